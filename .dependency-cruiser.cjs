@@ -1,0 +1,68 @@
+// The host's folders from the edge inwards. A folder may import those after it, never those before.
+const layers = [
+  'app',
+  'docs',
+  'health|sessions|messages|delegation|models',
+  'transport',
+  'plugin-loader',
+  'turn',
+  'agent',
+  'auth',
+  'store',
+  'events',
+  'config',
+];
+
+const lookInwards = layers.slice(1).map((folders, i) => ({
+  name: `${folders}-looks-inwards`,
+  severity: 'error',
+  from: { path: `^packages/host/src/(${folders})/` },
+  to: { path: `^packages/host/src/(${layers.slice(0, i + 1).join('|')})/` },
+}));
+
+/** What each package may import of the others; the host may import all. */
+const packages = {
+  protocol: [],
+  'safe-fetch': [],
+  ucan: [],
+  'plugin-kit': ['protocol', 'safe-fetch', 'ucan'],
+};
+
+const packageBorders = Object.entries(packages).map(([name, allowed]) => ({
+  name: `${name}-stands-alone`,
+  severity: 'error',
+  from: { path: `^packages/${name}/src/` },
+  to: { path: `^(plugins|packages/(?!(${[name, ...allowed].join('|')})/))` },
+}));
+
+module.exports = {
+  forbidden: [
+    { name: 'no-cycles', severity: 'error', from: {}, to: { circular: true } },
+    {
+      name: 'plugins-use-the-kit-only',
+      severity: 'error',
+      from: { path: '^plugins/([^/]+)/' },
+      to: { path: '^(packages/(?!(plugin-kit|protocol)/)|plugins/(?!$1/))' },
+    },
+    {
+      name: 'only-the-bundle-names-plugins',
+      severity: 'error',
+      from: { path: '^packages/', pathNot: '^packages/host/src/app/bundled-plugins' },
+      to: { path: '^plugins/' },
+    },
+    {
+      name: 'browser-code-stays-in-the-browser',
+      severity: 'error',
+      from: { path: '^packages/(protocol/src|ucan/src/browser)/' },
+      to: { dependencyTypes: ['core'] },
+    },
+    ...packageBorders,
+    ...lookInwards,
+  ],
+  options: {
+    tsPreCompilationDeps: true,
+    doNotFollow: { path: 'node_modules' },
+    exclude: { path: '/dist/|\\.test\\.ts$' },
+    enhancedResolveOptions: { exportsFields: ['exports'], conditionNames: ['source', 'import', 'default'] },
+  },
+};

@@ -1,0 +1,20 @@
+import type { Result } from '../result.js';
+
+/** Why a DID gave no keys; `did_unavailable` is the only one worth retrying. */
+export interface DidFault {
+  readonly code:
+    | 'did_unsupported'
+    | 'did_invalid'
+    | 'did_not_found'
+    | 'did_deactivated'
+    | 'did_unavailable';
+  readonly detail: string;
+}
+
+/** The raw Ed25519 public keys (32 bytes each) that may sign for a DID. */
+export type DidKeys = readonly Uint8Array[];
+
+/** Finds the signing keys of a DID. */
+export interface DidResolver {
+  resolve(did: string): Promise<Result<DidKeys, DidFault>>;
+}
