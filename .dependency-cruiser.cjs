@@ -1,7 +1,6 @@
 // The host's folders from the edge inwards. A folder may import those after it, never those before.
 const layers = [
   'app',
-  'docs',
   'health|sessions|messages|delegation|models',
   'transport',
   'plugin-loader',

@@ -1,0 +1,59 @@
+/** Every failure a client can meet: code → HTTP status and text (contract B1). */
+export const errorCatalog = {
+  validation_failed: [400, 'The request does not match its schema'],
+  invalid_json: [400, 'The body is not valid JSON'],
+  bad_request: [400, 'The request could not be understood'],
+  invalid_delegation: [400, 'The delegation cannot be used'],
+  missing_authentication: [
+    401,
+    'Missing UCAN authentication: provide Authorization: Bearer <invocation> with X-Auth-Type: ucan, or an x-ucan-delegation header',
+  ],
+  invalid_invocation: [401, 'Invalid UCAN invocation'],
+  insufficient_credit: [402, 'Out of credit: settle the outstanding claims, then send again'],
+  foreign_delegation: [403, 'The delegation was issued by another user'],
+  origin_not_allowed: [403, 'This origin may not connect'],
+  forbidden: [403, 'This is not allowed'],
+  session_not_found: [404, 'No such session'],
+  run_not_found: [404, 'No such run'],
+  route_not_found: [404, 'No such route; /docs lists them'],
+  turn_running: [409, 'A turn is running in this session'],
+  idempotency_conflict: [409, 'This Idempotency-Key was used with another body'],
+  body_too_large: [413, 'The body is larger than this host accepts'],
+  unsupported_media_type: [415, 'The body must be application/json in UTF-8'],
+  rate_limited: [429, 'Too many requests; wait as long as Retry-After says'],
+  headers_too_large: [431, 'The request headers are larger than this host accepts'],
+  internal_error: [500, 'Internal server error'],
+  store_unavailable: [503, 'The store is not available; try again'],
+  model_unavailable: [503, 'The model is not available; try again'],
+} as const satisfies Record<string, readonly [status: number, message: string]>;
+
+export type ErrorCode = keyof typeof errorCatalog;
+
+export interface OracleErrorOptions extends ErrorOptions {
+  /** Replaces the catalogue's text; an array has one line per field (contract B1). */
+  readonly message?: string | readonly string[];
+  /** Fields the body carries beside the usual ones, such as `claims` of a 402. */
+  readonly fields?: Readonly<Record<string, unknown>>;
+  readonly retryAfterSeconds?: number;
+}
+
+/** The one error thrown on purpose; anything else is a bug and answers `internal_error`. */
+export class OracleError extends Error {
+  override readonly name = 'OracleError';
+  readonly code: ErrorCode;
+  readonly status: number;
+  readonly lines: readonly string[] | undefined;
+  readonly fields: Readonly<Record<string, unknown>>;
+  readonly retryAfterSeconds: number | undefined;
+
+  constructor(code: ErrorCode, options: OracleErrorOptions = {}) {
+    const [status, text] = errorCatalog[code];
+    const { message = text } = options;
+    super(typeof message === 'string' ? message : message.join('; '), options);
+    this.code = code;
+    this.status = status;
+    this.lines = typeof message === 'string' ? undefined : message;
+    this.fields = options.fields ?? {};
+    this.retryAfterSeconds = options.retryAfterSeconds;
+  }
+}

@@ -1,0 +1,59 @@
+export {
+  DelegationRevoked,
+  DelegationStatus,
+  DelegationStored,
+  StoreDelegation,
+} from './delegation.js';
+export { DidDocument, OracleCard } from './discovery.js';
+export { ErrorBody } from './error-body.js';
+export { type ErrorCode, errorCatalog, OracleError, type OracleErrorOptions } from './errors.js';
+export {
+  ActionCallEvent,
+  BrowserToolCallEvent,
+  MessageCacheInvalidationEvent,
+  ReasoningEvent,
+  RenderComponentEvent,
+  RouterUpdateEvent,
+  ToolCallEvent,
+} from './events.js';
+export { corsExposedHeaders, corsMethods, corsRequestHeaders, requestHeaders } from './headers.js';
+export { Health, Landing } from './health.js';
+export { Did, Id, RequestId, Timestamp, TimeZone, UcanToken } from './identifiers.js';
+export { JsonObject } from './json.js';
+export { Message, MessageList, MessagePage, PageMessages, Reply, ToolCall } from './messages.js';
+export { ModelInfo, ModelList } from './models.js';
+export { PreferencesPatch, UserPreferences } from './preferences.js';
+export {
+  CurrentRun,
+  DoneFrame,
+  ErrorFrame,
+  FaultKind,
+  JoinRun,
+  type ReplyPart,
+  Run,
+  RunFrame,
+  type RunFrameName,
+  RunStatus,
+  runFrames,
+  TextFrame,
+  WarningFrame,
+} from './run-frames.js';
+export {
+  AbortTurn,
+  AgAction,
+  Attachment,
+  BrowserTool,
+  Multitask,
+  SendMessage,
+  TurnAborted,
+} from './send-message.js';
+export { CreateSession, ListSessions, Session, SessionDeleted, SessionPage } from './sessions.js';
+export {
+  ActionCallResult,
+  type ClientEventName,
+  clientEvents,
+  Handshake,
+  type ServerEventName,
+  serverEvents,
+  ToolResult,
+} from './socket-events.js';

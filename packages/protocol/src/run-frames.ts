@@ -1,0 +1,132 @@
+import { z } from 'zod';
+import {
+  ActionCallEvent,
+  BrowserToolCallEvent,
+  MessageCacheInvalidationEvent,
+  ReasoningEvent,
+  RenderComponentEvent,
+  RouterUpdateEvent,
+  ToolCallEvent,
+} from './events.js';
+import { Id, Timestamp } from './identifiers.js';
+
+/** Where a run stands. */
+export const RunStatus = z.enum([
+  'queued',
+  'running',
+  'finished',
+  'aborted',
+  'interrupted',
+  'failed',
+]);
+export type RunStatus = z.infer<typeof RunStatus>;
+
+/** A turn as `GET /sessions/:sessionId/run` shows it. */
+export const Run = z
+  .object({
+    runId: Id,
+    sessionId: Id,
+    requestId: z.string(),
+    status: RunStatus,
+    startedAt: Timestamp,
+    updatedAt: Timestamp,
+    lastSeq: z.int().min(0),
+    messageId: z.string().optional(),
+  })
+  .meta({ id: 'Run' });
+export type Run = z.infer<typeof Run>;
+
+/** Reply of `GET /sessions/:sessionId/run`. */
+export const CurrentRun = z.object({ run: Run.nullable() }).meta({ id: 'CurrentRun' });
+export type CurrentRun = z.infer<typeof CurrentRun>;
+
+/** Query of `GET /runs/:runId`. */
+export const JoinRun = z
+  .strictObject({ after: z.coerce.number().int().min(0).optional() })
+  .meta({ id: 'JoinRun' });
+export type JoinRun = z.infer<typeof JoinRun>;
+
+/** First frame of a stream; `resumed` tells a client to cut its text to `partialLength`. */
+export const RunFrame = z.object({
+  runId: Id,
+  sessionId: Id,
+  requestId: z.string(),
+  resumed: z.boolean().optional(),
+  partialLength: z.int().min(0).optional(),
+});
+export type RunFrame = z.infer<typeof RunFrame>;
+
+/** A text delta of the answer. */
+export const TextFrame = z.object({ content: z.string(), timestamp: Timestamp });
+export type TextFrame = z.infer<typeof TextFrame>;
+
+/** Something was left out; the turn goes on. */
+export const WarningFrame = z.object({
+  code: z.string(),
+  message: z.string(),
+  sessionId: Id,
+  requestId: z.string(),
+  timestamp: Timestamp,
+});
+export type WarningFrame = z.infer<typeof WarningFrame>;
+
+/** What kind of fault ended a turn. */
+export const FaultKind = z.enum([
+  'rate_limit',
+  'billing',
+  'auth',
+  'timeout',
+  'server',
+  'network',
+  'unknown',
+]);
+export type FaultKind = z.infer<typeof FaultKind>;
+
+/** The turn failed; `done` follows. */
+export const ErrorFrame = z.object({
+  error: z.string(),
+  kind: FaultKind,
+  retryable: z.boolean(),
+  sessionId: Id,
+  requestId: z.string(),
+  timestamp: Timestamp,
+});
+export type ErrorFrame = z.infer<typeof ErrorFrame>;
+
+/** Always the last frame, whatever happened. */
+export const DoneFrame = z.object({
+  runId: Id,
+  messageId: z.string().optional(),
+  status: z.enum(['finished', 'aborted', 'interrupted', 'failed']),
+  aborted: z.boolean().optional(),
+  interrupted: z.boolean().optional(),
+  failed: z.boolean().optional(),
+  partialText: z.string().optional(),
+});
+export type DoneFrame = z.infer<typeof DoneFrame>;
+
+/** SSE event name → its data (contract B4). */
+export const runFrames = {
+  run: RunFrame,
+  reasoning: ReasoningEvent,
+  message: TextFrame,
+  tool_call: ToolCallEvent,
+  action_call: ActionCallEvent,
+  browser_tool_call: BrowserToolCallEvent,
+  render_component: RenderComponentEvent,
+  router_update: RouterUpdateEvent,
+  message_cache_invalidation: MessageCacheInvalidationEvent,
+  warning: WarningFrame,
+  error: ErrorFrame,
+  done: DoneFrame,
+} as const;
+
+export type RunFrameName = keyof typeof runFrames;
+
+/** One frame of a reply: its SSE event name and data. */
+export type ReplyPart = {
+  [Name in RunFrameName]: {
+    readonly event: Name;
+    readonly data: z.infer<(typeof runFrames)[Name]>;
+  };
+}[RunFrameName];

@@ -1,0 +1,70 @@
+import { describe, expect, it } from 'vitest';
+import { Attachment, SendMessage } from './send-message.js';
+
+const parse = (body: unknown) => SendMessage.safeParse(body);
+const problems = (body: unknown) =>
+  parse(body).error?.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`) ?? [];
+
+function nested(depth: number): Record<string, unknown> {
+  let value: Record<string, unknown> = {};
+  for (let i = 0; i < depth; i++) value = { a: value };
+  return value;
+}
+
+it('fills in the defaults', () => {
+  expect(SendMessage.parse({ message: 'hi' })).toEqual({
+    message: 'hi',
+    stream: false,
+    returnAllMessages: false,
+    multitask: 'enqueue',
+  });
+});
+
+it('takes everything the interface lists', () => {
+  const body = {
+    message: 'hi',
+    stream: true,
+    tools: [{ name: 'scroll', schema: { $schema: 'x' }, description: 'Scrolls' }],
+    agActions: [{ name: 'chart', description: '', schema: {}, hasRender: true }],
+    attachments: [{ mxcUri: 'mxc://a.org/b', filename: 'f.txt', mimetype: 'text/plain', size: 3 }],
+    mcpInvocations: { search: 'AAAA' },
+    timezone: 'Africa/Nairobi',
+    homeServer: 'matrix.org',
+    metadata: { editorRoomId: '!r', spaceId: '!s', anything: [1] },
+    model: 'offline',
+    requestId: 'r-1',
+    multitask: 'reject',
+  };
+  expect(parse(body).success).toBe(true);
+});
+
+describe('refuses', () => {
+  it.each([
+    ['an empty message', { message: '' }, 'message'],
+    ['no message', {}, 'message'],
+    ['an unknown field', { message: 'hi', tols: [] }, 'tols'],
+    ['a number for stream', { message: 'hi', stream: 1 }, 'stream'],
+    ['a made-up time zone', { message: 'hi', timezone: 'Mars/Olympus' }, 'timezone'],
+    ['deep metadata', { message: 'hi', metadata: nested(10_000) }, 'metadata'],
+    ['an unknown multitask', { message: 'hi', multitask: 'drop' }, 'multitask'],
+    ['an oversized token', { message: 'hi', mcpInvocations: { t: 'A'.repeat(8193) } }, 't'],
+    [
+      'eleven attachments',
+      {
+        message: 'hi',
+        attachments: Array(11).fill({ eventId: '$e', filename: 'f', mimetype: 'm' }),
+      },
+      'attachments',
+    ],
+  ])('%s', (_, body, field) => {
+    expect(problems(body).join('\n')).toContain(field);
+  });
+});
+
+it('wants an attachment to say where it is', () => {
+  expect(Attachment.safeParse({ filename: 'f', mimetype: 'm' }).success).toBe(false);
+  expect(Attachment.safeParse({ eventId: '$e', filename: 'f', mimetype: 'm' }).success).toBe(true);
+  expect(Attachment.safeParse({ mxcUri: 'http://a/b', filename: 'f', mimetype: 'm' }).success).toBe(
+    false,
+  );
+});

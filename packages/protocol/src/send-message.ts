@@ -1,0 +1,82 @@
+import { z } from 'zod';
+import { Id, RequestId, TimeZone, UcanToken } from './identifiers.js';
+import { JsonObject } from './json.js';
+
+const ToolName = z.string().min(1).max(128);
+const Description = z.string().max(4096);
+
+/** A file in Matrix; with both `mxcUri` and `eventId` the event wins (contract B3). */
+export const Attachment = z
+  .strictObject({
+    mxcUri: z
+      .string()
+      .max(512)
+      .regex(/^mxc:\/\/[^/\s]+\/[^/\s]+$/, { error: 'must be mxc://server/media' })
+      .optional(),
+    eventId: z
+      .string()
+      .max(255)
+      .regex(/^\$\S+$/, { error: 'must start with $' })
+      .optional(),
+    filename: z.string().min(1).max(255),
+    mimetype: z.string().min(1).max(255),
+    size: z.int().min(0).optional(),
+    category: z.string().max(64).optional(),
+  })
+  .refine(({ mxcUri, eventId }) => mxcUri !== undefined || eventId !== undefined, {
+    error: 'needs mxcUri or eventId',
+  })
+  .meta({ id: 'Attachment' });
+export type Attachment = z.infer<typeof Attachment>;
+
+/** A tool that runs in the user's browser. */
+export const BrowserTool = z
+  .strictObject({ name: ToolName, schema: JsonObject, description: Description })
+  .meta({ id: 'BrowserTool' });
+export type BrowserTool = z.infer<typeof BrowserTool>;
+
+/** An AG-UI action of the user's page. */
+export const AgAction = z
+  .strictObject({
+    name: ToolName,
+    description: Description,
+    schema: JsonObject,
+    hasRender: z.boolean().optional(),
+  })
+  .meta({ id: 'AgAction' });
+export type AgAction = z.infer<typeof AgAction>;
+
+/** What to do if a turn is running in this session. */
+export const Multitask = z.enum(['enqueue', 'interrupt', 'reject']);
+export type Multitask = z.infer<typeof Multitask>;
+
+/** Body of `POST /messages/:sessionId` (contract A2, B3). */
+export const SendMessage = z
+  .strictObject({
+    message: z.string().min(1).max(200_000),
+    stream: z.boolean().default(false),
+    returnAllMessages: z.boolean().default(false),
+    tools: z.array(BrowserTool).max(128).optional(),
+    agActions: z.array(AgAction).max(128).optional(),
+    attachments: z.array(Attachment).max(10).optional(),
+    mcpInvocations: z
+      .record(z.string().min(1).max(256), UcanToken)
+      .refine((map) => Object.keys(map).length <= 32, { error: 'may hold at most 32 tokens' })
+      .optional(),
+    timezone: TimeZone.optional(),
+    homeServer: z.string().min(1).max(255).optional(),
+    metadata: JsonObject.optional(),
+    model: z.string().min(1).max(200).optional(),
+    requestId: RequestId.optional(),
+    multitask: Multitask.default('enqueue'),
+  })
+  .meta({ id: 'SendMessage' });
+export type SendMessage = z.infer<typeof SendMessage>;
+
+/** Body of `POST /messages/abort`. */
+export const AbortTurn = z.strictObject({ sessionId: Id }).meta({ id: 'AbortTurn' });
+export type AbortTurn = z.infer<typeof AbortTurn>;
+
+/** Reply of `POST /messages/abort`: whether a turn was running. */
+export const TurnAborted = z.object({ success: z.boolean() }).meta({ id: 'TurnAborted' });
+export type TurnAborted = z.infer<typeof TurnAborted>;

@@ -1,0 +1,43 @@
+import { z } from 'zod';
+import { Did, Id, Timestamp } from './identifiers.js';
+
+/** A session as every session route shows it (contract B2). */
+export const Session = z
+  .object({
+    sessionId: Id,
+    title: z.string(),
+    createdAt: Timestamp,
+    lastUpdatedAt: Timestamp,
+    oracleName: z.string(),
+    oracleDid: Did,
+    oracleEntityDid: Did.optional(),
+    roomId: z.string(),
+  })
+  .meta({ id: 'Session' });
+export type Session = z.infer<typeof Session>;
+
+/** Body of `POST /sessions`; may be absent. */
+export const CreateSession = z
+  .strictObject({ title: z.string().trim().min(1).max(200).optional() })
+  .default({})
+  .meta({ id: 'CreateSession' });
+export type CreateSession = z.infer<typeof CreateSession>;
+
+/** Query of `GET /sessions`. */
+export const ListSessions = z
+  .strictObject({
+    limit: z.coerce.number().int().min(1).max(100).default(20),
+    offset: z.coerce.number().int().min(0).max(Number.MAX_SAFE_INTEGER).default(0),
+  })
+  .meta({ id: 'ListSessions' });
+export type ListSessions = z.infer<typeof ListSessions>;
+
+/** Reply of `GET /sessions`: newest `lastUpdatedAt` first. */
+export const SessionPage = z
+  .object({ sessions: z.array(Session), total: z.int().min(0) })
+  .meta({ id: 'SessionPage' });
+export type SessionPage = z.infer<typeof SessionPage>;
+
+/** Reply of `DELETE /sessions/:sessionId`. */
+export const SessionDeleted = z.object({ message: z.string() }).meta({ id: 'SessionDeleted' });
+export type SessionDeleted = z.infer<typeof SessionDeleted>;

@@ -1,0 +1,122 @@
+import { z } from 'zod';
+import {
+  ActionCallEvent,
+  BrowserToolCallEvent,
+  MessageCacheInvalidationEvent,
+  ReasoningEvent,
+  RenderComponentEvent,
+  RouterUpdateEvent,
+  ToolCallEvent,
+} from './events.js';
+import { Id, Timestamp, UcanToken } from './identifiers.js';
+
+/** What a socket presents when it connects (contract A3). */
+export const Handshake = z.object({
+  sessionId: Id,
+  invocation: UcanToken.optional(),
+  ucanDelegation: UcanToken.optional(),
+});
+export type Handshake = z.infer<typeof Handshake>;
+
+const Connected = z.object({ message: z.string(), sessionId: Id, timestamp: Timestamp });
+const Pong = z.object({ timestamp: Timestamp, sessionId: Id });
+const Status = z.object({
+  connected: z.boolean(),
+  sessionId: Id,
+  activeSessions: z.int(),
+  totalConnections: z.int(),
+  timestamp: Timestamp,
+});
+const Subscribed = z.object({ sessionId: Id, timestamp: Timestamp });
+const AvailableEvents = z.object({
+  clientEvents: z.array(z.string()),
+  serverEvents: z.array(z.string()),
+  sessionId: Id,
+  timestamp: Timestamp,
+});
+
+/** The outcome of a `browser_tool_call`. */
+export const ToolResult = z.object({
+  toolCallId: z.string().min(1).max(128),
+  result: z.unknown(),
+  error: z.string().max(4096).optional(),
+});
+export type ToolResult = z.infer<typeof ToolResult>;
+
+/** The outcome of an `action_call`. */
+export const ActionCallResult = z.object({
+  sessionId: Id,
+  toolCallId: z.string().min(1).max(128),
+  result: z.unknown(),
+  error: z.string().max(4096).optional(),
+});
+export type ActionCallResult = z.infer<typeof ActionCallResult>;
+
+/** How a server event travels: as its payload, or inside `{eventName, payload}` (contract B5). */
+type Wrapping = 'bare' | 'enveloped';
+
+interface ServerEvent {
+  readonly summary: string;
+  readonly wrapping: Wrapping;
+  readonly payload: z.ZodType;
+}
+
+/** Every event the server sends (contract A4, B5). */
+export const serverEvents = {
+  connected: { summary: 'The handshake succeeded', wrapping: 'bare', payload: Connected },
+  pong: { summary: 'Answer to ping', wrapping: 'bare', payload: Pong },
+  status: { summary: "The caller's own connections", wrapping: 'bare', payload: Status },
+  subscribed: { summary: 'Answer to subscribe', wrapping: 'bare', payload: Subscribed },
+  'available-events': { summary: 'This catalogue', wrapping: 'bare', payload: AvailableEvents },
+  tool_call: {
+    summary: 'A tool is being invoked, or has returned',
+    wrapping: 'enveloped',
+    payload: ToolCallEvent,
+  },
+  action_call: {
+    summary: 'An AG-UI action is being invoked',
+    wrapping: 'bare',
+    payload: ActionCallEvent,
+  },
+  render_component: {
+    summary: 'A result is ready to render',
+    wrapping: 'enveloped',
+    payload: RenderComponentEvent,
+  },
+  browser_tool_call: {
+    summary: "Run this on the user's tab",
+    wrapping: 'bare',
+    payload: BrowserToolCallEvent,
+  },
+  router_update: {
+    summary: 'A routing decision between agents or sub-agents',
+    wrapping: 'bare',
+    payload: RouterUpdateEvent,
+  },
+  message_cache_invalidation: {
+    summary: 'Stored messages changed: drop what is cached of them',
+    wrapping: 'enveloped',
+    payload: MessageCacheInvalidationEvent,
+  },
+  reasoning: {
+    summary: 'What the model thought before it answered',
+    wrapping: 'bare',
+    payload: ReasoningEvent,
+  },
+} as const satisfies Record<string, ServerEvent>;
+
+export type ServerEventName = keyof typeof serverEvents;
+
+const Nothing = z.unknown();
+
+/** Every event a client may send (contract A4). */
+export const clientEvents = {
+  ping: { summary: 'Ask for a pong', payload: Nothing },
+  status: { summary: "Ask for the caller's own connections", payload: Nothing },
+  subscribe: { summary: "Ask to receive the session's events", payload: Nothing },
+  'list-events': { summary: 'Ask for the event catalogue', payload: Nothing },
+  tool_result: { summary: 'The outcome of a browser_tool_call', payload: ToolResult },
+  action_call_result: { summary: 'The outcome of an action_call', payload: ActionCallResult },
+} as const satisfies Record<string, { summary: string; payload: z.ZodType }>;
+
+export type ClientEventName = keyof typeof clientEvents;
