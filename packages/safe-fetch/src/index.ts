@@ -1,0 +1,9 @@
+export type { AddressLookup } from './resolve-host.js';
+export {
+  createSafeFetch,
+  type SafeFetch,
+  type SafeFetchInit,
+  type SafeFetchLimits,
+  type SafeFetchOptions,
+} from './safe-fetch.js';
+export { SafeFetchError, type SafeFetchErrorCode } from './safe-fetch-error.js';

@@ -1,0 +1,138 @@
+import type { IncomingMessage } from 'node:http';
+import { createAllowList } from './allow-list.js';
+import { checkRedirect, checkUrl, type UrlRules } from './check-url.js';
+import { type Deadline, startDeadline } from './deadline.js';
+import type { BodyLimits } from './limited-body.js';
+import {
+  isRedirect,
+  type OutgoingRequest,
+  redirectedRequest,
+  toOutgoingRequest,
+} from './outgoing-request.js';
+import {
+  type AddressLookup,
+  lookupAddresses,
+  type ResolveRules,
+  resolveHost,
+} from './resolve-host.js';
+import { SafeFetchError, toSafeFetchError } from './safe-fetch-error.js';
+import { sendRequest } from './send-request.js';
+import { toResponse } from './to-response.js';
+
+const MAX_REDIRECTS = 3;
+
+export interface SafeFetchLimits {
+  /** Largest body, counted while it is read; 5 MiB unless told. */
+  readonly maxBytes?: number | undefined;
+  /** Time for everything: DNS, redirects and the whole body; 30 s unless told, Infinity for none. */
+  readonly timeoutMs?: number | undefined;
+  /** How many redirects to follow, at most and by default 3; 0 refuses the first. */
+  readonly redirects?: number | undefined;
+}
+
+export interface SafeFetchOptions extends SafeFetchLimits {
+  /** What is open beyond the public internet: `host`, `host:port` (trusted by name) or CIDRs. */
+  readonly allow?: readonly string[] | undefined;
+  /** Plain http too; a redirect from https to http stays refused. */
+  readonly allowHttp?: boolean | undefined;
+  /** Certificate authorities in PEM, trusted instead of Node's own. */
+  readonly ca?: string | undefined;
+  /** Replaces the system's DNS. */
+  readonly lookup?: AddressLookup | undefined;
+}
+
+/** fetch's init with limits for this one request; only method, headers, body, signal and redirect count. */
+export interface SafeFetchInit extends RequestInit, SafeFetchLimits {}
+
+/**
+ * Resolves to a Response with a streamed body. Refusals, limits and failures throw SafeFetchError, also out of
+ * the body while it is read; an abort throws the signal's reason.
+ */
+export type SafeFetch = (url: string | URL, init?: SafeFetchInit) => Promise<Response>;
+
+type SettledLimits = { readonly [K in keyof SafeFetchLimits]-?: number };
+
+interface Settings extends UrlRules, ResolveRules {
+  readonly ca: string | undefined;
+  readonly limits: SettledLimits;
+}
+
+interface Exchange {
+  readonly settings: Settings;
+  readonly limits: SettledLimits;
+  readonly deadline: Deadline;
+  readonly followsRedirects: boolean;
+}
+
+/** Makes a fetch for URLs that others chose: checked and pinned addresses, bounded size, time and redirects. */
+export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
+  const settings: Settings = {
+    allowHttp: options.allowHttp ?? false,
+    allowList: createAllowList(options.allow ?? []),
+    lookup: options.lookup ?? lookupAddresses,
+    ca: options.ca,
+    limits: settleLimits(options, { maxBytes: 5 * 1024 ** 2, timeoutMs: 30_000, redirects: 3 }),
+  };
+  return (url, init = {}) => fetchSafely(url, init, settings);
+}
+
+async function fetchSafely(input: string | URL, init: SafeFetchInit, settings: Settings) {
+  const request = await toOutgoingRequest(checkUrl(input, settings), init);
+  const limits = settleLimits(init, settings.limits);
+  const deadline = startDeadline(limits.timeoutMs, init.signal);
+  try {
+    const followsRedirects = init.redirect !== 'manual';
+    return await exchange(request, { settings, limits, deadline, followsRedirects });
+  } catch (error) {
+    deadline.clear();
+    if (deadline.signal.aborted) throw deadline.signal.reason;
+    throw toSafeFetchError(error, request.url.host);
+  }
+}
+
+async function exchange(first: OutgoingRequest, { settings, limits, deadline, ...rest }: Exchange) {
+  const { signal } = deadline;
+  let request = first;
+  for (let followed = 0; ; followed++) {
+    const { host } = request.url;
+    const addresses = await resolveHost(request.url, settings, signal);
+    const message = await sendRequest(request, { addresses, ca: settings.ca, signal });
+    const status = message.statusCode ?? 0;
+    const location = rest.followsRedirects && isRedirect(status) && message.headers.location;
+    if (typeof location !== 'string') {
+      return respond(message, request, { host, maxBytes: limits.maxBytes, deadline });
+    }
+    message.destroy();
+    if (!(followed < limits.redirects)) throw tooManyRedirects(host, limits.redirects);
+    request = redirectedRequest(request, status, checkRedirect(location, request.url, settings));
+  }
+}
+
+function respond(message: IncomingMessage, request: OutgoingRequest, limits: BodyLimits) {
+  try {
+    return toResponse(message, request, limits);
+  } catch (error) {
+    message.destroy();
+    throw error;
+  }
+}
+
+function settleLimits(
+  asked: SafeFetchLimits & Pick<RequestInit, 'redirect'>,
+  fallback: SettledLimits,
+): SettledLimits {
+  const redirects = asked.redirect === 'error' ? 0 : (asked.redirects ?? fallback.redirects);
+  return {
+    maxBytes: asked.maxBytes ?? fallback.maxBytes,
+    timeoutMs: asked.timeoutMs ?? fallback.timeoutMs,
+    redirects: Math.min(redirects, MAX_REDIRECTS),
+  };
+}
+
+function tooManyRedirects(host: string, limit: number): SafeFetchError {
+  const advice = 'ask for the final address instead';
+  return new SafeFetchError(
+    'too_many_redirects',
+    `${host} redirects once more than the ${limit} allowed; ${advice}.`,
+  );
+}
