@@ -1,0 +1,123 @@
+/**
+ * The tables as both engines hold them: timestamps are milliseconds, booleans 0 or 1, JSON is text.
+ */
+export interface Schema {
+  sessions: SessionRow;
+  rooms: RoomRow;
+  preferences: PreferencesRow;
+  messages: MessageRow;
+  runs: RunRow;
+  run_frames: RunFrameRow;
+  delegations: DelegationRow;
+  revocations: RevocationRow;
+  single_use: SingleUseRow;
+  idempotency_keys: IdempotencyRow;
+}
+
+export interface SessionRow {
+  id: string;
+  owner: string;
+  title: string;
+  created_at: number;
+  last_updated_at: number;
+  oracle_did: string;
+  oracle_name: string | null;
+  oracle_entity_did: string | null;
+  room_id: string;
+  last_seq: number;
+  last_turn: number;
+}
+
+export interface RoomRow {
+  id: string;
+  owner: string;
+  oracle_did: string;
+  created_at: number;
+}
+
+export interface PreferencesRow {
+  owner: string;
+  room_id: string;
+  data: string;
+  updated_at: number;
+}
+
+export interface MessageRow {
+  id: string;
+  session_id: string;
+  owner: string;
+  turn: number;
+  seq: number;
+  type: 'human' | 'ai';
+  content: string;
+  tool_calls: string | null;
+  reasoning: string | null;
+  attachments: string | null;
+  metadata: string | null;
+  request_id: string;
+  run_id: string | null;
+  is_complete: number;
+  created_at: number;
+}
+
+export interface RunRow {
+  id: string;
+  session_id: string;
+  owner: string;
+  request_id: string;
+  turn: number;
+  status: 'queued' | 'running' | 'finished' | 'aborted' | 'interrupted' | 'failed';
+  error_kind: string | null;
+  error_message: string | null;
+  message_id: string | null;
+  last_seq: number;
+  input_tokens: number;
+  output_tokens: number;
+  cached_tokens: number;
+  started_at: number;
+  updated_at: number;
+  host_id: string;
+  lease_until: number;
+}
+
+export interface RunFrameRow {
+  run_id: string;
+  owner: string;
+  seq: number;
+  event: string;
+  data: string;
+}
+
+export interface DelegationRow {
+  owner: string;
+  oracle_did: string;
+  cid: string;
+  ciphertext: string;
+  issuer: string;
+  audience: string;
+  expires_at: number | null;
+  stored_at: number;
+}
+
+export interface RevocationRow {
+  owner: string;
+  cid: string;
+  expires_at: number | null;
+}
+
+export interface SingleUseRow {
+  cid: string;
+  owner: string;
+  expires_at: number;
+}
+
+export interface IdempotencyRow {
+  owner: string;
+  key: string;
+  body_hash: string;
+  run_id: string | null;
+  status: number | null;
+  response: string | null;
+  created_at: number;
+  expires_at: number;
+}

@@ -1,0 +1,69 @@
+import type { Kysely } from 'kysely';
+import type { Schema } from '../database/schema.js';
+import type { StoreContext } from '../database/store-context.js';
+
+/** A delegation its issuer (the owner) has taken back. */
+export interface Revocation {
+  readonly owner: string;
+  readonly cid: string;
+  /** Milliseconds; null for a delegation that never expires. */
+  readonly expiresAt: number | null;
+}
+
+/** Revoked delegations, remembered until they would have expired anyway. */
+export class RevocationStore {
+  readonly #context: StoreContext;
+
+  constructor(context: StoreContext) {
+    this.#context = context;
+  }
+
+  add(revocation: Revocation): Promise<void> {
+    return this.#context.database.write((tables) => addRevocation(tables, revocation));
+  }
+
+  async has({ owner, cid }: Pick<Revocation, 'owner' | 'cid'>): Promise<boolean> {
+    const row = await this.#context.database.tables
+      .selectFrom('revocations')
+      .select('cid')
+      .where('cid', '=', cid)
+      .where('owner', '=', owner)
+      .executeTakeFirst();
+    return row !== undefined;
+  }
+
+  /** What all users have revoked and is still within its time. */
+  async list(): Promise<readonly Revocation[]> {
+    const rows = await this.#context.database.tables
+      .selectFrom('revocations')
+      .selectAll()
+      .where((e) =>
+        e.or([e('expires_at', 'is', null), e('expires_at', '>', this.#context.clock())]),
+      )
+      .execute();
+    return rows.map(({ owner, cid, expires_at }) => ({ owner, cid, expiresAt: expires_at }));
+  }
+
+  /** Forgets what has expired; says how many. */
+  prune(): Promise<number> {
+    const now = this.#context.clock();
+    return this.#context.database.write(async (tables) => {
+      const { numDeletedRows } = await tables
+        .deleteFrom('revocations')
+        .where('expires_at', '<=', now)
+        .executeTakeFirstOrThrow();
+      return Number(numDeletedRows);
+    });
+  }
+}
+
+export async function addRevocation(
+  tables: Kysely<Schema>,
+  { owner, cid, expiresAt }: Revocation,
+): Promise<void> {
+  await tables
+    .insertInto('revocations')
+    .values({ owner, cid, expires_at: expiresAt })
+    .onConflict((c) => c.columns(['cid', 'owner']).doNothing())
+    .execute();
+}

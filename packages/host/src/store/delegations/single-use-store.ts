@@ -1,0 +1,54 @@
+import type { StoreContext } from '../database/store-context.js';
+
+/** Claims tokens for one caller; each token can be claimed once by anybody. */
+export interface SingleUseClaims {
+  /** False if the token has been claimed before. */
+  claim(cid: string, expiresAt: number): Promise<boolean>;
+  /** Gives back a claim of the same caller. */
+  release(cid: string): Promise<void>;
+}
+
+/** Tokens that may be used once, across all processes. */
+export class SingleUseStore {
+  readonly #context: StoreContext;
+
+  constructor(context: StoreContext) {
+    this.#context = context;
+  }
+
+  /** The claims made on behalf of one caller. */
+  of(owner: string): SingleUseClaims {
+    const { database } = this.#context;
+    return {
+      claim: (cid, expiresAt) =>
+        database.write(async (tables) => {
+          const claimed = await tables
+            .insertInto('single_use')
+            .values({ cid, owner, expires_at: expiresAt })
+            .onConflict((c) => c.column('cid').doNothing())
+            .returning('cid')
+            .executeTakeFirst();
+          return claimed !== undefined;
+        }),
+      release: (cid) =>
+        database.write(async (tables) => {
+          await tables
+            .deleteFrom('single_use')
+            .where('cid', '=', cid)
+            .where('owner', '=', owner)
+            .execute();
+        }),
+    };
+  }
+
+  /** Forgets claims that expired before `time`, in the unit `expiresAt` was given in; says how many. */
+  prune(time: number): Promise<number> {
+    return this.#context.database.write(async (tables) => {
+      const { numDeletedRows } = await tables
+        .deleteFrom('single_use')
+        .where('expires_at', '<', time)
+        .executeTakeFirstOrThrow();
+      return Number(numDeletedRows);
+    });
+  }
+}

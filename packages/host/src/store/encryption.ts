@@ -1,0 +1,59 @@
+import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
+
+const CIPHER = 'aes-256-gcm';
+const KEY_BYTES = 32;
+const NONCE_BYTES = 12;
+const TAG_BYTES = 16;
+const VERSION = 'v1.';
+
+export type Opened = { readonly ok: string } | { readonly error: string };
+
+/** Encrypts secrets at rest; a sealed text opens only under the key and for the place it was sealed for. */
+export interface Vault {
+  seal(text: string, place: readonly string[]): string;
+  open(sealed: string, place: readonly string[]): Opened;
+}
+
+/** Derives the encryption key from the oracle's own, so that neither gives the other away. */
+export function createVault(secretKey: Uint8Array): Vault {
+  if (secretKey.length !== KEY_BYTES) throw new Error(`secretKey must be ${KEY_BYTES} bytes`);
+  const key = new Uint8Array(hkdfSync('sha256', secretKey, '', 'sibyl vault v1', KEY_BYTES));
+  return {
+    seal: (text, place) => VERSION + encrypt(key, text, place).toString('base64'),
+    open: (sealed, place) => open(key, sealed, place),
+  };
+}
+
+function open(key: Uint8Array, sealed: string, place: readonly string[]): Opened {
+  if (!sealed.startsWith(VERSION)) return { error: 'The secret was sealed in an unknown format' };
+  try {
+    const bytes = Buffer.from(sealed.slice(VERSION.length), 'base64');
+    return { ok: decrypt(key, bytes, place) };
+  } catch {
+    return {
+      error:
+        "The secret was sealed under another key or has been changed; is the oracle's key the same?",
+    };
+  }
+}
+
+function encrypt(key: Uint8Array, text: string, place: readonly string[]): Buffer {
+  const nonce = randomBytes(NONCE_BYTES);
+  const cipher = createCipheriv(CIPHER, key, nonce).setAAD(bytesOf(place));
+  const body = Buffer.concat([cipher.update(text, 'utf8'), cipher.final()]);
+  return Buffer.concat([nonce, cipher.getAuthTag(), body]);
+}
+
+function decrypt(key: Uint8Array, bytes: Buffer, place: readonly string[]): string {
+  const nonce = bytes.subarray(0, NONCE_BYTES);
+  const tag = bytes.subarray(NONCE_BYTES, NONCE_BYTES + TAG_BYTES);
+  const body = bytes.subarray(NONCE_BYTES + TAG_BYTES);
+  const decipher = createDecipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES });
+  decipher.setAAD(bytesOf(place)).setAuthTag(tag);
+  return Buffer.concat([decipher.update(body), decipher.final()]).toString('utf8');
+}
+
+/** As JSON, so that no two places have the same bytes. */
+function bytesOf(place: readonly string[]): Buffer {
+  return Buffer.from(JSON.stringify(place));
+}

@@ -1,0 +1,57 @@
+import { sql } from 'kysely';
+import type { Database } from './database/database.js';
+import { StoreError } from './database/store-error.js';
+import { DelegationStore } from './delegations/delegation-store.js';
+import { RevocationStore } from './delegations/revocation-store.js';
+import { SingleUseStore } from './delegations/single-use-store.js';
+import { createVault } from './encryption.js';
+import { createIdSource } from './id-source.js';
+import { openPostgres } from './postgres/open-postgres.js';
+import { PreferenceStore } from './rooms/preference-store.js';
+import { RoomStore } from './rooms/room-store.js';
+import { SessionStore } from './sessions/session-store.js';
+import { openSqlite } from './sqlite/open-sqlite.js';
+import type { Store } from './store.js';
+
+export interface StoreOptions {
+  /** `postgres://…`; unset for a SQLite file in `dataDir`. */
+  readonly databaseUrl?: string | undefined;
+  readonly dataDir: string;
+  /** 32 bytes from which the key for secrets at rest is derived. */
+  readonly secretKey: Uint8Array;
+  readonly clock?: (() => number) | undefined;
+  /** Hears of idle PostgreSQL connections that broke; the pool replaces them by itself. */
+  readonly onConnectionLost?: ((error: Error) => void) | undefined;
+}
+
+/** Opens the database the options name and brings its schema up to date. */
+export async function openStore(options: StoreOptions): Promise<Store> {
+  const vault = createVault(options.secretKey);
+  const clock = options.clock ?? Date.now;
+  const database = await openDatabase(options);
+  const newId = createIdSource(clock);
+  const context = { database, clock, newId };
+  return {
+    sessions: new SessionStore(context),
+    rooms: new RoomStore(context),
+    preferences: new PreferenceStore(context),
+    delegations: new DelegationStore(context, vault),
+    revocations: new RevocationStore(context),
+    singleUse: new SingleUseStore(context),
+    newId,
+    ping: async () => {
+      await sql`select 1`.execute(database.tables);
+    },
+    close: () => database.close(),
+  };
+}
+
+function openDatabase({ databaseUrl, dataDir, onConnectionLost }: StoreOptions): Promise<Database> {
+  if (!databaseUrl) return openSqlite(dataDir);
+  if (/^postgres(ql)?:\/\//i.test(databaseUrl)) {
+    return openPostgres({ url: databaseUrl, onConnectionLost: onConnectionLost ?? (() => {}) });
+  }
+  throw new StoreError(
+    'DATABASE_URL must start with postgres:// or postgresql://; leave it unset to use a SQLite file in DATA_DIR',
+  );
+}

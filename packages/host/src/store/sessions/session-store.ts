@@ -1,0 +1,127 @@
+import type { StoreContext } from '../database/store-context.js';
+import { obtainRoom } from '../rooms/room-store.js';
+import { type Session, toSession } from './session.js';
+
+const UNTITLED = 'Untitled';
+
+export interface NewSession {
+  readonly owner: string;
+  readonly oracleDid: string;
+  readonly oracleName?: string | undefined;
+  readonly oracleEntityDid?: string | undefined;
+  readonly title?: string | undefined;
+  /** Default: the user's own room with this oracle. */
+  readonly roomId?: string | undefined;
+}
+
+export interface SessionKey {
+  readonly owner: string;
+  readonly sessionId: string;
+}
+
+export interface SessionListRequest {
+  readonly owner: string;
+  readonly limit: number;
+  readonly offset: number;
+}
+
+export interface SessionList {
+  readonly sessions: readonly Session[];
+  readonly total: number;
+}
+
+/** The sessions of each user (contract B2). */
+export class SessionStore {
+  readonly #context: StoreContext;
+
+  constructor(context: StoreContext) {
+    this.#context = context;
+  }
+
+  create(request: NewSession): Promise<Session> {
+    const { database, clock, newId } = this.#context;
+    const { owner, oracleDid } = request;
+    const now = clock();
+    return database.write(async (tables) => {
+      const row = {
+        id: newId(),
+        owner,
+        title: request.title ?? UNTITLED,
+        created_at: now,
+        last_updated_at: now,
+        oracle_did: oracleDid,
+        oracle_name: request.oracleName ?? null,
+        oracle_entity_did: request.oracleEntityDid ?? null,
+        room_id: request.roomId ?? (await obtainRoom(tables, { owner, oracleDid }, this.#context)),
+        last_seq: 0,
+        last_turn: 0,
+      };
+      await tables.insertInto('sessions').values(row).execute();
+      return toSession(row);
+    });
+  }
+
+  /** Newest update first; `total` counts all of the owner's sessions, whatever the page. */
+  list({ owner, limit, offset }: SessionListRequest): Promise<SessionList> {
+    return this.#context.database.read(async (tables) => {
+      const mine = tables.selectFrom('sessions').where('owner', '=', owner);
+      const { total } = await mine
+        .select((e) => e.fn.countAll<number>().as('total'))
+        .executeTakeFirstOrThrow();
+      const rows = await mine
+        .selectAll()
+        .orderBy('last_updated_at', 'desc')
+        .orderBy('id', 'desc')
+        .limit(limit)
+        .offset(offset)
+        .execute();
+      return { sessions: rows.map(toSession), total };
+    });
+  }
+
+  async find({ owner, sessionId }: SessionKey): Promise<Session | undefined> {
+    const row = await this.#context.database.tables
+      .selectFrom('sessions')
+      .selectAll()
+      .where('owner', '=', owner)
+      .where('id', '=', sessionId)
+      .executeTakeFirst();
+    return row && toSession(row);
+  }
+
+  /** Moves the session to the top of the list; false if the owner has no such session. */
+  touch(key: SessionKey): Promise<boolean> {
+    return this.#update(key, { last_updated_at: this.#context.clock() });
+  }
+
+  rename({ title, ...key }: SessionKey & { readonly title: string }): Promise<boolean> {
+    return this.#update(key, { title, last_updated_at: this.#context.clock() });
+  }
+
+  /** Takes messages, runs and their frames with it; false if the owner has no such session. */
+  delete({ owner, sessionId }: SessionKey): Promise<boolean> {
+    return this.#context.database.write(async (tables) => {
+      const { numDeletedRows } = await tables
+        .deleteFrom('sessions')
+        .where('owner', '=', owner)
+        .where('id', '=', sessionId)
+        .executeTakeFirstOrThrow();
+      return numDeletedRows > 0n;
+    });
+  }
+
+  #update(
+    { owner, sessionId }: SessionKey,
+    values: { title?: string; last_updated_at: number },
+  ): Promise<boolean> {
+    return this.#context.database.write(async (tables) => {
+      const { numUpdatedRows } = await tables
+        .updateTable('sessions')
+        .set(values)
+        .where('owner', '=', owner)
+        .where('id', '=', sessionId)
+        .executeTakeFirstOrThrow();
+      return numUpdatedRows > 0n;
+    });
+  }
+}
