@@ -6,9 +6,13 @@ import { RevocationStore } from './delegations/revocation-store.js';
 import { SingleUseStore } from './delegations/single-use-store.js';
 import { createVault } from './encryption.js';
 import { createIdSource } from './id-source.js';
+import { IdempotencyStore } from './idempotency/idempotency-store.js';
+import { MessageStore } from './messages/message-store.js';
 import { openPostgres } from './postgres/open-postgres.js';
 import { PreferenceStore } from './rooms/preference-store.js';
 import { RoomStore } from './rooms/room-store.js';
+import { createHostProcess } from './runs/host-process.js';
+import { RunStore } from './runs/run-store.js';
 import { SessionStore } from './sessions/session-store.js';
 import { openSqlite } from './sqlite/open-sqlite.js';
 import type { Store } from './store.js';
@@ -33,6 +37,9 @@ export async function openStore(options: StoreOptions): Promise<Store> {
   const context = { database, clock, newId };
   return {
     sessions: new SessionStore(context),
+    messages: new MessageStore(context),
+    runs: new RunStore(context, createHostProcess()),
+    idempotency: new IdempotencyStore(context),
     rooms: new RoomStore(context),
     preferences: new PreferenceStore(context),
     delegations: new DelegationStore(context, vault),

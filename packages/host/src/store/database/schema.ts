@@ -1,3 +1,5 @@
+import type { FaultKind, RunStatus } from '@sibyl/protocol';
+
 /**
  * The tables as both engines hold them: timestamps are milliseconds, booleans 0 or 1, JSON is text.
  */
@@ -66,8 +68,8 @@ export interface RunRow {
   owner: string;
   request_id: string;
   turn: number;
-  status: 'queued' | 'running' | 'finished' | 'aborted' | 'interrupted' | 'failed';
-  error_kind: string | null;
+  status: RunStatus;
+  error_kind: FaultKind | null;
   error_message: string | null;
   message_id: string | null;
   last_seq: number;

@@ -1,0 +1,60 @@
+import type { FaultKind, RunStatus } from '@sibyl/protocol';
+import type { RunRow } from '../database/schema.js';
+
+/** The states of a run that has not ended. */
+export const LIVE = ['queued', 'running'] as const satisfies readonly RunStatus[];
+
+/** The states of a run that has ended. */
+export const ENDED = [
+  'finished',
+  'aborted',
+  'interrupted',
+  'failed',
+] as const satisfies readonly RunStatus[];
+
+export interface TokenUsage {
+  readonly input: number;
+  readonly output: number;
+  readonly cached: number;
+}
+
+export interface RunFault {
+  readonly kind: FaultKind;
+  readonly message: string;
+}
+
+/** One turn at work; times in milliseconds. */
+export interface Run {
+  readonly id: string;
+  readonly sessionId: string;
+  readonly owner: string;
+  readonly requestId: string;
+  readonly turn: number;
+  readonly status: RunStatus;
+  readonly startedAt: number;
+  readonly updatedAt: number;
+  /** Number of the last stored frame, 0 for none. */
+  readonly lastSeq: number;
+  /** The answer, once it is stored. */
+  readonly messageId?: string;
+  readonly usage: TokenUsage;
+  readonly fault?: RunFault;
+}
+
+export function toRun(row: RunRow): Run {
+  const { error_kind: kind, error_message: message } = row;
+  return {
+    id: row.id,
+    sessionId: row.session_id,
+    owner: row.owner,
+    requestId: row.request_id,
+    turn: row.turn,
+    status: row.status,
+    startedAt: row.started_at,
+    updatedAt: row.updated_at,
+    lastSeq: row.last_seq,
+    usage: { input: row.input_tokens, output: row.output_tokens, cached: row.cached_tokens },
+    ...(row.message_id !== null && { messageId: row.message_id }),
+    ...(kind !== null && { fault: { kind, message: message ?? '' } }),
+  };
+}

@@ -1,0 +1,82 @@
+import type { Kysely } from 'kysely';
+import type { RunRow, Schema } from '../database/schema.js';
+import type { StoreContext } from '../database/store-context.js';
+import { claimKey, type FirstOutcome, releaseKey } from '../idempotency/claim-key.js';
+import { appendMessage } from '../messages/append-message.js';
+import type { Message, MessageBody } from '../messages/message.js';
+import { type Run, toRun } from './run.js';
+
+export interface NewRun {
+  readonly owner: string;
+  readonly sessionId: string;
+  readonly requestId: string;
+  readonly status: 'queued' | 'running';
+  readonly message: Pick<MessageBody, 'content' | 'attachments' | 'metadata'>;
+  /** Makes a repeated request find this run instead of starting another. */
+  readonly idempotency?:
+    | { readonly key: string; readonly bodyHash: string; readonly expiresAt: number }
+    | undefined;
+}
+
+export type StartResult =
+  | { readonly state: 'started'; readonly run: Run; readonly message: Message }
+  | { readonly state: 'unknown-session' }
+  | { readonly state: 'existing'; readonly first: FirstOutcome }
+  | { readonly state: 'conflict' };
+
+/** Who carries out a run and until when that holds without renewal. */
+export interface Lease {
+  readonly hostId: string;
+  readonly until: number;
+}
+
+/** Stores key, user message and run inside one unit, so that none is ever there without the others. */
+export async function startRun(
+  tables: Kysely<Schema>,
+  request: NewRun,
+  { lease, ...context }: StoreContext & { readonly lease: Lease },
+): Promise<StartResult> {
+  const { owner, sessionId, requestId, idempotency } = request;
+  const runId = context.newId();
+  if (idempotency !== undefined) {
+    const claim = await claimKey(tables, { ...idempotency, owner, runId }, context.clock());
+    if (claim.state !== 'new') return claim;
+  }
+  const message = await appendMessage(
+    tables,
+    { ...request.message, owner, sessionId, requestId, runId, type: 'human', isComplete: true },
+    context,
+  );
+  if (message === undefined) {
+    if (idempotency !== undefined) await releaseKey(tables, { owner, key: idempotency.key });
+    return { state: 'unknown-session' };
+  }
+  const row = newRow(runId, { request, message, lease });
+  await tables.insertInto('runs').values(row).execute();
+  return { state: 'started', run: toRun(row), message };
+}
+
+function newRow(
+  id: string,
+  { request, message, lease }: { request: NewRun; message: Message; lease: Lease },
+): RunRow {
+  return {
+    id,
+    session_id: request.sessionId,
+    owner: request.owner,
+    request_id: request.requestId,
+    turn: message.turn,
+    status: request.status,
+    error_kind: null,
+    error_message: null,
+    message_id: null,
+    last_seq: 0,
+    input_tokens: 0,
+    output_tokens: 0,
+    cached_tokens: 0,
+    started_at: message.createdAt,
+    updated_at: message.createdAt,
+    host_id: lease.hostId,
+    lease_until: lease.until,
+  };
+}
