@@ -1,0 +1,142 @@
+import type { Result } from '../result.js';
+import { compareBytes } from './bytes.js';
+import type { Ipld, IpldMap } from './ipld.js';
+import { isCidV1, Link } from './link.js';
+
+const MAX_DEPTH = 16;
+const utf8Decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+class CborFault extends Error {}
+
+/** Reads one DAG-CBOR value that fills the bytes, in its canonical form and no other. */
+export function decodeCbor(bytes: Uint8Array): Result<Ipld, string> {
+  try {
+    const reader = new CborReader(bytes);
+    const value = reader.read(0);
+    return reader.isAtEnd ? { ok: value } : { error: 'trailing bytes' };
+  } catch (cause) {
+    return { error: cause instanceof CborFault ? cause.message : 'not UTF-8' };
+  }
+}
+
+class CborReader {
+  readonly #bytes: Uint8Array;
+  readonly #view: DataView;
+  #offset = 0;
+
+  constructor(bytes: Uint8Array) {
+    this.#bytes = bytes;
+    this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  }
+
+  get isAtEnd(): boolean {
+    return this.#offset === this.#bytes.length;
+  }
+
+  read(depth: number): Ipld {
+    if (depth > MAX_DEPTH) throw new CborFault('nested too deep');
+    const initial = this.#take(1)[0] as number;
+    const major = initial >> 5;
+    const minor = initial & 31;
+    if (major === 7) return this.#readSimple(minor);
+    const argument = this.#readArgument(minor);
+    switch (major) {
+      case 0:
+        return argument;
+      case 1:
+        return this.#negative(argument);
+      case 2:
+        return this.#take(argument).slice();
+      case 3:
+        return this.#readText(argument);
+      case 4:
+        return this.#readArray(argument, depth);
+      case 5:
+        return this.#readMap(argument, depth);
+      default:
+        return this.#readLink(argument, depth);
+    }
+  }
+
+  #take(length: number): Uint8Array {
+    if (length > this.#bytes.length - this.#offset) throw new CborFault('cut short');
+    this.#offset += length;
+    return this.#bytes.subarray(this.#offset - length, this.#offset);
+  }
+
+  #readArgument(minor: number): number {
+    if (minor < 24) return minor;
+    if (minor > 27) throw new CborFault('indefinite or reserved length');
+    const size = 1 << (minor - 24);
+    let value = 0;
+    for (const byte of this.#take(size)) value = value * 256 + byte;
+    const smallest = size === 1 ? 24 : 256 ** (size / 2);
+    if (value < smallest) throw new CborFault('integer not in its shortest form');
+    if (!Number.isSafeInteger(value)) throw new CborFault('integer too large');
+    return value;
+  }
+
+  #negative(argument: number): number {
+    const value = -1 - argument;
+    if (!Number.isSafeInteger(value)) throw new CborFault('integer too large');
+    return value;
+  }
+
+  #readSimple(minor: number): Ipld {
+    if (minor === 20) return false;
+    if (minor === 21) return true;
+    if (minor === 22) return null;
+    if (minor !== 27) throw new CborFault('simple value not allowed');
+    const at = this.#offset;
+    this.#take(8);
+    const value = this.#view.getFloat64(at);
+    // A whole number has its own encoding; as a float it would be a second one.
+    if (!Number.isFinite(value) || Number.isInteger(value))
+      throw new CborFault('float not allowed');
+    return value;
+  }
+
+  #readText(length: number): string {
+    const text = utf8Decoder.decode(this.#take(length));
+    // ucanto's decoder swallows a byte order mark and would read another text than we do.
+    if (text.startsWith('\uFEFF')) throw new CborFault('byte order mark');
+    return text;
+  }
+
+  #readArray(length: number, depth: number): Ipld[] {
+    // Every item takes a byte, so a larger header is a lie told to make us allocate.
+    if (length > this.#bytes.length - this.#offset) throw new CborFault('cut short');
+    const items: Ipld[] = [];
+    for (let i = 0; i < length; i += 1) items.push(this.read(depth + 1));
+    return items;
+  }
+
+  #readMap(length: number, depth: number): IpldMap {
+    const map: Record<string, Ipld> = {};
+    let previous: Uint8Array | undefined;
+    for (let i = 0; i < length; i += 1) {
+      const start = this.#offset;
+      const key = this.read(depth + 1);
+      if (typeof key !== 'string') throw new CborFault('map key is not text');
+      const keyBytes = this.#bytes.subarray(start, this.#offset);
+      if (previous && compareBytes(previous, keyBytes) >= 0)
+        throw new CborFault('keys out of order');
+      if (key === '__proto__') throw new CborFault('key not allowed');
+      // DAG-JSON, which is what gets signed, writes links and bytes as maps with this key: with
+      // it one signature would fit two different blocks.
+      if (key === '/') throw new CborFault('key not allowed');
+      map[key] = this.read(depth + 1);
+      previous = keyBytes;
+    }
+    return map;
+  }
+
+  #readLink(tag: number, depth: number): Link {
+    if (tag !== 42) throw new CborFault('tag not allowed');
+    const value = this.read(depth + 1);
+    if (!(value instanceof Uint8Array) || value[0] !== 0) throw new CborFault('link malformed');
+    const bytes = value.subarray(1);
+    if (!isCidV1(bytes)) throw new CborFault('link is not a CIDv1');
+    return new Link(bytes);
+  }
+}

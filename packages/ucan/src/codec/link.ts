@@ -1,0 +1,40 @@
+import { base32 } from './base-text.js';
+import { concat, startsWith } from './bytes.js';
+import { readVarint } from './varint.js';
+
+/** CIDv1, dag-cbor, sha2-256 of 32 bytes: the only form a UCAN block may have. */
+const UCAN_CID = Uint8Array.of(0x01, 0x71, 0x12, 0x20);
+
+export const CID_LENGTH = 36;
+
+/** A CID, kept as its bytes. */
+export class Link {
+  #text: string | undefined;
+
+  constructor(readonly bytes: Uint8Array) {}
+
+  /** Whether it may name a block of a token. */
+  get isUcanLink(): boolean {
+    return this.bytes.length === CID_LENGTH && startsWith(this.bytes, UCAN_CID);
+  }
+
+  toString(): string {
+    this.#text ??= `b${base32(this.bytes)}`;
+    return this.#text;
+  }
+}
+
+/** The link of a block, given the SHA-256 of its bytes. */
+export const linkOfDigest = (digest: Uint8Array): Link => new Link(concat([UCAN_CID, digest]));
+
+/** Whether the bytes are one whole CIDv1 and nothing else. */
+export function isCidV1(bytes: Uint8Array): boolean {
+  let offset = 0;
+  let value = 1;
+  for (let field = 0; field < 4; field += 1) {
+    const varint = readVarint(bytes, offset);
+    if (!varint || (field === 0 && varint.value !== 1)) return false;
+    ({ value, next: offset } = varint);
+  }
+  return bytes.length - offset === value;
+}

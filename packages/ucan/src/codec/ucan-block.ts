@@ -1,0 +1,81 @@
+import { base64url } from './base-text.js';
+import { utf8 } from './bytes.js';
+import { encodeCbor } from './cbor-encode.js';
+import { encodeDagJson } from './dag-json.js';
+import type { IpldMap } from './ipld.js';
+import type { Link } from './link.js';
+import { encodePrincipal } from './principal.js';
+
+export const UCAN_VERSION = '0.9.1';
+
+/** EdDSA as a varint, then the length of the 64 bytes that follow. */
+export const SIGNATURE_HEAD = Uint8Array.of(0xed, 0xa1, 0x03, 0x40);
+export const SIGNATURE_LENGTH = 68;
+
+/** The right to do something to something, narrowed by caveats. */
+export interface Capability {
+  readonly can: string;
+  readonly with: string;
+  readonly nb?: IpldMap;
+}
+
+/** What a UCAN says; everything but the signature. */
+export interface UcanPayload {
+  readonly issuer: string;
+  readonly audience: string;
+  readonly capabilities: readonly Capability[];
+  readonly expiration: number | null;
+  readonly notBefore?: number;
+  readonly nonce?: string;
+  readonly facts: readonly IpldMap[];
+  readonly proofs: readonly Link[];
+}
+
+const JWT_HEADER = base64url(utf8(`{"alg":"EdDSA","typ":"JWT","ucv":"${UCAN_VERSION}"}`));
+
+/** The bytes an issuer signs. */
+export function signingBytes(payload: UcanPayload): Uint8Array {
+  const json = encodeDagJson({
+    ...optionalFields(payload),
+    iss: payload.issuer,
+    aud: payload.audience,
+    att: attenuations(payload),
+    exp: payload.expiration,
+    prf: payload.proofs.map(String),
+  });
+  return utf8(`${JWT_HEADER}.${base64url(utf8(json))}`);
+}
+
+/** The block of a UCAN, or nothing when issuer or audience is no DID it can carry. */
+export function encodeUcan(payload: UcanPayload, signature: Uint8Array): Uint8Array | undefined {
+  const iss = encodePrincipal(payload.issuer);
+  const aud = encodePrincipal(payload.audience);
+  if (!iss || !aud) return undefined;
+  return encodeCbor({
+    ...optionalFields(payload),
+    v: UCAN_VERSION,
+    s: signature,
+    iss,
+    aud,
+    att: attenuations(payload),
+    exp: payload.expiration,
+    prf: payload.proofs,
+  });
+}
+
+// Absent and empty read the same, and ucanto leaves out what is empty.
+function optionalFields({ facts, nonce, notBefore }: UcanPayload): IpldMap {
+  return {
+    ...(facts.length > 0 && { fct: facts }),
+    ...(nonce && { nnc: nonce }),
+    ...(notBefore && { nbf: notBefore }),
+  };
+}
+
+function attenuations({ capabilities }: UcanPayload): IpldMap[] {
+  return capabilities.map(({ can, with: resource, nb }) => ({
+    can,
+    with: resource,
+    ...(nb && { nb }),
+  }));
+}

@@ -1,0 +1,71 @@
+import type { DidFault } from './did/did-resolver.js';
+
+/** Why a token was refused, from the cheapest check to the dearest. */
+export type UcanFaultCode = GateFaultCode | RuleFaultCode | ProofFaultCode | MintFaultCode;
+
+/** The bytes are not one well-formed UCAN archive. */
+export type GateFaultCode =
+  | 'token_not_string'
+  | 'token_too_long'
+  | 'base64_invalid'
+  | 'car_malformed'
+  | 'car_version'
+  | 'car_roots'
+  | 'car_too_many_blocks'
+  | 'car_duplicate_block'
+  | 'cid_unsupported'
+  | 'cid_mismatch'
+  | 'root_malformed'
+  | 'ucan_malformed'
+  | 'ucan_version'
+  | 'ucan_not_canonical'
+  | 'principal_unsupported'
+  | 'signature_malformed'
+  | 'too_many_ucans'
+  | 'too_deep'
+  | 'too_many_proofs'
+  | 'too_many_capabilities'
+  | 'proof_missing'
+  | 'block_unreachable';
+
+/** The archive is well-formed, but not allowed here and now. */
+export type RuleFaultCode =
+  | 'revoked'
+  | 'revocations_unavailable'
+  | 'wrong_audience'
+  | 'wrong_issuer'
+  | 'expiry_missing'
+  | 'expired'
+  | 'expiry_too_far'
+  | 'not_yet_valid'
+  | 'wrong_capability'
+  | 'has_caveats'
+  | 'has_proofs'
+  | 'chain_broken'
+  | 'time_bounds'
+  | 'escalation'
+  | 'replayed'
+  | 'replay_store_unavailable';
+
+/** The issuer could not be proven; only `did_unavailable` is worth retrying. */
+export type ProofFaultCode =
+  | DidFault['code']
+  | 'lookup_refused'
+  | 'weak_key'
+  | 'signature_invalid'
+  | 'claim_refused';
+
+/** Nothing was signed. */
+export type MintFaultCode = 'key_invalid' | 'not_covered' | 'too_short_lived' | 'mint_invalid';
+
+/** A refusal; `detail` is for the log and never holds the token. */
+export interface UcanFault {
+  readonly code: UcanFaultCode;
+  readonly detail: string;
+  readonly cid?: string;
+  readonly issuer?: string;
+}
+
+export function refuse(code: UcanFaultCode, detail: string): { readonly error: UcanFault } {
+  return { error: { code, detail } };
+}

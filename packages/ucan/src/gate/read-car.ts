@@ -1,0 +1,80 @@
+import { createHash } from 'node:crypto';
+import type { Block } from '../codec/archive.js';
+import { equalBytes } from '../codec/bytes.js';
+import { decodeCbor } from '../codec/cbor-decode.js';
+import { isIpldMap } from '../codec/ipld.js';
+import { CID_LENGTH, Link } from '../codec/link.js';
+import { readVarint } from '../codec/varint.js';
+import { refuse, type UcanFault } from '../fault.js';
+import type { Result } from '../result.js';
+import { LIMITS } from './limits.js';
+
+export interface Car {
+  readonly root: Block;
+  /** All blocks but the root, by CID. */
+  readonly blocks: ReadonlyMap<string, Block>;
+}
+
+/** Reads a CARv1 of one root whose every block is what its CID says. */
+export function readCar(bytes: Uint8Array): Result<Car, UcanFault> {
+  const sections = splitSections(bytes);
+  if (sections.error) return sections;
+  const [header, ...rest] = sections.ok;
+  const rootLink = readHeader(header as Uint8Array);
+  if (rootLink.error) return rootLink;
+  const blocks = new Map<string, Block>();
+  for (const section of rest) {
+    const block = readBlock(section);
+    if (block.error) return block;
+    const cid = block.ok.link.toString();
+    if (blocks.has(cid)) return refuse('car_duplicate_block', cid);
+    blocks.set(cid, block.ok);
+  }
+  const root = blocks.get(rootLink.ok.toString());
+  if (!root) return refuse('car_roots', 'the root block is missing');
+  blocks.delete(rootLink.ok.toString());
+  return { ok: { root, blocks } };
+}
+
+function splitSections(bytes: Uint8Array): Result<readonly Uint8Array[], UcanFault> {
+  const sections: Uint8Array[] = [];
+  let offset = 0;
+  while (offset < bytes.length) {
+    // The header is a section too.
+    if (sections.length > LIMITS.blocks) return refuse('car_too_many_blocks', 'over the limit');
+    const length = readVarint(bytes, offset);
+    if (!length || length.value === 0 || length.value > bytes.length - length.next) {
+      return refuse('car_malformed', `section at byte ${offset}`);
+    }
+    offset = length.next + length.value;
+    sections.push(bytes.subarray(length.next, offset));
+  }
+  return sections.length > 0 ? { ok: sections } : refuse('car_malformed', 'empty');
+}
+
+function readHeader(bytes: Uint8Array): Result<Link, UcanFault> {
+  const header = decodeCbor(bytes);
+  if (header.error !== undefined) return refuse('car_malformed', `header: ${header.error}`);
+  if (!isIpldMap(header.ok)) return refuse('car_malformed', 'header is no map');
+  const { version, roots, ...others } = header.ok;
+  if (version !== 1) return refuse('car_version', 'not a CARv1');
+  if (!Array.isArray(roots) || Object.keys(others).length > 0) {
+    return refuse('car_malformed', 'header fields');
+  }
+  const [root] = roots;
+  if (roots.length !== 1 || !(root instanceof Link)) {
+    return refuse('car_roots', `${roots.length} roots`);
+  }
+  return root.isUcanLink ? { ok: root } : refuse('cid_unsupported', `root ${root}`);
+}
+
+function readBlock(section: Uint8Array): Result<Block, UcanFault> {
+  const link = new Link(section.subarray(0, CID_LENGTH));
+  if (!link.isUcanLink) return refuse('cid_unsupported', 'not CIDv1, dag-cbor, sha2-256');
+  const bytes = section.subarray(CID_LENGTH);
+  const digest = createHash('sha256').update(bytes).digest();
+  if (!equalBytes(digest, link.bytes.subarray(4))) {
+    return refuse('cid_mismatch', `the block is not ${link}`);
+  }
+  return { ok: { link, bytes } };
+}

@@ -1,0 +1,52 @@
+import { ARCHIVE_ROOT_HEAD, type Block } from '../codec/archive.js';
+import { startsWith } from '../codec/bytes.js';
+import { CID_LENGTH, Link } from '../codec/link.js';
+import { refuse, type UcanFault } from '../fault.js';
+import type { Result } from '../result.js';
+import { checkShape } from './check-shape.js';
+import { readBase64 } from './read-base64.js';
+import { readCar } from './read-car.js';
+import { readUcan } from './read-ucan.js';
+import type { Token, Ucan } from './token.js';
+
+/** The strict gate: reads a token cheapest check first, so that no library meets hostile bytes. */
+export function readToken(token: unknown): Result<Token, UcanFault> {
+  const bytes = readBase64(token);
+  if (bytes.error) return bytes;
+  const car = readCar(bytes.ok);
+  if (car.error) return car;
+  const link = readArchiveRoot(car.ok.root);
+  if (link.error) return link;
+  const ucans = readUcans(car.ok.blocks);
+  if (ucans.error) return ucans;
+  const root = ucans.ok.get(link.ok.toString());
+  if (!root) return refuse('proof_missing', `the UCAN ${link.ok} is not in the archive`);
+  const fault = checkShape(root, ucans.ok);
+  if (fault) return { error: named(fault, root) };
+  return { ok: { text: token as string, root, ucans: ucans.ok } };
+}
+
+function readArchiveRoot({ bytes }: Block): Result<Link, UcanFault> {
+  const link = new Link(bytes.subarray(ARCHIVE_ROOT_HEAD.length));
+  if (!startsWith(bytes, ARCHIVE_ROOT_HEAD) || link.bytes.length !== CID_LENGTH) {
+    return refuse('root_malformed', 'not exactly {"ucan@0.9.1": link}');
+  }
+  return link.isUcanLink ? { ok: link } : refuse('cid_unsupported', `root names ${link}`);
+}
+
+function readUcans(
+  blocks: ReadonlyMap<string, Block>,
+): Result<ReadonlyMap<string, Ucan>, UcanFault> {
+  const ucans = new Map<string, Ucan>();
+  for (const [cid, block] of blocks) {
+    const ucan = readUcan(block);
+    if (ucan.error) return { error: { ...ucan.error, cid } };
+    ucans.set(cid, ucan.ok);
+  }
+  return { ok: ucans };
+}
+
+/** Adds to a fault which UCAN it is about and who issued it. */
+export function named(fault: UcanFault, ucan: Ucan): UcanFault {
+  return { cid: ucan.cid, issuer: ucan.issuer, ...fault };
+}

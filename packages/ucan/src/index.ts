@@ -1,0 +1,27 @@
+export { type Clock, systemClock } from './clock.js';
+export type { Ipld, IpldMap } from './codec/ipld.js';
+export { Link } from './codec/link.js';
+export type { DidFault, DidKeys, DidResolver } from './did/did-resolver.js';
+export type { UcanFault, UcanFaultCode } from './fault.js';
+export { readToken } from './gate/read-token.js';
+export type { Capability, Token, Ucan } from './gate/token.js';
+export { exportPrivateKey, signerFromPrivateKey } from './keys/private-key-text.js';
+export { generateSigner, type Signer, signerFromMnemonic, signerFromSeed } from './keys/signer.js';
+export type { MintedToken } from './mint/issue.js';
+export { type AuthInvocationRequest, mintAuthInvocation } from './mint/mint-auth-invocation.js';
+export { type DelegationRequest, mintDelegation } from './mint/mint-delegation.js';
+export { type InvocationRequest, mintInvocation } from './mint/mint-invocation.js';
+export { createMinter, type Minter, type MintRequest } from './mint/minter.js';
+export type { Result } from './result.js';
+export { covers, isCovered } from './verify/coverage.js';
+export { AUTH_CAPABILITY } from './verify/invocation-rules.js';
+export { createRevocationSet, type RevocationSet, type Revocations } from './verify/revocations.js';
+export { createMemorySingleUseStore, type SingleUseStore } from './verify/single-use.js';
+export type { Verdict, VerifiedDelegation, VerifiedInvocation } from './verify/verdict.js';
+export {
+  createVerifier,
+  type SingleUseExpectation,
+  type Verifier,
+  type VerifierOptions,
+  type VerifyOptions,
+} from './verify/verifier.js';

@@ -1,0 +1,58 @@
+import { createPublicKey, type KeyObject, verify } from 'node:crypto';
+import { BoundedMap } from '../bounded-map.js';
+
+const KEY_LENGTH = 32;
+const SIGNATURE_LENGTH = 64;
+const SPKI_HEAD = Buffer.from('302a300506032b6570032100', 'hex');
+
+// Little-endian numbers as hex, read from the last byte: the order of the group and of the field.
+const GROUP_ORDER = 0x1000000000000000000000000000000014def9dea2f79cd65812631a5cf5d3edn;
+const FIELD_PRIME = 2n ** 255n - 19n;
+
+/** The y coordinates of the eight points of small order; the sign of x does not matter. */
+const SMALL_ORDER_Y: ReadonlySet<bigint> = new Set([
+  0n,
+  1n,
+  FIELD_PRIME - 1n,
+  0x05fc536d880238b13933c6d305acdfd5f098eff289f4c345b027b2c28f95e826n,
+  0x7a03ac9277fdc74ec6cc392cfa53202a0f67100d760b3cba4fd84d3d706a17c7n,
+]);
+
+const keyObjects = new BoundedMap<string, KeyObject>(1024);
+
+/** Whether these are the 32 bytes of a point that one private key, and not any message, can sign for. */
+export function isSoundPublicKey(key: Uint8Array): boolean {
+  if (key.length !== KEY_LENGTH) return false;
+  const y = littleEndian(key) & (2n ** 255n - 1n);
+  return y < FIELD_PRIME && !SMALL_ORDER_Y.has(y);
+}
+
+/** Verifies an Ed25519 signature in its only form: S below the group order, a sound key. */
+export function verifyEd25519(
+  key: Uint8Array,
+  message: Uint8Array,
+  signature: Uint8Array,
+): boolean {
+  if (signature.length !== SIGNATURE_LENGTH || !isSoundPublicKey(key)) return false;
+  if (littleEndian(signature.subarray(KEY_LENGTH)) >= GROUP_ORDER) return false;
+  const keyObject = keyObjectOf(key);
+  return keyObject !== undefined && verify(null, message, keyObject, signature);
+}
+
+function keyObjectOf(key: Uint8Array): KeyObject | undefined {
+  const name = Buffer.from(key).toString('base64');
+  const known = keyObjects.get(name);
+  if (known) return known;
+  try {
+    const der = Buffer.concat([SPKI_HEAD, key]);
+    const keyObject = createPublicKey({ key: der, format: 'der', type: 'spki' });
+    keyObjects.set(name, keyObject);
+    return keyObject;
+  } catch {
+    return undefined;
+  }
+}
+
+function littleEndian(bytes: Uint8Array): bigint {
+  return BigInt(`0x${Buffer.from(bytes).reverse().toString('hex')}`);
+}

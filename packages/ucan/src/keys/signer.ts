@@ -1,0 +1,70 @@
+import {
+  createHash,
+  createPrivateKey,
+  createPublicKey,
+  type KeyObject,
+  randomBytes,
+  sign,
+} from 'node:crypto';
+import { encodePrincipal } from '../codec/principal.js';
+import { didFromPublicKey } from '../did/did-key.js';
+import { refuse, type UcanFault } from '../fault.js';
+import type { Result } from '../result.js';
+
+const SEED_LENGTH = 32;
+const PKCS8_HEAD = Buffer.from('302e020100300506032b657004220420', 'hex');
+
+/** An Ed25519 key and the DID it signs under. */
+export interface Signer {
+  readonly did: string;
+  /** The key's own did:key, whatever `did` says. */
+  readonly keyDid: string;
+  readonly publicKey: Uint8Array;
+  sign(bytes: Uint8Array): Uint8Array;
+  /** The 32 secret bytes. */
+  exportSeed(): Uint8Array;
+  /** The same key under another DID, whose document must list it. */
+  withDid(did: string): Result<Signer, UcanFault>;
+}
+
+/** The signer of 32 secret bytes. */
+export function signerFromSeed(seed: Uint8Array): Result<Signer, UcanFault> {
+  if (seed.length !== SEED_LENGTH) return refuse('key_invalid', `a seed has ${SEED_LENGTH} bytes`);
+  return { ok: signerOf(Uint8Array.from(seed)) };
+}
+
+/** The signer of a mnemonic: its seed is the SHA-256 of the trimmed text. */
+export function signerFromMnemonic(text: string): Result<Signer, UcanFault> {
+  const trimmed = text.trim();
+  if (trimmed === '') return refuse('key_invalid', 'the mnemonic is empty');
+  return signerFromSeed(createHash('sha256').update(trimmed).digest());
+}
+
+export function generateSigner(): Signer {
+  return signerOf(Uint8Array.from(randomBytes(SEED_LENGTH)));
+}
+
+function signerOf(seed: Uint8Array): Signer {
+  const der = Buffer.concat([PKCS8_HEAD, seed]);
+  const privateKey = createPrivateKey({ key: der, format: 'der', type: 'pkcs8' });
+  const publicKey = rawPublicKey(privateKey);
+  const keyDid = didFromPublicKey(publicKey);
+  const withDid = (did: string): Result<Signer, UcanFault> =>
+    did === keyDid || (encodePrincipal(did) && !did.startsWith('did:key:'))
+      ? { ok: { ...signer, did } }
+      : refuse('key_invalid', `${did} is not a DID this key can sign under`);
+  const signer: Signer = {
+    did: keyDid,
+    keyDid,
+    publicKey,
+    sign: (bytes) => sign(null, bytes, privateKey),
+    exportSeed: () => Uint8Array.from(seed),
+    withDid,
+  };
+  return signer;
+}
+
+function rawPublicKey(privateKey: KeyObject): Uint8Array {
+  const der = createPublicKey(privateKey).export({ format: 'der', type: 'spki' });
+  return Uint8Array.from(der.subarray(-SEED_LENGTH));
+}

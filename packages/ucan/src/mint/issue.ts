@@ -1,0 +1,43 @@
+import { createHash } from 'node:crypto';
+import { type Block, encodeArchiveRoot, encodeCar } from '../codec/archive.js';
+import { linkOfDigest } from '../codec/link.js';
+import { encodeUcan, SIGNATURE_HEAD, signingBytes, type UcanPayload } from '../codec/ucan-block.js';
+import { refuse, type UcanFault } from '../fault.js';
+import { readUcan } from '../gate/read-ucan.js';
+import type { Signer } from '../keys/signer.js';
+import type { Result } from '../result.js';
+
+/** A token signed here. */
+export interface MintedToken {
+  readonly cid: string;
+  readonly expiration: number;
+  /** Base64 of the archive, proofs included (contract B8). */
+  readonly token: string;
+}
+
+export function blockOf(bytes: Uint8Array): Block {
+  return { link: linkOfDigest(createHash('sha256').update(bytes).digest()), bytes };
+}
+
+/** Signs a UCAN and archives it with the UCANs it rests on. */
+export function issue(
+  payload: UcanPayload & { readonly expiration: number },
+  signer: Signer,
+  proofs: readonly Block[],
+): Result<MintedToken, UcanFault> {
+  const signature = Buffer.concat([SIGNATURE_HEAD, signer.sign(signingBytes(payload))]);
+  const bytes = encodeUcan(payload, signature);
+  if (!bytes) return refuse('mint_invalid', 'issuer or audience is not a DID');
+  const block = blockOf(bytes);
+  // What the gate would not read must not leave the house: capitals in `can`, lone surrogates, …
+  const readable = readUcan(block);
+  if (readable.error) return refuse('mint_invalid', readable.error.detail);
+  const car = encodeCar(blockOf(encodeArchiveRoot(block.link)), [...proofs, block]);
+  return {
+    ok: {
+      cid: block.link.toString(),
+      expiration: payload.expiration,
+      token: Buffer.from(car).toString('base64'),
+    },
+  };
+}

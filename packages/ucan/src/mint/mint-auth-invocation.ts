@@ -1,0 +1,29 @@
+import { type Clock, systemClock } from '../clock.js';
+import type { UcanFault } from '../fault.js';
+import type { Signer } from '../keys/signer.js';
+import type { Result } from '../result.js';
+import { AUTH_CAPABILITY } from '../verify/invocation-rules.js';
+import { issue, type MintedToken } from './issue.js';
+import { nonceFact } from './nonce-fact.js';
+
+export interface AuthInvocationRequest {
+  readonly signer: Signer;
+  /** The oracle's DID. */
+  readonly audience: string;
+  readonly ttlSeconds?: number;
+  readonly clock?: Clock;
+}
+
+/** Mints the bearer that says who is calling (contract B8). */
+export function mintAuthInvocation(request: AuthInvocationRequest): Result<MintedToken, UcanFault> {
+  const { signer, audience, ttlSeconds = 300, clock = systemClock } = request;
+  const payload = {
+    issuer: signer.did,
+    audience,
+    capabilities: [AUTH_CAPABILITY],
+    expiration: clock() + ttlSeconds,
+    facts: [nonceFact()],
+    proofs: [],
+  };
+  return issue(payload, signer, []);
+}

@@ -1,0 +1,38 @@
+import type { IpldMap } from '../codec/ipld.js';
+import type { UcanFault } from '../fault.js';
+import type { Capability } from '../gate/token.js';
+import type { Signer } from '../keys/signer.js';
+import type { Result } from '../result.js';
+import { checkProofs } from '../verify/delegation-rules.js';
+import { issue, type MintedToken } from './issue.js';
+import { readProofs } from './read-proofs.js';
+
+export interface DelegationRequest {
+  readonly signer: Signer;
+  readonly audience: string;
+  readonly capabilities: readonly Capability[];
+  /** Unix seconds. */
+  readonly expiration: number;
+  readonly notBefore?: number;
+  readonly facts?: readonly IpldMap[];
+  /** Tokens whose rights are passed on. */
+  readonly proofs?: readonly string[];
+}
+
+/** Mints a delegation; one that its own proofs do not bear out is refused here already. */
+export function mintDelegation(request: DelegationRequest): Result<MintedToken, UcanFault> {
+  const { signer, notBefore, facts = [], audience, capabilities, expiration } = request;
+  const proofs = readProofs(request.proofs ?? []);
+  if (proofs.error) return proofs;
+  const payload = {
+    issuer: signer.did,
+    audience,
+    capabilities,
+    expiration,
+    ...(notBefore !== undefined && { notBefore }),
+    facts,
+    proofs: proofs.ok.links,
+  };
+  const fault = checkProofs(payload, proofs.ok.roots);
+  return fault ? { error: fault } : issue(payload, signer, proofs.ok.blocks);
+}

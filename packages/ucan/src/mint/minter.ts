@@ -1,0 +1,73 @@
+import { BoundedMap } from '../bounded-map.js';
+import { type Clock, systemClock } from '../clock.js';
+import { encodeDagJson } from '../codec/dag-json.js';
+import type { UcanFault } from '../fault.js';
+import type { Signer } from '../keys/signer.js';
+import type { Result } from '../result.js';
+import type { MintedToken } from './issue.js';
+import { type InvocationRequest, mintInvocation } from './mint-invocation.js';
+
+export type MintRequest = Omit<InvocationRequest, 'signer' | 'clock'>;
+
+/** Mints invocations and reuses them while they are fresh. */
+export interface Minter {
+  readonly did: string;
+  mint(request: MintRequest): Result<MintedToken, UcanFault>;
+  /** Drops everything minted from a delegation and says how many there were. */
+  forget(delegationCid: string): number;
+}
+
+interface Entry {
+  readonly minted: MintedToken;
+  readonly delegationCids: readonly string[];
+  readonly renewAt: number;
+}
+
+/** Fewer seconds than this are too few to be handed out again. */
+const MIN_LEFT_SECONDS = 30;
+
+/** Builds a minter for one signer, with its own bounded cache. */
+export function createMinter(options: {
+  readonly signer: Signer;
+  readonly clock?: Clock;
+  readonly capacity?: number;
+}): Minter {
+  const { signer, clock = systemClock, capacity = 1000 } = options;
+  const entries = new BoundedMap<string, Entry>(capacity);
+  return {
+    did: signer.did,
+    mint(request) {
+      const key = keyOf(request);
+      const known = entries.get(key);
+      const now = clock();
+      if (known && now < known.renewAt) return { ok: known.minted };
+      const minted = mintInvocation({ ...request, signer, clock: () => now });
+      if (minted.ok) entries.set(key, entryOf(minted.ok, request, now));
+      return minted;
+    },
+    forget: (cid) => entries.deleteWhere(({ delegationCids }) => delegationCids.includes(cid)),
+  };
+}
+
+/** User, delegation, service, ability, resource and caveats; a change of any mints anew. */
+function keyOf({ delegation, audience, can, with: resource, nb, ttlSeconds }: MintRequest): string {
+  const caveats = encodeDagJson(nb ?? {});
+  return JSON.stringify([
+    delegation.did,
+    delegation.cid,
+    audience,
+    can,
+    resource,
+    caveats,
+    ttlSeconds ?? null,
+  ]);
+}
+
+function entryOf(minted: MintedToken, { delegation }: MintRequest, now: number): Entry {
+  const half = now + (minted.expiration - now) / 2;
+  return {
+    minted,
+    delegationCids: delegation.cids,
+    renewAt: Math.min(half, minted.expiration - MIN_LEFT_SECONDS),
+  };
+}
