@@ -1,0 +1,124 @@
+import { describe, expect, it } from 'vitest';
+import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
+
+const oracleDid = 'did:key:zOracle';
+
+describe.each(engines)('sessions on %s', (engine) => {
+  const test = useStore(engine);
+
+  it('keeps what it was given', async () => {
+    const owner = newOwner();
+    const { sessions } = test.store;
+    const session = await sessions.create({
+      owner,
+      oracleDid,
+      oracleName: 'Pythia',
+      oracleEntityDid: 'did:ixo:entity:1',
+      title: 'Naming',
+      roomId: '!room:example.org',
+    });
+    expect(session).toMatchObject({ owner, title: 'Naming', roomId: '!room:example.org' });
+    expect(await sessions.find({ owner, sessionId: session.id })).toEqual(session);
+  });
+
+  it('is untitled and in the own room by default', async () => {
+    const owner = newOwner();
+    const session = await test.store.sessions.create({ owner, oracleDid });
+    expect(session.title).toBe('Untitled');
+    expect(session.roomId).toBe(await test.store.rooms.roomOf({ owner, oracleDid }));
+  });
+
+  it('treats a foreign session as unknown', async () => {
+    const { sessions } = test.store;
+    const owner = newOwner();
+    const { id: sessionId } = await sessions.create({ owner, oracleDid });
+    const foreign = { owner: newOwner(), sessionId };
+    const unknown = { owner, sessionId: 'nothing\u0000here' };
+    for (const key of [foreign, unknown]) {
+      expect(await sessions.find(key)).toBeUndefined();
+      expect(await sessions.touch(key)).toBe(false);
+      expect(await sessions.rename({ ...key, title: 'Mine now' })).toBe(false);
+      expect(await sessions.delete(key)).toBe(false);
+    }
+    expect(await sessions.find({ owner, sessionId })).toMatchObject({ title: 'Untitled' });
+    expect((await sessions.list({ owner: foreign.owner, limit: 10, offset: 0 })).total).toBe(0);
+  });
+
+  it('deletes once', async () => {
+    const { sessions } = test.store;
+    const owner = newOwner();
+    const { id: sessionId } = await sessions.create({ owner, oracleDid });
+    expect(await sessions.delete({ owner, sessionId })).toBe(true);
+    expect(await sessions.delete({ owner, sessionId })).toBe(false);
+    expect(await sessions.find({ owner, sessionId })).toBeUndefined();
+  });
+
+  it('keeps text PostgreSQL would refuse', async () => {
+    const owner = newOwner();
+    const session = await test.store.sessions.create({
+      owner,
+      oracleDid,
+      title: 'a\u0000b\ud800c',
+    });
+    const found = await test.store.sessions.find({ owner, sessionId: session.id });
+    expect(found?.title).toBe('a\ufffdb\ufffdc');
+  });
+});
+
+describe.each(engines)('the session list on %s', (engine) => {
+  let now = 1_700_000_000_000;
+  const test = useStore(engine, { clock: () => now });
+
+  it('pages through 1,000 sessions of each of two users without loss or repetition', async () => {
+    const owners = [newOwner(), newOwner()];
+    const created = new Map<string, string[]>();
+    for (const owner of owners) {
+      const sessions = await Promise.all(
+        Array.from({ length: 1_000 }, (_, i) => {
+          // Groups of ten share a timestamp, so that the tie-break has work to do.
+          if (i % 10 === 0) now += 1;
+          return test.store.sessions.create({ owner, oracleDid });
+        }),
+      );
+      created.set(owner, sessions.map(({ id }) => id).sort());
+    }
+    for (const owner of owners) {
+      const pages = await Promise.all(
+        Array.from({ length: 11 }, (_, page) =>
+          test.store.sessions.list({ owner, limit: 100, offset: page * 100 }),
+        ),
+      );
+      expect(pages.map(({ total }) => total)).toEqual(Array(11).fill(1_000));
+      expect(pages[10]?.sessions).toEqual([]);
+      const listed = pages.flatMap(({ sessions }) => sessions);
+      expect(listed.map(({ id }) => id).sort()).toEqual(created.get(owner));
+      const sorted = listed.toSorted(
+        (a, b) => b.lastUpdatedAt - a.lastUpdatedAt || (a.id < b.id ? 1 : -1),
+      );
+      expect(listed).toEqual(sorted);
+    }
+  });
+
+  it('puts what was touched, renamed or written to on top', async () => {
+    const owner = newOwner();
+    const { sessions, messages } = test.store;
+    const ids: string[] = [];
+    for (let i = 0; i < 4; i++) {
+      now += 1;
+      ids.push((await sessions.create({ owner, oracleDid })).id);
+    }
+    const [first = '', second = '', third = ''] = ids;
+    const order = async () =>
+      (await sessions.list({ owner, limit: 10, offset: 0 })).sessions.map(({ id }) => id);
+    now += 1;
+    await sessions.touch({ owner, sessionId: first });
+    expect((await order())[0]).toBe(first);
+    now += 1;
+    await sessions.rename({ owner, sessionId: second, title: 'Renamed' });
+    expect((await order())[0]).toBe(second);
+    now += 1;
+    const message = { type: 'human', content: 'hi', requestId: 'r', isComplete: true } as const;
+    await messages.append({ ...message, owner, sessionId: third });
+    expect((await order()).slice(0, 3)).toEqual([third, second, first]);
+  });
+});

@@ -1,0 +1,95 @@
+import { randomUUID } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import pg from 'pg';
+import { afterAll, beforeAll, inject } from 'vitest';
+import { openStore, type StoreOptions } from '../../src/store/open-store.js';
+import type { Store } from '../../src/store/store.js';
+
+/** What every store test runs on. */
+export const engines = ['sqlite', 'postgres'] as const;
+export type Engine = (typeof engines)[number];
+
+/** An empty database of its own. */
+export interface TestDatabase {
+  readonly options: StoreOptions;
+  drop(): Promise<void>;
+}
+
+export async function createTestDatabase(engine: Engine): Promise<TestDatabase> {
+  const dataDir = mkdtempSync(join(tmpdir(), 'sibyl-store-'));
+  const options = { dataDir, secretKey: new Uint8Array(32).fill(7) };
+  const removeDir = () => rmSync(dataDir, { recursive: true, force: true });
+  if (engine === 'sqlite') return { options, drop: async () => removeDir() };
+  const name = `sibyl_${randomUUID().replaceAll('-', '')}`;
+  await onServer(`create database ${name}`);
+  return {
+    options: { ...options, databaseUrl: urlOf(name) },
+    drop: async () => {
+      removeDir();
+      await onServer(`drop database ${name} with (force)`);
+    },
+  };
+}
+
+/** A store open during the surrounding `describe`; `another` opens it once more, as a second process would. */
+export interface TestStore {
+  readonly store: Store;
+  readonly options: StoreOptions;
+  another(options?: Partial<StoreOptions>): Promise<Store>;
+}
+
+export function useStore(engine: Engine, overrides: Partial<StoreOptions> = {}): TestStore {
+  const opened: Store[] = [];
+  let database: TestDatabase;
+  const another = async (options: Partial<StoreOptions> = {}) => {
+    const store = await openStore({ ...database.options, ...overrides, ...options });
+    opened.push(store);
+    return store;
+  };
+  beforeAll(async () => {
+    database = await createTestDatabase(engine);
+    await another();
+  });
+  afterAll(async () => {
+    for (const store of opened) await store.close();
+    await database?.drop();
+  });
+  return {
+    get store() {
+      return opened[0] as Store;
+    },
+    get options() {
+      return database.options;
+    },
+    another,
+  };
+}
+
+/** A DID no other test uses. */
+export function newOwner(): string {
+  return `did:key:z${randomUUID()}`;
+}
+
+async function onServer(statement: string): Promise<void> {
+  const client = new pg.Client({ connectionString: serverUrl() });
+  await client.connect();
+  try {
+    await client.query(statement);
+  } finally {
+    await client.end();
+  }
+}
+
+function urlOf(database: string): string {
+  const url = new URL(serverUrl());
+  url.pathname = `/${database}`;
+  return url.href;
+}
+
+function serverUrl(): string {
+  const postgres = inject('postgres');
+  if ('fault' in postgres) throw new Error(postgres.fault);
+  return postgres.url;
+}
