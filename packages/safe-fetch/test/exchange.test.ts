@@ -150,7 +150,7 @@ describe('the time limit', () => {
   it('covers a server that never answers', async () => {
     const closed = vi.fn();
     const { url } = await serve((_, response) => void response.on('close', closed));
-    await expect(safeFetch(url, { timeoutMs: 30 })).rejects.toEqual(rejects('timeout'));
+    await expect(safeFetch(url, { timeoutMs: 200 })).rejects.toEqual(rejects('timeout'));
     await vi.waitFor(() => expect(closed).toHaveBeenCalled());
   });
 
@@ -159,7 +159,7 @@ describe('the time limit', () => {
       const drip = setInterval(() => response.write('.'), 5);
       response.on('close', () => clearInterval(drip));
     });
-    const response = await safeFetch(url, { timeoutMs: 100 });
+    const response = await safeFetch(url, { timeoutMs: 500 });
     await expect(response.text()).rejects.toEqual(rejects('timeout'));
   });
 
@@ -169,7 +169,7 @@ describe('the time limit', () => {
       response.on('close', closed);
       pourForever(response);
     });
-    await safeFetch(url, { timeoutMs: 50 });
+    await safeFetch(url, { timeoutMs: 500 });
     await vi.waitFor(() => expect(closed).toHaveBeenCalled());
   });
 });

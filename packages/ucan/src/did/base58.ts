@@ -2,7 +2,7 @@ const ALPHABET = '123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz';
 const DIGITS = new Map([...ALPHABET].map((character, digit) => [character, digit]));
 
 /** The conversion is quadratic, so longer text is refused; a key is at most 48 characters. */
-const MAX_TEXT = 128;
+const MAX_TEXT = 64;
 
 /** Writes bytes in the Bitcoin alphabet. */
 export function encodeBase58(bytes: Uint8Array): string {

@@ -1,5 +1,6 @@
 import type { Result } from '../result.js';
 import { decodeBase58, encodeBase58 } from './base58.js';
+import { refuseDid } from './did-fault.js';
 import type { DidFault, DidResolver } from './did-resolver.js';
 
 const PREFIX = 'did:key:z';
@@ -25,15 +26,15 @@ export function didFromPublicKey(raw: Uint8Array): string {
 /** Reads the raw Ed25519 public key out of a did:key; fragments and other spellings are refused. */
 export function publicKeyFromDid(did: string): Result<Uint8Array, DidFault> {
   if (typeof did !== 'string' || !did.startsWith(PREFIX)) {
-    return refuse('did_invalid', 'not a did:key in base58btc (did:key:z…)');
+    return refuseDid('did_invalid', 'not a did:key in base58btc (did:key:z…)');
   }
   const bytes = decodeBase58(did.slice(PREFIX.length));
-  if (!bytes) return refuse('did_invalid', 'the did:key is not base58btc or is too long');
+  if (!bytes) return refuseDid('did_invalid', 'the did:key is not base58btc or is too long');
   const key = ed25519FromMulticodec(bytes);
   if (key) return { ok: key };
   return startsAsEd25519(bytes)
-    ? refuse('did_invalid', `an Ed25519 did:key holds ${ED25519_KEY_BYTES} bytes`)
-    : refuse('did_unsupported', 'only Ed25519 did:key is supported');
+    ? refuseDid('did_invalid', `an Ed25519 did:key holds ${ED25519_KEY_BYTES} bytes`)
+    : refuseDid('did_unsupported', 'only Ed25519 did:key is supported');
 }
 
 /** The raw key of multicodec-prefixed bytes, undefined unless it is a whole Ed25519 key. */
@@ -45,8 +46,4 @@ export function ed25519FromMulticodec(bytes: Uint8Array): Uint8Array | undefined
 
 function startsAsEd25519(bytes: Uint8Array): boolean {
   return bytes[0] === ED25519[0] && bytes[1] === ED25519[1];
-}
-
-function refuse(code: DidFault['code'], detail: string): { error: DidFault } {
-  return { error: { code, detail } };
 }

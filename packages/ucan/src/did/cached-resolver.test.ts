@@ -1,0 +1,95 @@
+import { describe, expect, it } from 'vitest';
+import type { Result } from '../result.js';
+import { createCachedResolver } from './cached-resolver.js';
+import type { DidFault, DidKeys } from './did-resolver.js';
+
+const KEYS: Result<DidKeys, DidFault> = { ok: [new Uint8Array(32)] };
+const fault = (code: DidFault['code']): Result<DidKeys, DidFault> => ({
+  error: { code, detail: '' },
+});
+
+/** A cache on a hand-turned clock over a source that counts. */
+function setUp(first: Result<DidKeys, DidFault>, options = {}) {
+  const state = { now: 1000, asked: [] as string[], answer: first };
+  const resolver = createCachedResolver({
+    clock: () => state.now,
+    resolver: {
+      async resolve(did) {
+        state.asked.push(did);
+        return state.answer;
+      },
+    },
+    ...options,
+  });
+  return { state, resolve: (did = 'did:ixo:a') => resolver.resolve(did) };
+}
+
+describe('createCachedResolver', () => {
+  it.each([
+    [undefined, 300],
+    [60, 60],
+    [5, 60],
+    [9999, 300],
+  ])('keeps keys with keysTtlSeconds %s for %i s', async (keysTtlSeconds, kept) => {
+    const { state, resolve } = setUp(KEYS, { keysTtlSeconds });
+    await resolve();
+    state.now += kept - 1;
+    expect(await resolve()).toBe(KEYS);
+    expect(state.asked).toHaveLength(1);
+    state.now += 1;
+    await resolve();
+    expect(state.asked).toHaveLength(2);
+  });
+
+  it.each(['did_not_found', 'did_invalid', 'did_deactivated'] as const)(
+    'keeps %s for 10 s at most',
+    async (code) => {
+      const { state, resolve } = setUp(fault(code), { faultTtlSeconds: 60 });
+      await resolve();
+      state.now += 9;
+      expect((await resolve()).error?.code).toBe(code);
+      expect(state.asked).toHaveLength(1);
+      state.now += 1;
+      state.answer = KEYS;
+      expect(await resolve()).toBe(KEYS);
+    },
+  );
+
+  it.each(['did_unavailable', 'did_unsupported'] as const)('never keeps %s', async (code) => {
+    const { state, resolve } = setUp(fault(code));
+    await resolve();
+    state.answer = KEYS;
+    expect(await resolve()).toBe(KEYS);
+  });
+
+  it('forgets the keys of a DID that is refused later', async () => {
+    const { state, resolve } = setUp(KEYS);
+    await resolve();
+    state.now += 300;
+    state.answer = fault('did_deactivated');
+    await resolve();
+    expect((await resolve()).error?.code).toBe('did_deactivated');
+    expect(state.asked).toHaveLength(2);
+  });
+
+  it('asks once for callers at the same time', async () => {
+    const { state, resolve } = setUp(fault('did_unavailable'));
+    await Promise.all([resolve(), resolve(), resolve('did:ixo:b')]);
+    expect(state.asked).toEqual(['did:ixo:a', 'did:ixo:b']);
+  });
+
+  it('drops what was used longest ago, but no keys for invented DIDs', async () => {
+    const { state, resolve } = setUp(KEYS, { maxEntries: 2 });
+    await resolve('did:ixo:1');
+    await resolve('did:ixo:2');
+    state.answer = fault('did_not_found');
+    for (let i = 0; i < 10; i++) await resolve(`did:ixo:invented${i}`);
+    state.asked.length = 0;
+    await resolve('did:ixo:1');
+    expect(state.asked).toEqual([]);
+    state.answer = KEYS;
+    await resolve('did:ixo:3');
+    await resolve('did:ixo:2');
+    expect(state.asked).toEqual(['did:ixo:3', 'did:ixo:2']);
+  });
+});

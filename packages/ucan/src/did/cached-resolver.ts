@@ -1,0 +1,61 @@
+import { BoundedMap } from '../bounded-map.js';
+import { type Clock, systemClock } from '../clock.js';
+import type { Result } from '../result.js';
+import type { DidFault, DidKeys, DidResolver } from './did-resolver.js';
+import { createSingleFlight } from './single-flight.js';
+
+const KEYS_TTL = { min: 60, max: 300 };
+const FAULT_TTL_MAX = 10;
+
+/** Faults that asking again at once would not change; an unavailable source may be back. */
+const LASTING: ReadonlySet<DidFault['code']> = new Set([
+  'did_not_found',
+  'did_invalid',
+  'did_deactivated',
+]);
+
+export interface CachedResolverOptions {
+  readonly resolver: DidResolver;
+  readonly clock?: Clock | undefined;
+  /** How long keys count, between 60 and 300 s; 300 unless told. A rotated key is trusted that long. */
+  readonly keysTtlSeconds?: number | undefined;
+  /** How long a refusal counts, at most and by default 10 s. */
+  readonly faultTtlSeconds?: number | undefined;
+  /** Entries kept of either kind; 1000 unless told. */
+  readonly maxEntries?: number | undefined;
+}
+
+interface Cached {
+  readonly result: Result<DidKeys, DidFault>;
+  readonly expires: number;
+}
+
+/** Remembers what a slow resolver answered; put it around network methods only, did:key needs none. */
+export function createCachedResolver(options: CachedResolverOptions): DidResolver {
+  const { resolver, clock = systemClock, maxEntries = 1000 } = options;
+  const keysTtl = clamp(options.keysTtlSeconds ?? KEYS_TTL.max, KEYS_TTL.min, KEYS_TTL.max);
+  const faultTtl = clamp(options.faultTtlSeconds ?? FAULT_TTL_MAX, 0, FAULT_TTL_MAX);
+  const found = new BoundedMap<string, Cached>(maxEntries);
+  // Apart from the keys, so that a flood of invented DIDs cannot push real ones out.
+  const refused = new BoundedMap<string, Cached>(maxEntries);
+  const resolve = createSingleFlight(async (did) => {
+    const result = await resolver.resolve(did);
+    found.delete(did);
+    refused.delete(did);
+    if (result.ok) found.set(did, { result, expires: clock() + keysTtl });
+    else if (LASTING.has(result.error.code)) {
+      refused.set(did, { result, expires: clock() + faultTtl });
+    }
+    return result;
+  });
+  return {
+    async resolve(did) {
+      const cached = found.get(did) ?? refused.get(did);
+      return cached && clock() < cached.expires ? cached.result : resolve(did);
+    },
+  };
+}
+
+function clamp(value: number, min: number, max: number): number {
+  return Math.min(Math.max(value, min), max);
+}
