@@ -1,7 +1,13 @@
 export { type Clock, systemClock } from './clock.js';
 export type { Ipld, IpldMap } from './codec/ipld.js';
 export { Link } from './codec/link.js';
+export { type CachedResolverOptions, createCachedResolver } from './did/cached-resolver.js';
+export { createDidResolver, type DidMethods } from './did/create-did-resolver.js';
+export { createDidIxoResolver, type DidIxoOptions } from './did/did-ixo.js';
+export { createDidKeyResolver, didFromPublicKey, publicKeyFromDid } from './did/did-key.js';
 export type { DidFault, DidKeys, DidResolver } from './did/did-resolver.js';
+export { createDidWebResolver, type DidWebOptions, didWebUrl } from './did/did-web.js';
+export type { DidFetch, FetchLimits } from './did/document/fetch-json.js';
 export type { UcanFault, UcanFaultCode } from './fault.js';
 export { readToken } from './gate/read-token.js';
 export type { Capability, Token, Ucan } from './gate/token.js';
