@@ -22,12 +22,12 @@ export class RevocationStore {
     return this.#context.database.write((tables) => addRevocation(tables, revocation));
   }
 
-  async has({ owner, cid }: Pick<Revocation, 'owner' | 'cid'>): Promise<boolean> {
+  /** Whoever revoked it: a CID has one issuer, and only that issuer can store and revoke it. */
+  async has(cid: string): Promise<boolean> {
     const row = await this.#context.database.tables
       .selectFrom('revocations')
       .select('cid')
       .where('cid', '=', cid)
-      .where('owner', '=', owner)
       .executeTakeFirst();
     return row !== undefined;
   }

@@ -1,0 +1,31 @@
+import { describe, expect, it } from 'vitest';
+import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
+
+describe.each(engines)('revocations on %s', (engine) => {
+  let now = 1_000;
+  const test = useStore(engine, { clock: () => now });
+
+  it('remembers each until it expires, in every process', async () => {
+    const { revocations } = test.store;
+    const owner = newOwner();
+    await revocations.add({ owner, cid: 'short', expiresAt: now + 10 });
+    await revocations.add({ owner, cid: 'long', expiresAt: now + 1_000 });
+    await revocations.add({ owner, cid: 'endless', expiresAt: null });
+    const second = await test.another();
+    const cids = async () => (await second.revocations.list()).map(({ cid }) => cid).sort();
+    expect(await cids()).toEqual(['endless', 'long', 'short']);
+    now += 11;
+    expect(await cids()).toEqual(['endless', 'long']);
+    expect(await revocations.prune()).toBe(1);
+    expect(await second.revocations.has('short')).toBe(false);
+    expect(await second.revocations.has('long')).toBe(true);
+  });
+
+  it('says the same when revoked twice, and binds only its owner', async () => {
+    const { revocations } = test.store;
+    const owner = newOwner();
+    const revocation = { owner, cid: 'twice', expiresAt: now + 1_000 };
+    await Promise.all([revocations.add(revocation), revocations.add(revocation)]);
+    expect(await revocations.has('twice')).toBe(true);
+  });
+});

@@ -1,0 +1,36 @@
+import { describe, expect, it } from 'vitest';
+import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
+
+describe.each(engines)('single-use tokens on %s', (engine) => {
+  const test = useStore(engine);
+
+  it('lets exactly one of 50 claims at once through, across processes', async () => {
+    const second = await test.another();
+    const owner = newOwner();
+    const claims = await Promise.all(
+      Array.from({ length: 50 }, (_, i) =>
+        (i % 2 === 0 ? test.store : second).singleUse.of(owner).claim('bafyrace', 100),
+      ),
+    );
+    expect(claims.filter((claimed) => claimed)).toHaveLength(1);
+  });
+
+  it('can be claimed again once released by the one who claimed it', async () => {
+    const mine = test.store.singleUse.of(newOwner());
+    const theirs = test.store.singleUse.of(newOwner());
+    expect(await mine.claim('bafyreleased', 100)).toBe(true);
+    await theirs.release('bafyreleased');
+    expect(await theirs.claim('bafyreleased', 100)).toBe(false);
+    await mine.release('bafyreleased');
+    expect(await theirs.claim('bafyreleased', 100)).toBe(true);
+  });
+
+  it('forgets only what has expired', async () => {
+    const claims = test.store.singleUse.of(newOwner());
+    await claims.claim('bafyold', 10);
+    await claims.claim('bafyyoung', 30);
+    expect(await test.store.singleUse.prune(20)).toBe(1);
+    expect(await claims.claim('bafyold', 40)).toBe(true);
+    expect(await claims.claim('bafyyoung', 40)).toBe(false);
+  });
+});

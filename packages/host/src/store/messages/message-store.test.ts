@@ -1,0 +1,171 @@
+import { describe, expect, it } from 'vitest';
+import {
+  engines,
+  newOwner,
+  type TestStore,
+  useStore,
+} from '../../../test/support/test-database.js';
+import type { NewMessage } from './append-message.js';
+
+const oracleDid = 'did:key:zOracle';
+
+async function newSession({ store }: TestStore) {
+  const owner = newOwner();
+  const { id: sessionId } = await store.sessions.create({ owner, oracleDid });
+  const say = (type: 'human' | 'ai', content: string): NewMessage => ({
+    owner,
+    sessionId,
+    type,
+    content,
+    requestId: 'request',
+    isComplete: true,
+  });
+  return { owner, sessionId, say };
+}
+
+describe.each(engines)('messages on %s', (engine) => {
+  const test = useStore(engine);
+
+  it('keeps every field', async () => {
+    const { owner, sessionId, say } = await newSession(test);
+    const full: NewMessage = {
+      ...say('ai', 'Hello 🜁'),
+      isComplete: false,
+      reasoning: 'thought',
+      runId: 'run',
+      toolCalls: [{ id: 't', name: 'add', args: { a: 1 }, status: 'done', output: '2' }],
+      attachments: [{ mxcUri: 'mxc://a/b', filename: 'f.txt', mimetype: 'text/plain' }],
+      metadata: { spaceId: 's', nested: [null, 1] },
+    };
+    const stored = await test.store.messages.append(full);
+    expect(await test.store.messages.list({ owner, sessionId })).toEqual([stored]);
+    expect(stored).toMatchObject(full);
+  });
+
+  it('treats a foreign session as unknown', async () => {
+    const { owner, sessionId, say } = await newSession(test);
+    const { messages } = test.store;
+    const mine = await messages.append(say('human', 'mine'));
+    const stranger = newOwner();
+    expect(await messages.append({ ...say('human', 'x'), owner: stranger })).toBeUndefined();
+    expect(await messages.append({ ...say('human', 'x'), sessionId: 'unknown' })).toBeUndefined();
+    expect(await messages.list({ owner: stranger, sessionId })).toEqual([]);
+    const page = { sessionId, limit: 10 };
+    expect(await messages.page({ ...page, owner: stranger, before: mine?.id })).toEqual({
+      error: 'unknown-cursor',
+    });
+    expect(await messages.page({ ...page, owner: stranger })).toMatchObject({
+      ok: { messages: [], hasOlder: false, hasNewer: false },
+    });
+    expect(await messages.list({ owner, sessionId })).toHaveLength(1);
+  });
+
+  it('numbers 50 messages stored at once without gap or repetition, across processes', async () => {
+    const { owner, sessionId, say } = await newSession(test);
+    const second = await test.another();
+    await Promise.all(
+      Array.from({ length: 50 }, (_, i) =>
+        (i % 2 === 0 ? test.store : second).messages.append(say('human', String(i))),
+      ),
+    );
+    const stored = await test.store.messages.list({ owner, sessionId });
+    expect(stored.map(({ seq }) => seq)).toEqual(Array.from({ length: 50 }, (_, i) => i + 1));
+    expect(new Set(stored.map(({ content }) => content)).size).toBe(50);
+  });
+
+  it('puts an answer after its question, also when the next question came first', async () => {
+    const { owner, sessionId, say } = await newSession(test);
+    const { messages } = test.store;
+    const question = await messages.append(say('human', 'q1'));
+    await messages.append(say('human', 'q2'));
+    await messages.append({ ...say('ai', 'a1'), turn: question?.turn });
+    await messages.append(say('ai', 'a2'));
+    const contents = async (throughTurn?: number) =>
+      (await messages.list({ owner, sessionId, throughTurn })).map(({ content }) => content);
+    expect(await contents()).toEqual(['q1', 'a1', 'q2', 'a2']);
+    expect(await contents(1)).toEqual(['q1', 'a1']);
+  });
+});
+
+describe.each(engines)('pages of messages on %s', (engine) => {
+  const test = useStore(engine);
+
+  /** Ten turns of a question and two answers each, as q1 a1 b1 q2 … */
+  async function tenTurns() {
+    const { owner, sessionId, say } = await newSession(test);
+    const ids = new Map<string, string>();
+    for (let turn = 1; turn <= 10; turn++) {
+      for (const part of ['q', 'a', 'b']) {
+        const message = say(part === 'q' ? 'human' : 'ai', `${part}${turn}`);
+        ids.set(message.content, (await test.store.messages.append(message))?.id ?? '');
+      }
+    }
+    const page = async (cursor: { before?: string; after?: string }, limit = 2) => {
+      const result = await test.store.messages.page({
+        owner,
+        sessionId,
+        limit,
+        before: cursor.before && (ids.get(cursor.before) ?? cursor.before),
+        after: cursor.after && (ids.get(cursor.after) ?? cursor.after),
+      });
+      if ('error' in result) return result;
+      const contents = result.ok.messages.map(({ content }) => content);
+      return { ...result.ok, messages: contents.join(' ') };
+    };
+    return { page, ids };
+  }
+
+  it('gives the newest turns without a cursor', async () => {
+    const { page, ids } = await tenTurns();
+    expect(await page({})).toEqual({
+      messages: 'q9 a9 b9 q10 a10 b10',
+      prevCursor: ids.get('q9'),
+      nextCursor: ids.get('b10'),
+      hasOlder: true,
+      hasNewer: false,
+    });
+  });
+
+  it('gives what precedes and what follows', async () => {
+    const { page } = await tenTurns();
+    const middle = { messages: 'q4 a4 b4 q5 a5 b5', hasOlder: true, hasNewer: true };
+    expect(await page({ before: 'q6' })).toMatchObject(middle);
+    expect(await page({ after: 'b3' })).toMatchObject(middle);
+  });
+
+  it('gives a turn split by the cursor whole', async () => {
+    const { page } = await tenTurns();
+    expect(await page({ before: 'a6' })).toMatchObject({ messages: 'q5 a5 b5 q6 a6 b6' });
+    expect(await page({ after: 'a6' })).toMatchObject({ messages: 'q6 a6 b6 q7 a7 b7' });
+  });
+
+  it('is empty beyond the ends', async () => {
+    const { page } = await tenTurns();
+    const empty = { messages: '', prevCursor: null, nextCursor: null };
+    expect(await page({ before: 'q1' })).toEqual({ ...empty, hasOlder: false, hasNewer: true });
+    expect(await page({ after: 'b10' })).toEqual({ ...empty, hasOlder: true, hasNewer: false });
+  });
+
+  it('walks through all turns either way', async () => {
+    const { page } = await tenTurns();
+    const seen: string[] = [];
+    let before: string | undefined;
+    for (;;) {
+      const at = await page(before === undefined ? {} : { before }, 3);
+      if ('error' in at) throw new Error(at.error);
+      seen.unshift(at.messages);
+      if (!at.hasOlder) break;
+      before = at.prevCursor ?? '';
+    }
+    expect(seen.join(' ').split(' ')).toHaveLength(30);
+    expect(seen[0]).toBe('q1 a1 b1');
+  });
+
+  it('says so when a cursor is unknown', async () => {
+    const { page } = await tenTurns();
+    const other = await tenTurns();
+    const unknown = { error: 'unknown-cursor' };
+    expect(await page({ before: 'nothing' })).toEqual(unknown);
+    expect(await page({ after: other.ids.get('q1') ?? '' })).toEqual(unknown);
+  });
+});
