@@ -7,6 +7,7 @@ export { createDidIxoResolver, type DidIxoOptions } from './did/did-ixo.js';
 export { createDidKeyResolver, didFromPublicKey, publicKeyFromDid } from './did/did-key.js';
 export type { DidFault, DidKeys, DidResolver } from './did/did-resolver.js';
 export { createDidWebResolver, type DidWebOptions, didWebUrl } from './did/did-web.js';
+export { didWebOf } from './did/did-web-of.js';
 export type { DidFetch, FetchLimits } from './did/document/fetch-json.js';
 export type { UcanFault, UcanFaultCode } from './fault.js';
 export { readToken } from './gate/read-token.js';

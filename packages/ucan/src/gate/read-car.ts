@@ -17,39 +17,54 @@ export interface Car {
 
 /** Reads a CARv1 of one root whose every block is what its CID says. */
 export function readCar(bytes: Uint8Array): Result<Car, UcanFault> {
-  const sections = splitSections(bytes);
-  if (sections.error) return sections;
-  const [header, ...rest] = sections.ok;
-  const rootLink = readHeader(header as Uint8Array);
+  const header = readSection(bytes, 0);
+  if (!header) return refuse('car_malformed', 'no header');
+  const rootLink = readHeader(header.content);
   if (rootLink.error) return rootLink;
+  const blocks = readBlocks(bytes, header.next);
+  if (blocks.error) return blocks;
+  const root = blocks.ok.get(rootLink.ok.toString());
+  if (!root) return refuse('car_roots', 'the root block is missing');
+  blocks.ok.delete(rootLink.ok.toString());
+  return { ok: { root, blocks: blocks.ok } };
+}
+
+interface Section {
+  readonly content: Uint8Array;
+  readonly next: number;
+}
+
+function readSection(bytes: Uint8Array, offset: number): Section | undefined {
+  const length = readVarint(bytes, offset);
+  if (!length || length.value === 0 || length.value > bytes.length - length.next) return undefined;
+  const next = length.next + length.value;
+  return { content: bytes.subarray(length.next, next), next };
+}
+
+function readBlocks(bytes: Uint8Array, start: number): Result<Map<string, Block>, UcanFault> {
+  const sections = splitSections(bytes, start);
+  if (sections.error) return sections;
   const blocks = new Map<string, Block>();
-  for (const section of rest) {
+  for (const section of sections.ok) {
     const block = readBlock(section);
     if (block.error) return block;
     const cid = block.ok.link.toString();
     if (blocks.has(cid)) return refuse('car_duplicate_block', cid);
     blocks.set(cid, block.ok);
   }
-  const root = blocks.get(rootLink.ok.toString());
-  if (!root) return refuse('car_roots', 'the root block is missing');
-  blocks.delete(rootLink.ok.toString());
-  return { ok: { root, blocks } };
+  return { ok: blocks };
 }
 
-function splitSections(bytes: Uint8Array): Result<readonly Uint8Array[], UcanFault> {
+function splitSections(bytes: Uint8Array, start: number): Result<Uint8Array[], UcanFault> {
   const sections: Uint8Array[] = [];
-  let offset = 0;
-  while (offset < bytes.length) {
-    // The header is a section too.
-    if (sections.length > LIMITS.blocks) return refuse('car_too_many_blocks', 'over the limit');
-    const length = readVarint(bytes, offset);
-    if (!length || length.value === 0 || length.value > bytes.length - length.next) {
-      return refuse('car_malformed', `section at byte ${offset}`);
-    }
-    offset = length.next + length.value;
-    sections.push(bytes.subarray(length.next, offset));
+  for (let offset = start; offset < bytes.length; ) {
+    const section = readSection(bytes, offset);
+    if (!section) return refuse('car_malformed', `section at byte ${offset}`);
+    if (sections.length === LIMITS.blocks) return refuse('car_too_many_blocks', 'over the limit');
+    sections.push(section.content);
+    offset = section.next;
   }
-  return sections.length > 0 ? { ok: sections } : refuse('car_malformed', 'empty');
+  return { ok: sections };
 }
 
 function readHeader(bytes: Uint8Array): Result<Link, UcanFault> {
