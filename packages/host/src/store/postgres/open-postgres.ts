@@ -48,11 +48,22 @@ function connect(request: PoolRequest): Kysely<Schema> {
 }
 
 function asDatabase(tables: Kysely<Schema>): Database {
+  const underWay = new Set<Promise<unknown>>();
+  const write = <T>(unit: Unit<T>): Promise<T> => {
+    const writing = tables.transaction().execute(unit);
+    const forget = () => underWay.delete(writing);
+    underWay.add(writing);
+    writing.then(forget, forget);
+    return writing;
+  };
   return {
     tables,
-    write: <T>(unit: Unit<T>) => tables.transaction().execute(unit),
+    write,
     read: (unit) => readSnapshot(tables, unit),
-    close: () => tables.destroy(),
+    close: async () => {
+      await Promise.allSettled(underWay);
+      await tables.destroy();
+    },
   };
 }
 

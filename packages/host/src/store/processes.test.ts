@@ -1,0 +1,46 @@
+import { describe, expect, it } from 'vitest';
+import { startBurst } from '../../test/support/store-process.js';
+import { createTestDatabase, engines, newOwner } from '../../test/support/test-database.js';
+import { openStore, type StoreOptions } from './open-store.js';
+
+async function idsOf(options: StoreOptions, owner: string): Promise<string[]> {
+  const store = await openStore(options);
+  const ids: string[] = [];
+  for (;;) {
+    const { sessions } = await store.sessions.list({ owner, limit: 100, offset: ids.length });
+    if (sessions.length === 0) break;
+    ids.push(...sessions.map(({ id }) => id));
+  }
+  await store.close();
+  return ids.sort();
+}
+
+describe.each(engines)('processes that share a database on %s', (engine) => {
+  it('make its tables together and lose nothing of what both write at once', async () => {
+    const database = await createTestDatabase(engine);
+    const owner = newOwner();
+    const bursts = [1, 2, 3].map(() =>
+      startBurst(database.options, { owner, count: 500, together: 20 }),
+    );
+    const endings = await Promise.all(bursts.map(({ ended }) => ended));
+    expect(endings).toEqual(Array(3).fill({ code: 0, complaint: '' }));
+    const acknowledged = bursts.flatMap((burst) => burst.acknowledged).sort();
+    expect(acknowledged).toHaveLength(1_500);
+    expect(await idsOf(database.options, owner)).toEqual(acknowledged);
+    await database.drop();
+  }, 60_000);
+
+  it('find every acknowledged write after `kill -9`', async () => {
+    const database = await createTestDatabase(engine);
+    const owner = newOwner();
+    for (const target of [50, 333, 1_000]) {
+      const burst = startBurst(database.options, { owner, count: 1e6, together: 25 });
+      await burst.untilAcknowledged(target);
+      burst.kill();
+      expect((await burst.ended).code).toBeNull();
+      const stored = new Set(await idsOf(database.options, owner));
+      expect(burst.acknowledged.filter((id) => !stored.has(id))).toEqual([]);
+    }
+    await database.drop();
+  }, 60_000);
+});

@@ -1,0 +1,179 @@
+import { describe, expect, it } from 'vitest';
+import {
+  engines,
+  newOwner,
+  type TestStore,
+  useStore,
+} from '../../../test/support/test-database.js';
+import type { Frame } from './frames.js';
+import type { NewRun, StartResult } from './start-run.js';
+
+const oracleDid = 'did:key:zOracle';
+
+async function newRequest({ store }: TestStore): Promise<NewRun> {
+  const owner = newOwner();
+  const { id: sessionId } = await store.sessions.create({ owner, oracleDid });
+  return { owner, sessionId, requestId: 'request', status: 'running', message: { content: 'hi' } };
+}
+
+function started(result: StartResult) {
+  if (result.state !== 'started') throw new Error(result.state);
+  return result;
+}
+
+function framesFrom(first: number, count: number): Frame[] {
+  return Array.from({ length: count }, (_, i) => ({
+    seq: first + i,
+    event: 'message',
+    data: JSON.stringify({ content: `w${first + i} ` }),
+  }));
+}
+
+async function startOne(test: TestStore) {
+  const request = await newRequest(test);
+  const { run, message } = started(await test.store.runs.start(request));
+  return { request, run, message, key: { owner: run.owner, runId: run.id } };
+}
+
+describe.each(engines)('a run on %s', (engine) => {
+  const test = useStore(engine);
+
+  it('starts together with the message it answers', async () => {
+    const { request, run, message, key } = await startOne(test);
+    expect(run).toMatchObject({ status: 'running', requestId: 'request', lastSeq: 0, turn: 1 });
+    expect(message).toMatchObject({ type: 'human', content: 'hi', runId: run.id });
+    expect(await test.store.runs.find(key)).toEqual(run);
+    expect(await test.store.messages.list(request)).toEqual([message]);
+  });
+
+  it('keeps its frames in order and gives those after a number', async () => {
+    const { run, key } = await startOne(test);
+    const { runs } = test.store;
+    expect(await runs.appendFrames({ ...key, frames: framesFrom(1, 450) })).toBe(true);
+    expect(await runs.appendFrames({ ...key, frames: framesFrom(451, 1) })).toBe(true);
+    expect(await runs.frames({ ...key, after: 448 })).toEqual(framesFrom(449, 3));
+    expect(await runs.frames({ ...key, after: 0 })).toHaveLength(451);
+    expect(await runs.find(key)).toMatchObject({ id: run.id, lastSeq: 451 });
+  });
+
+  it('refuses a frame twice and keeps none of that batch', async () => {
+    const { key } = await startOne(test);
+    const { runs } = test.store;
+    await runs.appendFrames({ ...key, frames: framesFrom(1, 2) });
+    await expect(runs.appendFrames({ ...key, frames: framesFrom(2, 2) })).rejects.toThrow();
+    expect(await runs.frames({ ...key, after: 0 })).toHaveLength(2);
+    expect(await runs.find(key)).toMatchObject({ lastSeq: 2 });
+  });
+
+  it('ends together with its answer, once', async () => {
+    const { request, run, key } = await startOne(test);
+    const { runs, messages } = test.store;
+    const ending = {
+      status: 'finished',
+      message: { content: 'hello', isComplete: true, reasoning: 'why' },
+      frames: framesFrom(1, 3),
+      usage: { input: 10, output: 5, cached: 2 },
+    } as const;
+    const results = await Promise.all(
+      Array.from({ length: 10 }, () => runs.finish({ ...key, ending })),
+    );
+    const ended = results.filter((result) => result !== undefined);
+    expect(ended).toHaveLength(1);
+    expect(ended[0]?.run).toMatchObject({ status: 'finished', lastSeq: 3, usage: ending.usage });
+    const stored = await messages.list(request);
+    expect(stored.map(({ content }) => content)).toEqual(['hi', 'hello']);
+    expect(stored[1]).toMatchObject({ id: ended[0]?.run.messageId, runId: run.id, turn: 1 });
+    expect(await runs.appendFrames({ ...key, frames: framesFrom(4, 1) })).toBe(false);
+    expect(await runs.markRunning(key)).toBe(false);
+  });
+
+  it('may end without an answer and with a fault', async () => {
+    const { request, key } = await startOne(test);
+    const fault = { kind: 'rate_limit', message: 'Too many requests' } as const;
+    await test.store.runs.finish({ ...key, ending: { status: 'failed', fault } });
+    expect(await test.store.runs.find(key)).toMatchObject({ status: 'failed', fault });
+    expect(await test.store.messages.list(request)).toHaveLength(1);
+  });
+
+  it('is unknown to others', async () => {
+    const { request, run } = await startOne(test);
+    const { runs } = test.store;
+    const foreign = { owner: newOwner(), runId: run.id };
+    expect(await runs.start({ ...request, owner: foreign.owner })).toEqual({
+      state: 'unknown-session',
+    });
+    expect(await runs.find(foreign)).toBeUndefined();
+    expect(await runs.frames({ ...foreign, after: 0 })).toEqual([]);
+    expect(await runs.current({ ...foreign, sessionId: run.sessionId })).toBeUndefined();
+    expect(await runs.appendFrames({ ...foreign, frames: framesFrom(1, 1) })).toBe(false);
+    expect(await runs.finish({ ...foreign, ending: { status: 'aborted' } })).toBeUndefined();
+    expect(await runs.find({ owner: run.owner, runId: run.id })).toMatchObject({
+      status: 'running',
+      lastSeq: 0,
+    });
+  });
+
+  it('goes with its session, messages and frames included', async () => {
+    const { request, key } = await startOne(test);
+    const { runs, messages, sessions } = test.store;
+    await runs.appendFrames({ ...key, frames: framesFrom(1, 5) });
+    const { owner, sessionId } = request;
+    const racing = [
+      sessions.delete({ owner, sessionId }),
+      runs.finish({ ...key, ending: { status: 'finished' } }),
+      runs.appendFrames({ ...key, frames: framesFrom(6, 5) }),
+    ];
+    await Promise.all(racing);
+    expect(await runs.find(key)).toBeUndefined();
+    expect(await runs.frames({ ...key, after: 0 })).toEqual([]);
+    expect(await messages.list(request)).toEqual([]);
+  });
+});
+
+describe.each(engines)('the runs of a session on %s', (engine) => {
+  const test = useStore(engine);
+
+  it('shows the one at work, then the one that waits, then the last', async () => {
+    const request = await newRequest(test);
+    const { runs } = test.store;
+    expect(await runs.current(request)).toBeUndefined();
+    const { run: first } = started(await runs.start(request));
+    const { run: second } = started(await runs.start({ ...request, status: 'queued' }));
+    expect((await runs.current(request))?.id).toBe(first.id);
+    const { owner } = request;
+    await runs.finish({ owner, runId: first.id, ending: { status: 'finished' } });
+    expect(await runs.current(request)).toMatchObject({ id: second.id, status: 'queued' });
+    expect(await runs.markRunning({ owner, runId: second.id })).toBe(true);
+    await runs.finish({ owner, runId: second.id, ending: { status: 'aborted' } });
+    expect(await runs.current(request)).toMatchObject({ id: second.id, status: 'aborted' });
+  });
+
+  it('starts one run for 50 requests with one key', async () => {
+    const request = await newRequest(test);
+    const idempotency = { key: 'k', bodyHash: 'h', expiresAt: Date.now() + 60_000 };
+    const results = await Promise.all(
+      Array.from({ length: 50 }, () => test.store.runs.start({ ...request, idempotency })),
+    );
+    const runs = results.filter((result) => result.state === 'started');
+    expect(runs).toHaveLength(1);
+    const first = { runId: runs[0]?.run.id };
+    expect(results.filter((result) => result.state === 'existing')).toEqual(
+      Array(49).fill({ state: 'existing', first }),
+    );
+    expect(await test.store.messages.list(request)).toHaveLength(1);
+    const other = { ...idempotency, bodyHash: 'other' };
+    expect(await test.store.runs.start({ ...request, idempotency: other })).toEqual({
+      state: 'conflict',
+    });
+  });
+
+  it('leaves a key free when the session is unknown', async () => {
+    const request = await newRequest(test);
+    const idempotency = { key: 'k', bodyHash: 'h', expiresAt: Date.now() + 60_000 };
+    const lost = { ...request, sessionId: 'unknown', idempotency };
+    expect(await test.store.runs.start(lost)).toEqual({ state: 'unknown-session' });
+    expect(await test.store.runs.start({ ...request, idempotency })).toMatchObject({
+      state: 'started',
+    });
+  });
+});

@@ -1,0 +1,128 @@
+import { mkdtempSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { sql } from 'kysely';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import type { Database, Unit } from '../database/database.js';
+import { openSqlite } from './open-sqlite.js';
+
+let database: Database;
+let file: string;
+
+beforeEach(async () => {
+  const dataDir = mkdtempSync(join(tmpdir(), 'sibyl-group-'));
+  file = join(dataDir, 'sibyl.db');
+  database = await openSqlite(dataDir);
+});
+
+afterEach(() => database.close());
+
+function addRoom(id: string): Unit<string> {
+  return async (tables) => {
+    const room = { id, owner: id, oracle_did: 'did:o', created_at: 0 };
+    await tables.insertInto('rooms').values(room).execute();
+    return id;
+  };
+}
+
+async function roomIds(): Promise<string[]> {
+  const rows = await database.tables.selectFrom('rooms').select('id').orderBy('id').execute();
+  return rows.map(({ id }) => id);
+}
+
+it('syncs every commit to disk and keeps references whole', async () => {
+  const pragma = async (name: string) =>
+    Object.values(
+      (await sql<object>`${sql.raw(`pragma ${name}`)}`.execute(database.tables)).rows[0] ?? {},
+    );
+  expect(await pragma('journal_mode')).toEqual(['wal']);
+  expect(await pragma('synchronous')).toEqual([2]);
+  expect(await pragma('foreign_keys')).toEqual([1]);
+});
+
+it('commits what is submitted together once', async () => {
+  const other = new DatabaseSync(file);
+  const version = () => Object.values(other.prepare('pragma data_version').get() ?? {})[0];
+  const seen: unknown[] = [version()];
+  const writes = Array.from({ length: 100 }, (_, i) =>
+    database.write(addRoom(`room${i}`)).then(() => seen.push(version())),
+  );
+  await Promise.all(writes);
+  expect(new Set(seen).size).toBe(2);
+  expect(await roomIds()).toHaveLength(100);
+  other.close();
+});
+
+it('answers only when others can see the write', async () => {
+  const other = new DatabaseSync(file);
+  const count = other.prepare('select count(*) as n from rooms');
+  for (let i = 1; i <= 20; i++) {
+    await database.write(addRoom(`room${i}`));
+    expect(count.get()).toEqual({ n: i });
+  }
+  other.close();
+});
+
+it('undoes a unit that fails and keeps the others', async () => {
+  const failing: Unit<never> = async (tables) => {
+    await addRoom('half')(tables);
+    throw new Error('changed my mind');
+  };
+  const results = await Promise.allSettled([
+    database.write(addRoom('a')),
+    database.write(failing),
+    database.write(addRoom('a')),
+    database.write(addRoom('b')),
+  ]);
+  expect(results.map(({ status }) => status)).toEqual([
+    'fulfilled',
+    'rejected',
+    'rejected',
+    'fulfilled',
+  ]);
+  expect(await roomIds()).toEqual(['a', 'b']);
+});
+
+it('tells all when the commit fails, keeps nothing, and goes on', async () => {
+  const breaking: Unit<void> = async (tables) => {
+    await sql`pragma defer_foreign_keys = on`.execute(tables);
+    const frame = { run_id: 'missing', owner: 'a', seq: 1, event: 'e', data: '{}' };
+    await tables.insertInto('run_frames').values(frame).execute();
+  };
+  const results = await Promise.allSettled([
+    database.write(addRoom('a')),
+    database.write(breaking),
+  ]);
+  expect(results.map(({ status }) => status)).toEqual(['rejected', 'rejected']);
+  await database.write(addRoom('b'));
+  expect(await roomIds()).toEqual(['b']);
+});
+
+it('does not show a reader what is not committed yet', async () => {
+  let counted: Promise<string[]> | undefined;
+  await database
+    .write(async (tables) => {
+      await addRoom('a')(tables);
+      counted = roomIds();
+      await sql`select 1`.execute(tables);
+      throw new Error('undo');
+    })
+    .catch(() => {});
+  expect(await counted).toEqual([]);
+});
+
+it('waits without stopping the event loop while another process writes', async () => {
+  const other = new DatabaseSync(file);
+  other.exec('begin immediate');
+  const writing = database.write(addRoom('a'));
+  let ticks = 0;
+  for (let i = 0; i < 20; i++) {
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    ticks += 1;
+  }
+  expect(ticks).toBe(20);
+  other.exec('commit');
+  expect(await writing).toBe('a');
+  other.close();
+});

@@ -1,0 +1,86 @@
+import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
+import { type CompiledQuery, Kysely } from 'kysely';
+import { expect, it } from 'vitest';
+import { readSnapshot } from '../database/read-snapshot.js';
+import type { Schema } from '../database/schema.js';
+import type { StoreContext } from '../database/store-context.js';
+import { createIdSource } from '../id-source.js';
+import { MessageStore } from '../messages/message-store.js';
+import { migrate } from '../migrations/migrate.js';
+import { createHostProcess } from '../runs/host-process.js';
+import { RunStore } from '../runs/run-store.js';
+import { SessionStore } from '../sessions/session-store.js';
+import { SqliteDialect } from './sqlite-dialect.js';
+
+const owner = 'did:a';
+
+/** Runs store calls on an empty database and returns SQLite's plan of every query they sent. */
+async function plansOf(use: (context: StoreContext) => Promise<unknown>): Promise<string[]> {
+  const handle = new DatabaseSync(':memory:');
+  const queries: CompiledQuery[] = [];
+  const tables = new Kysely<Schema>({
+    dialect: new SqliteDialect(handle),
+    log: ({ query }) => queries.push(query),
+  });
+  await migrate(tables);
+  queries.length = 0;
+  await use({
+    database: {
+      tables,
+      write: (unit) => tables.transaction().execute(unit),
+      read: (unit) => readSnapshot(tables, unit),
+      close: () => tables.destroy(),
+    },
+    clock: Date.now,
+    newId: createIdSource(Date.now),
+  });
+  return queries.map(({ sql, parameters }) => explain(handle, sql, parameters));
+}
+
+function explain(handle: DatabaseSync, sql: string, parameters: readonly unknown[]): string {
+  return handle
+    .prepare(`explain query plan ${sql}`)
+    .all(...(parameters as SQLInputValue[]))
+    .map(({ detail }) => detail)
+    .join('; ');
+}
+
+it('lists sessions from an index, without sorting', async () => {
+  const plans = await plansOf((context) =>
+    new SessionStore(context).list({ owner, limit: 20, offset: 0 }),
+  );
+  expect(plans).toEqual([
+    'SEARCH sessions USING COVERING INDEX sessions_by_update (owner=?)',
+    'SEARCH sessions USING INDEX sessions_by_update (owner=?)',
+  ]);
+});
+
+it('never reads a whole table nor sorts for a request', async () => {
+  const plans = await plansOf(async (context) => {
+    const sessions = new SessionStore(context);
+    const messages = new MessageStore(context);
+    const runs = new RunStore(context, createHostProcess());
+    const { id: sessionId } = await sessions.create({ owner, oracleDid: 'did:o' });
+    const message = { content: 'hi' };
+    const request = { owner, sessionId, requestId: 'r', status: 'running', message } as const;
+    const started = await runs.start(request);
+    if (started.state !== 'started') throw new Error(started.state);
+    const key = { owner, runId: started.run.id };
+    await runs.appendFrames({ ...key, frames: [{ seq: 1, event: 'message', data: '{}' }] });
+    await runs.current({ owner, sessionId });
+    await runs.frames({ ...key, after: 0 });
+    const answer = { content: 'hello', isComplete: true };
+    await runs.finish({ ...key, ending: { status: 'finished', message: answer } });
+    await runs.current({ owner, sessionId });
+    await messages.list({ owner, sessionId });
+    await messages.page({ owner, sessionId, limit: 20 });
+    await messages.page({ owner, sessionId, limit: 20, before: started.message.id });
+    await messages.page({ owner, sessionId, limit: 20, after: started.message.id });
+    await runs.closeInterrupted(() => ({ status: 'interrupted' }));
+    await runs.renewLeases();
+    await sessions.delete({ owner, sessionId });
+  });
+  expect(plans.length).toBeGreaterThan(30);
+  const slow = plans.filter((plan) => /\bSCAN (?!CONSTANT|\d+-ROW)|TEMP B-TREE/.test(plan));
+  expect(slow).toEqual([]);
+});

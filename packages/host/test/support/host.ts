@@ -1,0 +1,43 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createOracleApp, loadConfig, type OracleApp, type OracleAppOptions } from '@sibyl/host';
+import { pino } from 'pino';
+
+export interface TestHost {
+  readonly app: OracleApp;
+  readonly url: string;
+  readonly did: string;
+  readonly dataDir: string;
+  /** Every log line so far, parsed. */
+  readonly log: readonly Record<string, unknown>[];
+  close(): Promise<void>;
+}
+
+interface TestHostOptions extends Omit<OracleAppOptions, 'config' | 'logger'> {
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+/** Starts a host on a free port with a store of its own. */
+export async function startHost({ env = {}, ...options }: TestHostOptions = {}): Promise<TestHost> {
+  const dataDir = env.DATA_DIR ?? (await mkdtemp(join(tmpdir(), 'sibyl-host-')));
+  const log: Record<string, unknown>[] = [];
+  const logger = pino({ level: 'debug' }, { write: (line) => void log.push(JSON.parse(line)) });
+  const config = loadConfig({ PORT: '0', ...unlimited, ...env, DATA_DIR: dataDir });
+  const app = await createOracleApp({ ...options, config, logger });
+  const url = await app.listen();
+  return {
+    app,
+    url,
+    did: app.did,
+    dataDir,
+    log,
+    close: async () => {
+      await app.close();
+      if (!env.DATA_DIR) await rm(dataDir, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Limits that no test meets unless it asks for them. */
+const unlimited = { RATE_LIMIT_PER_MINUTE: '1000000', RATE_LIMIT_ANONYMOUS_PER_MINUTE: '1000000' };

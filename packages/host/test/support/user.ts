@@ -1,0 +1,65 @@
+import { type Capability, generateSigner, mintAuthInvocation, mintDelegation } from '@sibyl/ucan';
+
+/** Somebody with a key of their own, talking to one host. */
+export class TestUser {
+  readonly signer = generateSigner();
+  readonly #bearer: string;
+
+  constructor(readonly host: { readonly url: string; readonly did: string }) {
+    this.#bearer = this.mint();
+  }
+
+  get did(): string {
+    return this.signer.did;
+  }
+
+  get headers(): Record<string, string> {
+    return { authorization: `Bearer ${this.#bearer}`, 'x-auth-type': 'ucan' };
+  }
+
+  /** A fresh auth invocation. */
+  mint(ttlSeconds = 300): string {
+    return expectToken(
+      mintAuthInvocation({ signer: this.signer, audience: this.host.did, ttlSeconds }),
+    );
+  }
+
+  /** A delegation to the host's oracle. */
+  delegate(options: Partial<DelegationChoice> = {}): string {
+    const { audience = this.host.did, ttlSeconds = 3600 } = options;
+    const capabilities = options.capabilities ?? [{ can: 'store/*', with: this.did }];
+    const expiration = Math.floor(Date.now() / 1000) + ttlSeconds;
+    return expectToken(mintDelegation({ signer: this.signer, audience, capabilities, expiration }));
+  }
+
+  async request(
+    method: string,
+    path: string,
+    { body, headers = {} }: { body?: unknown; headers?: Record<string, string> } = {},
+  ): Promise<Answer> {
+    const response = await fetch(this.host.url + path, {
+      method,
+      headers: { ...this.headers, 'content-type': 'application/json', ...headers },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+    });
+    return { status: response.status, headers: response.headers, body: await response.json() };
+  }
+}
+
+interface Answer {
+  readonly status: number;
+  readonly headers: Headers;
+  // biome-ignore lint/suspicious/noExplicitAny: a test states by its assertions what it expects.
+  readonly body: any;
+}
+
+interface DelegationChoice {
+  readonly audience: string;
+  readonly ttlSeconds: number;
+  readonly capabilities: readonly Capability[];
+}
+
+function expectToken(result: { ok?: { token: string }; error?: { detail: string } }): string {
+  if (!result.ok) throw new Error(result.error?.detail);
+  return result.ok.token;
+}
