@@ -9,6 +9,7 @@ const layers = [
   'auth',
   'store',
   'events',
+  'observe',
   'config',
 ];
 

@@ -15,7 +15,7 @@ export const errorCatalog = {
   forbidden: [403, 'This is not allowed'],
   session_not_found: [404, 'No such session'],
   run_not_found: [404, 'No such run'],
-  route_not_found: [404, 'No such route; /docs lists them'],
+  not_found: [404, 'No such route; /docs lists them'],
   turn_running: [409, 'A turn is running in this session'],
   idempotency_conflict: [409, 'This Idempotency-Key was used with another body'],
   body_too_large: [413, 'The body is larger than this host accepts'],

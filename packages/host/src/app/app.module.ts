@@ -1,0 +1,54 @@
+import { type DynamicModule, Module, type Type } from '@nestjs/common';
+import { APP_FILTER, APP_GUARD, APP_PIPE } from '@nestjs/core';
+import type { Logger } from 'pino';
+import { Authenticator } from '../auth/authenticator.js';
+import { OracleIdentity } from '../auth/oracle-identity.js';
+import { PublicRoutes } from '../auth/public-routes.js';
+import { RateLimits } from '../auth/rate-limits.js';
+import { UcanGuard } from '../auth/ucan.guard.js';
+import { DelegationController } from '../delegation/delegation.controller.js';
+import { DelegationService } from '../delegation/delegation.service.js';
+import { DiscoveryController } from '../health/discovery.controller.js';
+import { HealthController } from '../health/health.controller.js';
+import { HostFacts } from '../health/host-facts.js';
+import { SessionsController } from '../sessions/sessions.controller.js';
+import { SessionStore } from '../store/sessions/session-store.js';
+import { StorePulse } from '../store/store-pulse.js';
+import { ErrorFilter } from '../transport/error.filter.js';
+import { ValidationPipe } from '../transport/validation.pipe.js';
+import type { HostParts } from './host-parts.js';
+
+@Module({})
+export class AppModule {
+  static of(parts: HostParts, modules: readonly (Type | DynamicModule)[]): DynamicModule {
+    return {
+      module: AppModule,
+      imports: [...modules],
+      controllers: [
+        HealthController,
+        DiscoveryController,
+        SessionsController,
+        DelegationController,
+      ],
+      providers: [...globals(parts.logger), ...values(parts)],
+    };
+  }
+}
+
+const globals = (logger: Logger) => [
+  { provide: APP_FILTER, useValue: new ErrorFilter(logger) },
+  { provide: APP_PIPE, useClass: ValidationPipe },
+  { provide: APP_GUARD, useClass: UcanGuard },
+];
+
+/** What was built before Nest, under the class each is asked for by. */
+const values = (parts: HostParts) => [
+  { provide: OracleIdentity, useValue: parts.oracle },
+  { provide: HostFacts, useValue: parts.facts },
+  { provide: PublicRoutes, useValue: parts.publicRoutes },
+  { provide: Authenticator, useValue: parts.authenticator },
+  { provide: DelegationService, useValue: parts.delegations },
+  { provide: RateLimits, useValue: parts.rateLimits },
+  { provide: SessionStore, useValue: parts.store.sessions },
+  { provide: StorePulse, useValue: new StorePulse(parts.store) },
+];

@@ -1,0 +1,18 @@
+import { systemClock } from '@sibyl/ucan';
+import type { HostParts } from './host-parts.js';
+
+const HOUR_MS = 60 * 60 * 1000;
+
+/** Forgets once an hour what has expired; returns how to stop. */
+export function keepHouse({ store, logger }: HostParts): () => void {
+  const sweep = async () => {
+    await store.revocations.prune();
+    await store.idempotency.prune();
+    await store.singleUse.prune(systemClock());
+  };
+  const timer = setInterval(() => {
+    sweep().catch((err) => logger.warn({ err }, 'housekeeping failed; trying again in an hour'));
+  }, HOUR_MS);
+  timer.unref();
+  return () => clearInterval(timer);
+}

@@ -1,0 +1,39 @@
+import type { NestExpressApplication } from '@nestjs/platform-express';
+import { corsExposedHeaders, corsMethods, corsRequestHeaders } from '@sibyl/protocol';
+import type { Config } from '../config/config.js';
+import { accessLog } from '../transport/access-log.js';
+import { anonymousLimit } from '../transport/anonymous-limit.js';
+import { jsonBody } from '../transport/json-body.js';
+import { requestId } from '../transport/request-id.js';
+import { securityHeaders } from '../transport/security-headers.js';
+import type { HostParts } from './host-parts.js';
+
+/** What every request passes before a route, in this order. */
+export function useMiddlewares(
+  nest: NestExpressApplication,
+  { logger, metrics, rateLimits }: HostParts,
+  { trustProxy, corsOrigins, bodyLimit }: Config,
+): void {
+  nest.disable('x-powered-by');
+  nest.disable('etag');
+  if (trustProxy !== undefined) nest.set('trust proxy', trustProxy);
+  nest.use(requestId);
+  nest.use(accessLog(logger, metrics));
+  nest.use(securityHeaders);
+  nest.enableCors(corsOptions(corsOrigins));
+  nest.use(anonymousLimit(rateLimits));
+  nest.use(jsonBody(bodyLimit));
+}
+
+/** Only named origins may send credentials. */
+function corsOptions(origins: readonly string[]) {
+  const isOpen = origins.includes('*');
+  return {
+    origin: isOpen ? '*' : [...origins],
+    credentials: !isOpen,
+    allowedHeaders: [...corsRequestHeaders],
+    exposedHeaders: [...corsExposedHeaders],
+    methods: [...corsMethods],
+    maxAge: 600,
+  };
+}

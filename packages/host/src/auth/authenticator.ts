@@ -1,0 +1,56 @@
+import { OracleError } from '@sibyl/protocol';
+import type { UcanFault, Verifier } from '@sibyl/ucan';
+import type { Logger } from 'pino';
+import type { Metrics } from '../observe/metrics.js';
+import type { Caller } from './caller.js';
+
+/** What a request or a handshake brings to prove who is calling. */
+export interface Credentials {
+  readonly invocation?: string | undefined;
+  readonly delegation?: string | undefined;
+}
+
+interface AuthenticatorParts {
+  readonly verifier: Verifier;
+  readonly logger: Logger;
+  readonly metrics: Metrics;
+  readonly allowDelegationLogin: boolean;
+}
+
+/** Turns credentials into a caller, or refuses with one text for every reason (contract A3). */
+export class Authenticator {
+  constructor(private readonly parts: AuthenticatorParts) {}
+
+  async authenticate({ invocation, delegation }: Credentials): Promise<Caller> {
+    // A bad invocation is final: falling back to the delegation would be a downgrade.
+    if (invocation !== undefined) return this.byInvocation(invocation, delegation);
+    if (delegation !== undefined) return this.byDelegation(delegation);
+    throw new OracleError('missing_authentication');
+  }
+
+  private async byInvocation(token: string, delegation: string | undefined): Promise<Caller> {
+    const { ok, error } = await this.parts.verifier.verifyInvocation(token);
+    this.count('invocation', error);
+    if (error) throw this.refusal('invalid_invocation', error);
+    return { did: ok.did, expiration: ok.expiration, presentedDelegation: delegation };
+  }
+
+  private async byDelegation(token: string): Promise<Caller> {
+    if (!this.parts.allowDelegationLogin) throw new OracleError('missing_authentication');
+    const { ok, error } = await this.parts.verifier.verifyDelegation(token);
+    this.count('delegation', error);
+    if (error) throw this.refusal('missing_authentication', error);
+    return { did: ok.did, expiration: ok.expiration, presentedDelegation: token };
+  }
+
+  private count(means: string, fault: UcanFault | undefined): void {
+    this.parts.metrics.count('sibyl_auth_total', { means, outcome: fault ? 'refused' : 'proven' });
+  }
+
+  /** The reason goes to the log alone: it would help an attacker. */
+  private refusal(code: 'invalid_invocation' | 'missing_authentication', fault: UcanFault) {
+    const { cid, issuer, detail } = fault;
+    this.parts.logger.info({ reason: fault.code, detail, cid, did: issuer }, 'caller refused');
+    return new OracleError(code);
+  }
+}

@@ -1,0 +1,105 @@
+import type { MintRequest, TurnUcan, WantedCapability } from '@sibyl/plugin-kit';
+import { OracleError } from '@sibyl/protocol';
+import {
+  type DidResolver,
+  didWebOf,
+  isCovered,
+  type Minter,
+  type VerifiedDelegation,
+  type Verifier,
+} from '@sibyl/ucan';
+import type { Logger } from 'pino';
+import type { DelegationStore } from '../store/delegations/delegation-store.js';
+import type { Caller } from './caller.js';
+
+interface DelegatedAuthorityParts {
+  readonly oracleDid: string;
+  readonly verifier: Verifier;
+  readonly minter: Minter;
+  readonly resolver: DidResolver;
+  readonly delegations: DelegationStore;
+  readonly logger: Logger;
+}
+
+/** What users have delegated to this oracle, and what it can do with that at other services. */
+export class DelegatedAuthority {
+  constructor(private readonly parts: DelegatedAuthorityParts) {}
+
+  /** The delegation in force for a caller: the one that came along, else the stored one. */
+  async delegationOf(caller: Caller): Promise<VerifiedDelegation | undefined> {
+    const presented = await this.usable(caller.did, caller.presentedDelegation);
+    return presented ?? this.usable(caller.did, await this.storedToken(caller.did));
+  }
+
+  /** The `ucan` of a turn's context. */
+  turnUcan(caller: Caller): TurnUcan {
+    return {
+      hasSigningKey: () => true,
+      hasCapability: (wanted) => this.isGranted(caller, wanted),
+      requireCapability: async (wanted) => {
+        if (!(await this.isGranted(caller, wanted))) throw notDelegated(wanted);
+      },
+      mintInvocation: (request) => this.mint(caller, request),
+      resolveServiceDid: (serviceUrl) => this.serviceDid(serviceUrl),
+    };
+  }
+
+  /** Makes every verdict and every minted invocation that rests on a delegation count no more. */
+  forget(cid: string): void {
+    this.parts.verifier.forget(({ cids }) => cids.includes(cid));
+    this.parts.minter.forget(cid);
+  }
+
+  private async isGranted(caller: Caller, wanted: WantedCapability): Promise<boolean> {
+    const delegation = await this.delegationOf(caller);
+    return delegation !== undefined && isCovered(wanted, delegation.capabilities);
+  }
+
+  private async mint(caller: Caller, request: MintRequest): Promise<string> {
+    const delegation = await this.delegationOf(caller);
+    if (!delegation) throw notDelegated(request);
+    const { ok, error } = this.parts.minter.mint({ ...request, delegation });
+    if (ok) return ok.token;
+    if (error.code === 'not_covered') throw notDelegated(request);
+    throw new OracleError('forbidden', { message: `Nothing was signed: ${error.detail}` });
+  }
+
+  /** A delegation counts only when the authenticated caller issued it. */
+  private async usable(
+    did: string,
+    token: string | undefined,
+  ): Promise<VerifiedDelegation | undefined> {
+    if (token === undefined) return undefined;
+    const { ok, error } = await this.parts.verifier.verifyDelegation(token);
+    if (ok?.did === did) return ok;
+    const reason = error?.code ?? 'issued by another user';
+    this.parts.logger.info({ did, reason, cid: error?.cid ?? ok?.cid }, 'delegation not used');
+    return undefined;
+  }
+
+  private async storedToken(did: string): Promise<string | undefined> {
+    const stored = await this.parts.delegations.get({
+      owner: did,
+      oracleDid: this.parts.oracleDid,
+    });
+    if ('ok' in stored) return stored.ok.raw;
+    if (stored.error === 'unreadable')
+      this.parts.logger.warn({ did, reason: stored.reason }, 'stored delegation cannot be read');
+    return undefined;
+  }
+
+  /** The service's document must name the DID of the address that was asked. */
+  private async serviceDid(serviceUrl: string): Promise<string> {
+    const { ok: did, error: fault } = didWebOf(serviceUrl);
+    const { error = fault } = did ? await this.parts.resolver.resolve(did) : {};
+    if (did && !error) return did;
+    throw new OracleError('forbidden', {
+      message: `${serviceUrl} does not prove its DID: ${error?.detail}`,
+    });
+  }
+}
+
+const notDelegated = ({ can, with: resource }: WantedCapability) =>
+  new OracleError('forbidden', {
+    message: `The user has not delegated ${can} at ${resource} to this oracle: ask them to grant it`,
+  });

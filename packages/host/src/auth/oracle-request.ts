@@ -1,0 +1,9 @@
+import type { Request } from 'express';
+import type { Caller } from './caller.js';
+
+/** A request on its way through the host. */
+export interface OracleRequest extends Request {
+  requestId: string;
+  /** Set once the caller is proven; absent on public routes. */
+  caller?: Caller;
+}

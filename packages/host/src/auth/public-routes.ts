@@ -1,0 +1,38 @@
+import { applyDecorators, RequestMethod, SetMetadata } from '@nestjs/common';
+import { ApiExtension } from '@nestjs/swagger';
+import type { AuthExcludedRoute } from '@sibyl/plugin-kit';
+
+export const PUBLIC_ROUTE = Symbol('public route');
+
+/** Marks a public operation in the API document. */
+export const PUBLIC_EXTENSION = 'x-public';
+
+/** Opens a controller or handler to callers without a UCAN. */
+export const Public = () =>
+  applyDecorators(SetMetadata(PUBLIC_ROUTE, true), ApiExtension(PUBLIC_EXTENSION, true));
+
+/** Routes opened by plugins and by the `authExcludedRoutes` option. */
+export class PublicRoutes {
+  private readonly opened: readonly ((method: string, pattern: string) => boolean)[];
+
+  constructor(routes: readonly AuthExcludedRoute[]) {
+    this.opened = routes.map(matcherOf);
+  }
+
+  /** Compares with the pattern the router matched, never with the path as sent. */
+  includes(method: string, pattern: string): boolean {
+    return this.opened.some((opens) => opens(method, pattern));
+  }
+}
+
+const WILDCARD = /\/(\(\.\*\)|\*\w*)$/;
+
+function matcherOf(route: AuthExcludedRoute) {
+  const { path, method = RequestMethod.ALL } = typeof route === 'string' ? { path: route } : route;
+  const wanted = `/${path.replace(/^\/+|\/+$/g, '')}`;
+  const below = WILDCARD.test(wanted) ? wanted.replace(WILDCARD, '/') : undefined;
+  return (sentMethod: string, pattern: string): boolean => {
+    if (method !== RequestMethod.ALL && RequestMethod[method] !== sentMethod) return false;
+    return below === undefined ? pattern === wanted : pattern.startsWith(below);
+  };
+}

@@ -1,0 +1,54 @@
+import { OracleError } from '@sibyl/protocol';
+import type { Response } from 'express';
+import type { Metrics } from '../observe/metrics.js';
+import { addressKey } from './address.js';
+import type { Caller } from './caller.js';
+import { MemoryRateLimiter, type RateLimiter, type RateVerdict } from './rate-limiter.js';
+
+/** Callers behind one address that may use their whole allowance at once: identities cost nothing. */
+const CALLERS_PER_ADDRESS = 10;
+
+interface RateLimitsOptions {
+  readonly perCaller: number;
+  readonly anonymous: number;
+  readonly metrics: Metrics;
+}
+
+/** The host's limits: per address without a proven caller, per caller with one. */
+export class RateLimits {
+  private readonly metrics: Metrics;
+  private readonly anonymous: RateLimiter;
+  private readonly callers: RateLimiter;
+  private readonly addresses: RateLimiter;
+
+  constructor({ perCaller, anonymous, metrics }: RateLimitsOptions) {
+    this.metrics = metrics;
+    this.anonymous = new MemoryRateLimiter({ perMinute: anonymous });
+    this.callers = new MemoryRateLimiter({ perMinute: perCaller });
+    this.addresses = new MemoryRateLimiter({ perMinute: perCaller * CALLERS_PER_ADDRESS });
+  }
+
+  /** Refuses an address that has used up what it may ask without proving who it is. */
+  async checkAnonymous(address: string | undefined, response: Response): Promise<void> {
+    this.enforce('anonymous', await this.anonymous.look(addressKey(address)), response);
+  }
+
+  async countAnonymous(address: string | undefined): Promise<void> {
+    await this.anonymous.take(addressKey(address));
+  }
+
+  /** Counts a request of a proven caller. */
+  async takeCaller(caller: Caller, address: string | undefined, response: Response): Promise<void> {
+    this.enforce('address', await this.addresses.take(addressKey(address)), response);
+    this.enforce('caller', await this.callers.take(caller.did), response);
+  }
+
+  private enforce(kind: string, verdict: RateVerdict, response: Response): void {
+    response.setHeader('RateLimit-Limit', verdict.limit);
+    response.setHeader('RateLimit-Remaining', verdict.remaining);
+    response.setHeader('RateLimit-Reset', verdict.resetSeconds);
+    if (verdict.allowed) return;
+    this.metrics.count('sibyl_rate_limited_total', { kind });
+    throw new OracleError('rate_limited', { retryAfterSeconds: verdict.resetSeconds });
+  }
+}

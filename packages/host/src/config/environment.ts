@@ -1,0 +1,97 @@
+import { z } from 'zod';
+
+const flag = z.enum(['true', 'false']).transform((value) => value === 'true');
+const whole = z.string().regex(/^\d+$/, { error: 'must be a whole number' }).transform(Number);
+const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http(s) URL' });
+const did = z.string().regex(/^did:[a-z0-9]+:\S+$/, { error: 'must be a DID, such as did:web:…' });
+
+const SIZE = /^(\d+)(kb|mb)?$/;
+const byteFactors = { kb: 1024, mb: 1024 * 1024 };
+const size = z
+  .string()
+  .toLowerCase()
+  .regex(SIZE, { error: 'must be a size, such as 512kb or 1mb' })
+  .transform((text) => {
+    const [, digits, unit] = SIZE.exec(text) ?? [];
+    return Number(digits) * (byteFactors[unit as keyof typeof byteFactors] ?? 1);
+  });
+
+const list = z.string().transform((text) =>
+  text
+    .split(',')
+    .map((item) => item.trim())
+    .filter(Boolean),
+);
+
+const origins = list.refine((items) => items.every((item) => item === '*' || isOrigin(item)), {
+  error: 'must be * or origins such as https://chat.example, separated by commas',
+});
+
+function isOrigin(text: string): boolean {
+  return URL.canParse(text) && new URL(text).origin === text;
+}
+
+const proxies = z
+  .string()
+  .refine((text) => text !== 'true', {
+    error: 'must name the proxies you trust: a number of hops, or addresses such as loopback',
+  })
+  .transform((text) => (/^\d+$/.test(text) ? Number(text) : list.parse(text)));
+
+/** Every variable the host itself reads; the defaults are part of the schema. */
+export const Environment = z.object({
+  PORT: whole.default(3000).describe('Port of the HTTP server and the socket; 0 picks a free one'),
+  HOST: z.string().default('127.0.0.1').describe('Address to listen on; 0.0.0.0 for all'),
+  DATA_DIR: z.string().default('./data').describe('Folder of the SQLite file and the oracle key'),
+  DATABASE_URL: z
+    .url({ protocol: /^postgres(ql)?$/, error: 'must be a postgres:// URL' })
+    .optional()
+    .describe('PostgreSQL instead of SQLite, such as postgres://user:password@host/database'),
+  ORACLE_NAME: z.string().min(1).max(80).default('Sibyl').describe('What the oracle is called'),
+  ORACLE_MNEMONIC: z
+    .string()
+    .trim()
+    .min(1)
+    .optional()
+    .describe('Makes the oracle key from these words'),
+  ORACLE_PRIVATE_KEY: z
+    .string()
+    .trim()
+    .min(1)
+    .optional()
+    .describe('The oracle key itself: 64 hex digits, or the M… form of ucanto'),
+  ORACLE_DID: did
+    .optional()
+    .describe(
+      "DID to act as, when it is not the key's own did:key; its document must list the key",
+    ),
+  ORACLE_ENTITY_DID: did.optional().describe('DID of the entity this oracle belongs to'),
+  CORS_ORIGIN: origins
+    .default(['*'])
+    .describe('Origins whose pages may call, separated by commas; * for all'),
+  BODY_LIMIT: size.default(byteFactors.mb).describe('Largest request body, such as 512kb or 1mb'),
+  TRUST_PROXY: proxies
+    .optional()
+    .describe('Proxies whose X-Forwarded-For is believed: a number of hops, or addresses'),
+  UCAN_AUTH_MAX_TTL_SECONDS: whole
+    .default(900)
+    .describe('How far ahead the expiry of an auth invocation may lie'),
+  UCAN_ALLOW_DELEGATION_LOGIN: flag
+    .default(true)
+    .describe('Accept a delegation alone as proof of who is calling'),
+  CHAIN_REST_URL: httpUrl.optional().describe('REST endpoint of the chain, to resolve did:ixo'),
+  BLOCKSYNC_GRAPHQL_URL: httpUrl.optional().describe('Blocksync endpoint, to resolve did:ixo'),
+  OUTGOING_ALLOW: list
+    .default([])
+    .describe('Private hosts or CIDRs the host may call although a user named them, by commas'),
+  RATE_LIMIT_PER_MINUTE: whole.default(600).describe('Requests a minute of one caller'),
+  RATE_LIMIT_ANONYMOUS_PER_MINUTE: whole
+    .default(300)
+    .describe('Requests a minute of one address without a proven caller'),
+  METRICS_PORT: whole.optional().describe('Port for Prometheus at /metrics; unset: none'),
+  LOG_LEVEL: z
+    .enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'])
+    .default('info')
+    .describe('Least important log line to write'),
+});
+export type Environment = z.infer<typeof Environment>;

@@ -1,0 +1,74 @@
+import { STATUS_CODES } from 'node:http';
+import { type ArgumentsHost, Catch, type ExceptionFilter } from '@nestjs/common';
+import { type ErrorBody, OracleError } from '@sibyl/protocol';
+import type { Response } from 'express';
+import type { Logger } from 'pino';
+import type { OracleRequest } from '../auth/oracle-request.js';
+
+/** The one place where a failure becomes an HTTP answer (contract B1). */
+@Catch()
+export class ErrorFilter implements ExceptionFilter {
+  constructor(private readonly logger: Logger) {}
+
+  catch(error: unknown, host: ArgumentsHost): void {
+    const http = host.switchToHttp();
+    const response = http.getResponse<Response>();
+    const { requestId } = http.getRequest<OracleRequest>();
+    const answer = this.answerTo(error, requestId);
+    if (response.headersSent) return void response.destroy();
+    if (answer.retryAfterSeconds) response.setHeader('Retry-After', answer.retryAfterSeconds);
+    response.status(answer.body.statusCode).json(answer.body);
+  }
+
+  private answerTo(error: unknown, requestId: string) {
+    const known = isHttpException(error) ? bodyOfHttpException(error) : oracleErrorOf(error);
+    if (!(known instanceof OracleError)) return { body: { ...known, requestId } };
+    if (known.status >= 500) this.logger.error({ requestId, err: error }, known.message);
+    return {
+      body: bodyOf(known, requestId),
+      retryAfterSeconds: known.retryAfterSeconds,
+    };
+  }
+}
+
+function oracleErrorOf(error: unknown): OracleError {
+  return error instanceof OracleError ? error : new OracleError('internal_error');
+}
+
+/** The body of an error answer, for the filter and for faults met before Nest. */
+export function bodyOf(error: OracleError, requestId: string): ErrorBody {
+  return {
+    statusCode: error.status,
+    message: error.lines ? [...error.lines] : error.message,
+    error: STATUS_CODES[error.status] ?? 'Error',
+    code: error.code,
+    ...error.fields,
+    requestId,
+  };
+}
+
+interface HttpExceptionLike {
+  readonly message: string;
+  getStatus(): number;
+  getResponse(): unknown;
+}
+
+/** By shape, not by class: a plugin may carry its own copy of Nest. */
+function isHttpException(error: unknown): error is HttpExceptionLike {
+  const { getStatus, getResponse } = (error ?? {}) as Partial<HttpExceptionLike>;
+  return typeof getStatus === 'function' && typeof getResponse === 'function';
+}
+
+function bodyOfHttpException(error: HttpExceptionLike): Omit<ErrorBody, 'requestId'> {
+  const statusCode = error.getStatus();
+  const response = error.getResponse();
+  const phrase = STATUS_CODES[statusCode] ?? 'Error';
+  const fields = typeof response === 'object' && response !== null ? response : {};
+  return {
+    message: error.message,
+    code: phrase.toLowerCase().replaceAll(/[^a-z]+/g, '_'),
+    ...fields,
+    error: phrase,
+    statusCode,
+  };
+}

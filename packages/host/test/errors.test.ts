@@ -1,0 +1,169 @@
+import { request } from 'node:http';
+import { connect } from 'node:net';
+import { BadRequestException, Controller, Get, HttpException, Module } from '@nestjs/common';
+import { definePlugin } from '@sibyl/plugin-kit';
+import { ErrorBody, OracleError } from '@sibyl/protocol';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startHost, type TestHost } from './support/host.js';
+import { TestUser } from './support/user.js';
+
+/** As a plugin's own copy of Nest would throw it. */
+class ForeignHttpException extends Error {
+  getStatus = () => 418;
+  getResponse = () => ({ statusCode: 418, message: 'short and stout', code: 'teapot' });
+}
+
+@Controller('faults')
+class FaultsController {
+  @Get('nest')
+  nest() {
+    throw new BadRequestException('not like this');
+  }
+
+  @Get('foreign')
+  foreign() {
+    throw new ForeignHttpException('short and stout');
+  }
+
+  @Get('text')
+  text() {
+    throw new HttpException('just text', 409);
+  }
+
+  @Get('credit')
+  credit() {
+    const ids = ['claim-1'];
+    throw new OracleError('insufficient_credit', {
+      fields: { claims: ids, outstandingClaims: ids },
+    });
+  }
+
+  @Get('bug')
+  bug() {
+    throw new TypeError('secret detail of the bug');
+  }
+}
+
+@Module({ controllers: [FaultsController] })
+class FaultsModule {}
+
+let host: TestHost;
+let alice: TestUser;
+beforeAll(async () => {
+  const faults = definePlugin({ name: 'faults', getNestModules: () => [FaultsModule] });
+  host = await startHost({ plugins: [faults], env: { BODY_LIMIT: '2kb' } });
+  alice = new TestUser(host);
+});
+afterAll(() => host.close());
+
+async function send(path: string, body: string, headers: Record<string, string> = {}) {
+  const response = await fetch(host.url + path, {
+    method: 'POST',
+    headers: { ...alice.headers, 'content-type': 'application/json', ...headers },
+    body,
+  });
+  return { status: response.status, body: ErrorBody.parse(await response.json()) };
+}
+
+describe('every error has the one shape', () => {
+  it.each([
+    ['bad JSON', '{"a":', 400, 'invalid_json', 'Bad Request'],
+    ['a bare value', '"x"', 400, 'invalid_json', 'Bad Request'],
+    ['an unknown field', '{"titel":"x"}', 400, 'validation_failed', 'Bad Request'],
+    ['a wrong type', '{"title":5}', 400, 'validation_failed', 'Bad Request'],
+    ['a long body', `{"title":"${'x'.repeat(4096)}"}`, 413, 'body_too_large', 'Payload Too Large'],
+    ['deep JSON', '['.repeat(900) + ']'.repeat(900), 400, 'validation_failed', 'Bad Request'],
+    ['__proto__', '{"__proto__":{"title":"x"}}', 400, 'validation_failed', 'Bad Request'],
+  ])('%s', async (_, text, status, code, error) => {
+    const answer = await send('/sessions', text);
+    expect(answer.status).toBe(status);
+    expect(answer.body).toMatchObject({ statusCode: status, code, error });
+    expect(answer.body.requestId).toMatch(/^[0-9a-f-]{36}$/);
+  });
+
+  it.each([
+    ['/faults/nest', 400, 'bad_request', 'not like this'],
+    ['/faults/foreign', 418, 'teapot', 'short and stout'],
+    ['/faults/text', 409, 'conflict', 'just text'],
+    ['/faults/bug', 500, 'internal_error', 'Internal server error'],
+    ['/nowhere', 404, 'not_found', 'Cannot GET /nowhere'],
+  ])('%s', async (path, status, code, message) => {
+    const answer = await alice.request('GET', path);
+    expect(answer.status).toBe(status);
+    expect(answer.body).toMatchObject({ statusCode: status, code, message });
+    expect(answer.body.requestId).toBe(answer.headers.get('x-request-id'));
+  });
+
+  it('names each field that is wrong', async () => {
+    const { body } = await send('/sessions', '{"title":"","a":1,"b":2}');
+    expect(body.message).toEqual([
+      expect.stringMatching(/^title: /),
+      'a: unknown field',
+      'b: unknown field',
+    ]);
+    const query = await alice.request('GET', '/sessions?limit=0&offset=-1');
+    expect(query.body.message).toEqual([
+      expect.stringMatching(/^limit: /),
+      expect.stringMatching(/^offset: /),
+    ]);
+  });
+
+  it('402 carries the claims twice', async () => {
+    const { status, body } = await alice.request('GET', '/faults/credit');
+    expect(status).toBe(402);
+    expect(body).toMatchObject({ claims: ['claim-1'], outstandingClaims: ['claim-1'] });
+  });
+
+  it('keeps the detail of a bug in the log', async () => {
+    const { body } = await alice.request('GET', '/faults/bug');
+    expect(JSON.stringify(body)).not.toContain('secret');
+    expect(host.log.some((line) => JSON.stringify(line).includes('secret detail'))).toBe(true);
+  });
+});
+
+it.each(['POST', 'DELETE'])('%s accepts a JSON content type with an empty body', async (method) => {
+  const path = method === 'POST' ? '/sessions' : '/delegation';
+  expect((await alice.request(method, path)).status).toBe(method === 'POST' ? 201 : 200);
+});
+
+describe('X-Request-Id', () => {
+  it.each([
+    ['the caller’s own', 'abc.DEF_1:2-3', 'abc.DEF_1:2-3'],
+    ['a new one for odd characters', 'a b', expect.stringMatching(/^[0-9a-f-]{36}$/)],
+    ['a new one for a long one', 'x'.repeat(129), expect.stringMatching(/^[0-9a-f-]{36}$/)],
+  ])('is %s', async (_, sent, expected) => {
+    const response = await fetch(`${host.url}/health`, { headers: { 'x-request-id': sent } });
+    expect(response.headers.get('x-request-id')).toEqual(expected);
+  });
+});
+
+describe('what the HTTP parser refuses', () => {
+  it('answers headers over the limit as JSON', async () => {
+    const { port } = new URL(host.url);
+    const status = await new Promise((resolve, reject) => {
+      const sent = request({ port, headers: { 'x-long': 'x'.repeat(40_000) } }, (response) => {
+        let text = '';
+        response.on('data', (chunk) => (text += chunk));
+        response.on('end', () => resolve([response.statusCode, JSON.parse(text).code]));
+      });
+      sent.on('error', reject).end();
+    });
+    expect(status).toEqual([431, 'headers_too_large']);
+  });
+
+  it('answers nonsense as JSON', async () => {
+    const socket = connect(Number(new URL(host.url).port), '127.0.0.1');
+    socket.end('NONSENSE\r\n\r\n');
+    let text = '';
+    for await (const chunk of socket) text += chunk;
+    expect(text).toMatch(/^HTTP\/1\.1 400 /);
+    expect(JSON.parse(text.split('\r\n\r\n')[1] ?? '')).toMatchObject({ code: 'bad_request' });
+  });
+
+  it('has room for two tokens of full length', async () => {
+    const { status } = await alice.request('GET', '/sessions', {
+      headers: { 'x-ucan-delegation': 'A'.repeat(8192), 'x-matrix-access-token': 'B'.repeat(8192) },
+    });
+    expect(status).toBe(200);
+  });
+});

@@ -1,0 +1,128 @@
+import { Controller, Get, Module, Param } from '@nestjs/common';
+import { definePlugin } from '@sibyl/plugin-kit';
+import { DidDocument } from '@sibyl/protocol';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startHost, type TestHost } from './support/host.js';
+
+@Controller('webhook')
+class WebhookController {
+  @Get('open')
+  open() {
+    return { open: true };
+  }
+
+  @Get('files/:name')
+  file(@Param('name') name: string) {
+    return { name };
+  }
+
+  @Get('closed')
+  closed() {
+    return { closed: true };
+  }
+}
+
+@Module({ controllers: [WebhookController] })
+class WebhookModule {}
+
+const webhook = definePlugin({
+  name: 'webhook',
+  getNestModules: () => [WebhookModule],
+  getAuthExcludedRoutes: () => ['/webhook/open'],
+});
+
+let host: TestHost;
+beforeAll(async () => {
+  host = await startHost({ plugins: [webhook], authExcludedRoutes: ['webhook/files/(.*)'] });
+});
+afterAll(() => host.close());
+
+interface Route {
+  readonly method: string;
+  readonly path: string;
+}
+
+/** Every route the running router knows. */
+function routesOf({ app }: TestHost): Route[] {
+  const { router } = app.nest.getHttpAdapter().getInstance();
+  const layers = router.stack as unknown as { route?: { path: string; methods: object } }[];
+  return layers.flatMap(({ route }) =>
+    route ? Object.keys(route.methods).map((method) => ({ method, path: route.path })) : [],
+  );
+}
+
+const ask = ({ method, path }: Route, headers: Record<string, string> = {}): Promise<Response> =>
+  fetch(host.url + path.replaceAll(/:\w+/g, 'x').replaceAll(/\*\w+/g, 'x'), {
+    method: method.toUpperCase(),
+    headers,
+  });
+
+const garbage = {
+  authorization: 'Bearer garbage',
+  'x-auth-type': 'ucan',
+  'x-ucan-delegation': 'garbage',
+  'x-did': 'did:key:nobody',
+};
+
+describe('without a UCAN', () => {
+  it('only these routes answer', async () => {
+    const open = [];
+    for (const route of routesOf(host))
+      if ((await ask(route)).status !== 401) open.push(`${route.method} ${route.path}`);
+    expect(open.filter((route) => !route.startsWith('get /docs'))).toEqual([
+      'get /',
+      'get /health',
+      'get /.well-known/oracle.json',
+      'get /.well-known/did.json',
+      'get /webhook/open',
+      'get /webhook/files/:name',
+    ]);
+  });
+
+  it.each(['/', '/health', '/docs', '/docs/openapi.json', '/.well-known/oracle.json'])(
+    '%s ignores garbage in the auth headers',
+    async (path) => {
+      expect((await ask({ method: 'get', path }, garbage)).status).toBe(200);
+    },
+  );
+
+  it.each(['/webhook/open/', '/WEBHOOK/open', '/webhook/closed', '//webhook/open/../closed'])(
+    'a spelling of an opened path does not open another: %s',
+    async (path) => {
+      const { status } = await ask({ method: 'get', path });
+      expect([200, 401, 404]).toContain(status);
+      if (path.includes('closed')) expect(status).not.toBe(200);
+    },
+  );
+});
+
+it('says what it is', async () => {
+  expect(await (await ask({ method: 'get', path: '/' })).json()).toEqual({
+    status: 'ok',
+    message: expect.stringContaining('/docs'),
+    timestamp: expect.stringMatching(/^\d{4}-.*Z$/),
+  });
+  expect(await (await ask({ method: 'get', path: '/health' })).json()).toEqual({
+    status: 'ok',
+    timestamp: expect.any(String),
+  });
+});
+
+it('tells a client whom to sign for', async () => {
+  const card = await (await ask({ method: 'get', path: '/.well-known/oracle.json' })).json();
+  expect(card).toEqual({
+    did: host.did,
+    name: 'Sibyl',
+    version: expect.stringMatching(/^\d+\.\d+\.\d+$/),
+    features: ['webhook'],
+  });
+});
+
+it('serves its DID document only as a did:web', async () => {
+  expect((await ask({ method: 'get', path: '/.well-known/did.json' })).status).toBe(404);
+  const web = await startHost({ env: { ORACLE_DID: 'did:web:oracle.example' } });
+  const document = DidDocument.parse(await (await fetch(`${web.url}/.well-known/did.json`)).json());
+  await web.close();
+  expect(document.id).toBe('did:web:oracle.example');
+  expect(document.verificationMethod[0]?.publicKeyMultibase).toMatch(/^z6Mk/);
+});

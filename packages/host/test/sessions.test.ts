@@ -1,0 +1,151 @@
+import { Session, SessionPage } from '@sibyl/protocol';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startHost, type TestHost } from './support/host.js';
+import { TestUser } from './support/user.js';
+
+let host: TestHost;
+beforeAll(async () => {
+  host = await startHost({
+    env: { ORACLE_NAME: 'Pythia', ORACLE_ENTITY_DID: 'did:ixo:entity:delphi' },
+  });
+});
+afterAll(() => host.close());
+
+const open = async (user: TestUser, body?: object) =>
+  Session.parse((await user.request('POST', '/sessions', { body })).body);
+
+it('opens a session with the record of the contract', async () => {
+  const alice = new TestUser(host);
+  const { status, body } = await alice.request('POST', '/sessions');
+  expect(status).toBe(201);
+  expect(body).toEqual({
+    sessionId: expect.stringMatching(/^[A-Za-z0-9-]+$/),
+    title: 'Untitled',
+    createdAt: body.lastUpdatedAt,
+    lastUpdatedAt: expect.stringMatching(/^\d{4}-.*Z$/),
+    oracleName: 'Pythia',
+    oracleDid: host.did,
+    oracleEntityDid: 'did:ixo:entity:delphi',
+    roomId: expect.any(String),
+  });
+});
+
+it('takes a title', async () => {
+  expect((await open(new TestUser(host), { title: 'Soil carbon' })).title).toBe('Soil carbon');
+});
+
+it('puts all sessions of a user in one room, and two users in two', async () => {
+  const [alice, bob] = [new TestUser(host), new TestUser(host)];
+  const rooms = [await open(alice), await open(alice), await open(bob)].map((s) => s.roomId);
+  expect(rooms[0]).toBe(rooms[1]);
+  expect(rooms[2]).not.toBe(rooms[0]);
+});
+
+it('makes ids that sort by creation', async () => {
+  const alice = new TestUser(host);
+  const ids = [];
+  for (let i = 0; i < 5; i++) ids.push((await open(alice)).sessionId);
+  expect(ids.toSorted()).toEqual(ids);
+});
+
+describe('two users with 1,000 sessions each', () => {
+  const users: TestUser[] = [];
+  const created = new Map<TestUser, string[]>();
+
+  beforeAll(async () => {
+    for (let u = 0; u < 2; u++) {
+      const user = new TestUser(host);
+      const ids: string[] = [];
+      for (let i = 0; i < 20; i++) {
+        const batch = await Promise.all(Array.from({ length: 50 }, () => open(user)));
+        ids.push(...batch.map(({ sessionId }) => sessionId));
+      }
+      users.push(user);
+      created.set(user, ids);
+    }
+  }, 120_000);
+
+  const page = async (user: TestUser, limit: number, offset: number) => {
+    const { body } = await user.request('GET', `/sessions?limit=${limit}&offset=${offset}`);
+    return SessionPage.parse(body);
+  };
+
+  it('pages are stable, newest first, with the right total everywhere', async () => {
+    for (const user of users) {
+      const seen: Session[] = [];
+      for (let offset = 0; offset < 1000; offset += 100) {
+        const { sessions, total } = await page(user, 100, offset);
+        expect(total).toBe(1000);
+        seen.push(...sessions);
+      }
+      expect(new Set(seen.map((s) => s.sessionId))).toEqual(new Set(created.get(user)));
+      const order = seen.map((s) => `${s.lastUpdatedAt} ${s.sessionId}`);
+      expect(order).toEqual(order.toSorted().reverse());
+    }
+  });
+
+  it('is empty past the end, and still knows the total', async () => {
+    const [alice] = users as [TestUser];
+    expect(await page(alice, 100, 1000)).toEqual({ sessions: [], total: 1000 });
+    expect(await page(alice, 100, 999_999)).toEqual({ sessions: [], total: 1000 });
+    expect((await page(alice, 100, 950)).sessions).toHaveLength(50);
+  });
+
+  it('shows twenty unless told', async () => {
+    const { body } = await (users[0] as TestUser).request('GET', '/sessions');
+    expect(body.sessions).toHaveLength(20);
+  });
+});
+
+describe('another user', () => {
+  it('sees and deletes nothing, and cannot tell a foreign id from an unknown one', async () => {
+    const [alice, eve] = [new TestUser(host), new TestUser(host)];
+    const { sessionId } = await open(alice);
+    expect((await eve.request('GET', '/sessions')).body).toEqual({ sessions: [], total: 0 });
+    const foreign = await eve.request('DELETE', `/sessions/${sessionId}`);
+    const unknown = await eve.request('DELETE', `/sessions/${sessionId.replace(/.$/, '0')}`);
+    expect(foreign.status).toBe(404);
+    expect({ ...foreign.body, requestId: '' }).toEqual({ ...unknown.body, requestId: '' });
+    expect((await alice.request('GET', '/sessions')).body.total).toBe(1);
+  });
+
+  it('cannot tell them by time either', async () => {
+    const [alice, eve] = [new TestUser(host), new TestUser(host)];
+    const { sessionId } = await open(alice);
+    const unknownId = `${sessionId.slice(0, -4)}0000`;
+    const time = async (id: string) => {
+      const start = performance.now();
+      await eve.request('DELETE', `/sessions/${id}`);
+      return performance.now() - start;
+    };
+    const times: [number, number][] = [];
+    for (let i = 0; i < 200; i++) times.push([await time(sessionId), await time(unknownId)]);
+    const median = (values: number[]) => values.toSorted((a, b) => a - b)[100] ?? 0;
+    const [foreign, unknown] = [median(times.map(([f]) => f)), median(times.map(([, u]) => u))];
+    // The same query answers both; a wide band keeps a noisy machine from failing this.
+    expect(foreign / unknown).toBeGreaterThan(0.5);
+    expect(foreign / unknown).toBeLessThan(2);
+  });
+});
+
+describe('deleting', () => {
+  it('answers with a body, once', async () => {
+    const alice = new TestUser(host);
+    const { sessionId } = await open(alice);
+    const first = await alice.request('DELETE', `/sessions/${sessionId}`);
+    expect([first.status, first.body]).toEqual([200, { message: expect.any(String) }]);
+    expect((await alice.request('DELETE', `/sessions/${sessionId}`)).status).toBe(404);
+    expect((await alice.request('GET', '/sessions')).body.total).toBe(0);
+  });
+
+  it.each(['%00', '..%2f..', 'x'.repeat(500), "' or 1=1 --", '💥'])(
+    'treats %s as an unknown session',
+    async (id) => {
+      const { status, body } = await new TestUser(host).request(
+        'DELETE',
+        `/sessions/${id.includes('%') ? id : encodeURIComponent(id)}`,
+      );
+      expect([status, body.code]).toEqual([404, 'session_not_found']);
+    },
+  );
+});
