@@ -17,7 +17,7 @@ export function sendRequest(request: OutgoingRequest, route: Route): Promise<Inc
     const outgoing = transport.request(request.url, requestOptions(request, route));
     outgoing.on('response', resolve);
     outgoing.on('error', reject);
-    // An answer that never becomes a response, such as 101, only closes.
+    // Should neither come, nothing else would end the wait.
     outgoing.on('close', () => reject(new Error('closed without a response')));
     outgoing.end(request.body);
   });

@@ -146,6 +146,22 @@ describe('the size limit', () => {
   });
 });
 
+describe('an answer that is not read', () => {
+  it.each([
+    ['refused', 200, { 'content-encoding': 'gzip' }],
+    ['a redirect', 302, { location: 'file:///' }],
+  ])('because it is %s closes the connection', async (_, status, headers) => {
+    const closed = vi.fn();
+    const { url } = await serve((_, response) => {
+      response.on('close', closed);
+      response.writeHead(status, headers);
+      pourForever(response);
+    });
+    await expect(safeFetch(url)).rejects.toThrow();
+    await vi.waitFor(() => expect(closed).toHaveBeenCalled());
+  });
+});
+
 describe('the time limit', () => {
   it('covers a server that never answers', async () => {
     const closed = vi.fn();

@@ -85,6 +85,14 @@ describe('createDidWebResolver', () => {
     expect((await resolver.resolve(did)).error?.code).toBe('did_invalid');
   });
 
+  it('refuses a document that is not UTF-8', async () => {
+    const { did, resolver } = await withServer((did) => (response) => {
+      const document = JSON.stringify({ ...documentOf(did), note: '\u00ff' });
+      response.end(Buffer.from(document, 'latin1'));
+    });
+    expect((await resolver.resolve(did)).error?.code).toBe('did_invalid');
+  });
+
   it('counts no key without a relationship', async () => {
     const { did, resolver } = await withServer((did) =>
       json({ ...documentOf(did), assertionMethod: undefined }),

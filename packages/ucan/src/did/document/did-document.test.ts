@@ -123,7 +123,16 @@ describe('documents', () => {
   it('may have eight keys and not nine', () => {
     expect(keys(many(8)).ok).toHaveLength(8);
     expect(keys(many(9)).error?.code).toBe('did_invalid');
-    expect(keys(many(70)).error?.code).toBe('did_invalid');
+  });
+
+  it('may have 64 signing methods of any kind and not more', () => {
+    const account = { type: 'CosmosAccountAddress', blockchainAccountID: 'ixo1abc' };
+    const withAccounts = (count: number) => ({
+      id: DID,
+      authentication: [method({ publicKeyHex: HEX }), ...new Array(count).fill(method(account))],
+    });
+    expect(keys(withAccounts(63)).ok).toEqual([KEY]);
+    expect(keys(withAccounts(64)).error?.code).toBe('did_invalid');
   });
 
   it('count one key once, however often it is named', () => {

@@ -31,10 +31,6 @@ export async function fetchJson(request: JsonRequest): Promise<Result<JsonAnswer
   const host = hostOf(request.url);
   try {
     const response = await request.fetch(request.url, initOf(request));
-    if (response.status >= 300 && response.status < 400) {
-      await response.body?.cancel();
-      return refuseDid('did_unavailable', `${host} redirects, which DID resolution never follows`);
-    }
     const bytes = await readBytes(response, request.limits.maxBytes);
     if (!bytes) return refuseDid('did_invalid', `${host} answered with too large a document`);
     const json = parseJson(bytes);
