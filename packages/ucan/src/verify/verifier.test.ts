@@ -1,0 +1,259 @@
+import { describe, expect, test, vi } from 'vitest';
+import { createDidKeyResolver } from '../did/did-key.js';
+import type { DidResolver } from '../did/did-resolver.js';
+import { forgeToken, forgeUcan } from '../test-support/forge.js';
+import { linkFrom } from '../test-support/hostile-chains.js';
+import { alice, bob, NOW, okOf, oracle, verifierWith } from '../test-support/verifier.js';
+import { createRevocationSet } from './revocations.js';
+
+const ixoAlice = okOf(alice.withDid('did:ixo:alice'));
+const token = forgeToken(forgeUcan());
+const ixoToken = forgeToken(forgeUcan({ signer: ixoAlice, payload: { expiration: NOW + 900 } }));
+
+/** Counts its calls; did:ixo:alice has two keys. */
+function countingResolver(resolve?: DidResolver['resolve']) {
+  const didKey = createDidKeyResolver();
+  return {
+    resolve: vi.fn<DidResolver['resolve']>(async (did) =>
+      did.startsWith('did:key:')
+        ? didKey.resolve(did)
+        : (resolve?.(did) ?? { ok: [bob.publicKey, alice.publicKey] }),
+    ),
+  };
+}
+
+describe('the verdict cache', () => {
+  test('asks the resolver once for a hundred equal tokens at the same time', async () => {
+    const resolver = countingResolver();
+    const verifier = verifierWith({ resolver });
+    const verdicts = await Promise.all(
+      Array.from({ length: 100 }, () => verifier.verifyInvocation(ixoToken)),
+    );
+    expect(verdicts.every(({ ok }) => ok?.did === ixoAlice.did)).toBe(true);
+    await verifier.verifyInvocation(ixoToken);
+    expect(resolver.resolve).toHaveBeenCalledTimes(1);
+  });
+
+  test('keeps a looked-up verdict for 300 s and that of a did:key until it expires', async () => {
+    const resolver = countingResolver();
+    let now = NOW;
+    const verifier = verifierWith({ resolver, clock: () => now });
+    const lasting = forgeToken(forgeUcan({ payload: { expiration: NOW + 900 } }));
+    const verifyBoth = () =>
+      Promise.all([verifier.verifyInvocation(ixoToken), verifier.verifyInvocation(lasting)]);
+    await verifyBoth();
+    now = NOW + 299;
+    await verifyBoth();
+    expect(resolver.resolve).toHaveBeenCalledTimes(2);
+    now = NOW + 300;
+    await verifyBoth();
+    expect(resolver.resolve).toHaveBeenCalledTimes(3);
+    expect(resolver.resolve).toHaveBeenLastCalledWith(ixoAlice.did);
+  });
+
+  test('refuses what has expired since', async () => {
+    let now = NOW;
+    const verifier = verifierWith({ clock: () => now });
+    expect(await verifier.verifyInvocation(token)).toHaveProperty('ok');
+    now = NOW + 300;
+    expect(await verifier.verifyInvocation(token)).toHaveProperty('error.code', 'expired');
+  });
+
+  test('remembers no failure', async () => {
+    let isUp = false;
+    const resolver = countingResolver(async () =>
+      isUp ? { ok: [alice.publicKey] } : { error: { code: 'did_unavailable', detail: 'down' } },
+    );
+    const verifier = verifierWith({ resolver });
+    const refused = await verifier.verifyInvocation(ixoToken);
+    expect(refused.error).toMatchObject({ code: 'did_unavailable', issuer: ixoAlice.did });
+    isUp = true;
+    expect(await verifier.verifyInvocation(ixoToken)).toHaveProperty('ok.did', ixoAlice.did);
+  });
+
+  test('keeps purposes apart', async () => {
+    const verifier = verifierWith();
+    const delegation = forgeToken(linkFrom(alice, oracle, []));
+    expect(await verifier.verifyDelegation(delegation)).toHaveProperty('ok.did', alice.did);
+    expect(await verifier.verifyInvocation(delegation)).toHaveProperty(
+      'error.code',
+      'wrong_capability',
+    );
+  });
+
+  test('is bounded', async () => {
+    const resolver = countingResolver();
+    const verifier = verifierWith({ resolver, cacheCapacity: 2 });
+    const tokens = ['1', '2', '3'].map((nonce) => forgeToken(forgeUcan({ payload: { nonce } })));
+    for (const each of tokens) await verifier.verifyInvocation(each);
+    await verifier.verifyInvocation(tokens[2]);
+    expect(resolver.resolve).toHaveBeenCalledTimes(3);
+    await verifier.verifyInvocation(tokens[0]);
+    expect(resolver.resolve).toHaveBeenCalledTimes(4);
+  });
+
+  test('forgets on demand, also what is still being verified', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const resolver = countingResolver(async () => {
+      await promise;
+      return { ok: [alice.publicKey] };
+    });
+    const verifier = verifierWith({ resolver });
+    const running = verifier.verifyInvocation(ixoToken);
+    await vi.waitFor(() => expect(resolver.resolve).toHaveBeenCalled());
+    expect(verifier.forget(({ did }) => did === ixoAlice.did)).toBe(0);
+    resolve();
+    expect(await running).toHaveProperty('ok');
+    await verifier.verifyInvocation(ixoToken);
+    expect(resolver.resolve).toHaveBeenCalledTimes(2);
+    expect(verifier.forget(({ did }) => did === ixoAlice.did)).toBe(1);
+    expect(verifier.forget(() => true)).toBe(0);
+  });
+});
+
+describe('revocation', () => {
+  const grant = linkFrom(alice, bob, []);
+  const top = linkFrom(bob, oracle, [grant]);
+  const chain = forgeToken(grant, top);
+
+  test.each([
+    ['the delegation', top],
+    ['its proof', grant],
+  ])('of %s is felt at once, whatever was cached', async (_, block) => {
+    const revocations = createRevocationSet({ clock: () => NOW });
+    const verifier = verifierWith({ revocations });
+    expect(await verifier.verifyDelegation(chain)).toHaveProperty('ok');
+    revocations.add(block.link.toString(), NOW + 300);
+    const { error } = await verifier.verifyDelegation(chain);
+    expect(error).toMatchObject({ code: 'revoked', cid: top.link.toString(), issuer: bob.did });
+  });
+
+  test('is known before any key is looked up', async () => {
+    const revocations = createRevocationSet({ clock: () => NOW });
+    const ixo = forgeUcan({ signer: ixoAlice });
+    revocations.add(ixo.link.toString(), NOW + 300);
+    const resolver = countingResolver();
+    const verifier = verifierWith({ revocations, resolver });
+    const { error } = await verifier.verifyInvocation(forgeToken(ixo));
+    expect(error?.code).toBe('revoked');
+    expect(resolver.resolve).not.toHaveBeenCalled();
+  });
+
+  test('while the keys are being looked up still counts', async () => {
+    const revocations = createRevocationSet({ clock: () => NOW });
+    const ixo = forgeUcan({ signer: ixoAlice });
+    const resolver = countingResolver(async () => {
+      revocations.add(ixo.link.toString(), NOW + 300);
+      return { ok: [alice.publicKey] };
+    });
+    const verdict = await verifierWith({ revocations, resolver }).verifyInvocation(forgeToken(ixo));
+    expect(verdict.error?.code).toBe('revoked');
+  });
+
+  test('that cannot be read refuses everything', async () => {
+    const isRevoked = async () => Promise.reject(new Error('down'));
+    const verdict = await verifierWith({ revocations: { isRevoked } }).verifyInvocation(token);
+    expect(verdict.error?.code).toBe('revocations_unavailable');
+  });
+
+  test('is remembered until the expiry, and a full memory says so', () => {
+    let now = NOW;
+    const set = createRevocationSet({ clock: () => now, capacity: 2 });
+    expect([set.add('a', NOW + 10), set.add('b', NOW + 20), set.add('c', NOW + 30)]).toEqual([
+      true,
+      true,
+      false,
+    ]);
+    expect(set.add('a', NOW + 5)).toBe(true);
+    now = NOW + 9;
+    expect(set.isRevoked('a')).toBe(true);
+    now = NOW + 10;
+    expect(set.isRevoked('a')).toBe(false);
+    expect(set.add('c', NOW + 30)).toBe(true);
+    expect(set.size).toBe(2);
+  });
+});
+
+describe('looking up an issuer', () => {
+  test('takes whichever of its keys signed', async () => {
+    const verdict = await verifierWith({ resolver: countingResolver() }).verifyInvocation(ixoToken);
+    expect(verdict.ok?.did).toBe(ixoAlice.did);
+  });
+
+  test.each(['did_not_found', 'did_unsupported', 'did_deactivated', 'did_unavailable'] as const)(
+    'hands on %s',
+    async (code) => {
+      const resolver = countingResolver(async () => ({ error: { code, detail: 'x' } }));
+      const verdict = await verifierWith({ resolver }).verifyInvocation(ixoToken);
+      expect(verdict.error?.code).toBe(code);
+    },
+  );
+
+  test.each([
+    ['no key', []],
+    ['a small-order key', [Uint8Array.from([1, ...new Array(31).fill(0)])]],
+    ['a short key', [alice.publicKey.subarray(1)]],
+  ])('refuses %s', async (_, keys) => {
+    const resolver = countingResolver(async () => ({ ok: keys }));
+    const verdict = await verifierWith({ resolver }).verifyInvocation(ixoToken);
+    expect(verdict.error?.code).toBe('weak_key');
+  });
+
+  test('a resolver that throws is unavailable', async () => {
+    const resolver = countingResolver(async () => Promise.reject(new Error('bug')));
+    const verdict = await verifierWith({ resolver }).verifyInvocation(ixoToken);
+    expect(verdict.error?.code).toBe('did_unavailable');
+  });
+
+  test('is refused when the host says so, unless the verdict is known', async () => {
+    const resolver = countingResolver();
+    const verifier = verifierWith({ resolver });
+    const offline = { allowLookup: false };
+    const refused = await verifier.verifyInvocation(ixoToken, offline);
+    expect(refused.error?.code).toBe('lookup_refused');
+    expect(resolver.resolve).not.toHaveBeenCalled();
+    expect(await verifier.verifyInvocation(token, offline)).toHaveProperty('ok');
+    expect(await verifier.verifyInvocation(ixoToken)).toHaveProperty('ok');
+    expect(await verifier.verifyInvocation(ixoToken, offline)).toHaveProperty('ok');
+  });
+
+  test('happens only after every local check', async () => {
+    const resolver = countingResolver();
+    const verifier = verifierWith({ resolver });
+    const late = forgeUcan({ signer: ixoAlice, payload: { expiration: NOW } });
+    await verifier.verifyInvocation(forgeToken(late));
+    await verifier.verifyDelegation(forgeToken(linkFrom(ixoAlice, bob, [])));
+    expect(resolver.resolve).not.toHaveBeenCalled();
+  });
+});
+
+describe('audience and lifetime', () => {
+  test('an extra audience counts only when configured', async () => {
+    const forBob = forgeToken(forgeUcan({ payload: { audience: bob.did } }));
+    expect(await verifierWith().verifyInvocation(forBob)).toHaveProperty(
+      'error.code',
+      'wrong_audience',
+    );
+    const verifier = verifierWith({ extraAudiences: [bob.did] });
+    expect(await verifier.verifyInvocation(forBob)).toHaveProperty('ok.audience', bob.did);
+  });
+
+  test('the longest life is configurable', async () => {
+    const verifier = verifierWith({ maxTtlSeconds: 60 });
+    expect(await verifier.verifyInvocation(token)).toHaveProperty('error.code', 'expiry_too_far');
+  });
+
+  test('a delegation may live long', async () => {
+    const long = linkFrom(alice, oracle, [], { payload: { expiration: NOW + 1e7 } });
+    const verdict = await verifierWith().verifyDelegation(forgeToken(long));
+    expect(verdict.ok).toMatchObject({ did: alice.did, expiration: NOW + 1e7 });
+  });
+
+  test('a delegation through did:ixo is proven with the keys of each', async () => {
+    const proof = linkFrom(ixoAlice, bob, []);
+    const chain = forgeToken(proof, linkFrom(bob, oracle, [proof]));
+    const verdict = await verifierWith({ resolver: countingResolver() }).verifyDelegation(chain);
+    expect(verdict.error).toBeUndefined();
+    expect(verdict.ok?.issuers).toEqual([ixoAlice.did, bob.did]);
+  });
+});
