@@ -24,7 +24,7 @@ export interface StoreOptions {
   /** 32 bytes from which the key for secrets at rest is derived. */
   readonly secretKey: Uint8Array;
   readonly clock?: (() => number) | undefined;
-  /** Hears of idle PostgreSQL connections that broke; the pool replaces them by itself. */
+  /** Hears of PostgreSQL connections that broke; the pool replaces them by itself. */
   readonly onConnectionLost?: ((error: Error) => void) | undefined;
 }
 

@@ -23,8 +23,10 @@ export function createPostgresPool(request: PoolRequest): pg.Pool {
     keepAlive: true,
     application_name: 'sibyl',
   });
-  // Without a listener the loss of an idle connection would end the process.
-  pool.on('error', request.onConnectionLost);
+  // Without listeners on both, a lost connection would end the process: the pool speaks up for idle
+  // clients, while one at work speaks for itself.
+  pool.on('error', () => {});
+  pool.on('connect', (client) => client.on('error', request.onConnectionLost));
   return pool;
 }
 

@@ -3,7 +3,8 @@ import type { ControlledTransaction, Kysely } from 'kysely';
 import type { Unit } from '../database/database.js';
 import type { Schema } from '../database/schema.js';
 
-const MAX_UNITS = 256;
+/** Bounds how long one commit keeps the event loop; the units run without a pause. */
+const MAX_UNITS = 64;
 
 interface Waiting {
   readonly unit: Unit<unknown>;

@@ -20,7 +20,9 @@ async function plansOf(use: (context: StoreContext) => Promise<unknown>): Promis
   const queries: CompiledQuery[] = [];
   const tables = new Kysely<Schema>({
     dialect: new SqliteDialect(handle),
-    log: ({ query }) => queries.push(query),
+    log: ({ query }) => {
+      queries.push(query);
+    },
   });
   await migrate(tables);
   queries.length = 0;
