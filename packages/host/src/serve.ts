@@ -3,16 +3,18 @@ import { ConfigError, loadConfig } from './config/config.js';
 import { createLogger } from './observe/logger.js';
 import { StoreError } from './store/database/store-error.js';
 
-/** Runs the host as a process; resolves to its exit code when it could not start. */
+/** Runs the host as a process; resolves to the exit code once it has stopped or could not start. */
 export async function serve(): Promise<number> {
   try {
     const config = loadConfig();
     const logger = await createLogger(config);
     const app = await createOracleApp({ config, logger });
     const url = await app.listen();
-    logger.info({ did: app.did }, `oracle ${config.oracle.name}`);
-    logger.info(`listening on ${url}`);
-    logger.info(`interface described at ${url}/docs`);
+    logger.info({ did: app.did }, `oracle ${config.oracle.name} is ${app.did}`);
+    logger.info(`listening on ${url}, interface described at ${url}/docs`);
+    await untilTold();
+    logger.info('stopping');
+    await app.close();
     return 0;
   } catch (error) {
     if (!isForTheOperator(error)) throw error;
@@ -21,8 +23,16 @@ export async function serve(): Promise<number> {
   }
 }
 
+/** Waits for a first SIGTERM or Ctrl-C; a second one ends the process at once, as usual. */
+function untilTold(): Promise<void> {
+  return new Promise((resolve) => {
+    for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => resolve());
+  });
+}
+
 /** Faults an operator can mend, told without a stack. */
 function isForTheOperator(error: unknown): error is Error {
-  const isPortTaken = (error as NodeJS.ErrnoException)?.code === 'EADDRINUSE';
-  return error instanceof ConfigError || error instanceof StoreError || isPortTaken;
+  const { code } = (error ?? {}) as NodeJS.ErrnoException;
+  const isAddress = code === 'EADDRINUSE' || code === 'EACCES' || code === 'EADDRNOTAVAIL';
+  return error instanceof ConfigError || error instanceof StoreError || isAddress;
 }

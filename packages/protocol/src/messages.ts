@@ -44,8 +44,7 @@ export const PageMessages = z
   })
   .refine(({ before, after }) => before === undefined || after === undefined, {
     error: 'before and after exclude each other',
-  })
-  .meta({ id: 'PageMessages' });
+  });
 export type PageMessages = z.infer<typeof PageMessages>;
 
 /** Reply of `GET /sessions/:sessionId/messages`. */

@@ -24,12 +24,10 @@ export const CreateSession = z
 export type CreateSession = z.infer<typeof CreateSession>;
 
 /** Query of `GET /sessions`. */
-export const ListSessions = z
-  .strictObject({
-    limit: z.coerce.number().int().min(1).max(100).default(20),
-    offset: z.coerce.number().int().min(0).max(Number.MAX_SAFE_INTEGER).default(0),
-  })
-  .meta({ id: 'ListSessions' });
+export const ListSessions = z.strictObject({
+  limit: z.coerce.number().int().min(1).max(100).default(20),
+  offset: z.coerce.number().int().min(0).max(Number.MAX_SAFE_INTEGER).default(0),
+});
 export type ListSessions = z.infer<typeof ListSessions>;
 
 /** Reply of `GET /sessions`: newest `lastUpdatedAt` first. */

@@ -38,6 +38,9 @@ export interface OracleApp {
   close(): Promise<void>;
 }
 
+/** How long requests under way may take to finish once the host is closing. */
+const CLOSE_PATIENCE_MS = 10_000;
+
 /** Builds the host: its store, its routes, its plugins' routes. */
 export async function createOracleApp(options: OracleAppOptions = {}): Promise<OracleApp> {
   const {
@@ -95,11 +98,16 @@ function oracleAppOf(nest: NestExpressApplication, parts: HostParts, config: Con
     async close() {
       stopHousekeeping();
       metricsServer?.close();
+      const impatience = setTimeout(() => closeConnections(nest), CLOSE_PATIENCE_MS);
       await nest.close();
+      clearTimeout(impatience);
       await parts.store.close();
     },
   };
 }
+
+const closeConnections = (nest: NestExpressApplication) =>
+  (nest.getHttpServer() as Server).closeAllConnections();
 
 /** The address to type: a wildcard host is reached as localhost. */
 function addressOf(server: Server, host: string): string {

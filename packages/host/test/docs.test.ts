@@ -1,0 +1,129 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startHost, type TestHost } from './support/host.js';
+import { TestUser } from './support/user.js';
+
+interface Operation {
+  readonly summary?: string;
+  readonly security: object[];
+  readonly requestBody?: object;
+  readonly parameters: { readonly name: string; readonly in: string }[];
+  readonly responses: Record<string, { description: string; content?: object; headers?: object }>;
+}
+
+interface ApiDocument {
+  readonly openapi: string;
+  readonly paths: Record<string, Record<string, Operation>>;
+  readonly components: { readonly schemas: Record<string, object> };
+}
+
+let host: TestHost;
+let document: ApiDocument;
+beforeAll(async () => {
+  host = await startHost();
+  document = (await (await fetch(`${host.url}/docs/openapi.json`)).json()) as ApiDocument;
+});
+afterAll(() => host.close());
+
+const operations = () =>
+  Object.entries(document.paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, operation]) => ({
+      name: `${method.toUpperCase()} ${path}`,
+      operation,
+    })),
+  );
+
+it('describes every route of the host in OpenAPI 3.1', () => {
+  expect(document.openapi).toBe('3.1.0');
+  expect(operations().map(({ name }) => name)).toEqual([
+    'GET /',
+    'GET /health',
+    'GET /.well-known/oracle.json',
+    'GET /.well-known/did.json',
+    'POST /sessions',
+    'GET /sessions',
+    'DELETE /sessions/{sessionId}',
+    'POST /delegation',
+    'GET /delegation',
+    'DELETE /delegation',
+  ]);
+});
+
+it('says of every route what it does, answers and refuses, and with which headers', () => {
+  for (const { name, operation } of operations()) {
+    expect(operation.summary, name).toBeTruthy();
+    const statuses = Object.keys(operation.responses);
+    expect(statuses, name).toEqual(expect.arrayContaining(['429', '431', '500']));
+    if (operation.security.length > 0) expect(statuses, name).toContain('401');
+    for (const [status, response] of Object.entries(operation.responses)) {
+      expect(JSON.stringify(response.content), `${name} ${status}`).toContain(
+        '#/components/schemas/',
+      );
+      expect(Object.keys(response.headers ?? {})).toContain('X-Request-Id');
+    }
+    expect(operation.parameters.map((p) => p.name)).toContain('x-request-id');
+  }
+});
+
+it('tells protected routes from public ones', () => {
+  const open = operations().filter(({ operation }) => operation.security.length === 0);
+  expect(open.map(({ name }) => name)).toEqual([
+    'GET /',
+    'GET /health',
+    'GET /.well-known/oracle.json',
+    'GET /.well-known/did.json',
+  ]);
+});
+
+it('takes bodies and queries from the schemas', () => {
+  expect(JSON.stringify(document.paths['/delegation']?.post?.requestBody)).toContain(
+    '#/components/schemas/StoreDelegation',
+  );
+  const names = document.paths['/sessions']?.get?.parameters.map((p) => `${p.in} ${p.name}`);
+  expect(names).toEqual(expect.arrayContaining(['query limit', 'query offset']));
+});
+
+it('refers only to schemas it holds', () => {
+  const text = JSON.stringify(document);
+  const referred = new Set(
+    [...text.matchAll(/"#\/components\/schemas\/([^"]+)"/g)].map((m) => m[1]),
+  );
+  expect(Object.keys(document.components.schemas)).toEqual(expect.arrayContaining([...referred]));
+  expect(text).not.toContain('#/$defs');
+});
+
+describe('Swagger UI', () => {
+  it('needs no inline script', async () => {
+    const response = await fetch(`${host.url}/docs`);
+    const html = await response.text();
+    expect(html).toContain('swagger-ui');
+    expect(html).not.toMatch(/<script(?![^>]*\bsrc=)[^>]*>\s*\S/);
+    expect(response.headers.get('content-security-policy')).toContain("script-src 'self'");
+    for (const [, src] of html.matchAll(/<script[^>]*src=['"]([^'"]+)/g)) {
+      const asset = await fetch(new URL(src ?? '', `${host.url}/docs`));
+      expect([asset.status, asset.headers.get('content-type')]).toEqual([
+        200,
+        expect.stringContaining('javascript'),
+      ]);
+    }
+  });
+
+  it.each(['/docs/../package.json', '/docs/%2e%2e/package.json', '/docs/..%2fpackage.json'])(
+    'serves nothing else: %s',
+    async (path) => {
+      const text = await (await fetch(host.url + path)).text();
+      expect(text).not.toContain('"dependencies"');
+    },
+  );
+});
+
+it('sets headers that keep a browser from misusing an answer', async () => {
+  const { headers } = await new TestUser(host).request('GET', '/sessions');
+  expect(Object.fromEntries(headers)).toMatchObject({
+    'content-security-policy': expect.stringContaining("default-src 'none'"),
+    'x-content-type-options': 'nosniff',
+    'x-frame-options': 'DENY',
+    'referrer-policy': 'no-referrer',
+    'cache-control': 'no-store',
+  });
+  expect(headers.get('x-powered-by')).toBeNull();
+});

@@ -1,0 +1,143 @@
+import { request } from 'node:http';
+import { afterEach, describe, expect, it } from 'vitest';
+import { startHost, type TestHost } from './support/host.js';
+import { TestUser } from './support/user.js';
+
+let host: TestHost;
+afterEach(() => host.close());
+
+const get = (path: string, headers: Record<string, string> = {}) =>
+  fetch(host.url + path, { headers });
+const statusOf = async (path: string, headers?: Record<string, string>) =>
+  (await get(path, headers)).status;
+const badToken = { authorization: 'Bearer AAAA', 'x-auth-type': 'ucan' };
+
+/** The address is counted when the answer is out, which may be after the client has it. */
+async function untilStatus(status: number, ask: () => Promise<number>): Promise<void> {
+  await expect.poll(ask, { interval: 1 }).toBe(status);
+}
+
+describe('an address without a proven caller', () => {
+  it('is limited on public routes, and told when to come back', async () => {
+    host = await startHost({ env: { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '3' } });
+    for (let i = 0; i < 3; i++) await get('/');
+    await untilStatus(429, () => statusOf('/'));
+    const response = await get('/');
+    expect(Number(response.headers.get('retry-after'))).toBeGreaterThan(0);
+    expect(response.headers.get('ratelimit-limit')).toBe('3');
+    expect(response.headers.get('ratelimit-remaining')).toBe('0');
+    expect(await response.json()).toMatchObject({ statusCode: 429, code: 'rate_limited' });
+  });
+
+  it('is limited in failed attempts, while a valid caller beside it is served', async () => {
+    host = await startHost({ env: { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '3' } });
+    for (let i = 0; i < 3; i++) expect(await statusOf('/sessions', badToken)).toBe(401);
+    await untilStatus(429, () => statusOf('/sessions', badToken));
+    expect((await new TestUser(host).request('GET', '/sessions')).status).toBe(200);
+  });
+
+  it('may always ask for its health', async () => {
+    host = await startHost({ env: { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '1' } });
+    await get('/');
+    await untilStatus(429, () => statusOf('/'));
+    for (let i = 0; i < 5; i++) expect(await statusOf('/health')).toBe(200);
+  });
+});
+
+describe('a caller', () => {
+  it('is limited by DID, not by address', async () => {
+    host = await startHost({ env: { RATE_LIMIT_PER_MINUTE: '2' } });
+    const [alice, bob] = [new TestUser(host), new TestUser(host)];
+    const statuses = [];
+    for (let i = 0; i < 3; i++) statuses.push((await alice.request('GET', '/sessions')).status);
+    expect(statuses).toEqual([200, 200, 429]);
+    expect((await bob.request('GET', '/sessions')).status).toBe(200);
+  });
+
+  it('cannot multiply its allowance with fresh keys', async () => {
+    host = await startHost({ env: { RATE_LIMIT_PER_MINUTE: '1' } });
+    const statuses = [];
+    for (let i = 0; i < 11; i++)
+      statuses.push((await new TestUser(host).request('GET', '/sessions')).status);
+    expect(statuses).toEqual([...Array(10).fill(200), 429]);
+  });
+});
+
+describe('behind a proxy', () => {
+  const from = (address: string) => statusOf('/', { 'x-forwarded-for': address });
+
+  it('believes X-Forwarded-For only when told to', async () => {
+    host = await startHost({ env: { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '1' } });
+    await from('203.0.113.1');
+    await untilStatus(429, () => from('203.0.113.2'));
+  });
+
+  it('counts the addresses the trusted proxy names', async () => {
+    const env = { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '1', TRUST_PROXY: 'loopback' };
+    host = await startHost({ env });
+    await from('203.0.113.1');
+    await untilStatus(429, () => from('203.0.113.1'));
+    expect(await from('203.0.113.2')).toBe(200);
+  });
+});
+
+/** One request from a loopback address of its own. */
+function statusFrom(localAddress: string, headers: Record<string, string>): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const { port } = new URL(host.url);
+    const sent = request(
+      { port, host: '127.0.0.1', path: '/sessions', localAddress, headers },
+      (response) => {
+        response.resume().once('end', () => resolve(response.statusCode ?? 0));
+      },
+    );
+    sent.on('error', reject).end();
+  });
+}
+
+describe('200 bad tokens a second for ten seconds', () => {
+  it('leave valid callers served and memory flat', { timeout: 60_000 }, async () => {
+    host = await startHost({ env: { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '300' } });
+    const alice = new TestUser(host);
+    const seen = new Map<number, number>();
+    const served: number[] = [];
+    const heap: number[] = [];
+    for (let second = 0; second < 10; second++) {
+      const until = performance.now() + 1000;
+      for (let batch = 0; batch < 10; batch++) {
+        const bad = Array.from({ length: 20 }, (_, i) =>
+          statusFrom('127.0.0.2', hostileHeaders(second * 200 + batch * 20 + i, alice)),
+        );
+        served.push(await statusFrom('127.0.0.2', alice.headers));
+        served.push(await statusFrom('127.0.0.3', new TestUser(host).headers));
+        for (const status of await Promise.all(bad)) seen.set(status, (seen.get(status) ?? 0) + 1);
+      }
+      globalThis.gc?.();
+      heap.push(process.memoryUsage().heapUsed);
+      await new Promise((resolve) => setTimeout(resolve, Math.max(0, until - performance.now())));
+    }
+    expect(new Set(served)).toEqual(new Set([200]));
+    expect((seen.get(401) ?? 0) + (seen.get(429) ?? 0)).toBe(2000);
+    expect(seen.get(429)).toBeGreaterThan(1000);
+    const [early = 0, late = 0] = [heap[2], heap.at(-1)];
+    expect(late - early).toBeLessThan(20 * 1024 * 1024);
+  });
+});
+
+/** Garbage, tokens cut short, expired ones, and well-formed ones whose signature is wrong. */
+function hostileHeaders(n: number, alice: TestUser): Record<string, string> {
+  const token = alice.mint(n % 4 === 1 ? -1 : 300);
+  const kinds = [
+    Buffer.from(`garbage ${n}`).toString('base64'),
+    token,
+    token.slice(0, 400),
+    flipped(token),
+  ];
+  return { authorization: `Bearer ${kinds[n % 4]}`, 'x-auth-type': 'ucan' };
+}
+
+function flipped(token: string): string {
+  const bytes = Buffer.from(token, 'base64');
+  bytes[bytes.length - 20] = (bytes[bytes.length - 20] ?? 0) ^ 1;
+  return bytes.toString('base64');
+}
