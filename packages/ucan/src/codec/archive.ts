@@ -1,4 +1,4 @@
-import { concat, utf8 } from './bytes.js';
+import { concat } from './bytes.js';
 import { encodeCbor } from './cbor-encode.js';
 import type { Ipld } from './ipld.js';
 import type { Link } from './link.js';
@@ -14,17 +14,10 @@ export interface Block {
 export const encodeArchiveRoot = (link: Link): Uint8Array =>
   encodeCbor({ [`ucan@${UCAN_VERSION}`]: link });
 
-/** All bytes before the CID in an archive's root block. */
-export const ARCHIVE_ROOT_HEAD = concat([
-  [0xa1, 0x6a],
-  utf8(`ucan@${UCAN_VERSION}`),
-  [0xd8, 0x2a, 0x58, 0x25, 0x00],
-]);
-
-/** A CARv1 with one root, its block first, as ucanto writes it. */
+/** A CARv1 with one root, its block last, as ucanto writes it. */
 export function encodeCar(root: Block, blocks: readonly Block[]): Uint8Array {
   const header: Ipld = { roots: [root.link], version: 1 };
-  const sections = [root, ...blocks].map(({ link, bytes }) => concat([link.bytes, bytes]));
+  const sections = [...blocks, root].map(({ link, bytes }) => concat([link.bytes, bytes]));
   return concat(
     [encodeCbor(header), ...sections].flatMap((section) => [varint(section.length), section]),
   );

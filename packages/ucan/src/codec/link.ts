@@ -13,16 +13,15 @@ export class Link {
 
   constructor(readonly bytes: Uint8Array) {}
 
-  /** Whether it may name a block of a token. */
-  get isUcanLink(): boolean {
-    return this.bytes.length === CID_LENGTH && startsWith(this.bytes, UCAN_CID);
-  }
-
   toString(): string {
     this.#text ??= `b${base32(this.bytes)}`;
     return this.#text;
   }
 }
+
+/** Whether a link may name a block of a token. */
+export const isUcanLink = ({ bytes }: Link): boolean =>
+  bytes.length === CID_LENGTH && startsWith(bytes, UCAN_CID);
 
 /** The link of a block, given the SHA-256 of its bytes. */
 export const linkOfDigest = (digest: Uint8Array): Link => new Link(concat([UCAN_CID, digest]));

@@ -1,16 +1,18 @@
-import { didFromPublicKey, publicKeyFromDid } from '../did/did-key.js';
+import { decodeBase58 } from '../did/base58.js';
+import { didFromPublicKey, ed25519FromMulticodec } from '../did/did-key.js';
 import { concat, utf8 } from './bytes.js';
 
 const ED25519 = [0xed, 0x01];
 /** Multicodec of a DID that is written out as text. */
 const DID_CORE = [0x9d, 0x1a];
-const DID = /^did:[a-z0-9]+:[A-Za-z0-9._%:-]{1,256}$/;
+/** A DID of any method that is looked up; a did:key is its own key and never text. */
+const DID = /^did:(?!key:)[a-z0-9]+:[A-Za-z0-9._%:-]{1,256}$/;
 
 /** The bytes of a DID as a UCAN stores it, or nothing when it is no DID that can sign here. */
 export function encodePrincipal(did: string): Uint8Array | undefined {
-  if (did.startsWith('did:key:')) {
-    const key = publicKeyFromDid(did);
-    return key.ok && concat([ED25519, key.ok]);
+  if (did.startsWith('did:key:z')) {
+    const bytes = decodeBase58(did.slice('did:key:z'.length));
+    return bytes && ed25519FromMulticodec(bytes) && bytes;
   }
   return DID.test(did) ? concat([DID_CORE, utf8(did.slice('did:'.length))]) : undefined;
 }
@@ -26,5 +28,5 @@ export function decodePrincipal(bytes: Uint8Array): string | undefined {
     return undefined;
   }
   const did = `did:${String.fromCharCode(...rest.subarray(0, 512))}`;
-  return DID.test(did) && !did.startsWith('did:key:') ? did : undefined;
+  return DID.test(did) ? did : undefined;
 }

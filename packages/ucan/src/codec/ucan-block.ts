@@ -19,6 +19,9 @@ export interface Capability {
   readonly nb?: IpldMap;
 }
 
+/** The one capability of an auth invocation (contract B8). */
+export const AUTH_CAPABILITY: Capability = { can: '*', with: 'ixo:oracle' };
+
 /** What a UCAN says; everything but the signature. */
 export interface UcanPayload {
   readonly issuer: string;

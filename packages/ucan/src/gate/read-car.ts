@@ -3,7 +3,7 @@ import type { Block } from '../codec/archive.js';
 import { equalBytes } from '../codec/bytes.js';
 import { decodeCbor } from '../codec/cbor-decode.js';
 import { isIpldMap } from '../codec/ipld.js';
-import { CID_LENGTH, Link } from '../codec/link.js';
+import { CID_LENGTH, isUcanLink, Link } from '../codec/link.js';
 import { readVarint } from '../codec/varint.js';
 import { refuse, type UcanFault } from '../fault.js';
 import type { Result } from '../result.js';
@@ -80,12 +80,12 @@ function readHeader(bytes: Uint8Array): Result<Link, UcanFault> {
   if (roots.length !== 1 || !(root instanceof Link)) {
     return refuse('car_roots', `${roots.length} roots`);
   }
-  return root.isUcanLink ? { ok: root } : refuse('cid_unsupported', `root ${root}`);
+  return isUcanLink(root) ? { ok: root } : refuse('cid_unsupported', `root ${root}`);
 }
 
 function readBlock(section: Uint8Array): Result<Block, UcanFault> {
   const link = new Link(section.subarray(0, CID_LENGTH));
-  if (!link.isUcanLink) return refuse('cid_unsupported', 'not CIDv1, dag-cbor, sha2-256');
+  if (!isUcanLink(link)) return refuse('cid_unsupported', 'not CIDv1, dag-cbor, sha2-256');
   const bytes = section.subarray(CID_LENGTH);
   const digest = createHash('sha256').update(bytes).digest();
   if (!equalBytes(digest, link.bytes.subarray(4))) {

@@ -1,9 +1,8 @@
-import { ARCHIVE_ROOT_HEAD, type Block } from '../codec/archive.js';
-import { startsWith } from '../codec/bytes.js';
-import { CID_LENGTH, Link } from '../codec/link.js';
+import type { Block } from '../codec/archive.js';
 import { refuse, type UcanFault } from '../fault.js';
 import type { Result } from '../result.js';
 import { checkShape } from './check-shape.js';
+import { readArchiveRoot } from './read-archive-root.js';
 import { readBase64 } from './read-base64.js';
 import { readCar } from './read-car.js';
 import { readUcan } from './read-ucan.js';
@@ -24,14 +23,6 @@ export function readToken(token: unknown): Result<Token, UcanFault> {
   const fault = checkShape(root, ucans.ok);
   if (fault) return { error: named(fault, root) };
   return { ok: { text: token as string, root, ucans: ucans.ok } };
-}
-
-function readArchiveRoot({ bytes }: Block): Result<Link, UcanFault> {
-  const link = new Link(bytes.subarray(ARCHIVE_ROOT_HEAD.length));
-  if (!startsWith(bytes, ARCHIVE_ROOT_HEAD) || link.bytes.length !== CID_LENGTH) {
-    return refuse('root_malformed', 'not exactly {"ucan@0.9.1": link}');
-  }
-  return link.isUcanLink ? { ok: link } : refuse('cid_unsupported', `root names ${link}`);
 }
 
 function readUcans(

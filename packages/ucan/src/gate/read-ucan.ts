@@ -2,7 +2,7 @@ import type { Block } from '../codec/archive.js';
 import { equalBytes, startsWith } from '../codec/bytes.js';
 import { decodeCbor } from '../codec/cbor-decode.js';
 import { type Ipld, type IpldMap, isIpldMap } from '../codec/ipld.js';
-import { Link } from '../codec/link.js';
+import { isUcanLink, Link } from '../codec/link.js';
 import { decodePrincipal } from '../codec/principal.js';
 import {
   encodeUcan,
@@ -48,7 +48,7 @@ function readPayload(fields: IpldMap): Result<UcanPayload, UcanFault> {
   if (nbf !== undefined && !isTime(nbf)) return refuse('ucan_malformed', 'nbf');
   if (nnc !== undefined && typeof nnc !== 'string') return refuse('ucan_malformed', 'nnc');
   if (!isListOf(fct, isIpldMap)) return refuse('ucan_malformed', 'fct');
-  if (!isListOf(prf, isUcanLink)) return refuse('ucan_malformed', 'prf');
+  if (!isListOf(prf, isProof)) return refuse('ucan_malformed', 'prf');
   return {
     ok: {
       ...parties.ok,
@@ -76,7 +76,7 @@ function readParties(fields: IpldMap): Result<Pick<UcanPayload, 'issuer' | 'audi
 const isTime = (value: Ipld | undefined): value is number =>
   typeof value === 'number' && Number.isSafeInteger(value) && value >= 0;
 
-const isUcanLink = (value: Ipld): value is Link => value instanceof Link && value.isUcanLink;
+const isProof = (value: Ipld): value is Link => value instanceof Link && isUcanLink(value);
 
 function isListOf<T extends Ipld>(
   value: Ipld | undefined,

@@ -1,19 +1,13 @@
 import { createHash } from 'node:crypto';
 import { type Block, encodeArchiveRoot, encodeCar } from '../codec/archive.js';
+import { concat, equalBytes } from '../codec/bytes.js';
 import { linkOfDigest } from '../codec/link.js';
 import { encodeUcan, SIGNATURE_HEAD, signingBytes, type UcanPayload } from '../codec/ucan-block.js';
 import { refuse, type UcanFault } from '../fault.js';
 import { readUcan } from '../gate/read-ucan.js';
 import type { Signer } from '../keys/signer.js';
 import type { Result } from '../result.js';
-
-/** A token signed here. */
-export interface MintedToken {
-  readonly cid: string;
-  readonly expiration: number;
-  /** Base64 of the archive, proofs included (contract B8). */
-  readonly token: string;
-}
+import type { MintedToken } from './minted-token.js';
 
 export function blockOf(bytes: Uint8Array): Block {
   return { link: linkOfDigest(createHash('sha256').update(bytes).digest()), bytes };
@@ -25,13 +19,17 @@ export function issue(
   signer: Signer,
   proofs: readonly Block[],
 ): Result<MintedToken, UcanFault> {
-  const signature = Buffer.concat([SIGNATURE_HEAD, signer.sign(signingBytes(payload))]);
+  const message = signingBytes(payload);
+  const signature = concat([SIGNATURE_HEAD, signer.sign(message)]);
   const bytes = encodeUcan(payload, signature);
   if (!bytes) return refuse('mint_invalid', 'issuer or audience is not a DID');
   const block = blockOf(bytes);
   // What the gate would not read must not leave the house: capitals in `can`, lone surrogates, …
   const readable = readUcan(block);
   if (readable.error) return refuse('mint_invalid', readable.error.detail);
+  if (!equalBytes(signingBytes(readable.ok), message)) {
+    return refuse('mint_invalid', 'would be read as something else than was signed');
+  }
   const car = encodeCar(blockOf(encodeArchiveRoot(block.link)), [...proofs, block]);
   return {
     ok: {

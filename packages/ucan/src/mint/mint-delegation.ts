@@ -4,7 +4,8 @@ import type { Capability } from '../gate/token.js';
 import type { Signer } from '../keys/signer.js';
 import type { Result } from '../result.js';
 import { checkProofs } from '../verify/delegation-rules.js';
-import { issue, type MintedToken } from './issue.js';
+import { issue } from './issue.js';
+import type { MintedToken } from './minted-token.js';
 import { readProofs } from './read-proofs.js';
 
 export interface DelegationRequest {

@@ -6,7 +6,8 @@ import type { Signer } from '../keys/signer.js';
 import type { Result } from '../result.js';
 import { isCovered } from '../verify/coverage.js';
 import type { VerifiedDelegation } from '../verify/verdict.js';
-import { issue, type MintedToken } from './issue.js';
+import { issue } from './issue.js';
+import type { MintedToken } from './minted-token.js';
 import { nonceFact } from './nonce-fact.js';
 import { readProofs } from './read-proofs.js';
 

@@ -4,8 +4,8 @@ import { encodeDagJson } from '../codec/dag-json.js';
 import type { UcanFault } from '../fault.js';
 import type { Signer } from '../keys/signer.js';
 import type { Result } from '../result.js';
-import type { MintedToken } from './issue.js';
 import { type InvocationRequest, mintInvocation } from './mint-invocation.js';
+import type { MintedToken } from './minted-token.js';
 
 export type MintRequest = Omit<InvocationRequest, 'signer' | 'clock'>;
 

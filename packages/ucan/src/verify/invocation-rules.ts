@@ -2,9 +2,6 @@ import { refuse, type UcanFault } from '../fault.js';
 import type { Capability, Token } from '../gate/token.js';
 import { checkTime, checkTtl } from './time-rules.js';
 
-/** The one capability of an auth invocation (contract B8). */
-export const AUTH_CAPABILITY: Capability = { can: '*', with: 'ixo:oracle' };
-
 export interface InvocationRules {
   readonly audiences: ReadonlySet<string>;
   readonly capability: Capability;

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { type Clock, systemClock } from '../clock.js';
+import { AUTH_CAPABILITY } from '../codec/ucan-block.js';
 import type { DidResolver } from '../did/did-resolver.js';
 import { refuse, type UcanFault } from '../fault.js';
 import { LIMITS } from '../gate/limits.js';
@@ -8,7 +9,7 @@ import type { Capability, Token } from '../gate/token.js';
 import type { Result } from '../result.js';
 import { claimWithUcanto } from './claim-with-ucanto.js';
 import { checkDelegation } from './delegation-rules.js';
-import { AUTH_CAPABILITY, checkInvocation } from './invocation-rules.js';
+import { checkInvocation } from './invocation-rules.js';
 import { checkRevocations, type Revocations } from './revocations.js';
 import { type SingleUseStore, spendOnce } from './single-use.js';
 import {

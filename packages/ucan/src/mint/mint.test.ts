@@ -1,0 +1,239 @@
+import { Delegation } from '@ucanto/core';
+import { describe, expect, test } from 'vitest';
+import { readToken } from '../gate/read-token.js';
+import { ucantoCases } from '../test-support/ucanto-cases.js';
+import { archiveOf, delegateWithUcanto } from '../test-support/ucanto-tokens.js';
+import { alice, bob, clock, NOW, okOf, oracle, verifierWith } from '../test-support/verifier.js';
+import { mintAuthInvocation } from './mint-auth-invocation.js';
+import { type DelegationRequest, mintDelegation } from './mint-delegation.js';
+import { type InvocationRequest, mintInvocation } from './mint-invocation.js';
+import { createMinter } from './minter.js';
+import { serviceRequest } from './service-request.js';
+
+const service = 'did:web:files.example';
+const grant = { can: 'store/*', with: 'ixo:files/*' };
+
+const granted = async (expiration = NOW + 3600, more: Partial<DelegationRequest> = {}) => {
+  const request = { signer: alice, audience: oracle.did, capabilities: [grant], expiration };
+  const minted = okOf(mintDelegation({ ...request, ...more }));
+  return okOf(await verifierWith().verifyDelegation(minted.token));
+};
+
+const requestOn = async (more: Partial<InvocationRequest> = {}): Promise<InvocationRequest> => ({
+  signer: oracle,
+  delegation: await granted(),
+  audience: service,
+  can: 'store/add',
+  with: 'ixo:files/1',
+  clock,
+  ...more,
+});
+
+describe('an auth invocation', () => {
+  test('names its caller and is never the same twice', async () => {
+    const mint = () => okOf(mintAuthInvocation({ signer: alice, audience: oracle.did, clock }));
+    const minted = mint();
+    expect(await verifierWith().verifyInvocation(minted.token)).toMatchObject({
+      ok: { did: alice.did, cid: minted.cid, expiration: NOW + 300 },
+    });
+    expect(mint().token).not.toBe(minted.token);
+    expect(minted.token.length).toBeLessThan(650);
+  });
+
+  test('needs an audience', () => {
+    const minted = mintAuthInvocation({ signer: alice, audience: 'oracle' });
+    expect(minted.error?.code).toBe('mint_invalid');
+  });
+
+  test('can be read by ucanto', async () => {
+    const { token, cid } = okOf(mintAuthInvocation({ signer: alice, audience: oracle.did }));
+    const theirs = await Delegation.extract(Buffer.from(token, 'base64'));
+    expect(theirs.ok?.cid.toString()).toBe(cid);
+    expect(theirs.ok?.capabilities).toEqual([{ can: '*', with: 'ixo:oracle' }]);
+  });
+});
+
+describe('a delegation', () => {
+  test.each(ucantoCases)('has the bytes ucanto writes: $name', async ({ fields }) => {
+    const { nonce, ...ours } = fields;
+    if (nonce !== undefined) return;
+    const minted = okOf(mintDelegation({ ...(ours as never as DelegationRequest), signer: alice }));
+    expect(minted.token).toBe(await archiveOf(await delegateWithUcanto(alice, fields)));
+  });
+
+  test('may rest on two proofs', async () => {
+    const proofs = ['1', '2'].map((name) => {
+      const capabilities = [{ can: 'store/*', with: `ixo:files/${name}` }];
+      const request = { signer: alice, audience: bob.did, capabilities, expiration: NOW + 60 };
+      return okOf(mintDelegation(request)).token;
+    });
+    const delegation = await granted(NOW + 60, {
+      signer: bob,
+      capabilities: ['1', '2'].map((name) => ({ can: 'store/add', with: `ixo:files/${name}` })),
+      proofs,
+    });
+    expect(delegation).toMatchObject({ did: bob.did, cids: { length: 3 } });
+  });
+
+  test.each<[string, Partial<DelegationRequest>]>([
+    ['escalation', { capabilities: [{ can: '*', with: 'ixo:files/1' }] }],
+    ['time_bounds', { expiration: NOW + 3601 }],
+    ['chain_broken', { signer: bob }],
+    ['base64_invalid', { proofs: ['nonsense!'] }],
+  ])('that its proofs do not bear out is not minted: %s', async (code, more) => {
+    const { token } = await granted();
+    const minted = mintDelegation({
+      signer: oracle,
+      audience: bob.did,
+      capabilities: [grant],
+      expiration: NOW + 60,
+      proofs: [token],
+      ...more,
+    });
+    expect(minted.error?.code).toBe(code);
+  });
+
+  test.each<[string, Partial<DelegationRequest>]>([
+    ['capitals', { capabilities: [{ can: 'Store/Add', with: 'a:b' }] }],
+    ['half a surrogate pair', { facts: [{ a: '\uD800' }] }],
+    ['a resource that is no URI', { capabilities: [{ can: 'a/b', with: 'x' }] }],
+    ['a fraction of a second', { expiration: NOW + 0.5 }],
+    ['a number beyond 2^53', { facts: [{ a: 2 ** 60 }] }],
+    ['a key that DAG-JSON reserves', { facts: [{ a: { '/': 'b' } }] }],
+    ['17 capabilities', { capabilities: new Array(17).fill(grant) }],
+  ])('that nobody could read is not minted: %s', (_, more) => {
+    const request = { signer: alice, audience: bob.did, capabilities: [grant], expiration: NOW };
+    expect(mintDelegation({ ...request, ...more }).error?.code).toBe('mint_invalid');
+  });
+});
+
+describe('an invocation of a service', () => {
+  test('carries its proof, a nonce and the life of a few minutes', async () => {
+    const request = await requestOn({ nb: { size: 1 } });
+    const minted = okOf(mintInvocation(request));
+    const { root, ucans } = okOf(readToken(minted.token));
+    expect([...ucans.keys()]).toEqual([request.delegation.cid, minted.cid]);
+    expect(root).toMatchObject({
+      issuer: oracle.did,
+      audience: service,
+      expiration: NOW + 300,
+      capabilities: [{ can: 'store/add', with: 'ixo:files/1', nb: { size: 1 } }],
+      facts: [{ nonce: expect.stringMatching(/^[\w-]{16}$/) }],
+    });
+  });
+
+  test('does not outlive the delegation', async () => {
+    const request = await requestOn({ delegation: await granted(NOW + 100) });
+    expect(okOf(mintInvocation(request)).expiration).toBe(NOW + 100);
+  });
+
+  test.each([
+    ['5 s are enough', 5, undefined],
+    ['4 s are not', 4, 'too_short_lived'],
+  ])('%s', async (_, seconds, code) => {
+    const request = await requestOn({ delegation: await granted(NOW + seconds) });
+    expect(mintInvocation(request).error?.code).toBe(code);
+    expect(mintInvocation(await requestOn({ ttlSeconds: seconds })).error?.code).toBe(code);
+  });
+
+  test.each<[string, Partial<InvocationRequest>]>([
+    ['not_covered', { can: 'mail/send' }],
+    ['not_covered', { with: 'ixo:mail/1' }],
+    ['not_covered', { can: '*' }],
+    ['chain_broken', { signer: bob }],
+    ['mint_invalid', { audience: 'files.example' }],
+  ])('is refused: %s', async (code, more) => {
+    expect(mintInvocation(await requestOn(more)).error?.code).toBe(code);
+  });
+
+  test('is signed under the DID of an oracle that has another than its key', async () => {
+    const signer = okOf(oracle.withDid('did:ixo:oracle'));
+    const minted = okOf(
+      mintDelegation({
+        signer: alice,
+        audience: signer.did,
+        capabilities: [grant],
+        expiration: NOW + 60,
+      }),
+    );
+    const verifier = verifierWith({ audience: signer.did });
+    const delegation = okOf(await verifier.verifyDelegation(minted.token));
+    const invocation = okOf(mintInvocation(await requestOn({ signer, delegation })));
+    expect(okOf(readToken(invocation.token)).root.issuer).toBe('did:ixo:oracle');
+  });
+
+  test('is wrapped for a service only if it is a token', () => {
+    const request = serviceRequest({ token: 'nonsense', cid: '', expiration: 0 });
+    expect(request.error?.code).toBe('mint_invalid');
+  });
+});
+
+describe('the minter', () => {
+  const minterAt = (now: () => number, capacity = 10) =>
+    createMinter({ signer: oracle, clock: now, capacity });
+
+  test('reuses a token for half its life', async () => {
+    let now = NOW;
+    const minter = minterAt(() => now);
+    const request = await requestOn();
+    const first = okOf(minter.mint(request));
+    now = NOW + 149;
+    expect(okOf(minter.mint(request))).toBe(first);
+    now = NOW + 150;
+    expect(okOf(minter.mint(request))).not.toBe(first);
+  });
+
+  test('hands out no token with less than 30 s left', async () => {
+    let now = NOW;
+    const minter = minterAt(() => now);
+    const request = await requestOn({ ttlSeconds: 40 });
+    const first = okOf(minter.mint(request));
+    now = NOW + 9;
+    expect(okOf(minter.mint(request))).toBe(first);
+    now = NOW + 10;
+    expect(okOf(minter.mint(request))).not.toBe(first);
+  });
+
+  test('tells apart what differs in anything', async () => {
+    const minter = minterAt(clock);
+    const requests = await Promise.all([
+      requestOn(),
+      requestOn({ delegation: await granted(NOW + 3599) }),
+      requestOn({ audience: 'did:web:other.example' }),
+      requestOn({ can: 'store/remove' }),
+      requestOn({ with: 'ixo:files/2' }),
+      requestOn({ nb: { a: 1 } }),
+      requestOn({ nb: { a: 2 } }),
+      requestOn({ ttlSeconds: 200 }),
+    ]);
+    const cids = requests.map((request) => okOf(minter.mint(request)).cid);
+    expect(new Set(cids).size).toBe(requests.length);
+    expect(requests.map((request) => okOf(minter.mint(request)).cid)).toEqual(cids);
+  });
+
+  test('tells users apart even under one delegation', async () => {
+    const minter = minterAt(clock);
+    const delegation = await granted();
+    const other = { ...delegation, did: bob.did };
+    const first = okOf(minter.mint(await requestOn({ delegation })));
+    expect(okOf(minter.mint(await requestOn({ delegation: other }))).cid).not.toBe(first.cid);
+  });
+
+  test('forgets what came of a delegation', async () => {
+    const minter = minterAt(clock);
+    const request = await requestOn();
+    const first = okOf(minter.mint(request));
+    expect(minter.forget('another')).toBe(0);
+    expect(minter.forget(request.delegation.cid)).toBe(1);
+    expect(okOf(minter.mint(request)).cid).not.toBe(first.cid);
+  });
+
+  test('is bounded and keeps no failure', async () => {
+    const minter = minterAt(clock, 1);
+    const [one, two] = [await requestOn(), await requestOn({ with: 'ixo:files/2' })];
+    const first = okOf(minter.mint(one));
+    minter.mint(two);
+    expect(okOf(minter.mint(one)).cid).not.toBe(first.cid);
+    expect(minter.mint(await requestOn({ can: 'mail/send' })).error?.code).toBe('not_covered');
+  });
+});

@@ -1,0 +1,8 @@
+/** A token signed here. */
+export interface MintedToken {
+  readonly cid: string;
+  /** Unix seconds. */
+  readonly expiration: number;
+  /** Base64 of the archive, proofs included (contract B8). */
+  readonly token: string;
+}
