@@ -1,4 +1,3 @@
-import { createOracleApp } from './app/create-oracle-app.js';
 import { ConfigError, loadConfig } from './config/config.js';
 import { createLogger } from './observe/logger.js';
 import { StoreError } from './store/database/store-error.js';
@@ -7,6 +6,8 @@ import { StoreError } from './store/database/store-error.js';
 export async function serve(): Promise<number> {
   try {
     const config = loadConfig();
+    // The rest is loaded once the configuration is known to be right, so that a fault shows at once.
+    const { createOracleApp } = await import('./app/create-oracle-app.js');
     const logger = await createLogger(config);
     const app = await createOracleApp({ config, logger });
     const url = await app.listen();

@@ -98,16 +98,21 @@ function oracleAppOf(nest: NestExpressApplication, parts: HostParts, config: Con
     async close() {
       stopHousekeeping();
       metricsServer?.close();
-      const impatience = setTimeout(() => closeConnections(nest), CLOSE_PATIENCE_MS);
-      await nest.close();
-      clearTimeout(impatience);
+      await closeGently(nest);
       await parts.store.close();
     },
   };
 }
 
-const closeConnections = (nest: NestExpressApplication) =>
-  (nest.getHttpServer() as Server).closeAllConnections();
+/** Lets requests under way finish, but no client hold the host open with an idle connection. */
+async function closeGently(nest: NestExpressApplication): Promise<void> {
+  const server: Server = nest.getHttpServer();
+  const sweep = setInterval(() => server.closeIdleConnections(), 50);
+  const impatience = setTimeout(() => server.closeAllConnections(), CLOSE_PATIENCE_MS);
+  await nest.close();
+  clearInterval(sweep);
+  clearTimeout(impatience);
+}
 
 /** The address to type: a wildcard host is reached as localhost. */
 function addressOf(server: Server, host: string): string {

@@ -38,16 +38,18 @@ const proxies = z
   })
   .transform((text) => (/^\d+$/.test(text) ? Number(text) : list.parse(text)));
 
-/** Every variable the host itself reads; the defaults are part of the schema. */
+/** Every variable the host itself reads; a default is written as an operator would write it. */
 export const Environment = z.object({
-  PORT: whole.default(3000).describe('Port of the HTTP server and the socket; 0 picks a free one'),
-  HOST: z.string().default('127.0.0.1').describe('Address to listen on; 0.0.0.0 for all'),
-  DATA_DIR: z.string().default('./data').describe('Folder of the SQLite file and the oracle key'),
+  PORT: whole
+    .prefault('3000')
+    .describe('Port of the HTTP server and the socket; 0 picks a free one'),
+  HOST: z.string().prefault('127.0.0.1').describe('Address to listen on; 0.0.0.0 for all'),
+  DATA_DIR: z.string().prefault('./data').describe('Folder of the SQLite file and the oracle key'),
   DATABASE_URL: z
     .url({ protocol: /^postgres(ql)?$/, error: 'must be a postgres:// URL' })
     .optional()
     .describe('PostgreSQL instead of SQLite, such as postgres://user:password@host/database'),
-  ORACLE_NAME: z.string().min(1).max(80).default('Sibyl').describe('What the oracle is called'),
+  ORACLE_NAME: z.string().min(1).max(80).prefault('Sibyl').describe('What the oracle is called'),
   ORACLE_MNEMONIC: z
     .string()
     .trim()
@@ -67,31 +69,31 @@ export const Environment = z.object({
     ),
   ORACLE_ENTITY_DID: did.optional().describe('DID of the entity this oracle belongs to'),
   CORS_ORIGIN: origins
-    .default(['*'])
+    .prefault('*')
     .describe('Origins whose pages may call, separated by commas; * for all'),
-  BODY_LIMIT: size.default(byteFactors.mb).describe('Largest request body, such as 512kb or 1mb'),
+  BODY_LIMIT: size.prefault('1mb').describe('Largest request body, such as 512kb or 1mb'),
   TRUST_PROXY: proxies
     .optional()
     .describe('Proxies whose X-Forwarded-For is believed: a number of hops, or addresses'),
   UCAN_AUTH_MAX_TTL_SECONDS: whole
-    .default(900)
+    .prefault('900')
     .describe('How far ahead the expiry of an auth invocation may lie'),
   UCAN_ALLOW_DELEGATION_LOGIN: flag
-    .default(true)
+    .prefault('true')
     .describe('Accept a delegation alone as proof of who is calling'),
   CHAIN_REST_URL: httpUrl.optional().describe('REST endpoint of the chain, to resolve did:ixo'),
   BLOCKSYNC_GRAPHQL_URL: httpUrl.optional().describe('Blocksync endpoint, to resolve did:ixo'),
   OUTGOING_ALLOW: list
-    .default([])
+    .prefault('')
     .describe('Private hosts or CIDRs the host may call although a user named them, by commas'),
-  RATE_LIMIT_PER_MINUTE: whole.default(600).describe('Requests a minute of one caller'),
+  RATE_LIMIT_PER_MINUTE: whole.prefault('600').describe('Requests a minute of one caller'),
   RATE_LIMIT_ANONYMOUS_PER_MINUTE: whole
-    .default(300)
+    .prefault('300')
     .describe('Requests a minute of one address without a proven caller'),
   METRICS_PORT: whole.optional().describe('Port for Prometheus at /metrics; unset: none'),
   LOG_LEVEL: z
     .enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'])
-    .default('info')
+    .prefault('info')
     .describe('Least important log line to write'),
 });
 export type Environment = z.infer<typeof Environment>;

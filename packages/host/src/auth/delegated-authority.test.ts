@@ -1,0 +1,185 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createSafeFetch } from '@sibyl/safe-fetch';
+import {
+  createDidKeyResolver,
+  createDidResolver,
+  createDidWebResolver,
+  createMinter,
+  createVerifier,
+  generateSigner,
+  mintDelegation,
+} from '@sibyl/ucan';
+import { pino } from 'pino';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { startUcantoService, type UcantoService } from '../../test/support/ucanto-service.js';
+import { openStore } from '../store/open-store.js';
+import type { Store } from '../store/store.js';
+import type { Caller } from './caller.js';
+import { DelegatedAuthority } from './delegated-authority.js';
+
+const oracle = generateSigner();
+const now = () => Math.floor(Date.now() / 1000);
+let dataDir: string;
+let store: Store;
+let service: UcantoService;
+let authority: DelegatedAuthority;
+
+beforeAll(async () => {
+  dataDir = await mkdtemp(join(tmpdir(), 'sibyl-authority-'));
+  store = await openStore({ dataDir, secretKey: oracle.exportSeed() });
+  service = await startUcantoService();
+});
+afterAll(async () => {
+  service.close();
+  await store.close();
+  await rm(dataDir, { recursive: true });
+});
+beforeEach(() => {
+  const fetch = createSafeFetch({ allow: ['127.0.0.0/8'], allowHttp: true });
+  const resolver = createDidResolver({
+    methods: { key: createDidKeyResolver(), web: createDidWebResolver({ fetch, allowHttp: true }) },
+  });
+  authority = new DelegatedAuthority({
+    oracleDid: oracle.did,
+    verifier: createVerifier({
+      audience: oracle.did,
+      resolver,
+      revocations: { isRevoked: (cid) => store.revocations.has(cid) },
+    }),
+    minter: createMinter({ signer: oracle }),
+    resolver,
+    delegations: store.delegations,
+    logger: pino({ level: 'silent' }),
+  });
+});
+
+function someone() {
+  const signer = generateSigner();
+  const callWith = (presentedDelegation?: string): Caller => ({
+    did: signer.did,
+    expiration: now() + 300,
+    presentedDelegation,
+  });
+  const delegate = ({ can = 'store/*', audience = oracle.did, ttl = 3600 } = {}) => {
+    const capabilities = [{ can, with: signer.did }];
+    const minted = mintDelegation({ signer, audience, capabilities, expiration: now() + ttl });
+    if (minted.error) throw new Error(minted.error.detail);
+    return minted.ok;
+  };
+  return { did: signer.did, callWith, delegate };
+}
+
+const keep = async (user: ReturnType<typeof someone>, { ttl = 3600 } = {}) => {
+  const { token, cid, expiration } = user.delegate({ ttl });
+  await store.delegations.put({
+    owner: user.did,
+    oracleDid: oracle.did,
+    cid,
+    issuer: user.did,
+    audience: oracle.did,
+    expiresAt: expiration * 1000,
+    raw: token,
+  });
+  return cid;
+};
+
+const add = (did: string) => ({ audience: service.did, can: 'store/add', with: did });
+
+describe('a real service', () => {
+  it('lets the oracle act for the user with the delegation that came along', async () => {
+    const alice = someone();
+    const ucan = authority.turnUcan(alice.callWith(alice.delegate().token));
+    const token = await ucan.mintInvocation(add(alice.did));
+    expect(await service.execute(token)).toEqual({ ok: { stored: alice.did } });
+    expect(service.calls.at(-1)).toEqual({ issuer: oracle.did, with: alice.did });
+  });
+
+  it('and with the stored one', async () => {
+    const alice = someone();
+    await keep(alice);
+    const token = await authority.turnUcan(alice.callWith()).mintInvocation(add(alice.did));
+    expect(await service.execute(token)).toEqual({ ok: { stored: alice.did } });
+  });
+
+  it('is never asked for what nobody delegated', async () => {
+    const [alice, eve] = [someone(), someone()];
+    const ucan = authority.turnUcan(eve.callWith(eve.delegate().token));
+    await expect(ucan.mintInvocation(add(alice.did))).rejects.toThrow(
+      /has not delegated store.add/,
+    );
+  });
+
+  it('is known by the DID of its address', async () => {
+    const ucan = authority.turnUcan(someone().callWith());
+    expect(await ucan.resolveServiceDid(service.url)).toBe(service.did);
+  });
+
+  it('is not believed when its document names another DID', async () => {
+    const liar = await startUcantoService({ documentId: 'did:web:bank.example' });
+    const ucan = authority.turnUcan(someone().callWith());
+    await expect(ucan.resolveServiceDid(liar.url)).rejects.toThrow(/does not prove its DID/);
+    liar.close();
+  });
+});
+
+describe('capabilities', () => {
+  it('are those of the delegation, no more', async () => {
+    const alice = someone();
+    const ucan = authority.turnUcan(alice.callWith(alice.delegate().token));
+    expect(await ucan.hasCapability({ can: 'store/add', with: alice.did })).toBe(true);
+    expect(await ucan.hasCapability({ can: 'upload/add', with: alice.did })).toBe(false);
+    await expect(
+      ucan.requireCapability({ can: 'upload/add', with: alice.did }),
+    ).rejects.toMatchObject({ code: 'forbidden' });
+  });
+
+  it('are none without a delegation', async () => {
+    const alice = someone();
+    const ucan = authority.turnUcan(alice.callWith());
+    expect(await ucan.hasCapability({ can: 'store/add', with: alice.did })).toBe(false);
+    await expect(ucan.mintInvocation(add(alice.did))).rejects.toThrow(/has not delegated/);
+  });
+
+  it('never come from a delegation that somebody else issued', async () => {
+    const [alice, eve] = [someone(), someone()];
+    const ucan = authority.turnUcan(eve.callWith(alice.delegate().token));
+    expect(await ucan.hasCapability({ can: 'store/add', with: alice.did })).toBe(false);
+  });
+
+  it('fall back to the stored delegation when the one that came along is bad', async () => {
+    const alice = someone();
+    await keep(alice);
+    const ucan = authority.turnUcan(alice.callWith('garbage'));
+    expect(await ucan.hasCapability({ can: 'store/add', with: alice.did })).toBe(true);
+  });
+});
+
+describe('revocation', () => {
+  it('ends what the delegation allowed, and what was minted from it', async () => {
+    const alice = someone();
+    const cid = await keep(alice);
+    const ucan = authority.turnUcan(alice.callWith());
+    const minted = await ucan.mintInvocation(add(alice.did));
+    expect(await ucan.mintInvocation(add(alice.did))).toBe(minted);
+    await store.delegations.revoke({ owner: alice.did, oracleDid: oracle.did });
+    authority.forget(cid);
+    await expect(ucan.mintInvocation(add(alice.did))).rejects.toThrow(/has not delegated/);
+  });
+
+  it('holds for the same delegation when it comes along again', async () => {
+    const alice = someone();
+    const { token, cid, expiration } = alice.delegate();
+    const ucan = authority.turnUcan(alice.callWith(token));
+    await ucan.requireCapability({ can: 'store/add', with: alice.did });
+    await store.revocations.add({ owner: alice.did, cid, expiresAt: expiration * 1000 });
+    expect(await ucan.hasCapability({ can: 'store/add', with: alice.did })).toBe(false);
+  });
+});
+
+it('mints nothing from a delegation about to expire', async () => {
+  const alice = someone();
+  const ucan = authority.turnUcan(alice.callWith(alice.delegate({ ttl: 3 }).token));
+  await expect(ucan.mintInvocation(add(alice.did))).rejects.toThrow(/Nothing was signed/);
+});

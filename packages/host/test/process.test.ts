@@ -1,0 +1,168 @@
+import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { build, type HostProcess, runHost, untilListening } from './support/process.js';
+import { TestUser } from './support/user.js';
+
+let dataDir: string;
+const started: HostProcess[] = [];
+beforeAll(build, 120_000);
+beforeEach(async () => {
+  dataDir = await mkdtemp(join(tmpdir(), 'sibyl-process-'));
+});
+afterEach(async () => {
+  for (const { child, ended } of started.splice(0)) {
+    child.kill('SIGKILL');
+    await ended;
+  }
+  await rm(dataDir, { recursive: true, force: true });
+});
+
+const unlimited = { RATE_LIMIT_PER_MINUTE: '1000000', RATE_LIMIT_ANONYMOUS_PER_MINUTE: '1000000' };
+
+function run(env: Record<string, string> = {}, nodeArgs: readonly string[] = []): HostProcess {
+  const host = runHost({ PORT: '0', DATA_DIR: dataDir, ...unlimited, ...env }, nodeArgs);
+  started.push(host);
+  return host;
+}
+
+async function start(env: Record<string, string> = {}) {
+  const host = run(env);
+  const url = await untilListening(host);
+  const card = (await (await fetch(`${url}/.well-known/oracle.json`)).json()) as { did: string };
+  return { ...host, url, did: card.did };
+}
+
+describe('a wrong environment', () => {
+  it('prints every fault at once and exits 1', async () => {
+    const host = run({ PORT: 'x', LOG_LEVEL: 'loud', CORS_ORIGIN: 'nowhere' });
+    expect(await host.ended).toBe(1);
+    expect(host.output()).toMatch(/3 variables are wrong/);
+    for (const variable of ['PORT', 'LOG_LEVEL', 'CORS_ORIGIN'])
+      expect(host.output()).toContain(`${variable} (host): `);
+    expect(host.output()).not.toMatch(/^\s+at /m);
+  });
+
+  it.each([
+    ['a key that is none', { ORACLE_PRIVATE_KEY: 'abc' }, /ORACLE_PRIVATE_KEY \(host\): neither/],
+    ['a DID the key cannot use', { ORACLE_DID: 'did:key:z6Mk' }, /ORACLE_DID \(host\): /],
+    [
+      'a database that is not there',
+      { DATABASE_URL: 'postgres://user:hunter2@127.0.0.1:1/x' },
+      /127\.0\.0\.1:1/,
+    ],
+  ])('names %s', async (_, env, message) => {
+    const host = run(env);
+    expect(await host.ended).toBe(1);
+    expect(host.output()).toMatch(message);
+    expect(host.output()).not.toContain('hunter2');
+    expect(host.output()).not.toMatch(/^\s+at /m);
+  });
+
+  it('names a port that is taken', async () => {
+    const other = createServer();
+    await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
+    const { port } = other.address() as AddressInfo;
+    const host = run({ PORT: String(port) });
+    expect(await host.ended).toBe(1);
+    other.close();
+    expect(host.output()).toContain(String(port));
+  });
+});
+
+it('says in one line that it needs a newer Node', async () => {
+  const older =
+    'data:text/javascript,Object.defineProperty(process,"versions",{value:{node:"20.1.0"}})';
+  const host = run({}, ['--import', older]);
+  expect(await host.ended).toBe(1);
+  expect(host.output().trim().split('\n')).toEqual([expect.stringMatching(/needs Node 24/)]);
+});
+
+describe('the oracle’s key', () => {
+  it('is made at the first start, for its owner only, and kept', async () => {
+    const first = await start();
+    expect(first.output()).toContain(first.did);
+    const path = join(dataDir, 'oracle.key');
+    expect((await stat(path)).mode & 0o777).toBe(0o600);
+    expect((await stat(dataDir)).mode & 0o077).toBe(0);
+    expect(first.output()).not.toContain((await readFile(path, 'utf8')).trim());
+    first.child.kill('SIGTERM');
+    expect(await first.ended).toBe(0);
+    expect((await start()).did).toBe(first.did);
+  });
+
+  it('comes from the words of ORACLE_MNEMONIC', async () => {
+    const words = `${'abandon '.repeat(11)}about`;
+    const { did } = await start({ ORACLE_MNEMONIC: words });
+    expect(did).toBe('did:key:z6MkpPcjwo4wP49VnvG7isXnqvFJyEqZ5JxSjohHxTT9Zr1c');
+  });
+
+  it('comes from ORACLE_PRIVATE_KEY', async () => {
+    const seed = '0123456789abcdef'.repeat(4);
+    const a = await start({ ORACLE_PRIVATE_KEY: seed });
+    const b = await start({ ORACLE_PRIVATE_KEY: seed, DATA_DIR: join(dataDir, 'other') });
+    expect(a.did).toBe(b.did);
+  });
+
+  it('is the same for two processes that start together', async () => {
+    const [a, b] = await Promise.all([start(), start()]);
+    expect(a.did).toBe(b.did);
+  });
+
+  it('is not replaced when its file is damaged', async () => {
+    await writeFile(join(dataDir, 'oracle.key'), 'half a k');
+    const host = run();
+    expect(await host.ended).toBe(1);
+    expect(host.output()).toMatch(/oracle\.key .*restore it from a backup/);
+    expect(await readFile(join(dataDir, 'oracle.key'), 'utf8')).toBe('half a k');
+  });
+});
+
+it('finishes requests under way and exits 0 on SIGTERM', { timeout: 20_000 }, async () => {
+  const host = await start();
+  const alice = new TestUser(host);
+  const pending = Promise.all(
+    Array.from({ length: 20 }, () => alice.request('POST', '/sessions').catch(() => 'refused')),
+  );
+  host.child.kill('SIGTERM');
+  expect(await host.ended).toBe(0);
+  for (const answer of await pending)
+    if (answer !== 'refused') expect(answer).toMatchObject({ status: 201 });
+});
+
+describe('kill -9 in a burst of POST /sessions', () => {
+  it('loses no session that was answered with 201', { timeout: 60_000 }, async () => {
+    const before = await start();
+    const alice = new TestUser(before);
+    const answered: string[] = [];
+    let isAlive = true;
+    const post = async () => {
+      while (isAlive) {
+        const answer = await alice.request('POST', '/sessions').catch(() => undefined);
+        if (answer?.status === 201) answered.push(answer.body.sessionId);
+      }
+    };
+    const clients = Array.from({ length: 16 }, post);
+    await expect.poll(() => answered.length, { timeout: 20_000 }).toBeGreaterThan(300);
+    before.child.kill('SIGKILL');
+    expect(await before.ended).toBe('SIGKILL');
+    isAlive = false;
+    await Promise.all(clients);
+
+    const after = await start();
+    const kept = new Set<string>();
+    for (let offset = 0; ; offset += 100) {
+      const response = await fetch(`${after.url}/sessions?limit=100&offset=${offset}`, {
+        headers: alice.headers,
+      });
+      const { sessions } = (await response.json()) as { sessions: { sessionId: string }[] };
+      for (const { sessionId } of sessions) kept.add(sessionId);
+      if (sessions.length < 100) break;
+    }
+    expect(answered.filter((id) => !kept.has(id))).toEqual([]);
+    expect(kept.size).toBeGreaterThanOrEqual(answered.length);
+  });
+});

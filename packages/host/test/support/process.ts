@@ -1,0 +1,51 @@
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+
+const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url));
+
+/** The host as an operator runs it: built, in a process of its own. */
+export interface HostProcess {
+  readonly child: ChildProcess;
+  /** What it has written so far, to both outputs. */
+  output(): string;
+  /** Resolves to the exit code, or the signal that ended it. */
+  readonly ended: Promise<number | string>;
+}
+
+/** Brings `dist` up to date; does nothing when it is. */
+export function build(): void {
+  execFileSync('tsc', ['-b'], { cwd: fileURLToPath(new URL('../../../..', import.meta.url)) });
+}
+
+export function runHost(
+  env: Record<string, string>,
+  nodeArgs: readonly string[] = [],
+): HostProcess {
+  const { PATH = '', HOME = '' } = process.env;
+  const child = spawn(process.execPath, [...nodeArgs, MAIN], {
+    env: { PATH, HOME, HOST: '127.0.0.1', ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let text = '';
+  for (const stream of [child.stdout, child.stderr])
+    stream?.setEncoding('utf8').on('data', (chunk: string) => {
+      text += chunk;
+    });
+  const ended = once(child, 'close').then(([code, signal]) => code ?? signal);
+  return { child, ended, output: () => text };
+}
+
+/** Waits until the process says where it listens; fails with its output if it ends before. */
+export async function untilListening({ child, ended, output }: HostProcess): Promise<string> {
+  let hasEnded = false;
+  void ended.then(() => {
+    hasEnded = true;
+  });
+  for (;;) {
+    const [, url] = /listening on (http:[^\s",]+)/.exec(output()) ?? [];
+    if (url) return url;
+    if (hasEnded) throw new Error(`The host did not start:\n${output()}`);
+    await Promise.race([once(child.stdout ?? child, 'data'), ended]);
+  }
+}

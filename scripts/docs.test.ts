@@ -1,0 +1,34 @@
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { referencePages } from './reference-pages.ts';
+
+const pages = [
+  'README.md',
+  'CHANGELOG.md',
+  ...readdirSync('docs').map((name) => join('docs', name)),
+];
+const scripts: Record<string, string> = JSON.parse(readFileSync('package.json', 'utf8')).scripts;
+
+it.each(Object.entries(referencePages))('%s says what the code says', (path, text) => {
+  expect(readFileSync(path, 'utf8'), 'run npm run docs').toBe(text);
+});
+
+describe.each(pages)('%s', (page) => {
+  const text = readFileSync(page, 'utf8');
+
+  it('links only to what is there', () => {
+    const targets = [...text.matchAll(/\]\((?!https?:)([^)#\s]+)/g)].map((match) => match[1] ?? '');
+    const missing = targets.filter((target) => !existsSync(join(dirname(page), target)));
+    expect(missing).toEqual([]);
+  });
+
+  it('names only npm scripts that exist', () => {
+    const named = [...text.matchAll(/npm run ([\w:-]+)/g)].map((match) => match[1] ?? '');
+    expect(named.filter((name) => !(name in scripts))).toEqual([]);
+  });
+});
+
+it('README stays short', () => {
+  expect(readFileSync('README.md', 'utf8').split('\n').length).toBeLessThanOrEqual(120);
+});
