@@ -6,7 +6,7 @@ const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 const VERSION = 'v1.';
 
-export type Opened = { readonly ok: string } | { readonly error: string };
+type Opened = { readonly ok: string } | { readonly error: string };
 
 /** Encrypts secrets at rest; a sealed text opens only under the key and for the place it was sealed for. */
 export interface Vault {

@@ -1,18 +1,28 @@
 import { randomUUID } from 'node:crypto';
-import { chmodSync, mkdirSync, mkdtempSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
-import { describe, expect, inject, it } from 'vitest';
+import { describe, expect, inject, it, onTestFinished } from 'vitest';
 import { createTestDatabase, engines } from '../../test/support/test-database.js';
 import { openStore, type StoreOptions } from './open-store.js';
 
 const secretKey = new Uint8Array(32).fill(7);
 
 function newDir(): string {
-  return mkdtempSync(join(tmpdir(), 'sibyl-open-'));
+  const path = mkdtempSync(join(tmpdir(), 'sibyl-open-'));
+  onTestFinished(() => rmSync(path, { recursive: true }));
+  return path;
 }
 
 function modeOf(path: string): string {

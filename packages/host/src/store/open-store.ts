@@ -1,6 +1,4 @@
 import { sql } from 'kysely';
-import type { Database } from './database/database.js';
-import { StoreError } from './database/store-error.js';
 import { DelegationStore } from './delegations/delegation-store.js';
 import { RevocationStore } from './delegations/revocation-store.js';
 import { SingleUseStore } from './delegations/single-use-store.js';
@@ -8,24 +6,19 @@ import { createVault } from './encryption.js';
 import { createIdSource } from './id-source.js';
 import { IdempotencyStore } from './idempotency/idempotency-store.js';
 import { MessageStore } from './messages/message-store.js';
-import { openPostgres } from './postgres/open-postgres.js';
+import { type DatabaseOptions, openDatabase } from './open-database.js';
 import { PreferenceStore } from './rooms/preference-store.js';
 import { RoomStore } from './rooms/room-store.js';
 import { createHostProcess } from './runs/host-process.js';
 import { RunStore } from './runs/run-store.js';
 import { SessionStore } from './sessions/session-store.js';
-import { openSqlite } from './sqlite/open-sqlite.js';
 import type { Store } from './store.js';
 
-export interface StoreOptions {
-  /** `postgres://…`; unset for a SQLite file in `dataDir`. */
-  readonly databaseUrl?: string | undefined;
-  readonly dataDir: string;
+export interface StoreOptions extends DatabaseOptions {
   /** 32 bytes from which the key for secrets at rest is derived. */
   readonly secretKey: Uint8Array;
+  /** The current time in milliseconds. */
   readonly clock?: (() => number) | undefined;
-  /** Hears of PostgreSQL connections that broke; the pool replaces them by itself. */
-  readonly onConnectionLost?: ((error: Error) => void) | undefined;
 }
 
 /** Opens the database the options name and brings its schema up to date. */
@@ -51,14 +44,4 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     },
     close: () => database.close(),
   };
-}
-
-function openDatabase({ databaseUrl, dataDir, onConnectionLost }: StoreOptions): Promise<Database> {
-  if (!databaseUrl) return openSqlite(dataDir);
-  if (/^postgres(ql)?:\/\//i.test(databaseUrl)) {
-    return openPostgres({ url: databaseUrl, onConnectionLost: onConnectionLost ?? (() => {}) });
-  }
-  throw new StoreError(
-    'DATABASE_URL must start with postgres:// or postgresql://; leave it unset to use a SQLite file in DATA_DIR',
-  );
 }

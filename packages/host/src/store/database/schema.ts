@@ -30,14 +30,14 @@ export interface SessionRow {
   last_turn: number;
 }
 
-export interface RoomRow {
+interface RoomRow {
   id: string;
   owner: string;
   oracle_did: string;
   created_at: number;
 }
 
-export interface PreferencesRow {
+interface PreferencesRow {
   owner: string;
   room_id: string;
   data: string;
@@ -82,7 +82,7 @@ export interface RunRow {
   lease_until: number;
 }
 
-export interface RunFrameRow {
+interface RunFrameRow {
   run_id: string;
   owner: string;
   seq: number;
@@ -101,13 +101,13 @@ export interface DelegationRow {
   stored_at: number;
 }
 
-export interface RevocationRow {
+interface RevocationRow {
   owner: string;
   cid: string;
   expires_at: number | null;
 }
 
-export interface SingleUseRow {
+interface SingleUseRow {
   cid: string;
   owner: string;
   expires_at: number;

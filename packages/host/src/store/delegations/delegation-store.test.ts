@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
@@ -68,6 +69,19 @@ describe.each(engines)('delegations on %s', (engine) => {
     expect(await stranger.delegations.find({ owner, oracleDid })).toMatchObject({ issuer: owner });
   });
 
+  it('does not open a row moved to another user', async () => {
+    const victim = newOwner();
+    const thief = newOwner();
+    await test.store.delegations.put(delegationOf(victim));
+    await test.store.delegations.put(delegationOf(thief));
+    await execute(
+      `update delegations set ciphertext = (select ciphertext from delegations where owner = '${victim}') where owner = '${thief}'`,
+    );
+    expect(await test.store.delegations.get({ owner: thief, oracleDid })).toMatchObject({
+      error: 'unreadable',
+    });
+  });
+
   it('never writes the token itself', async () => {
     await test.store.delegations.put(delegationOf(newOwner()));
     const stored = await (engine === 'sqlite' ? rawFiles() : rawRows());
@@ -84,10 +98,21 @@ describe.each(engines)('delegations on %s', (engine) => {
   }
 
   async function rawRows(): Promise<string> {
-    const client = new pg.Client({ connectionString: test.options.databaseUrl });
+    return JSON.stringify(await execute('select * from delegations'));
+  }
+
+  async function execute(statement: string): Promise<unknown[]> {
+    const { databaseUrl, dataDir } = test.options;
+    if (databaseUrl === undefined) {
+      const handle = new DatabaseSync(join(dataDir, 'sibyl.db'));
+      handle.exec(statement);
+      handle.close();
+      return [];
+    }
+    const client = new pg.Client({ connectionString: databaseUrl });
     await client.connect();
-    const { rows } = await client.query('select * from delegations');
+    const { rows } = await client.query(statement);
     await client.end();
-    return JSON.stringify(rows);
+    return rows;
   }
 });

@@ -22,8 +22,15 @@ describe.each(engines)('preferences on %s', (engine) => {
     const { preferences } = test.store;
     const key = { owner: newOwner(), roomId: 'room' };
     await preferences.merge({ ...key, changes: { tone: 'warm' } });
-    expect(await preferences.get({ ...key, owner: newOwner() })).toBeUndefined();
-    expect(await preferences.get({ ...key, roomId: 'other' })).toBeUndefined();
+    const others = [
+      { ...key, owner: newOwner() },
+      { ...key, roomId: 'other' },
+    ];
+    for (const other of others) {
+      expect(await preferences.get(other)).toBeUndefined();
+      await preferences.merge({ ...other, changes: { tone: 'cold' } });
+    }
+    expect((await preferences.get(key))?.data).toEqual({ tone: 'warm' });
   });
 
   it('loses none of 50 changes made at once', async () => {

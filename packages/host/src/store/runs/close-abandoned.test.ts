@@ -1,11 +1,16 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import {
+  createTestDatabase,
   engines,
   newOwner,
   type TestStore,
   useStore,
 } from '../../../test/support/test-database.js';
-import type { EndAbandoned } from './close-abandoned.js';
+import { createIdSource } from '../id-source.js';
+import { openDatabase } from '../open-database.js';
+import { SessionStore } from '../sessions/session-store.js';
+import { closeAbandoned, type EndAbandoned, findAbandoned } from './close-abandoned.js';
+import { RunStore } from './run-store.js';
 
 const interrupt: EndAbandoned = (run, frames) => {
   const content = frames.map(({ data }) => JSON.parse(data).content).join('');
@@ -81,5 +86,43 @@ describe.each(engines)('interrupted runs on %s', (engine) => {
     await test.store.runs.pruneFrames({ endedBefore: now });
     expect(await counts()).toEqual([0, 1]);
     expect(await test.store.messages.list(ended)).toHaveLength(2);
+  });
+});
+
+describe.each(engines)('the process of a run on %s', (engine) => {
+  async function runOfDeadProcess() {
+    const { options, drop } = await createTestDatabase(engine);
+    const database = await openDatabase(options);
+    onTestFinished(async () => {
+      await database.close();
+      await drop();
+    });
+    const context = { database, clock: Date.now, newId: createIdSource(Date.now) };
+    const dead = new RunStore(context, { id: 'dead', isKnownDead: () => false });
+    const heir = { id: 'heir', isKnownDead: (id: string) => id === 'dead' };
+    const owner = newOwner();
+    const session = await new SessionStore(context).create({ owner, oracleDid: 'did:o' });
+    const message = { content: 'hi' };
+    const request = { owner, sessionId: session.id, requestId: 'r', message };
+    await dead.start({ ...request, status: 'queued' });
+    return { context, dead, heir, database };
+  }
+
+  it('need not have been silent for long when it is known to be dead', async () => {
+    const { context, heir } = await runOfDeadProcess();
+    const closed = await new RunStore(context, heir).closeInterrupted(interrupt);
+    expect(closed).toMatchObject([{ run: { status: 'interrupted' } }]);
+  });
+
+  it('keeps the run if it spoke up in between', async () => {
+    const { context, dead, heir, database } = await runOfDeadProcess();
+    const [abandoned] = await findAbandoned(database.tables, heir, Date.now());
+    if (abandoned === undefined) throw new Error('nothing was found');
+    const later = { ...context, clock: () => Date.now() + 1_000 };
+    await new RunStore(later, { ...heir, id: 'dead' }).renewLeases();
+    const close = () =>
+      database.write((tables) => closeAbandoned(tables, { abandoned, end: interrupt }, context));
+    expect(await close()).toBeUndefined();
+    expect(await dead.closeInterrupted(interrupt)).toEqual([]);
   });
 });

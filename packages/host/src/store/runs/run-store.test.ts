@@ -99,18 +99,21 @@ describe.each(engines)('a run on %s', (engine) => {
     const { request, run } = await startOne(test);
     const { runs } = test.store;
     const foreign = { owner: newOwner(), runId: run.id };
+    await runs.appendFrames({ owner: run.owner, runId: run.id, frames: framesFrom(1, 1) });
     expect(await runs.start({ ...request, owner: foreign.owner })).toEqual({
       state: 'unknown-session',
     });
     expect(await runs.find(foreign)).toBeUndefined();
     expect(await runs.frames({ ...foreign, after: 0 })).toEqual([]);
     expect(await runs.current({ ...foreign, sessionId: run.sessionId })).toBeUndefined();
-    expect(await runs.appendFrames({ ...foreign, frames: framesFrom(1, 1) })).toBe(false);
+    expect(await runs.appendFrames({ ...foreign, frames: framesFrom(2, 1) })).toBe(false);
     expect(await runs.finish({ ...foreign, ending: { status: 'aborted' } })).toBeUndefined();
     expect(await runs.find({ owner: run.owner, runId: run.id })).toMatchObject({
       status: 'running',
-      lastSeq: 0,
+      lastSeq: 1,
     });
+    const { run: waiting } = started(await runs.start({ ...request, status: 'queued' }));
+    expect(await runs.markRunning({ ...foreign, runId: waiting.id })).toBe(false);
   });
 
   it('goes with its session, messages and frames included', async () => {

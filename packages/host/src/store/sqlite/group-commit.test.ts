@@ -1,6 +1,6 @@
-import { mkdtempSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { sql } from 'kysely';
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -16,7 +16,10 @@ beforeEach(async () => {
   database = await openSqlite(dataDir);
 });
 
-afterEach(() => database.close());
+afterEach(async () => {
+  await database.close();
+  rmSync(dirname(file), { recursive: true });
+});
 
 function addRoom(id: string): Unit<string> {
   return async (tables) => {

@@ -1,0 +1,27 @@
+import type { Database } from './database/database.js';
+import { StoreError } from './database/store-error.js';
+import { openPostgres } from './postgres/open-postgres.js';
+import { openSqlite } from './sqlite/open-sqlite.js';
+
+export interface DatabaseOptions {
+  /** `postgres://…`; unset for a SQLite file in `dataDir`. */
+  readonly databaseUrl?: string | undefined;
+  readonly dataDir: string;
+  /** Hears of PostgreSQL connections that broke; the pool replaces them by itself. */
+  readonly onConnectionLost?: ((error: Error) => void) | undefined;
+}
+
+/** Opens the engine the options name and brings its schema up to date. */
+export async function openDatabase({
+  databaseUrl,
+  dataDir,
+  onConnectionLost = () => {},
+}: DatabaseOptions): Promise<Database> {
+  if (!databaseUrl) return openSqlite(dataDir);
+  if (/^postgres(ql)?:\/\//i.test(databaseUrl)) {
+    return openPostgres({ url: databaseUrl, onConnectionLost });
+  }
+  throw new StoreError(
+    'DATABASE_URL must start with postgres:// or postgresql://; leave it unset to use a SQLite file in DATA_DIR',
+  );
+}
