@@ -25,9 +25,9 @@ function encodeObject(value: Exclude<Ipld, null | boolean | number | string>): U
   }
   if (Array.isArray(value)) return concat([head(4, value.length), ...value.map(encodeCbor)]);
   const entries = Object.entries(value as IpldMap)
-    .map(([key, item]) => [utf8(key), encodeText(key), encodeCbor(item)] as const)
+    .map(([key, item]) => [encodeText(key), encodeCbor(item)] as const)
     .sort(([a], [b]) => compareBytes(a, b));
-  return concat([head(5, entries.length), ...entries.flatMap(([, key, item]) => [key, item])]);
+  return concat([head(5, entries.length), ...entries.flat()]);
 }
 
 function encodeText(text: string): Uint8Array {

@@ -53,13 +53,18 @@ export function signingBytes(payload: UcanPayload): Uint8Array {
 export function encodeUcan(payload: UcanPayload, signature: Uint8Array): Uint8Array | undefined {
   const iss = encodePrincipal(payload.issuer);
   const aud = encodePrincipal(payload.audience);
-  if (!iss || !aud) return undefined;
+  return iss && aud && encodeUcanFields(payload, { iss, aud, s: signature });
+}
+
+/** The same, given the fields that the payload has in another form. */
+export function encodeUcanFields(
+  payload: UcanPayload,
+  fields: Readonly<Record<'iss' | 'aud' | 's', Uint8Array>>,
+): Uint8Array {
   return encodeCbor({
     ...optionalFields(payload),
+    ...fields,
     v: UCAN_VERSION,
-    s: signature,
-    iss,
-    aud,
     att: attenuations(payload),
     exp: payload.expiration,
     prf: payload.proofs,

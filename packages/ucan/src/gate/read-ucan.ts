@@ -1,3 +1,4 @@
+import { BoundedMap } from '../bounded-map.js';
 import type { Block } from '../codec/archive.js';
 import { equalBytes, startsWith } from '../codec/bytes.js';
 import { decodeCbor } from '../codec/cbor-decode.js';
@@ -5,7 +6,7 @@ import { type Ipld, type IpldMap, isIpldMap } from '../codec/ipld.js';
 import { isUcanLink, Link } from '../codec/link.js';
 import { decodePrincipal } from '../codec/principal.js';
 import {
-  encodeUcan,
+  encodeUcanFields,
   SIGNATURE_HEAD,
   SIGNATURE_LENGTH,
   UCAN_VERSION,
@@ -21,14 +22,15 @@ export function readUcan({ link, bytes }: Block): Result<Ucan, UcanFault> {
   const fields = decodeCbor(bytes);
   if (fields.error !== undefined) return refuse('ucan_malformed', fields.error);
   if (!isIpldMap(fields.ok)) return refuse('ucan_malformed', 'not a map');
-  const { v, s } = fields.ok;
+  const { v, s, iss, aud } = fields.ok;
   if (v !== UCAN_VERSION) return refuse('ucan_version', `not ${UCAN_VERSION}`);
-  if (!(s instanceof Uint8Array)) return refuse('ucan_malformed', 's');
-  const payload = readPayload(fields.ok);
+  if (!isBytes(s) || !isBytes(iss) || !isBytes(aud)) return refuse('ucan_malformed', 's, iss, aud');
+  const parties = readParties(iss, aud);
+  if (parties.error) return parties;
+  const payload = readPayload(fields.ok, parties.ok);
   if (payload.error) return payload;
   // Whatever the model does not hold, an unknown key or an empty `fct`, is lost on the way back.
-  const again = encodeUcan(payload.ok, s);
-  if (!again || !equalBytes(again, bytes)) {
+  if (!equalBytes(encodeUcanFields(payload.ok, { s, iss, aud }), bytes)) {
     return refuse('ucan_not_canonical', 'encodes to other bytes');
   }
   if (s.length !== SIGNATURE_LENGTH || !startsWith(s, SIGNATURE_HEAD)) {
@@ -38,9 +40,9 @@ export function readUcan({ link, bytes }: Block): Result<Ucan, UcanFault> {
   return { ok: { ...payload.ok, cid: link.toString(), bytes, signature } };
 }
 
-function readPayload(fields: IpldMap): Result<UcanPayload, UcanFault> {
-  const parties = readParties(fields);
-  if (parties.error) return parties;
+type Parties = Pick<UcanPayload, 'issuer' | 'audience'>;
+
+function readPayload(fields: IpldMap, parties: Parties): Result<UcanPayload, UcanFault> {
   const capabilities = readCapabilities(fields.att);
   if (capabilities.error) return capabilities;
   const { exp, nbf, nnc, fct = [], prf } = fields;
@@ -51,7 +53,7 @@ function readPayload(fields: IpldMap): Result<UcanPayload, UcanFault> {
   if (!isListOf(prf, isProof)) return refuse('ucan_malformed', 'prf');
   return {
     ok: {
-      ...parties.ok,
+      ...parties,
       capabilities: capabilities.ok,
       expiration: exp,
       ...(nbf !== undefined && { notBefore: nbf }),
@@ -62,16 +64,27 @@ function readPayload(fields: IpldMap): Result<UcanPayload, UcanFault> {
   };
 }
 
-function readParties(fields: IpldMap): Result<Pick<UcanPayload, 'issuer' | 'audience'>, UcanFault> {
-  const { iss, aud } = fields;
-  if (!(iss instanceof Uint8Array)) return refuse('ucan_malformed', 'iss');
-  if (!(aud instanceof Uint8Array)) return refuse('ucan_malformed', 'aud');
-  const issuer = decodePrincipal(iss);
+function readParties(iss: Uint8Array, aud: Uint8Array): Result<Parties, UcanFault> {
+  const issuer = readPrincipal(iss);
   if (!issuer) return refuse('principal_unsupported', 'iss');
-  const audience = decodePrincipal(aud);
+  const audience = readPrincipal(aud);
   if (!audience) return refuse('principal_unsupported', 'aud');
   return { ok: { issuer, audience } };
 }
+
+// Base58 is dear, and the oracle and the callers of the day come again and again.
+const principals = new BoundedMap<string, string>(1024);
+
+function readPrincipal(bytes: Uint8Array): string | undefined {
+  const key = Buffer.from(bytes).toString('latin1');
+  const known = principals.get(key);
+  if (known !== undefined) return known;
+  const did = decodePrincipal(bytes);
+  if (did !== undefined) principals.set(key, did);
+  return did;
+}
+
+const isBytes = (value: Ipld | undefined): value is Uint8Array => value instanceof Uint8Array;
 
 const isTime = (value: Ipld | undefined): value is number =>
   typeof value === 'number' && Number.isSafeInteger(value) && value >= 0;
