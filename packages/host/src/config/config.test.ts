@@ -53,6 +53,55 @@ it('names every fault at once, with owner and remedy', () => {
     expect(load).toThrow(new RegExp(`${variable} \\(host\\): .+\\n +→ .+`));
 });
 
+it('answers with the built-in model until a key is there', () => {
+  const { models } = loadConfig({});
+  expect(models).toMatchObject({ main: 'offline', small: 'offline', choices: ['offline'] });
+  expect(models).toMatchObject({ firstPartSeconds: 60, stallSeconds: 30 });
+});
+
+it('takes the defaults of the providers whose keys are set, in order', () => {
+  const { models } = loadConfig({ ANTHROPIC_API_KEY: 'a', GOOGLE_GENERATIVE_AI_API_KEY: 'g' });
+  expect(models.main).toMatch(/^anthropic\//);
+  expect(models.small).toMatch(/^anthropic\//);
+  expect(models.choices.filter((id) => id.startsWith('google/'))).toHaveLength(2);
+  expect(models.providers.anthropic.apiKey).toBe('a');
+});
+
+it('offers what was asked for and nothing else once MODEL is set', () => {
+  const { models } = loadConfig({
+    MODEL: 'openai-compatible/meta/llama:8b',
+    MODEL_BASE_URL: 'http://127.0.0.1:11434/v1',
+    OPENAI_API_KEY: 'o',
+    MODEL_CHOICES: 'openai/gpt-4.1, offline',
+  });
+  expect(models.main).toBe('openai-compatible/meta/llama:8b');
+  expect(models.small).toBe(models.main);
+  expect(models.choices).toEqual([models.main, 'openai/gpt-4.1', 'offline']);
+});
+
+it.each([
+  [
+    { MODEL: 'anthropic/claude' },
+    /MODEL \(host\): .*ANTHROPIC_API_KEY.*\n +→ Set ANTHROPIC_API_KEY/,
+  ],
+  [{ MODEL: 'mistral/large' }, /MODEL \(host\): .*"mistral".*\n +→ .*openai-compatible/],
+  [{ MODEL: 'openai-compatible/x' }, /MODEL \(host\): .*MODEL_BASE_URL/],
+  [{ MODEL_SMALL: 'google/x' }, /MODEL_SMALL \(host\): .*GOOGLE_GENERATIVE_AI_API_KEY/],
+  [{ MODEL_CHOICES: 'offline, openai/x' }, /MODEL_CHOICES \(host\): .*OPENAI_API_KEY/],
+  [{ MODEL_BASE_URL: 'http://127.0.0.1:1/v1' }, /MODEL_BASE_URL \(host\): .*\n +→ .*MODEL=/],
+  [{ MODEL: 'gpt-5' }, /MODEL \(host\): must be provider\/model-id/],
+  [
+    { MODEL_STALL_TIMEOUT_SECONDS: '0' },
+    /MODEL_STALL_TIMEOUT_SECONDS \(host\): must be at least 1/,
+  ],
+])('refuses %j', (env, text) => {
+  expect(() => loadConfig(env)).toThrow(text);
+});
+
+it('reports faults of single values and of several together at once', () => {
+  expect(() => loadConfig({ PORT: 'x', MODEL: 'openai/x' })).toThrow(/2 variables are wrong/);
+});
+
 it('never repeats a secret in a fault', () => {
   expect(() => loadConfig({ DATABASE_URL: 'mysql://root:hunter2@x', PORT: 'x' })).not.toThrow(
     /hunter2/,

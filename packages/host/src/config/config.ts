@@ -1,5 +1,7 @@
 import type { z } from 'zod';
 import { Environment } from './environment.js';
+import type { Fault } from './fault.js';
+import { type ModelsConfig, modelFaults, modelsConfigOf } from './models-config.js';
 
 /** What the environment says, checked, named and frozen. */
 export interface Config {
@@ -20,6 +22,7 @@ export interface Config {
     readonly entityDid: string | undefined;
   };
   readonly auth: { readonly maxTtlSeconds: number; readonly allowDelegationLogin: boolean };
+  readonly models: ModelsConfig;
   readonly chain: {
     readonly restUrl: string | undefined;
     readonly blocksyncUrl: string | undefined;
@@ -38,7 +41,7 @@ export class ConfigError extends Error {
 export function loadConfig(env: NodeJS.ProcessEnv = process.env): Config {
   const given = Object.fromEntries(Object.entries(env).filter(([, value]) => value?.trim()));
   const parsed = Environment.safeParse(given);
-  const faults = [...(parsed.error?.issues.map(describeFault) ?? []), ...clashes(given)];
+  const faults = [...(parsed.error?.issues.map(describeFault) ?? []), ...crossFaults(given)];
   if (!parsed.success || faults.length > 0) throw new ConfigError(explain(faults));
   return Object.freeze(configOf(parsed.data));
 }
@@ -65,6 +68,7 @@ function configOf(env: Environment): Config {
       maxTtlSeconds: env.UCAN_AUTH_MAX_TTL_SECONDS,
       allowDelegationLogin: env.UCAN_ALLOW_DELEGATION_LOGIN,
     }),
+    models: modelsConfigOf(env),
     chain: Object.freeze({ restUrl: env.CHAIN_REST_URL, blocksyncUrl: env.BLOCKSYNC_GRAPHQL_URL }),
     outgoingAllow: Object.freeze(env.OUTGOING_ALLOW),
     rateLimits: Object.freeze({
@@ -74,19 +78,18 @@ function configOf(env: Environment): Config {
   };
 }
 
-interface Fault {
-  readonly variable: string;
-  readonly problem: string;
-  readonly remedy: string;
-}
-
 function describeFault(issue: z.core.$ZodIssue): Fault {
   const variable = String(issue.path[0]);
   const meaning = Environment.shape[variable as keyof Environment].description ?? '';
   return { variable, problem: issue.message, remedy: `${meaning}. Unset it for the default` };
 }
 
-function clashes(env: NodeJS.ProcessEnv): Fault[] {
+/** Faults of several variables together: found even when one of them alone is wrong too. */
+function crossFaults(env: NodeJS.ProcessEnv): Fault[] {
+  return [oracleKeyFaults, modelFaults].flatMap((check) => check(env));
+}
+
+function oracleKeyFaults(env: NodeJS.ProcessEnv): Fault[] {
   if (!env.ORACLE_MNEMONIC || !env.ORACLE_PRIVATE_KEY) return [];
   return [
     {

@@ -3,6 +3,7 @@ import { z } from 'zod';
 const flag = z.enum(['true', 'false']).transform((value) => value === 'true');
 const whole = z.string().regex(/^\d+$/, { error: 'must be a whole number' }).transform(Number);
 const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http(s) URL' });
+const secret = z.string().trim().min(1);
 const did = z.string().regex(/^did:[a-z0-9]+:\S+$/, { error: 'must be a DID, such as did:web:…' });
 
 const SIZE = /^(\d+)(kb|mb)?$/;
@@ -37,6 +38,12 @@ const proxies = z
     error: 'must name the proxies you trust: a number of hops, or addresses such as loopback',
   })
   .transform((text) => (/^\d+$/.test(text) ? Number(text) : list.parse(text)));
+
+const modelId = z.string().regex(/^(offline|[^\s/,]+\/[^\s,]+)$/, {
+  error: 'must be provider/model-id, such as openai/gpt-6-luna, or offline',
+});
+const modelIds = list.pipe(z.array(modelId));
+const seconds = whole.refine((value) => value > 0, { error: 'must be at least 1' });
 
 /** Every variable the host itself reads; a default is written as an operator would write it. */
 export const Environment = z.object({
@@ -81,6 +88,35 @@ export const Environment = z.object({
   UCAN_ALLOW_DELEGATION_LOGIN: flag
     .prefault('true')
     .describe('Accept a delegation alone as proof of who is calling'),
+  MODEL: modelId
+    .optional()
+    .describe(
+      'Model that answers: openai/…, anthropic/…, google/…, openai-compatible/…, or offline; unset: a default of the provider whose key is set, else offline',
+    ),
+  MODEL_SMALL: modelId
+    .optional()
+    .describe("Cheaper model for titles and summaries; unset: a small one of MODEL's provider"),
+  MODEL_CHOICES: modelIds
+    .prefault('')
+    .describe('Further models a message may ask for, separated by commas'),
+  MODEL_BASE_URL: httpUrl
+    .optional()
+    .describe('Address of the openai-compatible server, such as http://127.0.0.1:11434/v1'),
+  MODEL_API_KEY: secret
+    .optional()
+    .describe('Key for the openai-compatible server, if it wants one'),
+  MODEL_FIRST_PART_TIMEOUT_SECONDS: seconds
+    .prefault('60')
+    .describe('Longest wait for the first sign of an answer'),
+  MODEL_STALL_TIMEOUT_SECONDS: seconds
+    .prefault('30')
+    .describe('Longest silence in the middle of an answer'),
+  OPENAI_API_KEY: secret.optional().describe('Key for openai/… models'),
+  OPENAI_BASE_URL: httpUrl.optional().describe("Address instead of OpenAI's own"),
+  ANTHROPIC_API_KEY: secret.optional().describe('Key for anthropic/… models'),
+  ANTHROPIC_BASE_URL: httpUrl.optional().describe("Address instead of Anthropic's own"),
+  GOOGLE_GENERATIVE_AI_API_KEY: secret.optional().describe('Key for google/… models'),
+  GOOGLE_GENERATIVE_AI_BASE_URL: httpUrl.optional().describe("Address instead of Google's own"),
   CHAIN_REST_URL: httpUrl.optional().describe('REST endpoint of the chain, to resolve did:ixo'),
   BLOCKSYNC_GRAPHQL_URL: httpUrl.optional().describe('Blocksync endpoint, to resolve did:ixo'),
   OUTGOING_ALLOW: list

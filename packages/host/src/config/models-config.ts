@@ -1,0 +1,109 @@
+import type { Environment } from './environment.js';
+import type { Fault } from './fault.js';
+import {
+  modelProviders,
+  OFFLINE,
+  type ProviderName,
+  providerNames,
+  providerOf,
+} from './model-providers.js';
+
+export interface ProviderAccess {
+  readonly apiKey: string | undefined;
+  readonly baseUrl: string | undefined;
+}
+
+/** Which models may answer, and how their providers are reached. */
+export interface ModelsConfig {
+  /** Ids such as `openai/gpt-…`, or `offline`. */
+  readonly main: string;
+  readonly small: string;
+  /** Every id a message may ask for, the main one first. */
+  readonly choices: readonly string[];
+  readonly providers: Readonly<Record<ProviderName, ProviderAccess>>;
+  readonly firstPartSeconds: number;
+  readonly stallSeconds: number;
+}
+
+export function modelsConfigOf(env: Environment): ModelsConfig {
+  const main = env.MODEL ?? defaultMain(env);
+  const small = env.MODEL_SMALL ?? defaultSmall(main);
+  const offered = env.MODEL ? [] : keyedProviders(env).flatMap(defaultIds);
+  return Object.freeze({
+    main,
+    small,
+    choices: Object.freeze([...new Set([main, small, ...offered, ...env.MODEL_CHOICES])]),
+    providers: Object.freeze(accessOf(env)),
+    firstPartSeconds: env.MODEL_FIRST_PART_TIMEOUT_SECONDS,
+    stallSeconds: env.MODEL_STALL_TIMEOUT_SECONDS,
+  });
+}
+
+function accessOf(env: Environment): Record<ProviderName, ProviderAccess> {
+  const entries = providerNames.map((name) => {
+    const { keyVariable, baseUrlVariable } = modelProviders[name];
+    const access = { apiKey: env[keyVariable], baseUrl: env[baseUrlVariable] };
+    return [name, Object.freeze(access)];
+  });
+  return Object.fromEntries(entries);
+}
+
+function keyedProviders(env: Partial<Record<keyof Environment, unknown>>): ProviderName[] {
+  return providerNames.filter(
+    (name) => modelProviders[name].defaults && env[modelProviders[name].keyVariable],
+  );
+}
+
+function defaultIds(name: ProviderName): string[] {
+  return Object.values(modelProviders[name].defaults ?? {}).map((model) => `${name}/${model}`);
+}
+
+function defaultMain(env: Environment): string {
+  return keyedProviders(env).flatMap(defaultIds)[0] ?? OFFLINE;
+}
+
+function defaultSmall(main: string): string {
+  const provider = providerOf(main);
+  const small = provider && modelProviders[provider].defaults?.small;
+  return small ? `${provider}/${small}` : main;
+}
+
+/** What is wrong with the choice of models as a whole; single values are the schema's to check. */
+export function modelFaults(env: NodeJS.ProcessEnv): Fault[] {
+  const asked = [
+    ...askedBy(env, 'MODEL'),
+    ...askedBy(env, 'MODEL_SMALL'),
+    ...askedBy(env, 'MODEL_CHOICES'),
+  ];
+  const faults = asked.flatMap(({ variable, id }) => accessFault(env, variable, id) ?? []);
+  if (env.MODEL_BASE_URL && !asked.some(({ id }) => id.startsWith('openai-compatible/')))
+    faults.push({
+      variable: 'MODEL_BASE_URL',
+      problem: 'set, but no model is asked of it',
+      remedy: 'Set MODEL=openai-compatible/<model-id> too, with an id that server knows',
+    });
+  return faults;
+}
+
+function askedBy(env: NodeJS.ProcessEnv, variable: string): { variable: string; id: string }[] {
+  const ids = (env[variable] ?? '').split(',').map((id) => id.trim());
+  return ids.filter((id) => id.includes('/')).map((id) => ({ variable, id }));
+}
+
+function accessFault(env: NodeJS.ProcessEnv, variable: string, id: string): Fault | undefined {
+  const provider = providerOf(id);
+  if (!provider)
+    return {
+      variable,
+      problem: `no provider is called ${JSON.stringify(id.slice(0, id.indexOf('/')))}`,
+      remedy: `Begin it with one of ${providerNames.join(', ')}, as in openai/gpt-6-luna, or set MODEL=${OFFLINE}`,
+    };
+  const { keyVariable, baseUrlVariable } = modelProviders[provider];
+  const needed = provider === 'openai-compatible' ? baseUrlVariable : keyVariable;
+  if (env[needed]) return undefined;
+  return {
+    variable,
+    problem: `asks for ${provider}, but ${needed} is not set`,
+    remedy: `Set ${needed}, choose another model, or unset ${variable} for the default`,
+  };
+}
