@@ -24,7 +24,7 @@ describe.each(pages)('%s', (page) => {
   });
 
   it('names only npm scripts that exist', () => {
-    const named = [...text.matchAll(/npm run ([\w:-]+)/g)].map((match) => match[1] ?? '');
+    const named = [...text.matchAll(/npm run (?:-s )?([\w:-]+)/g)].map((match) => match[1] ?? '');
     expect(named.filter((name) => !(name in scripts))).toEqual([]);
   });
 });

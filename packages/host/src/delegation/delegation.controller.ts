@@ -6,7 +6,8 @@ import {
   DelegationStored,
   StoreDelegation,
 } from '@sibyl/protocol';
-import { type Caller, CurrentCaller } from '../auth/caller.js';
+import type { Caller } from '../auth/caller.js';
+import { CurrentCaller } from '../auth/current-caller.js';
 import { ApiReply } from '../transport/api-reply.js';
 import { DelegationService } from './delegation.service.js';
 

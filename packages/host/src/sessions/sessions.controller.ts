@@ -9,7 +9,8 @@ import {
   SessionDeleted,
   SessionPage,
 } from '@sibyl/protocol';
-import { type Caller, CurrentCaller } from '../auth/caller.js';
+import type { Caller } from '../auth/caller.js';
+import { CurrentCaller } from '../auth/current-caller.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import { SessionStore } from '../store/sessions/session-store.js';
 import { ApiReply } from '../transport/api-reply.js';

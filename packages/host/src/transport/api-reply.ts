@@ -20,7 +20,7 @@ export function ApiReply(schema: z.ZodType, options: ApiReplyOptions = {}): Meth
 }
 
 /** One documented response per status, naming each code that comes with it. */
-export function errorResponses(codes: readonly ErrorCode[]) {
+function errorResponses(codes: readonly ErrorCode[]) {
   const byStatus = Map.groupBy(codes, (code) => errorCatalog[code][0]);
   return [...byStatus].map(([status, sameStatus]) => ({
     status,

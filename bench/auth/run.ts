@@ -1,0 +1,114 @@
+// How fast callers are proven: our verifier beside stock ucanto, and the whole host beside its public route.
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createOracleApp, loadConfig } from '@sibyl/host';
+import {
+  createDidKeyResolver,
+  createVerifier,
+  generateSigner,
+  mintAuthInvocation,
+} from '@sibyl/ucan';
+import autocannon from 'autocannon';
+import { pino } from 'pino';
+import { createStockVerifier } from './stock-verifier.ts';
+
+const ROUNDS = 5;
+const TOKENS_PER_ROUND = 1000;
+
+const oracle = generateSigner();
+
+/** Tokens of as many users as there are tokens, each seen for the first time. */
+function mintTokens(count: number, audience: string): string[] {
+  return Array.from({ length: count }, () => {
+    const minted = mintAuthInvocation({ signer: generateSigner(), audience });
+    if (minted.error) throw new Error(minted.error.detail);
+    return minted.ok.token;
+  });
+}
+
+async function perSecond(tokens: readonly string[], verify: (token: string) => Promise<unknown>) {
+  const start = performance.now();
+  for (const token of tokens) await verify(token);
+  return tokens.length / ((performance.now() - start) / 1000);
+}
+
+const median = (values: number[]) => values.toSorted((a, b) => a - b)[values.length >> 1] ?? 0;
+
+async function benchVerifiers() {
+  const stock = await createStockVerifier();
+  const rates = { stock: [] as number[], cold: [] as number[], warm: [] as number[] };
+  for (let round = 0; round <= ROUNDS; round++) {
+    const tokens = mintTokens(TOKENS_PER_ROUND, oracle.did);
+    const verifier = createVerifier({
+      audience: oracle.did,
+      resolver: createDidKeyResolver(),
+      revocations: { isRevoked: () => false },
+    });
+    const ours = async (token: string) => {
+      const { error } = await verifier.verifyInvocation(token);
+      if (error) throw new Error(error.detail);
+    };
+    const cold = await perSecond(tokens, ours);
+    const warm = await perSecond(tokens, ours);
+    const slow = await perSecond(tokens.slice(0, TOKENS_PER_ROUND / 5), stock);
+    // The first round only warms up the machine.
+    if (round === 0) continue;
+    rates.cold.push(cold);
+    rates.warm.push(warm);
+    rates.stock.push(slow);
+  }
+  return { stock: median(rates.stock), cold: median(rates.cold), warm: median(rates.warm) };
+}
+
+async function benchHost() {
+  const dataDir = mkdtempSync(join(tmpdir(), 'sibyl-bench-'));
+  const config = loadConfig({
+    PORT: '0',
+    DATA_DIR: dataDir,
+    RATE_LIMIT_PER_MINUTE: '100000000',
+    RATE_LIMIT_ANONYMOUS_PER_MINUTE: '100000000',
+  });
+  const app = await createOracleApp({ config, logger: pino({ level: 'silent' }) });
+  const url = await app.listen();
+  const tokens = mintTokens(5000, app.did);
+  const ask = async (path: string, bearers: readonly string[]) => {
+    const requests = bearers.map((token) => ({
+      path,
+      headers: { authorization: `Bearer ${token}`, 'x-auth-type': 'ucan' },
+    }));
+    const { requests: rate, non2xx } = await autocannon({
+      url,
+      connections: 16,
+      duration: 4,
+      requests: requests.length > 0 ? requests : [{ path }],
+    });
+    if (non2xx > 0) throw new Error(`${non2xx} requests of ${path} failed`);
+    return rate.average;
+  };
+  try {
+    await ask('/.well-known/oracle.json', []);
+    const open = await ask('/.well-known/oracle.json', []);
+    const warm = await ask('/sessions', tokens.slice(0, 1));
+    return { open, warm };
+  } finally {
+    await app.close();
+    rmSync(dataDir, { recursive: true });
+  }
+}
+
+const row = (name: string, rate: number, ratio: number) =>
+  console.log(`| ${name} | ${Math.round(rate)} | ${ratio.toFixed(2)} |`);
+
+const { stock, cold, warm } = await benchVerifiers();
+console.log('| verifying an auth invocation | tokens/s | × stock ucanto |\n|---|---|---|');
+row('stock ucanto: extract and claim', stock, 1);
+row('ours, never seen before', cold, cold / stock);
+row('ours, verdict cached', warm, warm / stock);
+
+const host = await benchHost();
+console.log(
+  '\n| the host over HTTP, 16 connections | requests/s | × public route |\n|---|---|---|',
+);
+row('GET /.well-known/oracle.json (public)', host.open, 1);
+row('GET /sessions, verdict cached, one query each', host.warm, host.warm / host.open);
