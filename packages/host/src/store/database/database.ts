@@ -6,7 +6,7 @@ export type Unit<T> = (tables: Kysely<Schema>) => Promise<T>;
 
 /** One engine, opened and migrated. */
 export interface Database {
-  /** Single queries outside any transaction. */
+  /** Single reads outside any transaction. */
   readonly tables: Kysely<Schema>;
   /** Runs a unit whole or not at all, and settles only once the outcome is on disk. */
   write<T>(unit: Unit<T>): Promise<T>;

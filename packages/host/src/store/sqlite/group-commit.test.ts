@@ -35,10 +35,11 @@ async function roomIds(): Promise<string[]> {
 }
 
 it('syncs every commit to disk and keeps references whole', async () => {
-  const pragma = async (name: string) =>
-    Object.values(
-      (await sql<object>`${sql.raw(`pragma ${name}`)}`.execute(database.tables)).rows[0] ?? {},
-    );
+  const pragma = (name: string) =>
+    database.write(async (tables) => {
+      const { rows } = await sql<object>`${sql.raw(`pragma ${name}`)}`.execute(tables);
+      return Object.values(rows[0] ?? {});
+    });
   expect(await pragma('journal_mode')).toEqual(['wal']);
   expect(await pragma('synchronous')).toEqual([2]);
   expect(await pragma('foreign_keys')).toEqual([1]);
@@ -115,7 +116,7 @@ it('does not show a reader what is not committed yet', async () => {
   expect(await counted).toEqual([]);
 });
 
-it('waits without stopping the event loop while another process writes', async () => {
+it('waits without stopping the event loop or readers while another process writes', async () => {
   const other = new DatabaseSync(file);
   other.exec('begin immediate');
   const writing = database.write(addRoom('a'));
@@ -125,6 +126,7 @@ it('waits without stopping the event loop while another process writes', async (
     ticks += 1;
   }
   expect(ticks).toBe(20);
+  expect(await roomIds()).toEqual([]);
   other.exec('commit');
   expect(await writing).toBe('a');
   other.close();

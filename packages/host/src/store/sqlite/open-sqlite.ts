@@ -1,7 +1,7 @@
 import { chmodSync, closeSync, mkdirSync, openSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { Kysely } from 'kysely';
+import { Kysely, sql } from 'kysely';
 import type { Database } from '../database/database.js';
 import { readSnapshot } from '../database/read-snapshot.js';
 import type { Schema } from '../database/schema.js';
@@ -15,19 +15,30 @@ const OWNER_ONLY = 0o600;
 
 /** Opens `sibyl.db` in `dataDir`, making both if needed, readable by this user alone. */
 export async function openSqlite(dataDir: string): Promise<Database> {
-  const handle = await openHandle(dataDir);
-  const tables = new Kysely<Schema>({ dialect: new SqliteDialect(handle) });
+  const path = join(dataDir, 'sibyl.db');
+  const writer = connect(await openWriter(dataDir, path));
   try {
-    await migrate(tables);
+    await migrate(writer);
+    return asDatabase(writer, await openReader(path));
   } catch (error) {
-    await tables.destroy();
+    await writer.destroy();
     throw error;
   }
-  return asDatabase(tables);
 }
 
-async function openHandle(dataDir: string): Promise<DatabaseSync> {
-  const path = join(dataDir, 'sibyl.db');
+/** Reads have a connection of their own: they need not wait while another process writes. */
+async function openReader(path: string): Promise<Kysely<Schema>> {
+  const reader = connect(new DatabaseSync(path, { readOnly: true }));
+  // Kysely would not close what has never been used.
+  await sql`select 1`.execute(reader);
+  return reader;
+}
+
+function connect(handle: DatabaseSync): Kysely<Schema> {
+  return new Kysely<Schema>({ dialect: new SqliteDialect(handle) });
+}
+
+async function openWriter(dataDir: string, path: string): Promise<DatabaseSync> {
   try {
     makePrivateFile(dataDir, path);
     const handle = new DatabaseSync(path, { timeout: 0, enableForeignKeyConstraints: true });
@@ -49,15 +60,17 @@ function makePrivateFile(dataDir: string, path: string): void {
   chmodSync(path, OWNER_ONLY);
 }
 
-function asDatabase(tables: Kysely<Schema>): Database {
-  const commits = new GroupCommit(tables);
+function asDatabase(writer: Kysely<Schema>, reader: Kysely<Schema>): Database {
+  const commits = new GroupCommit(writer);
   return {
-    tables,
+    tables: reader,
     write: (unit) => commits.write(unit),
-    read: (unit) => readSnapshot(tables, unit),
+    read: (unit) => readSnapshot(reader, unit),
     close: async () => {
       await commits.settled();
-      await tables.destroy();
+      // The writer last, since it folds the log into the main file.
+      await reader.destroy();
+      await writer.destroy();
     },
   };
 }
