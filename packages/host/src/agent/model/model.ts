@@ -16,6 +16,8 @@ export type ModelMessage =
       readonly text: string;
       readonly reasoning?: string | undefined;
       readonly toolCalls?: readonly ModelToolCall[] | undefined;
+      /** As the `finish` of this step gave it; without it a thinking model loses its thread between tools. */
+      readonly providerData?: JsonObject | undefined;
     }
   | { readonly role: 'tool'; readonly results: readonly ModelToolResult[] };
 
@@ -60,7 +62,11 @@ export type ModelPart =
       readonly type: 'finish';
       readonly reason: 'stop' | 'tool-calls' | 'length' | 'content-filter' | 'other';
       readonly usage: ModelUsage;
+      /** What the provider wants back with this step in the next call: plain JSON, opaque to all but its adapter. */
+      readonly providerData?: JsonObject | undefined;
     };
+
+export type ModelFinish = Extract<ModelPart, { type: 'finish' }>;
 
 /** A language model, wherever it runs. */
 export interface Model {

@@ -1,0 +1,50 @@
+import type { ModelList } from '@sibyl/protocol';
+import { OFFLINE } from '../../config/model-providers.js';
+import type { ModelsConfig } from '../../config/models-config.js';
+import type { Model } from './model.js';
+import { createOfflineModel } from './offline/offline-model.js';
+import { createProviderModel } from './providers/provider-model.js';
+
+/** What a model is wanted for: the answer itself, a sub-agent's part of it, or titles and summaries. */
+export type ModelRole = 'main' | 'subagent' | 'utility';
+
+/** The models this host may answer with. */
+export interface Models {
+  get(role: ModelRole): Model;
+  /** The model a message asks for, if it is one of the listed. */
+  find(id: string): Model | undefined;
+  /** As `GET /models` shows them (contract B7). */
+  list(): ModelList;
+}
+
+/** Makes the configured models; nothing of a provider is loaded or called before its first use. */
+export function createModels(config: ModelsConfig): Models {
+  const ids = [...new Set([config.main, ...config.choices, config.small])];
+  const models = new Map(ids.map((id) => [id, createModel(id, config)]));
+  const get = (id: string) => models.get(id) ?? createModel(id, config);
+  const byRole: Record<ModelRole, Model> = {
+    main: get(config.main),
+    subagent: get(config.main),
+    utility: get(config.small),
+  };
+  const list = listOf([...models.values()], config.main);
+  return { get: (role) => byRole[role], find: (id) => models.get(id), list: () => list };
+}
+
+function createModel(id: string, config: ModelsConfig): Model {
+  return id === OFFLINE ? createOfflineModel() : createProviderModel(id, config);
+}
+
+function listOf(models: readonly Model[], main: string): ModelList {
+  return {
+    models: models.map(({ id, label, provider, vision, tools }) => ({
+      id,
+      label,
+      provider,
+      isDefault: id === main,
+      vision,
+      tools,
+    })),
+    default: main,
+  };
+}

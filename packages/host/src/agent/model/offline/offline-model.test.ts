@@ -1,0 +1,208 @@
+import { describe, expect, it } from 'vitest';
+import type { ModelCall, ModelMessage, ModelPart, ModelTool } from '../model.js';
+import { createOfflineModel } from './offline-model.js';
+
+const model = createOfflineModel(() => new Date('2030-01-02T03:04:05Z'));
+
+const preferences = tool('set_user_preferences', {
+  agentName: { type: 'string' },
+  userName: { type: 'string' },
+  language: { type: 'string' },
+  tone: { type: 'string' },
+  formality: { type: 'string' },
+  length: { type: 'string' },
+  format: { type: 'string' },
+  customInstructions: { type: 'string' },
+});
+const remember = tool('remember', { fact: { type: 'string' } }, ['fact']);
+const chart = tool(
+  'show_chart',
+  { title: { type: 'string' }, points: { type: 'array' }, width: { type: 'integer' } },
+  ['title'],
+);
+const scroll = tool('scroll_to_top', {});
+const tools = [preferences, remember, chart, scroll];
+
+function tool(name: string, properties: object, required: string[] = []): ModelTool {
+  const inputSchema = { type: 'object', properties, required };
+  return { name, description: '', inputSchema };
+}
+
+function ask(said: string, call: Partial<ModelCall> = {}): Promise<ModelPart[]> {
+  return parts({ messages: [{ role: 'user', content: said }], ...call });
+}
+
+async function parts(call: Partial<ModelCall>): Promise<ModelPart[]> {
+  const whole = { system: '', messages: [], tools, signal: new AbortController().signal, ...call };
+  return Array.fromAsync(model.stream(whole));
+}
+
+function callsIn(found: readonly ModelPart[]): [string, unknown][] {
+  return found.flatMap((part) =>
+    part.type === 'tool-call' ? [[part.call.name, JSON.parse(part.call.input)]] : [],
+  );
+}
+
+function textIn(found: readonly ModelPart[]): string {
+  return found.map((part) => (part.type === 'text' ? part.text : '')).join('');
+}
+
+describe('preferences', () => {
+  it.each([
+    ['answer in Spanish from now on', { language: 'Spanish' }],
+    ['Please always reply in french.', { language: 'French' }],
+    ['Can you speak German with me?', { language: 'German' }],
+    ['call me Ada', { userName: 'Ada' }],
+    ['From now on, call me Ada Lovelace please', { userName: 'Ada Lovelace' }],
+    ['your name is Pythia', { agentName: 'Pythia' }],
+    ["I'll call you Delphi from now on", { agentName: 'Delphi' }],
+    ['be brief', { length: 'concise' }],
+    ['Keep your answers short and formal', { length: 'concise', formality: 'formal' }],
+    ['I want detailed answers', { length: 'detailed' }],
+    ['be more casual', { formality: 'casual' }],
+    ['talk informally', { formality: 'casual' }],
+    ['use a warm tone', { tone: 'warm' }],
+    ['Always use bullet points', { format: 'bullet points' }],
+    [
+      'from now on, end every answer with a haiku',
+      { customInstructions: 'end every answer with a haiku' },
+    ],
+    ['forget my language preference', { language: null }],
+  ])('keeps %j', async (said, change) => {
+    expect(callsIn(await ask(said))).toEqual([['set_user_preferences', change]]);
+  });
+
+  it.each([
+    'just this once, use bullets',
+    'use bullets',
+    'answer this in Spanish',
+    'for this answer be brief',
+    'translate this to Spanish',
+    'What is the formal name of Spain?',
+    'Why do people speak Spanish in Peru?',
+    'hello',
+  ])('keeps nothing for %j', async (said) => {
+    expect(callsIn(await ask(said, { tools: [preferences] }))).toEqual([]);
+  });
+
+  it('says so instead of calling a tool that is not there', async () => {
+    const found = await ask('answer in Spanish from now on', { tools: [] });
+    expect(callsIn(found)).toEqual([]);
+    expect(textIn(found)).toContain('offline model');
+  });
+});
+
+it.each([
+  ['I work on soil carbon in Kenya.', 'I work on soil carbon in Kenya'],
+  ['Remember that the gate code is 4711', 'the gate code is 4711'],
+  ["I'm a botanist", "I'm a botanist"],
+  ['My name is Ada', 'My name is Ada'],
+])('remembers %j', async (said, fact) => {
+  expect(callsIn(await ask(said))).toEqual([['remember', { fact }]]);
+});
+
+describe('named tools', () => {
+  it.each([
+    ['use scroll_to_top', [['scroll_to_top', {}]]],
+    [
+      'Please call the tool show_chart with {"title": "Rain", "points": [{"x": 1}]} now',
+      [['show_chart', { title: 'Rain', points: [{ x: 1 }] }]],
+    ],
+    [
+      'run show_chart with title: Rain, width: 300',
+      [['show_chart', { title: 'Rain', width: 300 }]],
+    ],
+    ['use show_chart for soil carbon', [['show_chart', { title: 'soil carbon' }]]],
+    [
+      'use scroll_to_top and remember it all',
+      [
+        ['scroll_to_top', {}],
+        ['remember', { fact: 'it all' }],
+      ],
+    ],
+    ['what does scroll_to_top do?', []],
+  ])('%s', async (said, calls) => {
+    expect(callsIn(await ask(said))).toEqual(calls);
+  });
+
+  it('takes the steps one after the other and ends', async () => {
+    const said = 'use scroll_to_top, then use show_chart for rain';
+    const messages: ModelMessage[] = [{ role: 'user', content: said }];
+    expect(callsIn(await parts({ messages }))).toEqual([['scroll_to_top', {}]]);
+    messages.push({ role: 'assistant', text: '' }, toolMessage('"ok"'));
+    expect(callsIn(await parts({ messages }))).toEqual([['show_chart', { title: 'rain' }]]);
+    messages.push({ role: 'assistant', text: '' }, toolMessage('"drawn"'));
+    const last = await parts({ messages });
+    expect(callsIn(last)).toEqual([]);
+    expect(textIn(last)).toBe('I have done it: drawn');
+  });
+});
+
+function toolMessage(output: string): ModelMessage {
+  return { role: 'tool', results: [{ id: '1', name: 'x', output, isError: false }] };
+}
+
+it('tells a failed tool from a good one', async () => {
+  const results = [{ id: '1', name: 'x', output: 'no such page', isError: true }];
+  const found = await parts({ messages: [{ role: 'tool', results }] });
+  expect(textIn(found)).toBe('That did not work: x said no such page');
+});
+
+it('tells the time of the prompt, else of the clock', async () => {
+  const system = 'You are Sibyl.\n- Current time: Monday, 3 June 2030, 10:00 (Africa/Nairobi)';
+  expect(textIn(await ask('What time is it?', { system }))).toBe(
+    'It is Monday, 3 June 2030, 10:00 (Africa/Nairobi).',
+  );
+  expect(textIn(await ask("what's the date today"))).toContain('2030-01-02T03:04:05');
+});
+
+it('lists what it can do, by tool if there is one', async () => {
+  expect(textIn(await ask('What can you do?'))).toContain('show_chart, scroll_to_top');
+  const list = tool('list_capabilities', {});
+  expect(callsIn(await ask('what tools do you have', { tools: [list] }))).toEqual([
+    ['list_capabilities', {}],
+  ]);
+});
+
+it('makes titles and summaries for utility calls', async () => {
+  const messages: ModelMessage[] = [
+    { role: 'user', content: 'User: How does soil carbon get measured in the field? Tell me.' },
+    { role: 'assistant', text: 'With cores. They are dried.' },
+  ];
+  const title = { system: 'Write a short title for this conversation.', tools: [], messages };
+  expect(textIn(await parts(title))).toBe('How does soil carbon get measured');
+  const summary = { ...title, system: 'Give a summary of the conversation so far.' };
+  expect(textIn(await parts(summary))).toBe(
+    'How does soil carbon get measured in the field? With cores.',
+  );
+});
+
+it('streams word by word and counts them', async () => {
+  const found = await ask('count to 4', { system: 'Two words' });
+  expect(found).toEqual([
+    ...['1', ' 2', ' 3', ' 4'].map((text) => ({ type: 'text', text })),
+    { type: 'finish', reason: 'stop', usage: { input: 5, output: 4, cached: 0 } },
+  ]);
+});
+
+it('ends with the reason of the abort', async () => {
+  const stop = new AbortController();
+  const call = { system: '', tools, signal: stop.signal };
+  const messages: ModelMessage[] = [{ role: 'user', content: 'count slowly to 1000' }];
+  const seen: string[] = [];
+  const reason = new Error('enough');
+  await expect(async () => {
+    for await (const part of model.stream({ ...call, messages })) {
+      if (part.type === 'text') seen.push(part.text);
+      if (seen.length === 2) stop.abort(reason);
+    }
+  }).rejects.toBe(reason);
+  expect(seen).toHaveLength(2);
+});
+
+it('says what it is, and how to attach a real model', async () => {
+  const text = textIn(await ask('Why is the sky blue?'));
+  expect(text).toContain('Why is the sky blue?');
+  for (const word of ['offline model', 'tests', 'OPENAI_API_KEY', 'MODEL_BASE_URL'])
+    expect(text).toContain(word);
+});

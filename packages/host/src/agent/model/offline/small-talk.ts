@@ -1,0 +1,47 @@
+import type { Intent } from './intent.js';
+
+const COUNT_LIMIT = 1000;
+const SLOW_PAUSE_MS = 50;
+const QUOTE_LENGTH = 200;
+
+/** Tells the time as the system prompt gives it, else by the clock. */
+export const tellTime: Intent = ({ said, system, now }) => {
+  const asks = /\bwhat('s| is)?\b.*\b(time|day|date)\b|\bwhat time\b/i.test(said);
+  if (!asks) return undefined;
+  const given = /^\W*current (?:date and )?time\W*:\s*(.+)$/im.exec(system)?.[1];
+  const time = given?.replace(/[*_`]+/g, '').trim();
+  return { text: `It is ${time || `${now.toISOString()} (UTC)`}.` };
+};
+
+/** Lists what can be done here. */
+export const listCapabilities: Intent = ({ said, tools }) => {
+  const asks =
+    /\bwhat (can|do) you do\b|\b(list|show|what)\b.*\b(capabilities|tools|plugins)\b|^help\W*$/i;
+  if (!asks.test(said)) return undefined;
+  if (tools.has('list_capabilities')) return { calls: [{ name: 'list_capabilities', input: {} }] };
+  const names = [...tools.keys()].join(', ');
+  return { text: names ? `I can use these tools: ${names}.` : 'I have no tools here.' };
+};
+
+/** Counts, so that a long or a slow answer can be had without a real model. */
+export const count: Intent = ({ said }) => {
+  const found = /\bcount( slowly)? to (\d+)\b/i.exec(said);
+  if (!found) return undefined;
+  const length = Math.min(Number(found[2]), COUNT_LIMIT);
+  const text = Array.from({ length }, (_, i) => i + 1).join(' ');
+  return found[1] ? { text, pauseMs: SLOW_PAUSE_MS } : { text };
+};
+
+/** Says plainly what this is and how to get better answers. */
+export const introduce: Intent = ({ said, fileCount }) => {
+  const quote = said.length > QUOTE_LENGTH ? `${said.slice(0, QUOTE_LENGTH)}…` : said;
+  const files = fileCount > 0 ? ` I cannot read the ${fileCount} file(s) that came with it.` : '';
+  const heard = quote ? `You said: “${quote}”.${files}\n\n` : '';
+  return { text: `${heard}${INTRODUCTION}` };
+};
+
+const INTRODUCTION = [
+  'I am the built-in offline model: a few rules, not a language model, made for the first five minutes and for tests.',
+  'I can change your preferences ("answer in Spanish from now on"), use a tool you name ("use list_capabilities"), tell the time and count.',
+  'For real answers, whoever runs this oracle sets OPENAI_API_KEY, ANTHROPIC_API_KEY or GOOGLE_GENERATIVE_AI_API_KEY, or MODEL=openai-compatible/<model-id> with MODEL_BASE_URL, and starts it again.',
+].join(' ');

@@ -1,0 +1,77 @@
+import type { ModelTool } from '../model.js';
+
+type Arguments = Record<string, unknown>;
+
+/** Fills a tool's arguments from what was said: JSON, else `key: value` pairs and the required fields. */
+export function argumentsFrom(tool: ModelTool, said: string): Arguments {
+  return jsonIn(said) ?? { ...required(tool, said), ...pairs(tool, said) };
+}
+
+/** The first JSON object in a text. */
+function jsonIn(text: string): Arguments | undefined {
+  const start = text.indexOf('{');
+  if (start < 0) return undefined;
+  for (let end = text.lastIndexOf('}'); end > start; end = text.lastIndexOf('}', end - 1)) {
+    const value = parsed(text.slice(start, end + 1));
+    if (value) return value;
+  }
+  return undefined;
+}
+
+function parsed(json: string): Arguments | undefined {
+  try {
+    return JSON.parse(json);
+  } catch {
+    return undefined;
+  }
+}
+
+interface FieldSchema {
+  readonly type?: unknown;
+  readonly enum?: unknown;
+}
+
+function fieldsOf({ inputSchema }: ModelTool): Record<string, FieldSchema> {
+  return (inputSchema.properties ?? {}) as Record<string, FieldSchema>;
+}
+
+const PAIR = /(\w+)\s*[:=]\s*("[^"]*"|[^,;\n]+)/g;
+
+function pairs(tool: ModelTool, said: string): Arguments {
+  const fields = fieldsOf(tool);
+  const found: Arguments = {};
+  for (const [, key = '', value = ''] of said.matchAll(PAIR)) {
+    const field = Object.hasOwn(fields, key) ? fields[key] : undefined;
+    if (field) found[key] = convert(field, value.trim().replace(/^"|"$/g, ''));
+  }
+  return found;
+}
+
+function required(tool: ModelTool, said: string): Arguments {
+  const fields = fieldsOf(tool);
+  const names = Array.isArray(tool.inputSchema.required) ? tool.inputSchema.required : [];
+  const text = said.replace(/^(with|to|for|on|about|in|saying)\s+/i, '').trim();
+  return Object.fromEntries(names.map((name: string) => [name, convert(fields[name] ?? {}, text)]));
+}
+
+function convert(field: FieldSchema, text: string): unknown {
+  if (Array.isArray(field.enum))
+    return field.enum.find((option) => text.includes(String(option))) ?? field.enum[0];
+  switch (field.type) {
+    case 'number':
+      return Number(/-?\d+(\.\d+)?/.exec(text)?.[0] ?? 0);
+    case 'integer':
+      return Math.trunc(Number(/-?\d+/.exec(text)?.[0] ?? 0));
+    case 'boolean':
+      return !/\b(false|no|off)\b/i.test(text);
+    case 'array':
+      return text
+        .split(/,|\band\b/)
+        .map((item) => item.trim())
+        .filter(Boolean);
+    case 'object':
+      return {};
+    default:
+      return text;
+  }
+}
