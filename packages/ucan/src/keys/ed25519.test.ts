@@ -5,7 +5,7 @@ import { concat, utf8 } from '../codec/bytes.js';
 import { didFromPublicKey } from '../did/did-key.js';
 import { plusGroupOrder } from '../test-support/hostile-signatures.js';
 import { alice, bob } from '../test-support/verifier.js';
-import { isSoundPublicKey, verifyEd25519 } from './ed25519.js';
+import { isCanonicalSignature, isSoundPublicKey, verifyEd25519 } from './ed25519.js';
 
 const message = utf8('message');
 const signature = alice.sign(message);
@@ -87,6 +87,12 @@ describe('signatures', () => {
     ['a key that is no point', encodePoint(2n, 0), message, signature],
   ])('%s is refused', (_, key, text, candidate) => {
     expect(verifyEd25519(key, text, candidate)).toBe(false);
+  });
+
+  test('S must be below the group order, whatever the platform thinks of it', () => {
+    expect(isCanonicalSignature(signature)).toBe(true);
+    expect(isCanonicalSignature(withLargerS())).toBe(false);
+    expect(isCanonicalSignature(signature.subarray(1))).toBe(false);
   });
 
   function withLargerS(): Uint8Array {

@@ -27,14 +27,21 @@ export function isSoundPublicKey(key: Uint8Array): boolean {
   return y < FIELD_PRIME && !SMALL_ORDER_Y.has(y);
 }
 
-/** Verifies an Ed25519 signature in its only form: S below the group order, a sound key. */
+/** Whether S is below the group order; a larger one would be a second signature for nothing. */
+export function isCanonicalSignature(signature: Uint8Array): boolean {
+  return (
+    signature.length === SIGNATURE_LENGTH &&
+    littleEndian(signature.subarray(KEY_LENGTH)) < GROUP_ORDER
+  );
+}
+
+/** Verifies an Ed25519 signature in its only form, under a sound key. */
 export function verifyEd25519(
   key: Uint8Array,
   message: Uint8Array,
   signature: Uint8Array,
 ): boolean {
-  if (signature.length !== SIGNATURE_LENGTH || !isSoundPublicKey(key)) return false;
-  if (littleEndian(signature.subarray(KEY_LENGTH)) >= GROUP_ORDER) return false;
+  if (!isCanonicalSignature(signature) || !isSoundPublicKey(key)) return false;
   const keyObject = keyObjectOf(key);
   return keyObject !== undefined && verify(null, message, keyObject, signature);
 }

@@ -141,7 +141,13 @@ const structureMutations: readonly Mutation[] = [
     rebuild(opened(token), (ucan) => withSignatureOf(ucan, opened(other).root), random),
 ];
 
-const opened = (token: string): Token => okOf(readToken(token));
+const openedTokens = new Map<string, Token>();
+
+function opened(token: string): Token {
+  const known = openedTokens.get(token) ?? okOf(readToken(token));
+  openedTokens.set(token, known);
+  return known;
+}
 
 function withSignatureOf(ucan: Ucan, other: Ucan): Uint8Array {
   const { s } = okOf(decodeCbor(other.bytes)) as Fields;

@@ -75,12 +75,20 @@ function claimOptions(token: Token, keys: SigningKeys) {
   return {
     authority: verifierOf(token.root.audience, token),
     principal: { parse: (did: string) => verifierOf(did, token) },
-    // Only a UCAN without proofs speaks for itself: never every issuer for every resource.
-    canIssue: (capability: unknown) =>
-      (capability as ParsedCapability & { delegation: Delegation }).delegation.proofs.length === 0,
+    canIssue: (capability: unknown) => canIssue(capability as ClaimedCapability),
     resolveDIDKey: (did: string) => ({ ok: signingKeysOf(did, token, keys) }),
     validateAuthorization: () => ({ ok: {} }),
   } as never as Parameters<Ucanto['claim']>[2];
+}
+
+type ClaimedCapability = ParsedCapability & { readonly delegation: Delegation };
+
+/**
+ * Only a UCAN without proofs speaks for itself, and nobody for the signature of another: ucanto
+ * takes an attestation by whoever may issue it instead of a signature.
+ */
+function canIssue({ can, delegation }: ClaimedCapability): boolean {
+  return delegation.proofs.length === 0 && can !== 'ucan/attest';
 }
 
 /** Confirms a signature that was verified here, if ucanto too takes it to be over these bytes. */

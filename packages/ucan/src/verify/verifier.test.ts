@@ -59,6 +59,16 @@ describe('the verdict cache', () => {
     expect(await verifier.verifyInvocation(token)).toHaveProperty('error.code', 'expired');
   });
 
+  test('refuses what has expired while the keys were looked up', async () => {
+    let now = NOW;
+    const resolver = countingResolver(async () => {
+      now = NOW + 900;
+      return { ok: [alice.publicKey] };
+    });
+    const verdict = await verifierWith({ resolver, clock: () => now }).verifyInvocation(ixoToken);
+    expect(verdict.error).toMatchObject({ code: 'expired', issuer: ixoAlice.did });
+  });
+
   test('remembers no failure', async () => {
     let isUp = false;
     const resolver = countingResolver(async () =>
@@ -74,7 +84,7 @@ describe('the verdict cache', () => {
   test('keeps purposes apart', async () => {
     const verifier = verifierWith();
     const delegation = forgeToken(linkFrom(alice, oracle, []));
-    expect(await verifier.verifyDelegation(delegation)).toHaveProperty('ok.did', alice.did);
+    expect(await verifier.verifyDelegation(delegation)).toHaveProperty('ok.token', delegation);
     expect(await verifier.verifyInvocation(delegation)).toHaveProperty(
       'error.code',
       'wrong_capability',

@@ -90,7 +90,6 @@ class CachingVerifier implements Verifier {
 
   verifyInvocation(text: unknown, options: VerifyOptions = {}) {
     return this.#verifyCached(text, options, {
-      purpose: 'invocation',
       cache: this.#invocations,
       check: (token) => this.#checkInvocation(token, AUTH_CAPABILITY),
       verdictOf: invocationOf,
@@ -99,7 +98,6 @@ class CachingVerifier implements Verifier {
 
   verifyDelegation(text: unknown, options: VerifyOptions = {}) {
     return this.#verifyCached(text, options, {
-      purpose: 'delegation',
       cache: this.#delegations,
       check: (token) => checkDelegation(token, { audiences: this.#audiences, now: this.#clock() }),
       verdictOf: delegationOf,
@@ -135,8 +133,8 @@ class CachingVerifier implements Verifier {
       return readToken(text) as { error: UcanFault };
     }
     // Strict base64 makes text and bytes one to one, so the text's hash stands for the bytes'.
-    const hash = createHash('sha256').update(text).digest('base64');
-    const key = `${plan.purpose} ${this.#options.audience} ${hash}`;
+    // Purpose and audience are in no key: each purpose has its cache, each verifier its audience.
+    const key = createHash('sha256').update(text).digest('base64');
     const known = plan.cache.get(key);
     const flight = options.allowLookup === false ? `${key} offline` : key;
     const result: Result<V, UcanFault> = known
@@ -191,7 +189,6 @@ class CachingVerifier implements Verifier {
 }
 
 interface VerifyPlan<V extends Verdict> {
-  readonly purpose: string;
   readonly cache: VerdictCache<V>;
   readonly check: (token: Token) => UcanFault | undefined;
   readonly verdictOf: (token: Token) => V;
