@@ -15,6 +15,7 @@ export interface DelegationRequest {
   /** Unix seconds. */
   readonly expiration: number;
   readonly notBefore?: number;
+  readonly nonce?: string;
   readonly facts?: readonly IpldMap[];
   /** Tokens whose rights are passed on. */
   readonly proofs?: readonly string[];
@@ -22,18 +23,10 @@ export interface DelegationRequest {
 
 /** Mints a delegation; one that its own proofs do not bear out is refused here already. */
 export function mintDelegation(request: DelegationRequest): Result<MintedToken, UcanFault> {
-  const { signer, notBefore, facts = [], audience, capabilities, expiration } = request;
-  const proofs = readProofs(request.proofs ?? []);
+  const { signer, facts = [], proofs: tokens = [], ...fields } = request;
+  const proofs = readProofs(tokens);
   if (proofs.error) return proofs;
-  const payload = {
-    issuer: signer.did,
-    audience,
-    capabilities,
-    expiration,
-    ...(notBefore !== undefined && { notBefore }),
-    facts,
-    proofs: proofs.ok.links,
-  };
+  const payload = { ...fields, issuer: signer.did, facts, proofs: proofs.ok.links };
   const fault = checkProofs(payload, proofs.ok.roots);
   return fault ? { error: fault } : issue(payload, signer, proofs.ok.blocks);
 }
