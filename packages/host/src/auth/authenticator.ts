@@ -50,6 +50,8 @@ export class Authenticator {
   /** The reason goes to the log alone: it would help an attacker. */
   private refusal(code: 'invalid_invocation' | 'missing_authentication', fault: UcanFault) {
     const { cid, issuer, detail } = fault;
+    if (fault.code === 'revocations_unavailable')
+      return new OracleError('store_unavailable', { retryAfterSeconds: 5, cause: detail });
     this.parts.logger.info({ reason: fault.code, detail, cid, did: issuer }, 'caller refused');
     return new OracleError(code);
   }

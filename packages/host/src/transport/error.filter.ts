@@ -4,6 +4,7 @@ import { type ErrorBody, OracleError } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Logger } from 'pino';
 import type { OracleRequest } from '../auth/oracle-request.js';
+import { isStoreFault } from '../store/store-fault.js';
 
 /** The one place where a failure becomes an HTTP answer (contract B1). */
 @Catch()
@@ -32,7 +33,9 @@ export class ErrorFilter implements ExceptionFilter {
 }
 
 function oracleErrorOf(error: unknown): OracleError {
-  return error instanceof OracleError ? error : new OracleError('internal_error');
+  if (error instanceof OracleError) return error;
+  if (isStoreFault(error)) return new OracleError('store_unavailable', { retryAfterSeconds: 5 });
+  return new OracleError('internal_error');
 }
 
 /** The body of an error answer, for the filter and for faults met before Nest. */

@@ -1,0 +1,34 @@
+import type { AddressInfo } from 'node:net';
+import { createServer } from 'node:net';
+import { expect, it } from 'vitest';
+import { startHost } from './support/host.js';
+import { TestUser } from './support/user.js';
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+it('counts requests and logins on a port of their own', async () => {
+  const port = await freePort();
+  const host = await startHost({ env: { METRICS_PORT: String(port) } });
+  const alice = new TestUser(host);
+  await alice.request('GET', '/sessions');
+  const asDelegate = { 'x-ucan-delegation': alice.delegate() };
+  await fetch(`${host.url}/sessions`, { headers: asDelegate });
+  await fetch(`${host.url}/sessions`, { headers: { ...alice.headers, authorization: 'Bearer x' } });
+  const read = async () => (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+  await expect.poll(read).toContain('route="/sessions",status="401"} 1');
+  const text = await read();
+  await host.close();
+  expect(text).toContain(
+    'sibyl_http_requests_total{method="GET",route="/sessions",status="200"} 2',
+  );
+  expect(text).toContain('sibyl_auth_total{means="delegation",outcome="proven"} 1');
+  expect(text).toContain('sibyl_auth_total{means="invocation",outcome="refused"} 1');
+  expect(text).toMatch(/^process_resident_memory_bytes \d+$/m);
+  await expect(read()).rejects.toThrow();
+});

@@ -1,0 +1,85 @@
+import type { AddressInfo } from 'node:net';
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { startHost, type TestHost } from './support/host.js';
+import { createTestDatabase, type TestDatabase } from './support/test-database.js';
+import { TestUser } from './support/user.js';
+
+let database: TestDatabase;
+let line: Line;
+let host: TestHost;
+beforeAll(async () => {
+  database = await createTestDatabase('postgres');
+  line = await lineTo(database.options.databaseUrl ?? '');
+  host = await startHost({ env: { DATABASE_URL: line.url } });
+});
+afterAll(async () => {
+  await line.mend();
+  await host.close();
+  line.close();
+  await database.drop();
+});
+
+it('serves the same from PostgreSQL, and says 503 while it is away', async () => {
+  const alice = new TestUser(host);
+  const { body: session } = await alice.request('POST', '/sessions');
+  line.cut();
+  const refused = await alice.request('GET', '/sessions');
+  expect([refused.status, refused.body.code]).toEqual([503, 'store_unavailable']);
+  expect(Number(refused.headers.get('retry-after'))).toBeGreaterThan(0);
+  const health = await fetch(`${host.url}/health`);
+  expect([health.status, await health.json()]).toEqual([
+    503,
+    { status: 'unavailable', timestamp: expect.any(String) },
+  ]);
+  await line.mend();
+  await expect
+    .poll(async () => (await alice.request('GET', '/sessions')).status, { timeout: 10_000 })
+    .toBe(200);
+  const { body } = await alice.request('GET', '/sessions');
+  expect(body.sessions).toEqual([session]);
+  expect((await fetch(`${host.url}/health`)).status).toBe(200);
+});
+
+/** A stretch of network to the database that a test can cut and mend. */
+interface Line {
+  readonly url: string;
+  cut(): void;
+  mend(): Promise<void>;
+  close(): void;
+}
+
+async function lineTo(databaseUrl: string): Promise<Line> {
+  const target = new URL(databaseUrl);
+  const open = new Set<Socket>();
+  const server: Server = createServer((near) => {
+    const far = connect(Number(target.port), target.hostname);
+    for (const [socket, other] of [
+      [near, far],
+      [far, near],
+    ] as const) {
+      open.add(socket);
+      socket
+        .on('error', () => {})
+        .on('close', () => {
+          open.delete(socket);
+          other.destroy();
+        });
+      socket.pipe(other);
+    }
+  });
+  const listen = (port: number) =>
+    new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
+  await listen(0);
+  const { port } = server.address() as AddressInfo;
+  const cut = () => {
+    server.close();
+    for (const socket of open) socket.destroy();
+  };
+  return {
+    url: Object.assign(new URL(databaseUrl), { hostname: '127.0.0.1', port: String(port) }).href,
+    cut,
+    mend: () => (server.listening ? Promise.resolve() : listen(port)),
+    close: cut,
+  };
+}
