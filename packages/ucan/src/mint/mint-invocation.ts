@@ -1,7 +1,7 @@
 import { type Clock, systemClock } from '../clock.js';
 import type { IpldMap } from '../codec/ipld.js';
 import { refuse, type UcanFault } from '../fault.js';
-import type { Capability } from '../gate/token.js';
+import type { Capability, Ucan } from '../gate/token.js';
 import type { Signer } from '../keys/signer.js';
 import type { Result } from '../result.js';
 import { isCovered } from '../verify/coverage.js';
@@ -50,12 +50,18 @@ export function mintInvocation(request: InvocationRequest): Result<MintedToken, 
     audience,
     capabilities: [capability],
     expiration,
+    ...startOf(proofs.ok.roots),
     facts: [nonceFact()],
     proofs: proofs.ok.links,
   };
   return issue(payload, signer, proofs.ok.blocks);
 }
 
-export function capabilityOf({ can, with: resource, nb }: InvocationRequest): Capability {
+/** The bounds of a UCAN lie inside those of its proof. */
+function startOf([delegation]: readonly Ucan[]): { readonly notBefore?: number } {
+  return delegation?.notBefore === undefined ? {} : { notBefore: delegation.notBefore };
+}
+
+function capabilityOf({ can, with: resource, nb }: InvocationRequest): Capability {
   return { can, with: resource, ...(nb && { nb }) };
 }

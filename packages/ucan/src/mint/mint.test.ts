@@ -120,6 +120,13 @@ describe('an invocation of a service', () => {
     });
   });
 
+  test('is a chain that passes our own rules at the service', async () => {
+    const delegation = await granted(NOW + 3600, { notBefore: NOW - 10 });
+    const minted = okOf(mintInvocation(await requestOn({ delegation })));
+    const verdict = await verifierWith({ audience: service }).verifyDelegation(minted.token);
+    expect(verdict).toMatchObject({ ok: { did: oracle.did, expiration: NOW + 300 } });
+  });
+
   test('does not outlive the delegation', async () => {
     const request = await requestOn({ delegation: await granted(NOW + 100) });
     expect(okOf(mintInvocation(request)).expiration).toBe(NOW + 100);
