@@ -17,6 +17,7 @@ export const errorCatalog = {
   run_not_found: [404, 'No such run'],
   not_found: [404, 'No such route; /docs lists them'],
   turn_running: [409, 'A turn is running in this session'],
+  queue_full: [409, 'Too many turns wait in this session; send again when one has ended'],
   idempotency_conflict: [409, 'This Idempotency-Key was used with another body'],
   body_too_large: [413, 'The body is larger than this host accepts'],
   unsupported_media_type: [415, 'The body must be application/json in UTF-8'],
@@ -24,6 +25,7 @@ export const errorCatalog = {
   headers_too_large: [431, 'The request headers are larger than this host accepts'],
   internal_error: [500, 'Internal server error'],
   store_unavailable: [503, 'The store is not available; try again'],
+  host_stopping: [503, 'The host is stopping; try again'],
   model_unavailable: [503, 'The model is not available; try again'],
 } as const satisfies Record<string, readonly [status: number, message: string]>;
 

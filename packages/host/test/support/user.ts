@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { type Capability, generateSigner, mintAuthInvocation, mintDelegation } from '@sibyl/ucan';
 
 /** Somebody with a key of their own, talking to one host. */
@@ -29,7 +30,8 @@ export class TestUser {
     const { audience = this.host.did, ttlSeconds = 3600 } = options;
     const capabilities = options.capabilities ?? [{ can: 'store/*', with: this.did }];
     const expiration = Math.floor(Date.now() / 1000) + ttlSeconds;
-    return expectToken(mintDelegation({ signer: this.signer, audience, capabilities, expiration }));
+    const fields = { signer: this.signer, audience, capabilities, expiration };
+    return expectToken(mintDelegation({ ...fields, nonce: randomUUID() }));
   }
 
   async request(
