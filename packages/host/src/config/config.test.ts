@@ -56,7 +56,7 @@ it('names every fault at once, with owner and remedy', () => {
 it('answers with the built-in model until a key is there', () => {
   const { models } = loadConfig({});
   expect(models).toMatchObject({ main: 'offline', small: 'offline', choices: ['offline'] });
-  expect(models).toMatchObject({ firstPartSeconds: 60, stallSeconds: 30 });
+  expect(models).toMatchObject({ firstPartSeconds: 120, stallSeconds: 60 });
 });
 
 it('takes the defaults of the providers whose keys are set, in order', () => {

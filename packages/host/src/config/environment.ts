@@ -106,10 +106,10 @@ export const Environment = z.object({
     .optional()
     .describe('Key for the openai-compatible server, if it wants one'),
   MODEL_FIRST_PART_TIMEOUT_SECONDS: seconds
-    .prefault('60')
+    .prefault('120')
     .describe('Longest wait for the first sign of an answer'),
   MODEL_STALL_TIMEOUT_SECONDS: seconds
-    .prefault('30')
+    .prefault('60')
     .describe('Longest silence in the middle of an answer'),
   OPENAI_API_KEY: secret.optional().describe('Key for openai/… models'),
   OPENAI_BASE_URL: httpUrl.optional().describe("Address instead of OpenAI's own"),

@@ -6,6 +6,8 @@ export interface ModelCall {
   readonly messages: readonly ModelMessage[];
   readonly tools: readonly ModelTool[];
   readonly signal: AbortSignal;
+  /** Told of signs of life that are no parts, such as hidden thinking, so that nobody gives up too early. */
+  readonly onActivity?: (() => void) | undefined;
 }
 
 /** One step of the conversation as a model sees it, oldest first. */

@@ -2,6 +2,7 @@ import type { ModelList } from '@sibyl/protocol';
 import { OFFLINE } from '../../config/model-providers.js';
 import type { ModelsConfig } from '../../config/models-config.js';
 import type { Model } from './model.js';
+import type { ModelFault } from './model-fault.js';
 import { createOfflineModel } from './offline/offline-model.js';
 import { createProviderModel } from './providers/provider-model.js';
 
@@ -17,11 +18,15 @@ export interface Models {
   list(): ModelList;
 }
 
+export interface ModelsOptions {
+  /** Told of every fault after which a model is asked again. */
+  readonly onRetry?: (modelId: string, fault: ModelFault) => void;
+}
+
 /** Makes the configured models; nothing of a provider is loaded or called before its first use. */
-export function createModels(config: ModelsConfig): Models {
-  const ids = [...new Set([config.main, ...config.choices, config.small])];
-  const models = new Map(ids.map((id) => [id, createModel(id, config)]));
-  const get = (id: string) => models.get(id) ?? createModel(id, config);
+export function createModels(config: ModelsConfig, options: ModelsOptions = {}): Models {
+  const models = new Map(config.choices.map((id) => [id, createModel(id, config, options)]));
+  const get = (id: string) => models.get(id) ?? createModel(id, config, options);
   const byRole: Record<ModelRole, Model> = {
     main: get(config.main),
     subagent: get(config.main),
@@ -31,8 +36,9 @@ export function createModels(config: ModelsConfig): Models {
   return { get: (role) => byRole[role], find: (id) => models.get(id), list: () => list };
 }
 
-function createModel(id: string, config: ModelsConfig): Model {
-  return id === OFFLINE ? createOfflineModel() : createProviderModel(id, config);
+function createModel(id: string, config: ModelsConfig, { onRetry }: ModelsOptions): Model {
+  if (id === OFFLINE) return createOfflineModel();
+  return createProviderModel(id, config, { onRetry: (fault) => onRetry?.(id, fault) });
 }
 
 function listOf(models: readonly Model[], main: string): ModelList {

@@ -1,0 +1,60 @@
+import { randomUUID } from 'node:crypto';
+import type { ModelToolCall } from '../model.js';
+
+interface Draft {
+  id: string;
+  name: string;
+  input: string;
+  readonly index: unknown;
+}
+
+interface Piece {
+  readonly index: unknown;
+  readonly id: unknown;
+  readonly name: unknown;
+}
+
+/** Puts tool calls together from their pieces, whatever a server leaves out. */
+export class ToolCallAssembly {
+  readonly #drafts: Draft[] = [];
+
+  add(piece: unknown): void {
+    if (typeof piece !== 'object' || piece === null) return;
+    const { index, id, function: called = {} } = piece as Record<string, unknown>;
+    const { name, arguments: input } = (called ?? {}) as Record<string, unknown>;
+    const draft = this.#draftOf({ index, id, name });
+    draft.name ||= textOf(name);
+    if (typeof input === 'string') draft.input += input;
+    else if (typeof input === 'object' && input !== null) draft.input = JSON.stringify(input);
+  }
+
+  calls(): ModelToolCall[] {
+    const named = this.#drafts.filter(({ name }) => name);
+    return named.map(({ id, name, input }) => ({
+      id: id || `call_${randomUUID()}`,
+      name,
+      input: input.trim() || '{}',
+    }));
+  }
+
+  #draftOf({ index, id, name }: Piece): Draft {
+    const found = this.#drafts.findLast((draft) => index === undefined || draft.index === index);
+    if (found && !beginsAnother(found, { index, id, name })) {
+      found.id ||= textOf(id);
+      return found;
+    }
+    const draft = { id: textOf(id), name: '', input: '', index };
+    this.#drafts.push(draft);
+    return draft;
+  }
+}
+
+/** Some servers number every call 0, and some number none: then a new id or a second name tells. */
+function beginsAnother(draft: Draft, { index, id, name }: Piece): boolean {
+  if (textOf(id) && draft.id) return id !== draft.id;
+  return index === undefined && draft.name !== '' && textOf(name) !== '';
+}
+
+function textOf(value: unknown): string {
+  return typeof value === 'string' ? value : '';
+}
