@@ -55,18 +55,20 @@ type SdkFinish = Extract<LanguageModelV4StreamPart, { type: 'finish' }>;
 /** Turns one stream of the SDK's parts into ours. */
 class StreamReader {
   readonly #step = new StepRecorder();
+  readonly #model: string;
+  readonly #call: ModelCall;
   #finish: SdkFinish | undefined;
 
-  constructor(
-    private readonly model: string,
-    private readonly call: ModelCall,
-  ) {}
+  constructor(model: string, call: ModelCall) {
+    this.#model = model;
+    this.#call = call;
+  }
 
   async *read(stream: ReadableStream<LanguageModelV4StreamPart>): AsyncGenerator<ModelPart> {
     for await (const part of stream) {
       const ours = this.#translate(part);
       if (ours) yield ours;
-      else this.call.onActivity?.();
+      else this.#call.onActivity?.();
     }
     yield this.#end();
   }
@@ -113,7 +115,7 @@ class StreamReader {
       type: 'finish',
       reason,
       usage: usageOf(this.#finish.usage),
-      providerData: this.#step.dataFor(this.model),
+      providerData: this.#step.dataFor(this.#model),
     };
   }
 }

@@ -34,7 +34,9 @@ function ask(said: string, call: Partial<ModelCall> = {}): Promise<ModelPart[]> 
 
 async function parts(call: Partial<ModelCall>): Promise<ModelPart[]> {
   const whole = { system: '', messages: [], tools, signal: new AbortController().signal, ...call };
-  return Array.fromAsync(model.stream(whole));
+  const found: ModelPart[] = [];
+  for await (const part of model.stream(whole)) found.push(part);
+  return found;
 }
 
 function callsIn(found: readonly ModelPart[]): [string, unknown][] {

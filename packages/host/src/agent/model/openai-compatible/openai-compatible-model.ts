@@ -30,15 +30,15 @@ interface Answer {
 }
 
 class ChatClient {
+  readonly #id: string;
+  readonly #name: string;
   readonly #url: URL;
   readonly #headers: Record<string, string>;
   #asksUsage = true;
 
-  constructor(
-    private readonly id: string,
-    private readonly name: string,
-    { apiKey, baseUrl = '' }: ProviderAccess,
-  ) {
+  constructor(id: string, name: string, { apiKey, baseUrl = '' }: ProviderAccess) {
+    this.#id = id;
+    this.#name = name;
     this.#url = new URL(baseUrl);
     this.#url.pathname = `${this.#url.pathname.replace(/\/+$/, '')}/chat/completions`;
     this.#headers = {
@@ -55,19 +55,18 @@ class ChatClient {
     try {
       answer = await this.#ask(call);
       yield* readParts(answer.reply, stream, call);
-      yield* stream.end(this.id, answer.sent);
+      yield* stream.end(this.#id, answer.sent);
     } catch (error) {
       call.signal.throwIfAborted();
       throw error instanceof ModelFault ? error : faultOfKind('network', String(error));
     } finally {
-      if (stream.isDone) letEnd(answer?.reply);
-      else answer?.reply.destroy();
+      if (!stream.isDone) answer?.reply.destroy();
     }
   }
 
   async #ask(call: ModelCall): Promise<Answer> {
-    const { id, name } = this;
-    const body = chatRequestOf(call, { id, name, asksUsage: this.#asksUsage });
+    const options = { id: this.#id, name: this.#name, asksUsage: this.#asksUsage };
+    const body = chatRequestOf(call, options);
     const { signal } = call;
     const reply = await postJson({ url: this.#url, headers: this.#headers, body, signal });
     if (reply.statusCode === 200) return { reply, sent: body.length };
@@ -91,7 +90,10 @@ async function* readParts(
   for await (const text of reply.iterator({ destroyOnReturn: false })) {
     call.onActivity?.();
     for (const data of reader.push(text)) yield* stream.read(data);
-    if (stream.isDone) return;
+    if (stream.isDone) {
+      letEnd(reply);
+      return;
+    }
   }
   for (const data of reader.end()) yield* stream.read(data);
 }
@@ -99,8 +101,7 @@ async function* readParts(
 const PATIENCE_MS = 1000;
 
 /** Lets a reply that has said all end by itself, so that its connection can be used again. */
-function letEnd(reply: IncomingMessage | undefined): void {
-  if (!reply || reply.destroyed || reply.complete) return;
+function letEnd(reply: IncomingMessage): void {
   const timer = setTimeout(() => reply.destroy(), PATIENCE_MS).unref();
   reply.once('close', () => clearTimeout(timer));
   reply.resume();

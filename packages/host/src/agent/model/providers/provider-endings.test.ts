@@ -1,0 +1,53 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import type { ModelServer } from '../../../../test/support/model-servers/model-server.ts';
+import type { ScriptedReply } from '../../../../test/support/model-servers/script.ts';
+import {
+  callOf,
+  collect,
+  hello,
+  openProvider,
+  type Provider,
+  providers,
+} from '../../../../test/support/model-servers/scripted-provider.ts';
+
+let server: ModelServer | undefined;
+afterEach(async () => {
+  await server?.close();
+  server = undefined;
+});
+
+async function open(provider: Provider, ...script: ScriptedReply[]) {
+  const opened = await openProvider(provider, ...script);
+  server = opened.server;
+  return opened;
+}
+
+describe.each(providers)('%s', (provider) => {
+  it.each(['stalls-before-headers', 'stalls-before-finish'] as const)(
+    'an abort while it %s closes the connection',
+    async (ending) => {
+      const { model, server } = await open(provider, { ...hello, ending });
+      const stop = new AbortController();
+      const reason = new Error('enough');
+      const running = collect(model, callOf({ signal: stop.signal }));
+      await expect.poll(() => server.requests.length).toBe(1);
+      stop.abort(reason);
+      expect((await running).fault).toBe(reason);
+      expect(await server.requests[0]?.wasLeft).toBe(true);
+    },
+  );
+
+  it('a consumer that stops early closes the connection', async () => {
+    const { model, server } = await open(provider, { ...hello, ending: 'stalls-before-finish' });
+    for await (const part of model.stream(callOf())) if (part.type === 'text') break;
+    expect(await server.requests[0]?.wasLeft).toBe(true);
+  });
+
+  it('asks nothing when aborted before', async () => {
+    const { model, server } = await open(provider, hello);
+    const reason = new Error('never mind');
+    const { fault } = await collect(model, callOf({ signal: AbortSignal.abort(reason) }));
+    expect(fault).toBe(reason);
+    expect(server.requests).toEqual([]);
+  });
+});
