@@ -1,4 +1,5 @@
 import type { FaultKind, JsonObject } from '@sibyl/protocol';
+import type { SummaryCache } from './budget/summary-cache.js';
 import type { Model, ModelMessage, ModelUsage } from './model/model.js';
 
 /** A tool bound to one turn: it knows its caller already. */
@@ -18,7 +19,7 @@ export interface AgentTool {
 }
 
 export interface AgentLimits {
-  /** Model calls one turn may make. */
+  /** Model calls with tools one turn may make; one more without tools then asks for the answer. */
   readonly steps: number;
   /** Tokens the model may be sent; older turns are summed up beyond it. */
   readonly contextTokens: number;
@@ -29,6 +30,8 @@ export interface AgentRequest {
   readonly model: Model;
   /** Sums up older turns when the conversation outgrows `contextTokens`. */
   readonly smallModel: Model;
+  /** Summaries of earlier turns; without it every turn that needs one pays for it again. */
+  readonly summaries?: SummaryCache | undefined;
   readonly system: string;
   /** The conversation so far, oldest first, ending with the message to answer. */
   readonly messages: readonly ModelMessage[];

@@ -1,0 +1,137 @@
+import type { AgentLimits, AgentPart } from '../agent.js';
+import type { Model, ModelMessage, ModelTool } from '../model/model.js';
+import { warning } from '../warning.js';
+import { estimateMessages, estimateTokens, estimateTools } from './estimate-tokens.js';
+import { dropOldest, shortenHistory } from './shorten-history.js';
+import { type ConversationTurn, splitTurns } from './split-turns.js';
+import { summarise } from './summarise.js';
+import { SummaryCache } from './summary-cache.js';
+import { OLD_RESULT_LENGTH, squeezeTurn, trimResults } from './trim-results.js';
+
+const CURRENT_SHARE = 0.7;
+/** What a conversation gets at least, however long system prompt and tools are. */
+const LEAST_SHARE = 0.2;
+/** Tokens below which no summary is worth its call. */
+const LEAST_SUMMARY_ROOM = 100;
+
+export interface CompactorOptions {
+  readonly smallModel: Model;
+  readonly limits: Pick<AgentLimits, 'contextTokens'>;
+  readonly summaries?: SummaryCache | undefined;
+}
+
+/** All a model call would send. */
+export interface CallDraft {
+  readonly system: string;
+  readonly tools: readonly ModelTool[];
+  /** The turns before the current one. */
+  readonly history: readonly ModelMessage[];
+  readonly current: readonly ModelMessage[];
+  readonly signal: AbortSignal;
+}
+
+export interface FittedCall {
+  readonly messages: readonly ModelMessage[];
+  /** What the user is told of it: what it cost, what was left out. */
+  readonly parts: readonly AgentPart[];
+}
+
+/** Keeps the calls of one turn within the model's context. */
+export interface Compactor {
+  fit(draft: CallDraft): Promise<FittedCall>;
+}
+
+/** Makes the compactor of one turn; what it is given stays as it is. */
+export function createCompactor(options: CompactorOptions): Compactor {
+  return new SummarisingCompactor(options);
+}
+
+class SummarisingCompactor implements Compactor {
+  private readonly summaries: SummaryCache;
+  /** A small model that failed once in a turn is not asked again: every step would wait for it. */
+  private canSumUp = true;
+  private hasWarned = false;
+
+  constructor(private readonly options: CompactorOptions) {
+    this.summaries = options.summaries ?? new SummaryCache();
+  }
+
+  async fit(draft: CallDraft): Promise<FittedCall> {
+    const { history, current } = draft;
+    const room = this.roomFor(draft);
+    const whole = [...history, ...current];
+    if (estimateMessages(whole) <= room) return { messages: whole, parts: [] };
+    const turns = trimOldTurns(splitTurns(history));
+    const trimmed = [...turns.flat(), ...current];
+    if (estimateMessages(trimmed) <= room) return { messages: trimmed, parts: [] };
+    return this.shorten(draft, turns, room);
+  }
+
+  private async shorten(
+    draft: CallDraft,
+    turns: readonly ConversationTurn[],
+    room: number,
+  ): Promise<FittedCall> {
+    const share = turns.length > 0 ? room * CURRENT_SHARE : room;
+    const current = squeezeTurn(draft.current, share);
+    const left = room - estimateMessages(current);
+    if (estimateMessages(turns.flat()) <= left) {
+      return { messages: [...turns.flat(), ...current], parts: [] };
+    }
+    const parts: AgentPart[] = [];
+    const history = await this.shortenTurns(draft.signal, turns, Math.max(0, left), parts);
+    return { messages: [...history, ...current], parts };
+  }
+
+  private async shortenTurns(
+    signal: AbortSignal,
+    turns: readonly ConversationTurn[],
+    room: number,
+    parts: AgentPart[],
+  ): Promise<ModelMessage[]> {
+    if (this.canSumUp && room >= LEAST_SUMMARY_ROOM) {
+      const { summaries } = this;
+      const sumUp = this.summariser(signal, parts);
+      try {
+        return await shortenHistory({ turns, room, summaries, sumUp });
+      } catch {
+        signal.throwIfAborted();
+        this.canSumUp = false;
+      }
+    }
+    if (!this.hasWarned) parts.push(warning('history_shortened', LEFT_OUT));
+    this.hasWarned = true;
+    return dropOldest(turns, room);
+  }
+
+  private summariser(signal: AbortSignal, parts: AgentPart[]) {
+    const { smallModel: model, limits } = this.options;
+    return async (messages: readonly ModelMessage[], earlier: string | undefined) => {
+      // Three characters for each token the model may be sent leave room for the rest of the call.
+      const transcriptLength = limits.contextTokens * 3;
+      const { text, usage } = await summarise({
+        model,
+        earlier,
+        messages,
+        transcriptLength,
+        signal,
+      });
+      parts.push({ type: 'usage', model: model.id, usage });
+      return text;
+    };
+  }
+
+  private roomFor({ system, tools }: CallDraft): number {
+    const { contextTokens } = this.options.limits;
+    const taken = estimateTokens(system) + estimateTools(tools);
+    return Math.max(contextTokens - taken, Math.floor(contextTokens * LEAST_SHARE));
+  }
+}
+
+const LEFT_OUT = 'The conversation is too long: its oldest messages were left out of this turn.';
+
+function trimOldTurns(turns: readonly ConversationTurn[]): ConversationTurn[] {
+  return turns.map((turn, i) =>
+    i < turns.length - 1 ? trimResults(turn, OLD_RESULT_LENGTH) : turn,
+  );
+}

@@ -1,0 +1,30 @@
+import type { WantedCall } from './wanted-call.js';
+
+const RUNS_LIMIT = 3;
+const REFUSALS_LIMIT = 3;
+
+/** Notices a model that goes round in circles: the same tool with the same arguments, over and over. */
+export class RepetitionGuard {
+  private readonly runs = new Map<string, number>();
+  private refusals = 0;
+
+  /** Whether the call may run once more. */
+  admits({ name, args, fault }: WantedCall): boolean {
+    const key = JSON.stringify([name, args, fault], sortKeys);
+    const runs = (this.runs.get(key) ?? 0) + 1;
+    this.runs.set(key, runs);
+    if (runs <= RUNS_LIMIT) return true;
+    this.refusals += 1;
+    return false;
+  }
+
+  /** Whether refusing has not helped either. */
+  get isTired(): boolean {
+    return this.refusals >= REFUSALS_LIMIT;
+  }
+}
+
+function sortKeys(_key: string, value: unknown): unknown {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
+  return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)));
+}

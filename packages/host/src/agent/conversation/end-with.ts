@@ -1,0 +1,49 @@
+/** Reads a stream that an abort ends at once with the signal's reason, even if the source does not listen. */
+export function endWith<T>(source: AsyncIterable<T>, signal: AbortSignal): AsyncIterable<T> {
+  return { [Symbol.asyncIterator]: () => new EndableReader(source, signal) };
+}
+
+/** By hand, not by a generator: this sits between every token and its reader. */
+class EndableReader<T> implements AsyncIterator<T> {
+  private readonly source: AsyncIterator<T>;
+  private reject: (reason: unknown) => void = () => undefined;
+
+  constructor(
+    source: AsyncIterable<T>,
+    private readonly signal: AbortSignal,
+  ) {
+    this.source = source[Symbol.asyncIterator]();
+    signal.addEventListener('abort', this.onAbort, { once: true });
+  }
+
+  next(): Promise<IteratorResult<T>> {
+    if (this.signal.aborted) return Promise.reject(this.signal.reason);
+    return new Promise((resolve, reject) => {
+      this.reject = reject;
+      this.source.next().then((result) => {
+        if (result.done) this.stopListening();
+        resolve(result);
+      }, reject);
+    });
+  }
+
+  async return(): Promise<IteratorResult<T>> {
+    this.stopListening();
+    this.closeSource();
+    return { done: true, value: undefined };
+  }
+
+  private readonly onAbort = () => {
+    this.closeSource();
+    this.reject(this.signal.reason);
+  };
+
+  private stopListening(): void {
+    this.signal.removeEventListener('abort', this.onAbort);
+  }
+
+  /** Not waited for: a source stuck in its last step would hold the turn. */
+  private closeSource(): void {
+    this.source.return?.().catch(() => undefined);
+  }
+}
