@@ -12,14 +12,12 @@ export interface InputSchema {
   readonly check: AgentTool['check'];
 }
 
-type Reading =
-  | { readonly ok: InputSchema; readonly error?: undefined }
-  | { readonly ok?: undefined; readonly error: string };
+type Reading = { readonly ok: InputSchema } | { readonly fault: string };
 
 // Tools keep their schemas, and every turn asks for the same ones.
 const known = new WeakMap<object, Reading>();
 
-/** Reads a zod schema or JSON Schema; one that is unusable gives an error, in words. */
+/** Reads a zod schema or JSON Schema; one that is unusable gives a fault, in words. */
 export function readInputSchema(schema: z.ZodType | JsonObject): Reading {
   let reading = known.get(schema);
   if (reading === undefined) {
@@ -33,7 +31,7 @@ function read(schema: z.ZodType | JsonObject): Reading {
   try {
     return { ok: schema instanceof z.ZodType ? readZod(schema) : readJsonSchema(schema) };
   } catch (fault) {
-    return { error: `its schema cannot be used: ${(fault as Error).message}` };
+    return { fault: `its schema cannot be used: ${(fault as Error).message}` };
   }
 }
 
