@@ -1,9 +1,12 @@
 import type { Model, ModelCall, ModelPart } from './model.js';
-import type { ModelFault } from './model-fault.js';
 import { faultOfKind } from './provider-fault.js';
 
-/** Rings once after a time; what it returns cancels it. */
-export type SetAlarm = (ms: number, ring: () => void) => () => void;
+/** Rings when so much time has passed since it was set or last restarted. */
+export interface Alarm {
+  restart(): void;
+  cancel(): void;
+}
+export type SetAlarm = (ms: number, ring: () => void) => Alarm;
 
 export interface Timeouts {
   /** Longest silence before the first part. */
@@ -15,7 +18,7 @@ export interface Timeouts {
 
 const setTimer: SetAlarm = (ms, ring) => {
   const timer = setTimeout(ring, ms);
-  return () => clearTimeout(timer);
+  return { restart: () => timer.refresh(), cancel: () => clearTimeout(timer) };
 };
 
 /** Gives up on a model that falls silent; what it had said stays said. */
@@ -32,31 +35,32 @@ async function* watch(
   const stop = new AbortController();
   const abort = () => stop.abort(call.signal.reason);
   call.signal.addEventListener('abort', abort, { once: true });
-  let limit = firstPartMs;
-  let cancel = () => {};
-  const restart = () => {
-    cancel();
-    cancel = setAlarm(limit, () => stop.abort(silence(limit)));
-  };
+  let isWaiting = true;
+  const setFor = (ms: number) =>
+    setAlarm(ms, () => {
+      if (isWaiting) stop.abort(faultOfKind('timeout', `nothing for ${ms} ms`));
+    });
+  let alarm = setFor(firstPartMs);
+  let hasBegun = false;
   const onActivity = () => {
-    restart();
+    alarm.restart();
     call.onActivity?.();
   };
   try {
-    restart();
     for await (const part of model.stream({ ...call, signal: stop.signal, onActivity })) {
+      if (!hasBegun) {
+        hasBegun = true;
+        alarm.cancel();
+        alarm = setFor(stallMs);
+      }
       // The time the consumer takes is not the model's.
-      cancel();
+      isWaiting = false;
       yield part;
-      limit = stallMs;
-      restart();
+      isWaiting = true;
+      alarm.restart();
     }
   } finally {
-    cancel();
+    alarm.cancel();
     call.signal.removeEventListener('abort', abort);
   }
-}
-
-function silence(ms: number): ModelFault {
-  return faultOfKind('timeout', `nothing for ${ms} ms`);
 }

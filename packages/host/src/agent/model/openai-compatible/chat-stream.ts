@@ -47,21 +47,19 @@ export class ChatStream {
   }
 
   /** The tool calls and the finish, once the stream is over; `sent` is the length of the request. */
-  *end(model: string, sent: number): Generator<ModelPart> {
+  end(model: string, sent: number): ModelPart[] {
     if (!this.#isDone && this.#reason === undefined)
       throw faultOfKind('network', 'the stream ended before the answer');
     const calls = this.#calls.calls();
-    for (const call of calls) {
-      this.#written += call.input.length;
-      yield { type: 'tool-call', call };
-    }
+    for (const { input } of calls) this.#written += input.length;
     const hasCalls = calls.length > 0;
-    yield {
+    const finish: ModelFinish = {
       type: 'finish',
       reason: reasonOf(this.#reason, hasCalls),
       usage: this.#usage ?? estimate(sent, this.#written),
       providerData: hasCalls ? this.#reasoning.dataFor(model) : undefined,
     };
+    return [...calls.map((call) => ({ type: 'tool-call' as const, call })), finish];
   }
 }
 

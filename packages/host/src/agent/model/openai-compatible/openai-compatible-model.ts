@@ -4,11 +4,9 @@ import type { Model, ModelCall, ModelPart } from '../model.js';
 import { ModelFault } from '../model-fault.js';
 import { faultOfKind, faultOfRefusal } from '../provider-fault.js';
 import { chatRequestOf } from './chat-request.js';
-import { ChatStream } from './chat-stream.js';
 import { postJson } from './post-json.js';
 import { refusalOf } from './refusal.js';
-import { SseReader } from './sse-reader.js';
-import { WholeReader } from './whole-reader.js';
+import { ReplyReader } from './reply-reader.js';
 
 export interface OpenAiCompatibleOptions extends Omit<Model, 'stream'> {
   /** What the server calls the model. */
@@ -25,6 +23,7 @@ export function createOpenAiCompatibleModel(options: OpenAiCompatibleOptions): M
 
 interface Answer {
   readonly reply: IncomingMessage;
+  readonly reader: ReplyReader;
   /** Length of the request. */
   readonly sent: number;
 }
@@ -51,16 +50,21 @@ class ChatClient {
   async *stream(call: ModelCall): AsyncGenerator<ModelPart> {
     call.signal.throwIfAborted();
     let answer: Answer | undefined;
-    const stream = new ChatStream();
     try {
       answer = await this.#ask(call);
-      yield* readParts(answer.reply, stream, call);
-      yield* stream.end(this.#id, answer.sent);
+      const { reply, reader, sent } = answer;
+      for await (const text of reply.iterator({ destroyOnReturn: false })) {
+        call.onActivity?.();
+        for (const part of reader.push(text)) yield part;
+        if (reader.isDone) break;
+      }
+      leave(answer);
+      for (const part of reader.end(this.#id, sent)) yield part;
     } catch (error) {
       call.signal.throwIfAborted();
       throw error instanceof ModelFault ? error : faultOfKind('network', String(error));
     } finally {
-      if (!stream.isDone) answer?.reply.destroy();
+      leave(answer);
     }
   }
 
@@ -69,7 +73,9 @@ class ChatClient {
     const body = chatRequestOf(call, options);
     const { signal } = call;
     const reply = await postJson({ url: this.#url, headers: this.#headers, body, signal });
-    if (reply.statusCode === 200) return { reply, sent: body.length };
+    reply.setEncoding('utf8');
+    if (reply.statusCode === 200)
+      return { reply, reader: new ReplyReader(reply), sent: body.length };
     const refusal = await refusalOf(reply);
     if (this.#asksUsage && refusal.text.includes('stream_options')) {
       this.#asksUsage = false;
@@ -79,29 +85,16 @@ class ChatClient {
   }
 }
 
-async function* readParts(
-  reply: IncomingMessage,
-  stream: ChatStream,
-  call: ModelCall,
-): AsyncGenerator<ModelPart> {
-  const isWhole = reply.headers['content-type']?.includes('application/json');
-  const reader = isWhole ? new WholeReader() : new SseReader();
-  reply.setEncoding('utf8');
-  for await (const text of reply.iterator({ destroyOnReturn: false })) {
-    call.onActivity?.();
-    for (const data of reader.push(text)) yield* stream.read(data);
-    if (stream.isDone) {
-      letEnd(reply);
-      return;
-    }
-  }
-  for (const data of reader.end()) yield* stream.read(data);
-}
-
 const PATIENCE_MS = 1000;
 
-/** Lets a reply that has said all end by itself, so that its connection can be used again. */
-function letEnd(reply: IncomingMessage): void {
+/** Ends the connection, unless all is said: then the reply may end by itself and the connection serve again. */
+function leave(answer: Answer | undefined): void {
+  if (!answer || answer.reply.readableEnded) return;
+  const { reply, reader } = answer;
+  if (!reader.isDone) {
+    reply.destroy();
+    return;
+  }
   const timer = setTimeout(() => reply.destroy(), PATIENCE_MS).unref();
   reply.once('close', () => clearTimeout(timer));
   reply.resume();

@@ -15,7 +15,6 @@ export async function refusalOf(reply: IncomingMessage): Promise<Refusal> {
 }
 
 async function bodyOf(reply: IncomingMessage): Promise<string> {
-  reply.setEncoding('utf8');
   let body = '';
   for await (const text of reply) {
     body += text;

@@ -10,6 +10,8 @@ import {
   providers,
 } from '../../../../test/support/model-servers/scripted-provider.ts';
 
+import { withTimeouts } from '../with-timeouts.js';
+
 let server: ModelServer | undefined;
 afterEach(async () => {
   await server?.close();
@@ -49,5 +51,19 @@ describe.each(providers)('%s', (provider) => {
     const { fault } = await collect(model, callOf({ signal: AbortSignal.abort(reason) }));
     expect(fault).toBe(reason);
     expect(server.requests).toEqual([]);
+  });
+});
+
+describe.each(providers)('%s falls silent', (provider) => {
+  it.each([
+    ['stalls-before-headers', ''],
+    ['stalls-before-finish', 'Hello wörld'],
+  ] as const)('%s: it is given up, and what had come stays', async (ending, said) => {
+    const { model, server } = await open(provider, { ...hello, ending });
+    const hasty = withTimeouts(model, { firstPartMs: 200, stallMs: 50 });
+    const { fault, text } = await collect(hasty);
+    expect(fault).toMatchObject({ kind: 'timeout', retryable: true });
+    expect(text).toBe(said);
+    expect(await server.requests[0]?.wasLeft).toBe(true);
   });
 });

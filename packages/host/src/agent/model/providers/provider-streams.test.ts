@@ -29,11 +29,10 @@ async function open(provider: Provider, ...script: ScriptedReply[]) {
 describe.each(providers)('%s', (provider) => {
   it('streams text with usage', async () => {
     const { model, server } = await open(provider, hello);
-    const { parts } = await collect(model);
-    expect(parts).toEqual([
-      ...['Hel', 'lo ', 'wörld'].map((text) => ({ type: 'text', text })),
-      { type: 'finish', reason: 'stop', usage: { input: 100, output: 20, cached: 40 } },
-    ]);
+    const { parts, text } = await collect(model);
+    expect(text).toBe('Hello wörld');
+    const usage = { input: 100, output: 20, cached: 40 };
+    expect(parts.at(-1)).toEqual({ type: 'finish', reason: 'stop', usage });
     expect(JSON.stringify(server.requests[0]?.body)).toContain('Be kind.');
     expect(JSON.stringify(server.requests[0]?.headers)).toContain(KEY);
   });
