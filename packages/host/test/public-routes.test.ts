@@ -74,6 +74,7 @@ describe('without a UCAN', () => {
       'get /health',
       'get /.well-known/oracle.json',
       'get /.well-known/did.json',
+      'get /models',
       'get /webhook/open',
       'get /webhook/files/:name',
     ]);

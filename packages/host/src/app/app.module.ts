@@ -11,11 +11,19 @@ import { DelegationService } from '../delegation/delegation.service.js';
 import { DiscoveryController } from '../health/discovery.controller.js';
 import { HealthController } from '../health/health.controller.js';
 import { HostFacts } from '../health/host-facts.js';
+import { HistoryController } from '../messages/history.controller.js';
+import { MessagesController } from '../messages/messages.controller.js';
+import { ReplySender } from '../messages/reply-sender.js';
+import { RunsController } from '../messages/runs.controller.js';
+import { MODELS, ModelsController } from '../models/models.controller.js';
 import { SessionsController } from '../sessions/sessions.controller.js';
+import { MessageStore } from '../store/messages/message-store.js';
+import { RunStore } from '../store/runs/run-store.js';
 import { SessionStore } from '../store/sessions/session-store.js';
 import { StorePulse } from '../store/store-pulse.js';
 import { ErrorFilter } from '../transport/error.filter.js';
 import { ValidationPipe } from '../transport/validation.pipe.js';
+import { Turns } from '../turn/turns.js';
 import type { HostParts } from './host-parts.js';
 
 @Module({})
@@ -29,6 +37,10 @@ export class AppModule {
         DiscoveryController,
         SessionsController,
         DelegationController,
+        MessagesController,
+        HistoryController,
+        RunsController,
+        ModelsController,
       ],
       providers: [...globals(parts.logger), ...values(parts)],
     };
@@ -50,5 +62,10 @@ const values = (parts: HostParts) => [
   { provide: DelegationService, useValue: parts.delegations },
   { provide: RateLimits, useValue: parts.rateLimits },
   { provide: SessionStore, useValue: parts.store.sessions },
+  { provide: MessageStore, useValue: parts.store.messages },
+  { provide: RunStore, useValue: parts.store.runs },
+  { provide: Turns, useValue: parts.turns },
+  { provide: ReplySender, useValue: parts.replies },
+  { provide: MODELS, useValue: parts.models },
   { provide: StorePulse, useValue: new StorePulse(parts.store) },
 ];

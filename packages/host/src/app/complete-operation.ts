@@ -1,6 +1,7 @@
 import type { OpenAPIObject } from '@nestjs/swagger';
 import { type ErrorCode, errorCatalog, requestHeaders } from '@sibyl/protocol';
 import { PUBLIC_EXTENSION, type PublicRoutes } from '../auth/public-routes.js';
+import { STREAM_EXTENSION } from '../transport/api-reply.js';
 
 type Operation = NonNullable<OpenAPIObject['paths'][string]['get']>;
 type Response = Exclude<Operation['responses'][string], undefined | { $ref: string }>;
@@ -33,6 +34,7 @@ export function completeOperation(operation: Operation, place: OperationPlace): 
   operation.parameters ??= [];
   for (const name of isPublic ? (['x-request-id'] as const) : CALLER_HEADERS)
     operation.parameters.push(headerParameter(name));
+  if (STREAM_EXTENSION in operation) addStream(operation);
   for (const code of commonErrors(operation, isPublic)) addError(operation, code);
   for (const response of Object.values(operation.responses) as Response[])
     response.headers = { ...response.headers, ...responseHeaders };
@@ -52,6 +54,16 @@ function commonErrors(operation: Operation, isPublic: boolean): ErrorCode[] {
     ...(isPublic ? [] : PROTECTED),
     ...ALWAYS,
   ];
+}
+
+/** The frames are those of contract B4; OpenAPI has no words for a stream of them. */
+function addStream(operation: Operation): void {
+  const reply = (operation.responses[200] ?? { description: 'Success' }) as Response;
+  operation.responses[200] = {
+    ...reply,
+    content: { ...reply.content, 'text/event-stream': { schema: { type: 'string' } } },
+    headers: { ...reply.headers, 'X-Run-Id': header('The run, to join it again at /runs/{runId}') },
+  };
 }
 
 function addError(operation: Operation, code: ErrorCode): void {

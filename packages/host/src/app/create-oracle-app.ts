@@ -11,6 +11,7 @@ import { type Config, loadConfig } from '../config/config.js';
 import { createLogger } from '../observe/logger.js';
 import { serveMetrics } from '../observe/metrics.js';
 import { HttpAdapter } from '../transport/http-adapter.js';
+import { keepRuns } from '../turn/run-keeper.js';
 import { serveApiDocument } from './api-document.js';
 import { AppModule } from './app.module.js';
 import { buildHostParts, type HostParts } from './host-parts.js';
@@ -55,11 +56,13 @@ export async function createOracleApp(options: OracleAppOptions = {}): Promise<O
     logger: options.logger ?? (await createLogger(config)),
     publicRoutes: new PublicRoutes([...opened, ...authExcludedRoutes]),
     features: plugins.map(({ name }) => name),
+    tools: plugins.flatMap((plugin) => plugin.getTools?.() ?? []),
   });
   const modules = [...plugins.flatMap((p) => p.getNestModules?.() ?? []), ...nestModules];
   try {
+    const stopKeepingRuns = await keepRuns(parts.store.runs, parts.logger);
     const nest = await createNest(parts, config, modules);
-    return oracleAppOf(nest, parts, config);
+    return oracleAppOf(nest, { ...parts, stopKeepingRuns }, config);
   } catch (error) {
     await parts.store.close();
     throw error;
@@ -82,8 +85,12 @@ async function createNest(
   return nest;
 }
 
-function oracleAppOf(nest: NestExpressApplication, parts: HostParts, config: Config): OracleApp {
-  const stopHousekeeping = keepHouse(parts);
+function oracleAppOf(
+  nest: NestExpressApplication,
+  parts: HostParts & { readonly stopKeepingRuns: () => void },
+  config: Config,
+): OracleApp {
+  const stopHousekeeping = keepHouse(parts, config);
   let metricsServer: Server | undefined;
   return {
     did: parts.oracle.did,
@@ -98,6 +105,8 @@ function oracleAppOf(nest: NestExpressApplication, parts: HostParts, config: Con
     async close() {
       stopHousekeeping();
       metricsServer?.close();
+      await parts.turns.close(CLOSE_PATIENCE_MS);
+      parts.stopKeepingRuns();
       await closeGently(nest);
       await parts.store.close();
     },

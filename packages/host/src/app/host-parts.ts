@@ -1,6 +1,8 @@
 import { readFileSync } from 'node:fs';
+import type { Tool } from '@sibyl/plugin-kit';
 import { createMinter, createVerifier } from '@sibyl/ucan';
 import type { Logger } from 'pino';
+import type { Models } from '../agent/model/models.js';
 import { Authenticator } from '../auth/authenticator.js';
 import { DelegatedAuthority } from '../auth/delegated-authority.js';
 import { loadOracleIdentity, type OracleIdentity } from '../auth/oracle-identity.js';
@@ -9,10 +11,13 @@ import { RateLimits } from '../auth/rate-limits.js';
 import type { Config } from '../config/config.js';
 import { DelegationService } from '../delegation/delegation.service.js';
 import { HostFacts } from '../health/host-facts.js';
+import type { ReplySender } from '../messages/reply-sender.js';
 import { Metrics } from '../observe/metrics.js';
 import { openStore } from '../store/open-store.js';
 import type { Store } from '../store/store.js';
+import type { Turns } from '../turn/turns.js';
 import { createResolver } from './did-resolvers.js';
+import { wireTurns } from './wire-turns.js';
 
 /** What the host is made of, built before Nest and without it. */
 export interface HostParts {
@@ -26,9 +31,13 @@ export interface HostParts {
   readonly authority: DelegatedAuthority;
   readonly delegations: DelegationService;
   readonly rateLimits: RateLimits;
+  readonly models: Models;
+  readonly turns: Turns;
+  readonly replies: ReplySender;
 }
 
 interface HostPartsOptions {
+  readonly tools: readonly Tool[];
   readonly config: Config;
   readonly logger: Logger;
   readonly publicRoutes: PublicRoutes;
@@ -46,6 +55,8 @@ export async function buildHostParts(options: HostPartsOptions): Promise<HostPar
     secretKey: oracle.signer.exportSeed(),
     onConnectionLost: (err) => logger.warn({ err }, 'database connection lost'),
   });
+  const auth = wireAuth({ config, logger, metrics, oracle, store });
+  const { authority } = auth;
   return {
     logger,
     metrics,
@@ -54,7 +65,8 @@ export async function buildHostParts(options: HostPartsOptions): Promise<HostPar
     publicRoutes,
     store,
     rateLimits: new RateLimits({ ...config.rateLimits, metrics }),
-    ...wireAuth({ config, logger, metrics, oracle, store }),
+    ...auth,
+    ...wireTurns({ config, logger, oracle, store, authority, tools: options.tools }),
   };
 }
 

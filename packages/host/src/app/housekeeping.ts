@@ -1,11 +1,13 @@
 import { systemClock } from '@sibyl/ucan';
+import type { Config } from '../config/config.js';
 import type { HostParts } from './host-parts.js';
 
 const HOUR_MS = 60 * 60 * 1000;
 
 /** Forgets once an hour what has expired; returns how to stop. */
-export function keepHouse({ store, logger }: HostParts): () => void {
+export function keepHouse({ store, logger }: HostParts, { turns }: Config): () => void {
   const sweep = async () => {
+    await store.runs.pruneFrames({ endedBefore: Date.now() - turns.logMs });
     await store.revocations.prune();
     await store.idempotency.prune();
     await store.singleUse.prune(systemClock());

@@ -7,3 +7,6 @@ export interface OracleRequest extends Request {
   /** Set once the caller is proven; absent on public routes. */
   caller?: Caller;
 }
+
+/** A request the guard has let in on a protected route. */
+export type ProvenRequest = OracleRequest & { readonly caller: Caller };

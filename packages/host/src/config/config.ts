@@ -27,6 +27,13 @@ export interface Config {
     readonly restUrl: string | undefined;
     readonly blocksyncUrl: string | undefined;
   };
+  readonly turns: {
+    readonly instructions: string | undefined;
+    readonly maxSteps: number;
+    readonly contextTokens: number;
+    readonly streamStallMs: number;
+    readonly logMs: number;
+  };
   /** Hosts or CIDRs beyond the public internet that may be called. */
   readonly outgoingAllow: readonly string[];
   readonly rateLimits: { readonly perCaller: number; readonly anonymous: number };
@@ -70,6 +77,13 @@ function configOf(env: Environment): Config {
     }),
     models: modelsConfigOf(env),
     chain: Object.freeze({ restUrl: env.CHAIN_REST_URL, blocksyncUrl: env.BLOCKSYNC_GRAPHQL_URL }),
+    turns: Object.freeze({
+      instructions: env.ORACLE_INSTRUCTIONS,
+      maxSteps: env.TURN_MAX_STEPS,
+      contextTokens: env.TURN_CONTEXT_TOKENS,
+      streamStallMs: env.STREAM_STALL_SECONDS * 1000,
+      logMs: env.RUN_LOG_HOURS * 60 * 60 * 1000,
+    }),
     outgoingAllow: Object.freeze(env.OUTGOING_ALLOW),
     rateLimits: Object.freeze({
       perCaller: env.RATE_LIMIT_PER_MINUTE,

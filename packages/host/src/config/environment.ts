@@ -117,6 +117,21 @@ export const Environment = z.object({
   ANTHROPIC_BASE_URL: httpUrl.optional().describe("Address instead of Anthropic's own"),
   GOOGLE_GENERATIVE_AI_API_KEY: secret.optional().describe('Key for google/… models'),
   GOOGLE_GENERATIVE_AI_BASE_URL: httpUrl.optional().describe("Address instead of Google's own"),
+  ORACLE_INSTRUCTIONS: z
+    .string()
+    .max(20_000)
+    .optional()
+    .describe('What the operator wants every answer to follow, in plain words'),
+  TURN_MAX_STEPS: whole.prefault('20').describe('Model calls one turn may make'),
+  TURN_CONTEXT_TOKENS: whole
+    .prefault('100000')
+    .describe('Tokens a model is sent at most; older turns are summed up beyond it'),
+  STREAM_STALL_SECONDS: seconds
+    .prefault('60')
+    .describe('How long a reader of a stream may take nothing before it is dropped'),
+  RUN_LOG_HOURS: whole
+    .prefault('24')
+    .describe('How long the frames of an ended turn can be read again; its message stays'),
   CHAIN_REST_URL: httpUrl.optional().describe('REST endpoint of the chain, to resolve did:ixo'),
   BLOCKSYNC_GRAPHQL_URL: httpUrl.optional().describe('Blocksync endpoint, to resolve did:ixo'),
   OUTGOING_ALLOW: list

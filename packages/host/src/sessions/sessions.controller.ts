@@ -14,6 +14,7 @@ import { CurrentCaller } from '../auth/current-caller.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import { SessionStore } from '../store/sessions/session-store.js';
 import { ApiReply } from '../transport/api-reply.js';
+import { Turns } from '../turn/turns.js';
 import { sessionView } from './session-view.js';
 
 @ApiTags('sessions')
@@ -22,6 +23,7 @@ export class SessionsController {
   constructor(
     private readonly sessions: SessionStore,
     private readonly oracle: OracleIdentity,
+    private readonly turns: Turns,
   ) {}
 
   @Post()
@@ -61,9 +63,10 @@ export class SessionsController {
     @CurrentCaller() { did }: Caller,
     @Param('sessionId') sessionId: string,
   ): Promise<SessionDeleted> {
+    const key = { owner: did, sessionId };
+    await this.turns.interruptAll(key);
     // An id that could not have been ours is as unknown as any other.
-    const isKnown =
-      Id.safeParse(sessionId).success && (await this.sessions.delete({ owner: did, sessionId }));
+    const isKnown = Id.safeParse(sessionId).success && (await this.sessions.delete(key));
     if (!isKnown) throw new OracleError('session_not_found');
     return { message: 'Session deleted' };
   }

@@ -1,5 +1,5 @@
 import { applyDecorators, type HttpStatus } from '@nestjs/common';
-import { ApiResponse } from '@nestjs/swagger';
+import { ApiExtension, ApiResponse } from '@nestjs/swagger';
 import { ErrorBody, type ErrorCode, errorCatalog } from '@sibyl/protocol';
 import type { z } from 'zod';
 
@@ -27,4 +27,15 @@ function errorResponses(codes: readonly ErrorCode[]) {
     description: sameStatus.map((code) => `\`${code}\`: ${errorCatalog[code][1]}`).join('\n\n'),
     standardSchema: ErrorBody,
   }));
+}
+
+/** Marks an operation that answers with server-sent events in the API document. */
+export const STREAM_EXTENSION = 'x-stream';
+
+/** Documents a handler that streams. */
+export function ApiStream({ errors = [] }: Pick<ApiReplyOptions, 'errors'> = {}): MethodDecorator {
+  return applyDecorators(
+    ApiExtension(STREAM_EXTENSION, true),
+    ...errorResponses(errors).map((response) => ApiResponse(response)),
+  );
 }

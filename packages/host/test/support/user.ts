@@ -3,11 +3,18 @@ import { type Capability, generateSigner, mintAuthInvocation, mintDelegation } f
 
 /** Somebody with a key of their own, talking to one host. */
 export class TestUser {
-  readonly signer = generateSigner();
   readonly #bearer: string;
 
-  constructor(readonly host: { readonly url: string; readonly did: string }) {
+  constructor(
+    readonly host: { readonly url: string; readonly did: string },
+    readonly signer = generateSigner(),
+  ) {
     this.#bearer = this.mint();
+  }
+
+  /** The same person at another address. */
+  at(host: TestUser['host']): TestUser {
+    return new TestUser(host, this.signer);
   }
 
   get did(): string {

@@ -117,9 +117,7 @@ export interface IdempotencyRow {
   owner: string;
   key: string;
   body_hash: string;
-  run_id: string | null;
-  status: number | null;
-  response: string | null;
+  run_id: string;
   created_at: number;
   expires_at: number;
 }

@@ -5,71 +5,54 @@ describe.each(engines)('idempotency keys on %s', (engine) => {
   let now = 1_000;
   const test = useStore(engine, { clock: () => now });
 
-  function claimOf(owner: string, key = 'key') {
-    return { owner, key, bodyHash: 'hash', expiresAt: now + 100 };
+  async function requestOf(owner: string, bodyHash = 'hash') {
+    const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid: 'did:o' });
+    const idempotency = { key: 'key', bodyHash, expiresAt: now + 100 };
+    const message = { content: 'hi' };
+    return { owner, sessionId, requestId: 'r', status: 'running', message, idempotency } as const;
   }
 
   it('is new for exactly one of 50 at once, across processes', async () => {
     const second = await test.another();
-    const claim = claimOf(newOwner());
+    const request = await requestOf(newOwner());
     const results = await Promise.all(
-      Array.from({ length: 50 }, (_, i) =>
-        (i % 2 === 0 ? test.store : second).idempotency.begin(claim),
-      ),
+      Array.from({ length: 50 }, (_, i) => (i % 2 === 0 ? test.store : second).runs.start(request)),
     );
-    expect(results.filter(({ state }) => state === 'new')).toHaveLength(1);
-    expect(results.filter(({ state }) => state === 'existing')).toHaveLength(49);
-  });
-
-  it('tells a repetition the first outcome', async () => {
-    const { idempotency } = test.store;
-    const claim = claimOf(newOwner());
-    await idempotency.begin(claim);
-    expect(await idempotency.begin(claim)).toEqual({ state: 'existing', first: {} });
-    await idempotency.complete({ ...claim, status: 200, response: { ok: [1] } });
-    const first = { status: 200, response: { ok: [1] } };
-    expect(await idempotency.begin(claim)).toEqual({ state: 'existing', first });
+    const started = results.filter((result) => result.state === 'started');
+    expect(started).toHaveLength(1);
+    const runId = started[0]?.run.id;
+    expect(results.filter(({ state }) => state === 'existing')).toEqual(
+      Array(49).fill({ state: 'existing', runId }),
+    );
+    const { owner } = request;
+    const key = 'key';
+    expect(await second.idempotency.find({ owner, key })).toEqual({ bodyHash: 'hash', runId });
   });
 
   it('notices another body', async () => {
-    const claim = claimOf(newOwner());
-    await test.store.idempotency.begin(claim);
-    const other = { ...claim, bodyHash: 'other' };
-    expect(await test.store.idempotency.begin(other)).toEqual({ state: 'conflict' });
+    const owner = newOwner();
+    await test.store.runs.start(await requestOf(owner));
+    const other = await requestOf(owner, 'other');
+    expect(await test.store.runs.start(other)).toEqual({ state: 'conflict' });
   });
 
   it('keeps users apart', async () => {
-    const { idempotency } = test.store;
-    const mine = claimOf(newOwner());
-    const theirs = claimOf(newOwner());
-    await idempotency.begin(mine);
-    expect(await idempotency.begin(theirs)).toEqual({ state: 'new' });
-    await idempotency.release(theirs);
-    await idempotency.complete({ ...theirs, runId: 'foreign' });
-    expect(await idempotency.begin(mine)).toEqual({ state: 'existing', first: {} });
+    const [mine, theirs] = [newOwner(), newOwner()];
+    await test.store.runs.start(await requestOf(mine));
+    expect(await test.store.idempotency.find({ owner: theirs, key: 'key' })).toBeUndefined();
+    expect(await test.store.runs.start(await requestOf(theirs))).toMatchObject({
+      state: 'started',
+    });
   });
 
-  it('is free again once released or expired', async () => {
-    const { idempotency } = test.store;
-    const claim = claimOf(newOwner());
-    await idempotency.begin(claim);
-    await idempotency.release(claim);
-    expect(await idempotency.begin(claim)).toEqual({ state: 'new' });
-    await idempotency.complete({ ...claim, runId: 'old' });
+  it('is free again once expired, and forgets only what has expired', async () => {
+    const { runs, idempotency } = test.store;
+    const owner = newOwner();
+    await runs.start(await requestOf(owner));
     now += 100;
-    const again = { ...claim, bodyHash: 'other', expiresAt: now + 100 };
-    expect(await idempotency.begin(again)).toEqual({ state: 'new' });
-    expect(await idempotency.begin(again)).toEqual({ state: 'existing', first: {} });
-  });
-
-  it('forgets only what has expired', async () => {
-    const { idempotency } = test.store;
-    const short = claimOf(newOwner());
-    const long = { ...claimOf(newOwner()), expiresAt: now + 1_000 };
-    await idempotency.begin(short);
-    await idempotency.begin(long);
-    now += 200;
+    expect(await idempotency.find({ owner, key: 'key' })).toBeUndefined();
+    expect(await runs.start(await requestOf(owner, 'other'))).toMatchObject({ state: 'started' });
     expect(await idempotency.prune()).toBeGreaterThanOrEqual(1);
-    expect(await idempotency.begin(long)).toEqual({ state: 'existing', first: {} });
+    expect(await idempotency.find({ owner, key: 'key' })).toMatchObject({ bodyHash: 'other' });
   });
 });

@@ -1,18 +1,17 @@
 import type { StoreContext } from '../database/store-context.js';
-import {
-  type ClaimResult,
-  claimKey,
-  type FirstOutcome,
-  type KeyClaim,
-  releaseKey,
-} from './claim-key.js';
 
 export interface IdempotencyKey {
   readonly owner: string;
   readonly key: string;
 }
 
-/** Remembers what became of requests sent with an `Idempotency-Key`, per user. */
+/** What the first request with a key was and which run it started. */
+export interface FirstRequest {
+  readonly bodyHash: string;
+  readonly runId: string;
+}
+
+/** The runs that requests with an `Idempotency-Key` started, per user; starting a run claims the key. */
 export class IdempotencyStore {
   readonly #context: StoreContext;
 
@@ -20,33 +19,16 @@ export class IdempotencyStore {
     this.#context = context;
   }
 
-  /** Of many requests with one key at once, exactly one is told `new`. */
-  begin(claim: KeyClaim): Promise<ClaimResult> {
+  async find({ owner, key }: IdempotencyKey): Promise<FirstRequest | undefined> {
     const { database, clock } = this.#context;
-    return database.write((tables) => claimKey(tables, claim, clock()));
-  }
-
-  /** Keeps the outcome for those who ask again. */
-  async complete({ owner, key, ...outcome }: IdempotencyKey & FirstOutcome): Promise<void> {
-    const values = {
-      ...(outcome.runId !== undefined && { run_id: outcome.runId }),
-      ...(outcome.status !== undefined && { status: outcome.status }),
-      ...(outcome.response !== undefined && { response: JSON.stringify(outcome.response) }),
-    };
-    if (Object.keys(values).length === 0) return;
-    await this.#context.database.write((tables) =>
-      tables
-        .updateTable('idempotency_keys')
-        .set(values)
-        .where('owner', '=', owner)
-        .where('key', '=', key)
-        .execute(),
-    );
-  }
-
-  /** For a request that failed before it had an effect: the key may be used anew. */
-  release(key: IdempotencyKey): Promise<void> {
-    return this.#context.database.write((tables) => releaseKey(tables, key));
+    const row = await database.tables
+      .selectFrom('idempotency_keys')
+      .select(['body_hash', 'run_id'])
+      .where('owner', '=', owner)
+      .where('key', '=', key)
+      .where('expires_at', '>', clock())
+      .executeTakeFirst();
+    return row && { bodyHash: row.body_hash, runId: row.run_id };
   }
 
   /** Forgets what has expired; says how many. */

@@ -38,6 +38,9 @@ describe.each(engines)('messages on %s', (engine) => {
       metadata: { spaceId: 's', nested: [null, 1] },
     };
     const stored = await test.store.messages.append(full);
+    const messageId = stored?.id ?? '';
+    expect(await test.store.messages.find({ owner, messageId })).toEqual(stored);
+    expect(await test.store.messages.find({ owner: newOwner(), messageId })).toBeUndefined();
     expect(await test.store.messages.list({ owner, sessionId })).toEqual([stored]);
     expect(stored).toMatchObject(full);
   });

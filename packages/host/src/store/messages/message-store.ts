@@ -23,6 +23,19 @@ export class MessageStore {
     return this.#context.database.write((tables) => appendMessage(tables, message, this.#context));
   }
 
+  async find(key: {
+    readonly owner: string;
+    readonly messageId: string;
+  }): Promise<Message | undefined> {
+    const row = await this.#context.database.tables
+      .selectFrom('messages')
+      .selectAll()
+      .where('id', '=', key.messageId)
+      .where('owner', '=', key.owner)
+      .executeTakeFirst();
+    return row && toMessage(row);
+  }
+
   /** Oldest first. */
   async list({ owner, sessionId, throughTurn }: MessageListRequest): Promise<readonly Message[]> {
     const rows = await this.#context.database.tables

@@ -159,9 +159,9 @@ describe.each(engines)('the runs of a session on %s', (engine) => {
     );
     const runs = results.filter((result) => result.state === 'started');
     expect(runs).toHaveLength(1);
-    const first = { runId: runs[0]?.run.id };
+    const runId = runs[0]?.run.id;
     expect(results.filter((result) => result.state === 'existing')).toEqual(
-      Array(49).fill({ state: 'existing', first }),
+      Array(49).fill({ state: 'existing', runId }),
     );
     expect(await test.store.messages.list(request)).toHaveLength(1);
     const other = { ...idempotency, bodyHash: 'other' };

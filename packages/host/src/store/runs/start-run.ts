@@ -1,7 +1,7 @@
 import type { Kysely } from 'kysely';
 import type { RunRow, Schema } from '../database/schema.js';
 import type { StoreContext } from '../database/store-context.js';
-import { claimKey, type FirstOutcome, releaseKey } from '../idempotency/claim-key.js';
+import { claimKey, releaseKey } from '../idempotency/claim-key.js';
 import { appendMessage } from '../messages/append-message.js';
 import type { Message, MessageBody } from '../messages/message.js';
 import { type Run, toRun } from './run.js';
@@ -21,7 +21,7 @@ export interface NewRun {
 export type StartResult =
   | { readonly state: 'started'; readonly run: Run; readonly message: Message }
   | { readonly state: 'unknown-session' }
-  | { readonly state: 'existing'; readonly first: FirstOutcome }
+  | { readonly state: 'existing'; readonly runId: string }
   | { readonly state: 'conflict' };
 
 /** Who carries out a run and until when that holds without renewal. */

@@ -1,0 +1,55 @@
+import { Controller, Get, Param, Query } from '@nestjs/common';
+import { ApiOperation, ApiTags } from '@nestjs/swagger';
+import { CurrentRun, MessagePage, OracleError, PageMessages } from '@sibyl/protocol';
+import type { Caller } from '../auth/caller.js';
+import { CurrentCaller } from '../auth/current-caller.js';
+import { MessageStore } from '../store/messages/message-store.js';
+import { RunStore } from '../store/runs/run-store.js';
+import { SessionStore } from '../store/sessions/session-store.js';
+import { ApiReply } from '../transport/api-reply.js';
+import { messageView, runView } from '../turn/message-view.js';
+
+@ApiTags('messages')
+@Controller('sessions/:sessionId')
+export class HistoryController {
+  constructor(
+    private readonly sessions: SessionStore,
+    private readonly messages: MessageStore,
+    private readonly runs: RunStore,
+  ) {}
+
+  @Get('messages')
+  @ApiOperation({ summary: 'Messages of a session in pages, counted in turns' })
+  @ApiReply(MessagePage, { errors: ['session_not_found'] })
+  async page(
+    @CurrentCaller() { did: owner }: Caller,
+    @Param('sessionId') sessionId: string,
+    @Query({ schema: PageMessages }) query: PageMessages,
+  ): Promise<MessagePage> {
+    await this.assertKnown(owner, sessionId);
+    const result = await this.messages.page({ owner, sessionId, ...query });
+    if ('error' in result) {
+      const field = query.before === undefined ? 'after' : 'before';
+      throw new OracleError('validation_failed', { message: [`${field}: no such message`] });
+    }
+    const { messages, ...cursors } = result.ok;
+    return { messages: messages.map(messageView), ...cursors };
+  }
+
+  @Get('run')
+  @ApiOperation({ summary: 'The turn at work in a session, else the last one' })
+  @ApiReply(CurrentRun, { errors: ['session_not_found'] })
+  async run(
+    @CurrentCaller() { did: owner }: Caller,
+    @Param('sessionId') sessionId: string,
+  ): Promise<CurrentRun> {
+    await this.assertKnown(owner, sessionId);
+    const run = await this.runs.current({ owner, sessionId });
+    return { run: run ? runView(run) : null };
+  }
+
+  private async assertKnown(owner: string, sessionId: string): Promise<void> {
+    const session = await this.sessions.find({ owner, sessionId });
+    if (!session) throw new OracleError('session_not_found');
+  }
+}

@@ -1,0 +1,90 @@
+import { Body, Controller, Get, HttpCode, Param, Post, Req, Res } from '@nestjs/common';
+import { ApiHeader, ApiOperation, ApiTags } from '@nestjs/swagger';
+import {
+  AbortTurn,
+  type ErrorCode,
+  MessageList,
+  OracleError,
+  Reply,
+  SendMessage,
+  TurnAborted,
+} from '@sibyl/protocol';
+import type { Response } from 'express';
+import type { Caller } from '../auth/caller.js';
+import { CurrentCaller } from '../auth/current-caller.js';
+import type { ProvenRequest } from '../auth/oracle-request.js';
+import { MessageStore } from '../store/messages/message-store.js';
+import { SessionStore } from '../store/sessions/session-store.js';
+import { ApiReply, ApiStream } from '../transport/api-reply.js';
+import { messageView } from '../turn/message-view.js';
+import { Turns } from '../turn/turns.js';
+import { ReplySender } from './reply-sender.js';
+import { turnRequestOf } from './turn-request-of.js';
+
+const SEND_ERRORS: readonly ErrorCode[] = [
+  'session_not_found',
+  'insufficient_credit',
+  'turn_running',
+  'queue_full',
+  'idempotency_conflict',
+  'model_unavailable',
+  'host_stopping',
+];
+
+@ApiTags('messages')
+@Controller('messages')
+export class MessagesController {
+  constructor(
+    private readonly turns: Turns,
+    private readonly replies: ReplySender,
+    private readonly sessions: SessionStore,
+    private readonly messages: MessageStore,
+  ) {}
+
+  // Before `:sessionId`, which would otherwise take `abort` for a session.
+  @Post('abort')
+  @HttpCode(200)
+  @ApiOperation({ summary: 'End the turn at work in a session' })
+  @ApiReply(TurnAborted)
+  async abort(
+    @CurrentCaller() { did: owner }: Caller,
+    @Body({ schema: AbortTurn }) { sessionId }: AbortTurn,
+  ): Promise<TurnAborted> {
+    return { success: await this.turns.abort({ owner, sessionId }) };
+  }
+
+  @Post(':sessionId')
+  @HttpCode(200)
+  @ApiOperation({
+    summary: 'Send a message; the answer is JSON, or a stream when `stream` is true',
+  })
+  @ApiHeader({ name: 'idempotency-key', description: 'Makes a retry find the first outcome' })
+  @ApiReply(Reply, { errors: SEND_ERRORS })
+  @ApiStream()
+  async send(
+    @Param('sessionId') sessionId: string,
+    @Body({ schema: SendMessage }) body: SendMessage,
+    @Req() request: ProvenRequest,
+    @Res() response: Response,
+  ): Promise<void> {
+    const turn = turnRequestOf({ sessionId, body, request });
+    const key = { owner: request.caller.did, runId: await this.turns.start(turn) };
+    response.setHeader('X-Request-Id', turn.requestId);
+    if (body.stream) return this.replies.stream(key, 0, response);
+    const withTranscript = body.returnAllMessages;
+    response.json(await this.replies.whole(key, { withTranscript }));
+  }
+
+  @Get(':sessionId')
+  @ApiOperation({ summary: 'All messages of a session, oldest first' })
+  @ApiReply(MessageList, { errors: ['session_not_found'] })
+  async list(
+    @CurrentCaller() { did: owner }: Caller,
+    @Param('sessionId') sessionId: string,
+  ): Promise<MessageList> {
+    if (!(await this.sessions.find({ owner, sessionId })))
+      throw new OracleError('session_not_found');
+    const messages = await this.messages.list({ owner, sessionId });
+    return { messages: messages.map(messageView) };
+  }
+}

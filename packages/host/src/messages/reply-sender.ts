@@ -1,0 +1,48 @@
+import { OracleError, type Reply } from '@sibyl/protocol';
+import type { Response } from 'express';
+import type { MessageStore } from '../store/messages/message-store.js';
+import { sendSse } from '../transport/sse.js';
+import { messageView } from '../turn/message-view.js';
+import type { RunKey, RunReader } from '../turn/run-reader.js';
+
+interface ReplySenderParts {
+  readonly reader: RunReader;
+  readonly messages: MessageStore;
+  readonly streamStallMs: number;
+}
+
+/** Gives a run's answer to whoever asked for it, as a stream or whole. */
+export class ReplySender {
+  constructor(private readonly parts: ReplySenderParts) {}
+
+  async stream(key: RunKey, after: number, response: Response): Promise<void> {
+    const { reader, streamStallMs } = this.parts;
+    const run = await reader.find(key);
+    await sendSse(response, {
+      runId: run.id,
+      stallMs: streamStallMs,
+      frames: (gone) => reader.read(run, after, gone),
+    });
+  }
+
+  /** Waits for the end of the run; one cut short answers with what had come. */
+  async whole(key: RunKey, { withTranscript }: { withTranscript: boolean }): Promise<Reply> {
+    const run = await this.parts.reader.find(key);
+    const { status, messageId, text, fault } = await this.parts.reader.outcome(run);
+    if (status === 'failed') {
+      const message = fault?.message ?? 'The turn failed';
+      throw new OracleError('model_unavailable', { message, retryAfterSeconds: 5 });
+    }
+    const { sessionId, requestId } = run;
+    return {
+      message: { type: 'ai', content: text, id: messageId ?? '' },
+      sessionId,
+      requestId,
+      ...(withTranscript && { messages: await this.transcript(key.owner, sessionId) }),
+    };
+  }
+
+  private async transcript(owner: string, sessionId: string) {
+    return (await this.parts.messages.list({ owner, sessionId })).map(messageView);
+  }
+}

@@ -1,0 +1,32 @@
+import { Controller, Get, Param, Query, Req, Res } from '@nestjs/common';
+import { ApiOperation, ApiTags } from '@nestjs/swagger';
+import { JoinRun, OracleError } from '@sibyl/protocol';
+import type { Response } from 'express';
+import type { ProvenRequest } from '../auth/oracle-request.js';
+import { ApiStream } from '../transport/api-reply.js';
+import { ReplySender } from './reply-sender.js';
+
+@ApiTags('messages')
+@Controller('runs')
+export class RunsController {
+  constructor(private readonly replies: ReplySender) {}
+
+  @Get(':runId')
+  @ApiOperation({ summary: 'The rest of a stream, replayed then live, up to `done`' })
+  @ApiStream({ errors: ['run_not_found'] })
+  async join(
+    @Param('runId') runId: string,
+    @Query({ schema: JoinRun }) { after }: JoinRun,
+    @Req() { caller, headers }: ProvenRequest,
+    @Res() response: Response,
+  ): Promise<void> {
+    const position = after ?? positionOf(headers['last-event-id']);
+    await this.replies.stream({ owner: caller.did, runId }, position, response);
+  }
+}
+
+function positionOf(lastEventId: string | string[] | undefined): number {
+  if (!lastEventId) return 0;
+  if (typeof lastEventId === 'string' && /^\d{1,15}$/.test(lastEventId)) return Number(lastEventId);
+  throw new OracleError('validation_failed', { message: ['last-event-id: must be a frame id'] });
+}

@@ -1,0 +1,44 @@
+import { OracleError, type SendMessage, TimeZone } from '@sibyl/protocol';
+import type { ProvenRequest } from '../auth/oracle-request.js';
+import type { TurnRequest } from '../turn/turn-request.js';
+
+interface Sent {
+  readonly sessionId: string;
+  readonly body: SendMessage;
+  readonly request: ProvenRequest;
+}
+
+/** Leaves HTTP behind: what the body and the headers say becomes one request for a turn. */
+export function turnRequestOf({ sessionId, body, request }: Sent): TurnRequest {
+  const { stream: _, returnAllMessages: __, requestId, ...message } = body;
+  return {
+    caller: request.caller,
+    sessionId,
+    requestId: requestId ?? request.requestId,
+    message,
+    user: {
+      timezone: message.timezone ?? timezoneOf(request.header('x-timezone')),
+      matrixHomeServer: message.homeServer ?? request.header('x-matrix-homeserver'),
+      matrixAccessToken: request.header('x-matrix-access-token'),
+    },
+    client: 'api',
+    idempotencyKey: idempotencyKeyOf(request.header('idempotency-key')),
+  };
+}
+
+function timezoneOf(header: string | undefined): string | undefined {
+  if (!header) return undefined;
+  const { success, data } = TimeZone.safeParse(header);
+  if (success) return data;
+  throw new OracleError('validation_failed', {
+    message: ['x-timezone: must be an IANA time zone, such as Africa/Nairobi'],
+  });
+}
+
+function idempotencyKeyOf(header: string | undefined): string | undefined {
+  if (header === undefined) return undefined;
+  if (/^[\x21-\x7e]{1,255}$/.test(header)) return header;
+  throw new OracleError('validation_failed', {
+    message: ['idempotency-key: must be 1 to 255 visible ASCII characters'],
+  });
+}

@@ -1,0 +1,55 @@
+import { randomUUID } from 'node:crypto';
+import { ReasoningEvent, TextFrame, type ToolCall, ToolCallEvent } from '@sibyl/protocol';
+import type { RunEnding } from '../store/runs/finish-run.js';
+import type { Frame } from '../store/runs/frames.js';
+import type { Run } from '../store/runs/run.js';
+import { doneOf } from './done-frame.js';
+
+/** Ends a run that its process left behind, with as much of the answer as its log holds. */
+export function endInterrupted(run: Run, frames: readonly Frame[]): RunEnding {
+  const messageId = randomUUID();
+  const content = dataOf(frames, 'message', TextFrame)
+    .map((data) => data.content)
+    .join('');
+  const reasoning = dataOf(frames, 'reasoning', ReasoningEvent)
+    .map((data) => data.reasoning)
+    .join('');
+  const toolCalls = toolCallsOf(dataOf(frames, 'tool_call', ToolCallEvent));
+  const status = 'interrupted';
+  const done = doneOf({ runId: run.id, messageId, status, text: content });
+  return {
+    status,
+    message: {
+      id: messageId,
+      content,
+      isComplete: false,
+      ...(reasoning && { reasoning }),
+      ...(toolCalls.length > 0 && { toolCalls }),
+    },
+    frames: [{ seq: run.lastSeq + 1, event: done.event, data: JSON.stringify(done.data) }],
+  };
+}
+
+interface Parser<T> {
+  parse(data: unknown): T;
+}
+
+function dataOf<T>(frames: readonly Frame[], event: string, schema: Parser<T>): T[] {
+  return frames
+    .filter((frame) => frame.event === event)
+    .map((frame) => schema.parse(JSON.parse(frame.data)));
+}
+
+/** A call that was still open when the process ended has no known outcome. */
+function toolCallsOf(events: readonly ToolCallEvent[]): ToolCall[] {
+  const byId = new Map<string, ToolCall>();
+  for (const { eventId: id, toolName: name, args, status, output } of events) {
+    byId.set(
+      id,
+      status === 'isRunning'
+        ? { id, name, args, status: 'error', output: '"interrupted: the outcome is unknown"' }
+        : { id, name, args, status, output: output ?? '""' },
+    );
+  }
+  return [...byId.values()];
+}

@@ -1,0 +1,39 @@
+import type { Run } from '../store/runs/run.js';
+import { RunLog } from './run-log.js';
+import type { RunOutcome } from './run-outcome.js';
+
+/** Why a turn was cut short: by its user, or by another turn or the host. */
+export type CutReason = 'aborted' | 'interrupted';
+
+/** A run that this process carries out, or will when its turn comes. */
+export class LiveRun {
+  readonly log = new RunLog();
+  readonly outcome: Promise<RunOutcome>;
+  readonly #abort = new AbortController();
+  #settle!: (outcome: RunOutcome) => void;
+  #cutReason: CutReason | undefined;
+
+  constructor(readonly run: Run) {
+    this.outcome = new Promise((resolve) => {
+      this.#settle = resolve;
+    });
+  }
+
+  get signal(): AbortSignal {
+    return this.#abort.signal;
+  }
+
+  /** Set when the run is to end before its time. */
+  get cutReason(): CutReason | undefined {
+    return this.#cutReason;
+  }
+
+  cut(reason: CutReason): void {
+    this.#cutReason ??= reason;
+    this.#abort.abort(new Error(`The turn was ${this.#cutReason}`));
+  }
+
+  settle(outcome: RunOutcome): void {
+    this.#settle(outcome);
+  }
+}

@@ -1,0 +1,24 @@
+import type { Logger } from 'pino';
+import type { RunStore } from '../store/runs/run-store.js';
+import { endInterrupted } from './interrupted-run.js';
+
+/** Well within the 30 s after which another process takes this one for dead. */
+const BEAT_MS = 10_000;
+
+/** Closes what dead processes left running, now and again, and tells others that this one lives. */
+export async function keepRuns(runs: RunStore, logger: Logger): Promise<() => void> {
+  const closeLeftovers = async () => {
+    for (const { run } of await runs.closeInterrupted(endInterrupted))
+      logger.warn({ runId: run.id, did: run.owner }, 'run closed as interrupted');
+  };
+  const beat = async () => {
+    await runs.renewLeases();
+    await closeLeftovers();
+  };
+  await closeLeftovers();
+  const timer = setInterval(() => {
+    beat().catch((err) => logger.warn({ err }, 'leases not renewed; trying again'));
+  }, BEAT_MS);
+  timer.unref();
+  return () => clearInterval(timer);
+}

@@ -1,0 +1,9 @@
+import type { FaultKind } from '@sibyl/protocol';
+
+/** How a run ended, for whoever waits for the whole answer. */
+export interface RunOutcome {
+  readonly status: 'finished' | 'aborted' | 'interrupted' | 'failed';
+  readonly messageId: string | undefined;
+  readonly text: string;
+  readonly fault?: { readonly kind: FaultKind; readonly message: string } | undefined;
+}

@@ -1,0 +1,91 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { ReplyPart } from '@sibyl/protocol';
+import type { Logger } from 'pino';
+import type { EndedRun, RunEnding } from '../store/runs/finish-run.js';
+import type { Frame } from '../store/runs/frames.js';
+import type { Run } from '../store/runs/run.js';
+import type { RunStore } from '../store/runs/run-store.js';
+import type { RunLog } from './run-log.js';
+
+/** Well under the 250 ms that text may run ahead of the store (contract B4). */
+const FLUSH_MS = 150;
+
+/** Waits between attempts to store how a run ended, while the store is away. */
+const RETRY_MS = [200, 1000, 3000, 10_000];
+
+interface RunRecorderParts {
+  readonly run: Run;
+  readonly log: RunLog;
+  readonly runs: RunStore;
+  readonly logger: Logger;
+  /** Called when the run is no longer this process's to carry out. */
+  readonly onLost: () => void;
+}
+
+/** Writes a run's frames to its log at once, and to the store soon after. */
+export class RunRecorder {
+  readonly #parts: RunRecorderParts;
+  #unsaved: Frame[] = [];
+  #timer: NodeJS.Timeout | undefined;
+  #saving: Promise<void> = Promise.resolve();
+
+  constructor(parts: RunRecorderParts) {
+    this.#parts = parts;
+  }
+
+  write({ event, data }: ReplyPart): void {
+    this.#unsaved.push(this.#parts.log.add(event, JSON.stringify(data)));
+    this.#timer ??= setTimeout(() => this.#startSaving(), FLUSH_MS);
+  }
+
+  /** Stores the outcome with the last frames, and only then shows `done` to readers. */
+  async end(
+    ending: Omit<RunEnding, 'frames'>,
+    done: Extract<ReplyPart, { event: 'done' }>,
+  ): Promise<EndedRun | undefined> {
+    clearTimeout(this.#timer);
+    await this.#saving;
+    const { run, log, runs } = this.#parts;
+    const data = JSON.stringify(done.data);
+    const last = { seq: log.lastSeq + 1, event: done.event, data };
+    const frames = [...this.#unsaved, last];
+    const key = { owner: run.owner, runId: run.id };
+    try {
+      return await this.#persistently(() => runs.finish({ ...key, ending: { ...ending, frames } }));
+    } finally {
+      log.add(done.event, data);
+      log.close();
+    }
+  }
+
+  #startSaving(): void {
+    this.#timer = undefined;
+    this.#saving = this.#save();
+  }
+
+  async #save(): Promise<void> {
+    const { run, runs, logger, onLost } = this.#parts;
+    const frames = this.#unsaved;
+    this.#unsaved = [];
+    try {
+      const isOurs = await runs.appendFrames({ owner: run.owner, runId: run.id, frames });
+      if (!isOurs) onLost();
+    } catch (err) {
+      logger.warn({ err, runId: run.id }, 'frames not stored; trying again');
+      this.#unsaved = [...frames, ...this.#unsaved];
+      this.#timer ??= setTimeout(() => this.#startSaving(), FLUSH_MS);
+    }
+  }
+
+  async #persistently<T>(attempt: () => Promise<T>): Promise<T> {
+    for (const wait of RETRY_MS) {
+      try {
+        return await attempt();
+      } catch (err) {
+        this.#parts.logger.warn({ err, runId: this.#parts.run.id }, 'outcome not stored yet');
+        await sleep(wait);
+      }
+    }
+    return attempt();
+  }
+}

@@ -1,0 +1,151 @@
+import { randomUUID } from 'node:crypto';
+import type { ToolCall } from '@sibyl/protocol';
+import type { AgentPart, TurnFault } from '../agent/agent.js';
+import type { Run, TokenUsage } from '../store/runs/run.js';
+import { doneOf } from './done-frame.js';
+import type { RunOutcome } from './run-outcome.js';
+import type { RunRecorder } from './run-recorder.js';
+
+/** Turns what the agent does into the frames of its run, and keeps what becomes the message. */
+export class TurnWriter {
+  readonly #run: Run;
+  readonly #recorder: RunRecorder;
+  readonly #place: { readonly sessionId: string; readonly requestId: string };
+  readonly #toolCalls: ToolCall[] = [];
+  readonly #usage = { input: 0, output: 0, cached: 0 };
+  #text = '';
+  #reasoning = '';
+  #isReasoning = false;
+
+  constructor(run: Run, recorder: RunRecorder) {
+    this.#run = run;
+    this.#recorder = recorder;
+    this.#place = { sessionId: run.sessionId, requestId: run.requestId };
+  }
+
+  write(part: AgentPart): void {
+    if (part.type !== 'reasoning' && part.type !== 'usage') this.#endReasoning();
+    switch (part.type) {
+      case 'text':
+        this.#writeText(part.text);
+        break;
+      case 'reasoning':
+        this.#writeReasoning(part.text);
+        break;
+      case 'tool-start':
+        this.#writeToolStart(part);
+        break;
+      case 'tool-end':
+        this.#writeToolEnd(part.call);
+        break;
+      case 'warning':
+        this.warn(part.code, part.message);
+        break;
+      case 'usage':
+        this.#count(part.usage);
+        break;
+      default:
+        part satisfies never;
+    }
+  }
+
+  /** Tells that something was left out while the turn goes on. */
+  warn(code: string, message: string): void {
+    this.#recorder.write({
+      event: 'warning',
+      data: { code, message, ...this.#place, timestamp: now() },
+    });
+  }
+
+  /** Ends the run: its message and its last frames are stored together. */
+  async end(status: RunOutcome['status'], fault?: TurnFault): Promise<RunOutcome> {
+    this.#endReasoning();
+    if (fault) this.#writeFault(fault);
+    const messageId = this.#hasAnswer(status) ? randomUUID() : undefined;
+    const text = this.#text;
+    const usage: TokenUsage = this.#usage;
+    const ended = await this.#recorder.end(
+      {
+        status,
+        usage,
+        ...(messageId && { message: { id: messageId, ...this.#message(status) } }),
+        ...(fault && { fault: { kind: fault.kind, message: fault.message } }),
+      },
+      doneOf({ runId: this.#run.id, messageId, status, text }),
+    );
+    return { status, messageId: ended?.message?.id ?? messageId, text, fault };
+  }
+
+  /** A turn that failed before it said anything leaves no message; one cut short leaves a mark. */
+  #hasAnswer(status: RunOutcome['status']): boolean {
+    return status !== 'failed' || Boolean(this.#text || this.#reasoning || this.#toolCalls.length);
+  }
+
+  #message(status: RunOutcome['status']) {
+    return {
+      content: this.#text,
+      isComplete: status === 'finished',
+      ...(this.#reasoning && { reasoning: this.#reasoning }),
+      ...(this.#toolCalls.length > 0 && { toolCalls: this.#toolCalls }),
+    };
+  }
+
+  #writeText(content: string): void {
+    this.#text += content;
+    this.#recorder.write({ event: 'message', data: { content, timestamp: now() } });
+  }
+
+  #writeToolStart({ id, name, args }: Extract<AgentPart, { type: 'tool-start' }>): void {
+    this.#recorder.write({
+      event: 'tool_call',
+      data: { ...this.#place, eventId: id, toolName: name, args, status: 'isRunning' },
+    });
+  }
+
+  #count({ input, output, cached }: TokenUsage): void {
+    this.#usage.input += input;
+    this.#usage.output += output;
+    this.#usage.cached += cached;
+  }
+
+  #writeReasoning(text: string): void {
+    this.#isReasoning = true;
+    this.#reasoning += text;
+    this.#recorder.write({ event: 'reasoning', data: this.#reasoningData(text, 'goes on') });
+  }
+
+  #endReasoning(): void {
+    if (!this.#isReasoning) return;
+    this.#isReasoning = false;
+    this.#recorder.write({ event: 'reasoning', data: this.#reasoningData('', 'is over') });
+  }
+
+  #reasoningData(reasoning: string, state: 'goes on' | 'is over') {
+    const isComplete = state === 'is over';
+    return { ...this.#place, reasoning, isComplete, timestamp: now() };
+  }
+
+  #writeToolEnd(call: ToolCall): void {
+    this.#toolCalls.push(call);
+    const { id, name, args, status, output } = call;
+    this.#recorder.write({
+      event: 'tool_call',
+      data: {
+        ...this.#place,
+        eventId: id,
+        toolName: name,
+        args,
+        status,
+        output,
+        ...(status === 'error' && { error: output }),
+      },
+    });
+  }
+
+  #writeFault({ message, kind, retryable }: TurnFault): void {
+    const data = { error: message, kind, retryable, ...this.#place, timestamp: now() };
+    this.#recorder.write({ event: 'error', data });
+  }
+}
+
+const now = () => new Date().toISOString();

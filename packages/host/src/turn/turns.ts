@@ -1,0 +1,236 @@
+import { createHash } from 'node:crypto';
+import { OracleError } from '@sibyl/protocol';
+import type { Logger } from 'pino';
+import type { Models } from '../agent/model/models.js';
+import type { Session } from '../store/sessions/session.js';
+import type { SessionKey } from '../store/sessions/session-store.js';
+import type { Store } from '../store/store.js';
+import { Lane, type Slot } from './lane.js';
+import { LiveRun } from './live-run.js';
+import { RunRecorder } from './run-recorder.js';
+import type { TurnRequest } from './turn-request.js';
+import type { TurnRunner } from './turn-runner.js';
+
+/** Turns that may wait behind the one at work in a session. */
+const MAX_WAITING = 10;
+const IDEMPOTENCY_MS = 24 * 60 * 60 * 1000;
+
+interface TurnsParts {
+  readonly store: Store;
+  readonly runner: TurnRunner;
+  readonly models: Models;
+  readonly logger: Logger;
+}
+
+/** The turns this process carries out: one at a time in each session, in the order they came. */
+export class Turns {
+  readonly #parts: TurnsParts;
+  readonly #lanes = new Map<string, Lane>();
+  readonly #live = new Map<string, LiveRun>();
+  readonly #starts = new Map<string, Promise<string>>();
+  #isClosing = false;
+
+  constructor(parts: TurnsParts) {
+    this.#parts = parts;
+  }
+
+  /** The run with this id, if this process carries it out for this owner. */
+  live({ owner, runId }: { readonly owner: string; readonly runId: string }): LiveRun | undefined {
+    const live = this.#live.get(runId);
+    return live?.run.owner === owner ? live : undefined;
+  }
+
+  /** Stores the message and the run that will answer it, and returns the run's id. */
+  async start(request: TurnRequest): Promise<string> {
+    if (this.#isClosing) throw new OracleError('host_stopping', { retryAfterSeconds: 5 });
+    this.#assertModel(request.message.model);
+    const session = await this.#sessionOf(request);
+    const { idempotencyKey: key } = request;
+    if (key === undefined) return this.#startNew(request, session);
+    const bodyHash = hashOf(request);
+    // Requests with one key that arrive together share one start, whatever `multitask` says.
+    const flight = JSON.stringify([session.owner, key, bodyHash]);
+    const shared = this.#starts.get(flight) ?? this.#startKeyed(request, session, bodyHash);
+    this.#starts.set(flight, shared);
+    return shared.finally(() => this.#starts.delete(flight));
+  }
+
+  /** Ends the turn at work in a session; false if there is none. */
+  async abort({ owner, sessionId }: SessionKey): Promise<boolean> {
+    const live = this.#lanes.get(sessionId)?.atWork;
+    if (live?.run.owner !== owner) return false;
+    live.cut('aborted');
+    await live.outcome;
+    return true;
+  }
+
+  /** Ends every turn of a session, those that wait included. */
+  async interruptAll({ owner, sessionId }: SessionKey): Promise<void> {
+    const lane = this.#lanes.get(sessionId);
+    await lane?.lastStart;
+    const runs = lane?.runs().filter(({ run }) => run.owner === owner) ?? [];
+    for (const live of runs) live.cut('interrupted');
+    await Promise.all(runs.map(({ outcome }) => outcome));
+  }
+
+  /** Takes no more turns, lets those at work finish, and cuts off what is left after `patienceMs`. */
+  async close(patienceMs: number): Promise<void> {
+    this.#isClosing = true;
+    const runs = [...this.#live.values()];
+    const cutAll = () => {
+      for (const live of runs) live.cut('interrupted');
+    };
+    const impatience = setTimeout(cutAll, patienceMs);
+    await Promise.all(runs.map(({ outcome }) => outcome));
+    clearTimeout(impatience);
+  }
+
+  #assertModel(id: string | undefined): void {
+    if (id === undefined || this.#parts.models.find(id)) return;
+    throw new OracleError('validation_failed', { message: [`model: unknown; see /models`] });
+  }
+
+  /** A foreign session must look unknown before anything of its lane can be noticed. */
+  async #sessionOf({ caller, sessionId }: TurnRequest): Promise<Session> {
+    const session = await this.#parts.store.sessions.find({ owner: caller.did, sessionId });
+    if (!session) throw new OracleError('session_not_found');
+    return session;
+  }
+
+  async #startKeyed(request: TurnRequest, session: Session, bodyHash: string): Promise<string> {
+    const key = request.idempotencyKey as string;
+    const known = await this.#parts.store.idempotency.find({ owner: session.owner, key });
+    if (known === undefined) return this.#startNew(request, session, bodyHash);
+    if (known.bodyHash !== bodyHash) throw new OracleError('idempotency_conflict');
+    return known.runId;
+  }
+
+  async #startNew(request: TurnRequest, session: Session, bodyHash?: string): Promise<string> {
+    const lane = this.#laneOf(session.id);
+    await this.#makeRoom(lane, request, session);
+    const slot = lane.take();
+    const start = lane.lastStart.then(() =>
+      this.#store(request, { lane, slot, session, bodyHash }),
+    );
+    lane.lastStart = start.catch(() => undefined);
+    try {
+      return await start;
+    } catch (error) {
+      this.#leave(session.id, lane, slot);
+      throw error;
+    }
+  }
+
+  async #makeRoom(lane: Lane, { message }: TurnRequest, session: Session): Promise<void> {
+    if (lane.isFree) return;
+    switch (message.multitask) {
+      case 'reject':
+        throw new OracleError('turn_running');
+      case 'interrupt':
+        return this.interruptAll({ owner: session.owner, sessionId: session.id });
+      case 'enqueue':
+        if (lane.waiting >= MAX_WAITING) throw new OracleError('queue_full');
+        return;
+      default:
+        message.multitask satisfies never;
+    }
+  }
+
+  async #store(request: TurnRequest, place: Place): Promise<string> {
+    const { lane, slot, session, bodyHash } = place;
+    const { idempotencyKey: key, requestId, message } = request;
+    const { message: content, attachments, metadata } = message;
+    const result = await this.#parts.store.runs.start({
+      owner: session.owner,
+      sessionId: session.id,
+      requestId,
+      status: lane.isFirst(slot) ? 'running' : 'queued',
+      message: { content, attachments, metadata },
+      ...(key !== undefined &&
+        bodyHash !== undefined && {
+          idempotency: { key, bodyHash, expiresAt: Date.now() + IDEMPOTENCY_MS },
+        }),
+    });
+    switch (result.state) {
+      case 'started':
+        this.#enter(new LiveRun(result.run), request, place);
+        return result.run.id;
+      case 'existing':
+        // Another process was first.
+        this.#leave(session.id, lane, slot);
+        return result.runId;
+      case 'conflict':
+        throw new OracleError('idempotency_conflict');
+      case 'unknown-session':
+        throw new OracleError('session_not_found');
+      default:
+        return result satisfies never;
+    }
+  }
+
+  #enter(live: LiveRun, request: TurnRequest, { lane, slot, session }: Place): void {
+    const { runs } = this.#parts.store;
+    const { run, log } = live;
+    const recorder = new RunRecorder({
+      run,
+      log,
+      runs,
+      logger: this.#parts.logger,
+      onLost: () => live.cut('interrupted'),
+    });
+    const { id: runId, sessionId, requestId } = run;
+    recorder.write({ event: 'run', data: { runId, sessionId, requestId } });
+    this.#live.set(runId, live);
+    slot.live = live;
+    slot.work = () => this.#parts.runner.run({ live, recorder, request, session });
+    this.#advance(session.id, lane);
+  }
+
+  /** Sets the first run of a lane to work, unless it is at work already. */
+  #advance(sessionId: string, lane: Lane): void {
+    const slot = lane.nextToWork();
+    if (!slot) return;
+    void this.#work(slot).finally(() => this.#leave(sessionId, lane, slot));
+  }
+
+  async #work({ live, work }: Slot): Promise<void> {
+    if (!live || !work) return;
+    try {
+      const { run } = live;
+      if (run.status === 'queued')
+        await this.#parts.store.runs.markRunning({ owner: run.owner, runId: run.id });
+      live.settle(await work());
+    } catch (err) {
+      this.#parts.logger.error({ err, runId: live.run.id }, 'run ended without being stored');
+      live.settle({ status: 'failed', messageId: undefined, text: '' });
+    } finally {
+      this.#live.delete(live.run.id);
+    }
+  }
+
+  #leave(sessionId: string, lane: Lane, slot: Slot): void {
+    lane.leave(slot);
+    if (lane.isFree && this.#lanes.get(sessionId) === lane) this.#lanes.delete(sessionId);
+    else this.#advance(sessionId, lane);
+  }
+
+  #laneOf(sessionId: string): Lane {
+    const lane = this.#lanes.get(sessionId) ?? new Lane();
+    this.#lanes.set(sessionId, lane);
+    return lane;
+  }
+}
+
+interface Place {
+  readonly lane: Lane;
+  readonly slot: Slot;
+  readonly session: Session;
+  readonly bodyHash: string | undefined;
+}
+
+/** Of all that makes one request the same as another. */
+function hashOf({ sessionId, message }: TurnRequest): string {
+  return createHash('sha256')
+    .update(JSON.stringify([sessionId, message]))
+    .digest('base64');
+}

@@ -1,0 +1,84 @@
+import { once } from 'node:events';
+import { createServer, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { json } from 'node:stream/consumers';
+
+/** One call of the model, answered by the test step by step. */
+export interface ModelTurn {
+  // biome-ignore lint/suspicious/noExplicitAny: whatever the host sent; a test says what it expects.
+  readonly body: any;
+  /** Resolves when the host hangs up before the answer is whole. */
+  readonly left: Promise<void>;
+  say(text: string): void;
+  think(text: string): void;
+  /** Calls tools and ends the step. */
+  call(...calls: readonly { readonly name: string; readonly input: object }[]): void;
+  finish(): void;
+}
+
+/** A model server that speaks OpenAI's chat completions and says only what the test tells it to. */
+export interface ControlledModel {
+  /** What a host needs to ask it. */
+  readonly env: Readonly<Record<string, string>>;
+  /** The next call that comes in, or has come in already. */
+  next(): Promise<ModelTurn>;
+  close(): void;
+}
+
+export async function startControlledModel(): Promise<ControlledModel> {
+  const waiting: ((turn: ModelTurn) => void)[] = [];
+  const arrived: ModelTurn[] = [];
+  const server = createServer(async (request, response) => {
+    const turn = turnOf(await json(request), response);
+    // Titles are made in the background; they are no business of the test's.
+    if (turn.body.messages[0]?.content.startsWith('Write a title')) return turn.finish();
+    const taker = waiting.shift();
+    if (taker) taker(turn);
+    else arrived.push(turn);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  return {
+    env: {
+      MODEL: 'openai-compatible/controlled',
+      MODEL_BASE_URL: `http://127.0.0.1:${port}/v1`,
+    },
+    next: async () => arrived.shift() ?? new Promise((resolve) => waiting.push(resolve)),
+    close: () => {
+      server.closeAllConnections();
+      server.close();
+    },
+  };
+}
+
+function turnOf(body: unknown, response: ServerResponse): ModelTurn {
+  response.writeHead(200, { 'content-type': 'text/event-stream' });
+  response.flushHeaders();
+  const send = (choice: object, more: object = {}) =>
+    response.write(`data: ${JSON.stringify({ choices: [{ index: 0, ...choice }], ...more })}\n\n`);
+  const finish = (finish_reason: string) => {
+    const usage = { prompt_tokens: 7, completion_tokens: 3 };
+    send({ delta: {}, finish_reason }, { usage });
+    response.end('data: [DONE]\n\n');
+  };
+  return {
+    body,
+    left: once(response, 'close').then(() => {
+      if (response.writableFinished) return new Promise(() => {});
+    }),
+    say: (content) => void send({ delta: { content } }),
+    think: (reasoning_content) => void send({ delta: { reasoning_content } }),
+    call: (...calls) => {
+      const tool_calls = calls.map(({ name, input }, index) => ({
+        index,
+        id: `call_${index}`,
+        type: 'function',
+        function: { name, arguments: JSON.stringify(input) },
+      }));
+      send({ delta: { tool_calls } });
+      finish('tool_calls');
+    },
+    finish: () => finish('stop'),
+  };
+}

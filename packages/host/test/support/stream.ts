@@ -1,0 +1,111 @@
+import type { RunFrameName } from '@sibyl/protocol';
+import type { TestUser } from './user.js';
+
+export interface SseFrame {
+  readonly event: RunFrameName;
+  readonly id: number;
+  // biome-ignore lint/suspicious/noExplicitAny: a test states by its assertions what it expects.
+  readonly data: any;
+}
+
+/** A stream of frames as a client reads it. */
+export class SseStream {
+  readonly frames: SseFrame[] = [];
+  readonly #reader: ReadableStreamDefaultReader<Uint8Array>;
+  readonly #decoder = new TextDecoder();
+  #buffer = '';
+  #hasEnded = false;
+
+  constructor(readonly response: Response) {
+    if (!response.body) throw new Error('no body');
+    this.#reader = response.body.getReader() as ReadableStreamDefaultReader<Uint8Array>;
+  }
+
+  get runId(): string {
+    return this.response.headers.get('x-run-id') ?? '';
+  }
+
+  get lastId(): number {
+    return this.frames.at(-1)?.id ?? 0;
+  }
+
+  /** The answer as far as it came. */
+  get text(): string {
+    return this.frames
+      .filter(({ event }) => event === 'message')
+      .map(({ data }) => data.content)
+      .join('');
+  }
+
+  /** Reads until a frame matches; fails if the stream ends before. */
+  async until(matches: (frame: SseFrame) => boolean): Promise<SseFrame> {
+    let looked = 0;
+    for (;;) {
+      for (; looked < this.frames.length; looked++) {
+        const frame = this.frames[looked];
+        if (frame && matches(frame)) return frame;
+      }
+      if (this.#hasEnded) throw new Error(`The stream ended: ${JSON.stringify(this.frames)}`);
+      await this.#readMore();
+    }
+  }
+
+  untilEvent(event: RunFrameName): Promise<SseFrame> {
+    return this.until((frame) => frame.event === event);
+  }
+
+  /** Reads to the end, which comes after `done`. */
+  async toEnd(): Promise<readonly SseFrame[]> {
+    while (!this.#hasEnded) await this.#readMore();
+    return this.frames;
+  }
+
+  /** Leaves as a client does whose network is gone. */
+  async drop(): Promise<void> {
+    await this.#reader.cancel();
+    this.#hasEnded = true;
+  }
+
+  async #readMore(): Promise<void> {
+    const { done, value } = await this.#reader.read();
+    this.#hasEnded = done;
+    this.#buffer += this.#decoder.decode(value, { stream: !done });
+    const blocks = this.#buffer.split('\n\n');
+    this.#buffer = blocks.pop() ?? '';
+    for (const block of blocks) if (!block.startsWith(':')) this.frames.push(frameOf(block));
+  }
+}
+
+/** The frame has exactly these three lines (contract B4). */
+function frameOf(block: string): SseFrame {
+  const match = /^event: (\w+)\nid: ([1-9]\d*)\ndata: (.+)$/.exec(block);
+  if (!match) throw new Error(`not a frame: ${block}`);
+  const [, event, id, data = ''] = match;
+  return { event: event as RunFrameName, id: Number(id), data: JSON.parse(data) };
+}
+
+export async function openSession(user: TestUser): Promise<string> {
+  return (await user.request('POST', '/sessions')).body.sessionId;
+}
+
+export async function stream(
+  user: TestUser,
+  sessionId: string,
+  body: object & { readonly message: string },
+): Promise<SseStream> {
+  const response = await fetch(`${user.host.url}/messages/${sessionId}`, {
+    method: 'POST',
+    headers: { ...user.headers, 'content-type': 'application/json' },
+    body: JSON.stringify({ stream: true, ...body }),
+  });
+  if (!response.ok) throw new Error(`${response.status} ${await response.text()}`);
+  return new SseStream(response);
+}
+
+export async function join(user: TestUser, runId: string, after: number): Promise<SseStream> {
+  const response = await fetch(`${user.host.url}/runs/${runId}?after=${after}`, {
+    headers: user.headers,
+  });
+  if (!response.ok) throw new Error(`${response.status} ${await response.text()}`);
+  return new SseStream(response);
+}
