@@ -12,8 +12,8 @@ export async function* runAgent(request: AgentRequest): AsyncGenerator<AgentPart
   const { model, signal } = request;
   const turn = new AgentTurn(request);
   for (;;) {
-    signal.throwIfAborted();
     const call = yield* turn.nextCall();
+    signal.throwIfAborted();
     const step = turn.nextStep();
     // In this loop, not in a generator of its own: each one between costs every token.
     for await (const part of endWith(model.stream(call), signal)) {

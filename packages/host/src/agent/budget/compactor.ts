@@ -11,6 +11,7 @@ import { OLD_RESULT_LENGTH, squeezeTurn, trimResults } from './trim-results.js';
 const CURRENT_SHARE = 0.7;
 /** What a conversation gets at least, however long system prompt and tools are. */
 const LEAST_SHARE = 0.2;
+const TRANSCRIPT_SHARE = 0.7;
 /** Tokens below which no summary is worth its call. */
 const LEAST_SUMMARY_ROOM = 100;
 
@@ -107,13 +108,12 @@ class SummarisingCompactor implements Compactor {
   private summariser(signal: AbortSignal, parts: AgentPart[]) {
     const { smallModel: model, limits } = this.options;
     return async (messages: readonly ModelMessage[], earlier: string | undefined) => {
-      // Three characters for each token the model may be sent leave room for the rest of the call.
-      const transcriptLength = limits.contextTokens * 3;
+      const transcriptTokens = Math.floor(limits.contextTokens * TRANSCRIPT_SHARE);
       const { text, usage } = await summarise({
         model,
         earlier,
         messages,
-        transcriptLength,
+        transcriptTokens,
         signal,
       });
       parts.push({ type: 'usage', model: model.id, usage });

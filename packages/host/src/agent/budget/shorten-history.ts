@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { ModelMessage } from '../model/model.js';
+import { keepStart } from './cut-text.js';
 import { estimateMessages } from './estimate-tokens.js';
 import type { ConversationTurn } from './split-turns.js';
 import type { SummaryCache } from './summary-cache.js';
@@ -7,9 +8,10 @@ import { OLD_RESULT_LENGTH, trimResults } from './trim-results.js';
 
 /** Part of the room that a fresh cut fills, so that the next turns fit without another one. */
 const FILL = 0.6;
-const SUMMARY_LENGTH = 4000;
-const CHARACTERS_PER_TOKEN = 4;
+const SUMMARY_TOKENS = 1000;
 const SUMMARY_SHARE = 0.3;
+/** What the words around a summary take. */
+const PREFACE_TOKENS = 40;
 
 export interface LongHistory {
   readonly turns: readonly ConversationTurn[];
@@ -32,19 +34,19 @@ export async function shortenHistory(history: LongHistory): Promise<ModelMessage
     const reused = withSummary(earlier, turns.slice(known));
     if (estimateMessages(reused) <= room) return reused;
   }
-  const length = Math.min(SUMMARY_LENGTH, Math.floor(room * SUMMARY_SHARE * CHARACTERS_PER_TOKEN));
-  const kept = countNewest(turns, room * FILL - length / CHARACTERS_PER_TOKEN);
+  const tokens = Math.min(SUMMARY_TOKENS, room * SUMMARY_SHARE);
+  const kept = countNewest(turns, room * FILL - tokens);
   const cut = Math.max(known, turns.length - kept);
-  if (cut === known) return withSummary((earlier ?? '').slice(0, length), turns.slice(cut));
+  if (cut === known) return withSummary(keepStart(earlier ?? '', tokens), turns.slice(cut));
   const summary = await sumUp(turns.slice(known, cut).flat(), earlier);
-  const bounded = summary.slice(0, length);
+  const bounded = keepStart(summary, tokens);
   summaries.set(hashes[cut - 1] as string, bounded);
   return withSummary(bounded, turns.slice(cut));
 }
 
 /** Leaves out the oldest turns: what is left to do when nothing can sum them up. */
 export function dropOldest(turns: readonly ConversationTurn[], room: number): ModelMessage[] {
-  const kept = turns.slice(turns.length - countNewest(turns, room)).flat();
+  const kept = turns.slice(turns.length - countNewest(turns, room - PREFACE_TOKENS)).flat();
   return [...preface('(The earlier part of this conversation is left out.)'), ...kept];
 }
 

@@ -1,5 +1,6 @@
 import { untilAborted } from '../calls/until-aborted.js';
 import type { Model, ModelMessage, ModelUsage, UserPart } from '../model/model.js';
+import { keepEnd } from './cut-text.js';
 
 const TIMEOUT_MS = 30_000;
 const MESSAGE_LENGTH = 4000;
@@ -10,8 +11,8 @@ export interface SummaryRequest {
   /** What was summed up before, if anything. */
   readonly earlier: string | undefined;
   readonly messages: readonly ModelMessage[];
-  /** Characters of the transcript the model is shown; the oldest give way. */
-  readonly transcriptLength: number;
+  /** Tokens of the transcript the model is shown; the oldest give way. */
+  readonly transcriptTokens: number;
   readonly signal: AbortSignal;
 }
 
@@ -45,8 +46,9 @@ const SYSTEM = [
 ].join(' ');
 
 async function askForSummary(request: SummaryRequest, signal: AbortSignal): Promise<Summary> {
-  const { model, earlier, messages, transcriptLength } = request;
-  const transcript = messages.map(lineOf).filter(Boolean).join('\n').slice(-transcriptLength);
+  const { model, earlier, messages, transcriptTokens } = request;
+  const lines = messages.map(lineOf).filter(Boolean);
+  const transcript = keepEnd(lines.join('\n'), transcriptTokens);
   const content = earlier ? `Summary so far: ${earlier}\n\n${transcript}` : transcript;
   const call = {
     system: SYSTEM,

@@ -9,10 +9,15 @@ export function toResultText(value: unknown): string {
 
 /** The JSON text that tells a model why a call failed: one short line, no stack. */
 export function toFaultText(fault: unknown): string {
-  const text = fault instanceof Error ? fault.message || fault.name : String(fault);
-  const line = text.replace(/\s+/g, ' ').trim();
+  const line = messageOf(fault).replace(/\s+/g, ' ').trim();
   const error = line.length > FAULT_LIMIT ? `${line.slice(0, FAULT_LIMIT)}…` : line;
   return JSON.stringify({ error: error.toWellFormed() || 'The tool failed.' });
+}
+
+/** Anything may be thrown. */
+function messageOf(fault: unknown): string {
+  const message = typeof fault === 'object' && fault && 'message' in fault ? fault.message : fault;
+  return typeof message === 'string' ? message : '';
 }
 
 /** Cuts the JSON text of a result to `limit` characters; what comes out is JSON again and says so. */

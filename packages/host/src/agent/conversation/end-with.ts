@@ -20,10 +20,16 @@ class EndableReader<T> implements AsyncIterator<T> {
     if (this.signal.aborted) return Promise.reject(this.signal.reason);
     return new Promise((resolve, reject) => {
       this.reject = reject;
-      this.source.next().then((result) => {
-        if (result.done) this.stopListening();
-        resolve(result);
-      }, reject);
+      this.source.next().then(
+        (result) => {
+          if (result.done) this.stopListening();
+          resolve(result);
+        },
+        (fault) => {
+          this.stopListening();
+          reject(fault);
+        },
+      );
     });
   }
 

@@ -1,0 +1,215 @@
+import { expect, it } from 'vitest';
+import type { AgentTool } from './agent.js';
+import type { ModelToolResult } from './model/model.js';
+import { endsOf, partsOf, requestTo, runToEnd, tool } from './test-support/agent-requests.js';
+import { callTools, ScriptedModel, say } from './test-support/scripted-model.js';
+
+/** Has the model make the calls once, then answer. */
+async function runCalls(
+  calls: readonly (readonly [string, string, unknown])[],
+  tools: readonly AgentTool[],
+) {
+  const model = new ScriptedModel(callTools(...calls), say('ok'));
+  const { parts, thrown } = await runToEnd(requestTo(model, { tools }));
+  expect(thrown).toBeUndefined();
+  const last = model.lastMessages.at(-1);
+  const results: readonly ModelToolResult[] = last?.role === 'tool' ? last.results : [];
+  return { model, parts, ends: endsOf(parts), results };
+}
+
+it('runs calls side by side', async () => {
+  const both = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
+  // Each waits until the other has begun: one after the other would never end.
+  const left = tool('left', async () => {
+    both[0].resolve();
+    await both[1].promise;
+    return 'left';
+  });
+  const right = tool('right', async () => {
+    both[1].resolve();
+    await both[0].promise;
+    return 'right';
+  });
+  const { results } = await runCalls(
+    [
+      ['c1', 'left', {}],
+      ['c2', 'right', {}],
+    ],
+    [left, right],
+  );
+  expect(results.map(({ output }) => output)).toEqual(['"left"', '"right"']);
+});
+
+it('starts all, tells ends as they come, and answers the model in the order of its calls', async () => {
+  const quickDone = Promise.withResolvers<void>();
+  const slow = tool('slow', async () => {
+    await quickDone.promise;
+    return 1;
+  });
+  const quick = tool('quick', async () => {
+    queueMicrotask(() => quickDone.resolve());
+    return 2;
+  });
+  const { parts, results } = await runCalls(
+    [
+      ['c1', 'slow', {}],
+      ['c2', 'quick', {}],
+    ],
+    [slow, quick],
+  );
+  const told = parts.flatMap((part) => {
+    if (part.type === 'tool-start') return [`start ${part.name}`];
+    return part.type === 'tool-end' ? [`end ${part.call.name}`] : [];
+  });
+  expect(told).toEqual(['start slow', 'start quick', 'end quick', 'end slow']);
+  expect(results.map(({ name }) => name)).toEqual(['slow', 'quick']);
+});
+
+it('tells a call its id and gives it the checked input', async () => {
+  const seen: unknown[] = [];
+  const twice = tool(
+    'twice',
+    async (input, { id, signal }) => {
+      seen.push(input, id, signal.aborted);
+    },
+    { check: () => ({ ok: { n: 2 } }) },
+  );
+  const { ends } = await runCalls([['c1', 'twice', { n: '2' }]], [twice]);
+  expect(seen).toEqual([{ n: 2 }, 'c1', false]);
+  expect(ends).toMatchObject([{ args: { n: '2' }, status: 'done', output: 'null' }]);
+});
+
+it.each([
+  ['no JSON', '{"a": 1', 'The input is not valid JSON: {"a": 1'],
+  ['no object', '[1]', 'The input must be a JSON object'],
+  ['a JSON string', '"a"', 'The input must be a JSON object'],
+])('tells the model that its input is %s', async (_, input, fault) => {
+  let runs = 0;
+  const { parts, ends, results, model } = await runCalls(
+    [['c1', 'act', input]],
+    [tool('act', async () => ++runs)],
+  );
+  expect(partsOf(parts, 'tool-start')).toMatchObject([{ args: {} }]);
+  expect(ends).toMatchObject([{ status: 'error', args: {} }]);
+  expect(results).toMatchObject([{ isError: true }]);
+  expect(JSON.parse(results[0]?.output ?? '').error).toContain(fault);
+  expect(model.lastMessages.at(-2)).toMatchObject({ toolCalls: [{ input: '{}' }] });
+  expect(runs).toBe(0);
+});
+
+it('takes no input at all for an empty one', async () => {
+  const { ends } = await runCalls([['c1', 'act', '']], [tool('act', async (input) => input)]);
+  expect(ends).toMatchObject([{ status: 'done', output: '{}' }]);
+});
+
+it('tells the model which tools there are when it calls another', async () => {
+  const { results, model } = await runCalls(
+    [['c1', 'functions.äct!', {}]],
+    [tool('act', async () => 1), tool('look', async () => 2)],
+  );
+  expect(results[0]).toMatchObject({ isError: true });
+  expect(results[0]?.output).toContain('Tools: act, look');
+  // A name that providers take when they see it again.
+  expect(model.lastMessages.at(-2)).toMatchObject({ toolCalls: [{ name: 'functions__ct_' }] });
+});
+
+it('tells the model what does not fit the schema', async () => {
+  let runs = 0;
+  const strict = tool('strict', async () => ++runs, {
+    check: () => ({ faults: ['a: expected number', 'b: is required'] }),
+  });
+  const { ends } = await runCalls([['c1', 'strict', {}]], [strict]);
+  expect(ends).toMatchObject([{ status: 'error' }]);
+  expect(ends[0]?.output).toContain('a: expected number; b: is required');
+  expect(runs).toBe(0);
+});
+
+it('survives a check that throws', async () => {
+  const odd = tool('odd', async () => 1, {
+    check: () => {
+      throw new Error('async schema');
+    },
+  });
+  const { ends } = await runCalls([['c1', 'odd', {}]], [odd]);
+  expect(ends).toMatchObject([{ status: 'error', output: '{"error":"async schema"}' }]);
+});
+
+it.each([
+  ['an error', new Error('No\n  such file'), 'No such file'],
+  ['a text', 'out of order', 'out of order'],
+  ['nothing', undefined, 'The tool failed.'],
+  ['an object without a prototype', Object.create(null), 'The tool failed.'],
+])('tells the model in one line that a tool threw %s', async (_, thrown, error) => {
+  const { ends } = await runCalls([['c1', 'bad', {}]], [tool('bad', () => Promise.reject(thrown))]);
+  expect(ends).toMatchObject([{ status: 'error', output: JSON.stringify({ error }) }]);
+});
+
+it('takes a tool that throws at once for one that rejects, and bounds what it says', async () => {
+  const bad = tool('bad', () => {
+    throw new Error('x'.repeat(10_000));
+  });
+  const { ends } = await runCalls([['c1', 'bad', {}]], [bad]);
+  expect(ends[0]?.output.length).toBeLessThan(600);
+  expect(ends[0]?.output).not.toContain('run-agent-tools');
+});
+
+it('does not let one failed call cost the others', async () => {
+  const good = tool('good', async () => 1);
+  const bad = tool('bad', () => Promise.reject(new Error('no')));
+  const { results } = await runCalls(
+    [
+      ['c1', 'bad', {}],
+      ['c2', 'good', {}],
+    ],
+    [good, bad],
+  );
+  expect(results.map(({ isError }) => isError)).toEqual([true, false]);
+});
+
+it('ends a call that takes too long, even one that does not listen', async () => {
+  const told = Promise.withResolvers<unknown>();
+  const deaf = tool(
+    'deaf',
+    (_, { signal }) => {
+      signal.addEventListener('abort', () => told.resolve(signal.reason));
+      return new Promise(() => undefined);
+    },
+    { timeoutMs: 1 },
+  );
+  const { ends } = await runCalls([['c1', 'deaf', {}]], [deaf]);
+  expect(ends).toMatchObject([{ status: 'error' }]);
+  expect(ends[0]?.output).toContain('did not finish within 0.001 s');
+  expect(await told.promise).toBeInstanceOf(Error);
+});
+
+it('gives a tool without an end a timer Node can hold', async () => {
+  const slow = tool('slow', async () => 1, { timeoutMs: Number.POSITIVE_INFINITY });
+  const { ends } = await runCalls([['c1', 'slow', {}]], [slow]);
+  expect(ends).toMatchObject([{ status: 'done' }]);
+});
+
+it('gives every call an id of its own', async () => {
+  const model = new ScriptedModel(
+    callTools(['old', 'act', { n: 1 }], ['same', 'act', { n: 2 }], ['same', 'act', { n: 3 }]),
+    callTools(['same', 'act', { n: 4 }], ['', 'act', { n: 5 }]),
+    say('ok'),
+  );
+  const { parts } = await runToEnd(
+    requestTo(model, {
+      messages: [
+        { role: 'user', content: 'Hello' },
+        { role: 'assistant', text: '', toolCalls: [{ id: 'old', name: 'act', input: '{}' }] },
+        { role: 'tool', results: [{ id: 'old', name: 'act', output: '0', isError: false }] },
+        { role: 'assistant', text: 'Hello' },
+        { role: 'user', content: 'Again' },
+      ],
+      tools: [tool('act', async ({ n }) => n)],
+    }),
+  );
+  const ids = partsOf(parts, 'tool-start').map(({ id }) => id);
+  expect(new Set(['old', ...ids]).size).toBe(6);
+  expect(ids).toContain('same');
+  for (const id of ids) expect(id).toMatch(/^[\w-]{1,40}$/);
+  const outputs = endsOf(parts).map(({ id, output }) => [id, output]);
+  expect(outputs).toEqual(ids.map((id, i) => [id, String(i + 1)]));
+});

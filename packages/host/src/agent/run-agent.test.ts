@@ -1,0 +1,173 @@
+import { expect, it } from 'vitest';
+import type { AgentPart } from './agent.js';
+import type { ModelPart } from './model/model.js';
+import { ModelFault } from './model/model-fault.js';
+import { runAgent } from './run-agent.js';
+import { partsOf, requestTo, runToEnd, textOf, tool } from './test-support/agent-requests.js';
+import { callTools, finish, ScriptedModel, say, wantTool } from './test-support/scripted-model.js';
+
+it('streams text and reasoning as they come, then what it cost', async () => {
+  const model = new ScriptedModel([
+    { type: 'reasoning', text: 'Hm.' },
+    { type: 'text', text: 'Good ' },
+    { type: 'text', text: 'day' },
+    finish(),
+  ]);
+  const { parts, thrown } = await runToEnd(requestTo(model));
+  expect(thrown).toBeUndefined();
+  expect(parts).toEqual([
+    { type: 'reasoning', text: 'Hm.' },
+    { type: 'text', text: 'Good ' },
+    { type: 'text', text: 'day' },
+    { type: 'usage', model: 'scripted/model', usage: { input: 10, output: 5, cached: 2 } },
+  ]);
+});
+
+it('hands on a token before the model makes the next one', async () => {
+  const next = Promise.withResolvers<void>();
+  const model = new ScriptedModel(async function* (): AsyncGenerator<ModelPart> {
+    yield { type: 'text', text: 'first' };
+    await next.promise;
+    yield* say('second');
+  });
+  const reader = runAgent(requestTo(model));
+  expect((await reader.next()).value).toEqual({ type: 'text', text: 'first' });
+  next.resolve();
+  expect((await reader.next()).value).toEqual({ type: 'text', text: 'second' });
+});
+
+it('asks the model with system prompt, messages, tools and signal', async () => {
+  const model = new ScriptedModel(say('ok'));
+  const add = tool('add', async () => 3);
+  const request = requestTo(model, { tools: [add] });
+  await runToEnd(request);
+  const { name, description, inputSchema } = add;
+  expect(model.calls).toEqual([
+    {
+      system: request.system,
+      messages: request.messages,
+      tools: [{ name, description, inputSchema }],
+      signal: request.signal,
+    },
+  ]);
+});
+
+it('runs a tool and lets the model go on with its result', async () => {
+  const model = new ScriptedModel(
+    [
+      { type: 'reasoning', text: 'I need to add.' },
+      { type: 'text', text: 'One moment.' },
+      wantTool('c1', 'add', { a: 1, b: 2 }),
+      { ...finish('tool-calls'), providerData: { signature: 'xyz' } },
+    ],
+    say('It is 3.'),
+  );
+  const add = tool('add', async ({ a, b }) => ({ sum: Number(a) + Number(b) }));
+  const { parts } = await runToEnd(requestTo(model, { tools: [add] }));
+  const call = { id: 'c1', name: 'add', args: { a: 1, b: 2 } };
+  expect(parts.filter(({ type }) => type.startsWith('tool'))).toEqual([
+    { type: 'tool-start', ...call },
+    { type: 'tool-end', call: { ...call, status: 'done', output: '{"sum":3}' } },
+  ]);
+  expect(model.lastMessages).toEqual([
+    { role: 'user', content: 'Hello' },
+    {
+      role: 'assistant',
+      text: 'One moment.',
+      reasoning: 'I need to add.',
+      toolCalls: [{ id: 'c1', name: 'add', input: '{"a":1,"b":2}' }],
+      providerData: { signature: 'xyz' },
+    },
+    { role: 'tool', results: [{ id: 'c1', name: 'add', output: '{"sum":3}', isError: false }] },
+  ]);
+  expect(partsOf(parts, 'usage')).toHaveLength(2);
+});
+
+it('parts the texts of two steps by a paragraph', async () => {
+  const model = new ScriptedModel(
+    [{ type: 'text', text: 'One moment.' }, ...callTools(['c1', 'look', {}])],
+    callTools(['c2', 'look', {}]),
+    [{ type: 'text', text: 'It is' }, { type: 'text', text: ' blue.' }, finish()],
+  );
+  const { parts } = await runToEnd(requestTo(model, { tools: [tool('look', async () => 'blue')] }));
+  expect(textOf(parts)).toBe('One moment.\n\nIt is blue.');
+});
+
+it('offers no tools to a model that cannot use them', async () => {
+  const model = new (class extends ScriptedModel {
+    override readonly tools = false;
+  })(say('ok'));
+  await runToEnd(requestTo(model, { tools: [tool('add', async () => 3)] }));
+  expect(model.calls[0]?.tools).toEqual([]);
+});
+
+it.each([
+  ['length', 'answer_cut'],
+  ['content-filter', 'answer_filtered'],
+] as const)('warns of an answer that ended by %s', async (reason, code) => {
+  const { parts } = await runToEnd(requestTo(new ScriptedModel(say('Once upon', reason))));
+  expect(partsOf(parts, 'warning')).toMatchObject([{ code }]);
+});
+
+it('warns when the model says nothing at all', async () => {
+  const { parts } = await runToEnd(requestTo(new ScriptedModel([finish()])));
+  expect(partsOf(parts, 'warning')).toMatchObject([{ code: 'no_answer' }]);
+});
+
+it('says nothing more when words came before the last, silent step', async () => {
+  const model = new ScriptedModel(
+    [{ type: 'text', text: 'Done in a moment.' }, ...callTools(['c1', 'act', {}])],
+    [finish()],
+  );
+  const { parts } = await runToEnd(requestTo(model, { tools: [tool('act', async () => 1)] }));
+  expect(partsOf(parts, 'warning')).toEqual([]);
+});
+
+it('passes a fault of the model on, after what had come', async () => {
+  const fault = new ModelFault('Too many requests', { kind: 'rate_limit', retryable: true });
+  const model = new ScriptedModel(function* (): Generator<ModelPart> {
+    yield { type: 'text', text: 'Well' };
+    yield wantTool('c1', 'act', {});
+    throw fault;
+  });
+  let runs = 0;
+  const act = tool('act', async () => ++runs);
+  const { parts, thrown } = await runToEnd(requestTo(model, { tools: [act] }));
+  expect(thrown).toBe(fault);
+  expect(parts).toEqual([{ type: 'text', text: 'Well' }]);
+  expect(runs).toBe(0);
+});
+
+it('takes a stream that just stops for a fault', async () => {
+  const { parts, thrown } = await runToEnd(
+    requestTo(new ScriptedModel([{ type: 'text', text: 'Well' }])),
+  );
+  expect(parts).toEqual([{ type: 'text', text: 'Well' }]);
+  expect(thrown).toBeInstanceOf(ModelFault);
+  expect(thrown).toMatchObject({ kind: 'server', retryable: true });
+});
+
+it('passes a model on that fails before it streams', async () => {
+  const fault = new ModelFault('No key', { kind: 'auth', retryable: false });
+  const model = new ScriptedModel();
+  const { thrown } = await runToEnd(
+    requestTo({
+      ...model,
+      id: 'x',
+      stream: () => {
+        throw fault;
+      },
+    }),
+  );
+  expect(thrown).toBe(fault);
+});
+
+it('leaves the messages it was given untouched', async () => {
+  const messages = [{ role: 'user' as const, content: 'Hello' }];
+  const before = structuredClone(messages);
+  const model = new ScriptedModel(callTools(['c1', 'act', {}]), say('ok'));
+  const parts: AgentPart[] = [];
+  const request = requestTo(model, { messages, tools: [tool('act', async () => 1)] });
+  for await (const part of runAgent(request)) parts.push(part);
+  expect(messages).toEqual(before);
+});
