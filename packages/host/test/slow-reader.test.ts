@@ -71,6 +71,8 @@ it('costs no memory, is dropped, and can read on later', { timeout: 120_000 }, a
   const { live, slow, grownMb } = await longAnswer(READERS);
   // If the host kept the answer for each of them, it would be all of it times their number.
   expect(grownMb - baseline).toBeLessThan((ANSWER_MB * READERS) / 2);
+  const dropped = () => host.log.filter(({ msg }) => String(msg).startsWith('request cut off'));
+  await expect.poll(() => dropped().length, { timeout: 30_000 }).toBe(READERS);
   const received = await Promise.all(slow.map(drain));
   for (const length of received) expect(length).toBeLessThan(PIECES * PIECE.length);
   const again = await join(alice, live.runId, 0);

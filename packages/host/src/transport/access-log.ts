@@ -18,7 +18,7 @@ export function accessLog(logger: Logger, metrics: Metrics) {
       };
       const { method, route, status } = line;
       metrics.count('sibyl_http_requests_total', { method, route, status: String(status) });
-      if (!response.writableFinished) logger.info(line, 'request cut off by the client');
+      if (!response.writableFinished) logger.info(line, 'request cut off');
       else if (request.path === '/health') logger.debug(line, 'request');
       else logger.info(line, 'request');
     });
