@@ -1,0 +1,230 @@
+import { expect, it } from 'vitest';
+import type { AgentPart } from './agent.js';
+import type { ModelPart } from './model/model.js';
+import { runAgent } from './run-agent.js';
+import {
+  endsOf,
+  partsOf,
+  requestTo,
+  runToEnd,
+  textOf,
+  tool,
+} from './test-support/agent-requests.js';
+import { callTools, ScriptedModel, say, wantTool } from './test-support/scripted-model.js';
+
+const reason = new Error('The user stopped the turn.');
+const never = () => new Promise<never>(() => undefined);
+
+it('does not ask the model when the turn is aborted already', async () => {
+  const model = new ScriptedModel(say('Hello'));
+  const { parts, thrown } = await runToEnd(requestTo(model, { signal: AbortSignal.abort(reason) }));
+  expect(thrown).toBe(reason);
+  expect(parts).toEqual([]);
+  expect(model.calls).toEqual([]);
+});
+
+it('ends between two tokens', async () => {
+  const turn = new AbortController();
+  const model = new ScriptedModel([
+    { type: 'text', text: 'one' },
+    { type: 'text', text: 'two' },
+    ...say('three'),
+  ]);
+  const { parts, thrown } = await runToEnd(requestTo(model, { signal: turn.signal }), (part) => {
+    if (part.type === 'text' && part.text === 'two') turn.abort(reason);
+  });
+  expect(thrown).toBe(reason);
+  expect(textOf(parts)).toBe('onetwo');
+});
+
+it('ends while the model is silent, even one that does not listen', async () => {
+  const turn = new AbortController();
+  const model = new ScriptedModel(async function* (): AsyncGenerator<ModelPart> {
+    yield { type: 'text', text: 'one' };
+    setImmediate(() => turn.abort(reason));
+    await never();
+  });
+  const { parts, thrown } = await runToEnd(requestTo(model, { signal: turn.signal }));
+  expect(thrown).toBe(reason);
+  expect(textOf(parts)).toBe('one');
+});
+
+it('gives its own reason when the model answers an abort with another', async () => {
+  const turn = new AbortController();
+  const model = new ScriptedModel(async function* ({ signal }): AsyncGenerator<ModelPart> {
+    yield { type: 'text', text: 'one' };
+    const cut = Promise.withResolvers<never>();
+    signal.addEventListener('abort', () => cut.reject(new Error('socket closed')));
+    setImmediate(() => turn.abort(reason));
+    await cut.promise;
+  });
+  expect((await runToEnd(requestTo(model, { signal: turn.signal }))).thrown).toBe(reason);
+});
+
+it('closes the stream of the model', async () => {
+  const turn = new AbortController();
+  const closed = Promise.withResolvers<void>();
+  const model = new ScriptedModel();
+  const stream = async function* (): AsyncGenerator<ModelPart> {
+    try {
+      yield { type: 'text', text: 'one' };
+      yield { type: 'text', text: 'two' };
+    } finally {
+      closed.resolve();
+    }
+  };
+  const request = requestTo({ ...model, id: 'x', tools: true, stream }, { signal: turn.signal });
+  const { thrown } = await runToEnd(request, () => turn.abort(reason));
+  expect(thrown).toBe(reason);
+  await closed.promise;
+});
+
+it('starts no tool that was called in a stream cut off', async () => {
+  const turn = new AbortController();
+  let runs = 0;
+  const model = new ScriptedModel(function* (): Generator<ModelPart> {
+    yield wantTool('c1', 'act', {});
+    turn.abort(reason);
+    yield* say('late');
+  });
+  const act = tool('act', async () => ++runs);
+  const { parts, thrown } = await runToEnd(requestTo(model, { tools: [act], signal: turn.signal }));
+  expect(thrown).toBe(reason);
+  expect(parts).toEqual([]);
+  expect(runs).toBe(0);
+});
+
+it('closes a call that was announced and never runs it', async () => {
+  const turn = new AbortController();
+  let runs = 0;
+  const act = tool('act', async () => ++runs);
+  const model = new ScriptedModel(callTools(['c1', 'act', {}], ['c2', 'act', {}]), say('late'));
+  const request = requestTo(model, { tools: [act], signal: turn.signal });
+  const { parts, thrown } = await runToEnd(request, (part) => {
+    if (part.type === 'tool-start') turn.abort(reason);
+  });
+  expect(thrown).toBe(reason);
+  expect(partsOf(parts, 'tool-start').map(({ id }) => id)).toEqual(['c1']);
+  expect(endsOf(parts)).toMatchObject([{ id: 'c1', status: 'error' }]);
+  expect(endsOf(parts)[0]?.output).toContain('aborted');
+  expect(runs).toBe(0);
+  expect(model.calls).toHaveLength(1);
+});
+
+it('closes every running call, tells the tools, and waits for none of them', async () => {
+  const turn = new AbortController();
+  const told: unknown[] = [];
+  const listening = tool('listening', (_, { signal }) => {
+    const { promise, reject } = Promise.withResolvers<never>();
+    signal.addEventListener('abort', () => {
+      told.push(signal.reason);
+      reject(signal.reason);
+    });
+    return promise;
+  });
+  const deaf = tool('deaf', () => {
+    setImmediate(() => turn.abort(reason));
+    return never();
+  });
+  const quick = tool('quick', async () => 1);
+  const calls = callTools(['c1', 'listening', {}], ['c2', 'deaf', {}], ['c3', 'quick', {}]);
+  const model = new ScriptedModel(calls, say('late'));
+  const { parts, thrown } = await runToEnd(
+    requestTo(model, { tools: [listening, deaf, quick], signal: turn.signal }),
+  );
+  expect(thrown).toBe(reason);
+  expect(told).toEqual([reason]);
+  const ends = Object.fromEntries(endsOf(parts).map((call) => [call.name, call]));
+  expect(ends.quick).toMatchObject({ status: 'done', output: '1' });
+  expect(ends.deaf).toMatchObject({ status: 'error' });
+  expect(ends.listening?.output).toContain('aborted');
+  expect(model.calls).toHaveLength(1);
+});
+
+it('ends after the tools, before the next call of the model', async () => {
+  const turn = new AbortController();
+  const model = new ScriptedModel(callTools(['c1', 'act', {}]), say('late'));
+  const request = requestTo(model, { tools: [tool('act', async () => 1)], signal: turn.signal });
+  const { parts, thrown } = await runToEnd(request, (part) => {
+    if (part.type === 'tool-end') turn.abort(reason);
+  });
+  expect(thrown).toBe(reason);
+  expect(endsOf(parts)).toMatchObject([{ status: 'done' }]);
+  expect(model.calls).toHaveLength(1);
+});
+
+it('ends while older turns are summed up', async () => {
+  const turn = new AbortController();
+  const smallModel = new ScriptedModel(async function* (): AsyncGenerator<ModelPart> {
+    setImmediate(() => turn.abort(reason));
+    await never();
+  });
+  const model = new ScriptedModel(say('late'));
+  const { parts, thrown } = await runToEnd(
+    requestTo(model, {
+      smallModel,
+      messages: [
+        { role: 'user', content: 'long '.repeat(2000) },
+        { role: 'assistant', text: 'yes' },
+        { role: 'user', content: 'And now?' },
+      ],
+      limits: { steps: 5, contextTokens: 1000 },
+      signal: turn.signal,
+    }),
+  );
+  expect(thrown).toBe(reason);
+  expect(parts).toEqual([]);
+  expect(model.calls).toEqual([]);
+});
+
+it('stops the tools when the reader leaves', async () => {
+  const stopped = Promise.withResolvers<void>();
+  const slow = tool('slow', (_, { signal }) => {
+    signal.addEventListener('abort', () => stopped.resolve());
+    return never();
+  });
+  const quick = tool('quick', async () => 1);
+  const model = new ScriptedModel(callTools(['c1', 'slow', {}], ['c2', 'quick', {}]));
+  for await (const part of runAgent(requestTo(model, { tools: [slow, quick] }))) {
+    if (part.type === 'tool-end') break;
+  }
+  await stopped.promise;
+});
+
+it('closes the stream of the model when the reader leaves', async () => {
+  const closed = Promise.withResolvers<void>();
+  const model = new ScriptedModel(async function* (): AsyncGenerator<ModelPart> {
+    try {
+      yield { type: 'text', text: 'one' };
+      yield { type: 'text', text: 'two' };
+    } finally {
+      closed.resolve();
+    }
+  });
+  const seen: AgentPart[] = [];
+  for await (const part of runAgent(requestTo(model))) {
+    seen.push(part);
+    break;
+  }
+  await closed.promise;
+  expect(seen).toHaveLength(1);
+});
+
+it('leaves no listener on the signal of the turn', async () => {
+  const { signal } = new AbortController();
+  let listeners = 0;
+  const { addEventListener, removeEventListener } = signal;
+  signal.addEventListener = (...args: Parameters<typeof addEventListener>) => {
+    listeners += 1;
+    addEventListener.apply(signal, args);
+  };
+  signal.removeEventListener = (...args: Parameters<typeof removeEventListener>) => {
+    listeners -= 1;
+    removeEventListener.apply(signal, args);
+  };
+  const script = [callTools(['c1', 'act', {}]), callTools(['c2', 'act', {}]), say('ok')];
+  const model = new ScriptedModel(...script);
+  await runToEnd(requestTo(model, { signal, tools: [tool('act', async () => 1)] }));
+  expect(model.calls).toHaveLength(3);
+  expect(listeners).toBe(0);
+});

@@ -1,0 +1,136 @@
+import { describe, expect, it } from 'vitest';
+import type { ModelCall, ModelPart } from './model/model.js';
+import {
+  endsOf,
+  partsOf,
+  requestTo,
+  runToEnd,
+  textOf,
+  tool,
+} from './test-support/agent-requests.js';
+import { callTools, ScriptedModel, type ScriptedStep, say } from './test-support/scripted-model.js';
+
+const LIMITS = { steps: 3, contextTokens: 100_000 };
+
+/** Calls a tool as long as it is offered one, then answers. */
+function eagerModel(inputOf: (step: number) => unknown, answer = say('Enough.')): ScriptedModel {
+  const step = (n: number): ScriptedStep => {
+    return ({ tools }: ModelCall): readonly ModelPart[] =>
+      tools.length > 0 ? callTools([`c${n}`, 'look', inputOf(n)]) : answer;
+  };
+  return new ScriptedModel(...Array.from({ length: 30 }, (_, n) => step(n)));
+}
+
+describe('the step limit', () => {
+  it('asks once more without tools, and warns', async () => {
+    const model = eagerModel((n) => ({ n }));
+    const { parts, thrown } = await runToEnd(
+      requestTo(model, { tools: [tool('look', async ({ n }) => ({ n }))], limits: LIMITS }),
+    );
+    expect(thrown).toBeUndefined();
+    expect(model.calls.map(({ tools }) => tools.length)).toEqual([1, 1, 1, 0]);
+    expect(endsOf(parts).map(({ status }) => status)).toEqual(['done', 'done', 'done']);
+    expect(partsOf(parts, 'warning')).toMatchObject([{ code: 'step_limit' }]);
+    expect(textOf(parts)).toBe('Enough.');
+  });
+
+  it('tells what the tools did in words, since some providers want no calls without tools', async () => {
+    const model = eagerModel((n) => ({ n }));
+    await runToEnd(
+      requestTo(model, { tools: [tool('look', async ({ n }) => `saw ${n}`)], limits: LIMITS }),
+    );
+    const roles = model.lastMessages.map(({ role }) => role);
+    expect(roles).toEqual(['user', 'assistant', 'user', 'assistant', 'user', 'assistant', 'user']);
+    const told = JSON.stringify(model.lastMessages);
+    expect(told).not.toContain('toolCalls');
+    for (const n of [0, 1, 2]) expect(told).toContain(`saw ${n}`);
+    expect(model.lastMessages.at(-1)).toMatchObject({
+      content: expect.stringContaining('Answer now'),
+    });
+  });
+
+  it('runs no tool the last call asks for all the same', async () => {
+    let runs = 0;
+    const model = eagerModel((n) => ({ n }), callTools(['late', 'look', {}]));
+    const { parts } = await runToEnd(
+      requestTo(model, { tools: [tool('look', async () => ++runs)], limits: LIMITS }),
+    );
+    expect(runs).toBe(3);
+    const codes = partsOf(parts, 'warning').map(({ code }) => code);
+    expect(codes).toEqual(['step_limit', 'no_answer']);
+  });
+
+  it('does not warn of an answer in the last step', async () => {
+    const model = new ScriptedModel(
+      callTools(['c1', 'look', { n: 1 }]),
+      callTools(['c2', 'look', { n: 2 }]),
+      say('Done.'),
+    );
+    const { parts } = await runToEnd(
+      requestTo(model, { tools: [tool('look', async () => 1)], limits: LIMITS }),
+    );
+    expect(partsOf(parts, 'warning')).toEqual([]);
+  });
+});
+
+describe('repetition', () => {
+  const limits = { ...LIMITS, steps: 20 };
+
+  it('runs the same call three times, then refuses, then asks for an answer without tools', async () => {
+    let runs = 0;
+    const keys = [
+      { a: 1, b: { c: 2, d: 3 } },
+      { b: { d: 3, c: 2 }, a: 1 },
+    ];
+    const model = eagerModel((n) => keys[n % 2]);
+    const { parts } = await runToEnd(
+      requestTo(model, { tools: [tool('look', async () => ++runs)], limits }),
+    );
+    expect(runs).toBe(3);
+    const statuses = endsOf(parts).map(({ status }) => status);
+    expect(statuses).toEqual(['done', 'done', 'done', 'error', 'error', 'error']);
+    expect(endsOf(parts).at(-1)?.output).toContain('Not run');
+    expect(partsOf(parts, 'warning')).toMatchObject([{ code: 'repetition' }]);
+    expect(model.calls.at(-1)?.tools).toEqual([]);
+    expect(textOf(parts)).toBe('Enough.');
+  });
+
+  it('lets the same tool run with other input as often as it likes', async () => {
+    const model = eagerModel((n) => ({ list: [n] }));
+    const { parts } = await runToEnd(
+      requestTo(model, { tools: [tool('look', async () => 1)], limits }),
+    );
+    expect(endsOf(parts).filter(({ status }) => status === 'done')).toHaveLength(20);
+    expect(partsOf(parts, 'warning')).toMatchObject([{ code: 'step_limit' }]);
+  });
+
+  it('also stops a model that repeats what cannot run', async () => {
+    const model = eagerModel(() => '{broken');
+    const { parts } = await runToEnd(
+      requestTo(model, { tools: [tool('look', async () => 1)], limits }),
+    );
+    expect(endsOf(parts)).toHaveLength(6);
+    expect(partsOf(parts, 'warning')).toMatchObject([{ code: 'repetition' }]);
+  });
+
+  it('counts calls made side by side', async () => {
+    let runs = 0;
+    const same = Array.from({ length: 5 }, (_, i) => [`c${i}`, 'look', {}] as const);
+    const model = new ScriptedModel(callTools(...same), say('ok'));
+    const { parts } = await runToEnd(
+      requestTo(model, { tools: [tool('look', async () => ++runs)], limits }),
+    );
+    expect(runs).toBe(3);
+    expect(partsOf(parts, 'warning')).toEqual([]);
+  });
+
+  it('starts afresh with every turn', async () => {
+    const look = tool('look', async () => 1);
+    for (const _ of [1, 2]) {
+      const calls = [1, 2, 3].map((n) => callTools([`c${n}`, 'look', {}]));
+      const model = new ScriptedModel(...calls, say('ok'));
+      const { parts } = await runToEnd(requestTo(model, { tools: [look], limits }));
+      expect(endsOf(parts).every(({ status }) => status === 'done')).toBe(true);
+    }
+  });
+});
