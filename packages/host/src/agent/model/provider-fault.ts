@@ -70,7 +70,7 @@ function short(text: string): string {
   const line = text
     .slice(0, 2000)
     .replace(/[a-z][a-z0-9+.-]*:\/\/\S+/gi, '…')
-    .replace(/[\w*-]*(?:[\w-]{24,}|\*{3,}|sk-[\w-]+)[\w*-]*/g, '…')
+    .replace(/[\w*-]*(?:[\w-]{30,}|\*{3,}|sk-[\w-]+)[\w*-]*/g, '…')
     .replace(/[\s\p{Cc}]+/gu, ' ')
     .trim();
   return line.length > TEXT_LENGTH ? `${line.slice(0, TEXT_LENGTH)}…` : line;

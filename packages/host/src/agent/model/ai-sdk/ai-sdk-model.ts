@@ -108,12 +108,10 @@ class StreamReader {
   }
 
   #end(): ModelFinish {
-    const reason = this.#finish && reasonOf(this.#finish.finishReason.unified);
-    if (!this.#finish || !reason)
-      throw faultOfKind('network', 'the stream ended before the answer');
+    if (!this.#finish) throw faultOfKind('network', 'the stream ended before the answer');
     return {
       type: 'finish',
-      reason,
+      reason: reasonOf(this.#finish.finishReason),
       usage: usageOf(this.#finish.usage),
       providerData: this.#step.dataFor(this.#model),
     };
@@ -124,9 +122,11 @@ function kindOf(type: `${'text' | 'reasoning'}-${string}`): 'text' | 'reasoning'
   return type.startsWith('text') ? 'text' : 'reasoning';
 }
 
-/** The reason in our words; undefined if the answer is not whole. */
-function reasonOf(reason: SdkFinish['finishReason']['unified']): ModelFinish['reason'] | undefined {
-  return reason === 'interrupted' || reason === 'error' ? undefined : reason;
+/** The reason in our words; throws if the answer is not whole. */
+function reasonOf({ unified, raw }: SdkFinish['finishReason']): ModelFinish['reason'] {
+  if (unified === 'interrupted') throw faultOfKind('network', 'the stream was interrupted');
+  if (unified === 'error') throw faultOfKind('server', `the answer ended with ${raw}`);
+  return unified;
 }
 
 function usageOf({ inputTokens, outputTokens }: LanguageModelV4Usage): ModelUsage {

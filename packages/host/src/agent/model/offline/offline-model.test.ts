@@ -61,6 +61,7 @@ describe('preferences', () => {
     ['be brief', { length: 'concise' }],
     ['Keep your answers short and formal', { length: 'concise', formality: 'formal' }],
     ['I want detailed answers', { length: 'detailed' }],
+    ['please keep it short', { length: 'concise' }],
     ['be more casual', { formality: 'casual' }],
     ['talk informally', { formality: 'casual' }],
     ['use a warm tone', { tone: 'warm' }],
@@ -83,6 +84,13 @@ describe('preferences', () => {
     'What is the formal name of Spain?',
     'Why do people speak Spanish in Peru?',
     'hello',
+    'write a short poem',
+    'Write a poem in French.',
+    'I speak Spanish',
+    'give me a detailed plan',
+    'Give me a short answer on soil.',
+    'use formal logic to prove it',
+    'The title must be short',
   ])('keeps nothing for %j', async (said) => {
     expect(callsIn(await ask(said, { tools: [preferences] }))).toEqual([]);
   });

@@ -4,20 +4,24 @@ export type PreferenceChange = Readonly<Record<string, string | null>>;
 type PreferenceRule = (said: string) => PreferenceChange | undefined;
 
 const LASTING = /\b(from now on|from here on|always|in (the )?future|every time|each time)\b,?/i;
-const ONE_TURN =
-  /\b(once|this (time|answer|reply|question|message|one|turn)|for now|right now|(answer|say|write|translate) this)\b/i;
+const ONE_TURN: readonly RegExp[] = [
+  /\b(once|for now|right now)\b/i,
+  /\bthis (time|answer|reply|question|message|one|turn)\b/i,
+  /\b(answer|say|write|translate) this\b/i,
+  /\b(a|an|one) (\w+ )?(answer|reply|response|summary)\b/i,
+];
 
 /** What the user wants kept: nothing if it is meant for one turn only. */
 export function preferencesIn(said: string): PreferenceChange | undefined {
-  if (ONE_TURN.test(said)) return undefined;
+  if (ONE_TURN.some((mark) => mark.test(said))) return undefined;
   const found: PreferenceChange = Object.assign({}, ...rules.map((rule) => rule(said)));
   if (Object.keys(found).length > 0) return found;
   return customInstruction(said);
 }
 
 const language: PreferenceRule = (said) => {
-  if (!/\b(answer|reply|respond|speak|talk|write|switch)\b/i.test(said) || isQuestion(said))
-    return undefined;
+  const asks = /(?<!\bI )\b(answer|reply|respond|speak|talk|switch|write (to )?me)\b/i.test(said);
+  if (!asks || isQuestion(said)) return undefined;
   const name = languageIn(said);
   return name ? { language: name } : undefined;
 };
@@ -41,8 +45,13 @@ function named(field: string, match: RegExpExecArray | null): PreferenceChange |
   return proper && first && !NOT_A_NAME.test(first) ? { [field]: proper.join(' ') } : undefined;
 }
 
-const STYLE_VERB =
-  /\b(be|keep|use|write|sound|talk|speak|answer|reply|respond|prefer|want|give|make)\b/i;
+/** A style is asked of the answers to come, not of a poem or a plan that the user orders. */
+const STYLE_REQUESTS: readonly RegExp[] = [
+  LASTING,
+  /(^|[.,;:!]\s*|\b(please|you|and|should)\s+)(be|sound|stay)\b/i,
+  /\b(answers|replies|responses|tone|style|keep it)\b/i,
+  /(?<!\bI )\b(answer|reply|respond|speak|talk)\b/i,
+];
 
 const lengths: Readonly<Record<string, RegExp>> = {
   concise: /\b(brief|briefly|concise|concisely|short|shorter|terse)\b/i,
@@ -72,7 +81,8 @@ function styled(
   options: Readonly<Record<string, RegExp>>,
   said: string,
 ): PreferenceChange | undefined {
-  if (!STYLE_VERB.test(said) || isQuestion(said)) return undefined;
+  const asks = STYLE_REQUESTS.some((request) => request.test(said));
+  if (!asks || isQuestion(said)) return undefined;
   const value = Object.keys(options).find((option) => options[option]?.test(said));
   return value ? { [field]: value } : undefined;
 }

@@ -31,11 +31,13 @@ interface Answer {
 class ChatClient {
   readonly #id: string;
   readonly #name: string;
+  readonly #key: string;
   readonly #url: URL;
   readonly #headers: Record<string, string>;
   #asksUsage = true;
 
-  constructor(id: string, name: string, { apiKey, baseUrl = '' }: ProviderAccess) {
+  constructor(id: string, name: string, { apiKey = '', baseUrl = '' }: ProviderAccess) {
+    this.#key = apiKey;
     this.#id = id;
     this.#name = name;
     this.#url = new URL(baseUrl);
@@ -81,7 +83,8 @@ class ChatClient {
       this.#asksUsage = false;
       return this.#ask(call);
     }
-    throw faultOfRefusal(refusal);
+    // Some servers repeat the key they refuse.
+    throw faultOfRefusal({ ...refusal, text: refusal.text.replaceAll(this.#key || '\0', '…') });
   }
 }
 

@@ -43,7 +43,7 @@ async function open(...replies: Reply[]) {
   const model = createOpenAiCompatibleModel({
     ...info,
     name: 'm',
-    access: { baseUrl, apiKey: undefined },
+    access: { baseUrl, apiKey: 'hunter2' },
   });
   const ask = async (call: Partial<ModelCall> = {}) => {
     const messages: ModelMessage[] = [{ role: 'user', content: 'hi' }];
@@ -173,6 +173,12 @@ it.each([
 ])('says why it was refused: %s', async (body, text) => {
   const { ask } = await open({ status: 404, type: 'application/json', body });
   await expect(ask()).rejects.toThrow(`refused the request: ${text}`);
+});
+
+it('never repeats the key, however short', async () => {
+  const body = '{"error":"the key hunter2 may not use this model"}';
+  const { ask } = await open({ status: 400, type: 'application/json', body });
+  await expect(ask()).rejects.toThrow('the key … may not use this model');
 });
 
 it('sends sealed reasoning back in one piece', async () => {
