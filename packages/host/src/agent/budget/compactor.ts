@@ -11,6 +11,8 @@ import { OLD_RESULT_LENGTH, squeezeTurn, trimResults } from './trim-results.js';
 const CURRENT_SHARE = 0.7;
 /** What a conversation gets at least, however long system prompt and tools are. */
 const LEAST_SHARE = 0.2;
+/** For the words that ask for an answer without tools. */
+const RESERVE = 50;
 const TRANSCRIPT_SHARE = 0.7;
 /** Tokens below which no summary is worth its call. */
 const LEAST_SUMMARY_ROOM = 100;
@@ -123,7 +125,7 @@ class SummarisingCompactor implements Compactor {
 
   private roomFor({ system, tools }: CallDraft): number {
     const { contextTokens } = this.options.limits;
-    const taken = estimateTokens(system) + estimateTools(tools);
+    const taken = estimateTokens(system) + estimateTools(tools) + RESERVE;
     return Math.max(contextTokens - taken, Math.floor(contextTokens * LEAST_SHARE));
   }
 }

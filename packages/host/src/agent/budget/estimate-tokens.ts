@@ -2,6 +2,8 @@ import type { ModelMessage, ModelTool, UserPart } from '../model/model.js';
 
 const BYTES_PER_TOKEN = 4;
 const MESSAGE_OVERHEAD = 4;
+/** Names, ids and the words or JSON around them. */
+const CALL_OVERHEAD = 20;
 const IMAGE_TOKENS = 1500;
 const DOCUMENT_BYTES_PER_TOKEN = 20;
 
@@ -47,14 +49,11 @@ function estimateContent(message: ModelMessage): number {
     case 'assistant': {
       const calls = message.toolCalls ?? [];
       const texts = [message.text, message.reasoning ?? '', ...calls.map(({ input }) => input)];
-      return texts.reduce(
-        (sum, text) => sum + estimateTokens(text),
-        MESSAGE_OVERHEAD * calls.length,
-      );
+      return texts.reduce((sum, text) => sum + estimateTokens(text), CALL_OVERHEAD * calls.length);
     }
     case 'tool':
       return message.results.reduce(
-        (sum, { output }) => sum + MESSAGE_OVERHEAD + estimateTokens(output),
+        (sum, { output }) => sum + CALL_OVERHEAD + estimateTokens(output),
         0,
       );
     default:

@@ -1,0 +1,87 @@
+import { expect, it } from 'vitest';
+import type { AgentRequest } from './agent.js';
+import { estimateMessages, estimateTokens, estimateTools } from './budget/estimate-tokens.js';
+import type { ModelCall, ModelMessage, ModelPart } from './model/model.js';
+import { partsOf, requestTo, runToEnd, tool } from './test-support/agent-requests.js';
+import { Random } from './test-support/random.js';
+import { callTools, ScriptedModel, say } from './test-support/scripted-model.js';
+import { faultsOf } from './test-support/well-formed-faults.js';
+
+const IDS = ['', 'a', 'b', 'call_1'];
+const NAMES = ['look', 'fail', 'huge', 'no such tool!', ''];
+/** Tight, but enough for the shortest form of every step a turn may make. */
+const CLOSE = 5000;
+const INPUTS = ['{}', '{"a":1}', '', '[]', 'nonsense', '{"a":'];
+
+/** Messages in any order at all, as no caller should send them. */
+function anyMessage(random: Random): ModelMessage {
+  const id = () => random.pick(IDS);
+  const text = random.pick(['', 'words', 'many words '.repeat(200)]);
+  switch (random.pick(['user', 'assistant', 'calls', 'tool'] as const)) {
+    case 'user':
+      return { role: 'user', content: text };
+    case 'assistant':
+      return { role: 'assistant', text };
+    case 'calls': {
+      const toolCalls = random.list(3, () => ({ id: id(), name: 'look', input: '{}' }));
+      return { role: 'assistant', text, toolCalls };
+    }
+    case 'tool': {
+      const output = '"result"'.repeat(random.below(500));
+      const results = random.list(3, () => ({ id: id(), name: 'look', output, isError: false }));
+      return { role: 'tool', results };
+    }
+  }
+}
+
+/** A model that calls whatever it likes, however it likes. */
+function anyModel(random: Random): ScriptedModel {
+  const call = () => [random.pick(IDS), random.pick(NAMES), random.pick(INPUTS)] as const;
+  const step = ({ tools }: ModelCall): readonly ModelPart[] => {
+    if (tools.length === 0 || random.below(5) === 0) return say('done');
+    return [
+      { type: 'text', text: random.pick(['', 'so']) },
+      ...callTools(call(), ...random.list(3, call)),
+    ];
+  };
+  return new ScriptedModel(...Array.from({ length: 12 }, () => step));
+}
+
+function anyRequest(random: Random): AgentRequest & { readonly model: ScriptedModel } {
+  const model = anyModel(random);
+  const summary = random.pick<readonly ModelPart[]>([say('A short summary.'), []]);
+  return {
+    ...requestTo(model, {
+      smallModel: new ScriptedModel(...Array.from({ length: 20 }, () => summary)),
+      messages: [...random.list(12, () => anyMessage(random)), { role: 'user', content: 'So?' }],
+      tools: [
+        tool('look', async () => 'seen'),
+        tool('fail', () => Promise.reject(new Error('no'))),
+        tool('huge', async () => 'x'.repeat(random.below(20_000))),
+      ],
+      limits: { steps: 1 + random.below(8), contextTokens: random.pick([600, CLOSE, 100_000]) },
+    }),
+    model,
+  };
+}
+
+function tokensOf({ system, tools, messages }: ModelCall): number {
+  return estimateTokens(system) + estimateTools(tools) + estimateMessages(messages);
+}
+
+it('sends every model call a conversation that providers take and that fits', async () => {
+  for (let seed = 1; seed <= 1500; seed++) {
+    const request = anyRequest(new Random(seed));
+    const { parts, thrown } = await runToEnd(request);
+    expect(thrown, `seed ${seed}`).toBeUndefined();
+    for (const call of request.model.calls) {
+      expect(faultsOf(call.messages), `seed ${seed}`).toEqual([]);
+      if (request.limits.contextTokens < CLOSE) continue;
+      expect(tokensOf(call), `seed ${seed}`).toBeLessThanOrEqual(request.limits.contextTokens);
+    }
+    const opened = partsOf(parts, 'tool-start').map(({ id }) => id);
+    const closed = partsOf(parts, 'tool-end').map(({ call }) => call.id);
+    expect(closed.toSorted(), `seed ${seed}`).toEqual(opened.toSorted());
+    expect(new Set(opened).size, `seed ${seed}`).toBe(opened.length);
+  }
+});
