@@ -65,7 +65,7 @@ module.exports = {
     exclude: { path: '/dist/|\\.test\\.ts$' },
     enhancedResolveOptions: {
       exportsFields: ['exports'],
-      conditionNames: ['source', 'import', 'default'],
+      conditionNames: ['sibyl-source', 'import', 'default'],
     },
   },
 };

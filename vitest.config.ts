@@ -1,9 +1,10 @@
 import { defineConfig } from 'vitest/config';
 
 export default defineConfig({
-  // Read workspace packages from src, so tests need no build. Only this one condition:
-  // adding `import` or `module` here breaks CommonJS dependencies of Express.
-  ssr: { resolve: { conditions: ['source'] } },
+  // Read workspace packages from src, so tests need no build. The condition has a name of its own,
+  // since other packages publish a `source` too; `import` or `module` beside it would break
+  // CommonJS dependencies of Express.
+  ssr: { resolve: { conditions: ['sibyl-source'] } },
   test: {
     include: ['{packages,plugins}/*/{src,test}/**/*.test.ts', 'scripts/**/*.test.ts'],
     globalSetup: ['packages/host/test/support/postgres.ts'],

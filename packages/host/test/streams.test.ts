@@ -29,7 +29,9 @@ describe('a stream', () => {
     const live = await stream(alice, sessionId, { message: 'hi' });
     const turn = await model.next();
     turn.think('Hm.');
+    await live.untilEvent('reasoning');
     turn.say('Hello ');
+    await live.untilEvent('message');
     turn.say('there');
     turn.finish();
     const frames = await live.toEnd();
@@ -62,9 +64,13 @@ describe('a stream', () => {
   it('spends at most 120 bytes on a token', async () => {
     const live = await stream(alice, await openSession(alice), { message: 'hi' });
     const turn = await model.next();
-    for (let i = 0; i < 100; i++) turn.say('word ');
+    for (let i = 0; i < 20; i++) {
+      turn.say(`word${i} `);
+      await live.until(({ data }) => data.content === `word${i} `);
+    }
     turn.finish();
     const frames = (await live.toEnd()).filter(({ event }) => event === 'message');
+    expect(frames).toHaveLength(20);
     const bytes = frames.map(
       ({ event, id, data }) =>
         `event: ${event}\nid: ${id}\ndata: ${JSON.stringify(data)}\n\n`.length,

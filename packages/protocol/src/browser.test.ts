@@ -7,7 +7,7 @@ it('bundles for a browser and runs with nothing but the language', async () => {
   const [bundle] = (await build({
     logLevel: 'silent',
     configFile: false,
-    resolve: { conditions: ['source'] },
+    resolve: { conditions: ['sibyl-source'] },
     build: {
       write: false,
       lib: {
