@@ -4,6 +4,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
 import { startHost, type TestHost } from './support/host.js';
 import { join, openSession, type SseStream, stream } from './support/stream.js';
+import { usedMemory } from './support/used-memory.js';
 import { TestUser } from './support/user.js';
 
 const READERS = 8;
@@ -47,15 +48,9 @@ async function drain(socket: Socket): Promise<number> {
   return length;
 }
 
-const usedMb = () => {
-  globalThis.gc?.();
-  const { heapUsed, external } = process.memoryUsage();
-  return (heapUsed + external) / 1024 ** 2;
-};
-
 /** Streams one long answer past slow readers; tells by how much memory had grown at its end. */
 async function longAnswer(slowReaders: number) {
-  const before = usedMb();
+  const before = usedMemory();
   const live: SseStream = await stream(alice, await openSession(alice), { message: 'at length' });
   const turn = await model.next();
   const slow: Socket[] = [];
@@ -63,7 +58,7 @@ async function longAnswer(slowReaders: number) {
   for (let i = 0; i < PIECES; i++) turn.say(PIECE);
   turn.finish();
   await live.toEnd();
-  return { live, slow, grownMb: usedMb() - before };
+  return { live, slow, grownMb: usedMemory() - before };
 }
 
 it('costs no memory, is dropped, and can read on later', { timeout: 120_000 }, async () => {
