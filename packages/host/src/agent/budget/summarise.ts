@@ -1,17 +1,15 @@
 import { untilAborted } from '../calls/until-aborted.js';
-import type { Model, ModelMessage, ModelUsage, UserPart } from '../model/model.js';
-import { keepEnd } from './cut-text.js';
+import type { Model, ModelMessage, ModelUsage } from '../model/model.js';
+import { writeTranscript } from './transcript.js';
 
 const TIMEOUT_MS = 30_000;
-const MESSAGE_LENGTH = 4000;
-const RESULT_LENGTH = 300;
 
 export interface SummaryRequest {
   readonly model: Model;
   /** What was summed up before, if anything. */
   readonly earlier: string | undefined;
   readonly messages: readonly ModelMessage[];
-  /** Tokens of the transcript the model is shown; the oldest give way. */
+  /** Tokens of the conversation the model is shown. */
   readonly transcriptTokens: number;
   readonly signal: AbortSignal;
 }
@@ -47,8 +45,7 @@ const SYSTEM = [
 
 async function askForSummary(request: SummaryRequest, signal: AbortSignal): Promise<Summary> {
   const { model, earlier, messages, transcriptTokens } = request;
-  const lines = messages.map(lineOf).filter(Boolean);
-  const transcript = keepEnd(lines.join('\n'), transcriptTokens);
+  const transcript = writeTranscript(messages, transcriptTokens);
   const content = earlier ? `Summary so far: ${earlier}\n\n${transcript}` : transcript;
   const call = {
     system: SYSTEM,
@@ -62,28 +59,4 @@ async function askForSummary(request: SummaryRequest, signal: AbortSignal): Prom
     if (part.type === 'finish' && text.trim()) return { text: text.trim(), usage: part.usage };
   }
   throw new Error('The summary came out empty.');
-}
-
-function lineOf(message: ModelMessage): string {
-  switch (message.role) {
-    case 'user':
-      return `User: ${cut(userText(message.content), MESSAGE_LENGTH)}`;
-    case 'assistant':
-      return message.text && `Assistant: ${cut(message.text, MESSAGE_LENGTH)}`;
-    case 'tool':
-      return message.results
-        .map(({ name, output }) => `Tool ${name}: ${cut(output, RESULT_LENGTH)}`)
-        .join('\n');
-    default:
-      return message satisfies never;
-  }
-}
-
-function userText(content: string | readonly UserPart[]): string {
-  if (typeof content === 'string') return content;
-  return content.map((part) => (part.type === 'text' ? part.text : '(a file)')).join('\n');
-}
-
-function cut(text: string, length: number): string {
-  return text.length > length ? `${text.slice(0, length)}…` : text;
 }
