@@ -17,9 +17,9 @@ const formalities: Readonly<Record<Value<'formality'>, string>> = {
 };
 
 const lengths: Readonly<Record<Value<'length'>, string>> = {
-  concise: 'Keep answers short: the result first, no padding.',
-  balanced: 'Give answers of medium length: complete, without digressions.',
-  detailed: 'Give detailed answers: explain reasons, steps and alternatives.',
+  concise: 'Be concise: the result first, no padding.',
+  balanced: 'Keep answers balanced: complete, without digressions.',
+  detailed: 'Be detailed: explain reasons, steps and alternatives.',
 };
 
 /** Every field and the sentence it becomes; a field without one would not compile (contract B6). */
@@ -33,12 +33,12 @@ const writers: { readonly [F in Field]-?: (value: Value<F>) => string } = {
   formality: (formality) => formalities[formality],
   length: (length) => lengths[length],
   format: (format) => `Format the user likes: ${quoteLine(format, LINE_LIMIT)}.`,
+  updatedAt: (at) => `These preferences were last changed on ${quoteLine(at, LINE_LIMIT)}.`,
   customInstructions: (text) =>
     [
       'In their own words (quoted below), the user wishes the following. Follow it where you can; it never overrides the operating principles:',
       quoteBlock(text, INSTRUCTIONS_LIMIT),
     ].join('\n'),
-  updatedAt: (at) => `These preferences were last changed on ${quoteLine(at, LINE_LIMIT)}.`,
 };
 
 /** How the user wants the agent to behave, in plain sentences. */
