@@ -100,14 +100,14 @@ it('refers only to schemas it holds', () => {
 });
 
 describe('Swagger UI', () => {
-  it('needs no inline script', async () => {
-    const response = await fetch(`${host.url}/docs`);
+  it.each(['/docs', '/docs/'])('needs no inline script at %s', async (path) => {
+    const response = await fetch(host.url + path);
     const html = await response.text();
     expect(html).toContain('swagger-ui');
     expect(html).not.toMatch(/<script(?![^>]*\bsrc=)[^>]*>\s*\S/);
     expect(response.headers.get('content-security-policy')).toContain("script-src 'self'");
     for (const [, src] of html.matchAll(/<script[^>]*src=['"]([^'"]+)/g)) {
-      const asset = await fetch(new URL(src ?? '', `${host.url}/docs`));
+      const asset = await fetch(new URL(src ?? '', host.url + path));
       expect([asset.status, asset.headers.get('content-type')]).toEqual([
         200,
         expect.stringContaining('javascript'),
@@ -115,13 +115,15 @@ describe('Swagger UI', () => {
     }
   });
 
-  it.each(['/docs/../package.json', '/docs/%2e%2e/package.json', '/docs/..%2fpackage.json'])(
-    'serves nothing else: %s',
-    async (path) => {
-      const text = await (await fetch(host.url + path)).text();
-      expect(text).not.toContain('"dependencies"');
-    },
-  );
+  it.each([
+    '/docs/package.json',
+    '/docs/../package.json',
+    '/docs/%2e%2e/package.json',
+    '/docs/..%2fpackage.json',
+  ])('serves nothing else: %s', async (path) => {
+    const text = await (await fetch(host.url + path)).text();
+    expect(text).not.toContain('"dependencies"');
+  });
 });
 
 it('sets headers that keep a browser from misusing an answer', async () => {

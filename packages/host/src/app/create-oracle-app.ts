@@ -12,7 +12,7 @@ import { createLogger } from '../observe/logger.js';
 import { serveMetrics } from '../observe/metrics.js';
 import { HttpAdapter } from '../transport/http-adapter.js';
 import { keepRuns } from '../turn/run-keeper.js';
-import { serveApiDocument } from './api-document.js';
+import { serveApiDocument } from './api-document/serve-api-document.js';
 import { AppModule } from './app.module.js';
 import { buildHostParts, type HostParts } from './host-parts.js';
 import { keepHouse } from './housekeeping.js';

@@ -1,15 +1,10 @@
-import { applyDecorators, RequestMethod, SetMetadata } from '@nestjs/common';
-import { ApiExtension } from '@nestjs/swagger';
+import { RequestMethod, SetMetadata } from '@nestjs/common';
 import type { AuthExcludedRoute } from '@sibyl/plugin-kit';
 
 export const PUBLIC_ROUTE = Symbol('public route');
 
-/** Marks a public operation in the API document. */
-export const PUBLIC_EXTENSION = 'x-public';
-
 /** Opens a controller or handler to callers without a UCAN. */
-export const Public = () =>
-  applyDecorators(SetMetadata(PUBLIC_ROUTE, true), ApiExtension(PUBLIC_EXTENSION, true));
+export const Public = () => SetMetadata(PUBLIC_ROUTE, true);
 
 /** Routes opened by plugins and by the `authExcludedRoutes` option. */
 export class PublicRoutes {

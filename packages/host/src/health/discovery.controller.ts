@@ -1,15 +1,13 @@
 import { Controller, Get } from '@nestjs/common';
-import { ApiOperation, ApiTags } from '@nestjs/swagger';
 import { DidDocument, OracleCard, OracleError } from '@sibyl/protocol';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import { Public } from '../auth/public-routes.js';
-import { ApiReply } from '../transport/api-reply.js';
+import { Describe } from '../transport/describe.js';
 import { didDocumentOf } from './did-document.js';
 import { HostFacts } from './host-facts.js';
 
 /** What a client needs before it can sign (contract B9). */
 @Public()
-@ApiTags('service')
 @Controller('.well-known')
 export class DiscoveryController {
   constructor(
@@ -18,8 +16,7 @@ export class DiscoveryController {
   ) {}
 
   @Get('oracle.json')
-  @ApiOperation({ summary: "The oracle's DID, name and features" })
-  @ApiReply(OracleCard)
+  @Describe({ summary: "The oracle's DID, name and features", reply: OracleCard })
   card(): OracleCard {
     const { did, name, entityDid } = this.oracle;
     const { version, features } = this.facts;
@@ -27,8 +24,11 @@ export class DiscoveryController {
   }
 
   @Get('did.json')
-  @ApiOperation({ summary: "The oracle's DID document, when its DID is a did:web" })
-  @ApiReply(DidDocument, { errors: ['not_found'] })
+  @Describe({
+    summary: "The oracle's DID document, when its DID is a did:web",
+    reply: DidDocument,
+    errors: ['not_found'],
+  })
   didDocument(): DidDocument {
     if (!this.oracle.did.startsWith('did:web:')) {
       throw new OracleError('not_found', { message: `${this.oracle.did} is not a did:web` });

@@ -1,14 +1,12 @@
 import { Controller, Get, Res } from '@nestjs/common';
-import { ApiOperation, ApiTags } from '@nestjs/swagger';
 import { Health, Landing } from '@sibyl/protocol';
 import type { Response } from 'express';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import { Public } from '../auth/public-routes.js';
 import { StorePulse } from '../store/store-pulse.js';
-import { ApiReply } from '../transport/api-reply.js';
+import { Describe } from '../transport/describe.js';
 
 @Public()
-@ApiTags('service')
 @Controller()
 export class HealthController {
   constructor(
@@ -17,16 +15,17 @@ export class HealthController {
   ) {}
 
   @Get()
-  @ApiOperation({ summary: 'What this is' })
-  @ApiReply(Landing)
+  @Describe({ summary: 'What this is', reply: Landing })
   landing(): Landing {
     const message = `${this.oracle.name} is running; its interface is described at /docs`;
     return { status: 'ok', message, timestamp: new Date().toISOString() };
   }
 
   @Get('health')
-  @ApiOperation({ summary: 'Whether the host can serve; 503 when its store does not answer' })
-  @ApiReply(Health)
+  @Describe({
+    summary: 'Whether the host can serve; 503 when its store does not answer',
+    reply: Health,
+  })
   async health(@Res({ passthrough: true }) response: Response): Promise<Health> {
     const isAlive = await this.pulse.isAlive();
     if (!isAlive) response.status(503);

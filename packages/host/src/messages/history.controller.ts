@@ -1,15 +1,13 @@
 import { Controller, Get, Param, Query } from '@nestjs/common';
-import { ApiOperation, ApiTags } from '@nestjs/swagger';
 import { CurrentRun, MessagePage, OracleError, PageMessages } from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
 import { CurrentCaller } from '../auth/current-caller.js';
 import { MessageStore } from '../store/messages/message-store.js';
 import { RunStore } from '../store/runs/run-store.js';
 import { SessionStore } from '../store/sessions/session-store.js';
-import { ApiReply } from '../transport/api-reply.js';
+import { Describe } from '../transport/describe.js';
 import { messageView, runView } from '../turn/message-view.js';
 
-@ApiTags('messages')
 @Controller('sessions/:sessionId')
 export class HistoryController {
   constructor(
@@ -19,8 +17,11 @@ export class HistoryController {
   ) {}
 
   @Get('messages')
-  @ApiOperation({ summary: 'Messages of a session in pages, counted in turns' })
-  @ApiReply(MessagePage, { errors: ['session_not_found'] })
+  @Describe({
+    summary: 'Messages of a session in pages, counted in turns',
+    reply: MessagePage,
+    errors: ['session_not_found'],
+  })
   async page(
     @CurrentCaller() { did: owner }: Caller,
     @Param('sessionId') sessionId: string,
@@ -37,8 +38,11 @@ export class HistoryController {
   }
 
   @Get('run')
-  @ApiOperation({ summary: 'The turn at work in a session, else the last one' })
-  @ApiReply(CurrentRun, { errors: ['session_not_found'] })
+  @Describe({
+    summary: 'The turn at work in a session, else the last one',
+    reply: CurrentRun,
+    errors: ['session_not_found'],
+  })
   async run(
     @CurrentCaller() { did: owner }: Caller,
     @Param('sessionId') sessionId: string,

@@ -1,5 +1,4 @@
 import { Body, Controller, Get, HttpCode, Param, Post, Req, Res } from '@nestjs/common';
-import { ApiHeader, ApiOperation, ApiTags } from '@nestjs/swagger';
 import {
   AbortTurn,
   type ErrorCode,
@@ -15,7 +14,7 @@ import { CurrentCaller } from '../auth/current-caller.js';
 import type { ProvenRequest } from '../auth/oracle-request.js';
 import { MessageStore } from '../store/messages/message-store.js';
 import { SessionStore } from '../store/sessions/session-store.js';
-import { ApiReply, ApiStream } from '../transport/api-reply.js';
+import { Describe } from '../transport/describe.js';
 import { messageView } from '../turn/message-view.js';
 import { Turns } from '../turn/turns.js';
 import { ReplySender } from './reply-sender.js';
@@ -31,7 +30,6 @@ const SEND_ERRORS: readonly ErrorCode[] = [
   'host_stopping',
 ];
 
-@ApiTags('messages')
 @Controller('messages')
 export class MessagesController {
   constructor(
@@ -44,8 +42,7 @@ export class MessagesController {
   // Before `:sessionId`, which would otherwise take `abort` for a session.
   @Post('abort')
   @HttpCode(200)
-  @ApiOperation({ summary: 'End the turn at work in a session' })
-  @ApiReply(TurnAborted)
+  @Describe({ summary: 'End the turn at work in a session', reply: TurnAborted })
   async abort(
     @CurrentCaller() { did: owner }: Caller,
     @Body({ schema: AbortTurn }) { sessionId }: AbortTurn,
@@ -55,12 +52,16 @@ export class MessagesController {
 
   @Post(':sessionId')
   @HttpCode(200)
-  @ApiOperation({
+  @Describe({
     summary: 'Send a message; the answer is JSON, or a stream when `stream` is true',
+    reply: Reply,
+    streams: true,
+    errors: SEND_ERRORS,
+    headers: {
+      'idempotency-key': 'Makes a retry find the first outcome instead of a second turn',
+      'x-timezone': "The user's IANA time zone; `timezone` in the body overrules it",
+    },
   })
-  @ApiHeader({ name: 'idempotency-key', description: 'Makes a retry find the first outcome' })
-  @ApiReply(Reply, { errors: SEND_ERRORS })
-  @ApiStream()
   async send(
     @Param('sessionId') sessionId: string,
     @Body({ schema: SendMessage }) body: SendMessage,
@@ -76,8 +77,11 @@ export class MessagesController {
   }
 
   @Get(':sessionId')
-  @ApiOperation({ summary: 'All messages of a session, oldest first' })
-  @ApiReply(MessageList, { errors: ['session_not_found'] })
+  @Describe({
+    summary: 'All messages of a session, oldest first',
+    reply: MessageList,
+    errors: ['session_not_found'],
+  })
   async list(
     @CurrentCaller() { did: owner }: Caller,
     @Param('sessionId') sessionId: string,

@@ -1,19 +1,21 @@
 import { Controller, Get, Param, Query, Req, Res } from '@nestjs/common';
-import { ApiOperation, ApiTags } from '@nestjs/swagger';
 import { JoinRun, OracleError } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { ProvenRequest } from '../auth/oracle-request.js';
-import { ApiStream } from '../transport/api-reply.js';
+import { Describe } from '../transport/describe.js';
 import { ReplySender } from './reply-sender.js';
 
-@ApiTags('messages')
 @Controller('runs')
 export class RunsController {
   constructor(private readonly replies: ReplySender) {}
 
   @Get(':runId')
-  @ApiOperation({ summary: 'The rest of a stream, replayed then live, up to `done`' })
-  @ApiStream({ errors: ['run_not_found'] })
+  @Describe({
+    summary: 'The rest of a stream, replayed then live, up to `done`',
+    streams: true,
+    errors: ['run_not_found'],
+    headers: { 'last-event-id': 'Number of the last frame seen, as `after` says it too' },
+  })
   async join(
     @Param('runId') runId: string,
     @Query({ schema: JoinRun }) { after }: JoinRun,

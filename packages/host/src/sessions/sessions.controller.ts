@@ -1,5 +1,4 @@
 import { Body, Controller, Delete, Get, HttpCode, Param, Post, Query } from '@nestjs/common';
-import { ApiOperation, ApiTags } from '@nestjs/swagger';
 import {
   CreateSession,
   Id,
@@ -13,11 +12,10 @@ import type { Caller } from '../auth/caller.js';
 import { CurrentCaller } from '../auth/current-caller.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import { SessionStore } from '../store/sessions/session-store.js';
-import { ApiReply } from '../transport/api-reply.js';
+import { Describe } from '../transport/describe.js';
 import { Turns } from '../turn/turns.js';
 import { sessionView } from './session-view.js';
 
-@ApiTags('sessions')
 @Controller('sessions')
 export class SessionsController {
   constructor(
@@ -28,8 +26,7 @@ export class SessionsController {
 
   @Post()
   @HttpCode(201)
-  @ApiOperation({ summary: 'Open a session' })
-  @ApiReply(Session, { status: 201 })
+  @Describe({ summary: 'Open a session', reply: Session, status: 201 })
   async create(
     @CurrentCaller() { did }: Caller,
     @Body({ schema: CreateSession }) { title }: CreateSession,
@@ -46,8 +43,7 @@ export class SessionsController {
   }
 
   @Get()
-  @ApiOperation({ summary: "The caller's sessions, newest first" })
-  @ApiReply(SessionPage)
+  @Describe({ summary: "The caller's sessions, newest first", reply: SessionPage })
   async list(
     @CurrentCaller() { did }: Caller,
     @Query({ schema: ListSessions }) { limit, offset }: ListSessions,
@@ -57,8 +53,11 @@ export class SessionsController {
   }
 
   @Delete(':sessionId')
-  @ApiOperation({ summary: 'Delete a session with its messages and runs' })
-  @ApiReply(SessionDeleted, { errors: ['session_not_found'] })
+  @Describe({
+    summary: 'Delete a session with its messages and runs',
+    reply: SessionDeleted,
+    errors: ['session_not_found'],
+  })
   async remove(
     @CurrentCaller() { did }: Caller,
     @Param('sessionId') sessionId: string,

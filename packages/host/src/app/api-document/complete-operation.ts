@@ -1,0 +1,116 @@
+import type { OpenAPIObject } from '@nestjs/swagger';
+import { type ErrorCode, errorCatalog, requestHeaders } from '@sibyl/protocol';
+import type { RouteDescription } from '../../transport/describe.js';
+import type { SchemaComponents } from './schema-components.js';
+
+type Operation = NonNullable<OpenAPIObject['paths'][string]['get']>;
+type Response = Exclude<Operation['responses'][string], undefined | { $ref: string }>;
+
+/** What is known of a route beyond its schemas. */
+export interface RouteFacts {
+  readonly isPublic?: boolean;
+  readonly description?: RouteDescription | undefined;
+}
+
+const ALWAYS: readonly ErrorCode[] = ['rate_limited', 'headers_too_large', 'internal_error'];
+const WITH_INPUT: readonly ErrorCode[] = ['validation_failed'];
+const WITH_BODY: readonly ErrorCode[] = [
+  'invalid_json',
+  'body_too_large',
+  'unsupported_media_type',
+];
+const PROTECTED: readonly ErrorCode[] = [
+  'missing_authentication',
+  'invalid_invocation',
+  'store_unavailable',
+];
+
+const CALLER_HEADERS = ['x-auth-type', 'x-ucan-delegation', 'x-request-id'] as const;
+
+/** Adds what every route of its kind has in common, and what its handler says of itself. */
+export function completeOperation(
+  operation: Operation,
+  { path, isPublic, description }: RouteFacts & { readonly path: string },
+  components: SchemaComponents,
+): void {
+  const hasInput = operation.requestBody !== undefined || (operation.parameters ?? []).length > 0;
+  operation.tags = [path.split('/')[1] || 'service'];
+  operation.security = isPublic ? [] : [{ invocation: [] }, { delegation: [] }];
+  addHeaders(operation, isPublic ? ['x-request-id'] : CALLER_HEADERS, description?.headers ?? {});
+  if (description) addReply(operation, description, components);
+  const groups = [
+    description?.errors ?? [],
+    hasInput ? WITH_INPUT : [],
+    operation.requestBody === undefined ? [] : WITH_BODY,
+    isPublic ? [] : PROTECTED,
+    ALWAYS,
+  ];
+  for (const code of groups.flat()) addError(operation, code);
+  addResponseHeaders(operation);
+}
+
+function addResponseHeaders(operation: Operation): void {
+  for (const response of Object.values(operation.responses) as Response[])
+    response.headers = { ...response.headers, ...responseHeaders };
+}
+
+function addHeaders(
+  operation: Operation,
+  common: readonly (keyof typeof requestHeaders)[],
+  own: Readonly<Record<string, string>>,
+): void {
+  const meanings = {
+    ...Object.fromEntries(common.map((name) => [name, requestHeaders[name]])),
+    ...own,
+  };
+  const parameters = Object.entries(meanings).map(([name, meaning]) => ({
+    name,
+    in: 'header' as const,
+    required: false,
+    description: meaning,
+    schema: { type: 'string' as const },
+  }));
+  operation.parameters = [...(operation.parameters ?? []), ...parameters];
+}
+
+/** The frames of a stream are those of contract B4; OpenAPI has no words for them. */
+function addReply(
+  operation: Operation,
+  { summary, reply, status = 200, streams }: RouteDescription,
+  components: SchemaComponents,
+): void {
+  operation.summary = summary;
+  operation.responses = {
+    [status]: {
+      description: 'Success',
+      content: {
+        ...(reply && { 'application/json': { schema: components.add(reply, 'output') } }),
+        ...(streams && { 'text/event-stream': { schema: { type: 'string' } } }),
+      },
+      ...(streams && { headers: { 'X-Run-Id': header('To join the run at /runs/{runId}') } }),
+    },
+  };
+}
+
+function addError(operation: Operation, code: ErrorCode): void {
+  const [status, text] = errorCatalog[code];
+  const known = operation.responses[status] as Response | undefined;
+  const line = `\`${code}\`: ${text}`;
+  operation.responses[status] = {
+    ...known,
+    description: known ? `${known.description}\n\n${line}` : line,
+    content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },
+    ...(status === 429 && { headers: rateLimitHeaders }),
+  };
+}
+
+const header = (description: string) => ({ description, schema: { type: 'string' as const } });
+
+const responseHeaders = { 'X-Request-Id': header('Correlation id of this request') };
+
+const rateLimitHeaders = {
+  'Retry-After': header('Seconds to wait'),
+  'RateLimit-Limit': header('Requests a minute'),
+  'RateLimit-Remaining': header('Requests left'),
+  'RateLimit-Reset': header('Seconds until the allowance is whole again'),
+};

@@ -1,0 +1,83 @@
+import { ModulesContainer } from '@nestjs/core';
+import type { NestExpressApplication } from '@nestjs/platform-express';
+import { DocumentBuilder, type OpenAPIObject, SwaggerModule } from '@nestjs/swagger';
+import { ErrorBody, requestHeaders } from '@sibyl/protocol';
+import type { OracleIdentity } from '../../auth/oracle-identity.js';
+import { PUBLIC_ROUTE, type PublicRoutes } from '../../auth/public-routes.js';
+import type { HostFacts } from '../../health/host-facts.js';
+import { ROUTE_DESCRIPTION } from '../../transport/describe.js';
+import { completeOperation, type RouteFacts } from './complete-operation.js';
+import { SchemaComponents } from './schema-components.js';
+
+export interface ApiDocumentParts {
+  readonly oracle: OracleIdentity;
+  readonly facts: HostFacts;
+  readonly publicRoutes: PublicRoutes;
+}
+
+/** Describes every route of the running host, plugin routes included. */
+export function createApiDocument(
+  nest: NestExpressApplication,
+  { oracle, facts, publicRoutes }: ApiDocumentParts,
+): OpenAPIObject {
+  const components = new SchemaComponents();
+  const document = SwaggerModule.createDocument(nest, headOf(oracle, facts), {
+    standardSchemaConverter: (schema, { schemaType }) => components.convert(schema, schemaType),
+    operationIdFactory,
+  });
+  components.add(ErrorBody, 'output');
+  const routes = routeFacts(nest);
+  for (const [path, operations] of Object.entries(document.paths)) {
+    for (const [method, operation] of Object.entries(operations)) {
+      const { isPublic = false, ...route } = routes.get(operation.operationId) ?? {};
+      // OpenAPI writes `{id}` where the router writes `:id`.
+      const pattern = path.replaceAll(/\{(\w+)\}/g, ':$1');
+      const isOpen = isPublic || publicRoutes.includes(method.toUpperCase(), pattern);
+      completeOperation(operation, { ...route, path, isPublic: isOpen }, components);
+    }
+  }
+  const schemas = { ...document.components?.schemas, ...components.schemas };
+  return { ...document, components: { ...document.components, schemas } } as OpenAPIObject;
+}
+
+function headOf(oracle: OracleIdentity, { version }: HostFacts) {
+  return new DocumentBuilder()
+    .setOpenAPIVersion('3.1.0')
+    .setTitle(oracle.name)
+    .setVersion(version)
+    .setDescription(
+      `An oracle: an AI agent whose users sign with their own key. Tokens are meant for \`${oracle.did}\`.`,
+    )
+    .addSecurity('invocation', {
+      type: 'http',
+      scheme: 'bearer',
+      description: `${requestHeaders.authorization}. Send X-Auth-Type: ucan beside it.`,
+    })
+    .addSecurity('delegation', {
+      type: 'apiKey',
+      in: 'header',
+      name: 'x-ucan-delegation',
+      description: requestHeaders['x-ucan-delegation'],
+    })
+    .build();
+}
+
+const operationIdFactory = (controller: string, method: string) =>
+  `${controller.replace('Controller', '')}.${method}`;
+
+/** What the decorators say of each handler, by operation id. */
+function routeFacts(nest: NestExpressApplication): Map<string | undefined, RouteFacts> {
+  const facts = new Map<string | undefined, RouteFacts>();
+  for (const module of nest.get(ModulesContainer).values()) {
+    for (const { metatype } of module.controllers.values()) {
+      if (typeof metatype !== 'function') continue;
+      for (const method of Object.getOwnPropertyNames(metatype.prototype)) {
+        const handler = metatype.prototype[method];
+        const isPublic = [handler, metatype].some((on) => Reflect.getMetadata(PUBLIC_ROUTE, on));
+        const description = Reflect.getMetadata(ROUTE_DESCRIPTION, handler);
+        facts.set(operationIdFactory(metatype.name, method), { isPublic, description });
+      }
+    }
+  }
+  return facts;
+}

@@ -1,0 +1,24 @@
+import { SetMetadata } from '@nestjs/common';
+import type { ErrorCode } from '@sibyl/protocol';
+import type { z } from 'zod';
+
+/** What the API document says of a route, beside what its schemas say. */
+export interface RouteDescription {
+  readonly summary: string;
+  /** What it answers with on success; absent for a route that only streams. */
+  readonly reply?: z.ZodType;
+  /** 200 unless told. */
+  readonly status?: number;
+  /** Whether it answers with server-sent events, always or when asked. */
+  readonly streams?: boolean;
+  /** Failures beside those every route of its kind has. */
+  readonly errors?: readonly ErrorCode[];
+  /** Request headers beside those every route of its kind reads: name → meaning. */
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+export const ROUTE_DESCRIPTION = Symbol('route description');
+
+/** Describes a handler. Plain metadata, so that a host whose document nobody reads need not load Swagger. */
+export const Describe = (description: RouteDescription) =>
+  SetMetadata(ROUTE_DESCRIPTION, description);
