@@ -106,6 +106,7 @@ function oracleAppOf(
       stopHousekeeping();
       metricsServer?.close();
       await parts.turns.close(CLOSE_PATIENCE_MS);
+      await parts.titles.close();
       parts.stopKeepingRuns();
       await closeGently(nest);
       await parts.store.close();

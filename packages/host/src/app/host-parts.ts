@@ -15,6 +15,7 @@ import type { ReplySender } from '../messages/reply-sender.js';
 import { Metrics } from '../observe/metrics.js';
 import { openStore } from '../store/open-store.js';
 import type { Store } from '../store/store.js';
+import type { Titles } from '../turn/titles.js';
 import type { Turns } from '../turn/turns.js';
 import { createResolver } from './did-resolvers.js';
 import { wireTurns } from './wire-turns.js';
@@ -33,6 +34,7 @@ export interface HostParts {
   readonly rateLimits: RateLimits;
   readonly models: Models;
   readonly turns: Turns;
+  readonly titles: Titles;
   readonly replies: ReplySender;
 }
 

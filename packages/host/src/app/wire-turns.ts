@@ -39,5 +39,5 @@ export function wireTurns({ config, logger, oracle, store, authority, tools }: T
   const turns = new Turns({ store, runner, models, logger });
   const reader = new RunReader(turns, store);
   const { streamStallMs } = settings;
-  return { models, turns, replies: new ReplySender({ reader, messages, streamStallMs }) };
+  return { models, turns, titles, replies: new ReplySender({ reader, messages, streamStallMs }) };
 }

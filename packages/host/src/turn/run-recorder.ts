@@ -5,6 +5,7 @@ import type { EndedRun, RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
+import { doneOf } from './done-frame.js';
 import type { RunLog } from './run-log.js';
 
 /** Well under the 250 ms that text may run ahead of the store (contract B4). */
@@ -42,25 +43,45 @@ export class RunRecorder {
   async end(
     ending: Omit<RunEnding, 'frames'>,
     done: Extract<ReplyPart, { event: 'done' }>,
-  ): Promise<EndedRun | undefined> {
-    clearTimeout(this.#timer);
-    await this.#saving;
+  ): Promise<EndedRun> {
+    await this.#settleSaving();
     const { run, log, runs } = this.#parts;
     const data = JSON.stringify(done.data);
-    const last = { seq: log.lastSeq + 1, event: done.event, data };
-    const frames = [...this.#unsaved, last];
+    const frames = [...this.#unsaved, { seq: log.lastSeq + 1, event: done.event, data }];
     const key = { owner: run.owner, runId: run.id };
     try {
-      return await this.#persistently(() => runs.finish({ ...key, ending: { ...ending, frames } }));
-    } finally {
+      const ended = await this.#persistently(() =>
+        runs.finish({ ...key, ending: { ...ending, frames } }),
+      );
+      // Nothing left to end: somebody deleted the session, or took this process for dead.
+      if (!ended) throw new Error('the run was ended by somebody else');
       log.add(done.event, data);
+      return ended;
+    } catch (error) {
+      const { data: lost } = doneOf({
+        runId: run.id,
+        messageId: undefined,
+        status: 'interrupted',
+        text: '',
+      });
+      log.add(done.event, JSON.stringify(lost));
+      throw error;
+    } finally {
       log.close();
     }
   }
 
+  async #settleSaving(): Promise<void> {
+    clearTimeout(this.#timer);
+    await this.#saving;
+    // A save that failed has asked for another.
+    clearTimeout(this.#timer);
+  }
+
+  /** One after the other, so that what is stored of the log never goes back. */
   #startSaving(): void {
     this.#timer = undefined;
-    this.#saving = this.#save();
+    this.#saving = this.#saving.then(() => this.#save());
   }
 
   async #save(): Promise<void> {

@@ -24,29 +24,49 @@ interface TitlesParts {
 
 /** Names sessions after what was talked about, in the background. */
 export class Titles {
-  constructor(private readonly parts: TitlesParts) {}
+  readonly #parts: TitlesParts;
+  readonly #closing = new AbortController();
+  readonly #underWay = new Set<Promise<void>>();
 
-  /** Does nothing for a session that has a name already. */
-  async nameAfter(session: Session, exchange: Exchange): Promise<void> {
-    if (session.title !== UNTITLED) return;
-    const title = (await this.ask(exchange)) || firstWords(exchange.question);
-    const { owner, id: sessionId } = session;
-    await this.parts.sessions.rename({ owner, sessionId, title });
+  constructor(parts: TitlesParts) {
+    this.#parts = parts;
   }
 
-  private async ask({ question, answer }: Exchange): Promise<string> {
+  /** Starts naming a session, unless it has a name already. */
+  nameAfter(session: Session, exchange: Exchange): void {
+    if (session.title !== UNTITLED) return;
+    const naming = this.#name(session, exchange).catch((err) => {
+      this.#parts.logger.warn({ err, sessionId: session.id }, 'session not named');
+    });
+    this.#underWay.add(naming);
+    void naming.finally(() => this.#underWay.delete(naming));
+  }
+
+  /** Falls back to the first words for what is under way, and waits until that is stored. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await Promise.all(this.#underWay);
+  }
+
+  async #name(session: Session, exchange: Exchange): Promise<void> {
+    const title = (await this.#ask(exchange)) || firstWords(exchange.question);
+    const { owner, id: sessionId } = session;
+    await this.#parts.sessions.rename({ owner, sessionId, title });
+  }
+
+  async #ask({ question, answer }: Exchange): Promise<string> {
     const sample = `User: ${question.slice(0, SAMPLE_LENGTH)}\n\nAssistant: ${answer.slice(0, SAMPLE_LENGTH)}`;
     let text = '';
     try {
-      const parts = this.parts.model.stream({
+      const parts = this.#parts.model.stream({
         system: INSTRUCTION,
         messages: [{ role: 'user', content: sample }],
         tools: [],
-        signal: AbortSignal.timeout(PATIENCE_MS),
+        signal: AbortSignal.any([AbortSignal.timeout(PATIENCE_MS), this.#closing.signal]),
       });
       for await (const part of parts) if (part.type === 'text') text += part.text;
     } catch (err) {
-      this.parts.logger.info({ err }, 'no title from the model; using the first words');
+      this.#parts.logger.info({ err }, 'no title from the model; using the first words');
     }
     return cleaned(text);
   }

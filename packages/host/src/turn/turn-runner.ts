@@ -51,9 +51,7 @@ export class TurnRunner {
     const outcome = await writer.end(status, status === 'failed' ? fault : undefined);
     if (status === 'finished') {
       const exchange = { question: request.message.message, answer: outcome.text };
-      this.parts.titles.nameAfter(session, exchange).catch((err) => {
-        this.parts.logger.warn({ err, sessionId: session.id }, 'session not named');
-      });
+      this.parts.titles.nameAfter(session, exchange);
     }
     return outcome;
   }

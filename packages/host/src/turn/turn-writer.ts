@@ -73,7 +73,7 @@ export class TurnWriter {
       },
       doneOf({ runId: this.#run.id, messageId, status, text }),
     );
-    return { status, messageId: ended?.message?.id ?? messageId, text, fault };
+    return { status, messageId: ended.message?.id, text, fault };
   }
 
   /** A turn that failed before it said anything leaves no message; one cut short leaves a mark. */

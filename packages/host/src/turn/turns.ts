@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { OracleError } from '@sibyl/protocol';
+import { type Multitask, OracleError } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { Models } from '../agent/model/models.js';
 import type { Session } from '../store/sessions/session.js';
@@ -76,12 +76,15 @@ export class Turns {
   /** Takes no more turns, lets those at work finish, and cuts off what is left after `patienceMs`. */
   async close(patienceMs: number): Promise<void> {
     this.#isClosing = true;
-    const runs = [...this.#live.values()];
-    const cutAll = () => {
-      for (const live of runs) live.cut('interrupted');
-    };
-    const impatience = setTimeout(cutAll, patienceMs);
-    await Promise.all(runs.map(({ outcome }) => outcome));
+    const impatience = setTimeout(() => {
+      for (const live of this.#live.values()) live.cut('interrupted');
+    }, patienceMs);
+    while (this.#lanes.size > 0) {
+      const lanes = [...this.#lanes.values()];
+      await Promise.all(lanes.map(({ lastStart }) => lastStart));
+      await Promise.all(lanes.flatMap((lane) => lane.runs()).map(({ outcome }) => outcome));
+      await new Promise(setImmediate);
+    }
     clearTimeout(impatience);
   }
 
@@ -106,8 +109,12 @@ export class Turns {
   }
 
   async #startNew(request: TurnRequest, session: Session, bodyHash?: string): Promise<string> {
+    const { multitask } = request.message;
+    if (multitask === 'interrupt')
+      await this.interruptAll({ owner: session.owner, sessionId: session.id });
+    // From here to taking a place nothing may wait, or two requests would find the same room.
     const lane = this.#laneOf(session.id);
-    await this.#makeRoom(lane, request, session);
+    assertRoom(lane, multitask);
     const slot = lane.take();
     const start = lane.lastStart.then(() =>
       this.#store(request, { lane, slot, session, bodyHash }),
@@ -118,21 +125,6 @@ export class Turns {
     } catch (error) {
       this.#leave(session.id, lane, slot);
       throw error;
-    }
-  }
-
-  async #makeRoom(lane: Lane, { message }: TurnRequest, session: Session): Promise<void> {
-    if (lane.isFree) return;
-    switch (message.multitask) {
-      case 'reject':
-        throw new OracleError('turn_running');
-      case 'interrupt':
-        return this.interruptAll({ owner: session.owner, sessionId: session.id });
-      case 'enqueue':
-        if (lane.waiting >= MAX_WAITING) throw new OracleError('queue_full');
-        return;
-      default:
-        message.multitask satisfies never;
     }
   }
 
@@ -219,6 +211,11 @@ export class Turns {
     this.#lanes.set(sessionId, lane);
     return lane;
   }
+}
+
+function assertRoom(lane: Lane, multitask: Multitask): void {
+  if (multitask === 'reject' && !lane.isFree) throw new OracleError('turn_running');
+  if (lane.waiting >= MAX_WAITING) throw new OracleError('queue_full');
 }
 
 interface Place {

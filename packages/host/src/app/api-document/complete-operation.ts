@@ -34,7 +34,7 @@ export function completeOperation(
   components: SchemaComponents,
 ): void {
   const hasInput = operation.requestBody !== undefined || (operation.parameters ?? []).length > 0;
-  operation.tags = [path.split('/')[1] || 'service'];
+  operation.tags = [tagOf(path)];
   operation.security = isPublic ? [] : [{ invocation: [] }, { delegation: [] }];
   addHeaders(operation, isPublic ? ['x-request-id'] : CALLER_HEADERS, description?.headers ?? {});
   if (description) addReply(operation, description, components);
@@ -47,6 +47,12 @@ export function completeOperation(
   ];
   for (const code of groups.flat()) addError(operation, code);
   addResponseHeaders(operation);
+}
+
+/** Routes are grouped by the noun they begin with. */
+function tagOf(path: string): string {
+  const [, noun = ''] = path.split('/');
+  return /^(health|\..*)?$/.test(noun) ? 'service' : noun;
 }
 
 function addResponseHeaders(operation: Operation): void {
