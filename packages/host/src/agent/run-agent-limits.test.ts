@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import type { ModelCall, ModelPart } from './model/model.js';
+import { SummaryCache } from './budget/summary-cache.js';
+import type { ModelCall, ModelMessage, ModelPart } from './model/model.js';
 import {
   endsOf,
   partsOf,
@@ -113,6 +114,14 @@ describe('repetition', () => {
     expect(partsOf(parts, 'warning')).toMatchObject([{ code: 'repetition' }]);
   });
 
+  it('does not take faults of different inputs for the same', async () => {
+    const model = eagerModel((n) => `{broken ${n}`);
+    const { parts } = await runToEnd(
+      requestTo(model, { tools: [tool('look', async () => 1)], limits }),
+    );
+    expect(partsOf(parts, 'warning')).toMatchObject([{ code: 'step_limit' }]);
+  });
+
   it('counts calls made side by side', async () => {
     let runs = 0;
     const same = Array.from({ length: 5 }, (_, i) => [`c${i}`, 'look', {}] as const);
@@ -132,5 +141,50 @@ describe('repetition', () => {
       const { parts } = await runToEnd(requestTo(model, { tools: [look], limits }));
       expect(endsOf(parts).every(({ status }) => status === 'done')).toBe(true);
     }
+  });
+});
+
+describe('the token budget', () => {
+  const messages: ModelMessage[] = [
+    { role: 'user', content: 'long '.repeat(2000) },
+    { role: 'assistant', text: 'yes' },
+    { role: 'user', content: 'And now?' },
+  ];
+  const limits = { steps: 5, contextTokens: 1000 };
+
+  it('has older turns summed up, and tells what that cost', async () => {
+    const model = new ScriptedModel(say('ok'));
+    const smallModel = new ScriptedModel(say('It was long.'));
+    const { parts } = await runToEnd(requestTo(model, { smallModel, messages, limits }));
+    expect(partsOf(parts, 'usage')).toHaveLength(2);
+    expect(JSON.stringify(model.lastMessages)).toContain('It was long.');
+    expect(model.lastMessages.at(-1)).toEqual(messages.at(-1));
+  });
+
+  it('warns of what was left out, once a turn', async () => {
+    const model = new ScriptedModel(callTools(['c1', 'look', {}]), say('ok'));
+    const tools = [tool('look', async () => 1)];
+    const { parts } = await runToEnd(requestTo(model, { messages, limits, tools }));
+    expect(partsOf(parts, 'warning')).toMatchObject([{ code: 'history_shortened' }]);
+    expect(textOf(parts)).toBe('ok');
+  });
+
+  it('remembers a summary for the next turn', async () => {
+    const summaries = new SummaryCache();
+    const smallModel = new ScriptedModel(say('It was long.'));
+    for (const _ of [1, 2]) {
+      const model = new ScriptedModel(say('ok'));
+      await runToEnd(requestTo(model, { smallModel, messages, limits, summaries }));
+      expect(JSON.stringify(model.lastMessages)).toContain('It was long.');
+    }
+    expect(smallModel.calls).toHaveLength(1);
+  });
+
+  it('holds for results of tools in the same turn', async () => {
+    const model = new ScriptedModel(callTools(['c1', 'look', {}]), say('ok'));
+    const tools = [tool('look', async () => 'x'.repeat(50_000))];
+    const { parts } = await runToEnd(requestTo(model, { limits, tools }));
+    expect(endsOf(parts)[0]?.output).toHaveLength(50_002);
+    expect(JSON.stringify(model.lastMessages).length).toBeLessThan(4000);
   });
 });

@@ -1,4 +1,4 @@
-import { expect, it } from 'vitest';
+import { expect, it, onTestFinished, vi } from 'vitest';
 import type { AgentTool } from './agent.js';
 import type { ModelToolResult } from './model/model.js';
 import { endsOf, partsOf, requestTo, runToEnd, tool } from './test-support/agent-requests.js';
@@ -182,10 +182,15 @@ it('ends a call that takes too long, even one that does not listen', async () =>
   expect(await told.promise).toBeInstanceOf(Error);
 });
 
-it('gives a tool without an end a timer Node can hold', async () => {
-  const slow = tool('slow', async () => 1, { timeoutMs: Number.POSITIVE_INFINITY });
-  const { ends } = await runCalls([['c1', 'slow', {}]], [slow]);
+it('sets a timer that Node can hold, and takes it back', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  onTestFinished(() => void vi.useRealTimers());
+  const set = vi.spyOn(globalThis, 'setTimeout');
+  const endless = tool('endless', async () => 1, { timeoutMs: Number.POSITIVE_INFINITY });
+  const { ends } = await runCalls([['c1', 'endless', {}]], [endless]);
   expect(ends).toMatchObject([{ status: 'done' }]);
+  expect(set).toHaveBeenCalledExactlyOnceWith(expect.any(Function), 2 ** 31 - 1);
+  expect(vi.getTimerCount()).toBe(0);
 });
 
 it('gives every call an id of its own', async () => {

@@ -103,6 +103,13 @@ describe('a conversation that is too long', () => {
     for (let n = 0; n < 12; n++) expect(shown.includes(`Answer ${n} `)).toBe(n < summed);
   });
 
+  it('shows the small model no more than it may be sent', async () => {
+    const small = new ScriptedModel(say('Summary.'));
+    await compactor(small).fit(draft(turns(100)));
+    expect(estimateMessages(small.lastMessages)).toBeLessThanOrEqual(ROOM);
+    expect(JSON.stringify(small.lastMessages)).toContain('Answer 90 ');
+  });
+
   it('pays once: the next turn uses the summary again', async () => {
     const small = new ScriptedModel(say('Summary.'));
     const summaries = new SummaryCache();
@@ -219,6 +226,14 @@ describe('a turn that grows too long', () => {
     const current = steps([`"${'x'.repeat(90_000)}"`]);
     const { messages } = await compactor(small).fit(draft(turns(10), { current }));
     expect(messages[0]).toMatchObject({ content: expect.stringContaining('Summary.') });
+    expect(estimateMessages(messages)).toBeLessThanOrEqual(ROOM);
+  });
+
+  it('gives way to the turns before it, where it would take nearly all', async () => {
+    const small = new ScriptedModel(say('Summary.'));
+    const current = steps([`"${'x'.repeat(7000)}"`]);
+    const { messages } = await compactor(small).fit(draft(turns(4), { current }));
+    expect(outputsOf(messages)[0]?.output.length).toBeLessThanOrEqual(5000);
     expect(estimateMessages(messages)).toBeLessThanOrEqual(ROOM);
   });
 
