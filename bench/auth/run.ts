@@ -3,14 +3,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createOracleApp, loadConfig } from '@sibyl/host';
-import {
-  createDidKeyResolver,
-  createVerifier,
-  generateSigner,
-  mintAuthInvocation,
-} from '@sibyl/ucan';
+import { createDidKeyResolver, createVerifier, generateSigner } from '@sibyl/ucan';
 import autocannon from 'autocannon';
 import { pino } from 'pino';
+import { median } from '../shared/median.ts';
+import { mintTokens } from '../shared/mint-tokens.ts';
 import { createStockVerifier } from './stock-verifier.ts';
 
 const ROUNDS = 5;
@@ -18,22 +15,11 @@ const TOKENS_PER_ROUND = 1000;
 
 const oracle = generateSigner();
 
-/** Tokens of as many users as there are tokens, each seen for the first time. */
-function mintTokens(count: number, audience: string): string[] {
-  return Array.from({ length: count }, () => {
-    const minted = mintAuthInvocation({ signer: generateSigner(), audience });
-    if (minted.error) throw new Error(minted.error.detail);
-    return minted.ok.token;
-  });
-}
-
 async function perSecond(tokens: readonly string[], verify: (token: string) => Promise<unknown>) {
   const start = performance.now();
   for (const token of tokens) await verify(token);
   return tokens.length / ((performance.now() - start) / 1000);
 }
-
-const median = (values: number[]) => values.toSorted((a, b) => a - b)[values.length >> 1] ?? 0;
 
 async function benchVerifiers() {
   const stock = await createStockVerifier();

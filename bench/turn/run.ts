@@ -1,0 +1,86 @@
+// What a turn costs: the host beside bare floor servers on the same model, every figure in one run.
+// Rows go to a real disk, whose other users are part of the noise; TMPDIR=/dev/shm leaves the disk out.
+import { loadavg } from 'node:os';
+import type { LoadOptions } from './load/send-turns.ts';
+import type { Target } from './load/target.ts';
+import { measureFirstToken } from './measure/first-token.ts';
+import { sideBySide } from './measure/side-by-side.ts';
+import { measureStreams } from './measure/streams.ts';
+import { measureThroughput } from './measure/throughput.ts';
+import { printFirstToken, printStreams, printThroughput } from './report.ts';
+import { inScene, type Scene } from './scene.ts';
+
+/** Short answers, all tokens at once: the server is all that takes time. */
+const SHORT = { tokens: 20, gapMs: 0 };
+const TOOL_CALL = { name: 'clock', input: '{"place":"Nairobi"}' };
+/** A chat of ten turns, then a new one; host and floors read all of it from the store and send it. */
+const TURNS_PER_SESSION = 10;
+const SHORT_LOADS = [
+  { concurrency: 1, sessionsPerClient: 6 },
+  { concurrency: 16, sessionsPerClient: 2 },
+  { concurrency: 64, sessionsPerClient: 1 },
+];
+const SHORT_ROUNDS = 5;
+const TOOL_ROUNDS = 3;
+
+/** Slow enough that no server is busy all the time: then it is the wait that is measured. */
+const STEADY = { tokens: 3, gapMs: 20 };
+const STEADY_LOADS = [
+  { concurrency: 1, sessionsPerClient: 1, turnsPerSession: 10 },
+  { concurrency: 16, sessionsPerClient: 1, turnsPerSession: 6 },
+];
+const STEADY_ROUNDS = 5;
+
+const LONG = { tokens: 100, gapMs: 20 };
+const STREAMS = 200;
+const STREAM_ROUNDS = 3;
+
+/** Brings every server to the speed it keeps. */
+async function warmUp({ floor, leanFloor, host }: Scene, load: LoadOptions): Promise<void> {
+  const servers: Target[] = [floor, leanFloor, host];
+  await sideBySide(servers, [load], 1);
+}
+
+function throughputOver(rounds: number) {
+  const { tokens } = SHORT;
+  const base = { kind: 'json', turnsPerSession: TURNS_PER_SESSION, tokens } as const;
+  return async (scene: Scene) => {
+    await warmUp(scene, { ...base, concurrency: 64, sessionsPerClient: 2 });
+    const loads = SHORT_LOADS.map((load) => ({ ...base, ...load }));
+    return measureThroughput(scene, loads, rounds);
+  };
+}
+
+async function firstTokens(scene: Scene) {
+  const base = { kind: 'stream', tokens: STEADY.tokens } as const;
+  await warmUp(scene, { ...base, concurrency: 64, sessionsPerClient: 1, turnsPerSession: 10 });
+  const loads = STEADY_LOADS.map((load) => ({ ...base, ...load }));
+  return measureFirstToken(scene, loads, STEADY_ROUNDS);
+}
+
+async function streams(scene: Scene) {
+  const once = { sessionsPerClient: 1, turnsPerSession: 1 };
+  const load = { kind: 'stream', concurrency: STREAMS, tokens: LONG.tokens, ...once } as const;
+  await warmUp(scene, load);
+  return measureStreams(scene, load, STREAM_ROUNDS);
+}
+
+const loadNow = () => loadavg()[0]?.toFixed(1);
+
+const start = performance.now();
+console.log(`Load of the machine before: ${loadNow()}\n`);
+printThroughput(
+  `turns of ${SHORT.tokens} tokens`,
+  await inScene(SHORT, throughputOver(SHORT_ROUNDS)),
+);
+printThroughput(
+  'the same with a tool call',
+  await inScene({ ...SHORT, toolCall: TOOL_CALL }, throughputOver(TOOL_ROUNDS)),
+);
+printFirstToken(await inScene(STEADY, firstTokens));
+printStreams(
+  `${STREAMS} streams of ${LONG.tokens} tokens, ${LONG.gapMs} ms apart`,
+  await inScene(LONG, streams),
+);
+const seconds = Math.round((performance.now() - start) / 1000);
+console.log(`Took ${seconds} s; load of the machine after: ${loadNow()}`);

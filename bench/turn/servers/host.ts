@@ -1,0 +1,20 @@
+// The host as it is served, in a process of its own, with a trivial tool if asked for one.
+import { createOracleApp, type OracleAppOptions } from '@sibyl/host';
+import { z } from 'zod';
+
+const plugins: OracleAppOptions['plugins'] = [
+  {
+    name: 'clock',
+    getTools: () => [
+      {
+        name: 'clock',
+        description: 'Tells the time in a place',
+        inputSchema: z.object({ place: z.string() }),
+        run: (input) => ({ ...(input as { place: string }), time: '12:00' }),
+      },
+    ],
+  },
+];
+
+const app = await createOracleApp({ plugins: process.argv[2] === 'with-tool' ? plugins : [] });
+process.send?.({ url: await app.listen(), did: app.did });
