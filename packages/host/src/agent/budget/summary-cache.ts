@@ -1,21 +1,10 @@
-const DEFAULT_CAPACITY = 500;
+import { RecentMap } from '../recent-map.js';
 
-/** Summaries by the hash of what they sum up; the least recently used ones give way. */
-export class SummaryCache {
-  private readonly entries = new Map<string, string>();
+const CAPACITY = 500;
 
-  constructor(private readonly capacity = DEFAULT_CAPACITY) {}
-
-  get(hash: string): string | undefined {
-    const summary = this.entries.get(hash);
-    if (summary !== undefined) this.set(hash, summary);
-    return summary;
-  }
-
-  set(hash: string, summary: string): void {
-    this.entries.delete(hash);
-    this.entries.set(hash, summary);
-    if (this.entries.size <= this.capacity) return;
-    for (const oldest of this.entries.keys()) return void this.entries.delete(oldest);
+/** Summaries by the hash of what they sum up; shared by the turns of all sessions. */
+export class SummaryCache extends RecentMap<string> {
+  constructor(capacity = CAPACITY) {
+    super(capacity);
   }
 }

@@ -1,6 +1,7 @@
 import type { JsonObject } from '@sibyl/protocol';
 import { z } from 'zod';
 import type { AgentTool } from '../agent.js';
+import { RecentMap } from '../recent-map.js';
 import { describeIssues } from './describe-issues.js';
 import { inlineReferences } from './inline-references.js';
 import { layAlternativesFlat, toObjectSchema } from './to-object-schema.js';
@@ -14,8 +15,11 @@ export interface InputSchema {
 
 type Reading = { readonly ok: InputSchema } | { readonly fault: string };
 
-// Tools keep their schemas, and every turn asks for the same ones.
+// Plugins keep their schemas, so every turn asks for the same ones.
 const known = new WeakMap<object, Reading>();
+// Those of a browser come with every message, as new objects of the same text.
+const knownTexts = new RecentMap<InputSchema>(500);
+const TEXT_LIMIT = 20_000;
 
 /** Reads a zod schema or JSON Schema; one that is unusable gives a fault, in words. */
 export function readInputSchema(schema: z.ZodType | JsonObject): Reading {
@@ -29,10 +33,18 @@ export function readInputSchema(schema: z.ZodType | JsonObject): Reading {
 
 function read(schema: z.ZodType | JsonObject): Reading {
   try {
-    return { ok: schema instanceof z.ZodType ? readZod(schema) : readJsonSchema(schema) };
+    return { ok: schema instanceof z.ZodType ? readZod(schema) : readText(schema) };
   } catch (fault) {
     return { fault: `its schema cannot be used: ${(fault as Error).message}` };
   }
+}
+
+function readText(schema: JsonObject): InputSchema {
+  const text = JSON.stringify(schema);
+  if (text.length > TEXT_LIMIT) return readJsonSchema(schema);
+  const reading = knownTexts.get(text) ?? readJsonSchema(schema);
+  knownTexts.set(text, reading);
+  return reading;
 }
 
 function readZod(schema: z.ZodType): InputSchema {

@@ -236,6 +236,12 @@ describe('a JSON Schema', () => {
     expect(faultOf(schema)).toContain(fault);
   });
 
+  it('that is no JSON is refused', () => {
+    const schema: JsonObject = { type: 'object' };
+    schema.properties = { self: schema };
+    expect(faultOf(schema)).toContain('cannot be used');
+  });
+
   it('that unfolds to billions of parts is refused at once', () => {
     const levels = Array.from({ length: 40 }, (_, n) => {
       const next = { $ref: `#/$defs/l${n + 1}` };
@@ -244,6 +250,11 @@ describe('a JSON Schema', () => {
     const $defs = { ...Object.fromEntries(levels), l40: { type: 'string' } };
     const schema = { $defs, properties: { a: { $ref: '#/$defs/l0' } } };
     expect(faultOf(schema)).toContain('too large');
+  });
+
+  it('is read once for every text', () => {
+    const schema = () => ({ type: 'object', properties: { once: { type: 'string' } } });
+    expect(made(schema()).inputSchema).toBe(made(schema()).inputSchema);
   });
 
   it('with an id stays out of the names of ours', () => {
