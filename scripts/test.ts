@@ -6,6 +6,7 @@ const REPORT = 'test-output/vitest.json';
 
 const checks: Record<string, readonly string[]> = {
   'types and build': ['tsc', '-b'],
+  'types of the tests': ['tsc', '-p', 'tsconfig.tests.json'],
   'format and lint': ['biome', 'check', '--error-on-warnings'],
   boundaries: ['depcruise', '--output-type', 'err', 'packages', 'bench'],
   'dead code': ['knip'],

@@ -1,21 +1,26 @@
 import type { AddressInfo } from 'node:net';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
 import { startHost, type TestHost } from './support/host.js';
+import { join, openSession, stream } from './support/stream.js';
 import { createTestDatabase, type TestDatabase } from './support/test-database.js';
 import { TestUser } from './support/user.js';
 
 let database: TestDatabase;
 let line: Line;
+let model: ControlledModel;
 let host: TestHost;
 beforeAll(async () => {
   database = await createTestDatabase('postgres');
   line = await lineTo(database.options.databaseUrl ?? '');
-  host = await startHost({ env: { DATABASE_URL: line.url } });
+  model = await startControlledModel();
+  host = await startHost({ env: { DATABASE_URL: line.url, ...model.env } });
 });
 afterAll(async () => {
   await line.mend();
   await host.close();
+  model.close();
   line.close();
   await database.drop();
 });
@@ -40,6 +45,35 @@ it('serves the same from PostgreSQL, and says 503 while it is away', async () =>
   expect(body.sessions).toEqual([session]);
   expect((await fetch(`${host.url}/health`)).status).toBe(200);
 });
+
+it('finishes a turn during which the database was away, and loses nothing of it', async () => {
+  const alice = new TestUser(host);
+  const sessionId = await openSession(alice);
+  const live = await stream(alice, sessionId, { message: 'hold on' });
+  const turn = await model.next();
+  turn.say('before ');
+  await live.untilEvent('message');
+  line.cut();
+  turn.say('during ');
+  await live.until(({ data }) => String(data.content).includes('during'));
+  await expect
+    .poll(() => host.log.some(({ msg }) => msg === 'frames not stored; trying again'))
+    .toBe(true);
+  turn.say('and after');
+  turn.finish();
+  await expect
+    .poll(() => host.log.some(({ msg }) => msg === 'outcome not stored yet'), { timeout: 10_000 })
+    .toBe(true);
+  expect(live.frames.some(({ event }) => event === 'done')).toBe(false);
+  await line.mend();
+  expect((await live.toEnd()).at(-1)?.data.status).toBe('finished');
+  const { body } = await alice.request('GET', `/messages/${sessionId}`);
+  expect(body.messages.map((m: { content: string }) => m.content)).toEqual([
+    'hold on',
+    'before during and after',
+  ]);
+  expect(await (await join(alice, live.runId, 0)).toEnd()).toEqual(live.frames);
+}, 30_000);
 
 /** A stretch of network to the database that a test can cut and mend. */
 interface Line {

@@ -64,9 +64,9 @@ function turnOf(body: unknown, response: ServerResponse): ModelTurn {
   };
   return {
     body,
-    left: once(response, 'close').then(() => {
-      if (response.writableFinished) return new Promise(() => {});
-    }),
+    left: once(response, 'close').then(() =>
+      response.writableFinished ? new Promise<void>(() => {}) : undefined,
+    ),
     say: (content) => void send({ delta: { content } }),
     think: (reasoning_content) => void send({ delta: { reasoning_content } }),
     call: (...calls) => {

@@ -91,7 +91,7 @@ export async function openSession(user: TestUser): Promise<string> {
 export async function stream(
   user: TestUser,
   sessionId: string,
-  body: object & { readonly message: string },
+  body: Readonly<Record<string, unknown>> & { readonly message: string },
 ): Promise<SseStream> {
   const response = await fetch(`${user.host.url}/messages/${sessionId}`, {
     method: 'POST',
