@@ -1,6 +1,7 @@
 import type { Tool, TurnContext } from '@sibyl/plugin-kit';
 import type { Logger } from 'pino';
 import type { AgentRequest, AgentTool, TurnFault } from '../agent/agent.js';
+import { SummaryCache } from '../agent/budget/summary-cache.js';
 import { toModelMessages } from '../agent/conversation/history.js';
 import { ModelFault } from '../agent/model/model-fault.js';
 import type { Models } from '../agent/model/models.js';
@@ -41,6 +42,9 @@ export interface TurnJob {
 
 /** Carries out turns: gathers what the agent needs, lets it work, and stores how it ended. */
 export class TurnRunner {
+  /** Of older turns, so that a long session pays for each once. */
+  private readonly summaries = new SummaryCache();
+
   constructor(private readonly parts: TurnRunnerParts) {}
 
   async run(job: TurnJob): Promise<RunOutcome> {
@@ -94,6 +98,7 @@ export class TurnRunner {
       messages: toModelMessages(messages),
       tools: this.toolsOf(context, writer),
       limits: { steps: settings.maxSteps, contextTokens: settings.contextTokens },
+      summaries: this.summaries,
       signal,
     };
   }
