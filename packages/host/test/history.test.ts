@@ -1,0 +1,116 @@
+import type { Message } from '@sibyl/protocol';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import {
+  type ControlledModel,
+  type ModelTurn,
+  startControlledModel,
+} from './support/controlled-model.js';
+import { startHost, type TestHost } from './support/host.js';
+import { openSession } from './support/stream.js';
+import { TestUser } from './support/user.js';
+
+let model: ControlledModel;
+let host: TestHost;
+let alice: TestUser;
+beforeAll(async () => {
+  model = await startControlledModel();
+  host = await startHost({ env: model.env });
+  alice = new TestUser(host);
+});
+afterAll(async () => {
+  await host.close();
+  model.close();
+});
+
+/** Sends a message and has the model answer it at once. */
+async function say(sessionId: string, message: string) {
+  const reply = alice.request('POST', `/messages/${sessionId}`, { body: { message } });
+  const turn = await model.next();
+  turn.say(`re: ${message}`);
+  turn.finish();
+  return reply;
+}
+
+describe('history in pages', () => {
+  it('is counted in turns, from the newest backwards and forwards', async () => {
+    const sessionId = await openSession(alice);
+    for (let i = 1; i <= 5; i++) await say(sessionId, `m${i}`);
+    const page = async (query: string) =>
+      (await alice.request('GET', `/sessions/${sessionId}/messages?${query}`)).body;
+    const said = (p: { messages: Message[] }) => p.messages.map(({ content }) => content);
+    const newest = await page('limit=2');
+    expect(said(newest)).toEqual(['m4', 're: m4', 'm5', 're: m5']);
+    expect(newest).toMatchObject({ hasOlder: true, hasNewer: false });
+    const older = await page(`limit=2&before=${newest.prevCursor}`);
+    expect(said(older)).toEqual(['m2', 're: m2', 'm3', 're: m3']);
+    const newer = await page(`limit=10&after=${older.nextCursor}`);
+    expect(said(newer)).toEqual(['m4', 're: m4', 'm5', 're: m5']);
+    const oldest = await page(`limit=2&before=${older.prevCursor}`);
+    expect([said(oldest), oldest.hasOlder]).toEqual([['m1', 're: m1'], false]);
+  });
+
+  it.each(['limit=0', 'limit=101', 'before=nope', 'after=nope', 'before=a&after=b', 'x=1'])(
+    'refuses %s',
+    async (query) => {
+      const sessionId = await openSession(alice);
+      const { status } = await alice.request('GET', `/sessions/${sessionId}/messages?${query}`);
+      expect(status).toBe(400);
+    },
+  );
+
+  it('belongs to its user', async () => {
+    const sessionId = await openSession(alice);
+    const eve = new TestUser(host);
+    for (const path of [`/messages/${sessionId}`, `/sessions/${sessionId}/messages`])
+      expect((await eve.request('GET', path)).body.code).toBe('session_not_found');
+    expect((await eve.request('GET', `/sessions/${sessionId}/run`)).status).toBe(404);
+  });
+});
+
+describe('a session', () => {
+  it('moves to the top with every turn, and is named after its first', async () => {
+    const [first] = [await openSession(alice), await openSession(alice)];
+    await say(first, 'How much carbon can soil hold in the highlands of Kenya?');
+    const list = async () => (await alice.request('GET', '/sessions?limit=1')).body.sessions[0];
+    expect((await list()).sessionId).toBe(first);
+    await expect
+      .poll(async () => (await list()).title)
+      .toBe('How much carbon can soil hold in the');
+  });
+});
+
+describe('a long conversation', () => {
+  const SUMMARY = 'what was said before, in short';
+  const isAsked = (turn: ModelTurn, question: string) =>
+    turn.body.messages.at(-1).content.startsWith(question);
+
+  /** Answers the calls of one turn: those for a summary, then the one for the answer. */
+  async function answer(question: string): Promise<{ summaries: number; seen: string }> {
+    for (let summaries = 0; ; summaries++) {
+      const turn = await model.next();
+      turn.say(isAsked(turn, question) ? `answer to ${question}` : SUMMARY);
+      turn.finish();
+      if (isAsked(turn, question)) return { summaries, seen: JSON.stringify(turn.body.messages) };
+    }
+  }
+
+  it('is summed up for the model beyond the token budget, and stays whole in the store', async () => {
+    const small = await startHost({ env: { ...model.env, TURN_CONTEXT_TOKENS: '1500' } });
+    const bob = new TestUser(small);
+    const sessionId = await openSession(bob);
+    const answers = [];
+    for (let i = 0; i < 5; i++) {
+      const body = { message: `part ${i} ${'word '.repeat(300)}` };
+      const reply = bob.request('POST', `/messages/${sessionId}`, { body });
+      answers.push(await answer(`part ${i}`));
+      expect((await reply).body.message.content).toBe(`answer to part ${i}`);
+    }
+    const { body } = await bob.request('GET', `/messages/${sessionId}`);
+    await small.close();
+    const shortened = answers.filter(({ summaries }) => summaries > 0);
+    expect(shortened.length).toBeGreaterThan(0);
+    for (const { seen } of shortened) expect(seen).toContain(SUMMARY);
+    expect(body.messages).toHaveLength(10);
+    expect(body.messages[0].content).toMatch(/^part 0 word/);
+  });
+});
