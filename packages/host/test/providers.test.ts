@@ -1,0 +1,113 @@
+import { definePlugin, defineTool } from '@sibyl/plugin-kit';
+import { describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { startHost } from './support/host.js';
+import { startAnthropicServer } from './support/model-servers/anthropic-server.ts';
+import { startChatCompletionsServer } from './support/model-servers/chat-completions-server.ts';
+import { startGoogleServer } from './support/model-servers/google-server.ts';
+import { startOpenAiServer } from './support/model-servers/openai-server.ts';
+import type { ScriptedReply } from './support/model-servers/script.ts';
+import { openSession, stream } from './support/stream.js';
+import { TestUser } from './support/user.js';
+
+const key = 'sk-test-0123456789';
+const providers = {
+  openai: {
+    start: startOpenAiServer,
+    env: (url: string) => ({ OPENAI_API_KEY: key, OPENAI_BASE_URL: url }),
+  },
+  anthropic: {
+    start: startAnthropicServer,
+    env: (url: string) => ({ ANTHROPIC_API_KEY: key, ANTHROPIC_BASE_URL: url }),
+  },
+  google: {
+    start: startGoogleServer,
+    env: (url: string) => ({
+      GOOGLE_GENERATIVE_AI_API_KEY: key,
+      GOOGLE_GENERATIVE_AI_BASE_URL: url,
+    }),
+  },
+  'openai-compatible': {
+    start: startChatCompletionsServer,
+    env: (url: string) => ({ MODEL: 'openai-compatible/some-model', MODEL_BASE_URL: url }),
+  },
+};
+
+const add = defineTool({
+  name: 'add',
+  description: 'Adds two numbers',
+  inputSchema: z.object({ a: z.number(), b: z.number() }),
+  run: ({ a, b }) => a + b,
+});
+const plugins = [definePlugin({ name: 'sums', getTools: () => [add] })];
+
+/** One turn, answered by script. */
+async function turnWith(provider: keyof typeof providers, ...script: ScriptedReply[]) {
+  const { start, env } = providers[provider];
+  const server = await start({ script });
+  const host = await startHost({ env: env(server.url), plugins });
+  const alice = new TestUser(host);
+  const sessionId = await openSession(alice);
+  const live = await stream(alice, sessionId, { message: 'add for me' });
+  const frames = await live.toEnd();
+  const { body } = await alice.request('GET', `/messages/${sessionId}`);
+  await host.close();
+  await server.close();
+  return { frames, text: live.text, messages: body.messages, log: JSON.stringify(host.log) };
+}
+
+const call = (id: string, a: number) => ({
+  toolCall: { id, name: 'add', input: JSON.stringify({ a, b: 1 }) },
+});
+
+describe.each(Object.keys(providers) as (keyof typeof providers)[])('%s', (provider) => {
+  it('streams text and calls tools in parallel', async () => {
+    const { frames, text, messages } = await turnWith(
+      provider,
+      { say: [call('one', 1), call('two', 2)] },
+      { say: [{ text: ['Two ', 'and three.'] }] },
+    );
+    expect(text).toBe('Two and three.');
+    const outputs = frames
+      .filter(({ event, data }) => event === 'tool_call' && data.status === 'done')
+      .map(({ data }) => data.output);
+    expect(outputs.toSorted()).toEqual(['2', '3']);
+    expect(messages.at(-1)).toMatchObject({ content: 'Two and three.', isComplete: true });
+    expect(messages.at(-1).toolCalls).toHaveLength(2);
+  });
+
+  it.each([
+    [401, 'auth', false],
+    [402, 'billing', false],
+    [500, 'server', true],
+  ])(
+    'turns %i into a fault of kind %s, and keeps the key to itself',
+    async (status, kind, retryable) => {
+      const { frames, messages, log } = await turnWith(provider, { error: { status } });
+      expect(frames.map(({ event }) => event)).toEqual(['run', 'error', 'done']);
+      expect(frames[1]?.data).toMatchObject({ kind, retryable });
+      expect(JSON.stringify(frames) + log).not.toContain(key);
+      expect(messages).toMatchObject([{ type: 'human', content: 'add for me' }]);
+    },
+    20_000,
+  );
+
+  it('asks again when told to wait a moment, and answers', async () => {
+    const busy = { error: { status: 429, headers: { 'retry-after': '0' } } };
+    const { text } = await turnWith(provider, busy, { say: [{ text: ['at last'] }] });
+    expect(text).toBe('at last');
+  }, 20_000);
+
+  it.each(['cut-mid-event', 'ends-before-finish', 'malformed'] as const)(
+    'keeps what had come when the stream is %s',
+    async (ending) => {
+      const reply = { say: [{ text: ['half an ', 'answer'] }], ending };
+      const { frames, messages } = await turnWith(provider, reply);
+      expect(frames.slice(-2).map(({ event }) => event)).toEqual(['error', 'done']);
+      expect(frames.at(-1)?.data).toMatchObject({ status: 'failed', failed: true });
+      expect(messages.at(-1)).toMatchObject({ type: 'ai', isComplete: false });
+      expect('half an answer'.startsWith(messages.at(-1).content)).toBe(true);
+    },
+    20_000,
+  );
+});
