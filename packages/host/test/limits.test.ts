@@ -1,4 +1,6 @@
-import { request } from 'node:http';
+import { createServer, request } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { generateSigner, mintAuthInvocation } from '@sibyl/ucan';
 import { afterEach, describe, expect, it } from 'vitest';
 import { startHost, type TestHost } from './support/host.js';
 import { usedMemory } from './support/used-memory.js';
@@ -42,6 +44,36 @@ describe('an address without a proven caller', () => {
     await get('/');
     await untilStatus(429, () => statusOf('/'));
     for (let i = 0; i < 5; i++) expect(await statusOf('/health')).toBe(200);
+  });
+});
+
+describe('keys on the chain', () => {
+  it('are looked up for callers, but no more for an address that only fails', async () => {
+    const asked: string[] = [];
+    const chain = createServer((request, response) => {
+      asked.push(request.url ?? '');
+      response.writeHead(404).end('{}');
+    });
+    await new Promise<void>((resolve) => chain.listen(0, '127.0.0.1', resolve));
+    const { port } = chain.address() as AddressInfo;
+    host = await startHost({
+      env: {
+        RATE_LIMIT_ANONYMOUS_PER_MINUTE: '3',
+        CHAIN_REST_URL: `http://127.0.0.1:${port}`,
+      },
+    });
+    const headersOf = (n: number) => {
+      const signer = generateSigner().withDid(`did:ixo:entity:${n}`).ok ?? generateSigner();
+      const { ok } = mintAuthInvocation({ signer, audience: host.did });
+      return { authorization: `Bearer ${ok?.token}`, 'x-auth-type': 'ucan' };
+    };
+    let n = 0;
+    await untilStatus(429, () => statusOf('/sessions', headersOf(n++)));
+    const before = asked.length;
+    for (let i = 0; i < 5; i++) expect(await statusOf('/sessions', headersOf(n++))).toBe(429);
+    chain.close();
+    expect(before).toBeGreaterThan(0);
+    expect(asked.length).toBe(before);
   });
 });
 

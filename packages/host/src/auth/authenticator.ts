@@ -1,5 +1,5 @@
 import { OracleError } from '@sibyl/protocol';
-import type { UcanFault, Verifier } from '@sibyl/ucan';
+import type { UcanFault, Verifier, VerifyOptions } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { Metrics } from '../observe/metrics.js';
 import type { Caller } from './caller.js';
@@ -21,23 +21,30 @@ interface AuthenticatorParts {
 export class Authenticator {
   constructor(private readonly parts: AuthenticatorParts) {}
 
-  async authenticate({ invocation, delegation }: Credentials): Promise<Caller> {
+  async authenticate(
+    { invocation, delegation }: Credentials,
+    options: VerifyOptions,
+  ): Promise<Caller> {
     // A bad invocation is final: falling back to the delegation would be a downgrade.
-    if (invocation !== undefined) return this.byInvocation(invocation, delegation);
-    if (delegation !== undefined) return this.byDelegation(delegation);
+    if (invocation !== undefined) return this.byInvocation(invocation, delegation, options);
+    if (delegation !== undefined) return this.byDelegation(delegation, options);
     throw new OracleError('missing_authentication');
   }
 
-  private async byInvocation(token: string, delegation: string | undefined): Promise<Caller> {
-    const { ok, error } = await this.parts.verifier.verifyInvocation(token);
+  private async byInvocation(
+    token: string,
+    delegation: string | undefined,
+    options: VerifyOptions,
+  ): Promise<Caller> {
+    const { ok, error } = await this.parts.verifier.verifyInvocation(token, options);
     this.count('invocation', error);
     if (error) throw this.refusal('invalid_invocation', error);
     return { did: ok.did, expiration: ok.expiration, presentedDelegation: delegation };
   }
 
-  private async byDelegation(token: string): Promise<Caller> {
+  private async byDelegation(token: string, options: VerifyOptions): Promise<Caller> {
     if (!this.parts.allowDelegationLogin) throw new OracleError('missing_authentication');
-    const { ok, error } = await this.parts.verifier.verifyDelegation(token);
+    const { ok, error } = await this.parts.verifier.verifyDelegation(token, options);
     this.count('delegation', error);
     if (error) throw this.refusal('missing_authentication', error);
     return { did: ok.did, expiration: ok.expiration, presentedDelegation: token };

@@ -33,6 +33,11 @@ export class RateLimits {
     this.enforce('anonymous', await this.anonymous.look(addressKey(address)), response);
   }
 
+  /** Whether an address has failed too often for keys to be looked up on its behalf. */
+  async isExhausted(address: string | undefined): Promise<boolean> {
+    return !(await this.anonymous.look(addressKey(address))).allowed;
+  }
+
   async countAnonymous(address: string | undefined): Promise<void> {
     await this.anonymous.take(addressKey(address));
   }

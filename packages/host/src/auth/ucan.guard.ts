@@ -29,8 +29,9 @@ export class UcanGuard implements CanActivate {
 
   /** A failure beyond the address's allowance answers 429, a valid caller of that address passes. */
   private async callerOf(request: OracleRequest, response: Response): Promise<Caller> {
+    const allowLookup = !(await this.limits.isExhausted(request.ip));
     try {
-      return await this.authenticator.authenticate(credentialsOf(request.headers));
+      return await this.authenticator.authenticate(credentialsOf(request.headers), { allowLookup });
     } catch (refusal) {
       await this.limits.checkAnonymous(request.ip, response);
       throw refusal;
