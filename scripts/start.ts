@@ -39,6 +39,18 @@ function build(): number {
   return status ?? 1;
 }
 
+/** npm's shell does not pass signals on, so the host notices by itself that npm has gone. */
+function stopWithParent(): void {
+  const parent = process.ppid;
+  const watch = setInterval(() => {
+    if (process.ppid === parent) return;
+    clearInterval(watch);
+    process.kill(process.pid, 'SIGTERM');
+  }, 500);
+  watch.unref();
+}
+
+stopWithParent();
 const failure = isBuilt() ? 0 : build();
 if (failure) process.exitCode = failure;
 else await import(MAIN);

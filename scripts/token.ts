@@ -8,7 +8,7 @@ import {
   signerFromPrivateKey,
 } from '@sibyl/ucan';
 
-const url = process.argv[2] ?? 'http://127.0.0.1:3000';
+const url = process.argv[2] ?? `http://127.0.0.1:${process.env.PORT ?? 3000}`;
 const dataDir = process.env.DATA_DIR ?? './data';
 const path = join(dataDir, 'user.key');
 
@@ -25,7 +25,10 @@ function keyText(): string {
 
 async function oracleDid(): Promise<string> {
   const response = await fetch(new URL('/.well-known/oracle.json', url)).catch(() => undefined);
-  if (!response?.ok) throw new Error(`No oracle answers at ${url}: start one with npm start`);
+  if (!response?.ok)
+    throw new Error(
+      `No oracle answers at ${url}: start one with npm start, or say where it is: npm run -s token -- <url>`,
+    );
   return ((await response.json()) as { did: string }).did;
 }
 

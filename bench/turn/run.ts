@@ -23,12 +23,13 @@ const SHORT_LOADS = [
 const SHORT_ROUNDS = 5;
 const TOOL_ROUNDS = 3;
 
-/** Slow enough that no server is busy all the time: then it is the wait that is measured. */
-const STEADY = { tokens: 3, gapMs: 20 };
+/** Turns that last, begun one after the other: what is measured is the delay, not the wait for others. */
+const STEADY = { tokens: 8, gapMs: 20 };
 const STEADY_LOADS = [
-  { concurrency: 1, sessionsPerClient: 1, turnsPerSession: 10 },
-  { concurrency: 16, sessionsPerClient: 1, turnsPerSession: 6 },
+  { concurrency: 1, sessionsPerClient: 1, turnsPerSession: 6 },
+  { concurrency: 16, sessionsPerClient: 1, turnsPerSession: 4 },
 ];
+const SPREAD_MS = STEADY.tokens * STEADY.gapMs;
 const STEADY_ROUNDS = 5;
 
 const LONG = { tokens: 100, gapMs: 20 };
@@ -52,8 +53,8 @@ function throughputOver(rounds: number) {
 }
 
 async function firstTokens(scene: Scene) {
-  const base = { kind: 'stream', tokens: STEADY.tokens } as const;
-  await warmUp(scene, { ...base, concurrency: 64, sessionsPerClient: 1, turnsPerSession: 10 });
+  const base = { kind: 'stream', tokens: STEADY.tokens, spreadMs: SPREAD_MS } as const;
+  await warmUp(scene, { ...base, concurrency: 64, sessionsPerClient: 1, turnsPerSession: 8 });
   const loads = STEADY_LOADS.map((load) => ({ ...base, ...load }));
   return measureFirstToken(scene, loads, STEADY_ROUNDS);
 }

@@ -71,5 +71,6 @@ function hostEnv(stub: ServerProcess, dataDir: string): Record<string, string> {
     LOG_LEVEL: 'warn',
     RATE_LIMIT_PER_MINUTE: MANY,
     RATE_LIMIT_ANONYMOUS_PER_MINUTE: MANY,
+    TURNS_PER_USER: MANY,
   };
 }

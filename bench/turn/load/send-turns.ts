@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { type Posted, post, TOKEN } from './post.ts';
 import type { Session, Target } from './target.ts';
 
@@ -9,6 +10,8 @@ export interface LoadOptions {
   readonly sessionsPerClient: number;
   /** Turns of a session, after which the next begins; all servers read and send its whole history. */
   readonly turnsPerSession: number;
+  /** Time over which the clients begin, one after the other; all at once unless told. */
+  readonly spreadMs?: number;
   /** Tokens of every answer. */
   readonly tokens: number;
 }
@@ -31,7 +34,8 @@ export async function sendTurns(target: Target, options: LoadOptions): Promise<L
   const { concurrency, sessionsPerClient, turnsPerSession } = options;
   const sessions = await openSessions(target, concurrency * sessionsPerClient);
   const answers: Posted[] = [];
-  const worker = async () => {
+  const worker = async (number: number) => {
+    if (options.spreadMs) await sleep((number / concurrency) * options.spreadMs);
     for (let session = sessions.pop(); session; session = sessions.pop()) {
       for (let turn = 0; turn < turnsPerSession; turn++)
         answers.push(await sendTurn(target, session, options));
@@ -40,7 +44,7 @@ export async function sendTurns(target: Target, options: LoadOptions): Promise<L
   const cpu = target.server.cpuMs();
   const own = process.cpuUsage();
   const start = performance.now();
-  await Promise.all(Array.from({ length: concurrency }, worker));
+  await Promise.all(Array.from({ length: concurrency }, (_, number) => worker(number)));
   const ms = performance.now() - start;
   const { user, system } = process.cpuUsage(own);
   return {

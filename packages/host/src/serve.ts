@@ -24,16 +24,34 @@ export async function serve(): Promise<number> {
   }
 }
 
+const STOP_SIGNALS = ['SIGTERM', 'SIGINT'] as const;
+
 /** Waits for a first SIGTERM or Ctrl-C; a second one ends the process at once, as usual. */
 function untilTold(): Promise<void> {
   return new Promise((resolve) => {
-    for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => resolve());
+    const stop = () => {
+      for (const signal of STOP_SIGNALS) process.off(signal, stop);
+      resolve();
+    };
+    for (const signal of STOP_SIGNALS) process.on(signal, stop);
   });
 }
 
+/** An address or a folder that cannot be used. */
+const OPERATOR_FAULTS: ReadonlySet<string> = new Set([
+  'EADDRINUSE',
+  'EADDRNOTAVAIL',
+  'ENOTFOUND',
+  'EACCES',
+  'EPERM',
+  'EEXIST',
+  'ENOTDIR',
+  'EROFS',
+  'ENOSPC',
+]);
+
 /** Faults an operator can mend, told without a stack. */
 function isForTheOperator(error: unknown): error is Error {
-  const { code } = (error ?? {}) as NodeJS.ErrnoException;
-  const isAddress = code === 'EADDRINUSE' || code === 'EACCES' || code === 'EADDRNOTAVAIL';
-  return error instanceof ConfigError || error instanceof StoreError || isAddress;
+  const { code = '' } = (error ?? {}) as NodeJS.ErrnoException;
+  return error instanceof ConfigError || error instanceof StoreError || OPERATOR_FAULTS.has(code);
 }

@@ -21,7 +21,7 @@ it('lets every origin call, without credentials, unless configured', async () =>
   expect(headers.get('access-control-allow-credentials')).toBeNull();
   expect(headers.get('access-control-allow-methods')).toBe('GET,POST,PUT,DELETE,PATCH,OPTIONS');
   expect(headers.get('access-control-allow-headers')).toBe(
-    'Content-Type,Authorization,x-ucan-delegation,x-matrix-access-token,x-matrix-homeserver,x-did,x-request-id,x-auth-type,x-timezone',
+    'Content-Type,Authorization,x-ucan-delegation,x-matrix-access-token,x-matrix-homeserver,x-did,x-request-id,x-auth-type,x-timezone,Idempotency-Key,Last-Event-ID',
   );
 });
 

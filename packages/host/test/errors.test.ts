@@ -1,5 +1,6 @@
 import { request } from 'node:http';
 import { connect } from 'node:net';
+import { gzipSync } from 'node:zlib';
 import { BadRequestException, Controller, Get, HttpException, Module } from '@nestjs/common';
 import { definePlugin } from '@sibyl/plugin-kit';
 import { ErrorBody, OracleError } from '@sibyl/protocol';
@@ -86,7 +87,7 @@ describe('every error has the one shape', () => {
     ['/faults/foreign', 418, 'teapot', 'short and stout'],
     ['/faults/text', 409, 'conflict', 'just text'],
     ['/faults/bug', 500, 'internal_error', 'Internal server error'],
-    ['/nowhere', 404, 'not_found', 'Cannot GET /nowhere'],
+    ['/nowhere', 404, 'not_found', 'No such route; /docs lists them'],
   ])('%s', async (path, status, code, message) => {
     const answer = await alice.request('GET', path);
     expect(answer.status).toBe(status);
@@ -124,6 +125,34 @@ describe('every error has the one shape', () => {
 it.each(['POST', 'DELETE'])('%s accepts a JSON content type with an empty body', async (method) => {
   const path = method === 'POST' ? '/sessions' : '/delegation';
   expect((await alice.request(method, path)).status).toBe(method === 'POST' ? 201 : 200);
+});
+
+describe('a body', () => {
+  const post = (
+    path: string,
+    headers: Record<string, string>,
+    body: string | Uint8Array<ArrayBuffer>,
+  ) => fetch(host.url + path, { method: 'POST', headers, body });
+
+  it('of another type is refused, not ignored', async () => {
+    for (const type of ['text/plain', 'application/x-www-form-urlencoded']) {
+      const headers = { ...alice.headers, 'content-type': type };
+      const response = await post('/sessions', headers, '{"title":"x"}');
+      expect([response.status, await response.json()]).toEqual([
+        415,
+        expect.objectContaining({ code: 'unsupported_media_type' }),
+      ]);
+    }
+  });
+
+  it('is not unpacked, and not read at all for strangers', async () => {
+    const packed = gzipSync(JSON.stringify({ title: 'x'.repeat(100) }));
+    const type = { 'content-type': 'application/json', 'content-encoding': 'gzip' };
+    const known = await post('/sessions', { ...alice.headers, ...type }, packed);
+    expect(known.status).toBe(415);
+    const stranger = await post('/sessions', { 'content-type': 'application/json' }, '{"a":');
+    expect(stranger.status).toBe(401);
+  });
 });
 
 describe('X-Request-Id', () => {

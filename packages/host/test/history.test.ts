@@ -58,6 +58,28 @@ describe('history in pages', () => {
     },
   );
 
+  it('shows a reader that follows the answers of turns that had to wait', async () => {
+    const sessionId = await openSession(alice);
+    const send = (message: string) =>
+      alice.request('POST', `/messages/${sessionId}`, { body: { message } });
+    const one = send('one');
+    const first = await model.next();
+    const two = send('two');
+    const page = async (query: string) =>
+      (await alice.request('GET', `/sessions/${sessionId}/messages?${query}`)).body;
+    await expect.poll(async () => (await page('limit=9')).messages.length).toBe(2);
+    const { nextCursor } = await page('limit=9');
+    first.say('re: one');
+    first.finish();
+    await one;
+    const second = await model.next();
+    second.say('re: two');
+    second.finish();
+    await two;
+    const { messages } = await page(`after=${nextCursor}`);
+    expect(messages.map((m: Message) => m.content)).toEqual(['one', 're: one', 'two', 're: two']);
+  });
+
   it('belongs to its user', async () => {
     const sessionId = await openSession(alice);
     const eve = new TestUser(host);

@@ -62,6 +62,39 @@ describe('a wrong environment', () => {
     expect(host.output()).not.toMatch(/^\s+at /m);
   });
 
+  it.each([
+    ['PORT', '99999'],
+    ['TRUST_PROXY', 'garbage'],
+    ['OUTGOING_ALLOW', '???'],
+    ['RATE_LIMIT_PER_MINUTE', '0'],
+    ['STREAM_STALL_SECONDS', '9999999'],
+    ['BODY_LIMIT', '0'],
+    ['TURN_MAX_STEPS', '0'],
+  ])('refuses %s=%s', async (name, value) => {
+    const host = run({ [name]: value });
+    expect(await host.ended).toBe(1);
+    expect(host.output()).toContain(`${name} (host): `);
+  });
+
+  it.each([
+    ['a folder that is a file', { DATA_DIR: process.execPath }],
+    ['an address nobody has', { HOST: 'nowhere.invalid' }],
+  ])('names %s in one line', async (_, env) => {
+    const host = run(env);
+    expect(await host.ended).toBe(1);
+    expect(host.output()).not.toMatch(/^\s+at /m);
+  });
+
+  it('does not keep half a host alive when the metrics port is taken', async () => {
+    const other = createServer();
+    await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
+    const { port } = other.address() as AddressInfo;
+    const host = run({ METRICS_PORT: String(port) });
+    expect(await host.ended).toBe(1);
+    other.close();
+    expect(host.output()).toContain('EADDRINUSE');
+  });
+
   it('names a port that is taken', async () => {
     const other = createServer();
     await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));

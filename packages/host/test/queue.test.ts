@@ -126,6 +126,24 @@ describe('while a turn runs', () => {
   });
 });
 
+it('a user has so many turns at once, whatever the session', async () => {
+  const own = await startHost({ env: { ...model.env, TURNS_PER_USER: '2' } });
+  const [bob, carol] = [new TestUser(own), new TestUser(own)];
+  const busy = [];
+  for (let i = 0; i < 2; i++)
+    busy.push(await stream(bob, await openSession(bob), { message: 'x' }));
+  const turns = [await model.next(), await model.next()];
+  const third = await bob.request('POST', `/messages/${await openSession(bob)}`, {
+    body: { message: 'one too many' },
+  });
+  expect([third.status, third.body.code]).toEqual([429, 'too_many_turns']);
+  const other = await stream(carol, await openSession(carol), { message: 'mine' });
+  turns.push(await model.next());
+  for (const turn of turns) turn.finish();
+  for (const live of [...busy, other]) await live.toEnd();
+  await own.close();
+});
+
 describe('Idempotency-Key', () => {
   it('makes 50 requests at once one turn with 50 equal answers', async () => {
     const sessionId = await openSession(alice);

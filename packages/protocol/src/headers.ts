@@ -21,6 +21,8 @@ export const corsRequestHeaders = [
   'x-request-id',
   'x-auth-type',
   'x-timezone',
+  'Idempotency-Key',
+  'Last-Event-ID',
 ] as const;
 
 /** Methods a browser of another origin may use. */

@@ -24,6 +24,11 @@ export const Timestamp = z.iso.datetime();
 /** A base64 CAR of at most 8192 characters (contract B8). */
 export const UcanToken = z.string().min(1).max(8192);
 
+/** A whole number as a query writes it. */
+export const WholeNumber = z.coerce
+  .number({ error: 'must be a whole number' })
+  .int({ error: 'must be a whole number' });
+
 /** An IANA time zone name that this runtime knows. */
 export const TimeZone = z
   .string()

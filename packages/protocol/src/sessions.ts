@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { Did, Id, Timestamp } from './identifiers.js';
+import { Did, Id, Timestamp, WholeNumber } from './identifiers.js';
 
 /** A session as every session route shows it (contract B2). */
 export const Session = z
@@ -25,8 +25,8 @@ export type CreateSession = z.infer<typeof CreateSession>;
 
 /** Query of `GET /sessions`. */
 export const ListSessions = z.strictObject({
-  limit: z.coerce.number().int().min(1).max(100).default(20),
-  offset: z.coerce.number().int().min(0).max(Number.MAX_SAFE_INTEGER).default(0),
+  limit: WholeNumber.min(1).max(100).default(20),
+  offset: WholeNumber.min(0).max(Number.MAX_SAFE_INTEGER).default(0),
 });
 export type ListSessions = z.infer<typeof ListSessions>;
 

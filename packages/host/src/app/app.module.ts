@@ -1,6 +1,5 @@
 import { type DynamicModule, Module, type Type } from '@nestjs/common';
-import { APP_FILTER, APP_GUARD, APP_PIPE } from '@nestjs/core';
-import type { Logger } from 'pino';
+import { APP_FILTER, APP_GUARD, APP_INTERCEPTOR, APP_PIPE } from '@nestjs/core';
 import { Authenticator } from '../auth/authenticator.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import { PublicRoutes } from '../auth/public-routes.js';
@@ -21,6 +20,7 @@ import { MessageStore } from '../store/messages/message-store.js';
 import { RunStore } from '../store/runs/run-store.js';
 import { SessionStore } from '../store/sessions/session-store.js';
 import { StorePulse } from '../store/store-pulse.js';
+import { BodyInterceptor } from '../transport/body.interceptor.js';
 import { ErrorFilter } from '../transport/error.filter.js';
 import { ValidationPipe } from '../transport/validation.pipe.js';
 import { Turns } from '../turn/turns.js';
@@ -42,13 +42,14 @@ export class AppModule {
         RunsController,
         ModelsController,
       ],
-      providers: [...globals(parts.logger), ...values(parts)],
+      providers: [...globals(parts), ...values(parts)],
     };
   }
 }
 
-const globals = (logger: Logger) => [
+const globals = ({ logger, bodyLimit }: HostParts) => [
   { provide: APP_FILTER, useValue: new ErrorFilter(logger) },
+  { provide: APP_INTERCEPTOR, useValue: new BodyInterceptor(bodyLimit) },
   { provide: APP_PIPE, useClass: ValidationPipe },
   { provide: APP_GUARD, useClass: UcanGuard },
 ];

@@ -97,18 +97,25 @@ function oracleAppOf(
     nest,
     async listen() {
       const { host, port, metricsPort } = config;
-      await nest.listen(port, host);
-      if (metricsPort !== undefined)
-        metricsServer = await serveMetrics(parts.metrics, metricsPort, host);
+      try {
+        if (metricsPort !== undefined)
+          metricsServer = await serveMetrics(parts.metrics, metricsPort, host);
+        await nest.listen(port, host);
+      } catch (error) {
+        await this.close();
+        throw error;
+      }
       return addressOf(nest.getHttpServer(), host);
     },
     async close() {
       stopHousekeeping();
       metricsServer?.close();
+      // No new connections from now on; those there are stay until their turns have ended.
+      const closed = closeGently(nest);
       await parts.turns.close(CLOSE_PATIENCE_MS);
       await parts.titles.close();
       parts.stopKeepingRuns();
-      await closeGently(nest);
+      await closed;
       await parts.store.close();
     },
   };
@@ -118,7 +125,7 @@ function oracleAppOf(
 async function closeGently(nest: NestExpressApplication): Promise<void> {
   const server: Server = nest.getHttpServer();
   const sweep = setInterval(() => server.closeIdleConnections(), 50);
-  const impatience = setTimeout(() => server.closeAllConnections(), CLOSE_PATIENCE_MS);
+  const impatience = setTimeout(() => server.closeAllConnections(), CLOSE_PATIENCE_MS + 5000);
   await nest.close();
   clearInterval(sweep);
   clearTimeout(impatience);

@@ -32,6 +32,8 @@ export interface HostParts {
   readonly authority: DelegatedAuthority;
   readonly delegations: DelegationService;
   readonly rateLimits: RateLimits;
+  /** Largest request body, in bytes. */
+  readonly bodyLimit: number;
   readonly models: Models;
   readonly turns: Turns;
   readonly titles: Titles;
@@ -66,9 +68,10 @@ export async function buildHostParts(options: HostPartsOptions): Promise<HostPar
     facts: new HostFacts(readVersion(), features),
     publicRoutes,
     store,
+    bodyLimit: config.bodyLimit,
     rateLimits: new RateLimits({ ...config.rateLimits, metrics }),
     ...auth,
-    ...wireTurns({ config, logger, oracle, store, authority, tools: options.tools }),
+    ...wireTurns({ config, logger, metrics, oracle, store, authority, tools: options.tools }),
   };
 }
 

@@ -4,7 +4,7 @@ import type { HostParts } from './host-parts.js';
 
 const HOUR_MS = 60 * 60 * 1000;
 
-/** Forgets once an hour what has expired; returns how to stop. */
+/** Forgets what has expired, at the start and once an hour; returns how to stop. */
 export function keepHouse({ store, logger }: HostParts, { turns }: Config): () => void {
   const sweep = async () => {
     await store.runs.pruneFrames({ endedBefore: Date.now() - turns.logMs });
@@ -12,9 +12,11 @@ export function keepHouse({ store, logger }: HostParts, { turns }: Config): () =
     await store.idempotency.prune();
     await store.singleUse.prune(systemClock());
   };
-  const timer = setInterval(() => {
+  const sweepAndTell = () => {
     sweep().catch((err) => logger.warn({ err }, 'housekeeping failed; trying again in an hour'));
-  }, HOUR_MS);
+  };
+  const timer = setInterval(sweepAndTell, HOUR_MS);
   timer.unref();
+  sweepAndTell();
   return () => clearInterval(timer);
 }

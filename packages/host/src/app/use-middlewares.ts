@@ -3,7 +3,6 @@ import { corsExposedHeaders, corsMethods, corsRequestHeaders } from '@sibyl/prot
 import type { Config } from '../config/config.js';
 import { accessLog } from '../transport/access-log.js';
 import { anonymousLimit } from '../transport/anonymous-limit.js';
-import { jsonBody } from '../transport/json-body.js';
 import { requestId } from '../transport/request-id.js';
 import { securityHeaders } from '../transport/security-headers.js';
 import type { HostParts } from './host-parts.js';
@@ -12,7 +11,7 @@ import type { HostParts } from './host-parts.js';
 export function useMiddlewares(
   nest: NestExpressApplication,
   { logger, metrics, rateLimits }: HostParts,
-  { trustProxy, corsOrigins, bodyLimit }: Config,
+  { trustProxy, corsOrigins }: Config,
 ): void {
   nest.disable('x-powered-by');
   nest.disable('etag');
@@ -22,7 +21,6 @@ export function useMiddlewares(
   nest.use(securityHeaders);
   nest.enableCors(corsOptions(corsOrigins));
   nest.use(anonymousLimit(rateLimits));
-  nest.use(jsonBody(bodyLimit));
 }
 
 /** Only named origins may send credentials. */

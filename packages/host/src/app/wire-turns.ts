@@ -5,6 +5,7 @@ import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { Config } from '../config/config.js';
 import { ReplySender } from '../messages/reply-sender.js';
+import type { Metrics } from '../observe/metrics.js';
 import type { Store } from '../store/store.js';
 import { RunReader } from '../turn/run-reader.js';
 import { Titles } from '../turn/titles.js';
@@ -14,6 +15,7 @@ import { Turns } from '../turn/turns.js';
 interface TurnNeeds {
   readonly config: Config;
   readonly logger: Logger;
+  readonly metrics: Metrics;
   readonly oracle: OracleIdentity;
   readonly store: Store;
   readonly authority: DelegatedAuthority;
@@ -21,7 +23,8 @@ interface TurnNeeds {
 }
 
 /** Wires what answers messages: the models, the turns, and those who read them. */
-export function wireTurns({ config, logger, oracle, store, authority, tools }: TurnNeeds) {
+export function wireTurns(needs: TurnNeeds) {
+  const { config, logger, metrics, oracle, store, authority, tools } = needs;
   const models = createModels(config.models);
   const { sessions, messages } = store;
   const titles = new Titles({ sessions, model: models.get('utility'), logger });
@@ -34,9 +37,10 @@ export function wireTurns({ config, logger, oracle, store, authority, tools }: T
     tools,
     titles,
     logger,
+    metrics,
     settings,
   });
-  const turns = new Turns({ store, runner, models, logger });
+  const turns = new Turns({ store, runner, models, logger, maxPerUser: settings.maxPerUser });
   const reader = new RunReader(turns, store);
   const { streamStallMs } = settings;
   return { models, turns, titles, replies: new ReplySender({ reader, messages, streamStallMs }) };

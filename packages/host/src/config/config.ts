@@ -31,6 +31,7 @@ export interface Config {
     readonly instructions: string | undefined;
     readonly maxSteps: number;
     readonly contextTokens: number;
+    readonly maxPerUser: number;
     readonly streamStallMs: number;
     readonly logMs: number;
   };
@@ -81,6 +82,7 @@ function configOf(env: Environment): Config {
       instructions: env.ORACLE_INSTRUCTIONS,
       maxSteps: env.TURN_MAX_STEPS,
       contextTokens: env.TURN_CONTEXT_TOKENS,
+      maxPerUser: env.TURNS_PER_USER,
       streamStallMs: env.STREAM_STALL_SECONDS * 1000,
       logMs: env.RUN_LOG_HOURS * 60 * 60 * 1000,
     }),

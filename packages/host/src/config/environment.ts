@@ -1,3 +1,5 @@
+import { isIP } from 'node:net';
+import { createSafeFetch } from '@sibyl/safe-fetch';
 import { z } from 'zod';
 
 const flag = z.enum(['true', 'false']).transform((value) => value === 'true');
@@ -15,7 +17,8 @@ const size = z
   .transform((text) => {
     const [, digits, unit] = SIZE.exec(text) ?? [];
     return Number(digits) * (byteFactors[unit as keyof typeof byteFactors] ?? 1);
-  });
+  })
+  .refine((bytes) => bytes >= 1024, { error: 'must be at least 1kb' });
 
 const list = z.string().transform((text) =>
   text
@@ -37,17 +40,44 @@ const proxies = z
   .refine((text) => text !== 'true', {
     error: 'must name the proxies you trust: a number of hops, or addresses such as loopback',
   })
-  .transform((text) => (/^\d+$/.test(text) ? Number(text) : list.parse(text)));
+  .transform((text) => (/^\d+$/.test(text) ? Number(text) : list.parse(text)))
+  .refine((value) => typeof value === 'number' || value.every(isProxy), {
+    error: 'must be a number of hops, or loopback, linklocal, uniquelocal, addresses or CIDRs',
+  });
+
+function isProxy(text: string): boolean {
+  const [address = '', bits, ...rest] = text.split('/');
+  if (['loopback', 'linklocal', 'uniquelocal'].includes(text)) return true;
+  const isRange = bits === undefined || /^\d{1,3}$/.test(bits);
+  return isIP(address) !== 0 && isRange && rest.length === 0;
+}
+
+const allowed = list.refine(canAllow, {
+  error: 'must be hosts, host:port or CIDRs, separated by commas',
+});
+
+function canAllow(entries: readonly string[]): boolean {
+  try {
+    createSafeFetch({ allow: entries });
+    return true;
+  } catch {
+    return false;
+  }
+}
 
 const modelId = z.string().regex(/^(offline|[^\s/,]+\/[^\s,]+)$/, {
   error: 'must be provider/model-id, such as openai/gpt-6-luna, or offline',
 });
 const modelIds = list.pipe(z.array(modelId));
-const seconds = whole.refine((value) => value > 0, { error: 'must be at least 1' });
+const positive = whole.refine((value) => value > 0, { error: 'must be at least 1' });
+const seconds = positive.refine((value) => value <= 2_000_000, {
+  error: 'must be at most 2000000',
+});
+const port = whole.refine((value) => value <= 65_535, { error: 'must be a port, at most 65535' });
 
 /** Every variable the host itself reads; a default is written as an operator would write it. */
 export const Environment = z.object({
-  PORT: whole
+  PORT: port
     .prefault('3000')
     .describe('Port of the HTTP server and the socket; 0 picks a free one'),
   HOST: z.string().prefault('127.0.0.1').describe('Address to listen on; 0.0.0.0 for all'),
@@ -82,7 +112,7 @@ export const Environment = z.object({
   TRUST_PROXY: proxies
     .optional()
     .describe('Proxies whose X-Forwarded-For is believed: a number of hops, or addresses'),
-  UCAN_AUTH_MAX_TTL_SECONDS: whole
+  UCAN_AUTH_MAX_TTL_SECONDS: seconds
     .prefault('900')
     .describe('How far ahead the expiry of an auth invocation may lie'),
   UCAN_ALLOW_DELEGATION_LOGIN: flag
@@ -122,10 +152,13 @@ export const Environment = z.object({
     .max(20_000)
     .optional()
     .describe('What the operator wants every answer to follow, in plain words'),
-  TURN_MAX_STEPS: whole.prefault('20').describe('Model calls one turn may make'),
-  TURN_CONTEXT_TOKENS: whole
+  TURN_MAX_STEPS: positive.prefault('20').describe('Model calls one turn may make'),
+  TURN_CONTEXT_TOKENS: positive
     .prefault('100000')
     .describe('Tokens a model is sent at most; older turns are summed up beyond it'),
+  TURNS_PER_USER: positive
+    .prefault('20')
+    .describe('Turns of one user at work or waiting, in all sessions together'),
   STREAM_STALL_SECONDS: seconds
     .prefault('60')
     .describe('How long a reader of a stream may take nothing before it is dropped'),
@@ -134,14 +167,14 @@ export const Environment = z.object({
     .describe('How long the frames of an ended turn can be read again; its message stays'),
   CHAIN_REST_URL: httpUrl.optional().describe('REST endpoint of the chain, to resolve did:ixo'),
   BLOCKSYNC_GRAPHQL_URL: httpUrl.optional().describe('Blocksync endpoint, to resolve did:ixo'),
-  OUTGOING_ALLOW: list
+  OUTGOING_ALLOW: allowed
     .prefault('')
     .describe('Private hosts or CIDRs the host may call although a user named them, by commas'),
-  RATE_LIMIT_PER_MINUTE: whole.prefault('600').describe('Requests a minute of one caller'),
-  RATE_LIMIT_ANONYMOUS_PER_MINUTE: whole
+  RATE_LIMIT_PER_MINUTE: positive.prefault('600').describe('Requests a minute of one caller'),
+  RATE_LIMIT_ANONYMOUS_PER_MINUTE: positive
     .prefault('300')
     .describe('Requests a minute of one address without a proven caller'),
-  METRICS_PORT: whole.optional().describe('Port for Prometheus at /metrics; unset: none'),
+  METRICS_PORT: port.optional().describe('Port for Prometheus at /metrics; unset: none'),
   LOG_LEVEL: z
     .enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'])
     .prefault('info')

@@ -25,6 +25,7 @@ const SEND_ERRORS: readonly ErrorCode[] = [
   'insufficient_credit',
   'turn_running',
   'queue_full',
+  'too_many_turns',
   'idempotency_conflict',
   'model_unavailable',
   'host_stopping',
@@ -70,7 +71,7 @@ export class MessagesController {
   ): Promise<void> {
     const turn = turnRequestOf({ sessionId, body, request });
     const key = { owner: request.caller.did, runId: await this.turns.start(turn) };
-    response.setHeader('X-Request-Id', turn.requestId);
+    response.setHeader('X-Request-Id', request.requestId);
     if (body.stream) return this.replies.stream(key, 0, response);
     const withTranscript = body.returnAllMessages;
     response.json(await this.replies.whole(key, { withTranscript }));

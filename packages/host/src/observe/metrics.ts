@@ -6,6 +6,7 @@ type Labels = Readonly<Record<string, string>>;
 const counters = {
   sibyl_http_requests_total: 'Answered requests, by method, route and status',
   sibyl_auth_total: 'Attempts to prove who is calling, by means and outcome',
+  sibyl_turns_total: 'Turns that ended, by status and kind of fault',
   sibyl_rate_limited_total: 'Requests refused by a rate limit, by kind',
 } as const;
 

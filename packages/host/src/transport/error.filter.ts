@@ -22,7 +22,10 @@ export class ErrorFilter implements ExceptionFilter {
   }
 
   private answerTo(error: unknown, requestId: string) {
-    const known = isHttpException(error) ? bodyOfHttpException(error) : oracleErrorOf(error);
+    const known =
+      isHttpException(error) && !isUnknownRoute(error)
+        ? bodyOfHttpException(error)
+        : oracleErrorOf(error);
     if (!(known instanceof OracleError)) return { body: { ...known, requestId } };
     if (known.status >= 500) this.logger.error({ requestId, err: error }, known.message);
     return {
@@ -34,6 +37,7 @@ export class ErrorFilter implements ExceptionFilter {
 
 function oracleErrorOf(error: unknown): OracleError {
   if (error instanceof OracleError) return error;
+  if (isUnknownRoute(error)) return new OracleError('not_found');
   if (isStoreFault(error)) return new OracleError('store_unavailable', { retryAfterSeconds: 5 });
   return new OracleError('internal_error');
 }
@@ -60,6 +64,13 @@ interface HttpExceptionLike {
 function isHttpException(error: unknown): error is HttpExceptionLike {
   const { getStatus, getResponse } = (error ?? {}) as Partial<HttpExceptionLike>;
   return typeof getStatus === 'function' && typeof getResponse === 'function';
+}
+
+/** Nest's own answer where no route matches. */
+function isUnknownRoute(error: unknown): boolean {
+  return (
+    isHttpException(error) && error.getStatus() === 404 && /^Cannot [A-Z]+ \//.test(error.message)
+  );
 }
 
 function bodyOfHttpException(error: HttpExceptionLike): Omit<ErrorBody, 'requestId'> {

@@ -15,12 +15,14 @@ export class ValidationPipe implements PipeTransform {
     if (!schema || type === 'custom') return value;
     const result = await schema['~standard'].validate(value);
     if (!result.issues) return result.value;
-    const lines = (result.issues as readonly Issue[]).flatMap((issue) => linesOf(issue, data));
+    const lines = (result.issues as readonly Issue[]).flatMap((issue) =>
+      linesOf(issue, data ?? type),
+    );
     throw new OracleError('validation_failed', { message: lines });
   }
 }
 
-function linesOf(issue: Issue, argument = 'body'): string[] {
+function linesOf(issue: Issue, argument: string): string[] {
   const path = (issue.path ?? []).map((step) => String(typeof step === 'object' ? step.key : step));
   if (issue.code === 'unrecognized_keys')
     return (issue.keys ?? []).map((key) => `${[...path, key].join('.')}: unknown field`);

@@ -31,13 +31,14 @@ export function endInterrupted(run: Run, frames: readonly Frame[]): RunEnding {
 }
 
 interface Parser<T> {
-  parse(data: unknown): T;
+  safeParse(data: unknown): { readonly data?: T | undefined };
 }
 
+/** A frame of another version that cannot be read must not keep the run from being closed. */
 function dataOf<T>(frames: readonly Frame[], event: string, schema: Parser<T>): T[] {
   return frames
     .filter((frame) => frame.event === event)
-    .map((frame) => schema.parse(JSON.parse(frame.data)));
+    .flatMap((frame) => schema.safeParse(JSON.parse(frame.data)).data ?? []);
 }
 
 /** A call that was still open when the process ended has no known outcome. */

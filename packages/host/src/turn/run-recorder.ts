@@ -11,14 +11,17 @@ import type { RunLog } from './run-log.js';
 /** Well under the 250 ms that text may run ahead of the store (contract B4). */
 const FLUSH_MS = 150;
 
-/** Waits between attempts to store how a run ended, while the store is away. */
-const RETRY_MS = [200, 1000, 3000, 10_000];
+/** Waits between attempts to store how a run ended, while the store is away: doubling up to the last. */
+const FIRST_RETRY_MS = 200;
+const LAST_RETRY_MS = 10_000;
 
 interface RunRecorderParts {
   readonly run: Run;
   readonly log: RunLog;
   readonly runs: RunStore;
   readonly logger: Logger;
+  /** Fires when the host cannot wait for its store any longer. */
+  readonly giveUp: AbortSignal;
   /** Called when the run is no longer this process's to carry out. */
   readonly onLost: () => void;
 }
@@ -58,11 +61,12 @@ export class RunRecorder {
       log.add(done.event, data);
       return ended;
     } catch (error) {
+      const text = ending.message?.content ?? '';
       const { data: lost } = doneOf({
         runId: run.id,
         messageId: undefined,
         status: 'interrupted',
-        text: '',
+        text,
       });
       log.add(done.event, JSON.stringify(lost));
       throw error;
@@ -98,15 +102,17 @@ export class RunRecorder {
     }
   }
 
+  /** Until it works or the host gives up: the run is kept in memory meanwhile, where readers find it. */
   async #persistently<T>(attempt: () => Promise<T>): Promise<T> {
-    for (const wait of RETRY_MS) {
+    const { giveUp, logger, run } = this.#parts;
+    for (let wait = FIRST_RETRY_MS; ; wait = Math.min(2 * wait, LAST_RETRY_MS)) {
       try {
         return await attempt();
       } catch (err) {
-        this.#parts.logger.warn({ err, runId: this.#parts.run.id }, 'outcome not stored yet');
-        await sleep(wait);
+        if (giveUp.aborted) throw err;
+        logger.warn({ err, runId: run.id }, 'outcome not stored yet');
+        await sleep(wait, undefined, { signal: giveUp }).catch(() => undefined);
       }
     }
-    return attempt();
   }
 }

@@ -43,6 +43,10 @@ describe('a session is named', () => {
     expect(await titleFrom(said, 'how much carbon can soil hold')).toBe(expected);
   });
 
+  it('without reading on for ever, or thinking long about it', async () => {
+    expect(await titleFrom(`a${'.'.repeat(200_000)}b`, 'question')).toBe(`a`);
+  });
+
   it('once: a name of the user’s own stays', async () => {
     expect(await titleFrom('Other', 'question', 'My title')).toBe('My title');
   });

@@ -1,12 +1,13 @@
 import type { Logger } from 'pino';
 import type { Model } from '../agent/model/model.js';
-import type { Session } from '../store/sessions/session.js';
+import { type Session, UNTITLED } from '../store/sessions/session.js';
 import type { SessionStore } from '../store/sessions/session-store.js';
 
-const UNTITLED = 'Untitled';
 const MAX_LENGTH = 60;
 const PATIENCE_MS = 30_000;
 const SAMPLE_LENGTH = 2000;
+/** No title is longer; reading on would only cost. */
+const MAX_ANSWER = 200;
 
 const INSTRUCTION =
   'Write a title for this conversation: at most six words, in its language, no quotes, no full stop. Answer with the title alone.';
@@ -51,7 +52,7 @@ export class Titles {
   async #name(session: Session, exchange: Exchange): Promise<void> {
     const title = (await this.#ask(exchange)) || firstWords(exchange.question);
     const { owner, id: sessionId } = session;
-    await this.#parts.sessions.rename({ owner, sessionId, title });
+    await this.#parts.sessions.nameOnce({ owner, sessionId, title });
   }
 
   async #ask({ question, answer }: Exchange): Promise<string> {
@@ -64,7 +65,10 @@ export class Titles {
         tools: [],
         signal: AbortSignal.any([AbortSignal.timeout(PATIENCE_MS), this.#closing.signal]),
       });
-      for await (const part of parts) if (part.type === 'text') text += part.text;
+      for await (const part of parts) {
+        if (part.type === 'text') text += part.text;
+        if (text.length > MAX_ANSWER) break;
+      }
     } catch (err) {
       this.#parts.logger.info({ err }, 'no title from the model; using the first words');
     }
@@ -73,7 +77,7 @@ export class Titles {
 }
 
 function cleaned(text: string): string {
-  const line = text.trim().split('\n', 1)[0] ?? '';
+  const line = text.slice(0, MAX_ANSWER).trim().split('\n', 1)[0] ?? '';
   return cut(line.replaceAll(/^["'«“#\s]+|["'»”.\s]+$/g, ''));
 }
 

@@ -11,6 +11,7 @@ import { toAgentTool } from '../agent/tools/to-agent-tool.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { Config } from '../config/config.js';
+import type { Metrics } from '../observe/metrics.js';
 import type { Session } from '../store/sessions/session.js';
 import type { Store } from '../store/store.js';
 import type { LiveRun } from './live-run.js';
@@ -29,6 +30,7 @@ interface TurnRunnerParts {
   readonly tools: readonly Tool[];
   readonly titles: Titles;
   readonly logger: Logger;
+  readonly metrics: Metrics;
   readonly settings: Config['turns'];
 }
 
@@ -52,6 +54,7 @@ export class TurnRunner {
     const writer = new TurnWriter(live.run, recorder);
     const fault = await this.answer(job, writer);
     const status = !fault ? 'finished' : (live.cutReason ?? 'failed');
+    this.parts.metrics.count('sibyl_turns_total', { status, kind: fault?.kind ?? '' });
     const outcome = await writer.end(status, status === 'failed' ? fault : undefined);
     if (status === 'finished') {
       const exchange = { question: request.message.message, answer: outcome.text };
@@ -64,12 +67,17 @@ export class TurnRunner {
   private async answer(job: TurnJob, writer: TurnWriter): Promise<TurnFault | undefined> {
     try {
       job.live.signal.throwIfAborted();
+      await this.begin(job.live);
       const request = await this.prepare(job, writer);
       for await (const part of runAgent(request)) writer.write(part);
       return undefined;
     } catch (error) {
       return this.faultOf(error, job.live);
     }
+  }
+
+  private async begin({ run: { status, owner, id: runId } }: LiveRun): Promise<void> {
+    if (status === 'queued') await this.parts.store.runs.markRunning({ owner, runId });
   }
 
   private async prepare(job: TurnJob, writer: TurnWriter): Promise<AgentRequest> {
@@ -128,9 +136,14 @@ export class TurnRunner {
     });
   }
 
-  private faultOf(error: unknown, live: LiveRun): TurnFault {
-    if (error instanceof ModelFault) return error;
-    if (!live.cutReason) this.parts.logger.error({ err: error, runId: live.run.id }, 'turn failed');
+  /** Told to the operator too: to a client that streams, the answer was a 200. */
+  private faultOf(error: unknown, { run, cutReason }: LiveRun): TurnFault {
+    const about = { runId: run.id, requestId: run.requestId, did: run.owner };
+    if (error instanceof ModelFault) {
+      if (!cutReason) this.parts.logger.warn({ ...about, kind: error.kind }, error.message);
+      return error;
+    }
+    if (!cutReason) this.parts.logger.error({ ...about, err: error }, 'turn failed');
     return { message: 'The turn failed within the host', kind: 'unknown', retryable: true };
   }
 }

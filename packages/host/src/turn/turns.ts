@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { type Multitask, OracleError } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { Models } from '../agent/model/models.js';
+import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/sessions/session.js';
 import type { SessionKey } from '../store/sessions/session-store.js';
 import type { Store } from '../store/store.js';
@@ -20,6 +21,8 @@ interface TurnsParts {
   readonly runner: TurnRunner;
   readonly models: Models;
   readonly logger: Logger;
+  /** Turns of one user at work or waiting, in all sessions together. */
+  readonly maxPerUser: number;
 }
 
 /** The turns this process carries out: one at a time in each session, in the order they came. */
@@ -28,6 +31,8 @@ export class Turns {
   readonly #lanes = new Map<string, Lane>();
   readonly #live = new Map<string, LiveRun>();
   readonly #starts = new Map<string, Promise<string>>();
+  readonly #turnsOf = new Map<string, number>();
+  readonly #giveUp = new AbortController();
   #isClosing = false;
 
   constructor(parts: TurnsParts) {
@@ -42,7 +47,6 @@ export class Turns {
 
   /** Stores the message and the run that will answer it, and returns the run's id. */
   async start(request: TurnRequest): Promise<string> {
-    if (this.#isClosing) throw new OracleError('host_stopping', { retryAfterSeconds: 5 });
     this.#assertModel(request.message.model);
     const session = await this.#sessionOf(request);
     const { idempotencyKey: key } = request;
@@ -78,6 +82,7 @@ export class Turns {
     this.#isClosing = true;
     const impatience = setTimeout(() => {
       for (const live of this.#live.values()) live.cut('interrupted');
+      this.#giveUp.abort();
     }, patienceMs);
     while (this.#lanes.size > 0) {
       const lanes = [...this.#lanes.values()];
@@ -86,6 +91,13 @@ export class Turns {
       await new Promise(setImmediate);
     }
     clearTimeout(impatience);
+  }
+
+  /** Identities cost nothing, model calls do: each user has so many turns at once. */
+  #assertTaking(owner: string): void {
+    if (this.#isClosing) throw new OracleError('host_stopping', { retryAfterSeconds: 5 });
+    if ((this.#turnsOf.get(owner) ?? 0) < this.#parts.maxPerUser) return;
+    throw new OracleError('too_many_turns', { retryAfterSeconds: 5 });
   }
 
   #assertModel(id: string | undefined): void {
@@ -113,6 +125,7 @@ export class Turns {
     if (multitask === 'interrupt')
       await this.interruptAll({ owner: session.owner, sessionId: session.id });
     // From here to taking a place nothing may wait, or two requests would find the same room.
+    this.#assertTaking(session.owner);
     const lane = this.#laneOf(session.id);
     assertRoom(lane, multitask);
     const slot = lane.take();
@@ -168,11 +181,13 @@ export class Turns {
       log,
       runs,
       logger: this.#parts.logger,
+      giveUp: this.#giveUp.signal,
       onLost: () => live.cut('interrupted'),
     });
     const { id: runId, sessionId, requestId } = run;
     recorder.write({ event: 'run', data: { runId, sessionId, requestId } });
     this.#live.set(runId, live);
+    this.#turnsOf.set(run.owner, (this.#turnsOf.get(run.owner) ?? 0) + 1);
     slot.live = live;
     slot.work = () => this.#parts.runner.run({ live, recorder, request, session });
     this.#advance(session.id, lane);
@@ -188,16 +203,20 @@ export class Turns {
   async #work({ live, work }: Slot): Promise<void> {
     if (!live || !work) return;
     try {
-      const { run } = live;
-      if (run.status === 'queued')
-        await this.#parts.store.runs.markRunning({ owner: run.owner, runId: run.id });
       live.settle(await work());
     } catch (err) {
       this.#parts.logger.error({ err, runId: live.run.id }, 'run ended without being stored');
       live.settle({ status: 'failed', messageId: undefined, text: '' });
     } finally {
-      this.#live.delete(live.run.id);
+      this.#forget(live.run);
     }
+  }
+
+  #forget({ id, owner }: Run): void {
+    this.#live.delete(id);
+    const left = (this.#turnsOf.get(owner) ?? 1) - 1;
+    if (left > 0) this.#turnsOf.set(owner, left);
+    else this.#turnsOf.delete(owner);
   }
 
   #leave(sessionId: string, lane: Lane, slot: Slot): void {

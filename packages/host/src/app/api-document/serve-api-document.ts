@@ -20,7 +20,10 @@ export function serveApiDocument(nest: NestExpressApplication, parts: ApiDocumen
     response.type('js').send(INIT);
   });
   router.get('/openapi.json', async (_, response) => {
-    document ??= documentOf(nest, parts);
+    document ??= documentOf(nest, parts).catch((error) => {
+      document = undefined;
+      throw error;
+    });
     response.json(await document);
   });
   for (const name of ASSETS) {

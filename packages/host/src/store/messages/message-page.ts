@@ -72,9 +72,13 @@ async function spanAfter(
 ): Promise<Span | undefined> {
   const edge = await findEdge(tables, request, cursor);
   if (edge === undefined) return undefined;
-  const first = edge.lastSeq > edge.seq ? edge.turn : edge.turn + 1;
+  // Messages are stored out of the order of turns where turns wait: what is new may be an answer further up.
+  const { first } = await messagesOf(tables, request)
+    .select((e) => e.fn.min('turn').as('first'))
+    .where('seq', '>', edge.seq)
+    .executeTakeFirstOrThrow();
   const turns = await turnsOf(tables, request)
-    .where('turn', '>=', first)
+    .where('turn', '>=', first ?? Number.MAX_SAFE_INTEGER)
     .orderBy('turn', 'asc')
     .execute();
   return {
@@ -120,7 +124,7 @@ async function messagesIn(
   if (!Number.isFinite(first)) return [];
   const rows = await messagesOf(tables, request)
     .selectAll()
-    .where('turn', '>=', first)
+    .where('turn', '>=', first ?? Number.MAX_SAFE_INTEGER)
     .where('turn', '<=', last)
     .orderBy('turn')
     .orderBy('seq')

@@ -1,8 +1,6 @@
 import type { StoreContext } from '../database/store-context.js';
 import { obtainRoom } from '../rooms/room-store.js';
-import { type Session, toSession } from './session.js';
-
-const UNTITLED = 'Untitled';
+import { type Session, toSession, UNTITLED } from './session.js';
 
 export interface NewSession {
   readonly owner: string;
@@ -96,6 +94,19 @@ export class SessionStore {
 
   rename({ title, ...key }: SessionKey & { readonly title: string }): Promise<boolean> {
     return this.#update(key, { title, last_updated_at: this.#context.clock() });
+  }
+
+  /** Names a session that has no name yet; its place in the list stays. */
+  async nameOnce({ owner, sessionId, title }: SessionKey & { title: string }): Promise<void> {
+    await this.#context.database.write((tables) =>
+      tables
+        .updateTable('sessions')
+        .set({ title })
+        .where('owner', '=', owner)
+        .where('id', '=', sessionId)
+        .where('title', '=', UNTITLED)
+        .execute(),
+    );
   }
 
   /** Takes messages, runs and their frames with it; false if the owner has no such session. */

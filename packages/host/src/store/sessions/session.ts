@@ -1,5 +1,8 @@
 import type { SessionRow } from '../database/schema.js';
 
+/** The title of a session that nobody has named yet (contract B2). */
+export const UNTITLED = 'Untitled';
+
 /** A conversation of one user with one oracle; times in milliseconds. */
 export interface Session {
   readonly id: string;

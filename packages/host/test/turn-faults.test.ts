@@ -1,0 +1,68 @@
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
+import { startHost, type TestHost } from './support/host.js';
+import { join as joinRun, openSession, stream } from './support/stream.js';
+import { TestUser } from './support/user.js';
+
+let model: ControlledModel;
+let host: TestHost;
+let alice: TestUser;
+let database: DatabaseSync;
+beforeAll(async () => {
+  model = await startControlledModel();
+  host = await startHost({ env: model.env });
+  alice = new TestUser(host);
+  database = new DatabaseSync(join(host.dataDir, 'sibyl.db'));
+  database.exec('pragma busy_timeout = 5000');
+});
+afterAll(async () => {
+  database.close();
+  await host.close();
+  model.close();
+});
+
+/** Has the database refuse one kind of change of a run until told to stop. */
+function refuse(status: string): () => void {
+  const body = "select raise(abort, 'refused by the test')";
+  database.exec(
+    `create trigger refuse before update on runs when new.status = '${status}' begin ${body}; end`,
+  );
+  return () => database.exec('drop trigger refuse');
+}
+
+it('a queued run that cannot begin fails, and the next one runs', async () => {
+  const sessionId = await openSession(alice);
+  await stream(alice, sessionId, { message: 'one' });
+  const turn = await model.next();
+  const two = await stream(alice, sessionId, { message: 'two' });
+  const three = await stream(alice, sessionId, { message: 'three' });
+  await three.untilEvent('run');
+  const allow = refuse('running');
+  turn.finish();
+  expect((await two.toEnd()).at(-1)?.data).toMatchObject({ status: 'failed' });
+  allow();
+  const next = await Promise.race([model.next(), three.toEnd()]);
+  if ('finish' in next) next.finish();
+  expect((await three.toEnd()).at(-1)?.event).toBe('done');
+  expect((await (await joinRun(alice, two.runId, 0)).toEnd()).at(-1)?.event).toBe('done');
+});
+
+it('an outcome that cannot be stored is held until it can', { timeout: 30_000 }, async () => {
+  const sessionId = await openSession(alice);
+  const live = await stream(alice, sessionId, { message: 'keep it' });
+  const turn = await model.next();
+  const allow = refuse('finished');
+  turn.say('the answer');
+  turn.finish();
+  const refusals = () => host.log.filter(({ msg }) => msg === 'outcome not stored yet').length;
+  await expect.poll(refusals, { timeout: 10_000 }).toBeGreaterThan(2);
+  const joined = await joinRun(alice, live.runId, 0);
+  await joined.untilEvent('message');
+  expect(joined.frames.some(({ event }) => event === 'done')).toBe(false);
+  allow();
+  expect((await live.toEnd()).at(-1)?.data.status).toBe('finished');
+  const { body } = await alice.request('GET', `/messages/${sessionId}`);
+  expect(body.messages.at(-1)).toMatchObject({ content: 'the answer', isComplete: true });
+});
