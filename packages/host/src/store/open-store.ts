@@ -38,7 +38,6 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     delegations: new DelegationStore(context, vault),
     revocations: new RevocationStore(context),
     singleUse: new SingleUseStore(context),
-    newId,
     ping: async () => {
       await sql`select 1`.execute(database.tables);
     },

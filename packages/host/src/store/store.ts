@@ -19,8 +19,6 @@ export interface Store {
   readonly delegations: DelegationStore;
   readonly revocations: RevocationStore;
   readonly singleUse: SingleUseStore;
-  /** A URL-safe id that sorts by creation. */
-  newId(): string;
   /** Rejects when the database does not answer. */
   ping(): Promise<void>;
   /** Waits for writes under way, then lets go of the database. */

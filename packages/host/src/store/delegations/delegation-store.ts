@@ -62,17 +62,6 @@ export class DelegationStore {
     return { ok: { ...toRecord(row), raw: opened.ok } };
   }
 
-  /** The same without opening it. */
-  async find(key: DelegationKey): Promise<DelegationRecord | undefined> {
-    const row = await findRow(this.#context.database.tables, key);
-    return row && toRecord(row);
-  }
-
-  /** Drops the delegation without revoking it; returns what was dropped. */
-  delete(key: DelegationKey): Promise<DelegationRecord | undefined> {
-    return this.#context.database.write((tables) => remove(tables, key));
-  }
-
   /** Drops the delegation and remembers its CID as revoked, both or neither. */
   revoke(key: DelegationKey): Promise<DelegationRecord | undefined> {
     return this.#context.database.write(async (tables) => {

@@ -12,13 +12,12 @@ describe.each(engines)('revocations on %s', (engine) => {
     await revocations.add({ owner, cid: 'long', expiresAt: now + 1_000 });
     await revocations.add({ owner, cid: 'endless', expiresAt: null });
     const second = await test.another();
-    const cids = async () => (await second.revocations.list()).map(({ cid }) => cid).sort();
-    expect(await cids()).toEqual(['endless', 'long', 'short']);
+    for (const cid of ['short', 'long', 'endless'])
+      expect(await second.revocations.has(cid)).toBe(true);
     now += 11;
-    expect(await cids()).toEqual(['endless', 'long']);
     expect(await revocations.prune()).toBe(1);
     expect(await second.revocations.has('short')).toBe(false);
-    expect(await second.revocations.has('long')).toBe(true);
+    for (const cid of ['long', 'endless']) expect(await second.revocations.has(cid)).toBe(true);
   });
 
   it('says the same when revoked twice', async () => {

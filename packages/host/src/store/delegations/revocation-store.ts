@@ -32,18 +32,6 @@ export class RevocationStore {
     return row !== undefined;
   }
 
-  /** What all users have revoked and is still within its time. */
-  async list(): Promise<readonly Revocation[]> {
-    const rows = await this.#context.database.tables
-      .selectFrom('revocations')
-      .selectAll()
-      .where((e) =>
-        e.or([e('expires_at', 'is', null), e('expires_at', '>', this.#context.clock())]),
-      )
-      .execute();
-    return rows.map(({ owner, cid, expires_at }) => ({ owner, cid, expiresAt: expires_at }));
-  }
-
   /** Forgets what has expired; says how many. */
   prune(): Promise<number> {
     const now = this.#context.clock();

@@ -36,11 +36,14 @@ describe.each(engines)('sessions on %s', (engine) => {
     const unknown = { owner, sessionId: 'nothing\u0000here' };
     for (const key of [foreign, unknown]) {
       expect(await sessions.find(key)).toBeUndefined();
-      expect(await sessions.touch(key)).toBe(false);
       expect(await sessions.rename({ ...key, title: 'Mine now' })).toBe(false);
       expect(await sessions.delete(key)).toBe(false);
     }
+    await sessions.nameOnce({ ...foreign, title: 'Mine now' });
     expect(await sessions.find({ owner, sessionId })).toMatchObject({ title: 'Untitled' });
+    await sessions.nameOnce({ owner, sessionId, title: 'Named' });
+    await sessions.nameOnce({ owner, sessionId, title: 'Named again' });
+    expect(await sessions.find({ owner, sessionId })).toMatchObject({ title: 'Named' });
     expect((await sessions.list({ owner: foreign.owner, limit: 10, offset: 0 })).total).toBe(0);
   });
 
@@ -111,7 +114,7 @@ describe.each(engines)('the session list on %s', (engine) => {
     const order = async () =>
       (await sessions.list({ owner, limit: 10, offset: 0 })).sessions.map(({ id }) => id);
     now += 1;
-    await sessions.touch({ owner, sessionId: first });
+    await sessions.rename({ owner, sessionId: first, title: 'First' });
     expect((await order())[0]).toBe(first);
     now += 1;
     await sessions.rename({ owner, sessionId: second, title: 'Renamed' });

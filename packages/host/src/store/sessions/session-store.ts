@@ -88,12 +88,17 @@ export class SessionStore {
   }
 
   /** Moves the session to the top of the list; false if the owner has no such session. */
-  touch(key: SessionKey): Promise<boolean> {
-    return this.#update(key, { last_updated_at: this.#context.clock() });
-  }
-
-  rename({ title, ...key }: SessionKey & { readonly title: string }): Promise<boolean> {
-    return this.#update(key, { title, last_updated_at: this.#context.clock() });
+  rename({ owner, sessionId, title }: SessionKey & { readonly title: string }): Promise<boolean> {
+    const values = { title, last_updated_at: this.#context.clock() };
+    return this.#context.database.write(async (tables) => {
+      const { numUpdatedRows } = await tables
+        .updateTable('sessions')
+        .set(values)
+        .where('owner', '=', owner)
+        .where('id', '=', sessionId)
+        .executeTakeFirstOrThrow();
+      return numUpdatedRows > 0n;
+    });
   }
 
   /** Names a session that has no name yet; its place in the list stays. */
@@ -118,21 +123,6 @@ export class SessionStore {
         .where('id', '=', sessionId)
         .executeTakeFirstOrThrow();
       return numDeletedRows > 0n;
-    });
-  }
-
-  #update(
-    { owner, sessionId }: SessionKey,
-    values: { title?: string; last_updated_at: number },
-  ): Promise<boolean> {
-    return this.#context.database.write(async (tables) => {
-      const { numUpdatedRows } = await tables
-        .updateTable('sessions')
-        .set(values)
-        .where('owner', '=', owner)
-        .where('id', '=', sessionId)
-        .executeTakeFirstOrThrow();
-      return numUpdatedRows > 0n;
     });
   }
 }
