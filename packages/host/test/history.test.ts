@@ -1,31 +1,17 @@
 import type { Message } from '@sibyl/protocol';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import {
-  type ControlledModel,
-  type ModelTurn,
-  startControlledModel,
-} from './support/controlled-model.js';
-import { startHost, type TestHost } from './support/host.js';
+import { describe, expect, it } from 'vitest';
+import { useControlledHost } from './support/controlled-host.js';
+import type { ModelTurn } from './support/controlled-model.js';
+import { startHost } from './support/host.js';
 import { openSession } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
-let model: ControlledModel;
-let host: TestHost;
-let alice: TestUser;
-beforeAll(async () => {
-  model = await startControlledModel();
-  host = await startHost({ env: model.env });
-  alice = new TestUser(host);
-});
-afterAll(async () => {
-  await host.close();
-  model.close();
-});
+const test = useControlledHost();
 
 /** Sends a message and has the model answer it at once. */
 async function say(sessionId: string, message: string) {
-  const reply = alice.request('POST', `/messages/${sessionId}`, { body: { message } });
-  const turn = await model.next();
+  const reply = test.alice.request('POST', `/messages/${sessionId}`, { body: { message } });
+  const turn = await test.model.next();
   turn.say(`re: ${message}`);
   turn.finish();
   return reply;
@@ -33,10 +19,10 @@ async function say(sessionId: string, message: string) {
 
 describe('history in pages', () => {
   it('is counted in turns, from the newest backwards and forwards', async () => {
-    const sessionId = await openSession(alice);
+    const sessionId = await openSession(test.alice);
     for (let i = 1; i <= 5; i++) await say(sessionId, `m${i}`);
     const page = async (query: string) =>
-      (await alice.request('GET', `/sessions/${sessionId}/messages?${query}`)).body;
+      (await test.alice.request('GET', `/sessions/${sessionId}/messages?${query}`)).body;
     const said = (p: { messages: Message[] }) => p.messages.map(({ content }) => content);
     const newest = await page('limit=2');
     expect(said(newest)).toEqual(['m4', 're: m4', 'm5', 're: m5']);
@@ -52,27 +38,30 @@ describe('history in pages', () => {
   it.each(['limit=0', 'limit=101', 'before=nope', 'after=nope', 'before=a&after=b', 'x=1'])(
     'refuses %s',
     async (query) => {
-      const sessionId = await openSession(alice);
-      const { status } = await alice.request('GET', `/sessions/${sessionId}/messages?${query}`);
+      const sessionId = await openSession(test.alice);
+      const { status } = await test.alice.request(
+        'GET',
+        `/sessions/${sessionId}/messages?${query}`,
+      );
       expect(status).toBe(400);
     },
   );
 
   it('shows a reader that follows the answers of turns that had to wait', async () => {
-    const sessionId = await openSession(alice);
+    const sessionId = await openSession(test.alice);
     const send = (message: string) =>
-      alice.request('POST', `/messages/${sessionId}`, { body: { message } });
+      test.alice.request('POST', `/messages/${sessionId}`, { body: { message } });
     const one = send('one');
-    const first = await model.next();
+    const first = await test.model.next();
     const two = send('two');
     const page = async (query: string) =>
-      (await alice.request('GET', `/sessions/${sessionId}/messages?${query}`)).body;
+      (await test.alice.request('GET', `/sessions/${sessionId}/messages?${query}`)).body;
     await expect.poll(async () => (await page('limit=9')).messages.length).toBe(2);
     const { nextCursor } = await page('limit=9');
     first.say('re: one');
     first.finish();
     await one;
-    const second = await model.next();
+    const second = await test.model.next();
     second.say('re: two');
     second.finish();
     await two;
@@ -81,8 +70,8 @@ describe('history in pages', () => {
   });
 
   it('belongs to its user', async () => {
-    const sessionId = await openSession(alice);
-    const eve = new TestUser(host);
+    const sessionId = await openSession(test.alice);
+    const eve = new TestUser(test.host);
     for (const path of [`/messages/${sessionId}`, `/sessions/${sessionId}/messages`])
       expect((await eve.request('GET', path)).body.code).toBe('session_not_found');
     expect((await eve.request('GET', `/sessions/${sessionId}/run`)).status).toBe(404);
@@ -91,9 +80,10 @@ describe('history in pages', () => {
 
 describe('a session', () => {
   it('moves to the top with every turn, and is named after its first', async () => {
-    const [first] = [await openSession(alice), await openSession(alice)];
+    const [first] = [await openSession(test.alice), await openSession(test.alice)];
     await say(first, 'How much carbon can soil hold in the highlands of Kenya?');
-    const list = async () => (await alice.request('GET', '/sessions?limit=1')).body.sessions[0];
+    const list = async () =>
+      (await test.alice.request('GET', '/sessions?limit=1')).body.sessions[0];
     expect((await list()).sessionId).toBe(first);
     await expect
       .poll(async () => (await list()).title)
@@ -109,7 +99,7 @@ describe('a long conversation', () => {
   /** Answers the calls of one turn: those for a summary, then the one for the answer. */
   async function answer(question: string): Promise<{ summaries: number; seen: string }> {
     for (let summaries = 0; ; summaries++) {
-      const turn = await model.next();
+      const turn = await test.model.next();
       turn.say(isAsked(turn, question) ? `answer to ${question}` : SUMMARY);
       turn.finish();
       if (isAsked(turn, question)) return { summaries, seen: JSON.stringify(turn.body.messages) };
@@ -117,7 +107,7 @@ describe('a long conversation', () => {
   }
 
   it('is summed up for the model beyond the token budget, and stays whole in the store', async () => {
-    const small = await startHost({ env: { ...model.env, TURN_CONTEXT_TOKENS: '1500' } });
+    const small = await startHost({ env: { ...test.model.env, TURN_CONTEXT_TOKENS: '1500' } });
     const bob = new TestUser(small);
     const sessionId = await openSession(bob);
     const answers = [];

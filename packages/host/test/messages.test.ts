@@ -2,10 +2,10 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { definePlugin, defineTool } from '@sibyl/plugin-kit';
 import { Message, ModelList, Reply } from '@sibyl/protocol';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
-import { startHost, type TestHost } from './support/host.js';
+import { useControlledHost } from './support/controlled-host.js';
+import { startHost } from './support/host.js';
 import { openSession, stream } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
@@ -22,29 +22,20 @@ const lookup = defineTool({
   },
 });
 
-let model: ControlledModel;
-let host: TestHost;
-let alice: TestUser;
-beforeAll(async () => {
-  model = await startControlledModel();
-  const plugins = [definePlugin({ name: 'library', getTools: () => [lookup] })];
-  host = await startHost({ env: { ...model.env, ORACLE_NAME: 'Pythia' }, plugins });
-  alice = new TestUser(host);
-});
-afterAll(async () => {
-  await host.close();
-  model.close();
+const test = useControlledHost({
+  env: { ORACLE_NAME: 'Pythia' },
+  plugins: [definePlugin({ name: 'library', getTools: () => [lookup] })],
 });
 
 const send = (sessionId: string, body: object, headers: Record<string, string> = {}) =>
-  alice.request('POST', `/messages/${sessionId}`, { body, headers });
+  test.alice.request('POST', `/messages/${sessionId}`, { body, headers });
 const history = async (sessionId: string) =>
-  (await alice.request('GET', `/messages/${sessionId}`)).body.messages;
+  (await test.alice.request('GET', `/messages/${sessionId}`)).body.messages;
 
 /** Sends a message and has the model answer it at once. */
 async function say(sessionId: string, message: string, answer = `re: ${message}`) {
   const reply = send(sessionId, { message });
-  const turn = await model.next();
+  const turn = await test.model.next();
   turn.say(answer);
   turn.finish();
   return { turn, ...(await reply) };
@@ -52,7 +43,7 @@ async function say(sessionId: string, message: string, answer = `re: ${message}`
 
 describe('a message answered with JSON', () => {
   it('has the shape of the contract', async () => {
-    const sessionId = await openSession(alice);
+    const sessionId = await openSession(test.alice);
     const { status, headers, body } = await say(sessionId, 'hi');
     expect(status).toBe(200);
     Reply.parse(body);
@@ -70,10 +61,10 @@ describe('a message answered with JSON', () => {
   });
 
   it('brings the whole transcript when asked', async () => {
-    const sessionId = await openSession(alice);
+    const sessionId = await openSession(test.alice);
     await say(sessionId, 'one');
     const reply = send(sessionId, { message: 'two', returnAllMessages: true });
-    const turn = await model.next();
+    const turn = await test.model.next();
     turn.say('re: two');
     turn.finish();
     expect((await reply).body.messages).toEqual(await history(sessionId));
@@ -81,9 +72,9 @@ describe('a message answered with JSON', () => {
   });
 
   it('takes a request id of the caller’s own', async () => {
-    const sessionId = await openSession(alice);
+    const sessionId = await openSession(test.alice);
     const reply = send(sessionId, { message: 'hi', requestId: 'mine-1' });
-    (await model.next()).finish();
+    (await test.model.next()).finish();
     const { headers, body } = await reply;
     expect([headers.get('x-request-id'), body.requestId]).toEqual(['mine-1', 'mine-1']);
   });
@@ -91,10 +82,10 @@ describe('a message answered with JSON', () => {
 
 describe('the model', () => {
   it('is told who it is, the time where the user is, and what was said before', async () => {
-    const sessionId = await openSession(alice);
+    const sessionId = await openSession(test.alice);
     await say(sessionId, 'my first');
     const reply = send(sessionId, { message: 'my second', timezone: 'Africa/Nairobi' });
-    const turn = await model.next();
+    const turn = await test.model.next();
     const [system, ...rest] = turn.body.messages;
     turn.finish();
     await reply;
@@ -109,17 +100,17 @@ describe('the model', () => {
   });
 
   it('calls tools, whose results and faults go back to it', async () => {
-    const sessionId = await openSession(alice);
-    const live = await stream(alice, sessionId, {
+    const sessionId = await openSession(test.alice);
+    const live = await stream(test.alice, sessionId, {
       message: 'look',
       metadata: { spaceId: '!s', currentEntityDid: 'did:ixo:entity:1', other: 1 },
     });
-    (await model.next()).call(
+    (await test.model.next()).call(
       { name: 'lookup', input: { thing: 'soil' } },
       { name: 'lookup', input: { thing: 'trouble' } },
       { name: 'lookup', input: { thong: 'x' } },
     );
-    const second = await model.next();
+    const second = await test.model.next();
     const results = second.body.messages.filter((m: { role: string }) => m.role === 'tool');
     second.say('done');
     second.finish();
@@ -144,7 +135,7 @@ describe('the model', () => {
       ]),
     );
     expect(contexts.at(-1)).toMatchObject({
-      user: { did: alice.did, timezone: 'UTC' },
+      user: { did: test.alice.did, timezone: 'UTC' },
       session: { id: sessionId, client: 'api' },
       state: {
         spaceId: '!s',
@@ -158,13 +149,13 @@ describe('the model', () => {
   });
 
   it('is accounted for, all its calls together', async () => {
-    const sessionId = await openSession(alice);
+    const sessionId = await openSession(test.alice);
     const reply = send(sessionId, { message: 'look' });
-    (await model.next()).call({ name: 'lookup', input: { thing: 'soil' } });
-    (await model.next()).finish();
+    (await test.model.next()).call({ name: 'lookup', input: { thing: 'soil' } });
+    (await test.model.next()).finish();
     await reply;
     // No route shows usage yet, so the database is asked.
-    const database = new DatabaseSync(join(host.dataDir, 'sibyl.db'), { readOnly: true });
+    const database = new DatabaseSync(join(test.host.dataDir, 'sibyl.db'), { readOnly: true });
     const query = 'select input_tokens, output_tokens from runs where session_id = ?';
     expect({ ...database.prepare(query).get(sessionId) }).toEqual({
       input_tokens: 14,
@@ -174,15 +165,15 @@ describe('the model', () => {
   });
 
   it('can be chosen from the list', async () => {
-    const { body } = await alice.request('GET', '/models');
+    const { body } = await test.alice.request('GET', '/models');
     ModelList.parse(body);
     expect(body.default).toBe('openai-compatible/controlled');
     expect(body.models).toContainEqual(
       expect.objectContaining({ id: 'openai-compatible/controlled', isDefault: true }),
     );
-    const sessionId = await openSession(alice);
+    const sessionId = await openSession(test.alice);
     const reply = send(sessionId, { message: 'hi', model: 'openai-compatible/controlled' });
-    (await model.next()).finish();
+    (await test.model.next()).finish();
     expect((await reply).status).toBe(200);
   });
 });
@@ -211,7 +202,7 @@ describe('what goes wrong', () => {
     ['x-timezone', { message: 'x' }, { 'x-timezone': 'Mars/Base' }],
     ['idempotency-key', { message: 'x' }, { 'idempotency-key': 'a b' }],
   ])('with %s is refused by name', async (field, body, headers) => {
-    const { status, body: error } = await send(await openSession(alice), body, headers);
+    const { status, body: error } = await send(await openSession(test.alice), body, headers);
     expect(status).toBe(400);
     expect(error.message[0]).toMatch(new RegExp(`^${field}: `));
   });

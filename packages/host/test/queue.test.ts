@@ -1,28 +1,17 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
-import { startHost, type TestHost } from './support/host.js';
+import { describe, expect, it } from 'vitest';
+import { useControlledHost } from './support/controlled-host.js';
+import { startHost } from './support/host.js';
 import { openSession, stream } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
-let model: ControlledModel;
-let host: TestHost;
-let alice: TestUser;
-beforeAll(async () => {
-  model = await startControlledModel();
-  host = await startHost({ env: model.env });
-  alice = new TestUser(host);
-});
-afterAll(async () => {
-  await host.close();
-  model.close();
-});
+const test = useControlledHost();
 
 const send = (sessionId: string, body: object, headers: Record<string, string> = {}) =>
-  alice.request('POST', `/messages/${sessionId}`, { body, headers });
+  test.alice.request('POST', `/messages/${sessionId}`, { body, headers });
 const currentRun = async (sessionId: string) =>
-  (await alice.request('GET', `/sessions/${sessionId}/run`)).body.run;
+  (await test.alice.request('GET', `/sessions/${sessionId}/run`)).body.run;
 const contents = async (sessionId: string) =>
-  (await alice.request('GET', `/messages/${sessionId}`)).body.messages.map(
+  (await test.alice.request('GET', `/messages/${sessionId}`)).body.messages.map(
     (m: { content: string }) => m.content,
   );
 const lastUser = (turn: { body: { messages: { content: string }[] } }) =>
@@ -30,22 +19,22 @@ const lastUser = (turn: { body: { messages: { content: string }[] } }) =>
 
 describe('while a turn runs', () => {
   it('others wait, visibly, and run in the order they came', async () => {
-    const sessionId = await openSession(alice);
-    const first = await stream(alice, sessionId, { message: 'one' });
-    const turn = await model.next();
-    const second = await stream(alice, sessionId, { message: 'two' });
-    const third = await stream(alice, sessionId, { message: 'three' });
+    const sessionId = await openSession(test.alice);
+    const first = await stream(test.alice, sessionId, { message: 'one' });
+    const turn = await test.model.next();
+    const second = await stream(test.alice, sessionId, { message: 'two' });
+    const third = await stream(test.alice, sessionId, { message: 'three' });
     await second.untilEvent('run');
     expect(await currentRun(sessionId)).toMatchObject({ runId: first.runId, status: 'running' });
     turn.say('1');
     turn.finish();
     await first.toEnd();
-    const next = await model.next();
+    const next = await test.model.next();
     expect(lastUser(next)).toBe('two');
     expect(await currentRun(sessionId)).toMatchObject({ runId: second.runId, status: 'running' });
     next.say('2');
     next.finish();
-    const last = await model.next();
+    const last = await test.model.next();
     last.say('3');
     last.finish();
     await third.toEnd();
@@ -53,36 +42,36 @@ describe('while a turn runs', () => {
   });
 
   it('a queued one is shown as queued once nothing is at work before it', async () => {
-    const sessionId = await openSession(alice);
-    const first = await stream(alice, sessionId, { message: 'one' });
-    const turn = await model.next();
-    const second = await stream(alice, sessionId, { message: 'two' });
-    const joined = await alice.request('GET', `/sessions/${sessionId}/run`);
+    const sessionId = await openSession(test.alice);
+    const first = await stream(test.alice, sessionId, { message: 'one' });
+    const turn = await test.model.next();
+    const second = await stream(test.alice, sessionId, { message: 'two' });
+    const joined = await test.alice.request('GET', `/sessions/${sessionId}/run`);
     expect(joined.body.run.runId).toBe(first.runId);
     turn.finish();
-    (await model.next()).finish();
+    (await test.model.next()).finish();
     expect((await second.toEnd()).at(-1)?.data.status).toBe('finished');
   });
 
   it('the queue is bounded', async () => {
-    const sessionId = await openSession(alice);
-    await stream(alice, sessionId, { message: 'at work' });
-    const turn = await model.next();
+    const sessionId = await openSession(test.alice);
+    await stream(test.alice, sessionId, { message: 'at work' });
+    const turn = await test.model.next();
     const waiting = [];
     for (let i = 0; i < 10; i++)
-      waiting.push(await stream(alice, sessionId, { message: `waits ${i}` }));
+      waiting.push(await stream(test.alice, sessionId, { message: `waits ${i}` }));
     const { status, body } = await send(sessionId, { message: 'too many' });
     expect([status, body.code]).toEqual([409, 'queue_full']);
     turn.finish();
-    for (const _ of waiting) (await model.next()).finish();
+    for (const _ of waiting) (await test.model.next()).finish();
     for (const live of waiting) await live.toEnd();
     expect(await contents(sessionId)).not.toContain('too many');
   });
 
   it('reject refuses with 409 and stores nothing', async () => {
-    const sessionId = await openSession(alice);
-    const live = await stream(alice, sessionId, { message: 'one' });
-    const turn = await model.next();
+    const sessionId = await openSession(test.alice);
+    const live = await stream(test.alice, sessionId, { message: 'one' });
+    const turn = await test.model.next();
     const { status, body } = await send(sessionId, { message: 'two', multitask: 'reject' });
     expect([status, body.code]).toEqual([409, 'turn_running']);
     turn.finish();
@@ -91,19 +80,19 @@ describe('while a turn runs', () => {
   });
 
   it('interrupt ends it and goes on', async () => {
-    const sessionId = await openSession(alice);
-    const first = await stream(alice, sessionId, { message: 'one' });
-    const turn = await model.next();
+    const sessionId = await openSession(test.alice);
+    const first = await stream(test.alice, sessionId, { message: 'one' });
+    const turn = await test.model.next();
     turn.say('never end');
     await first.untilEvent('message');
-    const second = stream(alice, sessionId, { message: 'two', multitask: 'interrupt' });
+    const second = stream(test.alice, sessionId, { message: 'two', multitask: 'interrupt' });
     await turn.left;
     expect((await first.toEnd()).at(-1)?.data).toMatchObject({
       status: 'interrupted',
       interrupted: true,
       partialText: 'never end',
     });
-    const next = await model.next();
+    const next = await test.model.next();
     next.say('2');
     next.finish();
     await (await second).toEnd();
@@ -111,10 +100,10 @@ describe('while a turn runs', () => {
   });
 
   it('a stranger with the same session id neither notices nor disturbs it', async () => {
-    const sessionId = await openSession(alice);
-    const live = await stream(alice, sessionId, { message: 'one' });
-    const turn = await model.next();
-    const eve = new TestUser(host);
+    const sessionId = await openSession(test.alice);
+    const live = await stream(test.alice, sessionId, { message: 'one' });
+    const turn = await test.model.next();
+    const eve = new TestUser(test.host);
     for (const multitask of ['reject', 'interrupt', 'enqueue']) {
       const { status } = await eve.request('POST', `/messages/${sessionId}`, {
         body: { message: 'boo', multitask },
@@ -127,18 +116,18 @@ describe('while a turn runs', () => {
 });
 
 it('a user has so many turns at once, whatever the session', async () => {
-  const own = await startHost({ env: { ...model.env, TURNS_PER_USER: '2' } });
+  const own = await startHost({ env: { ...test.model.env, TURNS_PER_USER: '2' } });
   const [bob, carol] = [new TestUser(own), new TestUser(own)];
   const busy = [];
   for (let i = 0; i < 2; i++)
     busy.push(await stream(bob, await openSession(bob), { message: 'x' }));
-  const turns = [await model.next(), await model.next()];
+  const turns = [await test.model.next(), await test.model.next()];
   const third = await bob.request('POST', `/messages/${await openSession(bob)}`, {
     body: { message: 'one too many' },
   });
   expect([third.status, third.body.code]).toEqual([429, 'too_many_turns']);
   const other = await stream(carol, await openSession(carol), { message: 'mine' });
-  turns.push(await model.next());
+  turns.push(await test.model.next());
   for (const turn of turns) turn.finish();
   for (const live of [...busy, other]) await live.toEnd();
   await own.close();
@@ -146,10 +135,10 @@ it('a user has so many turns at once, whatever the session', async () => {
 
 describe('Idempotency-Key', () => {
   it('makes 50 requests at once one turn with 50 equal answers', async () => {
-    const sessionId = await openSession(alice);
+    const sessionId = await openSession(test.alice);
     const headers = { 'idempotency-key': 'fifty' };
     const replies = Array.from({ length: 50 }, () => send(sessionId, { message: 'once' }, headers));
-    const turn = await model.next();
+    const turn = await test.model.next();
     turn.say('only once');
     turn.finish();
     const answers = await Promise.all(replies);
@@ -159,19 +148,19 @@ describe('Idempotency-Key', () => {
   });
 
   it('finds the first outcome later, also as a stream, also beside reject', async () => {
-    const sessionId = await openSession(alice);
+    const sessionId = await openSession(test.alice);
     const headers = { 'idempotency-key': 'later' };
     const body = { message: 'again', multitask: 'reject' };
     const first = send(sessionId, body, headers);
-    const turn = await model.next();
+    const turn = await test.model.next();
     const meanwhile = send(sessionId, body, headers);
     turn.say('same');
     turn.finish();
     expect((await meanwhile).body).toEqual((await first).body);
     expect((await send(sessionId, body, headers)).body).toEqual((await first).body);
-    const streamed = await fetch(`${host.url}/messages/${sessionId}`, {
+    const streamed = await fetch(`${test.host.url}/messages/${sessionId}`, {
       method: 'POST',
-      headers: { ...alice.headers, ...headers, 'content-type': 'application/json' },
+      headers: { ...test.alice.headers, ...headers, 'content-type': 'application/json' },
       body: JSON.stringify({ ...body, stream: true }),
     });
     expect(await streamed.text()).toContain('"content":"same"');
@@ -179,17 +168,17 @@ describe('Idempotency-Key', () => {
   });
 
   it('refuses another body, and means nothing to another user', async () => {
-    const sessionId = await openSession(alice);
+    const sessionId = await openSession(test.alice);
     const headers = { 'idempotency-key': 'mine' };
     const first = send(sessionId, { message: 'a' }, headers);
-    (await model.next()).finish();
+    (await test.model.next()).finish();
     await first;
     const other = await send(sessionId, { message: 'b' }, headers);
     expect([other.status, other.body.code]).toEqual([409, 'idempotency_conflict']);
-    const bob = new TestUser(host);
+    const bob = new TestUser(test.host);
     const theirs = await openSession(bob);
     const reply = bob.request('POST', `/messages/${theirs}`, { body: { message: 'a' }, headers });
-    (await model.next()).finish();
+    (await test.model.next()).finish();
     expect((await reply).body.sessionId).toBe(theirs);
   });
 });

@@ -1,36 +1,23 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
-import { afterAll, beforeAll, expect, it } from 'vitest';
-import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
-import { startHost, type TestHost } from './support/host.js';
+import { expect, it } from 'vitest';
+import { useControlledHost } from './support/controlled-host.js';
 import { join, openSession, type SseStream, stream } from './support/stream.js';
 import { usedMemory } from './support/used-memory.js';
-import { TestUser } from './support/user.js';
 
 const READERS = 8;
 const PIECE = 'x'.repeat(4000);
 const PIECES = 4000;
 const ANSWER_MB = (PIECE.length * PIECES) / 1024 ** 2;
 
-let model: ControlledModel;
-let host: TestHost;
-let alice: TestUser;
-beforeAll(async () => {
-  model = await startControlledModel();
-  host = await startHost({ env: { ...model.env, STREAM_STALL_SECONDS: '1' } });
-  alice = new TestUser(host);
-});
-afterAll(async () => {
-  await host.close();
-  model.close();
-});
+const test = useControlledHost({ env: { STREAM_STALL_SECONDS: '1' } });
 
 /** Joins a run over a bare socket and takes one byte, then nothing. */
 async function joinSlowly(runId: string): Promise<Socket> {
-  const { hostname, port } = new URL(host.url);
+  const { hostname, port } = new URL(test.host.url);
   const socket = connect({ host: hostname, port: Number(port) });
   socket.on('error', () => {});
-  const headers = Object.entries(alice.headers).map(([name, value]) => `${name}: ${value}`);
+  const headers = Object.entries(test.alice.headers).map(([name, value]) => `${name}: ${value}`);
   const head = [`GET /runs/${runId} HTTP/1.1`, 'Host: x', 'Connection: close', ...headers];
   socket.write([...head, '', ''].join('\r\n'));
   await once(socket, 'readable');
@@ -51,8 +38,10 @@ async function drain(socket: Socket): Promise<number> {
 /** Streams one long answer past slow readers; tells by how much memory had grown at its end. */
 async function longAnswer(slowReaders: number) {
   const before = usedMemory();
-  const live: SseStream = await stream(alice, await openSession(alice), { message: 'at length' });
-  const turn = await model.next();
+  const live: SseStream = await stream(test.alice, await openSession(test.alice), {
+    message: 'at length',
+  });
+  const turn = await test.model.next();
   const slow: Socket[] = [];
   for (let i = 0; i < slowReaders; i++) slow.push(await joinSlowly(live.runId));
   for (let i = 0; i < PIECES; i++) turn.say(PIECE);
@@ -66,11 +55,12 @@ it('costs no memory, is dropped, and can read on later', { timeout: 120_000 }, a
   const { live, slow, grownMb } = await longAnswer(READERS);
   // If the host kept the answer for each of them, it would be all of it times their number.
   expect(grownMb - baseline).toBeLessThan((ANSWER_MB * READERS) / 2);
-  const dropped = () => host.log.filter(({ msg }) => String(msg).startsWith('request cut off'));
+  const dropped = () =>
+    test.host.log.filter(({ msg }) => String(msg).startsWith('request cut off'));
   await expect.poll(() => dropped().length, { timeout: 30_000 }).toBe(READERS);
   const received = await Promise.all(slow.map(drain));
   for (const length of received) expect(length).toBeLessThan(PIECES * PIECE.length);
-  const again = await join(alice, live.runId, 0);
+  const again = await join(test.alice, live.runId, 0);
   await again.toEnd();
   expect(again.text.length).toBe(PIECES * PIECE.length);
   expect(again.frames.length).toBe(live.frames.length);

@@ -1,33 +1,21 @@
 import { type RunFrameName, runFrames } from '@sibyl/protocol';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
-import { startHost, type TestHost } from './support/host.js';
+import { describe, expect, it } from 'vitest';
+import { useControlledHost } from './support/controlled-host.js';
 import { join, openSession, stream } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
-let model: ControlledModel;
-let host: TestHost;
-let alice: TestUser;
-beforeAll(async () => {
-  model = await startControlledModel();
-  host = await startHost({ env: model.env });
-  alice = new TestUser(host);
-});
-afterAll(async () => {
-  await host.close();
-  model.close();
-});
+const test = useControlledHost();
 
 const run = async (sessionId: string) =>
-  (await alice.request('GET', `/sessions/${sessionId}/run`)).body.run;
+  (await test.alice.request('GET', `/sessions/${sessionId}/run`)).body.run;
 const messages = async (sessionId: string) =>
-  (await alice.request('GET', `/messages/${sessionId}`)).body.messages;
+  (await test.alice.request('GET', `/messages/${sessionId}`)).body.messages;
 
 describe('a stream', () => {
   it('has the headers and frames of the contract, numbered from one, ending in done', async () => {
-    const sessionId = await openSession(alice);
-    const live = await stream(alice, sessionId, { message: 'hi' });
-    const turn = await model.next();
+    const sessionId = await openSession(test.alice);
+    const live = await stream(test.alice, sessionId, { message: 'hi' });
+    const turn = await test.model.next();
     turn.think('Hm.');
     await live.untilEvent('reasoning');
     turn.say('Hello ');
@@ -62,8 +50,8 @@ describe('a stream', () => {
   });
 
   it('spends at most 120 bytes on a token', async () => {
-    const live = await stream(alice, await openSession(alice), { message: 'hi' });
-    const turn = await model.next();
+    const live = await stream(test.alice, await openSession(test.alice), { message: 'hi' });
+    const turn = await test.model.next();
     for (let i = 0; i < 20; i++) {
       turn.say(`word${i} `);
       await live.until(({ data }) => data.content === `word${i} `);
@@ -79,14 +67,16 @@ describe('a stream', () => {
   });
 
   it('answers faults of the request with their status, before any frame', async () => {
-    const sessionId = await openSession(alice);
-    const eve = new TestUser(host);
+    const sessionId = await openSession(test.alice);
+    const eve = new TestUser(test.host);
     const send = (user: TestUser, id: string, body: object) =>
       user.request('POST', `/messages/${id}`, { body: { stream: true, ...body } });
-    expect((await send(alice, 'unknown', { message: 'hi' })).body.code).toBe('session_not_found');
+    expect((await send(test.alice, 'unknown', { message: 'hi' })).body.code).toBe(
+      'session_not_found',
+    );
     expect((await send(eve, sessionId, { message: 'hi' })).body.code).toBe('session_not_found');
-    expect((await send(alice, sessionId, {})).status).toBe(400);
-    const unknown = await send(alice, sessionId, { message: 'hi', model: 'no/such' });
+    expect((await send(test.alice, sessionId, {})).status).toBe(400);
+    const unknown = await send(test.alice, sessionId, { message: 'hi', model: 'no/such' });
     expect([unknown.status, unknown.body.message]).toEqual([400, ['model: unknown; see /models']]);
     expect(await messages(sessionId)).toEqual([]);
   });
@@ -94,14 +84,14 @@ describe('a stream', () => {
 
 describe('a client that drops', () => {
   it('ends nothing, and joins again without gap or repeat', async () => {
-    const sessionId = await openSession(alice);
-    const first = await stream(alice, sessionId, { message: 'hi' });
-    const turn = await model.next();
+    const sessionId = await openSession(test.alice);
+    const first = await stream(test.alice, sessionId, { message: 'hi' });
+    const turn = await test.model.next();
     turn.say('one ');
     await first.untilEvent('message');
     await first.drop();
     turn.say('two ');
-    const second = await join(alice, first.runId, first.lastId);
+    const second = await join(test.alice, first.runId, first.lastId);
     turn.say('three');
     turn.finish();
     await second.toEnd();
@@ -115,13 +105,13 @@ describe('a client that drops', () => {
   });
 
   it('may say where it was by Last-Event-ID', async () => {
-    const live = await stream(alice, await openSession(alice), { message: 'hi' });
-    const turn = await model.next();
+    const live = await stream(test.alice, await openSession(test.alice), { message: 'hi' });
+    const turn = await test.model.next();
     turn.say('all of it');
     turn.finish();
     const frames = await live.toEnd();
-    const again = await fetch(`${host.url}/runs/${live.runId}`, {
-      headers: { ...alice.headers, 'last-event-id': '2' },
+    const again = await fetch(`${test.host.url}/runs/${live.runId}`, {
+      headers: { ...test.alice.headers, 'last-event-id': '2' },
     });
     const rest = await again.text();
     expect(rest).toMatch(/^event: done\nid: 3\n/);
@@ -129,27 +119,30 @@ describe('a client that drops', () => {
   });
 
   it('reads a finished run whole from the store, as often as it likes', async () => {
-    const live = await stream(alice, await openSession(alice), { message: 'hi' });
-    const turn = await model.next();
+    const live = await stream(test.alice, await openSession(test.alice), { message: 'hi' });
+    const turn = await test.model.next();
     turn.say('kept');
     turn.finish();
     const frames = await live.toEnd();
     for (let i = 0; i < 2; i++)
-      expect(await (await join(alice, live.runId, 0)).toEnd()).toEqual(frames);
-    const seen = await (await join(alice, live.runId, frames.length)).toEnd();
+      expect(await (await join(test.alice, live.runId, 0)).toEnd()).toEqual(frames);
+    const seen = await (await join(test.alice, live.runId, frames.length)).toEnd();
     expect(seen).toEqual([frames.at(-1)]);
   });
 });
 
 it('shows two clients the same frames, and a stranger none', async () => {
-  const live = await stream(alice, await openSession(alice), { message: 'hi' });
-  const turn = await model.next();
+  const live = await stream(test.alice, await openSession(test.alice), { message: 'hi' });
+  const turn = await test.model.next();
   turn.say('for both');
-  const [a, b] = await Promise.all([join(alice, live.runId, 0), join(alice, live.runId, 0)]);
+  const [a, b] = await Promise.all([
+    join(test.alice, live.runId, 0),
+    join(test.alice, live.runId, 0),
+  ]);
   turn.finish();
   expect(await a.toEnd()).toEqual(await b.toEnd());
   expect(await live.toEnd()).toEqual(a.frames);
-  const eve = new TestUser(host);
+  const eve = new TestUser(test.host);
   const foreign = await eve.request('GET', `/runs/${live.runId}`);
   const unknown = await eve.request('GET', '/runs/unknown');
   expect([foreign.status, foreign.body.code]).toEqual([404, 'run_not_found']);
@@ -157,13 +150,13 @@ it('shows two clients the same frames, and a stranger none', async () => {
 });
 
 describe('abort', () => {
-  const abort = (sessionId: string, user = alice) =>
+  const abort = (sessionId: string, user = test.alice) =>
     user.request('POST', '/messages/abort', { body: { sessionId } });
 
   it('stops the model, keeps what had come, and ends with done', async () => {
-    const sessionId = await openSession(alice);
-    const live = await stream(alice, sessionId, { message: 'hi' });
-    const turn = await model.next();
+    const sessionId = await openSession(test.alice);
+    const live = await stream(test.alice, sessionId, { message: 'hi' });
+    const turn = await test.model.next();
     turn.say('half an ans');
     await live.untilEvent('message');
     expect((await abort(sessionId)).body).toEqual({ success: true });
@@ -183,9 +176,9 @@ describe('abort', () => {
   });
 
   it('reaches turns that wait for JSON', async () => {
-    const sessionId = await openSession(alice);
-    const reply = alice.request('POST', `/messages/${sessionId}`, { body: { message: 'hi' } });
-    const turn = await model.next();
+    const sessionId = await openSession(test.alice);
+    const reply = test.alice.request('POST', `/messages/${sessionId}`, { body: { message: 'hi' } });
+    const turn = await test.model.next();
     turn.say('so far');
     await expect.poll(async () => (await run(sessionId)).lastSeq).toBeGreaterThan(1);
     await abort(sessionId);
@@ -194,10 +187,10 @@ describe('abort', () => {
   });
 
   it('is not for strangers', async () => {
-    const sessionId = await openSession(alice);
-    const live = await stream(alice, sessionId, { message: 'hi' });
-    const turn = await model.next();
-    expect((await abort(sessionId, new TestUser(host))).body).toEqual({ success: false });
+    const sessionId = await openSession(test.alice);
+    const live = await stream(test.alice, sessionId, { message: 'hi' });
+    const turn = await test.model.next();
+    expect((await abort(sessionId, new TestUser(test.host))).body).toEqual({ success: false });
     turn.say('still here');
     turn.finish();
     expect((await live.toEnd()).at(-1)?.data.status).toBe('finished');
@@ -205,14 +198,14 @@ describe('abort', () => {
 });
 
 it('deleting the session ends its turn', async () => {
-  const sessionId = await openSession(alice);
-  const live = await stream(alice, sessionId, { message: 'hi' });
-  const turn = await model.next();
+  const sessionId = await openSession(test.alice);
+  const live = await stream(test.alice, sessionId, { message: 'hi' });
+  const turn = await test.model.next();
   turn.say('about to go');
   await live.untilEvent('message');
-  expect((await alice.request('DELETE', `/sessions/${sessionId}`)).status).toBe(200);
+  expect((await test.alice.request('DELETE', `/sessions/${sessionId}`)).status).toBe(200);
   await turn.left;
   expect((await live.toEnd()).at(-1)?.data.status).toBe('interrupted');
-  expect((await alice.request('GET', `/messages/${sessionId}`)).status).toBe(404);
-  expect((await alice.request('GET', `/runs/${live.runId}`)).status).toBe(404);
+  expect((await test.alice.request('GET', `/messages/${sessionId}`)).status).toBe(404);
+  expect((await test.alice.request('GET', `/runs/${live.runId}`)).status).toBe(404);
 });

@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { type Multitask, OracleError } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { Models } from '../agent/model/models.js';
@@ -6,6 +5,7 @@ import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/sessions/session.js';
 import type { SessionKey } from '../store/sessions/session-store.js';
 import type { Store } from '../store/store.js';
+import { type IdempotencyClaim, IdempotentStarts } from './idempotent-starts.js';
 import { Lane, type Slot } from './lane.js';
 import { LiveRun } from './live-run.js';
 import { RunRecorder } from './run-recorder.js';
@@ -14,7 +14,6 @@ import type { TurnRunner } from './turn-runner.js';
 
 /** Turns that may wait behind the one at work in a session. */
 const MAX_WAITING = 10;
-const IDEMPOTENCY_MS = 24 * 60 * 60 * 1000;
 
 interface TurnsParts {
   readonly store: Store;
@@ -30,13 +29,14 @@ export class Turns {
   readonly #parts: TurnsParts;
   readonly #lanes = new Map<string, Lane>();
   readonly #live = new Map<string, LiveRun>();
-  readonly #starts = new Map<string, Promise<string>>();
+  readonly #idempotent: IdempotentStarts;
   readonly #turnsOf = new Map<string, number>();
   readonly #giveUp = new AbortController();
   #isClosing = false;
 
   constructor(parts: TurnsParts) {
     this.#parts = parts;
+    this.#idempotent = new IdempotentStarts(parts.store.idempotency);
   }
 
   /** The run with this id, if this process carries it out for this owner. */
@@ -49,14 +49,7 @@ export class Turns {
   async start(request: TurnRequest): Promise<string> {
     this.#assertModel(request.message.model);
     const session = await this.#sessionOf(request);
-    const { idempotencyKey: key } = request;
-    if (key === undefined) return this.#startNew(request, session);
-    const bodyHash = hashOf(request);
-    // Requests with one key that arrive together share one start, whatever `multitask` says.
-    const flight = JSON.stringify([session.owner, key, bodyHash]);
-    const shared = this.#starts.get(flight) ?? this.#startKeyed(request, session, bodyHash);
-    this.#starts.set(flight, shared);
-    return shared.finally(() => this.#starts.delete(flight));
+    return this.#idempotent.run(request, (claim) => this.#startNew(request, session, claim));
   }
 
   /** Ends the turn at work in a session; false if there is none. */
@@ -112,15 +105,11 @@ export class Turns {
     return session;
   }
 
-  async #startKeyed(request: TurnRequest, session: Session, bodyHash: string): Promise<string> {
-    const key = request.idempotencyKey as string;
-    const known = await this.#parts.store.idempotency.find({ owner: session.owner, key });
-    if (known === undefined) return this.#startNew(request, session, bodyHash);
-    if (known.bodyHash !== bodyHash) throw new OracleError('idempotency_conflict');
-    return known.runId;
-  }
-
-  async #startNew(request: TurnRequest, session: Session, bodyHash?: string): Promise<string> {
+  async #startNew(
+    request: TurnRequest,
+    session: Session,
+    idempotency?: IdempotencyClaim,
+  ): Promise<string> {
     const { multitask } = request.message;
     if (multitask === 'interrupt')
       await this.interruptAll({ owner: session.owner, sessionId: session.id });
@@ -130,7 +119,7 @@ export class Turns {
     assertRoom(lane, multitask);
     const slot = lane.take();
     const start = lane.lastStart.then(() =>
-      this.#store(request, { lane, slot, session, bodyHash }),
+      this.#store(request, { lane, slot, session, idempotency }),
     );
     lane.lastStart = start.catch(() => undefined);
     try {
@@ -142,8 +131,8 @@ export class Turns {
   }
 
   async #store(request: TurnRequest, place: Place): Promise<string> {
-    const { lane, slot, session, bodyHash } = place;
-    const { idempotencyKey: key, requestId, message } = request;
+    const { lane, slot, session, idempotency } = place;
+    const { requestId, message } = request;
     const { message: content, attachments, metadata } = message;
     const result = await this.#parts.store.runs.start({
       owner: session.owner,
@@ -151,10 +140,7 @@ export class Turns {
       requestId,
       status: lane.isFirst(slot) ? 'running' : 'queued',
       message: { content, attachments, metadata },
-      ...(key !== undefined &&
-        bodyHash !== undefined && {
-          idempotency: { key, bodyHash, expiresAt: Date.now() + IDEMPOTENCY_MS },
-        }),
+      idempotency,
     });
     switch (result.state) {
       case 'started':
@@ -241,12 +227,5 @@ interface Place {
   readonly lane: Lane;
   readonly slot: Slot;
   readonly session: Session;
-  readonly bodyHash: string | undefined;
-}
-
-/** Of all that makes one request the same as another. */
-function hashOf({ sessionId, message }: TurnRequest): string {
-  return createHash('sha256')
-    .update(JSON.stringify([sessionId, message]))
-    .digest('base64');
+  readonly idempotency: IdempotencyClaim | undefined;
 }

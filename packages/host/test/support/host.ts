@@ -14,7 +14,7 @@ export interface TestHost {
   close(): Promise<void>;
 }
 
-interface TestHostOptions extends Omit<OracleAppOptions, 'config' | 'logger'> {
+export interface TestHostOptions extends Omit<OracleAppOptions, 'config' | 'logger'> {
   readonly env?: Readonly<Record<string, string>>;
 }
 
