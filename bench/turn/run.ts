@@ -24,21 +24,20 @@ const SHORT_ROUNDS = 5;
 const TOOL_ROUNDS = 3;
 
 /** Turns that last, begun one after the other: what is measured is the delay, not the wait for others. */
-const STEADY = { tokens: 8, gapMs: 20 };
+const STEADY = { tokens: 5, gapMs: 20 };
 const STEADY_LOADS = [
-  { concurrency: 1, sessionsPerClient: 1, turnsPerSession: 6 },
-  { concurrency: 16, sessionsPerClient: 1, turnsPerSession: 4 },
+  { concurrency: 1, sessionsPerClient: 1, turnsPerSession: 4 },
+  { concurrency: 16, sessionsPerClient: 1, turnsPerSession: 3 },
 ];
 const SPREAD_MS = STEADY.tokens * STEADY.gapMs;
-const STEADY_ROUNDS = 5;
+const STEADY_ROUNDS = 6;
 
 const LONG = { tokens: 100, gapMs: 20 };
 const STREAMS = 200;
 const STREAM_ROUNDS = 3;
 
-/** Brings every server to the speed it keeps. */
-async function warmUp({ floor, leanFloor, host }: Scene, load: LoadOptions): Promise<void> {
-  const servers: Target[] = [floor, leanFloor, host];
+/** Brings servers to the speed they keep. */
+async function warmUp(servers: readonly Target[], load: LoadOptions): Promise<void> {
   await sideBySide(servers, [load], 1);
 }
 
@@ -46,7 +45,8 @@ function throughputOver(rounds: number) {
   const { tokens } = SHORT;
   const base = { kind: 'json', turnsPerSession: TURNS_PER_SESSION, tokens } as const;
   return async (scene: Scene) => {
-    await warmUp(scene, { ...base, concurrency: 64, sessionsPerClient: 2 });
+    const { floor, leanFloor, host } = scene;
+    await warmUp([floor, leanFloor, host], { ...base, concurrency: 64, sessionsPerClient: 2 });
     const loads = SHORT_LOADS.map((load) => ({ ...base, ...load }));
     return measureThroughput(scene, loads, rounds);
   };
@@ -54,7 +54,13 @@ function throughputOver(rounds: number) {
 
 async function firstTokens(scene: Scene) {
   const base = { kind: 'stream', tokens: STEADY.tokens, spreadMs: SPREAD_MS } as const;
-  await warmUp(scene, { ...base, concurrency: 64, sessionsPerClient: 1, turnsPerSession: 8 });
+  const { floor, leanFloor, host } = scene;
+  await warmUp([floor, leanFloor, host], {
+    ...base,
+    concurrency: 64,
+    sessionsPerClient: 1,
+    turnsPerSession: 8,
+  });
   const loads = STEADY_LOADS.map((load) => ({ ...base, ...load }));
   return measureFirstToken(scene, loads, STEADY_ROUNDS);
 }
@@ -62,7 +68,7 @@ async function firstTokens(scene: Scene) {
 async function streams(scene: Scene) {
   const once = { sessionsPerClient: 1, turnsPerSession: 1 };
   const load = { kind: 'stream', concurrency: STREAMS, tokens: LONG.tokens, ...once } as const;
-  await warmUp(scene, load);
+  await warmUp([scene.floor, scene.host], load);
   return measureStreams(scene, load, STREAM_ROUNDS);
 }
 

@@ -15,13 +15,13 @@ export interface Streams {
   readonly megabytes: number;
 }
 
-/** Many streams at once: of the model read directly, of the floors and of the host. */
+/** Many streams at once: of the model read directly, of the floor and of the host. */
 export async function measureStreams(
-  { stub, floor, leanFloor, host }: Scene,
+  { stub, floor, host }: Scene,
   load: LoadOptions,
   rounds: number,
 ): Promise<Streams[]> {
-  const all = await sideBySide([stub, floor, leanFloor, host], [load], rounds);
+  const all = await sideBySide([stub, floor, host], [load], rounds);
   const own = seriesOf(all, stub, load).rounds;
   return all.map((series) => summary(series, own));
 }
