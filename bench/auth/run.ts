@@ -6,8 +6,8 @@ import { createOracleApp, loadConfig } from '@sibyl/host';
 import { createDidKeyResolver, createVerifier, generateSigner } from '@sibyl/ucan';
 import autocannon from 'autocannon';
 import { pino } from 'pino';
-import { median } from '../shared/median.ts';
-import { mintTokens } from '../shared/mint-tokens.ts';
+import { median } from '../parts/median.ts';
+import { mintTokens } from '../parts/mint-tokens.ts';
 import { createStockVerifier } from './stock-verifier.ts';
 
 const ROUNDS = 5;

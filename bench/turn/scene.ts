@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { StubOptions } from '../../packages/host/test/support/model-servers/chat-completions-stub.ts';
-import { mintTokens } from '../shared/mint-tokens.ts';
+import { mintTokens } from '../parts/mint-tokens.ts';
 import { floorTarget, hostTarget, stubTarget, type Target } from './load/target.ts';
 import { type ServerProcess, startServer } from './servers/server-process.ts';
 

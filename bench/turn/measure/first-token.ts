@@ -1,4 +1,4 @@
-import { median, quantile } from '../../shared/median.ts';
+import { median, quantile } from '../../parts/median.ts';
 import type { Load, LoadOptions } from '../load/send-turns.ts';
 import type { Target } from '../load/target.ts';
 import type { Scene } from '../scene.ts';

@@ -1,4 +1,4 @@
-import { median } from '../../shared/median.ts';
+import { median } from '../../parts/median.ts';
 import type { Load, LoadOptions } from '../load/send-turns.ts';
 import type { Target } from '../load/target.ts';
 import type { Scene } from '../scene.ts';
