@@ -148,6 +148,29 @@ describe('the model', () => {
     });
   });
 
+  it('leaves to plugins what came along for them', async () => {
+    const parts = {
+      tools: [{ name: 'scroll', schema: { type: 'object' }, description: 'Scrolls' }],
+      agActions: [{ name: 'chart', description: 'Draws', schema: {}, hasRender: true }],
+      attachments: [{ mxcUri: 'mxc://a.org/b', filename: 'f.txt', mimetype: 'text/plain' }],
+      mcpInvocations: { 'files.read': 'AAAA' },
+    };
+    const body = { message: 'look', homeServer: 'matrix.example', ...parts };
+    const headers = { 'x-matrix-access-token': 'secret', 'x-timezone': 'Asia/Tokyo' };
+    const reply = send(await openSession(test.alice), body, headers);
+    (await test.model.next()).call({ name: 'lookup', input: { thing: 'soil' } });
+    (await test.model.next()).finish();
+    expect((await reply).status).toBe(200);
+    expect(contexts.at(-1)).toMatchObject({
+      request: parts,
+      user: {
+        timezone: 'Asia/Tokyo',
+        matrix: { homeServer: 'matrix.example', accessToken: 'secret' },
+      },
+    });
+    expect(JSON.stringify(test.host.log)).not.toContain('secret');
+  });
+
   it('is accounted for, all its calls together', async () => {
     const sessionId = await openSession(test.alice);
     const reply = send(sessionId, { message: 'look' });
