@@ -7,6 +7,10 @@ export default defineConfig({
   ssr: { resolve: { conditions: ['sibyl-source'] } },
   test: {
     include: ['{packages,plugins}/*/{src,test}/**/*.test.ts', 'scripts/**/*.test.ts'],
+    // Tests wait for conditions; these only bound how long a busy machine may take to meet one.
+    testTimeout: 30_000,
+    hookTimeout: 60_000,
+    expect: { poll: { timeout: 10_000 } },
     globalSetup: ['packages/host/test/support/postgres.ts'],
   },
 });
