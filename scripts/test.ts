@@ -5,7 +5,7 @@ import { mkdirSync, readFileSync } from 'node:fs';
 const REPORT = 'test-output/vitest.json';
 
 const checks: Record<string, readonly string[]> = {
-  'types and build': ['tsc', '-b'],
+  'types and build': ['node', 'scripts/build.ts'],
   'types of the tests': ['tsc', '-p', 'tsconfig.tests.json'],
   'format and lint': ['biome', 'check', '--error-on-warnings'],
   boundaries: ['depcruise', '--output-type', 'err', 'packages', 'bench'],

@@ -7,7 +7,7 @@ import {
   type ModelTurn,
   startControlledModel,
 } from './support/controlled-model.js';
-import { build, type HostProcess, runHost, untilListening } from './support/process.js';
+import { type HostProcess, runHost, untilListening } from './support/process.js';
 import { join, openSession, type SseStream, stream } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
@@ -20,10 +20,9 @@ const SLACK_MS = 150;
 let dataDir: string;
 let model: ControlledModel;
 beforeAll(async () => {
-  build();
   dataDir = await mkdtemp(joinPath(tmpdir(), 'sibyl-crash-'));
   model = await startControlledModel();
-}, 120_000);
+});
 afterAll(async () => {
   model.close();
   await rm(dataDir, { recursive: true, force: true });

@@ -3,13 +3,12 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { build, type HostProcess, runHost, untilListening } from './support/process.js';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { type HostProcess, runHost, untilListening } from './support/process.js';
 import { TestUser } from './support/user.js';
 
 let dataDir: string;
 const started: HostProcess[] = [];
-beforeAll(build, 120_000);
 beforeEach(async () => {
   dataDir = await mkdtemp(join(tmpdir(), 'sibyl-process-'));
 });
@@ -152,6 +151,14 @@ describe('the oracle’s key', () => {
     expect(host.output()).toMatch(/oracle\.key .*restore it from a backup/);
     expect(await readFile(join(dataDir, 'oracle.key'), 'utf8')).toBe('half a k');
   });
+});
+
+it('describes its interface, which it loads when asked', async () => {
+  const { url } = await start();
+  const response = await fetch(`${url}/docs/openapi.json`);
+  const { paths } = (await response.json()) as { paths: Record<string, { post?: object }> };
+  expect(paths['/messages/{sessionId}']?.post).toMatchObject({ operationId: 'Messages.send' });
+  expect((await fetch(`${url}/docs/swagger-ui.css`)).status).toBe(200);
 });
 
 it('finishes requests under way and exits 0 on SIGTERM', { timeout: 20_000 }, async () => {

@@ -1,8 +1,8 @@
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 
-const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url));
+const MAIN = fileURLToPath(new URL('../../dist/bundle/main.js', import.meta.url));
 
 /** The host as an operator runs it: built, in a process of its own. */
 export interface HostProcess {
@@ -11,11 +11,6 @@ export interface HostProcess {
   output(): string;
   /** Resolves to the exit code, or the signal that ended it. */
   readonly ended: Promise<number | string>;
-}
-
-/** Brings `dist` up to date; does nothing when it is. */
-export function build(): void {
-  execFileSync('tsc', ['-b'], { cwd: fileURLToPath(new URL('../../../..', import.meta.url)) });
 }
 
 export function runHost(
