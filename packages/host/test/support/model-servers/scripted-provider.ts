@@ -1,3 +1,4 @@
+import { afterEach } from 'vitest';
 import type { Model, ModelCall, ModelMessage, ModelPart } from '../../../src/agent/model/model.js';
 import type { ModelFault } from '../../../src/agent/model/model-fault.js';
 import { createProviderModel } from '../../../src/agent/model/providers/provider-model.js';
@@ -39,6 +40,20 @@ export interface ScriptedProvider {
   readonly model: Model;
   /** How long the model would have waited between its attempts. */
   readonly waits: readonly number[];
+}
+
+/** Opens providers as below and closes the last one's server after each test. */
+export function useProviders(): typeof openProvider {
+  let server: ModelServer | undefined;
+  afterEach(async () => {
+    await server?.close();
+    server = undefined;
+  });
+  return async (provider, ...script) => {
+    const opened = await openProvider(provider, ...script);
+    server = opened.server;
+    return opened;
+  };
 }
 
 /** A server by script and a model that asks it, without waiting between attempts. */

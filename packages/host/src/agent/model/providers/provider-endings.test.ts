@@ -1,28 +1,15 @@
-import { afterEach, describe, expect, it } from 'vitest';
-import type { ModelServer } from '../../../../test/support/model-servers/model-server.ts';
-import type { ScriptedReply } from '../../../../test/support/model-servers/script.ts';
+import { describe, expect, it } from 'vitest';
 import {
   callOf,
   collect,
   hello,
-  openProvider,
-  type Provider,
   providers,
+  useProviders,
 } from '../../../../test/support/model-servers/scripted-provider.ts';
 
 import { withTimeouts } from '../with-timeouts.js';
 
-let server: ModelServer | undefined;
-afterEach(async () => {
-  await server?.close();
-  server = undefined;
-});
-
-async function open(provider: Provider, ...script: ScriptedReply[]) {
-  const opened = await openProvider(provider, ...script);
-  server = opened.server;
-  return opened;
-}
+const open = useProviders();
 
 describe.each(providers)('%s', (provider) => {
   it.each(['stalls-before-headers', 'stalls-before-finish'] as const)(

@@ -1,27 +1,16 @@
-import { afterEach, describe, expect, it } from 'vitest';
-import type { ModelServer } from '../../../../test/support/model-servers/model-server.ts';
-import type { Ending, ScriptedReply } from '../../../../test/support/model-servers/script.ts';
+import { describe, expect, it } from 'vitest';
+import type { Ending } from '../../../../test/support/model-servers/script.ts';
 import {
   collect,
   hello,
   KEY,
-  openProvider,
   type Provider,
   providers,
+  useProviders,
 } from '../../../../test/support/model-servers/scripted-provider.ts';
 import { ModelFault } from '../model-fault.js';
 
-let server: ModelServer | undefined;
-afterEach(async () => {
-  await server?.close();
-  server = undefined;
-});
-
-async function open(provider: Provider, ...script: ScriptedReply[]) {
-  const opened = await openProvider(provider, ...script);
-  server = opened.server;
-  return opened;
-}
+const open = useProviders();
 
 describe.each(providers)('%s', (provider) => {
   it.each<[number, Record<string, string>, string, number]>([

@@ -1,30 +1,18 @@
-import { afterEach, describe, expect, it } from 'vitest';
-import type { ModelServer } from '../../../../test/support/model-servers/model-server.ts';
-import type { ScriptedReply } from '../../../../test/support/model-servers/script.ts';
+import { describe, expect, it } from 'vitest';
 import {
   callOf,
   callsOf,
   collect,
   hello,
   KEY,
-  openProvider,
   type Provider,
   providers,
   thinking,
+  useProviders,
 } from '../../../../test/support/model-servers/scripted-provider.ts';
 import type { ModelMessage } from '../model.js';
 
-let server: ModelServer | undefined;
-afterEach(async () => {
-  await server?.close();
-  server = undefined;
-});
-
-async function open(provider: Provider, ...script: ScriptedReply[]) {
-  const opened = await openProvider(provider, ...script);
-  server = opened.server;
-  return opened;
-}
+const open = useProviders();
 
 describe.each(providers)('%s', (provider) => {
   it('streams text with usage', async () => {
