@@ -26,6 +26,9 @@ const packages = {
   'safe-fetch': [],
   ucan: [],
   'plugin-kit': ['protocol', 'safe-fetch', 'ucan'],
+  client: ['protocol', 'ucan'],
+  gateway: ['ucan'],
+  web: ['client', 'protocol'],
 };
 
 const packageBorders = Object.entries(packages).map(([name, allowed]) => ({

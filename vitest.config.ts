@@ -6,7 +6,10 @@ export default defineConfig({
   // CommonJS dependencies of Express.
   ssr: { resolve: { conditions: ['sibyl-source'] } },
   test: {
-    include: ['{packages,plugins}/*/{src,test}/**/*.test.ts', 'scripts/**/*.test.ts'],
+    include: [
+      '{packages,plugins,examples,compat}/*/{src,test}/**/*.test.{ts,tsx}',
+      'scripts/**/*.test.ts',
+    ],
     // Tests wait for conditions; these only bound how long a busy machine may take to meet one.
     testTimeout: 30_000,
     hookTimeout: 60_000,
