@@ -1,8 +1,50 @@
-export { type AuthExcludedRoute, definePlugin, type OraclePlugin } from './plugin.js';
+export { PluginManifest, type PluginManifestInput, Visibility } from './manifest.js';
+export type { GateRequest, MessageGate, TurnHold } from './message-gate.js';
+export type {
+  Middleware,
+  ModelRequest,
+  ModelRequestPatch,
+  ModelResponse,
+  ToolRequest,
+} from './middleware.js';
+export type {
+  ModelMessage,
+  ModelRole,
+  ModelTool,
+  ModelToolCall,
+  ModelToolResult,
+  ModelUsage,
+  ModelUse,
+  UserPart,
+} from './model-call.js';
+export {
+  type AuthExcludedRoute,
+  definePlugin,
+  type OraclePlugin,
+  type PluginEnv,
+  type SharedState,
+} from './plugin.js';
+export type {
+  Llm,
+  Llms,
+  OracleFacts,
+  OracleUcan,
+  PluginContext,
+  PluginTurn,
+  PluginTurns,
+} from './plugin-context.js';
+export type { PluginDatabase, PluginMigrations, Unit } from './plugin-database.js';
+export type { RoomPlace, RoomState } from './room-state.js';
+export { defineSubAgent, type SubAgent } from './sub-agent.js';
 export { defineTool, type Tool } from './tool.js';
 export type {
+  Blobs,
+  ClientCalls,
+  Logger,
+  Secrets,
+  SessionState,
   TurnContext,
-  TurnLogger,
+  TurnEmit,
   TurnRequestParts,
   TurnSession,
   TurnState,

@@ -1,5 +1,6 @@
 import type { JsonObject } from '@sibyl/protocol';
 import type { z } from 'zod';
+import type { Visibility } from './manifest.js';
 import type { TurnContext } from './turn-context.js';
 
 /** Something the agent can do. */
@@ -12,6 +13,8 @@ export interface Tool<Schema extends z.ZodType | JsonObject = z.ZodType | JsonOb
   readonly inputSchema: Schema;
   /** How long one call may take; a minute unless told. */
   readonly timeoutMs?: number;
+  /** As the plugin's unless told. */
+  readonly visibility?: Visibility;
   /** Returns anything JSON can hold; what it throws is told to the model. */
   run(input: InputOf<Schema>, turn: TurnContext): unknown;
 }

@@ -1,0 +1,26 @@
+import { z } from 'zod';
+
+const Line = z.string().trim().min(1).max(500);
+const Lines = z.array(Line).max(20);
+
+/** How the agent comes to know of a plugin: in every prompt, when it asks, or not at all. */
+export const Visibility = z.enum(['always', 'on-demand', 'silent']);
+export type Visibility = z.infer<typeof Visibility>;
+
+/** What a plugin tells the agent and its users of itself. */
+export const PluginManifest = z.strictObject({
+  title: Line,
+  summary: Line,
+  whenToUse: Lines,
+  whenNotToUse: Lines.optional(),
+  /** Things a user could say. */
+  examples: Lines.optional(),
+  tags: Lines.optional(),
+  category: Line,
+  visibility: Visibility.default('on-demand'),
+  stability: z.enum(['stable', 'beta', 'experimental']).default('stable'),
+});
+/** A manifest with its defaults filled in. */
+export type PluginManifest = z.output<typeof PluginManifest>;
+/** A manifest as a plugin writes it. */
+export type PluginManifestInput = z.input<typeof PluginManifest>;
