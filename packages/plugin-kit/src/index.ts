@@ -35,6 +35,9 @@ export type {
 } from './plugin-context.js';
 export type { PluginDatabase, PluginMigrations, Unit } from './plugin-database.js';
 export type { RoomPlace, RoomState } from './room-state.js';
+export { type Caller, CurrentCaller } from './routes/current-caller.js';
+export { Describe, ROUTE_DESCRIPTION, type RouteDescription } from './routes/describe.js';
+export { RawBody } from './routes/raw-body.js';
 export { defineSubAgent, type SubAgent } from './sub-agent.js';
 export { defineTool, type Tool } from './tool.js';
 export type {

@@ -1,4 +1,5 @@
 import { Body, Controller, Delete, Get, HttpCode, Post } from '@nestjs/common';
+import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
 import {
   DelegationRevoked,
   DelegationStatus,
@@ -6,8 +7,6 @@ import {
   StoreDelegation,
 } from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
-import { CurrentCaller } from '../auth/current-caller.js';
-import { Describe } from '../transport/describe.js';
 import { DelegationService } from './delegation.service.js';
 
 @Controller('delegation')

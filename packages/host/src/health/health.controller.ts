@@ -1,10 +1,10 @@
 import { Controller, Get, Res } from '@nestjs/common';
+import { Describe } from '@sibyl/plugin-kit';
 import { Health, Landing } from '@sibyl/protocol';
 import type { Response } from 'express';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import { Public } from '../auth/public-routes.js';
 import { StorePulse } from '../store/store-pulse.js';
-import { Describe } from '../transport/describe.js';
 
 @Public()
 @Controller()

@@ -1,11 +1,10 @@
 import { Controller, Get, Param, Query } from '@nestjs/common';
+import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
 import { CurrentRun, MessagePage, OracleError, PageMessages } from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
-import { CurrentCaller } from '../auth/current-caller.js';
 import { MessageStore } from '../store/messages/message-store.js';
 import { RunStore } from '../store/runs/run-store.js';
 import { SessionStore } from '../store/sessions/session-store.js';
-import { Describe } from '../transport/describe.js';
 import { messageView, runView } from '../turn/message-view.js';
 
 @Controller('sessions/:sessionId')

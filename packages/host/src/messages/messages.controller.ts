@@ -1,4 +1,5 @@
 import { Body, Controller, Get, HttpCode, Param, Post, Req, Res } from '@nestjs/common';
+import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
 import {
   AbortTurn,
   type ErrorCode,
@@ -10,11 +11,9 @@ import {
 } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Caller } from '../auth/caller.js';
-import { CurrentCaller } from '../auth/current-caller.js';
 import type { ProvenRequest } from '../auth/oracle-request.js';
 import { MessageStore } from '../store/messages/message-store.js';
 import { SessionStore } from '../store/sessions/session-store.js';
-import { Describe } from '../transport/describe.js';
 import { messageView } from '../turn/message-view.js';
 import { Turns } from '../turn/turns.js';
 import { ReplySender } from './reply-sender.js';

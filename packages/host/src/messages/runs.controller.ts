@@ -1,8 +1,8 @@
 import { Controller, Get, Param, Query, Req, Res } from '@nestjs/common';
+import { Describe } from '@sibyl/plugin-kit';
 import { JoinRun, OracleError } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { ProvenRequest } from '../auth/oracle-request.js';
-import { Describe } from '../transport/describe.js';
 import { ReplySender } from './reply-sender.js';
 
 @Controller('runs')

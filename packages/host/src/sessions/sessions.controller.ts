@@ -1,4 +1,5 @@
 import { Body, Controller, Delete, Get, HttpCode, Param, Post, Query } from '@nestjs/common';
+import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
 import {
   CreateSession,
   Id,
@@ -9,10 +10,8 @@ import {
   SessionPage,
 } from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
-import { CurrentCaller } from '../auth/current-caller.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import { SessionStore } from '../store/sessions/session-store.js';
-import { Describe } from '../transport/describe.js';
 import { Turns } from '../turn/turns.js';
 import { sessionView } from './session-view.js';
 

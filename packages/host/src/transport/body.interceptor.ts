@@ -1,3 +1,4 @@
+import type { IncomingMessage } from 'node:http';
 import {
   type CallHandler,
   type ExecutionContext,
@@ -17,7 +18,7 @@ export class BodyInterceptor implements NestInterceptor {
 
   constructor(limit: number) {
     // A small compressed body can become a large one, and no client of ours sends any.
-    this.parse = json({ limit, inflate: false });
+    this.parse = json({ limit, inflate: false, verify: keepBytes });
   }
 
   async intercept(context: ExecutionContext, next: CallHandler): Promise<Observable<unknown>> {
@@ -38,6 +39,11 @@ export class BodyInterceptor implements NestInterceptor {
       });
     });
   }
+}
+
+/** For those who check a signature over them. */
+function keepBytes(request: IncomingMessage, _: unknown, rawBody: Buffer): void {
+  Object.assign(request, { rawBody });
 }
 
 function hasBody({ headers }: Request): boolean {

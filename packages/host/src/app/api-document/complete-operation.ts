@@ -1,6 +1,6 @@
 import type { OpenAPIObject } from '@nestjs/swagger';
+import type { RouteDescription } from '@sibyl/plugin-kit';
 import { type ErrorCode, errorCatalog, requestHeaders } from '@sibyl/protocol';
-import type { RouteDescription } from '../../transport/describe.js';
 import type { SchemaComponents } from './schema-components.js';
 
 type Operation = NonNullable<OpenAPIObject['paths'][string]['get']>;

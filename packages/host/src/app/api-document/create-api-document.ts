@@ -1,11 +1,11 @@
 import { ModulesContainer } from '@nestjs/core';
 import type { NestExpressApplication } from '@nestjs/platform-express';
 import { DocumentBuilder, type OpenAPIObject, SwaggerModule } from '@nestjs/swagger';
+import { ROUTE_DESCRIPTION } from '@sibyl/plugin-kit';
 import { ErrorBody, requestHeaders } from '@sibyl/protocol';
 import type { OracleIdentity } from '../../auth/oracle-identity.js';
 import { PUBLIC_ROUTE, type PublicRoutes } from '../../auth/public-routes.js';
 import type { HostFacts } from '../../health/host-facts.js';
-import { ROUTE_DESCRIPTION } from '../../transport/describe.js';
 import { completeOperation, type RouteFacts } from './complete-operation.js';
 import { SchemaComponents } from './schema-components.js';
 

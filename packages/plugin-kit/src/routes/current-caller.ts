@@ -1,11 +1,14 @@
 import { createParamDecorator, type ExecutionContext } from '@nestjs/common';
-import type { Caller } from './caller.js';
-import type { OracleRequest } from './oracle-request.js';
+
+/** Who is calling, proven before the handler runs. */
+export interface Caller {
+  readonly did: string;
+}
 
 /** Hands a handler the caller the guard has proven. */
 export const CurrentCaller = createParamDecorator(
   (_: unknown, context: ExecutionContext): Caller => {
-    const { caller } = context.switchToHttp().getRequest<OracleRequest>();
+    const { caller } = context.switchToHttp().getRequest<{ caller?: Caller }>();
     if (!caller) throw new Error('A public route asked for its caller');
     return caller;
   },

@@ -1,0 +1,32 @@
+import type { ServerEventName, serverEvents } from '@sibyl/protocol';
+
+/** Event name → its payload, free of the envelope some travel in (contract B5). */
+export type ServerEvents = {
+  [Name in ServerEventName]: (typeof serverEvents)[Name]['payload']['_zod']['output'];
+};
+
+/** Any event, for those who want all of them. */
+export type ServerEvent = {
+  [Name in ServerEventName]: { readonly name: Name; readonly payload: ServerEvents[Name] };
+}[ServerEventName];
+
+export type ConnectionState = 'connecting' | 'connected' | 'disconnected';
+
+/** What happens in a session, live. One socket serves everybody who listens to the same session. */
+export interface SessionEvents {
+  readonly sessionId: string;
+  readonly state: ConnectionState;
+  /** Calls back on every event of that name; returns what ends it. */
+  on<Name extends ServerEventName>(
+    name: Name,
+    listener: (payload: ServerEvents[Name]) => void,
+  ): () => void;
+  onAny(listener: (event: ServerEvent) => void): () => void;
+  onState(listener: (state: ConnectionState) => void): () => void;
+  /** Resolves when connected. */
+  ready(): Promise<void>;
+  ping(): Promise<ServerEvents['pong']>;
+  status(): Promise<ServerEvents['status']>;
+  catalogue(): Promise<ServerEvents['available-events']>;
+  close(): void;
+}
