@@ -38,7 +38,11 @@ export class OracleClientError extends Error {
   readonly retryAfterSeconds: number | undefined;
   readonly claims: readonly string[];
 
-  constructor(code: OracleClientError['code'], message: string, fields: OracleClientErrorFields = {}) {
+  constructor(
+    code: OracleClientError['code'],
+    message: string,
+    fields: OracleClientErrorFields = {},
+  ) {
     super(message, fields);
     this.code = code;
     this.status = fields.status;

@@ -1,0 +1,65 @@
+import type {
+  Attachment,
+  ErrorFrame,
+  Message,
+  RenderComponentEvent,
+  WarningFrame,
+} from '@sibyl/protocol';
+import type { ConnectionState } from '../events/session-events.js';
+import type { MessageToSend, OracleClient } from '../oracle-client.js';
+import type { OracleClientError } from '../oracle-client-error.js';
+import type { Call } from '../turns/turn.js';
+
+/** A message as a page shows it: stored, or still on its way. */
+export interface ChatMessage {
+  /** The stored message's id; one of this client's making until then. Stays the same while shown. */
+  readonly id: string;
+  readonly type: Message['type'];
+  readonly content: string;
+  readonly createdAt: string;
+  readonly requestId: string;
+  readonly reasoning: string;
+  readonly calls: readonly Call[];
+  readonly components: readonly RenderComponentEvent[];
+  readonly attachments: readonly Attachment[];
+  readonly warnings: readonly WarningFrame[];
+  /** Why the turn failed. */
+  readonly error?: ErrorFrame;
+  /**
+   * `sending` until the host has it, `waiting` behind another turn, `running` while it grows; then
+   * `stored`, `incomplete` when the turn was cut short, or `failed` when it is nowhere but here.
+   */
+  readonly status: 'sending' | 'waiting' | 'running' | 'stored' | 'incomplete' | 'failed';
+}
+
+export interface ChatState {
+  /** Oldest first: what is loaded of the history, then the turns at work and in the queue. */
+  readonly messages: readonly ChatMessage[];
+  readonly status: 'loading' | 'ready' | 'sending' | 'running' | 'rejoining' | 'failed';
+  /** What went wrong last: a request, not a turn, which has its own. */
+  readonly error?: OracleClientError;
+  /** Messages that wait for the turn at work. */
+  readonly waiting: number;
+  readonly hasOlder: boolean;
+  /** Of the session's socket. */
+  readonly connection: ConnectionState;
+}
+
+/** A session as a conversation: history and live turns in one list. */
+export interface Chat {
+  readonly sessionId: string;
+  getState(): ChatState;
+  /** Calls back after every change; returns what ends it. */
+  subscribe(listener: () => void): () => void;
+  /** Settles when the turn has ended; what went wrong is in the state. */
+  send(message: MessageToSend): Promise<void>;
+  /** Ends the turn at work. */
+  abort(): Promise<boolean>;
+  loadOlder(): Promise<void>;
+  /** Reads the history again and follows a turn that is at work. */
+  refresh(): Promise<void>;
+  close(): void;
+}
+
+/** Opens a session: loads its newest messages and follows its turn, also one begun elsewhere. */
+export declare function openChat(client: OracleClient, sessionId: string): Chat;

@@ -1,0 +1,66 @@
+export type {
+  Attachment,
+  DelegationStatus,
+  DelegationStored,
+  DoneFrame,
+  ErrorCode,
+  ErrorFrame,
+  JsonObject,
+  Message,
+  MessagePage,
+  ModelInfo,
+  ModelList,
+  OracleCard,
+  RenderComponentEvent,
+  Reply,
+  ReplyPart,
+  RouterUpdateEvent,
+  Run,
+  ServerEventName,
+  Session,
+  SessionPage,
+  UserPreferences,
+  WarningFrame,
+} from '@sibyl/protocol';
+export type { Capability, MintedToken } from '@sibyl/ucan/browser';
+export type {
+  Action,
+  ActionView,
+  ArgumentSchema,
+  ArgumentsOf,
+  BrowserTool,
+  CallContext,
+  JsonSchema,
+  StandardSchema,
+} from './calls/page-function.js';
+export { type Chat, type ChatMessage, type ChatState, openChat } from './chat/chat.js';
+export { createOracleClient } from './create-oracle-client.js';
+export type {
+  ConnectionState,
+  ServerEvent,
+  ServerEvents,
+  SessionEvents,
+} from './events/session-events.js';
+export type {
+  Delegations,
+  DelegationTerms,
+  MatrixSession,
+  Messages,
+  MessageToSend,
+  OracleClient,
+  OracleClientOptions,
+  RequestOptions,
+  Runs,
+  Sessions,
+} from './oracle-client.js';
+export { type ClientErrorCode, OracleClientError } from './oracle-client-error.js';
+export {
+  type BrowserSigner,
+  type BrowserSignerOptions,
+  importBrowserKey,
+  openBrowserSigner,
+} from './signer/browser-signer.js';
+export { createSigner, type SigningKey } from './signer/create-signer.js';
+export type { DelegationRequest, InvocationRequest, OracleSigner } from './signer/oracle-signer.js';
+export type { StreamOptions, StreamState } from './turns/stream-options.js';
+export { addPart, type Call, emptyTurn, type Turn } from './turns/turn.js';
