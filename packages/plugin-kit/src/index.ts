@@ -33,7 +33,13 @@ export type {
   PluginTurn,
   PluginTurns,
 } from './plugin-context.js';
-export type { PluginDatabase, PluginMigrations, Unit } from './plugin-database.js';
+export type {
+  DatabaseEngine,
+  PluginDatabase,
+  PluginMigration,
+  PluginMigrations,
+  Unit,
+} from './plugin-database.js';
 export type { RoomPlace, RoomState } from './room-state.js';
 export { type Caller, CurrentCaller } from './routes/current-caller.js';
 export { Describe, ROUTE_DESCRIPTION, type RouteDescription } from './routes/describe.js';

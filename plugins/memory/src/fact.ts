@@ -1,0 +1,29 @@
+import { z } from 'zod';
+
+export const FACT_LENGTH = 1000;
+
+/** Something the agent keeps of a user. */
+export const Fact = z
+  .object({ id: z.string(), text: z.string(), createdAt: z.iso.datetime() })
+  .meta({ id: 'Fact' });
+export type Fact = z.infer<typeof Fact>;
+
+/** Reply of `GET /memory`, newest first. */
+export const FactPage = z.object({ facts: z.array(Fact), total: z.int() }).meta({ id: 'FactPage' });
+export type FactPage = z.infer<typeof FactPage>;
+
+const WholeNumber = z
+  .string()
+  .regex(/^\d{1,9}$/, 'must be a whole number')
+  .transform(Number);
+
+/** Query of `GET /memory`. */
+export const ListFacts = z.strictObject({
+  limit: WholeNumber.pipe(z.int().min(1).max(100)).default(50),
+  offset: WholeNumber.pipe(z.int().min(0)).default(0),
+});
+export type ListFacts = z.infer<typeof ListFacts>;
+
+/** Reply of `DELETE /memory/:id`. */
+export const FactForgotten = z.object({ message: z.string() }).meta({ id: 'FactForgotten' });
+export type FactForgotten = z.infer<typeof FactForgotten>;

@@ -1,0 +1,41 @@
+import { defineTool, type Tool } from '@sibyl/plugin-kit';
+import { z } from 'zod';
+import { FACT_LENGTH } from './fact.js';
+import type { FactStore } from './fact-store.js';
+
+const FOUND = 10;
+
+/** What the agent can do with what it keeps of the user. */
+export const memoryTools = (facts: FactStore): Tool[] => [
+  defineTool({
+    name: 'remember',
+    description: [
+      'Keeps a fact about the user for later conversations: who they are, what they work on, people, places, plans, constraints.',
+      'Call it when the user tells you something about themselves that will still matter in another conversation, also when they do not ask you to.',
+      'One fact a call, in the third person, complete without the conversation around it.',
+      'Not for how you should behave (tone, language, length, your name): that is a preference. Not for what you made yourself, nor for what matters only now. Never passwords, keys or card numbers.',
+    ].join(' '),
+    inputSchema: z.strictObject({ fact: z.string().trim().min(3).max(FACT_LENGTH) }),
+    run: async ({ fact }, { user }) => facts.add({ owner: user.did, text: fact }),
+  }),
+  defineTool({
+    name: 'recall',
+    description:
+      'Finds what was remembered about the user, by words. Call it before you ask the user for something they may have told you already.',
+    inputSchema: z.strictObject({ query: z.string().trim().min(1).max(500) }),
+    run: async ({ query }, { user }) => ({
+      facts: await facts.find({ owner: user.did, query, limit: FOUND }),
+    }),
+  }),
+  defineTool({
+    name: 'forget',
+    description:
+      'Removes one remembered fact for good, by its id as recall gave it. Call it when the user asks to forget something, or when a fact has become wrong.',
+    inputSchema: z.strictObject({ id: z.string().trim().min(1).max(64) }),
+    run: async ({ id }, { user }) => {
+      const isForgotten = await facts.remove({ owner: user.did, id });
+      if (!isForgotten) throw new Error(`There is no fact with the id ${id}; find it with recall`);
+      return { forgotten: id };
+    },
+  }),
+];
