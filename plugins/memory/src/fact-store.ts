@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { PluginDatabase } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
-import { type Kysely, sql } from 'kysely';
+import { type Generated, type Kysely, type Selectable, sql } from 'kysely';
 import type { Fact } from './fact.js';
 
 /** What one user may have kept. */
@@ -9,6 +9,7 @@ const FACTS_PER_USER = 1000;
 const WORDS_PER_QUERY = 16;
 
 interface FactRow {
+  seq: Generated<number>;
   id: string;
   owner: string;
   text: string;
@@ -84,6 +85,8 @@ export class FactStore {
 
 type Tables = Kysely<MemoryTables>;
 
+type FoundRow = Omit<Selectable<FactRow>, 'seq'>;
+
 interface Search {
   readonly owner: string;
   readonly words: readonly string[];
@@ -111,28 +114,32 @@ async function assertRoom(tables: Tables, owner: string): Promise<void> {
 
 /** Letters and digits only, so that nothing in a query can be read as search syntax. */
 function wordsOf(query: string): string[] {
-  const words = query.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
-  return [...new Set(words)].slice(0, WORDS_PER_QUERY);
+  const words = [...new Set(query.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [])];
+  const telling = words.filter(({ length }) => length > 2);
+  return (telling.length > 0 ? telling : words).slice(0, WORDS_PER_QUERY);
 }
 
-async function findInPostgres(tables: Tables, { owner, words, limit }: Search): Promise<FactRow[]> {
+async function findInPostgres(
+  tables: Tables,
+  { owner, words, limit }: Search,
+): Promise<FoundRow[]> {
   const query = sql`to_tsquery('simple', ${words.map((word) => `${word}:*`).join(' | ')})`;
   const vector = sql`to_tsvector('simple', text)`;
-  const { rows } = await sql<FactRow>`select * from memory_facts
+  const { rows } = await sql<FoundRow>`select * from memory_facts
     where owner = ${owner} and ${vector} @@ ${query}
     order by ts_rank(${vector}, ${query}) desc, created_at desc limit ${limit}`.execute(tables);
   return rows;
 }
 
-async function findInSqlite(tables: Tables, { owner, words, limit }: Search): Promise<FactRow[]> {
+async function findInSqlite(tables: Tables, { owner, words, limit }: Search): Promise<FoundRow[]> {
   const query = words.map((word) => `"${word}"*`).join(' OR ');
-  const { rows } = await sql<FactRow>`select memory_facts.* from memory_words
-    join memory_facts on memory_facts.rowid = memory_words.rowid
+  const { rows } = await sql<FoundRow>`select memory_facts.* from memory_words
+    join memory_facts on memory_facts.seq = memory_words.rowid
     where memory_words match ${query} and owner = ${owner}
     order by bm25(memory_words), created_at desc limit ${limit}`.execute(tables);
   return rows;
 }
 
-function factOf({ id, text, created_at }: FactRow): Fact {
+function factOf({ id, text, created_at }: FoundRow): Fact {
   return { id, text, createdAt: new Date(Number(created_at)).toISOString() };
 }

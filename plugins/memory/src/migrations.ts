@@ -6,7 +6,11 @@ export const migrations: PluginMigrations = {
   async '0001-facts'(tables, engine) {
     await tables.schema
       .createTable('memory_facts')
-      .addColumn('id', 'text', (column) => column.primaryKey())
+      // SQLite keeps no other row number through a VACUUM, and the words refer to it.
+      .addColumn('seq', engine === 'postgres' ? 'bigserial' : 'integer', (column) =>
+        column.primaryKey(),
+      )
+      .addColumn('id', 'text', (column) => column.notNull().unique())
       .addColumn('owner', 'text', (column) => column.notNull())
       .addColumn('text', 'text', (column) => column.notNull())
       .addColumn('created_at', 'bigint', (column) => column.notNull())
@@ -31,13 +35,13 @@ async function indexWords(tables: Tables): Promise<void> {
 }
 
 async function createWordTable(tables: Tables): Promise<void> {
-  await sql`create virtual table memory_words using fts5(text, content='memory_facts', tokenize='unicode61 remove_diacritics 2')`.execute(
+  await sql`create virtual table memory_words using fts5(text, content='memory_facts', content_rowid='seq', tokenize='unicode61 remove_diacritics 2')`.execute(
     tables,
   );
   await sql`create trigger memory_facts_added after insert on memory_facts begin
-    insert into memory_words(rowid, text) values (new.rowid, new.text);
+    insert into memory_words(rowid, text) values (new.seq, new.text);
   end`.execute(tables);
   await sql`create trigger memory_facts_removed after delete on memory_facts begin
-    insert into memory_words(memory_words, rowid, text) values ('delete', old.rowid, old.text);
+    insert into memory_words(memory_words, rowid, text) values ('delete', old.seq, old.text);
   end`.execute(tables);
 }
