@@ -8,7 +8,7 @@ const checks: Record<string, readonly string[]> = {
   'types and build': ['node', 'scripts/build.ts'],
   'types of the tests': ['tsc', '-p', 'tsconfig.tests.json'],
   'format and lint': ['biome', 'check', '--error-on-warnings'],
-  boundaries: ['depcruise', '--output-type', 'err', 'packages', 'bench'],
+  boundaries: ['depcruise', '--output-type', 'err', 'packages', 'plugins', 'examples', 'bench'],
   'dead code': ['knip'],
   tests: ['vitest', 'run', '--reporter=default', '--reporter=json', `--outputFile.json=${REPORT}`],
 };

@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
 const MAIN = fileURLToPath(new URL('../../dist/bundle/main.js', import.meta.url));
@@ -17,6 +18,7 @@ export function runHost(
   env: Record<string, string>,
   nodeArgs: readonly string[] = [],
 ): HostProcess {
+  if (!existsSync(MAIN)) throw new Error('The host is not built: run "npm run build" first');
   const { PATH = '', HOME = '' } = process.env;
   const child = spawn(process.execPath, [...nodeArgs, MAIN], {
     env: { PATH, HOME, HOST: '127.0.0.1', ...env },
