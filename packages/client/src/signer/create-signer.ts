@@ -1,4 +1,14 @@
+import {
+  type MintedToken,
+  mintAuthInvocation,
+  mintDelegation,
+  type Result,
+  type UcanFault,
+} from '@sibyl/ucan/browser';
+import { OracleClientError } from '../oracle-client-error.js';
 import type { OracleSigner } from './oracle-signer.js';
+
+const BEARER_SECONDS = 300;
 
 export interface SigningKey {
   /** The DID whose key signs: a did:key, or one whose document lists the key. */
@@ -8,4 +18,22 @@ export interface SigningKey {
 }
 
 /** A signer around a function that signs, wherever the key may be. */
-export declare function createSigner(key: SigningKey): OracleSigner;
+export function createSigner(key: SigningKey): OracleSigner {
+  const signer = { did: key.did, sign: async (bytes: Uint8Array) => key.sign(bytes) };
+  return {
+    did: key.did,
+    invoke: (request) =>
+      minted(mintAuthInvocation({ signer, ttlSeconds: BEARER_SECONDS, ...request })),
+    // The host remembers what was revoked: the same terms granted again must be another token.
+    delegate: (request) =>
+      minted(mintDelegation({ signer, nonce: crypto.randomUUID(), ...request })),
+  };
+}
+
+async function minted(minting: Promise<Result<MintedToken, UcanFault>>): Promise<MintedToken> {
+  const { ok, error } = await minting.catch((cause: Error) => {
+    throw new OracleClientError('signing_failed', `Not signed: ${cause.message}`, { cause });
+  });
+  if (ok) return ok;
+  throw new OracleClientError('signing_failed', `Not signed: ${error.detail}`);
+}

@@ -1,10 +1,14 @@
 import type {
+  ActionCallEvent,
+  BrowserToolCallEvent,
   DoneFrame,
   ErrorFrame,
   JsonObject,
   RenderComponentEvent,
   ReplyPart,
   RouterUpdateEvent,
+  RunFrame,
+  ToolCallEvent,
   WarningFrame,
 } from '@sibyl/protocol';
 
@@ -24,7 +28,7 @@ export interface Call {
 export interface Turn {
   readonly runId?: string;
   readonly requestId?: string;
-  /** `waiting` until anything but the first frame has come: the turn may be queued. */
+  /** `waiting` until more than the first frame has come: the turn may be queued. */
   readonly status: 'waiting' | 'running' | DoneFrame['status'];
   readonly text: string;
   readonly reasoning: string;
@@ -38,7 +42,99 @@ export interface Turn {
 }
 
 /** A turn of which nothing has come yet. */
-export declare const emptyTurn: Turn;
+export const emptyTurn: Turn = {
+  status: 'waiting',
+  text: '',
+  reasoning: '',
+  calls: [],
+  components: [],
+  steps: [],
+  warnings: [],
+};
 
 /** The turn with one more part; text is cut back where the host says so (contract B4). */
-export declare function addPart(turn: Turn, part: ReplyPart): Turn;
+export function addPart(turn: Turn, part: ReplyPart): Turn {
+  if (part.event === 'run') return begin(turn, part.data);
+  if (part.event === 'done') return end(turn, part.data);
+  return { ...turn, status: 'running', ...changeBy(turn, part) };
+}
+
+function begin(turn: Turn, { runId, requestId, resumed, partialLength = 0 }: RunFrame): Turn {
+  const text = resumed ? turn.text.slice(0, partialLength) : turn.text;
+  return { ...turn, runId, requestId, text };
+}
+
+function end(turn: Turn, { status, messageId, partialText = turn.text }: DoneFrame): Turn {
+  return { ...turn, status, text: partialText, ...(messageId && { messageId }) };
+}
+
+function changeBy(turn: Turn, part: Exclude<ReplyPart, { event: 'run' | 'done' }>): Partial<Turn> {
+  switch (part.event) {
+    case 'message':
+      return { text: turn.text + part.data.content };
+    case 'reasoning':
+      return { reasoning: turn.reasoning + part.data.reasoning };
+    case 'tool_call':
+      return { calls: upsert(turn.calls, callOf('tool', part.data.eventId, part.data)) };
+    case 'browser_tool_call':
+      return { calls: upsert(turn.calls, callOf('browser-tool', part.data.toolCallId, part.data)) };
+    case 'action_call':
+      return { calls: upsert(turn.calls, callOf('action', part.data.toolCallId, part.data)) };
+    case 'render_component':
+      return { components: replace(turn.components, part.data) };
+    case 'router_update':
+      return { steps: [...turn.steps, part.data] };
+    case 'warning':
+      return { warnings: [...turn.warnings, part.data] };
+    case 'error':
+      return { error: part.data };
+    case 'message_cache_invalidation':
+      return {};
+    default:
+      // A host newer than this client may send more.
+      part satisfies never;
+      return {};
+  }
+}
+
+type CallEvent = Pick<ToolCallEvent, 'toolName' | 'args'> &
+  Partial<Pick<ToolCallEvent | ActionCallEvent, 'status' | 'output' | 'error'>>;
+
+function callOf(
+  kind: Call['kind'],
+  id: string,
+  {
+    toolName: name,
+    args,
+    status = 'isRunning',
+    output,
+    error,
+  }: CallEvent | (BrowserToolCallEvent & CallEvent),
+): Call {
+  return {
+    id,
+    kind,
+    name,
+    args,
+    status: status === 'isRunning' ? 'running' : status,
+    ...(output !== undefined && { output }),
+    ...(error !== undefined && { error }),
+  };
+}
+
+/** A call that is told twice, as the model's and as the page's, is one, and the page's. */
+function upsert(calls: readonly Call[], call: Call): readonly Call[] {
+  const known = calls.find(({ id }) => id === call.id);
+  if (!known) return [...calls, call];
+  const kind = call.kind === 'tool' ? known.kind : call.kind;
+  return calls.map((each) => (each === known ? { ...known, ...call, kind } : each));
+}
+
+function replace(
+  components: readonly RenderComponentEvent[],
+  component: RenderComponentEvent,
+): readonly RenderComponentEvent[] {
+  const isKnown = components.some(({ eventId }) => eventId === component.eventId);
+  if (!isKnown) return [...components, component];
+  return components.map((each) => (each.eventId === component.eventId ? component : each));
+}

@@ -1,0 +1,19 @@
+import type { JsonObject } from '@sibyl/protocol';
+import type { ArgumentSchema, StandardSchema } from './page-function.js';
+
+export const isStandardSchema = (schema: ArgumentSchema): schema is StandardSchema =>
+  '~standard' in schema;
+
+/** The arguments as the schema reads them; throws what the model should be told. */
+export async function checkArguments(schema: ArgumentSchema, args: JsonObject): Promise<unknown> {
+  if (!isStandardSchema(schema)) return args;
+  const result = await schema['~standard'].validate(args);
+  if (!result.issues) return result.value;
+  const lines = result.issues.map(({ path = [], message }) =>
+    [path.map(keyOf).join('.'), message].filter(Boolean).join(': '),
+  );
+  throw new Error(`The arguments do not fit: ${lines.join('; ')}`);
+}
+
+const keyOf = (segment: PropertyKey | { readonly key: PropertyKey }): string =>
+  String(typeof segment === 'object' ? segment.key : segment);

@@ -1,0 +1,29 @@
+import type { StoreDelegation } from '@sibyl/protocol';
+import type { Delegations } from './oracle-client.js';
+import type { Http } from './request/http.js';
+import type { OracleSigner } from './signer/oracle-signer.js';
+
+const PATH = '/delegation';
+const DAY_SECONDS = 86_400;
+
+/** What the user lets the oracle do on his behalf. */
+export function createDelegations(http: Http, signer: OracleSigner): Delegations {
+  const create: Delegations['create'] = async ({ capabilities, expiration }) => {
+    const { did: audience } = await http.discovery.card();
+    const until = expiration ?? http.discovery.now() + DAY_SECONDS;
+    return signer.delegate({ audience, capabilities, expiration: until });
+  };
+  const store: Delegations['store'] = (raw) => {
+    const body: StoreDelegation = { raw };
+    return http.json({ method: 'POST', path: PATH, body });
+  };
+  return {
+    create,
+    store,
+    grant: async (terms) => store((await create(terms)).token),
+    status: (options = {}) => http.json({ path: PATH, ...options }),
+    revoke: async () => {
+      await http.json({ method: 'DELETE', path: PATH });
+    },
+  };
+}
