@@ -1,0 +1,99 @@
+import type { PluginContext, TurnUser } from '@sibyl/plugin-kit';
+import type { MatrixConfig } from './config.js';
+
+type SafeFetch = PluginContext['fetch'];
+
+const JSON_LIMITS = { maxBytes: 1024 ** 2, timeoutMs: 10_000 };
+const WELL_KNOWN_LIMITS = { maxBytes: 64 * 1024, timeoutMs: 5000 };
+
+/** A homeserver as somebody with a token sees it; the token never leaves for another address. */
+export interface Homeserver {
+  readonly baseUrl: string;
+  readonly token: string | undefined;
+  /** Whose token it is: the oracle may see rooms that the user may not. */
+  readonly as: 'user' | 'oracle';
+}
+
+/** Matrix answered with a fault, or not at all. */
+export class MatrixError extends Error {
+  override readonly name = 'MatrixError';
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+/** The oracle's own homeserver, if it has an account there. */
+export function oracleHomeserver(config: MatrixConfig): Homeserver | undefined {
+  const { MATRIX_BASE_URL: baseUrl, MATRIX_ACCESS_TOKEN: token } = config;
+  return baseUrl && token ? { baseUrl, token, as: 'oracle' } : undefined;
+}
+
+/** Where the user's files are: the homeserver they name with their own token, else the oracle's. */
+export async function userHomeserver(
+  user: TurnUser,
+  config: MatrixConfig,
+  fetch: SafeFetch,
+): Promise<Homeserver> {
+  const { homeServer, accessToken: token } = user.matrix ?? {};
+  if (homeServer) return { baseUrl: await baseUrlOf(homeServer, fetch), token, as: 'user' };
+  const { MATRIX_BASE_URL: baseUrl, MATRIX_ACCESS_TOKEN: ours } = config;
+  if (!baseUrl) throw new MatrixError(0, 'no homeserver was named');
+  return token ? { baseUrl, token, as: 'user' } : { baseUrl, token: ours, as: 'oracle' };
+}
+
+/** A name such as `matrix.org` says by its well-known file where it is served. */
+async function baseUrlOf(homeServer: string, fetch: SafeFetch): Promise<string> {
+  if (/^https?:\/\//i.test(homeServer)) return originOf(homeServer);
+  const fallback = originOf(`https://${homeServer}`);
+  try {
+    const response = await fetch(`${fallback}/.well-known/matrix/client`, WELL_KNOWN_LIMITS);
+    const told = (await response.json()) as { 'm.homeserver'?: { base_url?: unknown } };
+    const { base_url: baseUrl } = told['m.homeserver'] ?? {};
+    return typeof baseUrl === 'string' ? originOf(baseUrl) : fallback;
+  } catch {
+    return fallback;
+  }
+}
+
+function originOf(text: string): string {
+  const url = URL.parse(text);
+  if (!url) throw new MatrixError(0, 'the homeserver is not a valid address');
+  return `${url.protocol}//${url.host}`;
+}
+
+/** The headers that go with a request to this homeserver. */
+export const authorization = ({ token }: Homeserver): Record<string, string> =>
+  token === undefined ? {} : { authorization: `Bearer ${token}` };
+
+interface JsonRequest {
+  readonly method?: 'GET' | 'PUT' | 'POST';
+  readonly path: string;
+  readonly body?: object;
+}
+
+/** Asks the client-server API for JSON. */
+export async function askMatrix<T>(
+  homeserver: Homeserver,
+  { method = 'GET', path, body }: JsonRequest,
+  fetch: SafeFetch,
+): Promise<T> {
+  const response = await fetch(`${homeserver.baseUrl}/_matrix/client/v3${path}`, {
+    method,
+    headers: { ...authorization(homeserver), 'content-type': 'application/json' },
+    ...(body && { body: JSON.stringify(body) }),
+    ...JSON_LIMITS,
+  });
+  const answer = (await response.json().catch(() => ({}))) as { errcode?: string; error?: string };
+  if (response.ok) return answer as T;
+  const { errcode = '', error = 'no reason given' } = answer;
+  throw new MatrixError(
+    response.status,
+    `the homeserver answered ${response.status} ${errcode} (${error})`,
+  );
+}
+
+/** A path segment. */
+export const segment = (text: string): string => encodeURIComponent(text);

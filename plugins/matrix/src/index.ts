@@ -1,0 +1,60 @@
+import { definePlugin, type PluginContext, type TurnContext } from '@sibyl/plugin-kit';
+import { MatrixConfig } from './config.js';
+import { oracleHomeserver, userHomeserver } from './homeserver.js';
+import { filesMiddleware, turnFiles } from './matrix-files.js';
+import { migrations } from './migrations.js';
+import { MatrixRoomState } from './rooms/matrix-room-state.js';
+import { RoomDirectory } from './rooms/room-directory.js';
+
+type Context = Pick<PluginContext<MatrixConfig>, 'config' | 'database' | 'oracle' | 'fetch'>;
+
+function directoryOf(context: Context): RoomDirectory | undefined {
+  const homeserver = oracleHomeserver(context.config);
+  return homeserver && new RoomDirectory({ ...context, homeserver });
+}
+
+/** In the background: the room is there without the user too, and a turn need not wait for it. */
+async function inviteUser(
+  turn: TurnContext<MatrixConfig>,
+  rooms: RoomDirectory,
+  fetch: PluginContext['fetch'],
+): Promise<void> {
+  if (!turn.user.matrix?.accessToken) return;
+  try {
+    await rooms.invite(turn.user.did, await userHomeserver(turn.user, turn.config, fetch));
+  } catch (err) {
+    turn.logger.warn({ err }, 'user not invited to their Matrix room');
+  }
+}
+
+/** Files of the user's homeserver, and rooms of the oracle's. */
+export const matrix = definePlugin({
+  name: 'matrix',
+  version: '0.1.0',
+  manifest: {
+    title: 'Matrix',
+    summary: "Reads the files a message brings from the user's Matrix homeserver.",
+    whenToUse: ['a message comes with attachments'],
+    category: 'integration',
+    visibility: 'silent',
+  },
+  configSchema: MatrixConfig,
+  migrations,
+  getSharedState(context) {
+    const rooms = directoryOf(context);
+    const { fetch } = context;
+    return {
+      matrixFiles(turn: TurnContext<MatrixConfig>) {
+        if (rooms) void inviteUser(turn, rooms, fetch);
+        return turnFiles(turn, { fetch, rooms });
+      },
+    };
+  },
+  getMiddlewares: () => [filesMiddleware],
+  getRoomState(context) {
+    const homeserver = oracleHomeserver(context.config);
+    const rooms = directoryOf(context);
+    if (!homeserver || !rooms) return undefined;
+    return new MatrixRoomState({ homeserver, rooms, fetch: context.fetch });
+  },
+});

@@ -1,0 +1,66 @@
+import type { Middleware, PluginContext, TurnContext } from '@sibyl/plugin-kit';
+import type { MatrixConfig } from './config.js';
+import { type ReadFile, readFiles } from './files/read-files.js';
+import { describeEarlier, type EarlierFile, keepFitting, withFiles } from './files/show-files.js';
+import type { RoomDirectory } from './rooms/room-directory.js';
+
+const KEPT = 'files';
+
+/** The files of one turn, read once, when the first model is asked. */
+export class TurnFiles {
+  #reading: Promise<ReadFile[]> | undefined;
+
+  constructor(private readonly readAll: () => Promise<ReadFile[]>) {}
+
+  read(): Promise<ReadFile[]> {
+    this.#reading ??= this.readAll();
+    return this.#reading;
+  }
+}
+
+interface Needs {
+  readonly fetch: PluginContext['fetch'];
+  readonly rooms: RoomDirectory | undefined;
+}
+
+/** What a turn shares: its files, not read yet. */
+export function turnFiles(turn: TurnContext<MatrixConfig>, { fetch, rooms }: Needs): TurnFiles {
+  return new TurnFiles(async () => {
+    if (turn.request.attachments.length === 0) return [];
+    const files = await readFiles({ turn, fetch, ownRoom: await rooms?.find(turn.user.did) });
+    for (const file of files) {
+      if ('fault' in file) turn.warn('attachment_unreadable', `${file.name}: ${file.fault}`);
+    }
+    await keepTexts(turn, files);
+    return files;
+  });
+}
+
+/** Shows the model the files of the message, and what those of earlier messages said. */
+export const filesMiddleware: Middleware = {
+  name: 'matrix-files',
+  async beforeModel(request, turn) {
+    if (request.agent !== 'main') return undefined;
+    const earlier = earlierFiles(await turn.sessionState.get(KEPT));
+    const files = await (turn.shared.matrixFiles as TurnFiles).read();
+    const fresh = new Set(files.map(({ name }) => name));
+    const known = earlier.filter(({ name }) => !fresh.has(name));
+    if (files.length === 0 && known.length === 0) return undefined;
+    return {
+      messages: withFiles(request, files),
+      ...(known.length > 0 && { system: `${request.system}\n\n${describeEarlier(known)}` }),
+    };
+  },
+};
+
+async function keepTexts(turn: TurnContext, files: readonly ReadFile[]): Promise<void> {
+  const texts = files.flatMap((file) =>
+    'text' in file ? { name: file.name, text: file.text } : [],
+  );
+  if (texts.length === 0) return;
+  const earlier = earlierFiles(await turn.sessionState.get(KEPT));
+  await turn.sessionState.set(KEPT, keepFitting([...earlier, ...texts]));
+}
+
+const earlierFiles = (kept: unknown): EarlierFile[] =>
+  Array.isArray(kept) ? (kept as EarlierFile[]) : [];

@@ -1,0 +1,115 @@
+import { createHash } from 'node:crypto';
+import type { PluginContext, PluginDatabase } from '@sibyl/plugin-kit';
+import { askMatrix, type Homeserver, MatrixError, segment } from '../homeserver.js';
+
+export interface MatrixTables {
+  matrix_rooms: { owner: string; room_id: string; user_id: string | null };
+}
+
+interface RoomDirectoryParts {
+  readonly database: PluginDatabase<MatrixTables>;
+  readonly homeserver: Homeserver;
+  readonly oracle: PluginContext['oracle'];
+  readonly fetch: PluginContext['fetch'];
+}
+
+/** Knows each user's Matrix room with the oracle, and makes it when it is first needed. */
+export class RoomDirectory {
+  readonly #parts: RoomDirectoryParts;
+  readonly #making = new Map<string, Promise<string>>();
+
+  constructor(parts: RoomDirectoryParts) {
+    this.#parts = parts;
+  }
+
+  async find(owner: string): Promise<string | undefined> {
+    const row = await this.#parts.database.tables
+      .selectFrom('matrix_rooms')
+      .select('room_id')
+      .where('owner', '=', owner)
+      .executeTakeFirst();
+    return row?.room_id;
+  }
+
+  async roomOf(owner: string): Promise<string> {
+    const known = await this.find(owner);
+    if (known) return known;
+    const making = this.#making.get(owner) ?? this.#make(owner);
+    this.#making.set(owner, making);
+    return making.finally(() => this.#making.delete(owner));
+  }
+
+  /** Asks the user in, once; `user` is the homeserver as their own token sees it. */
+  async invite(owner: string, user: Homeserver): Promise<void> {
+    const { database, homeserver, fetch } = this.#parts;
+    const roomId = await this.roomOf(owner);
+    const known = await database.tables
+      .selectFrom('matrix_rooms')
+      .select('user_id')
+      .where('owner', '=', owner)
+      .executeTakeFirst();
+    if (known?.user_id) return;
+    const { user_id: userId } = await askMatrix<{ user_id: string }>(
+      user,
+      { path: '/account/whoami' },
+      fetch,
+    );
+    const path = `/rooms/${segment(roomId)}/invite`;
+    await askMatrix(homeserver, { method: 'POST', path, body: { user_id: userId } }, fetch);
+    await database.write((tables) =>
+      tables
+        .updateTable('matrix_rooms')
+        .set({ user_id: userId })
+        .where('owner', '=', owner)
+        .execute(),
+    );
+  }
+
+  /** The alias is the owner's alone, so that two processes end up with the same room. */
+  async #make(owner: string): Promise<string> {
+    const { database, oracle } = this.#parts;
+    const hash = createHash('sha256').update(`${oracle.did} ${owner}`).digest('hex').slice(0, 32);
+    const roomId = await this.#createOrFind(`sibyl-${hash}`);
+    await database.write((tables) =>
+      tables
+        .insertInto('matrix_rooms')
+        .values({ owner, room_id: roomId, user_id: null })
+        .onConflict((conflict) => conflict.column('owner').doNothing())
+        .execute(),
+    );
+    return roomId;
+  }
+
+  async #createOrFind(localAlias: string): Promise<string> {
+    const { homeserver, oracle, fetch } = this.#parts;
+    const body = {
+      preset: 'private_chat',
+      is_direct: true,
+      name: oracle.name,
+      room_alias_name: localAlias,
+    };
+    try {
+      const created = await askMatrix<{ room_id: string }>(
+        homeserver,
+        { method: 'POST', path: '/createRoom', body },
+        fetch,
+      );
+      return created.room_id;
+    } catch (error) {
+      if (!(error instanceof MatrixError) || error.status !== 400) throw error;
+      return this.#findByAlias(localAlias);
+    }
+  }
+
+  async #findByAlias(localAlias: string): Promise<string> {
+    const { homeserver, fetch } = this.#parts;
+    const { user_id: userId } = await askMatrix<{ user_id: string }>(
+      homeserver,
+      { path: '/account/whoami' },
+      fetch,
+    );
+    const server = userId.slice(userId.indexOf(':') + 1);
+    const path = `/directory/room/${segment(`#${localAlias}:${server}`)}`;
+    return (await askMatrix<{ room_id: string }>(homeserver, { path }, fetch)).room_id;
+  }
+}
