@@ -1,12 +1,21 @@
 import { gunzipSync } from 'node:zlib';
-import { createFileRegistry, type FileRegistry, fromBinary } from '@bufbuild/protobuf';
-import { type FileDescriptorSet, FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt';
+import {
+  createFileRegistry,
+  type FileRegistry,
+  fromBinary,
+  fromJson,
+  type JsonObject,
+  toBinary,
+  toJson,
+} from '@bufbuild/protobuf';
+import { FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt';
 import { COMPILED_PROTOS } from './compiled-protos.js';
 
-/** What a server of these protos needs: the files as they were compiled, and a way to look into them. */
+/** The files of a chain and its messages, which are written and read here as JSON with proto names. */
 export interface ChainSchema {
-  readonly files: FileDescriptorSet;
   readonly registry: FileRegistry;
+  encode(type: string, message: JsonObject): Uint8Array;
+  decode(type: string, bytes: Uint8Array): JsonObject;
 }
 
 /** The bytes of the FileDescriptorSet made from proto/. */
@@ -14,8 +23,24 @@ export function readCompiledProtos(): Uint8Array {
   return gunzipSync(Buffer.from(COMPILED_PROTOS, 'base64'));
 }
 
-/** The schema of the demo chain. */
-export function loadChainSchema(): ChainSchema {
-  const files = fromBinary(FileDescriptorSetSchema, readCompiledProtos());
-  return { files, registry: createFileRegistry(files) };
+/** The schema of the demo chain, or of another FileDescriptorSet. */
+export function loadChainSchema(files: Uint8Array = readCompiledProtos()): ChainSchema {
+  const registry = createFileRegistry(fromBinary(FileDescriptorSetSchema, files));
+  const descriptorOf = (type: string) => {
+    const descriptor = registry.getMessage(type);
+    if (!descriptor) throw new Error(`The schema has no message ${type}`);
+    return descriptor;
+  };
+  return {
+    registry,
+    encode(type, message) {
+      const descriptor = descriptorOf(type);
+      return toBinary(descriptor, fromJson(descriptor, message, { registry }));
+    },
+    decode(type, bytes) {
+      const descriptor = descriptorOf(type);
+      const message = fromBinary(descriptor, bytes);
+      return toJson(descriptor, message, { registry, useProtoFieldName: true }) as JsonObject;
+    },
+  };
 }
