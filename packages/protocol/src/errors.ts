@@ -23,6 +23,7 @@ export const errorCatalog = {
   unsupported_media_type: [415, 'The body must be application/json in UTF-8'],
   rate_limited: [429, 'Too many requests; wait as long as Retry-After says'],
   too_many_turns: [429, 'You have too many turns at work; send again when one has ended'],
+  too_many_sockets: [429, 'Too many open sockets; close one, then connect again'],
   headers_too_large: [431, 'The request headers are larger than this host accepts'],
   internal_error: [500, 'Internal server error'],
   store_unavailable: [503, 'The store is not available; try again'],

@@ -51,6 +51,7 @@ export { CreateSession, ListSessions, Session, SessionDeleted, SessionPage } fro
 export {
   ActionCallResult,
   type ClientEventName,
+  ClosingReason,
   clientEvents,
   Handshake,
   type ServerEventName,

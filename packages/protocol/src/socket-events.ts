@@ -28,6 +28,21 @@ const Status = z.object({
   timestamp: Timestamp,
 });
 const Subscribed = z.object({ sessionId: Id, timestamp: Timestamp });
+/** Why the server ends a connection; after `token_expired` a fresh token picks up where it stopped. */
+export const ClosingReason = z.enum([
+  'token_expired',
+  'session_deleted',
+  'rate_limited',
+  'host_stopping',
+]);
+export type ClosingReason = z.infer<typeof ClosingReason>;
+
+const Closing = z.object({
+  reason: ClosingReason,
+  message: z.string(),
+  sessionId: Id,
+  timestamp: Timestamp,
+});
 const AvailableEvents = z.object({
   clientEvents: z.array(z.string()),
   serverEvents: z.array(z.string()),
@@ -39,7 +54,7 @@ const AvailableEvents = z.object({
 export const ToolResult = z.object({
   toolCallId: z.string().min(1).max(128),
   result: z.unknown(),
-  error: z.string().max(4096).optional(),
+  error: z.string().max(4096).nullish(),
 });
 export type ToolResult = z.infer<typeof ToolResult>;
 
@@ -48,7 +63,7 @@ export const ActionCallResult = z.object({
   sessionId: Id,
   toolCallId: z.string().min(1).max(128),
   result: z.unknown(),
-  error: z.string().max(4096).optional(),
+  error: z.string().max(4096).nullish(),
 });
 export type ActionCallResult = z.infer<typeof ActionCallResult>;
 
@@ -68,6 +83,11 @@ export const serverEvents = {
   status: { summary: "The caller's own connections", wrapping: 'bare', payload: Status },
   subscribed: { summary: 'Answer to subscribe', wrapping: 'bare', payload: Subscribed },
   'available-events': { summary: 'This catalogue', wrapping: 'bare', payload: AvailableEvents },
+  closing: {
+    summary: 'The server ends this connection, and why',
+    wrapping: 'bare',
+    payload: Closing,
+  },
   tool_call: {
     summary: 'A tool is being invoked, or has returned',
     wrapping: 'enveloped',
