@@ -92,10 +92,11 @@ export async function stream(
   user: TestUser,
   sessionId: string,
   body: Readonly<Record<string, unknown>> & { readonly message: string },
+  headers: Readonly<Record<string, string>> = {},
 ): Promise<SseStream> {
   const response = await fetch(`${user.host.url}/messages/${sessionId}`, {
     method: 'POST',
-    headers: { ...user.headers, 'content-type': 'application/json' },
+    headers: { ...user.headers, 'content-type': 'application/json', ...headers },
     body: JSON.stringify({ stream: true, ...body }),
   });
   if (!response.ok) throw new Error(`${response.status} ${await response.text()}`);

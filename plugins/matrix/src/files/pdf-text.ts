@@ -38,6 +38,7 @@ export async function pdfText(bytes: Uint8Array, signal: AbortSignal): Promise<s
 function answerOf(worker: Worker, stop: AbortSignal): Promise<Answer> {
   return new Promise((resolve, reject) => {
     const giveUp = () => reject(new Error('the PDF takes too long to read'));
+    if (stop.aborted) return giveUp();
     stop.addEventListener('abort', giveUp, { once: true });
     worker.once('message', resolve);
     worker.once('error', () => reject(new Error('the PDF is too large to read')));

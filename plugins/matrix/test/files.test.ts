@@ -1,0 +1,212 @@
+import { createCipheriv, createHash, randomBytes } from 'node:crypto';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import {
+  type ControlledModel,
+  startControlledModel,
+} from '../../../packages/host/test/support/controlled-model.js';
+import { startHost, type TestHost } from '../../../packages/host/test/support/host.js';
+import { openSession, stream } from '../../../packages/host/test/support/stream.js';
+import { TestUser } from '../../../packages/host/test/support/user.js';
+import { startHomeserver, type TestHomeserver } from './support/homeserver.js';
+import { tinyPdf } from './support/tiny-pdf.js';
+
+let home: TestHomeserver;
+let model: ControlledModel;
+let host: TestHost;
+let alice: TestUser;
+
+const png = Buffer.from('\x89PNG\r\n\x1a\n and more', 'latin1');
+
+beforeAll(async () => {
+  home = await startHomeserver();
+  home.users.set('alice-token', '@alice:test');
+  home.users.set('oracle-token', '@oracle:test');
+  model = await startControlledModel();
+  host = await startHost({
+    env: {
+      ...model.env,
+      MATRIX_BASE_URL: home.url,
+      MATRIX_ACCESS_TOKEN: 'oracle-token',
+      OUTGOING_ALLOW: '127.0.0.1',
+    },
+  });
+  alice = new TestUser(host);
+});
+
+afterAll(async () => {
+  await host?.close();
+  model?.close();
+  await home?.close();
+});
+
+interface Sent {
+  readonly attachments: object[];
+  readonly headers?: Record<string, string>;
+  readonly metadata?: object;
+  readonly sessionId?: string;
+}
+
+/** Sends a message with files; what the model was asked, and the frames of the run. */
+async function send({ attachments, headers, metadata, sessionId }: Sent) {
+  const session = sessionId ?? (await openSession(alice));
+  const body = { message: 'What is in it?', attachments, ...(metadata && { metadata }) };
+  const reply = await stream(alice, session, body, {
+    'x-matrix-access-token': 'alice-token',
+    ...headers,
+  });
+  const asked = await model.next();
+  asked.say('ok');
+  asked.finish();
+  return { sessionId: session, prompt: JSON.stringify(asked.body), frames: await reply.toEnd() };
+}
+
+const file = (name: string, mimetype: string) => ({
+  mxcUri: `mxc://test/${name}`,
+  filename: name,
+  mimetype,
+});
+
+const warnings = (frames: readonly { event: string; data: { message?: string } }[]) =>
+  frames.filter(({ event }) => event === 'warning').map(({ data }) => data.message);
+
+describe('files of a message', () => {
+  it.each([
+    ['CSV', 'data.csv', 'text/csv', Buffer.from('plot,carbon\nA1,42'), 'A1,42'],
+    ['JSON', 'data.json', 'application/json', Buffer.from('{"plot":"A1"}'), 'plot'],
+    [
+      'a PDF',
+      'paper.pdf',
+      'application/pdf',
+      tinyPdf('Soil carbon in Kenya'),
+      'Soil carbon in Kenya',
+    ],
+  ])('reach the model: %s', async (_, name, type, bytes, expected) => {
+    home.media.set(name, { bytes });
+    const { prompt, frames } = await send({ attachments: [file(name, type)] });
+    expect(prompt).toContain(expected);
+    expect(warnings(frames)).toEqual([]);
+  });
+
+  it('are known in later messages of the session', async () => {
+    home.media.set('kept.txt', { bytes: Buffer.from('the code is 7431') });
+    const { sessionId } = await send({ attachments: [file('kept.txt', 'text/plain')] });
+    const { prompt } = await send({ attachments: [], sessionId });
+    expect(prompt).toContain('7431');
+  });
+
+  it('are read by the older endpoint where the newer is missing', async () => {
+    home.media.set('old.txt', { bytes: Buffer.from('from before'), isLegacy: true });
+    const { prompt } = await send({ attachments: [file('old.txt', 'text/plain')] });
+    expect(prompt).toContain('from before');
+  });
+
+  it('are found by their event, decrypted and checked', async () => {
+    const { event, ciphertext } = encrypted('secret.txt', Buffer.from('well kept'));
+    home.media.set('secret.txt', { bytes: ciphertext });
+    home.events.set('!editor:test $1', event);
+    const attachment = { eventId: '$1', filename: 'secret.txt', mimetype: 'text/plain' };
+    const metadata = { editorRoomId: '!editor:test' };
+    const read = await send({ attachments: [attachment], metadata });
+    expect(read.prompt).toContain('well kept');
+    home.media.set('secret.txt', { bytes: Buffer.concat([ciphertext, Buffer.from('x')]) });
+    const changed = await send({ attachments: [attachment], metadata });
+    expect(warnings(changed.frames)).toEqual([expect.stringContaining('hash')]);
+  });
+
+  it.each([
+    ['of another type than claimed', 'fake.png', 'image/png', Buffer.from('MZ no image')],
+    ['of a type nobody reads', 'run.exe', 'application/x-msdownload', Buffer.from('MZ')],
+    ['binary that claims to be text', 'bin.txt', 'text/plain', Buffer.from([1, 0, 2])],
+    ['too large', 'big.txt', 'text/plain', Buffer.alloc(25 * 1024 ** 2 + 1, 65)],
+  ])('become a note and a warning when %s, and the turn goes on', async (_, name, type, bytes) => {
+    home.media.set(name, { bytes });
+    const { prompt, frames } = await send({ attachments: [file(name, type)] });
+    expect(prompt).toContain(`${name}\\\\\\" cannot be read`);
+    expect(warnings(frames)).toEqual([expect.stringContaining(name)]);
+    expect(frames.at(-1)).toMatchObject({ event: 'done', data: { status: 'finished' } });
+  });
+
+  it('are described to a model that cannot see, when they are images', async () => {
+    home.media.set('photo.png', { bytes: png });
+    const { prompt } = await send({ attachments: [file('photo.png', 'image/png')] });
+    expect(prompt).toMatch(/cannot see images|image_url/);
+  });
+
+  it("never send the user's token anywhere but to the homeserver they name, nor the oracle's to theirs", async () => {
+    const other = await startHomeserver();
+    other.users.set('alice-token', '@alice:other');
+    other.media.set('there.txt', { bytes: Buffer.from('elsewhere') });
+    const before = home.requests.length;
+    const { prompt } = await send({
+      attachments: [file('there.txt', 'text/plain')],
+      headers: { 'x-matrix-homeserver': other.url },
+    });
+    expect(prompt).toContain('elsewhere');
+    expect(other.requests.map(({ token }) => token)).not.toContain('oracle-token');
+    const own = home.requests.slice(before).map(({ token }) => token);
+    expect(own).not.toContain('alice-token');
+    await other.close();
+  });
+
+  it('of an event are not read with the rights of the oracle from a room the user names', async () => {
+    home.events.set('!foreign:test $2', {
+      type: 'm.room.message',
+      content: { url: 'mxc://test/x' },
+    });
+    const { frames } = await send({
+      attachments: [{ eventId: '$2', filename: 'x.txt', mimetype: 'text/plain' }],
+      metadata: { editorRoomId: '!foreign:test' },
+      headers: { 'x-matrix-access-token': '' },
+    });
+    expect(warnings(frames)).toHaveLength(1);
+    expect(home.requests.map(({ line }) => line).join()).not.toContain('%21foreign');
+  });
+
+  it('on a private address nobody allowed are refused', async () => {
+    const { frames } = await send({
+      attachments: [file('a.txt', 'text/plain')],
+      headers: { 'x-matrix-homeserver': 'http://169.254.169.254' },
+    });
+    expect(warnings(frames)).toHaveLength(1);
+  });
+});
+
+describe('preferences', () => {
+  it('are kept in the Matrix room of the user', async () => {
+    const sessionId = await openSession(alice);
+    const reply = await stream(alice, sessionId, { message: 'Speak Spanish from now on' });
+    const first = await model.next();
+    first.call({ name: 'set_user_preferences', input: { language: 'Spanish' } });
+    const second = await model.next();
+    second.say('Claro');
+    second.finish();
+    await reply.toEnd();
+    const states = [...home.rooms.values()].flatMap(({ state }) => [...state.values()]);
+    expect(states).toContainEqual(expect.objectContaining({ language: 'Spanish' }));
+    const { body } = await alice.request('GET', '/user-preferences');
+    expect(body).toMatchObject({ language: 'Spanish' });
+  });
+
+  it('are in a room that the user is invited to', async () => {
+    await send({ attachments: [] });
+    await expect
+      .poll(() => [...home.rooms.values()].flatMap(({ invited }) => invited))
+      .toEqual(['@alice:test']);
+  });
+});
+
+function encrypted(name: string, plain: Buffer) {
+  const key = randomBytes(32);
+  const iv = randomBytes(16);
+  const cipher = createCipheriv('aes-256-ctr', key, iv);
+  const ciphertext = Buffer.concat([cipher.update(plain), cipher.final()]);
+  const sha256 = createHash('sha256').update(ciphertext).digest('base64').replace(/=+$/, '');
+  const encryption = {
+    url: `mxc://test/${name}`,
+    key: { kty: 'oct', k: key.toString('base64url'), alg: 'A256CTR', ext: true },
+    iv: iv.toString('base64').replace(/=+$/, ''),
+    hashes: { sha256 },
+    v: 'v2',
+  };
+  return { ciphertext, event: { type: 'm.room.message', content: { file: encryption } } };
+}

@@ -1,0 +1,110 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import {
+  type ControlledModel,
+  startControlledModel,
+} from '../../../packages/host/test/support/controlled-model.js';
+import { startHost, type TestHost } from '../../../packages/host/test/support/host.js';
+import { openSession, stream } from '../../../packages/host/test/support/stream.js';
+import { TestUser } from '../../../packages/host/test/support/user.js';
+import { INVOCATION_META } from '../src/invocation-meta.js';
+import { toolName } from '../src/tool-name.js';
+import { type HttpMcpServer, startHttpServer } from './support/http-server.js';
+
+const ADD = toolName('open', 'add.numbers');
+const SAFE_ADD = toolName('safe', 'add.numbers');
+
+let server: HttpMcpServer;
+let model: ControlledModel;
+let host: TestHost;
+let alice: TestUser;
+
+beforeAll(async () => {
+  server = await startHttpServer();
+  model = await startControlledModel();
+  const servers = {
+    open: { url: server.url },
+    safe: { url: server.url, protected: ['add.numbers'] },
+    dead: { url: 'http://127.0.0.1:1/mcp', timeoutMs: 500 },
+  };
+  host = await startHost({
+    env: { ...model.env, MCP_SERVERS: JSON.stringify(servers), OUTGOING_ALLOW: '127.0.0.1' },
+  });
+  alice = new TestUser(host);
+});
+
+afterAll(async () => {
+  await host?.close();
+  model?.close();
+  await server?.close();
+});
+
+/** Has the model call a tool; what it was offered, and how the call ended. */
+async function use(name: string, more: object = {}) {
+  const reply = await stream(alice, await openSession(alice), { message: 'Go', ...more });
+  const asked = await model.next();
+  asked.call({ name, input: { a: 20, b: 22 } });
+  const after = await model.next();
+  after.say('ok');
+  after.finish();
+  const frames = await reply.toEnd();
+  const { data } = frames.findLast(({ event }) => event === 'tool_call') ?? { data: {} };
+  return { asked: asked.body, status: data.status, output: String(data.output) };
+}
+
+const permit = (user: TestUser, resource: string): string =>
+  user.delegate({ capabilities: [{ can: 'mcp/call', with: resource }], ttlSeconds: 300 });
+
+const resource = (path = 'safe/add.numbers') => `ixo:oracle:${host.did}:mcp/${path}`;
+
+describe('tools of MCP servers', () => {
+  it('are offered with their schema, and called', async () => {
+    const { asked, status, output } = await use(ADD);
+    const offered = asked.tools.map((tool: { function: { name: string } }) => tool.function);
+    expect(offered).toContainEqual(
+      expect.objectContaining({
+        name: ADD,
+        description: 'Adds two numbers',
+        parameters: expect.objectContaining({ required: ['a', 'b'] }),
+      }),
+    );
+    expect({ status, output }).toEqual({ status: 'done', output: '"42"' });
+  });
+
+  it('of a server that is away are missing, and the agent is told', async () => {
+    const { asked } = await use(ADD);
+    expect(asked.messages[0].content).toContain('MCP server dead');
+  });
+
+  it.each([
+    ['the full name', () => ({ [SAFE_ADD]: permit(alice, resource()) })],
+    ['the bare name', () => ({ 'add.numbers': permit(alice, resource()) })],
+  ])('that are protected take an invocation under %s, once, and pass it on', async (_, tokens) => {
+    const mcpInvocations = tokens();
+    const before = server.calls.length;
+    expect(await use(SAFE_ADD, { mcpInvocations })).toMatchObject({ status: 'done' });
+    expect(server.calls.slice(before)).toEqual([
+      expect.objectContaining({
+        _meta: expect.objectContaining({ [INVOCATION_META]: Object.values(mcpInvocations)[0] }),
+      }),
+    ]);
+    const again = await use(SAFE_ADD, { mcpInvocations });
+    expect(again).toMatchObject({
+      status: 'error',
+      output: expect.stringContaining('used before'),
+    });
+    expect(server.calls).toHaveLength(before + 1);
+  });
+
+  it.each([
+    ['none', () => ({})],
+    ['that of somebody else', () => ({ [SAFE_ADD]: permit(new TestUser(host), resource()) })],
+    ['one for another tool', () => ({ [SAFE_ADD]: permit(alice, resource('safe/fail')) })],
+    ['one for another server', () => ({ [SAFE_ADD]: permit(alice, resource('open/add.numbers')) })],
+    ['an auth token', () => ({ [SAFE_ADD]: alice.mint() })],
+  ])('that are protected are not called with %s', async (_, tokens) => {
+    const before = server.calls.length;
+    const { status } = await use(SAFE_ADD, { mcpInvocations: tokens() });
+    expect(status).toBe('error');
+    expect(server.calls).toHaveLength(before);
+  });
+});

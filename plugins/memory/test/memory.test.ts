@@ -1,0 +1,116 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import {
+  type ControlledModel,
+  startControlledModel,
+} from '../../../packages/host/test/support/controlled-model.js';
+import { startHost, type TestHost } from '../../../packages/host/test/support/host.js';
+import { openSession, stream } from '../../../packages/host/test/support/stream.js';
+import {
+  createTestDatabase,
+  engines,
+  type TestDatabase,
+} from '../../../packages/host/test/support/test-database.js';
+import { TestUser } from '../../../packages/host/test/support/user.js';
+
+describe.each(engines)('memory on %s', (engine) => {
+  let database: TestDatabase;
+  let model: ControlledModel;
+  let host: TestHost;
+
+  beforeAll(async () => {
+    database = await createTestDatabase(engine);
+    model = await startControlledModel();
+    const { dataDir, databaseUrl } = database.options;
+    host = await startHost({
+      env: {
+        ...model.env,
+        DATA_DIR: dataDir,
+        ...(databaseUrl && { DATABASE_URL: databaseUrl }),
+      },
+    });
+  });
+
+  afterAll(async () => {
+    await host?.close();
+    model?.close();
+    await database?.drop();
+  });
+
+  /** Has the agent call one tool in a new session; what came of it. */
+  async function use(user: TestUser, name: string, input: object) {
+    const reply = await stream(user, await openSession(user), { message: 'Go on' });
+    (await model.next()).call({ name, input });
+    const after = await model.next();
+    after.say('Done');
+    after.finish();
+    const frames = await reply.toEnd();
+    const { data } = frames.findLast(({ event }) => event === 'tool_call') ?? { data: {} };
+    return { status: data.status, output: JSON.parse(data.output ?? 'null'), data };
+  }
+
+  /** What the model is told when this user writes this. */
+  async function promptFor(user: TestUser, message: string): Promise<string> {
+    const reply = await stream(user, await openSession(user), { message });
+    const asked = await model.next();
+    asked.say('Hm');
+    asked.finish();
+    await reply.toEnd();
+    return asked.body.messages[0].content;
+  }
+
+  it('finds in a later session what was remembered, for this user alone', async () => {
+    const [alice, bob] = [new TestUser(host), new TestUser(host)];
+    const kept = await use(alice, 'remember', { fact: 'Alice works on soil carbon in Kenya' });
+    expect(kept).toMatchObject({
+      status: 'done',
+      output: { text: expect.stringContaining('Kenya') },
+    });
+    await use(alice, 'remember', { fact: 'Alice has a dog named Rex' });
+    const found = await use(alice, 'recall', { query: 'carbon projects' });
+    expect(found.output.facts.map(({ text }: { text: string }) => text)).toEqual([
+      'Alice works on soil carbon in Kenya',
+    ]);
+    expect((await use(bob, 'recall', { query: 'carbon' })).output).toEqual({ facts: [] });
+    expect(await promptFor(alice, 'How is my carbon work going?')).toContain(
+      'soil carbon in Kenya',
+    );
+    expect(await promptFor(bob, 'How is my carbon work going?')).not.toContain('Kenya');
+  });
+
+  it('keeps a fact once', async () => {
+    const user = new TestUser(host);
+    await use(user, 'remember', { fact: 'Lives in Nairobi' });
+    await use(user, 'remember', { fact: 'lives in nairobi' });
+    const { body } = await user.request('GET', '/memory');
+    expect(body).toMatchObject({ total: 1, facts: [{ text: 'Lives in Nairobi' }] });
+  });
+
+  it('forgets by tool and by route, and only what is the caller’s', async () => {
+    const [user, stranger] = [new TestUser(host), new TestUser(host)];
+    const { output: first } = await use(user, 'remember', { fact: 'Likes tea very much' });
+    const { output: second } = await use(user, 'remember', { fact: 'Likes coffee even more' });
+    expect((await use(stranger, 'forget', { id: first.id })).status).toBe('error');
+    expect((await stranger.request('DELETE', `/memory/${second.id}`)).status).toBe(404);
+    expect((await use(user, 'forget', { id: first.id })).status).toBe('done');
+    expect((await user.request('DELETE', `/memory/${second.id}`)).status).toBe(200);
+    expect((await user.request('GET', '/memory')).body).toEqual({ facts: [], total: 0 });
+  });
+
+  it('pages, and names a bad query', async () => {
+    const user = new TestUser(host);
+    for (const fact of ['one fact', 'two facts', 'three facts'])
+      await use(user, 'remember', { fact });
+    const { body } = await user.request('GET', '/memory?limit=2&offset=1');
+    expect(body.facts.map(({ text }: { text: string }) => text)).toEqual(['two facts', 'one fact']);
+    expect((await user.request('GET', '/memory?limit=0')).status).toBe(400);
+    expect((await fetch(`${host.url}/memory`)).status).toBe(401);
+  });
+
+  it.each(['"quoted" OR *', "it's -- tricky", '%_%', '天気', ':)', 'NEAR(a b)'])(
+    'takes %s as words, not as search syntax',
+    async (query) => {
+      const { status } = await use(new TestUser(host), 'recall', { query });
+      expect(status).toBe('done');
+    },
+  );
+});
