@@ -1,0 +1,32 @@
+import type { PluginContext } from '@sibyl/plugin-kit';
+import type { Reservations } from './ledger/reservations.js';
+
+const PERIOD_MS = 15_000;
+
+/** Keeps this process's reservations alive, and settles those whose process is gone, now and from time to time. */
+export function keepReservations(
+  reservations: Reservations,
+  { logger, onClose }: Pick<PluginContext, 'logger' | 'onClose'>,
+): void {
+  let underWay = Promise.resolve();
+  const round = () => {
+    underWay = underWay.then(() => keep(reservations, logger));
+  };
+  round();
+  const timer = setInterval(round, PERIOD_MS);
+  timer.unref();
+  onClose(async () => {
+    clearInterval(timer);
+    await underWay;
+  });
+}
+
+async function keep(reservations: Reservations, logger: PluginContext['logger']): Promise<void> {
+  try {
+    await reservations.renew();
+    const settled = await reservations.settleAbandoned();
+    if (settled > 0) logger.info({ settled }, 'settled turns that were cut off');
+  } catch (err) {
+    logger.warn({ err }, 'reservations not kept; trying again');
+  }
+}

@@ -1,0 +1,120 @@
+import type { ModelRequest, TurnContext } from '@sibyl/plugin-kit';
+import { describe, expect, it } from 'vitest';
+import { usePluginTables } from '../../../../packages/host/test/support/plugin-tables.js';
+import { newOwner } from '../../../../packages/host/test/support/test-database.js';
+import { openLedger } from '../../test/open-ledger.js';
+import { credits } from '../index.js';
+import { grantCredits } from '../ledger/grant-credits.js';
+import { Prices } from '../prices.js';
+import { CreditGate } from './credit-gate.js';
+import { HoldsAtWork } from './holds-at-work.js';
+import { paidCalls } from './paid-calls.js';
+
+const prices = Prices.parse({ m: { input: 1_000_000, output: 1_000_000 } });
+const used = (input: number, output = 0) => ({ model: 'm', input, cached: 0, output });
+
+describe('turns that are paid for', () => {
+  const test = usePluginTables('sqlite', credits);
+
+  async function openGate(balance: number) {
+    const { reservations, ledger } = openLedger(test.database);
+    const owner = newOwner();
+    await grantCredits(test.database, { owner, amount: balance });
+    const holds = new HoldsAtWork();
+    const settings = { prices, turnMinimum: 100, answerTokens: 50 };
+    const gate = new CreditGate({ reservations, holds, ...settings });
+    const request = { owner, sessionId: 's', requestId: 'r', model: 'm', length: 40 };
+    const turn = { user: { did: owner }, session: { id: 's', requestId: 'r' } } as TurnContext;
+    const middleware = paidCalls(holds);
+    return {
+      admit: (more: Partial<typeof request> = {}) => gate.admit({ ...request, ...more }),
+      /** A model is about to be sent about so many tokens. */
+      ask: (tokens: number, agent = 'main') =>
+        middleware.beforeModel?.({ ...modelRequest, agent, system: 'x'.repeat(tokens * 4) }, turn),
+      answered: (agent = 'main') =>
+        middleware.afterModel?.({ agent, text: '', toolCalls: [], use: used(0) }, turn),
+      statement: () => ledger.statement({ owner, limit: 10 }),
+    };
+  }
+
+  const modelRequest: ModelRequest = {
+    agent: 'main',
+    model: { id: 'm', vision: false },
+    system: '',
+    messages: [],
+    tools: [],
+  };
+
+  it('sets aside the minimum and the price of the message, and charges what was used', async () => {
+    const { admit, statement } = await openGate(1000);
+    const hold = await admit();
+    expect(await statement()).toMatchObject({ balance: 1000, reserved: 110 });
+    await hold.settle([used(20, 5), used(30, 1)]);
+    expect(await statement()).toMatchObject({
+      balance: 944,
+      reserved: 0,
+      entries: [{ amount: -56, usage: [used(50, 6)] }, {}],
+    });
+  });
+
+  it('refuses a turn that cannot be paid for', async () => {
+    const { admit } = await openGate(109);
+    await expect(admit()).rejects.toMatchObject({ code: 'insufficient_credit' });
+    await admit({ length: 0 });
+  });
+
+  it('sets aside what each call will take, before it is made', async () => {
+    const { admit, ask, answered, statement } = await openGate(1000);
+    const hold = await admit();
+    await hold.check?.([]);
+    await ask(300);
+    expect(await statement()).toMatchObject({ reserved: 351 });
+    await answered();
+    await hold.check?.([used(280, 20)]);
+    await ask(400);
+    expect(await statement()).toMatchObject({ reserved: 751 });
+    await answered();
+    await hold.check?.([used(280, 20), used(390, 60)]);
+    await expect(ask(500)).rejects.toMatchObject({ code: 'insufficient_credit' });
+    await hold.settle([used(280, 20), used(390, 60)]);
+    expect(await statement()).toMatchObject({ balance: 250, reserved: 0, unpaid: 0 });
+  });
+
+  it('counts agents that work at the same time together', async () => {
+    const { admit, ask, answered, statement } = await openGate(1000);
+    await admit();
+    await ask(100, 'first');
+    await ask(200, 'second');
+    expect(await statement()).toMatchObject({ reserved: 402 });
+    await answered('first');
+    await expect(ask(900, 'third')).rejects.toMatchObject({ code: 'insufficient_credit' });
+  });
+
+  it('stops a turn whose calls of other kinds ran past the credit', async () => {
+    const { admit, statement } = await openGate(150);
+    const hold = await admit();
+    await hold.check?.([used(140)]);
+    await expect(hold.check?.([used(160)])).rejects.toMatchObject({ code: 'insufficient_credit' });
+    await hold.settle([used(160)]);
+    expect(await statement()).toMatchObject({ balance: 0, reserved: 0, unpaid: 10 });
+  });
+
+  it('lets a call of a turn pass that it does not know', async () => {
+    const { ask, answered } = await openGate(1);
+    await ask(1000);
+    await answered();
+  });
+
+  it('tells turns of one request id apart by their order', async () => {
+    const { admit, ask, statement } = await openGate(1000);
+    const first = await admit();
+    const second = await admit();
+    await ask(200);
+    expect(await statement()).toMatchObject({ reserved: 251 + 110 });
+    await first.settle([]);
+    await ask(300);
+    expect(await statement()).toMatchObject({ reserved: 351 });
+    await second.settle([]);
+    expect(await statement()).toMatchObject({ balance: 1000, reserved: 0 });
+  });
+});
