@@ -17,6 +17,11 @@ export class RunLog {
     return frame;
   }
 
+  /** What is there above `after`. */
+  since(after: number): readonly Frame[] {
+    return this.#frames.slice(after);
+  }
+
   /** No frame follows. */
   close(): void {
     this.#isClosed = true;

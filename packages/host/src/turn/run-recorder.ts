@@ -1,6 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ReplyPart } from '@sibyl/protocol';
 import type { Logger } from 'pino';
+import type { EventBus } from '../events/event-bus.js';
+import { type ServerEvent, toServerEvent } from '../events/server-event.js';
 import type { EndedRun, RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
@@ -19,6 +21,7 @@ interface RunRecorderParts {
   readonly run: Run;
   readonly log: RunLog;
   readonly runs: RunStore;
+  readonly events: EventBus;
   readonly logger: Logger;
   /** Fires when the host cannot wait for its store any longer. */
   readonly giveUp: AbortSignal;
@@ -26,20 +29,24 @@ interface RunRecorderParts {
   readonly onLost: () => void;
 }
 
-/** Writes a run's frames to its log at once, and to the store soon after. */
+/** Writes a run's frames to its log and its session's sockets at once, and to the store soon after. */
 export class RunRecorder {
   readonly #parts: RunRecorderParts;
   #unsaved: Frame[] = [];
   #timer: NodeJS.Timeout | undefined;
   #saving: Promise<void> = Promise.resolve();
+  #isEnding = false;
 
   constructor(parts: RunRecorderParts) {
     this.#parts = parts;
   }
 
-  write({ event, data }: ReplyPart): void {
-    this.#unsaved.push(this.#parts.log.add(event, JSON.stringify(data)));
+  /** Returns what the sockets were told, if anything; once the run is ending nothing is written. */
+  write(part: ReplyPart): ServerEvent | undefined {
+    if (this.#isEnding) return undefined;
+    this.#unsaved.push(this.#parts.log.add(part.event, JSON.stringify(part.data)));
     this.#timer ??= setTimeout(() => this.#startSaving(), FLUSH_MS);
+    return this.#tell(part);
   }
 
   /** Stores the outcome with the last frames, and only then shows `done` to readers. */
@@ -47,6 +54,7 @@ export class RunRecorder {
     ending: Omit<RunEnding, 'frames'>,
     done: Extract<ReplyPart, { event: 'done' }>,
   ): Promise<EndedRun> {
+    this.#isEnding = true;
     await this.#settleSaving();
     const { run, log, runs } = this.#parts;
     const data = JSON.stringify(done.data);
@@ -61,18 +69,33 @@ export class RunRecorder {
       log.add(done.event, data);
       return ended;
     } catch (error) {
-      const text = ending.message?.content ?? '';
-      const { data: lost } = doneOf({
-        runId: run.id,
-        messageId: undefined,
-        status: 'interrupted',
-        text,
-      });
-      log.add(done.event, JSON.stringify(lost));
+      this.#showLost(ending.message?.content ?? '');
       throw error;
     } finally {
       log.close();
     }
+  }
+
+  /** What was shown is not what is stored: who has it must read again. */
+  #showLost(text: string): void {
+    const { run, log } = this.#parts;
+    const { id: runId, sessionId, requestId } = run;
+    const changed: ReplyPart = {
+      event: 'message_cache_invalidation',
+      data: { sessionId, requestId, status: 'done' },
+    };
+    log.add(changed.event, JSON.stringify(changed.data));
+    this.#tell(changed);
+    const done = doneOf({ runId, messageId: undefined, status: 'interrupted', text });
+    log.add(done.event, JSON.stringify(done.data));
+  }
+
+  /** Tells the session's sockets of the frame just added. */
+  #tell(part: ReplyPart): ServerEvent | undefined {
+    const { run, log, events } = this.#parts;
+    const told = toServerEvent(part, { turn: run.turn, seq: log.lastSeq });
+    if (told) events.publish(run, told);
+    return told;
   }
 
   async #settleSaving(): Promise<void> {

@@ -1,6 +1,7 @@
 import { type Multitask, OracleError } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { Models } from '../agent/model/models.js';
+import type { EventBus } from '../events/event-bus.js';
 import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/sessions/session.js';
 import type { SessionKey } from '../store/sessions/session-store.js';
@@ -19,6 +20,7 @@ interface TurnsParts {
   readonly store: Store;
   readonly runner: TurnRunner;
   readonly models: Models;
+  readonly events: EventBus;
   readonly logger: Logger;
   /** Turns of one user at work or waiting, in all sessions together. */
   readonly maxPerUser: number;
@@ -160,13 +162,14 @@ export class Turns {
   }
 
   #enter(live: LiveRun, request: TurnRequest, { lane, slot, session }: Place): void {
-    const { runs } = this.#parts.store;
+    const { store, events, logger } = this.#parts;
     const { run, log } = live;
     const recorder = new RunRecorder({
       run,
       log,
-      runs,
-      logger: this.#parts.logger,
+      runs: store.runs,
+      events,
+      logger,
       giveUp: this.#giveUp.signal,
       onLost: () => live.cut('interrupted'),
     });

@@ -8,6 +8,8 @@ import { LIVE, type Run, toRun } from './run.js';
 import { type NewRun, type StartResult, startRun } from './start-run.js';
 
 const LEASE_MS = 30_000;
+/** More turns than anybody waits for. */
+const RUNS_PER_LIST = 100;
 
 /** The turns under way and past, with their logs (contract B4). */
 export class RunStore {
@@ -75,6 +77,24 @@ export class RunStore {
       (await runs.where('status', 'in', LIVE).orderBy('turn', 'asc').executeTakeFirst()) ??
       (await runs.orderBy('turn', 'desc').executeTakeFirst());
     return row && toRun(row);
+  }
+
+  /** The runs of a session from one turn on, in their order. */
+  async list({
+    owner,
+    sessionId,
+    fromTurn,
+  }: SessionKey & { readonly fromTurn: number }): Promise<readonly Run[]> {
+    const rows = await this.#context.database.tables
+      .selectFrom('runs')
+      .selectAll()
+      .where('session_id', '=', sessionId)
+      .where('owner', '=', owner)
+      .where('turn', '>=', fromTurn)
+      .orderBy('turn')
+      .limit(RUNS_PER_LIST)
+      .execute();
+    return rows.map(toRun);
   }
 
   /** The stored frames with a number above `after`. */

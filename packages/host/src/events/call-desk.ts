@@ -1,0 +1,147 @@
+import { randomUUID } from 'node:crypto';
+import { type Room, roomName } from './event-bus.js';
+import type { ServerEvent } from './server-event.js';
+
+/** How long a call waits for a page that may be on its way back. */
+const GRACE_MS = 3000;
+/** Ids that are remembered, so that a late answer to one call never answers another. */
+const USED_IDS = 10_000;
+
+/** The events that ask a page to do something. */
+export type CallEventName = 'browser_tool_call' | 'action_call';
+export type CallEvent = ServerEvent<CallEventName>;
+
+/** A page at the other end of a socket. */
+export interface Page {
+  readonly connected: boolean;
+}
+
+export interface PageCall {
+  readonly event: CallEventName;
+  readonly toolCallId: string;
+  readonly toolName: string;
+  readonly signal: AbortSignal;
+  /** Sends the call under this id; pages that listen have it when this returns. */
+  readonly send: (toolCallId: string) => CallEvent;
+}
+
+export interface PageAnswer {
+  readonly event: CallEventName;
+  readonly toolCallId: string;
+  readonly result: unknown;
+  /** Why the page could not do it. */
+  readonly error?: string | undefined;
+}
+
+/** A call nobody has answered yet. */
+export interface OpenCall {
+  readonly sent: CallEvent;
+  /** Whether a page that is connected has it. */
+  readonly isHeld: boolean;
+}
+
+interface Entry {
+  readonly call: PageCall;
+  readonly pages: Set<Page>;
+  readonly outcome: PromiseWithResolvers<unknown>;
+  sent: CallEvent | undefined;
+}
+
+interface CallDeskOptions {
+  readonly timeoutMs: number;
+  readonly graceMs?: number;
+}
+
+/** The calls to users' pages that wait for an answer; each is answered once, from its own room. */
+export class CallDesk {
+  readonly #timeoutMs: number;
+  readonly #graceMs: number;
+  readonly #rooms = new Map<string, Map<string, Entry>>();
+  readonly #used = new Set<string>();
+
+  constructor({ timeoutMs, graceMs = GRACE_MS }: CallDeskOptions) {
+    this.#timeoutMs = timeoutMs;
+    this.#graceMs = Math.min(graceMs, timeoutMs);
+  }
+
+  /** Sends a call and waits; rejects in words for the model. */
+  async call(room: Room, call: PageCall): Promise<unknown> {
+    call.signal.throwIfAborted();
+    const name = roomName(room);
+    const id = this.#ownId(name, call.toolCallId);
+    const outcome = Promise.withResolvers<unknown>();
+    const entry: Entry = { call, pages: new Set(), outcome, sent: undefined };
+    const entries = this.#rooms.get(name) ?? new Map<string, Entry>();
+    this.#rooms.set(name, entries.set(id, entry));
+    const stopWatching = this.#watch(entry);
+    try {
+      entry.sent = call.send(id);
+      return await outcome.promise;
+    } finally {
+      stopWatching();
+      entries.delete(id);
+      if (entries.size === 0) this.#rooms.delete(name);
+    }
+  }
+
+  /** Hands an answer to the call it is for; false if that is not waiting in this room. */
+  answer(room: Room, { event, toolCallId, result, error }: PageAnswer): boolean {
+    const entry = this.#find(room, toolCallId);
+    if (entry?.call.event !== event) return false;
+    this.#rooms.get(roomName(room))?.delete(toolCallId);
+    if (error === undefined) entry.outcome.resolve(result);
+    else entry.outcome.reject(new Error(error || `${entry.call.toolName} failed in the page.`));
+    return true;
+  }
+
+  /** What waits in a room, in the order it was sent. */
+  open(room: Room): readonly OpenCall[] {
+    const entries = this.#rooms.get(roomName(room))?.values() ?? [];
+    return [...entries].flatMap(({ sent, pages }) =>
+      sent ? [{ sent, isHeld: [...pages].some(({ connected }) => connected) }] : [],
+    );
+  }
+
+  /** Notes that a page has got a call. */
+  given(room: Room, toolCallId: string, page: Page): void {
+    this.#find(room, toolCallId)?.pages.add(page);
+  }
+
+  #find(room: Room, toolCallId: string): Entry | undefined {
+    return this.#rooms.get(roomName(room))?.get(toolCallId);
+  }
+
+  /** Ends the wait when nobody came, nobody answered, or the turn is over. */
+  #watch({ call, pages, outcome }: Entry): () => void {
+    const { toolName, signal } = call;
+    const grace = setTimeout(() => {
+      if (pages.size === 0) outcome.reject(new Error(noPage(toolName)));
+    }, this.#graceMs);
+    const timeout = setTimeout(
+      () => outcome.reject(new Error(noAnswer(toolName, this.#timeoutMs))),
+      this.#timeoutMs,
+    );
+    const abort = () => outcome.reject(signal.reason);
+    signal.addEventListener('abort', abort, { once: true });
+    return () => {
+      clearTimeout(grace);
+      clearTimeout(timeout);
+      signal.removeEventListener('abort', abort);
+    };
+  }
+
+  /** The model's id, unless this session had it before: some models count from zero every time. */
+  #ownId(room: string, wanted: string): string {
+    const id = this.#used.has(`${room} ${wanted}`) ? randomUUID() : wanted;
+    this.#used.add(`${room} ${id}`);
+    const [oldest] = this.#used;
+    if (this.#used.size > USED_IDS && oldest !== undefined) this.#used.delete(oldest);
+    return id;
+  }
+}
+
+const noPage = (toolName: string) =>
+  `${toolName} was not run: no page of the user is connected to this session.`;
+
+const noAnswer = (toolName: string, timeoutMs: number) =>
+  `The user's page did not answer within ${timeoutMs / 1000} s. The outcome of ${toolName} is unknown: it may or may not have had an effect.`;
