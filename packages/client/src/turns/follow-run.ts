@@ -31,7 +31,6 @@ export async function* followRun(
     const response = await open(position, connection.signal);
     tell('live');
     for await (const { seq, part } of framesOf(response, connection)) {
-      if (seq <= position.after) continue;
       position = { runId: runIdOf(part) ?? position.runId, after: seq };
       retries.succeeded();
       yield part;

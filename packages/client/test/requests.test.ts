@@ -1,0 +1,164 @@
+import { createOracleClient, createSigner, OracleClientError } from '@sibyl/client';
+import { generateSigner } from '@sibyl/ucan';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startHost, type TestHost } from '../../host/test/support/host.js';
+import { clientOf } from './support/client.js';
+
+let host: TestHost;
+beforeAll(async () => {
+  host = await startHost();
+});
+afterAll(() => host.close());
+
+describe('what a client can ask', () => {
+  it('finds out whom to sign for', async () => {
+    const client = clientOf(host);
+    expect(await client.card()).toMatchObject({ did: host.did });
+    expect(client.did).toMatch(/^did:key:z/);
+  });
+
+  it('creates, lists and deletes sessions', async () => {
+    const client = clientOf(host);
+    const titles = ['one', 'two', 'three'];
+    for (const title of titles) await client.sessions.create({ title });
+    const untitled = await client.sessions.create();
+    expect(untitled).toMatchObject({ title: 'Untitled', oracleDid: host.did });
+    const page = await client.sessions.list({ limit: 2, offset: 1 });
+    expect(page.total).toBe(4);
+    expect(page.sessions.map(({ title }) => title)).toEqual(['three', 'two']);
+    await client.sessions.delete(untitled.sessionId);
+    expect((await client.sessions.list()).sessions).toHaveLength(3);
+  });
+
+  it('sends a message, reads the answer and the history', async () => {
+    const client = clientOf(host);
+    const { sessionId } = await client.sessions.create();
+    const reply = await client.messages.send(sessionId, 'hello');
+    expect(reply.message.content).not.toBe('');
+    const whole = await client.messages.send(sessionId, {
+      message: 'again',
+      returnAllMessages: true,
+    });
+    expect(whole.messages).toHaveLength(4);
+    expect(await client.messages.list(sessionId)).toEqual(whole.messages);
+    const newest = await client.messages.page(sessionId, { limit: 1 });
+    expect(newest.messages.map(({ content }) => content)[0]).toBe('again');
+    expect(newest).toMatchObject({ hasOlder: true, hasNewer: false });
+    const older = await client.messages.page(sessionId, { before: newest.prevCursor ?? '' });
+    expect(older.messages[0]?.content).toBe('hello');
+  });
+
+  it('streams an answer', async () => {
+    const client = clientOf(host);
+    const { sessionId } = await client.sessions.create();
+    const parts = [];
+    for await (const part of client.stream(sessionId, 'hello')) parts.push(part);
+    expect(parts[0]?.event).toBe('run');
+    expect(parts.at(-1)).toMatchObject({ event: 'done', data: { status: 'finished' } });
+    expect(await client.runs.current(sessionId)).toMatchObject({ status: 'finished' });
+    for await (const part of client.resume(sessionId)) throw new Error(`unexpected ${part.event}`);
+  });
+
+  it('lists models, without a key', async () => {
+    const signer = {
+      did: 'did:key:none',
+      invoke: () => Promise.reject(new Error('locked')),
+      delegate: () => Promise.reject(new Error('locked')),
+    };
+    const { models } = await createOracleClient({ url: host.url, signer }).models.list();
+    expect(models[0]).toMatchObject({ isDefault: true });
+  });
+
+  it('grants a delegation, sees it, revokes it, grants it again', async () => {
+    const client = clientOf(host);
+    expect(await client.delegation.status()).toEqual({ authorized: false });
+    const capabilities = [{ can: 'store/*', with: client.did }];
+    const expiration = Math.floor(Date.now() / 1000) + 3600;
+    expect(await client.delegation.grant({ capabilities, expiration })).toEqual({
+      ok: true,
+      expiration,
+    });
+    expect(await client.delegation.status()).toEqual({ authorized: true, expiration });
+    await client.delegation.revoke();
+    expect(await client.delegation.status()).toEqual({ authorized: false });
+    const { token } = await client.delegation.create({ capabilities, expiration });
+    expect(await client.delegation.store(token)).toMatchObject({ ok: true });
+  });
+
+  it('speaks through a path that a proxy adds, and with a slash too many', async () => {
+    const paths: string[] = [];
+    const client = createOracleClient({
+      url: 'https://proxy.example/oracle/',
+      signer: createSigner(generateSigner()),
+      fetch: (url, request) => {
+        paths.push(String(url));
+        return fetch(String(url).replace('https://proxy.example/oracle', host.url), request);
+      },
+    });
+    await client.sessions.list({ limit: 1 });
+    expect(paths).toEqual([
+      'https://proxy.example/oracle/.well-known/oracle.json',
+      'https://proxy.example/oracle/sessions?limit=1',
+    ]);
+  });
+});
+
+describe('what goes wrong has a code', () => {
+  const failing = (promise: Promise<unknown>): Promise<OracleClientError> =>
+    promise.then(
+      () => Promise.reject(new Error('nothing went wrong')),
+      (error) => error,
+    );
+
+  it('a refusal has the code, the status and the request id of the host', async () => {
+    const error = await failing(clientOf(host).messages.list('nowhere'));
+    expect(error).toBeInstanceOf(OracleClientError);
+    expect(error).toMatchObject({ code: 'session_not_found', status: 404 });
+    expect(error.requestId).toMatch(/^[\w-]{36}$/);
+  });
+
+  it('a validation names each field', async () => {
+    const error = await failing(clientOf(host).sessions.list({ limit: 1000, offset: -1 }));
+    expect(error).toMatchObject({ code: 'validation_failed', status: 400 });
+    expect(error.lines).toHaveLength(2);
+  });
+
+  it('a stream that is refused throws before the first part', async () => {
+    const error = await failing(clientOf(host).stream('nowhere', 'hello').next());
+    expect(error).toMatchObject({ code: 'session_not_found' });
+  });
+
+  it('nobody answers', async () => {
+    const error = await failing(clientOf({ url: 'http://127.0.0.1:1' }).sessions.list());
+    expect(error).toMatchObject({ code: 'network_error', status: undefined });
+    expect(error.message).toBe('No answer from http://127.0.0.1:1');
+  });
+
+  it('somebody else answers', async () => {
+    const answer = (text: string, status = 200) =>
+      clientOf(host, { fetch: async () => new Response(text, { status }) }).sessions.list();
+    expect(await failing(answer('<html>'))).toMatchObject({ code: 'invalid_reply' });
+    expect(await failing(answer('{}'))).toMatchObject({ code: 'invalid_reply' });
+    expect(await failing(answer('<html>', 502))).toMatchObject({
+      code: 'invalid_reply',
+      status: 502,
+    });
+  });
+
+  it('the caller leaves: the reason is the caller’s', async () => {
+    const signal = AbortSignal.abort(new Error('left'));
+    expect((await failing(clientOf(host).sessions.list({ signal }))).message).toBe('left');
+    const stream = clientOf(host).stream('any', 'hello', { signal });
+    expect((await failing(stream.next())).message).toBe('left');
+  });
+
+  it('the signer refuses', async () => {
+    const sign = () => Promise.reject(new Error('the user said no'));
+    const { did } = generateSigner();
+    const client = clientOf(host, { signer: createSigner({ did, sign }) });
+    expect(await failing(client.sessions.list())).toMatchObject({
+      code: 'signing_failed',
+      message: 'Not signed: the user said no',
+    });
+  });
+});

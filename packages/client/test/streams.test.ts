@@ -1,0 +1,185 @@
+import { createSigner, type OracleClientOptions, type StreamState } from '@sibyl/client';
+import { generateSigner } from '@sibyl/ucan';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { useControlledHost } from '../../host/test/support/controlled-host.js';
+import { clientOf } from './support/client.js';
+import { type Network, startNetwork } from './support/network.js';
+import { read } from './support/reading.js';
+
+const parts = useControlledHost();
+let network: Network;
+beforeAll(async () => {
+  network = await startNetwork(parts.host.url);
+});
+afterAll(() => network.close());
+afterEach(() => network.restore());
+
+async function begin(options: Partial<OracleClientOptions> = {}) {
+  const client = clientOf(network, options);
+  const { sessionId } = await client.sessions.create();
+  return { client, sessionId };
+}
+
+describe('a stream', () => {
+  it('joins again after the connection breaks, and misses and repeats nothing', async () => {
+    const { client, sessionId } = await begin();
+    const states: StreamState[] = [];
+    const reading = read(
+      client.stream(sessionId, 'go', { onState: (state) => states.push(state) }),
+    );
+    const turn = await parts.model.next();
+    const words = ['one ', 'two ', 'three '];
+    for (const [i, word] of words.entries()) {
+      turn.say(word);
+      await reading.untilText(words.slice(0, i + 1).join(''));
+      network.cut();
+    }
+    turn.finish();
+    await reading.ended;
+    expect(reading.turn).toMatchObject({ text: 'one two three ', status: 'finished' });
+    expect(reading.parts.filter(({ event }) => event === 'run')).toHaveLength(1);
+    expect(states.slice(0, 3)).toEqual(['live', 'rejoining', 'live']);
+  });
+
+  it('waits while there is no network, and reads what came meanwhile', async () => {
+    const { client, sessionId } = await begin();
+    const reading = read(client.stream(sessionId, 'go'));
+    const turn = await parts.model.next();
+    turn.say('before ');
+    await reading.untilText('before ');
+    network.goDown();
+    await network.untilMissed();
+    turn.say('after');
+    turn.finish();
+    network.restore();
+    await reading.ended;
+    expect(reading.turn).toMatchObject({ text: 'before after', status: 'finished' });
+  });
+
+  it('gives up in the end; the turn goes on and can be resumed', async () => {
+    const { client, sessionId } = await begin();
+    const reading = read(client.stream(sessionId, 'go', { giveUpAfterMs: 100 }));
+    const turn = await parts.model.next();
+    turn.say('half ');
+    await reading.untilText('half ');
+    network.goDown();
+    await expect(reading.ended).rejects.toMatchObject({ code: 'connection_lost' });
+    network.restore();
+    const again = read(client.resume(sessionId));
+    await again.untilText('half ');
+    turn.say('whole');
+    turn.finish();
+    await again.ended;
+    expect(again.turn).toMatchObject({ text: 'half whole', status: 'finished' });
+  });
+
+  it('whose first answer got lost finds its turn instead of starting another', async () => {
+    let isLost = false;
+    const { client, sessionId } = await begin({
+      fetch: async (url, request) => {
+        const response = await fetch(url, request);
+        if (isLost || !String(url).includes('/messages/')) return response;
+        isLost = true;
+        await response.body?.cancel();
+        throw new TypeError('the network is gone');
+      },
+    });
+    const reading = read(client.stream(sessionId, 'once'));
+    const turn = await parts.model.next();
+    turn.say('yes');
+    turn.finish();
+    await reading.ended;
+    expect(isLost).toBe(true);
+    expect(reading.turn.text).toBe('yes');
+    const messages = await client.messages.list(sessionId);
+    expect(messages.map(({ content }) => content)).toEqual(['once', 'yes']);
+  });
+
+  it('is not begun where nobody answers', async () => {
+    const { client, sessionId } = await begin();
+    network.goDown();
+    await expect(read(client.stream(sessionId, 'go')).ended).rejects.toMatchObject({
+      code: 'network_error',
+    });
+  });
+
+  it('can be left; the turn goes on', async () => {
+    const { client, sessionId } = await begin();
+    const stream = client.stream(sessionId, 'go');
+    await stream.next();
+    const turn = await parts.model.next();
+    await stream.return();
+    turn.say('alone');
+    turn.finish();
+    const again = read(client.resume(sessionId));
+    await again.ended;
+    const stored = async () => (await client.messages.list(sessionId)).at(-1)?.content;
+    await expect.poll(stored).toBe('alone');
+  });
+
+  it('ends with the reason of its signal', async () => {
+    const { client, sessionId } = await begin();
+    const leaving = new AbortController();
+    const reading = read(client.stream(sessionId, 'go', { signal: leaving.signal }));
+    const turn = await parts.model.next();
+    turn.say('x');
+    await reading.untilText('x');
+    leaving.abort(new Error('left'));
+    await expect(reading.ended).rejects.toThrow('left');
+    expect(await client.abort(sessionId)).toBe(true);
+    await turn.left;
+  });
+
+  it('is ended by abort, and says so', async () => {
+    const { client, sessionId } = await begin();
+    const reading = read(client.stream(sessionId, 'go'));
+    const turn = await parts.model.next();
+    turn.say('cut ');
+    await reading.untilText('cut ');
+    expect(await client.abort(sessionId)).toBe(true);
+    await reading.ended;
+    expect(reading.turn).toMatchObject({ text: 'cut ', status: 'aborted' });
+    expect(await client.abort(sessionId)).toBe(false);
+  });
+
+  it('is read by several at once', async () => {
+    const signer = createSigner(generateSigner());
+    const { client, sessionId } = await begin({ signer });
+    const first = read(client.stream(sessionId, 'go'));
+    const turn = await parts.model.next();
+    turn.say('both');
+    await first.untilText('both');
+    const second = read(clientOf(parts.host, { signer }).resume(sessionId));
+    await second.untilText('both');
+    turn.finish();
+    await Promise.all([first.ended, second.ended]);
+    expect(second.parts).toEqual(first.parts);
+  });
+
+  it('can be joined after a frame', async () => {
+    const { client, sessionId } = await begin();
+    const reading = read(client.stream(sessionId, 'go'));
+    const turn = await parts.model.next();
+    turn.say('all of it');
+    turn.finish();
+    await reading.ended;
+    const { runId = '' } = reading.turn;
+    const rest = read(client.runs.join(runId, { after: 1 }));
+    await rest.ended;
+    expect(rest.parts).toEqual(reading.parts.slice(1));
+    await expect(read(client.runs.join('nowhere')).ended).rejects.toMatchObject({
+      code: 'run_not_found',
+    });
+  });
+});
+
+it('a message that waits for its whole answer survives a lost connection', async () => {
+  const { client, sessionId } = await begin();
+  const reply = client.messages.send(sessionId, 'go');
+  const turn = await parts.model.next();
+  network.cut();
+  turn.say('one answer');
+  turn.finish();
+  expect((await reply).message.content).toBe('one answer');
+  expect(await client.messages.list(sessionId)).toHaveLength(2);
+});

@@ -1,0 +1,63 @@
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+
+/** A network between a client and a host, which can fail. */
+export interface Network {
+  readonly url: string;
+  /** Breaks every connection there is. */
+  cut(): void;
+  /** Breaks every connection, also new ones, until it is restored. */
+  goDown(): void;
+  restore(): void;
+  /** Waits until somebody has tried to connect in vain. */
+  untilMissed(): Promise<void>;
+  close(): void;
+}
+
+export async function startNetwork(hostUrl: string): Promise<Network> {
+  const target = new URL(hostUrl);
+  const sockets = new Set<Socket>();
+  const waiting: (() => void)[] = [];
+  let isDown = false;
+  const server = createServer((near) => {
+    if (isDown) {
+      near.destroy();
+      for (const tell of waiting.splice(0)) tell();
+      return;
+    }
+    const far = connect(Number(target.port), target.hostname);
+    for (const [socket, other] of [
+      [near, far],
+      [far, near],
+    ] as const) {
+      sockets.add(socket);
+      socket.on('error', () => undefined);
+      socket.on('close', () => {
+        sockets.delete(socket);
+        other.destroy();
+      });
+    }
+    near.pipe(far).pipe(near);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const cut = () => {
+    for (const socket of sockets) socket.destroy();
+  };
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    cut,
+    goDown: () => {
+      isDown = true;
+      cut();
+    },
+    restore: () => {
+      isDown = false;
+    },
+    untilMissed: () => new Promise((resolve) => waiting.push(resolve)),
+    close: () => {
+      cut();
+      server.close();
+    },
+  };
+}

@@ -1,0 +1,44 @@
+import { addPart, emptyTurn, type ReplyPart, type Turn } from '@sibyl/client';
+
+/** A stream that is being read, and what has come of it. */
+export interface Reading {
+  readonly parts: readonly ReplyPart[];
+  readonly turn: Turn;
+  /** Settles with the stream. */
+  readonly ended: Promise<void>;
+  /** Waits until the answer so far is this text. */
+  untilText(text: string): Promise<void>;
+}
+
+/** Reads a stream to its end in the background. */
+export function read(stream: AsyncIterable<ReplyPart>): Reading {
+  const parts: ReplyPart[] = [];
+  let turn = emptyTurn;
+  let wake = () => {};
+  let changed = new Promise<void>((resolve) => {
+    wake = resolve;
+  });
+  const ended = (async () => {
+    for await (const part of stream) {
+      parts.push(part);
+      turn = addPart(turn, part);
+      wake();
+      changed = new Promise((resolve) => {
+        wake = resolve;
+      });
+    }
+  })();
+  return {
+    parts,
+    get turn() {
+      return turn;
+    },
+    ended,
+    untilText: async (text) => {
+      const failed = ended.then(() => {
+        if (turn.text !== text) throw new Error(`The stream ended with ${turn.text}`);
+      });
+      while (turn.text !== text) await Promise.race([changed, failed]);
+    },
+  };
+}
