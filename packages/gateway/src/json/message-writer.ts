@@ -1,0 +1,124 @@
+import type { DescMessage } from '@bufbuild/protobuf';
+import type { JsonSink } from './json-sink.js';
+import type { MemberWriter } from './members/member-writer.js';
+import { jsonBytes } from './value-writer.js';
+import { WireFault } from './wire-fault.js';
+import type { WireReader } from './wire-reader.js';
+
+/** Printing this much takes well under a millisecond. */
+const SLICE_SIZE = 64 * 1024;
+const BRACE_CLOSE = jsonBytes('}');
+
+/** Where the scan notes that it met a field. */
+interface Mark {
+  readonly place: number;
+  readonly isRepeated: boolean;
+  /** Which member of a oneof this is, counted from 1; 0 outside of one. */
+  readonly choice: number;
+}
+
+/**
+ * Prints one kind of message. The wire may hold fields in any order and more than once, so a first pass
+ * notes where they are, and a second prints them in order of declaration.
+ */
+export class MessageWriter {
+  readonly #type: DescMessage;
+  readonly #members: readonly MemberWriter[];
+  /** By tag. Sparse, and few fields have high numbers. */
+  readonly #marks: Mark[] = [];
+  readonly #numbers = new Set<number>();
+  readonly #frameSize: number;
+
+  constructor(type: DescMessage, members: readonly MemberWriter[]) {
+    this.#type = type;
+    this.#members = members;
+    let place = 1;
+    for (const member of members) {
+      member.place = place;
+      place += 2;
+      for (const { tag, choice } of member.tags) {
+        this.#marks[tag] = { place: member.place, isRepeated: member.isRepeated, choice };
+        this.#numbers.add(tag >>> 3);
+      }
+    }
+    this.#frameSize = place;
+  }
+
+  /** Prints the message that fills the reader, as an object. */
+  writeBody(wire: WireReader, out: JsonSink): void {
+    const start = out.at;
+    this.writeMembers(wire, out);
+    out.closeObject(start);
+  }
+
+  /** Prints the object's members, each with a comma before it. */
+  writeMembers(wire: WireReader, out: JsonSink): void {
+    const frame = this.#scan(wire);
+    for (const member of this.#members) member.write(wire, out, frame);
+    this.#finish(wire, frame);
+  }
+
+  /** Prints the value of the only member, without its name. */
+  writeOnlyValue(wire: WireReader, out: JsonSink): void {
+    const frame = this.#scan(wire);
+    for (const member of this.#members) member.writeValue(wire, out, frame);
+    this.#finish(wire, frame);
+  }
+
+  /** Prints the same in slices, cut between the items of lists. */
+  *slices(wire: WireReader, out: JsonSink): Generator<Buffer> {
+    let isWhole = true;
+    for (const _ of this.#writeItems(wire, out)) {
+      if (out.at < SLICE_SIZE) continue;
+      if (isWhole) out.openObject(0);
+      isWhole = false;
+      yield out.take();
+    }
+    if (isWhole) out.closeObject(0);
+    else out.raw(BRACE_CLOSE);
+    yield out.take();
+  }
+
+  /** Prints the object's members, pausing after each item of a list. */
+  *#writeItems(wire: WireReader, out: JsonSink): Generator<void> {
+    const frame = this.#scan(wire);
+    for (const member of this.#members) {
+      if (member.writeItems) yield* member.writeItems(wire, out, frame);
+      else member.write(wire, out, frame);
+    }
+  }
+
+  /** Notes the place of every field; the result is the frame that holds the places. */
+  #scan(wire: WireReader): number {
+    const frame = wire.openFrame(this.#frameSize);
+    const { frames } = wire;
+    frames[frame] = wire.at;
+    while (wire.at < wire.end) {
+      const tagAt = wire.at;
+      const tag = wire.tag();
+      const mark = this.#marks[tag];
+      if (mark === undefined) this.#expectUnknown(tag);
+      else {
+        const place = frame + mark.place;
+        const count = frames[place + 1] as number;
+        if (!mark.isRepeated) frames[place] = wire.at;
+        else if (count === 0) frames[place] = tagAt;
+        frames[place + 1] = mark.choice || count + 1;
+      }
+      wire.skip(tag);
+    }
+    return frame;
+  }
+
+  #finish(wire: WireReader, frame: number): void {
+    wire.closeFrame(frame);
+    wire.at = wire.end;
+  }
+
+  #expectUnknown(tag: number): void {
+    if (!this.#numbers.has(tag >>> 3)) return;
+    throw new WireFault(
+      `The reply has field ${tag >>> 3} of ${this.#type.typeName} in wire type ${tag & 7}`,
+    );
+  }
+}

@@ -1,0 +1,37 @@
+import type { JsonSink } from './json-sink.js';
+import { WIRE_TYPE, type WireReader } from './wire-reader.js';
+
+/** How one kind of value is read off the wire and printed. */
+export interface ValueWriter {
+  readonly wireType: number;
+  /** Prints the value the reader stands at, and moves past it. */
+  write(wire: WireReader, out: JsonSink): void;
+  /** What a value that is not on the wire prints as. */
+  zero(): Uint8Array;
+  /** Prints a message without its length before it; only values that are messages have this. */
+  writeBody?(wire: WireReader, out: JsonSink): void;
+}
+
+/** Prints the part of the bytes between two places. */
+export type PrintSpan = (out: JsonSink, bytes: Uint8Array, start: number, end: number) => void;
+
+const encoder = new TextEncoder();
+
+export function jsonBytes(json: string): Uint8Array {
+  return encoder.encode(json);
+}
+
+/** A writer of values that have a length before them. */
+export function spanWriter(print: PrintSpan, zero: string): ValueWriter {
+  const zeroBytes = jsonBytes(zero);
+  return {
+    wireType: WIRE_TYPE.lengthDelimited,
+    write(wire, out) {
+      const length = wire.length();
+      const start = wire.at;
+      wire.at = start + length;
+      print(out, wire.bytes, start, start + length);
+    },
+    zero: () => zeroBytes,
+  };
+}
