@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { StubOptions } from '../../packages/host/test/support/model-servers/chat-completions-stub.ts';
 import { mintTokens } from '../parts/mint-tokens.ts';
+import { type ServerProcess, startServer } from '../parts/server-process.ts';
 import { floorTarget, hostTarget, stubTarget, type Target } from './load/target.ts';
-import { type ServerProcess, startServer } from './servers/server-process.ts';
 
 const USERS = 32;
 const MANY = '100000000';

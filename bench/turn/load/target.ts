@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { ServerProcess } from '../servers/server-process.ts';
+import type { ServerProcess } from '../../parts/server-process.ts';
 import { post } from './post.ts';
 
 export interface Session {

@@ -20,7 +20,7 @@ interface StartOptions {
   readonly env?: Readonly<Record<string, string>>;
 }
 
-/** Runs a script of this folder as a process and waits until it says where it listens. */
+/** Runs a script as a process and waits until it says where it listens. */
 export async function startServer(
   script: URL,
   { args = [], env = {} }: StartOptions = {},
