@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createOracleApp, loadConfig } from '@sibyl/host';
+import { createOracleApp } from '@sibyl/host';
 import { createDidKeyResolver, createVerifier, generateSigner } from '@sibyl/ucan';
 import autocannon from 'autocannon';
 import { pino } from 'pino';
@@ -51,13 +51,13 @@ async function benchVerifiers() {
 
 async function benchHost() {
   const dataDir = mkdtempSync(join(tmpdir(), 'sibyl-bench-'));
-  const config = loadConfig({
+  const env = {
     PORT: '0',
     DATA_DIR: dataDir,
     RATE_LIMIT_PER_MINUTE: '100000000',
     RATE_LIMIT_ANONYMOUS_PER_MINUTE: '100000000',
-  });
-  const app = await createOracleApp({ config, logger: pino({ level: 'silent' }) });
+  };
+  const app = await createOracleApp({ env, logger: pino({ level: 'silent' }) });
   const url = await app.listen();
   const [known = ''] = mintTokens(1, app.did);
   const unseen = mintTokens(UNSEEN, app.did);

@@ -1,10 +1,19 @@
 // The host as it is served, in a process of its own, with a trivial tool if asked for one.
-import { createOracleApp, type OracleAppOptions } from '@sibyl/host';
+import { createOracleApp } from '@sibyl/host';
+import { definePlugin } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 
-const plugins: OracleAppOptions['plugins'] = [
-  {
+const plugins = [
+  definePlugin({
     name: 'clock',
+    version: '1.0.0',
+    manifest: {
+      title: 'Clock',
+      summary: 'Tells the time',
+      whenToUse: ['asked for the time'],
+      category: 'bench',
+      visibility: 'always',
+    },
     getTools: () => [
       {
         name: 'clock',
@@ -13,7 +22,7 @@ const plugins: OracleAppOptions['plugins'] = [
         run: (input) => ({ ...(input as { place: string }), time: '12:00' }),
       },
     ],
-  },
+  }),
 ];
 
 const app = await createOracleApp({ plugins: process.argv[2] === 'with-tool' ? plugins : [] });

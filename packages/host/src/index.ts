@@ -1,2 +1,3 @@
 export { createOracleApp, type OracleApp, type OracleAppOptions } from './app/create-oracle-app.js';
-export { type Config, ConfigError, loadConfig } from './config/config.js';
+export { BootError } from './config/boot-error.js';
+export { type Config, loadConfig } from './config/config.js';

@@ -1,20 +1,13 @@
-import { ConfigError, loadConfig } from './config/config.js';
-import { createLogger } from './observe/logger.js';
+import { createOracleApp } from './app/create-oracle-app.js';
+import { BootError } from './config/boot-error.js';
 import { StoreError } from './store/database/store-error.js';
 
 /** Runs the host as a process; resolves to the exit code once it has stopped or could not start. */
 export async function serve(): Promise<number> {
   try {
-    const config = loadConfig();
-    // The rest is loaded once the configuration is known to be right, so that a fault shows at once.
-    const { createOracleApp } = await import('./app/create-oracle-app.js');
-    const logger = await createLogger(config);
-    const app = await createOracleApp({ config, logger });
-    const url = await app.listen();
-    logger.info({ did: app.did }, `oracle ${config.oracle.name} is ${app.did}`);
-    logger.info(`listening on ${url}, interface described at ${url}/docs`);
+    const app = await createOracleApp();
+    await app.listen();
     await untilTold();
-    logger.info('stopping');
     await app.close();
     return 0;
   } catch (error) {
@@ -53,5 +46,5 @@ const OPERATOR_FAULTS: ReadonlySet<string> = new Set([
 /** Faults an operator can mend, told without a stack. */
 function isForTheOperator(error: unknown): error is Error {
   const { code = '' } = (error ?? {}) as NodeJS.ErrnoException;
-  return error instanceof ConfigError || error instanceof StoreError || OPERATOR_FAULTS.has(code);
+  return error instanceof BootError || error instanceof StoreError || OPERATOR_FAULTS.has(code);
 }

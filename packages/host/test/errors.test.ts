@@ -2,10 +2,10 @@ import { request } from 'node:http';
 import { connect } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import { BadRequestException, Controller, Get, HttpException, Module } from '@nestjs/common';
-import { definePlugin } from '@sibyl/plugin-kit';
 import { ErrorBody, OracleError } from '@sibyl/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startHost, type TestHost } from './support/host.js';
+import { testPlugin } from './support/plugin.js';
 import { TestUser } from './support/user.js';
 
 /** As a plugin's own copy of Nest would throw it. */
@@ -51,7 +51,7 @@ class FaultsModule {}
 let host: TestHost;
 let alice: TestUser;
 beforeAll(async () => {
-  const faults = definePlugin({ name: 'faults', getNestModules: () => [FaultsModule] });
+  const faults = testPlugin('faults', { getNestModules: () => [FaultsModule] });
   host = await startHost({ plugins: [faults], env: { BODY_LIMIT: '2kb' } });
   alice = new TestUser(host);
 });

@@ -1,11 +1,12 @@
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { definePlugin, defineTool } from '@sibyl/plugin-kit';
+import { defineTool } from '@sibyl/plugin-kit';
 import { Message, ModelList, Reply } from '@sibyl/protocol';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { useControlledHost } from './support/controlled-host.js';
 import { startHost } from './support/host.js';
+import { testPlugin } from './support/plugin.js';
 import { openSession, stream } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
@@ -24,7 +25,7 @@ const lookup = defineTool({
 
 const test = useControlledHost({
   env: { ORACLE_NAME: 'Pythia' },
-  plugins: [definePlugin({ name: 'library', getTools: () => [lookup] })],
+  plugins: [testPlugin('library', { getTools: () => [lookup] })],
 });
 
 const send = (sessionId: string, body: object, headers: Record<string, string> = {}) =>

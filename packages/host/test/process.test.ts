@@ -39,7 +39,7 @@ describe('a wrong environment', () => {
   it('prints every fault at once and exits 1', async () => {
     const host = run({ PORT: 'x', LOG_LEVEL: 'loud', CORS_ORIGIN: 'nowhere' });
     expect(await host.ended).toBe(1);
-    expect(host.output()).toMatch(/3 variables are wrong/);
+    expect(host.output()).toMatch(/3 things are wrong/);
     for (const variable of ['PORT', 'LOG_LEVEL', 'CORS_ORIGIN'])
       expect(host.output()).toContain(`${variable} (host): `);
     expect(host.output()).not.toMatch(/^\s+at /m);

@@ -1,4 +1,4 @@
-import { definePlugin, defineTool } from '@sibyl/plugin-kit';
+import { defineTool } from '@sibyl/plugin-kit';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { startHost } from './support/host.js';
@@ -7,6 +7,7 @@ import { startChatCompletionsServer } from './support/model-servers/chat-complet
 import { startGoogleServer } from './support/model-servers/google-server.ts';
 import { startOpenAiServer } from './support/model-servers/openai-server.ts';
 import type { ScriptedReply } from './support/model-servers/script.ts';
+import { testPlugin } from './support/plugin.js';
 import { openSession, stream } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
@@ -39,7 +40,7 @@ const add = defineTool({
   inputSchema: z.object({ a: z.number(), b: z.number() }),
   run: ({ a, b }) => a + b,
 });
-const plugins = [definePlugin({ name: 'sums', getTools: () => [add] })];
+const plugins = [testPlugin('sums', { getTools: () => [add] })];
 
 /** One turn, answered by script. */
 async function turnWith(provider: keyof typeof providers, ...script: ScriptedReply[]) {

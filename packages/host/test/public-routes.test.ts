@@ -1,8 +1,8 @@
 import { Controller, Get, Module, Param } from '@nestjs/common';
-import { definePlugin } from '@sibyl/plugin-kit';
 import { DidDocument } from '@sibyl/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startHost, type TestHost } from './support/host.js';
+import { testPlugin } from './support/plugin.js';
 
 @Controller('webhook')
 class WebhookController {
@@ -25,15 +25,18 @@ class WebhookController {
 @Module({ controllers: [WebhookController] })
 class WebhookModule {}
 
-const webhook = definePlugin({
-  name: 'webhook',
+const webhook = testPlugin('webhook', {
   getNestModules: () => [WebhookModule],
   getAuthExcludedRoutes: () => ['/webhook/open'],
 });
 
 let host: TestHost;
 beforeAll(async () => {
-  host = await startHost({ plugins: [webhook], authExcludedRoutes: ['webhook/files/(.*)'] });
+  host = await startHost({
+    bundled: [],
+    plugins: [webhook],
+    authExcludedRoutes: ['webhook/files/(.*)'],
+  });
 });
 afterAll(() => host.close());
 

@@ -20,6 +20,7 @@ export type {
 export {
   type AuthExcludedRoute,
   definePlugin,
+  type Feature,
   type OraclePlugin,
   type PluginEnv,
   type SharedState,

@@ -13,11 +13,14 @@ import type { TurnContext } from './turn-context.js';
 /** A route a plugin opens to callers without a UCAN: a path, or a path and its method. */
 export type AuthExcludedRoute = string | { readonly path: string; readonly method?: RequestMethod };
 
-/** The environment, for a plugin to see whether it has what it needs. */
+/** The plugin's own part of the environment, as it is: the variables its `configSchema` names. */
 export type PluginEnv = Readonly<Record<string, string | undefined>>;
 
 /** A value shared as it is, or a function that is asked once at the start of each turn. */
 export type SharedState = Readonly<Record<string, unknown>>;
+
+/** Whether a plugin loads: always, never, or when it finds what it needs. */
+export type Feature = boolean | 'auto';
 
 type Awaitable<T> = T | Promise<T>;
 
@@ -56,7 +59,7 @@ export interface OraclePlugin<ConfigSchema extends z.ZodObject = z.ZodObject> {
   getMessageGate?(context: PluginContext<z.output<ConfigSchema>>): Awaitable<MessageGate>;
   /** Keeps the rooms' state elsewhere than in the store; at most one plugin does. */
   getRoomState?(
-    context: Omit<PluginContext<z.output<ConfigSchema>>, 'rooms'>,
+    context: Omit<PluginContext<z.output<ConfigSchema>>, 'rooms' | 'shared'>,
   ): Awaitable<RoomState | undefined>;
 }
 

@@ -4,26 +4,42 @@ import type { AddressInfo } from 'node:net';
 import type { DynamicModule, Type } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import type { NestExpressApplication } from '@nestjs/platform-express';
-import type { AuthExcludedRoute, OraclePlugin } from '@sibyl/plugin-kit';
+import type {
+  AuthExcludedRoute,
+  Feature,
+  OraclePlugin,
+  PluginManifestInput,
+} from '@sibyl/plugin-kit';
 import type { Logger } from 'pino';
-import { PublicRoutes } from '../auth/public-routes.js';
-import { type Config, loadConfig } from '../config/config.js';
+import { assertNoFaults, BootError } from '../config/boot-error.js';
+import { type Config, checkConfig, featuresOf } from '../config/config.js';
+import { readEnvironment } from '../config/read-variables.js';
 import { createLogger } from '../observe/logger.js';
 import { serveMetrics } from '../observe/metrics.js';
+import { type PluginStatus, pluginStatus, summaryOf } from '../plugin-loader/plugin-status.js';
+import { selectPlugins } from '../plugin-loader/select-plugins.js';
 import { HttpAdapter } from '../transport/http-adapter.js';
 import { keepRuns } from '../turn/run-keeper.js';
 import { serveApiDocument } from './api-document/serve-api-document.js';
 import { AppModule } from './app.module.js';
+import { bundledPlugins } from './bundled-plugins.js';
 import { buildHostParts, type HostParts } from './host-parts.js';
 import { keepHouse } from './housekeeping.js';
 import { NestLog } from './nest-log.js';
 import { useMiddlewares } from './use-middlewares.js';
 
 export interface OracleAppOptions {
-  /** Default: read from the environment. */
-  readonly config?: Config;
+  /** Read once; `process.env` unless told. */
+  readonly env?: Readonly<Record<string, string | undefined>>;
   readonly logger?: Logger;
+  /** Plugins beside the bundled ones. */
   readonly plugins?: readonly OraclePlugin[];
+  /** Instead of the plugins that come with the host; none for `[]`. */
+  readonly bundled?: readonly OraclePlugin[];
+  /** Which plugins load, by name; `auto` unless told. FEATURES in the environment overrules it. */
+  readonly features?: Readonly<Record<string, Feature>>;
+  /** What to say of a plugin instead of its own manifest, by name. */
+  readonly manifestOverrides?: Readonly<Record<string, Partial<PluginManifestInput>>>;
   readonly nestModules?: readonly (Type | DynamicModule)[];
   /** Routes open to callers without a UCAN, beside those the plugins open. */
   readonly authExcludedRoutes?: readonly AuthExcludedRoute[];
@@ -34,6 +50,10 @@ export interface OracleApp {
   /** The oracle's DID: the audience of every token meant for it. */
   readonly did: string;
   readonly nest: NestExpressApplication;
+  readonly plugins: {
+    /** Every plugin, whether it is loaded, and why not. */
+    status(): readonly PluginStatus[];
+  };
   /** Starts serving and returns the address. */
   listen(): Promise<string>;
   close(): Promise<void>;
@@ -42,31 +62,39 @@ export interface OracleApp {
 /** How long requests under way may take to finish once the host is closing. */
 const CLOSE_PATIENCE_MS = 10_000;
 
-/** Builds the host: its store, its routes, its plugins' routes. */
+/** Builds the host: its store, its plugins, its routes. All that is wrong is thrown as one BootError. */
 export async function createOracleApp(options: OracleAppOptions = {}): Promise<OracleApp> {
-  const {
-    config = loadConfig(),
-    plugins = [],
-    nestModules = [],
-    authExcludedRoutes = [],
-  } = options;
-  const opened = plugins.flatMap((plugin) => plugin.getAuthExcludedRoutes?.() ?? []);
-  const parts = await buildHostParts({
-    config,
-    logger: options.logger ?? (await createLogger(config)),
-    publicRoutes: new PublicRoutes([...opened, ...authExcludedRoutes]),
-    features: plugins.map(({ name }) => name),
-    tools: plugins.flatMap((plugin) => plugin.getTools?.() ?? []),
-  });
-  const modules = [...plugins.flatMap((p) => p.getNestModules?.() ?? []), ...nestModules];
+  const { nestModules = [], authExcludedRoutes = [] } = options;
+  const { config, selected, status } = readOptions(options);
+  const logger = options.logger ?? (await createLogger(config));
+  const parts = await buildHostParts({ config, logger, selected, authExcludedRoutes });
   try {
-    const stopKeepingRuns = await keepRuns(parts.store.runs, parts.logger);
-    const nest = await createNest(parts, config, modules);
-    return oracleAppOf(nest, { ...parts, stopKeepingRuns }, config);
+    const stopKeepingRuns = await keepRuns(parts.store.runs, logger);
+    const modules = parts.plugins.plugins.flatMap((plugin) => plugin.nestModules);
+    const nest = await createNest(parts, config, [...modules, ...nestModules]);
+    logger.info({ plugins: status }, summaryOf(status));
+    return oracleAppOf(nest, { ...parts, stopKeepingRuns, status }, config);
   } catch (error) {
+    await parts.plugins.close();
     await parts.store.close();
     throw error;
   }
+}
+
+/** Checks the environment and the plugins together, so that all faults show at once. */
+function readOptions(options: OracleAppOptions) {
+  const env = readEnvironment(options.env);
+  const checked = checkConfig(env);
+  const plugins = [...(options.bundled ?? bundledPlugins), ...(options.plugins ?? [])];
+  const { selected, off, faults } = selectPlugins({
+    plugins,
+    features: { ...options.features, ...featuresOf(env) },
+    manifestOverrides: options.manifestOverrides ?? {},
+    env,
+  });
+  if (!('config' in checked)) throw new BootError([...checked.faults, ...faults]);
+  assertNoFaults(faults);
+  return { config: checked.config, selected, status: pluginStatus(plugins, { off }) };
 }
 
 async function createNest(
@@ -87,7 +115,10 @@ async function createNest(
 
 function oracleAppOf(
   nest: NestExpressApplication,
-  parts: HostParts & { readonly stopKeepingRuns: () => void },
+  parts: HostParts & {
+    readonly stopKeepingRuns: () => void;
+    readonly status: readonly PluginStatus[];
+  },
   config: Config,
 ): OracleApp {
   const stopHousekeeping = keepHouse(parts, config);
@@ -95,6 +126,7 @@ function oracleAppOf(
   return {
     did: parts.oracle.did,
     nest,
+    plugins: { status: () => parts.status },
     async listen() {
       const { host, port, metricsPort } = config;
       try {
@@ -105,9 +137,16 @@ function oracleAppOf(
         await this.close();
         throw error;
       }
-      return addressOf(nest.getHttpServer(), host);
+      const url = addressOf(nest.getHttpServer(), host);
+      parts.logger.info(
+        { did: parts.oracle.did },
+        `oracle ${parts.oracle.name} is ${parts.oracle.did}`,
+      );
+      parts.logger.info(`listening on ${url}, interface described at ${url}/docs`);
+      return url;
     },
     async close() {
+      parts.logger.info('stopping');
       stopHousekeeping();
       metricsServer?.close();
       // No new connections from now on; those there are stay until their turns have ended.
@@ -116,6 +155,7 @@ function oracleAppOf(
       await parts.titles.close();
       parts.stopKeepingRuns();
       await closed;
+      await parts.plugins.close();
       await parts.store.close();
     },
   };

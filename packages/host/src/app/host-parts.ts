@@ -1,23 +1,26 @@
 import { readFileSync } from 'node:fs';
-import type { Tool } from '@sibyl/plugin-kit';
-import { createMinter, createVerifier } from '@sibyl/ucan';
+import type { AuthExcludedRoute } from '@sibyl/plugin-kit';
 import type { Logger } from 'pino';
-import type { Models } from '../agent/model/models.js';
-import { Authenticator } from '../auth/authenticator.js';
-import { DelegatedAuthority } from '../auth/delegated-authority.js';
+import { createModels, type Models } from '../agent/model/models.js';
+import type { Authenticator } from '../auth/authenticator.js';
+import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import { loadOracleIdentity, type OracleIdentity } from '../auth/oracle-identity.js';
-import type { PublicRoutes } from '../auth/public-routes.js';
+import { PublicRoutes } from '../auth/public-routes.js';
 import { RateLimits } from '../auth/rate-limits.js';
 import type { Config } from '../config/config.js';
-import { DelegationService } from '../delegation/delegation.service.js';
+import type { DelegationService } from '../delegation/delegation.service.js';
 import { HostFacts } from '../health/host-facts.js';
 import type { ReplySender } from '../messages/reply-sender.js';
 import { Metrics } from '../observe/metrics.js';
+import type { LoadedPlugins } from '../plugin-loader/load-plugins.js';
+import type { TurnParts } from '../plugin-loader/plugin-turns.js';
+import type { SelectedPlugin } from '../plugin-loader/select-plugins.js';
 import { openStore } from '../store/open-store.js';
 import type { Store } from '../store/store.js';
 import type { Titles } from '../turn/titles.js';
 import type { Turns } from '../turn/turns.js';
-import { createResolver } from './did-resolvers.js';
+import { wireAuth } from './wire-auth.js';
+import { wirePlugins } from './wire-plugins.js';
 import { wireTurns } from './wire-turns.js';
 
 /** What the host is made of, built before Nest and without it. */
@@ -38,20 +41,19 @@ export interface HostParts {
   readonly turns: Turns;
   readonly titles: Titles;
   readonly replies: ReplySender;
+  readonly plugins: LoadedPlugins;
 }
 
 interface HostPartsOptions {
-  readonly tools: readonly Tool[];
   readonly config: Config;
   readonly logger: Logger;
-  readonly publicRoutes: PublicRoutes;
-  readonly features: readonly string[];
+  readonly selected: readonly SelectedPlugin[];
+  readonly authExcludedRoutes: readonly AuthExcludedRoute[];
 }
 
-/** Loads the oracle's key, opens the store and wires who may do what. */
+/** Loads the oracle's key, opens the store, sets up the plugins and wires who may do what. */
 export async function buildHostParts(options: HostPartsOptions): Promise<HostParts> {
-  const { config, logger, publicRoutes, features } = options;
-  const metrics = new Metrics();
+  const { config, logger } = options;
   const oracle = await loadOracleIdentity(config);
   const store = await openStore({
     databaseUrl: config.databaseUrl,
@@ -59,47 +61,53 @@ export async function buildHostParts(options: HostPartsOptions): Promise<HostPar
     secretKey: oracle.signer.exportSeed(),
     onConnectionLost: (err) => logger.warn({ err }, 'database connection lost'),
   });
-  const auth = wireAuth({ config, logger, metrics, oracle, store });
-  const { authority } = auth;
+  try {
+    return await wire(options, oracle, store);
+  } catch (error) {
+    await store.close();
+    throw error;
+  }
+}
+
+async function wire(
+  { config, logger, selected, authExcludedRoutes }: HostPartsOptions,
+  oracle: OracleIdentity,
+  store: Store,
+): Promise<HostParts> {
+  const metrics = new Metrics();
+  const models = createModels(config.models);
+  const { oracleAuthority, ...auth } = wireAuth({ config, logger, metrics, oracle, store });
+  // Plugins bring what turns are made of, and may start turns themselves once those are there.
+  const ready = Promise.withResolvers<TurnParts>();
+  const plugins = await wirePlugins(selected, {
+    config,
+    logger,
+    oracle,
+    store,
+    models,
+    ucan: oracleAuthority,
+    turns: ready.promise,
+  });
+  const needs = { config, logger, metrics, oracle, store, models, authority: auth.authority };
+  const turnParts = wireTurns({ ...needs, plugins: plugins.plugins });
+  ready.resolve(turnParts);
+  const opened = plugins.plugins.flatMap(({ openRoutes }) => openRoutes);
   return {
     logger,
     metrics,
     oracle,
-    facts: new HostFacts(readVersion(), features),
-    publicRoutes,
+    facts: new HostFacts(
+      readVersion(),
+      plugins.plugins.map(({ name }) => name),
+    ),
+    publicRoutes: new PublicRoutes([...opened, ...authExcludedRoutes]),
     store,
     bodyLimit: config.bodyLimit,
     rateLimits: new RateLimits({ ...config.rateLimits, metrics }),
+    models,
+    plugins,
     ...auth,
-    ...wireTurns({ config, logger, metrics, oracle, store, authority, tools: options.tools }),
-  };
-}
-
-type AuthNeeds = Pick<HostParts, 'logger' | 'metrics' | 'oracle' | 'store'> & {
-  readonly config: Config;
-};
-
-function wireAuth({ config, logger, metrics, oracle, store }: AuthNeeds) {
-  const resolver = createResolver(config);
-  const verifier = createVerifier({
-    audience: oracle.did,
-    resolver,
-    revocations: { isRevoked: (cid) => store.revocations.has(cid) },
-    maxTtlSeconds: config.auth.maxTtlSeconds,
-  });
-  const authority = new DelegatedAuthority({
-    oracleDid: oracle.did,
-    verifier,
-    minter: createMinter({ signer: oracle.signer }),
-    resolver,
-    delegations: store.delegations,
-    logger,
-  });
-  const { allowDelegationLogin } = config.auth;
-  return {
-    authenticator: new Authenticator({ verifier, logger, metrics, allowDelegationLogin }),
-    authority,
-    delegations: new DelegationService({ oracleDid: oracle.did, verifier, authority, store }),
+    ...turnParts,
   };
 }
 

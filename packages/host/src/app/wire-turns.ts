@@ -1,12 +1,15 @@
-import type { Tool } from '@sibyl/plugin-kit';
 import type { Logger } from 'pino';
-import { createModels } from '../agent/model/models.js';
+import type { Models } from '../agent/model/models.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { Config } from '../config/config.js';
+import { CallDesk } from '../events/call-desk.js';
+import { MemoryEventBus } from '../events/memory-event-bus.js';
 import { ReplySender } from '../messages/reply-sender.js';
 import type { Metrics } from '../observe/metrics.js';
 import type { Store } from '../store/store.js';
+import type { LoadedPlugin } from '../turn/loaded-plugin.js';
+import { MissedEvents } from '../turn/missed-events.js';
 import { RunReader } from '../turn/run-reader.js';
 import { Titles } from '../turn/titles.js';
 import { TurnRunner } from '../turn/turn-runner.js';
@@ -19,29 +22,46 @@ interface TurnNeeds {
   readonly oracle: OracleIdentity;
   readonly store: Store;
   readonly authority: DelegatedAuthority;
-  readonly tools: readonly Tool[];
+  readonly models: Models;
+  readonly plugins: readonly LoadedPlugin[];
 }
 
-/** Wires what answers messages: the models, the turns, and those who read them. */
+/** Wires what answers messages: the turns, and those who read them. */
 export function wireTurns(needs: TurnNeeds) {
-  const { config, logger, metrics, oracle, store, authority, tools } = needs;
-  const models = createModels(config.models);
+  const { config, logger, metrics, oracle, store, authority, models, plugins } = needs;
   const { sessions, messages } = store;
   const titles = new Titles({ sessions, model: models.get('utility'), logger });
   const settings = config.turns;
+  const events = new MemoryEventBus();
+  const desk = new CallDesk({ timeoutMs: config.sockets.callTimeoutMs });
   const runner = new TurnRunner({
     store,
     models,
     oracle,
     authority,
-    tools,
+    plugins,
     titles,
     logger,
     metrics,
     settings,
   });
-  const turns = new Turns({ store, runner, models, logger, maxPerUser: settings.maxPerUser });
+  const turns = new Turns({
+    store,
+    runner,
+    models,
+    events,
+    logger,
+    maxPerUser: settings.maxPerUser,
+  });
   const reader = new RunReader(turns, store);
   const { streamStallMs } = settings;
-  return { models, turns, titles, replies: new ReplySender({ reader, messages, streamStallMs }) };
+  return {
+    turns,
+    titles,
+    reader,
+    events,
+    desk,
+    missed: new MissedEvents(turns, store.runs),
+    replies: new ReplySender({ reader, messages, streamStallMs }),
+  };
 }

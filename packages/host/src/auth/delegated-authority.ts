@@ -2,7 +2,6 @@ import type { MintRequest, TurnUcan, WantedCapability } from '@sibyl/plugin-kit'
 import { OracleError } from '@sibyl/protocol';
 import {
   type DidResolver,
-  didWebOf,
   isCovered,
   type Minter,
   type VerifiedDelegation,
@@ -11,6 +10,7 @@ import {
 import type { Logger } from 'pino';
 import type { DelegationStore } from '../store/delegations/delegation-store.js';
 import type { Caller } from './caller.js';
+import { resolveServiceDid } from './service-did.js';
 
 interface DelegatedAuthorityParts {
   readonly oracleDid: string;
@@ -40,7 +40,7 @@ export class DelegatedAuthority {
         if (!(await this.isGranted(caller, wanted))) throw notDelegated(wanted);
       },
       mintInvocation: (request) => this.mint(caller, request),
-      resolveServiceDid: (serviceUrl) => this.serviceDid(serviceUrl),
+      resolveServiceDid: (serviceUrl) => resolveServiceDid(this.parts.resolver, serviceUrl),
     };
   }
 
@@ -86,16 +86,6 @@ export class DelegatedAuthority {
     if (stored.error === 'unreadable')
       this.parts.logger.warn({ did, reason: stored.reason }, 'stored delegation cannot be read');
     return undefined;
-  }
-
-  /** The service's document must name the DID of the address that was asked. */
-  private async serviceDid(serviceUrl: string): Promise<string> {
-    const { ok: did, error: fault } = didWebOf(serviceUrl);
-    const { error = fault } = did ? await this.parts.resolver.resolve(did) : {};
-    if (did && !error) return did;
-    throw new OracleError('forbidden', {
-      message: `${serviceUrl} does not prove its DID: ${error?.detail}`,
-    });
   }
 }
 

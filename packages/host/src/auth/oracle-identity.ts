@@ -7,7 +7,8 @@ import {
   signerFromPrivateKey,
   type UcanFault,
 } from '@sibyl/ucan';
-import { type Config, ConfigError } from '../config/config.js';
+import { BootError } from '../config/boot-error.js';
+import type { Config } from '../config/config.js';
 import { keepKeyFile } from './key-file.js';
 
 /** Who this oracle is: its name, its DID and the key it signs with. */
@@ -28,25 +29,29 @@ export class OracleIdentity {
 export async function loadOracleIdentity({ oracle, dataDir }: Config): Promise<OracleIdentity> {
   const key = configuredSigner(oracle) ?? (await keptSigner(dataDir));
   const signer =
-    oracle.did === undefined ? key : expectOk(key.withDid(oracle.did), 'ORACLE_DID (host)');
+    oracle.did === undefined
+      ? key
+      : expectOk(key.withDid(oracle.did), 'ORACLE_DID (host)', "Unset it for the key's own DID");
   return new OracleIdentity(oracle.name, oracle.entityDid, signer);
 }
 
+const OTHER_KEY = 'Correct it, or unset it to have a key made';
+
 function configuredSigner({ mnemonic, privateKey }: Config['oracle']): Signer | undefined {
   if (mnemonic !== undefined)
-    return expectOk(signerFromMnemonic(mnemonic), 'ORACLE_MNEMONIC (host)');
+    return expectOk(signerFromMnemonic(mnemonic), 'ORACLE_MNEMONIC (host)', OTHER_KEY);
   if (privateKey !== undefined)
-    return expectOk(signerFromPrivateKey(privateKey), 'ORACLE_PRIVATE_KEY (host)');
+    return expectOk(signerFromPrivateKey(privateKey), 'ORACLE_PRIVATE_KEY (host)', OTHER_KEY);
   return undefined;
 }
 
 async function keptSigner(dataDir: string): Promise<Signer> {
   const { path, text } = await keepKeyFile(dataDir, () => exportPrivateKey(generateSigner()));
-  const remedy = 'restore it from a backup, or remove it to get a new key and a new DID';
-  return expectOk(signerFromPrivateKey(text), `${path} (${remedy})`);
+  const remedy = 'Restore it from a backup, or remove it to get a new key and a new DID';
+  return expectOk(signerFromPrivateKey(text), path, remedy);
 }
 
-function expectOk(result: Result<Signer, UcanFault>, source: string): Signer {
-  if (result.error) throw new ConfigError(`${source}: ${result.error.detail}`);
+function expectOk(result: Result<Signer, UcanFault>, subject: string, remedy: string): Signer {
+  if (result.error) throw new BootError([{ subject, problem: result.error.detail, remedy }]);
   return result.ok;
 }

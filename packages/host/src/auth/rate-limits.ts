@@ -1,5 +1,4 @@
 import { OracleError } from '@sibyl/protocol';
-import type { Response } from 'express';
 import type { Metrics } from '../observe/metrics.js';
 import { addressKey } from './address.js';
 import type { Caller } from './caller.js';
@@ -13,6 +12,13 @@ interface RateLimitsOptions {
   readonly anonymous: number;
   readonly metrics: Metrics;
 }
+
+/** Where the figures of a limit are told; a socket has no such place. */
+export interface HeaderSink {
+  setHeader(name: string, value: number): unknown;
+}
+
+const nowhere: HeaderSink = { setHeader: () => undefined };
 
 /** The host's limits: per address without a proven caller, per caller with one. */
 export class RateLimits {
@@ -29,8 +35,8 @@ export class RateLimits {
   }
 
   /** Refuses an address that has used up what it may ask without proving who it is. */
-  async checkAnonymous(address: string | undefined, response: Response): Promise<void> {
-    this.enforce('anonymous', await this.anonymous.look(addressKey(address)), response);
+  async checkAnonymous(address: string | undefined, headers = nowhere): Promise<void> {
+    this.enforce('anonymous', await this.anonymous.look(addressKey(address)), headers);
   }
 
   /** Whether an address has failed too often for keys to be looked up on its behalf. */
@@ -43,15 +49,19 @@ export class RateLimits {
   }
 
   /** Counts a request of a proven caller. */
-  async takeCaller(caller: Caller, address: string | undefined, response: Response): Promise<void> {
-    this.enforce('address', await this.addresses.take(addressKey(address)), response);
-    this.enforce('caller', await this.callers.take(caller.did), response);
+  async takeCaller(
+    { did }: Pick<Caller, 'did'>,
+    address: string | undefined,
+    headers = nowhere,
+  ): Promise<void> {
+    this.enforce('address', await this.addresses.take(addressKey(address)), headers);
+    this.enforce('caller', await this.callers.take(did), headers);
   }
 
-  private enforce(kind: string, verdict: RateVerdict, response: Response): void {
-    response.setHeader('RateLimit-Limit', verdict.limit);
-    response.setHeader('RateLimit-Remaining', verdict.remaining);
-    response.setHeader('RateLimit-Reset', verdict.resetSeconds);
+  private enforce(kind: string, verdict: RateVerdict, headers: HeaderSink): void {
+    headers.setHeader('RateLimit-Limit', verdict.limit);
+    headers.setHeader('RateLimit-Remaining', verdict.remaining);
+    headers.setHeader('RateLimit-Reset', verdict.resetSeconds);
     if (verdict.allowed) return;
     this.metrics.count('sibyl_rate_limited_total', { kind });
     throw new OracleError('rate_limited', { retryAfterSeconds: verdict.resetSeconds });

@@ -2,9 +2,9 @@ import { type CanActivate, type ExecutionContext, Injectable } from '@nestjs/com
 import { Reflector } from '@nestjs/core';
 import type { Response } from 'express';
 import { Authenticator } from './authenticator.js';
-import type { Caller } from './caller.js';
 import { credentialsOf } from './credentials.js';
 import type { OracleRequest } from './oracle-request.js';
+import { proveCaller } from './prove-caller.js';
 import { PUBLIC_ROUTE, PublicRoutes } from './public-routes.js';
 import { RateLimits } from './rate-limits.js';
 
@@ -14,28 +14,22 @@ export class UcanGuard implements CanActivate {
   constructor(
     private readonly reflector: Reflector,
     private readonly publicRoutes: PublicRoutes,
-    private readonly authenticator: Authenticator,
-    private readonly limits: RateLimits,
+    readonly authenticator: Authenticator,
+    readonly limits: RateLimits,
   ) {}
 
   async canActivate(context: ExecutionContext): Promise<boolean> {
     if (context.getType() !== 'http' || this.isPublic(context)) return true;
     const request = context.switchToHttp().getRequest<OracleRequest>();
     const response = context.switchToHttp().getResponse<Response>();
-    request.caller = await this.callerOf(request, response);
+    const credentials = credentialsOf(request.headers);
+    request.caller = await proveCaller(this, {
+      credentials,
+      address: request.ip,
+      headers: response,
+    });
     await this.limits.takeCaller(request.caller, request.ip, response);
     return true;
-  }
-
-  /** A failure beyond the address's allowance answers 429, a valid caller of that address passes. */
-  private async callerOf(request: OracleRequest, response: Response): Promise<Caller> {
-    const allowLookup = !(await this.limits.isExhausted(request.ip));
-    try {
-      return await this.authenticator.authenticate(credentialsOf(request.headers), { allowLookup });
-    } catch (refusal) {
-      await this.limits.checkAnonymous(request.ip, response);
-      throw refusal;
-    }
   }
 
   private isPublic(context: ExecutionContext): boolean {

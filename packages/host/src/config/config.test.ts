@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
-import { ConfigError, loadConfig } from './config.js';
+import { BootError } from './boot-error.js';
+import { featuresOf, loadConfig } from './config.js';
 
 it('needs nothing', () => {
   expect(loadConfig({})).toMatchObject({
@@ -18,6 +19,13 @@ it('is frozen through and through', () => {
   expect(Object.isFrozen(config)).toBe(true);
   for (const part of Object.values(config))
     if (typeof part === 'object') expect(Object.isFrozen(part)).toBe(true);
+});
+
+it('reads which plugins are switched on or off', () => {
+  const features = featuresOf({ FEATURES: 'memory=false, slack=true,mcp=auto' });
+  expect(features).toEqual({ memory: false, slack: true, mcp: 'auto' });
+  for (const FEATURES of ['memory', 'memory=no', 'Memory=true'])
+    expect(() => loadConfig({ FEATURES })).toThrow(/FEATURES \(host\): must be plugins/);
 });
 
 it('counts an empty variable as unset', () => {
@@ -47,8 +55,8 @@ it('names every fault at once, with owner and remedy', () => {
       ORACLE_MNEMONIC: 'a b c',
       ORACLE_PRIVATE_KEY: '00',
     });
-  expect(load).toThrow(ConfigError);
-  expect(load).toThrow(/5 variables are wrong/);
+  expect(load).toThrow(BootError);
+  expect(load).toThrow(/5 things are wrong/);
   for (const variable of ['PORT', 'DATABASE_URL', 'CORS_ORIGIN', 'TRUST_PROXY', 'ORACLE_MNEMONIC'])
     expect(load).toThrow(new RegExp(`${variable} \\(host\\): .+\\n +→ .+`));
 });
@@ -99,7 +107,7 @@ it.each([
 });
 
 it('reports faults of single values and of several together at once', () => {
-  expect(() => loadConfig({ PORT: 'x', MODEL: 'openai/x' })).toThrow(/2 variables are wrong/);
+  expect(() => loadConfig({ PORT: 'x', MODEL: 'openai/x' })).toThrow(/2 things are wrong/);
 });
 
 it('never repeats a secret in a fault', () => {

@@ -1,7 +1,8 @@
-import type { z } from 'zod';
+import type { Feature } from '@sibyl/plugin-kit';
+import { BootError, type BootFault } from './boot-error.js';
 import { Environment } from './environment.js';
-import type { Fault } from './fault.js';
 import { type ModelsConfig, modelFaults, modelsConfigOf } from './models-config.js';
+import { readEnvironment, readVariables, type Variables } from './read-variables.js';
 
 /** What the environment says, checked, named and frozen. */
 export interface Config {
@@ -35,23 +36,41 @@ export interface Config {
     readonly streamStallMs: number;
     readonly logMs: number;
   };
+  readonly sockets: {
+    readonly maxPerUser: number;
+    readonly maxPerAddress: number;
+    /** Bytes. */
+    readonly messageLimit: number;
+    readonly callTimeoutMs: number;
+    /** Whether what plugins emit is checked before it is sent. */
+    readonly checksEvents: boolean;
+  };
   /** Hosts or CIDRs beyond the public internet that may be called. */
   readonly outgoingAllow: readonly string[];
   readonly rateLimits: { readonly perCaller: number; readonly anonymous: number };
 }
 
-/** Every fault of the environment, in one message for the operator. */
-export class ConfigError extends Error {
-  override readonly name = 'ConfigError';
+/** The host's own configuration, or all that is wrong with it. */
+export type CheckedConfig = { readonly config: Config } | { readonly faults: readonly BootFault[] };
+
+/** Checks what the environment says to the host itself. */
+export function checkConfig(env: Variables): CheckedConfig {
+  const remedy = 'Unset it for the default';
+  const read = readVariables(env, { name: 'host', schema: Environment, remedy });
+  const faults = [...('faults' in read ? read.faults : []), ...crossFaults(env)];
+  if ('faults' in read || faults.length > 0) return { faults };
+  return { config: Object.freeze(configOf(read.values)) };
 }
 
-/** Reads the environment once; an empty variable counts as unset. */
-export function loadConfig(env: NodeJS.ProcessEnv = process.env): Config {
-  const given = Object.fromEntries(Object.entries(env).filter(([, value]) => value?.trim()));
-  const parsed = Environment.safeParse(given);
-  const faults = [...(parsed.error?.issues.map(describeFault) ?? []), ...crossFaults(given)];
-  if (!parsed.success || faults.length > 0) throw new ConfigError(explain(faults));
-  return Object.freeze(configOf(parsed.data));
+/** Which plugins the environment switches on or off; none where that cannot be read. */
+export const featuresOf = ({ FEATURES }: Variables): Readonly<Record<string, Feature>> =>
+  Environment.shape.FEATURES.safeParse(FEATURES).data ?? {};
+
+/** Reads the host's own configuration; throws a BootError that tells every fault. */
+export function loadConfig(env?: Variables): Config {
+  const checked = checkConfig(readEnvironment(env));
+  if ('config' in checked) return checked.config;
+  throw new BootError(checked.faults);
 }
 
 function configOf(env: Environment): Config {
@@ -86,6 +105,13 @@ function configOf(env: Environment): Config {
       streamStallMs: env.STREAM_STALL_SECONDS * 1000,
       logMs: env.RUN_LOG_HOURS * 60 * 60 * 1000,
     }),
+    sockets: Object.freeze({
+      maxPerUser: env.SOCKETS_PER_USER,
+      maxPerAddress: env.SOCKETS_PER_ADDRESS,
+      messageLimit: env.SOCKET_MESSAGE_LIMIT,
+      callTimeoutMs: env.BROWSER_CALL_TIMEOUT_SECONDS * 1000,
+      checksEvents: env.NODE_ENV !== 'production',
+    }),
     outgoingAllow: Object.freeze(env.OUTGOING_ALLOW),
     rateLimits: Object.freeze({
       perCaller: env.RATE_LIMIT_PER_MINUTE,
@@ -94,32 +120,18 @@ function configOf(env: Environment): Config {
   };
 }
 
-function describeFault(issue: z.core.$ZodIssue): Fault {
-  const variable = String(issue.path[0]);
-  const meaning = Environment.shape[variable as keyof Environment].description ?? '';
-  return { variable, problem: issue.message, remedy: `${meaning}. Unset it for the default` };
-}
-
 /** Faults of several variables together: found even when one of them alone is wrong too. */
-function crossFaults(env: NodeJS.ProcessEnv): Fault[] {
+function crossFaults(env: Variables): BootFault[] {
   return [oracleKeyFaults, modelFaults].flatMap((check) => check(env));
 }
 
-function oracleKeyFaults(env: NodeJS.ProcessEnv): Fault[] {
+function oracleKeyFaults(env: Variables): BootFault[] {
   if (!env.ORACLE_MNEMONIC || !env.ORACLE_PRIVATE_KEY) return [];
   return [
     {
-      variable: 'ORACLE_MNEMONIC',
+      subject: 'ORACLE_MNEMONIC (host)',
       problem: 'set together with ORACLE_PRIVATE_KEY, so the key is ambiguous',
       remedy: 'Keep one of the two',
     },
   ];
-}
-
-function explain(faults: readonly Fault[]): string {
-  const lines = faults.map(
-    ({ variable, problem, remedy }) => `  ${variable} (host): ${problem}\n      → ${remedy}`,
-  );
-  const count = faults.length === 1 ? 'One variable is' : `${faults.length} variables are`;
-  return `${count} wrong in the environment:\n${lines.join('\n')}`;
 }

@@ -1,4 +1,5 @@
 import { isIP } from 'node:net';
+import type { Feature } from '@sibyl/plugin-kit';
 import { createSafeFetch } from '@sibyl/safe-fetch';
 import { z } from 'zod';
 
@@ -63,6 +64,18 @@ function canAllow(entries: readonly string[]): boolean {
   } catch {
     return false;
   }
+}
+
+const FEATURE = /^([a-z][a-z0-9-]*)=(true|false|auto)$/;
+const features = list
+  .refine((items) => items.every((item) => FEATURE.test(item)), {
+    error: 'must be plugins and whether they load, such as memory=false,slack=true',
+  })
+  .transform((items) => Object.fromEntries(items.map(featureOf)));
+
+function featureOf(text: string): [string, Feature] {
+  const [, name = '', choice] = FEATURE.exec(text) ?? [];
+  return [name, choice === 'auto' ? 'auto' : choice === 'true'];
 }
 
 const modelId = z.string().regex(/^(offline|[^\s/,]+\/[^\s,]+)$/, {
@@ -165,6 +178,16 @@ export const Environment = z.object({
   RUN_LOG_HOURS: whole
     .prefault('24')
     .describe('How long the frames of an ended turn can be read again; its message stays'),
+  SOCKETS_PER_USER: positive.prefault('100').describe('Open sockets of one user'),
+  SOCKETS_PER_ADDRESS: positive
+    .prefault('2000')
+    .describe('Open sockets of one address, whoever is behind it'),
+  SOCKET_MESSAGE_LIMIT: size
+    .prefault('256kb')
+    .describe('Largest message of a socket, such as the result of a browser tool'),
+  BROWSER_CALL_TIMEOUT_SECONDS: seconds
+    .prefault('15')
+    .describe("How long the user's page may take to answer a browser tool or an action"),
   CHAIN_REST_URL: httpUrl.optional().describe('REST endpoint of the chain, to resolve did:ixo'),
   BLOCKSYNC_GRAPHQL_URL: httpUrl.optional().describe('Blocksync endpoint, to resolve did:ixo'),
   OUTGOING_ALLOW: allowed
@@ -175,6 +198,15 @@ export const Environment = z.object({
     .prefault('300')
     .describe('Requests a minute of one address without a proven caller'),
   METRICS_PORT: port.optional().describe('Port for Prometheus at /metrics; unset: none'),
+  FEATURES: features
+    .prefault('')
+    .describe(
+      'Plugins to load or not, such as memory=false,slack=true; the rest load when they have what they need',
+    ),
+  NODE_ENV: z
+    .string()
+    .optional()
+    .describe('`production` leaves out the check of what plugins emit'),
   LOG_LEVEL: z
     .enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'])
     .prefault('info')

@@ -1,5 +1,5 @@
+import type { BootFault } from './boot-error.js';
 import type { Environment } from './environment.js';
-import type { Fault } from './fault.js';
 import {
   modelProviders,
   OFFLINE,
@@ -7,6 +7,7 @@ import {
   providerNames,
   providerOf,
 } from './model-providers.js';
+import type { Variables } from './read-variables.js';
 
 export interface ProviderAccess {
   readonly apiKey: string | undefined;
@@ -69,7 +70,7 @@ function defaultSmall(main: string): string {
 }
 
 /** What is wrong with the choice of models as a whole; single values are the schema's to check. */
-export function modelFaults(env: NodeJS.ProcessEnv): Fault[] {
+export function modelFaults(env: Variables): BootFault[] {
   const asked = [
     ...askedBy(env, 'MODEL'),
     ...askedBy(env, 'MODEL_SMALL'),
@@ -78,23 +79,23 @@ export function modelFaults(env: NodeJS.ProcessEnv): Fault[] {
   const faults = asked.flatMap(({ variable, id }) => accessFault(env, variable, id) ?? []);
   if (env.MODEL_BASE_URL && !asked.some(({ id }) => id.startsWith('openai-compatible/')))
     faults.push({
-      variable: 'MODEL_BASE_URL',
+      subject: 'MODEL_BASE_URL (host)',
       problem: 'set, but no model is asked of it',
       remedy: 'Set MODEL=openai-compatible/<model-id> too, with an id that server knows',
     });
   return faults;
 }
 
-function askedBy(env: NodeJS.ProcessEnv, variable: string): { variable: string; id: string }[] {
+function askedBy(env: Variables, variable: string): { variable: string; id: string }[] {
   const ids = (env[variable] ?? '').split(',').map((id) => id.trim());
   return ids.filter((id) => id.includes('/')).map((id) => ({ variable, id }));
 }
 
-function accessFault(env: NodeJS.ProcessEnv, variable: string, id: string): Fault | undefined {
+function accessFault(env: Variables, variable: string, id: string): BootFault | undefined {
   const provider = providerOf(id);
   if (!provider)
     return {
-      variable,
+      subject: `${variable} (host)`,
       problem: `no provider is called ${JSON.stringify(id.slice(0, id.indexOf('/')))}`,
       remedy: `Begin it with one of ${providerNames.join(', ')}, as in openai/gpt-6-luna, or set MODEL=${OFFLINE}`,
     };
@@ -102,7 +103,7 @@ function accessFault(env: NodeJS.ProcessEnv, variable: string, id: string): Faul
   const needed = provider === 'openai-compatible' ? baseUrlVariable : keyVariable;
   if (env[needed]) return undefined;
   return {
-    variable,
+    subject: `${variable} (host)`,
     problem: `asks for ${provider}, but ${needed} is not set`,
     remedy: `Set ${needed}, choose another model, or unset ${variable} for the default`,
   };

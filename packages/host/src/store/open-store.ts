@@ -7,7 +7,11 @@ import { createIdSource } from './id-source.js';
 import { IdempotencyStore } from './idempotency/idempotency-store.js';
 import { MessageStore } from './messages/message-store.js';
 import { type DatabaseOptions, openDatabase } from './open-database.js';
-import { PreferenceStore } from './rooms/preference-store.js';
+import { BlobStore } from './plugins/blob-store.js';
+import { PluginTables } from './plugins/plugin-tables.js';
+import { SecretStore } from './plugins/secret-store.js';
+import { SessionStateStore } from './plugins/session-state-store.js';
+import { RoomStateStore } from './rooms/room-state-store.js';
 import { RoomStore } from './rooms/room-store.js';
 import { createHostProcess } from './runs/host-process.js';
 import { RunStore } from './runs/run-store.js';
@@ -28,16 +32,21 @@ export async function openStore(options: StoreOptions): Promise<Store> {
   const database = await openDatabase(options);
   const newId = createIdSource(clock);
   const context = { database, clock, newId };
+  const rooms = new RoomStore(context);
   return {
     sessions: new SessionStore(context),
     messages: new MessageStore(context),
     runs: new RunStore(context, createHostProcess()),
     idempotency: new IdempotencyStore(context),
-    rooms: new RoomStore(context),
-    preferences: new PreferenceStore(context),
+    rooms,
+    roomState: new RoomStateStore(context, rooms),
     delegations: new DelegationStore(context, vault),
     revocations: new RevocationStore(context),
     singleUse: new SingleUseStore(context),
+    sessionState: new SessionStateStore(context),
+    secrets: new SecretStore(context, vault),
+    blobs: new BlobStore(context),
+    pluginTables: new PluginTables(database),
     ping: async () => {
       await sql`select 1`.execute(database.tables);
     },

@@ -3,7 +3,11 @@ import type { RevocationStore } from './delegations/revocation-store.js';
 import type { SingleUseStore } from './delegations/single-use-store.js';
 import type { IdempotencyStore } from './idempotency/idempotency-store.js';
 import type { MessageStore } from './messages/message-store.js';
-import type { PreferenceStore } from './rooms/preference-store.js';
+import type { BlobStore } from './plugins/blob-store.js';
+import type { PluginTables } from './plugins/plugin-tables.js';
+import type { SecretStore } from './plugins/secret-store.js';
+import type { SessionStateStore } from './plugins/session-state-store.js';
+import type { RoomStateStore } from './rooms/room-state-store.js';
 import type { RoomStore } from './rooms/room-store.js';
 import type { RunStore } from './runs/run-store.js';
 import type { SessionStore } from './sessions/session-store.js';
@@ -15,10 +19,14 @@ export interface Store {
   readonly runs: RunStore;
   readonly idempotency: IdempotencyStore;
   readonly rooms: RoomStore;
-  readonly preferences: PreferenceStore;
+  readonly roomState: RoomStateStore;
   readonly delegations: DelegationStore;
   readonly revocations: RevocationStore;
   readonly singleUse: SingleUseStore;
+  readonly sessionState: SessionStateStore;
+  readonly secrets: SecretStore;
+  readonly blobs: BlobStore;
+  readonly pluginTables: PluginTables;
   /** Rejects when the database does not answer. */
   ping(): Promise<void>;
   /** Waits for writes under way, then lets go of the database. */

@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createOracleApp, loadConfig, type OracleApp, type OracleAppOptions } from '@sibyl/host';
+import { createOracleApp, type OracleApp, type OracleAppOptions } from '@sibyl/host';
 import { pino } from 'pino';
 
 export interface TestHost {
@@ -14,7 +14,7 @@ export interface TestHost {
   close(): Promise<void>;
 }
 
-export interface TestHostOptions extends Omit<OracleAppOptions, 'config' | 'logger'> {
+export interface TestHostOptions extends Omit<OracleAppOptions, 'env' | 'logger'> {
   readonly env?: Readonly<Record<string, string>>;
 }
 
@@ -23,8 +23,8 @@ export async function startHost({ env = {}, ...options }: TestHostOptions = {}):
   const dataDir = env.DATA_DIR ?? (await mkdtemp(join(tmpdir(), 'sibyl-host-')));
   const log: Record<string, unknown>[] = [];
   const logger = pino({ level: 'debug' }, { write: (line) => void log.push(JSON.parse(line)) });
-  const config = loadConfig({ PORT: '0', ...unlimited, ...env, DATA_DIR: dataDir });
-  const app = await createOracleApp({ ...options, config, logger });
+  const given = { PORT: '0', ...unlimited, ...env, DATA_DIR: dataDir };
+  const app = await createOracleApp({ ...options, env: given, logger });
   const url = await app.listen();
   return {
     app,

@@ -6,7 +6,7 @@ import type { FaultKind, RunStatus } from '@sibyl/protocol';
 export interface Schema {
   sessions: SessionRow;
   rooms: RoomRow;
-  preferences: PreferencesRow;
+  room_state: RoomStateRow;
   messages: MessageRow;
   runs: RunRow;
   run_frames: RunFrameRow;
@@ -14,6 +14,9 @@ export interface Schema {
   revocations: RevocationRow;
   single_use: SingleUseRow;
   idempotency_keys: IdempotencyRow;
+  session_state: SessionStateRow;
+  secrets: SecretRow;
+  blobs: BlobRow;
 }
 
 export interface SessionRow {
@@ -37,10 +40,12 @@ interface RoomRow {
   created_at: number;
 }
 
-interface PreferencesRow {
+interface RoomStateRow {
   owner: string;
   room_id: string;
-  data: string;
+  key: string;
+  /** Null while the first change is under way. */
+  data: string | null;
   updated_at: number;
 }
 
@@ -120,4 +125,29 @@ export interface IdempotencyRow {
   run_id: string;
   created_at: number;
   expires_at: number;
+}
+
+interface SessionStateRow {
+  session_id: string;
+  owner: string;
+  plugin: string;
+  key: string;
+  value: string;
+}
+
+interface SecretRow {
+  owner: string;
+  plugin: string;
+  name: string;
+  ciphertext: string;
+}
+
+interface BlobRow {
+  id: string;
+  owner: string;
+  plugin: string;
+  media_type: string;
+  size: number;
+  data: Uint8Array;
+  created_at: number;
 }

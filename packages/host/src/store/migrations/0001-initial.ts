@@ -15,6 +15,7 @@ export const initial: Migration = {
     await createDelegations(tables);
     await createRevocations(tables);
     await createIdempotencyKeys(tables);
+    await createPluginStores(tables);
   },
 };
 
@@ -51,12 +52,13 @@ async function createRooms(tables: Tables): Promise<void> {
     .addUniqueConstraint('rooms_one_per_oracle', ['owner', 'oracle_did'])
     .execute();
   await tables.schema
-    .createTable('preferences')
+    .createTable('room_state')
     .addColumn('owner', 'text', (c) => c.notNull())
     .addColumn('room_id', 'text', (c) => c.notNull())
-    .addColumn('data', 'text', (c) => c.notNull())
+    .addColumn('key', 'text', (c) => c.notNull())
+    .addColumn('data', 'text')
     .addColumn('updated_at', 'bigint', (c) => c.notNull())
-    .addPrimaryKeyConstraint('preferences_pk', ['owner', 'room_id'])
+    .addPrimaryKeyConstraint('room_state_pk', ['owner', 'room_id', 'key'])
     .execute();
 }
 
@@ -178,5 +180,44 @@ async function createIdempotencyKeys(tables: Tables): Promise<void> {
     .createIndex('idempotency_keys_by_expiry')
     .on('idempotency_keys')
     .column('expires_at')
+    .execute();
+}
+
+/** What the host keeps on behalf of plugins; their own tables are theirs to make. */
+async function createPluginStores(tables: Tables): Promise<void> {
+  await tables.schema
+    .createTable('session_state')
+    .addColumn('session_id', 'text', (c) =>
+      c.notNull().references('sessions.id').onDelete('cascade'),
+    )
+    .addColumn('owner', 'text', (c) => c.notNull())
+    .addColumn('plugin', 'text', (c) => c.notNull())
+    .addColumn('key', 'text', (c) => c.notNull())
+    .addColumn('value', 'text', (c) => c.notNull())
+    .addPrimaryKeyConstraint('session_state_pk', ['session_id', 'plugin', 'key'])
+    .execute();
+  await tables.schema
+    .createTable('secrets')
+    .addColumn('owner', 'text', (c) => c.notNull())
+    .addColumn('plugin', 'text', (c) => c.notNull())
+    .addColumn('name', 'text', (c) => c.notNull())
+    .addColumn('ciphertext', 'text', (c) => c.notNull())
+    .addPrimaryKeyConstraint('secrets_pk', ['owner', 'plugin', 'name'])
+    .execute();
+  await tables.schema
+    .createTable('blobs')
+    .addColumn('id', 'text', (c) => c.primaryKey().notNull())
+    .addColumn('owner', 'text', (c) => c.notNull())
+    .addColumn('plugin', 'text', (c) => c.notNull())
+    .addColumn('media_type', 'text', (c) => c.notNull())
+    .addColumn('size', 'bigint', (c) => c.notNull())
+    // SQLite keeps bytes as they are in a column of any type.
+    .addColumn('data', 'bytea', (c) => c.notNull())
+    .addColumn('created_at', 'bigint', (c) => c.notNull())
+    .execute();
+  await tables.schema
+    .createIndex('blobs_by_owner')
+    .on('blobs')
+    .columns(['owner', 'plugin', 'size'])
     .execute();
 }

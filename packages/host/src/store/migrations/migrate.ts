@@ -1,34 +1,59 @@
 import type { Kysely } from 'kysely';
-import { DEFAULT_MIGRATION_TABLE, type Migration, Migrator } from 'kysely/migration';
+import {
+  DEFAULT_MIGRATION_LOCK_TABLE,
+  DEFAULT_MIGRATION_TABLE,
+  type Migration,
+  Migrator,
+} from 'kysely/migration';
 import { StoreError } from '../database/store-error.js';
 import { initial } from './0001-initial.js';
 
-/** Every step of the schema, oldest first. Steps are only ever added. */
-const MIGRATIONS: Readonly<Record<string, Migration>> = { '0001-initial': initial };
+/** The steps of one owner's schema, and where it is noted which of them are done. */
+export interface MigrationPlan {
+  /** Who wrote the steps, as an operator knows them. */
+  readonly author: string;
+  /** By name, oldest first. Steps are only ever added. */
+  readonly steps: Readonly<Record<string, Migration>>;
+  readonly table: string;
+  readonly lockTable: string;
+}
 
-/** Brings the schema up to date; processes that start together take turns. */
+/** The host's own schema. */
+export const hostSchema: MigrationPlan = {
+  author: 'Sibyl',
+  steps: { '0001-initial': initial },
+  table: DEFAULT_MIGRATION_TABLE,
+  lockTable: DEFAULT_MIGRATION_LOCK_TABLE,
+};
+
+/** Brings a schema up to date; processes that start together take turns. */
 // biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its own time.
-export async function migrate(tables: Kysely<any>): Promise<void> {
+export async function migrate(tables: Kysely<any>, plan: MigrationPlan): Promise<void> {
   const migrator = new Migrator({
     db: tables,
-    provider: { getMigrations: async () => ({ ...MIGRATIONS }) },
+    provider: { getMigrations: async () => ({ ...plan.steps }) },
+    migrationTableName: plan.table,
+    migrationLockTableName: plan.lockTable,
   });
   const { error } = await migrator.migrateToLatest();
   if (error === undefined) return;
-  const unknown = await unknownMigration(tables);
-  if (unknown !== undefined) throw newerDatabase(unknown, error);
+  const unknown = await unknownStep(tables, plan);
+  if (unknown !== undefined) throw newerDatabase(unknown, plan, error);
   throw error;
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: reads Kysely's own table, which is not in the schema.
-async function unknownMigration(tables: Kysely<any>): Promise<string | undefined> {
-  const done = await tables.selectFrom(DEFAULT_MIGRATION_TABLE).select('name').execute();
-  return done.map((row) => String(row.name)).find((name) => !(name in MIGRATIONS));
+async function unknownStep(
+  // biome-ignore lint/suspicious/noExplicitAny: reads Kysely's own table, which is not in the schema.
+  tables: Kysely<any>,
+  { table, steps }: MigrationPlan,
+): Promise<string | undefined> {
+  const done = await tables.selectFrom(table).select('name').execute();
+  return done.map((row) => String(row.name)).find((name) => !(name in steps));
 }
 
-function newerDatabase(migration: string, cause: unknown): StoreError {
+function newerDatabase(step: string, { author }: MigrationPlan, cause: unknown): StoreError {
   return new StoreError(
-    `This database was written by a newer Sibyl (it has migration ${migration}); upgrade Sibyl, or point DATABASE_URL or DATA_DIR at another database`,
+    `This database was written by a newer ${author} (it has migration ${step}); upgrade ${author}, or point DATABASE_URL or DATA_DIR at another database`,
     { cause },
   );
 }

@@ -3,7 +3,7 @@ import type { Database, Unit } from '../database/database.js';
 import { readSnapshot } from '../database/read-snapshot.js';
 import type { Schema } from '../database/schema.js';
 import { StoreError } from '../database/store-error.js';
-import { migrate } from '../migrations/migrate.js';
+import { hostSchema, type MigrationPlan, migrate } from '../migrations/migrate.js';
 import { createPostgresPool, type PoolRequest } from './postgres-pool.js';
 import { createStorablePool } from './storable-pool.js';
 
@@ -19,7 +19,7 @@ export interface PostgresRequest {
 export async function openPostgres(request: PostgresRequest): Promise<Database> {
   const place = placeOf(request.url);
   try {
-    await migrateOnce(request);
+    await migrateOnce(request, hostSchema);
   } catch (error) {
     if (error instanceof StoreError) throw error;
     throw new StoreError(
@@ -29,14 +29,15 @@ export async function openPostgres(request: PostgresRequest): Promise<Database> 
   }
   return asDatabase(
     connect({ ...request, max: POOL_SIZE, statementTimeout: STATEMENT_TIMEOUT_MS }),
+    request,
   );
 }
 
 /** On a connection of its own, since waiting for another process's migration may take long. */
-async function migrateOnce(request: PostgresRequest): Promise<void> {
+async function migrateOnce(request: PostgresRequest, plan: MigrationPlan): Promise<void> {
   const tables = connect({ ...request, max: 1, statementTimeout: 0 });
   try {
-    await migrate(tables);
+    await migrate(tables, plan);
   } finally {
     await tables.destroy();
   }
@@ -47,7 +48,7 @@ function connect(request: PoolRequest): Kysely<Schema> {
   return new Kysely<Schema>({ dialect: new PostgresDialect({ pool }) });
 }
 
-function asDatabase(tables: Kysely<Schema>): Database {
+function asDatabase(tables: Kysely<Schema>, request: PostgresRequest): Database {
   const underWay = new Set<Promise<unknown>>();
   const write = <T>(unit: Unit<T>): Promise<T> => {
     const writing = tables.transaction().execute(unit);
@@ -57,9 +58,11 @@ function asDatabase(tables: Kysely<Schema>): Database {
     return writing;
   };
   return {
+    engine: 'postgres',
     tables,
     write,
     read: (unit) => readSnapshot(tables, unit),
+    migrate: (plan) => migrateOnce(request, plan),
     close: async () => {
       await Promise.allSettled(underWay);
       await tables.destroy();

@@ -6,7 +6,7 @@ import type { Database } from '../database/database.js';
 import { readSnapshot } from '../database/read-snapshot.js';
 import type { Schema } from '../database/schema.js';
 import { StoreError } from '../database/store-error.js';
-import { migrate } from '../migrations/migrate.js';
+import { hostSchema, migrate } from '../migrations/migrate.js';
 import { GroupCommit } from './group-commit.js';
 import { SqliteDialect } from './sqlite-dialect.js';
 import { whenFree } from './when-free.js';
@@ -18,7 +18,7 @@ export async function openSqlite(dataDir: string): Promise<Database> {
   const path = join(dataDir, 'sibyl.db');
   const writer = connect(await openWriter(dataDir, path));
   try {
-    await migrate(writer);
+    await migrate(writer, hostSchema);
     return asDatabase(writer, await openReader(path));
   } catch (error) {
     await writer.destroy();
@@ -63,9 +63,11 @@ function makePrivateFile(dataDir: string, path: string): void {
 function asDatabase(writer: Kysely<Schema>, reader: Kysely<Schema>): Database {
   const commits = new GroupCommit(writer);
   return {
+    engine: 'sqlite',
     tables: reader,
     write: (unit) => commits.write(unit),
     read: (unit) => readSnapshot(reader, unit),
+    migrate: (plan) => migrate(writer, plan),
     close: async () => {
       await commits.settled();
       // The writer last, since it folds the log into the main file.

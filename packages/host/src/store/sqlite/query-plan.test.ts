@@ -6,7 +6,7 @@ import type { Schema } from '../database/schema.js';
 import type { StoreContext } from '../database/store-context.js';
 import { createIdSource } from '../id-source.js';
 import { MessageStore } from '../messages/message-store.js';
-import { migrate } from '../migrations/migrate.js';
+import { hostSchema, migrate } from '../migrations/migrate.js';
 import { createHostProcess } from '../runs/host-process.js';
 import { RunStore } from '../runs/run-store.js';
 import { SessionStore } from '../sessions/session-store.js';
@@ -24,13 +24,15 @@ async function plansOf(use: (context: StoreContext) => Promise<unknown>): Promis
       queries.push(query);
     },
   });
-  await migrate(tables);
+  await migrate(tables, hostSchema);
   queries.length = 0;
   await use({
     database: {
+      engine: 'sqlite',
       tables,
       write: (unit) => tables.transaction().execute(unit),
       read: (unit) => readSnapshot(tables, unit),
+      migrate: (plan) => migrate(tables, plan),
       close: () => tables.destroy(),
     },
     clock: Date.now,

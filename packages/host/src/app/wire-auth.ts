@@ -1,0 +1,52 @@
+import { createMinter, createVerifier } from '@sibyl/ucan';
+import type { Logger } from 'pino';
+import { Authenticator } from '../auth/authenticator.js';
+import { DelegatedAuthority } from '../auth/delegated-authority.js';
+import { OracleAuthority } from '../auth/oracle-authority.js';
+import type { OracleIdentity } from '../auth/oracle-identity.js';
+import type { Config } from '../config/config.js';
+import { DelegationService } from '../delegation/delegation.service.js';
+import type { Metrics } from '../observe/metrics.js';
+import type { Store } from '../store/store.js';
+import { createResolver } from './did-resolvers.js';
+
+interface AuthNeeds {
+  readonly config: Config;
+  readonly logger: Logger;
+  readonly metrics: Metrics;
+  readonly oracle: OracleIdentity;
+  readonly store: Store;
+}
+
+/** Wires who is let in, and what the oracle may sign. */
+export function wireAuth({ config, logger, metrics, oracle, store }: AuthNeeds) {
+  const resolver = createResolver(config);
+  const rules = {
+    audience: oracle.did,
+    resolver,
+    revocations: { isRevoked: (cid: string) => store.revocations.has(cid) },
+    maxTtlSeconds: config.auth.maxTtlSeconds,
+  };
+  const verifier = createVerifier(rules);
+  const authority = new DelegatedAuthority({
+    oracleDid: oracle.did,
+    verifier,
+    minter: createMinter({ signer: oracle.signer }),
+    resolver,
+    delegations: store.delegations,
+    logger,
+  });
+  const oracleAuthority = new OracleAuthority({
+    signer: oracle.signer,
+    resolver,
+    verifierFor: (issuer) => createVerifier({ ...rules, singleUse: store.singleUse.of(issuer) }),
+    logger,
+  });
+  const { allowDelegationLogin } = config.auth;
+  return {
+    authenticator: new Authenticator({ verifier, logger, metrics, allowDelegationLogin }),
+    authority,
+    oracleAuthority,
+    delegations: new DelegationService({ oracleDid: oracle.did, verifier, authority, store }),
+  };
+}

@@ -1,0 +1,33 @@
+import { createSafeFetch } from '@sibyl/safe-fetch';
+import { createLlms } from '../agent/llms.js';
+import { unmetered } from '../agent/meter.js';
+import type { Models } from '../agent/model/models.js';
+import type { Config } from '../config/config.js';
+import { type LoadedPlugins, loadPlugins } from '../plugin-loader/load-plugins.js';
+import type { HostServices } from '../plugin-loader/plugin-context.js';
+import type { SelectedPlugin } from '../plugin-loader/select-plugins.js';
+
+interface PluginNeeds extends Omit<HostServices, 'fetch' | 'llm'> {
+  readonly config: Config;
+  readonly models: Models;
+}
+
+/** Sets up the plugins with what the host lends them. */
+export async function wirePlugins(
+  selected: readonly SelectedPlugin[],
+  { config, models, ...services }: PluginNeeds,
+): Promise<LoadedPlugins> {
+  const closing = new AbortController();
+  const allow = config.outgoingAllow;
+  const loaded = await loadPlugins(selected, {
+    ...services,
+    // Plain http only where the operator has opened a host of their own.
+    fetch: createSafeFetch({ allow, allowHttp: allow.length > 0 }),
+    llm: createLlms({ modelFor: models.get, meter: unmetered, signal: closing.signal }),
+  });
+  const close = async () => {
+    closing.abort(new Error('The host is closing'));
+    await loaded.close();
+  };
+  return { ...loaded, close };
+}

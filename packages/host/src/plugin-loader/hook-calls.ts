@@ -1,0 +1,52 @@
+import type { BootFault } from '../config/boot-error.js';
+import { pluginFault, reasonOf, switchOff } from './plugin-faults.js';
+
+/** How long a hook may take while the host starts. */
+const PATIENCE_MS = 30_000;
+
+/** One hook to call, and how to tell whether what it returns can be used. */
+export interface HookCall<T> {
+  readonly hook: string;
+  readonly run: () => T | Promise<T> | undefined;
+  /** Says what is wrong with the value. */
+  readonly check: (value: unknown) => string | undefined;
+  /** What counts as the answer where the hook is not there, or failed. */
+  readonly otherwise: T;
+}
+
+/** Calls the hooks of one plugin while the host starts, and keeps what goes wrong. */
+export class HookCalls {
+  readonly faults: BootFault[] = [];
+
+  constructor(private readonly plugin: string) {}
+
+  async call<T>({ hook, run, check, otherwise }: HookCall<T>): Promise<T> {
+    try {
+      const value = await inTime(run);
+      if (value === undefined) return otherwise;
+      const fault = check(value);
+      if (!fault) return value;
+      this.fail(`${hook} returned something else than it should: ${fault}`);
+    } catch (error) {
+      this.fail(`${hook} failed: ${reasonOf(error)}`);
+    }
+    return otherwise;
+  }
+
+  fail(problem: string, remedy = `Mend it, or ${switchOff(this.plugin)}`): void {
+    this.faults.push(pluginFault(this.plugin, problem, remedy));
+  }
+}
+
+async function inTime<T>(run: () => T | Promise<T>): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const gaveUp = new Promise<never>((_, reject) => {
+    const fault = new Error(`it took longer than ${PATIENCE_MS / 1000} s`);
+    timer = setTimeout(reject, PATIENCE_MS, fault);
+  });
+  try {
+    return await Promise.race([run(), gaveUp]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,32 @@
+import type { LoadedPlugin } from '../turn/loaded-plugin.js';
+import type { HookCalls } from './hook-calls.js';
+
+/** Tools of the host itself. */
+const HOST_TOOLS = ['list_capabilities', 'load_capability'];
+
+/** Sees to it that every name the agent or another plugin knows means one thing. */
+export class NameClaims {
+  readonly #tools = new Map(HOST_TOOLS.map((name) => [name, 'the host']));
+  readonly #shared = new Map<string, string>();
+
+  /** Claims all names of a plugin; those that are taken are faults of it. */
+  claim({ name, tools, subAgents, shared }: LoadedPlugin, hooks: HookCalls): void {
+    const owner = `the plugin ${name}`;
+    for (const tool of tools) this.#take(this.#tools, owner, tool.name, hooks);
+    for (const agent of subAgents)
+      this.#take(this.#tools, owner, `call_${agent.name}_agent`, hooks);
+    for (const key of Object.keys(shared)) this.#takeShared(owner, key, hooks);
+  }
+
+  #take(names: Map<string, string>, owner: string, tool: string, hooks: HookCalls): void {
+    const taken = names.get(tool);
+    if (taken) hooks.fail(`its tool ${tool} is called like one of ${taken}`, 'Rename the tool');
+    else names.set(tool, owner);
+  }
+
+  #takeShared(owner: string, key: string, hooks: HookCalls): void {
+    const taken = this.#shared.get(key);
+    if (taken) hooks.fail(`it shares ${key}, which ${taken} shares already`, 'Rename the key');
+    else this.#shared.set(key, owner);
+  }
+}

@@ -1,0 +1,5 @@
+/** What one plugin keeps of one user. */
+export interface PluginPlace {
+  readonly owner: string;
+  readonly plugin: string;
+}
