@@ -1,0 +1,50 @@
+interface Flight<T> {
+  readonly outcome: Promise<T>;
+  readonly cancel: AbortController;
+  waiting: number;
+}
+
+/** Lets all who ask the same at the same time share one call, which ends when the last has gone. */
+export class Flights<T> {
+  private readonly running = new Map<string, Flight<T>>();
+
+  isRunning(key: string): boolean {
+    return this.running.has(key);
+  }
+
+  async share(
+    key: string,
+    start: (signal: AbortSignal) => Promise<T>,
+    gone?: AbortSignal,
+  ): Promise<T> {
+    const flight = this.running.get(key) ?? this.begin(key, start);
+    flight.waiting += 1;
+    const leave = () => this.leave(key, flight);
+    gone?.addEventListener('abort', leave, { once: true });
+    try {
+      return await flight.outcome;
+    } finally {
+      gone?.removeEventListener('abort', leave);
+    }
+  }
+
+  private begin(key: string, start: (signal: AbortSignal) => Promise<T>): Flight<T> {
+    const cancel = new AbortController();
+    const outcome = start(cancel.signal).finally(() => this.end(key, flight));
+    const flight: Flight<T> = { outcome, cancel, waiting: 0 };
+    this.running.set(key, flight);
+    return flight;
+  }
+
+  private leave(key: string, flight: Flight<T>): void {
+    flight.waiting -= 1;
+    if (flight.waiting > 0) return;
+    // Whoever comes now must not join a call that is being cancelled.
+    this.end(key, flight);
+    flight.cancel.abort();
+  }
+
+  private end(key: string, flight: Flight<T>): void {
+    if (this.running.get(key) === flight) this.running.delete(key);
+  }
+}

@@ -1,0 +1,135 @@
+import { existsSync } from 'node:fs';
+import type { z } from 'zod';
+import type { ApiKey } from './api-key.js';
+import { Environment } from './environment.js';
+import type { UpstreamAddress } from './upstream-url.js';
+
+/** What the environment says, checked, named and frozen. */
+export interface Config {
+  readonly host: string;
+  readonly port: number;
+  readonly dataDir: string;
+  readonly logLevel: Environment['LOG_LEVEL'];
+  readonly nodes: {
+    /** None: the demo chain. */
+    readonly addresses: readonly UpstreamAddress[];
+    readonly caFile: string | undefined;
+    readonly timeoutMs: number;
+    readonly maxReplyBytes: number;
+    readonly pollMs: number;
+    readonly maxLag: number;
+  };
+  readonly schema: {
+    readonly descriptorsFile: string | undefined;
+    readonly prefix: string;
+    readonly legacy: boolean;
+    readonly maxPageLimit: number;
+  };
+  readonly compat: 'node' | undefined;
+  readonly gating: {
+    readonly auth: Environment['GATEWAY_AUTH'];
+    readonly apiKeys: readonly ApiKey[];
+    readonly did: string | undefined;
+    readonly ucanIssuers: readonly string[];
+    readonly perMinute: number | undefined;
+    readonly proxies: number;
+  };
+  readonly corsOrigins: readonly string[];
+  readonly cache: { readonly maxBytes: number; readonly bypassSecret: string | undefined };
+  readonly batchLimit: number;
+  readonly maxWatchers: number;
+  readonly requestTimeoutMs: number;
+}
+
+/** Every fault of the environment, in one message for the operator. */
+export class ConfigError extends Error {
+  override readonly name = 'ConfigError';
+}
+
+/** Reads the environment once; an empty variable counts as unset. */
+export function loadConfig(env: NodeJS.ProcessEnv = process.env): Config {
+  const given = Object.fromEntries(Object.entries(env).filter(([, value]) => value?.trim()));
+  const parsed = Environment.safeParse(given);
+  const faults = [...(parsed.error?.issues.map(describeFault) ?? []), ...crossFaults(given)];
+  if (!parsed.success || faults.length > 0) throw new ConfigError(explain(faults));
+  return Object.freeze(configOf(parsed.data));
+}
+
+function configOf(env: Environment): Config {
+  return {
+    host: env.GATEWAY_HOST,
+    port: env.GATEWAY_PORT,
+    dataDir: env.DATA_DIR,
+    logLevel: env.LOG_LEVEL,
+    nodes: Object.freeze({
+      addresses: Object.freeze(env.GATEWAY_UPSTREAMS),
+      caFile: env.GATEWAY_UPSTREAM_CA,
+      timeoutMs: env.GATEWAY_TIMEOUT_SECONDS * 1000,
+      maxReplyBytes: env.GATEWAY_MAX_REPLY_SIZE,
+      pollMs: env.GATEWAY_BLOCK_POLL_MS,
+      maxLag: env.GATEWAY_MAX_LAG,
+    }),
+    schema: Object.freeze({
+      descriptorsFile: env.GATEWAY_DESCRIPTORS,
+      prefix: env.GATEWAY_PREFIX,
+      legacy: env.GATEWAY_LEGACY,
+      maxPageLimit: env.GATEWAY_PAGE_LIMIT,
+    }),
+    compat: env.GATEWAY_COMPAT,
+    gating: Object.freeze({
+      auth: env.GATEWAY_AUTH,
+      apiKeys: Object.freeze(env.GATEWAY_API_KEYS),
+      did: env.GATEWAY_DID,
+      ucanIssuers: Object.freeze(env.GATEWAY_UCAN_ISSUERS),
+      perMinute: env.GATEWAY_RATE_LIMIT_PER_MINUTE,
+      proxies: env.GATEWAY_TRUST_PROXY ?? 0,
+    }),
+    corsOrigins: Object.freeze(env.GATEWAY_CORS_ORIGIN),
+    cache: Object.freeze({
+      maxBytes: env.GATEWAY_CACHE_SIZE,
+      bypassSecret: env.GATEWAY_CACHE_BYPASS_SECRET,
+    }),
+    batchLimit: env.GATEWAY_BATCH_LIMIT,
+    maxWatchers: env.GATEWAY_WATCHERS,
+    requestTimeoutMs: env.GATEWAY_REQUEST_TIMEOUT_SECONDS * 1000,
+  };
+}
+
+interface Fault {
+  readonly variable: string;
+  readonly problem: string;
+  readonly remedy: string;
+}
+
+function describeFault(issue: z.core.$ZodIssue): Fault {
+  const variable = String(issue.path[0]);
+  const meaning = Environment.shape[variable as keyof Environment].description ?? '';
+  return { variable, problem: issue.message, remedy: `${meaning}. Unset it for the default` };
+}
+
+/** Faults of several variables together, and of files: found even when one alone is wrong too. */
+function crossFaults(env: NodeJS.ProcessEnv): Fault[] {
+  return [...keyFaults(env), ...fileFaults(env)];
+}
+
+function keyFaults(env: NodeJS.ProcessEnv): Fault[] {
+  if (env.GATEWAY_AUTH !== 'api-key' || env.GATEWAY_API_KEYS) return [];
+  const remedy = 'Set it to the SHA-256 of each key: printf %s "$KEY" | sha256sum';
+  return [{ variable: 'GATEWAY_API_KEYS', problem: 'missing, so nobody could ask', remedy }];
+}
+
+function fileFaults(env: NodeJS.ProcessEnv): Fault[] {
+  return ['GATEWAY_DESCRIPTORS', 'GATEWAY_UPSTREAM_CA'].flatMap((variable) => {
+    const path = env[variable];
+    if (!path || existsSync(path)) return [];
+    return [{ variable, problem: `there is no file ${path}`, remedy: 'Name a file that exists' }];
+  });
+}
+
+function explain(faults: readonly Fault[]): string {
+  const lines = faults.map(
+    ({ variable, problem, remedy }) => `  ${variable} (gateway): ${problem}\n      → ${remedy}`,
+  );
+  const count = faults.length === 1 ? 'One variable is' : `${faults.length} variables are`;
+  return `${count} wrong in the environment:\n${lines.join('\n')}`;
+}

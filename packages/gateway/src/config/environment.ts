@@ -1,0 +1,127 @@
+import { z } from 'zod';
+import { ApiKey } from './api-key.js';
+import { UpstreamUrl } from './upstream-url.js';
+
+const flag = z.enum(['true', 'false']).transform((value) => value === 'true');
+const whole = z
+  .string()
+  .regex(/^\d{1,9}$/, { error: 'must be a whole number' })
+  .transform(Number);
+const positive = whole.refine((value) => value > 0, { error: 'must be at least 1' });
+const port = whole.refine((value) => value <= 65_535, { error: 'must be a port, at most 65535' });
+const did = z.string().regex(/^did:[a-z0-9]+:\S+$/, { error: 'must be a DID, such as did:web:…' });
+
+const SIZE = /^(\d{1,6})(kb|mb)?$/;
+const byteFactors = { kb: 1024, mb: 1024 * 1024 };
+const size = z
+  .string()
+  .toLowerCase()
+  .regex(SIZE, { error: 'must be a size, such as 512kb or 64mb' })
+  .transform((text) => {
+    const [, digits, unit] = SIZE.exec(text) ?? [];
+    return Number(digits) * (byteFactors[unit as keyof typeof byteFactors] ?? 1);
+  });
+
+const list = z.string().transform((text) =>
+  text
+    .split(',')
+    .map((item) => item.trim())
+    .filter(Boolean),
+);
+
+const origins = list.refine((items) => items.every((item) => item === '*' || isOrigin(item)), {
+  error: 'must be * or origins such as https://app.example, separated by commas',
+});
+
+function isOrigin(text: string): boolean {
+  return URL.canParse(text) && new URL(text).origin === text;
+}
+
+/** Every variable the gateway reads; a default is written as an operator would write it. */
+export const Environment = z.object({
+  GATEWAY_PORT: port.prefault('3001').describe('Port of the HTTP server; 0 picks a free one'),
+  GATEWAY_HOST: z.string().prefault('127.0.0.1').describe('Address to listen on; 0.0.0.0 for all'),
+  GATEWAY_UPSTREAMS: list
+    .pipe(z.array(UpstreamUrl))
+    .prefault('')
+    .describe(
+      'Nodes, separated by commas: grpc://, grpcs://, rpc+http:// or rpc+https://, with ?from=1 on one that keeps every height; unset: the built-in demo chain',
+    ),
+  GATEWAY_UPSTREAM_CA: z
+    .string()
+    .optional()
+    .describe('PEM file of certificates to trust for nodes, beside those of the system'),
+  GATEWAY_DESCRIPTORS: z
+    .string()
+    .optional()
+    .describe("File with the chain's FileDescriptorSet; unset: the nodes are asked"),
+  GATEWAY_PREFIX: z
+    .string()
+    .regex(/^[A-Za-z0-9._~-]{1,64}$/, { error: 'must be one segment of a path, such as ixo' })
+    .prefault('ixo')
+    .describe("First segment of the chain's own routes; ixo itself stays accepted"),
+  GATEWAY_LEGACY: flag
+    .prefault('true')
+    .describe('Answer paths of earlier chain versions, naming their successor'),
+  GATEWAY_COMPAT: z
+    .literal('node', { error: 'must be node, or unset' })
+    .optional()
+    .describe('node answers exactly as a node on port 1317 does, its peculiarities included'),
+  GATEWAY_AUTH: z
+    .enum(['none', 'api-key', 'ucan'])
+    .prefault('none')
+    .describe('Who may ask: anybody, holders of an API key, or signers of a UCAN'),
+  GATEWAY_API_KEYS: list
+    .pipe(z.array(ApiKey))
+    .prefault('')
+    .describe(
+      'SHA-256 of each key in hex, separated by commas, each with ;name=, ;limit= (requests a minute) and ;scope= (route templates by |, such as /ixo/entity/*) as wished',
+    ),
+  GATEWAY_DID: did
+    .optional()
+    .describe('DID that UCANs must be addressed to; unset: that of a key kept in DATA_DIR'),
+  GATEWAY_UCAN_ISSUERS: list
+    .refine((items) => items.every((item) => item === '*' || did.safeParse(item).success), {
+      error: 'must be * or DIDs, separated by commas',
+    })
+    .prefault('*')
+    .describe('DIDs whose word grants chain/query, separated by commas; * lets everyone grant it'),
+  GATEWAY_CORS_ORIGIN: origins
+    .prefault('')
+    .describe('Origins whose pages may ask, separated by commas; * for all; unset: none'),
+  GATEWAY_RATE_LIMIT_PER_MINUTE: positive
+    .optional()
+    .describe('Queries a minute of one key, DID or address; unset: no limit'),
+  GATEWAY_TRUST_PROXY: positive
+    .optional()
+    .describe('How many proxies stand before the gateway, so that X-Forwarded-For is believed'),
+  GATEWAY_CACHE_SIZE: size.prefault('64mb').describe('Memory for replies; 0 turns the cache off'),
+  GATEWAY_CACHE_BYPASS_SECRET: z
+    .string()
+    .min(16, { error: 'must have at least 16 characters' })
+    .optional()
+    .describe('Value of X-Cache-Bypass that makes a query go to the node; unset: none does'),
+  GATEWAY_TIMEOUT_SECONDS: positive
+    .prefault('15')
+    .describe('Longest wait for a node, all attempts together'),
+  GATEWAY_MAX_REPLY_SIZE: size.prefault('16mb').describe('Largest reply taken from a node'),
+  GATEWAY_PAGE_LIMIT: positive.prefault('1000').describe('Largest pagination.limit passed on'),
+  GATEWAY_BATCH_LIMIT: positive.prefault('50').describe('Queries in one POST /batch'),
+  GATEWAY_WATCHERS: whole.prefault('1000').describe('Watching clients at a time'),
+  GATEWAY_BLOCK_POLL_MS: whole
+    .refine((value) => value >= 50, { error: 'must be at least 50' })
+    .prefault('1000')
+    .describe('How often nodes are asked for a new block, in milliseconds'),
+  GATEWAY_MAX_LAG: whole
+    .prefault('3')
+    .describe('Blocks a node may be behind the others and still be asked for the latest'),
+  GATEWAY_REQUEST_TIMEOUT_SECONDS: positive
+    .prefault('15')
+    .describe('Longest time a client may take to send a request'),
+  DATA_DIR: z.string().prefault('./data').describe('Folder of the key, when GATEWAY_DID is unset'),
+  LOG_LEVEL: z
+    .enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'])
+    .prefault('info')
+    .describe('Least important log line to write'),
+});
+export type Environment = z.infer<typeof Environment>;

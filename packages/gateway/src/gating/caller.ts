@@ -1,0 +1,22 @@
+import type { IncomingHttpHeaders } from 'node:http';
+
+/** Who asks, as far as the deployment wants to know. */
+export interface Caller {
+  /** What counts towards a limit and stands in the log. */
+  readonly name: string;
+  /** Requests a minute, where the caller has a limit of its own. */
+  readonly perMinute: number | undefined;
+  /** Whether the route of this template is open to the caller. */
+  mayAsk(template: string): boolean;
+}
+
+/** What a request says about who sent it. */
+export interface Credentials {
+  readonly headers: IncomingHttpHeaders;
+  readonly address: string;
+}
+
+/** Decides who may ask; throws a `QueryFault` for those who may not. */
+export interface Gate {
+  admit(credentials: Credentials): Promise<Caller>;
+}

@@ -1,0 +1,88 @@
+import { createReadStream } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { pipeline } from 'node:stream/promises';
+import type { Exchange } from './exchange.js';
+
+/** What the page needs of Swagger UI; nothing else of its folder is served. */
+const ASSETS: Readonly<Record<string, string>> = {
+  'swagger-ui.css': 'text/css',
+  'swagger-ui-bundle.js': 'text/javascript',
+  'favicon-32x32.png': 'image/png',
+};
+
+/** Swagger UI styles itself inline and shows its icons as data URLs; script stays external. */
+const POLICY = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self' 'unsafe-inline'",
+  "img-src 'self' data:",
+  "font-src 'self'",
+  "connect-src 'self'",
+  "frame-ancestors 'none'",
+  "base-uri 'none'",
+  "form-action 'none'",
+].join('; ');
+
+/** Serves Swagger UI at `/docs`; false if the path is none of its own. */
+export async function serveDocsPage(exchange: Exchange): Promise<boolean> {
+  const { path } = exchange;
+  if (path === '/docs' || path === '/docs/') {
+    // Relative addresses, so that the page also works below a proxy's prefix.
+    send(exchange, 'text/html; charset=utf-8', pageOf(path === '/docs' ? 'docs/' : ''));
+    return true;
+  }
+  if (path === '/docs/init.js') {
+    send(exchange, 'text/javascript', INIT);
+    return true;
+  }
+  const name = path.slice('/docs/'.length);
+  const type = Object.hasOwn(ASSETS, name) ? ASSETS[name] : undefined;
+  if (type === undefined) return false;
+  await sendAsset(exchange, name, type);
+  return true;
+}
+
+function send({ response }: Exchange, type: string, text: string): void {
+  response.setHeader('Content-Security-Policy', POLICY);
+  response.writeHead(200, { 'Content-Type': type, 'Content-Length': Buffer.byteLength(text) });
+  response.end(text);
+}
+
+async function sendAsset({ response, method }: Exchange, name: string, type: string) {
+  response.writeHead(200, { 'Content-Type': type, 'Cache-Control': 'public, max-age=3600' });
+  if (method === 'HEAD') return void response.end();
+  const require = createRequire(import.meta.url);
+  const folder = dirname(require.resolve('swagger-ui-dist/package.json'));
+  // A reader that leaves in the middle is no fault of ours.
+  await pipeline(createReadStream(join(folder, name)), response).catch(() => response.destroy());
+}
+
+/** No inline script: the page's policy forbids it. */
+function pageOf(root: string): string {
+  return `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Chain queries</title>
+<link rel="icon" href="${root}favicon-32x32.png">
+<link rel="stylesheet" href="${root}swagger-ui.css">
+</head>
+<body>
+<div id="swagger-ui"></div>
+<script src="${root}swagger-ui-bundle.js"></script>
+<script src="${root}init.js"></script>
+</body>
+</html>
+`;
+}
+
+const INIT = `SwaggerUIBundle({
+  url: new URL('openapi.json', document.currentScript.src).href,
+  dom_id: '#swagger-ui',
+  deepLinking: true,
+  docExpansion: 'none',
+  validatorUrl: null,
+});
+`;

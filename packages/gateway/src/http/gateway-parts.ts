@@ -1,0 +1,24 @@
+import type { Config } from '../config/config.js';
+import type { Admission } from '../gating/admission.js';
+import type { BlockWatch } from '../nodes/block-watch.js';
+import type { NodePool } from '../nodes/node-pool.js';
+import type { Logger } from '../observe/logger.js';
+import type { Metrics } from '../observe/metrics.js';
+import type { Answers } from '../query/answers.js';
+import type { Questions } from '../query/questions.js';
+import type { SchemaKeeper } from '../schema-source/schema-keeper.js';
+import type { Watches } from './watches.js';
+
+/** Everything a request may need. */
+export interface GatewayParts {
+  readonly config: Config;
+  readonly logger: Logger;
+  readonly metrics: Metrics;
+  readonly pool: NodePool;
+  readonly blocks: BlockWatch;
+  readonly keeper: SchemaKeeper;
+  readonly questions: Questions;
+  readonly answers: Answers;
+  readonly admission: Admission;
+  readonly watches: Watches;
+}

@@ -1,0 +1,12 @@
+// Nothing that needs a recent Node may be imported before it is known to be one.
+const REQUIRED_NODE = 24;
+
+if (Number(process.versions.node.split('.')[0]) < REQUIRED_NODE) {
+  process.stderr.write(
+    `The gateway needs Node ${REQUIRED_NODE} or later, this is ${process.version}: start it with "npm run gateway", which brings its own\n`,
+  );
+  process.exitCode = 1;
+} else {
+  const { serve } = await import('./serve.js');
+  process.exitCode = await serve();
+}

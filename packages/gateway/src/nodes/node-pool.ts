@@ -1,0 +1,131 @@
+import { GrpcCode, GrpcError } from '../upstream/grpc-error.js';
+import type { UpstreamCall, UpstreamReply } from '../upstream/upstream.js';
+import type { ChainNode } from './chain-node.js';
+import { heightFaultOf } from './height-fault.js';
+
+/** How much of the time that is left one attempt may take while another node could be asked. */
+const ATTEMPT_SHARE = 2 / 3;
+
+interface NodePoolOptions {
+  readonly nodes: readonly ChainNode[];
+  /** Blocks a node may be behind and still be asked for the latest. */
+  readonly maxLag: number;
+}
+
+/** Several nodes of one chain, asked as if they were one. */
+export class NodePool {
+  readonly nodes: readonly ChainNode[];
+  private readonly maxLag: number;
+
+  constructor({ nodes, maxLag }: NodePoolOptions) {
+    this.nodes = nodes;
+    this.maxLag = maxLag;
+  }
+
+  /** The latest height of any node that answers; 0 before the first has. */
+  get latest(): number {
+    return this.nodes.reduce((best, node) => (node.isUp ? Math.max(best, node.height) : best), 0);
+  }
+
+  /** The first height that some node has, if every node says. */
+  get earliest(): number | undefined {
+    const known = this.nodes.flatMap((node) => node.earliest ?? []);
+    return known.length > 0 ? Math.min(...known) : undefined;
+  }
+
+  isLagging(node: ChainNode): boolean {
+    return node.isCatchingUp || node.height + this.maxLag < this.latest;
+  }
+
+  /** Asks the best of the nodes given, and the next one where that one fails: queries change nothing. */
+  async call(
+    nodes: readonly ChainNode[],
+    method: string,
+    message: Uint8Array,
+    call: UpstreamCall,
+  ): Promise<UpstreamReply> {
+    try {
+      return await this.tryEach(
+        nodes,
+        (node, timeoutMs) => node.call(method, message, { ...call, timeoutMs }),
+        call,
+      );
+    } catch (fault) {
+      const isPruned = heightFaultOf(fault, call.height, this.latest)?.kind === 'pruned';
+      if (isPruned) await this.learnRange(call.height ?? 0);
+      throw fault;
+    }
+  }
+
+  private async tryEach(
+    nodes: readonly ChainNode[],
+    attempt: (node: ChainNode, timeoutMs: number) => Promise<UpstreamReply>,
+    { height, timeoutMs, signal }: UpstreamCall,
+  ): Promise<UpstreamReply> {
+    const endsAt = performance.now() + timeoutMs;
+    const attempts = this.attempts(nodes, height);
+    let fault: unknown = nothingToAsk(nodes, height);
+    for (const [i, node] of attempts.entries()) {
+      const leftMs = endsAt - performance.now();
+      if (leftMs <= 0 || signal?.aborted) break;
+      try {
+        return await attempt(node, i + 1 < attempts.length ? leftMs * ATTEMPT_SHARE : leftMs);
+      } catch (error) {
+        fault = error;
+        if (!this.isWorthAnother(error, height)) break;
+      }
+    }
+    throw fault;
+  }
+
+  /** Nodes rarely say from which height on they can be asked, so that is found out when it matters. */
+  private async learnRange(missing: number): Promise<void> {
+    if ((this.earliest ?? 0) > missing) return;
+    const able = this.nodes.filter((node) => node.isUp && node.height > missing);
+    await Promise.all(able.map((node) => node.findEarliest(missing)));
+  }
+
+  /** A broken connection is made anew at once, so a node alone deserves a second attempt. */
+  private attempts(nodes: readonly ChainNode[], height: number | undefined): ChainNode[] {
+    const ranked = this.ranked(nodes, height);
+    return ranked.length === 1 ? [...ranked, ...ranked] : ranked;
+  }
+
+  /** The best first: those that surely can answer, then those that may, quick and idle ones before busy ones. */
+  private ranked(nodes: readonly ChainNode[], height: number | undefined): ChainNode[] {
+    const usable = nodes.filter(
+      (node) => node.isUp && (height === undefined || node.mayHave(height)),
+    );
+    if (usable.length < 2) return usable;
+    const latest = this.latest;
+    const rankOf = (node: ChainNode) =>
+      height === undefined ? this.lagRank(node, latest) : archiveRank(node, height);
+    return usable.sort((a, b) => rankOf(a) - rankOf(b) || costOf(a) - costOf(b));
+  }
+
+  private lagRank(node: ChainNode, latest: number): number {
+    if (node.height >= latest) return 0;
+    return this.isLagging(node) ? 2 : 1;
+  }
+
+  private isWorthAnother(fault: unknown, height: number | undefined): boolean {
+    if (!(fault instanceof GrpcError)) return false;
+    return fault.origin === 'transport' || heightFaultOf(fault, height, this.latest) !== undefined;
+  }
+}
+
+function archiveRank(node: ChainNode, height: number): number {
+  if (node.has(height)) return 0;
+  return node.height >= height ? 1 : 2;
+}
+
+const costOf = (node: ChainNode) => (node.latencyMs + 1) * (node.inFlight + 1);
+
+function nothingToAsk(nodes: readonly ChainNode[], height: number | undefined): GrpcError {
+  if (height !== undefined && nodes.some((node) => node.isUp)) {
+    return new GrpcError(GrpcCode.invalidArgument, `height ${height} was pruned from every node`);
+  }
+  const reason = nodes.find(({ lastFault }) => lastFault)?.lastFault;
+  const text = `no node can be asked now${reason ? `: ${reason}` : ''}`;
+  return new GrpcError(GrpcCode.unavailable, text, 'transport');
+}

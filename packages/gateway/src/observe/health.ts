@@ -1,0 +1,58 @@
+import type { ChainNode } from '../nodes/chain-node.js';
+import type { NodePool } from '../nodes/node-pool.js';
+import type { SchemaKeeper } from '../schema-source/schema-keeper.js';
+
+export interface HealthParts {
+  readonly pool: NodePool;
+  readonly keeper: SchemaKeeper;
+}
+
+/** How the gateway and its nodes are, for people and for load balancers. */
+export function healthOf({ pool, keeper }: HealthParts) {
+  const nodes = pool.nodes.map((node) => nodeHealth(node, { pool, keeper }));
+  const up = nodes.filter(({ state }) => state === 'up').length;
+  return {
+    status: statusOf(up, nodes.length, keeper.groups.length),
+    latestHeight: String(pool.latest),
+    nodes,
+    schemas: keeper.groups.map(({ schema, source, nodes: members }) => ({
+      fingerprint: schema.fingerprint,
+      source,
+      routes: schema.routes.length,
+      nodes: members.map(({ name }) => name),
+    })),
+    timestamp: new Date().toISOString(),
+  };
+}
+
+function statusOf(up: number, all: number, schemas: number) {
+  if (schemas === 0) return 'starting';
+  if (up === 0) return 'down';
+  return up < all ? 'degraded' : 'ok';
+}
+
+function nodeHealth(node: ChainNode, { pool, keeper }: HealthParts) {
+  const { name, upstream, height, earliest, latencyMs, breaker } = node;
+  const state = stateOf(node, pool);
+  const reason = node.setAside ?? (state === 'up' ? undefined : node.lastFault);
+  return {
+    url: name,
+    kind: upstream.kind,
+    state,
+    ...(reason !== undefined && { reason }),
+    height: String(height),
+    ...(earliest !== undefined && { earliest: String(earliest) }),
+    lag: Math.max(0, pool.latest - height),
+    ...(height > 0 && { secondsSinceBlock: rounded((performance.now() - node.blockAt) / 1000) }),
+    latencyMs: rounded(latencyMs),
+    errorRate: rounded(breaker.errorRate),
+    ...(keeper.isKnown(node) && { version: keeper.versionOf(node) }),
+  };
+}
+
+function stateOf(node: ChainNode, pool: NodePool): 'up' | 'lagging' | 'down' {
+  if (!node.isUp) return 'down';
+  return pool.isLagging(node) ? 'lagging' : 'up';
+}
+
+const rounded = (value: number) => Math.round(value * 100) / 100;

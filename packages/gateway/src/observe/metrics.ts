@@ -1,0 +1,115 @@
+type Labels = Readonly<Record<string, string>>;
+
+/** A value read at the moment it is printed. */
+export interface Gauge {
+  readonly name: string;
+  readonly help: string;
+  readonly values: readonly { readonly labels: Labels; readonly value: number }[];
+}
+
+export type CacheOutcome = 'hit' | 'shared' | 'miss';
+
+/** Upper bounds of the classes of duration, in seconds. */
+const BOUNDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
+
+interface Durations {
+  readonly counts: number[];
+  sum: number;
+  total: number;
+}
+
+/** Counts, and prints what was counted in the Prometheus text format. */
+export class Metrics {
+  private readonly requests = new Map<string, Map<number, number>>();
+  private readonly durations = new Map<string, Durations>();
+  private readonly cache = new Map<CacheOutcome, number>();
+
+  /** Counts an answered request by gRPC method and HTTP status. */
+  countRequest(method: string, status: number, seconds: number): void {
+    const statuses = this.requests.get(method) ?? new Map<number, number>();
+    statuses.set(status, (statuses.get(status) ?? 0) + 1);
+    this.requests.set(method, statuses);
+    this.time(method, seconds);
+  }
+
+  countCache(outcome: CacheOutcome): void {
+    this.cache.set(outcome, (this.cache.get(outcome) ?? 0) + 1);
+  }
+
+  print(gauges: readonly Gauge[]): string {
+    return `${[
+      ...this.requestLines(),
+      ...this.durationLines(),
+      ...this.cacheLines(),
+      ...gauges.flatMap(gaugeLines),
+    ].join('\n')}\n`;
+  }
+
+  private time(method: string, seconds: number): void {
+    const known = this.durations.get(method);
+    const durations = known ?? { counts: BOUNDS.map(() => 0), sum: 0, total: 0 };
+    if (!known) this.durations.set(method, durations);
+    const place = BOUNDS.findIndex((bound) => seconds <= bound);
+    if (place >= 0) durations.counts[place] = (durations.counts[place] ?? 0) + 1;
+    durations.sum += seconds;
+    durations.total += 1;
+  }
+
+  private requestLines(): string[] {
+    const name = 'sibyl_gateway_requests_total';
+    const lines = [...this.requests].flatMap(([method, statuses]) =>
+      [...statuses].map(
+        ([status, n]) => `${name}{${labelsText({ method, status: String(status) })}} ${n}`,
+      ),
+    );
+    return [
+      ...head(name, 'Answered requests, by gRPC method and HTTP status', 'counter'),
+      ...lines,
+    ];
+  }
+
+  private durationLines(): string[] {
+    const name = 'sibyl_gateway_request_seconds';
+    const lines = [...this.durations].flatMap(([method, { counts, sum, total }]) => {
+      const label = labelsText({ method });
+      let below = 0;
+      const buckets = counts.map((count, i) => {
+        below += count;
+        return `${name}_bucket{${label},le="${BOUNDS[i]}"} ${below}`;
+      });
+      return [
+        ...buckets,
+        `${name}_bucket{${label},le="+Inf"} ${total}`,
+        `${name}_sum{${label}} ${sum}`,
+        `${name}_count{${label}} ${total}`,
+      ];
+    });
+    return [...head(name, 'Time to answer, by gRPC method', 'histogram'), ...lines];
+  }
+
+  private cacheLines(): string[] {
+    const name = 'sibyl_gateway_cache_total';
+    const lines = [...this.cache].map(([outcome, n]) => `${name}{outcome="${outcome}"} ${n}`);
+    return [...head(name, 'Queries by what the cache had for them', 'counter'), ...lines];
+  }
+}
+
+function head(name: string, help: string, type: string): string[] {
+  return [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`];
+}
+
+function gaugeLines({ name, help, values }: Gauge): string[] {
+  const lines = values.map(({ labels, value }) => {
+    const text = labelsText(labels);
+    return `${name}${text && `{${text}}`} ${value}`;
+  });
+  return [...head(name, help, 'gauge'), ...lines];
+}
+
+const escapes: Readonly<Record<string, string>> = { '\\': '\\\\', '"': '\\"', '\n': '\\n' };
+
+function labelsText(labels: Labels): string {
+  return Object.entries(labels)
+    .map(([name, value]) => `${name}="${value.replace(/[\\"\n]/g, (c) => escapes[c] ?? c)}"`)
+    .join(',');
+}

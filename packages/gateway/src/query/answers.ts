@@ -1,0 +1,93 @@
+import { setImmediate } from 'node:timers/promises';
+import { Flights } from '../cache/flights.js';
+import { etagOf, Reply } from '../cache/reply.js';
+import { ReplyCache } from '../cache/reply-cache.js';
+import type { BlockWatch } from '../nodes/block-watch.js';
+import type { NodePool } from '../nodes/node-pool.js';
+import type { Metrics } from '../observe/metrics.js';
+import type { Route } from '../schema.js';
+import type { Question } from './question.js';
+
+/** From here on a reply is written in slices, so that it does not hold up the others. */
+const SLICED_FROM_BYTES = 16 * 1024;
+/** What is no state of the chain, such as a node's own status, may change within a block. */
+const STATELESS_LIFE_MS = 1000;
+
+interface AnswersOptions {
+  readonly pool: NodePool;
+  readonly blocks: BlockWatch;
+  readonly cacheBytes: number;
+  readonly metrics: Metrics;
+}
+
+/** Answers questions: from memory while nothing can have changed, else from a node, asked once for all who wait. */
+export class Answers {
+  readonly cache: ReplyCache;
+  private readonly flights = new Flights<Reply>();
+
+  constructor(private readonly options: AnswersOptions) {
+    this.cache = new ReplyCache(options.cacheBytes);
+  }
+
+  /** `gone` makes the signal that nobody waits any more; it is made only where there is a wait. */
+  async answer(question: Question, gone?: () => AbortSignal): Promise<Reply> {
+    const { metrics, pool } = this.options;
+    const subject = subjectOf(question);
+    const key = subject + momentOf(question.height, pool.latest);
+    // While no node answers, nobody knows whether the latest is still the latest.
+    const known = question.isFresh || pool.latest === 0 ? undefined : this.cache.get(key);
+    if (known) {
+      metrics.countCache('hit');
+      return known;
+    }
+    metrics.countCache(this.flights.isRunning(key) ? 'shared' : 'miss');
+    return this.flights.share(key, (signal) => this.ask(question, subject, signal), gone?.());
+  }
+
+  private async ask(question: Question, subject: string, signal: AbortSignal): Promise<Reply> {
+    const { pool, blocks } = this.options;
+    const { route, group, message, height, metadata, timeoutMs } = question;
+    const call = { height, metadata, timeoutMs, signal };
+    const latest = pool.latest;
+    const told = await pool.call(group.nodes, route.grpcMethod, message, call);
+    const isFinal = height !== undefined && isState(route);
+    const reply = new Reply({
+      body: await bodyOf(route, told.message),
+      etag: etagOf(told.message, group.schema.fingerprint),
+      height: told.height ?? height,
+      isFinal,
+    });
+    const moment = momentOf(height, told.height ?? latest);
+    this.cache.set(subject + moment, reply, isState(route) ? undefined : STATELESS_LIFE_MS);
+    blocks.notice();
+    return reply;
+  }
+}
+
+/** Modules keep their queries of the state in services called Query; those of the node are called Service. */
+function isState({ grpcMethod }: Route): boolean {
+  return grpcMethod.slice(0, grpcMethod.lastIndexOf('/')).endsWith('.Query');
+}
+
+/** The part of the key that tells questions apart; the schema is in it, since it makes the JSON. */
+function subjectOf({ route, group, message, metadata }: Question): string {
+  const bytes = Buffer.from(message.buffer, message.byteOffset, message.length).toString('latin1');
+  const names = Object.keys(metadata);
+  const extra = names.length === 0 ? '' : JSON.stringify(names.sort().map((n) => [n, metadata[n]]));
+  return `${group.schema.fingerprint}${route.grpcMethod}\n${bytes.length}\n${bytes}${extra}`;
+}
+
+/** The latest is a moment too: the one of its block. */
+function momentOf(height: number | undefined, latest: number): string {
+  return height === undefined ? `~${latest}` : `=${height}`;
+}
+
+async function bodyOf(route: Route, message: Uint8Array): Promise<Buffer> {
+  if (message.length < SLICED_FROM_BYTES) return route.write(message);
+  const slices: Buffer[] = [];
+  for (const slice of route.slices(message)) {
+    slices.push(slice);
+    await setImmediate();
+  }
+  return Buffer.concat(slices);
+}

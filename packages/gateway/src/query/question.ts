@@ -1,0 +1,21 @@
+import type { Route } from '../schema.js';
+import type { SchemaGroup } from '../schema-source/schema-keeper.js';
+
+/** One query of the chain, ready to be asked. */
+export interface Question {
+  readonly route: Route;
+  readonly group: SchemaGroup;
+  /** The request message, encoded. */
+  readonly message: Uint8Array;
+  /** Unset: the latest block. */
+  readonly height: number | undefined;
+  readonly metadata: Readonly<Record<string, string>>;
+  readonly timeoutMs: number;
+  /** Goes to the node even if the answer is known. */
+  readonly isFresh: boolean;
+}
+
+/** The path to use instead of the one asked, where that is a legacy one. */
+export interface AskedQuestion extends Question {
+  readonly successor: string | undefined;
+}

@@ -1,0 +1,57 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { HEIGHT_METADATA, parseHeight } from '../upstream/height.js';
+import { badRequest } from './query-fault.js';
+
+const METADATA_PREFIX = 'grpc-metadata-';
+
+/** Names that are gRPC's or HTTP's own and must not be set from outside. */
+const RESERVED =
+  /^(grpc-|:)|^(te|host|connection|content-type|content-length|user-agent|authorization|transfer-encoding)$/;
+const METADATA_NAME = /^[a-z0-9_.-]{1,64}$/;
+
+/** The metadata a client sends along in `Grpc-Metadata-*`; the height is not part of it. */
+export function metadataOf(headers: IncomingHttpHeaders): Record<string, string> {
+  const metadata: Record<string, string> = {};
+  for (const header in headers) {
+    if (!header.startsWith(METADATA_PREFIX)) continue;
+    const name = header.slice(METADATA_PREFIX.length);
+    const value = headers[header];
+    if (name === HEIGHT_METADATA || typeof value !== 'string') continue;
+    if (METADATA_NAME.test(name) && !RESERVED.test(name)) metadata[name] = value;
+  }
+  return metadata;
+}
+
+const TIMEOUT = /^(\d{1,8})([HMSmun])$/;
+const UNIT_MS = { H: 3_600_000, M: 60_000, S: 1000, m: 1, u: 0.001, n: 0.000_001 } as const;
+
+/** The client's `Grpc-Timeout`, as far as it is shorter than the gateway's own. */
+export function timeoutOf(headers: IncomingHttpHeaders, longestMs: number): number {
+  const header = headers['grpc-timeout'];
+  if (header === undefined) return longestMs;
+  const [, digits, unit] = TIMEOUT.exec(String(header)) ?? [];
+  if (!digits || !unit) throw badRequest('Grpc-Timeout must be a number and a unit, such as 500m');
+  return Math.min(longestMs, Number(digits) * UNIT_MS[unit as keyof typeof UNIT_MS]);
+}
+
+/** The heights a client names in headers and, where those count, in the query. */
+export function heightOf(
+  headers: IncomingHttpHeaders,
+  inQuery: readonly string[],
+): number | undefined {
+  const named = [headers[HEIGHT_METADATA], headers[METADATA_PREFIX + HEIGHT_METADATA], ...inQuery];
+  const given = named.filter((text) => text !== undefined);
+  if (given.length === 0) return undefined;
+  const [height, ...others] = given.map(readHeight);
+  if (others.some((other) => other !== height)) {
+    throw badRequest(`two heights are asked for: ${given.join(' and ')}`);
+  }
+  // The chain's own way to say "the latest".
+  return height === 0 ? undefined : height;
+}
+
+function readHeight(text: string | string[]): number {
+  const height = parseHeight(text);
+  if (height === undefined) throw badRequest(`${String(text).slice(0, 40)} is not a block height`);
+  return height;
+}

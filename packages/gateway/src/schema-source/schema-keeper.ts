@@ -1,0 +1,122 @@
+import { createHash } from 'node:crypto';
+import type { Config } from '../config/config.js';
+import type { ChainNode } from '../nodes/chain-node.js';
+import type { Logger } from '../observe/logger.js';
+import { loadSchema, type Schema } from '../schema.js';
+import { type NodeVersion, readNodeVersion } from './node-version.js';
+import { type Descriptors, readDescriptors } from './read-descriptors.js';
+
+/** What is known of a node's schema. */
+interface NodeSchema {
+  readonly schema: Schema;
+  readonly source: Descriptors['source'];
+  readonly version: NodeVersion | undefined;
+}
+
+/** Nodes that serve the same schema. */
+export interface SchemaGroup {
+  readonly schema: Schema;
+  readonly source: Descriptors['source'];
+  readonly nodes: readonly ChainNode[];
+}
+
+interface SchemaKeeperOptions {
+  readonly nodes: readonly ChainNode[];
+  readonly config: Pick<Config, 'schema' | 'compat'>;
+  readonly logger: Logger;
+}
+
+/** Knows the schema of every node, and learns it anew when a node runs another program. */
+export class SchemaKeeper {
+  /** In the order of the nodes as configured. */
+  groups: readonly SchemaGroup[] = [];
+  private readonly known = new Map<ChainNode, NodeSchema>();
+  private readonly compiled = new Map<string, Schema>();
+  private readonly running = new Map<ChainNode, Promise<void>>();
+
+  constructor(private readonly options: SchemaKeeperOptions) {}
+
+  versionOf(node: ChainNode): string | undefined {
+    return this.known.get(node)?.version?.version;
+  }
+
+  isKnown(node: ChainNode): boolean {
+    return this.known.has(node);
+  }
+
+  /** Learns the schema of a node if it is new or may have changed; a failure leaves all as it was. */
+  refresh(node: ChainNode): Promise<void> {
+    const running =
+      this.running.get(node) ?? this.learn(node).catch((fault) => this.warn(node, fault));
+    this.running.set(node, running);
+    return running.finally(() => this.running.delete(node));
+  }
+
+  private async learn(node: ChainNode): Promise<void> {
+    const version = await readNodeVersion(node.upstream);
+    if (version && this.setAside(node, version)) return;
+    const before = this.known.get(node);
+    if (before && version && before.version?.build === version.build) return;
+    const descriptors = await readDescriptors(
+      node.upstream,
+      this.options.config.schema.descriptorsFile,
+    );
+    const schema = this.compile(descriptors);
+    this.known.set(node, { schema, source: descriptors.source, version });
+    if (before?.schema !== schema) this.regroup(node, schema);
+  }
+
+  /** A node of another chain would answer other questions than those asked. */
+  private setAside(node: ChainNode, { network }: NodeVersion): boolean {
+    const [first] = this.options.nodes.flatMap((other) => this.known.get(other)?.version ?? []);
+    const isForeign = first !== undefined && first.network !== network;
+    node.setAside = isForeign ? `it belongs to ${network}, not to ${first.network}` : undefined;
+    return isForeign;
+  }
+
+  private compile({ files, served }: Descriptors): Schema {
+    const { schema, compat } = this.options.config;
+    const hash = createHash('sha256');
+    for (const file of files instanceof Uint8Array ? [files] : files) hash.update(file);
+    const key = hash.update(JSON.stringify(served && [...served].sort())).digest('hex');
+    const { prefix, legacy, maxPageLimit } = schema;
+    const found =
+      this.compiled.get(key) ??
+      loadSchema(files, {
+        prefix,
+        legacy,
+        maxPageLimit,
+        ...(served && { served }),
+        ...(compat && { compat }),
+      });
+    this.compiled.set(key, found);
+    return found;
+  }
+
+  private regroup(node: ChainNode, { routes, notices, fingerprint }: Schema): void {
+    const groups = new Map<Schema, { source: Descriptors['source']; nodes: ChainNode[] }>();
+    for (const member of this.options.nodes) {
+      const found = this.known.get(member);
+      if (!found) continue;
+      const group = groups.get(found.schema) ?? { source: found.source, nodes: [] };
+      groups.set(found.schema, { ...group, nodes: [...group.nodes, member] });
+    }
+    this.groups = [...groups].map(([schema, group]) => ({ schema, ...group }));
+    this.forgetUnused();
+    const about = { node: node.name, routes: routes.length, fingerprint, notices };
+    this.options.logger.info(about, `schema of ${node.name}: ${routes.length} routes`);
+  }
+
+  private forgetUnused(): void {
+    const used = new Set(this.groups.map(({ schema }) => schema));
+    for (const [key, schema] of this.compiled) if (!used.has(schema)) this.compiled.delete(key);
+  }
+
+  private warn(node: ChainNode, fault: unknown): void {
+    node.lastFault = (fault as Error).message;
+    this.options.logger.warn(
+      { node: node.name, reason: node.lastFault },
+      'schema could not be read',
+    );
+  }
+}

@@ -1,0 +1,56 @@
+import { ConfigError, loadConfig } from './config/config.js';
+import { createLogger } from './observe/logger.js';
+
+/** Runs the gateway as a process; resolves to the exit code once it has stopped or could not start. */
+export async function serve(): Promise<number> {
+  try {
+    const config = loadConfig();
+    // The rest is loaded once the configuration is known to be right, so that a fault shows at once.
+    const { createGateway } = await import('./create-gateway.js');
+    const logger = createLogger(config);
+    const gateway = createGateway({ config, logger });
+    const url = await gateway.listen();
+    if (gateway.did) logger.info({ did: gateway.did }, `UCANs are addressed to ${gateway.did}`);
+    logger.info({ url }, `listening on ${url}, routes described at ${url}/docs`);
+    await untilTold();
+    logger.info({}, 'stopping');
+    await gateway.close();
+    return 0;
+  } catch (error) {
+    if (!isForTheOperator(error)) throw error;
+    process.stderr.write(`${error.message}\n`);
+    return 1;
+  }
+}
+
+const STOP_SIGNALS = ['SIGTERM', 'SIGINT'] as const;
+
+/** Waits for a first SIGTERM or Ctrl-C; a second one ends the process at once, as usual. */
+function untilTold(): Promise<void> {
+  return new Promise((resolve) => {
+    const stop = () => {
+      for (const signal of STOP_SIGNALS) process.off(signal, stop);
+      resolve();
+    };
+    for (const signal of STOP_SIGNALS) process.on(signal, stop);
+  });
+}
+
+/** An address, a file or a folder that cannot be used. */
+const OPERATOR_FAULTS: ReadonlySet<string> = new Set([
+  'EADDRINUSE',
+  'EADDRNOTAVAIL',
+  'ENOTFOUND',
+  'EACCES',
+  'EPERM',
+  'EISDIR',
+  'ENOTDIR',
+  'EROFS',
+  'ENOSPC',
+]);
+
+/** Faults an operator can mend, told without a stack. */
+function isForTheOperator(error: unknown): error is Error {
+  const { code = '' } = (error ?? {}) as NodeJS.ErrnoException;
+  return error instanceof ConfigError || OPERATOR_FAULTS.has(code);
+}
