@@ -1,0 +1,209 @@
+import type { PluginContext, PluginDatabase } from '@sibyl/plugin-kit';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
+import { engines, newOwner } from '../../../packages/host/test/support/test-database.js';
+import { credits, grantCredits } from '../../credits/src/index.js';
+import { costing, openLedger, turn } from '../../credits/test/open-ledger.js';
+import { ClaimsServer } from '../test/claims-server.js';
+import { ClaimRunner } from './claim-runner.js';
+import { claims } from './index.js';
+import { ClaimsService } from './service/claims-service.js';
+import { backoff } from './store/backoff.js';
+import { ClaimStore } from './store/claim-store.js';
+import { RunnerLease } from './store/runner-lease.js';
+import { UserClaims } from './user-claims.js';
+
+const none = { settled: 0, submitted: 0, failed: 0, postponed: 0 };
+
+describe.each(engines)('claims on %s', (engine) => {
+  const ledgerTables = usePluginTables(engine, credits);
+  const claimTables = usePluginTables(engine, claims);
+  let server: ClaimsServer;
+  let now = 1_000_000;
+  const clock = () => now;
+  beforeEach(async () => {
+    server = await new ClaimsServer().start();
+  });
+  // Nothing is left over for the next test.
+  afterEach(async () => {
+    await server.stop();
+    await ledgerTables.database.write((tables) => tables.deleteFrom('credits_unpaid').execute());
+    await claimTables.database.write((tables) => tables.deleteFrom('claims_claims').execute());
+  });
+
+  function openClaims(database: PluginDatabase = claimTables.database) {
+    const context = {
+      fetch,
+      oracle: { did: 'did:key:zOracle', name: 'Oracle' },
+      ucan: {
+        resolveServiceDid: async (url: string) => `did:web:${new URL(url).host}`,
+        mintInvocation: async (request: object) => JSON.stringify(request),
+      },
+    } as unknown as PluginContext;
+    const usage = openLedger(ledgerTables.database, { clock }).unpaid;
+    const store = new ClaimStore({ database, clock });
+    const service = new ClaimsService({ context, url: server.url });
+    const newLease = () => new RunnerLease({ database, clock });
+    const logger = { info: () => {}, warn: () => {}, error: () => {} };
+    return {
+      runner: new ClaimRunner({ store, service, usage, newLease, clock, logger }),
+      claimsOf: (owner: string) => new UserClaims(store, usage).list({ owner, limit: 10 }),
+    };
+  }
+
+  /** Somebody whose last turn cost more than they had. */
+  async function debtor(amount = 300) {
+    const owner = newOwner();
+    const { reservations } = openLedger(ledgerTables.database, { clock });
+    await grantCredits(ledgerTables.database, { owner, amount: 100 });
+    const key = await reservations.reserve({ owner, ...turn, amount: 100 });
+    await reservations.settle(key, costing(100 + amount));
+    return owner;
+  }
+
+  const statementOf = (owner: string) =>
+    openLedger(ledgerTables.database).ledger.statement({ owner, limit: 10 });
+
+  it('are open from the moment usage is unpaid', async () => {
+    const owner = await debtor();
+    const [claim] = await openClaims().claimsOf(owner);
+    expect(claim).toMatchObject({ amount: 300, status: 'open', ...turn });
+    expect(await openClaims().claimsOf(newOwner())).toEqual([]);
+  });
+
+  it('are submitted with an invocation, settled, and never sent again', async () => {
+    const { runner, claimsOf } = openClaims();
+    const owner = await debtor();
+    expect(await runner.run()).toEqual({ status: 'done', ...none, settled: 1 });
+    const [claim] = await claimsOf(owner);
+    const id = claim?.id ?? '';
+    expect(claim).toMatchObject({ status: 'settled', reference: `tx-${id}` });
+    expect(server.received).toHaveLength(1);
+    const [{ key, body, authorization } = { key: '', body: {}, authorization: '' }] =
+      server.received;
+    expect(key).toBe(id);
+    expect(body).toMatchObject({
+      claimId: id,
+      user: owner,
+      amount: 300,
+      oracle: 'did:key:zOracle',
+    });
+    expect(JSON.parse(authorization.replace('Bearer ', ''))).toMatchObject({
+      audience: expect.stringContaining('did:web:127.0.0.1'),
+      can: 'claim/submit',
+      nb: { claim: id, user: owner, amount: 300 },
+    });
+    expect(await statementOf(owner)).toMatchObject({ balance: 0, unpaid: 0 });
+    expect(await runner.run()).toEqual({ status: 'done', ...none });
+    now += backoff(99);
+    expect(await runner.run()).toEqual({ status: 'done', ...none });
+    expect(server.received).toHaveLength(1);
+  });
+
+  it('wait for the service to settle them', async () => {
+    const { runner, claimsOf } = openClaims();
+    const owner = await debtor();
+    server.verdict = 'submitted';
+    expect(await runner.run()).toEqual({ status: 'done', ...none, submitted: 1 });
+    expect(await runner.run()).toEqual({ status: 'done', ...none });
+    const [claim] = await claimsOf(owner);
+    expect(claim).toMatchObject({ status: 'submitted' });
+    server.verdicts.set(claim?.id ?? '', 'settled');
+    now += backoff(1);
+    expect(await runner.run()).toEqual({ status: 'done', ...none, settled: 1 });
+    expect(server.received).toHaveLength(1);
+    expect(await statementOf(owner)).toMatchObject({ unpaid: 0 });
+  });
+
+  it('that failed are paid by the balance again', async () => {
+    const { runner, claimsOf } = openClaims();
+    const owner = await debtor();
+    server.refusal = 422;
+    expect(await runner.run()).toEqual({ status: 'done', ...none, failed: 1 });
+    const reason = 'The service answered 422';
+    expect(await claimsOf(owner)).toMatchObject([{ status: 'failed', reason }]);
+    now += backoff(99);
+    expect(await runner.run()).toEqual({ status: 'done', ...none });
+    await grantCredits(ledgerTables.database, { owner, amount: 400 });
+    expect(await statementOf(owner)).toMatchObject({ balance: 100, unpaid: 0 });
+  });
+
+  it.each([500, 503, 401, 429])('are tried again, later each time, after a %i', async (refusal) => {
+    const { runner, claimsOf } = openClaims();
+    const owner = await debtor();
+    server.refusal = refusal;
+    for (const attempt of [1, 2, 3]) {
+      expect(await runner.run()).toEqual({ status: 'done', ...none, postponed: 1 });
+      expect(server.received).toHaveLength(attempt);
+      now += backoff(attempt) - 1;
+      expect(await runner.run()).toEqual({ status: 'done', ...none });
+      now += 1;
+    }
+    expect(await claimsOf(owner)).toMatchObject([{ status: 'open', reason: expect.any(String) }]);
+    server.refusal = undefined;
+    expect(await runner.run()).toEqual({ status: 'done', ...none, settled: 1 });
+  });
+
+  it('that arrived although nobody heard of it are not sent twice', async () => {
+    const { runner } = openClaims();
+    const owner = await debtor();
+    server.hangsUp = true;
+    expect(await runner.run()).toEqual({ status: 'done', ...none, postponed: 1 });
+    // Meanwhile the balance must not pay them too.
+    await grantCredits(ledgerTables.database, { owner, amount: 1000 });
+    server.hangsUp = false;
+    now += backoff(1);
+    expect(await runner.run()).toEqual({ status: 'done', ...none, settled: 1 });
+    expect(server.received).toHaveLength(1);
+    expect(server.asked).toBe(1);
+    expect(await statementOf(owner)).toMatchObject({ balance: 1000, unpaid: 0 });
+  });
+
+  it('that a grant paid first are not sent at all', async () => {
+    const { runner, claimsOf } = openClaims();
+    const owner = await debtor();
+    await claimsOf(owner);
+    await grantCredits(ledgerTables.database, { owner, amount: 300 });
+    expect(await runner.run()).toEqual({ status: 'done', ...none, settled: 1 });
+    expect(server.received).toEqual([]);
+  });
+
+  it('have the amount that is left when they are sent', async () => {
+    const { runner, claimsOf } = openClaims();
+    const owner = await debtor();
+    await claimsOf(owner);
+    await grantCredits(ledgerTables.database, { owner, amount: 120 });
+    expect(await claimsOf(owner)).toMatchObject([{ status: 'open', amount: 180 }]);
+    await runner.run();
+    expect(server.received).toMatchObject([{ body: { amount: 180 } }]);
+  });
+
+  it('are processed by one runner at a time, also across processes', async () => {
+    const first = openClaims().runner;
+    const second = openClaims(await claimTables.another()).runner;
+    await debtor();
+    let letGo = () => {};
+    server.patience = new Promise((resolve) => {
+      letGo = resolve;
+    });
+    const working = first.run();
+    await expect.poll(() => server.received.length).toBe(1);
+    const others = await Promise.all([first.run(), second.run(), second.run()]);
+    expect(others).toEqual(Array(3).fill({ status: 'busy', ...none }));
+    letGo();
+    expect(await working).toMatchObject({ settled: 1 });
+    expect(await second.run()).toEqual({ status: 'done', ...none });
+    expect(server.received).toHaveLength(1);
+  });
+
+  it('do not wait for ever for a runner that died', async () => {
+    const dead = new RunnerLease({ database: claimTables.database, clock });
+    expect(await dead.hold()).toBe(true);
+    await debtor();
+    const { runner } = openClaims();
+    expect(await runner.run()).toMatchObject({ status: 'busy' });
+    now += 60_001;
+    expect(await runner.run()).toMatchObject({ status: 'done', settled: 1 });
+    expect(server.received).toHaveLength(1);
+  });
+});

@@ -1,0 +1,101 @@
+import type { Logger } from '@sibyl/plugin-kit';
+import type { ClaimsProcessed } from './claim.js';
+import type { ClaimsService, Verdict } from './service/claims-service.js';
+import type { ClaimNews, ClaimStore } from './store/claim-store.js';
+import type { RunnerLease } from './store/runner-lease.js';
+import type { ClaimRow } from './store/tables.js';
+import type { Unpaid, UnpaidUsage } from './unpaid-usage.js';
+
+/** How long one call works; whoever called should not wait for longer. */
+const WORK_MS = 25_000;
+
+interface ClaimRunnerParts {
+  readonly store: ClaimStore;
+  readonly service: ClaimsService;
+  readonly usage: UnpaidUsage;
+  readonly newLease: () => RunnerLease;
+  readonly clock: () => number;
+  readonly logger: Logger;
+}
+
+type Counts = Omit<ClaimsProcessed, 'status'>;
+type CountName = keyof Counts;
+
+/** Brings claims forward: submits the open ones and asks what became of the submitted. */
+export class ClaimRunner {
+  readonly #parts: ClaimRunnerParts;
+
+  constructor(parts: ClaimRunnerParts) {
+    this.#parts = parts;
+  }
+
+  /** Works on what is due; does nothing while another runner does. */
+  async run(): Promise<ClaimsProcessed> {
+    const counts: Counts = { settled: 0, submitted: 0, failed: 0, postponed: 0 };
+    const lease = this.#parts.newLease();
+    if (!(await lease.hold())) return { status: 'busy', ...counts };
+    try {
+      await this.#adoptAll();
+      return { status: await this.#work(lease, counts), ...counts };
+    } finally {
+      await lease.release();
+    }
+  }
+
+  async #adoptAll(): Promise<void> {
+    const { usage, store } = this.#parts;
+    let after = '';
+    for (;;) {
+      const page = await usage.list({ after });
+      await store.adopt(page);
+      const last = page.at(-1);
+      if (!last) return;
+      after = last.id;
+    }
+  }
+
+  async #work(lease: RunnerLease, counts: Counts): Promise<ClaimsProcessed['status']> {
+    const { store, clock } = this.#parts;
+    const end = clock() + WORK_MS;
+    for (;;) {
+      const due = await store.due();
+      if (due.length === 0) return 'done';
+      for (const claim of due) {
+        // Slow services may outlast the lease: without it somebody else is at work by now.
+        if (clock() > end || !(await lease.hold())) return 'unfinished';
+        counts[await this.#advance(claim)] += 1;
+      }
+    }
+  }
+
+  async #advance(claim: ClaimRow): Promise<CountName> {
+    const { id, owner } = claim;
+    const unpaid = await this.#parts.usage.take({ owner, id });
+    if (!unpaid) return this.#finish(claim, { status: 'settled' });
+    await this.#parts.store.begin(claim, unpaid.amount);
+    try {
+      return await this.#finish(claim, await this.#ask(claim, unpaid));
+    } catch (err) {
+      const reason = err instanceof Error ? err.message : String(err);
+      this.#parts.logger.warn({ claimId: id, did: owner, reason }, 'claim tried in vain');
+      await this.#parts.store.record(id, { status: claim.status, reason });
+      return 'postponed';
+    }
+  }
+
+  /** A claim that was sent before may have arrived: it is looked for, and sent again only if it has not. */
+  async #ask(claim: ClaimRow, { amount }: Unpaid): Promise<Verdict> {
+    const { service } = this.#parts;
+    const known = claim.attempts > 0 ? await service.find(claim) : undefined;
+    return known ?? service.submit(claim, amount);
+  }
+
+  /** The usage comes first: should this stop halfway, the next attempt finds it as it is. */
+  async #finish({ id, owner }: ClaimRow, news: ClaimNews & Verdict): Promise<CountName> {
+    const { usage, store } = this.#parts;
+    if (news.status === 'settled') await usage.settle({ owner, id });
+    if (news.status === 'failed') await usage.giveBack({ owner, id });
+    await store.record(id, news);
+    return news.status;
+  }
+}
