@@ -1,0 +1,48 @@
+import { useAction, useBrowserTool } from '@sibyl/client/react';
+import { chooseTheme, type Theme } from '../page/theme.js';
+import { Chart, chartSchema, readChart } from './chart.js';
+import { FormView, formSchema, readForm } from './form.js';
+import { readTable, TableView, tableSchema } from './table.js';
+
+/** What this page can do for the agent: one tool that changes it, and three things it can show. */
+export function BuiltIns() {
+  useBrowserTool({
+    name: 'set_page_colours',
+    description: "Changes the colours of the user's page: light, dark, or as their system has it.",
+    schema: {
+      type: 'object',
+      properties: { theme: { type: 'string', enum: ['system', 'light', 'dark'] } },
+      required: ['theme'],
+      additionalProperties: false,
+    },
+    run: ({ theme }) => {
+      chooseTheme(theme as Theme);
+      return { theme };
+    },
+  });
+  useAction({
+    name: 'show_table',
+    description: 'Shows rows in a table. Use it for data with more than a few rows or columns.',
+    schema: tableSchema,
+    run: (args) => shown(readTable(args)),
+    render: ({ args }) => <TableView {...readTable(args)} />,
+  });
+  useAction({
+    name: 'show_chart',
+    description: 'Shows numbers as a bar or line chart. Use it to compare values or show a course.',
+    schema: chartSchema,
+    run: (args) => shown(readChart(args)),
+    render: ({ args }) => <Chart {...readChart(args)} />,
+  });
+  useAction({
+    name: 'show_form',
+    description:
+      'Shows a form. What the user fills in comes back as their next message; end your answer after showing it.',
+    schema: formSchema,
+    run: (args) => shown(readForm(args)),
+    render: ({ args, toolCallId }) => <FormView id={toolCallId} {...readForm(args)} />,
+  });
+  return null;
+}
+
+const shown = (_: unknown) => ({ shown: true });

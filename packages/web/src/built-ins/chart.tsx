@@ -1,0 +1,165 @@
+import type { JsonObject } from '@sibyl/client';
+
+export const chartSchema = {
+  type: 'object',
+  properties: {
+    title: { type: 'string' },
+    kind: { type: 'string', enum: ['bar', 'line'] },
+    unit: { type: 'string' },
+    points: {
+      type: 'array',
+      minItems: 1,
+      maxItems: 100,
+      items: {
+        type: 'object',
+        properties: { label: { type: 'string' }, value: { type: 'number' } },
+        required: ['label', 'value'],
+      },
+    },
+  },
+  required: ['title', 'kind', 'points'],
+} as const;
+
+interface Point {
+  readonly label: string;
+  readonly value: number;
+}
+
+interface ChartData {
+  readonly title: string;
+  readonly kind: 'bar' | 'line';
+  readonly unit: string;
+  readonly points: readonly Point[];
+}
+
+/** A model may send anything: points that are none are left out. */
+export function readChart({ title, kind, unit, points }: JsonObject): ChartData {
+  const list = Array.isArray(points) ? points : [];
+  return {
+    title: typeof title === 'string' ? title : 'Chart',
+    kind: kind === 'line' ? 'line' : 'bar',
+    unit: typeof unit === 'string' ? unit : '',
+    points: list.flatMap((point) => {
+      const { label, value } = (point ?? {}) as Partial<Point>;
+      return Number.isFinite(value) ? [{ label: String(label ?? ''), value: Number(value) }] : [];
+    }),
+  };
+}
+
+const WIDTH = 640;
+const HEIGHT = 280;
+const MARGIN = { top: 16, right: 16, bottom: 44, left: 56 };
+const MAX_LABELS = 12;
+
+/** Draws the points; a list of them is there for those who cannot see the drawing. */
+export function Chart({ title, kind, unit, points }: ChartData) {
+  const scale = scaleOf(points);
+  const every = Math.ceil(points.length / MAX_LABELS);
+  return (
+    <figure className="built-in chart">
+      <figcaption>{unit ? `${title} (${unit})` : title}</figcaption>
+      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={describe(title, unit, points)}>
+        {scale.ticks.map((tick) => (
+          <g key={tick} className="tick">
+            <line
+              x1={MARGIN.left}
+              x2={WIDTH - MARGIN.right}
+              y1={scale.y(tick)}
+              y2={scale.y(tick)}
+            />
+            <text x={MARGIN.left - 8} y={scale.y(tick) + 4} textAnchor="end">
+              {tick.toLocaleString()}
+            </text>
+          </g>
+        ))}
+        {kind === 'bar' ? (
+          <Bars points={points} scale={scale} />
+        ) : (
+          <Line points={points} scale={scale} />
+        )}
+        {points.map(({ label }, index) =>
+          index % every === 0 ? (
+            <text
+              key={`${label} ${index.toString()}`}
+              x={scale.x(index)}
+              y={HEIGHT - MARGIN.bottom + 18}
+              textAnchor="middle"
+            >
+              {label.length > 12 ? `${label.slice(0, 11)}…` : label}
+            </text>
+          ) : null,
+        )}
+      </svg>
+    </figure>
+  );
+}
+
+interface Scale {
+  readonly step: number;
+  readonly ticks: readonly number[];
+  x(index: number): number;
+  y(value: number): number;
+}
+
+function scaleOf(points: readonly Point[]): Scale {
+  const values = points.map(({ value }) => value);
+  const low = Math.min(0, ...values);
+  const high = Math.max(0, ...values);
+  const unit = niceStep((high - low || 1) / 4);
+  const bottom = Math.floor(low / unit) * unit;
+  const top = Math.max(Math.ceil(high / unit) * unit, bottom + unit);
+  const step = (WIDTH - MARGIN.left - MARGIN.right) / Math.max(1, points.length);
+  const height = HEIGHT - MARGIN.top - MARGIN.bottom;
+  const count = Math.round((top - bottom) / unit);
+  return {
+    step,
+    ticks: Array.from({ length: count + 1 }, (_, index) => bottom + index * unit),
+    x: (index) => MARGIN.left + step * (index + 0.5),
+    y: (value) => MARGIN.top + (height * (top - value)) / (top - bottom),
+  };
+}
+
+/** 1, 2 or 5 times a power of ten. */
+function niceStep(rough: number): number {
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const factor = [1, 2, 5, 10].find((each) => each * power >= rough) ?? 10;
+  return factor * power;
+}
+
+function Bars({ points, scale }: { readonly points: readonly Point[]; readonly scale: Scale }) {
+  return points.map(({ label, value }, index) => (
+    <rect
+      key={`${label} ${index.toString()}`}
+      className="bar"
+      x={scale.x(index) - scale.step * 0.35}
+      width={scale.step * 0.7}
+      y={Math.min(scale.y(value), scale.y(0))}
+      height={Math.abs(scale.y(value) - scale.y(0))}
+    >
+      <title>{`${label}: ${value}`}</title>
+    </rect>
+  ));
+}
+
+function Line({ points, scale }: { readonly points: readonly Point[]; readonly scale: Scale }) {
+  const path = points.map(({ value }, index) => `${scale.x(index)},${scale.y(value)}`).join(' ');
+  return (
+    <>
+      <polyline className="line" points={path} />
+      {points.map(({ label, value }, index) => (
+        <circle
+          key={`${label} ${index.toString()}`}
+          className="dot"
+          cx={scale.x(index)}
+          cy={scale.y(value)}
+          r="4"
+        >
+          <title>{`${label}: ${value}`}</title>
+        </circle>
+      ))}
+    </>
+  );
+}
+
+const describe = (title: string, unit: string, points: readonly Point[]) =>
+  `${title}: ${points.map(({ label, value }) => `${label} ${value}${unit && ` ${unit}`}`).join(', ')}`;

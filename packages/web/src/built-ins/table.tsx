@@ -1,0 +1,68 @@
+import type { JsonObject } from '@sibyl/client';
+
+export const tableSchema = {
+  type: 'object',
+  properties: {
+    title: { type: 'string' },
+    columns: { type: 'array', items: { type: 'string' }, minItems: 1, maxItems: 20 },
+    rows: {
+      type: 'array',
+      maxItems: 500,
+      items: { type: 'array', items: { type: ['string', 'number', 'boolean', 'null'] } },
+    },
+  },
+  required: ['columns', 'rows'],
+} as const;
+
+interface Table {
+  readonly title: string;
+  readonly columns: readonly string[];
+  readonly rows: readonly (readonly string[])[];
+}
+
+/** A model may send anything: what is not a table becomes an empty one. */
+export function readTable({ title, columns, rows }: JsonObject): Table {
+  return {
+    title: typeof title === 'string' ? title : '',
+    columns: listOf(columns).map(cell),
+    rows: listOf(rows).map((row) => listOf(row).map(cell)),
+  };
+}
+
+const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
+const cell = (value: unknown): string =>
+  value === null || value === undefined
+    ? ''
+    : typeof value === 'object'
+      ? JSON.stringify(value)
+      : String(value);
+
+export function TableView({ title, columns, rows }: Table) {
+  return (
+    <figure className="built-in">
+      {title && <figcaption>{title}</figcaption>}
+      <div className="table-frame">
+        <table>
+          <thead>
+            <tr>
+              {columns.map((column, index) => (
+                <th key={index} scope="col">
+                  {column}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {rows.map((row, index) => (
+              <tr key={index}>
+                {columns.map((column, place) => (
+                  <td key={`${column} ${place.toString()}`}>{row[place] ?? ''}</td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </figure>
+  );
+}

@@ -1,0 +1,96 @@
+import type { Attachment, MessageToSend, OracleClientError } from '@sibyl/client';
+import { type KeyboardEvent, useEffect, useRef, useState } from 'react';
+import { Icon } from '../page/icon.js';
+import { IconButton } from '../page/icon-button.js';
+import { AttachButton, AttachmentList } from './attachments.js';
+import { chosenModel } from './chosen-model.js';
+
+interface ComposerProps {
+  readonly waiting?: number;
+  readonly isBusy?: boolean;
+  readonly error?: OracleClientError | undefined;
+  readonly onSend: (message: MessageToSend) => Promise<void>;
+  readonly onStop?: () => Promise<unknown>;
+}
+
+/** Where the user writes. Enter sends, Shift+Enter breaks the line, Escape stops the answer. */
+export function Composer({ waiting = 0, isBusy = false, error, onSend, onStop }: ComposerProps) {
+  const [text, setText] = useState('');
+  const [files, setFiles] = useState<readonly Attachment[]>([]);
+  const field = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => field.current?.focus(), []);
+
+  const send = () => {
+    if (!text.trim()) return;
+    setText('');
+    setFiles([]);
+    void onSend(messageOf(text.trim(), files));
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.key === 'Escape' && isBusy) void onStop?.();
+    if (event.key !== 'Enter' || event.shiftKey || event.nativeEvent.isComposing) return;
+    event.preventDefault();
+    send();
+  };
+
+  return (
+    <form className="composer" aria-label="Message" action={send}>
+      <Notices error={error} waiting={waiting} />
+      <AttachmentList
+        files={files}
+        onRemove={(file) => setFiles(files.filter((each) => each !== file))}
+      />
+      <div className="row">
+        <AttachButton onAttach={(file) => setFiles((before) => [...before, file])} />
+        <textarea
+          ref={field}
+          rows={1}
+          value={text}
+          placeholder="Write a message"
+          aria-label="Your message"
+          maxLength={200_000}
+          onChange={({ target }) => setText(target.value)}
+          onKeyDown={onKeyDown}
+        />
+        {isBusy && (
+          <IconButton className="stop" icon="stop" label="Stop" onClick={() => void onStop?.()} />
+        )}
+        <button
+          type="submit"
+          className="send"
+          disabled={!text.trim()}
+          aria-label="Send"
+          title="Send"
+        >
+          <Icon name="send" />
+        </button>
+      </div>
+    </form>
+  );
+}
+
+function messageOf(message: string, files: readonly Attachment[]): MessageToSend {
+  const model = chosenModel();
+  return {
+    message,
+    ...(model && { model }),
+    ...(files.length > 0 && { attachments: [...files] }),
+  };
+}
+
+function Notices({ error, waiting }: Required<Pick<ComposerProps, 'error' | 'waiting'>>) {
+  return (
+    <>
+      {error && (
+        <p className="fault" role="alert">
+          {error.message}
+        </p>
+      )}
+      {waiting > 0 && (
+        <p className="quiet" role="status">
+          {waiting === 1 ? '1 message waits' : `${waiting} messages wait`} for the answer above
+        </p>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,65 @@
+import type { MessageToSend } from '@sibyl/client';
+import { useChat } from '@sibyl/client/react';
+import { useEffect, useRef } from 'react';
+import { type ChatFrame, ChatHeader } from './chat-header.js';
+import { Composer } from './composer.js';
+import { MessageList } from './message-list.js';
+import { SendContext } from './send-context.js';
+
+interface ConversationProps extends ChatFrame {
+  readonly sessionId: string;
+  readonly title: string | undefined;
+  /** The message that opened this session, not sent yet. */
+  readonly opening: MessageToSend | undefined;
+  readonly onTurnOver: () => Promise<void>;
+}
+
+/** One session: its messages, and where to write the next. */
+export function Conversation(props: ConversationProps) {
+  const { sessionId, title = 'Conversation', opening, onTurnOver, ...frame } = props;
+  const chat = useChat(sessionId);
+  const isBusy = ['sending', 'running', 'rejoining'].includes(chat.status);
+  useOnce(opening !== undefined && chat.status === 'ready', () => {
+    if (opening !== undefined) void chat.send(opening);
+  });
+  useAfter(isBusy, onTurnOver);
+  return (
+    <main className="conversation">
+      <ChatHeader {...frame} title={title} connection={chat.connection} hasEvents />
+      <SendContext value={chat.send}>
+        <MessageList chat={chat} />
+      </SendContext>
+      <Composer
+        waiting={chat.waiting}
+        isBusy={isBusy}
+        error={chat.error}
+        onSend={chat.send}
+        onStop={chat.abort}
+      />
+    </main>
+  );
+}
+
+/** Runs once, as soon as it may. */
+function useOnce(isTime: boolean, run: () => void): void {
+  const hasRun = useRef(false);
+  useEffect(() => {
+    if (!isTime || hasRun.current) return;
+    hasRun.current = true;
+    run();
+  });
+}
+
+/** Titles are made after a turn, so the list is read again then, and once more a little later. */
+function useAfter(isBusy: boolean, run: () => Promise<void>): void {
+  const wasBusy = useRef(false);
+  useEffect(() => {
+    if (wasBusy.current && !isBusy) {
+      void run();
+      setTimeout(() => void run(), TITLE_MS);
+    }
+    wasBusy.current = isBusy;
+  }, [isBusy, run]);
+}
+
+const TITLE_MS = 2000;

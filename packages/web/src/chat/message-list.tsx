@@ -1,0 +1,70 @@
+import type { UseChat } from '@sibyl/client/react';
+import { useEffect, useLayoutEffect, useRef } from 'react';
+import { MessageView } from './message-view.js';
+
+/** Closer to the end than this, the list follows what is added. */
+const NEAR_PX = 120;
+
+/** The messages of a session; older ones are loaded when the top comes into view. */
+export function MessageList({ chat }: { readonly chat: UseChat }) {
+  const { messages, hasOlder, loadOlder, status } = chat;
+  const list = useRef<HTMLDivElement>(null);
+  const top = useRef<HTMLDivElement>(null);
+  useFollow(list, messages);
+
+  useEffect(() => {
+    if (!top.current || !hasOlder) return;
+    const watch = new IntersectionObserver(([entry]) => {
+      if (entry?.isIntersecting) void loadOlder();
+    });
+    watch.observe(top.current);
+    return () => watch.disconnect();
+  }, [hasOlder, loadOlder]);
+
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard.
+    <div ref={list} className="messages" role="log" aria-label="Messages" tabIndex={0}>
+      {hasOlder && (
+        <div ref={top} className="quiet">
+          Loading earlier messages…
+        </div>
+      )}
+      {messages.map((message) => (
+        <MessageView key={message.id} message={message} />
+      ))}
+      {status === 'rejoining' && (
+        <p className="quiet" role="status">
+          Connection lost; joining again…
+        </p>
+      )}
+    </div>
+  );
+}
+
+/** Keeps the end in view while the reader is there, and the place while earlier messages are added. */
+function useFollow(
+  list: React.RefObject<HTMLDivElement | null>,
+  messages: UseChat['messages'],
+): void {
+  const isNear = useRef(true);
+  const first = useRef<string>(undefined);
+  const height = useRef(0);
+  useEffect(() => {
+    const element = list.current;
+    if (!element) return;
+    const look = () => {
+      isNear.current = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_PX;
+    };
+    element.addEventListener('scroll', look, { passive: true });
+    return () => element.removeEventListener('scroll', look);
+  }, [list]);
+  useLayoutEffect(() => {
+    const element = list.current;
+    if (!element) return;
+    const isOlderAdded = first.current !== undefined && first.current !== messages[0]?.id;
+    if (isOlderAdded && !isNear.current) element.scrollTop += element.scrollHeight - height.current;
+    else if (isNear.current) element.scrollTop = element.scrollHeight;
+    first.current = messages[0]?.id;
+    height.current = element.scrollHeight;
+  }, [list, messages]);
+}

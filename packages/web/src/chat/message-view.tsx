@@ -1,0 +1,74 @@
+import type { ChatMessage } from '@sibyl/client';
+import { useActionRenderer } from '@sibyl/client/react';
+import { memo } from 'react';
+import { Markdown } from '../markdown/markdown.js';
+import { CopyButton } from '../page/copy-button.js';
+import { AttachmentList } from './attachments.js';
+import { CallCard } from './call-card.js';
+
+/** One message with all that belongs to it. */
+export const MessageView = memo(({ message }: { readonly message: ChatMessage }) =>
+  message.type === 'human' ? <UserMessage message={message} /> : <Answer message={message} />,
+);
+
+function UserMessage({ message }: { readonly message: ChatMessage }) {
+  return (
+    <article className="message human" aria-label="You">
+      <p className="text">{message.content}</p>
+      <AttachmentList files={message.attachments} />
+      <State message={message} />
+    </article>
+  );
+}
+
+function Answer({ message }: { readonly message: ChatMessage }) {
+  const { renderCall, renderComponent } = useActionRenderer();
+  const { content, reasoning, calls, components, warnings, status } = message;
+  const isGrowing = status === 'running' || status === 'waiting';
+  return (
+    <article className="message ai" aria-label="Answer" aria-busy={isGrowing}>
+      {reasoning && (
+        <details className="reasoning">
+          <summary>Reasoning</summary>
+          <Markdown text={reasoning} />
+        </details>
+      )}
+      {calls.map((call) => (
+        <div key={call.id} className="call-with-view">
+          <CallCard call={call} />
+          {renderCall(call)}
+        </div>
+      ))}
+      {components
+        .filter(({ eventId }) => !calls.some(({ id }) => id === eventId))
+        .map((component) => (
+          <div key={component.eventId}>{renderComponent(component)}</div>
+        ))}
+      {content && <Markdown text={content} />}
+      {isGrowing && !content && <span className="thinking" role="status" aria-label="Thinking" />}
+      {warnings.map(({ code, message: text, timestamp }) => (
+        <p key={`${code} ${timestamp}`} className="warning">
+          {text}
+        </p>
+      ))}
+      <State message={message} />
+      {!isGrowing && content && <CopyButton text={content} label="Copy the answer" />}
+    </article>
+  );
+}
+
+/** What is to be said of a message that is not simply there. */
+function State({ message: { status, error } }: { readonly message: ChatMessage }) {
+  if (error) {
+    return (
+      <p className="fault" role="alert">
+        {error.error}
+        {error.retryable && ' You can send the message again.'}
+      </p>
+    );
+  }
+  if (status === 'waiting') return <p className="quiet">Waits for the answer before</p>;
+  if (status === 'incomplete') return <p className="quiet">Stopped before its end</p>;
+  if (status === 'failed') return <p className="fault">Not sent</p>;
+  return null;
+}

@@ -1,0 +1,61 @@
+import type { MessageToSend, PluginInfo } from '@sibyl/client';
+import { useOracle } from '@sibyl/client/react';
+import { useEffect, useState } from 'react';
+import { usePage } from '../page/page-context.js';
+import { type ChatFrame, ChatHeader } from './chat-header.js';
+import { Composer } from './composer.js';
+
+interface WelcomeProps extends ChatFrame {
+  readonly onSend: (message: MessageToSend) => Promise<void>;
+}
+
+/** What is shown before a conversation begins: who this is and what it can do. */
+export function Welcome({ onSend, ...frame }: WelcomeProps) {
+  const { card } = usePage();
+  const [fault, setFault] = useState<string>();
+  const send = (message: MessageToSend) =>
+    onSend(message).catch((error: Error) => setFault(error.message));
+  return (
+    <main className="conversation">
+      <ChatHeader {...frame} title="New conversation" />
+      <section className="welcome" aria-label="What this oracle can do">
+        <img src="./icon.svg" alt="" width="56" height="56" />
+        <h2>{card.name}</h2>
+        <p>
+          Ask anything. You are known here only by a key that this browser has made: nothing to
+          register, and nobody else sees your conversations.
+        </p>
+        <Capabilities onSend={send} />
+        {fault && (
+          <p className="fault" role="alert">
+            {fault}
+          </p>
+        )}
+      </section>
+      <Composer onSend={send} />
+    </main>
+  );
+}
+
+function Capabilities({ onSend }: { readonly onSend: (message: string) => void }) {
+  const client = useOracle();
+  const [plugins, setPlugins] = useState<readonly PluginInfo[]>([]);
+  useEffect(() => {
+    client.plugins.list().then(setPlugins, () => undefined);
+  }, [client]);
+  return (
+    <ul className="capabilities">
+      {plugins.map(({ name, title, summary, examples = [] }) => (
+        <li key={name}>
+          <h3>{title}</h3>
+          <p>{summary}</p>
+          {examples.slice(0, 2).map((example) => (
+            <button key={example} type="button" className="example" onClick={() => onSend(example)}>
+              {example}
+            </button>
+          ))}
+        </li>
+      ))}
+    </ul>
+  );
+}

@@ -1,0 +1,64 @@
+import type { MessageToSend } from '@sibyl/client';
+import { useSessions } from '@sibyl/client/react';
+import { useState } from 'react';
+import { BuiltIns } from '../built-ins/built-ins.js';
+import { Conversation } from '../chat/conversation.js';
+import { Welcome } from '../chat/welcome.js';
+import { type PanelName, Panels } from '../panels/panels.js';
+import { Sidebar } from '../sessions/sidebar.js';
+import { useSessionId } from './use-session-id.js';
+
+/** A message that opened a session and is still to be sent in it. */
+interface Opening {
+  readonly sessionId: string;
+  readonly message: MessageToSend;
+}
+
+/** The whole page: sessions at the side, the conversation in the middle, panels on demand. */
+export function Page() {
+  const [sessionId, go] = useSessionId();
+  const sessions = useSessions({ pageSize: 30 });
+  const [opening, setOpening] = useState<Opening>();
+  const [panel, setPanel] = useState<PanelName>();
+  const [isSidebarOpen, setSidebarOpen] = useState(false);
+
+  const show = (next?: string) => {
+    setSidebarOpen(false);
+    go(next);
+  };
+  const start = async (message: MessageToSend) => {
+    const session = await sessions.create();
+    setOpening({ sessionId: session.sessionId, message });
+    show(session.sessionId);
+  };
+  const frame = {
+    onOpenSidebar: () => setSidebarOpen(true),
+    onPanel: setPanel,
+  };
+
+  return (
+    <div className="page" data-sidebar={isSidebarOpen ? 'open' : 'closed'}>
+      <BuiltIns />
+      <Sidebar
+        sessions={sessions}
+        current={sessionId}
+        onShow={show}
+        onPanel={setPanel}
+        onClose={() => setSidebarOpen(false)}
+      />
+      {sessionId === undefined ? (
+        <Welcome {...frame} onSend={start} />
+      ) : (
+        <Conversation
+          {...frame}
+          key={sessionId}
+          sessionId={sessionId}
+          title={sessions.sessions.find((each) => each.sessionId === sessionId)?.title}
+          opening={opening?.sessionId === sessionId ? opening.message : undefined}
+          onTurnOver={sessions.refresh}
+        />
+      )}
+      <Panels name={panel} sessionId={sessionId} onClose={() => setPanel(undefined)} />
+    </div>
+  );
+}

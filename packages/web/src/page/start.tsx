@@ -1,0 +1,56 @@
+import {
+  type BrowserSigner,
+  createOracleClient,
+  type OracleCard,
+  openBrowserSigner,
+} from '@sibyl/client';
+import { OracleProvider } from '@sibyl/client/react';
+import { useEffect, useState } from 'react';
+import { storedMatrix } from '../panels/matrix-session.js';
+import { loadPageSettings, oracleAddress, type PageSettings } from './oracle-address.js';
+import { Page } from './page.js';
+import { PageContext } from './page-context.js';
+
+interface Ready {
+  readonly signer: BrowserSigner;
+  readonly client: ReturnType<typeof createOracleClient>;
+  readonly card: OracleCard;
+  readonly settings: PageSettings;
+}
+
+async function open(): Promise<Ready> {
+  const signer = await openBrowserSigner();
+  const settings = await loadPageSettings();
+  const matrix = storedMatrix(settings.matrixBaseUrl);
+  const client = createOracleClient({ url: oracleAddress(), signer, ...(matrix && { matrix }) });
+  return { signer, client, settings, card: await client.card() };
+}
+
+/** Opens or makes the user's key, meets the oracle, then shows the page. */
+export function Start() {
+  const [ready, setReady] = useState<Ready>();
+  const [fault, setFault] = useState<string>();
+  useEffect(() => {
+    open().then(setReady, (error: Error) => setFault(error.message));
+  }, []);
+  if (fault) {
+    return (
+      <main className="notice" role="alert">
+        <h1>The oracle cannot be reached</h1>
+        <p>{fault}</p>
+        <button type="button" onClick={() => location.reload()}>
+          Try again
+        </button>
+      </main>
+    );
+  }
+  if (!ready) return <main className="notice" aria-busy="true" aria-label="Loading" />;
+  const { client, ...rest } = ready;
+  return (
+    <OracleProvider client={client}>
+      <PageContext value={rest}>
+        <Page />
+      </PageContext>
+    </OracleProvider>
+  );
+}

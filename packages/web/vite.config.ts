@@ -1,0 +1,15 @@
+import react from '@vitejs/plugin-react';
+import { defaultClientConditions, defineConfig } from 'vite';
+
+// Relative addresses, so that the page works behind any prefix a proxy gives it.
+export default defineConfig({
+  base: './',
+  plugins: [react()],
+  resolve: { conditions: ['sibyl-source', ...defaultClientConditions] },
+  build: {
+    target: 'es2023',
+    // The content security policy allows no data: scripts or styles.
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+  },
+});
