@@ -8,7 +8,8 @@ import { askForAnswer } from './conversation/ask-for-answer.js';
 import { Step } from './conversation/step.js';
 import { toWellFormed } from './conversation/well-formed.js';
 import { withoutTools } from './conversation/without-tools.js';
-import type { ModelCall, ModelMessage, ModelTool, ModelToolResult } from './model/model.js';
+import type { ModelCall, ModelMessage, ModelToolResult } from './model/model.js';
+import { NOTHING, narrowed, type Offer, offerOf } from './offer.js';
 import { type Warning, warning } from './warning.js';
 
 /** Where a turn stands: what was said, what was done, what the model is asked next. */
@@ -16,13 +17,16 @@ export class AgentTurn {
   private readonly history: readonly ModelMessage[];
   /** The message to answer and all steps so far. */
   private readonly current: ModelMessage[];
-  private readonly tools: ReadonlyMap<string, AgentTool>;
-  private readonly offered: readonly ModelTool[];
   private readonly compactor: Compactor;
   private readonly ids = new CallIds();
   private readonly guard = new RepetitionGuard();
-  private step: Step | undefined;
-  private steps = 0;
+  private tools: readonly AgentTool[] = [];
+  /** All of `tools`. */
+  private offer = NOTHING;
+  /** What the latest call offered of it. */
+  private offered = NOTHING;
+  private step = new Step(undefined);
+  private calls: readonly WantedCall[] = [];
   private isLastStep = false;
 
   constructor(private readonly request: AgentRequest) {
@@ -30,18 +34,16 @@ export class AgentTurn {
     const asked = messages.findLastIndex(({ role }) => role === 'user');
     this.history = messages.slice(0, Math.max(0, asked));
     this.current = messages.slice(Math.max(0, asked));
-    this.tools = new Map(request.tools.map((tool) => [tool.name, tool]));
-    this.offered = request.model.tools ? [...this.tools.values()].map(toModelTool) : [];
     this.compactor = createCompactor(request);
   }
 
   /** Whether the step just made was the last: it asked for no tools, or may not use any more. */
   get isOver(): boolean {
-    return this.isLastStep || this.step?.calls.length === 0;
+    return this.isLastStep || this.step.calls.length === 0;
   }
 
   get hasSpoken(): boolean {
-    return this.step?.hasSpoken ?? false;
+    return this.step.hasSpoken;
   }
 
   /** What the model is asked next, fitted into its context. */
@@ -49,26 +51,46 @@ export class AgentTurn {
     const limit = this.reachedLimit();
     this.isLastStep = limit !== undefined;
     if (limit !== undefined) yield limit;
-    const { system, signal } = this.request;
-    const tools = this.isLastStep ? [] : this.offered;
+    const { system, signal, hooks, meter } = this.request;
+    const offer = this.isLastStep ? NOTHING : this.currentOffer();
     const { history, current } = this;
-    const fitted = await this.compactor.fit({ system, tools, history, current, signal });
-    yield* fitted.parts;
-    const messages = tools.length > 0 ? fitted.messages : withoutTools(fitted.messages);
-    return { system, messages: this.isLastStep ? askForAnswer(messages) : messages, tools, signal };
+    const draft = { system, tools: offer.shown, history, current, signal };
+    const { messages, warnings } = await this.compactor.fit(draft);
+    yield* warnings;
+    const fitted = { system, messages, tools: offer.shown, signal };
+    const call = hooks ? await hooks.before(fitted) : fitted;
+    this.offered = narrowed(offer, call.tools);
+    await meter.check();
+    return this.presentable(call);
   }
 
   /** Opens the step that collects the answer to the call. */
   nextStep(): Step {
-    this.steps += 1;
+    this.request.limits.steps.take();
     this.step = new Step(this.hasSpoken ? this.step : undefined);
     return this.step;
+  }
+
+  /** Takes what the call cost into account, however it ended. */
+  count(call: ModelCall): void {
+    const { meter, model } = this.request;
+    meter.add(this.step.useOf(model.id, call));
+  }
+
+  /** Reads what the model wants done. */
+  async endStep(call: ModelCall): Promise<void> {
+    const { hooks, model } = this.request;
+    const { step } = this;
+    this.calls = step.calls.map((wanted) => readCall({ ...wanted, id: this.ids.take(wanted.id) }));
+    if (!hooks) return;
+    const toolCalls = this.calls.map(({ id, name }) => ({ id, name }));
+    await hooks.after({ text: step.text, toolCalls, use: step.useOf(model.id, call) });
   }
 
   /** Runs what the step asked for and takes it into the conversation; an abort closes all calls first. */
   async *runTools(step: Step): AsyncGenerator<AgentPart> {
     const { signal } = this.request;
-    const calls = step.calls.map((call) => readCall({ ...call, id: this.ids.take(call.id) }));
+    const { calls, guard } = this;
     const opened: WantedCall[] = [];
     for (const call of calls) {
       if (signal.aborted) break;
@@ -76,7 +98,7 @@ export class AgentTurn {
       yield { type: 'tool-start', id: call.id, name: call.name, args: call.args };
     }
     const finished = new Map<string, FinishedCall>();
-    const { tools, guard } = this;
+    const tools = this.offered.byName;
     for await (const call of runCalls({ calls: opened, tools, guard, signal })) {
       finished.set(call.id, call);
       yield { type: 'tool-end', call };
@@ -86,19 +108,29 @@ export class AgentTurn {
     this.current.push(step.toMessage(calls), { role: 'tool', results });
   }
 
+  private currentOffer(): Offer {
+    if (!this.request.model.tools) return NOTHING;
+    const tools = this.request.tools();
+    if (tools !== this.tools) this.offer = offerOf(tools);
+    this.tools = tools;
+    return this.offer;
+  }
+
+  private presentable(call: ModelCall): ModelCall {
+    const tools = this.offered.shown;
+    const messages = tools.length > 0 ? call.messages : withoutTools(call.messages);
+    return { ...call, tools, messages: this.isLastStep ? askForAnswer(messages) : messages };
+  }
+
   private reachedLimit(): Warning | undefined {
     const { steps } = this.request.limits;
     if (this.guard.isTired) return warning('repetition', REPEATING);
-    if (this.steps < steps) return undefined;
-    return warning('step_limit', `The agent was stopped after ${steps} steps with tools.`);
+    if (!steps.isSpent) return undefined;
+    return warning('step_limit', `The agent was stopped after ${steps.limit} steps with tools.`);
   }
 }
 
 const REPEATING = 'The agent kept repeating the same tool call and was stopped.';
-
-function toModelTool({ name, description, inputSchema }: AgentTool): ModelTool {
-  return { name, description, inputSchema };
-}
 
 function toModelResult({ id, name, status, output }: FinishedCall): ModelToolResult {
   return { id, name, output, isError: status === 'error' };

@@ -1,6 +1,8 @@
-import type { FaultKind, JsonObject } from '@sibyl/protocol';
+import type { FaultKind, JsonObject, OracleError } from '@sibyl/protocol';
 import type { SummaryCache } from './budget/summary-cache.js';
-import type { Model, ModelMessage, ModelUsage } from './model/model.js';
+import type { Meter } from './meter.js';
+import type { Model, ModelCall, ModelMessage, ModelUse } from './model/model.js';
+import type { StepBudget } from './step-budget.js';
 
 /** A tool bound to one turn: it knows its caller already. */
 export interface AgentTool {
@@ -19,10 +21,24 @@ export interface AgentTool {
 }
 
 export interface AgentLimits {
-  /** Model calls with tools one turn may make; one more without tools then asks for the answer. */
-  readonly steps: number;
+  /** One more call without tools asks for the answer once it is spent. */
+  readonly steps: StepBudget;
   /** Tokens the model may be sent; older turns are summed up beyond it. */
   readonly contextTokens: number;
+}
+
+/** What a model has answered. */
+export interface ModelAnswer {
+  readonly text: string;
+  readonly toolCalls: readonly { readonly id: string; readonly name: string }[];
+  readonly use: ModelUse;
+}
+
+/** Stands around the model calls of an agent; what it throws ends the agent's work. */
+export interface ModelHooks {
+  /** Gives back the call as it is to be made. */
+  before(call: ModelCall): Promise<ModelCall>;
+  after(answer: ModelAnswer): Promise<void>;
 }
 
 /** All an agent needs to answer one message. */
@@ -35,8 +51,11 @@ export interface AgentRequest {
   readonly system: string;
   /** The conversation so far, oldest first, ending with the message to answer. */
   readonly messages: readonly ModelMessage[];
-  readonly tools: readonly AgentTool[];
+  /** Asked before every model call: what can be used may change from one to the next. */
+  readonly tools: () => readonly AgentTool[];
   readonly limits: AgentLimits;
+  readonly meter: Meter;
+  readonly hooks?: ModelHooks | undefined;
   readonly signal: AbortSignal;
 }
 
@@ -60,12 +79,13 @@ export type AgentPart =
       readonly args: JsonObject;
     }
   | { readonly type: 'tool-end'; readonly call: FinishedCall }
-  | { readonly type: 'warning'; readonly code: string; readonly message: string }
-  | { readonly type: 'usage'; readonly model: string; readonly usage: ModelUsage };
+  | { readonly type: 'warning'; readonly code: string; readonly message: string };
 
 /** Why a turn failed, as the `error` frame tells it. */
 export interface TurnFault {
   readonly message: string;
   readonly kind: FaultKind;
   readonly retryable: boolean;
+  /** Set when somebody refused to let the turn go on. */
+  readonly refusal?: OracleError | undefined;
 }

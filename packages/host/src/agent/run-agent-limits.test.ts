@@ -9,6 +9,7 @@ import {
   textOf,
   tool,
 } from './test-support/agent-requests.js';
+import { RecordingMeter } from './test-support/recording-meter.js';
 import { callTools, ScriptedModel, type ScriptedStep, say } from './test-support/scripted-model.js';
 
 const LIMITS = { steps: 3, contextTokens: 100_000 };
@@ -155,8 +156,9 @@ describe('the token budget', () => {
   it('has older turns summed up, and tells what that cost', async () => {
     const model = new ScriptedModel(say('ok'));
     const smallModel = new ScriptedModel(say('It was long.'));
-    const { parts } = await runToEnd(requestTo(model, { smallModel, messages, limits }));
-    expect(partsOf(parts, 'usage')).toHaveLength(2);
+    const meter = new RecordingMeter();
+    await runToEnd(requestTo(model, { smallModel, messages, limits, meter }));
+    expect([meter.checks, meter.uses.length]).toEqual([2, 2]);
     expect(JSON.stringify(model.lastMessages)).toContain('It was long.');
     expect(model.lastMessages.at(-1)).toEqual(messages.at(-1));
   });

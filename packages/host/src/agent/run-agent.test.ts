@@ -4,23 +4,25 @@ import type { ModelPart } from './model/model.js';
 import { ModelFault } from './model/model-fault.js';
 import { runAgent } from './run-agent.js';
 import { partsOf, requestTo, runToEnd, textOf, tool } from './test-support/agent-requests.js';
+import { RecordingMeter } from './test-support/recording-meter.js';
 import { callTools, finish, ScriptedModel, say, wantTool } from './test-support/scripted-model.js';
 
-it('streams text and reasoning as they come, then what it cost', async () => {
+it('streams text and reasoning as they come, and meters what it cost', async () => {
   const model = new ScriptedModel([
     { type: 'reasoning', text: 'Hm.' },
     { type: 'text', text: 'Good ' },
     { type: 'text', text: 'day' },
     finish(),
   ]);
-  const { parts, thrown } = await runToEnd(requestTo(model));
+  const meter = new RecordingMeter();
+  const { parts, thrown } = await runToEnd(requestTo(model, { meter }));
   expect(thrown).toBeUndefined();
   expect(parts).toEqual([
     { type: 'reasoning', text: 'Hm.' },
     { type: 'text', text: 'Good ' },
     { type: 'text', text: 'day' },
-    { type: 'usage', model: 'scripted/model', usage: { input: 10, output: 5, cached: 2 } },
   ]);
+  expect(meter.uses).toEqual([{ model: 'scripted/model', input: 10, output: 5, cached: 2 }]);
 });
 
 it('hands on a token before the model makes the next one', async () => {
@@ -63,7 +65,8 @@ it('runs a tool and lets the model go on with its result', async () => {
     say('It is 3.'),
   );
   const add = tool('add', async ({ a, b }) => ({ sum: Number(a) + Number(b) }));
-  const { parts } = await runToEnd(requestTo(model, { tools: [add] }));
+  const meter = new RecordingMeter();
+  const { parts } = await runToEnd(requestTo(model, { tools: [add], meter }));
   const call = { id: 'c1', name: 'add', args: { a: 1, b: 2 } };
   expect(parts.filter(({ type }) => type.startsWith('tool'))).toEqual([
     { type: 'tool-start', ...call },
@@ -80,7 +83,7 @@ it('runs a tool and lets the model go on with its result', async () => {
     },
     { role: 'tool', results: [{ id: 'c1', name: 'add', output: '{"sum":3}', isError: false }] },
   ]);
-  expect(partsOf(parts, 'usage')).toHaveLength(2);
+  expect([meter.checks, meter.uses.length]).toEqual([2, 2]);
 });
 
 it('parts the texts of two steps by a paragraph', async () => {

@@ -153,6 +153,7 @@ function oracleAppOf(
       const closed = closeGently(nest);
       await parts.turns.close(CLOSE_PATIENCE_MS);
       await parts.titles.close();
+      await parts.gates.close(CLOSE_PATIENCE_MS);
       parts.stopKeepingRuns();
       await closed;
       await parts.plugins.close();

@@ -17,6 +17,7 @@ import type { TurnParts } from '../plugin-loader/plugin-turns.js';
 import type { SelectedPlugin } from '../plugin-loader/select-plugins.js';
 import { openStore } from '../store/open-store.js';
 import type { Store } from '../store/store.js';
+import type { Gates } from '../turn/gates/gates.js';
 import type { Titles } from '../turn/titles.js';
 import type { Turns } from '../turn/turns.js';
 import { wireAuth } from './wire-auth.js';
@@ -40,6 +41,7 @@ export interface HostParts {
   readonly models: Models;
   readonly turns: Turns;
   readonly titles: Titles;
+  readonly gates: Gates;
   readonly replies: ReplySender;
   readonly plugins: LoadedPlugins;
 }

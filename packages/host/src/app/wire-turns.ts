@@ -8,11 +8,14 @@ import { MemoryEventBus } from '../events/memory-event-bus.js';
 import { ReplySender } from '../messages/reply-sender.js';
 import type { Metrics } from '../observe/metrics.js';
 import type { Store } from '../store/store.js';
+import { Gates } from '../turn/gates/gates.js';
+import { Hooks } from '../turn/hooks/hooks.js';
 import type { LoadedPlugin } from '../turn/loaded-plugin.js';
 import { MissedEvents } from '../turn/missed-events.js';
 import { RunReader } from '../turn/run-reader.js';
 import { Titles } from '../turn/titles.js';
 import { TurnRunner } from '../turn/turn-runner.js';
+import { TurnSetup } from '../turn/turn-setup.js';
 import { Turns } from '../turn/turns.js';
 
 interface TurnNeeds {
@@ -34,19 +37,24 @@ export function wireTurns(needs: TurnNeeds) {
   const settings = config.turns;
   const events = new MemoryEventBus();
   const desk = new CallDesk({ timeoutMs: config.sockets.callTimeoutMs });
-  const runner = new TurnRunner({
+  const hooks = new Hooks(logger, settings.hookTimeoutMs);
+  const gates = new Gates({ plugins, hooks, logger });
+  const setup = new TurnSetup({
     store,
     models,
     oracle,
     authority,
     plugins,
-    titles,
+    hooks,
+    desk,
+    checksEvents: config.sockets.checksEvents,
     logger,
-    metrics,
     settings,
   });
+  const runner = new TurnRunner({ runs: store.runs, setup, titles, logger, metrics });
   const turns = new Turns({
     store,
+    gates,
     runner,
     models,
     events,
@@ -58,6 +66,7 @@ export function wireTurns(needs: TurnNeeds) {
   return {
     turns,
     titles,
+    gates,
     reader,
     events,
     desk,

@@ -33,6 +33,7 @@ export interface Config {
     readonly maxSteps: number;
     readonly contextTokens: number;
     readonly maxPerUser: number;
+    readonly hookTimeoutMs: number;
     readonly streamStallMs: number;
     readonly logMs: number;
   };
@@ -102,6 +103,7 @@ function configOf(env: Environment): Config {
       maxSteps: env.TURN_MAX_STEPS,
       contextTokens: env.TURN_CONTEXT_TOKENS,
       maxPerUser: env.TURNS_PER_USER,
+      hookTimeoutMs: env.PLUGIN_TIMEOUT_SECONDS * 1000,
       streamStallMs: env.STREAM_STALL_SECONDS * 1000,
       logMs: env.RUN_LOG_HOURS * 60 * 60 * 1000,
     }),

@@ -172,6 +172,9 @@ export const Environment = z.object({
   TURNS_PER_USER: positive
     .prefault('20')
     .describe('Turns of one user at work or waiting, in all sessions together'),
+  PLUGIN_TIMEOUT_SECONDS: seconds
+    .prefault('15')
+    .describe('How long a plugin may take for its part of a turn; the turn goes on without it'),
   STREAM_STALL_SECONDS: seconds
     .prefault('60')
     .describe('How long a reader of a stream may take nothing before it is dropped'),

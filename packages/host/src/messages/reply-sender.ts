@@ -29,6 +29,7 @@ export class ReplySender {
   async whole(key: RunKey, { withTranscript }: { withTranscript: boolean }): Promise<Reply> {
     const run = await this.parts.reader.find(key);
     const { status, messageId, text, fault } = await this.parts.reader.outcome(run);
+    if (fault?.refusal) throw fault.refusal;
     if (status === 'failed') {
       const message = fault?.message ?? 'The turn failed';
       throw new OracleError('model_unavailable', { message, retryAfterSeconds: 5 });

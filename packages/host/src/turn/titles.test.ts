@@ -1,7 +1,9 @@
 import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
 import { newOwner, useStore } from '../../test/support/test-database.js';
+import { unmetered } from '../agent/meter.js';
 import type { Model } from '../agent/model/model.js';
+import { finish } from '../agent/test-support/scripted-model.js';
 import { Titles } from './titles.js';
 
 const test = useStore('sqlite');
@@ -17,6 +19,7 @@ function modelSaying(text: string | Error): Model {
     async *stream() {
       if (text instanceof Error) throw text;
       yield { type: 'text', text };
+      yield finish();
     },
   };
 }
@@ -26,8 +29,7 @@ async function titleFrom(said: string | Error, question: string, title?: string)
   const session = await sessions.create({ owner: newOwner(), oracleDid: 'did:o', title });
   const logger = pino({ level: 'silent' });
   const titles = new Titles({ sessions, model: modelSaying(said), logger });
-  titles.nameAfter(session, { question, answer: 'because' });
-  await titles.close();
+  await titles.nameAfter(session, { question, answer: 'because' }, unmetered);
   const named = await sessions.find({ owner: session.owner, sessionId: session.id });
   return named?.title ?? '';
 }

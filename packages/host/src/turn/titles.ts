@@ -1,4 +1,6 @@
 import type { Logger } from 'pino';
+import { askModel } from '../agent/ask-model.js';
+import type { Meter } from '../agent/meter.js';
 import type { Model } from '../agent/model/model.js';
 import { type Session, UNTITLED } from '../store/sessions/session.js';
 import type { SessionStore } from '../store/sessions/session-store.js';
@@ -33,14 +35,15 @@ export class Titles {
     this.#parts = parts;
   }
 
-  /** Starts naming a session, unless it has a name already. */
-  nameAfter(session: Session, exchange: Exchange): void {
+  /** Names a session, unless it has a name already; never rejects. */
+  async nameAfter(session: Session, exchange: Exchange, meter: Meter): Promise<void> {
     if (session.title !== UNTITLED) return;
-    const naming = this.#name(session, exchange).catch((err) => {
+    const naming = this.#name(session, exchange, meter).catch((err) => {
       this.#parts.logger.warn({ err, sessionId: session.id }, 'session not named');
     });
     this.#underWay.add(naming);
-    void naming.finally(() => this.#underWay.delete(naming));
+    await naming;
+    this.#underWay.delete(naming);
   }
 
   /** Falls back to the first words for what is under way, and waits until that is stored. */
@@ -49,30 +52,31 @@ export class Titles {
     await Promise.all(this.#underWay);
   }
 
-  async #name(session: Session, exchange: Exchange): Promise<void> {
-    const title = (await this.#ask(exchange)) || firstWords(exchange.question);
+  async #name(session: Session, exchange: Exchange, meter: Meter): Promise<void> {
+    const title = (await this.#ask(exchange, meter)) || firstWords(exchange.question);
     const { owner, id: sessionId } = session;
     await this.#parts.sessions.nameOnce({ owner, sessionId, title });
   }
 
-  async #ask({ question, answer }: Exchange): Promise<string> {
-    const sample = `User: ${question.slice(0, SAMPLE_LENGTH)}\n\nAssistant: ${answer.slice(0, SAMPLE_LENGTH)}`;
-    let text = '';
+  async #ask({ question, answer }: Exchange, meter: Meter): Promise<string> {
+    const prompt = `User: ${question.slice(0, SAMPLE_LENGTH)}\n\nAssistant: ${answer.slice(0, SAMPLE_LENGTH)}`;
+    const { model, logger } = this.#parts;
+    const signal = AbortSignal.any([AbortSignal.timeout(PATIENCE_MS), this.#closing.signal]);
+    const enough = MAX_ANSWER;
     try {
-      const parts = this.#parts.model.stream({
+      const { text } = await askModel({
+        model,
         system: INSTRUCTION,
-        messages: [{ role: 'user', content: sample }],
-        tools: [],
-        signal: AbortSignal.any([AbortSignal.timeout(PATIENCE_MS), this.#closing.signal]),
+        prompt,
+        meter,
+        signal,
+        enough,
       });
-      for await (const part of parts) {
-        if (part.type === 'text') text += part.text;
-        if (text.length > MAX_ANSWER) break;
-      }
+      return cleaned(text);
     } catch (err) {
-      this.#parts.logger.info({ err }, 'no title from the model; using the first words');
+      logger.info({ err }, 'no title from the model; using the first words');
+      return '';
     }
-    return cleaned(text);
   }
 }
 

@@ -19,8 +19,8 @@ export function createTurnEmit({ run, recorder, logger, checksEvents }: TurnEmit
     const { event } = part;
     try {
       const faults = checksEvents ? faultsOf(part) : [];
-      if (faults.length > 0) return logger.error({ ...place, event, faults }, DROPPED);
-      recorder.write(part);
+      if (faults.length > 0) logger.error({ ...place, event, faults }, DROPPED);
+      else recorder.write(part);
     } catch (err) {
       logger.error({ ...place, event, err }, DROPPED);
     }

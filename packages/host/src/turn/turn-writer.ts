@@ -6,13 +6,19 @@ import { doneOf } from './done-frame.js';
 import type { RunOutcome } from './run-outcome.js';
 import type { RunRecorder } from './run-recorder.js';
 
+/** How a turn ended, beyond what was said in it. */
+interface TurnEnding {
+  readonly status: RunOutcome['status'];
+  readonly usage: TokenUsage;
+  readonly fault: TurnFault | undefined;
+}
+
 /** Turns what the agent does into the frames of its run, and keeps what becomes the message. */
 export class TurnWriter {
   readonly #run: Run;
   readonly #recorder: RunRecorder;
   readonly #place: { readonly sessionId: string; readonly requestId: string };
   readonly #toolCalls: ToolCall[] = [];
-  readonly #usage = { input: 0, output: 0, cached: 0 };
   #text = '';
   #reasoning = '';
   #isReasoning = false;
@@ -24,7 +30,7 @@ export class TurnWriter {
   }
 
   write(part: AgentPart): void {
-    if (part.type !== 'reasoning' && part.type !== 'usage') this.#endReasoning();
+    if (part.type !== 'reasoning') this.#endReasoning();
     switch (part.type) {
       case 'text':
         this.#writeText(part.text);
@@ -41,9 +47,6 @@ export class TurnWriter {
       case 'warning':
         this.warn(part.code, part.message);
         break;
-      case 'usage':
-        this.#count(part.usage);
-        break;
       default:
         part satisfies never;
     }
@@ -58,12 +61,11 @@ export class TurnWriter {
   }
 
   /** Ends the run: its message and its last frames are stored together. */
-  async end(status: RunOutcome['status'], fault?: TurnFault): Promise<RunOutcome> {
+  async end({ status, usage, fault }: TurnEnding): Promise<RunOutcome> {
     this.#endReasoning();
     if (fault) this.#writeFault(fault);
     const messageId = this.#hasAnswer(status) ? randomUUID() : undefined;
     const text = this.#text;
-    const usage: TokenUsage = this.#usage;
     const ended = await this.#recorder.end(
       {
         status,
@@ -100,12 +102,6 @@ export class TurnWriter {
       event: 'tool_call',
       data: { ...this.#place, eventId: id, toolName: name, args, status: 'isRunning' },
     });
-  }
-
-  #count({ input, output, cached }: TokenUsage): void {
-    this.#usage.input += input;
-    this.#usage.output += output;
-    this.#usage.cached += cached;
   }
 
   #writeReasoning(text: string): void {

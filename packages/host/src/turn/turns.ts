@@ -1,3 +1,4 @@
+import type { GateRequest } from '@sibyl/plugin-kit';
 import { type Multitask, OracleError } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { Models } from '../agent/model/models.js';
@@ -6,6 +7,8 @@ import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/sessions/session.js';
 import type { SessionKey } from '../store/sessions/session-store.js';
 import type { Store } from '../store/store.js';
+import type { Gates } from './gates/gates.js';
+import type { TurnAccount } from './gates/turn-account.js';
 import { type IdempotencyClaim, IdempotentStarts } from './idempotent-starts.js';
 import { Lane, type Slot } from './lane.js';
 import { LiveRun } from './live-run.js';
@@ -18,6 +21,7 @@ const MAX_WAITING = 10;
 
 interface TurnsParts {
   readonly store: Store;
+  readonly gates: Gates;
   readonly runner: TurnRunner;
   readonly models: Models;
   readonly events: EventBus;
@@ -112,6 +116,22 @@ export class Turns {
     session: Session,
     idempotency?: IdempotencyClaim,
   ): Promise<string> {
+    const account = await this.#parts.gates.admit(this.#gateRequest(request));
+    try {
+      return await this.#takePlace(request, { session, idempotency, account });
+    } catch (error) {
+      void account.settle();
+      throw error;
+    }
+  }
+
+  #gateRequest({ caller, sessionId, requestId, message }: TurnRequest): GateRequest {
+    const model = message.model ?? this.#parts.models.get('main').id;
+    return { owner: caller.did, sessionId, requestId, model, length: message.message.length };
+  }
+
+  async #takePlace(request: TurnRequest, admitted: Admitted): Promise<string> {
+    const { session } = admitted;
     const { multitask } = request.message;
     if (multitask === 'interrupt')
       await this.interruptAll({ owner: session.owner, sessionId: session.id });
@@ -120,9 +140,7 @@ export class Turns {
     const lane = this.#laneOf(session.id);
     assertRoom(lane, multitask);
     const slot = lane.take();
-    const start = lane.lastStart.then(() =>
-      this.#store(request, { lane, slot, session, idempotency }),
-    );
+    const start = lane.lastStart.then(() => this.#store(request, { ...admitted, lane, slot }));
     lane.lastStart = start.catch(() => undefined);
     try {
       return await start;
@@ -133,7 +151,7 @@ export class Turns {
   }
 
   async #store(request: TurnRequest, place: Place): Promise<string> {
-    const { lane, slot, session, idempotency } = place;
+    const { lane, slot, session, idempotency, account } = place;
     const { requestId, message } = request;
     const { message: content, attachments, metadata } = message;
     const result = await this.#parts.store.runs.start({
@@ -151,6 +169,7 @@ export class Turns {
       case 'existing':
         // Another process was first.
         this.#leave(session.id, lane, slot);
+        void account.settle();
         return result.runId;
       case 'conflict':
         throw new OracleError('idempotency_conflict');
@@ -161,7 +180,7 @@ export class Turns {
     }
   }
 
-  #enter(live: LiveRun, request: TurnRequest, { lane, slot, session }: Place): void {
+  #enter(live: LiveRun, request: TurnRequest, { lane, slot, session, account }: Place): void {
     const { store, events, logger } = this.#parts;
     const { run, log } = live;
     const recorder = new RunRecorder({
@@ -178,7 +197,7 @@ export class Turns {
     this.#live.set(runId, live);
     this.#turnsOf.set(run.owner, (this.#turnsOf.get(run.owner) ?? 0) + 1);
     slot.live = live;
-    slot.work = () => this.#parts.runner.run({ live, recorder, request, session });
+    slot.work = () => this.#parts.runner.run({ live, recorder, request, session, account });
     this.#advance(session.id, lane);
   }
 
@@ -226,9 +245,14 @@ function assertRoom(lane: Lane, multitask: Multitask): void {
   if (lane.waiting >= MAX_WAITING) throw new OracleError('queue_full');
 }
 
-interface Place {
-  readonly lane: Lane;
-  readonly slot: Slot;
+/** A turn that the gates have let in. */
+interface Admitted {
   readonly session: Session;
   readonly idempotency: IdempotencyClaim | undefined;
+  readonly account: TurnAccount;
+}
+
+interface Place extends Admitted {
+  readonly lane: Lane;
+  readonly slot: Slot;
 }

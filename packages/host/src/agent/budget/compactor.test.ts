@@ -1,7 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import type { AgentPart } from '../agent.js';
+import { type Meter, unmetered } from '../meter.js';
 import type { ModelMessage, ModelPart } from '../model/model.js';
+import { RecordingMeter } from '../test-support/recording-meter.js';
 import { ScriptedModel, say } from '../test-support/scripted-model.js';
+import type { Warning } from '../warning.js';
 import { type CallDraft, createCompactor } from './compactor.js';
 import { estimateMessages, estimateTokens } from './estimate-tokens.js';
 import { SummaryCache } from './summary-cache.js';
@@ -35,19 +37,18 @@ function draft(history: readonly ModelMessage[], changes: Partial<CallDraft> = {
   return { system: '', tools: [], history, current: [ask], signal, ...changes };
 }
 
-function compactor(smallModel: ScriptedModel, summaries?: SummaryCache) {
-  return createCompactor({ smallModel, limits: { contextTokens: ROOM }, summaries });
+function compactor(smallModel: ScriptedModel, summaries?: SummaryCache, meter: Meter = unmetered) {
+  return createCompactor({ smallModel, limits: { contextTokens: ROOM }, summaries, meter });
 }
 
-const codesOf = (parts: readonly AgentPart[]) =>
-  parts.flatMap((part) => (part.type === 'warning' ? [part.code] : []));
+const codesOf = (warnings: readonly Warning[]) => warnings.map(({ code }) => code);
 
 it('sends what fits as it is', async () => {
   const small = new ScriptedModel();
   const history = turns(6);
-  const { messages, parts } = await compactor(small).fit(draft(history));
+  const { messages, warnings } = await compactor(small).fit(draft(history));
   expect(messages).toEqual([...history, ask]);
-  expect(parts).toEqual([]);
+  expect(warnings).toEqual([]);
   expect(small.calls).toEqual([]);
 });
 
@@ -65,9 +66,9 @@ it('counts system prompt and tools', async () => {
 it('shortens results of older turns before it sums up', async () => {
   const small = new ScriptedModel();
   const history = [0, 1, 2].flatMap((n) => toolTurn(n, `"${'x'.repeat(4000)}"`));
-  const { messages, parts } = await compactor(small).fit(draft(history));
+  const { messages, warnings } = await compactor(small).fit(draft(history));
   expect(small.calls).toEqual([]);
-  expect(parts).toEqual([]);
+  expect(warnings).toEqual([]);
   const lengths = messages.flatMap((message) =>
     message.role === 'tool' ? message.results.map(({ output }) => output.length) : [],
   );
@@ -80,7 +81,8 @@ describe('a conversation that is too long', () => {
   it('begins with a summary of its oldest turns and keeps the newest word for word', async () => {
     const small = new ScriptedModel(say('They spoke of whys.'));
     const history = turns(12);
-    const { messages, parts } = await compactor(small).fit(draft(history));
+    const meter = new RecordingMeter();
+    const { messages } = await compactor(small, undefined, meter).fit(draft(history));
     expect(messages[0]).toMatchObject({ content: expect.stringContaining('They spoke of whys.') });
     expect(messages[1]).toMatchObject({ role: 'assistant' });
     const kept = messages.slice(2, -1);
@@ -88,8 +90,7 @@ describe('a conversation that is too long', () => {
     expect(kept).toEqual(history.slice(-kept.length));
     expect(messages.at(-1)).toBe(ask);
     expect(estimateMessages(messages)).toBeLessThanOrEqual(ROOM);
-    const usage = { input: 10, output: 5, cached: 2 };
-    expect(parts).toEqual([{ type: 'usage', model: small.id, usage }]);
+    expect(meter.uses).toEqual([{ model: small.id, input: 10, output: 5, cached: 2 }]);
   });
 
   it('shows the small model exactly the turns that give way, and no tools', async () => {
@@ -118,7 +119,7 @@ describe('a conversation that is too long', () => {
     expect(small.calls).toHaveLength(1);
     expect(second.messages[0]).toEqual(first.messages[0]);
     expect(second.messages).toHaveLength(first.messages.length + 2);
-    expect(second.parts).toEqual([]);
+    expect(second.warnings).toEqual([]);
   });
 
   it('finds it again after an answer with a long result and repeated ids', async () => {
@@ -183,14 +184,14 @@ describe.each(failing)('a small model that %s', (_, script) => {
     const small = new ScriptedModel(script, script);
     const fitting = compactor(small);
     const history = turns(12);
-    const { messages, parts } = await fitting.fit(draft(history));
-    expect(codesOf(parts)).toEqual(['history_shortened']);
+    const { messages, warnings } = await fitting.fit(draft(history));
+    expect(codesOf(warnings)).toEqual(['history_shortened']);
     const kept = messages.slice(2, -1);
     expect(kept.length).toBeGreaterThan(8);
     expect(kept).toEqual(history.slice(-kept.length));
     expect(estimateMessages(messages)).toBeLessThanOrEqual(ROOM);
     const again = await fitting.fit(draft(history));
-    expect(again).toEqual({ messages, parts: [] });
+    expect(again).toEqual({ messages, warnings: [] });
     expect(small.calls).toHaveLength(1);
   });
 });
@@ -206,10 +207,10 @@ describe('a turn that grows too long', () => {
   it('keeps its newest result as long as shortening the older ones is enough', async () => {
     const newest = `"${'y'.repeat(4000)}"`;
     const current = steps([`"${'x'.repeat(20_000)}"`, `"${'x'.repeat(20_000)}"`, newest]);
-    const { messages, parts } = await compactor(new ScriptedModel()).fit(draft([], { current }));
+    const { messages, warnings } = await compactor(new ScriptedModel()).fit(draft([], { current }));
     expect(estimateMessages(messages)).toBeLessThanOrEqual(ROOM);
     expect(outputsOf(messages).at(-1)?.output).toBe(newest);
-    expect(parts).toEqual([]);
+    expect(warnings).toEqual([]);
   });
 
   it('shortens the newest one too where it must, and says so to the model', async () => {
@@ -240,9 +241,9 @@ describe('a turn that grows too long', () => {
   it('never cuts what the user says: the turns before it go instead', async () => {
     const small = new ScriptedModel();
     const current: ModelMessage[] = [{ role: 'user', content: 'word '.repeat(3000) }];
-    const { messages, parts } = await compactor(small).fit(draft(turns(3), { current }));
+    const { messages, warnings } = await compactor(small).fit(draft(turns(3), { current }));
     expect(messages.at(-1)).toBe(current[0]);
-    expect(codesOf(parts)).toEqual(['history_shortened']);
+    expect(codesOf(warnings)).toEqual(['history_shortened']);
     expect(small.calls).toEqual([]);
   });
 });

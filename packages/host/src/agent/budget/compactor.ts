@@ -1,6 +1,7 @@
-import type { AgentLimits, AgentPart } from '../agent.js';
+import type { AgentLimits } from '../agent.js';
+import type { Meter } from '../meter.js';
 import type { Model, ModelMessage, ModelTool } from '../model/model.js';
-import { warning } from '../warning.js';
+import { type Warning, warning } from '../warning.js';
 import { estimateMessages, estimateTokens, estimateTools } from './estimate-tokens.js';
 import { dropOldest, shortenHistory } from './shorten-history.js';
 import { type ConversationTurn, splitTurns } from './split-turns.js';
@@ -21,6 +22,7 @@ export interface CompactorOptions {
   readonly smallModel: Model;
   readonly limits: Pick<AgentLimits, 'contextTokens'>;
   readonly summaries?: SummaryCache | undefined;
+  readonly meter: Meter;
 }
 
 /** All a model call would send. */
@@ -35,8 +37,8 @@ export interface CallDraft {
 
 export interface FittedCall {
   readonly messages: readonly ModelMessage[];
-  /** What the user is told of it: what it cost, what was left out. */
-  readonly parts: readonly AgentPart[];
+  /** What the user is told of it: what was left out. */
+  readonly warnings: readonly Warning[];
 }
 
 /** Keeps the calls of one turn within the model's context. */
@@ -63,10 +65,10 @@ class SummarisingCompactor implements Compactor {
     const { history, current } = draft;
     const room = this.roomFor(draft);
     const whole = [...history, ...current];
-    if (estimateMessages(whole) <= room) return { messages: whole, parts: [] };
+    if (estimateMessages(whole) <= room) return { messages: whole, warnings: [] };
     const turns = trimOldTurns(splitTurns(history));
     const trimmed = [...turns.flat(), ...current];
-    if (estimateMessages(trimmed) <= room) return { messages: trimmed, parts: [] };
+    if (estimateMessages(trimmed) <= room) return { messages: trimmed, warnings: [] };
     return this.shorten(draft, turns, room);
   }
 
@@ -79,48 +81,37 @@ class SummarisingCompactor implements Compactor {
     const current = squeezeTurn(draft.current, share);
     const left = room - estimateMessages(current);
     if (estimateMessages(turns.flat()) <= left) {
-      return { messages: [...turns.flat(), ...current], parts: [] };
+      return { messages: [...turns.flat(), ...current], warnings: [] };
     }
-    const parts: AgentPart[] = [];
-    const history = await this.shortenTurns(draft.signal, turns, Math.max(0, left), parts);
-    return { messages: [...history, ...current], parts };
+    const shortened = await this.shortenTurns(draft.signal, turns, Math.max(0, left));
+    return { ...shortened, messages: [...shortened.messages, ...current] };
   }
 
   private async shortenTurns(
     signal: AbortSignal,
     turns: readonly ConversationTurn[],
     room: number,
-    parts: AgentPart[],
-  ): Promise<ModelMessage[]> {
+  ): Promise<FittedCall> {
     if (this.canSumUp && room >= LEAST_SUMMARY_ROOM) {
       const { summaries } = this;
-      const sumUp = this.summariser(signal, parts);
+      const sumUp = this.summariser(signal);
       try {
-        return await shortenHistory({ turns, room, summaries, sumUp });
+        return { messages: await shortenHistory({ turns, room, summaries, sumUp }), warnings: [] };
       } catch {
         signal.throwIfAborted();
         this.canSumUp = false;
       }
     }
-    if (!this.hasWarned) parts.push(warning('history_shortened', LEFT_OUT));
+    const warnings = this.hasWarned ? [] : [warning('history_shortened', LEFT_OUT)];
     this.hasWarned = true;
-    return dropOldest(turns, room);
+    return { messages: dropOldest(turns, room), warnings };
   }
 
-  private summariser(signal: AbortSignal, parts: AgentPart[]) {
-    const { smallModel: model, limits } = this.options;
-    return async (messages: readonly ModelMessage[], earlier: string | undefined) => {
-      const transcriptTokens = Math.floor(limits.contextTokens * TRANSCRIPT_SHARE);
-      const { text, usage } = await summarise({
-        model,
-        earlier,
-        messages,
-        transcriptTokens,
-        signal,
-      });
-      parts.push({ type: 'usage', model: model.id, usage });
-      return text;
-    };
+  private summariser(signal: AbortSignal) {
+    const { smallModel: model, limits, meter } = this.options;
+    const transcriptTokens = Math.floor(limits.contextTokens * TRANSCRIPT_SHARE);
+    return (messages: readonly ModelMessage[], earlier: string | undefined) =>
+      summarise({ model, earlier, messages, transcriptTokens, meter, signal });
   }
 
   private roomFor({ system, tools }: CallDraft): number {

@@ -1,4 +1,4 @@
-import type { ModelMessage, ModelTool, UserPart } from '../model/model.js';
+import type { ModelCall, ModelMessage, ModelTool, UserPart } from '../model/model.js';
 
 const BYTES_PER_TOKEN = 4;
 const MESSAGE_OVERHEAD = 4;
@@ -22,6 +22,11 @@ export function estimateMessages(messages: readonly ModelMessage[]): number {
 
 export function estimateTools(tools: readonly ModelTool[]): number {
   return tools.reduce((sum, tool) => sum + estimateTool(tool), 0);
+}
+
+/** About how many tokens a call sends. */
+export function estimateCall({ system, messages, tools }: ModelCall): number {
+  return estimateTokens(system) + estimateMessages(messages) + estimateTools(tools);
 }
 
 function estimateTool({ name, description, inputSchema }: ModelTool): number {

@@ -1,5 +1,7 @@
-import { untilAborted } from '../calls/until-aborted.js';
-import type { Model, ModelMessage, ModelUsage } from '../model/model.js';
+import { askModel } from '../ask-model.js';
+import { inTime } from '../calls/in-time.js';
+import type { Meter } from '../meter.js';
+import type { Model, ModelMessage } from '../model/model.js';
 import { writeTranscript } from './transcript.js';
 
 const TIMEOUT_MS = 30_000;
@@ -11,27 +13,14 @@ export interface SummaryRequest {
   readonly messages: readonly ModelMessage[];
   /** Tokens of the conversation the model is shown. */
   readonly transcriptTokens: number;
+  readonly meter: Meter;
   readonly signal: AbortSignal;
 }
 
-export interface Summary {
-  readonly text: string;
-  readonly usage: ModelUsage;
-}
-
 /** Has a model sum up a part of a conversation; throws what the model throws. */
-export async function summarise(request: SummaryRequest): Promise<Summary> {
-  const overdue = new AbortController();
-  const timer = setTimeout(
-    () => overdue.abort(new Error('The summary took too long.')),
-    TIMEOUT_MS,
-  );
-  const signal = AbortSignal.any([request.signal, overdue.signal]);
-  try {
-    return await untilAborted(() => askForSummary(request, signal), signal);
-  } finally {
-    clearTimeout(timer);
-  }
+export function summarise(request: SummaryRequest): Promise<string> {
+  const limit = { ms: TIMEOUT_MS, fault: 'The summary took too long.', signal: request.signal };
+  return inTime(limit, (signal) => askForSummary({ ...request, signal }));
 }
 
 // Says "summary" early and stays short: that is how the offline model knows what is wanted.
@@ -43,20 +32,11 @@ const SYSTEM = [
   'Write in its language, at most 400 words, and nothing but the summary.',
 ].join(' ');
 
-async function askForSummary(request: SummaryRequest, signal: AbortSignal): Promise<Summary> {
-  const { model, earlier, messages, transcriptTokens } = request;
+async function askForSummary(request: SummaryRequest): Promise<string> {
+  const { model, earlier, messages, transcriptTokens, meter, signal } = request;
   const transcript = writeTranscript(messages, transcriptTokens);
-  const content = earlier ? `Summary so far: ${earlier}\n\n${transcript}` : transcript;
-  const call = {
-    system: SYSTEM,
-    messages: [{ role: 'user' as const, content }],
-    tools: [],
-    signal,
-  };
-  let text = '';
-  for await (const part of model.stream(call)) {
-    if (part.type === 'text') text += part.text;
-    if (part.type === 'finish' && text.trim()) return { text: text.trim(), usage: part.usage };
-  }
+  const prompt = earlier ? `Summary so far: ${earlier}\n\n${transcript}` : transcript;
+  const { text } = await askModel({ model, system: SYSTEM, prompt, meter, signal });
+  if (text.trim()) return text.trim();
   throw new Error('The summary came out empty.');
 }

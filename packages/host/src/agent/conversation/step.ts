@@ -1,6 +1,15 @@
 import type { AgentPart } from '../agent.js';
+import { estimateCall, estimateTokens } from '../budget/estimate-tokens.js';
 import type { WantedCall } from '../calls/wanted-call.js';
-import type { ModelFinish, ModelMessage, ModelPart, ModelToolCall } from '../model/model.js';
+import type {
+  ModelCall,
+  ModelFinish,
+  ModelMessage,
+  ModelPart,
+  ModelToolCall,
+  ModelUsage,
+  ModelUse,
+} from '../model/model.js';
 import { ModelFault } from '../model/model-fault.js';
 import { warning } from '../warning.js';
 
@@ -10,16 +19,20 @@ const PARAGRAPH = '\n\n';
 /** One model call, collected while it streams. */
 export class Step {
   readonly calls: ModelToolCall[] = [];
-  private text = '';
+  private said = '';
   private reasoning = '';
   private ending: ModelFinish | undefined;
 
   /** `before` is the step before, if it had something to say. */
   constructor(private readonly before: Step | undefined) {}
 
+  get text(): string {
+    return this.said;
+  }
+
   /** Whether the turn has said anything up to here. */
   get hasSpoken(): boolean {
-    return this.text !== '' || this.before !== undefined;
+    return this.said !== '' || this.before !== undefined;
   }
 
   /** Keeps a part; what the user sees of it is given back. */
@@ -41,10 +54,20 @@ export class Step {
     }
   }
 
-  /** What the step cost and what it lacks; throws if its stream just stopped. */
-  *summary(model: string): Generator<AgentPart> {
-    const { usage, reason } = this.finish;
-    yield { type: 'usage', model, usage };
+  /** What the call cost: as the model tells, else about as much as it sent and got. */
+  useOf(model: string, call: ModelCall): ModelUse {
+    const told = this.ending?.usage;
+    return { model, ...(told && told.input + told.output > 0 ? told : this.estimate(call)) };
+  }
+
+  /** Throws if its stream just stopped. */
+  assertWhole(): void {
+    void this.finish;
+  }
+
+  /** What its answer lacks; throws if its stream just stopped. */
+  *warnings(): Generator<AgentPart> {
+    const { reason } = this.finish;
     if (reason === 'length') yield warning('answer_cut', CUT);
     if (reason === 'content-filter') yield warning('answer_filtered', FILTERED);
   }
@@ -54,7 +77,7 @@ export class Step {
     const { providerData } = this.finish;
     return {
       role: 'assistant',
-      text: this.text,
+      text: this.said,
       ...(this.reasoning !== '' && { reasoning: this.reasoning }),
       toolCalls: calls.map(({ id, name, args }) => ({ id, name, input: JSON.stringify(args) })),
       ...(providerData !== undefined && { providerData }),
@@ -62,9 +85,17 @@ export class Step {
   }
 
   private takeText(part: Extract<ModelPart, { type: 'text' }>): AgentPart {
-    const isFirst = this.text === '' && this.before !== undefined;
-    this.text += part.text;
+    const isFirst = this.said === '' && this.before !== undefined;
+    this.said += part.text;
     return isFirst ? { type: 'text', text: PARAGRAPH + part.text } : part;
+  }
+
+  /** A call that failed before a word cost nothing; one the user stopped was paid for by then. */
+  private estimate(call: ModelCall): ModelUsage {
+    const texts = [this.said, this.reasoning, ...this.calls.map(({ input }) => input)];
+    const output = texts.reduce((sum, text) => sum + estimateTokens(text), 0);
+    const hasBegun = output > 0 || this.ending !== undefined || call.signal.aborted;
+    return { input: hasBegun ? estimateCall(call) : 0, output, cached: 0 };
   }
 
   private get finish(): ModelFinish {

@@ -1,4 +1,16 @@
+import type { ModelMessage, ModelTool, ModelToolCall, ModelUsage } from '@sibyl/plugin-kit';
 import type { JsonObject } from '@sibyl/protocol';
+
+export type {
+  ModelMessage,
+  ModelRole,
+  ModelTool,
+  ModelToolCall,
+  ModelToolResult,
+  ModelUsage,
+  ModelUse,
+  UserPart,
+} from '@sibyl/plugin-kit';
 
 /** What a model is asked: one call, with everything it may see. */
 export interface ModelCall {
@@ -8,51 +20,6 @@ export interface ModelCall {
   readonly signal: AbortSignal;
   /** Told of signs of life that are no parts, such as hidden thinking, so that nobody gives up too early. */
   readonly onActivity?: (() => void) | undefined;
-}
-
-/** One step of the conversation as a model sees it, oldest first. */
-export type ModelMessage =
-  | { readonly role: 'user'; readonly content: string | readonly UserPart[] }
-  | {
-      readonly role: 'assistant';
-      readonly text: string;
-      readonly reasoning?: string | undefined;
-      readonly toolCalls?: readonly ModelToolCall[] | undefined;
-      /** As the `finish` of this step gave it; without it a thinking model loses its thread between tools. */
-      readonly providerData?: JsonObject | undefined;
-    }
-  | { readonly role: 'tool'; readonly results: readonly ModelToolResult[] };
-
-export type UserPart =
-  | { readonly type: 'text'; readonly text: string }
-  | { readonly type: 'file'; readonly mediaType: string; readonly data: Uint8Array };
-
-/** A tool as a model is told of it; `inputSchema` is JSON Schema of an object. */
-export interface ModelTool {
-  readonly name: string;
-  readonly description: string;
-  readonly inputSchema: JsonObject;
-}
-
-/** A call the model wants made; `input` is the JSON text it wrote, not yet checked. */
-export interface ModelToolCall {
-  readonly id: string;
-  readonly name: string;
-  readonly input: string;
-}
-
-export interface ModelToolResult {
-  readonly id: string;
-  readonly name: string;
-  readonly output: string;
-  readonly isError: boolean;
-}
-
-/** Tokens one call cost; `cached` are those of `input` that the provider had cached. */
-export interface ModelUsage {
-  readonly input: number;
-  readonly output: number;
-  readonly cached: number;
 }
 
 /** What a model streams back. `finish` is always last, and comes only if the stream ended well. */

@@ -1,13 +1,10 @@
 import type { ModelList } from '@sibyl/protocol';
 import { OFFLINE } from '../../config/model-providers.js';
 import type { ModelsConfig } from '../../config/models-config.js';
-import type { Model } from './model.js';
+import type { Model, ModelRole } from './model.js';
 import type { ModelFault } from './model-fault.js';
 import { createOfflineModel } from './offline/offline-model.js';
 import { createProviderModel } from './providers/provider-model.js';
-
-/** What a model is wanted for: the answer itself, a sub-agent's part of it, or titles and summaries. */
-export type ModelRole = 'main' | 'subagent' | 'utility';
 
 /** The models this host may answer with. */
 export interface Models {

@@ -1,21 +1,30 @@
 import type { AgentPart, AgentRequest, AgentTool } from '../agent.js';
+import { unmetered } from '../meter.js';
 import { runAgent } from '../run-agent.js';
+import { StepBudget } from '../step-budget.js';
 import { ScriptedModel } from './scripted-model.js';
+
+interface RequestChanges extends Partial<Omit<AgentRequest, 'tools' | 'limits'>> {
+  readonly tools?: readonly AgentTool[];
+  readonly limits?: { readonly steps: number; readonly contextTokens: number };
+}
 
 /** A request with all that a test does not care about filled in. */
 export function requestTo(
   model: AgentRequest['model'],
-  changes: Partial<AgentRequest> = {},
+  changes: RequestChanges = {},
 ): AgentRequest {
+  const { tools = [], limits = { steps: 10, contextTokens: 100_000 }, ...others } = changes;
   return {
     model,
     smallModel: new ScriptedModel(),
     system: 'You are Sibyl.',
     messages: [{ role: 'user', content: 'Hello' }],
-    tools: [],
-    limits: { steps: 10, contextTokens: 100_000 },
+    tools: () => tools,
+    limits: { ...limits, steps: new StepBudget(limits.steps) },
+    meter: unmetered,
     signal: new AbortController().signal,
-    ...changes,
+    ...others,
   };
 }
 

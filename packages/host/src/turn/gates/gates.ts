@@ -1,0 +1,116 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { GateRequest, MessageGate, ModelUse, TurnHold } from '@sibyl/plugin-kit';
+import type { Logger } from 'pino';
+import type { Hooks } from '../hooks/hooks.js';
+import type { LoadedPlugin } from '../loaded-plugin.js';
+import { TurnAccount } from './turn-account.js';
+
+/** Waits between attempts to settle: doubling up to the last. */
+const FIRST_RETRY_MS = 200;
+const LAST_RETRY_MS = 10_000;
+const ATTEMPTS = 12;
+
+interface GatesParts {
+  readonly plugins: readonly LoadedPlugin[];
+  readonly hooks: Hooks;
+  readonly logger: Logger;
+}
+
+interface PluginHold {
+  readonly plugin: string;
+  readonly hold: TurnHold;
+}
+
+interface PluginGate {
+  readonly plugin: string;
+  readonly gate: MessageGate;
+}
+
+/** Asks the plugins whether a message may become a turn, and tells each what the turn has used. */
+export class Gates {
+  readonly #parts: GatesParts;
+  readonly #gates: readonly PluginGate[];
+  readonly #open = new Set<Promise<void>>();
+  readonly #giveUp = new AbortController();
+  /** Of calls that belong to no turn. */
+  readonly #always = new AbortController().signal;
+
+  constructor(parts: GatesParts) {
+    this.#parts = parts;
+    this.#gates = parts.plugins.flatMap(({ name: plugin, gate }) =>
+      gate ? [{ plugin, gate }] : [],
+    );
+  }
+
+  /** Throws a gate's refusal; what is let in must be settled, whatever becomes of it. */
+  async admit(request: GateRequest): Promise<TurnAccount> {
+    const holds: PluginHold[] = [];
+    const account = this.#openAccount(holds);
+    try {
+      for (const gate of this.#gates) holds.push(...(await this.#ask(gate, request)));
+      return account;
+    } catch (refusal) {
+      await account.settle();
+      throw refusal;
+    }
+  }
+
+  /** Waits until every account is settled, but no longer than `patienceMs`. */
+  async close(patienceMs: number): Promise<void> {
+    const impatience = setTimeout(() => this.#giveUp.abort(), patienceMs);
+    while (this.#open.size > 0) await Promise.all(this.#open);
+    clearTimeout(impatience);
+  }
+
+  #openAccount(holds: readonly PluginHold[]): TurnAccount {
+    const closed = Promise.withResolvers<void>();
+    this.#open.add(closed.promise);
+    return new TurnAccount({
+      check: (used) => this.#check(holds, used),
+      settle: async (used) => {
+        await Promise.all(holds.map((held) => this.#settle(held, used)));
+        this.#open.delete(closed.promise);
+        closed.resolve();
+      },
+    });
+  }
+
+  async #ask({ plugin, gate }: PluginGate, request: GateRequest): Promise<PluginHold[]> {
+    const call = { plugin, hook: 'getMessageGate', signal: this.#always };
+    let admission: Promise<TurnHold | undefined> | undefined;
+    const answer = await this.#parts.hooks.askForLeave(call, () => {
+      admission = gate.admit(request);
+      return admission;
+    });
+    if ('fault' in answer) {
+      // What it holds after all, it holds of a turn that goes on without it.
+      void admission?.then((hold) => hold?.settle([])).catch(() => undefined);
+      return [];
+    }
+    const { ok: hold } = answer;
+    if (typeof hold?.settle === 'function') return [{ plugin, hold }];
+    if (hold !== undefined) this.#parts.hooks.logFault(call, new Error('admit gave no hold'));
+    return [];
+  }
+
+  async #check(holds: readonly PluginHold[], used: readonly ModelUse[]): Promise<void> {
+    for (const { plugin, hold } of holds) {
+      if (!hold.check) continue;
+      const call = { plugin, hook: 'TurnHold.check', signal: this.#always };
+      await this.#parts.hooks.askForLeave(call, () => hold.check?.(used));
+    }
+  }
+
+  async #settle({ plugin, hold }: PluginHold, used: readonly ModelUse[]): Promise<void> {
+    const call = { plugin, hook: 'TurnHold.settle', signal: this.#always };
+    let wait = FIRST_RETRY_MS;
+    for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
+      const answer = await this.#parts.hooks.ask(call, () => hold.settle(used));
+      if ('ok' in answer) return;
+      if (this.#giveUp.signal.aborted) break;
+      await sleep(wait, undefined, { signal: this.#giveUp.signal }).catch(() => undefined);
+      wait = Math.min(2 * wait, LAST_RETRY_MS);
+    }
+    this.#parts.logger.error({ plugin, used }, 'a turn was not settled');
+  }
+}

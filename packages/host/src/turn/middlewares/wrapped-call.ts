@@ -1,0 +1,92 @@
+import type { JsonObject } from '@sibyl/protocol';
+import { OracleError } from '@sibyl/protocol';
+
+/** One middleware around one tool call. */
+export interface Wrapping {
+  readonly input: JsonObject;
+  /** The middleware's own code. */
+  readonly wrap: (next: (input: JsonObject) => Promise<unknown>) => Promise<unknown>;
+  /** The call itself, or the next middleware. */
+  readonly next: (input: JsonObject) => Promise<unknown>;
+  /** How long the middleware may take beside the call. */
+  readonly timeoutMs: number;
+  readonly signal: AbortSignal;
+  readonly onFault: (fault: unknown) => void;
+}
+
+/** Makes the call through the middleware; a fault of the middleware leaves the call as if it were not there. */
+export function callThrough(wrapping: Wrapping): Promise<unknown> {
+  return new WrappedCall(wrapping).run();
+}
+
+class WrappedCall {
+  readonly #wrapping: Wrapping;
+  readonly #overdue = Promise.withResolvers<never>();
+  /** What the call came to when it was last made. */
+  #latest: Promise<unknown> | undefined;
+  #underWay = 0;
+  #timer: NodeJS.Timeout | undefined;
+  #isOver = false;
+
+  constructor(wrapping: Wrapping) {
+    this.#wrapping = wrapping;
+  }
+
+  async run(): Promise<unknown> {
+    const { wrap } = this.#wrapping;
+    this.#startClock();
+    try {
+      return await Promise.race([wrap((input) => this.#next(input)), this.#overdue.promise]);
+    } catch (fault) {
+      return await this.#withoutMiddleware(fault);
+    } finally {
+      this.#isOver = true;
+      clearTimeout(this.#timer);
+    }
+  }
+
+  async #next(input: JsonObject): Promise<unknown> {
+    // A middleware that was given up must not make the call a second time.
+    if (this.#isOver) throw new Error('The call went on without this middleware');
+    this.#wrapping.signal.throwIfAborted();
+    if (typeof input !== 'object' || input === null || Array.isArray(input))
+      throw new TypeError('The input of a tool is an object');
+    this.#underWay += 1;
+    clearTimeout(this.#timer);
+    this.#latest = this.#wrapping.next(input).finally(() => {
+      this.#underWay -= 1;
+      if (this.#underWay === 0 && !this.#isOver) this.#startClock();
+    });
+    // The middleware may never look at it.
+    this.#latest.catch(() => undefined);
+    return this.#latest;
+  }
+
+  async #withoutMiddleware(fault: unknown): Promise<unknown> {
+    const { input, next, signal, onFault } = this.#wrapping;
+    this.#isOver = true;
+    if (fault instanceof OracleError) throw fault;
+    signal.throwIfAborted();
+    const made = this.#latest;
+    if (!made) {
+      onFault(fault);
+      return next(input);
+    }
+    return made.then(
+      (result) => {
+        onFault(fault);
+        return result;
+      },
+      (callFault) => {
+        if (callFault !== fault) onFault(fault);
+        throw callFault;
+      },
+    );
+  }
+
+  #startClock(): void {
+    const { timeoutMs } = this.#wrapping;
+    const fault = new Error(`did not answer within ${timeoutMs / 1000} s`);
+    this.#timer = setTimeout(() => this.#overdue.reject(fault), timeoutMs);
+  }
+}

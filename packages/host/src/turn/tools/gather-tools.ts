@@ -1,0 +1,129 @@
+import type { SubAgent, Tool, TurnContext, Visibility } from '@sibyl/plugin-kit';
+import type { AgentTool } from '../../agent/agent.js';
+import { toAgentTool } from '../../agent/tools/to-agent-tool.js';
+import type { ToolDefinition } from '../../agent/tools/tool-definition.js';
+import type { TurnContexts } from '../context/turn-contexts.js';
+import type { LoadedPlugin } from '../loaded-plugin.js';
+import { readSubAgents, readTools } from './read-brought.js';
+import { type SubAgentTurn, subAgentTool } from './sub-agent-tool.js';
+import type { TurnTool } from './turn-tool.js';
+
+export interface ToolTurn extends SubAgentTurn {
+  readonly plugins: readonly LoadedPlugin[];
+  readonly contexts: TurnContexts;
+  readonly warn: TurnContext['warn'];
+  readonly signal: AbortSignal;
+}
+
+/** What one plugin brings, for every turn or for this one. */
+interface Contribution {
+  readonly plugin: LoadedPlugin;
+  readonly tools: readonly Tool[];
+  readonly subAgents: readonly SubAgent[];
+}
+
+/**
+ * All that the agent could use in a turn. Of two tools with one name the first counts: those of
+ * every turn before those of this one, then in the order of the plugins.
+ */
+export async function gatherTools(turn: ToolTurn): Promise<readonly TurnTool[]> {
+  const brought = await Promise.all(turn.plugins.map((plugin) => askForThisTurn(plugin, turn)));
+  const byName = new Map<string, TurnTool>();
+  for (const found of [...turn.plugins.map(forEveryTurn), ...brought].flatMap((contribution) =>
+    bindAll(contribution, turn),
+  )) {
+    const first = byName.get(found.tool.name);
+    if (first) tellCollision(found, first, turn);
+    else byName.set(found.tool.name, found);
+  }
+  return [...byName.values()];
+}
+
+function forEveryTurn(plugin: LoadedPlugin): Contribution {
+  const { tools, subAgents } = plugin;
+  return { plugin, tools, subAgents };
+}
+
+async function askForThisTurn(plugin: LoadedPlugin, turn: ToolTurn): Promise<Contribution> {
+  const [tools, subAgents] = await Promise.all([
+    ask({ plugin, hook: 'getRequestTools', turn }, readTools),
+    ask({ plugin, hook: 'getRequestSubAgents', turn }, readSubAgents),
+  ]);
+  return { plugin, tools, subAgents };
+}
+
+interface Asked {
+  readonly plugin: LoadedPlugin;
+  readonly hook: 'getRequestTools' | 'getRequestSubAgents';
+  readonly turn: ToolTurn;
+}
+
+/** A plugin that fails is missed by the user and by the agent, who are both told. */
+async function ask<T>(
+  { plugin, hook, turn }: Asked,
+  read: (brought: unknown) => { readonly usable: readonly T[]; readonly faults: readonly string[] },
+): Promise<readonly T[]> {
+  const { plugin: hooked, name, manifest } = plugin;
+  if (!hooked[hook]) return [];
+  const { hooks, contexts, signal } = turn;
+  const call = { plugin: name, hook, signal };
+  const context = contexts.of(plugin);
+  const answer = await hooks.ask<unknown>(call, (both) =>
+    hooked[hook]?.({ ...context, signal: both }),
+  );
+  const { usable, faults } = 'ok' in answer ? read(answer.ok) : { usable: [], faults: ['failed'] };
+  if (faults.length === 0) return usable;
+  if ('ok' in answer) hooks.logFault(call, new Error(faults.join('; ')));
+  turn.warn('plugin_failed', `${manifest.title} is not fully available in this turn.`);
+  context.degrade(manifest.title, 'it failed to set up; some of its tools are missing');
+  return usable;
+}
+
+function bindAll({ plugin, tools, subAgents }: Contribution, turn: ToolTurn): TurnTool[] {
+  if (tools.length + subAgents.length === 0) return [];
+  const own = (visibility: Visibility | undefined) => visibility ?? plugin.manifest.visibility;
+  return [
+    ...tools.map((tool) => [definitionOf(tool, plugin, turn), own(tool.visibility)] as const),
+    ...subAgents.map((agent) => [agentOf(agent, plugin, turn), own(agent.visibility)] as const),
+  ].flatMap(([definition, visibility]) => {
+    const tool = bind('main', definition, turn);
+    return tool ? [{ plugin, visibility, tool }] : [];
+  });
+}
+
+/** A tool whose schema cannot be used is left out of this turn, and the user is told. */
+function bind(agent: string, definition: ToolDefinition, turn: ToolTurn): AgentTool | undefined {
+  const bound = toAgentTool(definition);
+  if ('ok' in bound) return turn.chain.aroundTool(agent, bound.ok);
+  turn.warn('tool_left_out', `The tool ${definition.name} cannot be used: ${bound.fault}`);
+  return undefined;
+}
+
+function definitionOf(tool: Tool, plugin: LoadedPlugin, { contexts }: ToolTurn): ToolDefinition {
+  const { name, description, inputSchema, timeoutMs } = tool;
+  return {
+    name,
+    description,
+    inputSchema,
+    timeoutMs,
+    run: async (input, { id, signal }) =>
+      tool.run(input, { ...contexts.of(plugin), toolCallId: id, signal }),
+  };
+}
+
+function agentOf(agent: SubAgent, plugin: LoadedPlugin, turn: ToolTurn): ToolDefinition {
+  const context = turn.contexts.of(plugin);
+  const tools = readTools(agent.tools ?? []).usable.flatMap(
+    (tool) => bind(agent.name, definitionOf(tool, plugin, turn), turn) ?? [],
+  );
+  return subAgentTool({ agent, plugin: plugin.name, context, tools }, turn);
+}
+
+function tellCollision({ plugin, tool }: TurnTool, first: TurnTool, turn: ToolTurn): void {
+  const why = `${first.plugin.name} has a tool of that name`;
+  turn.hooks.logFault(
+    { plugin: plugin.name, hook: 'getRequestTools' },
+    new Error(`left out ${tool.name}: ${why}`),
+  );
+  turn.warn('tool_left_out', `The tool ${tool.name} of ${plugin.name} is left out: ${why}.`);
+}

@@ -1,0 +1,10 @@
+import type { Visibility } from '@sibyl/plugin-kit';
+import type { AgentTool } from '../../agent/agent.js';
+import type { LoadedPlugin } from '../loaded-plugin.js';
+
+/** Something a plugin brings to a turn for the agent to use. */
+export interface TurnTool {
+  readonly plugin: LoadedPlugin;
+  readonly visibility: Visibility;
+  readonly tool: AgentTool;
+}

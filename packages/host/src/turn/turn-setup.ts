@@ -1,0 +1,170 @@
+import type { TurnContext, TurnUser } from '@sibyl/plugin-kit';
+import type { Logger } from 'pino';
+import type { AgentRequest } from '../agent/agent.js';
+import { SummaryCache } from '../agent/budget/summary-cache.js';
+import { toModelMessages } from '../agent/conversation/history.js';
+import { createLlms } from '../agent/llms.js';
+import type { ModelRole } from '../agent/model/model.js';
+import type { Models } from '../agent/model/models.js';
+import { composePrompt } from '../agent/prompt/compose-prompt.js';
+import { StepBudget } from '../agent/step-budget.js';
+import type { DelegatedAuthority } from '../auth/delegated-authority.js';
+import type { OracleIdentity } from '../auth/oracle-identity.js';
+import type { Config } from '../config/config.js';
+import type { CallDesk } from '../events/call-desk.js';
+import type { Message } from '../store/messages/message.js';
+import type { Store } from '../store/store.js';
+import { createClientCalls } from './client-calls.js';
+import { TurnContexts } from './context/turn-contexts.js';
+import { type TurnFacts, turnFacts } from './context/turn-facts.js';
+import type { Hooks } from './hooks/hooks.js';
+import type { LoadedPlugin } from './loaded-plugin.js';
+import { MiddlewareChain } from './middlewares/middleware-chain.js';
+import { Capabilities } from './tools/capabilities.js';
+import { gatherTools } from './tools/gather-tools.js';
+import { createTurnEmit } from './turn-emit.js';
+import type { TurnJob } from './turn-job.js';
+import type { TurnRequest } from './turn-request.js';
+
+/** Where the host itself keeps state of a session: no plugin can have this name. */
+const HOST = '(host)';
+const WARNING_LIMIT = 1000;
+
+interface TurnSetupParts {
+  readonly store: Store;
+  readonly models: Models;
+  readonly oracle: OracleIdentity;
+  readonly authority: DelegatedAuthority;
+  /** In the order of their dependencies. */
+  readonly plugins: readonly LoadedPlugin[];
+  readonly hooks: Hooks;
+  readonly desk: CallDesk;
+  /** Whether what plugins emit is checked first. */
+  readonly checksEvents: boolean;
+  readonly logger: Logger;
+  readonly settings: Config['turns'];
+}
+
+/** A job on its way to the agent. */
+interface Preparation extends TurnJob {
+  readonly warn: TurnContext['warn'];
+  readonly messages: readonly Message[];
+  readonly facts: TurnFacts;
+  /** The role `main` is the model of this turn. */
+  readonly models: Pick<Models, 'get'>;
+}
+
+/** Gathers all that the agent needs to answer a message, from the store and from the plugins. */
+export class TurnSetup {
+  /** Of older turns, so that a long session pays for each once. */
+  private readonly summaries = new SummaryCache();
+
+  constructor(private readonly parts: TurnSetupParts) {}
+
+  async prepare(job: TurnJob, warn: TurnContext['warn']): Promise<AgentRequest> {
+    const { live, request, session } = job;
+    const key = { owner: session.owner, sessionId: session.id };
+    const [messages, delegation] = await Promise.all([
+      this.parts.store.messages.list({ ...key, throughTurn: live.run.turn }),
+      this.delegationOf(request),
+    ]);
+    const facts = turnFacts({ request, session, messages, delegation });
+    return this.requestOf({ ...job, warn, messages, facts, models: this.modelsOf(request) });
+  }
+
+  private async requestOf(turn: Preparation): Promise<AgentRequest> {
+    const { live, account, messages, models, warn } = turn;
+    const { plugins, hooks, settings } = this.parts;
+    const { signal } = live;
+    const contexts = await TurnContexts.open(this.contextParts(turn), plugins);
+    const chain = new MiddlewareChain({ plugins, contexts, hooks, signal });
+    const shared = {
+      smallModel: models.get('utility'),
+      limits: { steps: new StepBudget(settings.maxSteps), contextTokens: settings.contextTokens },
+      summaries: this.summaries,
+      meter: account,
+    };
+    const tools = await gatherTools({
+      ...shared,
+      models,
+      plugins,
+      contexts,
+      chain,
+      hooks,
+      warn,
+      signal,
+    });
+    const state = this.hostState(turn);
+    const capabilities = await Capabilities.open({ plugins, tools, state, chain });
+    const model = models.get('main');
+    return {
+      ...shared,
+      model,
+      system: this.prompt(turn.facts, contexts, capabilities),
+      messages: toModelMessages(messages),
+      tools: () => capabilities.offered,
+      hooks: chain.aroundModel({ agent: 'main', model }),
+      signal,
+    };
+  }
+
+  private contextParts({ live, recorder, request, account, facts, models, warn }: Preparation) {
+    const { store, authority, hooks, desk, checksEvents, logger } = this.parts;
+    const { run, signal } = live;
+    return {
+      request,
+      facts,
+      store,
+      ucan: authority.turnUcan(request.caller),
+      llm: createLlms({ modelFor: models.get, meter: account, signal }),
+      emit: createTurnEmit({ run, recorder, logger, checksEvents }),
+      client: createClientCalls({ run, recorder, desk }),
+      warn: (code: string, message: string) =>
+        warn(`${code}`.slice(0, WARNING_LIMIT), `${message}`.slice(0, WARNING_LIMIT)),
+      hooks,
+      logger,
+      signal,
+    };
+  }
+
+  private prompt(
+    { user }: TurnFacts,
+    { state, degraded }: TurnContexts,
+    { told }: Capabilities,
+  ): string {
+    const { oracle, settings } = this.parts;
+    return composePrompt({
+      oracleName: oracle.name,
+      capabilities: told,
+      instructions: settings.instructions,
+      preferences: state.userPreferences,
+      currentTime: user.currentTime,
+      timezone: user.timezone,
+      entity: state,
+      degraded,
+    });
+  }
+
+  private modelsOf({ message }: TurnRequest): Pick<Models, 'get'> {
+    const { models } = this.parts;
+    const main = (message.model && models.find(message.model)) || models.get('main');
+    return { get: (role: ModelRole) => (role === 'main' ? main : models.get(role)) };
+  }
+
+  private hostState({ session }: TurnJob) {
+    const { owner, id: sessionId } = session;
+    return this.parts.store.sessionState.of({ owner, sessionId, plugin: HOST });
+  }
+
+  /** Only plugins ask for it, and a turn without it is still a turn. */
+  private async delegationOf({ caller }: TurnRequest): Promise<TurnUser['delegation']> {
+    if (this.parts.plugins.length === 0) return undefined;
+    try {
+      const found = await this.parts.authority.delegationOf(caller);
+      return found && { cid: found.cid, expiration: found.expiration };
+    } catch (err) {
+      this.parts.logger.warn({ err, did: caller.did }, 'delegation not read');
+      return undefined;
+    }
+  }
+}
