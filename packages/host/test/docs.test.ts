@@ -19,7 +19,7 @@ interface ApiDocument {
 let host: TestHost;
 let document: ApiDocument;
 beforeAll(async () => {
-  host = await startHost();
+  host = await startHost({ bundled: [] });
   document = (await (await fetch(`${host.url}/docs/openapi.json`)).json()) as ApiDocument;
 });
 afterAll(() => host.close());
@@ -41,6 +41,7 @@ it('describes every route of the host in OpenAPI 3.1', () => {
     'GET /.well-known/did.json',
     'POST /sessions',
     'GET /sessions',
+    'PATCH /sessions/{sessionId}',
     'DELETE /sessions/{sessionId}',
     'POST /delegation',
     'GET /delegation',
@@ -52,6 +53,7 @@ it('describes every route of the host in OpenAPI 3.1', () => {
     'GET /sessions/{sessionId}/run',
     'GET /runs/{runId}',
     'GET /models',
+    'GET /plugins',
   ]);
 });
 
@@ -79,6 +81,7 @@ it('tells protected routes from public ones', () => {
     'GET /.well-known/oracle.json',
     'GET /.well-known/did.json',
     'GET /models',
+    'GET /plugins',
   ]);
 });
 

@@ -78,6 +78,7 @@ describe('without a UCAN', () => {
       'get /.well-known/oracle.json',
       'get /.well-known/did.json',
       'get /models',
+      'get /plugins',
       'get /webhook/open',
       'get /webhook/files/:name',
     ]);

@@ -128,6 +128,37 @@ describe('another user', () => {
   });
 });
 
+describe('renaming', () => {
+  const rename = (user: TestUser, id: string, body: object) =>
+    user.request('PATCH', `/sessions/${id}`, { body });
+
+  it('answers with the session under its new title', async () => {
+    const alice = new TestUser(host);
+    const session = await open(alice);
+    const { status, body } = await rename(alice, session.sessionId, { title: ' Soil ' });
+    expect(status).toBe(200);
+    expect(Session.parse(body)).toMatchObject({ sessionId: session.sessionId, title: 'Soil' });
+    expect((await alice.request('GET', '/sessions')).body.sessions[0].title).toBe('Soil');
+  });
+
+  it.each([[{}], [{ title: ' ' }], [{ title: 'x'.repeat(201) }], [{ title: 'a', roomId: 'b' }]])(
+    'refuses %j',
+    async (body) => {
+      const alice = new TestUser(host);
+      const { sessionId } = await open(alice);
+      expect((await rename(alice, sessionId, body)).body.code).toBe('validation_failed');
+    },
+  );
+
+  it('treats the session of another user as an unknown one', async () => {
+    const [alice, eve] = [new TestUser(host), new TestUser(host)];
+    const { sessionId } = await open(alice);
+    for (const id of [sessionId, 'nothing', '%00'])
+      expect((await rename(eve, id, { title: 'mine' })).body.code).toBe('session_not_found');
+    expect((await alice.request('GET', '/sessions')).body.sessions[0].title).toBe('Untitled');
+  });
+});
+
 describe('deleting', () => {
   it('answers with a body, once', async () => {
     const alice = new TestUser(host);

@@ -22,6 +22,7 @@ export { Did, Id, RequestId, Timestamp, TimeZone, UcanToken } from './identifier
 export { JsonObject } from './json.js';
 export { Message, MessageList, MessagePage, PageMessages, Reply, ToolCall } from './messages.js';
 export { ModelInfo, ModelList } from './models.js';
+export { PluginInfo, PluginList } from './plugins.js';
 export { PreferencesPatch, UserPreferences } from './preferences.js';
 export {
   CurrentRun,
@@ -47,7 +48,14 @@ export {
   SendMessage,
   TurnAborted,
 } from './send-message.js';
-export { CreateSession, ListSessions, Session, SessionDeleted, SessionPage } from './sessions.js';
+export {
+  CreateSession,
+  ListSessions,
+  RenameSession,
+  Session,
+  SessionDeleted,
+  SessionPage,
+} from './sessions.js';
 export {
   ActionCallResult,
   type ClientEventName,

@@ -16,12 +16,18 @@ export const Session = z
   .meta({ id: 'Session' });
 export type Session = z.infer<typeof Session>;
 
+const Title = z.string().trim().min(1).max(200);
+
 /** Body of `POST /sessions`; may be absent. */
 export const CreateSession = z
-  .strictObject({ title: z.string().trim().min(1).max(200).optional() })
+  .strictObject({ title: Title.optional() })
   .default({})
   .meta({ id: 'CreateSession' });
 export type CreateSession = z.infer<typeof CreateSession>;
+
+/** Body of `PATCH /sessions/:sessionId`. */
+export const RenameSession = z.strictObject({ title: Title }).meta({ id: 'RenameSession' });
+export type RenameSession = z.infer<typeof RenameSession>;
 
 /** Query of `GET /sessions`. */
 export const ListSessions = z.strictObject({

@@ -15,6 +15,7 @@ import { MessagesController } from '../messages/messages.controller.js';
 import { ReplySender } from '../messages/reply-sender.js';
 import { RunsController } from '../messages/runs.controller.js';
 import { MODELS, ModelsController } from '../models/models.controller.js';
+import { PLUGINS, PluginsController } from '../plugins/plugins.controller.js';
 import { SessionsController } from '../sessions/sessions.controller.js';
 import { MessageStore } from '../store/messages/message-store.js';
 import { RunStore } from '../store/runs/run-store.js';
@@ -41,6 +42,7 @@ export class AppModule {
         HistoryController,
         RunsController,
         ModelsController,
+        PluginsController,
       ],
       providers: [...globals(parts), ...values(parts)],
     };
@@ -68,5 +70,6 @@ const values = (parts: HostParts) => [
   { provide: Turns, useValue: parts.turns },
   { provide: ReplySender, useValue: parts.replies },
   { provide: MODELS, useValue: parts.models },
+  { provide: PLUGINS, useValue: parts.plugins.plugins },
   { provide: StorePulse, useValue: new StorePulse(parts.store) },
 ];

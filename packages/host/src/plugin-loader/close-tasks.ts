@@ -1,6 +1,7 @@
 import type { Logger } from 'pino';
+import { inTime } from '../agent/calls/in-time.js';
 
-const PATIENCE_MS = 5000;
+const LIMIT = { ms: 5000, fault: 'it takes too long', signal: new AbortController().signal };
 
 interface CloseTask {
   readonly plugin: string;
@@ -20,13 +21,9 @@ export class CloseTasks {
   /** Runs them all, the last first; one that fails or hangs keeps no other from its turn. */
   async run(): Promise<void> {
     for (const { plugin, run } of this.#tasks.splice(0).reverse()) {
-      let timer: NodeJS.Timeout | undefined;
-      const gaveUp = new Promise<never>((_, reject) => {
-        timer = setTimeout(reject, PATIENCE_MS, new Error('it takes too long'));
-      });
-      await Promise.race([Promise.resolve().then(run), gaveUp])
-        .catch((err) => this.logger.warn({ err, plugin }, 'plugin did not close well'))
-        .finally(() => clearTimeout(timer));
+      await inTime(LIMIT, async () => run()).catch((err) =>
+        this.logger.warn({ err, plugin }, 'plugin did not close well'),
+      );
     }
   }
 }

@@ -1,8 +1,13 @@
+import { inTime } from '../agent/calls/in-time.js';
 import type { BootFault } from '../config/boot-error.js';
 import { pluginFault, reasonOf, switchOff } from './plugin-faults.js';
 
 /** How long a hook may take while the host starts. */
-const PATIENCE_MS = 30_000;
+const LIMIT = {
+  ms: 30_000,
+  fault: 'it took longer than 30 s',
+  signal: new AbortController().signal,
+};
 
 /** One hook to call, and how to tell whether what it returns can be used. */
 export interface HookCall<T> {
@@ -22,7 +27,7 @@ export class HookCalls {
 
   async call<T>({ hook, run, check, otherwise }: HookCall<T>): Promise<T> {
     try {
-      const value = await inTime(run);
+      const value = await inTime(LIMIT, async () => run());
       if (value === undefined) return otherwise;
       const fault = check(value);
       if (!fault) return value;
@@ -35,18 +40,5 @@ export class HookCalls {
 
   fail(problem: string, remedy = `Mend it, or ${switchOff(this.plugin)}`): void {
     this.faults.push(pluginFault(this.plugin, problem, remedy));
-  }
-}
-
-async function inTime<T>(run: () => T | Promise<T>): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const gaveUp = new Promise<never>((_, reject) => {
-    const fault = new Error(`it took longer than ${PATIENCE_MS / 1000} s`);
-    timer = setTimeout(reject, PATIENCE_MS, fault);
-  });
-  try {
-    return await Promise.race([run(), gaveUp]);
-  } finally {
-    clearTimeout(timer);
   }
 }

@@ -1,12 +1,10 @@
 import type { LoadedPlugin } from '../turn/loaded-plugin.js';
+import { RESERVED_TOOLS } from '../turn/tools/capability-tools.js';
 import type { HookCalls } from './hook-calls.js';
-
-/** Tools of the host itself. */
-const HOST_TOOLS = ['list_capabilities', 'load_capability'];
 
 /** Sees to it that every name the agent or another plugin knows means one thing. */
 export class NameClaims {
-  readonly #tools = new Map(HOST_TOOLS.map((name) => [name, 'the host']));
+  readonly #tools = new Map([...RESERVED_TOOLS].map((name) => [name, 'the host']));
   readonly #shared = new Map<string, string>();
 
   /** Claims all names of a plugin; those that are taken are faults of it. */
@@ -20,13 +18,21 @@ export class NameClaims {
 
   #take(names: Map<string, string>, owner: string, tool: string, hooks: HookCalls): void {
     const taken = names.get(tool);
-    if (taken) hooks.fail(`its tool ${tool} is called like one of ${taken}`, 'Rename the tool');
+    if (taken)
+      hooks.fail(
+        `its tool ${tool} is called like one of ${taken}`,
+        'Rename the tool, or switch one of the two off',
+      );
     else names.set(tool, owner);
   }
 
   #takeShared(owner: string, key: string, hooks: HookCalls): void {
     const taken = this.#shared.get(key);
-    if (taken) hooks.fail(`it shares ${key}, which ${taken} shares already`, 'Rename the key');
+    if (taken)
+      hooks.fail(
+        `it shares ${key}, which ${taken} shares already`,
+        'Rename the key, or switch one of the two off',
+      );
     else this.#shared.set(key, owner);
   }
 }

@@ -1,10 +1,11 @@
-import { Body, Controller, Delete, Get, HttpCode, Param, Post, Query } from '@nestjs/common';
+import { Body, Controller, Delete, Get, HttpCode, Param, Patch, Post, Query } from '@nestjs/common';
 import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
 import {
   CreateSession,
   Id,
   ListSessions,
   OracleError,
+  RenameSession,
   Session,
   SessionDeleted,
   SessionPage,
@@ -49,6 +50,23 @@ export class SessionsController {
   ): Promise<SessionPage> {
     const { sessions, total } = await this.sessions.list({ owner: did, limit, offset });
     return { sessions: sessions.map((session) => sessionView(session, this.oracle.name)), total };
+  }
+
+  @Patch(':sessionId')
+  @Describe({
+    summary: 'Give a session another title',
+    reply: Session,
+    errors: ['session_not_found'],
+  })
+  async rename(
+    @CurrentCaller() { did: owner }: Caller,
+    @Param('sessionId') sessionId: string,
+    @Body({ schema: RenameSession }) { title }: RenameSession,
+  ): Promise<Session> {
+    await this.sessions.rename({ owner, sessionId, title });
+    const session = await this.sessions.find({ owner, sessionId });
+    if (!session) throw new OracleError('session_not_found');
+    return sessionView(session, this.oracle.name);
   }
 
   @Delete(':sessionId')

@@ -1,0 +1,204 @@
+import { defineTool, type OraclePlugin, type PluginContext } from '@sibyl/plugin-kit';
+import { createSafeFetch } from '@sibyl/safe-fetch';
+import { generateSigner } from '@sibyl/ucan';
+import { pino } from 'pino';
+import { describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { testPlugin } from '../../test/support/plugin.js';
+import { engines, newOwner, useStore } from '../../test/support/test-database.js';
+import { createLlms } from '../agent/llms.js';
+import { unmetered } from '../agent/meter.js';
+import { createModels } from '../agent/model/models.js';
+import { OracleIdentity } from '../auth/oracle-identity.js';
+import { loadConfig } from '../config/config.js';
+import { loadPlugins } from './load-plugins.js';
+import type { HostServices } from './plugin-context.js';
+import { selectPlugins } from './select-plugins.js';
+
+describe.each(engines)('setting up plugins on %s', (engine) => {
+  const test = useStore(engine);
+  const log: string[] = [];
+
+  function load(plugins: readonly OraclePlugin[], more: Partial<HostServices> = {}) {
+    const { selected } = selectPlugins({ plugins, features: {}, manifestOverrides: {}, env: {} });
+    return loadPlugins(selected, {
+      logger: pino({}, { write: (line) => void log.push(line) }),
+      oracle: new OracleIdentity('Pythia', undefined, generateSigner()),
+      store: test.store,
+      fetch: createSafeFetch(),
+      ucan: {} as HostServices['ucan'],
+      llm: createLlms(createModels(loadConfig({}).models), unmetered),
+      turns: new Promise(() => {}),
+      ...more,
+    });
+  }
+
+  const tool = (name: string) =>
+    defineTool({ name, description: 'd', inputSchema: z.object({}), run: () => 1 });
+
+  it('asks each for what it brings, in order, with what those before it share', async () => {
+    const seen: [string, PluginContext['shared']][] = [];
+    const base = testPlugin('base', { getSharedState: () => ({ ledger: 'the ledger' }) });
+    const other = testPlugin('other', { getSharedState: () => ({ secret: 1 }) });
+    const top = testPlugin('top', {
+      dependsOn: ['base'],
+      getTools: async ({ shared, availablePlugins, oracle }) => {
+        seen.push([oracle.name, shared]);
+        expect([...availablePlugins]).toEqual(['other', 'base', 'top']);
+        return [tool('weigh')];
+      },
+    });
+    const { plugins } = await load([other, top, base]);
+    expect(plugins.map(({ name }) => name)).toEqual(['other', 'base', 'top']);
+    expect(plugins[2]?.tools.map(({ name }) => name)).toEqual(['weigh']);
+    expect(seen).toEqual([['Pythia', { ledger: 'the ledger' }]]);
+  });
+
+  it('calls hooks as methods, so that a class does as well', async () => {
+    class Counter {
+      readonly name = 'counter';
+      readonly version = '1.0.0';
+      readonly manifest = testPlugin('counter', {}).manifest;
+      readonly #tools = [tool('count')];
+      getTools() {
+        return this.#tools;
+      }
+    }
+    const { plugins } = await load([new Counter()]);
+    expect(plugins[0]?.tools).toHaveLength(1);
+  });
+
+  it('makes their tables first, each in its own', async () => {
+    let kept: unknown;
+    const notes = testPlugin('notes', {
+      migrations: {
+        '0001': (tables) =>
+          tables.schema.createTable('notes_pages').addColumn('id', 'text').execute(),
+      },
+      getTools: async ({ database }) => {
+        await database.write((tables) =>
+          tables.insertInto('notes_pages').values({ id: 'x' }).execute(),
+        );
+        kept = await database.tables.selectFrom('notes_pages').selectAll().execute();
+        return [];
+      },
+    });
+    await load([notes]);
+    expect(kept).toEqual([{ id: 'x' }]);
+  });
+
+  it('lets one plugin keep the state of rooms for all', async () => {
+    const place = { owner: newOwner() };
+    const rooms = { read: async () => ({ from: 'matrix' }), update: async () => ({}) };
+    const read: unknown[] = [];
+    const reader = testPlugin('reader', {
+      getTools: async (context) => {
+        read.push(await context.rooms.read(place, 'key'));
+        return [];
+      },
+    });
+    await load([reader]);
+    await load([reader, testPlugin('matrix', { getRoomState: () => rooms })]);
+    expect(read).toEqual([undefined, { from: 'matrix' }]);
+    const second = testPlugin('second', { getRoomState: () => rooms });
+    await expect(
+      load([testPlugin('matrix', { getRoomState: () => rooms }), second]),
+    ).rejects.toThrow(/plugin second: the plugin matrix keeps the state of rooms already/);
+  });
+
+  it('tells all faults together, and closes what had begun', async () => {
+    const closed: string[] = [];
+    const first = testPlugin('first', {
+      getTools: ({ onClose }) => {
+        onClose(() => void closed.push('first'));
+        return [tool('same'), tool('load_capability')];
+      },
+      getSharedState: () => ({ key: 1 }),
+      getSubAgents: () => [{ name: 'tax', description: 'd', prompt: 'p' }],
+    });
+    const second = testPlugin('second', {
+      getTools: () => [tool('same'), tool('call_tax_agent')],
+      getSharedState: () => ({ key: 2 }),
+    });
+    const throwing = testPlugin('throwing', {
+      getMiddlewares: () => {
+        throw new Error('not today');
+      },
+    });
+    const dependent = testPlugin('dependent', {
+      dependsOn: ['throwing'],
+      getTools: () => {
+        throw new Error('never asked');
+      },
+    });
+    const failure = await load([first, second, throwing, dependent]).catch((error) => error);
+    expect(failure.message).toMatch(/5 things are wrong/);
+    for (const text of [
+      'plugin first: its tool load_capability is called like one of the host',
+      'plugin second: its tool same is called like one of the plugin first',
+      'plugin second: its tool call_tax_agent is called like one of the plugin first',
+      'plugin second: it shares key, which the plugin first shares already',
+      'plugin throwing: getMiddlewares failed: not today',
+    ])
+      expect(failure.message).toContain(text);
+    expect(failure.message).not.toContain('never asked');
+    expect(closed).toEqual(['first']);
+  });
+
+  it.each<[string, object, RegExp]>([
+    ['tools that are none', { getTools: () => [null] }, /getTools returned .*tool 1: it is none/],
+    ['no list', { getTools: () => 'tools' }, /not an array of tools/],
+    ['a bad name', { getTools: () => [tool('a b')] }, /tool a b: its name must be/],
+    ['no run', { getTools: () => [{ ...tool('a'), run: 1 }] }, /tool a: it has no run function/],
+    ['a bad agent', { getSubAgents: () => [{ name: 'Tax' }] }, /sub-agent Tax: its name/],
+    [
+      'no middleware',
+      { getMiddlewares: () => [{ name: 'm', beforeModel: 1 }] },
+      /beforeModel is no/,
+    ],
+    ['a gate without a door', { getMessageGate: () => ({}) }, /it has no admit function/],
+    ['no modules', { getNestModules: () => [1] }, /Nest module 1: it is none/],
+    ['no routes', { getAuthExcludedRoutes: () => [1] }, /not an array of paths/],
+    ['no state', { getSharedState: () => [] }, /getSharedState returned .*not an object/],
+    [
+      'tables of others',
+      {
+        migrations: {
+          '0001': (tables: never) =>
+            (tables as PluginContext['database']['tables']).schema.dropTable('sessions').execute(),
+        },
+      },
+      /its tables could not be made: The table sessions is not the plugin odd's/,
+    ],
+  ])('refuses %s', async (_, hooks, text) => {
+    const failing = load([testPlugin('odd', hooks as Partial<OraclePlugin>)]);
+    await expect(failing).rejects.toThrow(text);
+    await expect(failing).rejects.toThrow(/plugin odd: .*\n +→ Mend it, or switch it off with/);
+  });
+
+  it('closes in reverse order, whatever one of them does', async () => {
+    const closed: string[] = [];
+    const closing = (name: string, fault?: Error) =>
+      testPlugin(name, {
+        getNestModules: ({ onClose }) => {
+          onClose(() => {
+            closed.push(name);
+            if (fault) throw fault;
+          });
+          return [EmptyModule];
+        },
+      });
+    const { plugins, close } = await load([
+      closing('a'),
+      closing('b', new Error('stuck')),
+      closing('c'),
+    ]);
+    expect(plugins[0]?.nestModules).toEqual([EmptyModule]);
+    await close();
+    await close();
+    expect(closed).toEqual(['c', 'b', 'a']);
+    expect(log.join()).toMatch(/"plugin":"b".*did not close well/);
+  });
+});
+
+class EmptyModule {}

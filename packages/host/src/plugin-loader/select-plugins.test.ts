@@ -1,0 +1,184 @@
+import type { OraclePlugin } from '@sibyl/plugin-kit';
+import { describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { testPlugin } from '../../test/support/plugin.js';
+import { type SelectRequest, selectPlugins } from './select-plugins.js';
+
+const select = (plugins: readonly OraclePlugin[], more: Partial<SelectRequest> = {}) =>
+  selectPlugins({ plugins, features: {}, manifestOverrides: {}, env: {}, ...more });
+
+const plugin = testPlugin;
+const namesOf = (plugins: readonly OraclePlugin[], more?: Partial<SelectRequest>) =>
+  select(plugins, more).selected.map(({ name }) => name);
+const faultsOf = (plugins: readonly OraclePlugin[], more?: Partial<SelectRequest>) =>
+  select(plugins, more).faults.map(
+    ({ subject, problem, remedy }) => `${subject}: ${problem} → ${remedy}`,
+  );
+
+describe('what loads', () => {
+  it('is everything that nobody switches off, in the order it came', () => {
+    expect(namesOf([plugin('b', {}), plugin('a', {})])).toEqual(['b', 'a']);
+    expect(namesOf([plugin('b', {}), plugin('a', {})], { features: { b: false } })).toEqual(['a']);
+  });
+
+  it('is asked of the plugin itself, which sees its own variables alone', () => {
+    const seen: object[] = [];
+    const slack = plugin('slack', {
+      configSchema: z.object({ SLACK_TOKEN: z.string().optional() }),
+      autoDetect: (env) => {
+        seen.push(env);
+        return env.SLACK_TOKEN !== undefined;
+      },
+      autoDetectHint: 'set SLACK_TOKEN',
+    });
+    const { selected, off } = select([slack], { env: { ORACLE_MNEMONIC: 'secret' } });
+    expect([selected, off.get('slack')]).toEqual([[], 'set SLACK_TOKEN']);
+    expect(namesOf([slack], { env: { SLACK_TOKEN: 'x', PORT: '1' } })).toEqual(['slack']);
+    expect(namesOf([slack], { features: { slack: true } })).toEqual(['slack']);
+    expect(seen).toEqual([{}, { SLACK_TOKEN: 'x' }]);
+  });
+
+  it('comes after what it depends on, softly or not', () => {
+    const a = plugin('a', { dependsOn: ['c'], softDependsOn: ['b', 'nowhere'] });
+    const plugins = [a, plugin('b', {}), plugin('c', { softDependsOn: ['b'] })];
+    expect(namesOf(plugins)).toEqual(['b', 'c', 'a']);
+    expect(namesOf(plugins, { features: { b: false } })).toEqual(['c', 'a']);
+  });
+
+  it('goes off with what it depends on', () => {
+    const plugins = [
+      plugin('a', { dependsOn: ['b'] }),
+      plugin('b', { dependsOn: ['c'] }),
+      plugin('c', {}),
+    ];
+    const { selected, off, faults } = select(plugins, { features: { c: false } });
+    expect([selected, faults]).toEqual([[], []]);
+    expect(Object.fromEntries(off)).toEqual({
+      c: 'switched off',
+      b: 'needs c, which is not loaded',
+      a: 'needs b, which is not loaded',
+    });
+  });
+
+  it('has its own variables, as its schema makes them, and its manifest with all defaults', () => {
+    const [one] = select(
+      [plugin('a', { configSchema: z.object({ A_SIZE: z.coerce.number().default(7) }) })],
+      { env: { A_SIZE: '9', B: 'x' }, manifestOverrides: { a: { title: 'Other' } } },
+    ).selected;
+    expect(one?.config).toEqual({ A_SIZE: 9 });
+    expect(Object.isFrozen(one?.config)).toBe(true);
+    expect(one?.manifest).toMatchObject({ title: 'Other', stability: 'stable' });
+  });
+});
+
+describe('a fault names the plugin, the cause and the remedy', () => {
+  it.each<[string, OraclePlugin[], Partial<SelectRequest>, RegExp]>([
+    [
+      'a missing dependency',
+      [plugin('a', { dependsOn: ['ghost'] })],
+      {},
+      /^plugin a: it needs the plugin ghost, which this host does not have → Add ghost .* FEATURES=a=false$/,
+    ],
+    [
+      'a dependency that is off while the plugin is wanted',
+      [plugin('a', { dependsOn: ['b'] }), plugin('b', {})],
+      { features: { a: true, b: false } },
+      /^plugin a: it is switched on, but needs the plugin b, which is not loaded: switched off → Let b load too/,
+    ],
+    [
+      'a cycle',
+      [
+        plugin('a', { dependsOn: ['b'] }),
+        plugin('b', { softDependsOn: ['c'] }),
+        plugin('c', { dependsOn: ['a'] }),
+      ],
+      {},
+      /^plugin a: it depends on itself: a → b → c → a → Take one/,
+    ],
+    ['a duplicate', [plugin('a', {}), plugin('a', {})], {}, /^plugin a: there are two .* → Rename/],
+    ['a reserved name', [plugin('ixo', {})], {}, /^plugin ixo: its name is reserved → .*key, ixo/],
+    ['the name of a table of ours', [plugin('room', {})], {}, /^plugin room: its name is reserved/],
+    ['a bad name', [plugin('My_Plugin', {})], {}, /^plugin My_Plugin: its name is not one/],
+    ['no name', [{} as OraclePlugin], {}, /^plugin number 1: its name is not one/],
+    ['no version', [plugin('a', { version: '' })], {}, /^plugin a: it has no version/],
+    [
+      'a bad manifest',
+      [plugin('a', { manifest: { title: '', summary: 's', whenToUse: [], category: 'c' } })],
+      {},
+      /^plugin a: its manifest is wrong: title: .* → Correct the manifest/,
+    ],
+    [
+      'a bad override',
+      [plugin('a', {})],
+      { manifestOverrides: { a: { visibility: 'loud' as 'always' } } },
+      /^plugin a: its manifest is wrong: visibility/,
+    ],
+    [
+      'an unknown feature',
+      [plugin('a', {})],
+      { features: { b: true } },
+      /^plugin b: features or FEATURES names it, but there is no such plugin → .* there are a$/,
+    ],
+    [
+      'an unknown override',
+      [plugin('a', {})],
+      { manifestOverrides: { b: {} } },
+      /^plugin b: manifestOverrides names it/,
+    ],
+    [
+      'a missing variable',
+      [plugin('a', { configSchema: z.object({ A_KEY: z.string().describe('Key of A') }) })],
+      {},
+      /^A_KEY \(plugin a\): is not set → Key of A\. Set it right, or switch it off with FEATURES=a=false$/,
+    ],
+    [
+      'a wrong variable',
+      [plugin('a', { configSchema: z.object({ A_SIZE: z.coerce.number() }) })],
+      { env: { A_SIZE: 'wide' } },
+      /^A_SIZE \(plugin a\): Invalid input/,
+    ],
+    [
+      "a variable of the host's",
+      [plugin('a', { configSchema: z.object({ ORACLE_MNEMONIC: z.string().optional() }) })],
+      {},
+      /^plugin a: it reads ORACLE_MNEMONIC, which belongs to the host → /,
+    ],
+    [
+      'a variable of another plugin',
+      [
+        plugin('a', { configSchema: z.object({ KEY: z.string().optional() }) }),
+        plugin('b', { configSchema: z.object({ KEY: z.string().optional() }) }),
+      ],
+      {},
+      /^plugin b: it reads KEY, which belongs to the plugin a/,
+    ],
+    [
+      'autoDetect that throws',
+      [
+        plugin('a', {
+          autoDetect: () => {
+            throw new Error('no idea');
+          },
+        }),
+      ],
+      {},
+      /^plugin a: autoDetect failed: no idea → Mend it, or switch it off/,
+    ],
+  ])('%s', (_, plugins, more, text) => {
+    expect(faultsOf(plugins, more)).toEqual([expect.stringMatching(text)]);
+  });
+
+  it('together with all others', () => {
+    const configSchema = z.object({ A_KEY: z.string(), A_SIZE: z.coerce.number() });
+    const plugins = [plugin('a', { configSchema }), plugin('b', { dependsOn: ['ghost'] })];
+    expect(faultsOf(plugins, { features: { nobody: true } })).toHaveLength(4);
+  });
+});
+
+it('looks neither at the manifest nor at the variables of what does not load', () => {
+  const broken = plugin('a', {
+    manifest: {} as OraclePlugin['manifest'],
+    configSchema: z.object({ A_KEY: z.string() }),
+  });
+  expect(faultsOf([broken], { features: { a: false } })).toEqual([]);
+});
