@@ -121,7 +121,7 @@ describe('files of a message', () => {
   ])('become a note and a warning when %s, and the turn goes on', async (_, name, type, bytes) => {
     home.media.set(name, { bytes });
     const { prompt, frames } = await send({ attachments: [file(name, type)] });
-    expect(prompt).toContain(`${name}\\\\\\" cannot be read`);
+    expect(prompt).toContain(`${name}\\" cannot be read`);
     expect(warnings(frames)).toEqual([expect.stringContaining(name)]);
     expect(frames.at(-1)).toMatchObject({ event: 'done', data: { status: 'finished' } });
   });

@@ -95,8 +95,7 @@ export class Connection {
 
   async #connect(): Promise<Opened> {
     try {
-      const onFault = (error: unknown) => this.#lose(error);
-      const client = await openClient(this.server, this.#context.fetch, { onFault });
+      const client = await openClient(this.server, this.#context);
       const tools = await listTools(client, this.server.timeoutMs);
       this.#opened = { client, tools, listedAt: Date.now() };
       this.#retryMs = FIRST_RETRY_MS;

@@ -7,22 +7,18 @@ const MAX_REPLY_BYTES = 4 * 1024 ** 2;
 
 type SafeFetch = PluginContext['fetch'];
 
-interface ClientEvents {
-  onFault(error: unknown): void;
-}
-
 /** Connects to a server; the SDK is loaded by the first host that has one. */
 export async function openClient(
   server: McpServer,
-  fetch: SafeFetch,
-  { onFault }: ClientEvents,
+  { fetch, logger }: Pick<PluginContext, 'fetch' | 'logger'>,
 ): Promise<MCPClient> {
   const { createMCPClient } = await import('@ai-sdk/mcp');
   return createMCPClient({
     transport: 'url' in server ? httpTransport(server, fetch) : await stdioTransport(server),
     clientName: 'sibyl',
     initializationOptions: { timeout: server.timeoutMs },
-    onUncaughtError: onFault,
+    // Of streams beside the calls, which not every server has: a call that fails says so itself.
+    onUncaughtError: (err) => logger.info({ err }, 'fault beside the calls of an MCP server'),
   });
 }
 
