@@ -15,6 +15,7 @@ const external = [
   /^@fastify\//,
   /^class-(transformer|validator)/,
   /^pg-native/,
+  /^(bufferutil|utf-8-validate)$/,
   /^swagger-ui-dist/,
   /^@ai-sdk\//,
   /^@ucanto\//,

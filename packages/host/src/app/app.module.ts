@@ -7,6 +7,7 @@ import { RateLimits } from '../auth/rate-limits.js';
 import { UcanGuard } from '../auth/ucan.guard.js';
 import { DelegationController } from '../delegation/delegation.controller.js';
 import { DelegationService } from '../delegation/delegation.service.js';
+import { EVENT_BUS } from '../events/event-bus.js';
 import { DiscoveryController } from '../health/discovery.controller.js';
 import { HealthController } from '../health/health.controller.js';
 import { HostFacts } from '../health/host-facts.js';
@@ -69,6 +70,7 @@ const values = (parts: HostParts) => [
   { provide: RunStore, useValue: parts.store.runs },
   { provide: Turns, useValue: parts.turns },
   { provide: ReplySender, useValue: parts.replies },
+  { provide: EVENT_BUS, useValue: parts.events },
   { provide: MODELS, useValue: parts.models },
   { provide: PLUGINS, useValue: parts.plugins.plugins },
   { provide: StorePulse, useValue: new StorePulse(parts.store) },

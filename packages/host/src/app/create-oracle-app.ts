@@ -26,6 +26,7 @@ import { bundledPlugins } from './bundled-plugins.js';
 import { buildHostParts, type HostParts } from './host-parts.js';
 import { keepHouse } from './housekeeping.js';
 import { NestLog } from './nest-log.js';
+import { serveSockets } from './serve-sockets.js';
 import { useMiddlewares } from './use-middlewares.js';
 
 export interface OracleAppOptions {
@@ -69,7 +70,7 @@ export async function createOracleApp(options: OracleAppOptions = {}): Promise<O
   const logger = options.logger ?? (await createLogger(config));
   const parts = await buildHostParts({ config, logger, selected, authExcludedRoutes });
   try {
-    const stopKeepingRuns = await keepRuns(parts.store.runs, logger);
+    const stopKeepingRuns = await keepRuns(parts.store.runs, parts.events, logger);
     const modules = parts.plugins.plugins.flatMap((plugin) => plugin.nestModules);
     const nest = await createNest(parts, config, [...modules, ...nestModules]);
     logger.info({ plugins: status }, summaryOf(status));
@@ -122,6 +123,7 @@ function oracleAppOf(
   config: Config,
 ): OracleApp {
   const stopHousekeeping = keepHouse(parts, config);
+  const sockets = serveSockets(nest, parts, config);
   let metricsServer: Server | undefined;
   return {
     did: parts.oracle.did,
@@ -155,6 +157,7 @@ function oracleAppOf(
       await parts.titles.close();
       await parts.gates.close(CLOSE_PATIENCE_MS);
       parts.stopKeepingRuns();
+      await sockets.close();
       await closed;
       await parts.plugins.close();
       await parts.store.close();

@@ -9,6 +9,8 @@ import { PublicRoutes } from '../auth/public-routes.js';
 import { RateLimits } from '../auth/rate-limits.js';
 import type { Config } from '../config/config.js';
 import type { DelegationService } from '../delegation/delegation.service.js';
+import type { CallDesk } from '../events/call-desk.js';
+import type { EventBus } from '../events/event-bus.js';
 import { HostFacts } from '../health/host-facts.js';
 import type { ReplySender } from '../messages/reply-sender.js';
 import { Metrics } from '../observe/metrics.js';
@@ -18,6 +20,7 @@ import type { SelectedPlugin } from '../plugin-loader/select-plugins.js';
 import { openStore } from '../store/open-store.js';
 import type { Store } from '../store/store.js';
 import type { Gates } from '../turn/gates/gates.js';
+import type { MissedEvents } from '../turn/missed-events.js';
 import type { Titles } from '../turn/titles.js';
 import type { Turns } from '../turn/turns.js';
 import { wireAuth } from './wire-auth.js';
@@ -43,6 +46,9 @@ export interface HostParts {
   readonly titles: Titles;
   readonly gates: Gates;
   readonly replies: ReplySender;
+  readonly events: EventBus;
+  readonly desk: CallDesk;
+  readonly missed: MissedEvents;
   readonly plugins: LoadedPlugins;
 }
 

@@ -24,7 +24,7 @@ export function useMiddlewares(
 }
 
 /** Only named origins may send credentials. */
-function corsOptions(origins: readonly string[]) {
+export function corsOptions(origins: readonly string[]) {
   const isOpen = origins.includes('*');
   return {
     origin: isOpen ? '*' : [...origins],

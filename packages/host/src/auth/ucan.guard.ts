@@ -14,21 +14,20 @@ export class UcanGuard implements CanActivate {
   constructor(
     private readonly reflector: Reflector,
     private readonly publicRoutes: PublicRoutes,
-    readonly authenticator: Authenticator,
-    readonly limits: RateLimits,
+    private readonly authenticator: Authenticator,
+    private readonly limits: RateLimits,
   ) {}
 
   async canActivate(context: ExecutionContext): Promise<boolean> {
     if (context.getType() !== 'http' || this.isPublic(context)) return true;
     const request = context.switchToHttp().getRequest<OracleRequest>();
     const response = context.switchToHttp().getResponse<Response>();
-    const credentials = credentialsOf(request.headers);
-    request.caller = await proveCaller(this, {
-      credentials,
-      address: request.ip,
-      headers: response,
-    });
-    await this.limits.takeCaller(request.caller, request.ip, response);
+    const { authenticator, limits } = this;
+    request.caller = await proveCaller(
+      { authenticator, limits },
+      { credentials: credentialsOf(request.headers), address: request.ip, headers: response },
+    );
+    await limits.takeCaller(request.caller, request.ip, response);
     return true;
   }
 

@@ -1,4 +1,15 @@
-import { Body, Controller, Delete, Get, HttpCode, Param, Patch, Post, Query } from '@nestjs/common';
+import {
+  Body,
+  Controller,
+  Delete,
+  Get,
+  HttpCode,
+  Inject,
+  Param,
+  Patch,
+  Post,
+  Query,
+} from '@nestjs/common';
 import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
 import {
   CreateSession,
@@ -12,6 +23,8 @@ import {
 } from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
+import { EVENT_BUS, type EventBus } from '../events/event-bus.js';
+import type { ServerEvent } from '../events/server-event.js';
 import { SessionStore } from '../store/sessions/session-store.js';
 import { Turns } from '../turn/turns.js';
 import { sessionView } from './session-view.js';
@@ -22,6 +35,7 @@ export class SessionsController {
     private readonly sessions: SessionStore,
     private readonly oracle: OracleIdentity,
     private readonly turns: Turns,
+    @Inject(EVENT_BUS) private readonly events: EventBus,
   ) {}
 
   @Post()
@@ -84,6 +98,18 @@ export class SessionsController {
     // An id that could not have been ours is as unknown as any other.
     const isKnown = Id.safeParse(sessionId).success && (await this.sessions.delete(key));
     if (!isKnown) throw new OracleError('session_not_found');
+    this.events.publish(key, sessionDeleted(sessionId));
     return { message: 'Session deleted' };
   }
 }
+
+/** Ends the sockets that still listen. */
+const sessionDeleted = (sessionId: string): ServerEvent => ({
+  event: 'closing',
+  payload: {
+    reason: 'session_deleted',
+    message: 'The session was deleted',
+    sessionId,
+    timestamp: new Date().toISOString(),
+  },
+});

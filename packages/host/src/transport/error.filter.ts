@@ -35,7 +35,8 @@ export class ErrorFilter implements ExceptionFilter {
   }
 }
 
-function oracleErrorOf(error: unknown): OracleError {
+/** A failure as the catalogue has it; one nobody thought of tells nothing of itself. */
+export function oracleErrorOf(error: unknown): OracleError {
   if (error instanceof OracleError) return error;
   if (isUnknownRoute(error)) return new OracleError('not_found');
   if (isStoreFault(error)) return new OracleError('store_unavailable', { retryAfterSeconds: 5 });

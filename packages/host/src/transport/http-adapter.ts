@@ -1,9 +1,8 @@
-import { randomUUID } from 'node:crypto';
-import { createServer, STATUS_CODES } from 'node:http';
+import { createServer } from 'node:http';
 import type { Socket } from 'node:net';
 import { ExpressAdapter } from '@nestjs/platform-express';
 import { type ErrorCode, OracleError } from '@sibyl/protocol';
-import { bodyOf } from './error.filter.js';
+import { rawAnswer } from './raw-answer.js';
 
 /** Two tokens of 8192 characters each, and room for the rest. */
 const MAX_HEADER_BYTES = 32 * 1024;
@@ -31,16 +30,5 @@ export class HttpAdapter extends ExpressAdapter {
 
 function parseFaultAnswer(code: string | undefined): string {
   const errorCode: ErrorCode = code === 'HPE_HEADER_OVERFLOW' ? 'headers_too_large' : 'bad_request';
-  const requestId = randomUUID();
-  const error = new OracleError(errorCode);
-  const body = JSON.stringify(bodyOf(error, requestId));
-  return [
-    `HTTP/1.1 ${error.status} ${STATUS_CODES[error.status]}`,
-    'Content-Type: application/json; charset=utf-8',
-    `Content-Length: ${Buffer.byteLength(body)}`,
-    `X-Request-Id: ${requestId}`,
-    'Connection: close',
-    '',
-    body,
-  ].join('\r\n');
+  return rawAnswer(new OracleError(errorCode));
 }

@@ -3,6 +3,7 @@ import { ReasoningEvent, TextFrame, type ToolCall, ToolCallEvent } from '@sibyl/
 import type { RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
+import { cacheInvalidation } from './cache-invalidation.js';
 import { doneOf } from './done-frame.js';
 
 /** Ends a run that its process left behind, with as much of the answer as its log holds. */
@@ -16,7 +17,10 @@ export function endInterrupted(run: Run, frames: readonly Frame[]): RunEnding {
     .join('');
   const toolCalls = toolCallsOf(dataOf(frames, 'tool_call', ToolCallEvent));
   const status = 'interrupted';
-  const done = doneOf({ runId: run.id, messageId, status, text: content });
+  const last = [
+    cacheInvalidation(run, messageId),
+    doneOf({ runId: run.id, messageId, status, text: content }),
+  ];
   return {
     status,
     message: {
@@ -26,7 +30,11 @@ export function endInterrupted(run: Run, frames: readonly Frame[]): RunEnding {
       ...(reasoning && { reasoning }),
       ...(toolCalls.length > 0 && { toolCalls }),
     },
-    frames: [{ seq: run.lastSeq + 1, event: done.event, data: JSON.stringify(done.data) }],
+    frames: last.map(({ event, data }, i) => ({
+      seq: run.lastSeq + 1 + i,
+      event,
+      data: JSON.stringify(data),
+    })),
   };
 }
 

@@ -1,15 +1,26 @@
 import type { Logger } from 'pino';
+import type { EventBus } from '../events/event-bus.js';
 import type { RunStore } from '../store/runs/run-store.js';
+import { cacheInvalidation } from './cache-invalidation.js';
 import { endInterrupted } from './interrupted-run.js';
 
 /** Well within the 30 s after which another process takes this one for dead. */
 const BEAT_MS = 10_000;
 
 /** Closes what dead processes left running, now and again, and tells others that this one lives. */
-export async function keepRuns(runs: RunStore, logger: Logger): Promise<() => void> {
+export async function keepRuns(
+  runs: RunStore,
+  events: EventBus,
+  logger: Logger,
+): Promise<() => void> {
   const closeLeftovers = async () => {
-    for (const { run } of await runs.closeInterrupted(endInterrupted))
+    for (const { run } of await runs.closeInterrupted(endInterrupted)) {
       logger.warn({ runId: run.id, did: run.owner }, 'run closed as interrupted');
+      // The frame before `done`, for those who are connected to this process.
+      const { data: payload } = cacheInvalidation(run, run.messageId);
+      const position = { turn: run.turn, seq: run.lastSeq - 1 };
+      events.publish(run, { event: 'message_cache_invalidation', payload, position });
+    }
   };
   const beat = async () => {
     await runs.renewLeases();

@@ -7,6 +7,7 @@ import type { EndedRun, RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
+import { cacheInvalidation } from './cache-invalidation.js';
 import { doneOf } from './done-frame.js';
 import type { RunLog } from './run-log.js';
 
@@ -79,14 +80,10 @@ export class RunRecorder {
   /** What was shown is not what is stored: who has it must read again. */
   #showLost(text: string): void {
     const { run, log } = this.#parts;
-    const { id: runId, sessionId, requestId } = run;
-    const changed: ReplyPart = {
-      event: 'message_cache_invalidation',
-      data: { sessionId, requestId, status: 'done' },
-    };
+    const changed = cacheInvalidation(run);
     log.add(changed.event, JSON.stringify(changed.data));
     this.#tell(changed);
-    const done = doneOf({ runId, messageId: undefined, status: 'interrupted', text });
+    const done = doneOf({ runId: run.id, messageId: undefined, status: 'interrupted', text });
     log.add(done.event, JSON.stringify(done.data));
   }
 

@@ -1,0 +1,75 @@
+import type { IncomingMessage } from 'node:http';
+import { OracleError } from '@sibyl/protocol';
+import type { Socket } from 'socket.io';
+import type { Authenticator } from '../../auth/authenticator.js';
+import type { Caller } from '../../auth/caller.js';
+import { proveCaller } from '../../auth/prove-caller.js';
+import type { RateLimits } from '../../auth/rate-limits.js';
+import type { EventBus, Room } from '../../events/event-bus.js';
+import type { SessionStore } from '../../store/sessions/session-store.js';
+import { type Connection, cutOff, whenClosed } from './connection.js';
+import type { ConnectionRegister } from './connection-register.js';
+import { type ReadHandshake, readHandshake } from './handshake.js';
+import { Inbox } from './inbox.js';
+
+interface AdmissionParts {
+  readonly authenticator: Authenticator;
+  readonly limits: RateLimits;
+  readonly sessions: SessionStore;
+  readonly events: EventBus;
+  readonly register: ConnectionRegister;
+  readonly addressOf: (request: IncomingMessage) => string;
+}
+
+/** A socket's place: who sits there, in which room, and what has come in since. */
+export interface Seat extends Omit<ReadHandshake, 'sessionId'> {
+  readonly room: Room;
+  readonly caller: Caller;
+  readonly address: string;
+  readonly inbox: Inbox;
+}
+
+/** Lets sockets in: with a proven caller, into a session of theirs, once per connection. */
+export class Admission {
+  readonly #known = new WeakSet<Connection>();
+
+  constructor(private readonly parts: AdmissionParts) {}
+
+  async admit(socket: Socket): Promise<Seat> {
+    // A client could ask again and again while the first answer is on its way.
+    if (this.#known.has(socket.conn)) throw new OracleError('bad_request', { message: ONE_SOCKET });
+    this.#known.add(socket.conn);
+    const address = this.parts.addressOf(socket.request);
+    const { sessionId, ...handshake } = await this.#proof(address, () =>
+      readHandshake(socket.handshake),
+    );
+    const caller = await this.#proof(address, () =>
+      proveCaller(this.parts, { credentials: handshake.credentials, address }),
+    );
+    await this.parts.limits.takeCaller(caller, address);
+    const room = { owner: caller.did, sessionId };
+    return { ...handshake, room, caller, address, inbox: await this.#sit(room, socket.conn) };
+  }
+
+  /** Failed attempts count against the address, as they do over HTTP. */
+  async #proof<T>(address: string, attempt: () => T | Promise<T>): Promise<T> {
+    try {
+      return await attempt();
+    } catch (refusal) {
+      await this.parts.limits.countAnonymous(address);
+      throw refusal;
+    }
+  }
+
+  async #sit(room: Room, connection: Connection): Promise<Inbox> {
+    const { register, events, sessions } = this.parts;
+    whenClosed(connection, register.seat(room));
+    // Before the session is looked for, so that its deletion cannot be missed in between.
+    const inbox = new Inbox(events, room, () => cutOff(connection));
+    whenClosed(connection, () => inbox.close());
+    if (!(await sessions.find(room))) throw new OracleError('session_not_found');
+    return inbox;
+  }
+}
+
+const ONE_SOCKET = 'A connection has one socket; connect anew for another';

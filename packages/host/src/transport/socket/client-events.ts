@@ -1,0 +1,70 @@
+import {
+  ActionCallResult,
+  type ClientEventName,
+  clientEvents,
+  type ServerEventName,
+  serverEvents,
+  ToolResult,
+} from '@sibyl/protocol';
+import type { z } from 'zod';
+import type { CallEventName, PageAnswer } from '../../events/call-desk.js';
+import type { Room } from '../../events/event-bus.js';
+import type { ServerEvent } from '../../events/server-event.js';
+import type { ConnectionRegister } from './connection-register.js';
+
+type Question = Exclude<ClientEventName, 'tool_result' | 'action_call_result'>;
+
+/** What a client is told when it asks (contract B5). */
+export const answers: Readonly<
+  Record<Question, (room: Room, register: ConnectionRegister) => ServerEvent>
+> = {
+  ping: ({ sessionId }) => ({ event: 'pong', payload: { timestamp: now(), sessionId } }),
+  status: ({ owner, sessionId }, register) => ({
+    event: 'status',
+    payload: {
+      connected: true,
+      sessionId,
+      ...register.figuresOf(owner),
+      timestamp: now(),
+    },
+  }),
+  subscribe: ({ sessionId }) => ({ event: 'subscribed', payload: { sessionId, timestamp: now() } }),
+  'list-events': ({ sessionId }) => ({
+    event: 'available-events',
+    payload: {
+      clientEvents: Object.keys(clientEvents) as ClientEventName[],
+      serverEvents: Object.keys(serverEvents) as ServerEventName[],
+      sessionId,
+      timestamp: now(),
+    },
+  }),
+};
+
+/** What a page sends as the result of a call, by the kind of call. */
+export const results = {
+  tool_result: (sent: unknown) => readResult(sent, ToolResult, 'browser_tool_call'),
+  action_call_result: (sent: unknown, { sessionId }: Room) => {
+    const answer = readResult(sent, ActionCallResult, 'action_call');
+    return (sent as { sessionId?: unknown } | null)?.sessionId === sessionId ? answer : undefined;
+  },
+} as const satisfies Record<string, (sent: unknown, room: Room) => PageAnswer | undefined>;
+
+/** One that cannot be read is an answer too, if it says to which call: nobody need wait for more. */
+function readResult(
+  sent: unknown,
+  schema: z.ZodType<ToolResult>,
+  event: CallEventName,
+): PageAnswer | undefined {
+  const { data, error } = schema.safeParse(sent);
+  if (data) {
+    const { toolCallId, result = null, error: fault } = data;
+    return { event, toolCallId, result, ...(typeof fault === 'string' && { error: fault }) };
+  }
+  const { toolCallId } = (sent ?? {}) as { toolCallId?: unknown };
+  if (typeof toolCallId !== 'string') return undefined;
+  const problems = error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
+  const why = `The page sent a result that cannot be read: ${problems.join('; ')}`;
+  return { event, toolCallId, result: null, error: why };
+}
+
+const now = () => new Date().toISOString();

@@ -1,0 +1,58 @@
+import { OracleError } from '@sibyl/protocol';
+import type { Room } from '../../events/event-bus.js';
+
+interface RegisterOptions {
+  readonly maxPerUser: number;
+  readonly maxPerAddress: number;
+}
+
+/** Counts open connections: of an address from their first byte, of a user once that is proven. */
+export class ConnectionRegister {
+  readonly #options: RegisterOptions;
+  readonly #addresses = new Map<string, number>();
+  /** User → session → sockets. */
+  readonly #users = new Map<string, Map<string, number>>();
+
+  constructor(options: RegisterOptions) {
+    this.#options = options;
+  }
+
+  assertRoom(address: string): void {
+    if ((this.#addresses.get(address) ?? 0) >= this.#options.maxPerAddress)
+      throw new OracleError('too_many_sockets', { retryAfterSeconds: 60 });
+  }
+
+  /** Counts a connection of an address; returns how to stop counting it. */
+  enter(address: string): () => void {
+    add(this.#addresses, address, 1);
+    return () => add(this.#addresses, address, -1);
+  }
+
+  /** Counts a socket of a user, unless that has too many; returns how to stop counting it. */
+  seat({ owner, sessionId }: Room): () => void {
+    if (this.figuresOf(owner).totalConnections >= this.#options.maxPerUser)
+      throw new OracleError('too_many_sockets', { retryAfterSeconds: 60 });
+    const sessions = this.#users.get(owner) ?? new Map<string, number>();
+    this.#users.set(owner, sessions);
+    add(sessions, sessionId, 1);
+    return () => {
+      add(sessions, sessionId, -1);
+      if (sessions.size === 0) this.#users.delete(owner);
+    };
+  }
+
+  /** A user's own figures (contract B5). */
+  figuresOf(owner: string): { activeSessions: number; totalConnections: number } {
+    const counts = [...(this.#users.get(owner)?.values() ?? [])];
+    return {
+      activeSessions: counts.length,
+      totalConnections: counts.reduce((sum, count) => sum + count, 0),
+    };
+  }
+}
+
+function add(counts: Map<string, number>, key: string, change: 1 | -1): void {
+  const count = (counts.get(key) ?? 0) + change;
+  if (count > 0) counts.set(key, count);
+  else counts.delete(key);
+}

@@ -1,0 +1,37 @@
+import type { EventBus, Listener, Room } from '../../events/event-bus.js';
+import type { ServerEvent } from '../../events/server-event.js';
+
+/** Events that wait for somebody who is still catching up. */
+const MAX_WAITING = 10_000;
+
+/** Takes a room's events from the moment it is made, and keeps them until they are wanted. */
+export class Inbox {
+  readonly #leave: () => void;
+  #waiting: ServerEvent[] = [];
+  #deliver: Listener = (event) => this.#keep(event);
+
+  constructor(
+    bus: EventBus,
+    room: Room,
+    private readonly onFull: () => void,
+  ) {
+    this.#leave = bus.subscribe(room, (event) => this.#deliver(event));
+  }
+
+  /** Hands over what waits, then all that comes. */
+  open(deliver: Listener): void {
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    this.#deliver = deliver;
+    for (const event of waiting) deliver(event);
+  }
+
+  close(): void {
+    this.#leave();
+    this.#waiting = [];
+  }
+
+  #keep(event: ServerEvent): void {
+    if (this.#waiting.push(event) > MAX_WAITING) this.onFull();
+  }
+}

@@ -1,0 +1,154 @@
+import type { ClosingReason } from '@sibyl/protocol';
+import type { Logger } from 'pino';
+import type { Socket } from 'socket.io';
+import type { Authenticator } from '../../auth/authenticator.js';
+import type { RateLimits } from '../../auth/rate-limits.js';
+import type { CallDesk, CallEvent, PageAnswer } from '../../events/call-desk.js';
+import { isAfter, type Position, positionText } from '../../events/position.js';
+import { type ServerEvent, wireForm } from '../../events/server-event.js';
+import type { MissedEvents } from '../../turn/missed-events.js';
+import type { Seat } from './admission.js';
+import { answers, results } from './client-events.js';
+import { cutOff } from './connection.js';
+import type { ConnectionRegister } from './connection-register.js';
+import { watchToken } from './token-watch.js';
+import { WriteLimit } from './write-limit.js';
+
+export interface SessionSocketParts {
+  readonly authenticator: Authenticator;
+  readonly limits: RateLimits;
+  readonly register: ConnectionRegister;
+  readonly desk: CallDesk;
+  readonly missed: MissedEvents;
+  readonly logger: Logger;
+}
+
+/** A client that listens to a session: it gets what it missed, then what happens, in one order. */
+export class SessionSocket {
+  readonly #socket: Socket;
+  readonly #seat: Seat;
+  readonly #parts: SessionSocketParts;
+  readonly #writes: WriteLimit;
+
+  constructor(socket: Socket, seat: Seat, parts: SessionSocketParts) {
+    this.#socket = socket;
+    this.#seat = seat;
+    this.#parts = parts;
+    this.#writes = new WriteLimit(socket.conn, () => this.#giveUp());
+    const stopWatching = watchToken(seat, parts.authenticator, () => this.close('token_expired'));
+    socket.once('disconnect', stopWatching);
+    this.#listen();
+  }
+
+  /** Greets the client and brings it up to date. */
+  async open(): Promise<void> {
+    const { room, seen, inbox } = this.#seat;
+    const from = seen ?? (await this.#parts.missed.latest(room));
+    const { sessionId } = room;
+    const payload = { message: 'Connected', sessionId, timestamp: now() };
+    this.#emit({ event: 'connected', payload, position: from });
+    const last = seen ? await this.#replay(seen) : this.#handOver(from);
+    inbox.open((event) => {
+      if (!event.position || isAfter(event.position, last)) this.#deliver(event);
+    });
+  }
+
+  /** Says why and ends the connection; clients come back by themselves where that may help. */
+  close(reason: ClosingReason): void {
+    const { sessionId } = this.#seat.room;
+    const message = closings[reason];
+    this.#emit({ event: 'closing', payload: { reason, message, sessionId, timestamp: now() } });
+    if (reason === 'token_expired' || reason === 'host_stopping') this.#socket.conn.close();
+    else this.#socket.disconnect(true);
+  }
+
+  /** Sends what the run logs hold beyond what was seen; calls only if somebody still waits. */
+  async #replay(seen: Position): Promise<Position> {
+    const { desk, missed } = this.#parts;
+    const { room } = this.#seat;
+    for (const { sent } of desk.open(room)) {
+      if (!sent.position || isAfter(sent.position, seen)) continue;
+      // The page got it before it went, and its answer will come.
+      desk.given(room, sent.payload.toolCallId, this.#socket);
+    }
+    let last = seen;
+    for await (const event of missed.after(room, seen)) {
+      if (!this.#socket.connected) return last;
+      last = event.position ?? last;
+      if (!isCall(event) || this.#isWanted(event)) this.#deliver(event);
+      await this.#writes.room();
+    }
+    return last;
+  }
+
+  /** A page that is new here gets the calls that no other page has. */
+  #handOver(from: Position): Position {
+    const { desk } = this.#parts;
+    for (const { sent, isHeld } of desk.open(this.#seat.room)) {
+      // Without its position: the client is further on than that.
+      const { position: _, ...call } = sent;
+      if (!isHeld) this.#deliver(call);
+    }
+    return from;
+  }
+
+  #isWanted({ payload }: CallEvent): boolean {
+    const waiting = this.#parts.desk.open(this.#seat.room);
+    return waiting.some((c) => !c.isHeld && c.sent.payload.toolCallId === payload.toolCallId);
+  }
+
+  #deliver(event: ServerEvent): void {
+    if (event.event === 'closing') return void this.close(event.payload.reason);
+    if (isCall(event))
+      this.#parts.desk.given(this.#seat.room, event.payload.toolCallId, this.#socket);
+    this.#emit(event);
+  }
+
+  /** The position travels as the last argument, which clients name when they come back. */
+  #emit(event: ServerEvent): void {
+    const { position } = event;
+    const trail = position ? [positionText(position)] : [];
+    this.#socket.emit(event.event, wireForm(event), ...trail);
+  }
+
+  #listen(): void {
+    const { room } = this.#seat;
+    const { register } = this.#parts;
+    for (const [name, answer] of Object.entries(answers))
+      this.#socket.on(name, () => this.#ask(() => this.#emit(answer(room, register))));
+    for (const [name, read] of Object.entries(results))
+      this.#socket.on(name, (sent: unknown) => this.#take(name, read(sent, room)));
+  }
+
+  /** What answers a call of ours is free; whatever else a client sends counts as a request. */
+  #take(name: string, answer: PageAnswer | undefined): void {
+    const { desk, logger } = this.#parts;
+    const { room } = this.#seat;
+    if (answer && desk.answer(room, answer)) return;
+    logger.debug({ ...room, event: name, toolCallId: answer?.toolCallId }, 'result ignored');
+    this.#ask(() => undefined);
+  }
+
+  #ask(answer: () => void): void {
+    const { caller, address } = this.#seat;
+    const allowed = this.#parts.limits.takeCaller(caller, address);
+    allowed.then(answer, () => this.close('rate_limited'));
+  }
+
+  #giveUp(): void {
+    this.#parts.logger.info({ ...this.#seat.room }, 'socket dropped: it takes too little');
+    cutOff(this.#socket.conn);
+  }
+}
+
+const closings: Readonly<Record<ClosingReason, string>> = {
+  token_expired: 'The token has expired; connect again with a fresh one',
+  session_deleted: 'The session was deleted',
+  rate_limited: 'Too many events; wait a minute before you connect again',
+  host_stopping: 'The host is stopping; connect again in a moment',
+};
+
+const isCall = (event: ServerEvent): event is CallEvent =>
+  event.event === 'browser_tool_call' || event.event === 'action_call';
+
+const now = () => new Date().toISOString();
