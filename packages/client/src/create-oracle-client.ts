@@ -1,3 +1,4 @@
+import type { MessageList, PluginList } from '@sibyl/protocol';
 import type { Action, BrowserTool } from './calls/page-function.js';
 import { PageFunctions } from './calls/page-functions.js';
 import { createDelegations } from './delegations.js';
@@ -33,6 +34,10 @@ export function createOracleClient(options: OracleClientOptions): OracleClient {
     delegation: createDelegations(http, signer),
     preferences: { get: (request) => http.json({ path: '/user-preferences', ...request }) },
     models: { list: (request) => http.ask({ path: '/models', ...request }) },
+    plugins: {
+      list: async (request) =>
+        (await http.ask<PluginList>({ path: '/plugins', ...request })).plugins,
+    },
     stream: (...message) => turns.stream(...message),
     resume: (...session) => turns.resume(...session),
     abort: (sessionId) => turns.abort(sessionId),
@@ -62,23 +67,27 @@ function ownTimezone(): string | undefined {
   return timeZone === 'Etc/Unknown' ? undefined : timeZone;
 }
 
+const sessionPath = (sessionId: string) => `/sessions/${encodeURIComponent(sessionId)}`;
+
 const sessionsOf = (http: Http): Sessions => ({
   create: ({ title, signal } = {}) =>
     http.json({ method: 'POST', path: '/sessions', body: { title }, signal }),
   list: ({ limit, offset, signal } = {}) =>
     http.json({ path: '/sessions', query: { limit, offset }, signal }),
+  rename: (sessionId, title) =>
+    http.json({ method: 'PATCH', path: sessionPath(sessionId), body: { title } }),
   delete: async (sessionId) => {
-    await http.json({ method: 'DELETE', path: `/sessions/${encodeURIComponent(sessionId)}` });
+    await http.json({ method: 'DELETE', path: sessionPath(sessionId) });
   },
 });
 
 const messagesOf = (http: Http, turns: Turns): Messages => ({
   list: async (sessionId, { signal } = {}) => {
     const path = `/messages/${encodeURIComponent(sessionId)}`;
-    return (await http.json<{ messages: never }>({ path, signal })).messages;
+    return (await http.json<MessageList>({ path, signal })).messages;
   },
   page: (sessionId, { signal, ...query } = {}) =>
-    http.json({ path: `/sessions/${encodeURIComponent(sessionId)}/messages`, query, signal }),
+    http.json({ path: `${sessionPath(sessionId)}/messages`, query, signal }),
   send: (sessionId, message, options = {}) => turns.send(sessionId, message, options),
 });
 

@@ -11,6 +11,7 @@ export type {
   ModelInfo,
   ModelList,
   OracleCard,
+  PluginInfo,
   RenderComponentEvent,
   Reply,
   ReplyPart,
@@ -33,7 +34,8 @@ export type {
   JsonSchema,
   StandardSchema,
 } from './calls/page-function.js';
-export { type Chat, type ChatMessage, type ChatState, openChat } from './chat/chat.js';
+export type { Chat, ChatMessage, ChatState } from './chat/chat.js';
+export { openChat } from './chat/open-chat.js';
 export { createOracleClient } from './create-oracle-client.js';
 export type {
   ConnectionState,

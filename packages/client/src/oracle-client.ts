@@ -6,6 +6,7 @@ import type {
   ModelList,
   OracleCard,
   PageMessages,
+  PluginInfo,
   Reply,
   ReplyPart,
   Run,
@@ -61,6 +62,8 @@ export interface OracleClient {
   readonly delegation: Delegations;
   readonly preferences: { get(options?: RequestOptions): Promise<UserPreferences> };
   readonly models: { list(options?: RequestOptions): Promise<ModelList> };
+  /** What the oracle can do, by plugin. */
+  readonly plugins: { list(options?: RequestOptions): Promise<readonly PluginInfo[]> };
 
   /** Sends a message and reads the answer as it comes, joining again by itself after a drop. */
   stream(
@@ -90,6 +93,7 @@ export interface Sessions {
   list(
     page?: RequestOptions & { readonly limit?: number; readonly offset?: number },
   ): Promise<SessionPage>;
+  rename(sessionId: string, title: string): Promise<Session>;
   delete(sessionId: string): Promise<void>;
 }
 

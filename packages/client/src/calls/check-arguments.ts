@@ -15,5 +15,15 @@ export async function checkArguments(schema: ArgumentSchema, args: JsonObject): 
   throw new Error(`The arguments do not fit: ${lines.join('; ')}`);
 }
 
+/** The same at once; nothing when they do not fit, or when the schema takes its time. */
+export function readArguments(
+  schema: ArgumentSchema,
+  args: JsonObject,
+): { readonly value: unknown } | undefined {
+  if (!isStandardSchema(schema)) return { value: args };
+  const result = schema['~standard'].validate(args);
+  return 'value' in result ? result : undefined;
+}
+
 const keyOf = (segment: PropertyKey | { readonly key: PropertyKey }): string =>
   String(typeof segment === 'object' ? segment.key : segment);

@@ -6,13 +6,13 @@ import type {
   WarningFrame,
 } from '@sibyl/protocol';
 import type { ConnectionState } from '../events/session-events.js';
-import type { MessageToSend, OracleClient } from '../oracle-client.js';
+import type { MessageToSend } from '../oracle-client.js';
 import type { OracleClientError } from '../oracle-client-error.js';
 import type { Call } from '../turns/turn.js';
 
 /** A message as a page shows it: stored, or still on its way. */
 export interface ChatMessage {
-  /** The stored message's id; one of this client's making until then. Stays the same while shown. */
+  /** Stays the same while the chat is open, also when the message gets stored. */
   readonly id: string;
   readonly type: Message['type'];
   readonly content: string;
@@ -26,8 +26,9 @@ export interface ChatMessage {
   /** Why the turn failed. */
   readonly error?: ErrorFrame;
   /**
-   * `sending` until the host has it, `waiting` behind another turn, `running` while it grows; then
-   * `stored`, `incomplete` when the turn was cut short, or `failed` when it is nowhere but here.
+   * Of a question: `sending` until the host has it (`failed` if it never got it), `waiting` behind
+   * another turn, `stored`. Of an answer: `running` while it grows, then `stored`, `incomplete` when
+   * the turn was cut short, or `failed`.
    */
   readonly status: 'sending' | 'waiting' | 'running' | 'stored' | 'incomplete' | 'failed';
 }
@@ -60,6 +61,3 @@ export interface Chat {
   refresh(): Promise<void>;
   close(): void;
 }
-
-/** Opens a session: loads its newest messages and follows its turn, also one begun elsewhere. */
-export declare function openChat(client: OracleClient, sessionId: string): Chat;

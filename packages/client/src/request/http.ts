@@ -14,7 +14,7 @@ export interface HttpOptions {
 }
 
 export interface HttpRequest {
-  readonly method?: 'GET' | 'POST' | 'DELETE';
+  readonly method?: 'GET' | 'POST' | 'PATCH' | 'DELETE';
   readonly path: string;
   /** What is undefined is left out. */
   readonly query?: Readonly<Record<string, string | number | undefined>>;

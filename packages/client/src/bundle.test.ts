@@ -1,0 +1,69 @@
+import { isBuiltin } from 'node:module';
+import { fileURLToPath } from 'node:url';
+import { gzipSync } from 'node:zlib';
+import { rolldown } from 'rolldown';
+import { describe, expect, it } from 'vitest';
+
+const MOST_BYTES = 20_000;
+
+interface Bundle {
+  /** Bytes of what is loaded at once, minified and compressed. */
+  readonly size: number;
+  /** What is loaded later, by what it holds. */
+  readonly later: readonly string[];
+  readonly modules: readonly string[];
+}
+
+/** Bundles a page that imports these names, as a browser gets it. */
+async function bundle(code: string): Promise<Bundle> {
+  const bundled = await rolldown({
+    input: 'page',
+    platform: 'browser',
+    external: ['react'],
+    resolve: { conditionNames: ['sibyl-source', 'import', 'default'] },
+    plugins: [
+      {
+        name: 'page',
+        resolveId: (id) =>
+          id === 'page' ? id : id.startsWith('@sibyl/client') ? sourceOf(id) : null,
+        load: (id) => (id === 'page' ? code : null),
+      },
+    ],
+  });
+  const { output } = await bundled.generate({ format: 'esm', minify: true });
+  const chunks = output.filter((part) => part.type === 'chunk');
+  const entry = chunks.find(({ isEntry }) => isEntry);
+  const atOnce = chunks.filter((each) => each === entry || entry?.imports.includes(each.fileName));
+  return {
+    size: gzipSync(atOnce.map((chunk) => chunk.code).join('')).length,
+    later: chunks.filter((each) => !atOnce.includes(each)).flatMap(({ moduleIds }) => moduleIds),
+    modules: atOnce.flatMap(({ moduleIds }) => moduleIds),
+  };
+}
+
+const sourceOf = (id: string) =>
+  fileURLToPath(new URL(`.${id.slice('@sibyl/client'.length)}/index.ts`, import.meta.url));
+
+describe('in a browser', () => {
+  it(`all of the core is under ${MOST_BYTES} bytes, and the socket comes later`, async () => {
+    const { size, later, modules } = await bundle(`export * from '@sibyl/client'`);
+    expect(size).toBeGreaterThan(5_000);
+    expect(size).toBeLessThan(MOST_BYTES);
+    expect(later.some((id) => id.includes('/socket.io-client/'))).toBe(true);
+    expect(modules.filter((id) => /node_modules/.test(id))).toEqual([]);
+    expect(modules.filter(isBuiltin)).toEqual([]);
+  });
+
+  it('what is not used is not there', async () => {
+    const all = await bundle(`export * from '@sibyl/client'`);
+    const some = await bundle(`export { createOracleClient } from '@sibyl/client'`);
+    expect(some.size).toBeLessThan(all.size * 0.8);
+    expect(some.modules.filter((id) => /browser-signer|key-store|chat/.test(id))).toEqual([]);
+  });
+
+  it('the hooks bring nothing but themselves', async () => {
+    const { size, modules } = await bundle(`export * from '@sibyl/client/react'`);
+    expect(size).toBeLessThan(MOST_BYTES);
+    expect(modules.filter((id) => /node_modules/.test(id))).toEqual([]);
+  });
+});

@@ -1,0 +1,175 @@
+import type { ReplyPart, Run } from '@sibyl/protocol';
+import { Listeners } from '../events/listeners.js';
+import type { ServerEvent, SessionEvents } from '../events/session-events.js';
+import type { MessageToSend, OracleClient } from '../oracle-client.js';
+import { OracleClientError } from '../oracle-client-error.js';
+import type { StreamOptions, StreamState } from '../turns/stream-options.js';
+import { addPart } from '../turns/turn.js';
+import type { Chat, ChatState } from './chat.js';
+import { ChatView } from './chat-view.js';
+import { History } from './history.js';
+import { followedTurn, isOpen, type LiveTurn, sentTurn } from './live-turn.js';
+
+/** Opens a session: loads its newest messages and follows its turn, also one begun elsewhere. */
+export function openChat(client: OracleClient, sessionId: string): Chat {
+  return new OpenChat(client, sessionId);
+}
+
+class OpenChat implements Chat {
+  readonly #client: OracleClient;
+  readonly #history: History;
+  readonly #events: SessionEvents;
+  readonly #live = new Map<string, LiveTurn>();
+  readonly #view = new ChatView();
+  readonly #changes = new Listeners<void>();
+  readonly #closing = new AbortController();
+  #state: ChatState;
+  #refreshing: Promise<void> | undefined;
+  #isStale = false;
+  #loading: 'loading' | 'loaded' | 'failed' = 'loading';
+  /** What went wrong with loading, and with the last turn. */
+  readonly #errors: { loading?: OracleClientError; turn?: OracleClientError } = {};
+
+  constructor(
+    client: OracleClient,
+    readonly sessionId: string,
+  ) {
+    this.#client = client;
+    this.#history = new History(client, sessionId);
+    this.#events = client.events(sessionId);
+    this.#events.onAny((event) => this.#notice(event));
+    this.#events.onState((state) => {
+      // Whatever happened while nobody listened is found in the store.
+      if (state === 'connected' && this.#loading !== 'loading') void this.refresh();
+      this.#changed();
+    });
+    this.#state = this.#show();
+    void this.refresh();
+  }
+
+  getState = (): ChatState => this.#state;
+
+  subscribe = (listener: () => void): (() => void) => this.#changes.add(listener);
+
+  send = async (message: MessageToSend): Promise<void> => {
+    const given = typeof message === 'string' ? { message } : message;
+    const { requestId = crypto.randomUUID() } = given;
+    delete this.#errors.turn;
+    this.#put(sentTurn(requestId, given));
+    await this.#follow(requestId, (options) =>
+      this.#client.stream(this.sessionId, { ...given, requestId }, options),
+    );
+  };
+
+  abort = (): Promise<boolean> => this.#client.abort(this.sessionId);
+
+  loadOlder = (): Promise<void> =>
+    this.#attempt('loading', () => this.#history.loadOlder(this.#closing.signal));
+
+  /** Those who ask while it is at work get the outcome of one more round. */
+  refresh = (): Promise<void> => {
+    this.#isStale = true;
+    this.#refreshing ??= this.#refreshWhileStale().finally(() => {
+      this.#refreshing = undefined;
+    });
+    return this.#refreshing;
+  };
+
+  close = (): void => {
+    this.#closing.abort();
+    this.#events.close();
+  };
+
+  async #refreshWhileStale(): Promise<void> {
+    while (this.#isStale && !this.#closing.signal.aborted) {
+      this.#isStale = false;
+      await this.#attempt('loading', () => this.#load());
+      if (this.#errors.loading && this.#loading === 'loading') this.#loading = 'failed';
+      this.#changed();
+    }
+  }
+
+  async #load(): Promise<void> {
+    const { signal } = this.#closing;
+    const [run] = await Promise.all([
+      this.#client.runs.current(this.sessionId, { signal }),
+      this.#history.loadNewest(signal),
+    ]);
+    this.#loading = 'loaded';
+    this.#join(run);
+  }
+
+  /** Follows the turn at work, unless that is done already. */
+  #join(run: Run | null): void {
+    if (run?.status !== 'queued' && run?.status !== 'running') return;
+    const { requestId, runId } = run;
+    const known = this.#live.get(requestId);
+    if (known && known.phase !== 'lost') return;
+    delete this.#errors.turn;
+    this.#put({ ...known, ...followedTurn(requestId) });
+    void this.#follow(requestId, (options) => this.#client.runs.join(runId, options));
+  }
+
+  async #follow(
+    requestId: string,
+    open: (options: StreamOptions) => AsyncIterable<ReplyPart>,
+  ): Promise<void> {
+    const change = (changed: (live: LiveTurn) => Partial<LiveTurn>) => {
+      const live = this.#live.get(requestId);
+      if (live) this.#put({ ...live, ...changed(live) });
+    };
+    const onState = (state: StreamState) =>
+      change(() => ({ phase: state === 'live' ? 'open' : 'rejoining' }));
+    await this.#attempt('turn', async () => {
+      for await (const part of open({ signal: this.#closing.signal, onState })) {
+        change(({ turn }) => ({ turn: addPart(turn, part) }));
+      }
+      change(() => ({ phase: 'ended' }));
+      await this.refresh();
+    });
+    // Not read again from here, or what fails at once would fail for ever: the next event will.
+    change(({ phase }) => ({ phase: phase === 'ended' ? phase : 'lost' }));
+  }
+
+  /** An event of a turn that is not followed here, or of messages that have changed since. */
+  #notice({ name, payload }: ServerEvent): void {
+    const { requestId } = payload as { readonly requestId?: string };
+    const live = requestId === undefined ? undefined : this.#live.get(requestId);
+    const isNews = live ? name === 'message_cache_invalidation' && !isOpen(live) : requestId;
+    if (isNews) void this.refresh();
+  }
+
+  #put(live: LiveTurn): void {
+    this.#live.set(live.requestId, live);
+    this.#changed();
+  }
+
+  /** Does something, and keeps for the state what went wrong. */
+  async #attempt(what: 'loading' | 'turn', work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
+      delete this.#errors[what];
+    } catch (error) {
+      if (this.#closing.signal.aborted) return;
+      if (!(error instanceof OracleClientError)) throw error;
+      this.#errors[what] = error;
+    } finally {
+      this.#changed();
+    }
+  }
+
+  #show(): ChatState {
+    return this.#view.show({
+      history: this.#history,
+      live: this.#live,
+      loading: this.#loading,
+      error: this.#errors.turn ?? this.#errors.loading,
+      connection: this.#events.state,
+    });
+  }
+
+  #changed(): void {
+    this.#state = this.#show();
+    this.#changes.tell();
+  }
+}
