@@ -1,0 +1,83 @@
+import type { PluginContext } from '@sibyl/plugin-kit';
+import { z } from 'zod';
+import type { ChainConfig } from './config.js';
+
+const TIMEOUT_MS = 20_000;
+/** What a model can read without losing the thread. */
+const MAX_ANSWER_BYTES = 32 * 1024;
+const MAX_FAULT_LENGTH = 1000;
+
+/** What a gateway says when it has no answer. */
+const Fault = z.object({ message: z.string() });
+
+export interface Question {
+  /** Below the gateway's own address, starting with `/`. */
+  readonly path: string;
+  readonly query?: Readonly<Record<string, string>>;
+  /** Unset: the latest block. */
+  readonly height?: number | undefined;
+  readonly signal: AbortSignal;
+  /** Unset: as much as a model should read. */
+  readonly maxBytes?: number;
+}
+
+export interface Told {
+  /** The block the answer speaks of, if the gateway says. */
+  readonly height: number | undefined;
+  readonly answer: unknown;
+}
+
+/** The gateway the operator has configured; the agent chooses paths below it, never another address. */
+export class Gateway {
+  readonly #config: ChainConfig;
+  readonly #fetch: PluginContext['fetch'];
+
+  constructor({ config, fetch }: Pick<PluginContext<ChainConfig>, 'config' | 'fetch'>) {
+    this.#config = config;
+    this.#fetch = fetch;
+  }
+
+  /** Reads, and cannot but read: every question is a GET. */
+  async ask(question: Question): Promise<Told> {
+    const { maxBytes = MAX_ANSWER_BYTES } = question;
+    const response = await this.#get(question, maxBytes);
+    const text = await response.text().catch((error) => rethrow(error, maxBytes));
+    if (!response.ok) throw new Error(`The gateway answered ${response.status}: ${faultOf(text)}`);
+    const height = Number(response.headers.get('x-block-height')) || undefined;
+    return { height, answer: JSON.parse(text) };
+  }
+
+  #get({ path, query = {}, height, signal }: Question, maxBytes: number): Promise<Response> {
+    const { GATEWAY_URL: url, GATEWAY_KEY: key } = this.#config;
+    const search = new URLSearchParams(query);
+    const init = {
+      headers: {
+        accept: 'application/json',
+        ...(key && { 'x-api-key': key }),
+        ...(height && { 'x-cosmos-block-height': String(height) }),
+      },
+      signal,
+      maxBytes,
+      timeoutMs: TIMEOUT_MS,
+      // The key is for this address alone.
+      redirect: 'error',
+    } as const;
+    const asked = this.#fetch(`${url}${path}${search.size > 0 ? `?${search}` : ''}`, init);
+    return asked.catch((error) => rethrow(error, maxBytes));
+  }
+}
+
+/** Says what can be done about an answer that is too large; other errors speak for themselves. */
+function rethrow(error: unknown, maxBytes: number): never {
+  if ((error as { code?: unknown }).code !== 'too_large') throw error;
+  const advice = 'ask for less, for instance with pagination.limit';
+  throw new Error(`The answer has more than ${maxBytes} bytes; ${advice}`);
+}
+
+function faultOf(text: string): string {
+  try {
+    return Fault.parse(JSON.parse(text)).message.slice(0, MAX_FAULT_LENGTH);
+  } catch {
+    return 'no reason given';
+  }
+}
