@@ -1,7 +1,9 @@
+import { chatPage } from '@sibyl/plugin-chat-page';
 import type { OraclePlugin } from '@sibyl/plugin-kit';
 import { matrix } from '@sibyl/plugin-matrix';
 import { mcp } from '@sibyl/plugin-mcp';
 import { memory } from '@sibyl/plugin-memory';
+import { userPreferences } from '@sibyl/plugin-user-preferences';
 
 /** The plugins that come with the host; nothing else in it knows their names. */
-export const bundledPlugins: readonly OraclePlugin[] = [memory, matrix, mcp];
+export const bundledPlugins: readonly OraclePlugin[] = [userPreferences, memory, matrix, mcp];
