@@ -42,8 +42,9 @@ export const matrix = definePlugin({
   migrations,
   getSharedState(context) {
     const rooms = directoryOf(context);
-    const { fetch } = context;
+    const { fetch, config } = context;
     return {
+      ...(config.MATRIX_BASE_URL && { matrixBaseUrl: config.MATRIX_BASE_URL }),
       matrixFiles(turn: TurnContext<MatrixConfig>) {
         if (rooms) void inviteUser(turn, rooms, fetch);
         return turnFiles(turn, { fetch, rooms });

@@ -6,4 +6,10 @@ import { memory } from '@sibyl/plugin-memory';
 import { userPreferences } from '@sibyl/plugin-user-preferences';
 
 /** The plugins that come with the host; nothing else in it knows their names. */
-export const bundledPlugins: readonly OraclePlugin[] = [userPreferences, memory, matrix, mcp];
+export const bundledPlugins: readonly OraclePlugin[] = [
+  userPreferences,
+  memory,
+  matrix,
+  mcp,
+  chatPage,
+];

@@ -107,6 +107,7 @@ async function wire(
     facts: new HostFacts(
       readVersion(),
       plugins.plugins.map(({ name }) => name),
+      Object.assign({}, ...plugins.plugins.map(({ shared }) => shared)),
     ),
     publicRoutes: new PublicRoutes([...opened, ...authExcludedRoutes]),
     store,

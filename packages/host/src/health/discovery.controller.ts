@@ -19,8 +19,9 @@ export class DiscoveryController {
   @Describe({ summary: "The oracle's DID, name and features", reply: OracleCard })
   card(): OracleCard {
     const { did, name, entityDid } = this.oracle;
-    const { version, features } = this.facts;
-    return { did, name, ...(entityDid && { entityDid }), version, features: [...features] };
+    const { version, features, places } = this.facts;
+    const entity = entityDid && { entityDid };
+    return { did, name, ...entity, version, ...places, features: [...features] };
   }
 
   @Get('did.json')

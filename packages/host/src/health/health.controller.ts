@@ -5,6 +5,7 @@ import type { Response } from 'express';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import { Public } from '../auth/public-routes.js';
 import { StorePulse } from '../store/store-pulse.js';
+import { HostFacts } from './host-facts.js';
 
 @Public()
 @Controller()
@@ -12,12 +13,15 @@ export class HealthController {
   constructor(
     private readonly oracle: OracleIdentity,
     private readonly pulse: StorePulse,
+    private readonly facts: HostFacts,
   ) {}
 
   @Get()
   @Describe({ summary: 'What this is', reply: Landing })
   landing(): Landing {
-    const message = `${this.oracle.name} is running; its interface is described at /docs`;
+    const { page } = this.facts.places;
+    const talk = page ? `; talk to it at ${page}` : '';
+    const message = `${this.oracle.name} is running${talk}; its interface is described at /docs`;
     return { status: 'ok', message, timestamp: new Date().toISOString() };
   }
 
