@@ -35,7 +35,7 @@ function build(context: CreditsContext): CreditsParts {
   const initialGrant = config.CREDITS_INITIAL_GRANT;
   const reservations = new Reservations({ database, lines, initialGrant, clock });
   const holds = new HoldsAtWork();
-  keepReservations(reservations, context);
+  keepReservations({ reservations, holds }, context);
   return {
     ledger: new Ledger({ database, initialGrant, clock }),
     holds,

@@ -1,16 +1,22 @@
-import type { PluginContext } from '@sibyl/plugin-kit';
+import type { Logger, PluginContext } from '@sibyl/plugin-kit';
 import type { Reservations } from './ledger/reservations.js';
+import type { HoldsAtWork } from './turns/holds-at-work.js';
 
 const PERIOD_MS = 15_000;
 
+interface Kept {
+  readonly reservations: Reservations;
+  readonly holds: HoldsAtWork;
+}
+
 /** Keeps this process's reservations alive, and settles those whose process is gone, now and from time to time. */
 export function keepReservations(
-  reservations: Reservations,
+  kept: Kept,
   { logger, onClose }: Pick<PluginContext, 'logger' | 'onClose'>,
 ): void {
   let underWay = Promise.resolve();
   const round = () => {
-    underWay = underWay.then(() => keep(reservations, logger));
+    underWay = underWay.then(() => keep(kept, logger));
   };
   round();
   const timer = setInterval(round, PERIOD_MS);
@@ -21,9 +27,10 @@ export function keepReservations(
   });
 }
 
-async function keep(reservations: Reservations, logger: PluginContext['logger']): Promise<void> {
+async function keep({ reservations, holds }: Kept, logger: Logger): Promise<void> {
   try {
     await reservations.renew();
+    await holds.settleOver();
     const settled = await reservations.settleAbandoned();
     if (settled > 0) logger.info({ settled }, 'settled turns that were cut off');
   } catch (err) {

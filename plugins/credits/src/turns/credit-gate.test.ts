@@ -118,3 +118,48 @@ describe('turns that are paid for', () => {
     expect(await statement()).toMatchObject({ balance: 1000, reserved: 0 });
   });
 });
+
+describe('while the ledger fails', () => {
+  const test = usePluginTables('sqlite', credits);
+
+  /** A database whose writes fail while it is down. */
+  function openFailing() {
+    const state = { isDown: false };
+    const database: typeof test.database = {
+      ...test.database,
+      write: async (unit) => {
+        if (state.isDown) throw new Error('no disk');
+        return test.database.write(unit);
+      },
+    };
+    const { reservations, ledger } = openLedger(database, { initialGrant: 1000 });
+    const holds = new HoldsAtWork();
+    const settings = { prices, turnMinimum: 100, answerTokens: 50 };
+    const gate = new CreditGate({ reservations, holds, ...settings });
+    const owner = newOwner();
+    const request = { owner, sessionId: 's', requestId: 'r', model: 'm', length: 40 };
+    return { state, ledger, holds, owner, admit: () => gate.admit(request) };
+  }
+
+  it('no turn is let in, and none goes on', async () => {
+    const { state, admit } = openFailing();
+    const hold = await admit();
+    state.isDown = true;
+    await expect(admit()).rejects.toMatchObject({ code: 'store_unavailable' });
+    await expect(hold.check?.([used(5)])).rejects.toMatchObject({ code: 'store_unavailable' });
+  });
+
+  it('a turn that is over is settled once the ledger works again', async () => {
+    const { state, admit, holds, ledger, owner } = openFailing();
+    const hold = await admit();
+    state.isDown = true;
+    await expect(hold.settle([used(70)])).rejects.toThrow('no disk');
+    state.isDown = false;
+    await holds.settleOver();
+    await holds.settleOver();
+    expect(await ledger.statement({ owner, limit: 5 })).toMatchObject({
+      balance: 930,
+      reserved: 0,
+    });
+  });
+});

@@ -1,6 +1,7 @@
 import type { GateRequest, ModelUse, TurnHold } from '@sibyl/plugin-kit';
 import type { ReservationKey, Reservations } from '../ledger/reservations.js';
 import { costOf, type Prices, sumByModel } from '../prices.js';
+import { orRefuse } from './or-refuse.js';
 
 /** A call of a model that is about to be made, or under way. */
 export interface CallAhead {
@@ -30,6 +31,7 @@ export class CreditHold implements TurnHold {
   #used: readonly ModelUse[] = [];
   #reserved: number;
   #incurred = 0;
+  #final: readonly ModelUse[] | undefined;
 
   constructor(parts: CreditHoldParts) {
     this.#parts = parts;
@@ -42,13 +44,13 @@ export class CreditHold implements TurnHold {
 
   async check(used: readonly ModelUse[]): Promise<void> {
     this.#used = used;
-    await this.#makeRoom();
+    await orRefuse(this.#makeRoom());
   }
 
   /** Makes sure that a call can be paid for before it is made. */
   async prepare(call: CallAhead): Promise<void> {
     this.#ahead.set(call.agent, call);
-    await this.#makeRoom();
+    await orRefuse(this.#makeRoom());
   }
 
   /** A call has been made: from now on it counts by what it used. */
@@ -58,9 +60,15 @@ export class CreditHold implements TurnHold {
 
   async settle(used: readonly ModelUse[]): Promise<void> {
     const { reservations, key, prices, onSettled } = this.#parts;
+    this.#final = used;
     const usage = JSON.stringify(sumByModel(used));
     await reservations.settle(key, { cost: costOf(used, prices), usage });
     onSettled(this);
+  }
+
+  /** For a turn that is over while nobody could settle it. */
+  async settleIfOver(): Promise<void> {
+    if (this.#final) await this.settle(this.#final);
   }
 
   async #makeRoom(): Promise<void> {

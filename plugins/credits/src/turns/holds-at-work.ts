@@ -20,6 +20,12 @@ export class HoldsAtWork {
     return this.#holds.get(nameOf(turn))?.[0];
   }
 
+  /** Tries again to settle what is over, where that failed before. */
+  async settleOver(): Promise<void> {
+    const holds = [...this.#holds.values()].flat();
+    await Promise.all(holds.map((hold) => hold.settleIfOver()));
+  }
+
   remove(hold: CreditHold): void {
     const name = nameOf(hold.request);
     const left = this.#holds.get(name)?.filter((other) => other !== hold) ?? [];

@@ -1,0 +1,18 @@
+import { OracleError } from '@sibyl/protocol';
+
+/** Shorter than the host waits for a plugin before it goes on without it. */
+const PATIENCE_MS = 12_000;
+
+/** Refuses the turn where the ledger fails or hangs: a host goes on without a plugin that does, and nobody would pay. */
+export async function orRefuse<T>(work: Promise<T>): Promise<T> {
+  const { promise: tooLate, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(reject, PATIENCE_MS, new Error('The ledger did not answer in time'));
+  try {
+    return await Promise.race([work, tooLate]);
+  } catch (cause) {
+    if (cause instanceof OracleError) throw cause;
+    throw new OracleError('store_unavailable', { cause, retryAfterSeconds: 5 });
+  } finally {
+    clearTimeout(timer);
+  }
+}
