@@ -15,6 +15,8 @@ export interface Tool<Schema extends z.ZodType | JsonObject = z.ZodType | JsonOb
   readonly timeoutMs?: number;
   /** As the plugin's unless told. */
   readonly visibility?: Visibility;
+  /** For what calls an action of the user's page: users are told of an `action_call`, not of a `tool_call`. */
+  readonly event?: 'action_call';
   /** Returns anything JSON can hold; what it throws is told to the model. */
   run(input: InputOf<Schema>, turn: TurnContext): unknown;
 }

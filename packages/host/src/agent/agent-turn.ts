@@ -58,9 +58,9 @@ export class AgentTurn {
     const { messages, warnings } = await this.compactor.fit(draft);
     yield* warnings;
     const fitted = { system, messages, tools: offer.shown, signal };
+    await meter.check();
     const call = hooks ? await hooks.before(fitted) : fitted;
     this.offered = narrowed(offer, call.tools);
-    await meter.check();
     return this.presentable(call);
   }
 
@@ -92,16 +92,17 @@ export class AgentTurn {
     const { signal } = this.request;
     const { calls, guard } = this;
     const opened: WantedCall[] = [];
+    const tools = this.offered.byName;
     for (const call of calls) {
       if (signal.aborted) break;
       opened.push(call);
-      yield { type: 'tool-start', id: call.id, name: call.name, args: call.args };
+      const { id, name, args } = call;
+      yield { type: 'tool-start', id, name, args, event: tools.get(name)?.event };
     }
     const finished = new Map<string, FinishedCall>();
-    const tools = this.offered.byName;
     for await (const call of runCalls({ calls: opened, tools, guard, signal })) {
       finished.set(call.id, call);
-      yield { type: 'tool-end', call };
+      yield { type: 'tool-end', call, event: tools.get(call.name)?.event };
     }
     signal.throwIfAborted();
     const results = calls.flatMap(({ id }) => finished.get(id) ?? []).map(toModelResult);

@@ -11,6 +11,8 @@ export interface AgentTool {
   /** JSON Schema of an object, as the model is told. */
   readonly inputSchema: JsonObject;
   readonly timeoutMs: number;
+  /** How its calls are told, if not as `tool_call`. */
+  readonly event?: 'action_call' | undefined;
   /** Checks what the model wrote; the faults go back to the model. */
   check(input: unknown): { readonly ok: JsonObject } | { readonly faults: readonly string[] };
   /** Resolves to anything JSON can hold; a rejection is told to the model, it ends nothing. */
@@ -77,8 +79,13 @@ export type AgentPart =
       readonly id: string;
       readonly name: string;
       readonly args: JsonObject;
+      readonly event?: AgentTool['event'];
     }
-  | { readonly type: 'tool-end'; readonly call: FinishedCall }
+  | {
+      readonly type: 'tool-end';
+      readonly call: FinishedCall;
+      readonly event?: AgentTool['event'];
+    }
   | { readonly type: 'warning'; readonly code: string; readonly message: string };
 
 /** Why a turn failed, as the `error` frame tells it. */

@@ -1,3 +1,5 @@
+import { agUi } from '@sibyl/plugin-ag-ui';
+import { browserTools } from '@sibyl/plugin-browser-tools';
 import { chatPage } from '@sibyl/plugin-chat-page';
 import type { OraclePlugin } from '@sibyl/plugin-kit';
 import { matrix } from '@sibyl/plugin-matrix';
@@ -11,5 +13,7 @@ export const bundledPlugins: readonly OraclePlugin[] = [
   memory,
   matrix,
   mcp,
+  browserTools,
+  agUi,
   chatPage,
 ];

@@ -1,5 +1,11 @@
 import { randomUUID } from 'node:crypto';
-import { ReasoningEvent, TextFrame, type ToolCall, ToolCallEvent } from '@sibyl/protocol';
+import {
+  ActionCallEvent,
+  ReasoningEvent,
+  TextFrame,
+  type ToolCall,
+  ToolCallEvent,
+} from '@sibyl/protocol';
 import type { RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
@@ -15,7 +21,7 @@ export function endInterrupted(run: Run, frames: readonly Frame[]): RunEnding {
   const reasoning = dataOf(frames, 'reasoning', ReasoningEvent)
     .map((data) => data.reasoning)
     .join('');
-  const toolCalls = toolCallsOf(dataOf(frames, 'tool_call', ToolCallEvent));
+  const toolCalls = toolCallsOf(frames);
   const status = 'interrupted';
   const last = [
     cacheInvalidation(run, messageId),
@@ -50,9 +56,12 @@ function dataOf<T>(frames: readonly Frame[], event: string, schema: Parser<T>): 
 }
 
 /** A call that was still open when the process ended has no known outcome. */
-function toolCallsOf(events: readonly ToolCallEvent[]): ToolCall[] {
+function toolCallsOf(frames: readonly Frame[]): ToolCall[] {
   const byId = new Map<string, ToolCall>();
-  for (const { eventId: id, toolName: name, args, status, output } of events) {
+  for (const { data, event } of frames) {
+    const told = toldCall(event, data);
+    if (!told) continue;
+    const { id, toolName: name, args, status, output } = told;
     byId.set(
       id,
       status === 'isRunning'
@@ -61,4 +70,14 @@ function toolCallsOf(events: readonly ToolCallEvent[]): ToolCall[] {
     );
   }
   return [...byId.values()];
+}
+
+function toldCall(event: string, data: string) {
+  if (event === 'tool_call') {
+    const call = ToolCallEvent.safeParse(JSON.parse(data)).data;
+    return call && { ...call, id: call.eventId };
+  }
+  if (event !== 'action_call') return undefined;
+  const call = ActionCallEvent.safeParse(JSON.parse(data)).data;
+  return call && { ...call, id: call.toolCallId };
 }

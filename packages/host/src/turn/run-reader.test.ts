@@ -67,9 +67,13 @@ describe.each(engines)('a run of another process on %s', (engine) => {
     const interrupted = { status: 'interrupted', interrupted: true, partialText: stored };
     expect(await readAll(run, 1)).toMatchObject([
       { seq: 2, data: { content: 'too' } },
-      { seq: 3, event: 'done', data: interrupted },
+      { seq: 3, event: 'message_cache_invalidation', data: { status: 'done' } },
+      { seq: 4, event: 'done', data: interrupted },
     ]);
-    expect(await readAll(run, 3)).toMatchObject([{ seq: 3, event: 'done', data: interrupted }]);
+    for (const after of [3, 4])
+      expect(await readAll(run, after)).toMatchObject([
+        { seq: 4, event: 'done', data: interrupted },
+      ]);
     expect(await readAll(run, 9)).toMatchObject([
       { seq: 10, event: 'run', data: { resumed: true, partialLength: stored.length } },
       { seq: 11, event: 'done', data: interrupted },

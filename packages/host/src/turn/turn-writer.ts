@@ -42,7 +42,7 @@ export class TurnWriter {
         this.#writeToolStart(part);
         break;
       case 'tool-end':
-        this.#writeToolEnd(part.call);
+        this.#writeToolEnd(part);
         break;
       case 'warning':
         this.warn(part.code, part.message);
@@ -97,7 +97,9 @@ export class TurnWriter {
     this.#recorder.write({ event: 'message', data: { content, timestamp: now() } });
   }
 
-  #writeToolStart({ id, name, args }: Extract<AgentPart, { type: 'tool-start' }>): void {
+  /** The start of an action is told by whoever calls the page: not before its input is known to fit. */
+  #writeToolStart({ id, name, args, event }: Extract<AgentPart, { type: 'tool-start' }>): void {
+    if (event === 'action_call') return;
     this.#recorder.write({
       event: 'tool_call',
       data: { ...this.#place, eventId: id, toolName: name, args, status: 'isRunning' },
@@ -121,21 +123,16 @@ export class TurnWriter {
     return { ...this.#place, reasoning, isComplete, timestamp: now() };
   }
 
-  #writeToolEnd(call: ToolCall): void {
+  #writeToolEnd({ call, event }: Extract<AgentPart, { type: 'tool-end' }>): void {
     this.#toolCalls.push(call);
     const { id, name, args, status, output } = call;
-    this.#recorder.write({
-      event: 'tool_call',
-      data: {
-        ...this.#place,
-        eventId: id,
-        toolName: name,
-        args,
-        status,
-        output,
-        ...(status === 'error' && { error: output }),
-      },
-    });
+    const outcome = { status, output, ...(status === 'error' && { error: output }) };
+    const data = { ...this.#place, toolName: name, args, ...outcome };
+    this.#recorder.write(
+      event === 'action_call'
+        ? { event, data: { ...data, toolCallId: id } }
+        : { event: 'tool_call', data: { ...data, eventId: id } },
+    );
   }
 
   #writeFault({ message, kind, retryable }: TurnFault): void {

@@ -9,12 +9,12 @@ const NAME = /^[A-Za-z0-9_-]{1,64}$/;
 export function toAgentTool(
   definition: ToolDefinition,
 ): { readonly ok: AgentTool } | { readonly fault: string } {
-  const { name, description, inputSchema, timeoutMs = TIMEOUT_MS, run } = definition;
+  const { name, description, inputSchema, timeoutMs = TIMEOUT_MS, event, run } = definition;
   if (!NAME.test(name)) {
     return { fault: 'its name may hold letters, digits, _ and - only, at most 64' };
   }
   const schema = readInputSchema(inputSchema);
   if ('fault' in schema) return schema;
   const { json, check } = schema.ok;
-  return { ok: { name, description, inputSchema: json, timeoutMs, check, run } };
+  return { ok: { name, description, inputSchema: json, timeoutMs, event, check, run } };
 }

@@ -11,5 +11,6 @@ export interface ToolDefinition {
   readonly inputSchema: z.ZodType | JsonObject;
   /** How long one call may take; a minute unless told. */
   readonly timeoutMs?: number | undefined;
+  readonly event?: AgentTool['event'];
   readonly run: AgentTool['run'];
 }

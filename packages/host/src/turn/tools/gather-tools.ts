@@ -4,6 +4,7 @@ import { toAgentTool } from '../../agent/tools/to-agent-tool.js';
 import type { ToolDefinition } from '../../agent/tools/tool-definition.js';
 import type { TurnContexts } from '../context/turn-contexts.js';
 import type { LoadedPlugin } from '../loaded-plugin.js';
+import { RESERVED_TOOLS } from './capability-tools.js';
 import { readSubAgents, readTools } from './read-brought.js';
 import { type SubAgentTurn, subAgentTool } from './sub-agent-tool.js';
 import type { TurnTool } from './turn-tool.js';
@@ -27,14 +28,15 @@ interface Contribution {
  * every turn before those of this one, then in the order of the plugins.
  */
 export async function gatherTools(turn: ToolTurn): Promise<readonly TurnTool[]> {
-  const brought = await Promise.all(turn.plugins.map((plugin) => askForThisTurn(plugin, turn)));
+  const { plugins } = turn;
+  const brought = await Promise.all(plugins.map((plugin) => askForThisTurn(plugin, turn)));
+  const contributions = [...plugins.map(forEveryTurn), ...brought];
   const byName = new Map<string, TurnTool>();
-  for (const found of [...turn.plugins.map(forEveryTurn), ...brought].flatMap((contribution) =>
-    bindAll(contribution, turn),
-  )) {
-    const first = byName.get(found.tool.name);
+  for (const found of contributions.flatMap((contribution) => bindAll(contribution, turn))) {
+    const { name } = found.tool;
+    const first = RESERVED_TOOLS.has(name) ? 'the host' : byName.get(name)?.plugin.name;
     if (first) tellCollision(found, first, turn);
-    else byName.set(found.tool.name, found);
+    else byName.set(name, found);
   }
   return [...byName.values()];
 }
@@ -100,12 +102,13 @@ function bind(agent: string, definition: ToolDefinition, turn: ToolTurn): AgentT
 }
 
 function definitionOf(tool: Tool, plugin: LoadedPlugin, { contexts }: ToolTurn): ToolDefinition {
-  const { name, description, inputSchema, timeoutMs } = tool;
+  const { name, description, inputSchema, timeoutMs, event } = tool;
   return {
     name,
     description,
     inputSchema,
     timeoutMs,
+    event,
     run: async (input, { id, signal }) =>
       tool.run(input, { ...contexts.of(plugin), toolCallId: id, signal }),
   };
@@ -119,8 +122,8 @@ function agentOf(agent: SubAgent, plugin: LoadedPlugin, turn: ToolTurn): ToolDef
   return subAgentTool({ agent, plugin: plugin.name, context, tools }, turn);
 }
 
-function tellCollision({ plugin, tool }: TurnTool, first: TurnTool, turn: ToolTurn): void {
-  const why = `${first.plugin.name} has a tool of that name`;
+function tellCollision({ plugin, tool }: TurnTool, first: string, turn: ToolTurn): void {
+  const why = `${first} has a tool of that name`;
   turn.hooks.logFault(
     { plugin: plugin.name, hook: 'getRequestTools' },
     new Error(`left out ${tool.name}: ${why}`),
