@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import {
   create,
   createFileRegistry,
@@ -27,6 +28,7 @@ export interface Descriptors {
   readonly files: readonly DescFile[];
   /** Sentences on what is missing and was done without. */
   readonly notices: readonly string[];
+  readonly fingerprint: string;
 }
 
 /** Files every compiler brings along, so that senders often leave them out. */
@@ -52,7 +54,7 @@ export function readDescriptors(bytes: Uint8Array | readonly Uint8Array[]): Desc
   const registry = register(sortByImports(files));
   const names = new Set(given.map((file) => file.name));
   const inOrder = [...names].flatMap((name) => registry.getFile(name) ?? []);
-  return { registry, files: inOrder, notices };
+  return { registry, files: inOrder, notices, fingerprint: fingerprintOf(bytes) };
 }
 
 function parse(bytes: Uint8Array | readonly Uint8Array[]): FileDescriptorProto[] {
@@ -62,6 +64,12 @@ function parse(bytes: Uint8Array | readonly Uint8Array[]): FileDescriptorProto[]
   } catch (cause) {
     throw new DescriptorFault(`The descriptors are not readable: ${reasonOf(cause)}`, { cause });
   }
+}
+
+function fingerprintOf(bytes: Uint8Array | readonly Uint8Array[]): string {
+  const hash = createHash('sha256');
+  for (const part of bytes instanceof Uint8Array ? [bytes] : bytes) hash.update(part);
+  return hash.digest('hex');
 }
 
 /** An import often brings only options, which are read without it; a missing type is found later. */

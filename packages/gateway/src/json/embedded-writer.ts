@@ -6,8 +6,6 @@ import { WIRE_TYPE, WireReader } from './wire-reader.js';
 /** Prints the message that fills the reader. */
 export type PrintBody = (wire: WireReader, out: JsonSink) => void;
 
-const NOTHING = new Uint8Array();
-
 /** Prints a message that is the value of a field. */
 export class EmbeddedWriter implements ValueWriter {
   readonly wireType = WIRE_TYPE.lengthDelimited;
@@ -30,7 +28,7 @@ export class EmbeddedWriter implements ValueWriter {
     if (this.#zero) return this.#zero;
     this.#zero = 'being made';
     const out = new JsonSink();
-    this.writeBody(new WireReader(NOTHING), out);
+    this.writeBody(new WireReader(), out);
     this.#zero = out.take();
     return this.#zero;
   }

@@ -1,4 +1,6 @@
 const FIRST_SIZE = 16 * 1024;
+/** A larger buffer is not kept for the next text. */
+const LARGEST_KEPT = 1024 * 1024;
 const BRACES = { open: 0x7b, close: 0x7d };
 const BRACKETS = { open: 0x5b, close: 0x5d };
 
@@ -69,6 +71,7 @@ export class JsonSink {
   take(): Buffer {
     const taken = Buffer.from(this.buffer.subarray(0, this.at));
     this.at = 0;
+    if (this.buffer.length > LARGEST_KEPT) this.buffer = new Uint8Array(FIRST_SIZE);
     return taken;
   }
 

@@ -11,6 +11,7 @@ import { messageForm } from '../descriptors/message-form.js';
 import { type AnyContent, anyWriter } from './any-writer.js';
 import { type Dialect, GO_DIALECT, PROTO_DIALECT } from './dialects.js';
 import { EmbeddedWriter } from './embedded-writer.js';
+import { isGoPrinted } from './go-printed.js';
 import { ListWriter } from './members/list-writer.js';
 import { MapWriter } from './members/map-writer.js';
 import type { MemberWriter } from './members/member-writer.js';
@@ -18,12 +19,6 @@ import { OneofWriter } from './members/oneof-writer.js';
 import { SingleWriter } from './members/single-writer.js';
 import { MessageWriter } from './message-writer.js';
 import type { ValueWriter } from './value-writer.js';
-
-/** Messages whose Go type prints itself by `encoding/json` when it is the value of a field. */
-const GO_PRINTED = new Set([
-  'cosmos.staking.v1beta1.DelegationResponse',
-  'cosmos.staking.v1beta1.RedelegationResponse',
-]);
 
 /** The writers of a schema's messages, each made when it is first needed. */
 export class JsonWriters {
@@ -86,7 +81,7 @@ export class JsonWriters {
   }
 
   #messageValue(type: DescMessage): ValueWriter {
-    if (GO_PRINTED.has(type.typeName) && this.#dialect !== GO_DIALECT) {
+    if (isGoPrinted(type) && this.#dialect !== GO_DIALECT) {
       this.#goPrinted ??= new JsonWriters(this.#registry, GO_DIALECT);
       return this.#goPrinted.#messageValue(type);
     }

@@ -11,13 +11,14 @@ export const WIRE_TYPE = {
 };
 
 const MAX_DEPTH = 100;
+const NOTHING = new Uint8Array();
 
 /**
  * A cursor over a message's bytes. No read leaves the message that was entered last, and 64-bit values
  * come as two halves, so that nothing is allocated on the way.
  */
 export class WireReader {
-  readonly bytes: Uint8Array;
+  bytes: Uint8Array;
   at = 0;
   /** Where the message being read ends. */
   end: number;
@@ -29,11 +30,20 @@ export class WireReader {
   #frameTop = 0;
   #depth: number;
 
-  constructor(bytes: Uint8Array, depth = 0) {
+  constructor(bytes: Uint8Array = NOTHING, depth = 0) {
     // A Buffer would be a second hidden class in every loop over these bytes.
     this.bytes = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     this.end = bytes.byteLength;
     this.#depth = depth;
+  }
+
+  /** Starts anew on another message. */
+  reset(bytes: Uint8Array): void {
+    this.bytes = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    this.at = 0;
+    this.end = bytes.byteLength;
+    this.#frameTop = 0;
+    this.#depth = 0;
   }
 
   /** A reader of other bytes that belong to the same message. */

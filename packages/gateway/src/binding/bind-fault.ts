@@ -1,0 +1,29 @@
+/** The request does not fit the method's message; the message names the field. */
+export class BindFault extends Error {
+  override readonly name = 'BindFault';
+  /** The field's dotted path; empty for the body as a whole. */
+  readonly field: string;
+
+  constructor(field: string, reason: string) {
+    super(field === '' ? reason : `${field}: ${reason}`);
+    this.field = field;
+  }
+}
+
+/** A value cannot be read; who knows the field makes it a `BindFault`. */
+export class ValueFault extends Error {}
+
+/** Runs what may throw a `ValueFault`, and names the field if it does. */
+export function namingField<T>(field: string, read: () => T): T {
+  try {
+    return read();
+  } catch (cause) {
+    if (cause instanceof ValueFault) throw new BindFault(field, cause.message);
+    throw cause;
+  }
+}
+
+/** A caller's text for an error message: in quotes, and cut if it is long. */
+export function quote(text: string): string {
+  return JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text);
+}

@@ -1,0 +1,89 @@
+import { BindFault } from '../bind-fault.js';
+
+/**
+ * A JSON value with its source text, since that is the value of numbers with all their digits and of
+ * raw JSON with its exact bytes.
+ */
+export interface JsonNode {
+  readonly text: string;
+  /** Of an object, in order. */
+  readonly members?: readonly (readonly [string, JsonNode])[];
+  /** Of a list. */
+  readonly items?: readonly JsonNode[];
+}
+
+const MAX_DEPTH = 64;
+const SPACE = /\s*/y;
+const STRING_OR_WORD = /"[^"\\]*(?:\\.[^"\\]*)*"|[^\s,\]}]+/y;
+const utf8 = new TextDecoder('utf-8', { fatal: true });
+
+export function readJson(body: Uint8Array): JsonNode {
+  try {
+    const text = utf8.decode(body);
+    // The reader below takes valid JSON for granted.
+    JSON.parse(text);
+    return new JsonReader(text).read(0);
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new BindFault('', `The body is not readable as JSON: ${reason}`);
+  }
+}
+
+/** The text a JSON string stands for; undefined if it is no string. */
+export function stringOf({ text }: JsonNode): string | undefined {
+  return text.startsWith('"') ? (JSON.parse(text) as string) : undefined;
+}
+
+class JsonReader {
+  readonly #text: string;
+  #at = 0;
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  read(depth: number): JsonNode {
+    if (depth > MAX_DEPTH) throw new SyntaxError('it is nested too deep');
+    this.#match(SPACE);
+    const start = this.#at;
+    const first = this.#text[start];
+    if (first === '{') {
+      const members = this.#readList('}', () => this.#readMember(depth + 1));
+      return { text: this.#text.slice(start, this.#at), members };
+    }
+    if (first === '[') {
+      const items = this.#readList(']', () => this.read(depth + 1));
+      return { text: this.#text.slice(start, this.#at), items };
+    }
+    return { text: this.#match(STRING_OR_WORD) };
+  }
+
+  #readMember(depth: number): readonly [string, JsonNode] {
+    const name = JSON.parse(this.#match(STRING_OR_WORD)) as string;
+    this.#match(SPACE);
+    this.#at += 1;
+    return [name, this.read(depth)];
+  }
+
+  /** Reads what stands between the bracket the reader is at and the one that closes it. */
+  #readList<T>(closing: string, readItem: () => T): T[] {
+    const items: T[] = [];
+    this.#at += 1;
+    this.#match(SPACE);
+    while (this.#text[this.#at] !== closing) {
+      items.push(readItem());
+      this.#match(SPACE);
+      if (this.#text[this.#at] === ',') this.#at += 1;
+      this.#match(SPACE);
+    }
+    this.#at += 1;
+    return items;
+  }
+
+  #match(pattern: RegExp): string {
+    pattern.lastIndex = this.#at;
+    const found = pattern.exec(this.#text)?.[0] ?? '';
+    this.#at += found.length;
+    return found;
+  }
+}

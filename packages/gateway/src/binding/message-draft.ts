@@ -1,0 +1,101 @@
+import type { DescField, DescMessage } from '@bufbuild/protobuf';
+import { type BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
+import { FeatureSet_FieldPresence } from '@bufbuild/protobuf/wkt';
+import { ValueFault } from './bind-fault.js';
+
+/** A value ready to be written, without its tag. */
+export interface WireValue {
+  readonly wireType: WireType;
+  /** It is the zero of its type, which often need not be sent. */
+  readonly isZero: boolean;
+  write(writer: BinaryWriter): void;
+}
+
+/** A request in the making: what is set, by field number, so that equal requests have equal bytes. */
+export class MessageDraft {
+  readonly type: DescMessage;
+  readonly #values = new Map<number, WireValue[]>();
+  readonly #children = new Map<number, MessageDraft>();
+
+  constructor(type: DescMessage) {
+    this.type = type;
+  }
+
+  has(field: DescField): boolean {
+    return this.#values.has(field.number) || this.#children.has(field.number);
+  }
+
+  /** Sets a single field; a zero is not sent where it could not be told from nothing. */
+  set(field: DescField, value: WireValue): void {
+    this.#chooseInOneof(field);
+    this.clear(field);
+    if (value.isZero && field.presence === FeatureSet_FieldPresence.IMPLICIT) return;
+    this.#values.set(field.number, [value]);
+  }
+
+  add(field: DescField, value: WireValue): void {
+    const values = this.#values.get(field.number);
+    if (values) values.push(value);
+    else this.#values.set(field.number, [value]);
+  }
+
+  clear(field: DescField): void {
+    this.#values.delete(field.number);
+    this.#children.delete(field.number);
+  }
+
+  /** The draft of a field that is a message, which is there from now on. */
+  child(field: DescField & { readonly message: DescMessage }): MessageDraft {
+    const known = this.#children.get(field.number);
+    if (known) return known;
+    this.#chooseInOneof(field);
+    const child = new MessageDraft(field.message);
+    this.#children.set(field.number, child);
+    return child;
+  }
+
+  write(writer: BinaryWriter): void {
+    const numbers = [...this.#values.keys(), ...this.#children.keys()].sort((a, b) => a - b);
+    for (const number of numbers) {
+      const child = this.#children.get(number);
+      if (child) writeTagged(writer, number, asValue(child));
+      else this.#writeValues(writer, number);
+    }
+  }
+
+  #writeValues(writer: BinaryWriter, number: number): void {
+    const values = this.#values.get(number) ?? [];
+    const field = this.type.fields.find((field) => field.number === number);
+    if (field?.fieldKind === 'list' && field.packed) writePacked(writer, number, values);
+    else for (const value of values) writeTagged(writer, number, value);
+  }
+
+  #chooseInOneof(field: DescField): void {
+    const other = field.oneof?.fields.find((one) => one !== field && this.has(one));
+    if (other) throw new ValueFault(`${other.name} is set already, and only one of the two may be`);
+  }
+}
+
+/** A draft as the value of a field. */
+export function asValue(draft: MessageDraft): WireValue {
+  return {
+    wireType: WireType.LengthDelimited,
+    isZero: false,
+    write(writer) {
+      writer.fork();
+      draft.write(writer);
+      writer.join();
+    },
+  };
+}
+
+function writeTagged(writer: BinaryWriter, number: number, value: WireValue): void {
+  writer.tag(number, value.wireType);
+  value.write(writer);
+}
+
+function writePacked(writer: BinaryWriter, number: number, values: readonly WireValue[]): void {
+  writer.tag(number, WireType.LengthDelimited).fork();
+  for (const value of values) value.write(writer);
+  writer.join();
+}

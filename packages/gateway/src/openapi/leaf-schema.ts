@@ -1,0 +1,49 @@
+import { type DescField, ScalarType } from '@bufbuild/protobuf';
+import { type FieldForm, formOf } from '../descriptors/field-form.js';
+
+export type JsonSchema = { readonly [key: string]: unknown };
+
+export const TIMESTAMP: JsonSchema = { type: 'string', format: 'date-time' };
+export const DURATION: JsonSchema = { type: 'string', pattern: '^-?[0-9]+(\\.[0-9]+)?s$' };
+
+const BASE64: JsonSchema = { type: 'string', contentEncoding: 'base64' };
+
+const SCALARS: ReadonlyMap<ScalarType, JsonSchema> = new Map<ScalarType, JsonSchema>([
+  [ScalarType.STRING, { type: 'string' }],
+  [ScalarType.BYTES, BASE64],
+  [ScalarType.BOOL, { type: 'boolean' }],
+  [ScalarType.INT32, { type: 'integer', format: 'int32' }],
+  [ScalarType.SINT32, { type: 'integer', format: 'int32' }],
+  [ScalarType.SFIXED32, { type: 'integer', format: 'int32' }],
+  [ScalarType.UINT32, { type: 'integer', format: 'uint32', minimum: 0 }],
+  [ScalarType.FIXED32, { type: 'integer', format: 'uint32', minimum: 0 }],
+  [ScalarType.FLOAT, { type: 'number', format: 'float' }],
+  [ScalarType.DOUBLE, { type: 'number', format: 'double' }],
+]);
+
+const SIGNED_LONG = new Set([ScalarType.INT64, ScalarType.SINT64, ScalarType.SFIXED64]);
+
+const FORMS: ReadonlyMap<FieldForm, JsonSchema> = new Map<FieldForm, JsonSchema>([
+  ['integer', { type: 'string', pattern: '^-?[0-9]+$' }],
+  ['decimal', { type: ['string', 'null'], pattern: '^-?[0-9]+\\.[0-9]{18}$' }],
+  ['hex', { type: 'string', pattern: '^([0-9A-F]{2})*$' }],
+  ['raw_json', {}],
+]);
+
+/** The schema of a value that is no message. */
+export function leafSchema(field: DescField, use: 'reply' | 'go' | 'input'): JsonSchema {
+  if (field.enum)
+    return use === 'go'
+      ? { type: 'integer' }
+      : { type: 'string', enum: field.enum.values.map(({ name }) => name) };
+  const special = FORMS.get(formOf(field));
+  if (special) return special;
+  if (field.scalar === ScalarType.BYTES && use === 'reply' && field.fieldKind === 'scalar')
+    return { ...BASE64, type: ['string', 'null'] };
+  return SCALARS.get(field.scalar as ScalarType) ?? longSchema(field.scalar as ScalarType, use);
+}
+
+function longSchema(type: ScalarType, use: 'reply' | 'go' | 'input'): JsonSchema {
+  const format = SIGNED_LONG.has(type) ? 'int64' : 'uint64';
+  return { type: use === 'go' ? 'integer' : 'string', format };
+}

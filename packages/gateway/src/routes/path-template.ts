@@ -1,0 +1,80 @@
+import { DescriptorFault } from '../descriptors/descriptor-fault.js';
+
+/** What one step of a path must be: a text, any one segment, or any number of them. */
+export type Step = { readonly text: string } | 'one' | 'many';
+
+interface Variable {
+  readonly name: string;
+  /** The steps it spans. */
+  readonly from: number;
+  readonly to: number;
+}
+
+const VARIABLE = /^\{([^{}=]+)(?:=([^{}]+))?\}$/;
+const SPLIT = /\/(?![^{]*\})/;
+
+/** The path of an HTTP binding, such as `/ixo/entity/{id}` or `/denom_traces/{hash=**}`. */
+export class PathTemplate {
+  readonly text: string;
+  readonly steps: readonly Step[];
+  readonly #variables: readonly Variable[];
+
+  constructor(text: string) {
+    if (!text.startsWith('/'))
+      throw new DescriptorFault(`The path ${text} has no slash at its start`);
+    const steps: Step[] = [];
+    const variables: Variable[] = [];
+    for (const part of text.slice(1).split(SPLIT)) {
+      const [, name, pattern = '*'] = VARIABLE.exec(part) ?? [];
+      const from = steps.length;
+      steps.push(...(name ? pattern.split('/') : [part]).map((step) => toStep(step, text)));
+      if (name) variables.push({ name, from, to: steps.length });
+    }
+    if (steps.filter((step) => step === 'many').length > 1)
+      throw new DescriptorFault(`The path ${text} has more than one **`);
+    this.text = text;
+    this.steps = steps;
+    this.#variables = variables;
+  }
+
+  get variables(): string[] {
+    return this.#variables.map(({ name }) => name);
+  }
+
+  /** The variables' values in a path that matches, given as decoded segments. */
+  read(segments: readonly string[]): Map<string, string> {
+    const many = this.steps.indexOf('many');
+    const extra = segments.length - this.steps.length;
+    const place = (step: number) => (many !== -1 && step > many ? step + extra : step);
+    return new Map(
+      this.#variables.map(({ name, from, to }) => [
+        name,
+        segments.slice(place(from), place(to)).join('/'),
+      ]),
+    );
+  }
+
+  /** The path with the variables' values in it. */
+  fill(params: ReadonlyMap<string, string>): string {
+    return this.text.replace(
+      /\{([^{}=]+)(?:=([^{}]+))?\}/g,
+      (_, name: string, pattern?: string) => {
+        const value = params.get(name) ?? '';
+        const parts = pattern === undefined ? [value] : value.split('/');
+        return parts.map(encodeSegment).join('/');
+      },
+    );
+  }
+}
+
+function toStep(step: string, template: string): Step {
+  if (step === '*') return 'one';
+  if (step === '**') return 'many';
+  if (/^[^{}*:]+$/.test(step)) return { text: step };
+  throw new DescriptorFault(`The path ${template} has a part that is not understood: ${step}`);
+}
+
+/** Colons are common in ids and may stay as they are. */
+function encodeSegment(segment: string): string {
+  return encodeURIComponent(segment).replaceAll('%3A', ':');
+}

@@ -1,0 +1,74 @@
+import type { DescMessage, DescMethod } from '@bufbuild/protobuf';
+import type { BindInput, RequestBinder } from '../binding/request-binder.js';
+import type { HttpMethod } from '../descriptors/http-bindings.js';
+import { methodSummary } from '../descriptors/method-summary.js';
+import type { ReplyWriter } from '../json/reply-writer.js';
+import type { PathTemplate } from './path-template.js';
+
+interface RouteParts {
+  readonly httpMethod: HttpMethod;
+  readonly path: PathTemplate;
+  readonly template: string;
+  readonly isServed: boolean;
+  readonly binder: RequestBinder;
+  readonly writer: ReplyWriter;
+}
+
+const BROADCAST = '/cosmos.tx.v1beta1.Service/BroadcastTx';
+
+/** One HTTP form of one gRPC method. */
+export class Route {
+  /** `/package.Service/Method`, as gRPC and `abci_query` name it. */
+  readonly grpcMethod: string;
+  readonly httpMethod: HttpMethod;
+  /** The path template under this deployment's prefix. */
+  readonly template: string;
+  /** The path as the chain declares it. */
+  readonly path: PathTemplate;
+  /** Declared, but not compiled into this node when false. */
+  readonly isServed: boolean;
+  /** Broadcasts or signs a transaction, which a query gateway refuses. */
+  readonly isWrite: boolean;
+  readonly isDeprecated: boolean;
+  /** The method's leading comment, or its name where descriptors carry no comments. */
+  readonly summary: string;
+  readonly request: DescMessage;
+  readonly reply: DescMessage;
+  readonly #binder: RequestBinder;
+  readonly #writer: ReplyWriter;
+
+  constructor(method: DescMethod, parts: RouteParts) {
+    this.grpcMethod = `/${method.parent.typeName}/${method.name}`;
+    this.httpMethod = parts.httpMethod;
+    this.template = parts.template;
+    this.path = parts.path;
+    this.isServed = parts.isServed;
+    this.isWrite = this.grpcMethod === BROADCAST || method.parent.name === 'Msg';
+    this.isDeprecated = method.deprecated || method.parent.deprecated;
+    this.summary = methodSummary(method);
+    this.request = method.input;
+    this.reply = method.output;
+    this.#binder = parts.binder;
+    this.#writer = parts.writer;
+  }
+
+  /** Whether the query key is a field of the request that the path does not bind, by either of its names. */
+  takesQueryKey(key: string): boolean {
+    return this.#binder.takesQueryKey(key);
+  }
+
+  /** The request's wire bytes, equal for equal requests whatever the order of keys. Throws `BindFault`. */
+  bind(input: BindInput): Uint8Array {
+    return this.#binder.bind(input);
+  }
+
+  /** The reply as the node prints it. Throws `WireFault`. */
+  write(reply: Uint8Array): Buffer {
+    return this.#writer.write(reply);
+  }
+
+  /** The same bytes as `write`, in slices between which the caller may let others run. Throws `WireFault`. */
+  slices(reply: Uint8Array): Iterable<Buffer> {
+    return this.#writer.slices(reply);
+  }
+}
