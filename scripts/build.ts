@@ -1,4 +1,4 @@
-// Compiles every package, then bundles the host: loading its 1,500 modules one by one takes longer than starting it.
+// Compiles every package, builds the page, then bundles the host: loading its 1,500 modules one by one takes longer than starting it.
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -25,6 +25,7 @@ const external = [
 async function build(): Promise<number> {
   const { status } = spawnSync('tsc', ['-b'], { stdio: 'inherit' });
   if (status !== 0) return status ?? 1;
+  await buildPage();
   await bundle();
   mkdirSync(dirname(STAMP), { recursive: true });
   writeFileSync(STAMP, '');
@@ -36,6 +37,11 @@ export async function buildIfChanged(): Promise<number> {
   if (isBuilt()) return 0;
   console.log('Building…');
   return build();
+}
+
+async function buildPage(): Promise<void> {
+  const { build: buildWithVite } = await import('vite');
+  await buildWithVite({ root: 'packages/web', logLevel: 'warn' });
 }
 
 async function bundle(): Promise<void> {
@@ -60,7 +66,9 @@ function isBuilt(): boolean {
 function sources(): string[] {
   const roots = ['packages', 'plugins'].filter((root) => touchedAt(root) > 0);
   const workspaces = roots.flatMap((root) => readdirSync(root).map((name) => join(root, name)));
-  const parts = workspaces.flatMap((path) => [join(path, 'src'), join(path, 'tsconfig.json')]);
+  const parts = workspaces.flatMap((path) =>
+    ['src', 'public', 'index.html', 'tsconfig.json'].map((part) => join(path, part)),
+  );
   return ['tsconfig.json', 'tsconfig.base.json', 'package-lock.json', 'scripts/build.ts', ...parts];
 }
 

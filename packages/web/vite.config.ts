@@ -11,5 +11,7 @@ export default defineConfig({
     // The content security policy allows no data: scripts or styles.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
+    // Markdown with its highlighter, which loads with the first answer.
+    chunkSizeWarningLimit: 600,
   },
 });

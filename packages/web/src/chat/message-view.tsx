@@ -1,10 +1,14 @@
 import type { ChatMessage } from '@sibyl/client';
 import { useActionRenderer } from '@sibyl/client/react';
-import { memo } from 'react';
-import { Markdown } from '../markdown/markdown.js';
+import { lazy, memo, Suspense } from 'react';
 import { CopyButton } from '../page/copy-button.js';
 import { AttachmentList } from './attachments.js';
 import { CallCard } from './call-card.js';
+
+// Loaded with the first answer: it is larger than all the rest of the page.
+const Markdown = lazy(async () => ({
+  default: (await import('../markdown/markdown.js')).Markdown,
+}));
 
 /** One message with all that belongs to it. */
 export const MessageView = memo(({ message }: { readonly message: ChatMessage }) =>
@@ -30,7 +34,7 @@ function Answer({ message }: { readonly message: ChatMessage }) {
       {reasoning && (
         <details className="reasoning">
           <summary>Reasoning</summary>
-          <Markdown text={reasoning} />
+          <Text text={reasoning} />
         </details>
       )}
       {calls.map((call) => (
@@ -44,7 +48,7 @@ function Answer({ message }: { readonly message: ChatMessage }) {
         .map((component) => (
           <div key={component.eventId}>{renderComponent(component)}</div>
         ))}
-      {content && <Markdown text={content} />}
+      {content && <Text text={content} />}
       {isGrowing && !content && <span className="thinking" role="status" aria-label="Thinking" />}
       {warnings.map(({ code, message: text, timestamp }) => (
         <p key={`${code} ${timestamp}`} className="warning">
@@ -54,6 +58,14 @@ function Answer({ message }: { readonly message: ChatMessage }) {
       <State message={message} />
       {!isGrowing && content && <CopyButton text={content} label="Copy the answer" />}
     </article>
+  );
+}
+
+function Text({ text }: { readonly text: string }) {
+  return (
+    <Suspense fallback={<p className="text">{text}</p>}>
+      <Markdown text={text} />
+    </Suspense>
   );
 }
 
