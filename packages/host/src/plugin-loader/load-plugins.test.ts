@@ -6,11 +6,7 @@ import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { testPlugin } from '../../test/support/plugin.js';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
-import { createLlms } from '../agent/llms.js';
-import { unmetered } from '../agent/meter.js';
-import { createModels } from '../agent/model/models.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
-import { loadConfig } from '../config/config.js';
 import { loadPlugins } from './load-plugins.js';
 import type { HostServices } from './plugin-context.js';
 import { selectPlugins } from './select-plugins.js';
@@ -27,7 +23,7 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
       store: test.store,
       fetch: createSafeFetch(),
       ucan: {} as HostServices['ucan'],
-      llm: createLlms(createModels(loadConfig({}).models), unmetered),
+      llm: {} as HostServices['llm'],
       turns: new Promise(() => {}),
       ...more,
     });
