@@ -7,10 +7,18 @@ import { json } from 'node:stream/consumers';
 export interface ModelTurn {
   // biome-ignore lint/suspicious/noExplicitAny: whatever the host sent; a test says what it expects.
   readonly body: any;
+  /** Names of the tools the model was offered. */
+  readonly tools: readonly string[];
+  /** The system prompt. */
+  readonly system: string;
+  /** What the tools of the step before gave, in order. */
+  readonly results: readonly string[];
   /** Resolves when the host hangs up before the answer is whole. */
   readonly left: Promise<void>;
   say(text: string): void;
   think(text: string): void;
+  /** Says one last thing and ends. */
+  answer(text: string): void;
   /** Calls tools and ends the step. */
   call(...calls: readonly { readonly name: string; readonly input: object }[]): void;
   finish(): void;
@@ -29,9 +37,9 @@ export async function startControlledModel(): Promise<ControlledModel> {
   const waiting: ((turn: ModelTurn) => void)[] = [];
   const arrived: ModelTurn[] = [];
   const server = createServer(async (request, response) => {
-    const turn = turnOf(await json(request), response);
+    const turn = turnOf((await json(request)) as ChatBody, response);
     // Titles are made in the background; they are no business of the test's.
-    if (turn.body.messages[0]?.content.startsWith('Write a title')) return turn.finish();
+    if (turn.system.startsWith('Write a title')) return turn.finish();
     const taker = waiting.shift();
     if (taker) taker(turn);
     else arrived.push(turn);
@@ -52,7 +60,12 @@ export async function startControlledModel(): Promise<ControlledModel> {
   };
 }
 
-function turnOf(body: unknown, response: ServerResponse): ModelTurn {
+interface ChatBody {
+  readonly messages: readonly { readonly role: string; readonly content: string }[];
+  readonly tools?: readonly { readonly function: { readonly name: string } }[];
+}
+
+function turnOf(body: ChatBody, response: ServerResponse): ModelTurn {
   response.writeHead(200, { 'content-type': 'text/event-stream' });
   response.flushHeaders();
   const send = (choice: object, more: object = {}) =>
@@ -62,13 +75,24 @@ function turnOf(body: unknown, response: ServerResponse): ModelTurn {
     send({ delta: {}, finish_reason }, { usage });
     response.end('data: [DONE]\n\n');
   };
+  const asked = body.messages.findLastIndex(({ role }) => role === 'assistant');
   return {
     body,
+    tools: body.tools?.map((tool) => tool.function.name) ?? [],
+    system: body.messages[0]?.role === 'system' ? body.messages[0].content : '',
+    results: body.messages
+      .slice(asked)
+      .filter(({ role }) => role === 'tool')
+      .map(({ content }) => content),
     left: once(response, 'close').then(() =>
       response.writableFinished ? new Promise<void>(() => {}) : undefined,
     ),
     say: (content) => void send({ delta: { content } }),
     think: (reasoning_content) => void send({ delta: { reasoning_content } }),
+    answer: (content) => {
+      send({ delta: { content } });
+      finish('stop');
+    },
     call: (...calls) => {
       const tool_calls = calls.map(({ name, input }, index) => ({
         index,

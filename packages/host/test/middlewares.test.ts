@@ -1,0 +1,244 @@
+import { defineTool, type Middleware, type ModelMessage } from '@sibyl/plugin-kit';
+import { OracleError } from '@sibyl/protocol';
+import { beforeEach, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { ask, call, framesOf, say } from './support/ask.js';
+import { useControlledHost } from './support/controlled-host.js';
+import { testPlugin } from './support/plugin.js';
+
+type Hooks = Omit<Middleware, 'name'>;
+let outer: Hooks = {};
+let inner: Hooks = {};
+beforeEach(() => {
+  outer = {};
+  inner = {};
+});
+
+/** A middleware that does what the test at hand wants. */
+const standIn = (name: string, hooks: () => Hooks): Middleware => ({
+  name,
+  beforeModel: async (request, turn) => hooks().beforeModel?.(request, turn),
+  afterModel: async (response, turn) => hooks().afterModel?.(response, turn),
+  wrapToolCall: async (request, next, turn) => {
+    const wrap = hooks().wrapToolCall;
+    return wrap ? wrap(request, next, turn) : next(request.input);
+  },
+});
+
+let ran: unknown[] = [];
+const echo = defineTool({
+  name: 'echo',
+  description: 'Gives back what it gets',
+  inputSchema: z.object({ text: z.string() }),
+  run: ({ text }) => {
+    ran.push(text);
+    if (text === 'bad') throw new Error('the tool failed');
+    return { text };
+  },
+});
+beforeEach(() => {
+  ran = [];
+});
+
+const test = useControlledHost({
+  bundled: [],
+  env: { PLUGIN_TIMEOUT_SECONDS: '1' },
+  plugins: [
+    testPlugin('inner', {
+      dependsOn: ['outer'],
+      configSchema: z.object({ INNER_KEY: z.string().default('inner-secret') }),
+      getMiddlewares: () => [standIn('in', () => inner)],
+      getTools: () => [echo],
+    }),
+    testPlugin('outer', {
+      configSchema: z.object({ OUTER_KEY: z.string().default('outer-secret') }),
+      getMiddlewares: () => [standIn('out', () => outer)],
+    }),
+  ],
+});
+
+const never = () => new Promise<never>(() => undefined);
+const echoed = (text = 'hi') => call(['echo', { text }]);
+const faultsOf = (hook: string) => test.host.log.filter((line) => line.hook === hook);
+
+describe('before a model call', () => {
+  it('each sees what those before it changed, and may change system, messages and tools', async () => {
+    outer.beforeModel = ({ system }) => ({ system: `${system}\n\nouter` });
+    inner.beforeModel = ({ system, messages, tools, agent, model }) => {
+      expect([agent, model.id]).toEqual(['main', 'openai-compatible/controlled']);
+      const asked: ModelMessage = {
+        role: 'user',
+        content: [
+          { type: 'text', text: 'changed' },
+          { type: 'file', mediaType: 'image/png', data: new Uint8Array([1]) },
+        ],
+      };
+      return {
+        system: `${system}, inner`,
+        messages: [...messages.slice(0, -1), asked],
+        tools: [{ ...tools[0], description: 'Echoes' }] as typeof tools,
+      };
+    };
+    const { turns } = await ask(test, [say()]);
+    expect(turns[0]?.system).toMatch(/\n\nouter, inner$/);
+    expect(JSON.stringify(turns[0]?.body.messages)).toContain('changed');
+    expect(turns[0]?.body.tools[0].function.description).toBe('Echoes');
+  });
+
+  it('none can offer a tool that is not there, and one taken away cannot be called', async () => {
+    outer.beforeModel = ({ tools }) => ({
+      tools: [{ name: 'made_up', description: 'No', inputSchema: tools[0]?.inputSchema ?? {} }],
+    });
+    const { turns } = await ask(test, [echoed(), say()]);
+    expect(turns[0]?.tools).toEqual([]);
+    expect(ran).toEqual([]);
+    expect(JSON.stringify(turns[1]?.body.messages)).toContain('There is no tool named echo');
+  });
+
+  it('a refusal ends the turn with its text', async () => {
+    outer.beforeModel = () => {
+      throw new OracleError('forbidden', { message: 'Not on Sundays' });
+    };
+    const exchange = await ask(test, []);
+    expect(framesOf(exchange, 'error')).toMatchObject([
+      { error: 'Not on Sundays', kind: 'auth', retryable: false },
+    ]);
+    expect(exchange.frames.at(-1)?.data).toMatchObject({ status: 'failed' });
+    const { status, body } = await test.alice.request('POST', `/messages/${exchange.sessionId}`, {
+      body: { message: 'again' },
+    });
+    expect([status, body.message]).toEqual([403, 'Not on Sundays']);
+  });
+
+  it.each<[string, () => unknown]>([
+    [
+      'throws',
+      () => {
+        throw new Error('broken');
+      },
+    ],
+    ['hangs', never],
+    ['gives a text', () => 'rubbish'],
+    ['gives messages that are none', () => ({ system: 'gone', messages: [{ role: 'robot' }] })],
+    ['leaves no message', () => ({ messages: [] })],
+    ['gives tools that are none', () => ({ tools: [7] })],
+  ])('one that %s changes nothing, and the others still do', async (_, hook) => {
+    outer.beforeModel = hook as Hooks['beforeModel'] & {};
+    inner.beforeModel = ({ system }) => ({ system: `${system}\n\ninner` });
+    const before = faultsOf('beforeModel of out').length;
+    const { turns, text } = await ask(test, [say('fine')]);
+    expect(text).toBe('fine');
+    expect(turns[0]?.system).toMatch(/^You are Sibyl.*\n\ninner$/s);
+    expect(turns[0]?.tools).toEqual(['echo']);
+    expect(faultsOf('beforeModel of out').length).toBe(before + 1);
+  });
+});
+
+describe('after a model call', () => {
+  it('each is told what was said, wanted and used, with its own context', async () => {
+    const told: unknown[] = [];
+    outer.afterModel = (response, { config }) => void told.push([response, config]);
+    inner.afterModel = (response, { config }) => void told.push([response.text, config]);
+    await ask(test, [
+      (turn) => {
+        turn.say('One moment.');
+        turn.call({ name: 'echo', input: { text: 'a' } });
+      },
+      say('Done.'),
+    ]);
+    const use = { model: 'openai-compatible/controlled', input: 7, output: 3, cached: 0 };
+    const toolCalls = [{ id: expect.any(String), name: 'echo' }];
+    expect(told).toEqual([
+      [{ agent: 'main', text: 'One moment.', toolCalls, use }, { OUTER_KEY: 'outer-secret' }],
+      ['One moment.', { INNER_KEY: 'inner-secret' }],
+      [{ agent: 'main', text: 'Done.', toolCalls: [], use }, { OUTER_KEY: 'outer-secret' }],
+      ['Done.', { INNER_KEY: 'inner-secret' }],
+    ]);
+  });
+
+  it.each<[string, () => unknown]>([
+    ['throws', () => Promise.reject(new Error('broken'))],
+    ['hangs', never],
+  ])('one that %s costs nothing', async (_, hook) => {
+    outer.afterModel = hook as Hooks['afterModel'] & {};
+    expect((await ask(test, [say('fine')])).text).toBe('fine');
+  });
+
+  it('a refusal ends the turn', async () => {
+    outer.afterModel = () => {
+      throw new OracleError('insufficient_credit');
+    };
+    const exchange = await ask(test, [echoed()]);
+    expect(ran).toEqual([]);
+    expect(framesOf(exchange, 'error')).toMatchObject([{ kind: 'billing' }]);
+  });
+});
+
+describe('around a tool call', () => {
+  it('the first stands outermost, and may change input and result', async () => {
+    outer.wrapToolCall = async ({ input }, next, { toolCallId }) => {
+      expect(toolCallId).not.toBe('');
+      return { outer: await next({ ...input, text: `${input.text}, outer` }) };
+    };
+    inner.wrapToolCall = async ({ input }, next) => ({
+      inner: await next({ ...input, text: `${input.text}, inner` }),
+    });
+    const { turns } = await ask(test, [echoed(), say()]);
+    expect(JSON.parse(turns[1]?.results[0] ?? '')).toEqual({
+      outer: { inner: { text: 'hi, outer, inner' } },
+    });
+  });
+
+  it('one may answer itself, or try again', async () => {
+    outer.wrapToolCall = async ({ input }, next) =>
+      input.text === 'cached' ? 'from the cache' : next(input).catch(() => next({ text: 'good' }));
+    const { turns } = await ask(test, [call(['echo', { text: 'cached' }]), echoed('bad'), say()]);
+    expect(turns[1]?.results).toEqual(['"from the cache"']);
+    expect(turns[2]?.results).toEqual(['{"text":"good"}']);
+    expect(ran).toEqual(['bad', 'good']);
+  });
+
+  it('a refusal is told to the model, and the turn goes on', async () => {
+    outer.wrapToolCall = async () => {
+      throw new OracleError('forbidden', { message: 'Ask the user first' });
+    };
+    const { turns, text } = await ask(test, [echoed(), say('May I?')]);
+    expect(turns[1]?.results).toEqual(['{"error":"Ask the user first"}']);
+    expect([ran, text]).toEqual([[], 'May I?']);
+  });
+
+  it('what the tool throws stays the fault of the tool', async () => {
+    outer.wrapToolCall = async ({ input }, next) => next(input);
+    const before = faultsOf('wrapToolCall of out').length;
+    const { turns } = await ask(test, [echoed('bad'), say()]);
+    expect(turns[1]?.results).toEqual(['{"error":"the tool failed"}']);
+    expect(faultsOf('wrapToolCall of out').length).toBe(before);
+  });
+
+  it.each<[string, Hooks['wrapToolCall'] & {}]>([
+    ['throws before the call', () => Promise.reject(new Error('broken'))],
+    ['hangs before the call', never],
+    ['calls with rubbish', (_, next) => next('rubbish' as never)],
+    [
+      'throws after the call',
+      async ({ input }, next) => {
+        await next(input);
+        throw new Error('broken');
+      },
+    ],
+    [
+      'hangs after the call',
+      async ({ input }, next) => {
+        await next(input);
+        return never();
+      },
+    ],
+  ])('one that %s leaves the call as it is, made once', async (_, wrap) => {
+    outer.wrapToolCall = wrap;
+    const before = faultsOf('wrapToolCall of out').length;
+    const { turns } = await ask(test, [echoed(), say()]);
+    expect(turns[1]?.results).toEqual(['{"text":"hi"}']);
+    expect(ran).toEqual(['hi']);
+    expect(faultsOf('wrapToolCall of out').length).toBe(before + 1);
+  });
+});

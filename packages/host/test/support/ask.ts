@@ -1,0 +1,47 @@
+import type { ControlledHost } from './controlled-host.js';
+import type { ModelTurn } from './controlled-model.js';
+import { openSession, type SseFrame, stream } from './stream.js';
+
+export interface Exchange {
+  readonly sessionId: string;
+  readonly frames: readonly SseFrame[];
+  readonly text: string;
+  /** Every model call that was played, in order. */
+  readonly turns: readonly ModelTurn[];
+}
+
+type Play = (turn: ModelTurn) => void;
+
+/** Sends a message and plays the model: one function a call, the last of which answers. */
+export async function ask(
+  { alice, model }: ControlledHost,
+  plays: readonly Play[],
+  body: Readonly<Record<string, unknown>> & { readonly sessionId?: string } = {},
+): Promise<Exchange> {
+  const { sessionId = await openSession(alice), ...message } = body;
+  const live = await stream(alice, sessionId, { message: 'hello', ...message });
+  const turns: ModelTurn[] = [];
+  for (const play of plays) {
+    const turn = await model.next();
+    turns.push(turn);
+    play(turn);
+  }
+  const frames = await live.toEnd();
+  return { sessionId, frames, text: live.text, turns };
+}
+
+/** Has the model answer. */
+export const say =
+  (text = 'ok'): Play =>
+  (turn) =>
+    turn.answer(text);
+
+/** Has the model call tools. */
+export const call =
+  (...calls: readonly (readonly [name: string, input?: object])[]): Play =>
+  (turn) =>
+    turn.call(...calls.map(([name, input = {}]) => ({ name, input })));
+
+/** The payloads of one kind of frame. */
+export const framesOf = ({ frames }: Pick<Exchange, 'frames'>, event: SseFrame['event']) =>
+  frames.filter((frame) => frame.event === event).map(({ data }) => data);
