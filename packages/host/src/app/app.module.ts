@@ -1,8 +1,8 @@
 import { type DynamicModule, Module, type Type } from '@nestjs/common';
 import { APP_FILTER, APP_GUARD, APP_INTERCEPTOR, APP_PIPE } from '@nestjs/core';
+import { PublicRoutes, ValidationPipe } from '@sibyl/plugin-kit/rules';
 import { Authenticator } from '../auth/authenticator.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
-import { PublicRoutes } from '../auth/public-routes.js';
 import { RateLimits } from '../auth/rate-limits.js';
 import { UcanGuard } from '../auth/ucan.guard.js';
 import { DelegationController } from '../delegation/delegation.controller.js';
@@ -24,7 +24,6 @@ import { SessionStore } from '../store/sessions/session-store.js';
 import { StorePulse } from '../store/store-pulse.js';
 import { BodyInterceptor } from '../transport/body.interceptor.js';
 import { ErrorFilter } from '../transport/error.filter.js';
-import { ValidationPipe } from '../transport/validation.pipe.js';
 import { Turns } from '../turn/turns.js';
 import type { HostParts } from './host-parts.js';
 

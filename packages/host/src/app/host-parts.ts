@@ -1,11 +1,11 @@
 import { readFileSync } from 'node:fs';
 import type { AuthExcludedRoute } from '@sibyl/plugin-kit';
+import { PublicRoutes } from '@sibyl/plugin-kit/rules';
 import type { Logger } from 'pino';
 import { createModels, type Models } from '../agent/model/models.js';
 import type { Authenticator } from '../auth/authenticator.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import { loadOracleIdentity, type OracleIdentity } from '../auth/oracle-identity.js';
-import { PublicRoutes } from '../auth/public-routes.js';
 import { RateLimits } from '../auth/rate-limits.js';
 import type { Config } from '../config/config.js';
 import type { DelegationService } from '../delegation/delegation.service.js';

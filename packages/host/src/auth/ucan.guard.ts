@@ -1,11 +1,12 @@
 import { type CanActivate, type ExecutionContext, Injectable } from '@nestjs/common';
 import { Reflector } from '@nestjs/core';
+import { PublicRoutes } from '@sibyl/plugin-kit/rules';
 import type { Response } from 'express';
 import { Authenticator } from './authenticator.js';
 import { credentialsOf } from './credentials.js';
 import type { OracleRequest } from './oracle-request.js';
 import { proveCaller } from './prove-caller.js';
-import { PUBLIC_ROUTE, PublicRoutes } from './public-routes.js';
+import { PUBLIC_ROUTE } from './public-route.js';
 import { RateLimits } from './rate-limits.js';
 
 /** Lets a request in only with a proven caller; public routes do not even parse credentials. */

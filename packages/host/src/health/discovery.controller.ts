@@ -2,7 +2,7 @@ import { Controller, Get } from '@nestjs/common';
 import { Describe } from '@sibyl/plugin-kit';
 import { DidDocument, OracleCard, OracleError } from '@sibyl/protocol';
 import { OracleIdentity } from '../auth/oracle-identity.js';
-import { Public } from '../auth/public-routes.js';
+import { Public } from '../auth/public-route.js';
 import { didDocumentOf } from './did-document.js';
 import { HostFacts } from './host-facts.js';
 

@@ -3,7 +3,7 @@ import { Describe } from '@sibyl/plugin-kit';
 import { Health, Landing } from '@sibyl/protocol';
 import type { Response } from 'express';
 import { OracleIdentity } from '../auth/oracle-identity.js';
-import { Public } from '../auth/public-routes.js';
+import { Public } from '../auth/public-route.js';
 import { StorePulse } from '../store/store-pulse.js';
 import { HostFacts } from './host-facts.js';
 

@@ -1,10 +1,9 @@
 import type { PluginDatabase, RoomState } from '@sibyl/plugin-kit';
-import { assertNoFaults, type BootFault } from '../config/boot-error.js';
+import { dependenciesOf, hookChecks } from '@sibyl/plugin-kit/rules';
+import { assertNoFaults } from '../config/boot-error.js';
 import { CloseTasks } from './close-tasks.js';
 import { HookCalls } from './hook-calls.js';
-import { hookChecks } from './hook-checks.js';
 import { NameClaims } from './name-claims.js';
-import { dependenciesOf } from './order-plugins.js';
 import { createEarlyContext, type EarlyContext, type HostServices } from './plugin-context.js';
 import { reasonOf } from './plugin-faults.js';
 import type { SelectedPlugin } from './select-plugins.js';
@@ -32,10 +31,10 @@ export async function loadPlugins(
   const closing = new CloseTasks(services.logger);
   try {
     const candidates = await openAll(selected, services, closing);
-    assertNoFaults(faultsOf(candidates));
+    assertSound(candidates);
     const rooms = await roomsOf(candidates, services);
     const plugins = await setUpAll(candidates, rooms);
-    assertNoFaults(faultsOf(candidates));
+    assertSound(candidates);
     return { plugins, close: () => closing.run() };
   } catch (error) {
     await closing.run();
@@ -43,8 +42,9 @@ export async function loadPlugins(
   }
 }
 
-const faultsOf = (candidates: readonly Candidate[]): BootFault[] =>
-  candidates.flatMap(({ hooks }) => hooks.faults);
+function assertSound(candidates: readonly Candidate[]): void {
+  assertNoFaults(candidates.flatMap(({ hooks }) => hooks.faults));
+}
 
 /** Brings the tables of all plugins up to date, before any of them begins to work. */
 async function openAll(

@@ -1,10 +1,10 @@
 import { type OraclePlugin, PluginManifest, type PluginManifestInput } from '@sibyl/plugin-kit';
+import { orderPlugins } from '@sibyl/plugin-kit/rules';
 import type { BootFault } from '../config/boot-error.js';
 import { Environment } from '../config/environment.js';
 import { readVariables, type Variables } from '../config/read-variables.js';
 import { identityFaults } from './check-identity.js';
 import { choosePlugins, type Features } from './choose-plugins.js';
-import { orderPlugins } from './order-plugins.js';
 import { pluginFault, switchOff } from './plugin-faults.js';
 
 export type ManifestOverrides = Readonly<Record<string, Partial<PluginManifestInput>>>;

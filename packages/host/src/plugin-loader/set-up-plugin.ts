@@ -1,8 +1,8 @@
 import type { DynamicModule, Type } from '@nestjs/common';
 import type { AuthExcludedRoute, PluginContext } from '@sibyl/plugin-kit';
+import { hookChecks } from '@sibyl/plugin-kit/rules';
 import type { LoadedPlugin } from '../turn/loaded-plugin.js';
 import type { HookCalls } from './hook-calls.js';
-import { hookChecks } from './hook-checks.js';
 import type { SelectedPlugin } from './select-plugins.js';
 
 /** A plugin that is set up, with what it brings beside its part of turns. */

@@ -1,7 +1,7 @@
 import { Controller, Get, Inject } from '@nestjs/common';
 import { Describe } from '@sibyl/plugin-kit';
 import { type PluginInfo, PluginList } from '@sibyl/protocol';
-import { Public } from '../auth/public-routes.js';
+import { Public } from '../auth/public-route.js';
 import type { LoadedPlugin } from '../turn/loaded-plugin.js';
 
 /** The plugins are plain objects, which Nest cannot ask for by class. */

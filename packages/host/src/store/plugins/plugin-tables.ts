@@ -1,8 +1,8 @@
 import type { PluginDatabase, PluginMigrations } from '@sibyl/plugin-kit';
+import { OwnTables, tablePrefixOf } from '@sibyl/plugin-kit/rules';
 import type { Migration } from 'kysely/migration';
 import type { Database } from '../database/database.js';
 import type { MigrationPlan } from '../migrations/migrate.js';
-import { OwnTables, tablePrefixOf } from './own-tables.js';
 
 export interface PluginTablesRequest {
   readonly plugin: string;

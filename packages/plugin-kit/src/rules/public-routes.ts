@@ -1,10 +1,5 @@
-import { RequestMethod, SetMetadata } from '@nestjs/common';
-import type { AuthExcludedRoute } from '@sibyl/plugin-kit';
-
-export const PUBLIC_ROUTE = Symbol('public route');
-
-/** Opens a controller or handler to callers without a UCAN. */
-export const Public = () => SetMetadata(PUBLIC_ROUTE, true);
+import { RequestMethod } from '@nestjs/common';
+import type { AuthExcludedRoute } from '../plugin.js';
 
 /** Routes opened by plugins and by the `authExcludedRoutes` option. */
 export class PublicRoutes {

@@ -1,4 +1,4 @@
-import type { OraclePlugin } from '@sibyl/plugin-kit';
+import type { OraclePlugin } from '../plugin.js';
 
 /** Plugins, each after those it depends on, or a cycle that keeps them from being ordered. */
 export type Order =
