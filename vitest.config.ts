@@ -14,6 +14,9 @@ export default defineConfig({
     testTimeout: 30_000,
     hookTimeout: 60_000,
     expect: { poll: { timeout: 10_000 } },
-    globalSetup: ['packages/host/test/support/postgres.ts'],
+    globalSetup: [
+      'packages/host/test/support/postgres.ts',
+      'packages/web/test/support/chromium.ts',
+    ],
   },
 });

@@ -1,0 +1,216 @@
+import type { Page } from 'playwright-core';
+import { describe, expect, it } from 'vitest';
+import { expectText, openTab, PICTURES } from './support/browser.js';
+import { usePage } from './support/use-page.js';
+
+const { oracle, arrive, write, converse } = usePage();
+
+const answers = (page: Page) => page.getByLabel('Answer', { exact: true });
+
+describe('the page', () => {
+  it('goes from the first visit to the first answer without any step between', async () => {
+    const { page, complaints } = await arrive();
+    await expectText(page, 'Memory');
+    await write(page, 'Good morning');
+    const turn = await oracle.model.next();
+    turn.say('Good ');
+    await expectText(page, 'Good');
+    turn.say('morning to **you**');
+    turn.finish();
+    await expect.poll(() => page.locator('strong').textContent()).toBe('you');
+    await expectText(page, 'Connected');
+    expect(page.url()).toContain('#/s/');
+    expect(complaints).toEqual([]);
+  });
+
+  it('goes on with the answer after a reload', async () => {
+    const { page } = await arrive();
+    await write(page, 'Tell me a story');
+    const turn = await oracle.model.next();
+    turn.say('Once upon ');
+    await expectText(page, 'Once upon');
+    await page.reload();
+    await expectText(page, 'Once upon');
+    turn.say('a time');
+    turn.finish();
+    await expectText(page, 'Once upon a time');
+    await expect.poll(() => answers(page).count()).toBe(1);
+  });
+
+  it('shows the same turn in two tabs', async () => {
+    const { page, context, complaints } = await arrive();
+    await converse(page, 'First', 'One');
+    const other = await openTab(context, complaints);
+    await other.goto(page.url());
+    await expectText(other, 'One');
+    await write(page, 'Second');
+    const turn = await oracle.model.next();
+    turn.say('Seen in both ');
+    await expectText(page, 'Seen in both');
+    await expectText(other, 'Seen in both');
+    turn.say('tabs');
+    turn.finish();
+    await expectText(other, 'Seen in both tabs');
+    expect(complaints).toEqual([]);
+  });
+
+  it('loses nothing when the network goes and comes back', async () => {
+    const { page, context } = await arrive();
+    await write(page, 'Count');
+    const turn = await oracle.model.next();
+    turn.say('one ');
+    await expectText(page, 'one');
+    await context.setOffline(true);
+    turn.say('two ');
+    await expectText(page, /joining again|Connecting/);
+    await context.setOffline(false);
+    turn.say('three');
+    turn.finish();
+    await expectText(page, 'one two three');
+    await expectText(page, 'Connected');
+  });
+
+  it('stops an answer', async () => {
+    const { page } = await arrive();
+    await write(page, 'Go on for ever');
+    const turn = await oracle.model.next();
+    turn.say('On and on');
+    await expectText(page, 'On and on');
+    await page.getByRole('button', { name: 'Stop' }).click();
+    await turn.left;
+    await expectText(page, 'Stopped before its end');
+    await converse(page, 'Thanks', 'You are welcome');
+  });
+
+  it('says how many messages wait', async () => {
+    const { page } = await arrive();
+    await write(page, 'First');
+    const turn = await oracle.model.next();
+    turn.say('Thinking');
+    await expectText(page, 'Thinking');
+    await write(page, 'Second');
+    await expectText(page, '1 message waits');
+    turn.finish();
+    const next = await oracle.model.next();
+    next.say('Both done');
+    next.finish();
+    await expectText(page, 'Both done');
+  });
+
+  it('lets the agent change it by a browser tool', async () => {
+    const { page } = await arrive();
+    await write(page, 'Make it dark');
+    const turn = await oracle.model.next();
+    turn.call({ name: 'set_page_colours', input: { theme: 'dark' } });
+    const after = await oracle.model.next();
+    expect(JSON.stringify(after.body.messages)).toContain('dark');
+    after.say('Dark it is');
+    after.finish();
+    await expectText(page, 'Dark it is');
+    expect(await page.locator('html').getAttribute('data-theme')).toBe('dark');
+  });
+
+  it('shows a chart, a table and a form that an action brings', async () => {
+    const { page } = await arrive();
+    await write(page, 'Show me');
+    const points = [
+      { label: 'Plot A', value: 42 },
+      { label: 'Plot B', value: 17 },
+    ];
+    (await oracle.model.next()).call(
+      { name: 'show_chart', input: { title: 'Carbon', kind: 'bar', points } },
+      { name: 'show_table', input: { title: 'Plots', columns: ['Plot'], rows: [['A'], ['B']] } },
+      {
+        name: 'show_form',
+        input: { title: 'New plot', fields: [{ name: 'n', label: 'Name', kind: 'text' }] },
+      },
+    );
+    const after = await oracle.model.next();
+    after.say('Here it is');
+    after.finish();
+    await expectText(page, 'Here it is');
+    const chart = page.getByRole('img', { name: /Carbon: Plot A 42, Plot B 17/ });
+    await expect.poll(() => chart.locator('rect').count()).toBe(2);
+    await expect.poll(() => page.getByRole('table').locator('tbody tr').count()).toBe(2);
+    await page.screenshot({ path: `${PICTURES}/components.png` });
+    await page.getByRole('textbox', { name: 'Name' }).fill('C');
+    await page.getByRole('form', { name: 'New plot' }).getByRole('button').click();
+    const sent = await oracle.model.next();
+    expect(JSON.stringify(sent.body.messages.at(-1))).toContain('Name: C');
+    sent.say('Noted');
+    sent.finish();
+    await expectText(page, 'Noted');
+  });
+
+  it('shows a preference that was set in a conversation', async () => {
+    const { page } = await arrive();
+    await write(page, 'Answer in Spanish from now on');
+    (await oracle.model.next()).call({
+      name: 'set_user_preferences',
+      input: { language: 'Spanish' },
+    });
+    const after = await oracle.model.next();
+    after.say('Con gusto');
+    after.finish();
+    await expectText(page, 'Con gusto');
+    await page.getByRole('button', { name: 'Preferences' }).click();
+    await expectText(page, 'Spanish');
+    await page.keyboard.press('Escape');
+  });
+
+  it('grants a delegation, shows until when, and revokes it', async () => {
+    const { page } = await arrive();
+    await page.getByRole('button', { name: 'Delegation' }).click();
+    await page.getByRole('button', { name: 'Grant' }).click();
+    await expectText(page, /Granted until/);
+    await page.reload();
+    await page.getByRole('button', { name: 'Delegation' }).click();
+    await expectText(page, /Granted until/);
+    await page.getByRole('button', { name: 'Revoke' }).click();
+    await expect.poll(() => page.getByRole('button', { name: 'Grant' }).isVisible()).toBe(true);
+  });
+
+  it('renames and deletes a conversation, and shows none of it to another profile', async () => {
+    const { page } = await arrive();
+    await converse(page, 'A secret', 'It is safe here');
+    const row = page.locator('.session').first();
+    await row.hover();
+    await row.getByRole('button', { name: /^Rename/ }).click();
+    await page.getByLabel('New title').fill('My secret');
+    await page.keyboard.press('Enter');
+    await expect.poll(() => row.textContent()).toContain('My secret');
+
+    const stranger = await arrive();
+    await expectText(stranger.page, 'Nothing here yet');
+    await stranger.page.goto(page.url());
+    await expect.poll(() => stranger.page.getByText('It is safe here').count()).toBe(0);
+
+    await row.hover();
+    await row.getByRole('button', { name: /^Delete/ }).click();
+    await page.getByRole('button', { name: 'Delete', exact: true }).click();
+    await expectText(page, 'Nothing here yet');
+  });
+
+  it('carries the key to another browser', async () => {
+    const first = await arrive();
+    await converse(first.page, 'Remember me', 'I will');
+    await first.page.getByRole('button', { name: 'Your key' }).click();
+    await first.page.getByRole('button', { name: 'Export the key' }).click();
+    const key = await first.page.getByTestId('private-key').textContent();
+    const second = await arrive();
+    await second.page.getByRole('button', { name: 'Your key' }).click();
+    await second.page.getByLabel('Private key').fill('rubbish');
+    await second.page.getByRole('button', { name: 'Import' }).click();
+    await expect.poll(() => second.page.getByRole('alert').count()).toBe(1);
+    await second.page.getByLabel('Private key').fill(key ?? '');
+    await second.page.getByRole('button', { name: 'Import' }).click();
+    await expect.poll(() => second.page.locator('.session').count()).toBe(1);
+  });
+
+  it('shows live events to developers', async () => {
+    const { page } = await arrive();
+    await converse(page, 'Hello', 'Hi');
+    await page.getByRole('button', { name: 'Live events' }).click();
+    await expect.poll(() => page.getByText('status').first().isVisible()).toBe(true);
+  });
+});

@@ -1,0 +1,68 @@
+import { mkdirSync } from 'node:fs';
+import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
+import { afterAll, beforeAll, expect, inject } from 'vitest';
+
+const ARGS = [
+  '--headless',
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-background-networking',
+  '--no-first-run',
+];
+
+/** Where pictures of the page are kept. */
+export const PICTURES = 'test-output/page';
+
+/** Someone at a browser of their own. */
+export interface Visitor {
+  readonly page: Page;
+  readonly context: BrowserContext;
+  /** Everything the console complained about. */
+  readonly complaints: string[];
+}
+
+export interface VisitOptions {
+  readonly width?: number;
+  readonly height?: number;
+  readonly colorScheme?: 'light' | 'dark';
+}
+
+export interface Browsing {
+  /** A new profile: nothing is known of it. */
+  visit(options?: VisitOptions): Promise<Visitor>;
+}
+
+/** A Chromium for the surrounding file. */
+export function useBrowser(): Browsing {
+  let browser: Browser;
+  beforeAll(async () => {
+    mkdirSync(PICTURES, { recursive: true });
+    browser = await chromium.launch({ executablePath: inject('chromium'), args: ARGS });
+  });
+  afterAll(() => browser?.close());
+  return {
+    async visit({ width = 1200, height = 800, colorScheme = 'light' } = {}) {
+      const viewport = { width, height };
+      const context = await browser.newContext({ viewport, colorScheme });
+      await context.grantPermissions(['clipboard-read', 'clipboard-write']);
+      const complaints: string[] = [];
+      return { context, complaints, page: await openTab(context, complaints) };
+    },
+  };
+}
+
+/** One more tab of the same profile. */
+export async function openTab(context: BrowserContext, complaints: string[]): Promise<Page> {
+  const page = await context.newPage();
+  page.setDefaultTimeout(15_000);
+  page.on('pageerror', ({ message }) => complaints.push(message));
+  page.on('console', (message) => {
+    if (message.type() === 'error') complaints.push(message.text());
+  });
+  return page;
+}
+
+/** Waits until the page shows this text. */
+export async function expectText(page: Page, text: string | RegExp): Promise<void> {
+  await expect.poll(() => page.getByText(text).first().isVisible()).toBe(true);
+}

@@ -1,0 +1,33 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll } from 'vitest';
+import {
+  type ControlledModel,
+  startControlledModel,
+} from '../../../host/test/support/controlled-model.js';
+import { type HostProcess, runHost, untilListening } from '../../../host/test/support/process.js';
+
+/** A host as an operator starts it, with a model that says what the test tells it to. */
+export interface RunningOracle {
+  readonly url: string;
+  readonly model: ControlledModel;
+}
+
+export function useOracle(env: Record<string, string> = {}): RunningOracle {
+  const dataDir = mkdtempSync(join(tmpdir(), 'sibyl-page-'));
+  const running: { url: string; model?: ControlledModel } = { url: '' };
+  let host: HostProcess;
+  beforeAll(async () => {
+    running.model = await startControlledModel();
+    host = runHost({ PORT: '0', DATA_DIR: dataDir, ...running.model.env, ...env });
+    running.url = await untilListening(host);
+  });
+  afterAll(async () => {
+    host?.child.kill('SIGTERM');
+    await host?.ended;
+    running.model?.close();
+    rmSync(dataDir, { recursive: true, force: true });
+  });
+  return running as RunningOracle;
+}

@@ -1,0 +1,39 @@
+import type { Page } from 'playwright-core';
+import { expectText, useBrowser, type VisitOptions, type Visitor } from './browser.js';
+import { type RunningOracle, useOracle } from './oracle.js';
+
+/** The page of a running host, and what visitors do there. */
+export interface PageInUse {
+  readonly oracle: RunningOracle;
+  /** A visitor at the page's first view. */
+  arrive(options?: VisitOptions): Promise<Visitor>;
+  write(page: Page, text: string): Promise<void>;
+  /** Sends a message and has the model answer it. */
+  converse(page: Page, text: string, answer: string): Promise<void>;
+}
+
+export function usePage(): PageInUse {
+  const oracle = useOracle();
+  const browser = useBrowser();
+  const write = async (page: Page, text: string) => {
+    await page.getByLabel('Your message').fill(text);
+    await page.keyboard.press('Enter');
+  };
+  return {
+    oracle,
+    write,
+    async arrive(options) {
+      const visitor = await browser.visit(options);
+      await visitor.page.goto(`${oracle.url}/app`);
+      await visitor.page.getByLabel('Your message').waitFor();
+      return visitor;
+    },
+    async converse(page, text, answer) {
+      await write(page, text);
+      const turn = await oracle.model.next();
+      turn.say(answer);
+      turn.finish();
+      await expectText(page, answer);
+    },
+  };
+}
