@@ -3,7 +3,7 @@ import type { PathTemplate, Step } from './path-template.js';
 /** Bounds on the work for one unknown path. */
 const MAX_SEGMENTS = 16;
 const MAX_LENGTH = 64;
-const MAX_CANDIDATES = 64;
+const MAX_CANDIDATES = 32;
 const MOST = 3;
 
 const FITS = { equal: 3, alike: 2, variable: 1, not: 0 };
