@@ -1,0 +1,137 @@
+import { serverEvents } from '@sibyl/protocol';
+import { describe, expect, it } from 'vitest';
+import { useControlledHost } from './support/controlled-host.js';
+import { emitter } from './support/emitter.js';
+import { startHost } from './support/host.js';
+import { joinSession, type SessionSocket } from './support/session-socket.js';
+import { openSession, type SseFrame, stream } from './support/stream.js';
+import { TestUser } from './support/user.js';
+
+const test = useControlledHost({ plugins: [emitter] });
+
+/** What a socket must have heard of a stream, in its order. */
+function toldBy(frames: readonly SseFrame[]) {
+  return frames
+    .filter(({ event }) => event in serverEvents)
+    .filter(({ event, data }) => event !== 'action_call' || data.status === 'isRunning')
+    .map(({ event: name, data }) => ({ name, data: wrapped(name, data) }));
+}
+
+function wrapped(name: string, payload: unknown): unknown {
+  const { wrapping } = serverEvents[name as keyof typeof serverEvents];
+  return wrapping === 'enveloped' ? { eventName: name, payload } : payload;
+}
+
+const told = ({ heard }: SessionSocket) =>
+  heard.filter(({ name }) => !name.startsWith('(') && name !== 'connected');
+
+describe('what happens in a turn', () => {
+  it('is told to every socket of its session, in the order of its frames', async () => {
+    const sessionId = await openSession(test.alice);
+    const sockets = [
+      await joinSession(test.alice, sessionId),
+      await joinSession(test.alice, sessionId, { transports: ['polling'] }),
+    ];
+    const live = await stream(test.alice, sessionId, { message: 'tell all' });
+    const first = await test.model.next();
+    first.think('I will tell.');
+    first.call({ name: 'emit_all', input: {} }, { name: 'route', input: { steps: ['a', 'b'] } });
+    const second = await test.model.next();
+    second.say('Told.');
+    second.finish();
+    const expected = toldBy(await live.toEnd());
+    expect(expected.map(({ name }) => name)).toEqual(
+      expect.arrayContaining([
+        'reasoning',
+        'tool_call',
+        'action_call',
+        'render_component',
+        'browser_tool_call',
+        'router_update',
+        'message_cache_invalidation',
+      ]),
+    );
+    for (const socket of sockets) {
+      await expect.poll(() => told(socket).length).toBe(expected.length);
+      expect(told(socket)).toEqual(expected);
+    }
+  });
+
+  it('has the shapes that the catalogue says, in the wrapping it says', async () => {
+    const sessionId = await openSession(test.alice);
+    const socket = await joinSession(test.alice, sessionId);
+    const live = await stream(test.alice, sessionId, { message: 'tell all', requestId: 'r-7' });
+    (await test.model.next()).call({ name: 'emit_all', input: {} });
+    (await test.model.next()).finish();
+    await live.toEnd();
+    await socket.until('tool_call', ({ payload }) => payload.status === 'done');
+    for (const { name, data } of told(socket)) {
+      const { payload, wrapping } = serverEvents[name as keyof typeof serverEvents];
+      const body = wrapping === 'enveloped' ? data.payload : data;
+      if (wrapping === 'enveloped') expect(data.eventName).toBe(name);
+      expect(payload.parse(body)).toMatchObject({ sessionId, requestId: 'r-7' });
+    }
+  });
+
+  it('sends no page the end of an action: it would run it again', async () => {
+    const sessionId = await openSession(test.alice);
+    const socket = await joinSession(test.alice, sessionId);
+    const live = await stream(test.alice, sessionId, { message: 'tell all' });
+    (await test.model.next()).call({ name: 'emit_all', input: {} });
+    (await test.model.next()).finish();
+    const frames = (await live.toEnd()).filter(({ event }) => event === 'action_call');
+    expect(frames.map(({ data }) => data.status)).toEqual(['isRunning', 'done']);
+    await socket.until('message_cache_invalidation');
+    expect(socket.all('action_call')).toMatchObject([{ toolCallId: 'a1', status: 'isRunning' }]);
+  });
+
+  it('leaves out what a plugin says wrongly, and harms neither plugin nor turn', async () => {
+    const sessionId = await openSession(test.alice);
+    const socket = await joinSession(test.alice, sessionId);
+    const live = await stream(test.alice, sessionId, { message: 'tell wrongly' });
+    (await test.model.next()).call({ name: 'emit_wrongly', input: {} });
+    const second = await test.model.next();
+    expect(second.body.messages.at(-1).content).toContain('unharmed');
+    second.finish();
+    expect((await live.toEnd()).at(-1)?.data.status).toBe('finished');
+    expect(await socket.until('router_update')).toMatchObject({ step: 'still here' });
+    const faults = test.host.log.filter(({ msg }) => String(msg).includes('dropped'));
+    expect(faults.map(({ event }) => event)).toEqual([
+      'router_update',
+      'router_update',
+      'tool_call',
+    ]);
+  });
+});
+
+it('500 clients in 500 sessions each hear their own session, all of it, in order', {
+  timeout: 240_000,
+}, async () => {
+  const host = await startHost({ plugins: [emitter] });
+  const users = Array.from({ length: 500 }, () => new TestUser(host));
+  const clients = await Promise.all(
+    users.map(async (user) => {
+      const sessionId = await openSession(user);
+      return { user, sessionId, socket: await joinSession(user, sessionId) };
+    }),
+  );
+  const stepsOf = (sessionId: string) => [1, 2, 3].map((n) => `${sessionId}-${n}`);
+  const answers = await Promise.all(
+    clients.map(({ user, sessionId }) => {
+      const steps = JSON.stringify({ steps: stepsOf(sessionId) });
+      return user.request('POST', `/messages/${sessionId}`, {
+        body: { message: `use route ${steps}` },
+      });
+    }),
+  );
+  expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
+  for (const { sessionId, socket } of clients) {
+    await socket.until('tool_call', ({ payload }) => payload.status === 'done');
+    expect(socket.all('router_update')).toMatchObject(
+      stepsOf(sessionId).map((step) => ({ step, sessionId })),
+    );
+    const places = socket.heard.filter(({ name }) => !name.startsWith('('));
+    for (const { data } of places) expect((data.payload ?? data).sessionId).toBe(sessionId);
+  }
+  await host.close();
+});

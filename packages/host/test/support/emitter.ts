@@ -1,0 +1,57 @@
+import { definePlugin, defineTool } from '@sibyl/plugin-kit';
+import { z } from 'zod';
+
+const Steps = z.object({ steps: z.array(z.string()) });
+
+/** A plugin for tests: its tools tell the session's clients what they are asked to. */
+export const emitter = definePlugin({
+  name: 'emitter',
+  version: '0.1.0',
+  manifest: {
+    title: 'Emitter',
+    summary: 'Tells clients things.',
+    whenToUse: ['a test asks for it'],
+    category: 'test',
+    visibility: 'silent',
+  },
+  getTools: () => [
+    defineTool({
+      name: 'route',
+      description: 'Tells of routing steps.',
+      inputSchema: Steps,
+      run: ({ steps }, { emit }) => {
+        for (const step of steps) emit.router({ step });
+        return steps.length;
+      },
+    }),
+    defineTool({
+      name: 'emit_all',
+      description: 'Tells of everything there is.',
+      inputSchema: z.object({}),
+      run: (_, { emit, toolCallId }) => {
+        emit.toolCall({ eventId: 'e1', toolName: 'inner', args: {}, status: 'isRunning' });
+        emit.reasoning({ reasoning: 'Hm.', isComplete: true });
+        emit.actionCall({ toolCallId: 'a1', toolName: 'shown', args: {}, status: 'isRunning' });
+        emit.actionCall({ toolCallId: 'a1', toolName: 'shown', args: {}, status: 'done' });
+        emit.renderComponent({ eventId: toolCallId, componentName: 'card', status: 'done' });
+        emit.browserToolCall({ toolCallId: 'b1', toolName: 'scroll', args: { by: 1 } });
+        emit.router({ from: 'main', to: 'other', step: 'call' });
+        emit.messageCacheInvalidation({ messageIds: ['m1'] });
+      },
+    }),
+    defineTool({
+      name: 'emit_wrongly',
+      description: 'Tells what cannot be told.',
+      inputSchema: z.object({}),
+      run: (_, { emit }) => {
+        const cyclic: Record<string, unknown> = {};
+        cyclic.self = cyclic;
+        emit.router({ step: 7 as unknown as string });
+        emit.router(undefined as unknown as { step: string });
+        emit.toolCall({ eventId: 'e1', toolName: 'x', args: cyclic, status: 'done' });
+        emit.router({ step: 'still here' });
+        return 'unharmed';
+      },
+    }),
+  ],
+});
