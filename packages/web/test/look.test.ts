@@ -54,6 +54,7 @@ describe('how the page looks', () => {
     await expectText(page, 'tonnes');
     await expect.poll(() => page.locator('.hljs-keyword').count()).toBeGreaterThan(0);
     expect(await seriousFaults(page)).toEqual([]);
+    expect(await reachesBeyond(page)).toEqual([]);
     await page.screenshot({ path: `${PICTURES}/chat-${name}.png` });
     expect(complaints).toEqual([]);
   });
@@ -70,6 +71,14 @@ const ANSWER = `Between **30 and 150** tonnes per hectare in the first metre:
 const stock = density * depth * share;
 \`\`\`
 `;
+
+/** What stands out of the window at its right side. */
+const reachesBeyond = (page: Page): Promise<string[]> =>
+  page.evaluate(() =>
+    [...document.querySelectorAll('main *')]
+      .filter((element) => element.getBoundingClientRect().right > innerWidth + 1)
+      .map(({ outerHTML }) => outerHTML.slice(0, 80)),
+  );
 
 /** What axe finds that would keep somebody out. */
 async function seriousFaults(page: Page): Promise<string[]> {
