@@ -1,3 +1,4 @@
+export type { Logger } from './logger.js';
 export { PluginManifest, type PluginManifestInput, Visibility } from './manifest.js';
 export type { GateRequest, MessageGate, TurnHold } from './message-gate.js';
 export type {
@@ -50,7 +51,6 @@ export { defineTool, type Tool } from './tool.js';
 export type {
   Blobs,
   ClientCalls,
-  Logger,
   Secrets,
   SessionState,
   TurnContext,

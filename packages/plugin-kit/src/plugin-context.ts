@@ -1,9 +1,9 @@
 import type { ReplyPart } from '@sibyl/protocol';
 import type { SafeFetch } from '@sibyl/safe-fetch';
+import type { Logger } from './logger.js';
 import type { ModelRole, ModelUse } from './model-call.js';
 import type { PluginDatabase } from './plugin-database.js';
 import type { RoomState } from './room-state.js';
-import type { Logger } from './turn-context.js';
 import type { JsonValue, WantedCapability } from './turn-ucan.js';
 
 /** Who the oracle is. */

@@ -13,6 +13,7 @@ import type {
   ToolCallEvent,
   UserPreferences,
 } from '@sibyl/protocol';
+import type { Logger } from './logger.js';
 import type { Llms } from './plugin-context.js';
 import type { TurnUcan } from './turn-ucan.js';
 
@@ -53,12 +54,6 @@ export interface TurnRequestParts {
   readonly agActions?: readonly AgAction[];
   readonly attachments: readonly Attachment[];
   readonly mcpInvocations: Readonly<Record<string, string>>;
-}
-
-export interface Logger {
-  info(fields: object, message: string): void;
-  warn(fields: object, message: string): void;
-  error(fields: object, message: string): void;
 }
 
 type Payload<Event> = Omit<Event, 'sessionId' | 'requestId'>;
