@@ -45,7 +45,14 @@ class WrappedCall {
     }
   }
 
-  async #next(input: JsonObject): Promise<unknown> {
+  #next(input: JsonObject): Promise<unknown> {
+    const made = this.#make(input);
+    // The middleware may never look at it.
+    made.catch(() => undefined);
+    return made;
+  }
+
+  async #make(input: JsonObject): Promise<unknown> {
     // A middleware that was given up must not make the call a second time.
     if (this.#isOver) throw new Error('The call went on without this middleware');
     this.#wrapping.signal.throwIfAborted();
@@ -57,8 +64,6 @@ class WrappedCall {
       this.#underWay -= 1;
       if (this.#underWay === 0 && !this.#isOver) this.#startClock();
     });
-    // The middleware may never look at it.
-    this.#latest.catch(() => undefined);
     return this.#latest;
   }
 

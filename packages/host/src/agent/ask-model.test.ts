@@ -1,0 +1,68 @@
+import { expect, it } from 'vitest';
+import { askModel, type Question } from './ask-model.js';
+import { createLlms } from './llms.js';
+import { RecordingMeter } from './test-support/recording-meter.js';
+import { finish, ScriptedModel, say } from './test-support/scripted-model.js';
+
+function question(model: ScriptedModel, more: Partial<Question> = {}): Question {
+  const { signal } = new AbortController();
+  const meter = new RecordingMeter();
+  return { model, system: 'Be brief.', prompt: 'Why?', meter, signal, ...more };
+}
+
+it('gives the whole answer and what it cost', async () => {
+  const meter = new RecordingMeter();
+  const model = new ScriptedModel([{ type: 'text', text: 'Be' }, ...say('cause')]);
+  const use = { model: 'scripted/model', input: 10, output: 5, cached: 2 };
+  expect(await askModel(question(model, { meter }))).toEqual({ text: 'Because', use });
+  expect(meter.uses).toEqual([use]);
+  expect(model.calls).toMatchObject([
+    { system: 'Be brief.', messages: [{ role: 'user', content: 'Why?' }], tools: [] },
+  ]);
+});
+
+it('asks nothing that the meter refuses', async () => {
+  const refusal = new Error('no credit');
+  const meter = new RecordingMeter(() => {
+    throw refusal;
+  });
+  const model = new ScriptedModel(say('x'));
+  await expect(askModel(question(model, { meter }))).rejects.toBe(refusal);
+  expect(model.calls).toEqual([]);
+});
+
+it('stops reading when it is enough, and pays for what it read', async () => {
+  const meter = new RecordingMeter();
+  const model = new ScriptedModel([
+    { type: 'text', text: 'a'.repeat(50) },
+    { type: 'text', text: 'b'.repeat(50) },
+    { type: 'text', text: 'c' },
+    finish(),
+  ]);
+  const { text } = await askModel(question(model, { meter, enough: 60 }));
+  expect(text).toHaveLength(100);
+  expect(meter.uses).toMatchObject([{ output: 25 }]);
+});
+
+it('fails with a stream that just stops, and pays for it', async () => {
+  const meter = new RecordingMeter();
+  const model = new ScriptedModel([{ type: 'text', text: 'Beca' }]);
+  await expect(askModel(question(model, { meter }))).rejects.toThrow('ended too early');
+  expect(meter.uses).toMatchObject([{ output: 1 }]);
+});
+
+it('ends with either signal', async () => {
+  const [turn, own] = [new AbortController(), new AbortController()];
+  const never = async function* () {
+    yield await new Promise<never>(() => undefined);
+  };
+  const model = new ScriptedModel(never, never);
+  const meter = new RecordingMeter();
+  const llm = createLlms({ modelFor: () => model, meter, signal: turn.signal }).get('utility');
+  const first = llm.generate({ prompt: 'Why?', signal: own.signal });
+  own.abort(new Error('own'));
+  await expect(first).rejects.toThrow('own');
+  const second = llm.generate({ prompt: 'Why?', signal: new AbortController().signal });
+  turn.abort(new Error('turn'));
+  await expect(second).rejects.toThrow('turn');
+});

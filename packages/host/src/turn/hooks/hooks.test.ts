@@ -1,0 +1,65 @@
+import { OracleError } from '@sibyl/protocol';
+import { pino } from 'pino';
+import { describe, expect, it } from 'vitest';
+import { Hooks } from './hooks.js';
+
+function setUp(timeoutMs = 60_000) {
+  const log: Record<string, unknown>[] = [];
+  const logger = pino({}, { write: (line) => void log.push(JSON.parse(line)) });
+  const turn = new AbortController();
+  const call = { plugin: 'p', hook: 'getTools', signal: turn.signal };
+  return { hooks: new Hooks(logger, timeoutMs), call, turn, log };
+}
+const never = () => new Promise<never>(() => undefined);
+
+describe.each(['ask', 'askForLeave'] as const)('%s', (how) => {
+  it('gives what the hook gives, at once or later', async () => {
+    const { hooks, call, log } = setUp();
+    expect(await hooks[how](call, () => 1)).toEqual({ ok: 1 });
+    expect(await hooks[how](call, async () => undefined)).toEqual({ ok: undefined });
+    expect(log).toEqual([]);
+  });
+
+  it('gives the fault of a hook that fails, and logs it', async () => {
+    const { hooks, call, log } = setUp();
+    const fault = new Error('broken');
+    const thrown = () => {
+      throw fault;
+    };
+    expect(await hooks[how](call, thrown)).toEqual({ fault });
+    expect(await hooks[how](call, () => Promise.reject(fault))).toEqual({ fault });
+    expect(log).toMatchObject([
+      { plugin: 'p', hook: 'getTools', level: 40, err: { message: 'broken' } },
+      { plugin: 'p' },
+    ]);
+  });
+
+  it('gives up on a hook that hangs, and lets it know', async () => {
+    const { hooks, call } = setUp(1);
+    let signal: AbortSignal | undefined;
+    const answer = await hooks[how](call, (both) => {
+      signal = both;
+      return never();
+    });
+    expect(answer).toMatchObject({ fault: { message: 'did not answer within 0.001 s' } });
+    expect(signal?.aborted).toBe(true);
+  });
+
+  it('ends with its turn', async () => {
+    const { hooks, call, turn, log } = setUp();
+    const reason = new Error('aborted');
+    const asked = hooks[how](call, never);
+    turn.abort(reason);
+    await expect(asked).rejects.toBe(reason);
+    expect(log).toEqual([]);
+  });
+});
+
+it('takes what is thrown on purpose for a refusal only where one is asked for', async () => {
+  const { hooks, call, log } = setUp();
+  const refusal = new OracleError('forbidden');
+  const refuse = () => Promise.reject(refusal);
+  await expect(hooks.askForLeave(call, refuse)).rejects.toBe(refusal);
+  expect(log).toEqual([]);
+  expect(await hooks.ask(call, refuse)).toEqual({ fault: refusal });
+});

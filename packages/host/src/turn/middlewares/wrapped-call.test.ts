@@ -1,0 +1,93 @@
+import { OracleError } from '@sibyl/protocol';
+import { expect, it } from 'vitest';
+import { callThrough, type Wrapping } from './wrapped-call.js';
+
+/** Makes a call through a middleware; tells how often the call was made and what the middleware did wrong. */
+async function through(wrap: Wrapping['wrap'], more: Partial<Wrapping> = {}) {
+  const faults: unknown[] = [];
+  const inputs: unknown[] = [];
+  const result = await callThrough({
+    input: { n: 1 },
+    wrap,
+    next: async (input) => {
+      inputs.push(input);
+      return 'result';
+    },
+    timeoutMs: 1000,
+    signal: new AbortController().signal,
+    onFault: (fault) => faults.push(fault),
+    ...more,
+  }).catch((thrown: unknown) => ({ thrown }));
+  return { result, inputs, faults };
+}
+
+const never = () => new Promise<never>(() => undefined);
+
+it('does not count the time of the call as the middleware’s', async () => {
+  let ticks = 0;
+  const next = async () => {
+    // Longer than the middleware may take.
+    while (ticks++ < 20) await new Promise((resolve) => setTimeout(resolve, 1));
+    return 'late';
+  };
+  const { result, faults } = await through((call) => call({ n: 1 }), { next, timeoutMs: 5 });
+  expect([result, faults]).toEqual(['late', []]);
+});
+
+it('makes the call once, whatever a middleware does that was given up', async () => {
+  const calls: Promise<unknown>[] = [];
+  const wakeUp = Promise.withResolvers<void>();
+  const wrap: Wrapping['wrap'] = async (call) => {
+    await wakeUp.promise;
+    calls.push(call({ n: 2 }));
+    return never();
+  };
+  const { result, inputs, faults } = await through(wrap, { timeoutMs: 1 });
+  wakeUp.resolve();
+  await expect.poll(() => calls.length).toBe(1);
+  await expect(calls[0]).rejects.toThrow('went on without');
+  expect([result, inputs, faults.length]).toEqual(['result', [{ n: 1 }], 1]);
+});
+
+it('makes no call after the turn is aborted', async () => {
+  const turn = new AbortController();
+  const reason = new Error('aborted');
+  const wrap: Wrapping['wrap'] = (call) => {
+    turn.abort(reason);
+    return call({ n: 1 });
+  };
+  const { result, inputs } = await through(wrap, { signal: turn.signal });
+  expect([result, inputs]).toEqual([{ thrown: reason }, []]);
+});
+
+it('prefers the fault of the call to one the middleware makes of it', async () => {
+  const fault = new Error('the tool failed');
+  const wrap: Wrapping['wrap'] = (call) =>
+    call({ n: 1 }).catch(() => {
+      throw new Error('another');
+    });
+  const { result, faults } = await through(wrap, { next: () => Promise.reject(fault) });
+  expect(result).toEqual({ thrown: fault });
+  expect(faults).toHaveLength(1);
+});
+
+it('passes a refusal on, before the call and after it', async () => {
+  const refusal = new OracleError('forbidden');
+  const before = await through(() => Promise.reject(refusal));
+  expect([before.result, before.inputs]).toEqual([{ thrown: refusal }, []]);
+  const after = await through(async (call) => {
+    await call({ n: 1 });
+    throw refusal;
+  });
+  expect(after.result).toEqual({ thrown: refusal });
+  expect(after.faults).toEqual([]);
+});
+
+it('survives a call that fails after the middleware has stopped looking', async () => {
+  const wrap: Wrapping['wrap'] = async (call) => {
+    void call({ n: 1 });
+    return 'mine';
+  };
+  const { result } = await through(wrap, { next: () => Promise.reject(new Error('late')) });
+  expect(result).toBe('mine');
+});
