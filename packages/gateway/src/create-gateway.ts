@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { rootCertificates } from 'node:tls';
 import type { Config } from './config/config.js';
 import type { UpstreamAddress } from './config/upstream-url.js';
 import { Admission } from './gating/admission.js';
@@ -97,7 +98,8 @@ async function startDemo(logger: Logger) {
 
 async function createParts(config: Config, logger: Logger, addresses: readonly UpstreamAddress[]) {
   const { caFile, maxReplyBytes, maxLag, pollMs } = config.nodes;
-  const ca = caFile === undefined ? undefined : await readFile(caFile, 'utf8');
+  const ca =
+    caFile === undefined ? undefined : [...rootCertificates, await readFile(caFile, 'utf8')];
   const nodes = addresses.map(
     (address) => new ChainNode(createUpstream({ url: address.url, ca, maxReplyBytes }), address),
   );

@@ -28,7 +28,7 @@ const StatusResult = z.object({
 export interface AbciUpstreamOptions {
   /** `rpc+http://…` or `rpc+https://…`; a user and password go along as Basic. */
   readonly url: URL;
-  readonly ca?: string | undefined;
+  readonly ca?: readonly string[] | undefined;
   readonly maxReplyBytes: number;
 }
 

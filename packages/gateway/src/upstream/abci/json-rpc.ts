@@ -10,7 +10,7 @@ export interface JsonRpcOptions {
   /** An `http:` or `https:` address. */
   readonly url: URL;
   readonly authorization: string | undefined;
-  readonly ca?: string | undefined;
+  readonly ca?: readonly string[] | undefined;
 }
 
 export interface JsonRpcCall {
@@ -28,7 +28,7 @@ export class JsonRpc {
     const kept = { keepAlive: true, maxFreeSockets: IDLE_SOCKETS };
     this.agent =
       options.url.protocol === 'https:'
-        ? new HttpsAgent({ ...kept, ...(options.ca !== undefined && { ca: options.ca }) })
+        ? new HttpsAgent({ ...kept, ...(options.ca && { ca: [...options.ca] }) })
         : new HttpAgent(kept);
   }
 

@@ -1,4 +1,5 @@
-import { type ClientHttp2Session, type ClientSessionOptions, connect } from 'node:http2';
+import { type ClientHttp2Session, connect, type SecureClientSessionOptions } from 'node:http2';
+import type { SocketConstructorOpts } from 'node:net';
 import { Backoff } from '../backoff.js';
 import { GrpcCode, GrpcError } from '../grpc-error.js';
 import { lostConnection } from './stream-status.js';
@@ -13,8 +14,8 @@ const CONNECTION_WINDOW_BYTES = 32 * 1024 * 1024;
 export interface ConnectionOptions {
   /** `http://host:port` or `https://host:port`. */
   readonly origin: string;
-  /** Certificates to trust beside those of the system, in PEM. */
-  readonly ca?: string | undefined;
+  /** Certificates to trust, in PEM; unset: those Node brings. */
+  readonly ca?: readonly string[] | undefined;
 }
 
 /** One HTTP/2 connection to a node, made when it is needed and again when it is lost. */
@@ -76,19 +77,20 @@ export class Connection {
     });
   }
 
-  private sessionOptions(): ClientSessionOptions & { ca?: string } {
+  /** What `connect` does not know it hands on to the socket. */
+  private sessionOptions(): SecureClientSessionOptions & Partial<SocketConstructorOpts> {
     const { ca } = this.options;
     return {
       settings: { enablePush: false, initialWindowSize: STREAM_WINDOW_BYTES },
-      ...(ca !== undefined && { ca }),
+      keepAlive: true,
+      keepAliveInitialDelay: TCP_KEEP_ALIVE_MS,
+      ...(ca && { ca: [...ca] }),
     };
   }
 
   private adopt(session: ClientHttp2Session): ClientHttp2Session {
     this.live = session;
     session.setLocalWindowSize(CONNECTION_WINDOW_BYTES);
-    session.socket.setNoDelay(true);
-    session.socket.setKeepAlive(true, TCP_KEEP_ALIVE_MS);
     // A node that goes away says so before; what runs ends there, what is new goes elsewhere.
     const retire = () => {
       if (this.live === session) this.live = undefined;

@@ -37,8 +37,8 @@ export class Exchange implements MessageExchange {
       .on('response', (headers) => this.check(statusOf(headers) ?? httpFault(headers)))
       .on('data', (piece: Buffer) => this.take(piece))
       .on('trailers', (headers) => this.check(statusOf(headers)))
-      .on('error', () => this.fail(resetFault(this.stream.rstCode)))
-      .on('close', () => this.fail(resetFault(this.stream.rstCode)));
+      .on('error', () => this.fail(resetFault(this.stream.rstCode ?? 0)))
+      .on('close', () => this.fail(resetFault(this.stream.rstCode ?? 0)));
   }
 
   ask(message: Uint8Array): Promise<Uint8Array> {

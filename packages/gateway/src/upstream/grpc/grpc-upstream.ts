@@ -17,7 +17,7 @@ import { callUnary } from './unary-call.js';
 export interface GrpcUpstreamOptions {
   /** `grpc://host:port` or `grpcs://host:port`; a user and password go along as Basic. */
   readonly url: URL;
-  readonly ca?: string | undefined;
+  readonly ca?: readonly string[] | undefined;
   readonly maxReplyBytes: number;
 }
 

@@ -50,9 +50,7 @@ const RESET_CODES: Readonly<Record<number, GrpcCode>> = {
 };
 
 /** A stream that was reset before its status came. */
-export function resetFault(rstCode: number | undefined): GrpcError {
-  // A connection that breaks takes its streams along without a code of their own.
-  if (!rstCode) return lostConnection();
+export function resetFault(rstCode: number): GrpcError {
   const code = RESET_CODES[rstCode] ?? GrpcCode.internal;
   return new GrpcError(code, `the node reset the stream (code ${rstCode})`, 'transport');
 }

@@ -40,7 +40,7 @@ class UnaryStream {
   private isSettled = false;
 
   constructor(
-    session: ClientHttp2Session,
+    private readonly session: ClientHttp2Session,
     private readonly call: UnaryCall,
     private readonly outcome: Outcome,
   ) {
@@ -88,11 +88,13 @@ class UnaryStream {
 
   private statusFault(): GrpcError | undefined {
     if (this.status === 'ok') return undefined;
-    return this.status ?? resetFault(this.stream.rstCode);
+    return this.status ?? this.faultOf();
   }
 
-  private faultOf(cause: Error): GrpcError {
-    return this.stream.rstCode ? resetFault(this.stream.rstCode) : lostConnection(cause);
+  /** A connection that breaks takes its streams along, with a code that tells nothing. */
+  private faultOf(cause?: Error): GrpcError {
+    const { rstCode } = this.stream;
+    return this.session.destroyed || !rstCode ? lostConnection(cause) : resetFault(rstCode);
   }
 
   private fail(fault: GrpcError): void {

@@ -1,0 +1,138 @@
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { json } from 'node:stream/consumers';
+import { afterEach, expect, it } from 'vitest';
+import { AbciUpstream } from '../src/upstream/abci/abci-upstream.js';
+import { GrpcCode } from '../src/upstream/grpc-error.js';
+import { startTestNode } from './support/test-node.js';
+
+const METHOD = '/ixo.entity.v1beta1.Query/Params';
+const NOTHING = new Uint8Array();
+const cleanups: (() => unknown)[] = [];
+
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+function connect(url: string, maxReplyBytes = 1_000_000): AbciUpstream {
+  const upstream = new AbciUpstream({ url: new URL(url), maxReplyBytes });
+  cleanups.push(() => upstream.close());
+  return upstream;
+}
+
+type Answer = (request: IncomingMessage, response: ServerResponse) => void;
+
+async function withServer(answer: Answer, maxReplyBytes?: number): Promise<AbciUpstream> {
+  const server = createServer(answer);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  cleanups.push(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const { port } = server.address() as AddressInfo;
+  return connect(`rpc+http://ann:secret@127.0.0.1:${port}/node`, maxReplyBytes);
+}
+
+const withResponse = (response: object) =>
+  withServer((_, answer) => answer.end(JSON.stringify({ result: { response } })));
+
+const call = (upstream: AbciUpstream, timeoutMs = 5000) =>
+  upstream.call(METHOD, NOTHING, { timeoutMs });
+
+it('asks a node for the latest and for a height', async () => {
+  const node = await startTestNode({ over: 'rpc+http' });
+  cleanups.push(() => node.close());
+  const upstream = connect(node.url);
+  expect(await call(upstream)).toMatchObject({ height: 100 });
+  const reply = await upstream.call(METHOD, NOTHING, { height: 42, timeoutMs: 5000 });
+  expect(reply.height).toBe(42);
+  expect(reply.message.length).toBeGreaterThan(0);
+  node.blocks.earliest = 7;
+  expect(await upstream.status(5000)).toEqual({ height: 100, earliest: 7, isCatchingUp: false });
+});
+
+it('sends path, data, height and credentials as a node wants them', async () => {
+  const seen = Promise.withResolvers<object>();
+  const upstream = await withServer((request, response) => {
+    void json(request).then((body) => {
+      seen.resolve({ url: request.url, authorization: request.headers.authorization, body });
+    });
+    response.end(JSON.stringify({ result: { response: { value: 'aGk=', height: '9' } } }));
+  });
+  const request = Uint8Array.from([10, 3, 255]);
+  const reply = await upstream.call(METHOD, request, { height: 9, timeoutMs: 5000 });
+  expect(Buffer.from(reply.message).toString()).toBe('hi');
+  expect(await seen.promise).toMatchObject({
+    url: '/node',
+    authorization: `Basic ${Buffer.from('ann:secret').toString('base64')}`,
+    body: {
+      jsonrpc: '2.0',
+      method: 'abci_query',
+      params: { path: METHOD, data: '0a03ff', height: '9', prove: false },
+    },
+  });
+});
+
+it.each([
+  [18, 'sdk', 'no such thing: invalid request', GrpcCode.invalidArgument],
+  [30, 'sdk', 'x: key not found', GrpcCode.notFound],
+  [38, 'sdk', 'x: not found', GrpcCode.notFound],
+  [4, 'sdk', 'x: unauthorized', GrpcCode.unauthenticated],
+  [6, 'sdk', 'unknown query path: unknown request', GrpcCode.unimplemented],
+  [26, 'sdk', 'in the future: invalid height', GrpcCode.invalidArgument],
+  [1, 'sdk', 'internal', GrpcCode.internal],
+  [99, 'sdk', 'what is that', GrpcCode.unknown],
+  [2, 'bonds', 'a module of its own', GrpcCode.unknown],
+  [111222, 'undefined', 'panic', GrpcCode.internal],
+])('maps code %i of %s', async (code, codespace, log, expected) => {
+  const upstream = await withResponse({ code, codespace, log });
+  await expect(call(upstream)).rejects.toMatchObject({ code: expected, message: log });
+});
+
+it('finds the status of the query in the words of the node', async () => {
+  const log = 'rpc error: code = NotFound desc = entity not found: key not found';
+  const upstream = await withResponse({ code: 30, codespace: 'sdk', log });
+  const expected = { code: GrpcCode.notFound, message: 'entity not found', origin: 'node' };
+  await expect(call(upstream)).rejects.toMatchObject(expected);
+});
+
+it('takes an empty value for an empty message', async () => {
+  const upstream = await withResponse({ code: 0, value: null, height: '5' });
+  expect(await call(upstream)).toEqual({ message: Buffer.alloc(0), height: 5 });
+});
+
+it.each([
+  [
+    'an error of its own',
+    200,
+    { error: { code: -32603, message: 'Internal error', data: 'x' } },
+    13,
+  ],
+  ['an unknown method', 200, { error: { code: -32601, message: 'Method not found' } }, 12],
+  ['an error with its status', 500, { error: { code: -32603, message: 'Internal error' } }, 13],
+  ['another shape', 200, { result: { answer: 42 } }, 13],
+  ['the page of a proxy', 502, 'Bad Gateway', 14],
+])('understands %s', async (_, status, body, code) => {
+  const upstream = await withServer((__, response) => {
+    response.writeHead(status).end(JSON.stringify(body));
+  });
+  await expect(call(upstream)).rejects.toMatchObject({ code });
+});
+
+it('keeps to deadline and size', async () => {
+  const silent = await withServer(() => {});
+  await expect(call(silent, 50)).rejects.toMatchObject({ code: GrpcCode.deadlineExceeded });
+  const response = { code: 0, value: Buffer.alloc(20_000).toString('base64') };
+  const large = await withServer(
+    (_, answer) => answer.end(JSON.stringify({ result: { response } })),
+    1000,
+  );
+  await expect(call(large)).rejects.toMatchObject({ code: GrpcCode.resourceExhausted });
+});
+
+it('says that a node cannot be reached', async () => {
+  const node = await startTestNode({ over: 'rpc+http' });
+  await node.close();
+  const expected = { code: GrpcCode.unavailable, origin: 'transport' };
+  await expect(call(connect(node.url))).rejects.toMatchObject(expected);
+});
