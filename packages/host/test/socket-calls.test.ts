@@ -1,0 +1,201 @@
+import { describe, expect, it } from 'vitest';
+import { useControlledHost } from './support/controlled-host.js';
+import type { ModelTurn } from './support/controlled-model.js';
+import { chart, offeredTo, resultsIn, scroll } from './support/page-tools.js';
+import { joinSession, type SessionSocket } from './support/session-socket.js';
+import { openSession, type SseStream, stream } from './support/stream.js';
+import { TestUser } from './support/user.js';
+
+const test = useControlledHost();
+
+const page = { message: 'go', tools: [scroll], agActions: [chart] };
+
+interface Scene {
+  readonly sessionId: string;
+  readonly socket: SessionSocket;
+  readonly live: SseStream;
+  readonly turn: ModelTurn;
+}
+
+/** A turn at its first model call, and a page that listens. */
+async function begin(body: Parameters<typeof stream>[2] = page): Promise<Scene> {
+  const sessionId = await openSession(test.alice);
+  const socket = await joinSession(test.alice, sessionId);
+  const live = await stream(test.alice, sessionId, body);
+  return { sessionId, socket, live, turn: await test.model.next() };
+}
+
+describe('a browser tool', () => {
+  it('is run by the page, and its result goes to the model', async () => {
+    const { sessionId, socket, live, turn } = await begin();
+    expect(offeredTo(turn)).toEqual(expect.arrayContaining(['scroll', 'chart']));
+    turn.call({ name: 'scroll', input: { by: 3 } });
+    const call = await socket.until('browser_tool_call');
+    const { requestId } = live.frames[0]?.data ?? (await live.untilEvent('run')).data;
+    expect(call).toEqual({
+      sessionId,
+      requestId,
+      toolCallId: expect.any(String),
+      toolName: 'scroll',
+      args: { by: 3 },
+    });
+    socket.socket.emit('tool_result', { toolCallId: call.toolCallId, result: { at: 30 } });
+    const next = await test.model.next();
+    expect(resultsIn(next)).toEqual([{ at: 30 }]);
+    next.finish();
+    const frames = await live.toEnd();
+    expect(
+      frames
+        .filter(({ event }) => event.endsWith('_call'))
+        .map(({ event, data }) => [event, data.eventId ?? data.toolCallId, data.status]),
+    ).toEqual([
+      ['tool_call', call.toolCallId, 'isRunning'],
+      ['browser_tool_call', call.toolCallId, undefined],
+      ['tool_call', call.toolCallId, 'done'],
+    ]);
+  });
+
+  it('gets only what fits its schema', async () => {
+    const { socket, turn, live } = await begin();
+    turn.call({ name: 'scroll', input: { by: 'far' } });
+    const next = await test.model.next();
+    expect(resultsIn(next)[0].error).toContain('by');
+    next.finish();
+    await live.toEnd();
+    expect(socket.all('browser_tool_call')).toEqual([]);
+  });
+
+  it('fails as the page says', async () => {
+    const { socket, turn, live } = await begin();
+    turn.call({ name: 'scroll', input: { by: 3 } });
+    const { toolCallId } = await socket.until('browser_tool_call');
+    socket.socket.emit('tool_result', { toolCallId, result: null, error: 'nothing to scroll' });
+    const next = await test.model.next();
+    expect(resultsIn(next)).toEqual([{ error: 'nothing to scroll' }]);
+    next.finish();
+    await live.toEnd();
+  });
+
+  it('waits for a page that is on its way', async () => {
+    const sessionId = await openSession(test.alice);
+    const live = await stream(test.alice, sessionId, page);
+    (await test.model.next()).call({ name: 'scroll', input: { by: 3 } });
+    await live.untilEvent('browser_tool_call');
+    const socket = await joinSession(test.alice, sessionId);
+    const { toolCallId } = await socket.until('browser_tool_call');
+    socket.socket.emit('tool_result', { toolCallId, result: 'late but there' });
+    const next = await test.model.next();
+    expect(resultsIn(next)).toEqual(['late but there']);
+    next.finish();
+    await live.toEnd();
+  });
+
+  it('is called beside others, each with an answer of its own', async () => {
+    const { socket, turn, live } = await begin();
+    const calls = [1, 2, 3].map((by) => ({ name: 'scroll', input: { by } }));
+    turn.call(...calls);
+    for (const by of [3, 1, 2]) {
+      const call = await socket.until('browser_tool_call', ({ args }) => args.by === by);
+      socket.socket.emit('tool_result', { toolCallId: call.toolCallId, result: by * 10 });
+    }
+    const next = await test.model.next();
+    expect(resultsIn(next)).toEqual([10, 20, 30]);
+    next.finish();
+    await live.toEnd();
+  });
+
+  it('ends with its turn', async () => {
+    const { sessionId, socket, turn, live } = await begin();
+    turn.call({ name: 'scroll', input: { by: 3 } });
+    await socket.until('browser_tool_call');
+    await test.alice.request('POST', '/messages/abort', { body: { sessionId } });
+    expect((await live.toEnd()).at(-1)?.data.status).toBe('aborted');
+  });
+});
+
+describe('a result', () => {
+  it('counts only from the user and the session that were asked, and once', async () => {
+    const { sessionId, socket, turn, live } = await begin();
+    const bob = new TestUser(test.host);
+    const foreign = await joinSession(bob, await openSession(bob));
+    const elsewhere = await joinSession(test.alice, await openSession(test.alice));
+    turn.call({ name: 'scroll', input: { by: 3 } });
+    const { toolCallId } = await socket.until('browser_tool_call');
+    for (const stranger of [foreign, elsewhere]) {
+      stranger.socket.emit('tool_result', { toolCallId, result: 'forged' });
+      stranger.socket.emit('action_call_result', { toolCallId, sessionId, result: 'forged' });
+      // Events of one socket are handled in their order, so the forged ones have been.
+      await stranger.ask('ping', 'pong');
+    }
+    socket.socket.emit('action_call_result', { toolCallId, sessionId, result: 'the wrong kind' });
+    socket.socket.emit('tool_result', { toolCallId, result: 'first' });
+    socket.socket.emit('tool_result', { toolCallId, result: 'second' });
+    const next = await test.model.next();
+    expect(resultsIn(next)).toEqual(['first']);
+    next.finish();
+    await live.toEnd();
+  });
+
+  it('of an action counts only for the session it names', async () => {
+    const { sessionId, socket, turn, live } = await begin();
+    turn.call({ name: 'chart', input: {} });
+    const { toolCallId } = await socket.until('action_call');
+    const emit = (named: string, result: string) =>
+      socket.socket.emit('action_call_result', { sessionId: named, toolCallId, result });
+    emit(await openSession(test.alice), 'elsewhere');
+    emit(sessionId, 'here');
+    const next = await test.model.next();
+    expect(resultsIn(next)).toEqual(['here']);
+    next.finish();
+    await live.toEnd();
+  });
+
+  it('that cannot be read is told to the model, which need not wait', async () => {
+    const { socket, turn, live } = await begin();
+    turn.call({ name: 'scroll', input: { by: 3 } });
+    const { toolCallId } = await socket.until('browser_tool_call');
+    socket.socket.emit('tool_result', { toolCallId, result: 1, error: { no: 'text' } });
+    const next = await test.model.next();
+    expect(resultsIn(next)[0].error).toContain('cannot be read');
+    next.finish();
+    await live.toEnd();
+  });
+});
+
+describe('an action', () => {
+  it('is told as action_call, done in the page, and rendered', async () => {
+    const { sessionId, socket, turn, live } = await begin();
+    turn.call({ name: 'chart', input: { of: 'rain' } });
+    const call = await socket.until('action_call');
+    expect(call).toMatchObject({ toolName: 'chart', args: { of: 'rain' }, status: 'isRunning' });
+    const { toolCallId } = call;
+    socket.socket.emit('action_call_result', { sessionId, toolCallId, result: { shown: true } });
+    const next = await test.model.next();
+    expect(resultsIn(next)).toEqual([{ shown: true }]);
+    next.finish();
+    const frames = await live.toEnd();
+    expect(frames.filter(({ event }) => event === 'tool_call')).toEqual([]);
+    expect(
+      frames.filter(({ event }) => event === 'action_call').map(({ data }) => data.status),
+    ).toEqual(['isRunning', 'done']);
+    const { payload } = await socket.until('render_component');
+    expect(payload).toMatchObject({ componentName: 'chart', args: { of: 'rain' }, status: 'done' });
+    expect(socket.all('action_call')).toHaveLength(1);
+    const { body } = await test.alice.request('GET', `/messages/${sessionId}`);
+    expect(body.messages.at(-1).toolCalls).toMatchObject([{ name: 'chart', status: 'done' }]);
+  });
+
+  it('that failed in the page is an error, and nothing is rendered', async () => {
+    const { sessionId, socket, turn, live } = await begin();
+    turn.call({ name: 'chart', input: {} });
+    const { toolCallId } = await socket.until('action_call');
+    const result = { success: false, error: 'no canvas' };
+    socket.socket.emit('action_call_result', { sessionId, toolCallId, result, error: 'no canvas' });
+    const next = await test.model.next();
+    expect(resultsIn(next)).toEqual([{ error: 'no canvas' }]);
+    next.finish();
+    const frames = await live.toEnd();
+    expect(frames.some(({ event }) => event === 'render_component')).toBe(false);
+    expect(frames.findLast(({ event }) => event === 'action_call')?.data.status).toBe('error');
+  });
+});
