@@ -5,26 +5,33 @@ import { WIRE_TYPE } from './wire-reader.js';
 
 const ZERO = jsonBytes('0');
 
-/** Enums whose Go type has names of its own; any other number has the name that is given last. */
-const OWN_NAMES = new Map<
-  string,
-  { readonly names: Readonly<Record<number, string>>; rest: string }
->([
+/** Enums whose Go type has names of its own, and one for all other numbers. */
+const OWN_NAMES: ReadonlyMap<string, EnumNames> = new Map([
   [
     'cosmwasm.wasm.v1.AccessType',
-    { names: { 1: '"Nobody"', 3: '"Everybody"', 4: '"AnyOfAddresses"' }, rest: '"Unspecified"' },
+    {
+      names: [
+        [1, '"Nobody"'],
+        [3, '"Everybody"'],
+        [4, '"AnyOfAddresses"'],
+      ],
+      rest: '"Unspecified"',
+    },
   ],
-  ['google.protobuf.NullValue', { names: {}, rest: 'null' }],
+  ['google.protobuf.NullValue', { names: [], rest: 'null' }],
 ]);
+
+interface EnumNames {
+  readonly names: readonly (readonly [number: number, json: string])[];
+  readonly rest?: string;
+}
 
 /** Prints the name of an enum's value, or the bare number if it has none. */
 export function enumWriter(type: DescEnum): ValueWriter {
-  const own = OWN_NAMES.get(type.typeName);
+  const { names, rest: restName } = OWN_NAMES.get(type.typeName) ?? declaredNames(type);
   const texts: Uint8Array[] = [];
-  for (const { number, name } of type.values) texts[number] ??= jsonBytes(`"${name}"`);
-  for (const [number, text] of Object.entries(own?.names ?? {}))
-    texts[Number(number)] = jsonBytes(text);
-  const rest = own && jsonBytes(own.rest);
+  for (const [number, json] of names) texts[number] ??= jsonBytes(json);
+  const rest = restName === undefined ? undefined : jsonBytes(restName);
   const zero = texts[0] ?? rest ?? ZERO;
   return {
     wireType: WIRE_TYPE.varint,
@@ -36,6 +43,10 @@ export function enumWriter(type: DescEnum): ValueWriter {
     },
     zero: () => zero,
   };
+}
+
+function declaredNames(type: DescEnum): EnumNames {
+  return { names: type.values.map(({ number, name }) => [number, `"${name}"`]) };
 }
 
 /** Prints an enum's number, as Go's own JSON does. */

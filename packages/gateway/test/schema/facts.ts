@@ -1,0 +1,43 @@
+/** What a test needs to know of a chain's messages, in plain words rather than descriptors. */
+export interface Facts {
+  readonly messages: Readonly<Record<string, readonly FieldFact[]>>;
+  readonly enums?: Readonly<Record<string, Readonly<Record<string, string>>>>;
+  readonly services?: Readonly<Record<string, Readonly<Record<string, MethodFact>>>>;
+}
+
+export interface FieldFact {
+  readonly no: number;
+  readonly name: string;
+  /** A scalar's name, a full type name, or `map<key, value>`. */
+  readonly type: string;
+  readonly repeated?: boolean;
+  /** `optional` of proto3. */
+  readonly optional?: boolean;
+  readonly oneof?: string;
+  readonly deprecated?: boolean;
+  readonly nullable?: boolean;
+  readonly customtype?: string;
+  readonly casttype?: string;
+  readonly stdtime?: boolean;
+  readonly stdduration?: boolean;
+}
+
+export interface MethodFact {
+  readonly request: string;
+  readonly response: string;
+  readonly path: string;
+  /** GET unless it says otherwise. */
+  readonly verb?: 'get' | 'post' | 'put' | 'patch' | 'delete';
+  readonly body?: string;
+  readonly streams?: boolean;
+}
+
+export interface MapType {
+  readonly key: string;
+  readonly value: string;
+}
+
+export function mapTypeOf(type: string): MapType | undefined {
+  const match = /^map<(\w+), ?([\w.]+)>$/.exec(type);
+  return match ? { key: match[1] as string, value: match[2] as string } : undefined;
+}
