@@ -23,7 +23,8 @@ export class ChatView {
   #messages: readonly ChatMessage[] = [];
 
   show({ history, live, loading, error, connection }: ChatParts): ChatState {
-    const shown = pairUp(history.messages, live.values()).map((exchange) => this.#show(exchange));
+    const turns = [...live.values()];
+    const shown = pairUp(history.messages, turns).map((exchange) => this.#show(exchange));
     this.#shown = new Map(shown.map((each) => [keyOf(each.exchange), each]));
     this.#messages = kept(
       this.#messages,
@@ -31,7 +32,7 @@ export class ChatView {
     );
     return {
       messages: this.#messages,
-      status: loading === 'loaded' ? statusOf([...live.values()]) : loading,
+      status: loading === 'loaded' ? statusOf(turns) : loading,
       ...(error && { error }),
       waiting: shown.filter(({ exchange }) => exchange.isWaiting).length,
       hasOlder: history.hasOlder,

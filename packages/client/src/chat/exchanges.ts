@@ -12,16 +12,24 @@ export interface Exchange {
 }
 
 /** Puts stored messages and live turns together, in order. */
-export function pairUp(stored: readonly Message[], live: Iterable<LiveTurn>): Exchange[] {
+export function pairUp(stored: readonly Message[], live: readonly LiveTurn[]): Exchange[] {
   const exchanges = ofStored(stored);
   const places = new Map(exchanges.map(({ requestId }, i) => [requestId, i]));
-  let hasOpen = false;
-  for (const turn of live) {
+  const firstOpen = live.find(isOpen);
+  let place = exchanges.length;
+  // From the last one backwards: one that is not stored stands before the one sent after it.
+  for (const turn of live.toReversed()) {
     const { requestId } = turn;
-    const place = places.get(requestId) ?? exchanges.length;
-    const isWaiting = hasOpen && isOpen(turn);
-    exchanges[place] = { requestId, ...exchanges[place], live: turn, isWaiting };
-    hasOpen ||= isOpen(turn);
+    const isWaiting = isOpen(turn) && turn !== firstOpen;
+    const known = places.get(requestId);
+    place = known ?? place;
+    const paired = {
+      requestId,
+      ...(known !== undefined && exchanges[known]),
+      live: turn,
+      isWaiting,
+    };
+    exchanges.splice(place, known === undefined ? 0 : 1, paired);
   }
   return exchanges;
 }

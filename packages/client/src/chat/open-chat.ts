@@ -9,6 +9,7 @@ import type { Chat, ChatState } from './chat.js';
 import { ChatView } from './chat-view.js';
 import { History } from './history.js';
 import { followedTurn, isOpen, type LiveTurn, sentTurn } from './live-turn.js';
+import { joinTabs, type OtherTabs } from './other-tabs.js';
 
 /** Opens a session: loads its newest messages and follows its turn, also one begun elsewhere. */
 export function openChat(client: OracleClient, sessionId: string): Chat {
@@ -19,6 +20,7 @@ class OpenChat implements Chat {
   readonly #client: OracleClient;
   readonly #history: History;
   readonly #events: SessionEvents;
+  readonly #tabs: OtherTabs;
   readonly #live = new Map<string, LiveTurn>();
   readonly #view = new ChatView();
   readonly #changes = new Listeners<void>();
@@ -43,6 +45,7 @@ class OpenChat implements Chat {
       if (state === 'connected' && this.#loading !== 'loading') void this.refresh();
       this.#changed();
     });
+    this.#tabs = joinTabs(sessionId, () => void this.refresh());
     this.#state = this.#show();
     void this.refresh();
   }
@@ -77,6 +80,7 @@ class OpenChat implements Chat {
 
   close = (): void => {
     this.#closing.abort();
+    this.#tabs.close();
     this.#events.close();
   };
 
@@ -123,6 +127,7 @@ class OpenChat implements Chat {
     await this.#attempt('turn', async () => {
       for await (const part of open({ signal: this.#closing.signal, onState })) {
         change(({ turn }) => ({ turn: addPart(turn, part) }));
+        if (part.event === 'run' && this.#live.get(requestId)?.question) this.#tabs.tell();
       }
       change(() => ({ phase: 'ended' }));
       await this.refresh();

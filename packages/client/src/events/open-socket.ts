@@ -1,9 +1,11 @@
-import { io } from 'socket.io-client';
+import type { ClosingReason } from '@sibyl/protocol';
+import { io, type Socket } from 'socket.io-client';
 import type { ConnectionState } from './session-events.js';
 
 const LONGEST_WAIT_MS = 10_000;
+const RATE_LIMIT_WAIT_MS = 60_000;
 /** As often as this the host may refuse in a row before it is believed. */
-const MOST_REFUSALS = 3;
+const MOST_REFUSALS = 5;
 const REFUSED_WAIT_MS = 500;
 
 export interface SocketOptions {
@@ -21,56 +23,94 @@ export interface OpenSocket {
   close(): void;
 }
 
+/** What the host says when it refuses a handshake: the fields of an error body. */
+interface Refusal extends Error {
+  readonly data?: { readonly code?: string; readonly retryAfterSeconds?: number };
+}
+
 /** Connects to a session's events, and again whenever the connection or the token ends (contract A3). */
-export function openSocket({ url, sessionId, token, onEvent, onState }: SocketOptions): OpenSocket {
-  const { origin, pathname } = new URL(url);
-  let sent: string | undefined;
-  let refused: string | undefined;
-  let refusals = 0;
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const socket = io(origin, {
-    path: `${pathname.replace(/\/$/, '')}/socket.io`,
-    query: { sessionId },
-    auth: (send) => {
-      token(refused)
-        .then((invocation) => {
-          sent = invocation;
-          send({ invocation });
-        })
-        // Nothing to show: what is refused is tried again, as a drop would be.
-        .catch(() => send({}));
-    },
-    transports: ['websocket', 'polling'],
-    tryAllTransports: true,
-    reconnectionDelayMax: LONGEST_WAIT_MS,
-    // The query differs by session, so sockets cannot share a connection.
-    forceNew: true,
-  });
-  const refuse = (reason: Error) => {
-    refused = sent;
-    refusals += 1;
-    if (refusals >= MOST_REFUSALS) return onState('disconnected', reason);
+export function openSocket(options: SocketOptions): OpenSocket {
+  return new LiveSocket(options);
+}
+
+class LiveSocket implements OpenSocket {
+  readonly #options: SocketOptions;
+  readonly #socket: Socket;
+  #sent: string | undefined;
+  #refused: string | undefined;
+  #refusals = 0;
+  #closing: ClosingReason | undefined;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(options: SocketOptions) {
+    this.#options = options;
+    const { origin, pathname } = new URL(options.url);
+    this.#socket = io(origin, {
+      path: `${pathname.replace(/\/$/, '')}/socket.io`,
+      query: { sessionId: options.sessionId },
+      auth: (send) => void this.#present(send),
+      transports: ['websocket', 'polling'],
+      tryAllTransports: true,
+      reconnectionDelayMax: LONGEST_WAIT_MS,
+      // The query differs by session, so sockets cannot share a connection.
+      forceNew: true,
+    });
+    this.#listen();
+  }
+
+  emit(name: string, payload: unknown): void {
+    this.#socket.emit(name, ...(payload === undefined ? [] : [payload]));
+  }
+
+  close(): void {
+    clearTimeout(this.#timer);
+    this.#socket.disconnect();
+  }
+
+  #listen(): void {
+    const { onEvent, onState } = this.#options;
+    const socket = this.#socket;
+    socket.on('connected', () => {
+      this.#refusals = 0;
+      this.#refused = undefined;
+      this.#closing = undefined;
+      onState('connected');
+    });
+    socket.on('closing', ({ reason }: { readonly reason: ClosingReason }) => {
+      this.#closing = reason;
+    });
+    socket.on('connect_error', (error: Refusal) => {
+      if (socket.active) return onState('connecting');
+      this.#refused = this.#sent;
+      this.#tryAgain(error);
+    });
+    socket.on('disconnect', (reason) => {
+      if (reason === 'io server disconnect') this.#tryAgain(new Error('The host closed it'));
+      else if (reason !== 'io client disconnect') onState('connecting');
+    });
+    socket.onAny((name: string, data: unknown) => onEvent(name, data));
+  }
+
+  async #present(send: (proof: object) => void): Promise<void> {
+    try {
+      this.#sent = await this.#options.token(this.#refused);
+      send({ invocation: this.#sent });
+    } catch {
+      // Without a proof the host refuses, and after a while it is tried again.
+      send({});
+    }
+  }
+
+  /** The socket does not come back by itself when the host has refused or closed it. */
+  #tryAgain(reason: Refusal): void {
+    const { onState } = this.#options;
+    this.#refusals += 1;
+    const { code, retryAfterSeconds = 0 } = reason.data ?? {};
+    const isGone = code === 'session_not_found' || this.#closing === 'session_deleted';
+    if (isGone || this.#refusals >= MOST_REFUSALS) return void onState('disconnected', reason);
     onState('connecting');
-    timer = setTimeout(() => socket.connect(), REFUSED_WAIT_MS * refusals);
-  };
-  socket.on('connected', () => {
-    refusals = 0;
-    refused = undefined;
-    onState('connected');
-  });
-  socket.on('connect_error', (error) => {
-    if (!socket.active) refuse(error);
-  });
-  socket.on('disconnect', (reason) => {
-    if (reason === 'io server disconnect') refuse(new Error('The host ended the connection'));
-    else if (reason !== 'io client disconnect') onState('connecting');
-  });
-  socket.onAny(onEvent);
-  return {
-    emit: (name, payload) => void socket.emit(name, ...(payload === undefined ? [] : [payload])),
-    close: () => {
-      clearTimeout(timer);
-      socket.disconnect();
-    },
-  };
+    const limit = this.#closing === 'rate_limited' ? RATE_LIMIT_WAIT_MS : 0;
+    const wait = Math.max(REFUSED_WAIT_MS * this.#refusals, limit, retryAfterSeconds * 1000);
+    this.#timer = setTimeout(() => this.#socket.connect(), wait);
+  }
 }

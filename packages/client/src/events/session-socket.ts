@@ -1,4 +1,5 @@
 import type { ClientEventName, ServerEventName } from '@sibyl/protocol';
+import { CallBox } from '../calls/call-box.js';
 import { OracleClientError } from '../oracle-client-error.js';
 import { Listeners } from './listeners.js';
 import type { OpenSocket, SocketOptions } from './open-socket.js';
@@ -9,6 +10,7 @@ export type SocketParts = Pick<SocketOptions, 'url' | 'sessionId' | 'token'>;
 /** The one socket of a session; its code is loaded when it is made. */
 export class SessionSocket {
   readonly events = new Listeners<ServerEvent>();
+  readonly calls = new CallBox();
   readonly states = new Listeners<ConnectionState>();
   #state: ConnectionState = 'connecting';
   #refusal: Error | undefined;
@@ -53,12 +55,19 @@ export class SessionSocket {
     if (this.#isClosed) return;
     const socket = openSocket({
       ...parts,
-      onEvent: (name, data) => this.events.tell(eventOf(name as ServerEventName, data)),
+      onEvent: (name, data) => this.#receive(eventOf(name as ServerEventName, data)),
       onState: (state, refusal) => this.#enter(state, refusal),
     });
     for (const { name, payload } of this.#unsent) socket.emit(name, payload);
     this.#unsent = [];
     this.#socket = socket;
+  }
+
+  #receive(event: ServerEvent): void {
+    const { name, payload } = event;
+    if (name === 'browser_tool_call') this.calls.put({ kind: 'tool', call: payload });
+    if (name === 'action_call') this.calls.put({ kind: 'action', call: payload });
+    this.events.tell(event);
   }
 
   #enter(state: ConnectionState, refusal?: Error): void {

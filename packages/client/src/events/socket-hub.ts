@@ -1,4 +1,5 @@
 import type { ClientEventName, ServerEventName } from '@sibyl/protocol';
+import type { CallBox } from '../calls/call-box.js';
 import type { ServerEvent, ServerEvents, SessionEvents } from './session-events.js';
 import { SessionSocket, type SocketParts } from './session-socket.js';
 
@@ -17,8 +18,15 @@ export class SocketHub {
   }
 
   open(sessionId: string): SessionEvents {
+    return this.openWithCalls(sessionId).events;
+  }
+
+  /** The events of a session, and the calls among them. */
+  openWithCalls(sessionId: string): { readonly events: SessionEvents; readonly calls: CallBox } {
     const shared = this.#take(sessionId);
-    return eventsOf(sessionId, shared.socket, () => this.#leave(sessionId, shared));
+    const { socket } = shared;
+    const events = eventsOf(sessionId, socket, () => this.#leave(sessionId, shared));
+    return { events, calls: socket.calls };
   }
 
   close(): void {

@@ -114,7 +114,8 @@ export class Turns {
   #attend(place: Place | undefined): Attendance | undefined {
     const { functions, sockets } = this.#parts;
     if (!place || !functions.isInUse) return undefined;
-    return attendTurn(place, sockets.open(place.sessionId), functions);
+    const { sessionId, requestId } = place;
+    return attendTurn(requestId, { ...sockets.openWithCalls(sessionId), functions });
   }
 }
 

@@ -1,0 +1,141 @@
+import { signerFromPrivateKey } from '@sibyl/client/node';
+import type { Page } from 'playwright-core';
+import { afterEach, describe, expect, it } from 'vitest';
+import { startHost, type TestHost } from '../../host/test/support/host.js';
+import { useWebPage } from './support/web-page.js';
+
+const web = useWebPage();
+let host: TestHost | undefined;
+afterEach(async () => {
+  await web.leave();
+  await host?.close();
+});
+
+/** Opens the browser's key, and says what the page may know of it. */
+const keyOf = (page: Page) =>
+  page.evaluate(async () => {
+    const signer = await sibyl.openBrowserSigner();
+    return { did: signer.did, canExport: await signer.canExport() };
+  });
+
+const exportKey = (page: Page) =>
+  page.evaluate(async () => {
+    const signer = await sibyl.openBrowserSigner();
+    return signer.exportKey().catch((error) => `not exported: ${error.code}`);
+  });
+
+const importKey = (page: Page, text: string) =>
+  page.evaluate(
+    (key) =>
+      sibyl.importBrowserKey(key).then(
+        ({ did }) => did,
+        (error) => `not imported: ${error.code}`,
+      ),
+    text,
+  );
+
+/** What a script that got into the page could read out of the key store. */
+const readSecrets = (page: Page) =>
+  page.evaluate(
+    () =>
+      new Promise<string[]>((resolve, reject) => {
+        const opening = indexedDB.open('sibyl');
+        opening.onerror = () => reject(opening.error);
+        opening.onsuccess = () => {
+          const asked = opening.result.transaction('keys').objectStore('keys').getAll();
+          asked.onsuccess = async () => {
+            const keys = (asked.result as object[]).flatMap((kept) => Object.values(kept));
+            const secret = (keys as CryptoKey[]).filter(({ type }) => type === 'private');
+            const read = secret.map((key) =>
+              crypto.subtle.exportKey('pkcs8', key).then(
+                () => 'readable',
+                () => 'sealed',
+              ),
+            );
+            opening.result.close();
+            resolve(await Promise.all(read));
+          };
+        };
+      }),
+  );
+
+describe('the key of a browser', () => {
+  it('is made on the first visit, and is there on the next and in other tabs', async () => {
+    const page = await web.open();
+    const { did, canExport } = await keyOf(page);
+    expect(did).toMatch(/^did:key:z6Mk/);
+    expect(canExport).toBe(true);
+    await page.reload();
+    expect((await keyOf(page)).did).toBe(did);
+    expect((await keyOf(await web.open(page.context()))).did).toBe(did);
+    expect((await keyOf(await web.open())).did).not.toBe(did);
+  });
+
+  it('is one, however many tabs open it at once', async () => {
+    const first = await web.open();
+    const tabs = [first, await web.open(first.context()), await web.open(first.context())];
+    const keys = await Promise.all(tabs.map(keyOf));
+    expect(new Set(keys.map(({ did }) => did)).size).toBe(1);
+  });
+
+  it('can be exported once; after that no script can read it', async () => {
+    const page = await web.open();
+    const { did } = await keyOf(page);
+    const text = await exportKey(page);
+    expect(signerFromPrivateKey(text).did).toBe(did);
+    expect(await exportKey(page)).toBe('not exported: key_not_exportable');
+    expect(await keyOf(page)).toEqual({ did, canExport: false });
+    expect(await readSecrets(page)).toEqual(['sealed']);
+  });
+
+  it('can be carried to another browser, where it stays', async () => {
+    const page = await web.open();
+    const { did } = await keyOf(page);
+    const text = await exportKey(page);
+    const other = await web.open();
+    expect(await importKey(other, 'rubbish')).toBe('not imported: key_invalid');
+    expect(await importKey(other, ` ${text}\n`)).toBe(did);
+    expect(await keyOf(other)).toEqual({ did, canExport: false });
+    expect(await readSecrets(other)).toEqual(['sealed']);
+  });
+});
+
+describe('a page of another origin', () => {
+  /** Everything a page does: sessions, a stream, events, a delegation, what goes wrong. */
+  const converse = (page: Page, url: string) =>
+    page.evaluate(async (oracle) => {
+      const { addPart, createOracleClient, emptyTurn, openBrowserSigner } = sibyl;
+      const signer = await openBrowserSigner();
+      const client = createOracleClient({ url: oracle, signer });
+      const { sessionId } = await client.sessions.create();
+      let turn = emptyTurn;
+      for await (const part of client.stream(sessionId, 'hello')) turn = addPart(turn, part);
+      const events = client.events(sessionId);
+      await events.ready();
+      const { connected } = await events.status();
+      await client.delegation.grant({ capabilities: [{ can: 'store/*', with: signer.did }] });
+      const { authorized } = await client.delegation.status();
+      const missing = await client.messages.list('nowhere').catch((error) => error);
+      await client.sessions.delete(sessionId);
+      client.close();
+      return { status: turn.status, connected, authorized, requestId: missing.requestId };
+    }, url);
+
+  it.each([
+    ['every origin', () => '*'],
+    ['this origin alone', () => web.origin],
+  ])('is served by a host that lets %s in', async (_, origin) => {
+    host = await startHost({ env: { CORS_ORIGIN: origin() } });
+    expect(await converse(await web.open(), host.url)).toEqual({
+      status: 'finished',
+      connected: true,
+      authorized: true,
+      requestId: expect.stringMatching(/^[\w-]{36}$/),
+    });
+  });
+
+  it('is not served by a host that lets others in', async () => {
+    host = await startHost({ env: { CORS_ORIGIN: 'https://elsewhere.example' } });
+    await expect(converse(await web.open(), host.url)).rejects.toThrow(/No answer from/);
+  });
+});

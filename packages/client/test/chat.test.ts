@@ -1,0 +1,214 @@
+import { type Chat, createSigner, type OracleClient, openChat } from '@sibyl/client';
+import { generateSigner } from '@sibyl/ucan';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { useControlledHost } from '../../host/test/support/controlled-host.js';
+import { clientOf } from './support/client.js';
+import { type Network, startNetwork } from './support/network.js';
+
+const parts = useControlledHost();
+const signer = createSigner(generateSigner());
+let network: Network;
+let client: OracleClient;
+beforeAll(async () => {
+  network = await startNetwork(parts.host.url);
+  client = clientOf(network, { signer });
+});
+afterAll(() => {
+  client.close();
+  network.close();
+});
+const chats: Chat[] = [];
+afterEach(() => {
+  network.restore();
+  for (const chat of chats.splice(0)) chat.close();
+});
+
+/** A page that shows a session. */
+function open(sessionId: string, of = client): Chat {
+  const chat = openChat(of, sessionId);
+  chats.push(chat);
+  return chat;
+}
+
+async function begin() {
+  const { sessionId } = await client.sessions.create();
+  const chat = open(sessionId);
+  await expect.poll(() => chat.getState().status).toBe('ready');
+  return { sessionId, chat };
+}
+
+/** What a page shows, in short. */
+const shown = (chat: Chat) =>
+  chat.getState().messages.map(({ type, content, status }) => `${type} ${status}: ${content}`);
+const until = (chat: Chat) => expect.poll(() => shown(chat));
+const untilStatus = (chat: Chat) => expect.poll(() => chat.getState().status);
+
+describe('a chat', () => {
+  it('shows a question and its answer from sending to storing, under the same ids', async () => {
+    const { sessionId, chat } = await begin();
+    const sent = chat.send('hello');
+    expect(shown(chat)).toEqual(['human sending: hello']);
+    expect(chat.getState().status).toBe('sending');
+    const [question] = chat.getState().messages;
+    const turn = await parts.model.next();
+    turn.think('well');
+    turn.say('hi ');
+    await until(chat).toEqual(['human stored: hello', 'ai running: hi ']);
+    expect(chat.getState().status).toBe('running');
+    const answer = chat.getState().messages[1];
+    turn.say('there');
+    turn.finish();
+    await sent;
+    expect(shown(chat)).toEqual(['human stored: hello', 'ai stored: hi there']);
+    expect(chat.getState()).toMatchObject({ status: 'ready', waiting: 0, hasOlder: false });
+    expect(chat.getState().messages[1]?.reasoning).toBe('well');
+    const ids = chat.getState().messages.map(({ id }) => id);
+    expect(ids).toEqual([question?.id, answer?.id]);
+    const again = open(sessionId);
+    await until(again).toEqual(shown(chat));
+  });
+
+  it('keeps what has not changed', async () => {
+    const { chat } = await begin();
+    const first = chat.send('one');
+    (await parts.model.next()).finish();
+    await first;
+    const before = chat.getState();
+    await chat.refresh();
+    expect(chat.getState().messages).toBe(before.messages);
+    const second = chat.send('two');
+    expect(chat.getState().messages.slice(0, 2)).toEqual(before.messages);
+    expect(chat.getState().messages[0]).toBe(before.messages[0]);
+    (await parts.model.next()).finish();
+    await second;
+  });
+
+  it('shows what waits behind a turn', async () => {
+    const { chat } = await begin();
+    const first = chat.send('first');
+    const turn = await parts.model.next();
+    await until(chat).toEqual(['human stored: first', 'ai running: ']);
+    const second = chat.send('second');
+    await until(chat).toEqual(['human stored: first', 'ai running: ', 'human waiting: second']);
+    expect(chat.getState().waiting).toBe(1);
+    turn.say('1');
+    turn.finish();
+    const next = await parts.model.next();
+    next.say('2');
+    next.finish();
+    await Promise.all([first, second]);
+    expect(shown(chat)).toEqual([
+      'human stored: first',
+      'ai stored: 1',
+      'human stored: second',
+      'ai stored: 2',
+    ]);
+  });
+
+  it('that is opened amid a turn follows it from its beginning', async () => {
+    const { sessionId, chat } = await begin();
+    const sent = chat.send('go');
+    const turn = await parts.model.next();
+    turn.say('half ');
+    await until(chat).toEqual(['human stored: go', 'ai running: half ']);
+    const reloaded = open(sessionId, clientOf(network, { signer }));
+    await until(reloaded).toEqual(['human stored: go', 'ai running: half ']);
+    turn.say('whole');
+    turn.finish();
+    await sent;
+    await until(reloaded).toEqual(['human stored: go', 'ai stored: half whole']);
+  });
+
+  it('follows a turn that another page begins', async () => {
+    const { sessionId, chat } = await begin();
+    const other = open(sessionId, clientOf(network, { signer }));
+    await expect.poll(() => other.getState().connection).toBe('connected');
+    await untilStatus(other).toBe('ready');
+    const sent = chat.send('go');
+    const turn = await parts.model.next();
+    turn.say('both');
+    await until(other).toEqual(['human stored: go', 'ai running: both']);
+    turn.finish();
+    await sent;
+    await until(other).toEqual(['human stored: go', 'ai stored: both']);
+  });
+
+  it('loads older messages by the page', async () => {
+    const { sessionId, chat } = await begin();
+    for (let n = 1; n <= 22; n++) {
+      const sent = client.messages.send(sessionId, `question ${n}`);
+      (await parts.model.next()).finish();
+      await sent;
+    }
+    await chat.refresh();
+    expect(chat.getState()).toMatchObject({ hasOlder: true });
+    expect(chat.getState().messages[0]?.content).toBe('question 3');
+    await chat.loadOlder();
+    expect(chat.getState()).toMatchObject({ hasOlder: false });
+    expect(chat.getState().messages[0]?.content).toBe('question 1');
+    expect(chat.getState().messages).toHaveLength(44);
+    const before = chat.getState().messages;
+    await chat.refresh();
+    expect(chat.getState().messages).toBe(before);
+  });
+
+  it('says when the connection is gone, and goes on when it is back', async () => {
+    const { chat } = await begin();
+    const sent = chat.send('go');
+    const turn = await parts.model.next();
+    turn.say('one ');
+    await until(chat).toEqual(['human stored: go', 'ai running: one ']);
+    network.goDown();
+    await untilStatus(chat).toBe('rejoining');
+    turn.say('two');
+    turn.finish();
+    network.restore();
+    await sent;
+    expect(shown(chat)).toEqual(['human stored: go', 'ai stored: one two']);
+  });
+
+  it('shows what was stopped as incomplete', async () => {
+    const { sessionId, chat } = await begin();
+    const sent = chat.send('go');
+    const turn = await parts.model.next();
+    turn.say('cut');
+    await until(chat).toEqual(['human stored: go', 'ai running: cut']);
+    expect(await chat.abort()).toBe(true);
+    await sent;
+    expect(shown(chat)).toEqual(['human stored: go', 'ai incomplete: cut']);
+    await until(open(sessionId)).toEqual(shown(chat));
+  });
+
+  it('shows what could not be sent, and why', async () => {
+    const { chat } = await begin();
+    network.goDown();
+    await chat.send('into the void');
+    expect(shown(chat)).toEqual(['human failed: into the void']);
+    expect(chat.getState().error).toMatchObject({ code: 'network_error' });
+    network.restore();
+    const sent = chat.send('again');
+    expect(chat.getState().error).toBeUndefined();
+    (await parts.model.next()).finish();
+    await sent;
+    expect(shown(chat).slice(0, 2)).toEqual(['human failed: into the void', 'human stored: again']);
+  });
+
+  it('shows calls, running and done, also from the store', async () => {
+    const { sessionId, chat } = await begin();
+    const sent = chat.send('go');
+    (await parts.model.next()).call({ name: 'recall', input: { query: 'soil' } });
+    const turn = await parts.model.next();
+    turn.finish();
+    await sent;
+    const calls = chat.getState().messages[1]?.calls;
+    expect(calls).toMatchObject([{ kind: 'tool', name: 'recall', status: 'done' }]);
+    const again = open(sessionId);
+    await expect.poll(() => again.getState().messages[1]?.calls).toEqual(calls);
+  });
+
+  it('of a session that is not there has failed', async () => {
+    const chat = open('nowhere');
+    await untilStatus(chat).toBe('failed');
+    expect(chat.getState().error).toMatchObject({ code: 'session_not_found' });
+  });
+});

@@ -1,0 +1,76 @@
+import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { OracleClientError, type OracleSigner } from '@sibyl/client';
+import { openKeyFile, signerFromMnemonic, signerFromPrivateKey } from '@sibyl/client/node';
+import { exportPrivateKey, generateSigner } from '@sibyl/ucan';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startHost, type TestHost } from '../../host/test/support/host.js';
+import { clientOf } from './support/client.js';
+
+const MNEMONIC = `${'abandon '.repeat(11)}about`;
+const MNEMONIC_DID = 'did:key:z6MkpPcjwo4wP49VnvG7isXnqvFJyEqZ5JxSjohHxTT9Zr1c';
+
+let folder: string;
+let host: TestHost;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'sibyl-keys-'));
+  host = await startHost();
+});
+afterAll(async () => {
+  await host.close();
+  await rm(folder, { recursive: true, force: true });
+});
+
+const isLetIn = async (signer: OracleSigner) => {
+  const { total } = await clientOf(host, { signer }).sessions.list();
+  return total === 0;
+};
+
+describe('a key in a file', () => {
+  it('is made when missing, for its owner alone, and found again', async () => {
+    const path = join(folder, 'deep', 'user.key');
+    const signer = await openKeyFile(path);
+    expect((await stat(path)).mode & 0o777).toBe(0o600);
+    expect((await openKeyFile(path)).did).toBe(signer.did);
+    expect(signerFromPrivateKey(await readFile(path, 'utf8')).did).toBe(signer.did);
+    expect(await isLetIn(signer)).toBe(true);
+  });
+
+  it('is one, however many make it at once', async () => {
+    const path = join(folder, 'race.key');
+    const signers = await Promise.all(Array.from({ length: 20 }, () => openKeyFile(path)));
+    expect(new Set(signers.map(({ did }) => did)).size).toBe(1);
+  });
+
+  it('that is no key is named, and stays as it is', async () => {
+    const path = join(folder, 'broken.key');
+    await writeFile(path, 'nonsense');
+    const opening = openKeyFile(path);
+    await expect(opening).rejects.toMatchObject({ code: 'key_invalid' });
+    await expect(opening).rejects.toThrow(path);
+    expect(await readFile(path, 'utf8')).toBe('nonsense');
+  });
+});
+
+describe('a key as text', () => {
+  it('is a mnemonic', async () => {
+    const signer = signerFromMnemonic(` ${MNEMONIC}\n`);
+    expect(signer.did).toBe(MNEMONIC_DID);
+    expect(await isLetIn(signer)).toBe(true);
+  });
+
+  it('is a private key as it was exported', async () => {
+    const key = generateSigner();
+    const signer = signerFromPrivateKey(exportPrivateKey(key));
+    expect(signer.did).toBe(key.did);
+    expect(await isLetIn(signer)).toBe(true);
+  });
+
+  it.each([
+    ['a mnemonic', () => signerFromMnemonic(' ')],
+    ['a private key', () => signerFromPrivateKey('M123')],
+  ])('is refused when it is no %s', (_, make) => {
+    expect(make).toThrow(OracleClientError);
+  });
+});
