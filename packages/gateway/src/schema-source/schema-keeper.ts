@@ -78,7 +78,7 @@ export class SchemaKeeper {
     const { schema, compat } = this.options.config;
     const hash = createHash('sha256');
     for (const file of files instanceof Uint8Array ? [files] : files) hash.update(file);
-    const key = hash.update(JSON.stringify(served && [...served].sort())).digest('hex');
+    const key = hash.update(JSON.stringify(served ? [...served].sort() : null)).digest('hex');
     const { prefix, legacy, maxPageLimit } = schema;
     const found =
       this.compiled.get(key) ??
