@@ -1,10 +1,13 @@
 import { agUi } from '@sibyl/plugin-ag-ui';
 import { browserTools } from '@sibyl/plugin-browser-tools';
 import { chatPage } from '@sibyl/plugin-chat-page';
+import { claims } from '@sibyl/plugin-claims';
+import { credits } from '@sibyl/plugin-credits';
 import type { OraclePlugin } from '@sibyl/plugin-kit';
 import { matrix } from '@sibyl/plugin-matrix';
 import { mcp } from '@sibyl/plugin-mcp';
 import { memory } from '@sibyl/plugin-memory';
+import { slack } from '@sibyl/plugin-slack';
 import { userPreferences } from '@sibyl/plugin-user-preferences';
 
 /** The plugins that come with the host; nothing else in it knows their names. */
@@ -16,4 +19,7 @@ export const bundledPlugins: readonly OraclePlugin[] = [
   browserTools,
   agUi,
   chatPage,
+  credits,
+  claims,
+  slack,
 ];

@@ -1,0 +1,39 @@
+import type { Logger, PluginContext } from '@sibyl/plugin-kit';
+import type { Answers } from './answers.js';
+import type { Inbox } from './store/inbox.js';
+
+const PERIOD_MS = 10_000;
+
+interface Kept {
+  readonly inbox: Inbox;
+  readonly answers: Answers;
+}
+
+/** Answers what was left behind or postponed, now and from time to time. */
+export function keepInbox(
+  kept: Kept,
+  { logger, onClose }: Pick<PluginContext, 'logger' | 'onClose'>,
+): void {
+  let underWay = Promise.resolve();
+  const round = () => {
+    underWay = underWay.then(() => keep(kept, logger));
+  };
+  round();
+  const timer = setInterval(round, PERIOD_MS);
+  timer.unref();
+  onClose(async () => {
+    clearInterval(timer);
+    await underWay;
+    await kept.answers.settled();
+  });
+}
+
+async function keep({ inbox, answers }: Kept, logger: Logger): Promise<void> {
+  try {
+    await inbox.renew();
+    for (const { attempts, ...waiting } of await inbox.takeOver()) answers.begin(waiting, attempts);
+    await inbox.forgetOld();
+  } catch (err) {
+    logger.warn({ err }, 'the inbox cannot be read; trying again');
+  }
+}

@@ -1,0 +1,134 @@
+import { randomUUID } from 'node:crypto';
+import type { PluginDatabase } from '@sibyl/plugin-kit';
+import { SlackMessage } from '../requests/slack-message.js';
+import type { InboxRow, SlackTables } from './tables.js';
+
+/** How long a process may be silent before its messages count as left behind. */
+const LEASE_MS = 60_000;
+/** Slack delivers again for an hour at most. */
+const MEMORY_MS = 24 * 60 * 60 * 1000;
+/** With the pauses between them, four hours. */
+const MAX_ATTEMPTS = 8;
+const FIRST_PAUSE_MS = 5_000;
+
+/** A message to be answered, and the messages that hold its answer so far. */
+export interface Waiting {
+  readonly message: SlackMessage;
+  readonly replies: readonly string[];
+}
+
+interface InboxParts {
+  readonly database: PluginDatabase<SlackTables>;
+  readonly clock: () => number;
+}
+
+/** Keeps every message from its delivery until it is answered, so that none is lost or answered twice. */
+export class Inbox {
+  readonly #parts: InboxParts;
+  readonly #holder = randomUUID();
+
+  constructor(parts: InboxParts) {
+    this.#parts = parts;
+  }
+
+  /** Keeps a message for this process to answer; false if it is known already. */
+  accept(message: SlackMessage): Promise<boolean> {
+    const { database, clock } = this.#parts;
+    const now = clock();
+    return database.write(async (tables) => {
+      const accepted = await tables
+        .insertInto('slack_inbox')
+        .values({
+          event_id: message.eventId,
+          message_key: keyOf(message),
+          message: JSON.stringify(message),
+          state: 'waiting',
+          attempts: 1,
+          replies: '[]',
+          holder: this.#holder,
+          lease_until: now + LEASE_MS,
+          created_at: now,
+        })
+        .onConflict((c) => c.doNothing())
+        .returning('event_id')
+        .executeTakeFirst();
+      return accepted !== undefined;
+    });
+  }
+
+  /** Notes where the answer is, so that whoever goes on with it finds it. */
+  noteReplies({ eventId }: SlackMessage, replies: readonly string[]): Promise<void> {
+    return this.#update(eventId, { replies: JSON.stringify(replies) });
+  }
+
+  finish({ eventId }: SlackMessage): Promise<void> {
+    return this.#update(eventId, { state: 'done' });
+  }
+
+  /** Leaves a message for later, for this process or another, unless that was tried often enough. */
+  async postpone({ eventId }: SlackMessage, attempts: number): Promise<void> {
+    if (attempts >= MAX_ATTEMPTS) return this.#update(eventId, { state: 'done' });
+    const pause = FIRST_PAUSE_MS * 3 ** attempts;
+    await this.#update(eventId, { holder: '', lease_until: this.#parts.clock() + pause });
+  }
+
+  /** Tells the others that this process lives. */
+  async renew(): Promise<void> {
+    const { database, clock } = this.#parts;
+    const values = { lease_until: clock() + LEASE_MS };
+    await database.write(async (tables) => {
+      await tables
+        .updateTable('slack_inbox')
+        .set(values)
+        .where('holder', '=', this.#holder)
+        .where('state', '=', 'waiting')
+        .execute();
+    });
+  }
+
+  /** Takes over what was postponed, or left behind by a process that is gone. */
+  async takeOver(): Promise<readonly (Waiting & { readonly attempts: number })[]> {
+    const { database, clock } = this.#parts;
+    const now = clock();
+    const rows = await database.write((tables) =>
+      tables
+        .updateTable('slack_inbox')
+        .set((e) => ({
+          holder: this.#holder,
+          lease_until: now + LEASE_MS,
+          attempts: e('attempts', '+', 1),
+        }))
+        .where('state', '=', 'waiting')
+        .where('lease_until', '<', now)
+        .returningAll()
+        .execute(),
+    );
+    return rows.map(({ message, replies, attempts }) => ({
+      message: SlackMessage.parse(JSON.parse(message)),
+      replies: JSON.parse(replies),
+      attempts,
+    }));
+  }
+
+  /** Forgets what cannot be delivered again. */
+  async forgetOld(): Promise<void> {
+    const { database, clock } = this.#parts;
+    const before = clock() - MEMORY_MS;
+    await database.write(async (tables) => {
+      await tables
+        .deleteFrom('slack_inbox')
+        .where('state', '=', 'done')
+        .where('created_at', '<', before)
+        .execute();
+    });
+  }
+
+  async #update(eventId: string, values: Partial<InboxRow>): Promise<void> {
+    await this.#parts.database.write(async (tables) => {
+      await tables.updateTable('slack_inbox').set(values).where('event_id', '=', eventId).execute();
+    });
+  }
+}
+
+/** Names a message wherever it turns up. */
+export const keyOf = ({ team, channel, ts }: SlackMessage) => `${team}:${channel}:${ts}`;
