@@ -1,0 +1,210 @@
+import { once } from 'node:events';
+import { createServer, request as httpRequest } from 'node:http';
+import type { AddressInfo, Socket as TcpSocket } from 'node:net';
+import { generateSigner, mintAuthInvocation } from '@sibyl/ucan';
+import { afterEach, describe, expect, it } from 'vitest';
+import { emitter } from './support/emitter.js';
+import { startHost, type TestHost, type TestHostOptions } from './support/host.js';
+import { joinSession, openSocket, refusalOf } from './support/session-socket.js';
+import { openSession } from './support/stream.js';
+import { usedMemory } from './support/used-memory.js';
+import { TestUser } from './support/user.js';
+
+let host: TestHost;
+afterEach(() => host.close());
+
+async function start(env: Record<string, string> = {}, options: TestHostOptions = {}) {
+  host = await startHost({ ...options, env });
+  const alice = new TestUser(host);
+  return { alice, sessionId: await openSession(alice) };
+}
+
+const auth = (user: TestUser) => ({ invocation: user.mint() });
+
+/** The status a handshake is answered with before there is any socket. */
+function statusOf(headers: Record<string, string>, transport: 'polling' | 'websocket') {
+  const url = `${host.url}/socket.io/?EIO=4&transport=${transport}`;
+  const upgrade = {
+    connection: 'Upgrade',
+    upgrade: 'websocket',
+    'sec-websocket-version': '13',
+    'sec-websocket-key': Buffer.alloc(16).toString('base64'),
+  };
+  const sent = httpRequest(url, {
+    headers: { ...headers, ...(transport === 'websocket' && upgrade) },
+  });
+  return new Promise<number | undefined>((resolve, reject) => {
+    sent.on('response', (response) => resolve(response.resume().statusCode));
+    sent.on('upgrade', ({ statusCode }, socket) => {
+      socket.destroy();
+      resolve(statusCode);
+    });
+    sent.on('error', reject).end();
+  });
+}
+
+describe('sockets are counted', () => {
+  it('by user', async () => {
+    const { alice, sessionId } = await start({ SOCKETS_PER_USER: '2' });
+    const other = await openSession(alice);
+    const first = await joinSession(alice, sessionId);
+    await joinSession(alice, other);
+    const query = { sessionId };
+    const refusal = await refusalOf(host.url, { query, auth: auth(alice) });
+    expect(refusal.data).toMatchObject({ statusCode: 429, code: 'too_many_sockets' });
+    const bob = new TestUser(host);
+    await joinSession(bob, await openSession(bob));
+    first.socket.disconnect();
+    await expect
+      .poll(async () => (await openOnce(alice, sessionId))?.code ?? 'let in')
+      .toBe('let in');
+  });
+
+  it('by address, before anything is proven', async () => {
+    const { alice, sessionId } = await start({ SOCKETS_PER_ADDRESS: '2' });
+    const first = await joinSession(alice, sessionId);
+    await joinSession(alice, sessionId);
+    for (const transport of ['polling', 'websocket'] as const)
+      expect(await statusOf({}, transport)).toBe(429);
+    first.socket.disconnect();
+    await expect.poll(() => statusOf({}, 'websocket')).toBe(101);
+  });
+});
+
+/** Tries once; returns why it was refused, if it was. */
+async function openOnce(user: TestUser, sessionId: string) {
+  const options = { query: { sessionId }, auth: auth(user), reconnection: false };
+  const socket = openSocket(host.url, options);
+  const refused = socket.until('(connect_error)').then(({ data }) => data);
+  return Promise.race([refused, socket.until('connected').then(() => undefined)]);
+}
+
+describe('failed attempts', () => {
+  it('count against their address, while a valid caller of it is let in', async () => {
+    const { alice, sessionId } = await start({ RATE_LIMIT_ANONYMOUS_PER_MINUTE: '3' });
+    const query = { sessionId };
+    const attempt = async () =>
+      (await refusalOf(host.url, { query, auth: { invocation: 'AAAA' } })).data.code;
+    await expect.poll(attempt, { interval: 1 }).toBe('rate_limited');
+    await joinSession(alice, sessionId);
+  });
+
+  it('by a client that has left leave nothing behind', async () => {
+    const held: (() => void)[] = [];
+    const chain = createServer((_, response) => {
+      held.push(() => response.writeHead(404).end('{}'));
+    });
+    chain.listen(0, '127.0.0.1');
+    await once(chain, 'listening');
+    const { port } = chain.address() as AddressInfo;
+    const { alice, sessionId } = await start({
+      CHAIN_REST_URL: `http://127.0.0.1:${port}`,
+      SOCKETS_PER_ADDRESS: '1',
+    });
+    const signer = generateSigner().withDid('did:ixo:entity:1').ok ?? generateSigner();
+    const invocation = mintAuthInvocation({ signer, audience: host.did }).ok?.token;
+    const leaver = openSocket(host.url, {
+      query: { sessionId },
+      auth: { invocation },
+      reconnection: false,
+    });
+    await expect.poll(() => held.length).toBeGreaterThan(0);
+    leaver.socket.disconnect();
+    // The address has room again although the answer of the chain is still out.
+    await expect
+      .poll(async () => (await openOnce(alice, sessionId))?.code ?? 'let in')
+      .toBe('let in');
+    for (const release of held) release();
+    chain.close();
+  });
+
+  it('by a caller that leaves while it is proven take no seat', async () => {
+    const { alice, sessionId } = await start({ SOCKETS_PER_USER: '1' });
+    for (let i = 0; i < 20; i++) {
+      const options = { query: { sessionId }, auth: auth(alice), reconnection: false };
+      const leaver = openSocket(host.url, options);
+      // Its question is on the wire, its answer is not.
+      leaver.socket.io.on('open', () => setImmediate(() => leaver.dropNetwork()));
+      await expect.poll(() => leaver.socket.io.engine?.readyState).toBe('closed');
+    }
+    await expect
+      .poll(async () => (await openOnce(alice, sessionId))?.code ?? 'let in')
+      .toBe('let in');
+  });
+});
+
+describe('a page of another origin', () => {
+  it('may connect unless origins are named', async () => {
+    await start();
+    expect(await statusOf({ origin: 'https://anywhere.example' }, 'websocket')).toBe(101);
+  });
+
+  it.each(['polling', 'websocket'] as const)('is answered 403, by %s', async (transport) => {
+    await start({ CORS_ORIGIN: 'https://chat.example' });
+    const ok = transport === 'websocket' ? 101 : 200;
+    expect(await statusOf({ origin: 'https://evil.example' }, transport)).toBe(403);
+    expect(await statusOf({ origin: 'null' }, transport)).toBe(403);
+    expect(await statusOf({ origin: 'https://chat.example' }, transport)).toBe(ok);
+    expect(await statusOf({ origin: new URL(host.url).origin }, transport)).toBe(ok);
+    expect(await statusOf({}, transport)).toBe(ok);
+  });
+});
+
+describe('a client that sends', () => {
+  it('more than the limit at once is cut off, and can come back', async () => {
+    const { alice, sessionId } = await start({ SOCKET_MESSAGE_LIMIT: '64kb' });
+    const socket = await joinSession(alice, sessionId, { reconnectionDelay: 10 });
+    socket.socket.emit('tool_result', { toolCallId: 'x', result: 'y'.repeat(60 * 1024) });
+    await socket.ask('ping', 'pong');
+    socket.socket.emit('tool_result', { toolCallId: 'x', result: 'y'.repeat(70 * 1024) });
+    await socket.until('(disconnect)');
+    await expect.poll(() => socket.all('connected').length).toBe(2);
+  });
+
+  it('too often is told and cut off', async () => {
+    const { alice, sessionId } = await start({ RATE_LIMIT_PER_MINUTE: '20' });
+    const socket = await joinSession(alice, sessionId);
+    for (let i = 0; i < 50; i++) socket.socket.emit('ping');
+    expect(await socket.until('(disconnect)')).toBe('io server disconnect');
+    expect(socket.all('closing')).toMatchObject([{ reason: 'rate_limited' }]);
+    expect(socket.all('pong').length).toBeLessThan(20);
+  });
+
+  it('what is no packet is cut off', async () => {
+    const { alice, sessionId } = await start();
+    for (const packet of ['2["a"', '9', '451-["x",{"_placeholder":true}]x', '5999-["x"]']) {
+      const socket = await joinSession(alice, sessionId, { reconnection: false });
+      socket.socket.io.engine.write(packet);
+      await socket.until('(disconnect)');
+    }
+  });
+});
+
+describe('a client that takes nothing', () => {
+  it('is dropped, costs little memory, and gets the rest when it comes back', {
+    timeout: 120_000,
+  }, async () => {
+    const { alice, sessionId } = await start({}, { plugins: [emitter] });
+    const socket = await joinSession(alice, sessionId, { reconnection: false });
+    // @ts-expect-error: stops reading where a client has no say, at its TCP socket.
+    const wire = socket.socket.io.engine.transport.ws._socket as TcpSocket;
+    wire.pause();
+    const before = usedMemory();
+    const steps = Array.from({ length: 400 }, (_, i) => `${i}-`.padEnd(400, 'x'));
+    const dropped = () => host.log.some(({ msg }) => String(msg).startsWith('socket dropped'));
+    let turns = 0;
+    for (; !dropped() && turns < 200; turns++) {
+      const body = { message: `use route ${JSON.stringify({ steps })}` };
+      await alice.request('POST', `/messages/${sessionId}`, { body });
+    }
+    expect(dropped()).toBe(true);
+    expect(usedMemory() - before).toBeLessThan(60);
+    wire.resume();
+    await socket.until('(disconnect)');
+    socket.socket.connect();
+    const told = () => socket.all('router_update').length;
+    await expect.poll(told, { timeout: 60_000 }).toBe(turns * steps.length);
+    const heard = socket.all('router_update').map((data) => (data as { step: string }).step);
+    expect(heard).toEqual(Array.from({ length: turns }, () => steps).flat());
+  });
+});
