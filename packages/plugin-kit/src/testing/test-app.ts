@@ -1,0 +1,72 @@
+import { STATUS_CODES } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { ArgumentsHost, ExecutionContext } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import type { NestExpressApplication } from '@nestjs/platform-express';
+import { OracleError } from '@sibyl/protocol';
+import { PublicRoutes } from '../rules/public-routes.js';
+import { ValidationPipe } from '../rules/validation.pipe.js';
+import type { ReadyPlugin } from './set-up-plugins.js';
+
+/** Says who is calling, in tests; the host has that proven. */
+export const CALLER_HEADER = 'x-test-caller';
+
+class TestModule {}
+
+/** Serves the routes of plugins as the host does: guarded unless opened, bodies checked, errors as JSON. */
+export async function openTestApp(
+  plugins: readonly ReadyPlugin[],
+): Promise<{ readonly app: NestExpressApplication; readonly url: string }> {
+  const imports = plugins.flatMap(({ nestModules }) => [...nestModules]);
+  const app = await NestFactory.create<NestExpressApplication>(
+    { module: TestModule, imports },
+    { logger: false, rawBody: true, abortOnError: false },
+  );
+  const open = new PublicRoutes(plugins.flatMap(({ openRoutes }) => [...openRoutes]));
+  app.useGlobalGuards({ canActivate: (context) => isLetIn(context, open) });
+  app.useGlobalPipes(new ValidationPipe());
+  app.useGlobalFilters({ catch: answerError });
+  await app.listen(0, '127.0.0.1');
+  const { port } = app.getHttpServer().address() as AddressInfo;
+  return { app, url: `http://127.0.0.1:${port}` };
+}
+
+interface TestRequest {
+  readonly method: string;
+  readonly route?: { readonly path: string };
+  readonly headers: Readonly<Record<string, string | undefined>>;
+  caller?: { readonly did: string };
+}
+
+function isLetIn(context: ExecutionContext, open: PublicRoutes): boolean {
+  const request = context.switchToHttp().getRequest<TestRequest>();
+  if (open.includes(request.method, String(request.route?.path))) return true;
+  const did = request.headers[CALLER_HEADER];
+  if (!did) throw new OracleError('missing_authentication');
+  request.caller = { did };
+  return true;
+}
+
+interface TestResponse {
+  readonly headersSent: boolean;
+  status(code: number): { json(body: object): void };
+}
+
+function answerError(error: unknown, host: ArgumentsHost): void {
+  const response = host.switchToHttp().getResponse<TestResponse>();
+  if (response.headersSent) return;
+  const { status, ...body } = faultOf(error);
+  const phrase = STATUS_CODES[status] ?? 'Error';
+  response.status(status).json({ statusCode: status, error: phrase, ...body });
+}
+
+function faultOf(error: unknown) {
+  if (error instanceof OracleError) {
+    const { status, code, lines, fields } = error;
+    return { status, code, message: lines ?? error.message, ...fields };
+  }
+  const { getStatus, message } = error as { getStatus?: () => number; message?: string };
+  // The fault itself is shown: in a test it is what one wants to know.
+  const status = typeof getStatus === 'function' ? getStatus.call(error) : 500;
+  return { status, code: status === 500 ? 'internal_error' : 'refused', message };
+}

@@ -1,0 +1,159 @@
+import { definePlugin, defineTool } from '@sibyl/plugin-kit';
+import {
+  createTestRuntime,
+  TEST_USER,
+  type TestRuntime,
+  testInvocation,
+} from '@sibyl/plugin-kit/testing';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { notesPlugin } from './notes-plugin.js';
+
+const alice = 'did:key:zAlice';
+let runtime: TestRuntime;
+beforeEach(async () => {
+  runtime = await createTestRuntime({
+    plugins: [notesPlugin],
+    config: { NOTES_LIMIT: '1', OTHER: 'not its own' },
+    answer: ({ role, prompt }) => `${role}: ${prompt}`,
+  });
+});
+afterEach(() => runtime.close());
+
+describe('a turn', () => {
+  it('runs tools through the middlewares, with everything a turn has', async () => {
+    const turn = await runtime.turn({ user: alice });
+    expect(await turn.callTool('add_note', { text: 'mine' })).toEqual({ count: 1 });
+    expect(turn.events).toEqual([
+      expect.objectContaining({
+        event: 'render_component',
+        data: expect.objectContaining({ componentName: 'Note', sessionId: 'test-session' }),
+      }),
+    ]);
+    await expect(turn.callTool('add_note', { text: 'more' })).rejects.toThrow(/No more notes/);
+    expect(await turn.callTool('sum_up_notes', {})).toBe('utility: changed by the middleware');
+  });
+
+  it('checks the input of tools, and knows which there are', async () => {
+    const turn = await runtime.turn();
+    await expect(turn.callTool('add_note', { text: '' })).rejects.toThrow(/input of add_note/);
+    await expect(turn.callTool('burn_note', {})).rejects.toThrow(/there are: add_note/);
+  });
+
+  it('has the tools that a message brings', async () => {
+    const attachments = [{ eventId: '$a', filename: 'a.txt', mimetype: 'text/plain' }];
+    const turn = await runtime.turn({ attachments });
+    expect(await turn.callTool('count_files', {})).toBe(1);
+    expect((await runtime.turn()).tools.map(({ name }) => name)).not.toContain('count_files');
+  });
+
+  it('shows what a model would be asked', async () => {
+    await (await runtime.turn({ user: alice })).callTool('add_note', { text: 'x' });
+    const { system } = await (await runtime.turn({ user: alice })).beforeModel({ system: 'Hi.' });
+    expect(system).toBe('Hi.\nNotes: 1');
+    expect((await (await runtime.turn()).beforeModel()).system).toBe('\nNotes: 0');
+  });
+
+  it('shows sub-agents as they begin', async () => {
+    const agent = await (await runtime.turn({ user: alice })).subAgent('archivist');
+    expect(agent.prompt).toBe(`You look after the notes of ${alice}.`);
+    expect(agent.tools).toHaveLength(2);
+    expect(await agent.callTool('add_note', { text: 'x' })).toEqual({ count: 1 });
+  });
+
+  it('keeps sessions and users apart', async () => {
+    await (await runtime.turn({ user: alice })).callTool('add_note', { text: 'x' });
+    const other = await runtime.turn({ user: alice, sessionId: 'other' });
+    expect(await other.callTool('add_note', { text: 'x' })).toEqual({ count: 1 });
+    expect((await runtime.turn()).contextOf('notes').shared).toEqual({ noteCount: 0 });
+  });
+});
+
+describe('routes', () => {
+  it('are guarded unless they are opened', async () => {
+    expect((await runtime.request('GET', '/notes')).status).toBe(401);
+    expect((await runtime.request('GET', '/notes/about')).body).toEqual({ about: 'notes' });
+    expect((await runtime.request('GET', '/notes', { caller: alice })).body).toEqual({ notes: [] });
+  });
+
+  it('have their bodies checked, and their errors answered', async () => {
+    const added = await runtime.request('POST', '/notes', { caller: alice, body: { text: 'a' } });
+    expect([added.status, added.body]).toEqual([201, { bytes: 12 }]);
+    const refused = await runtime.request('POST', '/notes', { caller: alice, body: { txt: 'a' } });
+    expect([refused.status, refused.body.code]).toEqual([400, 'validation_failed']);
+    const missing = await runtime.request('GET', '/notes/by-number/7', { caller: alice });
+    expect(missing).toMatchObject({ status: 404, body: { message: 'No such note' } });
+  });
+});
+
+it('asks gates for leave', async () => {
+  const [hold] = await runtime.admit({ length: 10 });
+  await hold?.settle([]);
+  expect(runtime.log).toEqual([{ level: 'info', fields: { used: [] }, message: 'settled' }]);
+  await expect(runtime.admit({ length: 1000 })).rejects.toThrow('Too long for me');
+});
+
+it('accepts invocations once', async () => {
+  const wanted = { issuer: TEST_USER, can: 'mcp/call', with: 'x' };
+  const token = testInvocation(wanted);
+  const accepting = definePlugin({
+    ...notesPlugin,
+    name: 'accepting',
+    migrations: {},
+    getTools: ({ ucan }) => [
+      defineTool({
+        name: 'accept',
+        description: 'Accepts an invocation once',
+        inputSchema: z.object({}),
+        run: () => ucan.acceptOnce(token, wanted),
+      }),
+    ],
+    getSharedState: () => ({}),
+    getSubAgents: () => [],
+    getMiddlewares: () => [],
+    getNestModules: () => [],
+  });
+  const other = await createTestRuntime({ plugins: [accepting] });
+  const turn = await other.turn();
+  expect(await turn.callTool('accept', {})).toEqual({ ok: true });
+  expect(await turn.callTool('accept', {})).toEqual({ fault: 'the invocation was used before' });
+  await other.close();
+});
+
+describe('has no network, no model and no page unless it is given one', () => {
+  it.each([
+    ['fetch', /no network/],
+    ['llm', /no model/],
+    ['page', /No page/],
+  ])('%s', async (means, text) => {
+    const reaching = definePlugin({
+      name: 'reaching',
+      version: '1.0.0',
+      manifest: { title: 'r', summary: 'r', whenToUse: ['r'], category: 'test' },
+      getTools: ({ fetch }) => [
+        defineTool({
+          name: 'reach',
+          description: 'Reaches out to the world',
+          inputSchema: z.object({}),
+          run: async (_, { llm, client, signal, toolCallId }) => {
+            if (means === 'fetch') return fetch('https://example.org');
+            if (means === 'llm') return llm.get('main').generate({ prompt: 'Hello' });
+            const call = { toolCallId, toolName: 'x', args: {}, signal };
+            return client.call({ event: 'browser_tool_call', ...call });
+          },
+        }),
+      ],
+    });
+    const other = await createTestRuntime({ plugins: [reaching] });
+    await expect((await other.turn()).callTool('reach', {})).rejects.toThrow(text);
+    await other.close();
+  });
+});
+
+it('says what is wrong with a plugin', async () => {
+  const make = (parts: object) => createTestRuntime({ plugins: [{ ...notesPlugin, ...parts }] });
+  await expect(make({ name: 'ixo' })).rejects.toThrow(/reserved/);
+  await expect(make({ dependsOn: ['ghost'] })).rejects.toThrow(/needs ghost/);
+  await expect(make({ getTools: () => [{}] })).rejects.toThrow(/getTools of notes returned/);
+  await expect(make({ name: 'other' })).rejects.toThrow(/notes_pages is not the plugin other's/);
+});
