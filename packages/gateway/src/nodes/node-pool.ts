@@ -64,7 +64,7 @@ export class NodePool {
   ): Promise<UpstreamReply> {
     const endsAt = performance.now() + timeoutMs;
     const attempts = this.attempts(nodes, height);
-    let fault: unknown = nothingToAsk(nodes, height);
+    let fault: unknown;
     for (const [i, node] of attempts.entries()) {
       const leftMs = endsAt - performance.now();
       if (leftMs <= 0 || signal?.aborted) break;
@@ -75,7 +75,7 @@ export class NodePool {
         if (!this.isWorthAnother(error, height)) break;
       }
     }
-    throw fault;
+    throw fault ?? nothingToAsk(nodes, height);
   }
 
   /** Nodes rarely say from which height on they can be asked, so that is found out when it matters. */

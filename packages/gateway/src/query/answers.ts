@@ -8,8 +8,8 @@ import type { Metrics } from '../observe/metrics.js';
 import type { Route } from '../schema.js';
 import type { Question } from './question.js';
 
-/** From here on a reply is written in slices, so that it does not hold up the others. */
-const SLICED_FROM_BYTES = 16 * 1024;
+/** A message of this size takes a millisecond; larger ones are written in slices, so as not to hold up the others. */
+const SLICED_FROM_BYTES = 128 * 1024;
 /** What is no state of the chain, such as a node's own status, may change within a block. */
 const STATELESS_LIFE_MS = 1000;
 
