@@ -43,11 +43,11 @@ export class MessagesController {
   @Post('abort')
   @HttpCode(200)
   @Describe({ summary: 'End the turn at work in a session', reply: TurnAborted })
-  async abort(
+  abort(
     @CurrentCaller() { did: owner }: Caller,
     @Body({ schema: AbortTurn }) { sessionId }: AbortTurn,
-  ): Promise<TurnAborted> {
-    return { success: await this.turns.abort({ owner, sessionId }) };
+  ): TurnAborted {
+    return { success: this.turns.abort({ owner, sessionId }) };
   }
 
   @Post(':sessionId')

@@ -58,12 +58,14 @@ export class Turns {
     return this.#idempotent.run(request, (claim) => this.#startNew(request, session, claim));
   }
 
-  /** Ends the turn at work in a session; false if there is none. */
-  async abort({ owner, sessionId }: SessionKey): Promise<boolean> {
+  /**
+   * Has the turn at work in a session end; false if there is none. Does not wait for it: the published client
+   * fails on an answer that comes after the stream's own end.
+   */
+  abort({ owner, sessionId }: SessionKey): boolean {
     const live = this.#lanes.get(sessionId)?.atWork;
     if (live?.run.owner !== owner) return false;
     live.cut('aborted');
-    await live.outcome;
     return true;
   }
 

@@ -17,10 +17,11 @@ export interface HostProcess {
 export function runHost(
   env: Record<string, string>,
   nodeArgs: readonly string[] = [],
+  main = MAIN,
 ): HostProcess {
-  if (!existsSync(MAIN)) throw new Error('The host is not built: run "npm run build" first');
+  if (!existsSync(main)) throw new Error('The host is not built: run "npm run build" first');
   const { PATH = '', HOME = '' } = process.env;
-  const child = spawn(process.execPath, [...nodeArgs, MAIN], {
+  const child = spawn(process.execPath, [...nodeArgs, main], {
     env: { PATH, HOME, HOST: '127.0.0.1', ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });

@@ -11,17 +11,20 @@ import { type HostProcess, runHost, untilListening } from '../../../host/test/su
 /** A host as an operator starts it, with a model that says what the test tells it to. */
 export interface RunningOracle {
   readonly url: string;
+  readonly did: string;
   readonly model: ControlledModel;
 }
 
-export function useOracle(env: Record<string, string> = {}): RunningOracle {
+export function useOracle(env: Record<string, string> = {}, main?: string): RunningOracle {
   const dataDir = mkdtempSync(join(tmpdir(), 'sibyl-page-'));
-  const running: { url: string; model?: ControlledModel } = { url: '' };
+  const running: { url: string; did: string; model?: ControlledModel } = { url: '', did: '' };
   let host: HostProcess;
   beforeAll(async () => {
     running.model = await startControlledModel();
-    host = runHost({ PORT: '0', DATA_DIR: dataDir, ...running.model.env, ...env });
+    host = runHost({ PORT: '0', DATA_DIR: dataDir, ...running.model.env, ...env }, [], main);
     running.url = await untilListening(host);
+    const card = await fetch(`${running.url}/.well-known/oracle.json`);
+    running.did = (await card.json()).did;
   });
   afterAll(async () => {
     host?.child.kill('SIGTERM');
