@@ -7,6 +7,7 @@ import type { UpstreamAddress } from './config/upstream-url.js';
 import { Admission } from './gating/admission.js';
 import { askChain } from './gating/ask-chain.js';
 import { createGate } from './gating/create-gate.js';
+import { closerOf } from './http/close-server.js';
 import type { GatewayParts } from './http/gateway-parts.js';
 import { Handler } from './http/handler.js';
 import { createHttpServer } from './http/http-server.js';
@@ -67,6 +68,7 @@ async function start(config: Config, logger: Logger): Promise<Running> {
   const addresses = demo ? [demo.address] : config.nodes.addresses;
   const { parts, refresh, did } = await createParts(config, logger, addresses);
   const server = createHttpServer(new Handler(parts).handle, config.requestTimeoutMs);
+  const closeServer = closerOf(server);
   try {
     await listen(server, config);
     await parts.blocks.start();
@@ -82,7 +84,7 @@ async function start(config: Config, logger: Logger): Promise<Running> {
     refresh.stop();
     parts.blocks.stop();
     parts.watches.close();
-    await closeServer(server);
+    await closeServer();
     for (const { upstream } of parts.pool.nodes) upstream.close();
     await demo?.close();
   }
@@ -130,16 +132,4 @@ function listen(server: Server, { port, host }: Config): Promise<void> {
 function urlOf(server: Server): string {
   const { address, port, family } = server.address() as AddressInfo;
   return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
-}
-
-const CLOSING_MS = 5000;
-
-/** Lets answers under way be sent, for a while. */
-async function closeServer(server: Server): Promise<void> {
-  if (!server.listening) return;
-  const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-  const limit = setTimeout(() => server.closeAllConnections(), CLOSING_MS);
-  server.closeIdleConnections();
-  await closed;
-  clearTimeout(limit);
 }

@@ -142,7 +142,7 @@ export class Handler {
       status,
       ms: Math.round(ms * 10) / 10,
     };
-    if (status >= 500) this.parts.logger.warn(line, 'request');
+    if (status >= 500 && !ownRoutes.has(subject)) this.parts.logger.warn(line, 'request');
     else this.parts.logger.debug(line, 'request');
   }
 }

@@ -16,8 +16,6 @@ export class ChainNode {
   readonly name: string;
   readonly breaker = new CircuitBreaker();
   height = 0;
-  /** The first height it has, as far as known. */
-  earliest: number | undefined;
   isCatchingUp = false;
   /** When its height last rose, in milliseconds of `performance.now()`. */
   blockAt = 0;
@@ -28,6 +26,8 @@ export class ChainNode {
   setAside: string | undefined;
   private readonly keepsFrom: number | undefined;
   private missingUpTo = 0;
+  private told: number | undefined;
+  private found: number | undefined;
   private finding: Promise<number | undefined> | undefined;
 
   constructor(
@@ -35,13 +35,18 @@ export class ChainNode {
     address: UpstreamAddress,
   ) {
     this.name = `${address.url.protocol}//${address.url.host}`;
-    this.earliest = address.from;
     this.keepsFrom = address.from;
   }
 
   /** Whether it has answered and is not failing. */
   get isUp(): boolean {
     return this.height > 0 && !this.breaker.isOpen && !this.setAside;
+  }
+
+  /** The first height it has, as far as known: what it tells of itself need not be the whole truth. */
+  get earliest(): number | undefined {
+    if (this.keepsFrom !== undefined) return this.keepsFrom;
+    return this.told === undefined ? this.found : Math.max(this.told, this.found ?? 0);
   }
 
   /** Whether it may know the state at a height; before it was asked that is a guess. */
@@ -78,7 +83,7 @@ export class ChainNode {
       const status = await this.upstream.status(timeoutMs);
       if (status.height !== before) this.blockAt = performance.now();
       this.height = status.height;
-      this.earliest = this.keepsFrom ?? status.earliest ?? this.earliest;
+      this.told = status.earliest;
       this.isCatchingUp = status.isCatchingUp;
       this.lastFault = undefined;
       this.breaker.probed();
@@ -94,7 +99,7 @@ export class ChainNode {
     this.finding ??= findEarliest(this.upstream, missing, this.height).finally(() => {
       this.finding = undefined;
     });
-    this.earliest = (await this.finding) ?? this.earliest;
+    this.found = (await this.finding) ?? this.found;
   }
 
   private rise(height: number): void {
@@ -107,7 +112,7 @@ export class ChainNode {
     const pruned = heightFaultOf(fault, call.height, this.height);
     if (pruned?.kind === 'pruned' && call.height !== undefined) {
       this.missingUpTo = Math.max(this.missingUpTo, call.height);
-      this.earliest = pruned.earliest ?? this.earliest;
+      this.found = pruned.earliest ?? this.found;
     }
     if (fault.origin === 'node' || isOwnDeadline(fault, tookMs)) {
       this.breaker.succeeded();

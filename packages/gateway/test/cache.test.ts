@@ -1,0 +1,157 @@
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { GrpcCode, GrpcError } from '../src/upstream/grpc-error.js';
+import { ENTITY_PARAMS, entityParams, largeEntityParams } from './support/entity-params.js';
+import { type RunningGateway, startGateway } from './support/running-gateway.js';
+import { startTestNode, type TestNode } from './support/test-node.js';
+
+const PARAMS = '/ixo/entity/params';
+const SECRET = 'a secret of the operator';
+let node: TestNode;
+let gateway: RunningGateway;
+
+async function start(env: Record<string, string> = {}): Promise<void> {
+  gateway = await startGateway([node], { GATEWAY_CACHE_BYPASS_SECRET: SECRET, ...env });
+}
+
+beforeEach(async () => {
+  node = await startTestNode();
+});
+
+afterEach(async () => {
+  await gateway.close();
+  await node.close();
+});
+
+const calls = () => node.callsOf(ENTITY_PARAMS);
+
+const height = async () => (await gateway.get('/health')).json.latestHeight;
+
+/** Makes a block and waits until the gateway has noticed. */
+async function nextBlock(): Promise<void> {
+  node.blocks.latest += 1;
+  await expect.poll(height).toBe(String(node.blocks.latest));
+}
+
+it('asks the node once for a thousand equal requests at a time', async () => {
+  await start();
+  const gate = Promise.withResolvers<undefined>();
+  node.interrupt(({ method }) => (method === ENTITY_PARAMS ? gate.promise : undefined));
+  const requests = Array.from({ length: 1000 }, () => gateway.get(PARAMS));
+  await expect.poll(calls).toBe(1);
+  gate.resolve(undefined);
+  const answers = await Promise.all(requests);
+  expect(new Set(answers.map(({ status, text }) => `${status} ${text}`)).size).toBe(1);
+  expect(answers[0]?.status).toBe(200);
+  expect(calls()).toBe(1);
+});
+
+it('knows the latest until the next block', async () => {
+  await start();
+  for (let i = 0; i < 3; i += 1) await gateway.get(PARAMS);
+  expect(calls()).toBe(1);
+  await nextBlock();
+  expect((await gateway.get(PARAMS)).headers.get('x-block-height')).toBe('101');
+  expect(calls()).toBe(2);
+});
+
+it('notices a block by a reply before it looks for one', async () => {
+  await start({ GATEWAY_BLOCK_POLL_MS: '600000' });
+  await gateway.get(PARAMS);
+  node.blocks.latest = 101;
+  await gateway.get('/ixo/claims/params');
+  await gateway.get(PARAMS);
+  expect(calls()).toBe(2);
+});
+
+it('keeps what was at a height for ever', async () => {
+  await start();
+  const before = await gateway.get(`${PARAMS}?height=60`);
+  await nextBlock();
+  const after = await gateway.get(PARAMS, { 'x-cosmos-block-height': '60' });
+  expect(after.text).toBe(before.text);
+  expect(calls()).toBe(1);
+});
+
+it('takes equal questions for equal, however they are spelt', async () => {
+  await start();
+  await gateway.get('/ixo/claims/claims?pagination.limit=2&pagination.reverse=true&unknown=1');
+  await gateway.get('/ixo/claims/claims?pagination.reverse=1&pagination.limit=0x2');
+  expect(node.callsOf('ixo.claims.v1beta1.Query/ClaimList')).toBe(1);
+});
+
+it('tells questions with different metadata apart', async () => {
+  await start();
+  await gateway.get(PARAMS, { 'grpc-metadata-x-tenant': 'a' });
+  await gateway.get(PARAMS, { 'grpc-metadata-x-tenant': 'b' });
+  expect(calls()).toBe(2);
+});
+
+it('does not keep errors', async () => {
+  await start();
+  node.interrupt(({ method }) => {
+    if (method === ENTITY_PARAMS) throw new GrpcError(GrpcCode.internal, 'a bad moment');
+    return undefined;
+  });
+  expect((await gateway.get(PARAMS)).status).toBe(500);
+  node.interrupt();
+  expect((await gateway.get(PARAMS)).status).toBe(200);
+});
+
+it('does not keep what no node can vouch for any more', async () => {
+  await start();
+  expect((await gateway.get(PARAMS)).status).toBe(200);
+  await node.close();
+  await expect.poll(async () => (await gateway.get(PARAMS)).status).toBe(503);
+});
+
+it('lets an operator ask the node itself', async () => {
+  await start();
+  let sequence = 0;
+  node.interrupt(({ method }) => {
+    sequence += 1;
+    return method === ENTITY_PARAMS ? { message: entityParams(sequence), height: 100 } : undefined;
+  });
+  const cached = await gateway.get(PARAMS);
+  expect((await gateway.get(PARAMS)).text).toBe(cached.text);
+  const fresh = await gateway.get(PARAMS, { 'x-cache-bypass': SECRET });
+  expect(fresh.text).not.toBe(cached.text);
+  expect((await gateway.get(PARAMS)).text).toBe(fresh.text);
+  const guessed = await gateway.get(PARAMS, { 'x-cache-bypass': 'guess' });
+  expect(guessed).toMatchObject({ status: 403, json: { code: 7 } });
+});
+
+it('keeps to its memory, and forgets what was used longest ago', async () => {
+  await start({ GATEWAY_CACHE_SIZE: '1mb' });
+  node.interrupt(({ method, height = 100 }) =>
+    method === ENTITY_PARAMS ? { message: largeEntityParams(100_000), height } : undefined,
+  );
+  await gateway.get(`${PARAMS}?height=1`);
+  for (let height = 2; height <= 30; height += 1) {
+    await gateway.get(`${PARAMS}?height=${height}`, { 'accept-encoding': 'identity' });
+    await gateway.get(`${PARAMS}?height=1`);
+  }
+  expect(calls()).toBe(30);
+  await gateway.get(`${PARAMS}?height=2`);
+  expect(calls()).toBe(31);
+  const metrics = (await gateway.get('/metrics')).text;
+  const bytes = Number(/^sibyl_gateway_cache_bytes (\d+)$/m.exec(metrics)?.[1]);
+  expect(bytes).toBeGreaterThan(500_000);
+  expect(bytes).toBeLessThanOrEqual(1024 * 1024);
+});
+
+it('ends a call that nobody waits for any more, and not before', async () => {
+  await start();
+  node.interrupt(({ method }) => (method === ENTITY_PARAMS ? new Promise(() => {}) : undefined));
+  const leaving = [new AbortController(), new AbortController()];
+  const waiting = leaving.map(({ signal }) =>
+    fetch(gateway.url + PARAMS, { signal }).catch(() => 'left'),
+  );
+  await expect.poll(calls).toBe(1);
+  leaving[0]?.abort();
+  expect(await waiting[0]).toBe('left');
+  const inFlight = async () =>
+    /^sibyl_gateway_node_calls\{.*\} (\d+)$/m.exec((await gateway.get('/metrics')).text)?.[1];
+  expect(await inFlight()).toBe('1');
+  leaving[1]?.abort();
+  await expect.poll(inFlight).toBe('0');
+});

@@ -1,0 +1,286 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { request } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import { brotliDecompressSync, gunzipSync } from 'node:zlib';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ENTITY_PARAMS } from './support/entity-params.js';
+import { ask, type RunningGateway, startGateway } from './support/running-gateway.js';
+import { noteOf, smallDescriptors } from './support/small-descriptors.js';
+import { startTestNode, type TestNode } from './support/test-node.js';
+
+const PARAMS = '/ixo/entity/params';
+const CLAIMS = '/ixo/claims/claims';
+let node: TestNode;
+let gateway: RunningGateway;
+
+beforeAll(async () => {
+  node = await startTestNode();
+  node.blocks.earliest = 50;
+  gateway = await startGateway([node], { GATEWAY_CORS_ORIGIN: 'https://app.example' });
+});
+
+afterAll(async () => {
+  await gateway.close();
+  await node.close();
+});
+
+describe('paths', () => {
+  it('names the nearest routes of one that does not exist', async () => {
+    const { status, json } = await gateway.get('/ixo/entity/parms/what');
+    expect(status).toBe(404);
+    expect(json).toMatchObject({ code: 5, details: [] });
+    expect(json.message).toContain('/ixo/entity/{id}');
+  });
+
+  it('refuses a method the path does not have, and says which it has', async () => {
+    const { status, headers, json } = await ask(gateway.url + PARAMS, { method: 'DELETE' });
+    expect(status).toBe(405);
+    expect(headers.get('allow')).toBe('GET, HEAD, OPTIONS');
+    expect(json.code).toBe(12);
+  });
+
+  it('answers HEAD as GET, without the body', async () => {
+    const full = await gateway.get(PARAMS);
+    const head = await ask(gateway.url + PARAMS, { method: 'HEAD' });
+    expect(head).toMatchObject({ status: 200, text: '' });
+    expect(head.headers.get('content-length')).toBe(full.headers.get('content-length'));
+    expect(head.headers.get('etag')).toBe(full.headers.get('etag'));
+  });
+
+  it('answers OPTIONS with what is allowed', async () => {
+    const { status, headers } = await ask(gateway.url + PARAMS, { method: 'OPTIONS' });
+    expect(status).toBe(204);
+    expect(headers.get('allow')).toBe('GET, HEAD, OPTIONS');
+    expect((await ask(`${gateway.url}/nope`, { method: 'OPTIONS' })).status).toBe(404);
+  });
+
+  it('says which method a node does not serve', async () => {
+    const { status, json } = await gateway.get('/ixo/bonds/params');
+    expect(status).toBe(501);
+    expect(json.message).toContain('/ixo.bonds.v1beta1.Query/Params');
+    expect(node.callsOf('ixo.bonds.v1beta1.Query/Params')).toBe(0);
+  });
+
+  it('does not mind a slash at the end', async () => {
+    expect((await gateway.get(`${PARAMS}/`)).text).toBe((await gateway.get(PARAMS)).text);
+  });
+
+  it('answers legacy paths and names their successors', async () => {
+    const { status, headers, text } = await gateway.get('/ixo/claim');
+    expect(status).toBe(200);
+    expect(headers.get('deprecation')).toBeTruthy();
+    expect(headers.get('link')).toBe('</ixo/claims/claims>; rel="successor-version"');
+    expect(text).toBe((await gateway.get(CLAIMS)).text);
+    expect((await gateway.get(CLAIMS)).headers.has('deprecation')).toBe(false);
+  });
+
+  it('refuses what does not fit the request, naming the field', async () => {
+    const { status, json } = await gateway.get(`${CLAIMS}?pagination.limit=many`);
+    expect(status).toBe(400);
+    expect(json.message).toContain('pagination.limit');
+  });
+
+  it('passes on what the node says of a thing that is not there', async () => {
+    const { status, json, headers } = await gateway.get('/ixo/entity/did:ixo:nobody');
+    expect({ status, json }).toMatchObject({ status: 404, json: { code: 5, details: [] } });
+    expect(headers.get('cache-control')).toBe('no-store');
+  });
+});
+
+describe('heights', () => {
+  it('tells the block of every reply, twice', async () => {
+    const { headers } = await gateway.get(PARAMS);
+    expect(headers.get('grpc-metadata-x-cosmos-block-height')).toBe('100');
+    expect(headers.get('x-block-height')).toBe('100');
+  });
+
+  it.each([
+    ['?height=', `${PARAMS}?height=60`, {}],
+    ['x-cosmos-block-height', PARAMS, { 'x-cosmos-block-height': '60' }],
+    ['Grpc-Metadata', PARAMS, { 'Grpc-Metadata-X-Cosmos-Block-Height': '60' }],
+    ['two that agree', `${PARAMS}?height=60`, { 'x-cosmos-block-height': '60' }],
+  ])('asks for a block by %s', async (_, path, headers) => {
+    const answer = await gateway.get(path, headers);
+    expect(answer.headers.get('x-block-height')).toBe('60');
+  });
+
+  it('refuses two that differ, and what is no height', async () => {
+    const both = await gateway.get(`${PARAMS}?height=60`, { 'x-cosmos-block-height': '61' });
+    expect(both).toMatchObject({ status: 400, json: { code: 3 } });
+    expect(both.json.message).toContain('two heights');
+    expect((await gateway.get(`${PARAMS}?height=soon`)).status).toBe(400);
+    expect((await gateway.get(`${PARAMS}?height=-1`)).status).toBe(400);
+  });
+
+  it('takes 0 for the latest, as the chain does', async () => {
+    expect((await gateway.get(`${PARAMS}?height=0`)).headers.get('x-block-height')).toBe('100');
+  });
+
+  it('refuses the future with 400, naming the latest', async () => {
+    const { status, json } = await gateway.get(`${PARAMS}?height=5000`);
+    expect({ status, code: json.code }).toEqual({ status: 400, code: 3 });
+    expect(json.message).toBe('height 5000 is in the future: the latest is 100');
+  });
+
+  it('answers a pruned height with 404 and the range there is', async () => {
+    const { status, json } = await gateway.get(`${PARAMS}?height=49`);
+    expect({ status, code: json.code }).toEqual({ status: 404, code: 5 });
+    expect(json.message).toBe('height 49 is no longer kept: available are 50 to 100');
+  });
+});
+
+describe('conditional and compressed', () => {
+  it('answers 304 to who has it already', async () => {
+    const first = await gateway.get(PARAMS);
+    const etag = first.headers.get('etag') ?? '';
+    const second = await gateway.get(PARAMS, { 'if-none-match': `"other", ${etag}` });
+    expect(second).toMatchObject({ status: 304, text: '' });
+    expect(second.headers.get('etag')).toBe(etag);
+    expect(second.headers.get('x-block-height')).toBe('100');
+    expect((await gateway.get(PARAMS, { 'if-none-match': '"other"' })).status).toBe(200);
+  });
+
+  it.each([
+    ['gzip', 'gzip', gunzipSync],
+    ['br', 'gzip, deflate, br', brotliDecompressSync],
+    [undefined, 'identity', (body: Buffer) => body],
+    [undefined, 'gzip;q=0, br;q=0.0', (body: Buffer) => body],
+  ])('sends %s to who accepts %s', async (encoding, accepted, decode) => {
+    const plain = await gateway.get(CLAIMS, { 'accept-encoding': 'identity' });
+    const { headers, body } = await getRaw(CLAIMS, { 'accept-encoding': accepted });
+    expect(headers['content-encoding']).toBe(encoding);
+    expect(decode(body).toString()).toBe(plain.text);
+    expect(headers.vary).toContain('Accept-Encoding');
+  });
+
+  it('leaves small replies as they are', async () => {
+    const { headers } = await getRaw(PARAMS, { 'accept-encoding': 'gzip' });
+    expect(headers['content-encoding']).toBeUndefined();
+  });
+
+  it('says how long a reply holds', async () => {
+    const latest = await gateway.get(PARAMS);
+    expect(latest.headers.get('cache-control')).toBe('public, no-cache');
+    const exact = await gateway.get(`${PARAMS}?height=60`);
+    expect(exact.headers.get('cache-control')).toBe('public, max-age=31536000, immutable');
+    const status = '/cosmos/base/node/v1beta1/status?height=60';
+    expect((await gateway.get(status)).headers.get('cache-control')).toBe('public, no-cache');
+  });
+});
+
+describe('metadata', () => {
+  it('gives up when the client said it would', async () => {
+    node.interrupt(() => new Promise(() => {}));
+    const { status, json } = await gateway.get('/ixo/entity/slow', { 'grpc-timeout': '50m' });
+    node.interrupt();
+    expect({ status, code: json.code }).toEqual({ status: 504, code: 4 });
+    const bad = await gateway.get(PARAMS, { 'grpc-timeout': 'soon' });
+    expect(bad.status).toBe(400);
+  });
+
+  it('answers with the request id it was given, or one of its own', async () => {
+    const given = await gateway.get(PARAMS, { 'x-request-id': 'mine-1' });
+    expect(given.headers.get('x-request-id')).toBe('mine-1');
+    const made = await gateway.get(PARAMS, { 'x-request-id': 'not fit for a header' });
+    expect(made.headers.get('x-request-id')).toMatch(/^[0-9a-f-]{36}$/);
+  });
+});
+
+describe('CORS', () => {
+  it('lets pages of the configured origin ask and see the height', async () => {
+    const { headers } = await gateway.get(PARAMS, { origin: 'https://app.example' });
+    expect(headers.get('access-control-allow-origin')).toBe('https://app.example');
+    expect(headers.get('access-control-expose-headers')).toContain('X-Block-Height');
+    const preflight = await ask(gateway.url + PARAMS, {
+      method: 'OPTIONS',
+      headers: { origin: 'https://app.example', 'access-control-request-method': 'GET' },
+    });
+    expect(preflight.status).toBe(204);
+    const allowed = preflight.headers.get('access-control-allow-headers');
+    expect(allowed).toContain('X-Cosmos-Block-Height');
+  });
+
+  it('says nothing to other origins', async () => {
+    const { headers } = await gateway.get(PARAMS, { origin: 'https://evil.example' });
+    expect(headers.has('access-control-allow-origin')).toBe(false);
+    expect(headers.get('vary')).toContain('Origin');
+  });
+
+  it('is off unless configured', async () => {
+    const closed = await startGateway([node]);
+    const { headers } = await closed.get(PARAMS, { origin: 'https://app.example' });
+    await closed.close();
+    expect([...headers.keys()].filter((name) => name.startsWith('access-control'))).toEqual([]);
+  });
+});
+
+describe('methods with a body', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'sibyl-descriptors-'));
+  let small: RunningGateway;
+
+  beforeAll(async () => {
+    const path = join(folder, 'descriptors.bin');
+    writeFileSync(
+      path,
+      smallDescriptors([
+        { name: 'cosmos.tx.v1beta1.Service/BroadcastTx', http: 'post', path: '/tx/txs' },
+        { name: 'a.Query/Check', http: 'post', path: '/a/check' },
+      ]),
+    );
+    const plain = await startTestNode({ over: 'rpc+http' });
+    plain.interrupt(({ method, request }) =>
+      method === 'a.Query/Check' ? { message: request, height: 100 } : undefined,
+    );
+    small = await startGateway([plain], { GATEWAY_DESCRIPTORS: path });
+    const { close } = small;
+    Object.assign(small, { close: () => close().then(() => plain.close()) });
+  });
+
+  afterAll(async () => {
+    await small.close();
+    rmSync(folder, { recursive: true });
+  });
+
+  const post = (path: string, body: string | Buffer) =>
+    ask(small.url + path, { method: 'POST', body });
+
+  it('refuses to broadcast, and says where to sign instead', async () => {
+    const { status, json } = await post('/tx/txs', '{"text":"signed"}');
+    expect({ status, code: json.code }).toEqual({ status: 403, code: 7 });
+    expect(json.message).toContain('sign');
+  });
+
+  it('takes the request from the body', async () => {
+    expect(await post('/a/check', '{"text":"hi"}')).toMatchObject({
+      status: 200,
+      text: '{"text":"hi"}',
+    });
+    expect(noteOf('hi')).toHaveLength(4);
+    expect((await post('/a/check', '{"text":')).status).toBe(400);
+    expect((await post('/a/check', Buffer.alloc(1_100_000, 32))).status).toBe(413);
+  });
+});
+
+it('serves the demo chain when it is given no nodes', async () => {
+  const demo = await startGateway([]);
+  const { status, json } = await demo.get('/ixo/entity/params');
+  expect(status).toBe(200);
+  expect(Number(json.params.createSequence)).toBeGreaterThan(0);
+  expect(node.callsOf(ENTITY_PARAMS)).toBeGreaterThan(0);
+  await demo.close();
+});
+
+/** The bytes as they were sent: fetch would decompress them. */
+function getRaw(path: string, headers: Record<string, string>) {
+  return new Promise<{ headers: NodeJS.Dict<string | string[]>; body: Buffer }>(
+    (resolve, reject) => {
+      request(gateway.url + path, { headers }, (response) => {
+        buffer(response).then((body) => resolve({ headers: response.headers, body }), reject);
+      })
+        .once('error', reject)
+        .end();
+    },
+  );
+}

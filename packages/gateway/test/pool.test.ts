@@ -1,0 +1,220 @@
+import { afterEach, expect, it } from 'vitest';
+import { GrpcCode, GrpcError } from '../src/upstream/grpc-error.js';
+import { ENTITY_PARAMS } from './support/entity-params.js';
+import { ManualBlocks } from './support/manual-blocks.js';
+import { type RunningGateway, startGateway } from './support/running-gateway.js';
+import { startTestNode, type TestNode, type TestNodeOptions } from './support/test-node.js';
+
+const PARAMS = '/ixo/entity/params';
+const cleanups: (() => unknown)[] = [];
+
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+async function withNodes(
+  nodes: readonly TestNodeOptions[],
+  env: Record<string, string> = {},
+  from: readonly string[] = [],
+) {
+  const started = await Promise.all(nodes.map((options) => startTestNode(options)));
+  for (const node of started) cleanups.push(() => node.close());
+  const addresses = started.map(({ url }, i) => ({ url: url + (from[i] ?? '') }));
+  const gateway = await startGateway(addresses, env);
+  cleanups.push(() => gateway.close());
+  return { gateway, nodes: started as [TestNode, TestNode, ...TestNode[]] };
+}
+
+interface NodeHealth {
+  readonly url: string;
+  readonly state: string;
+  readonly lag: number;
+  readonly reason?: string;
+}
+
+async function healthOf(gateway: RunningGateway): Promise<NodeHealth[]> {
+  return (await gateway.get('/health')).json.nodes;
+}
+
+const stateOf = async (gateway: RunningGateway, { url }: TestNode) =>
+  (await healthOf(gateway)).find((node) => node.url === url)?.state;
+
+it('loses no request when one of two nodes dies under load', async () => {
+  const { gateway, nodes } = await withNodes([{}, {}], { GATEWAY_CACHE_SIZE: '0' });
+  let isOver = false;
+  let answered = 0;
+  const failures: unknown[] = [];
+  const ask = async (client: number) => {
+    for (let i = 0; !isOver; i += 1) {
+      // Every question is another, so that none is answered for its neighbour.
+      const answer = await gateway.get(PARAMS, { 'grpc-metadata-x-question': `${client}-${i}` });
+      answered += 1;
+      if (answer.status !== 200) failures.push(answer.text);
+    }
+  };
+  const clients = Array.from({ length: 20 }, (_, client) => ask(client));
+  try {
+    await expect.poll(() => nodes.map((node) => node.callsOf(ENTITY_PARAMS) > 50)).toEqual([true, true]);
+    await nodes[0].close();
+    const before = answered;
+    await expect.poll(() => answered).toBeGreaterThan(before + 300);
+  } finally {
+    isOver = true;
+    await Promise.all(clients);
+  }
+  expect(failures).toEqual([]);
+  await expect.poll(() => stateOf(gateway, nodes[0])).toBe('down');
+  expect((await gateway.get('/health')).json.status).toBe('degraded');
+});
+
+it('comes back to a node that comes back', async () => {
+  const { gateway, nodes } = await withNodes([{}]);
+  await nodes[0].close();
+  await expect.poll(async () => (await gateway.get('/health')).status).toBe(503);
+  const refused = await gateway.get(PARAMS);
+  expect(refused.status).toBe(503);
+  expect(refused.headers.get('retry-after')).toBe('1');
+  const again = await startTestNode({ port: nodes[0].port });
+  cleanups.push(() => again.close());
+  await expect.poll(async () => (await gateway.get(PARAMS)).status).toBe(200);
+});
+
+it('makes up for a connection that breaks, even with one node', async () => {
+  const { gateway, nodes } = await withNodes([{}], { GATEWAY_CACHE_SIZE: '0' });
+  let cuts = 0;
+  nodes[0].interrupt(({ method }) => {
+    if (method !== ENTITY_PARAMS || cuts > 0) return undefined;
+    cuts += 1;
+    nodes[0].cutConnections();
+    return new Promise(() => {});
+  });
+  expect((await gateway.get(PARAMS)).status).toBe(200);
+  expect(cuts).toBe(1);
+});
+
+it('loses no request when a node tells everyone to go away', async () => {
+  const { gateway, nodes } = await withNodes([{}], { GATEWAY_CACHE_SIZE: '0' });
+  for (let i = 0; i < 5; i += 1) {
+    const asked = Array.from({ length: 20 }, (_, n) => gateway.get(`${PARAMS}?height=${n + 1}`));
+    nodes[0].goAway();
+    const statuses = (await Promise.all(asked)).map(({ status }) => status);
+    expect(new Set(statuses)).toEqual(new Set([200]));
+  }
+});
+
+it('asks nodes that lag behind only for what they have', async () => {
+  const { gateway, nodes } = await withNodes(
+    [{ blocks: new ManualBlocks(90) }, { blocks: new ManualBlocks(100) }],
+    { GATEWAY_CACHE_SIZE: '0' },
+  );
+  for (let i = 0; i < 20; i += 1) {
+    expect((await gateway.get(PARAMS)).headers.get('x-block-height')).toBe('100');
+  }
+  expect(nodes[0].callsOf(ENTITY_PARAMS)).toBe(0);
+  expect(await healthOf(gateway)).toMatchObject([{ state: 'lagging', lag: 10 }, { state: 'up' }]);
+  nodes[0].blocks.latest = 100;
+  await expect.poll(() => stateOf(gateway, nodes[0])).toBe('up');
+  await Promise.all(
+    Array.from({ length: 20 }, (_, i) => gateway.get(`/ixo/claims/claims?pagination.offset=${i}`)),
+  );
+  expect(nodes[0].callsOf('ixo.claims.v1beta1.Query/ClaimList')).toBeGreaterThan(0);
+});
+
+it('falls back to a node that lags when the other is gone', async () => {
+  const { gateway, nodes } = await withNodes([
+    { blocks: new ManualBlocks(90) },
+    { blocks: new ManualBlocks(100) },
+  ]);
+  await nodes[1].close();
+  await expect
+    .poll(async () => (await gateway.get(PARAMS)).headers.get('x-block-height'))
+    .toBe('90');
+});
+
+it('finds the node that keeps an old height, and goes straight to it from then on', async () => {
+  const pruned = new ManualBlocks(100);
+  pruned.earliest = 80;
+  const { gateway, nodes } = await withNodes(
+    [{ blocks: pruned, over: 'rpc+http' }, { blocks: new ManualBlocks(100) }],
+    { GATEWAY_CACHE_SIZE: '0' },
+  );
+  for (const height of [5, 6, 79]) {
+    const { headers } = await gateway.get(`${PARAMS}?height=${height}`);
+    expect(headers.get('x-block-height')).toBe(String(height));
+  }
+  expect(nodes[0].callsOf(ENTITY_PARAMS)).toBe(0);
+  expect((await gateway.get(`${PARAMS}?height=85`)).status).toBe(200);
+});
+
+it('learns from a refusal which heights a node lacks', async () => {
+  const { gateway, nodes } = await withNodes([{}, {}], { GATEWAY_CACHE_SIZE: '0' });
+  hideEarliest(nodes[0], 80);
+  for (const height of [20, 19, 18, 17, 16]) {
+    expect((await gateway.get(`${PARAMS}?height=${height}`)).status).toBe(200);
+  }
+  expect(nodes[0].callsOf(ENTITY_PARAMS)).toBeLessThanOrEqual(1);
+});
+
+it('finds out the range of a node that does not say when it is asked for less', async () => {
+  const { gateway, nodes } = await withNodes([{}]);
+  hideEarliest(nodes[0], 77);
+  const { status, json } = await gateway.get(`${PARAMS}?height=20`);
+  expect(status).toBe(404);
+  expect(json.message).toBe('height 20 is no longer kept: available are 77 to 100');
+});
+
+it('asks the next node when one answers that it is not available', async () => {
+  const { gateway, nodes } = await withNodes([{}, {}], { GATEWAY_CACHE_SIZE: '0' });
+  nodes[0].interrupt(({ method }) => {
+    if (method === ENTITY_PARAMS) throw new GrpcError(GrpcCode.unavailable, 'draining');
+    return undefined;
+  });
+  for (let i = 0; i < 10; i += 1) expect((await gateway.get(PARAMS)).status).toBe(200);
+});
+
+it('keeps away from a node that fails until it has recovered', async () => {
+  const { gateway, nodes } = await withNodes([{}, {}], { GATEWAY_CACHE_SIZE: '0' });
+  nodes[0].interrupt(() => {
+    throw new GrpcError(GrpcCode.unavailable, 'out of order');
+  });
+  await expect.poll(() => stateOf(gateway, nodes[0])).toBe('down');
+  const before = nodes[0].callsOf(ENTITY_PARAMS);
+  for (let i = 0; i < 20; i += 1) expect((await gateway.get(PARAMS)).status).toBe(200);
+  expect(nodes[0].callsOf(ENTITY_PARAMS)).toBe(before);
+  expect((await healthOf(gateway))[0]?.reason).toContain('out of order');
+  nodes[0].interrupt();
+  await expect.poll(() => stateOf(gateway, nodes[0])).toBe('up');
+});
+
+it('asks another node while one hangs', async () => {
+  const { gateway, nodes } = await withNodes([{}, {}], {
+    GATEWAY_CACHE_SIZE: '0',
+    GATEWAY_TIMEOUT_SECONDS: '3',
+  });
+  nodes[0].interrupt(({ method }) =>
+    method === ENTITY_PARAMS ? new Promise(() => {}) : undefined,
+  );
+  const statuses = await Promise.all(
+    Array.from(
+      { length: 4 },
+      async (_, i) => (await gateway.get(`${PARAMS}?height=${i + 1}`)).status,
+    ),
+  );
+  expect(statuses).toEqual([200, 200, 200, 200]);
+});
+
+it('tells no secrets of an address', async () => {
+  const { gateway } = await withNodes([{}, {}], {}, ['/secret-path?key=hidden', '']);
+  const { text } = await gateway.get('/health');
+  expect(text).not.toContain('secret-path');
+  expect(text).not.toContain('hidden');
+});
+
+/** A node that prunes without saying so in its status, as nodes of today do. */
+function hideEarliest(node: TestNode, earliest: number): void {
+  node.interrupt(({ height }) => {
+    if (height === undefined || height >= earliest) return undefined;
+    const text = `failed to load state at height ${height}; version does not exist`;
+    throw new GrpcError(GrpcCode.invalidArgument, text);
+  });
+}
