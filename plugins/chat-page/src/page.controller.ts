@@ -1,4 +1,5 @@
 import { Controller, Get, Inject, Param, Req, Res } from '@nestjs/common';
+import { Describe } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
 import type { PageFile } from './page-files.js';
 
@@ -37,6 +38,7 @@ export class PageController {
   }
 
   @Get()
+  @Describe({ summary: 'The chat page' })
   index(@Req() request: PageRequest, @Res() response: PageResponse): void {
     // The page's own addresses are relative to the folder it is in.
     if (!request.path.endsWith('/')) return void response.redirect(308, 'app/');
@@ -44,11 +46,13 @@ export class PageController {
   }
 
   @Get('settings.json')
+  @Describe({ summary: 'What the chat page is told at its start' })
   settings(@Res() response: PageResponse): void {
     response.json(this.#page.settings);
   }
 
   @Get('*path')
+  @Describe({ summary: 'The files of the chat page' })
   file(
     @Param('path') path: readonly string[] | string,
     @Req() request: PageRequest,

@@ -8,44 +8,51 @@ const isObject = (value: unknown): value is Parts => typeof value === 'object' &
 const isFunction = (value: unknown) => typeof value === 'function';
 const isText = (value: unknown) => typeof value === 'string' && value.trim() !== '';
 
+/** Something with parts, which pass. */
+const withParts =
+  (check: (parts: Parts) => string | undefined): Check =>
+  (value) =>
+    isObject(value) || isFunction(value) ? check(value as Parts) : 'it is none';
+
 /** An array whose items all pass. */
 const arrayOf =
-  (noun: string, check: (item: Parts) => string | undefined): Check =>
+  (noun: string, check: Check): Check =>
   (value) => {
     if (!Array.isArray(value)) return `not an array of ${noun}s`;
     const faults = value.map((item, i) => {
-      const fault = isObject(item) || isFunction(item) ? check(item) : 'it is none';
+      const fault = check(item);
       return fault && `${noun} ${isText(item?.name) ? item.name : i + 1}: ${fault}`;
     });
     return faults.find((fault) => fault !== undefined);
   };
 
-function toolFault({ name, description, inputSchema, run }: Parts): string | undefined {
+/** What is wrong with a tool. */
+export const toolFault = withParts(({ name, description, inputSchema, run }) => {
   if (typeof name !== 'string' || !TOOL_NAME.test(name))
     return 'its name must be letters, digits, _ and -, at most 64';
   if (!isText(description)) return 'it has no description';
   if (!isObject(inputSchema)) return 'it has no inputSchema';
   return isFunction(run) ? undefined : 'it has no run function';
-}
+});
 
-function subAgentFault(agent: Parts): string | undefined {
-  const { name, description, prompt, tools } = agent;
+/** What is wrong with a sub-agent. */
+export const subAgentFault = withParts(({ name, description, prompt, tools }) => {
   if (typeof name !== 'string' || !AGENT_NAME.test(name))
     return 'its name must be lower case, digits and _, at most 40';
   if (!isText(description)) return 'it has no description';
   if (!isText(prompt) && !isFunction(prompt)) return 'it has no prompt';
   return tools === undefined ? undefined : toolsCheck(tools);
-}
+});
 
 const MIDDLEWARE_HOOKS = ['beforeModel', 'afterModel', 'wrapToolCall'];
 
-function middlewareFault(middleware: Parts): string | undefined {
+const middlewareFault = withParts((middleware) => {
   if (!isText(middleware.name)) return 'it has no name';
   const wrong = MIDDLEWARE_HOOKS.find(
     (hook) => middleware[hook] !== undefined && !isFunction(middleware[hook]),
   );
   return wrong && `its ${wrong} is no function`;
-}
+});
 
 const toolsCheck = arrayOf('tool', toolFault);
 
@@ -54,7 +61,10 @@ export const hookChecks = {
   tools: toolsCheck,
   subAgents: arrayOf('sub-agent', subAgentFault),
   middlewares: arrayOf('middleware', middlewareFault),
-  nestModules: arrayOf('Nest module', () => undefined),
+  nestModules: arrayOf(
+    'Nest module',
+    withParts(() => undefined),
+  ),
   routes: (value: unknown) => {
     const isRoutes = Array.isArray(value) && value.every((route) => isText(route?.path ?? route));
     return isRoutes ? undefined : 'not an array of paths, or of paths and their methods';

@@ -1,5 +1,5 @@
 // What the host and the testing kit both hold plugins to; plugins themselves need none of it.
-export { hookChecks } from './hook-checks.js';
+export { hookChecks, subAgentFault, toolFault } from './hook-checks.js';
 export { dependenciesOf, type Order, orderPlugins } from './order-plugins.js';
 export { OwnTables, tablePrefixOf } from './own-tables.js';
 export { nameFault } from './plugin-name.js';

@@ -48,10 +48,14 @@ export const toolTests = ({ use }: Trial): ContractTest[] => [
   },
 ];
 
-function jsonSchemaOf({ inputSchema }: Tool): Readonly<Record<string, unknown>> {
-  return inputSchema instanceof z.ZodType
-    ? z.toJSONSchema(inputSchema, { io: 'input', unrepresentable: 'any' })
-    : inputSchema;
+type JsonSchema = Readonly<Record<string, unknown>>;
+
+function jsonSchemaOf({ inputSchema }: Tool): JsonSchema {
+  if (!(inputSchema instanceof z.ZodType)) return inputSchema;
+  const schema = z.toJSONSchema(inputSchema, { io: 'input', unrepresentable: 'any' });
+  // One that has an id is written as a reference to itself.
+  const name = schema.$ref?.split('/').at(-1);
+  return name ? ((schema.$defs?.[name] ?? {}) as JsonSchema) : schema;
 }
 
 function fieldsOf(tool: Tool): string[] {
