@@ -73,7 +73,7 @@ export class ClaimsService {
     const token = await context.ucan.mintInvocation({
       ...capability,
       with: context.oracle.did,
-      audience: await context.ucan.resolveServiceDid(url),
+      audience: await context.ucan.resolveServiceDid(new URL(url).origin),
     });
     return { authorization: `Bearer ${token}`, 'x-auth-type': 'ucan' };
   }

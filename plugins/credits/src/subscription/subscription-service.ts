@@ -71,7 +71,7 @@ export class SubscriptionService implements CreditLines {
   async #ask(user: string): Promise<number> {
     const { url, context } = this.#parts;
     const token = await context.ucan.mintInvocation({
-      audience: await context.ucan.resolveServiceDid(url),
+      audience: await context.ucan.resolveServiceDid(new URL(url).origin),
       can: 'subscription/read',
       with: context.oracle.did,
       nb: { user },

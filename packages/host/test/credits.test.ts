@@ -1,0 +1,144 @@
+import { expect, it } from 'vitest';
+import { ask, call, framesOf, say } from './support/ask.js';
+import { useControlledHost } from './support/controlled-host.js';
+import { openSession, stream } from './support/stream.js';
+import { TestUser } from './support/user.js';
+
+/** The controlled model counts 7 tokens in and 3 out for every call. */
+const CALL = 7 + 3 * 10;
+const GRANT = 300_000;
+const MINIMUM = 25_000;
+
+const test = useControlledHost({
+  env: {
+    CREDITS_ENABLED: 'true',
+    CREDITS_PRICES: JSON.stringify({ '*': { input: 1_000_000, output: 10_000_000 } }),
+    CREDITS_INITIAL_GRANT: String(GRANT),
+    CREDITS_TURN_MINIMUM: String(MINIMUM),
+    TURNS_PER_USER: '100',
+  },
+});
+
+const newUser = () => new TestUser(test.host);
+const creditsOf = async (user: TestUser) => (await user.request('GET', '/credits')).body;
+
+/** The account once no turn of the user is under way. */
+async function settled(user: TestUser) {
+  await expect.poll(async () => (await creditsOf(user)).reserved, { timeout: 15_000 }).toBe(0);
+  return creditsOf(user);
+}
+
+it('gives every user what they start with, and shows it to them alone', async () => {
+  const user = newUser();
+  expect(await creditsOf(user)).toMatchObject({
+    balance: GRANT,
+    reserved: 0,
+    unpaid: 0,
+    entries: [{ kind: 'grant', amount: GRANT, note: 'initial grant' }],
+  });
+  const anonymous = await fetch(`${test.host.url}/credits`);
+  expect(anonymous.status).toBe(401);
+  expect((await user.request('GET', '/credits?limit=0')).status).toBe(400);
+});
+
+it('charges a turn for its calls, and for the title of its session', async () => {
+  const alice = newUser();
+  const { sessionId } = await ask({ ...test, alice }, [say('hi')], { requestId: 'r-1' });
+  const { balance, entries } = await settled(alice);
+  expect(balance).toBe(GRANT - 2 * CALL);
+  expect(entries[0]).toMatchObject({
+    kind: 'charge',
+    amount: -2 * CALL,
+    cost: 2 * CALL,
+    balance,
+    sessionId,
+    requestId: 'r-1',
+    usage: [{ model: 'openai-compatible/controlled', input: 14, output: 6, cached: 0 }],
+  });
+});
+
+it('charges every call of a turn', async () => {
+  const alice = newUser();
+  await ask({ ...test, alice }, [call(['list_capabilities']), say('hi')]);
+  expect(await settled(alice)).toMatchObject({ balance: GRANT - 3 * CALL });
+});
+
+it('sets credit aside while a turn is at work', async () => {
+  const alice = newUser();
+  const live = await stream(alice, await openSession(alice), { message: 'hello' });
+  const turn = await test.model.next();
+  const { balance, reserved } = await creditsOf(alice);
+  expect(balance).toBe(GRANT);
+  expect(reserved).toBeGreaterThanOrEqual(MINIMUM);
+  turn.answer('hi');
+  await live.toEnd();
+  await settled(alice);
+});
+
+it('charges a turn that was aborted for what it used', async () => {
+  const alice = newUser();
+  const sessionId = await openSession(alice);
+  const live = await stream(alice, sessionId, { message: 'hello' });
+  const turn = await test.model.next();
+  turn.say('A long answer that nobody wants to hear to its end');
+  await live.untilEvent('message');
+  await alice.request('POST', '/messages/abort', { body: { sessionId } });
+  await live.toEnd();
+  const { balance, entries } = await settled(alice);
+  expect(balance).toBeLessThan(GRANT);
+  expect(entries[0].usage[0].output).toBeGreaterThan(5);
+});
+
+it('lets in no more of 50 turns at once than the balance covers', async () => {
+  const alice = newUser();
+  const sessions = await Promise.all(Array.from({ length: 50 }, () => openSession(alice)));
+  const refused: { body: unknown }[] = [];
+  const answers = sessions.map(async (sessionId) => {
+    const answer = await alice.request('POST', `/messages/${sessionId}`, {
+      body: { message: 'hi' },
+    });
+    if (answer.status === 402) refused.push(answer);
+    return answer.status;
+  });
+  const admitted = Math.floor(GRANT / (MINIMUM + 1));
+  await expect.poll(() => refused.length, { timeout: 20_000 }).toBe(50 - admitted);
+  for (let i = 0; i < admitted; i++) (await test.model.next()).answer('ok');
+  expect((await Promise.all(answers)).filter((status) => status === 200)).toHaveLength(admitted);
+  for (const { body } of refused)
+    expect(body).toMatchObject({
+      statusCode: 402,
+      code: 'insufficient_credit',
+      claims: [],
+      outstandingClaims: [],
+    });
+  const { balance, unpaid, entries } = await settled(alice);
+  expect(balance).toBe(GRANT - admitted * 2 * CALL);
+  expect(unpaid).toBe(0);
+  expect(entries.length).toBe(admitted + 1);
+});
+
+it('ends a turn before the call that could not be paid for', async () => {
+  const alice = newUser();
+  // Other turns of hers have set the rest aside.
+  const others = Math.floor(GRANT / (MINIMUM + 1)) - 1;
+  const sessions = await Promise.all(Array.from({ length: others }, () => openSession(alice)));
+  const lives = await Promise.all(
+    sessions.map((sessionId) => stream(alice, sessionId, { message: 'hi' })),
+  );
+  const turns = await Promise.all(sessions.map(() => test.model.next()));
+  const long = 'x'.repeat(8 * MINIMUM);
+  const big = await stream(alice, await openSession(alice), { message: 'hi' });
+  (await test.model.next()).call({ name: 'remember', input: { fact: long } });
+  const frames = await big.toEnd();
+  expect(framesOf({ frames }, 'error')).toMatchObject([{ kind: 'billing' }]);
+  for (const turn of turns) turn.answer('ok');
+  await Promise.all(lives.map((live) => live.toEnd()));
+  const { balance, unpaid } = await settled(alice);
+  expect(balance).toBe(GRANT - CALL - others * 2 * CALL);
+  expect(unpaid).toBe(0);
+});
+
+it('is described with the other routes', async () => {
+  const document = await (await fetch(`${test.host.url}/docs/openapi.json`)).json();
+  expect(document).toHaveProperty(['paths', '/credits', 'get', 'summary']);
+});
