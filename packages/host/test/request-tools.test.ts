@@ -88,7 +88,12 @@ describe('a plugin whose hook', () => {
     fromFirst = () => [null, 7, nameless, { ...tool('y'), run: 'no' }, tool('sound')];
     const exchange = await ask(test, [call(['sound']), say()]);
     expect(exchange.turns[0]?.tools).toEqual(['constant', 'sound']);
-    expect(framesOf(exchange, 'warning')).toHaveLength(1);
+    expect(framesOf(exchange, 'warning').map(({ message }) => message)).toEqual([
+      'A tool cannot be used: it is none',
+      'A tool cannot be used: it is none',
+      'A tool cannot be used: its name must be letters, digits, _ and -, at most 64',
+      'The tool y cannot be used: it has no run function',
+    ]);
   });
 
   it('gives a tool that no provider takes loses that tool alone', async () => {

@@ -14,13 +14,19 @@ export interface GateRequest {
 
 /** What a gate keeps of a turn it has let in. */
 export interface TurnHold {
-  /** Called before each model call, also of sub-agents and titles, with what the turn has used so far. */
+  /**
+   * Called before each model call, also of sub-agents and titles, with what the turn has used so far.
+   * Throws an OracleError to end the turn; any other fault lets it go on.
+   */
   check?(used: readonly ModelUse[]): void | Promise<void>;
-  /** Called once, when all that belongs to the turn is over, however it ended; failures are tried again. */
+  /**
+   * Called once, when all that belongs to the turn is over, however it ended. A call that fails or
+   * hangs is made again, so that the same turn may be settled twice: the second time changes nothing.
+   */
   settle(used: readonly ModelUse[]): Promise<void>;
 }
 
-/** May refuse a turn before it starts. */
+/** May refuse a turn before it starts; what hangs or fails otherwise lets the turn go on without it. */
 export interface MessageGate {
   /** Throws an OracleError to refuse: the caller gets it as the answer, and nothing of the turn is stored. */
   admit(request: GateRequest): Promise<TurnHold | undefined>;

@@ -5,7 +5,7 @@ import type { ToolDefinition } from '../../agent/tools/tool-definition.js';
 import type { TurnContexts } from '../context/turn-contexts.js';
 import type { LoadedPlugin } from '../loaded-plugin.js';
 import { RESERVED_TOOLS } from './capability-tools.js';
-import { readSubAgents, readTools } from './read-brought.js';
+import { type Brought, readSubAgents, readTools } from './read-brought.js';
 import { type SubAgentTurn, subAgentTool } from './sub-agent-tool.js';
 import type { TurnTool } from './turn-tool.js';
 
@@ -63,22 +63,28 @@ interface Asked {
 /** A plugin that fails is missed by the user and by the agent, who are both told. */
 async function ask<T>(
   { plugin, hook, turn }: Asked,
-  read: (brought: unknown) => { readonly usable: readonly T[]; readonly faults: readonly string[] },
+  read: (brought: readonly unknown[]) => Brought<T>,
 ): Promise<readonly T[]> {
   const { plugin: hooked, name, manifest } = plugin;
   if (!hooked[hook]) return [];
-  const { hooks, contexts, signal } = turn;
+  const { hooks, contexts, warn, signal } = turn;
   const call = { plugin: name, hook, signal };
   const context = contexts.of(plugin);
-  const answer = await hooks.ask<unknown>(call, (both) =>
-    hooked[hook]?.({ ...context, signal: both }),
-  );
-  const { usable, faults } = 'ok' in answer ? read(answer.ok) : { usable: [], faults: ['failed'] };
-  if (faults.length === 0) return usable;
-  if ('ok' in answer) hooks.logFault(call, new Error(faults.join('; ')));
-  turn.warn('plugin_failed', `${manifest.title} is not fully available in this turn.`);
-  context.degrade(manifest.title, 'it failed to set up; some of its tools are missing');
-  return usable;
+  const answer = await hooks.ask(call, async (both) => {
+    const brought = await hooked[hook]?.({ ...context, signal: both });
+    if (Array.isArray(brought)) return read(brought);
+    throw new TypeError('gave no list');
+  });
+  if ('fault' in answer) {
+    warn('plugin_failed', `${manifest.title} is not fully available in this turn.`);
+    context.degrade(manifest.title, 'it failed to set up; some of its tools are missing');
+    return [];
+  }
+  for (const fault of answer.ok.faults) {
+    hooks.logFault(call, new TypeError(fault));
+    warn('tool_left_out', fault);
+  }
+  return answer.ok.usable;
 }
 
 function bindAll({ plugin, tools, subAgents }: Contribution, turn: ToolTurn): TurnTool[] {
@@ -116,7 +122,7 @@ function definitionOf(tool: Tool, plugin: LoadedPlugin, { contexts }: ToolTurn):
 
 function agentOf(agent: SubAgent, plugin: LoadedPlugin, turn: ToolTurn): ToolDefinition {
   const context = turn.contexts.of(plugin);
-  const tools = readTools(agent.tools ?? []).usable.flatMap(
+  const tools = (agent.tools ?? []).flatMap(
     (tool) => bind(agent.name, definitionOf(tool, plugin, turn), turn) ?? [],
   );
   return subAgentTool({ agent, plugin: plugin.name, context, tools }, turn);

@@ -1,44 +1,32 @@
 import type { SubAgent, Tool } from '@sibyl/plugin-kit';
+import { subAgentFault, toolFault } from '@sibyl/plugin-kit/rules';
 
-/** What a hook brought, without what cannot be used: plugins are not always type-checked. */
-interface Brought<T> {
+/** What a hook brought, parted from what cannot be used. */
+export interface Brought<T> {
   readonly usable: readonly T[];
   readonly faults: readonly string[];
 }
 
-export const readTools = (brought: unknown): Brought<Tool> => read(brought, isTool, 'tool');
+export const readTools = (brought: readonly unknown[]) => read<Tool>(brought, toolFault);
 
-export const readSubAgents = (brought: unknown): Brought<SubAgent> =>
-  read(brought, isSubAgent, 'sub-agent');
+export const readSubAgents = (brought: readonly unknown[]) =>
+  read<SubAgent>(brought, subAgentFault);
 
 function read<T>(
-  brought: unknown,
-  isUsable: (item: unknown) => item is T,
-  what: string,
+  brought: readonly unknown[],
+  faultOf: (item: unknown) => string | undefined,
 ): Brought<T> {
-  if (!Array.isArray(brought)) return { usable: [], faults: [`gave no list of ${what}s`] };
-  const usable = brought.filter(isUsable);
-  const left = brought.length - usable.length;
-  return {
-    usable,
-    faults: left > 0 ? [`gave ${left} of ${brought.length} that is no ${what}`] : [],
-  };
+  const usable: T[] = [];
+  const faults: string[] = [];
+  for (const item of brought) {
+    const fault = faultOf(item);
+    if (fault === undefined) usable.push(item as T);
+    else faults.push(`${nameOf(item)} cannot be used: ${fault}`);
+  }
+  return { usable, faults };
 }
 
-function isTool(item: unknown): item is Tool {
-  if (!isObject(item)) return false;
-  const { name, description, inputSchema, run } = item;
-  return isText(name) && isText(description) && isObject(inputSchema) && typeof run === 'function';
+function nameOf(item: unknown): string {
+  const name = (item as { name?: unknown } | null | undefined)?.name;
+  return typeof name === 'string' && name ? `The tool ${name.slice(0, 100)}` : 'A tool';
 }
-
-function isSubAgent(item: unknown): item is SubAgent {
-  if (!isObject(item)) return false;
-  const { name, description, prompt, tools = [] } = item;
-  const isPrompt = isText(prompt) || typeof prompt === 'function';
-  return isText(name) && isText(description) && isPrompt && Array.isArray(tools);
-}
-
-const isText = (value: unknown) => typeof value === 'string';
-
-const isObject = (value: unknown): value is Record<string, unknown> =>
-  typeof value === 'object' && value !== null;
