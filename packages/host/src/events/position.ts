@@ -7,6 +7,9 @@ export interface Position {
 /** Before the first event of a session. */
 export const BEFORE_ALL: Position = { turn: 0, seq: 0 };
 
+/** After all that a turn tells, however far a client was in it. */
+export const endOf = (turn: number): Position => ({ turn, seq: 10 ** 12 });
+
 export const positionText = ({ turn, seq }: Position): string => `${turn}.${seq}`;
 
 /** Reads what a client says it has seen; undefined for anything that no position looks like. */

@@ -1,6 +1,6 @@
 import type { ReplyPart } from '@sibyl/protocol';
 import type { Room } from '../events/event-bus.js';
-import { BEFORE_ALL, type Position } from '../events/position.js';
+import { BEFORE_ALL, endOf, type Position } from '../events/position.js';
 import { type ServerEvent, toServerEvent } from '../events/server-event.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
@@ -19,7 +19,8 @@ export class MissedEvents {
     const run = await this.runs.current(room);
     if (!run) return BEFORE_ALL;
     const live = this.turns.live({ owner: run.owner, runId: run.id });
-    return { turn: run.turn, seq: live?.log.lastSeq ?? run.lastSeq };
+    if (live) return { turn: run.turn, seq: live.log.lastSeq };
+    return hasEnded(run) ? endOf(run.turn) : { turn: run.turn, seq: run.lastSeq };
   }
 
   /** Yields what was told after a position, oldest first, up to now. */
@@ -32,11 +33,20 @@ export class MissedEvents {
   }
 
   private async *toldIn(run: Run, after: number): AsyncGenerator<ServerEvent> {
-    for (const { seq, event, data } of await this.framesOf(run, after)) {
-      const part = { event, data: JSON.parse(data) } as ReplyPart;
-      const told = toServerEvent(part, { turn: run.turn, seq });
-      if (told) yield told;
+    for (const frame of await this.framesOf(run, after)) {
+      const told = toServerEvent(partOf(frame), { turn: run.turn, seq: frame.seq });
+      if (told && !isRepair(run, frame)) yield told;
     }
+    if (after < endOf(run.turn).seq) yield* this.repairOf(run);
+  }
+
+  /** A crash may have taken what the client saw last, and its numbers were given anew. */
+  private async *repairOf(run: Run): AsyncGenerator<ServerEvent> {
+    if (run.status !== 'interrupted') return;
+    const [frame] = await this.framesOf(run, run.lastSeq - 2);
+    if (!frame || !isRepair(run, frame)) return;
+    const told = toServerEvent(partOf(frame), endOf(run.turn));
+    if (told) yield told;
   }
 
   private async framesOf({ owner, id: runId }: Run, after: number): Promise<readonly Frame[]> {
@@ -44,3 +54,11 @@ export class MissedEvents {
     return live ? live.log.since(after) : this.runs.frames({ owner, runId, after });
   }
 }
+
+const hasEnded = ({ status }: Run) => status !== 'queued' && status !== 'running';
+
+const partOf = ({ event, data }: Frame) => ({ event, data: JSON.parse(data) }) as ReplyPart;
+
+/** Whether a frame is what the end of a run that was left behind begins with. */
+const isRepair = ({ status, lastSeq }: Run, { seq, event }: Frame) =>
+  status === 'interrupted' && seq === lastSeq - 1 && event === 'message_cache_invalidation';

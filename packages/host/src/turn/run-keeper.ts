@@ -1,5 +1,6 @@
 import type { Logger } from 'pino';
 import type { EventBus } from '../events/event-bus.js';
+import { endOf } from '../events/position.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import { cacheInvalidation } from './cache-invalidation.js';
 import { endInterrupted } from './interrupted-run.js';
@@ -16,10 +17,8 @@ export async function keepRuns(
   const closeLeftovers = async () => {
     for (const { run } of await runs.closeInterrupted(endInterrupted)) {
       logger.warn({ runId: run.id, did: run.owner }, 'run closed as interrupted');
-      // The frame before `done`, for those who are connected to this process.
-      const { data: payload } = cacheInvalidation(run, run.messageId);
-      const position = { turn: run.turn, seq: run.lastSeq - 1 };
-      events.publish(run, { event: 'message_cache_invalidation', payload, position });
+      const { event, data: payload } = cacheInvalidation(run, run.messageId);
+      events.publish(run, { event, payload, position: endOf(run.turn) });
     }
   };
   const beat = async () => {
