@@ -7,6 +7,7 @@ export {
   TEST_USER,
   type TestRuntimeOptions,
 } from './test-options.js';
+export type { TestRoute } from './test-routes.js';
 export {
   createTestRuntime,
   type TestAnswer,

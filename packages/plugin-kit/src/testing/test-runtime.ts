@@ -1,9 +1,9 @@
-import type { NestExpressApplication } from '@nestjs/platform-express';
 import type { GateRequest, TurnHold } from '../message-gate.js';
 import type { PluginTurn } from '../plugin-context.js';
 import { type ReadyPlugin, setUpPlugins } from './set-up-plugins.js';
 import { CALLER_HEADER, openTestApp } from './test-app.js';
 import { TEST_USER, type TestRuntimeOptions } from './test-options.js';
+import { routesOf, type TestRoute } from './test-routes.js';
 import { TestTurn } from './test-turn.js';
 import { type LogLine, TestWorld } from './test-world.js';
 import type { TurnParts } from './turn-parts.js';
@@ -37,8 +37,8 @@ export interface TestRuntime {
   request(method: string, path: string, parts?: TestRequestParts): Promise<TestAnswer>;
   /** Asks every gate for leave; rejects with the first refusal. */
   admit(request?: Partial<GateRequest>): Promise<readonly TurnHold[]>;
-  /** The Nest application that serves the routes. */
-  app(): Promise<NestExpressApplication>;
+  /** Every route of the plugins. */
+  routes(): Promise<readonly TestRoute[]>;
   close(): Promise<void>;
 }
 
@@ -58,7 +58,7 @@ export async function createTestRuntime(options: TestRuntimeOptions): Promise<Te
     turn: (parts = {}) => TestTurn.start(world, plugins, parts),
     request: async (method, path, parts = {}) => ask((await serve()).url + path, method, parts),
     admit: (request = {}) => admit(plugins, request),
-    app: async () => (await serve()).app,
+    routes: async () => routesOf((await serve()).app, plugins),
     close: async () => {
       await (await served)?.app.close();
       await world.close();
