@@ -2,6 +2,7 @@ import type { StoreDelegation } from '@sibyl/protocol';
 import type { Delegations } from './oracle-client.js';
 import type { Http } from './request/http.js';
 import type { OracleSigner } from './signer/oracle-signer.js';
+import { signingError } from './signer/signing-error.js';
 
 const PATH = '/delegation';
 const DAY_SECONDS = 86_400;
@@ -11,7 +12,10 @@ export function createDelegations(http: Http, signer: OracleSigner): Delegations
   const create: Delegations['create'] = async ({ capabilities, expiration }) => {
     const { did: audience } = await http.discovery.card();
     const until = expiration ?? http.discovery.now() + DAY_SECONDS;
-    return signer.delegate({ audience, capabilities, expiration: until });
+    const minting = signer.delegate({ audience, capabilities, expiration: until });
+    return minting.catch((cause) => {
+      throw signingError(cause);
+    });
   };
   const store: Delegations['store'] = (raw) => {
     const body: StoreDelegation = { raw };

@@ -92,7 +92,7 @@ describe('tokens', () => {
 });
 
 /** Whether ucanto's own validator lets the holder store something. */
-async function proveStoring(delegation: Delegation.Delegation, audience: string) {
+async function proveStoring(delegation: object, audience: string) {
   const store = capability({
     can: 'store/add',
     with: Schema.did(),

@@ -1,4 +1,5 @@
 import type { OracleSigner } from '../signer/oracle-signer.js';
+import { signingError } from '../signer/signing-error.js';
 import type { Discovery } from './discovery.js';
 
 /** A token with less left than this is not used any more. */
@@ -54,7 +55,9 @@ export class Bearer {
   async #mint(): Promise<KeptToken> {
     const { did: audience } = await this.#discovery.card();
     const now = this.#discovery.now();
-    const { token, expiration } = await this.#signer.invoke({ audience, now });
+    const { token, expiration } = await this.#signer.invoke({ audience, now }).catch((cause) => {
+      throw signingError(cause);
+    });
     return { token, renewAt: expiration - RENEW_BEFORE_SECONDS };
   }
 }

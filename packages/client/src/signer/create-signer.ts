@@ -5,8 +5,8 @@ import {
   type Result,
   type UcanFault,
 } from '@sibyl/ucan/browser';
-import { OracleClientError } from '../oracle-client-error.js';
 import type { OracleSigner } from './oracle-signer.js';
+import { signingError } from './signing-error.js';
 
 const BEARER_SECONDS = 300;
 
@@ -31,9 +31,9 @@ export function createSigner(key: SigningKey): OracleSigner {
 }
 
 async function minted(minting: Promise<Result<MintedToken, UcanFault>>): Promise<MintedToken> {
-  const { ok, error } = await minting.catch((cause: Error) => {
-    throw new OracleClientError('signing_failed', `Not signed: ${cause.message}`, { cause });
+  const { ok, error } = await minting.catch((cause) => {
+    throw signingError(cause);
   });
   if (ok) return ok;
-  throw new OracleClientError('signing_failed', `Not signed: ${error.detail}`);
+  throw signingError(error.detail);
 }

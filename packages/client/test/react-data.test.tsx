@@ -1,0 +1,81 @@
+import './support/dom.js';
+import { useDelegation, usePreferences, useSessions } from '@sibyl/client/react';
+import { act, renderHook, waitFor } from '@testing-library/react';
+import { describe, expect, it } from 'vitest';
+import { patient, someoneNew, useReactPages } from './support/react-page.js';
+
+const pages = useReactPages();
+
+describe('useSessions', () => {
+  it('shows sessions by the page, and creates, renames and removes them', async () => {
+    const { client, wrapper } = pages.open(someoneNew());
+    for (const title of ['a', 'b', 'c']) await client.sessions.create({ title });
+    const { result } = renderHook(() => useSessions({ pageSize: 2 }), { wrapper });
+    expect(result.current).toMatchObject({ isLoading: true, sessions: [] });
+    const titles = () => result.current.sessions.map(({ title }) => title);
+    await waitFor(() => expect(titles()).toEqual(['c', 'b']), patient);
+    expect(result.current).toMatchObject({ total: 3, hasMore: true });
+    await act(() => result.current.loadMore());
+    await waitFor(() => expect(titles()).toEqual(['c', 'b', 'a']), patient);
+    expect(result.current.hasMore).toBe(false);
+
+    const { sessionId } = await act(() => result.current.create('d'));
+    expect(titles()).toContain('d');
+    await act(() => result.current.rename(sessionId, 'e'));
+    expect(titles()).toContain('e');
+    await act(() => result.current.remove(sessionId));
+    expect(titles()).toEqual(['c', 'b', 'a']);
+  });
+
+  it('says what went wrong', async () => {
+    const { did, ...locked } = someoneNew();
+    const invoke = () => Promise.reject(new Error('locked'));
+    const { wrapper } = pages.open({ ...locked, did, invoke });
+    const { result } = renderHook(() => usePreferences(), { wrapper });
+    await waitFor(() => expect(result.current.isLoading).toBe(false), patient);
+    expect(result.current.error?.code).toBe('signing_failed');
+  });
+
+  it('answers everybody who asks for the list again', async () => {
+    const { wrapper } = pages.open(someoneNew());
+    const { result } = renderHook(() => useSessions(), { wrapper });
+    await act(async () => {
+      await Promise.all([result.current.refresh(), result.current.refresh()]);
+    });
+    expect(result.current).toMatchObject({ isLoading: false, total: 0 });
+  });
+});
+
+describe('useDelegation', () => {
+  it('grants, shows until when, and revokes', async () => {
+    const { client, wrapper } = pages.open(someoneNew());
+    const { result } = renderHook(() => useDelegation(), { wrapper });
+    await waitFor(() => expect(result.current.status).toEqual({ authorized: false }), patient);
+    const capabilities = [{ can: 'store/*', with: client.did }];
+    const { expiration } = await act(() => result.current.grant({ capabilities }));
+    expect(result.current.status).toEqual({ authorized: true, expiration });
+    await act(() => result.current.revoke());
+    expect(result.current.status).toEqual({ authorized: false });
+  });
+});
+
+describe('usePreferences', () => {
+  it('shows what a conversation has set', async () => {
+    const { client, wrapper } = pages.open(someoneNew());
+    const { sessionId } = await client.sessions.create();
+    const { result } = renderHook(() => usePreferences(), { wrapper });
+    await waitFor(() => expect(result.current.isLoading).toBe(false), patient);
+    expect(result.current.preferences).toEqual({});
+    const reply = client.messages.send(sessionId, 'in Spanish please');
+    const input = { language: 'Spanish' };
+    (await pages.model.next()).call({ name: 'set_user_preferences', input });
+    (await pages.model.next()).finish();
+    await reply;
+    await act(() => result.current.refresh());
+    expect(result.current.preferences).toMatchObject({ language: 'Spanish' });
+  });
+});
+
+it('a hook without its provider says what it lacks', () => {
+  expect(() => renderHook(() => useSessions())).toThrow('needs an OracleProvider');
+});
