@@ -18,7 +18,10 @@ import type { MemberWriter } from './members/member-writer.js';
 import { OneofWriter } from './members/oneof-writer.js';
 import { SingleWriter } from './members/single-writer.js';
 import { MessageWriter } from './message-writer.js';
-import type { ValueWriter } from './value-writer.js';
+import { jsonBytes, type ValueWriter } from './value-writer.js';
+
+const NULL = jsonBytes('null');
+const EMPTY_TEXT = jsonBytes('""');
 
 /** The writers of a schema's messages, each made when it is first needed. */
 export class JsonWriters {
@@ -68,7 +71,7 @@ export class JsonWriters {
       keyType: field.mapKey,
       key: this.#dialect.scalar(field.mapKey),
       value,
-      isNullable: field.mapKind === 'message' && isNullable(field),
+      absent: () => absentMapValue(field, value),
     });
   }
 
@@ -128,6 +131,12 @@ export class JsonWriters {
 
 function nameOf(field: DescField) {
   return { name: field.name, number: field.number };
+}
+
+/** Go keeps no message for an entry without one, unless it may not be null, but bytes it does keep. */
+function absentMapValue(field: DescField & { fieldKind: 'map' }, value: ValueWriter): Uint8Array {
+  if (field.mapKind === 'message' && isNullable(field)) return NULL;
+  return field.scalar === ScalarType.BYTES ? EMPTY_TEXT : value.zero();
 }
 
 /** Whether Go holds the field by a pointer, so that it can be absent. */

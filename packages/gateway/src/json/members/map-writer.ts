@@ -10,8 +10,8 @@ export interface MapOptions {
   readonly keyType: ScalarType;
   readonly key: ValueWriter;
   readonly value: ValueWriter;
-  /** An entry without a value prints null, not the zero of its type. */
-  readonly isNullable: boolean;
+  /** What an entry without a value prints. */
+  absent(): Uint8Array;
 }
 
 interface Entry {
@@ -22,7 +22,8 @@ interface Entry {
   readonly valueAt: number;
 }
 
-const NULL = jsonBytes('null');
+/** Keys are printed one at a time. */
+const keySink = new JsonSink();
 
 /** Prints a map, sorted by key; of two entries with one key the later counts. */
 export class MapWriter implements MemberWriter {
@@ -32,14 +33,12 @@ export class MapWriter implements MemberWriter {
   readonly #options: MapOptions;
   readonly #tag: number;
   readonly #label: Uint8Array;
-  readonly #absent: () => Uint8Array;
 
   constructor(options: MapOptions) {
     this.#tag = (options.number << 3) | WIRE_TYPE.lengthDelimited;
     this.tags = [{ tag: this.#tag, choice: 0 }];
     this.#options = options;
     this.#label = jsonBytes(`,"${options.name}":`);
-    this.#absent = options.isNullable ? () => NULL : () => options.value.zero();
   }
 
   write(wire: WireReader, out: JsonSink, frame: number): void {
@@ -51,7 +50,7 @@ export class MapWriter implements MemberWriter {
     const start = out.at;
     for (const { label, valueAt } of this.#sortedEntries(wire, frame)) {
       out.raw(label);
-      if (valueAt === 0) out.raw(this.#absent());
+      if (valueAt === 0) out.raw(this.#options.absent());
       else {
         wire.at = valueAt;
         this.#options.value.write(wire, out);
@@ -96,10 +95,9 @@ export class MapWriter implements MemberWriter {
   }
 
   #printKey(wire: WireReader, keyAt: number): Uint8Array {
-    const sink = new JsonSink();
     wire.at = keyAt;
-    this.#options.key.write(wire, sink);
-    return sink.take();
+    this.#options.key.write(wire, keySink);
+    return keySink.take();
   }
 
   /** Text is sorted by its bytes, numbers by value. */
