@@ -18,13 +18,17 @@ const GOALS: readonly Goal[] = [
   ...QUERIES.map(({ name }) => ({ target: CACHED, query: name, atLeast: 5 })),
 ];
 
-const scriptOf = (name: string) => new URL(`./servers/${name}.ts`, import.meta.url);
+const SCRIPTS = {
+  node: new URL('./servers/node.ts', import.meta.url),
+  gateway: new URL('./servers/gateway.ts', import.meta.url),
+  usual: new URL('./servers/usual-stack.ts', import.meta.url),
+};
 
 async function inProcesses<T>(play: (start: Starter) => Promise<T>): Promise<T> {
   const started: ServerProcess[] = [];
   try {
     return await play(async (name, ...args) => {
-      const server = await startServer(scriptOf(name), { args });
+      const server = await startServer(SCRIPTS[name], { args });
       started.push(server);
       return server;
     });
@@ -33,7 +37,7 @@ async function inProcesses<T>(play: (start: Starter) => Promise<T>): Promise<T> 
   }
 }
 
-type Starter = (name: string, ...args: string[]) => Promise<ServerProcess>;
+type Starter = (name: keyof typeof SCRIPTS, ...args: string[]) => Promise<ServerProcess>;
 
 /** Every target in every round, so that whatever else the machine does hits all alike. */
 async function sideBySide(targets: readonly Target[], queries: readonly Query[]) {
@@ -84,7 +88,7 @@ console.log(`Load of the machine before: ${loadNow()}`);
 await inProcesses(async (start) => {
   const node = await start('node');
   const gateway = await startGateway(start, node);
-  const usual = await start('usual-stack', node.url);
+  const usual = await start('usual', node.url);
   await printSizes({ gateway, 'usual parts': usual });
   const targets = [
     httpTarget(USUAL, usual, 'new'),

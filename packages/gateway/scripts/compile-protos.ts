@@ -5,12 +5,13 @@ import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 
+const require = createRequire(import.meta.url);
 const PROTOS = fileURLToPath(new URL('../proto', import.meta.url));
 const MODULE = new URL('../src/demo-chain/compiled-protos.ts', import.meta.url);
 
 /** The files of proto/ and all they import, as the bytes of a FileDescriptorSet. */
 export function compileProtos(): Buffer {
-  const buf = createRequire(import.meta.url).resolve('@bufbuild/buf/bin/buf');
+  const buf = require.resolve('@bufbuild/buf/bin/buf');
   const asSet = ['--as-file-descriptor-set', '--exclude-source-info'];
   return execFileSync(process.execPath, [buf, 'build', PROTOS, ...asSet, '-o', '-']);
 }
