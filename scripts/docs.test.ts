@@ -1,13 +1,9 @@
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, globSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { referencePages } from './reference-pages.ts';
 
-const pages = [
-  'README.md',
-  'CHANGELOG.md',
-  ...readdirSync('docs').map((name) => join('docs', name)),
-];
+const pages = ['README.md', 'CHANGELOG.md', ...globSync('docs/**/*.md')];
 const scripts: Record<string, string> = JSON.parse(readFileSync('package.json', 'utf8')).scripts;
 
 it.each(Object.entries(referencePages))('%s says what the code says', (path, text) => {

@@ -1,15 +1,25 @@
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 
 const FOLDER = 'test-output/snippets';
-const pages = ['README.md', ...readdirSync('docs').map((name) => join('docs', name))];
-const snippets = pages.flatMap((page) =>
+const pages = ['README.md', ...globSync('docs/**/*.md')];
+const blocks = pages.flatMap((page) =>
   [...readFileSync(page, 'utf8').matchAll(/```ts\n(.*?)```/gs)].map(([, code = '']) => code),
+);
+/** A block that begins with the name of a file shows that file. */
+const FILE = /^\/\/ ([\w./-]+\.ts)\n\n/;
+
+it.each(blocks.filter((code) => FILE.test(code)).map((code) => [FILE.exec(code)?.[1] ?? '', code]))(
+  'what the docs show of %s is what it says',
+  (path, code) => {
+    expect(code.replace(FILE, '')).toBe(readFileSync(path, 'utf8'));
+  },
 );
 
 it('the TypeScript in the docs is what the compiler accepts', () => {
+  const snippets = blocks.filter((code) => !FILE.test(code));
   expect(snippets.length).toBeGreaterThan(0);
   rmSync(FOLDER, { recursive: true, force: true });
   mkdirSync(FOLDER, { recursive: true });
