@@ -4,11 +4,12 @@ import {
   type FileRegistry,
   fromBinary,
   fromJson,
+  isMessage,
   type JsonObject,
   toBinary,
   toJson,
 } from '@bufbuild/protobuf';
-import { FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt';
+import { AnySchema, FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt';
 import { COMPILED_PROTOS } from './compiled-protos.js';
 
 /** The files of a chain and its messages, which are written and read here as JSON with proto names. */
@@ -35,7 +36,9 @@ export function loadChainSchema(files: Uint8Array = readCompiledProtos()): Chain
     registry,
     encode(type, message) {
       const descriptor = descriptorOf(type);
-      return toBinary(descriptor, fromJson(descriptor, message, { registry }));
+      const built = fromJson(descriptor, message, { registry });
+      shortenTypeUrls(built);
+      return toBinary(descriptor, built);
     },
     decode(type, bytes) {
       const descriptor = descriptorOf(type);
@@ -43,4 +46,11 @@ export function loadChainSchema(files: Uint8Array = readCompiledProtos()): Chain
       return toJson(descriptor, message, { registry, useProtoFieldName: true }) as JsonObject;
     },
   };
+}
+
+/** Chains name the type of an Any by a slash alone, where protobuf has a host before it. */
+function shortenTypeUrls(value: unknown): void {
+  if (typeof value !== 'object' || value === null || ArrayBuffer.isView(value)) return;
+  if (isMessage(value, AnySchema)) value.typeUrl = value.typeUrl.replace(/^[^/]+/, '');
+  for (const inner of Object.values(value)) shortenTypeUrls(inner);
 }

@@ -169,6 +169,30 @@ it('tells its latest block and how far back it goes', async () => {
   });
 });
 
+it('names the type of a key as chains do', async () => {
+  const { ask } = startChain();
+  const service = 'cosmos.base.tendermint.v1beta1.Service';
+  const { reply } = await ask(`${service}/GetLatestValidatorSet`);
+  const bytes = schema.encode(
+    `${service.replace(/Service$/, '')}GetLatestValidatorSetResponse`,
+    reply,
+  );
+  expect(Buffer.from(bytes).toString('latin1')).toContain('\n\x1d/cosmos.crypto.ed25519.PubKey');
+});
+
+it('counts epochs from the first block', async () => {
+  const { blocks, ask } = startChain();
+  blocks.latest = 1500;
+  const { reply } = await ask('ixo.epochs.v1beta1.Query/EpochInfos');
+  const [hour] = reply.epochs as JsonObject[];
+  expect(hour).toMatchObject({
+    identifier: 'hour',
+    current_epoch: '3',
+    current_epoch_start_height: '1441',
+    current_epoch_start_time: blocks.timeOf(1441).toISOString().replace('.000Z', 'Z'),
+  });
+});
+
 it('refuses blocks that are not there yet or no longer', async () => {
   const { blocks, ask } = startChain();
   blocks.earliest = 221;

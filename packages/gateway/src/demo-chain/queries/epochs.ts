@@ -16,16 +16,19 @@ function numberOf({ seconds }: Epoch, { height, blocks }: Moment): number {
 
 function infoOf(epoch: Epoch, moment: Moment) {
   const { identifier, seconds } = epoch;
-  const started = moment.blocks.timeOf(1);
+  const { blocks } = moment;
+  const started = blocks.timeOf(1).getTime();
   const current = numberOf(epoch, moment);
-  const since = new Date(started.getTime() + (current - 1) * seconds * 1000);
+  const since = started + (current - 1) * seconds * 1000;
+  const msPerBlock = started - blocks.timeOf(0).getTime();
   return {
     identifier,
-    start_time: started.toISOString(),
+    start_time: new Date(started).toISOString(),
     duration: `${seconds}s`,
     current_epoch: String(current),
-    current_epoch_start_time: since.toISOString(),
+    current_epoch_start_time: new Date(since).toISOString(),
     epoch_counting_started: true,
+    current_epoch_start_height: String(1 + Math.ceil((since - started) / msPerBlock)),
   };
 }
 
