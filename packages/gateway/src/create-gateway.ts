@@ -111,7 +111,7 @@ async function createParts(config: Config, logger: Logger, addresses: readonly U
   const keeper = new SchemaKeeper({ nodes, config, logger });
   const questions = new Questions({ keeper, config });
   const answers = new Answers({ pool, blocks, cacheBytes: config.cache.maxBytes, metrics });
-  const watches = new Watches({ answers, blocks, pool, max: config.maxWatchers });
+  const watches = new Watches({ answers, blocks, pool, ...config.watch });
   const asking = { config, logger, askChain: askChain({ questions, answers, pool }) };
   const { gate, did } = await createGate(asking);
   const admission = new Admission(gate, config);

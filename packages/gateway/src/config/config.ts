@@ -37,7 +37,7 @@ export interface Config {
   readonly corsOrigins: readonly string[];
   readonly cache: { readonly maxBytes: number; readonly bypassSecret: string | undefined };
   readonly batchLimit: number;
-  readonly maxWatchers: number;
+  readonly watch: { readonly max: number; readonly stallMs: number };
   readonly requestTimeoutMs: number;
 }
 
@@ -90,7 +90,10 @@ function configOf(env: Environment): Config {
       bypassSecret: env.GATEWAY_CACHE_BYPASS_SECRET,
     }),
     batchLimit: env.GATEWAY_BATCH_LIMIT,
-    maxWatchers: env.GATEWAY_WATCHERS,
+    watch: Object.freeze({
+      max: env.GATEWAY_WATCHERS,
+      stallMs: env.GATEWAY_WATCH_STALL_SECONDS * 1000,
+    }),
     requestTimeoutMs: env.GATEWAY_REQUEST_TIMEOUT_SECONDS * 1000,
   };
 }

@@ -108,6 +108,9 @@ export const Environment = z.object({
   GATEWAY_PAGE_LIMIT: positive.prefault('1000').describe('Largest pagination.limit passed on'),
   GATEWAY_BATCH_LIMIT: positive.prefault('50').describe('Queries in one POST /batch'),
   GATEWAY_WATCHERS: whole.prefault('1000').describe('Watching clients at a time'),
+  GATEWAY_WATCH_STALL_SECONDS: positive
+    .prefault('60')
+    .describe('How long a watching client may take nothing before it is dropped'),
   GATEWAY_BLOCK_POLL_MS: whole
     .refine((value) => value >= 50, { error: 'must be at least 50' })
     .prefault('1000')

@@ -4,6 +4,7 @@ import type { Socket } from 'node:net';
 /** A UCAN of 8192 characters, a target as long, and room for the rest. */
 const MAX_HEADER_BYTES = 32 * 1024;
 const MAX_HEADERS = 100;
+const LINGER_MS = 1000;
 
 /** A server that gives nobody unlimited time or space. */
 export function createHttpServer(listener: RequestListener, requestTimeoutMs: number): Server {
@@ -22,6 +23,8 @@ export function createHttpServer(listener: RequestListener, requestTimeoutMs: nu
   server.on('clientError', (fault: NodeJS.ErrnoException, socket: Socket) => {
     if (fault.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
     socket.end(parseFaultAnswer(fault.code));
+    // Whoever keeps the other half open has had time to read why.
+    setTimeout(() => socket.destroy(), LINGER_MS).unref();
   });
   return server;
 }

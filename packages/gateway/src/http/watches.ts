@@ -9,14 +9,15 @@ import { GrpcCode } from '../upstream/grpc-error.js';
 import type { Exchange } from './exchange.js';
 import { bodyOf } from './send-json.js';
 
+const HEARTBEAT_MS = 15_000;
+
 interface WatchesOptions {
   readonly answers: Answers;
   readonly blocks: BlockWatch;
   readonly pool: NodePool;
   readonly max: number;
-  readonly heartbeatMs?: number;
   /** How long a reader may take nothing before it is dropped. */
-  readonly stallMs?: number;
+  readonly stallMs: number;
 }
 
 /** The clients that are told when the answer to their question changes. */
@@ -59,7 +60,7 @@ class Watch {
   private sent = '';
   private isAsking = false;
   private isOutdated = false;
-  private stalledAt: number | undefined;
+  private stall: NodeJS.Timeout | undefined;
 
   constructor(
     private readonly response: ServerResponse,
@@ -67,9 +68,9 @@ class Watch {
     private readonly options: WatchesOptions,
   ) {
     options.blocks.on('block', this.tell);
-    this.heartbeat = setInterval(() => this.beat(), options.heartbeatMs ?? 15_000);
+    this.heartbeat = setInterval(() => this.beat(), HEARTBEAT_MS);
     response.on('drain', () => {
-      this.stalledAt = undefined;
+      clearTimeout(this.stall);
       if (this.isOutdated) this.tell();
     });
     this.tell();
@@ -77,6 +78,7 @@ class Watch {
 
   stop(): void {
     clearInterval(this.heartbeat);
+    clearTimeout(this.stall);
     this.options.blocks.off('block', this.tell);
   }
 
@@ -115,19 +117,18 @@ class Watch {
     this.sent = change.tag;
     const id = change.height === undefined ? '' : `id: ${change.height}\n`;
     const data = change.data.replaceAll(/\r\n|\r|\n/g, '\ndata: ');
-    if (!this.response.write(`event: ${event}\n${id}data: ${data}\n\n`)) {
-      this.stalledAt = performance.now();
-    }
+    const isTaken = this.response.write(`event: ${event}\n${id}data: ${data}\n\n`);
+    if (isTaken) return;
+    this.stall = setTimeout(() => this.response.destroy(), this.options.stallMs);
   }
 
   private isSlow(): boolean {
     return this.response.writableNeedDrain || this.response.destroyed;
   }
 
+  /** A reader that has not taken what it got needs no sign of life. */
   private beat(): void {
-    const { stallMs = 30_000 } = this.options;
-    if (this.stalledAt === undefined) return void this.response.write(': heartbeat\n\n');
-    if (performance.now() - this.stalledAt > stallMs) this.response.destroy();
+    if (!this.isSlow()) this.response.write(': heartbeat\n\n');
   }
 }
 

@@ -54,7 +54,6 @@ export class SchemaKeeper {
 
   private async learn(node: ChainNode): Promise<void> {
     const version = await readNodeVersion(node.upstream);
-    if (version && this.setAside(node, version)) return;
     const before = this.known.get(node);
     if (before && version && before.version?.build === version.build) return;
     const descriptors = await readDescriptors(
@@ -63,15 +62,19 @@ export class SchemaKeeper {
     );
     const schema = this.compile(descriptors);
     this.known.set(node, { schema, source: descriptors.source, version });
-    if (before?.schema !== schema) this.regroup(node, schema);
+    this.setStrangersAside();
+    this.regroup();
+    if (before?.schema !== schema) this.tell(node, schema);
   }
 
-  /** A node of another chain would answer other questions than those asked. */
-  private setAside(node: ChainNode, { network }: NodeVersion): boolean {
-    const [first] = this.options.nodes.flatMap((other) => this.known.get(other)?.version ?? []);
-    const isForeign = first !== undefined && first.network !== network;
-    node.setAside = isForeign ? `it belongs to ${network}, not to ${first.network}` : undefined;
-    return isForeign;
+  /** A node of another chain than the first would answer other questions than those asked. */
+  private setStrangersAside(): void {
+    const versions = this.options.nodes.map((node) => this.known.get(node)?.version);
+    const ours = versions.find((version) => version !== undefined)?.network;
+    for (const [i, node] of this.options.nodes.entries()) {
+      const network = versions[i]?.network ?? ours;
+      node.setAside = network === ours ? undefined : `it belongs to ${network}, not to ${ours}`;
+    }
   }
 
   private compile({ files, served }: Descriptors): Schema {
@@ -93,22 +96,25 @@ export class SchemaKeeper {
     return found;
   }
 
-  private regroup(node: ChainNode, { routes, notices, fingerprint }: Schema): void {
+  private regroup(): void {
     const groups = new Map<Schema, { source: Descriptors['source']; nodes: ChainNode[] }>();
-    for (const member of this.options.nodes) {
-      const found = this.known.get(member);
-      if (!found) continue;
+    for (const node of this.options.nodes) {
+      const found = this.known.get(node);
+      if (!found || node.setAside) continue;
       const group = groups.get(found.schema) ?? { source: found.source, nodes: [] };
-      groups.set(found.schema, { ...group, nodes: [...group.nodes, member] });
+      groups.set(found.schema, { ...group, nodes: [...group.nodes, node] });
     }
     this.groups = [...groups].map(([schema, group]) => ({ schema, ...group }));
     this.forgetUnused();
+  }
+
+  private tell(node: ChainNode, { routes, notices, fingerprint }: Schema): void {
     const about = { node: node.name, routes: routes.length, fingerprint, notices };
     this.options.logger.info(about, `schema of ${node.name}: ${routes.length} routes`);
   }
 
   private forgetUnused(): void {
-    const used = new Set(this.groups.map(({ schema }) => schema));
+    const used = new Set([...this.known.values()].map(({ schema }) => schema));
     for (const [key, schema] of this.compiled) if (!used.has(schema)) this.compiled.delete(key);
   }
 

@@ -1,0 +1,71 @@
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { ask, type RunningGateway, startGateway } from './support/running-gateway.js';
+import { startTestNode, type TestNode } from './support/test-node.js';
+
+const PARAMS = '/ixo/entity/params';
+const NOT_IMPLEMENTED = { code: 12, message: 'Not Implemented', details: [] };
+let node: TestNode;
+let gateway: RunningGateway;
+
+beforeAll(async () => {
+  node = await startTestNode();
+  node.blocks.earliest = 50;
+  gateway = await startGateway([node], { GATEWAY_COMPAT: 'node' });
+});
+
+afterAll(async () => {
+  await gateway.close();
+  await node.close();
+});
+
+it.each([
+  ['GET', '/ixo/nothing/here/at/all'],
+  ['GET', `${PARAMS}/`],
+  ['DELETE', PARAMS],
+  ['HEAD', PARAMS],
+  ['OPTIONS', PARAMS],
+])('answers %s %s with 501, as a node does', async (method, path) => {
+  const { status, json } = await ask(gateway.url + path, { method });
+  expect(status).toBe(501);
+  if (method !== 'HEAD') expect(json).toEqual(NOT_IMPLEMENTED);
+});
+
+it('sends the body and the height, and nothing else of its own', async () => {
+  const { status, headers } = await gateway.get('/ixo/claims/claims', {
+    'accept-encoding': 'gzip',
+  });
+  expect(status).toBe(200);
+  expect(headers.get('grpc-metadata-x-cosmos-block-height')).toBe('100');
+  for (const name of ['x-block-height', 'etag', 'content-encoding', 'cache-control', 'vary']) {
+    expect(headers.has(name), name).toBe(false);
+  }
+});
+
+it('takes no notice of ?height= and ?watch', async () => {
+  const { status, headers } = await gateway.get(`${PARAMS}?height=60&watch`);
+  expect(status).toBe(200);
+  expect(headers.get('grpc-metadata-x-cosmos-block-height')).toBe('100');
+});
+
+it('honours the header', async () => {
+  const { headers } = await gateway.get(PARAMS, { 'x-cosmos-block-height': '60' });
+  expect(headers.get('grpc-metadata-x-cosmos-block-height')).toBe('60');
+});
+
+it('passes on the words of the node for heights it does not have', async () => {
+  const future = await gateway.get(PARAMS, { 'x-cosmos-block-height': '5000' });
+  expect(future.json.message).toContain('cannot query with height in the future');
+  const pruned = await gateway.get(PARAMS, { 'x-cosmos-block-height': '2' });
+  expect(pruned.status).not.toBe(404);
+});
+
+it('asks the node even for what it does not serve', async () => {
+  const { status } = await gateway.get('/ixo/bonds/params');
+  expect(status).toBe(501);
+  expect(node.callsOf('ixo.bonds.v1beta1.Query/Params')).toBe(1);
+});
+
+it('still refuses to write, and still answers once for many', async () => {
+  await Promise.all(Array.from({ length: 20 }, () => gateway.get('/ixo/token/params')));
+  expect(node.callsOf('ixo.token.v1beta1.Query/Params')).toBe(1);
+});

@@ -1,0 +1,199 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, expect, it } from 'vitest';
+import { GrpcCode, GrpcError } from '../src/upstream/grpc-error.js';
+import { type RunningGateway, startGateway } from './support/running-gateway.js';
+import { noteOf, smallDescriptors } from './support/small-descriptors.js';
+import { startTestNode, type TestNode, type TestNodeOptions } from './support/test-node.js';
+
+const PARAMS = '/ixo/entity/params';
+const FILE_DESCRIPTORS = 'cosmos.reflection.v1.ReflectionService/FileDescriptors';
+const NODE_INFO = 'cosmos.base.tendermint.v1beta1.Service/GetNodeInfo';
+const cleanups: (() => unknown)[] = [];
+
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+async function withNode(options: TestNodeOptions = {}): Promise<TestNode> {
+  const node = await startTestNode(options);
+  cleanups.push(() => node.close());
+  return node;
+}
+
+async function withGateway(nodes: readonly TestNode[], env: Record<string, string> = {}) {
+  const gateway = await startGateway(nodes, env);
+  cleanups.push(() => gateway.close());
+  return gateway;
+}
+
+/** A node without some methods. */
+function withhold(node: TestNode, ...methods: readonly string[]): void {
+  node.interrupt(({ method }) => {
+    if (methods.includes(method)) throw new GrpcError(GrpcCode.unimplemented, 'unknown service');
+    return undefined;
+  });
+}
+
+const schemasOf = async (gateway: RunningGateway) => (await gateway.get('/routes')).json.schemas;
+
+it('reads all of them in one call from the chain', async () => {
+  const node = await withNode();
+  const gateway = await withGateway([node]);
+  expect(await schemasOf(gateway)).toMatchObject([{ source: 'chain reflection' }]);
+  expect(node.callsOf(FILE_DESCRIPTORS)).toBe(1);
+});
+
+it('reads them from the server where the chain has none', async () => {
+  const node = await withNode();
+  withhold(node, FILE_DESCRIPTORS);
+  const gateway = await withGateway([node]);
+  expect(await schemasOf(gateway)).toMatchObject([{ source: 'server reflection' }]);
+  expect((await gateway.get(PARAMS)).status).toBe(200);
+});
+
+it('reads them over RPC', async () => {
+  const gateway = await withGateway([await withNode({ over: 'rpc+http' })]);
+  expect(await schemasOf(gateway)).toMatchObject([{ source: 'chain reflection' }]);
+  expect((await gateway.get(PARAMS)).status).toBe(200);
+});
+
+it("takes the operator's file before all", async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'sibyl-descriptors-'));
+  cleanups.push(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, 'descriptors.bin');
+  writeFileSync(path, smallDescriptors([{ name: 'a.Query/Note', http: 'get', path: '/a/note' }]));
+  const node = await withNode({ over: 'rpc+http' });
+  node.interrupt(({ method }) =>
+    method === 'a.Query/Note' ? { message: noteOf('from the node'), height: 100 } : undefined,
+  );
+  const gateway = await withGateway([node], { GATEWAY_DESCRIPTORS: path });
+  expect(await schemasOf(gateway)).toMatchObject([{ source: 'file' }]);
+  expect(node.callsOf(FILE_DESCRIPTORS)).toBe(0);
+  expect((await gateway.get('/a/note')).text).toBe('{"text":"from the node"}');
+});
+
+it('says what is wrong with a node that tells nothing of itself', async () => {
+  const node = await withNode({ over: 'rpc+http' });
+  withhold(node, FILE_DESCRIPTORS);
+  const gateway = await withGateway([node]);
+  const { status, json } = await gateway.get('/health');
+  expect({ status, word: json.status }).toEqual({ status: 503, word: 'starting' });
+  expect(JSON.stringify(gateway.log)).toContain('GATEWAY_DESCRIPTORS');
+  withhold(node);
+  await expect.poll(async () => (await gateway.get(PARAMS)).status).toBe(200);
+});
+
+it('starts while its node is down, says so, and serves once it is up', async () => {
+  const gone = await startTestNode();
+  await gone.close();
+  const gateway = await withGateway([gone]);
+  const { status, json } = await gateway.get('/health');
+  expect(status).toBe(503);
+  expect(json).toMatchObject({ status: 'starting', nodes: [{ state: 'down', height: '0' }] });
+  expect(json.nodes[0].reason).toContain('cannot be reached');
+  const early = await gateway.get(PARAMS);
+  expect(early).toMatchObject({ status: 503, json: { code: 14 } });
+  expect(early.headers.get('retry-after')).toBe('1');
+  await withNode({ port: gone.port });
+  await expect.poll(async () => (await gateway.get(PARAMS)).status).toBe(200);
+  expect((await gateway.get('/health')).json.status).toBe('ok');
+});
+
+/** A node that runs a version with other routes. */
+function upgrade(node: TestNode, name: string, version: string): void {
+  const files = smallDescriptors([{ name: `${name}.Query/Note`, http: 'get', path: `/${name}` }]);
+  node.interrupt(({ method, height = 100 }) => {
+    if (method === FILE_DESCRIPTORS) return { message: files, height };
+    if (method === NODE_INFO) return { message: nodeInfo(version), height };
+    return method === `${name}.Query/Note` ? { message: noteOf(version), height } : undefined;
+  });
+}
+
+/** GetNodeInfoResponse with an application version. */
+function nodeInfo(version: string): Uint8Array {
+  const text = Buffer.from(version);
+  const application = Buffer.concat([Buffer.from([0x1a, text.length]), text]);
+  return Buffer.concat([Buffer.from([0x12, application.length]), application]);
+}
+
+it('serves other routes when the node runs another version, without a restart', async () => {
+  const node = await withNode({ over: 'rpc+http' });
+  upgrade(node, 'before', 'v1');
+  const gateway = await withGateway([node]);
+  expect((await gateway.get('/before')).text).toBe('{"text":"v1"}');
+  expect((await gateway.get('/after')).status).toBe(404);
+  upgrade(node, 'after', 'v2');
+  await expect.poll(async () => (await gateway.get('/after')).text).toBe('{"text":"v2"}');
+  expect((await gateway.get('/before')).status).toBe(404);
+  expect((await gateway.get('/health')).json.nodes[0].version).toBe('v2');
+});
+
+it('does not read descriptors again while the version stays', async () => {
+  const node = await withNode();
+  const gateway = await withGateway([node]);
+  const before = node.callsOf(NODE_INFO);
+  await expect.poll(() => node.callsOf(NODE_INFO)).toBeGreaterThan(before + 1);
+  expect(node.callsOf(FILE_DESCRIPTORS)).toBe(1);
+  expect(await schemasOf(gateway)).toHaveLength(1);
+});
+
+it('serves nodes of different versions side by side, each by its own schema', async () => {
+  const [older, newer] = [
+    await withNode({ over: 'rpc+http' }),
+    await withNode({ over: 'rpc+http' }),
+  ];
+  upgrade(older, 'old', 'v1');
+  upgrade(newer, 'new', 'v2');
+  const gateway = await withGateway([older, newer]);
+  expect((await gateway.get('/old')).text).toBe('{"text":"v1"}');
+  expect((await gateway.get('/new')).text).toBe('{"text":"v2"}');
+  const schemas = await schemasOf(gateway);
+  expect(schemas.map(({ nodes }: { nodes: string[] }) => nodes)).toEqual([
+    [older.url],
+    [newer.url],
+  ]);
+  const wanted = `/docs/openapi.json?schema=${schemas[1].fingerprint}`;
+  expect(Object.keys((await gateway.get(wanted)).json.paths)).toEqual(['/new']);
+});
+
+it('asks those of the same version for each other', async () => {
+  const nodes = [
+    await withNode({ over: 'rpc+http' }),
+    await withNode({ over: 'rpc+http' }),
+  ] as const;
+  for (const node of nodes) upgrade(node, 'same', 'v1');
+  const gateway = await withGateway(nodes);
+  expect(await schemasOf(gateway)).toHaveLength(1);
+  await nodes[0].close();
+  expect((await gateway.get('/same')).status).toBe(200);
+});
+
+it('sets a node of another chain aside', async () => {
+  const ours = await withNode();
+  const foreign = await withNode({ over: 'rpc+http' });
+  foreign.blocks.latest = 999_999;
+  const network = Buffer.concat([Buffer.from([0x0a, 9, 0x22, 7]), Buffer.from('other-1')]);
+  foreign.interrupt(({ method }) =>
+    method === NODE_INFO ? { message: network, height: 1 } : undefined,
+  );
+  const gateway = await withGateway([ours, foreign]);
+  await expect
+    .poll(async () => (await gateway.get('/health')).json.nodes[1])
+    .toMatchObject({ state: 'down', reason: expect.stringContaining('other-1') });
+  expect((await gateway.get(PARAMS)).headers.get('x-block-height')).toBe('100');
+});
+
+it('starts from live descriptors within a second', async () => {
+  const node = await withNode();
+  const times: number[] = [];
+  // Others may use the machine, so the best of a few tells how long it takes.
+  for (let i = 0; i < 3; i += 1) {
+    const startedAt = performance.now();
+    const gateway = await withGateway([node]);
+    expect((await gateway.get(PARAMS)).status).toBe(200);
+    times.push(performance.now() - startedAt);
+  }
+  expect(Math.min(...times)).toBeLessThan(1000);
+});

@@ -1,0 +1,144 @@
+import {
+  type Capability,
+  generateSigner,
+  mintAuthInvocation,
+  mintDelegation,
+  type Signer,
+} from '@sibyl/ucan';
+import { afterEach, expect, it } from 'vitest';
+import { type RunningGateway, startGateway } from './support/running-gateway.js';
+import { startTestNode } from './support/test-node.js';
+
+const PARAMS = '/ixo/entity/params';
+const EVERYTHING = { can: 'chain/query', with: 'ixo:chain' };
+const cleanups: (() => unknown)[] = [];
+
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+async function startGated(env: Record<string, string> = {}): Promise<RunningGateway> {
+  const node = await startTestNode();
+  cleanups.push(() => node.close());
+  const gateway = await startGateway([node], { GATEWAY_AUTH: 'ucan', ...env });
+  cleanups.push(() => gateway.close());
+  return gateway;
+}
+
+interface Choice {
+  readonly signer?: Signer;
+  readonly audience?: string;
+  readonly capabilities?: readonly Capability[];
+  readonly ttlSeconds?: number;
+  readonly proofs?: readonly string[];
+}
+
+function mint({ gateway }: RunningGateway, choice: Choice = {}): string {
+  const { signer = generateSigner(), capabilities = [EVERYTHING], ttlSeconds = 300 } = choice;
+  const { ok, error } = mintDelegation({
+    signer,
+    audience: choice.audience ?? gateway.did ?? '',
+    capabilities,
+    expiration: Math.floor(Date.now() / 1000) + ttlSeconds,
+    ...(choice.proofs && { proofs: choice.proofs }),
+  });
+  if (error) throw new Error(error.detail);
+  return ok.token;
+}
+
+const bearer = (token: string) => ({ authorization: `Bearer ${token}`, 'x-auth-type': 'ucan' });
+
+it('lets those in who bring a UCAN to query', async () => {
+  const gateway = await startGated();
+  expect(gateway.gateway.did).toMatch(/^did:key:z6Mk/);
+  expect((await gateway.get(PARAMS, bearer(mint(gateway)))).status).toBe(200);
+});
+
+it('answers 401 to those who bring none, or not as it should be', async () => {
+  const gateway = await startGated();
+  const token = mint(gateway);
+  const missing = await gateway.get(PARAMS);
+  expect(missing).toMatchObject({ status: 401, json: { code: 16 } });
+  expect(missing.json.message).toContain('X-Auth-Type: ucan');
+  expect((await gateway.get(PARAMS, { authorization: `Bearer ${token}` })).status).toBe(401);
+});
+
+it.each([
+  ['for another audience', { audience: generateSigner().did }],
+  ['that is expired', { ttlSeconds: -10 }],
+  ['that lives too long', { ttlSeconds: 3600 }],
+])('answers 401 to a UCAN %s', async (_, choice) => {
+  const gateway = await startGated();
+  const { status, json } = await gateway.get(PARAMS, bearer(mint(gateway, choice)));
+  expect({ status, message: json.message }).toEqual({
+    status: 401,
+    message: 'Invalid UCAN invocation',
+  });
+});
+
+it('answers 401 to a UCAN that was tampered with', async () => {
+  const gateway = await startGated();
+  const token = mint(gateway);
+  const broken = `${token.slice(0, 100)}${token[100] === 'A' ? 'B' : 'A'}${token.slice(101)}`;
+  expect((await gateway.get(PARAMS, bearer(broken))).status).toBe(401);
+});
+
+it('answers 403 to a UCAN for other things', async () => {
+  const gateway = await startGated();
+  const other = mint(gateway, { capabilities: [{ can: 'store/add', with: 'ixo:chain' }] });
+  expect((await gateway.get(PARAMS, bearer(other))).status).toBe(403);
+  const login = mintAuthInvocation({
+    signer: generateSigner(),
+    audience: gateway.gateway.did ?? '',
+  });
+  expect((await gateway.get(PARAMS, bearer(login.ok?.token ?? ''))).status).toBe(403);
+});
+
+it('keeps a UCAN to the routes it names', async () => {
+  const gateway = await startGated();
+  const capabilities = [{ can: 'chain/query', with: 'ixo:chain/ixo/entity/*' }];
+  const headers = bearer(mint(gateway, { capabilities }));
+  expect((await gateway.get(PARAMS, headers)).status).toBe(200);
+  expect((await gateway.get('/ixo/token/params', headers)).status).toBe(403);
+});
+
+it('counts only the word of those it was told to trust', async () => {
+  const operator = generateSigner();
+  const user = generateSigner();
+  const gateway = await startGated({ GATEWAY_UCAN_ISSUERS: operator.did });
+  const alone = await gateway.get(PARAMS, bearer(mint(gateway, { signer: user })));
+  expect(alone).toMatchObject({ status: 403, json: { code: 7 } });
+  expect((await gateway.get(PARAMS, bearer(mint(gateway, { signer: operator })))).status).toBe(200);
+  const grant = mint(gateway, { signer: operator, audience: user.did, ttlSeconds: 86_400 });
+  const granted = mint(gateway, { signer: user, proofs: [grant] });
+  expect((await gateway.get(PARAMS, bearer(granted))).status).toBe(200);
+  const stranger = generateSigner();
+  const other = mint(gateway, { signer: stranger, audience: user.did, ttlSeconds: 86_400 });
+  const mixed = mint(gateway, { signer: user, proofs: [grant, other] });
+  expect((await gateway.get(PARAMS, bearer(mixed))).status).toBe(403);
+});
+
+it('keeps its DID between starts, or takes the one it was given', async () => {
+  const gateway = await startGated({ GATEWAY_DID: 'did:web:gateway.example' });
+  expect(gateway.gateway.did).toBe('did:web:gateway.example');
+  expect((await gateway.get(PARAMS, bearer(mint(gateway)))).status).toBe(200);
+});
+
+it('limits each DID by itself', async () => {
+  const gateway = await startGated({ GATEWAY_RATE_LIMIT_PER_MINUTE: '1' });
+  const ann = generateSigner();
+  expect((await gateway.get(PARAMS, bearer(mint(gateway, { signer: ann })))).status).toBe(200);
+  expect((await gateway.get(PARAMS, bearer(mint(gateway, { signer: ann })))).status).toBe(429);
+  expect((await gateway.get(PARAMS, bearer(mint(gateway)))).status).toBe(200);
+});
+
+it('finds the keys of a did:ixo on the chain behind it, and the reason of a refusal in the log alone', async () => {
+  const gateway = await startGated();
+  const signer = generateSigner().withDid('did:ixo:ixo1nobody');
+  if (signer.error) throw new Error(signer.error.detail);
+  const { status, text } = await gateway.get(PARAMS, bearer(mint(gateway, { signer: signer.ok })));
+  expect(status).toBe(401);
+  expect(text).not.toContain('did:ixo');
+  const refusal = gateway.log.find(({ msg }) => msg === 'caller refused');
+  expect(refusal).toMatchObject({ reason: 'did_not_found', did: 'did:ixo:ixo1nobody' });
+});
