@@ -1,5 +1,4 @@
 import type { PluginMigrations } from '@sibyl/plugin-kit';
-import type { Kysely } from 'kysely';
 import type { ClaimStatus } from '../claim.js';
 
 /** The plugin's tables; timestamps are milliseconds. */
@@ -7,8 +6,6 @@ export interface ClaimsTables {
   claims_claims: ClaimRow;
   claims_leases: LeaseRow;
 }
-
-export type Tables = Kysely<ClaimsTables>;
 
 export interface ClaimRow {
   id: string;
