@@ -1,0 +1,20 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+
+/** How many events a session gets, and how far apart. */
+export interface Pulse {
+  readonly count: number;
+  readonly gapMs: number;
+}
+
+/** Now, on a clock that all processes of a machine share. */
+export const now = (): number => performance.timeOrigin + performance.now();
+
+/** Tells events at a steady pace, each with its number and the time it was told. */
+export async function beat({ count, gapMs }: Pulse, tell: (step: string) => void): Promise<void> {
+  const start = performance.now();
+  for (let n = 0; n < count; n++) {
+    const wait = start + n * gapMs - performance.now();
+    if (wait > 0) await sleep(wait);
+    tell(`${n} ${now()}`);
+  }
+}
