@@ -1,4 +1,5 @@
 import type { PluginMigrations } from '@sibyl/plugin-kit';
+import type { Kysely } from 'kysely';
 import type { ClaimStatus } from '../claim.js';
 
 /** The plugin's tables; timestamps are milliseconds. */
@@ -29,38 +30,49 @@ interface LeaseRow {
   lease_until: number;
 }
 
+// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its own time.
+type AnyTables = Kysely<any>;
+
 export const migrations: PluginMigrations = {
   async '0001-claims'(tables) {
-    await tables.schema
-      .createTable('claims_claims')
-      .addColumn('id', 'text', (c) => c.primaryKey().notNull())
-      .addColumn('owner', 'text', (c) => c.notNull())
-      .addColumn('amount', 'bigint', (c) => c.notNull())
-      .addColumn('session_id', 'text', (c) => c.notNull())
-      .addColumn('request_id', 'text', (c) => c.notNull())
-      .addColumn('status', 'text', (c) => c.notNull())
-      .addColumn('attempts', 'bigint', (c) => c.notNull())
-      .addColumn('next_attempt_at', 'bigint', (c) => c.notNull())
-      .addColumn('reference', 'text')
-      .addColumn('reason', 'text')
-      .addColumn('created_at', 'bigint', (c) => c.notNull())
-      .addColumn('updated_at', 'bigint', (c) => c.notNull())
-      .execute();
-    await tables.schema
-      .createIndex('claims_by_owner')
-      .on('claims_claims')
-      .columns(['owner', 'created_at', 'id'])
-      .execute();
-    await tables.schema
-      .createIndex('claims_by_due')
-      .on('claims_claims')
-      .columns(['status', 'next_attempt_at'])
-      .execute();
-    await tables.schema
-      .createTable('claims_leases')
-      .addColumn('name', 'text', (c) => c.primaryKey().notNull())
-      .addColumn('holder', 'text', (c) => c.notNull())
-      .addColumn('lease_until', 'bigint', (c) => c.notNull())
-      .execute();
+    await createClaims(tables);
+    await createLeases(tables);
   },
 };
+
+async function createClaims(tables: AnyTables): Promise<void> {
+  await tables.schema
+    .createTable('claims_claims')
+    .addColumn('id', 'text', (c) => c.primaryKey().notNull())
+    .addColumn('owner', 'text', (c) => c.notNull())
+    .addColumn('amount', 'bigint', (c) => c.notNull())
+    .addColumn('session_id', 'text', (c) => c.notNull())
+    .addColumn('request_id', 'text', (c) => c.notNull())
+    .addColumn('status', 'text', (c) => c.notNull())
+    .addColumn('attempts', 'bigint', (c) => c.notNull())
+    .addColumn('next_attempt_at', 'bigint', (c) => c.notNull())
+    .addColumn('reference', 'text')
+    .addColumn('reason', 'text')
+    .addColumn('created_at', 'bigint', (c) => c.notNull())
+    .addColumn('updated_at', 'bigint', (c) => c.notNull())
+    .execute();
+  await tables.schema
+    .createIndex('claims_by_owner')
+    .on('claims_claims')
+    .columns(['owner', 'created_at', 'id'])
+    .execute();
+  await tables.schema
+    .createIndex('claims_by_due')
+    .on('claims_claims')
+    .columns(['status', 'next_attempt_at'])
+    .execute();
+}
+
+async function createLeases(tables: AnyTables): Promise<void> {
+  await tables.schema
+    .createTable('claims_leases')
+    .addColumn('name', 'text', (c) => c.primaryKey().notNull())
+    .addColumn('holder', 'text', (c) => c.notNull())
+    .addColumn('lease_until', 'bigint', (c) => c.notNull())
+    .execute();
+}
