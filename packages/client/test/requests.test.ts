@@ -17,7 +17,7 @@ describe('what a client can ask', () => {
     expect(client.did).toMatch(/^did:key:z/);
   });
 
-  it('creates, lists and deletes sessions', async () => {
+  it('creates, lists, renames and deletes sessions', async () => {
     const client = clientOf(host);
     const titles = ['one', 'two', 'three'];
     for (const title of titles) await client.sessions.create({ title });
@@ -26,7 +26,12 @@ describe('what a client can ask', () => {
     const page = await client.sessions.list({ limit: 2, offset: 1 });
     expect(page.total).toBe(4);
     expect(page.sessions.map(({ title }) => title)).toEqual(['three', 'two']);
-    await client.sessions.delete(untitled.sessionId);
+    const { sessionId } = untitled;
+    expect(await client.sessions.rename(sessionId, 'named')).toEqual({
+      ...untitled,
+      title: 'named',
+    });
+    await client.sessions.delete(sessionId);
     expect((await client.sessions.list()).sessions).toHaveLength(3);
   });
 
@@ -59,14 +64,16 @@ describe('what a client can ask', () => {
     for await (const part of client.resume(sessionId)) throw new Error(`unexpected ${part.event}`);
   });
 
-  it('lists models, without a key', async () => {
+  it('lists models and plugins, without a key', async () => {
     const signer = {
       did: 'did:key:none',
       invoke: () => Promise.reject(new Error('locked')),
       delegate: () => Promise.reject(new Error('locked')),
     };
-    const { models } = await createOracleClient({ url: host.url, signer }).models.list();
-    expect(models[0]).toMatchObject({ isDefault: true });
+    const client = createOracleClient({ url: host.url, signer });
+    expect((await client.models.list()).models[0]).toMatchObject({ isDefault: true });
+    const plugins = await client.plugins.list();
+    expect(plugins.map(({ name }) => name)).toContain('memory');
   });
 
   it('grants a delegation, sees it, revokes it, grants it again', async () => {
