@@ -26,17 +26,16 @@ export function descriptorSet(facts: Facts): Uint8Array {
   return toBinary(FileDescriptorSetSchema, set);
 }
 
-/** The same as single files; they import one another freely, so a package imports no later one. */
+/** The same as single files. */
 export function descriptorFiles({ messages, enums = {}, services = {} }: Facts) {
   const names = [enums, messages, services].flatMap((named) => Object.keys(named));
-  const packages = [...new Set(names.map(packageOf))];
-  return packages.map((name, i) =>
+  return [...new Set(names.map(packageOf))].map((name) =>
     create(FileDescriptorProtoSchema, {
       name: fileName(name),
       package: name,
       syntax: 'proto3',
       dependency: [
-        ...packages.slice(0, i).map(fileName),
+        ...usedPackages({ messages, services }, name).map(fileName),
         ...WELL_KNOWN.map((file) => `google/protobuf/${file}.proto`),
       ],
       messageType: within(messages, name).map(([type, fields]) => messageOf(type, fields, enums)),
@@ -44,6 +43,20 @@ export function descriptorFiles({ messages, enums = {}, services = {} }: Facts) 
       service: within(services, name).map(([type, methods]) => serviceOf(type, methods)),
     }),
   );
+}
+
+/** The other packages whose types a package names. */
+function usedPackages({ messages, services = {} }: Facts, name: string): string[] {
+  const types = [
+    ...within(messages, name).flatMap(([, fields]) =>
+      fields.map(({ type }) => mapTypeOf(type)?.value ?? type),
+    ),
+    ...within(services, name).flatMap(([, methods]) =>
+      Object.values(methods).flatMap(({ request, response }) => [request, response]),
+    ),
+  ];
+  const packages = new Set(types.filter((type) => type.includes('.')).map(packageOf));
+  return [...packages].filter((used) => used !== name && used !== 'google.protobuf');
 }
 
 function within<T>(named: Readonly<Record<string, T>>, name: string): [string, T][] {
