@@ -18,7 +18,7 @@ it.each(blocks.filter((code) => FILE.test(code)).map((code) => [FILE.exec(code)?
   },
 );
 
-it('the TypeScript in the docs is what the compiler accepts', () => {
+it('the TypeScript in the docs is what the compiler accepts', { timeout: 240_000 }, () => {
   const snippets = blocks.filter((code) => !FILE.test(code));
   expect(snippets.length).toBeGreaterThan(0);
   rmSync(FOLDER, { recursive: true, force: true });
