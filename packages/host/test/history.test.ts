@@ -107,7 +107,8 @@ describe('a long conversation', () => {
   }
 
   it('is summed up for the model beyond the token budget, and stays whole in the store', async () => {
-    const small = await startHost({ env: { ...test.model.env, TURN_CONTEXT_TOKENS: '1500' } });
+    const env = { ...test.model.env, TURN_CONTEXT_TOKENS: '1500' };
+    const small = await startHost({ bundled: [], env });
     const bob = new TestUser(small);
     const sessionId = await openSession(bob);
     const answers = [];
