@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { PluginContext } from '@sibyl/plugin-kit';
@@ -15,6 +16,11 @@ let service: UcantoService;
 let host: TestHost;
 let context: PluginContext;
 const clients: string[] = [];
+const secrets = {
+  ORACLE_MNEMONIC: 'abandon abandon about',
+  MODEL_API_KEY: 'key of the model',
+  OPENAI_API_KEY: 'key of the provider',
+};
 
 const chat = testPlugin('chat', {
   getTools: (given) => {
@@ -35,7 +41,7 @@ const chat = testPlugin('chat', {
 beforeAll(async () => {
   model = await startControlledModel();
   service = await startUcantoService();
-  const env = { ...model.env, OUTGOING_ALLOW: new URL(service.url).host };
+  const env = { ...model.env, ...secrets, OUTGOING_ALLOW: new URL(service.url).host };
   host = await startHost({ bundled: [], plugins: [chat], env });
 });
 afterAll(async () => {
@@ -209,3 +215,25 @@ it('writes to the log under its name', () => {
     a: 1,
   });
 });
+
+it('shows no secret of the host, however one looks at it', () => {
+  const { logger: _, ...rest } = context;
+  const values = [...reachable(rest)];
+  expect(values).toContain(context.ucan);
+  const seed = createHash('sha256').update(secrets.ORACLE_MNEMONIC).digest();
+  const isSecret = (value: unknown) =>
+    Object.values(secrets).some((secret) => secret === value) ||
+    (value instanceof Uint8Array && seed.equals(value));
+  expect(values.filter(isSecret)).toEqual([]);
+});
+
+/** Everything that can be got at from a value by its properties. */
+function reachable(start: unknown): Set<unknown> {
+  const seen = new Set([start]);
+  for (const value of seen) {
+    if (!(value instanceof Object) || value instanceof Uint8Array) continue;
+    for (const { value: inner } of Object.values(Object.getOwnPropertyDescriptors(value)))
+      seen.add(inner);
+  }
+  return seen;
+}

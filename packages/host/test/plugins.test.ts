@@ -167,6 +167,20 @@ describe('a start that fails', () => {
     expect(await boot({ ...options, env: { FEATURES: 'broken=false' } })).toBeUndefined();
   });
 
+  it('names the plugin whose Nest module cannot be built', async () => {
+    @Controller('needy')
+    class NeedyController {
+      constructor(@Inject('nothing') readonly nothing: unknown) {}
+    }
+    class NeedyModule {}
+    const needy = testPlugin('needy', {
+      getNestModules: () => [{ module: NeedyModule, controllers: [NeedyController] }],
+    });
+    expect(String(await boot({ plugins: [needy] }))).toMatch(
+      /plugin needy: its Nest modules could not be built: .*NeedyModule/,
+    );
+  });
+
   it('names the plugin whose hook throws', async () => {
     const failing = testPlugin('failing', {
       getNestModules: () => Promise.reject(new Error('no modules today')),

@@ -16,6 +16,7 @@ import { type Config, checkConfig, featuresOf } from '../config/config.js';
 import { readEnvironment } from '../config/read-variables.js';
 import { createLogger } from '../observe/logger.js';
 import { serveMetrics } from '../observe/metrics.js';
+import { moduleFault } from '../plugin-loader/module-fault.js';
 import { type PluginStatus, pluginStatus, summaryOf } from '../plugin-loader/plugin-status.js';
 import { selectPlugins } from '../plugin-loader/select-plugins.js';
 import { HttpAdapter } from '../transport/http-adapter.js';
@@ -72,7 +73,9 @@ export async function createOracleApp(options: OracleAppOptions = {}): Promise<O
   try {
     const stopKeepingRuns = await keepRuns(parts.store.runs, parts.events, logger);
     const modules = parts.plugins.plugins.flatMap((plugin) => plugin.nestModules);
-    const nest = await createNest(parts, config, [...modules, ...nestModules]);
+    const nest = await createNest(parts, config, [...modules, ...nestModules]).catch((error) => {
+      throw moduleFault(error, parts.plugins.plugins);
+    });
     logger.info({ plugins: status }, summaryOf(status));
     return oracleAppOf(nest, { ...parts, stopKeepingRuns, status }, config);
   } catch (error) {
@@ -81,6 +84,10 @@ export async function createOracleApp(options: OracleAppOptions = {}): Promise<O
     throw error;
   }
 }
+
+/** Which plugins would load, and why others would not; nothing is started. */
+export const describePlugins = (options: OracleAppOptions = {}): readonly PluginStatus[] =>
+  readOptions(options).status;
 
 /** Checks the environment and the plugins together, so that all faults show at once. */
 function readOptions(options: OracleAppOptions) {
@@ -144,7 +151,9 @@ function oracleAppOf(
         { did: parts.oracle.did },
         `oracle ${parts.oracle.name} is ${parts.oracle.did}`,
       );
-      parts.logger.info(`listening on ${url}, interface described at ${url}/docs`);
+      const { page } = parts.facts.places;
+      const talk = page ? `, talk to it at ${url}${page}` : '';
+      parts.logger.info(`listening on ${url}${talk}, interface described at ${url}/docs`);
       return url;
     },
     async close() {

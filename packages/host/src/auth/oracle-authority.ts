@@ -27,14 +27,19 @@ interface OracleAuthorityParts {
 
 /** What the oracle does under its own name, rather than for a user. */
 export class OracleAuthority implements OracleUcan {
-  constructor(private readonly parts: OracleAuthorityParts) {}
+  // Plugins hold this object, and its signer is the oracle's key.
+  readonly #parts: OracleAuthorityParts;
+
+  constructor(parts: OracleAuthorityParts) {
+    this.#parts = parts;
+  }
 
   /** Of its own authority: a UCAN without proofs, which only the oracle itself can make. */
   async mintInvocation({ audience, ttlSeconds, ...wanted }: OwnMintRequest): Promise<string> {
     const { can, with: resource, nb } = wanted;
     const expiration = systemClock() + Math.max(ttlSeconds ?? DEFAULT_TTL_SECONDS, MIN_TTL_SECONDS);
     const { ok, error } = mintDelegation({
-      signer: this.parts.signer,
+      signer: this.#parts.signer,
       audience,
       capabilities: [{ can, with: resource, ...(nb && { nb }) }],
       expiration,
@@ -45,15 +50,15 @@ export class OracleAuthority implements OracleUcan {
   }
 
   resolveServiceDid(serviceUrl: string): Promise<string> {
-    return resolveServiceDid(this.parts.resolver, serviceUrl);
+    return resolveServiceDid(this.#parts.resolver, serviceUrl);
   }
 
   /** Why a token was refused goes to the log, with its CID: the one who sent it might learn from it. */
   async acceptOnce(token: string, wanted: Wanted) {
-    const { error } = await this.parts.verifierFor(wanted.issuer).verifySingleUse(token, wanted);
+    const { error } = await this.#parts.verifierFor(wanted.issuer).verifySingleUse(token, wanted);
     if (!error) return { ok: true } as const;
     const { code, detail, cid } = error;
-    this.parts.logger.info({ reason: code, detail, cid, did: wanted.issuer }, 'token refused');
+    this.#parts.logger.info({ reason: code, detail, cid, did: wanted.issuer }, 'token refused');
     return { fault: reasonOf(code) };
   }
 }

@@ -17,7 +17,8 @@ export interface RouteDescription {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-export const ROUTE_DESCRIPTION = Symbol('route description');
+// The same in every copy of this package.
+export const ROUTE_DESCRIPTION = Symbol.for('sibyl route description');
 
 /** Describes a handler. Plain metadata, so that a host whose document nobody reads need not load Swagger. */
 export const Describe = (description: RouteDescription) =>
