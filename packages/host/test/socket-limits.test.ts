@@ -5,7 +5,12 @@ import { generateSigner, mintAuthInvocation } from '@sibyl/ucan';
 import { afterEach, describe, expect, it } from 'vitest';
 import { emitter } from './support/emitter.js';
 import { startHost, type TestHost, type TestHostOptions } from './support/host.js';
-import { joinSession, openSocket, refusalOf } from './support/session-socket.js';
+import {
+  joinSession,
+  openSocket,
+  refusalOf,
+  type SessionSocket,
+} from './support/session-socket.js';
 import { openSession } from './support/stream.js';
 import { usedMemory } from './support/used-memory.js';
 import { TestUser } from './support/user.js';
@@ -181,23 +186,29 @@ describe('a client that sends', () => {
 });
 
 describe('a client that takes nothing', () => {
+  const steps = Array.from({ length: 400 }, (_, i) => `${i}-`.padEnd(400, 'x'));
+  const routed = { message: `use route ${JSON.stringify({ steps })}` };
+  const dropped = () =>
+    host.log.filter(({ msg }) => String(msg).startsWith('socket dropped')).length;
+
+  /** Stops a client from reading where it has no say itself: at its TCP socket. */
+  function pause({ socket }: SessionSocket): TcpSocket {
+    // @ts-expect-error: of the `ws` package.
+    const wire = socket.io.engine.transport.ws._socket as TcpSocket;
+    return wire.pause();
+  }
+
   it('is dropped, costs little memory, and gets the rest when it comes back', {
     timeout: 120_000,
   }, async () => {
     const { alice, sessionId } = await start({}, { plugins: [emitter] });
     const socket = await joinSession(alice, sessionId, { reconnection: false });
-    // @ts-expect-error: stops reading where a client has no say, at its TCP socket.
-    const wire = socket.socket.io.engine.transport.ws._socket as TcpSocket;
-    wire.pause();
+    const wire = pause(socket);
     const before = usedMemory();
-    const steps = Array.from({ length: 400 }, (_, i) => `${i}-`.padEnd(400, 'x'));
-    const dropped = () => host.log.some(({ msg }) => String(msg).startsWith('socket dropped'));
     let turns = 0;
-    for (; !dropped() && turns < 200; turns++) {
-      const body = { message: `use route ${JSON.stringify({ steps })}` };
-      await alice.request('POST', `/messages/${sessionId}`, { body });
-    }
-    expect(dropped()).toBe(true);
+    for (; dropped() === 0 && turns < 200; turns++)
+      await alice.request('POST', `/messages/${sessionId}`, { body: routed });
+    expect(dropped()).toBe(1);
     expect(usedMemory() - before).toBeLessThan(60);
     wire.resume();
     await socket.until('(disconnect)');
@@ -206,5 +217,19 @@ describe('a client that takes nothing', () => {
     await expect.poll(told, { timeout: 60_000 }).toBe(turns * steps.length);
     const heard = socket.all('router_update').map((data) => (data as { step: string }).step);
     expect(heard).toEqual(Array.from({ length: turns }, () => steps).flat());
+  });
+
+  it('is dropped too while it is brought up to date', { timeout: 120_000 }, async () => {
+    const { alice, sessionId } = await start({ STREAM_STALL_SECONDS: '1' }, { plugins: [emitter] });
+    for (let turn = 0; turn < 40; turn++)
+      await alice.request('POST', `/messages/${sessionId}`, { body: routed });
+    const socket = openSocket(host.url, {
+      query: { sessionId },
+      auth: { ...auth(alice), pid: 'p', offset: '0.0' },
+      reconnection: false,
+    });
+    await socket.until('connected');
+    pause(socket);
+    await expect.poll(dropped, { timeout: 60_000 }).toBe(1);
   });
 });

@@ -18,6 +18,7 @@ export function serveSockets(
     sessions: store.sessions,
     limits: rateLimits,
     config,
+    stallMs: config.turns.streamStallMs,
     cors: corsOptions(config.corsOrigins),
     clientAddress: (request) => clientAddress(express, request),
   });

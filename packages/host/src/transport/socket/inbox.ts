@@ -2,7 +2,7 @@ import type { EventBus, Listener, Room } from '../../events/event-bus.js';
 import type { ServerEvent } from '../../events/server-event.js';
 
 /** Events that wait for somebody who is still catching up. */
-const MAX_WAITING = 10_000;
+const MAX_WAITING = 1000;
 
 /** Takes a room's events from the moment it is made, and keeps them until they are wanted. */
 export class Inbox {

@@ -21,6 +21,8 @@ export interface SessionSocketParts {
   readonly desk: CallDesk;
   readonly missed: MissedEvents;
   readonly logger: Logger;
+  /** How long a client may take nothing while it is brought up to date. */
+  readonly stallMs: number;
 }
 
 /** A client that listens to a session: it gets what it missed, then what happens, in one order. */
@@ -34,7 +36,8 @@ export class SessionSocket {
     this.#socket = socket;
     this.#seat = seat;
     this.#parts = parts;
-    this.#writes = new WriteLimit(socket.conn, () => this.#giveUp());
+    const { stallMs } = parts;
+    this.#writes = new WriteLimit(socket.conn, { stallMs, giveUp: () => this.#giveUp() });
     const stopWatching = watchToken(seat, parts.authenticator, () => this.close('token_expired'));
     socket.once('disconnect', stopWatching);
     this.#listen();
