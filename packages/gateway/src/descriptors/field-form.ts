@@ -1,4 +1,5 @@
 import { type DescField, ScalarType } from '@bufbuild/protobuf';
+import { FeatureSet_FieldPresence } from '@bufbuild/protobuf/wkt';
 import { extensionFlag, extensionText } from './extension-options.js';
 
 /** Extensions of field options from gogo.proto. They decide the Go type, and with it the JSON. */
@@ -48,9 +49,22 @@ export function formOf(field: DescField): FieldForm {
   return CAST_FORMS.get(typeName(extensionText(options, CAST_TYPE))) ?? 'plain';
 }
 
-/** Whether Go holds the field by a pointer, which prints as null when it is not set. */
+/** Whether Go may hold the field, or an item of it, by a pointer. */
 export function isNullable(field: DescField): boolean {
   return extensionFlag(field.proto.options, NULLABLE) !== false;
+}
+
+/** Whether Go holds a single field by a pointer, so that it can be absent. */
+export function isPointer(field: DescField): boolean {
+  if (!isNullable(field)) return false;
+  if (field.message || isBigNumber(field)) return true;
+  const isExplicit = field.presence !== FeatureSet_FieldPresence.IMPLICIT;
+  return isExplicit && field.scalar !== ScalarType.BYTES;
+}
+
+/** Whether the value is a number of any size, as text. */
+export function isBigNumber(field: DescField): boolean {
+  return ['integer', 'decimal'].includes(formOf(field));
 }
 
 /** `cosmossdk.io/math.Int` and the older `github.com/cosmos/cosmos-sdk/types.Int` are both `Int`. */

@@ -1,5 +1,5 @@
 import type { DescEnum, DescField, ScalarType } from '@bufbuild/protobuf';
-import { type FieldForm, formOf, isNullable } from '../descriptors/field-form.js';
+import { type FieldForm, isBigNumber, isNullable } from '../descriptors/field-form.js';
 import { ENUM_NUMBER, enumWriter } from './enum-writer.js';
 import { GO_SCALARS, PROTO_SCALARS, type ScalarWriters } from './scalar-writers.js';
 import {
@@ -70,7 +70,7 @@ export const GO_DIALECT: Dialect = {
 
 /** Whether Go holds the items by a type of its language. */
 function isNative(field: DescField): boolean {
-  return !field.message && !['integer', 'decimal'].includes(formOf(field));
+  return !field.message && !isBigNumber(field);
 }
 
 function scalarOf(writers: ScalarWriters, type: ScalarType): ValueWriter {

@@ -45,6 +45,14 @@ export function enumWriter(type: DescEnum): ValueWriter {
   };
 }
 
+/** The JSON of all values that have a name. */
+export function enumJson(type: DescEnum): unknown[] {
+  const { names, rest } = OWN_NAMES.get(type.typeName) ?? declaredNames(type);
+  return [...names.map(([, json]) => json), ...(rest ? [rest] : [])].map((json) =>
+    JSON.parse(json),
+  );
+}
+
 function declaredNames(type: DescEnum): EnumNames {
   return { names: type.values.map(({ number, name }) => [number, `"${name}"`]) };
 }

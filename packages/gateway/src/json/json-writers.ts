@@ -5,8 +5,7 @@ import {
   type Registry,
   ScalarType,
 } from '@bufbuild/protobuf';
-import { FeatureSet_FieldPresence } from '@bufbuild/protobuf/wkt';
-import { formOf, isNullable } from '../descriptors/field-form.js';
+import { formOf, isNullable, isPointer } from '../descriptors/field-form.js';
 import { messageForm } from '../descriptors/message-form.js';
 import { type AnyContent, anyWriter } from './any-writer.js';
 import { type Dialect, GO_DIALECT, PROTO_DIALECT } from './dialects.js';
@@ -137,12 +136,4 @@ function nameOf(field: DescField) {
 function absentMapValue(field: DescField & { fieldKind: 'map' }, value: ValueWriter): Uint8Array {
   if (field.mapKind === 'message' && isNullable(field)) return NULL;
   return field.scalar === ScalarType.BYTES ? EMPTY_TEXT : value.zero();
-}
-
-/** Whether Go holds the field by a pointer, so that it can be absent. */
-function isPointer(field: DescField): boolean {
-  if (!isNullable(field)) return false;
-  if (field.message || ['integer', 'decimal'].includes(formOf(field))) return true;
-  const isExplicit = field.presence !== FeatureSet_FieldPresence.IMPLICIT;
-  return isExplicit && field.scalar !== ScalarType.BYTES;
 }

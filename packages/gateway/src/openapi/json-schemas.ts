@@ -1,11 +1,8 @@
 import type { DescField, DescMessage } from '@bufbuild/protobuf';
-import { formOf, isNullable } from '../descriptors/field-form.js';
+import { isNullable, isPointer } from '../descriptors/field-form.js';
 import { messageForm } from '../descriptors/message-form.js';
 import { isGoPrinted } from '../json/go-printed.js';
-import { DURATION, type JsonSchema, leafSchema, TIMESTAMP } from './leaf-schema.js';
-
-/** Which JSON a schema is of: a reply, a part of one that Go prints in its own way, or a request. */
-export type SchemaUse = 'reply' | 'go' | 'input';
+import { DURATION, type JsonSchema, leafSchema, type SchemaUse, TIMESTAMP } from './leaf-schema.js';
 
 const ANY: JsonSchema = {
   type: 'object',
@@ -70,10 +67,13 @@ export class JsonSchemas {
 
   #field(field: DescField, use: SchemaUse): JsonSchema {
     const value = this.value(field, use);
-    if (field.fieldKind === 'list') return { type: 'array', items: value };
-    if (field.fieldKind === 'map') return { type: 'object', additionalProperties: value };
-    const isOptional = field.message && isNullable(field) && !field.oneof;
-    return isOptional && use === 'reply' ? { anyOf: [value, { type: 'null' }] } : value;
+    if (field.fieldKind === 'list')
+      return { type: use === 'go' ? ['array', 'null'] : 'array', items: value };
+    if (field.fieldKind === 'map') {
+      const hasNull = field.mapKind === 'message' && isNullable(field);
+      return { type: 'object', additionalProperties: hasNull ? orNull(value) : value };
+    }
+    return isPointer(field) && !field.oneof && use === 'reply' ? orNull(value) : value;
   }
 
   /** A wrapper is what it wraps; a dynamic value can be anything. */
@@ -86,7 +86,11 @@ export class JsonSchemas {
   }
 }
 
+function orNull(schema: JsonSchema): JsonSchema {
+  return { anyOf: [schema, { type: 'null' }] };
+}
+
 function isAlwaysThere(field: DescField, use: SchemaUse): boolean {
   if (field.oneof || use === 'input') return false;
-  return use === 'reply' || !isNullable(field) || formOf(field) === 'std_time';
+  return use === 'reply' || !isNullable(field);
 }

@@ -1,5 +1,9 @@
-import { type DescField, ScalarType } from '@bufbuild/protobuf';
+import { type DescEnum, type DescField, ScalarType } from '@bufbuild/protobuf';
 import { type FieldForm, formOf } from '../descriptors/field-form.js';
+import { enumJson } from '../json/enum-writer.js';
+
+/** Which JSON a schema is of: a reply, a part of one that Go prints in its own way, or a request. */
+export type SchemaUse = 'reply' | 'go' | 'input';
 
 export type JsonSchema = { readonly [key: string]: unknown };
 
@@ -17,8 +21,8 @@ const SCALARS: ReadonlyMap<ScalarType, JsonSchema> = new Map<ScalarType, JsonSch
   [ScalarType.SFIXED32, { type: 'integer', format: 'int32' }],
   [ScalarType.UINT32, { type: 'integer', format: 'uint32', minimum: 0 }],
   [ScalarType.FIXED32, { type: 'integer', format: 'uint32', minimum: 0 }],
-  [ScalarType.FLOAT, { type: 'number', format: 'float' }],
-  [ScalarType.DOUBLE, { type: 'number', format: 'double' }],
+  [ScalarType.FLOAT, floatSchema('float')],
+  [ScalarType.DOUBLE, floatSchema('double')],
 ]);
 
 const SIGNED_LONG = new Set([ScalarType.INT64, ScalarType.SINT64, ScalarType.SFIXED64]);
@@ -30,12 +34,14 @@ const FORMS: ReadonlyMap<FieldForm, JsonSchema> = new Map<FieldForm, JsonSchema>
   ['raw_json', {}],
 ]);
 
+/** What is not finite has no number in JSON. */
+function floatSchema(format: string): JsonSchema {
+  return { anyOf: [{ type: 'number', format }, { enum: ['NaN', 'Infinity', '-Infinity'] }] };
+}
+
 /** The schema of a value that is no message. */
-export function leafSchema(field: DescField, use: 'reply' | 'go' | 'input'): JsonSchema {
-  if (field.enum)
-    return use === 'go'
-      ? { type: 'integer' }
-      : { type: 'string', enum: field.enum.values.map(({ name }) => name) };
+export function leafSchema(field: DescField, use: SchemaUse): JsonSchema {
+  if (field.enum) return enumSchema(field.enum, use);
   const special = FORMS.get(formOf(field));
   if (special) return special;
   if (field.scalar === ScalarType.BYTES && use === 'reply' && field.fieldKind === 'scalar')
@@ -43,7 +49,12 @@ export function leafSchema(field: DescField, use: 'reply' | 'go' | 'input'): Jso
   return SCALARS.get(field.scalar as ScalarType) ?? longSchema(field.scalar as ScalarType, use);
 }
 
-function longSchema(type: ScalarType, use: 'reply' | 'go' | 'input'): JsonSchema {
+function enumSchema(type: DescEnum, use: SchemaUse): JsonSchema {
+  if (use === 'go') return { type: 'integer' };
+  return { enum: use === 'reply' ? enumJson(type) : type.values.map(({ name }) => name) };
+}
+
+function longSchema(type: ScalarType, use: SchemaUse): JsonSchema {
   const format = SIGNED_LONG.has(type) ? 'int64' : 'uint64';
   return { type: use === 'go' ? 'integer' : 'string', format };
 }
