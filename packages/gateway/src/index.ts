@@ -4,3 +4,4 @@ export { Environment } from './config/environment.js';
 export type { UpstreamAddress } from './config/upstream-url.js';
 export { createGateway, type Gateway, type GatewayOptions } from './create-gateway.js';
 export type { Logger } from './observe/logger.js';
+export { serve } from './serve.js';

@@ -1,11 +1,11 @@
-import { createOracleApp } from './app/create-oracle-app.js';
+import { createOracleApp, type OracleAppOptions } from './app/create-oracle-app.js';
 import { BootError } from './config/boot-error.js';
 import { StoreError } from './store/database/store-error.js';
 
 /** Runs the host as a process; resolves to the exit code once it has stopped or could not start. */
-export async function serve(): Promise<number> {
+export async function serve(options: OracleAppOptions = {}): Promise<number> {
   try {
-    const app = await createOracleApp();
+    const app = await createOracleApp(options);
     await app.listen();
     await untilTold();
     await app.close();

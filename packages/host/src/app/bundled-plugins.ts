@@ -23,3 +23,10 @@ export const bundledPlugins: readonly OraclePlugin[] = [
   claims,
   slack,
 ];
+
+export {
+  type CreditGrant,
+  credits as creditsPlugin,
+  type GrantOutcome,
+  grantCredits as grantCreditsIn,
+} from '@sibyl/plugin-credits';

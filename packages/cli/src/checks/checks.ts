@@ -1,0 +1,90 @@
+import { variable } from '../config/environment.js';
+import { checkAddress } from './check-address.js';
+
+/** What a look at one part has found. */
+export interface Check {
+  readonly state: 'ok' | 'off' | 'fault';
+  readonly text: string;
+  /** What to do about a fault. */
+  readonly remedy?: string;
+}
+
+/** Every check, in the order they make sense. The host is loaded by those who need it: that takes a second. */
+export const checks: Readonly<Record<string, () => Promise<Check>>> = {
+  configuration: async () => {
+    const { BootError, loadConfig } = await import('@sibyl/host');
+    try {
+      const { dataDir, oracle } = loadConfig();
+      return { state: 'ok', text: `${oracle.name}, data in ${dataDir}` };
+    } catch (error) {
+      if (!(error instanceof BootError)) throw error;
+      const remedy =
+        'Set these variables in the environment or in .env; docs/configuration.md lists them all';
+      return { state: 'fault', text: error.message, remedy };
+    }
+  },
+  store: async () => {
+    const { checkStore, loadConfig } = await import('@sibyl/host');
+    const config = loadConfig();
+    const place = config.databaseUrl ? 'PostgreSQL' : `SQLite in ${config.dataDir}`;
+    const fault = await checkStore(config);
+    if (!fault) return { state: 'ok', text: place };
+    const remedy = config.databaseUrl
+      ? 'Check DATABASE_URL, and that the database is up and lets this machine in'
+      : 'Check that DATA_DIR can be written and no other program holds it';
+    return { state: 'fault', text: `${place}: ${fault}`, remedy };
+  },
+  model: async () => {
+    const { checkModel, loadConfig } = await import('@sibyl/host');
+    const config = loadConfig();
+    const { main } = config.models;
+    if (main === 'offline') {
+      const text = 'the built-in offline model, which only knows a few rules';
+      return { state: 'off', text: `${text}; set MODEL and its key for a real one` };
+    }
+    const fault = await checkModel(config);
+    if (!fault) return { state: 'ok', text: `${main} answers` };
+    const remedy =
+      "Check MODEL, the provider's key variable, and that this machine reaches the provider";
+    return { state: 'fault', text: `${main}: ${fault}`, remedy };
+  },
+  Matrix: async () => {
+    const url = variable('MATRIX_BASE_URL');
+    const token = variable('MATRIX_ACCESS_TOKEN');
+    if (!url) return { state: 'off', text: 'not configured (MATRIX_BASE_URL)' };
+    const path = token ? '/_matrix/client/v3/account/whoami' : '/_matrix/client/versions';
+    return checkAddress({
+      url: `${url.replace(/\/+$/, '')}${path}`,
+      headers: token ? { authorization: `Bearer ${token}` } : {},
+      remedy: 'Check MATRIX_BASE_URL and MATRIX_ACCESS_TOKEN',
+    });
+  },
+  chain: async () => {
+    const url = variable('CHAIN_REST_URL');
+    if (!url) {
+      const blocksync = variable('BLOCKSYNC_GRAPHQL_URL');
+      if (!blocksync)
+        return { state: 'off', text: 'not configured (CHAIN_REST_URL); did:ixo callers get 401' };
+      return checkAddress({
+        url: `${blocksync}?query=%7B__typename%7D`,
+        headers: { accept: 'application/json' },
+        remedy: 'Check BLOCKSYNC_GRAPHQL_URL',
+      });
+    }
+    const path = '/cosmos/base/tendermint/v1beta1/node_info';
+    return checkAddress({
+      url: `${url.replace(/\/+$/, '')}${path}`,
+      headers: {},
+      remedy: 'Check CHAIN_REST_URL',
+    });
+  },
+  gateway: async () => {
+    const url = variable('GATEWAY_URL');
+    if (!url) return { state: 'off', text: 'not configured (GATEWAY_URL)' };
+    return checkAddress({
+      url: `${url.replace(/\/+$/, '')}/health`,
+      headers: {},
+      remedy: 'Start it with "sibyl gateway", or check GATEWAY_URL',
+    });
+  },
+};

@@ -1,0 +1,85 @@
+import { chmod, readFile, rename, writeFile } from 'node:fs/promises';
+import { openKeyFile, signerFromMnemonic, signerFromPrivateKey } from '@sibyl/client/node';
+import { exportPrivateKey, signerFromMnemonic as seedFromMnemonic } from '@sibyl/ucan';
+import { type Call, type Command, CommandError, UsageError } from '../command.js';
+import { keyFile } from '../config/environment.js';
+import { readSecret } from '../terminal/read-secret.js';
+
+/** Your key: who you are to every oracle. */
+export const key: Command = {
+  name: 'key',
+  summary: 'Show, make, import or export your key',
+  usage: ['[show]', 'new', 'import [--mnemonic]', 'export'],
+  details: [
+    'The key is kept in SIBYL_KEY_FILE, else in ~/.config/sibyl/key, readable by you alone; it is made when first needed.',
+    '"new" and "import" keep the key that was there beside it, with the time in its name.',
+    '"import" reads the key from the terminal or from standard input, never from the command line, which others can see.',
+  ].join('\n'),
+  options: {
+    mnemonic: { type: 'boolean', summary: 'With import: the words of a mnemonic instead of a key' },
+  },
+  run(call) {
+    const [action = 'show'] = call.args;
+    switch (action) {
+      case 'show':
+        return show(call);
+      case 'new':
+        return replace(call, undefined);
+      case 'import':
+        return importKey(call);
+      case 'export':
+        return exportKey(call);
+      default:
+        throw new UsageError(`"${action}" is not one of show, new, import, export`);
+    }
+  },
+};
+
+async function show({ output }: Call): Promise<number> {
+  const path = keyFile();
+  const { did } = await openKeyFile(path);
+  output.result({ did, path }, did);
+  return 0;
+}
+
+async function exportKey({ output }: Call): Promise<number> {
+  const path = keyFile();
+  const { did } = await openKeyFile(path);
+  const privateKey = (await readFile(path, 'utf8')).trim();
+  output.note('Keep this to yourself: whoever has it is you.');
+  output.result({ did, privateKey }, privateKey);
+  return 0;
+}
+
+async function importKey(call: Call): Promise<number> {
+  const { mnemonic } = call.options;
+  const secret = await readSecret(mnemonic ? 'Mnemonic: ' : 'Private key: ');
+  // Fails with a clear error before anything is replaced.
+  if (!mnemonic) signerFromPrivateKey(secret);
+  else signerFromMnemonic(secret);
+  return replace(call, mnemonic ? privateKeyOf(secret) : secret);
+}
+
+function privateKeyOf(mnemonic: string): string {
+  const { ok, error } = seedFromMnemonic(mnemonic);
+  if (error) throw new CommandError(error.detail);
+  return exportPrivateKey(ok);
+}
+
+/** Puts another key in place, a new one unless given; the old one stays beside it. */
+async function replace({ output }: Call, text: string | undefined): Promise<number> {
+  const path = keyFile();
+  const kept = `${path}.${new Date().toISOString().replaceAll(/[:.]/g, '-')}`;
+  const hadKey = await rename(path, kept).then(
+    () => true,
+    () => false,
+  );
+  if (text !== undefined) {
+    await writeFile(path, `${text.trim()}\n`, { mode: 0o600, flag: 'wx' });
+    await chmod(path, 0o600);
+  }
+  const { did } = await openKeyFile(path);
+  if (hadKey) output.note(`The key you had is kept in ${kept}`);
+  output.result({ did, path, ...(hadKey && { kept }) }, did);
+  return 0;
+}

@@ -1,0 +1,29 @@
+import { type Command, CommandError } from '../command.js';
+import { loadDotEnv } from '../config/environment.js';
+import { table } from '../terminal/table.js';
+
+/** Which plugins would load here, and why others would not. */
+export const plugins: Command = {
+  name: 'plugins',
+  summary: 'List the bundled plugins: which load with this configuration, and why others do not',
+  usage: [''],
+  details: 'Reads the environment and .env in this folder, as "sibyl start" does.',
+  async run({ output }) {
+    loadDotEnv();
+    const { BootError, describePlugins } = await import('@sibyl/host');
+    try {
+      const status = describePlugins();
+      const rows = status.map(({ name, version, isLoaded, reason = '' }) => [
+        name,
+        version,
+        isLoaded ? 'loaded' : 'not loaded',
+        reason,
+      ]);
+      output.result(status, table(rows));
+      return 0;
+    } catch (error) {
+      if (error instanceof BootError) throw new CommandError(error.message);
+      throw error;
+    }
+  },
+};
