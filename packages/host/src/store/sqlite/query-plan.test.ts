@@ -72,6 +72,7 @@ it('never reads a whole table nor sorts for a request', async () => {
     const key = { owner, runId: started.run.id };
     await runs.appendFrames({ ...key, frames: [{ seq: 1, event: 'message', data: '{}' }] });
     await runs.current({ owner, sessionId });
+    await runs.list({ owner, sessionId, fromTurn: 1 });
     await runs.frames({ ...key, after: 0 });
     const answer = { content: 'hello', isComplete: true };
     await runs.finish({ ...key, ending: { status: 'finished', message: answer } });
