@@ -6,7 +6,7 @@ import { expect, it } from 'vitest';
 const FOLDER = 'test-output/snippets';
 const pages = ['README.md', ...globSync('docs/**/*.md')];
 const blocks = pages.flatMap((page) =>
-  [...readFileSync(page, 'utf8').matchAll(/```ts\n(.*?)```/gs)].map(([, code = '']) => code),
+  [...readFileSync(page, 'utf8').matchAll(/```tsx?\n(.*?)```/gs)].map(([, code = '']) => code),
 );
 /** A block that begins with the name of a file shows that file. */
 const FILE = /^\/\/ ([\w./-]+\.ts)\n\n/;
@@ -23,7 +23,7 @@ it('the TypeScript in the docs is what the compiler accepts', { timeout: 240_000
   expect(snippets.length).toBeGreaterThan(0);
   rmSync(FOLDER, { recursive: true, force: true });
   mkdirSync(FOLDER, { recursive: true });
-  for (const [i, code] of snippets.entries()) writeFileSync(join(FOLDER, `${i}.ts`), code);
+  for (const [i, code] of snippets.entries()) writeFileSync(join(FOLDER, `${i}.tsx`), code);
   const config = { extends: '../../tsconfig.tests.json', include: ['.'] };
   writeFileSync(join(FOLDER, 'tsconfig.json'), JSON.stringify(config));
   const { stdout, status } = spawnSync('tsc', ['-p', FOLDER], { encoding: 'utf8' });
