@@ -7,11 +7,9 @@ import type { Route } from './routes/route.js';
 import { type Match, RouteTable } from './routes/route-table.js';
 
 export { BindFault } from './binding/bind-fault.js';
-export type { BindInput } from './binding/request-binder.js';
-export { DescriptorFault } from './descriptors/descriptor-fault.js';
 export { WireFault } from './json/wire-fault.js';
 export type { Route } from './routes/route.js';
-export type { Match, PathParams } from './routes/route-table.js';
+export type { Match } from './routes/route-table.js';
 
 export interface SchemaOptions {
   /** The prefix this deployment shows instead of the chain's own, which stays accepted. */

@@ -51,7 +51,8 @@ export function leafSchema(field: DescField, use: SchemaUse): JsonSchema {
 
 function enumSchema(type: DescEnum, use: SchemaUse): JsonSchema {
   if (use === 'go') return { type: 'integer' };
-  return { enum: use === 'reply' ? enumJson(type) : type.values.map(({ name }) => name) };
+  const values = use === 'reply' ? enumJson(type) : type.values.map(({ name }) => name);
+  return values.includes(null) ? { enum: values } : { type: 'string', enum: values };
 }
 
 function longSchema(type: ScalarType, use: SchemaUse): JsonSchema {
