@@ -3,6 +3,7 @@ import { type Compactor, createCompactor } from './budget/compactor.js';
 import { CallIds } from './calls/call-ids.js';
 import { RepetitionGuard } from './calls/repetition-guard.js';
 import { runCalls } from './calls/run-calls.js';
+import { untilAborted } from './calls/until-aborted.js';
 import { readCall, type WantedCall } from './calls/wanted-call.js';
 import { askForAnswer } from './conversation/ask-for-answer.js';
 import { Step } from './conversation/step.js';
@@ -58,7 +59,7 @@ export class AgentTurn {
     const { messages, warnings } = await this.compactor.fit(draft);
     yield* warnings;
     const fitted = { system, messages, tools: offer.shown, signal };
-    await meter.check();
+    await untilAborted(() => meter.check(), signal);
     const call = hooks ? await hooks.before(fitted) : fitted;
     this.offered = narrowed(offer, call.tools);
     return this.presentable(call);

@@ -109,6 +109,19 @@ describe('the meter', () => {
     expect(model.calls).toHaveLength(1);
   });
 
+  it('is not waited for when the turn is aborted', async () => {
+    const turn = new AbortController();
+    const reason = new Error('aborted');
+    const check = () => {
+      turn.abort(reason);
+      return new Promise<never>(() => undefined);
+    };
+    const meter = { check, add: () => undefined };
+    const model = new ScriptedModel(say('never seen'));
+    const { thrown } = await runToEnd(requestTo(model, { meter, signal: turn.signal }));
+    expect([thrown, model.calls]).toEqual([reason, []]);
+  });
+
   it('counts a call that was cut short by what had come', async () => {
     const turn = new AbortController();
     const meter = new RecordingMeter();

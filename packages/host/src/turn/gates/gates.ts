@@ -50,7 +50,7 @@ export class Gates {
       for (const gate of this.#gates) holds.push(...(await this.#ask(gate, request)));
       return account;
     } catch (refusal) {
-      await account.settle();
+      void account.settle();
       throw refusal;
     }
   }
