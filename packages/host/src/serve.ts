@@ -6,6 +6,7 @@ import { StoreError } from './store/database/store-error.js';
 export async function serve(options: OracleAppOptions = {}): Promise<number> {
   try {
     const app = await createOracleApp(options);
+    process.on('unhandledRejection', app.reportStray);
     await app.listen();
     await untilTold();
     await app.close();

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Middleware, PluginContext, TurnContext } from '@sibyl/plugin-kit';
 import type { MatrixConfig } from './config.js';
 import { type ReadFile, readFiles } from './files/read-files.js';
@@ -6,15 +7,26 @@ import type { RoomDirectory } from './rooms/room-directory.js';
 
 const KEPT = 'files';
 
+/** Under the limit the host sets a middleware, so that the model is told what is missing. */
+const PATIENCE_MS = 12_000;
+
 /** The files of one turn, read once, when the first model is asked. */
 export class TurnFiles {
   #reading: Promise<ReadFile[]> | undefined;
 
   constructor(private readonly readAll: () => Promise<ReadFile[]>) {}
 
-  read(): Promise<ReadFile[]> {
+  /** Nothing if they are not there in time; a later model call of the turn may find them. */
+  async read(): Promise<ReadFile[] | undefined> {
     this.#reading ??= this.readAll();
-    return this.#reading;
+    const patience = new AbortController();
+    const overdue = sleep(PATIENCE_MS, undefined, { signal: patience.signal });
+    try {
+      return await Promise.race([this.#reading, overdue]);
+    } finally {
+      patience.abort();
+      overdue.catch(() => undefined);
+    }
   }
 }
 
@@ -42,7 +54,7 @@ export const filesMiddleware: Middleware = {
   async beforeModel(request, turn) {
     if (request.agent !== 'main') return undefined;
     const earlier = earlierFiles(await turn.sessionState.get(KEPT));
-    const files = await (turn.shared.matrixFiles as TurnFiles).read();
+    const files = (await (turn.shared.matrixFiles as TurnFiles).read()) ?? overdueFiles(turn);
     const fresh = new Set(files.map(({ name }) => name));
     const known = earlier.filter(({ name }) => !fresh.has(name));
     if (files.length === 0 && known.length === 0) return undefined;
@@ -52,6 +64,14 @@ export const filesMiddleware: Middleware = {
     };
   },
 };
+
+function overdueFiles(turn: TurnContext): ReadFile[] {
+  const fault = 'it is still being read';
+  return turn.request.attachments.map(({ filename: name, mimetype: type }) => {
+    turn.warn('attachment_unreadable', `${name}: ${fault}`);
+    return { name, type, fault };
+  });
+}
 
 async function keepTexts(turn: TurnContext, files: readonly ReadFile[]): Promise<void> {
   const texts = files.flatMap((file) =>

@@ -56,6 +56,8 @@ export interface OracleApp {
     /** Every plugin, whether it is loaded, and why not. */
     status(): readonly PluginStatus[];
   };
+  /** Writes down a failure that nobody waited for, such as a plugin's; without it Node ends the process. */
+  reportStray(error: unknown): void;
   /** Starts serving and returns the address. */
   listen(): Promise<string>;
   close(): Promise<void>;
@@ -136,6 +138,7 @@ function oracleAppOf(
     did: parts.oracle.did,
     nest,
     plugins: { status: () => parts.status },
+    reportStray: (err) => parts.logger.error({ err }, 'a failure that nobody waited for'),
     async listen() {
       const { host, port, metricsPort } = config;
       try {

@@ -1,0 +1,30 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import { startControlledModel } from './support/controlled-model.js';
+import { runHost, untilListening } from './support/process.js';
+import { openSession } from './support/stream.js';
+import { TestUser } from './support/user.js';
+
+it('a failure that a plugin leaves behind is written down, and the host goes on', async () => {
+  const dataDir = mkdtempSync(join(tmpdir(), 'sibyl-stray-'));
+  const model = await startControlledModel();
+  const main = join(import.meta.dirname, 'support/stray-process.ts');
+  const host = runHost({ PORT: '0', DATA_DIR: dataDir, ...model.env }, [], main);
+  const url = await untilListening(host);
+  const { did } = await (await fetch(`${url}/.well-known/oracle.json`)).json();
+  const user = new TestUser({ url, did });
+  const sessionId = await openSession(user);
+  const reply = user.request('POST', `/messages/${sessionId}`, { body: { message: 'Go' } });
+  (await model.next()).call({ name: 'leave_failure', input: {} });
+  const after = await model.next();
+  after.say('All well');
+  after.finish();
+  expect((await reply).body.message.content).toBe('All well');
+  expect(host.output()).toContain('left behind');
+  host.child.kill('SIGTERM');
+  expect(await host.ended).toBe(0);
+  model.close();
+  rmSync(dataDir, { recursive: true, force: true });
+});

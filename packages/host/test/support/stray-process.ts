@@ -1,0 +1,29 @@
+// A host with a plugin whose tool leaves a failure behind that nobody waits for.
+import { serve } from '@sibyl/host';
+import { definePlugin, defineTool } from '@sibyl/plugin-kit';
+import { z } from 'zod';
+
+const careless = definePlugin({
+  name: 'careless',
+  version: '1.0.0',
+  manifest: {
+    title: 'Careless',
+    summary: 'Leaves failures behind.',
+    whenToUse: ['in tests'],
+    category: 'test',
+    visibility: 'always',
+  },
+  getTools: () => [
+    defineTool({
+      name: 'leave_failure',
+      description: 'Leaves a failure behind.',
+      inputSchema: z.object({}),
+      run: () => {
+        void Promise.reject(new Error('left behind'));
+        return 'done';
+      },
+    }),
+  ],
+});
+
+process.exitCode = await serve({ plugins: [careless] });
