@@ -74,6 +74,14 @@ describe('sockets are counted', () => {
     first.socket.disconnect();
     await expect.poll(() => statusOf({}, 'websocket')).toBe(101);
   });
+
+  it('by the address that a trusted proxy names', async () => {
+    const { alice, sessionId } = await start({ SOCKETS_PER_ADDRESS: '1', TRUST_PROXY: 'loopback' });
+    const from = (address: string) => ({ 'x-forwarded-for': address });
+    await joinSession(alice, sessionId, { extraHeaders: from('203.0.113.1') });
+    expect(await statusOf(from('203.0.113.1'), 'websocket')).toBe(429);
+    expect(await statusOf(from('203.0.113.2'), 'websocket')).toBe(101);
+  });
 });
 
 /** Tries once; returns why it was refused, if it was. */
