@@ -1,5 +1,6 @@
 import { agUi } from '@sibyl/plugin-ag-ui';
 import { browserTools } from '@sibyl/plugin-browser-tools';
+import { chain } from '@sibyl/plugin-chain';
 import { chatPage } from '@sibyl/plugin-chat-page';
 import { claims } from '@sibyl/plugin-claims';
 import { credits } from '@sibyl/plugin-credits';
@@ -16,6 +17,7 @@ export const bundledPlugins: readonly OraclePlugin[] = [
   memory,
   matrix,
   mcp,
+  chain,
   browserTools,
   agUi,
   chatPage,
