@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 // Nothing that needs a recent Node may be imported before it is known to be one.
-const REQUIRED_NODE = 24;
+// A new project brings its own.
+const REQUIRED_NODE = process.argv[2] === 'new' ? 20 : 24;
 
 if (Number(process.versions.node.split('.')[0]) < REQUIRED_NODE) {
   process.stderr.write(

@@ -12,8 +12,10 @@ export interface Check {
 /** Every check, in the order they make sense. The host is loaded by those who need it: that takes a second. */
 export const checks: Readonly<Record<string, () => Promise<Check>>> = {
   configuration: async () => {
-    const { BootError, loadConfig } = await import('@sibyl/host');
+    const { BootError, describePlugins, loadConfig } = await import('@sibyl/host');
     try {
+      // Finds faults of plugins' variables too.
+      describePlugins();
       const { dataDir, oracle } = loadConfig();
       return { state: 'ok', text: `${oracle.name}, data in ${dataDir}` };
     } catch (error) {

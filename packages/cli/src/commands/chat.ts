@@ -17,7 +17,7 @@ export const chat: Command = {
   },
   async run(call) {
     const { args, options } = call;
-    const oracle = await call.output.progress('Looking for the oracle', openOracle(args[0]));
+    const oracle = await openOracle(args[0], call.output);
     const sessionId = String(options.session ?? (await oracle.client.sessions.create()).sessionId);
     try {
       if (typeof options.message === 'string') return await sendOne(oracle, sessionId, call);
@@ -34,6 +34,8 @@ async function sendOne(oracle: OpenOracle, sessionId: string, call: Call): Promi
     call.output.result(await oracle.client.messages.send(sessionId, message), '');
     return 0;
   }
+  // A first Ctrl-C ends the turn, and with it the command; a second one does not wait for that.
+  process.once('SIGINT', () => abort(oracle.client, sessionId));
   const status = await answer(oracle.client, { sessionId, message }, call);
   return status === 'finished' ? 0 : 1;
 }
@@ -56,14 +58,19 @@ async function converse(oracle: OpenOracle, sessionId: string, call: Call): Prom
 
 /** What the user writes, line by line, until they leave. */
 async function* messagesOf(terminal: Interface): AsyncGenerator<string> {
-  const left = new AbortController();
-  terminal.once('close', () => left.abort());
-  while (!left.signal.aborted) {
+  let isOpen = true;
+  terminal.once('close', () => {
+    isOpen = false;
+  });
+  // Keeps what is written ahead, as a pipe does.
+  const lines = terminal[Symbol.asyncIterator]();
+  for (;;) {
+    if (isOpen) terminal.prompt();
     const stopListening = onInterrupt(terminal, () => terminal.close());
-    const line = await terminal.question('> ', left).catch(() => undefined);
+    const { value, done } = await lines.next();
     stopListening();
-    if (line === undefined) return;
-    if (line.trim()) yield line.trim();
+    if (done) return;
+    if (value.trim()) yield value.trim();
   }
 }
 
@@ -89,9 +96,7 @@ async function answerUntilStopped(
   turn: Turn,
   call: Call,
 ): Promise<void> {
-  const stopListening = onInterrupt(terminal, () => {
-    client.abort(turn.sessionId).catch(() => undefined);
-  });
+  const stopListening = onInterrupt(terminal, () => abort(client, turn.sessionId));
   try {
     await answer(client, turn, call);
   } catch (error) {
@@ -100,6 +105,11 @@ async function answerUntilStopped(
   } finally {
     stopListening();
   }
+}
+
+/** What the abort leads to is told by the turn's own end. */
+function abort(client: OracleClient, sessionId: string): void {
+  client.abort(sessionId).catch(() => undefined);
 }
 
 /** Writes the answer as it comes; resolves to how the turn ended. */

@@ -1,5 +1,4 @@
 import { type Command, CommandError, UsageError } from '../command.js';
-import { loadDotEnv } from '../config/environment.js';
 
 /** Gives users credit, in the store of the oracle whose configuration is here. */
 export const credits: Command = {
@@ -13,16 +12,14 @@ export const credits: Command = {
     if (action !== 'grant') throw new UsageError('Say what to do: grant');
     if (!did?.startsWith('did:')) throw new UsageError('Say to whom: a DID');
     if (!/^\d{1,15}$/.test(amount ?? '')) throw new UsageError('Say how much: a whole number');
-    loadDotEnv();
-    const { BootError, grantCredits } = await import('@sibyl/host');
+    const { grantCredits } = await output.progress('Loading', import('@sibyl/host'));
     const note = typeof options.note === 'string' ? { note: options.note } : {};
     try {
       const outcome = await grantCredits({ owner: did, amount: Number(amount), ...note });
       output.result(outcome, `Granted ${amount}; the balance is ${outcome.balance}`);
       return 0;
-    } catch (error) {
-      if (error instanceof BootError) throw new CommandError(error.message);
-      throw error;
+    } catch (cause) {
+      throw new CommandError((cause as Error).message, { cause });
     }
   },
 };

@@ -9,7 +9,7 @@ export const delegate: Command = {
   name: 'delegate',
   summary: 'Let an oracle act for you elsewhere, or no longer',
   usage: [
-    'grant [url] --can <ability> --with <resource> [--hours <number>]',
+    'grant [url] --can <ability> [--with <resource>] [--hours <number>]',
     'status [url]',
     'revoke [url]',
   ],
@@ -34,7 +34,7 @@ export const delegate: Command = {
       throw new UsageError('Say what to do: grant, status or revoke');
     }
     if (action === 'grant' && !call.options.can) throw new UsageError('--can is missing');
-    const oracle = await openOracle(url);
+    const oracle = await openOracle(url, call.output);
     return { grant, status, revoke }[action](oracle, call);
   },
 };

@@ -1,6 +1,5 @@
 import { type Check, checks } from '../checks/checks.js';
 import type { Command } from '../command.js';
-import { loadDotEnv } from '../config/environment.js';
 
 const marks = { ok: '✓', off: '–', fault: '✗' } as const;
 
@@ -12,7 +11,6 @@ export const doctor: Command = {
   details:
     'Reads the environment and .env in this folder, as "sibyl start" does. The model is asked for one word, which may cost a fraction of a cent. The exit code is 1 if anything is wrong.',
   async run({ output }) {
-    loadDotEnv();
     const found: (Check & { readonly name: string })[] = [];
     for (const [name, check] of Object.entries(checks)) {
       const result = await output.progress(`Checking the ${name}`, check());

@@ -1,6 +1,7 @@
 import type { Command } from '../command.js';
-import { loadDotEnv, setVariable } from '../config/environment.js';
+import { setVariable } from '../config/environment.js';
 
+/** Runs the query gateway in this folder. */
 export const gateway: Command = {
   name: 'gateway',
   summary: "Serve a blockchain's gRPC queries as HTTP/JSON",
@@ -16,8 +17,10 @@ export const gateway: Command = {
     },
   },
   async run({ options }) {
-    loadDotEnv();
     if (typeof options.port === 'string') setVariable('GATEWAY_PORT', options.port);
+    // Forked by an oracle, it must not outlive it.
+    process.once('disconnect', () => process.kill(process.pid, 'SIGTERM'));
+    process.channel?.unref();
     const { serve } = await import('@sibyl/gateway');
     return serve();
   },

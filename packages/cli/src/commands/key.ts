@@ -1,4 +1,5 @@
-import { chmod, readFile, rename, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { openKeyFile, signerFromMnemonic, signerFromPrivateKey } from '@sibyl/client/node';
 import { exportPrivateKey, signerFromMnemonic as seedFromMnemonic } from '@sibyl/ucan';
 import { type Call, type Command, CommandError, UsageError } from '../command.js';
@@ -72,9 +73,13 @@ async function replace({ output }: Call, text: string | undefined): Promise<numb
   const kept = `${path}.${new Date().toISOString().replaceAll(/[:.]/g, '-')}`;
   const hadKey = await rename(path, kept).then(
     () => true,
-    () => false,
+    (error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ENOENT') throw error;
+      return false;
+    },
   );
   if (text !== undefined) {
+    await mkdir(dirname(path), { recursive: true, mode: 0o700 });
     await writeFile(path, `${text.trim()}\n`, { mode: 0o600, flag: 'wx' });
     await chmod(path, 0o600);
   }

@@ -21,13 +21,15 @@ export const newOracle: Command = {
       throw new UsageError('Give it a name: lower case letters, digits and -, such as my-oracle');
     }
     const { packages } = options;
+    const isInstalled = !options['no-install'];
     const project = await createProject({
       name,
       packages: typeof packages === 'string' ? packages : undefined,
-      isInstalled: !options['no-install'],
+      isInstalled,
       output,
     });
-    output.result(project, `Made ${project.folder}. Next:\n  cd ${name}\n  npm test\n  npm start`);
+    const steps = [`cd ${name}`, ...(isInstalled ? [] : ['npm install']), 'npm test', 'npm start'];
+    output.result(project, [`Made ${project.folder}. Next:`, ...steps].join('\n  '));
     return 0;
   },
 };

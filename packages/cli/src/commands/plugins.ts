@@ -1,5 +1,4 @@
 import { type Command, CommandError } from '../command.js';
-import { loadDotEnv } from '../config/environment.js';
 import { table } from '../terminal/table.js';
 
 /** Which plugins would load here, and why others would not. */
@@ -9,8 +8,7 @@ export const plugins: Command = {
   usage: [''],
   details: 'Reads the environment and .env in this folder, as "sibyl start" does.',
   async run({ output }) {
-    loadDotEnv();
-    const { BootError, describePlugins } = await import('@sibyl/host');
+    const { BootError, describePlugins } = await output.progress('Loading', import('@sibyl/host'));
     try {
       const status = describePlugins();
       const rows = status.map(({ name, version, isLoaded, reason = '' }) => [

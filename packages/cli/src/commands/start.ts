@@ -1,7 +1,6 @@
-import { fork } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
 import type { Command } from '../command.js';
-import { loadDotEnv, setVariable, variable } from '../config/environment.js';
+import { setVariable, variable } from '../config/environment.js';
+import { startGateway } from '../gateway/gateway-process.js';
 
 /** Runs the host in this folder. */
 export const start: Command = {
@@ -23,22 +22,14 @@ export const start: Command = {
     },
   },
   async run({ options }) {
-    loadDotEnv();
     if (typeof options.port === 'string') setVariable('PORT', options.port);
-    const stop = options['with-gateway'] ? startGateway() : () => undefined;
+    const gateway = options['with-gateway'] ? await startGateway() : undefined;
+    if (gateway && !variable('GATEWAY_URL')) setVariable('GATEWAY_URL', gateway.url);
     const { serve } = await import('@sibyl/host');
     try {
       return await serve();
     } finally {
-      stop();
+      await gateway?.stop();
     }
   },
 };
-
-/** A process of its own, which ends with this one. */
-function startGateway(): () => void {
-  const port = variable('GATEWAY_PORT') ?? '3001';
-  if (!variable('GATEWAY_URL')) setVariable('GATEWAY_URL', `http://127.0.0.1:${port}`);
-  const child = fork(fileURLToPath(new URL('../main.js', import.meta.url)), ['gateway']);
-  return () => void child.kill('SIGTERM');
-}

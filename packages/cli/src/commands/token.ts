@@ -1,6 +1,7 @@
 import type { Command } from '../command.js';
 import { openOracle } from '../oracle/open-oracle.js';
 
+/** Signs a bearer token. */
 export const token: Command = {
   name: 'token',
   summary: 'Print a bearer token for curl',
@@ -10,7 +11,7 @@ export const token: Command = {
     '  curl -H "Authorization: Bearer $(sibyl token)" -H "X-Auth-Type: ucan" http://127.0.0.1:3000/sessions',
   ].join('\n'),
   async run({ args: [url], output }) {
-    const { signer, did } = await openOracle(url);
+    const { signer, did } = await openOracle(url, output);
     const now = Math.floor(Date.now() / 1000);
     const minted = await signer.invoke({ audience: did, now });
     output.result({ ...minted, issuer: signer.did, audience: did }, minted.token);

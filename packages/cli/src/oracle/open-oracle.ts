@@ -2,6 +2,7 @@ import { createOracleClient, type OracleClient, type OracleSigner } from '@sibyl
 import { openKeyFile } from '@sibyl/client/node';
 import { CommandError } from '../command.js';
 import { defaultUrl, keyFile } from '../config/environment.js';
+import type { Output } from '../terminal/output.js';
 
 /** An oracle, and who is talking to it. */
 export interface OpenOracle {
@@ -13,15 +14,15 @@ export interface OpenOracle {
 }
 
 /** The oracle at an address, as the user of the key file. */
-export async function openOracle(given: string | undefined): Promise<OpenOracle> {
+export async function openOracle(given: string | undefined, output: Output): Promise<OpenOracle> {
   const url = given ?? defaultUrl();
-  if (!URL.canParse(url)) {
+  if (!/^https?:$/.test(URL.parse(url)?.protocol ?? '')) {
     throw new CommandError(`"${url}" is not an address such as http://127.0.0.1:3000`);
   }
   const signer = await openKeyFile(keyFile());
   const client = createOracleClient({ url, signer });
   try {
-    const { did, name } = await client.card();
+    const { did, name } = await output.progress('Looking for the oracle', client.card());
     return { client, signer, did, name };
   } catch (cause) {
     throw new CommandError(

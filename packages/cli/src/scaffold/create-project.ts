@@ -1,9 +1,10 @@
 import { spawn } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { cp, mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { CommandError } from '../command.js';
+import { ownVersion } from '../own-version.js';
 import type { Output } from '../terminal/output.js';
 import { tarballs } from './tarballs.js';
 
@@ -25,19 +26,15 @@ export async function createProject(options: ProjectOptions): Promise<{ folder: 
   const { name, packages, isInstalled, output } = options;
   const folder = resolve(name);
   if (existsSync(folder)) throw new CommandError(`${folder} is there already: choose another name`);
+  const specs = packages === undefined ? {} : tarballs(resolve(packages));
   await mkdir(folder);
   await cp(TEMPLATE, folder, { recursive: true });
   for (const [from, to] of Object.entries(RENAMED))
     await rename(join(folder, from), join(folder, to));
   await fillIn(folder, { __NAME__: name, __SIBYL__: ownVersion() });
-  if (packages !== undefined) await useTarballs(folder, resolve(packages));
+  await useTarballs(folder, specs);
   if (isInstalled) await output.progress('Installing', install(folder));
   return { folder };
-}
-
-function ownVersion(): string {
-  const path = new URL('../../package.json', import.meta.url);
-  return JSON.parse(readFileSync(path, 'utf8')).version;
 }
 
 /** Replaces the words that stand for something else in every file. */
@@ -52,10 +49,9 @@ async function fillIn(folder: string, words: Readonly<Record<string, string>>): 
 }
 
 /** Points every package of Sibyl, also those that others need, at its tarball. */
-async function useTarballs(folder: string, packages: string): Promise<void> {
+async function useTarballs(folder: string, specs: Readonly<Record<string, string>>): Promise<void> {
   const path = join(folder, 'package.json');
   const manifest = JSON.parse(await readFile(path, 'utf8'));
-  const specs = tarballs(packages);
   const pointed = (wanted: Record<string, string>) =>
     Object.fromEntries(Object.entries(wanted).map(([name, spec]) => [name, specs[name] ?? spec]));
   const changed = {

@@ -1,0 +1,65 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { variable } from '../config/environment.js';
+import { freePort } from './free-port.js';
+
+const MAIN = fileURLToPath(new URL('../main.js', import.meta.url));
+
+/** A query gateway in a process of its own, which ends with this one. */
+export interface GatewayProcess {
+  readonly url: string;
+  /** Resolves once it has ended. */
+  stop(): Promise<void>;
+}
+
+/** Starts a gateway as the environment configures it; undefined, having said why, where its port is taken. */
+export async function startGateway(): Promise<GatewayProcess | undefined> {
+  const host = variable('GATEWAY_HOST') ?? '127.0.0.1';
+  const wanted = variable('GATEWAY_PORT') ?? '3001';
+  try {
+    const port = await freePort(Number(wanted), host);
+    const child = forkGateway(port);
+    return { url: `http://${addressOf(host)}:${port}`, stop: () => stop(child) };
+  } catch (error) {
+    complain(`The gateway cannot listen on ${host}:${wanted} (${(error as Error).message})`);
+    return undefined;
+  }
+}
+
+/** Where a server that listens on this host is reached from here. */
+function addressOf(host: string): string {
+  if (host === '0.0.0.0' || host === '::') return '127.0.0.1';
+  return host.includes(':') ? `[${host}]` : host;
+}
+
+function forkGateway(port: number): ChildProcess {
+  const isTerminal = Boolean(process.stdout.isTTY);
+  const child = fork(MAIN, ['gateway', '--port', String(port)], {
+    stdio: ['ignore', isTerminal ? 'pipe' : 'inherit', 'inherit', 'ipc'],
+  });
+  if (child.stdout) createInterface(child.stdout).on('line', showLine);
+  child.once('exit', (code, signal) => {
+    if (code !== 0) complain(`The gateway has ended (${signal ?? `exit code ${code}`})`);
+  });
+  return child;
+}
+
+/** A log line as people read it; programs get it as it is. */
+function showLine(line: string): void {
+  const [, message] = /"msg":("(?:[^"\\]|\\.)*")/.exec(line) ?? [];
+  process.stdout.write(`gateway: ${message ? JSON.parse(message) : line}\n`);
+}
+
+function complain(fault: string): void {
+  process.stderr.write(`${fault}; the oracle goes on without it\n`);
+}
+
+async function stop(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  child.removeAllListeners('exit');
+  const ended = once(child, 'exit');
+  child.kill('SIGTERM');
+  await ended;
+}

@@ -1,0 +1,1 @@
+export { type GatewayProcess, startGateway } from './gateway/gateway-process.js';
