@@ -73,7 +73,8 @@ async function run(listeners: readonly Listener[], pulse: Pulse): Promise<Ear[]>
 
 function listen({ socket, sessionId }: Listener): Ear {
   const ear: Ear = { delays: [], outOfOrder: 0, strange: 0 };
-  socket.on('router_update', (event: { step: string; sessionId: string }) => {
+  socket.on('router_update', (event: { from?: string; step: string; sessionId: string }) => {
+    if (event.from !== 'pulse') return;
     const [n, toldAt] = event.step.split(' ').map(Number);
     if (event.sessionId !== sessionId) ear.strange += 1;
     if (n !== ear.delays.length) ear.outOfOrder += 1;

@@ -9,7 +9,7 @@ new Server(server, { serveClient: false }).on('connection', (socket) => {
   const { sessionId } = socket.handshake.query;
   socket.on('pulse', async (pulse: Pulse, done: () => void) => {
     await beat(pulse, (step) =>
-      socket.emit('router_update', { step, sessionId, requestId: 'request' }),
+      socket.emit('router_update', { from: 'pulse', step, sessionId, requestId: 'request' }),
     );
     done();
   });

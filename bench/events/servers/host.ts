@@ -20,7 +20,7 @@ const pulse = definePlugin({
       description: 'Tells events at a steady pace',
       inputSchema: z.object({ count: z.number(), gapMs: z.number() }),
       timeoutMs: 10 * 60_000,
-      run: (input, { emit }) => beat(input, (step) => emit.router({ step })),
+      run: (input, { emit }) => beat(input, (step) => emit.router({ from: 'pulse', step })),
     }),
   ],
 });

@@ -3,7 +3,7 @@ import { createServer, request as httpRequest } from 'node:http';
 import type { AddressInfo, Socket as TcpSocket } from 'node:net';
 import { generateSigner, mintAuthInvocation } from '@sibyl/ucan';
 import { afterEach, describe, expect, it } from 'vitest';
-import { emitter } from './support/emitter.js';
+import { emitter, routedSteps } from './support/emitter.js';
 import { startHost, type TestHost, type TestHostOptions } from './support/host.js';
 import {
   joinSession,
@@ -221,10 +221,9 @@ describe('a client that takes nothing', () => {
     wire.resume();
     await socket.until('(disconnect)');
     socket.socket.connect();
-    const told = () => socket.all('router_update').length;
+    const told = () => routedSteps(socket).length;
     await expect.poll(told, { timeout: 60_000 }).toBe(turns * steps.length);
-    const heard = socket.all('router_update').map((data) => (data as { step: string }).step);
-    expect(heard).toEqual(Array.from({ length: turns }, () => steps).flat());
+    expect(routedSteps(socket)).toEqual(Array.from({ length: turns }, () => steps).flat());
   });
 
   it('is dropped too while it is brought up to date', { timeout: 120_000 }, async () => {

@@ -1,7 +1,7 @@
 import { rm } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
 import { useControlledHost } from './support/controlled-host.js';
-import { emitter } from './support/emitter.js';
+import { emitter, routedSteps } from './support/emitter.js';
 import { startHost } from './support/host.js';
 import { resultsIn, scroll } from './support/page-tools.js';
 import { joinSession, openSocket, type SessionSocket } from './support/session-socket.js';
@@ -9,9 +9,6 @@ import { openSession, stream } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
 const test = useControlledHost({ plugins: [emitter] });
-
-const stepsHeard = (socket: SessionSocket) =>
-  socket.all('router_update').map((data) => (data as { step: string }).step);
 
 /** Has the model tell of routing steps, in a turn of their own. */
 async function route(sessionId: string, ...steps: string[]): Promise<void> {
@@ -53,7 +50,7 @@ describe('a client that comes back', () => {
     expect(socket.socket.recovered).toBe(true);
     await route(sessionId, 'f');
     await socket.until('router_update', ({ step }) => step === 'f');
-    expect(stepsHeard(socket)).toEqual(['a', 'b', 'c', 'd', 'e', 'f']);
+    expect(routedSteps(socket)).toEqual(['a', 'b', 'c', 'd', 'e', 'f']);
   });
 
   it('has missed nothing, also if it had heard nothing before', async () => {
@@ -70,7 +67,7 @@ describe('a client that comes back', () => {
     const socket = await joinManually(sessionId);
     const live = await stream(test.alice, sessionId, { message: 'go' });
     (await test.model.next()).call({ name: 'route', input: { steps: ['a'] } });
-    await socket.until('router_update');
+    await expect.poll(() => routedSteps(socket)).toEqual(['a']);
     await leave(socket);
     (await test.model.next()).call({ name: 'route', input: { steps: ['b', 'c'] } });
     const third = await test.model.next();
@@ -79,7 +76,7 @@ describe('a client that comes back', () => {
     (await test.model.next()).finish();
     await live.toEnd();
     await socket.until('router_update', ({ step }) => step === 'd');
-    expect(stepsHeard(socket)).toEqual(['a', 'b', 'c', 'd']);
+    expect(routedSteps(socket)).toEqual(['a', 'b', 'c', 'd']);
   });
 
   it('has missed nothing of a host that was started anew', { timeout: 60_000 }, async () => {
@@ -90,7 +87,7 @@ describe('a client that comes back', () => {
     const socket = await joinSession(bob, sessionId);
     const body = { message: 'use route {"steps":["a"]}' };
     await bob.request('POST', `/messages/${sessionId}`, { body });
-    await socket.until('router_update');
+    await expect.poll(() => routedSteps(socket)).toEqual(['a']);
     socket.socket.io.reconnection(false);
     await first.app.close();
     await socket.until('(disconnect)');
@@ -99,7 +96,7 @@ describe('a client that comes back', () => {
     await bob.at(second).request('POST', `/messages/${sessionId}`, { body: again });
     await comeBack(socket);
     await socket.until('router_update', ({ step }) => step === 'b');
-    expect(stepsHeard(socket)).toEqual(['a', 'b']);
+    expect(routedSteps(socket)).toEqual(['a', 'b']);
     await second.close();
     await rm(first.dataDir, { recursive: true });
   });
@@ -141,7 +138,7 @@ describe('a token that expires', () => {
     await expect.poll(() => socket.all('connected').length).toBe(2);
     await route(sessionId, 'after');
     await socket.until('router_update', ({ step }) => step === 'after');
-    expect(stepsHeard(socket)).toEqual(['before', 'after']);
+    expect(routedSteps(socket)).toEqual(['before', 'after']);
   });
 });
 
@@ -219,6 +216,6 @@ it('an offset that says nothing is as good as none', async () => {
     const socket = openSocket(test.host.url, { query: { sessionId }, auth });
     await socket.until('connected');
     await socket.ask('ping', 'pong');
-    expect(stepsHeard(socket)).toEqual([]);
+    expect(routedSteps(socket)).toEqual([]);
   }
 });

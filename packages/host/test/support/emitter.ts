@@ -1,5 +1,6 @@
 import { definePlugin, defineTool } from '@sibyl/plugin-kit';
 import { z } from 'zod';
+import type { SessionSocket } from './session-socket.js';
 
 const Steps = z.object({ steps: z.array(z.string()) });
 
@@ -20,7 +21,7 @@ export const emitter = definePlugin({
       description: 'Tells of routing steps.',
       inputSchema: Steps,
       run: ({ steps }, { emit }) => {
-        for (const step of steps) emit.router({ step });
+        for (const step of steps) emit.router({ from: 'emitter', step });
         return steps.length;
       },
     }),
@@ -55,3 +56,9 @@ export const emitter = definePlugin({
     }),
   ],
 });
+
+/** The steps a socket was told of by `route`, in order. */
+export const routedSteps = ({ heard }: SessionSocket): string[] =>
+  heard
+    .filter(({ name, data }) => name === 'router_update' && data.from === 'emitter')
+    .map(({ data }) => data.step);
