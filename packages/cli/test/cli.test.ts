@@ -1,38 +1,27 @@
-import { mkdtempSync, rmSync, statSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { useOracle } from '../../web/test/support/oracle.js';
-import { sibyl, startSibyl } from './support/sibyl.js';
+import { commands } from '../src/commands/commands.js';
+import { sibyl, useFolder } from './support/sibyl.js';
 
 const oracle = useOracle();
-const home = mkdtempSync(join(tmpdir(), 'sibyl-cli-'));
+const home = useFolder();
 const env = { SIBYL_KEY_FILE: join(home, 'key') };
 
-afterAll(() => rmSync(home, { recursive: true, force: true }));
-
 describe('sibyl', () => {
-  it('lists its commands, and explains each', async () => {
+  it('lists its commands', async () => {
     const { stdout, code } = await sibyl([]);
     expect(code).toBe(0);
-    const names = [...stdout.matchAll(/^ {2}(\w+) {2,}\S/gm)].map(([, name]) => String(name));
-    expect(names).toEqual([
-      'start',
-      'new',
-      'chat',
-      'key',
-      'token',
-      'delegate',
-      'doctor',
-      'plugins',
-      'credits',
-      'gateway',
-    ]);
-    for (const name of names) {
-      const help = await sibyl([name, '--help']);
-      expect(help).toMatchObject({ code: 0, stdout: expect.stringContaining(`sibyl ${name}`) });
-      expect(help.stdout).toContain('--json');
-    }
+    const names = [...stdout.matchAll(/^ {2}(\w+) {2,}\S/gm)].map(([, name]) => name);
+    expect(names).toEqual(commands.map(({ name }) => name));
+    expect((await sibyl(['--version'])).stdout).toMatch(/^\d+\.\d+\.\d+$/);
+  });
+
+  it.each(commands.map(({ name }) => name))('explains %s', async (name) => {
+    const help = await sibyl([name, '--help']);
+    expect(help).toMatchObject({ code: 0, stdout: expect.stringContaining(`sibyl ${name}`) });
+    expect(help.stdout).toContain('--json');
   });
 
   it.each([
@@ -53,6 +42,16 @@ describe('sibyl', () => {
     expect(stderr).toContain('sibyl start');
     const json = await sibyl(['token', 'http://127.0.0.1:1', '--json'], { env });
     expect(JSON.parse(json.stdout)).toMatchObject({ code: 'failed' });
+    const none = await sibyl(['token', 'localhost:3000'], { env });
+    expect(none).toMatchObject({ code: 1, stderr: expect.stringContaining('is not an address') });
+  });
+
+  it('takes the address of the oracle from .env, too', async () => {
+    const cwd = join(home, 'project');
+    mkdirSync(cwd);
+    writeFileSync(join(cwd, '.env'), `SIBYL_URL=${oracle.url}\n`);
+    const { stdout } = await sibyl(['token', '--json'], { env, cwd });
+    expect(JSON.parse(stdout)).toMatchObject({ audience: oracle.did });
   });
 });
 
@@ -72,11 +71,19 @@ describe('sibyl key', () => {
     expect((await sibyl(['key', 'show', '--json'], { env: own })).stdout).toContain(did);
   });
 
-  it('takes a mnemonic', async () => {
-    const own = { SIBYL_KEY_FILE: join(home, 'words') };
+  it('takes a mnemonic, in a folder that it makes', async () => {
+    const own = { XDG_CONFIG_HOME: join(home, 'settings') };
     const input = `${'abandon '.repeat(11)}about`;
     const { stdout } = await sibyl(['key', 'import', '--mnemonic'], { env: own, input });
     expect(stdout).toBe('did:key:z6MkpPcjwo4wP49VnvG7isXnqvFJyEqZ5JxSjohHxTT9Zr1c');
+    expect(statSync(join(home, 'settings/sibyl')).mode & 0o777).toBe(0o700);
+  });
+
+  it('says what keeps it from a file, without a stack', async () => {
+    const path = join(home, 'folder');
+    mkdirSync(path);
+    const { code, stderr } = await sibyl(['key'], { env: { SIBYL_KEY_FILE: path } });
+    expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringMatching(/^EISDIR.*$/) });
   });
 });
 
@@ -103,86 +110,19 @@ describe('sibyl delegate', () => {
   });
 });
 
-describe('sibyl chat', () => {
-  it('sends one message and writes the answer', async () => {
-    const run = startSibyl(['chat', oracle.url, '-m', 'Hello'], { env, input: '' });
-    const turn = await oracle.model.next();
-    turn.call({ name: 'recall', input: { query: 'hello' } });
-    const after = await oracle.model.next();
-    after.say('Hi \u001b[31mthere');
-    after.finish();
-    expect(await run.ended).toBe(0);
-    expect(run.stdout).toContain('⚙ recall');
-    expect(run.stdout).toContain('Hi [31mthere');
-    expect(run.stdout).not.toContain('\u001b');
+describe('sibyl new', () => {
+  it('writes a project with its name in it', async () => {
+    const { code, stdout } = await sibyl(['new', 'my-oracle', '--no-install'], { cwd: home });
+    expect({ code, stdout }).toEqual({ code: 0, stdout: expect.stringContaining('npm install') });
+    expect(existsSync(join(home, 'my-oracle/.gitignore'))).toBe(true);
+    const again = await sibyl(['new', 'my-oracle'], { cwd: home });
+    expect(again).toMatchObject({ code: 1, stderr: expect.stringContaining('there already') });
   });
 
-  it('stops the answer on Ctrl-C, and leaves on the next', async () => {
-    const run = startSibyl(['chat', oracle.url], { env });
-    await expect.poll(() => run.stdout).toContain('> ');
-    run.child.stdin?.write('Go on for ever\n');
-    const turn = await oracle.model.next();
-    turn.say('On and on');
-    await expect.poll(() => run.stdout).toContain('On and on');
-    run.child.kill('SIGINT');
-    await turn.left;
-    await expect.poll(() => run.stdout).toContain('(aborted)');
-    run.child.kill('SIGINT');
-    expect(await run.ended).toBe(0);
-  });
-});
-
-describe('sibyl doctor and plugins', () => {
-  it('finds nothing wrong with the defaults', async () => {
-    const DATA_DIR = join(home, 'data');
-    const { code, stdout } = await sibyl(['doctor', '--json'], { env: { ...env, DATA_DIR } });
-    expect(code).toBe(0);
-    const { checks } = JSON.parse(stdout);
-    expect(checks.map(({ name, state }: { name: string; state: string }) => [name, state])).toEqual(
-      [
-        ['configuration', 'ok'],
-        ['store', 'ok'],
-        ['model', 'off'],
-        ['Matrix', 'off'],
-        ['chain', 'off'],
-        ['gateway', 'off'],
-      ],
-    );
-  });
-
-  it('says what is wrong and what to do', async () => {
-    const config = await sibyl(['doctor'], { env: { ...env, PORT: 'many' } });
-    expect(config).toMatchObject({ code: 1, stdout: expect.stringContaining('PORT') });
-    const broken = {
-      ...env,
-      DATA_DIR: join(home, 'data'),
-      DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none',
-      MATRIX_BASE_URL: 'http://127.0.0.1:1',
-    };
-    const { code, stdout } = await sibyl(['doctor'], { env: broken });
-    expect(code).toBe(1);
-    expect(stdout).toContain('✗ store');
-    expect(stdout).toContain('Check DATABASE_URL');
-    expect(stdout).toContain('✗ Matrix');
-  });
-
-  it('lists plugins, with the reason where one is not loaded', async () => {
-    const { stdout } = await sibyl(['plugins'], { env: { ...env, FEATURES: 'memory=false' } });
-    expect(stdout).toMatch(/user-preferences +\S+ +loaded/);
-    expect(stdout).toMatch(/memory +\S+ +not loaded/);
-    expect(stdout).toMatch(/mcp +\S+ +not loaded +set MCP_SERVERS/);
-  });
-});
-
-describe('sibyl credits', () => {
-  it('grants credit in the store of the oracle', async () => {
-    const DATA_DIR = join(home, 'data');
-    const did = 'did:key:z6MkpPcjwo4wP49VnvG7isXnqvFJyEqZ5JxSjohHxTT9Zr1c';
-    const first = await sibyl(['credits', 'grant', did, '100'], { env: { ...env, DATA_DIR } });
-    expect(first.stdout).toContain('the balance is 100');
-    const again = await sibyl(['credits', 'grant', did, '50', '--json'], {
-      env: { ...env, DATA_DIR },
-    });
-    expect(JSON.parse(again.stdout)).toMatchObject({ balance: 150 });
+  it('leaves nothing behind where the packages are not', async () => {
+    const args = ['new', 'other', '--packages', join(home, 'nowhere')];
+    const { code, stderr } = await sibyl(args, { cwd: home });
+    expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringContaining('nowhere') });
+    expect(existsSync(join(home, 'other'))).toBe(false);
   });
 });

@@ -1,8 +1,11 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { afterAll } from 'vitest';
 
-const MAIN = join(import.meta.dirname, '../../dist/main.js');
+const MAIN = join(import.meta.dirname, '../../bin/sibyl.js');
 
 /** One run of the command. */
 export interface SibylRun {
@@ -45,4 +48,11 @@ export async function sibyl(args: readonly string[], options: RunOptions = {}) {
   const run = startSibyl(args, { input: '', ...options });
   const code = await run.ended;
   return { code, stdout: run.stdout.trim(), stderr: run.stderr.trim() };
+}
+
+/** A folder for the surrounding file. */
+export function useFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'sibyl-cli-'));
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
 }

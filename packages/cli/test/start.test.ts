@@ -1,0 +1,107 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { afterEach, expect, it } from 'vitest';
+import { type SibylRun, startSibyl, useFolder } from './support/sibyl.js';
+
+const DATA_DIR = join(useFolder(), 'data');
+const started: SibylRun[] = [];
+
+afterEach(async () => {
+  for (const { child, ended } of started.splice(0)) {
+    child.kill('SIGKILL');
+    await ended;
+  }
+});
+
+function start(args: readonly string[], env: Record<string, string> = {}): SibylRun {
+  const own = { DATA_DIR, PORT: '0', GATEWAY_PORT: '0', ...env };
+  const run = startSibyl(args, { env: own, input: '' });
+  started.push(run);
+  return run;
+}
+
+/** Loading takes a while on a busy machine. */
+const PATIENCE = { timeout: 60_000 };
+const HOST = /listening on (http:\S+?), talk to it/;
+const GATEWAY = /listening on (http:\S+?), routes described/;
+
+async function addressIn(run: SibylRun, line: RegExp): Promise<string> {
+  await expect.poll(() => run.stdout + run.stderr, PATIENCE).toMatch(line);
+  return line.exec(run.stdout)?.[1] ?? '';
+}
+
+const statusOf = (url: string): Promise<number | undefined> =>
+  fetch(`${url}/health`).then(
+    ({ status }) => status,
+    () => undefined,
+  );
+
+async function takenPort() {
+  const other = createServer().listen(0, '127.0.0.1');
+  await once(other, 'listening');
+  return { other, port: String((other.address() as AddressInfo).port) };
+}
+
+it('start runs an oracle until it is told to stop', { timeout: 120_000 }, async () => {
+  const run = start(['start', '--port', '0'], { PORT: '1' });
+  const url = await addressIn(run, HOST);
+  expect(await statusOf(url)).toBe(200);
+  run.child.kill('SIGTERM');
+  expect(await run.ended).toBe(0);
+  expect(await statusOf(url)).toBeUndefined();
+});
+
+it('gateway runs a gateway until it is told to stop', { timeout: 120_000 }, async () => {
+  const run = start(['gateway']);
+  const url = await addressIn(run, GATEWAY);
+  expect(await statusOf(url)).toBe(200);
+  run.child.kill('SIGTERM');
+  expect(await run.ended).toBe(0);
+});
+
+it('start --with-gateway runs both and stops both', { timeout: 120_000 }, async () => {
+  const run = start(['start', '--with-gateway']);
+  const gateway = await addressIn(run, GATEWAY);
+  expect(await statusOf(await addressIn(run, HOST))).toBe(200);
+  expect(await statusOf(gateway)).toBe(200);
+  run.child.kill('SIGTERM');
+  expect(await run.ended).toBe(0);
+  expect(await statusOf(gateway)).toBeUndefined();
+  expect(run.stderr).toBe('');
+});
+
+it('leaves no gateway behind that nobody stops', { timeout: 120_000 }, async () => {
+  const run = start(['start', '--with-gateway']);
+  const gateway = await addressIn(run, GATEWAY);
+  run.child.kill('SIGKILL');
+  await expect.poll(() => statusOf(gateway)).toBeUndefined();
+});
+
+it.each([
+  ['whose port is taken', (port: string) => ({ GATEWAY_PORT: port }), 'cannot listen on'],
+  ['that is configured wrong', () => ({ GATEWAY_AUTH: 'maybe' }), 'has ended (exit code 1)'],
+])('goes on without a gateway %s', { timeout: 120_000 }, async (_, envFor, message) => {
+  const { other, port } = await takenPort();
+  const run = start(['start', '--with-gateway'], envFor(port));
+  const url = await addressIn(run, HOST);
+  await expect.poll(() => run.stderr).toContain(message);
+  other.close();
+  expect(await statusOf(url)).toBe(200);
+  run.child.kill('SIGTERM');
+  expect(await run.ended).toBe(0);
+});
+
+it.each(['start', 'gateway'])(
+  '%s names a port that is taken',
+  { timeout: 120_000 },
+  async (name) => {
+    const { other, port } = await takenPort();
+    const run = start([name, '--port', port]);
+    expect(await run.ended).toBe(1);
+    other.close();
+    expect(run.stderr).toContain(port);
+    expect(run.stderr).not.toMatch(/^\s+at /m);
+  },
+);
