@@ -148,7 +148,7 @@ describe('the oracle’s key', () => {
     await writeFile(join(dataDir, 'oracle.key'), 'half a k');
     const host = run();
     expect(await host.ended).toBe(1);
-    expect(host.output()).toMatch(/oracle\.key .*restore it from a backup/);
+    expect(host.output()).toMatch(/oracle\.key: .*\n.*Restore it from a backup/);
     expect(await readFile(join(dataDir, 'oracle.key'), 'utf8')).toBe('half a k');
   });
 });
