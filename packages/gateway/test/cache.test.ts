@@ -72,6 +72,15 @@ it('keeps what was at a height for ever', async () => {
   expect(calls()).toBe(1);
 });
 
+it('forgets all when the chain begins anew', async () => {
+  await start();
+  await gateway.get(`${PARAMS}?height=60`);
+  node.blocks.latest = 70;
+  await expect.poll(height).toBe('70');
+  await gateway.get(`${PARAMS}?height=60`);
+  expect(calls()).toBe(2);
+});
+
 it('takes equal questions for equal, however they are spelt', async () => {
   await start();
   await gateway.get('/ixo/claims/claims?pagination.limit=2&pagination.reverse=true&unknown=1');

@@ -12,20 +12,16 @@ export class Flights<T> {
     return this.running.has(key);
   }
 
-  async share(
+  /** `onGone` is handed what is to be called if whoever asks here leaves. */
+  share(
     key: string,
     start: (signal: AbortSignal) => Promise<T>,
-    gone?: AbortSignal,
+    onGone?: (leave: () => void) => void,
   ): Promise<T> {
     const flight = this.running.get(key) ?? this.begin(key, start);
     flight.waiting += 1;
-    const leave = () => this.leave(key, flight);
-    gone?.addEventListener('abort', leave, { once: true });
-    try {
-      return await flight.outcome;
-    } finally {
-      gone?.removeEventListener('abort', leave);
-    }
+    onGone?.(() => this.leave(key, flight));
+    return flight.outcome;
   }
 
   private begin(key: string, start: (signal: AbortSignal) => Promise<T>): Flight<T> {
@@ -38,7 +34,7 @@ export class Flights<T> {
 
   private leave(key: string, flight: Flight<T>): void {
     flight.waiting -= 1;
-    if (flight.waiting > 0) return;
+    if (flight.waiting > 0 || this.running.get(key) !== flight) return;
     // Whoever comes now must not join a call that is being cancelled.
     this.end(key, flight);
     flight.cancel.abort();

@@ -5,12 +5,17 @@ const ENTRY_BYTES = 512;
 
 interface Entry {
   readonly reply: Reply;
-  /** Milliseconds of `performance.now()`. */
-  readonly expiresAt: number;
+  /** Milliseconds of `performance.now()`; unset: never. */
+  readonly expiresAt: number | undefined;
   bytes: number;
+  /** Since it was last passed over. */
+  isUsed: boolean;
 }
 
-/** Replies by question, up to a number of bytes; the one used longest ago goes first. */
+/**
+ * Replies by question, up to a number of bytes. The oldest goes first, but one that was used since its
+ * turn came gets another: nearly the order of use, and nothing has to be moved when a reply is found.
+ */
 export class ReplyCache {
   private readonly entries = new Map<string, Entry>();
   private total = 0;
@@ -28,22 +33,22 @@ export class ReplyCache {
   get(key: string): Reply | undefined {
     const entry = this.entries.get(key);
     if (!entry) return undefined;
-    this.entries.delete(key);
-    if (entry.expiresAt <= performance.now()) {
-      this.total -= entry.bytes;
+    if (entry.expiresAt !== undefined && entry.expiresAt <= performance.now()) {
+      this.drop(key);
       return undefined;
     }
-    this.entries.set(key, entry);
+    entry.isUsed = true;
     return entry.reply;
   }
 
   /** Keeps a reply, for so long if a time is given. */
-  set(key: string, reply: Reply, lifeMs = Number.POSITIVE_INFINITY): void {
+  set(key: string, reply: Reply, lifeMs?: number): void {
     this.drop(key);
-    const bytes = ENTRY_BYTES + 2 * key.length + reply.body.length;
+    const bytes = ENTRY_BYTES + 2 * key.length + reply.body.length + (reply.text?.length ?? 0);
     // One reply must not drive out all others.
     if (bytes > this.maxBytes / 4) return;
-    const entry = { reply, bytes, expiresAt: performance.now() + lifeMs };
+    const expiresAt = lifeMs === undefined ? undefined : performance.now() + lifeMs;
+    const entry: Entry = { reply, bytes, expiresAt, isUsed: false };
     this.entries.set(key, entry);
     this.total += bytes;
     reply.onGrown = (grown) => this.grow(key, entry, grown);
@@ -68,9 +73,11 @@ export class ReplyCache {
   }
 
   private shrink(): void {
-    for (const key of this.entries.keys()) {
+    for (const [key, entry] of this.entries) {
       if (this.total <= this.maxBytes) return;
-      this.drop(key);
+      this.entries.delete(key);
+      if (entry.isUsed) this.entries.set(key, Object.assign(entry, { isUsed: false }));
+      else this.total -= entry.bytes;
     }
   }
 }

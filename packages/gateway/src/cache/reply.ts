@@ -2,6 +2,9 @@ import { hash } from 'node:crypto';
 import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
 
+/** Up to here copying a body costs less than sending it by itself. */
+const SMALL_BYTES = 4096;
+
 export type Encoding = 'gzip' | 'br';
 
 const compress: Readonly<Record<Encoding, (body: Buffer) => Promise<Buffer>>> = {
@@ -27,20 +30,23 @@ export class Reply {
   readonly etag: string;
   readonly height: number | undefined;
   readonly isFinal: boolean;
+  /** A small body as one byte a character: it goes out together with the head that way. */
+  readonly text: string | undefined;
   /** Told when the reply takes more memory. */
   onGrown: ((bytes: number) => void) | undefined;
-  private readonly encoded = new Map<Encoding, Promise<Buffer>>();
+  private encoded: Map<Encoding, Promise<Buffer>> | undefined;
 
   constructor({ body, etag, height, isFinal }: ReplyParts) {
     this.body = body;
     this.etag = etag;
     this.height = height;
     this.isFinal = isFinal;
+    this.text = body.length <= SMALL_BYTES ? body.toString('latin1') : undefined;
   }
 
   /** The body compressed; done once for all who ask. */
   as(encoding: Encoding): Promise<Buffer> {
-    return this.encoded.get(encoding) ?? this.encode(encoding);
+    return this.encoded?.get(encoding) ?? this.encode(encoding);
   }
 
   private encode(encoding: Encoding): Promise<Buffer> {
@@ -48,6 +54,7 @@ export class Reply {
       this.onGrown?.(bytes.length);
       return bytes;
     });
+    this.encoded ??= new Map();
     this.encoded.set(encoding, encoded);
     return encoded;
   }

@@ -13,7 +13,7 @@ export class ApiKeyGate implements Gate {
     this.callers = keys.map((key) => ({ sha256: key.sha256, caller: callerOf(key) }));
   }
 
-  async admit({ headers }: Credentials): Promise<Caller> {
+  admit({ headers }: Credentials): Caller {
     const given = headers['x-api-key'] ?? bearerOf(headers);
     if (typeof given !== 'string' || given === '') {
       throw unauthenticated('an API key is needed: X-API-Key, or Authorization: Bearer');

@@ -18,5 +18,5 @@ export interface Credentials {
 
 /** Decides who may ask; throws a `QueryFault` for those who may not. */
 export interface Gate {
-  admit(credentials: Credentials): Promise<Caller>;
+  admit(credentials: Credentials): Caller | Promise<Caller>;
 }

@@ -93,7 +93,7 @@ async function answerOne(asked: Asked, caller: Caller, parts: GatewayParts): Pro
 }
 
 /** Bodies go in as they are: they are JSON already. */
-function sendResults({ response }: Exchange, height: number, results: readonly Result[]): void {
+function sendResults(exchange: Exchange, height: number, results: readonly Result[]): void {
   const size = results.reduce((sum, { body }) => sum + body.length, 0);
   if (size > MAX_REPLY_BYTES) {
     const text = `the results have ${size} bytes together, ${MAX_REPLY_BYTES} are allowed`;
@@ -106,11 +106,11 @@ function sendResults({ response }: Exchange, height: number, results: readonly R
   ]);
   const all = [Buffer.from(`{"height":"${height}","results":[`), ...pieces, Buffer.from(']}')];
   const body = Buffer.concat(all);
-  response.writeHead(200, {
+  const headers = {
     'Content-Type': 'application/json',
     'Content-Length': body.length,
     'Cache-Control': 'no-store',
     'X-Block-Height': height,
-  });
-  response.end(body);
+  };
+  exchange.send(200, headers, body);
 }

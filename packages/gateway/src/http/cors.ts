@@ -1,5 +1,6 @@
 import type { Exchange } from './exchange.js';
 
+const ALLOW_ORIGIN = 'Access-Control-Allow-Origin';
 const METHODS = 'GET, HEAD, POST, OPTIONS';
 const REQUEST_HEADERS = [
   'Authorization',
@@ -33,24 +34,26 @@ export class Cors {
   }
 
   /** Sets what an answer to this origin needs. */
-  allow({ request, response }: Exchange): void {
+  allow({ request, headers }: Exchange): void {
     if (this.origins.size === 0) return;
     const isForAll = this.origins.has('*');
-    if (!isForAll) response.appendHeader('Vary', 'Origin');
+    if (!isForAll) headers.Vary = 'Origin';
     const { origin } = request.headers;
     if (origin === undefined || !(isForAll || this.origins.has(origin))) return;
-    response.setHeader('Access-Control-Allow-Origin', isForAll ? '*' : origin);
-    response.setHeader('Access-Control-Expose-Headers', EXPOSED_HEADERS);
+    headers[ALLOW_ORIGIN] = isForAll ? '*' : origin;
+    headers['Access-Control-Expose-Headers'] = EXPOSED_HEADERS;
   }
 
   /** Whether a page asks in advance and was answered. */
-  answerPreflight({ request, response, method }: Exchange): boolean {
+  answerPreflight(exchange: Exchange): boolean {
+    const { request, method, headers } = exchange;
     const isPreflight = method === 'OPTIONS' && 'access-control-request-method' in request.headers;
-    if (!isPreflight || !response.hasHeader('Access-Control-Allow-Origin')) return false;
-    response.setHeader('Access-Control-Allow-Methods', METHODS);
-    response.setHeader('Access-Control-Allow-Headers', REQUEST_HEADERS);
-    response.setHeader('Access-Control-Max-Age', PREFLIGHT_SECONDS);
-    response.writeHead(204).end();
+    if (!isPreflight || !(ALLOW_ORIGIN in headers)) return false;
+    exchange.send(204, {
+      'Access-Control-Allow-Methods': METHODS,
+      'Access-Control-Allow-Headers': REQUEST_HEADERS,
+      'Access-Control-Max-Age': PREFLIGHT_SECONDS,
+    });
     return true;
   }
 }

@@ -43,14 +43,15 @@ export async function serveDocsPage(exchange: Exchange): Promise<boolean> {
   return true;
 }
 
-function send({ response }: Exchange, type: string, text: string): void {
-  response.setHeader('Content-Security-Policy', POLICY);
-  response.writeHead(200, { 'Content-Type': type, 'Content-Length': Buffer.byteLength(text) });
-  response.end(text);
+function send(exchange: Exchange, type: string, text: string): void {
+  const body = Buffer.from(text);
+  const headers = { 'Content-Type': type, 'Content-Length': body.length };
+  exchange.send(200, { ...headers, 'Content-Security-Policy': POLICY }, body);
 }
 
-async function sendAsset({ response, method }: Exchange, name: string, type: string) {
-  response.writeHead(200, { 'Content-Type': type, 'Cache-Control': 'public, max-age=3600' });
+async function sendAsset(exchange: Exchange, name: string, type: string): Promise<void> {
+  const { response, method } = exchange;
+  exchange.begin(200, { 'Content-Type': type, 'Cache-Control': 'public, max-age=3600' });
   if (method === 'HEAD') return void response.end();
   const require = createRequire(import.meta.url);
   const folder = dirname(require.resolve('swagger-ui-dist/package.json'));

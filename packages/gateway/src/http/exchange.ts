@@ -1,19 +1,25 @@
 import { randomUUID } from 'node:crypto';
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 
 const REQUEST_ID = /^[A-Za-z0-9._:-]{1,128}$/;
+const NO_QUERY = new URLSearchParams();
 
 /** One request and its answer on their way through the gateway. */
 export class Exchange {
   readonly startedAt = performance.now();
   /** The path, still percent-encoded. */
   readonly path: string;
+  /** Not to be changed: those without one share it. */
   readonly query: URLSearchParams;
   readonly requestId: string;
+  /** What every answer says, whatever it is; set all at once, since that is the quickest way. */
+  readonly headers: OutgoingHttpHeaders;
   /** The gRPC method, or what else was asked, for the metrics. */
   subject = 'unmatched';
   /** The height asked for, once it is known. */
   height: number | undefined;
+  /** Told when the client leaves before its answer was sent. */
+  onGone: (() => void) | undefined;
 
   constructor(
     readonly request: IncomingMessage,
@@ -22,21 +28,25 @@ export class Exchange {
     const target = request.url ?? '/';
     const mark = target.indexOf('?');
     this.path = mark < 0 ? target : target.slice(0, mark);
-    this.query = new URLSearchParams(mark < 0 ? '' : target.slice(mark + 1));
+    this.query = mark < 0 ? NO_QUERY : new URLSearchParams(target.slice(mark + 1));
     const given = request.headers['x-request-id'];
     this.requestId = typeof given === 'string' && REQUEST_ID.test(given) ? given : randomUUID();
+    this.headers = { 'X-Request-Id': this.requestId, 'X-Content-Type-Options': 'nosniff' };
   }
 
   get method(): string {
     return this.request.method ?? 'GET';
   }
 
-  /** Makes a signal that fires when the client has gone before its answer was sent. */
-  gone(): AbortSignal {
-    const controller = new AbortController();
-    this.response.once('close', () => {
-      if (!this.response.writableFinished) controller.abort();
-    });
-    return controller.signal;
+  /** Sends an answer whole. */
+  send(status: number, headers: OutgoingHttpHeaders, body?: Buffer | string): void {
+    this.begin(status, headers);
+    if (typeof body === 'string') this.response.end(body, 'latin1');
+    else this.response.end(body);
+  }
+
+  /** Sends the head of an answer. */
+  begin(status: number, headers: OutgoingHttpHeaders): void {
+    this.response.writeHead(status, Object.assign(this.headers, headers));
   }
 }

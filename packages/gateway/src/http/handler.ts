@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import { permit } from '../gating/admission.js';
 import type { Caller } from '../gating/caller.js';
 import { explainFault } from '../query/explain-fault.js';
@@ -21,7 +22,7 @@ import { ReplySender } from './send-reply.js';
 const MAX_TARGET_CHARACTERS = 8192;
 
 const BATCH = '/batch';
-const OPENAPI = '/docs/openapi.json';
+const DOCS = '/docs';
 
 /** Answers every request, whatever comes. */
 export class Handler {
@@ -33,9 +34,18 @@ export class Handler {
     this.sender = new ReplySender(parts.config);
   }
 
+  /** Connections with a request under way. */
+  readonly busy = new Set<Socket>();
+
   readonly handle = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     const exchange = new Exchange(request, response);
-    response.once('close', () => this.record(exchange));
+    const { socket } = request;
+    this.busy.add(socket);
+    response.once('close', () => {
+      this.busy.delete(socket);
+      if (!response.writableFinished) exchange.onGone?.();
+      this.record(exchange);
+    });
     try {
       await this.respond(exchange);
     } catch (fault) {
@@ -44,25 +54,19 @@ export class Handler {
   };
 
   private async respond(exchange: Exchange): Promise<void> {
-    const { request, response, requestId } = exchange;
-    response.setHeader('X-Request-Id', requestId);
-    response.setHeader('X-Content-Type-Options', 'nosniff');
     this.cors.allow(exchange);
-    if ((request.url?.length ?? 0) > MAX_TARGET_CHARACTERS) throw tooLong();
-    if (this.cors.answerPreflight(exchange) || (await this.serveOpen(exchange))) return;
-    await this.serveGated(exchange, await this.admit(exchange));
+    if ((exchange.request.url?.length ?? 0) > MAX_TARGET_CHARACTERS) throw tooLong();
+    if (this.cors.answerPreflight(exchange)) return;
+    if (isOpen(exchange)) return this.serveOpen(exchange);
+    const caller = this.admit(exchange);
+    return this.serveGated(exchange, caller instanceof Promise ? await caller : caller);
   }
 
-  /** What everybody may see; false if it is something else. */
-  private serveOpen(exchange: Exchange): boolean | Promise<boolean> {
-    if (!isRead(exchange)) return false;
-    if (exchange.path.startsWith('/docs') && exchange.path !== OPENAPI) {
-      exchange.subject = '/docs';
-      return serveDocsPage(exchange);
-    }
-    const isPublic = ownRoutes.get(exchange.path)?.isPublic ?? false;
-    if (isPublic) this.serveOwn(exchange);
-    return isPublic;
+  private async serveOpen(exchange: Exchange): Promise<void> {
+    if (ownRoutes.has(exchange.path)) return this.serveOwn(exchange);
+    exchange.subject = DOCS;
+    const isServed = await serveDocsPage(exchange);
+    if (!isServed) throw new QueryFault(GrpcCode.notFound, 'there is no such page');
   }
 
   private async serveGated(exchange: Exchange, caller: Caller): Promise<void> {
@@ -77,12 +81,12 @@ export class Handler {
   }
 
   private serveChain(exchange: Exchange, caller: Caller): void | Promise<void> {
-    const { method, path, query, request, response } = exchange;
+    const { method, path, query, request } = exchange;
     const { admission, config, questions } = this.parts;
     admission.spend(caller, 1);
     const asked = { method, path, query, headers: request.headers, body: () => readBody(request) };
     if (method !== 'OPTIONS' || config.compat) return this.serveQuery(exchange, caller, asked);
-    response.writeHead(204, { Allow: questions.allowed(asked).join(', ') }).end();
+    exchange.send(204, { Allow: questions.allowed(asked).join(', ') });
   }
 
   private serveOwn(exchange: Exchange): void {
@@ -90,7 +94,7 @@ export class Handler {
     ownRoutes.get(exchange.path)?.serve(exchange, this.parts);
   }
 
-  private admit({ request }: Exchange): Promise<Caller> {
+  private admit({ request }: Exchange): Caller | Promise<Caller> {
     const { admission, config } = this.parts;
     const address = addressOf(request, config.gating.proxies);
     return admission.admit({ headers: request.headers, address });
@@ -98,18 +102,23 @@ export class Handler {
 
   private async serveQuery(exchange: Exchange, caller: Caller, asked: Asked): Promise<void> {
     const { questions, answers } = this.parts;
-    const question = await questions.read(asked, (route) => {
+    const read = questions.read(asked, (route) => {
       exchange.subject = route.grpcMethod;
       permit(caller, route);
     });
+    const question = read instanceof Promise ? await read : read;
     exchange.height = question.height;
     if (this.isWatch(exchange, question)) return this.watch(exchange, question);
-    const reply = await answers.answer(question, () => exchange.gone());
-    await this.sender.send(exchange, question, reply);
+    const answer = answers.answer(question, (leave) => {
+      exchange.onGone = leave;
+    });
+    // What is known already need not wait its turn.
+    const reply = answer instanceof Promise ? await answer : answer;
+    await this.sender.send(exchange, reply, question.successor);
   }
 
   private isWatch({ query, method }: Exchange, { route }: AskedQuestion): boolean {
-    if (method !== 'GET' || this.parts.config.compat) return false;
+    if (query.size === 0 || method !== 'GET' || this.parts.config.compat) return false;
     const isWanted = query.has('watch') && !['false', '0'].includes(query.get('watch') ?? '');
     return isWanted && !route.takesQueryKey('watch');
   }
@@ -145,6 +154,13 @@ export class Handler {
     if (status >= 500 && !ownRoutes.has(subject)) this.parts.logger.warn(line, 'request');
     else this.parts.logger.debug(line, 'request');
   }
+}
+
+/** Whether everybody may see it. */
+function isOpen(exchange: Exchange): boolean {
+  const { path } = exchange;
+  const isOwn = ownRoutes.get(path)?.isPublic ?? (path === DOCS || path.startsWith(`${DOCS}/`));
+  return isOwn && isRead(exchange);
 }
 
 const isRead = ({ method }: Exchange) => method === 'GET' || method === 'HEAD';

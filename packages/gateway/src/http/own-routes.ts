@@ -67,9 +67,9 @@ function serveOpenApi(exchange: Exchange, { keeper }: GatewayParts): void {
   sendJson(exchange, 200, document);
 }
 
-function serveMetrics({ response }: Exchange, parts: GatewayParts): void {
+function serveMetrics(exchange: Exchange, parts: GatewayParts): void {
   const { metrics, pool, answers, watches } = parts;
   const gauges = gaugesOf({ pool, cache: answers.cache, watchers: watches.size });
-  const text = metrics.print(gauges);
-  response.writeHead(200, { 'Content-Type': 'text/plain; version=0.0.4' }).end(text);
+  const headers = { 'Content-Type': 'text/plain; version=0.0.4' };
+  exchange.send(200, headers, Buffer.from(metrics.print(gauges)));
 }

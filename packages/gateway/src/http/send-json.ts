@@ -2,21 +2,19 @@ import type { QueryFault } from '../query/query-fault.js';
 import type { Exchange } from './exchange.js';
 
 /** Sends something of the gateway's own, never to be kept by caches. */
-export function sendJson({ response }: Exchange, status: number, value: object): void {
-  const body = JSON.stringify(value);
-  response.writeHead(status, {
+export function sendJson(exchange: Exchange, status: number, value: object): void {
+  const body = Buffer.from(JSON.stringify(value));
+  const headers = {
     'Content-Type': 'application/json',
-    'Content-Length': Buffer.byteLength(body),
+    'Content-Length': body.length,
     'Cache-Control': 'no-store',
-  });
-  response.end(body);
+  };
+  exchange.send(status, headers, body);
 }
 
 /** Sends a fault as a node would say it. */
 export function sendFault(exchange: Exchange, fault: QueryFault): void {
-  for (const [name, value] of Object.entries(fault.headers)) {
-    exchange.response.setHeader(name, value);
-  }
+  Object.assign(exchange.headers, fault.headers);
   sendJson(exchange, fault.status, bodyOf(fault));
 }
 

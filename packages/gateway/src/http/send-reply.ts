@@ -1,7 +1,6 @@
 import type { OutgoingHttpHeaders } from 'node:http';
 import type { Reply } from '../cache/reply.js';
 import type { Config } from '../config/config.js';
-import type { AskedQuestion } from '../query/question.js';
 import { acceptedEncoding } from './accepted-encoding.js';
 import type { Exchange } from './exchange.js';
 
@@ -11,58 +10,54 @@ const COMPRESSED_FROM_BYTES = 1024;
 const FINAL = 'max-age=31536000, immutable';
 const VARY = 'Accept-Encoding, X-Cosmos-Block-Height, Grpc-Metadata-X-Cosmos-Block-Height';
 
-/** Sends the reply to a question, in the form the client takes. */
+/** Sends replies, each in the form its client takes. */
 export class ReplySender {
-  private readonly sharing: string;
+  private readonly lasting: string;
+  private readonly passing: string;
   private readonly isPlain: boolean;
 
   constructor({ compat, gating }: Pick<Config, 'compat' | 'gating'>) {
     // What was given to one who may ask must not be handed on to one who may not.
-    this.sharing = gating.auth === 'none' ? 'public' : 'private';
+    const sharing = gating.auth === 'none' ? 'public' : 'private';
+    this.lasting = `${sharing}, ${FINAL}`;
+    this.passing = `${sharing}, no-cache`;
     this.isPlain = compat === 'node';
   }
 
-  async send(exchange: Exchange, question: AskedQuestion, reply: Reply): Promise<void> {
-    if (this.isPlain) return this.sendPlain(exchange, reply);
-    const { request, response } = exchange;
-    const headers = this.headersOf(question, reply);
-    response.appendHeader('Vary', VARY);
-    if (isKnown(request.headers['if-none-match'], reply.etag)) {
-      return void response.writeHead(304, headers).end();
+  /** `successor` is the path to use instead, if the one asked is a legacy one. */
+  send(exchange: Exchange, reply: Reply, successor: string | undefined): void | Promise<void> {
+    const { headers, request } = exchange;
+    if (successor !== undefined) {
+      headers.Deprecation = 'true';
+      headers.Link = `<${successor}>; rel="successor-version"`;
     }
-    const encoding = encodingFor(request.headers['accept-encoding'], reply);
-    const body = encoding ? await reply.as(encoding) : reply.body;
-    if (encoding) headers['Content-Encoding'] = encoding;
-    headers['Content-Type'] = 'application/json';
-    headers['Content-Length'] = body.length;
-    response.writeHead(200, headers).end(body);
+    if (reply.height !== undefined) {
+      headers['Grpc-Metadata-X-Cosmos-Block-Height'] = reply.height;
+    }
+    if (this.isPlain) return sendBody(exchange, reply);
+    this.describe(headers, reply);
+    if (isKnown(request.headers['if-none-match'], reply.etag)) return exchange.send(304, {});
+    const isLarge = reply.body.length >= COMPRESSED_FROM_BYTES;
+    const encoding = isLarge ? acceptedEncoding(request.headers['accept-encoding']) : undefined;
+    if (!encoding) return sendBody(exchange, reply);
+    headers['Content-Encoding'] = encoding;
+    return reply.as(encoding).then((body) => exchange.send(200, contentOf(body.length), body));
   }
 
-  /** As a node does it: nothing but the body and its height. */
-  private sendPlain({ response }: Exchange, { body, height }: Reply): void {
-    const headers = { 'Content-Type': 'application/json', 'Content-Length': body.length };
-    response.writeHead(200, { ...headers, ...metadataOf(height) }).end(body);
-  }
-
-  private headersOf({ successor }: AskedQuestion, reply: Reply): OutgoingHttpHeaders {
-    const { etag, height, isFinal } = reply;
-    const headers: OutgoingHttpHeaders = {
-      ...metadataOf(height),
-      ETag: etag,
-      'Cache-Control': isFinal ? `${this.sharing}, ${FINAL}` : `${this.sharing}, no-cache`,
-    };
+  private describe(headers: OutgoingHttpHeaders, { etag, height, isFinal }: Reply): void {
+    headers.Vary = headers.Vary === undefined ? VARY : `${headers.Vary}, ${VARY}`;
+    headers.ETag = etag;
+    headers['Cache-Control'] = isFinal ? this.lasting : this.passing;
     if (height !== undefined) headers['X-Block-Height'] = height;
-    if (successor === undefined) return headers;
-    return { ...headers, Deprecation: 'true', Link: `<${successor}>; rel="successor-version"` };
   }
 }
 
-function metadataOf(height: number | undefined): OutgoingHttpHeaders {
-  return height === undefined ? {} : { 'Grpc-Metadata-X-Cosmos-Block-Height': height };
+function sendBody(exchange: Exchange, { body, text }: Reply): void {
+  exchange.send(200, contentOf(body.length), text ?? body);
 }
 
-function encodingFor(header: string | string[] | undefined, { body }: Reply) {
-  return body.length < COMPRESSED_FROM_BYTES ? undefined : acceptedEncoding(header);
+function contentOf(length: number): OutgoingHttpHeaders {
+  return { 'Content-Type': 'application/json', 'Content-Length': length };
 }
 
 /** Whether a client already has this: tags are compared without their weakness. */

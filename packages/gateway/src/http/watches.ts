@@ -31,13 +31,13 @@ export class Watches {
   }
 
   /** Begins to tell; the connection stays open until the client leaves or is too slow. */
-  begin({ response, requestId }: Exchange, question: Question): void {
+  begin(exchange: Exchange, question: Question): void {
     if (this.size >= this.options.max) throw tooManyWatchers();
-    response.writeHead(200, {
+    const { response } = exchange;
+    exchange.begin(200, {
       'Content-Type': 'text/event-stream',
       'Cache-Control': 'no-cache, no-transform',
       'X-Accel-Buffering': 'no',
-      'X-Request-Id': requestId,
     });
     response.flushHeaders();
     const watch = new Watch(response, question, this.options);

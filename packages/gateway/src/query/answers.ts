@@ -27,10 +27,16 @@ export class Answers {
 
   constructor(private readonly options: AnswersOptions) {
     this.cache = new ReplyCache(options.cacheBytes);
+    let latest = 0;
+    options.blocks.on('block', (height) => {
+      // Heights that come again may be those of a chain that began anew.
+      if (height < latest) this.cache.clear();
+      latest = height;
+    });
   }
 
-  /** `gone` makes the signal that nobody waits any more; it is made only where there is a wait. */
-  async answer(question: Question, gone?: () => AbortSignal): Promise<Reply> {
+  /** `onGone` is handed what is to be called if whoever asks leaves; at once the answer comes if it is known. */
+  answer(question: Question, onGone?: (leave: () => void) => void): Reply | Promise<Reply> {
     const { metrics, pool } = this.options;
     const subject = subjectOf(question);
     const key = subject + momentOf(question.height, pool.latest);
@@ -41,7 +47,7 @@ export class Answers {
       return known;
     }
     metrics.countCache(this.flights.isRunning(key) ? 'shared' : 'miss');
-    return this.flights.share(key, (signal) => this.ask(question, subject, signal), gone?.());
+    return this.flights.share(key, (signal) => this.ask(question, subject, signal), onGone);
   }
 
   private async ask(question: Question, subject: string, signal: AbortSignal): Promise<Reply> {

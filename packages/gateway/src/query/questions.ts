@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Config } from '../config/config.js';
 import type { Match, Route } from '../schema.js';
-import type { SchemaKeeper } from '../schema-source/schema-keeper.js';
+import type { SchemaGroup, SchemaKeeper } from '../schema-source/schema-keeper.js';
 import { GrpcCode } from '../upstream/grpc-error.js';
 import { parseHeight } from '../upstream/height.js';
 import { isBypass } from './cache-bypass.js';
@@ -9,6 +9,8 @@ import { findRoute } from './find-route.js';
 import { badRequest, QueryFault } from './query-fault.js';
 import type { AskedQuestion } from './question.js';
 import { heightOf, metadataOf, timeoutOf } from './request-headers.js';
+
+const NONE: readonly string[] = [];
 
 /** A request as HTTP or a batch brings it. */
 export interface Asked {
@@ -31,22 +33,35 @@ export type Permission = (route: Route) => void;
 
 type RouteMatch = Extract<Match, { kind: 'route' }>;
 
+interface Bound {
+  readonly group: SchemaGroup;
+  readonly match: RouteMatch;
+}
+
 /** Makes questions to the chain out of requests. */
 export class Questions {
   constructor(private readonly options: QuestionsOptions) {}
 
-  async read(asked: Asked, permit: Permission): Promise<AskedQuestion> {
-    const { config, keeper } = this.options;
+  /** At once, or when the body of a route that has one is there. */
+  read(asked: Asked, permit: Permission): AskedQuestion | Promise<AskedQuestion> {
     const { method, path, headers, query } = asked;
-    const about = parseHeight(query.get('height')) ?? heightOf(headers, []);
-    const found = findRoute(keeper.groups, { method, path, height: about });
+    const height = parseHeight(query.get('height')) ?? heightOf(headers, NONE);
+    const found = findRoute(this.options.keeper.groups, { method, path, height });
     if (!found) throw starting();
-    const { route, params, successor } = this.expectRoute(found.match, asked);
-    permit(route);
-    const body = route.httpMethod === 'GET' ? undefined : await asked.body?.();
+    const { group } = found;
+    const match = this.expectRoute(found.match, asked);
+    permit(match.route);
+    if (match.route.httpMethod === 'GET' || !asked.body) return this.bind(asked, { group, match });
+    return asked.body().then((body) => this.bind(asked, { group, match }, body));
+  }
+
+  private bind(asked: Asked, { group, match }: Bound, body?: Uint8Array): AskedQuestion {
+    const { config } = this.options;
+    const { headers, query } = asked;
+    const { route, params, successor } = match;
     return {
       route,
-      group: found.group,
+      group,
       message: route.bind({ params, query: this.fieldsOf(query, route), body }),
       height: this.heightOf(asked, route),
       metadata: metadataOf(headers),
@@ -68,7 +83,7 @@ export class Questions {
   /** A route whose request has a field of that name keeps it. */
   private heightOf({ headers, query }: Asked, route: Route): number | undefined {
     const isOwn = !this.options.config.compat && !route.takesQueryKey('height');
-    return heightOf(headers, isOwn && query.has('height') ? query.getAll('height') : []);
+    return heightOf(headers, isOwn && query.size > 0 ? query.getAll('height') : NONE);
   }
 
   private fieldsOf(query: URLSearchParams, route: Route): URLSearchParams {

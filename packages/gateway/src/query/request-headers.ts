@@ -3,6 +3,7 @@ import { HEIGHT_METADATA, parseHeight } from '../upstream/height.js';
 import { badRequest } from './query-fault.js';
 
 const METADATA_PREFIX = 'grpc-metadata-';
+const HEIGHT_HEADER = METADATA_PREFIX + HEIGHT_METADATA;
 
 /** Names that are gRPC's or HTTP's own and must not be set from outside. */
 const RESERVED =
@@ -39,9 +40,11 @@ export function heightOf(
   headers: IncomingHttpHeaders,
   inQuery: readonly string[],
 ): number | undefined {
-  const named = [headers[HEIGHT_METADATA], headers[METADATA_PREFIX + HEIGHT_METADATA], ...inQuery];
+  if (!(HEIGHT_METADATA in headers || HEIGHT_HEADER in headers || inQuery.length > 0)) {
+    return undefined;
+  }
+  const named = [headers[HEIGHT_METADATA], headers[HEIGHT_HEADER], ...inQuery];
   const given = named.filter((text) => text !== undefined);
-  if (given.length === 0) return undefined;
   const [height, ...others] = given.map(readHeight);
   if (others.some((other) => other !== height)) {
     throw badRequest(`two heights are asked for: ${given.join(' and ')}`);

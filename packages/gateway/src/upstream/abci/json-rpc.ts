@@ -36,7 +36,7 @@ export class JsonRpc {
   async call(method: string, params: object, call: JsonRpcCall): Promise<unknown> {
     const fault = this.backoff.lastFault();
     if (fault) throw fault;
-    const limit = AbortSignal.timeout(call.timeoutMs);
+    const limit = AbortSignal.timeout(Math.ceil(call.timeoutMs));
     const signal = call.signal ? AbortSignal.any([limit, call.signal]) : limit;
     const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method, params });
     try {

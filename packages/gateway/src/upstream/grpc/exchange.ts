@@ -1,16 +1,11 @@
-import {
-  type ClientHttp2Session,
-  type ClientHttp2Stream,
-  constants,
-  type OutgoingHttpHeaders,
-} from 'node:http2';
+import { type ClientHttp2Session, type ClientHttp2Stream, constants } from 'node:http2';
 import { GrpcCode, GrpcError } from '../grpc-error.js';
 import type { MessageExchange } from '../upstream.js';
 import { FrameReader, frameOf } from './message-frame.js';
 import { httpFault, resetFault, statusOf } from './stream-status.js';
 
 export interface ExchangeOptions {
-  readonly headers: OutgoingHttpHeaders;
+  readonly headers: readonly string[];
   readonly timeoutMs: number;
   readonly maxReplyBytes: number;
 }

@@ -1,4 +1,3 @@
-import type { OutgoingHttpHeaders } from 'node:http2';
 import { basicOf } from '../basic-credentials.js';
 import { GrpcCode, type GrpcError } from '../grpc-error.js';
 import { HEIGHT_METADATA } from '../height.js';
@@ -25,13 +24,16 @@ export interface GrpcUpstreamOptions {
 export class GrpcUpstream implements Upstream {
   readonly kind = 'grpc';
   private readonly connection: Connection;
-  private readonly authorization: string | undefined;
+  private readonly common: readonly string[];
+  private readonly fixed: readonly string[];
 
   constructor(private readonly options: GrpcUpstreamOptions) {
     const { url, ca } = options;
     const scheme = url.protocol === 'grpcs:' ? 'https' : 'http';
     this.connection = new Connection({ origin: `${scheme}://${url.host}`, ca });
-    this.authorization = basicOf(url);
+    const authorization = basicOf(url);
+    this.common = [':method', 'POST', ':scheme', scheme, ':authority', url.host];
+    this.fixed = authorization ? [...FIXED, 'authorization', authorization] : FIXED;
   }
 
   async call(method: string, message: Uint8Array, call: UpstreamCall): Promise<UpstreamReply> {
@@ -61,18 +63,17 @@ export class GrpcUpstream implements Upstream {
     this.connection.close();
   }
 
-  private headersOf(method: string, call: UpstreamCall): OutgoingHttpHeaders {
-    const headers: OutgoingHttpHeaders = {
-      ...call.metadata,
-      ':method': 'POST',
-      ':path': method,
-      'content-type': 'application/grpc',
-      te: 'trailers',
-      'grpc-timeout': `${Math.min(Math.max(1, Math.ceil(call.timeoutMs)), 99_999_999)}m`,
-      'user-agent': 'sibyl-gateway',
-    };
-    if (call.height !== undefined) headers[HEIGHT_METADATA] = String(call.height);
-    if (this.authorization) headers.authorization = this.authorization;
+  /** Names and values by turns: node:http2 takes them as they are that way. */
+  private headersOf(method: string, { timeoutMs, height, metadata }: UpstreamCall): string[] {
+    const wait = Math.min(Math.max(1, Math.ceil(timeoutMs)), MAX_TIMEOUT_MS);
+    const headers = [...this.common, ':path', method, 'grpc-timeout', `${wait}m`, ...this.fixed];
+    if (height !== undefined) headers.push(HEIGHT_METADATA, String(height));
+    for (const name in metadata) headers.push(name, metadata[name] ?? '');
     return headers;
   }
 }
+
+/** gRPC allows eight digits. */
+const MAX_TIMEOUT_MS = 99_999_999;
+
+const FIXED = ['content-type', 'application/grpc', 'te', 'trailers', 'user-agent', 'sibyl-gateway'];

@@ -3,7 +3,6 @@ import {
   type ClientHttp2Stream,
   constants,
   type IncomingHttpHeaders,
-  type OutgoingHttpHeaders,
 } from 'node:http2';
 import { GrpcCode, GrpcError } from '../grpc-error.js';
 import { HEIGHT_METADATA, parseHeight } from '../height.js';
@@ -12,7 +11,7 @@ import { FrameReader, frameOf } from './message-frame.js';
 import { httpFault, lostConnection, resetFault, statusOf } from './stream-status.js';
 
 export interface UnaryCall {
-  readonly headers: OutgoingHttpHeaders;
+  readonly headers: readonly string[];
   readonly message: Uint8Array;
   readonly timeoutMs: number;
   readonly maxReplyBytes: number;
