@@ -78,7 +78,7 @@ export async function createOracleApp(options: OracleAppOptions = {}): Promise<O
     const nest = await createNest(parts, config, [...modules, ...nestModules]).catch((error) => {
       throw moduleFault(error, parts.plugins.plugins);
     });
-    logger.info({ plugins: status }, summaryOf(status));
+    logger.info(summaryOf(status));
     return oracleAppOf(nest, { ...parts, stopKeepingRuns, status }, config);
   } catch (error) {
     await parts.plugins.close();
