@@ -100,48 +100,6 @@ it('gives up when nobody waits', async () => {
   await expect(asked).rejects.toMatchObject({ code: GrpcCode.cancelled });
 });
 
-it('finishes what is under way when the node goes away, and goes on with a new connection', async () => {
-  const { node, upstream } = await withNode();
-  const gate = Promise.withResolvers<undefined>();
-  const arrived = Promise.withResolvers<void>();
-  node.interrupt(() => {
-    arrived.resolve();
-    return gate.promise;
-  });
-  const underWay = call(upstream);
-  await arrived.promise;
-  node.goAway();
-  node.interrupt();
-  gate.resolve(undefined);
-  await expect(underWay).resolves.toMatchObject({ height: 100 });
-  await expect(call(upstream)).resolves.toMatchObject({ height: 100 });
-});
-
-it('says that the connection broke, and makes a new one', async () => {
-  const { node, upstream } = await withNode();
-  const arrived = Promise.withResolvers<void>();
-  node.interrupt(() => {
-    arrived.resolve();
-    return new Promise(() => {});
-  });
-  const cut = call(upstream);
-  await arrived.promise;
-  node.cutConnections();
-  await expect(cut).rejects.toMatchObject({ code: GrpcCode.unavailable, origin: 'transport' });
-  node.interrupt();
-  await expect(call(upstream)).resolves.toMatchObject({ height: 100 });
-});
-
-it('does not try a dead node all the time, and comes back to it', async () => {
-  const { node, upstream } = await withNode();
-  await call(upstream);
-  await node.close();
-  await expect(call(upstream)).rejects.toMatchObject({ code: GrpcCode.unavailable });
-  const again = await startTestNode({ port: node.port });
-  cleanups.push(() => again.close());
-  await expect.poll(() => call(upstream).catch(() => undefined)).toMatchObject({ height: 100 });
-});
-
 it('reads an error that comes without a message, its text decoded', async () => {
   const upstream = await withServer((stream) => {
     const status = { 'grpc-status': '5', 'grpc-message': 'not f%C3%B6und: 100%25' };

@@ -1,13 +1,9 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ENTITY_PARAMS } from './support/entity-params.js';
 import { ask, type RunningGateway, startGateway } from './support/running-gateway.js';
-import { noteOf, smallDescriptors } from './support/small-descriptors.js';
 import { startTestNode, type TestNode } from './support/test-node.js';
 
 const PARAMS = '/ixo/entity/params';
@@ -216,51 +212,17 @@ describe('CORS', () => {
   });
 });
 
-describe('methods with a body', () => {
-  const folder = mkdtempSync(join(tmpdir(), 'sibyl-descriptors-'));
-  let small: RunningGateway;
-
-  beforeAll(async () => {
-    const path = join(folder, 'descriptors.bin');
-    writeFileSync(
-      path,
-      smallDescriptors([
-        { name: 'cosmos.tx.v1beta1.Service/BroadcastTx', http: 'post', path: '/tx/txs' },
-        { name: 'a.Query/Check', http: 'post', path: '/a/check' },
-      ]),
-    );
-    const plain = await startTestNode({ over: 'rpc+http' });
-    plain.interrupt(({ method, request }) =>
-      method === 'a.Query/Check' ? { message: request, height: 100 } : undefined,
-    );
-    small = await startGateway([plain], { GATEWAY_DESCRIPTORS: path });
-    const { close } = small;
-    Object.assign(small, { close: () => close().then(() => plain.close()) });
-  });
-
-  afterAll(async () => {
-    await small.close();
-    rmSync(folder, { recursive: true });
-  });
-
-  const post = (path: string, body: string | Buffer) =>
-    ask(small.url + path, { method: 'POST', body });
-
-  it('refuses to broadcast, and says where to sign instead', async () => {
-    const { status, json } = await post('/tx/txs', '{"text":"signed"}');
-    expect({ status, code: json.code }).toEqual({ status: 403, code: 7 });
-    expect(json.message).toContain('sign');
-  });
-
-  it('takes the request from the body', async () => {
-    expect(await post('/a/check', '{"text":"hi"}')).toMatchObject({
-      status: 200,
-      text: '{"text":"hi"}',
-    });
-    expect(noteOf('hi')).toHaveLength(4);
-    expect((await post('/a/check', '{"text":')).status).toBe(400);
-    expect((await post('/a/check', Buffer.alloc(1_100_000, 32))).status).toBe(413);
-  });
+it('serves the chain under the prefix of the deployment, and under its own', async () => {
+  const other = await startGateway([node], { GATEWAY_PREFIX: 'impact', GATEWAY_LEGACY: 'false' });
+  const { text } = await gateway.get(PARAMS);
+  expect(await other.get('/impact/entity/params')).toMatchObject({ status: 200, text });
+  expect(await other.get(PARAMS)).toMatchObject({ status: 200, text });
+  expect((await gateway.get('/impact/entity/params')).status).toBe(404);
+  expect((await other.get('/ixo/claim')).status).toBe(404);
+  const [schema] = (await other.get('/routes')).json.schemas;
+  const paths = schema.routes.map(({ path }: { path: string }) => path);
+  expect(paths).toContain('/impact/entity/params');
+  await other.close();
 });
 
 it('serves the demo chain when it is given no nodes', async () => {

@@ -15,7 +15,8 @@ export interface Question {
   readonly isFresh: boolean;
 }
 
-/** The path to use instead of the one asked, where that is a legacy one. */
+/** A question as it came by HTTP. */
 export interface AskedQuestion extends Question {
+  /** The path to use instead of the one asked, where that is a legacy one. */
   readonly successor: string | undefined;
 }

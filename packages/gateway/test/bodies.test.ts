@@ -1,0 +1,59 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { ask, type RunningGateway, startGateway } from './support/running-gateway.js';
+import { smallDescriptors } from './support/small-descriptors.js';
+import { startTestNode, type TestNode } from './support/test-node.js';
+
+const folder = mkdtempSync(join(tmpdir(), 'sibyl-descriptors-'));
+let node: TestNode;
+let gateway: RunningGateway;
+
+beforeAll(async () => {
+  const path = join(folder, 'descriptors.bin');
+  writeFileSync(
+    path,
+    smallDescriptors([
+      { name: 'cosmos.tx.v1beta1.Service/BroadcastTx', http: 'post', path: '/tx/txs' },
+      { name: 'a.Query/Check', http: 'post', path: '/a/check' },
+    ]),
+  );
+  node = await startTestNode({ over: 'rpc+http' });
+  node.interrupt(({ method, request }) =>
+    method === 'a.Query/Check' ? { message: request, height: 100 } : undefined,
+  );
+  gateway = await startGateway([node], { GATEWAY_DESCRIPTORS: path });
+});
+
+afterAll(async () => {
+  await gateway.close();
+  await node.close();
+  rmSync(folder, { recursive: true });
+});
+
+const post = (path: string, body: string | Buffer) =>
+  ask(gateway.url + path, { method: 'POST', body });
+
+it('refuses to broadcast, and says where to sign instead', async () => {
+  const { status, json } = await post('/tx/txs', '{"text":"signed"}');
+  expect({ status, code: json.code }).toEqual({ status: 403, code: 7 });
+  expect(json.message).toContain('sign the transaction with your own key');
+  expect(node.callsOf('cosmos.tx.v1beta1.Service/BroadcastTx')).toBe(0);
+});
+
+it('takes the request from the body', async () => {
+  const { status, text } = await post('/a/check', '{"text":"hi"}');
+  expect({ status, text }).toEqual({ status: 200, text: '{"text":"hi"}' });
+});
+
+it('refuses a body that is no JSON, or too large', async () => {
+  expect((await post('/a/check', '{"text":')).status).toBe(400);
+  expect((await post('/a/check', '{"nothing":"here"}')).status).toBe(400);
+  expect((await post('/a/check', Buffer.alloc(1_100_000, 32))).status).toBe(413);
+});
+
+it('is reached by POST alone', async () => {
+  const { status, headers } = await gateway.get('/a/check');
+  expect({ status, allow: headers.get('allow') }).toEqual({ status: 405, allow: 'POST, OPTIONS' });
+});
