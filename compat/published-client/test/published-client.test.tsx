@@ -30,7 +30,7 @@ const textOf = ({ content }: IMessage) => JSON.stringify(content);
 const uiComponents = { ToolCall: () => null, Error: () => null };
 
 interface ChatOptions {
-  readonly browserTools?: Parameters<typeof useChat>[0]['browserTools'];
+  readonly browserTools?: NonNullable<Parameters<typeof useChat>[0]['browserTools']>;
   readonly onPaymentRequiredError?: (claims: string[]) => void;
 }
 

@@ -1,4 +1,4 @@
-import type { Check } from './checks.js';
+import type { Check } from './check.js';
 
 const PATIENCE_MS = 10_000;
 

@@ -1,13 +1,6 @@
 import { variable } from '../config/environment.js';
+import type { Check } from './check.js';
 import { checkAddress } from './check-address.js';
-
-/** What a look at one part has found. */
-export interface Check {
-  readonly state: 'ok' | 'off' | 'fault';
-  readonly text: string;
-  /** What to do about a fault. */
-  readonly remedy?: string;
-}
 
 /** Every check, in the order they make sense. The host is loaded by those who need it: that takes a second. */
 export const checks: Readonly<Record<string, () => Promise<Check>>> = {

@@ -1,4 +1,5 @@
-import { type Check, checks } from '../checks/checks.js';
+import type { Check } from '../checks/check.js';
+import { checks } from '../checks/checks.js';
 import type { Command } from '../command.js';
 
 const marks = { ok: '✓', off: '–', fault: '✗' } as const;

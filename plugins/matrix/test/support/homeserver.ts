@@ -70,7 +70,8 @@ async function answer(request: IncomingMessage, response: ServerResponse, home: 
   const result = routes.find(([line]) => line.test(`${method} ${url}`))?.[1](asked);
   if (result instanceof Uint8Array) return void response.end(result);
   response.writeHead(result ? 200 : 404, { 'content-type': 'application/json' });
-  if (result && 'errcode' in result) response.statusCode = Number(result.status);
+  if (result && 'errcode' in result)
+    response.statusCode = Number((result as { status?: number }).status);
   response.end(JSON.stringify(result ?? { errcode: 'M_NOT_FOUND', error: 'no such thing' }));
 }
 
