@@ -32,8 +32,7 @@ afterAll(async () => {
   rmSync(folder, { recursive: true });
 });
 
-const post = (path: string, body: string | Buffer) =>
-  ask(gateway.url + path, { method: 'POST', body });
+const post = (path: string, body: string) => ask(gateway.url + path, { method: 'POST', body });
 
 it('refuses to broadcast, and says where to sign instead', async () => {
   const { status, json } = await post('/tx/txs', '{"text":"signed"}');
@@ -50,7 +49,7 @@ it('takes the request from the body', async () => {
 it('refuses a body that is no JSON, or too large', async () => {
   expect((await post('/a/check', '{"text":')).status).toBe(400);
   expect((await post('/a/check', '{"nothing":"here"}')).status).toBe(400);
-  expect((await post('/a/check', Buffer.alloc(1_100_000, 32))).status).toBe(413);
+  expect((await post('/a/check', ' '.repeat(1_100_000))).status).toBe(413);
 });
 
 it('is reached by POST alone', async () => {

@@ -1,0 +1,27 @@
+import { readFileSync } from 'node:fs';
+import { expect, it } from 'vitest';
+import { z } from 'zod';
+import { ownRoutes } from '../src/http/own-routes.js';
+import { Environment } from '../src/index.js';
+
+const page = readFileSync(new URL('../../../docs/gateway.md', import.meta.url), 'utf8');
+
+function defaultOf(schema: z.ZodType): string {
+  if (!(schema instanceof z.ZodPrefault) || schema.def.defaultValue === '') return '';
+  return `\`${schema.def.defaultValue}\``;
+}
+
+it('lists every variable with its default and meaning, and no other', () => {
+  const rows = Object.entries(Environment.shape).map(
+    ([name, schema]) =>
+      `| \`${name}\` | ${defaultOf(schema)} | ${schema.description?.replaceAll('|', '\\|')} |`,
+  );
+  const listed = page.split('\n').filter((line) => /^\| `[A-Z_]+` \|/.test(line));
+  expect(listed).toEqual(rows);
+});
+
+it('names every path the gateway has of its own', () => {
+  for (const path of ownRoutes.keys()) {
+    if (path !== '/') expect(page).toContain(`\`${path}\``);
+  }
+});
