@@ -1,6 +1,7 @@
 import { createOracleApp, type OracleAppOptions } from './app/create-oracle-app.js';
 import { BootError } from './config/boot-error.js';
 import { StoreError } from './store/database/store-error.js';
+import { untilTold } from './until-told.js';
 
 /** Runs the host as a process; resolves to the exit code once it has stopped or could not start. */
 export async function serve(options: OracleAppOptions = {}): Promise<number> {
@@ -16,19 +17,6 @@ export async function serve(options: OracleAppOptions = {}): Promise<number> {
     process.stderr.write(`${error.message}\n`);
     return 1;
   }
-}
-
-const STOP_SIGNALS = ['SIGTERM', 'SIGINT'] as const;
-
-/** Waits for a first SIGTERM or Ctrl-C; a second one ends the process at once, as usual. */
-function untilTold(): Promise<void> {
-  return new Promise((resolve) => {
-    const stop = () => {
-      for (const signal of STOP_SIGNALS) process.off(signal, stop);
-      resolve();
-    };
-    for (const signal of STOP_SIGNALS) process.on(signal, stop);
-  });
 }
 
 /** An address or a folder that cannot be used. */
