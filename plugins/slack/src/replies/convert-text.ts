@@ -18,14 +18,14 @@ export function convertText(text: string): string {
     .replace(MARKS, '')
     .replace(CODE, (code) => keep(escapeText(code)))
     .replace(LINK, (...match) => keep(linkOf(match as string[])));
-  // The last first: a link may hold code, which was kept before it.
-  return kept.reduceRight(
-    (line, piece, i) => line.replace(placeOf(i), () => piece),
-    emphasise(bare),
-  );
+  // A link may hold code, which was kept before it.
+  const restore = (line: string): string =>
+    line.replace(PLACE, (_, index: string) => restore(kept[Number(index)] ?? ''));
+  return restore(emphasise(bare));
 }
 
 const placeOf = (index: number) => KEPT.join(String(index));
+const PLACE = new RegExp(KEPT.join('(\\d+)'), 'g');
 
 function linkOf([whole = '', label, target, bare]: readonly (string | undefined)[]): string {
   if (bare !== undefined) return escapeText(bare);

@@ -63,3 +63,17 @@ describe('what would address people', () => {
     for (const [, inside] of links) expect(inside).toMatch(/^https:\/\/[^|<]*\|[^|<]*$/);
   });
 });
+
+// Each would keep the host busy for minutes if a pattern tried every way to the end of its line.
+it.each([
+  ['a heading', `# a${' '.repeat(50_000)}b`],
+  ['a closed heading', `# a${' #'.repeat(50_000)}b`],
+  ['an item', `-${' '.repeat(200_000)}a\rb`],
+  ['quotes in quotes', `${'>  '.repeat(100_000)}\rx`],
+  ['a rule', `${'- '.repeat(100_000)}x`],
+  ['a table', `|${'|  '.repeat(100_000)}x`],
+  ['code', `${'`a'.repeat(1900)}\n`.repeat(50)],
+  ['links', `${'[](a '.repeat(700)}\n`.repeat(50)],
+])('takes no time over %s of any length', { timeout: 10_000 }, (_, text) => {
+  expect(toMrkdwn(text)).not.toBe('');
+});

@@ -44,13 +44,24 @@ function convertBlock({ kind, lines }: Block): string {
 
 function convertLine(line: string): string {
   if (RULE.test(line)) return '⸻';
-  const heading = /^\s{0,3}#{1,6}\s+(.+?)\s*#*\s*$/.exec(line);
-  if (heading) return `*${convertText((heading[1] ?? '').replace(/\*\*|__/g, ''))}*`;
-  const quote = /^\s*(?:>\s?)+(.*)$/.exec(line);
+  // To the end of the line whatever it holds: a pattern that can fail there would try every way to it.
+  const heading = /^\s{0,3}#{1,6}\s+(\S.*)$/s.exec(line);
+  if (heading) return `*${convertText(headingOf(heading[1] ?? ''))}*`;
+  const quote = /^\s*(?:>\s*)+(.*)$/s.exec(line);
   if (quote) return `> ${convertLine(quote[1] ?? '')}`;
-  const item = /^(\s*)[-*+]\s+(?:\[([ xX])\]\s+)?(.*)$/.exec(line);
+  const item = /^(\s*)[-*+]\s+(?:\[([ xX])\]\s+)?(.*)$/s.exec(line);
   if (item) return `${item[1]}${bulletOf(item[2])} ${convertText(item[3] ?? '')}`;
   return convertText(line);
+}
+
+/** Without the marks that may close it, and those of emphasis: it is all bold. */
+function headingOf(text: string): string {
+  let end = text.trimEnd().length;
+  while (text[end - 1] === '#') end -= 1;
+  return text
+    .slice(0, end)
+    .trimEnd()
+    .replace(/\*\*|__/g, '');
 }
 
 function bulletOf(box: string | undefined): string {
