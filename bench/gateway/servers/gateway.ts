@@ -9,3 +9,5 @@ const config = loadConfig({
 });
 const gateway = await createGateway({ config });
 process.send?.({ url: await gateway.listen() });
+// Whoever started it has gone.
+process.once('disconnect', () => process.exit());

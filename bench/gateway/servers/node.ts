@@ -62,3 +62,5 @@ server.on('stream', (stream, headers) => {
 server.listen(0, '127.0.0.1', () => {
   process.send?.({ url: `grpc://127.0.0.1:${(server.address() as AddressInfo).port}` });
 });
+// Whoever started it has gone.
+process.once('disconnect', () => process.exit());

@@ -31,3 +31,5 @@ const server = createServer(async (request, response) => {
 server.listen(0, '127.0.0.1', () => {
   process.send?.({ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` });
 });
+// Whoever started it has gone.
+process.once('disconnect', () => process.exit());
