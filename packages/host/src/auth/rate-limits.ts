@@ -34,18 +34,14 @@ export class RateLimits {
     this.addresses = new MemoryRateLimiter({ perMinute: perCaller * CALLERS_PER_ADDRESS });
   }
 
-  /** Refuses an address that has used up what it may ask without proving who it is. */
-  async checkAnonymous(address: string | undefined, headers = nowhere): Promise<void> {
-    this.enforce('anonymous', await this.anonymous.look(addressKey(address)), headers);
+  /** Counts a request without a proven caller; refuses an address that has used up what it may ask so. */
+  async takeAnonymous(address: string | undefined, headers = nowhere): Promise<void> {
+    this.enforce('anonymous', await this.anonymous.take(addressKey(address)), headers);
   }
 
   /** Whether an address has failed too often for keys to be looked up on its behalf. */
   async isExhausted(address: string | undefined): Promise<boolean> {
     return !(await this.anonymous.look(addressKey(address))).allowed;
-  }
-
-  async countAnonymous(address: string | undefined): Promise<void> {
-    await this.anonymous.take(addressKey(address));
   }
 
   /** Counts a request of a proven caller. */

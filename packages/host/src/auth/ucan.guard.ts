@@ -20,15 +20,22 @@ export class UcanGuard implements CanActivate {
   ) {}
 
   async canActivate(context: ExecutionContext): Promise<boolean> {
-    if (context.getType() !== 'http' || this.isPublic(context)) return true;
+    if (context.getType() !== 'http') return true;
     const request = context.switchToHttp().getRequest<OracleRequest>();
     const response = context.switchToHttp().getResponse<Response>();
     const { authenticator, limits } = this;
+    const { ip: address, isCounted } = request;
+    if (this.isPublic(context)) {
+      // Where nobody reads credentials, bringing some spares nobody the limit.
+      if (!isCounted) await limits.takeAnonymous(address, response);
+      return true;
+    }
+    const credentials = credentialsOf(request.headers);
     request.caller = await proveCaller(
       { authenticator, limits },
-      { credentials: credentialsOf(request.headers), address: request.ip, headers: response },
+      { credentials, address, headers: response, isCounted },
     );
-    await limits.takeCaller(request.caller, request.ip, response);
+    await limits.takeCaller(request.caller, address, response);
     return true;
   }
 

@@ -2,16 +2,15 @@ import type { NextFunction, Response } from 'express';
 import { credentialsOf } from '../auth/credentials.js';
 import type { OracleRequest } from '../auth/oracle-request.js';
 import type { RateLimits } from '../auth/rate-limits.js';
+import { isDocs } from './security-headers.js';
 
 /** Limits each address by what it asks without proving who it is; `/health` is exempt. */
 export function anonymousLimit(limits: RateLimits) {
   return async (request: OracleRequest, response: Response, next: NextFunction): Promise<void> => {
-    if (request.path === '/health') return next();
-    response.once('close', () => {
-      if (!request.caller) void limits.countAnonymous(request.ip);
-    });
+    const isExempt = request.path === '/health';
     // With credentials the guard decides: a valid caller must not suffer from its neighbours.
-    if (!hasCredentials(request)) await limits.checkAnonymous(request.ip, response);
+    request.isCounted = isExempt || isDocs(request) || !hasCredentials(request);
+    if (request.isCounted && !isExempt) await limits.takeAnonymous(request.ip, response);
     next();
   };
 }

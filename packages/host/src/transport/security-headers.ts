@@ -17,11 +17,16 @@ const DOCS_POLICY = [
 
 /** Sets what keeps a browser from misusing an answer; a route may override it. */
 export function securityHeaders(request: Request, response: Response, next: NextFunction): void {
-  const isDocs = request.path === '/docs' || request.path.startsWith('/docs/');
-  response.setHeader('Content-Security-Policy', isDocs ? DOCS_POLICY : API_POLICY);
+  const policy = isDocs(request) ? DOCS_POLICY : API_POLICY;
+  response.setHeader('Content-Security-Policy', policy);
   response.setHeader('X-Content-Type-Options', 'nosniff');
   response.setHeader('X-Frame-Options', 'DENY');
   response.setHeader('Referrer-Policy', 'no-referrer');
-  if (!isDocs) response.setHeader('Cache-Control', 'no-store');
+  if (!isDocs(request)) response.setHeader('Cache-Control', 'no-store');
   next();
+}
+
+/** Whether a request is for the pages that describe the interface; the router minds no case either. */
+export function isDocs({ path }: Pick<Request, 'path'>): boolean {
+  return /^\/docs(\/|$)/i.test(path);
 }

@@ -40,23 +40,19 @@ export class Admission {
     if (this.#known.has(socket.conn)) throw new OracleError('bad_request', { message: ONE_SOCKET });
     this.#known.add(socket.conn);
     const address = this.parts.addressOf(socket.request);
-    const { sessionId, ...handshake } = await this.#proof(address, () =>
-      readHandshake(socket.handshake),
-    );
-    const caller = await this.#proof(address, () =>
-      proveCaller(this.parts, { credentials: handshake.credentials, address }),
-    );
+    const { sessionId, ...handshake } = await this.#read(socket, address);
+    const caller = await proveCaller(this.parts, { credentials: handshake.credentials, address });
     await this.parts.limits.takeCaller(caller, address);
     const room = { owner: caller.did, sessionId };
     return { ...handshake, room, caller, address, inbox: await this.#sit(room, socket.conn) };
   }
 
   /** Failed attempts count against the address, as they do over HTTP. */
-  async #proof<T>(address: string, attempt: () => T | Promise<T>): Promise<T> {
+  async #read({ handshake }: Socket, address: string): Promise<ReadHandshake> {
     try {
-      return await attempt();
+      return readHandshake(handshake);
     } catch (refusal) {
-      await this.parts.limits.countAnonymous(address);
+      await this.parts.limits.takeAnonymous(address);
       throw refusal;
     }
   }
