@@ -2,17 +2,18 @@ import { z } from 'zod';
 
 const MAX_DEPTH = 32;
 
-/** Whether a JSON value nests at most `limit` levels; walks without recursion. */
+/** Whether a value nests at most `limit` levels; walks without recursion, and what is there twice once a level. */
 function isShallow(value: unknown, limit: number): boolean {
-  let level: unknown[] = [value];
-  for (let depth = 0; level.length > 0; depth++) {
+  let level = new Set([value]);
+  for (let depth = 0; level.size > 0; depth++) {
     if (depth > limit) return false;
-    level = level.flatMap((item) =>
-      typeof item === 'object' && item !== null ? Object.values(item) : [],
-    );
+    level = new Set([...level].flatMap(valuesOf));
   }
   return true;
 }
+
+const valuesOf = (item: unknown): unknown[] =>
+  typeof item === 'object' && item !== null ? Object.values(item) : [];
 
 /** A free-form JSON object, bounded in depth. */
 export const JsonObject = z
