@@ -2,7 +2,7 @@ import type { JsonObject } from '@sibyl/protocol';
 import { isObject, type JsonSchema, mapSchema } from './map-schema.js';
 
 /** References can make a small text a schema of any size; checking input takes as long as it is large. */
-const SIZE_LIMIT = 2000;
+const SIZE_LIMIT = 500;
 
 /**
  * Puts what `$ref` points to in its place, since not every provider follows references. Inside
