@@ -14,10 +14,15 @@ export function toFaultText(fault: unknown): string {
   return JSON.stringify({ error: error.toWellFormed() || 'The tool failed.' });
 }
 
-/** Anything may be thrown. */
+/** Anything may be thrown, also what throws again when it is looked at. */
 function messageOf(fault: unknown): string {
-  const message = typeof fault === 'object' && fault && 'message' in fault ? fault.message : fault;
-  return typeof message === 'string' ? message : '';
+  try {
+    const message =
+      typeof fault === 'object' && fault && 'message' in fault ? fault.message : fault;
+    return typeof message === 'string' ? message : '';
+  } catch {
+    return '';
+  }
 }
 
 /** Cuts the JSON text of a result to `limit` characters; what comes out is JSON again and says so. */

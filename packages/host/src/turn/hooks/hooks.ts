@@ -1,6 +1,7 @@
 import { OracleError } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import { inTime } from '../../agent/calls/in-time.js';
+import { soundError } from './sound-error.js';
 
 export interface HookCall {
   readonly plugin: string;
@@ -51,6 +52,9 @@ export class Hooks {
 
   private run<T>({ signal }: HookCall, work: Work<T>): Promise<T> {
     const fault = `did not answer within ${this.timeoutMs / 1000} s`;
-    return inTime({ ms: this.timeoutMs, fault, signal }, async (both) => work(both));
+    const answer = inTime({ ms: this.timeoutMs, fault, signal }, async (both) => work(both));
+    return answer.catch((thrown) => {
+      throw soundError(thrown);
+    });
   }
 }

@@ -1,5 +1,6 @@
 import type { JsonObject } from '@sibyl/protocol';
 import { OracleError } from '@sibyl/protocol';
+import { soundError } from '../hooks/sound-error.js';
 
 /** One middleware around one tool call. */
 export interface Wrapping {
@@ -70,20 +71,21 @@ class WrappedCall {
   async #withoutMiddleware(fault: unknown): Promise<unknown> {
     const { input, next, signal, onFault } = this.#wrapping;
     this.#isOver = true;
-    if (fault instanceof OracleError) throw fault;
+    const error = soundError(fault);
+    if (error instanceof OracleError) throw error;
     signal.throwIfAborted();
     const made = this.#latest;
     if (!made) {
-      onFault(fault);
+      onFault(error);
       return next(input);
     }
     return made.then(
       (result) => {
-        onFault(fault);
+        onFault(error);
         return result;
       },
       (callFault) => {
-        if (callFault !== fault) onFault(fault);
+        if (callFault !== fault) onFault(error);
         throw callFault;
       },
     );

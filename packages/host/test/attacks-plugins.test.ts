@@ -1,0 +1,166 @@
+import { Controller, Get, Module } from '@nestjs/common';
+import { defineTool, type Tool } from '@sibyl/plugin-kit';
+import { afterEach, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { ask, call, framesOf, say } from './support/ask.js';
+import { useControlledHost } from './support/controlled-host.js';
+import { testPlugin } from './support/plugin.js';
+
+/** What throws again when it is looked at. */
+const hostileProxy = () => {
+  const refuse = () => {
+    throw new Error('hands off');
+  };
+  return new Proxy({}, { has: refuse, get: refuse, ownKeys: refuse, getPrototypeOf: refuse });
+};
+
+const withGetter = (holder: object, field: string) =>
+  Object.defineProperty(holder, field, {
+    enumerable: true,
+    get: () => {
+      throw new Error('hands off');
+    },
+  });
+
+const thrown: Readonly<Record<string, () => unknown>> = {
+  nothing: () => undefined,
+  'a symbol': () => Symbol('fault'),
+  'an object that cannot be read': () => withGetter({}, 'message'),
+  'an error that cannot be read': () => withGetter(new Error('x'), 'stack'),
+  'an error with a field that cannot be read': () => withGetter(new Error('x'), 'detail'),
+  'what no one can touch': hostileProxy,
+};
+
+const nested = (depth: number) => JSON.parse('['.repeat(depth) + ']'.repeat(depth));
+const looped = () => {
+  const loop: Record<string, unknown> = {};
+  return Object.assign(loop, { left: loop, right: loop });
+};
+
+const given: Readonly<Record<string, () => unknown>> = {
+  'ten thousand levels': () => nested(10_000),
+  'itself, twice': looped,
+  'thirty million characters': () => 'x'.repeat(30_000_000),
+  'what cannot be written': () => ({ toJSON: hostileProxy }),
+  'what cannot be listed': hostileProxy,
+  'half a character': () => '\ud800',
+  'a function': () => () => 1,
+};
+
+let place = '';
+let act: () => unknown = () => undefined;
+afterEach(() => {
+  place = '';
+});
+
+const failAt = (here: string) => {
+  if (place === here) throw act();
+};
+
+const AnyInput = z.object({}).loose();
+const tool = (name: string, run: Tool['run']) =>
+  defineTool({ name, description: 'Does what a test asks for', inputSchema: AnyInput, run });
+
+@Controller('faulty')
+class FaultyController {
+  @Get()
+  get() {
+    failAt('a route');
+    return {};
+  }
+}
+
+@Module({ controllers: [FaultyController] })
+class FaultyModule {}
+
+const faulty = testPlugin('faulty', {
+  getNestModules: () => [FaultyModule],
+  getTools: () => [
+    tool('give', () => act()),
+    tool('fail', () => failAt('a tool')),
+    tool('tell', (_, { emit }) => {
+      const args = looped();
+      emit.renderComponent({ eventId: 'e', componentName: 'c', args, status: 'done' });
+      for (let i = 0; i < 5000; i++) emit.router({ step: `${i}` });
+    }),
+  ],
+  getRequestTools: async () => {
+    failAt('getRequestTools');
+    return [];
+  },
+  getSharedState: () => ({ faultyState: () => failAt('getSharedState') }),
+  getMessageGate: () => ({
+    admit: async () => {
+      failAt('admit');
+      return { check: () => failAt('check'), settle: async () => undefined };
+    },
+  }),
+  getMiddlewares: () => [
+    {
+      name: 'faulty',
+      beforeModel: () => {
+        failAt('beforeModel');
+        return undefined;
+      },
+      afterModel: () => failAt('afterModel'),
+      wrapToolCall: async ({ input }, next) => {
+        failAt('wrapToolCall');
+        return next(input);
+      },
+    },
+  ],
+});
+
+const test = useControlledHost({ bundled: [], plugins: [faulty] });
+
+const hooks = [
+  'getRequestTools',
+  'getSharedState',
+  'admit',
+  'check',
+  'beforeModel',
+  'afterModel',
+  'wrapToolCall',
+];
+
+describe.each(Object.entries(thrown))('a plugin that throws %s', (_, make) => {
+  it.each(hooks)('from %s costs its part alone', async (hook) => {
+    place = hook;
+    act = make;
+    const { text } = await ask(test, [call(['fail']), say('survived')]);
+    expect(text).toBe('survived');
+  });
+
+  it('from a tool costs the call', async () => {
+    place = 'a tool';
+    act = make;
+    const exchange = await ask(test, [call(['fail']), say('survived')]);
+    expect(exchange.text).toBe('survived');
+    expect(framesOf(exchange, 'tool_call').at(-1)).toMatchObject({ status: 'error' });
+  });
+
+  it('from a route costs the request', async () => {
+    place = 'a route';
+    act = make;
+    const { status, body } = await test.alice.request('GET', '/faulty');
+    expect([status, body.code]).toEqual([500, 'internal_error']);
+  });
+});
+
+describe('a tool that gives', () => {
+  it.each(Object.entries(given))('%s leaves the turn as it is', async (_, make) => {
+    act = make;
+    const exchange = await ask(test, [call(['give']), say('survived')]);
+    expect(exchange.text).toBe('survived');
+    const { output } = framesOf(exchange, 'tool_call').at(-1);
+    expect(output.length).toBeLessThanOrEqual(100_000);
+    expect(() => JSON.parse(output)).not.toThrow();
+  });
+});
+
+it('drops what a plugin tells of itself for ever, and tells the rest', async () => {
+  const exchange = await ask(test, [call(['tell']), say('survived')]);
+  expect(exchange.text).toBe('survived');
+  expect(framesOf(exchange, 'render_component')).toEqual([]);
+  expect(framesOf(exchange, 'router_update')).toHaveLength(5000);
+});
