@@ -3,7 +3,7 @@ import type { Room } from '../events/event-bus.js';
 import { BEFORE_ALL, endOf, type Position } from '../events/position.js';
 import { type ServerEvent, toServerEvent } from '../events/server-event.js';
 import type { Frame } from '../store/runs/frames.js';
-import type { Run } from '../store/runs/run.js';
+import { hasEnded, type Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import type { Turns } from './turns.js';
 
@@ -54,8 +54,6 @@ export class MissedEvents {
     return live ? live.log.since(after) : this.runs.frames({ owner, runId, after });
   }
 }
-
-const hasEnded = ({ status }: Run) => status !== 'queued' && status !== 'running';
 
 const partOf = ({ event, data }: Frame) => ({ event, data: JSON.parse(data) }) as ReplyPart;
 

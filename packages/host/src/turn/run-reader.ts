@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type DoneFrame, OracleError, type ReplyPart } from '@sibyl/protocol';
 import type { Frame } from '../store/runs/frames.js';
-import type { Run } from '../store/runs/run.js';
+import { hasEnded, type Run } from '../store/runs/run.js';
 import type { Store } from '../store/store.js';
 import { doneOf } from './done-frame.js';
 import type { RunOutcome } from './run-outcome.js';
@@ -40,9 +40,11 @@ export class RunReader {
     const live = this.turns.live(key);
     if (live) return live.outcome;
     for (;;) {
-      const { status, messageId, fault } = await this.find(key);
-      if (status !== 'queued' && status !== 'running')
-        return { status, messageId, text: await this.#textOf({ ...run, messageId }), fault };
+      const now = await this.find(key);
+      if (hasEnded(now)) {
+        const { status, messageId, fault } = now;
+        return { status, messageId, text: await this.#textOf(now), fault };
+      }
       await sleep(POLL_MS);
     }
   }
@@ -60,7 +62,7 @@ export class RunReader {
       if (frames.length > 0) yield frames;
       if (frames.at(-1)?.event === 'done') return;
       seen = frames.at(-1)?.seq ?? seen;
-      if (run.status !== 'queued' && run.status !== 'running') {
+      if (hasEnded(run)) {
         yield await this.#ending(run, run.status, seen);
         return;
       }
@@ -89,7 +91,7 @@ export class RunReader {
     return numbered([start, ...whole, done], seen + 1);
   }
 
-  async #textOf({ owner, messageId }: Pick<Run, 'owner'> & { messageId?: string | undefined }) {
+  async #textOf({ owner, messageId }: Run): Promise<string> {
     if (messageId === undefined) return '';
     return (await this.store.messages.find({ owner, messageId }))?.content ?? '';
   }

@@ -41,6 +41,12 @@ export interface Run {
   readonly fault?: RunFault;
 }
 
+/** Whether a run is over, however it ended. */
+export const hasEnded = <R extends Pick<Run, 'status'>>(
+  run: R,
+): run is R & { readonly status: (typeof ENDED)[number] } =>
+  ENDED.some((status) => status === run.status);
+
 export function toRun(row: RunRow): Run {
   const { error_kind: kind, error_message: message } = row;
   return {
