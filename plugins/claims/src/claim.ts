@@ -1,3 +1,4 @@
+import { WholeNumber } from '@sibyl/protocol';
 import { z } from 'zod';
 
 /** Where a claim stands; the last two are final. */
@@ -26,12 +27,7 @@ export type ClaimList = z.infer<typeof ClaimList>;
 
 /** Query of `GET /claims`. */
 export const ListClaims = z.strictObject({
-  limit: z.coerce
-    .number({ error: 'must be a whole number' })
-    .int({ error: 'must be a whole number' })
-    .min(1)
-    .max(100)
-    .default(20),
+  limit: WholeNumber.min(1).max(100).default(20),
 });
 export type ListClaims = z.infer<typeof ListClaims>;
 

@@ -1,3 +1,4 @@
+import { WholeNumber } from '@sibyl/protocol';
 import { z } from 'zod';
 
 const Amount = z.int();
@@ -39,11 +40,6 @@ export type CreditStatement = z.infer<typeof CreditStatement>;
 
 /** Query of `GET /credits`. */
 export const ReadStatement = z.strictObject({
-  limit: z.coerce
-    .number({ error: 'must be a whole number' })
-    .int({ error: 'must be a whole number' })
-    .min(1)
-    .max(100)
-    .default(20),
+  limit: WholeNumber.min(1).max(100).default(20),
 });
 export type ReadStatement = z.infer<typeof ReadStatement>;

@@ -1,3 +1,4 @@
+import { WholeNumber } from '@sibyl/protocol';
 import { z } from 'zod';
 
 export const FACT_LENGTH = 1000;
@@ -12,15 +13,10 @@ export type Fact = z.infer<typeof Fact>;
 export const FactPage = z.object({ facts: z.array(Fact), total: z.int() }).meta({ id: 'FactPage' });
 export type FactPage = z.infer<typeof FactPage>;
 
-const WholeNumber = z
-  .string()
-  .regex(/^\d{1,9}$/, 'must be a whole number')
-  .transform(Number);
-
 /** Query of `GET /memory`. */
 export const ListFacts = z.strictObject({
-  limit: WholeNumber.pipe(z.int().min(1).max(100)).default(50),
-  offset: WholeNumber.pipe(z.int().min(0)).default(0),
+  limit: WholeNumber.min(1).max(100).default(50),
+  offset: WholeNumber.min(0).max(Number.MAX_SAFE_INTEGER).default(0),
 });
 export type ListFacts = z.infer<typeof ListFacts>;
 
