@@ -42,6 +42,7 @@ export type {
   PluginMigrations,
   Unit,
 } from './plugin-database.js';
+export { repeat } from './repeat.js';
 export type { RoomPlace, RoomState } from './room-state.js';
 export { type Caller, CurrentCaller } from './routes/current-caller.js';
 export { Describe, ROUTE_DESCRIPTION, type RouteDescription } from './routes/describe.js';

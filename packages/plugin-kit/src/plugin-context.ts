@@ -83,6 +83,6 @@ export interface PluginContext<Config = Readonly<Record<string, unknown>>> {
   readonly ucan: OracleUcan;
   readonly turns: PluginTurns;
   readonly llm: Llms;
-  /** Called when the host closes, before the store does. */
+  /** Called when the host closes, before the store does; what was given last is called first. */
   onClose(task: () => void | Promise<void>): void;
 }

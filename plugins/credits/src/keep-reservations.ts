@@ -1,4 +1,4 @@
-import type { Logger, PluginContext } from '@sibyl/plugin-kit';
+import { type Logger, type PluginContext, repeat } from '@sibyl/plugin-kit';
 import type { Reservations } from './ledger/reservations.js';
 import type { HoldsAtWork } from './turns/holds-at-work.js';
 
@@ -14,17 +14,7 @@ export function keepReservations(
   kept: Kept,
   { logger, onClose }: Pick<PluginContext, 'logger' | 'onClose'>,
 ): void {
-  let underWay = Promise.resolve();
-  const round = () => {
-    underWay = underWay.then(() => keep(kept, logger));
-  };
-  round();
-  const timer = setInterval(round, PERIOD_MS);
-  timer.unref();
-  onClose(async () => {
-    clearInterval(timer);
-    await underWay;
-  });
+  repeat(() => keep(kept, logger), { everyMs: PERIOD_MS, onClose });
 }
 
 async function keep({ reservations, holds }: Kept, logger: Logger): Promise<void> {

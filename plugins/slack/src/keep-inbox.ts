@@ -1,4 +1,4 @@
-import type { Logger, PluginContext } from '@sibyl/plugin-kit';
+import { type Logger, type PluginContext, repeat } from '@sibyl/plugin-kit';
 import type { Answers } from './answers.js';
 import type { Inbox } from './store/inbox.js';
 
@@ -14,18 +14,9 @@ export function keepInbox(
   kept: Kept,
   { logger, onClose }: Pick<PluginContext, 'logger' | 'onClose'>,
 ): void {
-  let underWay = Promise.resolve();
-  const round = () => {
-    underWay = underWay.then(() => keep(kept, logger));
-  };
-  round();
-  const timer = setInterval(round, PERIOD_MS);
-  timer.unref();
-  onClose(async () => {
-    clearInterval(timer);
-    await underWay;
-    await kept.answers.settled();
-  });
+  // Runs after the last round, which may begin answers: what was registered last is closed first.
+  onClose(() => kept.answers.settled());
+  repeat(() => keep(kept, logger), { everyMs: PERIOD_MS, onClose });
 }
 
 async function keep({ inbox, answers }: Kept, logger: Logger): Promise<void> {
