@@ -27,5 +27,7 @@ export const chain = definePlugin({
   configSchema: ChainConfig,
   autoDetect: (env) => Boolean(env.GATEWAY_URL),
   autoDetectHint: 'set GATEWAY_URL',
+  // Where clients find it too: the host tells them what is shared under this key.
+  getSharedState: ({ config }) => ({ gateway: config.GATEWAY_URL }),
   getTools: (context) => chainTools(new Gateway(context)),
 });

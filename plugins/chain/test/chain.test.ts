@@ -19,6 +19,7 @@ const KEY_SHA256 = await crypto.subtle
 
 let node: TestNode;
 let gateway: Gateway;
+let gatewayUrl: string;
 let model: ControlledModel;
 let host: TestHost;
 let alice: TestUser;
@@ -38,7 +39,8 @@ beforeAll(async () => {
     }),
   });
   model = await startControlledModel();
-  host = await startWith(await gateway.listen());
+  gatewayUrl = await gateway.listen();
+  host = await startWith(gatewayUrl);
   alice = new TestUser(host);
 });
 
@@ -49,14 +51,14 @@ afterAll(async () => {
   await node?.close();
 });
 
-function startWith(gatewayUrl: string): Promise<TestHost> {
+function startWith(url: string): Promise<TestHost> {
   return startHost({
     bundled: [],
     plugins: [chain],
     manifestOverrides: always,
     env: {
       ...model.env,
-      GATEWAY_URL: gatewayUrl,
+      GATEWAY_URL: url,
       GATEWAY_KEY: KEY,
       OUTGOING_ALLOW: '127.0.0.1',
     },
@@ -78,6 +80,11 @@ async function use(user: TestUser, name: string, input: object) {
     text: JSON.stringify(data),
   };
 }
+
+it('lets the host tell clients where the gateway is', async () => {
+  const card = await fetch(`${host.url}/.well-known/oracle.json`);
+  expect(await card.json()).toMatchObject({ gateway: gatewayUrl });
+});
 
 describe('get_entity', () => {
   it('finds an entity with its document, and says of which block it speaks', async () => {
