@@ -3,7 +3,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, expect, it } from 'vitest';
-import { type SibylRun, startSibyl, useFolder } from './support/sibyl.js';
+import { type SibylRun, sibyl, startSibyl, useFolder } from './support/sibyl.js';
 
 const DATA_DIR = join(useFolder(), 'data');
 const started: SibylRun[] = [];
@@ -72,6 +72,15 @@ it('start --with-gateway runs both and stops both', { timeout: 120_000 }, async 
   expect(run.stderr).toBe('');
 });
 
+it('the agent of an oracle can ask the gateway beside it', { timeout: 120_000 }, async () => {
+  const url = await addressIn(start(['start', '--with-gateway']), HOST);
+  const message =
+    'use load_capability {"names": ["chain"]}, then use query_chain {"path": "/ixo/entity/params"}';
+  const env = { SIBYL_KEY_FILE: join(DATA_DIR, 'user.key') };
+  const asked = await sibyl(['chat', url, '--message', message], { env });
+  expect(asked.stdout).toContain('nftContractAddress');
+});
+
 it('leaves no gateway behind that nobody stops', { timeout: 120_000 }, async () => {
   const run = start(['start', '--with-gateway']);
   const gateway = await addressIn(run, GATEWAY);
@@ -80,7 +89,7 @@ it('leaves no gateway behind that nobody stops', { timeout: 120_000 }, async () 
 });
 
 it.each([
-  ['whose port is taken', (port: string) => ({ GATEWAY_PORT: port }), 'cannot listen on'],
+  ['whose port is taken', (port: string) => ({ GATEWAY_PORT: port }), 'set GATEWAY_PORT'],
   ['that is configured wrong', () => ({ GATEWAY_AUTH: 'maybe' }), 'has ended (exit code 1)'],
 ])('goes on without a gateway %s', { timeout: 120_000 }, async (_, envFor, message) => {
   const { other, port } = await takenPort();

@@ -1,5 +1,5 @@
 import type { Command } from '../command.js';
-import { setVariable, variable } from '../config/environment.js';
+import { setVariable } from '../config/environment.js';
 import { startGateway } from '../gateway/gateway-process.js';
 
 /** Runs the host in this folder. */
@@ -24,7 +24,6 @@ export const start: Command = {
   async run({ options }) {
     if (typeof options.port === 'string') setVariable('PORT', options.port);
     const gateway = options['with-gateway'] ? await startGateway() : undefined;
-    if (gateway && !variable('GATEWAY_URL')) setVariable('GATEWAY_URL', gateway.url);
     const { serve } = await import('@sibyl/host');
     try {
       return await serve();

@@ -2,7 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { variable } from '../config/environment.js';
+import { setVariable, variable } from '../config/environment.js';
 import { freePort } from './free-port.js';
 
 const MAIN = fileURLToPath(new URL('../main.js', import.meta.url));
@@ -14,18 +14,31 @@ export interface GatewayProcess {
   stop(): Promise<void>;
 }
 
-/** Starts a gateway as the environment configures it; undefined, having said why, where its port is taken. */
+/**
+ * Starts a gateway as the environment configures it, for the oracle of this process to use unless that has
+ * another; undefined, having said why, where its port is taken.
+ */
 export async function startGateway(): Promise<GatewayProcess | undefined> {
   const host = variable('GATEWAY_HOST') ?? '127.0.0.1';
   const wanted = variable('GATEWAY_PORT') ?? '3001';
   try {
     const port = await freePort(Number(wanted), host);
     const child = forkGateway(port);
-    return { url: `http://${addressOf(host)}:${port}`, stop: () => stop(child) };
+    const address = `${addressOf(host)}:${port}`;
+    if (!variable('GATEWAY_URL')) offer(address);
+    return { url: `http://${address}`, stop: () => stop(child) };
   } catch (error) {
-    complain(`The gateway cannot listen on ${host}:${wanted} (${(error as Error).message})`);
+    const { message } = error as Error;
+    complain(`The gateway cannot start (${message}): set GATEWAY_PORT to another port`);
     return undefined;
   }
+}
+
+/** The oracle refuses addresses inside the network that nobody has named. */
+function offer(address: string): void {
+  setVariable('GATEWAY_URL', `http://${address}`);
+  const allowed = variable('OUTGOING_ALLOW');
+  setVariable('OUTGOING_ALLOW', allowed ? `${allowed},${address}` : address);
 }
 
 /** Where a server that listens on this host is reached from here. */
