@@ -1,18 +1,18 @@
-// Builds what changed since the last start, then runs the host in this process.
+// Builds what changed since the last start, then runs the host in this process and the demo gateway beside it.
+// The gateway stays away with --no-gateway, and where GATEWAY_URL names another.
+import { existsSync } from 'node:fs';
 import { buildIfChanged, MAIN } from './build.ts';
 
-/** npm's shell does not pass signals on, so the host notices by itself that npm has gone. */
-function stopWithParent(): void {
-  const parent = process.ppid;
-  const watch = setInterval(() => {
-    if (process.ppid === parent) return;
-    clearInterval(watch);
-    process.kill(process.pid, 'SIGTERM');
-  }, 500);
-  watch.unref();
+async function start(): Promise<void> {
+  if (existsSync('.env')) process.loadEnvFile('.env');
+  const isGatewayWanted = !process.argv.includes('--no-gateway') && !process.env.GATEWAY_URL;
+  const { startGateway } = await import('@sibyl/cli');
+  const gateway = isGatewayWanted ? await startGateway() : undefined;
+  if (gateway) process.env.GATEWAY_URL = gateway.url;
+  await import(`../${MAIN}`);
+  await gateway?.stop();
 }
 
-stopWithParent();
 const failure = await buildIfChanged();
 if (failure) process.exitCode = failure;
-else await import(`../${MAIN}`);
+else await start();

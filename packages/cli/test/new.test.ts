@@ -1,9 +1,10 @@
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, writeFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { beforeAll, expect, it, onTestFinished } from 'vitest';
 import { tarballs } from '../src/scaffold/tarballs.js';
+import { endGroupOf } from './support/end-group-of.js';
 import { useFolder } from './support/sibyl.js';
 
 // Packages come from npm's cache or, on a new machine, from the registry.
@@ -91,12 +92,3 @@ it('and which serves the chat page until it is told to stop', {
   await ended;
   expect(output).toContain('stopping');
 });
-
-/** Ends a process and all that it started, if any is left. */
-function endGroupOf({ pid = 0 }: ChildProcess): void {
-  try {
-    process.kill(-pid, 'SIGKILL');
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
-  }
-}

@@ -1,0 +1,75 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { endGroupOf } from '../packages/cli/test/support/end-group-of.ts';
+
+// What changed since the last build is built first.
+const PATIENCE_MS = 240_000;
+
+const HOST = /listening on (http:[^\s",]+), talk to it/;
+const GATEWAY = /listening on (http:[^\s",]+), routes described/;
+
+let dataDir: string;
+let child: ChildProcess;
+let ended: Promise<number | null>;
+let output = '';
+
+beforeEach(() => {
+  dataDir = mkdtempSync(join(tmpdir(), 'sibyl-start-'));
+});
+
+afterEach(async () => {
+  endGroupOf(child);
+  await ended;
+  rmSync(dataDir, { recursive: true, force: true });
+});
+
+function start(command: string, ...args: string[]): void {
+  const { PATH, HOME } = process.env;
+  const env = { PATH, HOME, DATA_DIR: dataDir, PORT: '0', GATEWAY_PORT: '0' };
+  output = '';
+  const stdio: ['ignore', 'pipe', 'pipe'] = ['ignore', 'pipe', 'pipe'];
+  const started = spawn(command, args, { env, stdio, detached: true });
+  for (const stream of [started.stdout, started.stderr])
+    stream.setEncoding('utf8').on('data', (chunk) => {
+      output += chunk;
+    });
+  ended = once(started, 'close').then(([code]) => code);
+  child = started;
+}
+
+async function addressIn(line: RegExp): Promise<string> {
+  await expect.poll(() => output, { timeout: PATIENCE_MS }).toMatch(line);
+  return line.exec(output)?.[1] ?? '';
+}
+
+const statusOf = (url: string): Promise<number | undefined> =>
+  fetch(`${url}/health`).then(
+    ({ status }) => status,
+    () => undefined,
+  );
+
+it.each([
+  ['npm start', 'npm', ['start']],
+  ['its script', process.execPath, ['scripts/start.ts']],
+])('%s serves oracle and gateway until told to stop', { timeout: PATIENCE_MS }, async (...call) => {
+  const [, command, args] = call;
+  start(command, ...args);
+  const urls = [await addressIn(HOST), await addressIn(GATEWAY)];
+  expect(await Promise.all(urls.map(statusOf))).toEqual([200, 200]);
+  child.kill('SIGTERM');
+  await ended;
+  expect(await Promise.all(urls.map(statusOf))).toEqual([undefined, undefined]);
+  expect(output).not.toContain('goes on without it');
+});
+
+it('runs no gateway where none is wanted', { timeout: PATIENCE_MS }, async () => {
+  start(process.execPath, 'scripts/start.ts', '--no-gateway');
+  expect(await statusOf(await addressIn(HOST))).toBe(200);
+  child.kill('SIGTERM');
+  expect(await ended).toBe(0);
+  expect(output).not.toMatch(GATEWAY);
+});
