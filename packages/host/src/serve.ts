@@ -14,7 +14,7 @@ export async function serve(options: OracleAppOptions = {}): Promise<number> {
     return 0;
   } catch (error) {
     if (!isForTheOperator(error)) throw error;
-    process.stderr.write(`${error.message}\n`);
+    process.stderr.write(`${error.message}${remedyFor(error)}\n`);
     return 1;
   }
 }
@@ -36,4 +36,9 @@ const OPERATOR_FAULTS: ReadonlySet<string> = new Set([
 function isForTheOperator(error: unknown): error is Error {
   const { code = '' } = (error ?? {}) as NodeJS.ErrnoException;
   return error instanceof BootError || error instanceof StoreError || OPERATOR_FAULTS.has(code);
+}
+
+function remedyFor(error: NodeJS.ErrnoException): string {
+  if (error.code !== 'EADDRINUSE') return '';
+  return '\nAnother program listens there: stop it, or set PORT (or METRICS_PORT) to another port';
 }
