@@ -2,7 +2,8 @@ import type { SessionState } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
 import type { StoreContext } from '../database/store-context.js';
 
-const MAX_LENGTH = 256 * 1024;
+/** As much as a message may bring, such as the tools of a page. */
+const MAX_LENGTH = 1024 * 1024;
 
 interface StatePlace {
   readonly owner: string;
