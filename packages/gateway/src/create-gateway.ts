@@ -67,9 +67,8 @@ async function start(config: Config, logger: Logger): Promise<Running> {
   const demo = config.nodes.addresses.length === 0 ? await startDemo(logger) : undefined;
   const addresses = demo ? [demo.address] : config.nodes.addresses;
   const { parts, refresh, did } = await createParts(config, logger, addresses);
-  const handler = new Handler(parts);
-  const server = createHttpServer(handler.handle, config.requestTimeoutMs);
-  const closeServer = closerOf(server, handler.busy);
+  const server = createHttpServer(new Handler(parts).handle, config.requestTimeoutMs);
+  const closeServer = closerOf(server);
   try {
     await listen(server, config);
     await parts.blocks.start();

@@ -176,10 +176,10 @@ describe('metadata', () => {
     expect(bad.status).toBe(400);
   });
 
-  it('answers with the request id it was given, or one of its own', async () => {
+  it('answers with the request id it was given, and with one of its own to a failure', async () => {
     const given = await gateway.get(PARAMS, { 'x-request-id': 'mine-1' });
     expect(given.headers.get('x-request-id')).toBe('mine-1');
-    const made = await gateway.get(PARAMS, { 'x-request-id': 'not fit for a header' });
+    const made = await gateway.get('/nope', { 'x-request-id': 'not fit for a header' });
     expect(made.headers.get('x-request-id')).toMatch(/^[0-9a-f-]{36}$/);
   });
 });

@@ -11,15 +11,14 @@ export class Exchange {
   readonly path: string;
   /** Not to be changed: those without one share it. */
   readonly query: URLSearchParams;
-  readonly requestId: string;
+  /** The caller's own, if it is well-formed. */
+  requestId: string | undefined;
   /** What every answer says, whatever it is; set all at once, since that is the quickest way. */
   readonly headers: OutgoingHttpHeaders;
   /** The gRPC method, or what else was asked, for the metrics. */
   subject = 'unmatched';
   /** The height asked for, once it is known. */
   height: number | undefined;
-  /** Told when the client leaves before its answer was sent. */
-  onGone: (() => void) | undefined;
 
   constructor(
     readonly request: IncomingMessage,
@@ -29,9 +28,16 @@ export class Exchange {
     const mark = target.indexOf('?');
     this.path = mark < 0 ? target : target.slice(0, mark);
     this.query = mark < 0 ? NO_QUERY : new URLSearchParams(target.slice(mark + 1));
+    this.headers = { 'X-Content-Type-Options': 'nosniff' };
     const given = request.headers['x-request-id'];
-    this.requestId = typeof given === 'string' && REQUEST_ID.test(given) ? given : randomUUID();
-    this.headers = { 'X-Request-Id': this.requestId, 'X-Content-Type-Options': 'nosniff' };
+    if (typeof given === 'string' && REQUEST_ID.test(given)) this.identify(given);
+  }
+
+  /** Gives the exchange an id to be told and logged, unless it has one. */
+  identify(id: string = randomUUID()): string {
+    this.requestId ??= id;
+    this.headers['X-Request-Id'] = this.requestId;
+    return this.requestId;
   }
 
   get method(): string {

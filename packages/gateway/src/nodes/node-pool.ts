@@ -6,6 +6,8 @@ import { heightFaultOf } from './height-fault.js';
 /** How much of the time that is left one attempt may take while another node could be asked. */
 const ATTEMPT_SHARE = 2 / 3;
 
+type Attempt = readonly [node: ChainNode, share: number];
+
 interface NodePoolOptions {
   readonly nodes: readonly ChainNode[];
   /** Blocks a node may be behind and still be asked for the latest. */
@@ -44,38 +46,25 @@ export class NodePool {
     message: Uint8Array,
     call: UpstreamCall,
   ): Promise<UpstreamReply> {
-    try {
-      return await this.tryEach(
-        nodes,
-        (node, timeoutMs) => node.call(method, message, { ...call, timeoutMs }),
-        call,
-      );
-    } catch (fault) {
-      const isPruned = heightFaultOf(fault, call.height, this.latest)?.kind === 'pruned';
-      if (isPruned) await this.learnRange(call.height ?? 0);
-      throw fault;
-    }
-  }
-
-  private async tryEach(
-    nodes: readonly ChainNode[],
-    attempt: (node: ChainNode, timeoutMs: number) => Promise<UpstreamReply>,
-    { height, timeoutMs, signal }: UpstreamCall,
-  ): Promise<UpstreamReply> {
-    const endsAt = performance.now() + timeoutMs;
-    const attempts = this.attempts(nodes, height);
+    const endsAt = performance.now() + call.timeoutMs;
     let fault: unknown;
-    for (const [i, node] of attempts.entries()) {
-      const leftMs = endsAt - performance.now();
-      if (leftMs <= 0 || signal?.aborted) break;
+    for (const [node, share] of this.attempts(nodes, call.height)) {
       try {
-        return await attempt(node, i + 1 < attempts.length ? leftMs * ATTEMPT_SHARE : leftMs);
+        const timeoutMs = (endsAt - performance.now()) * share;
+        return await node.call(method, message, { ...call, timeoutMs });
       } catch (error) {
         fault = error;
-        if (!this.isWorthAnother(error, height)) break;
+        if (performance.now() >= endsAt || !this.isWorthAnother(error, call)) break;
       }
     }
-    throw fault ?? nothingToAsk(nodes, height);
+    throw await this.completed(fault ?? nothingToAsk(nodes, call.height), call.height);
+  }
+
+  /** A fault that is about the heights there are is told with them known. */
+  private async completed(fault: unknown, height: number | undefined): Promise<unknown> {
+    const isPruned = heightFaultOf(fault, height, this.latest)?.kind === 'pruned';
+    if (isPruned) await this.learnRange(height ?? 0);
+    return fault;
   }
 
   /** Nodes rarely say from which height on they can be asked, so that is found out when it matters. */
@@ -85,10 +74,18 @@ export class NodePool {
     await Promise.all(able.map((node) => node.findEarliest(missing)));
   }
 
-  /** A broken connection is made anew at once, so a node alone deserves a second attempt. */
-  private attempts(nodes: readonly ChainNode[], height: number | undefined): ChainNode[] {
+  /** Whom to ask, one after the other, and the share of the time left that each may take. */
+  private attempts(nodes: readonly ChainNode[], height: number | undefined): Attempt[] {
     const ranked = this.ranked(nodes, height);
-    return ranked.length === 1 ? [...ranked, ...ranked] : ranked;
+    const [node] = ranked;
+    // A broken connection is made anew at once, so a node alone deserves a second attempt.
+    if (node && ranked.length === 1)
+      return [
+        [node, 1],
+        [node, 1],
+      ];
+    const last = ranked.length - 1;
+    return ranked.map((each, i) => [each, i < last ? ATTEMPT_SHARE : 1]);
   }
 
   /** The best first: those that surely can answer, then those that may, quick and idle ones before busy ones. */
@@ -108,8 +105,8 @@ export class NodePool {
     return this.isLagging(node) ? 2 : 1;
   }
 
-  private isWorthAnother(fault: unknown, height: number | undefined): boolean {
-    if (!(fault instanceof GrpcError)) return false;
+  private isWorthAnother(fault: unknown, { height, signal }: UpstreamCall): boolean {
+    if (!(fault instanceof GrpcError) || signal?.aborted) return false;
     return fault.origin === 'transport' || heightFaultOf(fault, height, this.latest) !== undefined;
   }
 }
