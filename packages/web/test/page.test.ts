@@ -70,6 +70,20 @@ describe('the page', () => {
     await expectText(page, 'Connected');
   });
 
+  it('keeps a first message that cannot be sent', async () => {
+    const { page, context } = await arrive();
+    await context.setOffline(true);
+    await write(page, 'Is anybody there?');
+    await expect.poll(() => page.getByRole('alert').isVisible()).toBe(true);
+    expect(await page.getByLabel('Your message').inputValue()).toBe('Is anybody there?');
+    await context.setOffline(false);
+    await page.keyboard.press('Enter');
+    const turn = await oracle.model.next();
+    turn.say('Here I am');
+    turn.finish();
+    await expectText(page, 'Here I am');
+  });
+
   it('stops an answer', async () => {
     const { page } = await arrive();
     await write(page, 'Go on for ever');

@@ -9,6 +9,7 @@ interface ComposerProps {
   readonly waiting?: number;
   readonly isBusy?: boolean;
   readonly error?: OracleClientError | undefined;
+  /** Rejects when the message got nowhere, having said why. */
   readonly onSend: (message: MessageToSend) => Promise<void>;
   readonly onStop?: () => Promise<unknown>;
 }
@@ -24,7 +25,10 @@ export function Composer({ waiting = 0, isBusy = false, error, onSend, onStop }:
     if (!text.trim()) return;
     setText('');
     setFiles([]);
-    void onSend(messageOf(text.trim(), files));
+    onSend(messageOf(text.trim(), files)).catch(() => {
+      setText((since) => since || text);
+      setFiles((since) => (since.length > 0 ? since : files));
+    });
   };
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key === 'Escape' && isBusy) void onStop?.();

@@ -79,7 +79,7 @@ function State({ message: { status, error } }: { readonly message: ChatMessage }
       </p>
     );
   }
-  if (status === 'waiting') return <p className="quiet">Waits for the answer before</p>;
+  if (status === 'waiting') return <p className="quiet">Waiting for the answer above</p>;
   if (status === 'incomplete') return <p className="quiet">Stopped before its end</p>;
   if (status === 'failed') return <p className="fault">Not sent</p>;
   return null;

@@ -14,7 +14,10 @@ export function Welcome({ onSend, ...frame }: WelcomeProps) {
   const { card } = usePage();
   const [fault, setFault] = useState<string>();
   const send = (message: MessageToSend) =>
-    onSend(message).catch((error: Error) => setFault(error.message));
+    onSend(message).catch((error: Error) => {
+      setFault(error.message);
+      throw error;
+    });
   return (
     <main className="conversation">
       <ChatHeader {...frame} title="New conversation" />
@@ -25,7 +28,7 @@ export function Welcome({ onSend, ...frame }: WelcomeProps) {
           Ask anything. You are known here only by a key that this browser has made: nothing to
           register, and nobody else sees your conversations.
         </p>
-        <Capabilities onSend={send} />
+        <Capabilities onSend={(example) => void send(example).catch(() => undefined)} />
         {fault && (
           <p className="fault" role="alert">
             {fault}

@@ -36,7 +36,7 @@ export function Start() {
   if (fault) {
     return (
       <main className="notice" role="alert">
-        <h1>The oracle cannot be reached</h1>
+        <h1>The conversation cannot begin</h1>
         <p>{fault}</p>
         <button type="button" onClick={() => location.reload()}>
           Try again
