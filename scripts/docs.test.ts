@@ -1,4 +1,4 @@
-import { existsSync, globSync, readFileSync } from 'node:fs';
+import { existsSync, globSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { referencePages } from './reference-pages.ts';
@@ -23,6 +23,10 @@ describe.each(pages)('%s', (page) => {
     const named = [...text.matchAll(/npm run (?:-s )?([\w:-]+)/g)].map((match) => match[1] ?? '');
     expect(named.filter((name) => !(name in scripts))).toEqual([]);
   });
+});
+
+it('the picture of the page is small', () => {
+  expect(statSync('docs/page.png').size).toBeLessThan(100_000);
 });
 
 it('README stays short', () => {

@@ -8,7 +8,6 @@ async function start(): Promise<void> {
   const isGatewayWanted = !process.argv.includes('--no-gateway') && !process.env.GATEWAY_URL;
   const { startGateway } = await import('@sibyl/cli');
   const gateway = isGatewayWanted ? await startGateway() : undefined;
-  if (gateway) process.env.GATEWAY_URL = gateway.url;
   await import(`../${MAIN}`);
   await gateway?.stop();
 }

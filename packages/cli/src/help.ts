@@ -1,7 +1,8 @@
 import type { Command, Option } from './command.js';
 import { table } from './terminal/table.js';
 
-const common: Readonly<Record<string, Option>> = {
+/** Options that every command has. */
+export const commonOptions: Readonly<Record<string, Option>> = {
   json: { type: 'boolean', summary: 'Write one JSON document instead of text' },
   help: { type: 'boolean', short: 'h', summary: 'Show this help' },
 };
@@ -9,7 +10,7 @@ const common: Readonly<Record<string, Option>> = {
 /** All options of a command. */
 export const optionsOf = (command: Command): Readonly<Record<string, Option>> => ({
   ...command.options,
-  ...common,
+  ...commonOptions,
 });
 
 /** What `sibyl` alone shows. */

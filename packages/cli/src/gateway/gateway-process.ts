@@ -9,7 +9,6 @@ const MAIN = fileURLToPath(new URL('../main.js', import.meta.url));
 
 /** A query gateway in a process of its own, which ends with this one. */
 export interface GatewayProcess {
-  readonly url: string;
   /** Resolves once it has ended. */
   stop(): Promise<void>;
 }
@@ -26,7 +25,7 @@ export async function startGateway(): Promise<GatewayProcess | undefined> {
     const child = forkGateway(port);
     const address = `${addressOf(host)}:${port}`;
     if (!variable('GATEWAY_URL')) offer(address);
-    return { url: `http://${address}`, stop: () => stop(child) };
+    return { stop: () => stop(child) };
   } catch (error) {
     const { message } = error as Error;
     complain(`The gateway cannot start (${message}): set GATEWAY_PORT to another port`);
