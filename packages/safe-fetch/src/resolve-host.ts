@@ -28,7 +28,7 @@ export async function resolveHost(
   const addresses = isIP(literal) ? [literal] : await lookUp(url.hostname, rules.lookup, signal);
   if (rules.allowList.includesHost(url)) return addresses;
   // One refused address condemns the host: a mixed answer is how a name is rebound.
-  for (const address of addresses) checkAddress(address, url.host, rules.allowList);
+  for (const address of addresses) checkAddress(address, url, rules.allowList);
   return addresses;
 }
 
@@ -42,12 +42,18 @@ async function lookUp(hostname: string, lookup: AddressLookup, signal: AbortSign
   return addresses;
 }
 
-function checkAddress(address: string, host: string, allowList: AllowList): void {
-  if (isPublicAddress(address) || allowList.includesAddress(address)) return;
-  throw new SafeFetchError(
-    'address_refused',
-    `${host} is at ${address}, not on the public internet; allow-list it if that is meant.`,
-  );
+function checkAddress(address: string, { host, protocol }: URL, allowList: AllowList): void {
+  if (allowList.includesAddress(address)) return;
+  if (!isPublicAddress(address))
+    throw new SafeFetchError(
+      'address_refused',
+      `${host} is at ${address}, not on the public internet; allow-list it if that is meant.`,
+    );
+  if (protocol === 'http:')
+    throw new SafeFetchError(
+      'scheme_refused',
+      `http: is refused for ${host}; use https, or allow-list it if that is meant.`,
+    );
 }
 
 /** A DNS query cannot be cancelled, so the wait for it is. */

@@ -33,7 +33,7 @@ export interface SafeFetchLimits {
 export interface SafeFetchOptions extends SafeFetchLimits {
   /** What is open beyond the public internet: `host`, `host:port` (trusted by name) or CIDRs. */
   readonly allow?: readonly string[] | undefined;
-  /** Plain http too; a redirect from https to http stays refused. */
+  /** Plain http too, to what `allow` names; a redirect from https to http stays refused. */
   readonly allowHttp?: boolean | undefined;
   /** Certificate authorities in PEM, trusted instead of Node's own. */
   readonly ca?: string | undefined;

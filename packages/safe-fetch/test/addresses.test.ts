@@ -98,6 +98,12 @@ describe('addresses off the public internet', () => {
     expect(await response.text()).toBe('hello');
   });
 
+  it('lets nobody but those allowed do without TLS', async () => {
+    const lookup = async () => ['1.1.1.1'];
+    const other = createSafeFetch({ allowHttp: true, allow: ['127.0.0.1'], lookup });
+    await expect(other('http://public.example/')).rejects.toEqual(rejects('scheme_refused'));
+  });
+
   it('refuses another port than the one allowed', async () => {
     const { url } = await serve((_, response) => response.end());
     const other = createSafeFetch({ allowHttp: true, allow: ['127.0.0.1:1'] });

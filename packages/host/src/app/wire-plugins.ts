@@ -21,7 +21,7 @@ export async function wirePlugins(
   const allow = config.outgoingAllow;
   const loaded = await loadPlugins(selected, {
     ...services,
-    // Plain http only where the operator has opened a host of their own.
+    // Plain http only to hosts that the operator has opened.
     fetch: createSafeFetch({ allow, allowHttp: allow.length > 0 }),
     llm: createLlms({ modelFor: models.get, meter: unmetered, signal: closing.signal }),
   });
