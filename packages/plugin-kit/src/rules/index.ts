@@ -4,4 +4,5 @@ export { dependenciesOf, type Order, orderPlugins } from './order-plugins.js';
 export { OwnTables, tablePrefixOf } from './own-tables.js';
 export { nameFault } from './plugin-name.js';
 export { PublicRoutes } from './public-routes.js';
+export { turnEmit } from './turn-emit.js';
 export { ValidationPipe } from './validation.pipe.js';

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { type ReplyPart, runFrames } from '@sibyl/protocol';
+import { turnEmit } from '../rules/turn-emit.js';
 import type { TurnContext, TurnEmit } from '../turn-context.js';
 import { ownRoomOf } from './memory-keepers.js';
 import type { ReadyPlugin } from './set-up-plugins.js';
@@ -78,22 +79,9 @@ function factsOf(parts: PluginTurnParts, did: string, { sessionId, requestId }: 
 }
 
 /** Takes what the contract allows, and notes the rest. */
-function emitTo({ events, faults }: TurnNotes, place: Place): TurnEmit {
-  const emit = (part: ReplyPart) => {
+const emitTo = ({ events, faults }: TurnNotes, place: Place): TurnEmit =>
+  turnEmit(place, (part) => {
     const { error } = runFrames[part.event].safeParse(part.data);
     if (error) faults.push(`${part.event}: ${error.message}`);
     else events.push(part);
-  };
-  const timestamp = () => new Date().toISOString();
-  return {
-    toolCall: (data) => emit({ event: 'tool_call', data: { ...data, ...place } }),
-    actionCall: (data) => emit({ event: 'action_call', data: { ...data, ...place } }),
-    renderComponent: (data) => emit({ event: 'render_component', data: { ...data, ...place } }),
-    reasoning: (data) =>
-      emit({ event: 'reasoning', data: { ...data, ...place, timestamp: timestamp() } }),
-    browserToolCall: (data) => emit({ event: 'browser_tool_call', data: { ...data, ...place } }),
-    router: (data) => emit({ event: 'router_update', data: { ...data, ...place } }),
-    messageCacheInvalidation: (data) =>
-      emit({ event: 'message_cache_invalidation', data: { ...data, ...place, status: 'done' } }),
-  };
-}
+  });
