@@ -1,7 +1,7 @@
 import { z } from 'zod';
 
 /** The plugin's variables. */
-export const configSchema = z.object({
+export const ClaimsConfig = z.object({
   CLAIMS_URL: z
     .url({ protocol: /^https?$/, error: 'must be an http(s) URL' })
     .transform((url) => url.replace(/\/+$/, ''))
@@ -11,4 +11,4 @@ export const configSchema = z.object({
     .min(8, { error: 'must have at least 8 characters' })
     .describe('What whoever calls POST /claims/process must send as Authorization: Bearer …'),
 });
-export type ClaimsConfig = z.output<typeof configSchema>;
+export type ClaimsConfig = z.output<typeof ClaimsConfig>;

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { configSchema } from './config.js';
+import { ClaimsConfig } from './config.js';
 import { CronSecret } from './cron-secret.js';
 
 const secret = new CronSecret('a long secret');
@@ -16,6 +16,6 @@ it.each([undefined, '', 'Bearer', 'Bearer a long secre', 'Bearer a long secret '
 );
 
 it('must not be short, and the service must have an address', () => {
-  const { error } = configSchema.safeParse({ CLAIMS_URL: 'nowhere', CRON_SECRET: 'short' });
+  const { error } = ClaimsConfig.safeParse({ CLAIMS_URL: 'nowhere', CRON_SECRET: 'short' });
   expect(error?.issues.map(({ path }) => path[0])).toEqual(['CLAIMS_URL', 'CRON_SECRET']);
 });

@@ -2,7 +2,7 @@ import { type DynamicModule, Module, RequestMethod } from '@nestjs/common';
 import { definePlugin, type PluginContext } from '@sibyl/plugin-kit';
 import { ClaimRunner } from './claim-runner.js';
 import { ClaimsController } from './claims.controller.js';
-import { type ClaimsConfig, configSchema } from './config.js';
+import { ClaimsConfig } from './config.js';
 import { CronSecret } from './cron-secret.js';
 import { ClaimsService } from './service/claims-service.js';
 import { ClaimStore } from './store/claim-store.js';
@@ -26,7 +26,7 @@ export const claims = definePlugin({
     visibility: 'silent',
   },
   dependsOn: ['credits'],
-  configSchema,
+  configSchema: ClaimsConfig,
   autoDetect: ({ CLAIMS_URL, CRON_SECRET }) => Boolean(CLAIMS_URL && CRON_SECRET),
   autoDetectHint: 'set CLAIMS_URL and CRON_SECRET',
   migrations,

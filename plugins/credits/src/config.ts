@@ -8,7 +8,7 @@ const whole = z
 const positive = whole.refine((value) => value > 0, { error: 'must be at least 1' });
 
 /** The plugin's variables; amounts are whole numbers of the smallest unit of credit. */
-export const configSchema = z.object({
+export const CreditsConfig = z.object({
   CREDITS_ENABLED: z
     .enum(['true', 'false'], { error: 'must be true or false' })
     .prefault('false')
@@ -40,7 +40,7 @@ export const configSchema = z.object({
     .prefault('60')
     .describe("How long that service's answer about a user counts"),
 });
-export type CreditsConfig = z.output<typeof configSchema>;
+export type CreditsConfig = z.output<typeof CreditsConfig>;
 
 function readJson(text: string, context: z.RefinementCtx): unknown {
   try {

@@ -1,6 +1,6 @@
 import { type DynamicModule, Module } from '@nestjs/common';
 import { definePlugin } from '@sibyl/plugin-kit';
-import { configSchema } from './config.js';
+import { CreditsConfig } from './config.js';
 import { CreditsController } from './credits.controller.js';
 import { creditsPartsOf } from './credits-parts.js';
 import { Ledger } from './ledger/ledger.js';
@@ -23,7 +23,7 @@ export const credits = definePlugin({
     category: 'billing',
     visibility: 'silent',
   },
-  configSchema,
+  configSchema: CreditsConfig,
   autoDetect: ({ CREDITS_ENABLED }) => CREDITS_ENABLED === 'true',
   autoDetectHint: 'set CREDITS_ENABLED=true',
   migrations,

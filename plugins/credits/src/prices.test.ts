@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { configSchema } from './config.js';
+import { CreditsConfig } from './config.js';
 import { costOf, Prices, sumByModel } from './prices.js';
 
 const prices = Prices.parse({
@@ -50,7 +50,7 @@ describe('costs', () => {
 
 describe('configuration', () => {
   it('has defaults for everything', () => {
-    expect(configSchema.parse({})).toMatchObject({
+    expect(CreditsConfig.parse({})).toMatchObject({
       CREDITS_PRICES: {},
       CREDITS_INITIAL_GRANT: 0,
       CREDITS_TURN_MINIMUM: 10_000,
@@ -68,7 +68,7 @@ describe('configuration', () => {
     ['CREDITS_SERVICE_URL', 'ftp://x', 'http(s)'],
     ['CREDITS_SERVICE_FAILURE', 'ajar', 'closed or open'],
   ])('refuses %s=%s', (name, value, text) => {
-    const parsed = configSchema.safeParse({ [name]: value });
+    const parsed = CreditsConfig.safeParse({ [name]: value });
     expect(parsed.error?.issues[0]?.path[0]).toBe(name);
     expect(parsed.error?.issues.map(({ message }) => message).join()).toContain(text);
   });

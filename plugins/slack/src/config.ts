@@ -1,7 +1,7 @@
 import { z } from 'zod';
 
 /** The plugin's variables. */
-export const configSchema = z.object({
+export const SlackConfig = z.object({
   SLACK_SIGNING_SECRET: z
     .string()
     .trim()
@@ -18,4 +18,4 @@ export const configSchema = z.object({
     .prefault('https://slack.com/api/')
     .describe("Address of Slack's Web API"),
 });
-export type SlackConfig = z.output<typeof configSchema>;
+export type SlackConfig = z.output<typeof SlackConfig>;

@@ -2,7 +2,7 @@ import { type DynamicModule, Module, RequestMethod } from '@nestjs/common';
 import { definePlugin, type PluginContext } from '@sibyl/plugin-kit';
 import type { FetchFunction } from '@slack/web-api';
 import { Answers } from './answers.js';
-import { configSchema, type SlackConfig } from './config.js';
+import { SlackConfig } from './config.js';
 import { keepInbox } from './keep-inbox.js';
 import { connectSlack } from './replies/slack-channel.js';
 import { RequestSignature } from './requests/request-signature.js';
@@ -28,7 +28,7 @@ export const slack = definePlugin({
     category: 'channels',
     visibility: 'silent',
   },
-  configSchema,
+  configSchema: SlackConfig,
   autoDetect: ({ SLACK_SIGNING_SECRET, SLACK_BOT_TOKEN }) =>
     Boolean(SLACK_SIGNING_SECRET && SLACK_BOT_TOKEN),
   autoDetectHint: 'set SLACK_SIGNING_SECRET and SLACK_BOT_TOKEN',
