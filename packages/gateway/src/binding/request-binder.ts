@@ -58,9 +58,7 @@ export class RequestBinder {
     this.#bindParams(draft, params);
     this.#bindQuery(draft, query);
     if (this.#pageField) avoidCounting(draft, this.#pageField, this.#rules.maxPageLimit);
-    const writer = new BinaryWriter();
-    draft.write(writer);
-    return writer.finish();
+    return written(draft);
   }
 
   #bindParams(draft: MessageDraft, params: ReadonlyMap<string, string>): void {
@@ -103,6 +101,18 @@ export class RequestBinder {
   get #base64() {
     return this.#rules.compat ?? 'tolerant';
   }
+}
+
+/** Kept for the next request, unless writing fails on the way: its buffer is most of what it costs. */
+let idle: BinaryWriter | undefined;
+
+function written(draft: MessageDraft): Uint8Array {
+  const writer = idle ?? new BinaryWriter();
+  idle = undefined;
+  draft.write(writer);
+  const bytes = writer.finish();
+  idle = writer;
+  return bytes;
 }
 
 function beginsWith(path: FieldPath, bound: FieldPath): boolean {

@@ -82,8 +82,9 @@ export class Questions {
 
   /** A route whose request has a field of that name keeps it. */
   private heightOf({ headers, query }: Asked, route: Route): number | undefined {
-    const isOwn = !this.options.config.compat && !route.takesQueryKey('height');
-    return heightOf(headers, isOwn && query.size > 0 ? query.getAll('height') : NONE);
+    const isOwn =
+      query.has('height') && !this.options.config.compat && !route.takesQueryKey('height');
+    return heightOf(headers, isOwn ? query.getAll('height') : NONE);
   }
 
   private fieldsOf(query: URLSearchParams, route: Route): URLSearchParams {

@@ -77,6 +77,7 @@ function search<T>(
 
 /** The ends at this point that fit the rest of the path. */
 function endsHere<T>(node: Node<T>, segments: readonly string[], at: number): End<T>[] {
+  if (node.many.length === 0 && at < segments.length) return [];
   const ends = node.many.filter(({ tail }) => fitsAtEnd(tail, segments, at)).map(({ end }) => end);
   return node.end && at === segments.length ? [node.end, ...ends] : ends;
 }
