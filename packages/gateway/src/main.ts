@@ -7,6 +7,14 @@ if (Number(process.versions.node.split('.')[0]) < REQUIRED_NODE) {
   );
   process.exitCode = 1;
 } else {
+  await keepCompiledCode();
   const { serve } = await import('./serve.js');
   process.exitCode = await serve();
+}
+
+/** Beside the code itself, where only those can write who could change the code. */
+async function keepCompiledCode(): Promise<void> {
+  const { enableCompileCache } = await import('node:module');
+  const { fileURLToPath } = await import('node:url');
+  enableCompileCache(fileURLToPath(new URL('../.cache', import.meta.url)));
 }

@@ -6,6 +6,9 @@ import { heightFaultOf } from './height-fault.js';
 /** How much of the time that is left one attempt may take while another node could be asked. */
 const ATTEMPT_SHARE = 2 / 3;
 
+/** With less time than this left, another attempt is not worth it. */
+const LEAST_MS = 5;
+
 type Attempt = readonly [node: ChainNode, share: number];
 
 interface NodePoolOptions {
@@ -50,11 +53,11 @@ export class NodePool {
     let fault: unknown;
     for (const [node, share] of this.attempts(nodes, call.height)) {
       try {
-        const timeoutMs = (endsAt - performance.now()) * share;
+        const timeoutMs = Math.max(1, (endsAt - performance.now()) * share);
         return await node.call(method, message, { ...call, timeoutMs });
       } catch (error) {
         fault = error;
-        if (performance.now() >= endsAt || !this.isWorthAnother(error, call)) break;
+        if (endsAt - performance.now() < LEAST_MS || !this.isWorthAnother(error, call)) break;
       }
     }
     throw await this.completed(fault ?? nothingToAsk(nodes, call.height), call.height);
