@@ -148,6 +148,17 @@ it('keeps to its memory, and forgets what was used longest ago', async () => {
   expect(bytes).toBeLessThanOrEqual(1024 * 1024);
 });
 
+it('lets nobody give up for others', async () => {
+  await start();
+  const gate = Promise.withResolvers<undefined>();
+  node.interrupt(({ method }) => (method === ENTITY_PARAMS ? gate.promise : undefined));
+  const hasty = gateway.get(PARAMS, { 'grpc-timeout': '100m' });
+  const patient = gateway.get(PARAMS);
+  expect((await hasty).status).toBe(504);
+  gate.resolve(undefined);
+  expect((await patient).status).toBe(200);
+});
+
 it('ends a call that nobody waits for any more, and not before', async () => {
   await start();
   node.interrupt(({ method }) => (method === ENTITY_PARAMS ? new Promise(() => {}) : undefined));

@@ -124,6 +124,15 @@ it('keeps its DID between starts, or takes the one it was given', async () => {
   expect((await gateway.get(PARAMS, bearer(mint(gateway)))).status).toBe(200);
 });
 
+it('lets nobody watch longer than the UCAN is valid', async () => {
+  const gateway = await startGated();
+  const headers = bearer(mint(gateway, { ttlSeconds: 3 }));
+  const response = await fetch(`${gateway.url}${PARAMS}?watch`, { headers });
+  expect(response.status).toBe(200);
+  expect(await response.text()).toContain('event: update');
+  expect((await gateway.get(PARAMS, headers)).status).toBe(401);
+});
+
 it('limits each DID by itself', async () => {
   const gateway = await startGated({ GATEWAY_RATE_LIMIT_PER_MINUTE: '1' });
   const ann = generateSigner();

@@ -30,6 +30,7 @@ function callerOf({ name, limit, scopes }: ApiKey): Caller {
   return {
     name: `key ${name}`,
     perMinute: limit,
+    expiresAt: undefined,
     mayAsk: (template) =>
       scopes === undefined || scopes.some((scope) => isInScope(template, scope)),
   };

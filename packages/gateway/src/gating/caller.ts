@@ -6,6 +6,8 @@ export interface Caller {
   readonly name: string;
   /** Requests a minute, where the caller has a limit of its own. */
   readonly perMinute: number | undefined;
+  /** When the right to ask ends, in milliseconds of the clock, if it does. */
+  readonly expiresAt: number | undefined;
   /** Whether the route of this template is open to the caller. */
   mayAsk(template: string): boolean;
 }

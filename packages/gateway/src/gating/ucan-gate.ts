@@ -1,4 +1,4 @@
-import { type Capability, isCovered, readToken, type Verifier } from '@sibyl/ucan';
+import { isCovered, readToken, type VerifiedDelegation, type Verifier } from '@sibyl/ucan';
 import type { Logger } from '../observe/logger.js';
 import { bearerOf } from './bearer.js';
 import type { Caller, Credentials, Gate } from './caller.js';
@@ -39,7 +39,7 @@ export class UcanGate implements Gate {
       throw this.refusal({ code: 'expiry_too_far', detail: `${ok.expiration}`, issuer: ok.did });
     }
     if (!this.isTrusted(token)) throw forbidden('none whose word counts here granted this UCAN');
-    return callerOf(ok.did, ok.capabilities);
+    return callerOf(ok);
   }
 
   /** Every chain of proofs must begin with somebody trusted: one stranger could grant anything. */
@@ -59,12 +59,13 @@ export class UcanGate implements Gate {
   }
 }
 
-function callerOf(did: string, grants: readonly Capability[]): Caller {
+function callerOf({ did, capabilities: grants, expiration }: VerifiedDelegation): Caller {
   const everything = { can: CHAIN_QUERY, with: CHAIN };
   const isWhole = isCovered(everything, grants);
   return {
     name: did,
     perMinute: undefined,
+    expiresAt: expiration * 1000,
     mayAsk: (template) =>
       isWhole || isCovered({ can: CHAIN_QUERY, with: `${CHAIN}${template}` }, grants),
   };

@@ -28,13 +28,17 @@ export class ChainQueries {
       permit(caller, route);
     });
     return question instanceof Promise
-      ? question.then((read) => this.answer(exchange, read))
-      : this.answer(exchange, question);
+      ? question.then((read) => this.answer(exchange, caller, read))
+      : this.answer(exchange, caller, question);
   }
 
-  private answer(exchange: Exchange, question: AskedQuestion): void | Promise<void> {
+  private answer(
+    exchange: Exchange,
+    caller: Caller,
+    question: AskedQuestion,
+  ): void | Promise<void> {
     exchange.height = question.height;
-    if (this.isWatch(exchange, question)) return this.watch(exchange, question);
+    if (this.isWatch(exchange, question)) return this.watch(exchange, caller, question);
     const onGone = (leave: () => void) => void exchange.response.once('close', leave);
     const reply = this.parts.answers.answer(question, onGone);
     const { successor } = question;
@@ -49,8 +53,8 @@ export class ChainQueries {
     return isWanted && !route.takesQueryKey('watch');
   }
 
-  private watch(exchange: Exchange, question: AskedQuestion): void {
+  private watch(exchange: Exchange, { expiresAt }: Caller, question: AskedQuestion): void {
     if (question.height !== undefined) throw badRequest('what was at a height never changes');
-    this.parts.watches.begin(exchange, question);
+    this.parts.watches.begin(exchange, question, expiresAt);
   }
 }

@@ -30,8 +30,8 @@ export class Watches {
     return this.running.size;
   }
 
-  /** Begins to tell; the connection stays open until the client leaves or is too slow. */
-  begin(exchange: Exchange, question: Question): void {
+  /** Begins to tell, until the client leaves, is too slow or may not ask any longer. */
+  begin(exchange: Exchange, question: Question, expiresAt: number | undefined): void {
     if (this.size >= this.options.max) throw tooManyWatchers();
     const { response } = exchange;
     exchange.begin(200, {
@@ -42,7 +42,10 @@ export class Watches {
     response.flushHeaders();
     const watch = new Watch(response, question, this.options);
     this.running.add(watch);
+    const expiry =
+      expiresAt === undefined ? undefined : setTimeout(() => watch.end(), expiresAt - Date.now());
     response.once('close', () => {
+      clearTimeout(expiry);
       watch.stop();
       this.running.delete(watch);
     });

@@ -46,8 +46,10 @@ export class Answers {
       metrics.countCache('hit');
       return known;
     }
-    metrics.countCache(this.flights.isRunning(key) ? 'shared' : 'miss');
-    return this.flights.share(key, (signal) => this.ask(question, subject, signal), onGone);
+    // One who gives up early must not make others do so.
+    const flight = `${key}!${question.timeoutMs}`;
+    metrics.countCache(this.flights.isRunning(flight) ? 'shared' : 'miss');
+    return this.flights.share(flight, (signal) => this.ask(question, subject, signal), onGone);
   }
 
   private async ask(question: Question, subject: string, signal: AbortSignal): Promise<Reply> {
