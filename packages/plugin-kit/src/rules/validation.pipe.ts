@@ -1,6 +1,10 @@
 import { type ArgumentMetadata, Injectable, type PipeTransform } from '@nestjs/common';
 import { OracleError } from '@sibyl/protocol';
 
+/** More than anybody mends at once; a request can be wrong in a hundred thousand places. */
+const MOST_LINES = 20;
+const LONGEST_LINE = 300;
+
 interface Issue {
   readonly message: string;
   readonly path?: ReadonlyArray<PropertyKey | { readonly key: PropertyKey }> | undefined;
@@ -18,8 +22,14 @@ export class ValidationPipe implements PipeTransform {
     const lines = (result.issues as readonly Issue[]).flatMap((issue) =>
       linesOf(issue, data ?? type),
     );
-    throw new OracleError('validation_failed', { message: lines });
+    throw new OracleError('validation_failed', { message: shortened(lines) });
   }
+}
+
+function shortened(lines: readonly string[]): string[] {
+  const told = lines.slice(0, MOST_LINES).map((line) => line.slice(0, LONGEST_LINE));
+  const more = lines.length - told.length;
+  return more > 0 ? [...told, `and ${more} more`] : told;
 }
 
 function linesOf(issue: Issue, argument: string): string[] {
