@@ -9,8 +9,11 @@ export function credentialsOf(headers: IncomingHttpHeaders): Credentials {
   };
 }
 
+/** A header that came twice arrives as a list; a bad bearer must not go unread because of that. */
 const isUcan = (header: string | string[] | undefined) =>
-  typeof header === 'string' && header.trim().toLowerCase() === 'ucan';
+  String(header)
+    .split(',')
+    .some((type) => type.trim().toLowerCase() === 'ucan');
 
 /** Another scheme beside `X-Auth-Type: ucan` is a bad invocation, not a missing one. */
 function bearerOf(header: string | undefined): string | undefined {

@@ -70,7 +70,7 @@ function isHttpException(error: unknown): error is HttpExceptionLike {
 /** Nest's own answer where no route matches. */
 function isUnknownRoute(error: unknown): boolean {
   return (
-    isHttpException(error) && error.getStatus() === 404 && /^Cannot [A-Z]+ \//.test(error.message)
+    isHttpException(error) && error.getStatus() === 404 && /^Cannot [A-Z]+ /.test(error.message)
   );
 }
 

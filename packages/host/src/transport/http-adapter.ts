@@ -24,6 +24,8 @@ export class HttpAdapter extends ExpressAdapter {
       if (fault.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
       socket.end(parseFaultAnswer(fault.code));
     });
+    // What a client expects beyond an answer is nothing to us; Node would refuse it in words of its own.
+    server.on('checkExpectation', this.getInstance());
     this.httpServer = server;
   }
 }
