@@ -54,7 +54,9 @@ it('loses no request when one of two nodes dies under load', async () => {
   };
   const clients = Array.from({ length: 20 }, (_, client) => ask(client));
   try {
-    await expect.poll(() => nodes.map((node) => node.callsOf(ENTITY_PARAMS) > 50)).toEqual([true, true]);
+    await expect
+      .poll(() => nodes.map((node) => node.callsOf(ENTITY_PARAMS) > 50))
+      .toEqual([true, true]);
     await nodes[0].close();
     const before = answered;
     await expect.poll(() => answered).toBeGreaterThan(before + 300);
