@@ -45,7 +45,7 @@ export async function userHomeserver(
 }
 
 /** A name such as `matrix.org` says by its well-known file where it is served. */
-async function baseUrlOf(homeServer: string, fetch: SafeFetch): Promise<string> {
+export async function baseUrlOf(homeServer: string, fetch: SafeFetch): Promise<string> {
   if (/^https?:\/\//i.test(homeServer)) return originOf(homeServer);
   const fallback = originOf(`https://${homeServer}`);
   try {

@@ -162,6 +162,18 @@ describe('files of a message', () => {
     expect(home.requests.map(({ line }) => line).join()).not.toContain('%21foreign');
   });
 
+  it('named by their address alone are not read with the rights of the oracle', async () => {
+    home.media.set('private.txt', { bytes: Buffer.from('of somebody else') });
+    const { prompt, frames } = await send({
+      attachments: [file('private.txt', 'text/plain')],
+      headers: { 'x-matrix-access-token': '' },
+    });
+    expect(prompt).not.toContain('of somebody else');
+    expect(warnings(frames)).toHaveLength(1);
+    const asked = home.requests.filter(({ line }) => line.includes('private.txt'));
+    expect(asked).toEqual([expect.objectContaining({ token: undefined })]);
+  });
+
   it('on a private address nobody allowed are refused', async () => {
     const { frames } = await send({
       attachments: [file('a.txt', 'text/plain')],

@@ -1,5 +1,5 @@
 import type { UseSessions } from '@sibyl/client/react';
-import { useEffect, useRef } from 'react';
+import { useEffect, useRef, useState } from 'react';
 import { SessionRow } from './session-row.js';
 
 interface SessionListProps {
@@ -21,6 +21,11 @@ export function SessionList({ sessions, current, onShow }: SessionListProps) {
     return () => watch.disconnect();
   }, [hasMore, isLoading, loadMore]);
 
+  const [fault, setFault] = useState<string>();
+  const attempt = (work: Promise<void>) => {
+    setFault(undefined);
+    return work.catch(({ message }: Error) => setFault(message));
+  };
   const remove = async (sessionId: string) => {
     await sessions.remove(sessionId);
     if (sessionId === current) onShow();
@@ -33,8 +38,8 @@ export function SessionList({ sessions, current, onShow }: SessionListProps) {
           session={session}
           isCurrent={session.sessionId === current}
           onShow={() => onShow(session.sessionId)}
-          onRename={(title) => sessions.rename(session.sessionId, title)}
-          onRemove={() => remove(session.sessionId)}
+          onRename={(title) => attempt(sessions.rename(session.sessionId, title))}
+          onRemove={() => attempt(remove(session.sessionId))}
         />
       ))}
       {hasMore && (
@@ -43,9 +48,9 @@ export function SessionList({ sessions, current, onShow }: SessionListProps) {
         </li>
       )}
       {!isLoading && sessions.total === 0 && <li className="quiet">Nothing here yet</li>}
-      {sessions.error && (
+      {(fault ?? sessions.error) && (
         <li className="fault" role="alert">
-          {sessions.error.message}
+          {fault ?? sessions.error?.message}
         </li>
       )}
     </ul>

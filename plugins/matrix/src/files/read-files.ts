@@ -53,8 +53,15 @@ async function bytesOf(attachment: Attachment, place: Place): Promise<Uint8Array
   if ((attachment.size ?? 0) > maxBytes || maxBytes <= 0) throw new Error(TOO_LARGE);
   const { mxcUri, encryption } = await locateFile(attachment, place);
   const { signal } = turn;
-  const bytes = await downloadFile({ mxcUri, homeserver, maxBytes, signal, fetch });
+  const access = { homeserver: readableWith(attachment, homeserver), signal, fetch };
+  const bytes = await downloadFile({ mxcUri, maxBytes, ...access });
   return encryption ? decryptFile(bytes, encryption) : bytes;
+}
+
+/** The oracle's token opens what was sent in the user's own room, never an address that the user just names. */
+function readableWith({ eventId }: Attachment, homeserver: Homeserver): Homeserver {
+  if (homeserver.as === 'user' || eventId !== undefined) return homeserver;
+  return { ...homeserver, token: undefined };
 }
 
 async function contentOf(type: string, bytes: Uint8Array, signal: AbortSignal) {

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { PluginContext, PluginDatabase } from '@sibyl/plugin-kit';
-import { askMatrix, type Homeserver, MatrixError, segment } from '../homeserver.js';
+import { askMatrix, baseUrlOf, type Homeserver, MatrixError, segment } from '../homeserver.js';
 
 export interface MatrixTables {
   matrix_rooms: { owner: string; room_id: string; user_id: string | null };
@@ -54,6 +54,7 @@ export class RoomDirectory {
       { path: '/account/whoami' },
       fetch,
     );
+    await this.#assertOwn(userId, user);
     const path = `/rooms/${segment(roomId)}/invite`;
     await askMatrix(homeserver, { method: 'POST', path, body: { user_id: userId } }, fetch);
     await database.write((tables) =>
@@ -63,6 +64,15 @@ export class RoomDirectory {
         .where('owner', '=', owner)
         .execute(),
     );
+  }
+
+  /** A homeserver says who its own users are; whom it names of others, the oracle must not bother. */
+  async #assertOwn(userId: unknown, { baseUrl }: Homeserver): Promise<void> {
+    const { homeserver, fetch } = this.#parts;
+    if (baseUrl === homeserver.baseUrl) return;
+    const [, server] = /^@[^:]+:([\w.:[\]-]+)$/.exec(String(userId)) ?? [];
+    if (server && (await baseUrlOf(server, fetch)) === baseUrl) return;
+    throw new MatrixError(0, `${baseUrl} does not speak for the user it names`);
   }
 
   /** The alias is the owner's alone, so that two processes end up with the same room. */

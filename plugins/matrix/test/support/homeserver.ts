@@ -69,9 +69,8 @@ async function answer(request: IncomingMessage, response: ServerResponse, home: 
   };
   const result = routes.find(([line]) => line.test(`${method} ${url}`))?.[1](asked);
   if (result instanceof Uint8Array) return void response.end(result);
-  response.writeHead(result ? 200 : 404, { 'content-type': 'application/json' });
-  if (result && 'errcode' in result)
-    response.statusCode = Number((result as { status?: number }).status);
+  const { status = result ? 200 : 404 } = (result ?? {}) as { status?: number };
+  response.writeHead(status, { 'content-type': 'application/json' });
   response.end(JSON.stringify(result ?? { errcode: 'M_NOT_FOUND', error: 'no such thing' }));
 }
 
