@@ -53,6 +53,7 @@ export async function sibyl(args: readonly string[], options: RunOptions = {}) {
 /** A folder for the surrounding file. */
 export function useFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'sibyl-cli-'));
-  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+  // What npm installs there is tens of thousands of files.
+  afterAll(() => rmSync(folder, { recursive: true, force: true }), 300_000);
   return folder;
 }
