@@ -1,5 +1,7 @@
 import type { JsonObject } from '@sibyl/client';
 
+const MAX_POINTS = 100;
+
 export const chartSchema = {
   type: 'object',
   properties: {
@@ -9,7 +11,7 @@ export const chartSchema = {
     points: {
       type: 'array',
       minItems: 1,
-      maxItems: 100,
+      maxItems: MAX_POINTS,
       items: {
         type: 'object',
         properties: { label: { type: 'string' }, value: { type: 'number' } },
@@ -34,14 +36,15 @@ interface ChartData {
 
 /** A model may send anything: points that are none are left out. */
 export function readChart({ title, kind, unit, points }: JsonObject): ChartData {
-  const list = Array.isArray(points) ? points : [];
+  const list = Array.isArray(points) ? points.slice(0, MAX_POINTS) : [];
   return {
     title: typeof title === 'string' ? title : 'Chart',
     kind: kind === 'line' ? 'line' : 'bar',
     unit: typeof unit === 'string' ? unit : '',
     points: list.flatMap((point) => {
       const { label, value } = (point ?? {}) as Partial<Point>;
-      return Number.isFinite(value) ? [{ label: String(label ?? ''), value: Number(value) }] : [];
+      if (typeof value !== 'number' || !Number.isFinite(value)) return [];
+      return [{ label: typeof label === 'string' ? label : '', value }];
     }),
   };
 }

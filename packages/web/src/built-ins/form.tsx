@@ -43,12 +43,15 @@ export function readForm({ title, fields }: JsonObject): FormData {
   return {
     title: typeof title === 'string' ? title : 'Form',
     fields: list.flatMap((field) => {
-      const { name, label = name, kind = 'text', choices = [] } = (field ?? {}) as Partial<Field>;
+      const { name, label, kind = 'text', choices } = (field ?? {}) as Partial<Field>;
       if (typeof name !== 'string' || !name) return [];
-      return [{ name, label: String(label), kind, choices: choices.map(String) }];
+      const options = Array.isArray(choices) ? choices.filter(isText) : [];
+      return [{ name, label: isText(label) ? label : name, kind, choices: options }];
     }),
   };
 }
+
+const isText = (value: unknown): value is string => typeof value === 'string';
 
 /** A form whose values become the user's next message. */
 export function FormView({ id, title, fields }: FormData & { readonly id: string }) {

@@ -4,16 +4,28 @@ import { lazy, memo, Suspense } from 'react';
 import { CopyButton } from '../page/copy-button.js';
 import { AttachmentList } from './attachments.js';
 import { CallCard } from './call-card.js';
+import { Shield } from './shield.js';
 
 // Loaded with the first answer: it is larger than all the rest of the page.
 const Markdown = lazy(async () => ({
   default: (await import('../markdown/markdown.js')).Markdown,
 }));
 
-/** One message with all that belongs to it. */
-export const MessageView = memo(({ message }: { readonly message: ChatMessage }) =>
-  message.type === 'human' ? <UserMessage message={message} /> : <Answer message={message} />,
-);
+/** One message with all that belongs to it; what a model sends may be nothing that can be shown. */
+export const MessageView = memo(({ message }: { readonly message: ChatMessage }) => (
+  <Shield instead={<PlainMessage message={message} />}>
+    {message.type === 'human' ? <UserMessage message={message} /> : <Answer message={message} />}
+  </Shield>
+));
+
+function PlainMessage({ message: { content } }: { readonly message: ChatMessage }) {
+  return (
+    <article className="message" aria-label="Message">
+      <p className="text">{content}</p>
+      <p className="quiet">Parts of this message cannot be shown</p>
+    </article>
+  );
+}
 
 function UserMessage({ message }: { readonly message: ChatMessage }) {
   return (

@@ -4,6 +4,7 @@ import rehypeHighlight from 'rehype-highlight';
 import remarkGfm from 'remark-gfm';
 import { blocksOf } from './blocks-of.js';
 import { CodeBlock } from './code-block.js';
+import { isRenderable } from './is-renderable.js';
 
 const remarkPlugins = [remarkGfm];
 const rehypePlugins = [rehypeHighlight];
@@ -39,12 +40,16 @@ export function Markdown({ text }: { readonly text: string }): ReactNode {
   );
 }
 
-const Block = memo(({ text }: { readonly text: string }) => (
-  <ReactMarkdown
-    remarkPlugins={remarkPlugins}
-    rehypePlugins={rehypePlugins}
-    components={components}
-  >
-    {text}
-  </ReactMarkdown>
-));
+const Block = memo(({ text }: { readonly text: string }) =>
+  isRenderable(text) ? (
+    <ReactMarkdown
+      remarkPlugins={remarkPlugins}
+      rehypePlugins={rehypePlugins}
+      components={components}
+    >
+      {text}
+    </ReactMarkdown>
+  ) : (
+    <p className="text">{text}</p>
+  ),
+);

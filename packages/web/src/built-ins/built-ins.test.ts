@@ -1,0 +1,53 @@
+import { describe, expect, it } from 'vitest';
+import { readChart } from './chart.js';
+import { readForm } from './form.js';
+import { readTable } from './table.js';
+
+/** What no schema allows, and models send all the same. */
+const odd: readonly unknown[] = [
+  undefined,
+  null,
+  0,
+  1e308,
+  '',
+  '<script>alert(1)</script>',
+  [],
+  [null],
+  [[]],
+  [{}],
+  {},
+  { length: 3 },
+  JSON.parse('{"toString": 1, "valueOf": 1, "__proto__": {"a": 1}}'),
+];
+
+describe.each([
+  ['chart', readChart, ['title', 'kind', 'unit', 'points']],
+  ['form', readForm, ['title', 'fields']],
+  ['table', readTable, ['title', 'columns', 'rows']],
+] as const)('a %s', (_, read, fields) => {
+  it('is read from whatever a model sends', () => {
+    for (const value of odd)
+      for (const field of fields) expect(() => read({ [field]: value })).not.toThrow();
+  });
+});
+
+it('reads a form whose fields are anything', () => {
+  const fields = odd.flatMap((value) => [
+    { name: value },
+    { name: 'a', label: value },
+    { name: 'a', kind: value },
+    { name: 'a', kind: 'choice', choices: value },
+  ]);
+  for (const { label, choices } of readForm({ fields }).fields)
+    expect([label, ...choices].every((text) => typeof text === 'string')).toBe(true);
+});
+
+it('reads a chart whose points are anything', () => {
+  const points = odd.flatMap((value) => [
+    { label: value, value: 1 },
+    { label: 'a', value },
+  ]);
+  for (const { label, value } of readChart({ points }).points)
+    expect([typeof label, Number.isFinite(value)]).toEqual(['string', true]);
+  expect(readChart({ points: Array(200_000).fill({ value: 1 }) }).points).toHaveLength(100);
+});

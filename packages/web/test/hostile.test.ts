@@ -1,0 +1,72 @@
+import type { Page } from 'playwright-core';
+import { expect, it } from 'vitest';
+import { expectText } from './support/browser.js';
+import { usePage } from './support/use-page.js';
+
+const { oracle, arrive, write, converse } = usePage();
+
+const SCRIPTS = [
+  '<script>window.pwned = 1</script>',
+  '<img src=x onerror="window.pwned = 1">',
+  '<svg onload="window.pwned = 1">',
+  '[click](javascript:window.pwned=1)',
+  '![see](javascript:window.pwned=1)',
+  '<javascript:window.pwned=1>',
+  '[a]: javascript:window.pwned=1',
+  '"><iframe srcdoc="<script>parent.pwned=1</script>">',
+  '```"><script>window.pwned=1</script>\ncode\n```',
+].join('\n\n');
+
+const isUnharmed = (page: Page) =>
+  page.evaluate(
+    () => !('pwned' in window) && document.querySelector('iframe, script:not([src])') === null,
+  );
+
+it('runs nothing that stands in a message, a title, a call or what it brought', async () => {
+  const { page, complaints } = await arrive();
+  await write(page, SCRIPTS);
+  const input = { title: SCRIPTS, columns: [SCRIPTS], rows: [[SCRIPTS]] };
+  (await oracle.model.next()).call(
+    { name: 'show_table', input },
+    { name: '<script>', input: { a: SCRIPTS } },
+    { name: 'remember', input: { fact: SCRIPTS.slice(0, 900) } },
+  );
+  const after = await oracle.model.next();
+  after.think(SCRIPTS);
+  after.say(SCRIPTS);
+  after.say('\n\nThat was all');
+  after.finish();
+  await expectText(page, 'That was all');
+  for (const summary of await page.locator('summary').all()) await summary.click();
+  const row = page.locator('.session').first();
+  await row.hover();
+  await row.getByRole('button', { name: /^Rename/ }).click();
+  await page.getByLabel('New title').fill(SCRIPTS.slice(0, 200));
+  await page.keyboard.press('Enter');
+  await expect.poll(() => row.textContent()).toContain('<script>');
+  expect(await isUnharmed(page)).toBe(true);
+  const addresses = await page
+    .locator('.messages a')
+    .evaluateAll((links) => links.map((link) => link.getAttribute('href')));
+  expect(addresses.join()).not.toMatch(/script:/i);
+  expect(complaints).toEqual([]);
+});
+
+it('stays whatever a model has it show', async () => {
+  const { page } = await arrive();
+  await write(page, 'Show me');
+  (await oracle.model.next()).call(
+    {
+      name: 'show_form',
+      input: { title: 'Odd', fields: [{ name: 'a', label: 'A', choices: 'x' }] },
+    },
+    { name: 'show_chart', input: { points: [{ label: { toString: 1 }, value: 1 }] } },
+  );
+  (await oracle.model.next()).answer(
+    `${'>'.repeat(20_000)}deep\n\n${'*'.repeat(20_000)}\n\n${'1. '.repeat(3000)}`,
+  );
+  await expectText(page, 'Show me');
+  await converse(page, 'Are you still there?', 'Still here');
+  await page.reload();
+  await expectText(page, 'Still here');
+});
