@@ -39,7 +39,7 @@ export async function readFiles({ turn, fetch, ownRoom }: Reading): Promise<Read
       files.push({ name, type, ...(await contentOf(type, bytes, turn.signal)) });
     } catch (error) {
       turn.signal.throwIfAborted();
-      files.push({ name, type, fault: faultOf(error) });
+      files.push({ name, type, fault: faultOf(error, turn) });
     }
   }
   return files;
@@ -75,9 +75,15 @@ async function contentOf(type: string, bytes: Uint8Array, signal: AbortSignal) {
   }
 }
 
+/** What a homeserver says of itself may be of any length. */
+const FAULT_LENGTH = 300;
 const TOO_LARGE = 'it is too large: 25 MB a file and 50 MB a message can be read';
 
-function faultOf(error: unknown): string {
+/** Why a server was not reached is for the operator: it could tell what is inside of the network. */
+function faultOf(error: unknown, { logger }: Pick<TurnContext, 'logger'>): string {
   if (!(error instanceof Error)) return 'it cannot be read';
-  return 'code' in error && error.code === 'too_large' ? TOO_LARGE : error.message;
+  if (error.name !== 'SafeFetchError') return error.message.slice(0, FAULT_LENGTH);
+  if ('code' in error && error.code === 'too_large') return TOO_LARGE;
+  logger.info({ err: error }, 'a homeserver was not reached');
+  return 'the homeserver cannot be reached';
 }
