@@ -10,6 +10,8 @@ const LIST_AGE_MS = 60_000;
 const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 60_000;
 const MAX_PAGES = 20;
+/** How long a server may take to show that it is still there. */
+const PROBE_MS = 2000;
 
 export type McpTool = ListToolsResult['tools'][number];
 
@@ -62,18 +64,16 @@ export class Connection {
     const { timeoutMs } = this.server;
     const deadline = AbortSignal.timeout(timeoutMs);
     const options = { signal: AbortSignal.any([signal, deadline]) };
-    try {
-      return resultOf(
-        await withInvocation(invocation, () =>
-          client.callTool({ name: tool, arguments: args, options }),
-        ),
-      );
-    } catch (error) {
+    const called = withInvocation(invocation, () =>
+      client.callTool({ name: tool, arguments: args, options }),
+    );
+    const result = await called.catch(async (error) => {
       if (signal.aborted) throw signal.reason;
       if (deadline.aborted) throw new Error(overdue(this.name, timeoutMs));
-      if (isConnectionFault(error)) this.#lose(error);
+      if (!isRefusal(error)) await this.#loseIfAway(error);
       throw error;
-    }
+    });
+    return resultOf(result);
   }
 
   async close(): Promise<void> {
@@ -118,6 +118,16 @@ export class Connection {
     );
   }
 
+  /** An answer that cannot be read is the fault of one call, a server that gives none is everybody's. */
+  async #loseIfAway(fault: unknown): Promise<void> {
+    const opened = this.#opened;
+    if (!opened) return;
+    const patience = Math.min(this.server.timeoutMs, PROBE_MS);
+    await listTools(opened.client, patience).catch(() => {
+      if (this.#opened === opened) this.#lose(fault);
+    });
+  }
+
   #lose(error: unknown): void {
     const lost = this.#opened;
     this.#opened = undefined;
@@ -148,7 +158,7 @@ async function listTools(client: MCPClient, timeout: number): Promise<McpTool[]>
   return tools;
 }
 
-/** An answer of the server, also a refusal, carries a code; anything else is the connection's. */
-function isConnectionFault(error: unknown): boolean {
-  return !(error instanceof Error && 'code' in error && typeof error.code === 'number');
+/** A refusal of the server carries a code. */
+function isRefusal(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && typeof error.code === 'number';
 }

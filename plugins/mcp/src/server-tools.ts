@@ -3,6 +3,9 @@ import type { Connection, McpTool } from './connection.js';
 import { isProtected } from './server-config.js';
 import { toolName } from './tool-name.js';
 
+/** As much as a page may say of its tools. */
+const DESCRIPTION_LENGTH = 4096;
+
 type Needs = Pick<PluginContext, 'oracle' | 'ucan'>;
 
 /** The tools of one server, as the agent may call them. */
@@ -15,7 +18,7 @@ function toTool(tool: McpTool, connection: Connection, needs: Needs): Tool {
   const { name: server, server: settings } = connection;
   return {
     name: toolName(server, tool.name),
-    description: tool.description ?? tool.title ?? tool.name,
+    description: (tool.description || tool.title || tool.name).slice(0, DESCRIPTION_LENGTH),
     inputSchema: tool.inputSchema,
     // Above the server's own limit, so that its text is the one the model is told.
     timeoutMs: settings.timeoutMs + 1000,

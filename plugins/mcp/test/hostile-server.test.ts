@@ -1,0 +1,77 @@
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { createSafeFetch } from '@sibyl/safe-fetch';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Connection } from '../src/connection.js';
+import { McpServer } from '../src/server-config.js';
+
+const deep = (depth: number) => '['.repeat(depth) + ']'.repeat(depth);
+const textOf = (length: number) => `{"type": "text", "text": "${'x'.repeat(length)}"}`;
+
+/** Tool → what it answers, as JSON text that no SDK would write. */
+const results: Readonly<Record<string, string>> = {
+  fine: `{"content": [${textOf(2)}]}`,
+  failing: `{"isError": true, "content": [${textOf(1_000_000)}]}`,
+  'nested text': `{"content": [{"type": "text", "text": ${deep(10_000)}}]}`,
+  'no list': '{"content": {"length": 1}}',
+  'no resource': '{"content": [{"type": "resource"}]}',
+  nothing: 'null',
+  'a number': '7',
+  'too much': `{"content": [${textOf(6_000_000)}]}`,
+  'no JSON': '{"content":',
+};
+
+const replies: Readonly<Record<string, (params: { name: string }) => string | undefined>> = {
+  initialize: () =>
+    '{"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}}',
+  'tools/list': () =>
+    JSON.stringify({
+      tools: Object.keys(results).map((name) => ({ name, inputSchema: { type: 'object' } })),
+    }),
+  'tools/call': ({ name }) => results[name],
+};
+
+let server: Server;
+let connection: Connection;
+
+beforeEach(async () => {
+  server = createServer(async (request, response) => {
+    const { id, method, params } = JSON.parse((await text(request)) || '{}');
+    if (id === undefined) return void response.writeHead(202).end();
+    const result = replies[method]?.(params);
+    const unknown = '"error": {"code": -32601, "message": "no such method"}';
+    response.setHeader('content-type', 'application/json');
+    response.end(`{"jsonrpc": "2.0", "id": ${id}, ${result ? `"result": ${result}` : unknown}}`);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  const fetch = createSafeFetch({ allow: ['127.0.0.1'], allowHttp: true });
+  const logger = { info() {}, warn() {}, error() {} };
+  connection = new Connection({
+    name: 'hostile',
+    server: McpServer.parse({ url: `http://127.0.0.1:${port}/mcp`, timeoutMs: 5000 }),
+    context: { fetch, logger },
+  });
+});
+
+afterEach(async () => {
+  await connection.close();
+  server.closeAllConnections();
+  server.close();
+});
+
+const call = (tool: string) =>
+  connection.call({ tool, args: {}, signal: new AbortController().signal, invocation: undefined });
+
+describe('an answer that is', () => {
+  it.each(Object.keys(results).filter((name) => name !== 'fine'))(
+    '%s costs its call alone',
+    async (name) => {
+      await connection.tools();
+      await expect(call(name)).rejects.toThrow();
+      await expect(connection.tools()).resolves.toHaveLength(Object.keys(results).length);
+      await expect(call('fine')).resolves.toBe('xx');
+    },
+  );
+});
