@@ -216,3 +216,17 @@ it('says what it is, and how to attach a real model', async () => {
   for (const word of ['offline model', 'tests', 'OPENAI_API_KEY', 'MODEL_BASE_URL'])
     expect(text).toContain(word);
 });
+
+// Each would keep the host busy for a minute if the rules looked at all of it.
+it.each([
+  ['spaces', `x${' '.repeat(190_000)}y`],
+  ['dots', '.'.repeat(190_000)],
+  ['questions', 'what is '.repeat(20_000)],
+  ['closing braces', `use show_chart {${'}'.repeat(100_000)}`],
+])(
+  'answers two hundred thousand characters of %s at once',
+  { timeout: 10_000 },
+  async (_, said) => {
+    expect((await ask(said)).at(-1)).toMatchObject({ type: 'finish' });
+  },
+);
