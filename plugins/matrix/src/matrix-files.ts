@@ -3,6 +3,7 @@ import type { Middleware, PluginContext, TurnContext } from '@sibyl/plugin-kit';
 import type { MatrixConfig } from './config.js';
 import { type ReadFile, readFiles } from './files/read-files.js';
 import { describeEarlier, type EarlierFile, keepFitting, withFiles } from './files/show-files.js';
+import type { Turnstile } from './files/turnstile.js';
 import type { RoomDirectory } from './rooms/room-directory.js';
 
 const KEPT = 'files';
@@ -33,13 +34,17 @@ export class TurnFiles {
 interface Needs {
   readonly fetch: PluginContext['fetch'];
   readonly rooms: RoomDirectory | undefined;
+  /** Whose files are read now: each message may bring 50 MB, and a PDF take 256. */
+  readonly readers: Turnstile;
 }
 
 /** What a turn shares: its files, not read yet. */
-export function turnFiles(turn: TurnContext<MatrixConfig>, { fetch, rooms }: Needs): TurnFiles {
+export function turnFiles(turn: TurnContext<MatrixConfig>, needs: Needs): TurnFiles {
+  const { fetch, rooms, readers } = needs;
   return new TurnFiles(async () => {
     if (turn.request.attachments.length === 0) return [];
-    const files = await readFiles({ turn, fetch, ownRoom: await rooms?.find(turn.user.did) });
+    const ownRoom = await rooms?.find(turn.user.did);
+    const files = await readers.pass(turn.signal, () => readFiles({ turn, fetch, ownRoom }));
     for (const file of files) {
       if ('fault' in file) turn.warn('attachment_unreadable', `${file.name}: ${file.fault}`);
     }
