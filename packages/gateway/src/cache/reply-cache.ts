@@ -8,36 +8,53 @@ interface Entry {
   /** Milliseconds of `performance.now()`; unset: never. */
   readonly expiresAt: number | undefined;
   bytes: number;
-  /** Since it was last passed over. */
-  isUsed: boolean;
+}
+
+/** Replies that came, or were asked for again, in the same period. */
+class Generation {
+  readonly entries = new Map<string, Entry>();
+  bytes = 0;
+
+  keep(key: string, entry: Entry): void {
+    this.entries.set(key, entry);
+    this.bytes += entry.bytes;
+  }
+
+  drop(key: string): void {
+    const entry = this.entries.get(key);
+    if (!entry) return;
+    this.entries.delete(key);
+    this.bytes -= entry.bytes;
+  }
 }
 
 /**
- * Replies by question, up to a number of bytes. The oldest goes first, but one that was used since its
- * turn came gets another: nearly the order of use, and nothing has to be moved when a reply is found.
+ * Replies by question, up to a number of bytes. When half of it is new, what was not asked for since the
+ * time before goes all at once: nearly the order of use, and nothing has to be searched to make room.
  */
 export class ReplyCache {
-  private readonly entries = new Map<string, Entry>();
-  private total = 0;
+  private young = new Generation();
+  private old = new Generation();
 
   constructor(private readonly maxBytes: number) {}
 
   get bytes(): number {
-    return this.total;
+    return this.young.bytes + this.old.bytes;
   }
 
   get size(): number {
-    return this.entries.size;
+    return this.young.entries.size + this.old.entries.size;
   }
 
   get(key: string): Reply | undefined {
-    const entry = this.entries.get(key);
+    const recent = this.young.entries.get(key);
+    const entry = recent ?? this.old.entries.get(key);
     if (!entry) return undefined;
     if (entry.expiresAt !== undefined && entry.expiresAt <= performance.now()) {
       this.drop(key);
       return undefined;
     }
-    entry.isUsed = true;
+    if (!recent) this.rejuvenate(key, entry);
     return entry.reply;
   }
 
@@ -48,36 +65,41 @@ export class ReplyCache {
     // One reply must not drive out all others.
     if (bytes > this.maxBytes / 4) return;
     const expiresAt = lifeMs === undefined ? undefined : performance.now() + lifeMs;
-    const entry: Entry = { reply, bytes, expiresAt, isUsed: false };
-    this.entries.set(key, entry);
-    this.total += bytes;
+    const entry: Entry = { reply, bytes, expiresAt };
+    this.young.keep(key, entry);
     reply.onGrown = (grown) => this.grow(key, entry, grown);
-    this.shrink();
+    this.age();
   }
 
   clear(): void {
-    this.entries.clear();
-    this.total = 0;
+    this.young = new Generation();
+    this.old = new Generation();
+  }
+
+  private rejuvenate(key: string, entry: Entry): void {
+    this.old.drop(key);
+    this.young.keep(key, entry);
+    this.age();
   }
 
   private grow(key: string, entry: Entry, bytes: number): void {
-    if (this.entries.get(key) !== entry) return;
+    const home = [this.young, this.old].find(({ entries }) => entries.get(key) === entry);
+    if (!home) return;
     entry.bytes += bytes;
-    this.total += bytes;
-    this.shrink();
+    home.bytes += bytes;
+    this.age();
   }
 
   private drop(key: string): void {
-    this.total -= this.entries.get(key)?.bytes ?? 0;
-    this.entries.delete(key);
+    this.young.drop(key);
+    this.old.drop(key);
   }
 
-  private shrink(): void {
-    for (const [key, entry] of this.entries) {
-      if (this.total <= this.maxBytes) return;
-      this.entries.delete(key);
-      if (entry.isUsed) this.entries.set(key, Object.assign(entry, { isUsed: false }));
-      else this.total -= entry.bytes;
+  private age(): void {
+    if (this.young.bytes > this.maxBytes / 2) {
+      this.old = this.young;
+      this.young = new Generation();
     }
+    if (this.bytes > this.maxBytes) this.old = new Generation();
   }
 }

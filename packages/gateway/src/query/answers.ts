@@ -59,8 +59,9 @@ export class Answers {
     const latest = pool.latest;
     const told = await pool.call(group.nodes, route.grpcMethod, message, call);
     const isFinal = height !== undefined && isState(route);
+    const isLong = told.message.length >= SLICED_FROM_BYTES;
     const reply = new Reply({
-      body: await bodyOf(route, told.message),
+      body: isLong ? await writeInSlices(route, told.message) : route.write(told.message),
       etag: etagOf(told.message, group.schema.fingerprint),
       height: told.height ?? height,
       isFinal,
@@ -90,8 +91,7 @@ function momentOf(height: number | undefined, latest: number): string {
   return height === undefined ? `~${latest}` : `=${height}`;
 }
 
-async function bodyOf(route: Route, message: Uint8Array): Promise<Buffer> {
-  if (message.length < SLICED_FROM_BYTES) return route.write(message);
+async function writeInSlices(route: Route, message: Uint8Array): Promise<Buffer> {
   const slices: Buffer[] = [];
   for (const slice of route.slices(message)) {
     slices.push(slice);
