@@ -1,4 +1,4 @@
-import type { ClosingReason } from '@sibyl/protocol';
+import { type ClosingReason, clientEvents } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { Socket } from 'socket.io';
 import type { Authenticator } from '../../auth/authenticator.js';
@@ -121,6 +121,9 @@ export class SessionSocket {
       this.#socket.on(name, () => this.#ask(() => this.#emit(answer(room, register))));
     for (const [name, read] of Object.entries(results))
       this.#socket.on(name, (sent: unknown) => this.#take(name, read(sent, room)));
+    this.#socket.onAny((name: string) => {
+      if (!Object.hasOwn(clientEvents, name)) this.#ask(() => undefined);
+    });
   }
 
   /** What answers a call of ours is free; whatever else a client sends counts as a request. */

@@ -1,0 +1,100 @@
+import { describe, expect, it } from 'vitest';
+import { useControlledHost } from './support/controlled-host.js';
+import { resultsIn } from './support/page-tools.js';
+import { joinSession, refusalOf, type SessionSocket } from './support/session-socket.js';
+import { openSession, stream } from './support/stream.js';
+
+const test = useControlledHost({ env: { RATE_LIMIT_PER_MINUTE: '2000' } });
+
+const deep = (depth: number) => '['.repeat(depth) + ']'.repeat(depth);
+
+const join = async () => {
+  const sessionId = await openSession(test.alice);
+  const socket = await joinSession(test.alice, sessionId, { reconnection: false });
+  return { sessionId, socket };
+};
+
+/** Sends a packet as no client would write it. */
+const sendRaw = ({ socket }: SessionSocket, packet: string) => void socket.io.engine.write(packet);
+
+describe('a packet that holds', () => {
+  it.each([
+    ['a result of ten thousand levels', `2["tool_result",${deep(10_000)}]`],
+    [
+      'a result as deep as it fits',
+      `2["tool_result",{"toolCallId":"x","result":${deep(100_000)}}]`,
+    ],
+    ['a session of many levels', `2["action_call_result",{"sessionId":${deep(10_000)}}]`],
+    ['the name of a prototype', '2["__proto__",1]'],
+    ['the name of a constructor', '2["constructor",1]'],
+    ['a number for a name', '2[7]'],
+    ['an answer nobody asked for', '35[1]'],
+    ['an id of a hundred thousand digits', `2${'1'.repeat(100_000)}["ping"]`],
+  ])('%s harms nobody', async (_, packet) => {
+    const { socket, sessionId } = await join();
+    sendRaw(socket, packet);
+    expect(await socket.ask('ping', 'pong')).toMatchObject({ sessionId });
+  });
+
+  it.each([
+    ['a reserved name', '2["newListener",1]'],
+    ['another reserved name', '2["disconnecting",1]'],
+    ['no list', '2{}'],
+    ['an unknown kind', '9'],
+    ['more files than anybody sends', '511-["x"]'],
+    ['a number of files that is none', '5x-["x"]'],
+    ['a second handshake', '0{"invocation":1}'],
+    ['another namespace', '2/other,["x"]'],
+  ])('%s ends its connection alone', async (_, packet) => {
+    const other = await join();
+    const { socket } = await join();
+    sendRaw(socket, packet);
+    await socket.until('(disconnect)');
+    expect(await other.socket.ask('ping', 'pong')).toBeDefined();
+  });
+});
+
+describe('a handshake with', () => {
+  it.each<[string, object]>([
+    ['no text for a token', { invocation: { toString: 'x' } }],
+    ['a list of tokens', { invocation: ['a', 'b'] }],
+    ['a token of 200,000 characters', { invocation: 'A'.repeat(200_000) }],
+    ['a token of many levels', { invocation: JSON.parse(deep(500)) }],
+    ['no token, but a place', { offset: '0.0', pid: 'x' }],
+    ['a false token beside a good delegation', { invocation: 'AAAA', good: true }],
+  ])('%s is refused', async (_, { good, ...auth }: { good?: boolean }) => {
+    const ucanDelegation = good ? test.alice.delegate() : undefined;
+    const query = { sessionId: await openSession(test.alice) };
+    const refusal = await refusalOf(test.host.url, { query, auth: { ...auth, ucanDelegation } });
+    expect(refusal.data.statusCode).toBe(401);
+  });
+
+  it.each(['1e3.5', '-1.0', '9'.repeat(40), '1.', '__proto__', { turn: 1 }, ['1.1']])(
+    'the place %j is that of a new client',
+    async (offset) => {
+      const sessionId = await openSession(test.alice);
+      const auth = { invocation: test.alice.mint(), offset, pid: 'x'.repeat(64) };
+      const socket = await joinSession(test.alice, sessionId, { auth });
+      expect(await socket.ask('ping', 'pong')).toMatchObject({ sessionId });
+    },
+  );
+});
+
+it('a page that answers with ten thousand levels fails its call', async () => {
+  const { socket, sessionId } = await join();
+  const tools = [{ name: 'look', description: 'Looks', schema: {} }];
+  const live = await stream(test.alice, sessionId, { message: 'x', tools });
+  (await test.model.next()).call({ name: 'look', input: {} });
+  const { toolCallId } = await socket.until('browser_tool_call');
+  sendRaw(socket, `2["tool_result",{"toolCallId":"${toolCallId}","result":${deep(10_000)}}]`);
+  const after = await test.model.next();
+  after.answer('ok');
+  await live.toEnd();
+  expect(resultsIn(after)).toMatchObject([{ error: expect.any(String) }]);
+});
+
+it('events without a meaning count like any other', async () => {
+  const { socket } = await join();
+  for (let i = 0; i < 3000; i++) socket.socket.emit('nonsense', i);
+  expect(await socket.until('closing')).toMatchObject({ reason: 'rate_limited' });
+});
