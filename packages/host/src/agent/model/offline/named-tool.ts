@@ -1,10 +1,12 @@
 import type { ModelTool } from '../model.js';
 import type { Intent, OfflineToolCall } from './intent.js';
 import { argumentsFrom } from './tool-arguments.js';
+import { withoutEnd } from './without-end.js';
 
 const VERBS = new Set(['use', 'call', 'run', 'invoke', 'try', 'execute', 'start']);
 const VERB_REACH = 4;
-const NEXT_STEP = /[,;.]?\s+(?:and )?then\s+/i;
+// Begins where a run of spaces does, so that a long one is looked at once.
+const NEXT_STEP = /[,;.]?(?<!\s)\s+(?:and )?then\s+/i;
 
 /** Calls the tools the user names ("use a and b"), one step after the other ("…, then use c"). */
 export const callNamedTools: Intent = ({ said, step, tools }) => {
@@ -24,17 +26,17 @@ function namedCalls(said: string, tools: ReadonlyMap<string, ModelTool>): Offlin
   const named = words.filter((word, i) => tools.has(word.text) && followsVerb(words, i));
   return named.flatMap(({ text, end }, i) => {
     const tool = tools.get(text);
-    const rest = said.slice(end, named[i + 1]?.start).replace(/\s+and\s*$/i, '');
-    return tool ? [{ name: text, input: argumentsFrom(tool, rest.trim()) }] : [];
+    const rest = said.slice(end, named[i + 1]?.start).trim();
+    const wanted = /(^|\s)and$/i.test(rest.slice(-4)) ? rest.slice(0, -3).trim() : rest;
+    return tool ? [{ name: text, input: argumentsFrom(tool, wanted) }] : [];
   });
 }
 
 function wordsOf(said: string): Word[] {
-  return [...said.matchAll(/[\w.-]*\w/g)].map(({ 0: text, index }) => ({
-    text,
-    start: index,
-    end: index + text.length,
-  }));
+  return [...said.matchAll(/[\w.-]+/g)].flatMap(({ 0: found, index: start }) => {
+    const text = withoutEnd(found, '.-');
+    return text ? [{ text, start, end: start + text.length }] : [];
+  });
 }
 
 function followsVerb(words: readonly Word[], index: number): boolean {

@@ -217,16 +217,23 @@ it('says what it is, and how to attach a real model', async () => {
     expect(text).toContain(word);
 });
 
-// Each would keep the host busy for a minute if the rules looked at all of it.
+const long = (piece: string) => piece.repeat(Math.ceil(190_000 / piece.length));
+
+// Each would keep the host busy for a minute if a rule looked at it from every place in it.
 it.each([
-  ['spaces', `x${' '.repeat(190_000)}y`],
-  ['dots', '.'.repeat(190_000)],
-  ['questions', 'what is '.repeat(20_000)],
-  ['closing braces', `use show_chart {${'}'.repeat(100_000)}`],
-])(
-  'answers two hundred thousand characters of %s at once',
-  { timeout: 10_000 },
-  async (_, said) => {
-    expect((await ask(said)).at(-1)).toMatchObject({ type: 'finish' });
-  },
-);
+  ['spaces', `x${long(' ')}y`],
+  ['spaces in a step', `use scroll_to_top${long(' ')}y`],
+  ['dots', long('.')],
+  ['dots in a fact', `remember that ${long('.')}x`],
+  ['questions', long('what is ')],
+  ['lists', long('list ')],
+  ['one word', `use show_chart ${long('a')}`],
+  ['quotes', `use show_chart ${long('a: "')}`],
+  ['closing braces', `use show_chart {${long('}')}`],
+  ['broken JSON', `use show_chart {"a": "${'x'.repeat(90_000)}"${'}x'.repeat(50_000)}`],
+  ['wishes', long('please always call me A ')],
+  ['names', `call me ${long('A ')}`],
+  ['question marks', long('? ')],
+])('answers a long message of %s at once', { timeout: 10_000 }, async (_, said) => {
+  expect((await ask(said)).at(-1)).toMatchObject({ type: 'finish' });
+});

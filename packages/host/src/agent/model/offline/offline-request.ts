@@ -1,9 +1,6 @@
 import type { ModelCall, ModelMessage, UserPart } from '../model.js';
 import type { OfflineRequest } from './intent.js';
 
-/** More than anybody says to a few rules; some of them take longer with every character squared. */
-const SAID_LENGTH = 4000;
-
 /** Boils a call down to what the rules look at. */
 export function readRequest(call: ModelCall, now: Date): OfflineRequest {
   const { messages } = call;
@@ -13,7 +10,7 @@ export function readRequest(call: ModelCall, now: Date): OfflineRequest {
   return {
     system: call.system,
     texts: messages.map(textOf).filter(Boolean),
-    said: question ? textOf(question).slice(0, SAID_LENGTH).trim() : '',
+    said: question ? textOf(question).trim() : '',
     fileCount: question?.role === 'user' ? partsOf(question.content, 'file').length : 0,
     step: messages.slice(asked + 1).filter(({ role }) => role === 'tool').length,
     results: last?.role === 'tool' ? last.results : [],

@@ -6,18 +6,26 @@ const QUOTE_LENGTH = 200;
 
 /** Tells the time as the system prompt gives it, else by the clock. */
 export const tellTime: Intent = ({ said, system, now }) => {
-  const asks = /\bwhat('s| is)?\b.*\b(time|day|date)\b|\bwhat time\b/i.test(said);
-  if (!asks) return undefined;
+  if (!hasInOrder(said, /\bwhat('s| is)?\b/i, /\b(time|day|date)\b/i)) return undefined;
   const given = /^\W*current (?:date and )?time\W*:\s*(.+)$/im.exec(system)?.[1];
   const time = given?.replace(/[*_`]+/g, '').trim();
   return { text: `It is ${time || `${now.toISOString()} (UTC)`}.` };
 };
 
+/** Whether one thing is said in a line and then another; as one pattern it would look at long lines again and again. */
+function hasInOrder(said: string, first: RegExp, second: RegExp): boolean {
+  return said.split('\n').some((line) => {
+    const found = first.exec(line);
+    return found !== null && second.test(line.slice(found.index + found[0].length));
+  });
+}
+
 /** Lists what can be done here. */
 export const listCapabilities: Intent = ({ said, tools }) => {
   const asks =
-    /\bwhat (can|do) you do\b|\b(list|show|what)\b.*\b(capabilities|tools|plugins)\b|^help\W*$/i;
-  if (!asks.test(said)) return undefined;
+    /\bwhat (can|do) you do\b|^help\W*$/i.test(said) ||
+    hasInOrder(said, /\b(list|show|what)\b/i, /\b(capabilities|tools|plugins)\b/i);
+  if (!asks) return undefined;
   if (tools.has('list_capabilities')) return { calls: [{ name: 'list_capabilities', input: {} }] };
   const names = [...tools.keys()].join(', ');
   return { text: names ? `I can use these tools: ${names}.` : 'I have no tools here.' };

@@ -7,13 +7,17 @@ export function argumentsFrom(tool: ModelTool, said: string): Arguments {
   return jsonIn(said) ?? { ...required(tool, said), ...pairs(tool, said) };
 }
 
+/** More braces than anybody closes after an object. */
+const ATTEMPTS = 20;
+
 /** The first JSON object in a text. */
 function jsonIn(text: string): Arguments | undefined {
   const start = text.indexOf('{');
-  if (start < 0) return undefined;
-  for (let end = text.lastIndexOf('}'); end > start; end = text.lastIndexOf('}', end - 1)) {
+  let end = text.lastIndexOf('}');
+  for (let attempt = 0; start >= 0 && end > start && attempt < ATTEMPTS; attempt++) {
     const value = parsed(text.slice(start, end + 1));
     if (value) return value;
+    end = text.lastIndexOf('}', end - 1);
   }
   return undefined;
 }
@@ -35,7 +39,7 @@ function fieldsOf({ inputSchema }: ModelTool): Record<string, FieldSchema> {
   return (inputSchema.properties ?? {}) as Record<string, FieldSchema>;
 }
 
-const PAIR = /(\w+)\s*[:=]\s*("[^"]*"|[^,;\n]+)/g;
+const PAIR = /\b(\w+)\s*[:=]\s*("[^"]*"|[^,;\n]+)/g;
 
 function pairs(tool: ModelTool, said: string): Arguments {
   const fields = fieldsOf(tool);

@@ -2,6 +2,7 @@ import type { ModelTool } from '../model.js';
 import type { Intent } from './intent.js';
 import { preferencesIn } from './preference-rules.js';
 import { argumentsFrom } from './tool-arguments.js';
+import { withoutEnd } from './without-end.js';
 
 /** Keeps how the user wants to be answered. */
 export const changePreferences: Intent = ({ said, tools }) => {
@@ -31,6 +32,6 @@ export const rememberFact: Intent = ({ said, tools }) => {
   if (!tool || said.endsWith('?')) return undefined;
   const fact = FACTS.map((pattern) => pattern.exec(said)?.[1]).find(Boolean);
   if (!fact) return undefined;
-  const text = fact.trim().replace(/[.!]+$/, '');
+  const text = withoutEnd(fact.trim(), '.!');
   return { calls: [{ name: tool.name, input: argumentsFrom(tool, text) }] };
 };
