@@ -26,8 +26,9 @@ export class Flights<T> {
 
   private begin(key: string, start: (signal: AbortSignal) => Promise<T>): Flight<T> {
     const cancel = new AbortController();
-    const outcome = start(cancel.signal).finally(() => this.end(key, flight));
-    const flight: Flight<T> = { outcome, cancel, waiting: 0 };
+    const flight = { outcome: start(cancel.signal), cancel, waiting: 0 };
+    const end = () => this.end(key, flight);
+    flight.outcome.then(end, end);
     this.running.set(key, flight);
     return flight;
   }

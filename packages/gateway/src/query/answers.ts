@@ -38,8 +38,7 @@ export class Answers {
   /** `onGone` is handed what is to be called if whoever asks leaves; at once the answer comes if it is known. */
   answer(question: Question, onGone?: (leave: () => void) => void): Reply | Promise<Reply> {
     const { metrics, pool } = this.options;
-    const subject = subjectOf(question);
-    const key = subject + momentOf(question.height, pool.latest);
+    const key = keyOf(question, pool.latest);
     // While no node answers, nobody knows whether the latest is still the latest.
     const known = question.isFresh || pool.latest === 0 ? undefined : this.cache.get(key);
     if (known) {
@@ -49,10 +48,10 @@ export class Answers {
     // One who gives up early must not make others do so.
     const flight = `${key}!${question.timeoutMs}`;
     metrics.countCache(this.flights.isRunning(flight) ? 'shared' : 'miss');
-    return this.flights.share(flight, (signal) => this.ask(question, subject, signal), onGone);
+    return this.flights.share(flight, (signal) => this.ask(question, key, signal), onGone);
   }
 
-  private async ask(question: Question, subject: string, signal: AbortSignal): Promise<Reply> {
+  private async ask(question: Question, key: string, signal: AbortSignal): Promise<Reply> {
     const { pool, blocks } = this.options;
     const { route, group, message, height, metadata, timeoutMs } = question;
     const call = { height, metadata, timeoutMs, signal };
@@ -66,8 +65,10 @@ export class Answers {
       height: told.height ?? height,
       isFinal,
     });
-    const moment = momentOf(height, told.height ?? latest);
-    this.cache.set(subject + moment, reply, isState(route) ? undefined : STATELESS_LIFE_MS);
+    // A node may be a block further than it was when the key was made.
+    const isNewer = height === undefined && told.height !== undefined && told.height !== latest;
+    const kept = isNewer ? keyOf(question, told.height) : key;
+    this.cache.set(kept, reply, isState(route) ? undefined : STATELESS_LIFE_MS);
     blocks.notice();
     return reply;
   }
@@ -78,17 +79,13 @@ function isState({ grpcMethod }: Route): boolean {
   return grpcMethod.slice(0, grpcMethod.lastIndexOf('/')).endsWith('.Query');
 }
 
-/** The part of the key that tells questions apart; the schema is in it, since it makes the JSON. */
-function subjectOf({ route, group, message, metadata }: Question): string {
+/** What tells questions apart; the schema is part of it, since it makes the JSON, and the latest is a moment too. */
+function keyOf({ route, group, message, metadata, height }: Question, latest: number): string {
   const bytes = Buffer.from(message.buffer, message.byteOffset, message.length).toString('latin1');
   const names = Object.keys(metadata);
   const extra = names.length === 0 ? '' : JSON.stringify(names.sort().map((n) => [n, metadata[n]]));
-  return `${group.schema.fingerprint}${route.grpcMethod}\n${bytes.length}\n${bytes}${extra}`;
-}
-
-/** The latest is a moment too: the one of its block. */
-function momentOf(height: number | undefined, latest: number): string {
-  return height === undefined ? `~${latest}` : `=${height}`;
+  const moment = height === undefined ? `~${latest}` : `=${height}`;
+  return `${group.schema.fingerprint}${route.grpcMethod}\n${bytes.length}\n${bytes}${extra}${moment}`;
 }
 
 async function writeInSlices(route: Route, message: Uint8Array): Promise<Buffer> {
