@@ -25,6 +25,13 @@ const test = useControlledHost({
 const send = (sessionId: string, body: object) =>
   test.alice.request('POST', `/messages/${sessionId}`, { body });
 
+/** What is left of a session's turns. */
+async function storedOf(sessionId: string): Promise<object> {
+  const history = await test.alice.request('GET', `/messages/${sessionId}`);
+  const run = await test.alice.request('GET', `/sessions/${sessionId}/run`);
+  return { ...history.body, ...run.body };
+}
+
 describe('a turn that is refused', () => {
   it.each([{ stream: true }, { stream: false }])('never starts: %o', async (how) => {
     bank.current.decide = () => {
@@ -40,10 +47,7 @@ describe('a turn that is refused', () => {
       claims: ['claim-1'],
       outstandingClaims: ['claim-1'],
     });
-    const history = await test.alice.request('GET', `/messages/${sessionId}`);
-    expect(history.body.messages).toEqual([]);
-    const run = await test.alice.request('GET', `/sessions/${sessionId}/run`);
-    expect(run.body).toEqual({ run: null });
+    expect(await storedOf(sessionId)).toEqual({ messages: [], run: null });
     expect([bank.current.settled, guard.current.asked]).toEqual([[], []]);
   });
 
@@ -105,25 +109,34 @@ describe('a gate that fails', () => {
     ['hangs', () => new Promise(() => undefined)],
     ['gives rubbish', () => 'rubbish'],
     ['gives an empty hold', () => ({})],
-  ])('costs only itself: it %s', async (_, decide) => {
+  ])('lets nothing in: it %s', async (_, decide) => {
     bank.current.decide = decide;
-    expect((await ask(test, [say('fine')])).text).toBe('fine');
-    await expect.poll(() => guard.current.settled.length).toBe(1);
+    const sessionId = await openSession(test.alice);
+    const { status, headers, body } = await send(sessionId, { message: 'hi', stream: true });
+    expect([status, body.code]).toEqual([503, 'gate_unavailable']);
+    expect(headers.get('retry-after')).toBe('5');
+    expect(await storedOf(sessionId)).toEqual({ messages: [], run: null });
+    expect(guard.current.asked).toEqual([]);
     expect(test.host.log).toContainEqual(
-      expect.objectContaining({ plugin: 'bank', hook: 'getMessageGate' }),
+      expect.objectContaining({ level: 50, plugin: 'bank', hook: 'getMessageGate' }),
     );
   });
 
-  it('to check does not stop the turn', async () => {
+  it('to check ends the turn before the model is asked', async () => {
     bank.current.check = () => Promise.reject(new Error('broken'));
-    expect((await ask(test, [say('fine')])).text).toBe('fine');
-    await bank.current.settledOnce();
+    const exchange = await ask(test, []);
+    expect(framesOf(exchange, 'error')).toMatchObject([{ kind: 'server', retryable: true }]);
+    expect(exchange.frames.at(-1)?.data).toMatchObject({ status: 'failed' });
+    expect(await bank.current.settledOnce()).toEqual([]);
+    expect(test.host.log).toContainEqual(
+      expect.objectContaining({ plugin: 'bank', hook: 'TurnHold.check' }),
+    );
   });
 
   it('to answer in time gets its hold back', async () => {
     const late = Promise.withResolvers<undefined>();
     bank.current.decide = () => late.promise;
-    await ask(test, [say('fine')]);
+    expect((await send(await openSession(test.alice), { message: 'hi' })).status).toBe(503);
     expect(bank.current.settled).toEqual([]);
     late.resolve(undefined);
     expect(await bank.current.settledOnce()).toEqual([]);

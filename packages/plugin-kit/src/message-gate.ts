@@ -16,7 +16,7 @@ export interface GateRequest {
 export interface TurnHold {
   /**
    * Called before each model call, also of sub-agents and titles, with what the turn has used so far.
-   * Throws an OracleError to end the turn; any other fault lets it go on.
+   * Throws an OracleError to end the turn. Any other fault ends it too, as `gate_unavailable`.
    */
   check?(used: readonly ModelUse[]): void | Promise<void>;
   /**
@@ -26,7 +26,7 @@ export interface TurnHold {
   settle(used: readonly ModelUse[]): Promise<void>;
 }
 
-/** May refuse a turn before it starts; what hangs or fails otherwise lets the turn go on without it. */
+/** May refuse a turn before it starts; one that hangs, fails or gives rubbish refuses it as `gate_unavailable`. */
 export interface MessageGate {
   /** Throws an OracleError to refuse: the caller gets it as the answer, and nothing of the turn is stored. */
   admit(request: GateRequest): Promise<TurnHold | undefined>;

@@ -174,7 +174,9 @@ export const Environment = z.object({
     .describe('Turns of one user at work or waiting, in all sessions together'),
   PLUGIN_TIMEOUT_SECONDS: seconds
     .prefault('15')
-    .describe('How long a plugin may take for its part of a turn; the turn goes on without it'),
+    .describe(
+      'How long a plugin may take for its part of a turn, which goes on without it; a gate that takes longer refuses it',
+    ),
   STREAM_STALL_SECONDS: seconds
     .prefault('60')
     .describe('How long a reader of a stream may take nothing before it is dropped'),

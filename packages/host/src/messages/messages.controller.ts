@@ -26,6 +26,7 @@ const SEND_ERRORS: readonly ErrorCode[] = [
   'queue_full',
   'too_many_turns',
   'idempotency_conflict',
+  'gate_unavailable',
   'model_unavailable',
   'host_stopping',
 ];

@@ -138,15 +138,18 @@ describe('while the ledger fails', () => {
     const gate = new CreditGate({ reservations, holds, ...settings });
     const owner = newOwner();
     const request = { owner, sessionId: 's', requestId: 'r', model: 'm', length: 40 };
-    return { state, ledger, holds, owner, admit: () => gate.admit(request) };
+    const call = { agent: 'main', model: 'm', input: 500 };
+    const prepare = async () => holds.find(request)?.prepare(call);
+    return { state, ledger, holds, owner, prepare, admit: () => gate.admit(request) };
   }
 
   it('no turn is let in, and none goes on', async () => {
-    const { state, admit } = openFailing();
+    const { state, admit, prepare } = openFailing();
     const hold = await admit();
     state.isDown = true;
-    await expect(admit()).rejects.toMatchObject({ code: 'store_unavailable' });
-    await expect(hold.check?.([used(5)])).rejects.toMatchObject({ code: 'store_unavailable' });
+    await expect(admit()).rejects.toThrow('no disk');
+    await expect(hold.check?.([used(5)])).rejects.toThrow('no disk');
+    await expect(prepare()).rejects.toMatchObject({ code: 'store_unavailable' });
   });
 
   it('a turn that is over is settled once the ledger works again', async () => {

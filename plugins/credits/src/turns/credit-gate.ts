@@ -3,7 +3,6 @@ import type { Reservations } from '../ledger/reservations.js';
 import { costOf, type Prices } from '../prices.js';
 import { CreditHold } from './credit-hold.js';
 import type { HoldsAtWork } from './holds-at-work.js';
-import { orRefuse } from './or-refuse.js';
 
 const CHARACTERS_PER_TOKEN = 4;
 
@@ -25,17 +24,6 @@ export class CreditGate implements MessageGate {
   }
 
   async admit(request: GateRequest): Promise<TurnHold> {
-    const admission = this.#admit(request);
-    try {
-      return await orRefuse(admission);
-    } catch (refusal) {
-      // What is set aside after all belongs to no turn.
-      admission.then((hold) => hold.settle([])).catch(() => undefined);
-      throw refusal;
-    }
-  }
-
-  async #admit(request: GateRequest): Promise<CreditHold> {
     const { holds, ...parts } = this.#parts;
     const { owner, sessionId, requestId } = request;
     const reserved = this.#estimate(request);

@@ -44,7 +44,7 @@ export class CreditHold implements TurnHold {
 
   async check(used: readonly ModelUse[]): Promise<void> {
     this.#used = used;
-    await orRefuse(this.#makeRoom());
+    await this.#makeRoom();
   }
 
   /** Makes sure that a call can be paid for before it is made. */

@@ -42,7 +42,7 @@ export class Gates {
     );
   }
 
-  /** Throws a gate's refusal; what is let in must be settled, whatever becomes of it. */
+  /** Throws a gate's refusal, which a gate that fails gives too; what is let in must be settled, whatever becomes of it. */
   async admit(request: GateRequest): Promise<TurnAccount> {
     const holds: PluginHold[] = [];
     const account = this.#openAccount(holds);
@@ -78,26 +78,25 @@ export class Gates {
   async #ask({ plugin, gate }: PluginGate, request: GateRequest): Promise<PluginHold[]> {
     const call = { plugin, hook: 'getMessageGate', signal: this.#always };
     let admission: Promise<TurnHold | undefined> | undefined;
-    const answer = await this.#parts.hooks.askForLeave(call, () => {
+    const asked = this.#parts.hooks.insist(call, () => {
       admission = gate.admit(request);
       return admission;
     });
-    if ('fault' in answer) {
-      // What it holds after all, it holds of a turn that goes on without it.
-      void admission?.then((hold) => hold?.settle([])).catch(() => undefined);
-      return [];
-    }
-    const { ok: hold } = answer;
+    const hold = await asked.catch((refusal) => {
+      // What it holds after all, it holds of no turn.
+      void admission?.then((late) => late?.settle([])).catch(() => undefined);
+      throw refusal;
+    });
+    if (hold === undefined) return [];
     if (typeof hold?.settle === 'function') return [{ plugin, hold }];
-    if (hold !== undefined) this.#parts.hooks.logFault(call, new Error('admit gave no hold'));
-    return [];
+    throw this.#parts.hooks.refuse(call, new Error('admit gave no hold'));
   }
 
   async #check(holds: readonly PluginHold[], used: readonly ModelUse[]): Promise<void> {
     for (const { plugin, hold } of holds) {
       if (!hold.check) continue;
       const call = { plugin, hook: 'TurnHold.check', signal: this.#always };
-      await this.#parts.hooks.askForLeave(call, () => hold.check?.(used));
+      await this.#parts.hooks.insist(call, () => hold.check?.(used));
     }
   }
 

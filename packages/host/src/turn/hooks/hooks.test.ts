@@ -63,3 +63,34 @@ it('takes what is thrown on purpose for a refusal only where one is asked for', 
   expect(log).toEqual([]);
   expect(await hooks.ask(call, refuse)).toEqual({ fault: refusal });
 });
+
+describe('insist', () => {
+  it('gives what the hook gives', async () => {
+    const { hooks, call } = setUp();
+    expect(await hooks.insist(call, async () => 1)).toBe(1);
+  });
+
+  it('passes a refusal on as it is', async () => {
+    const { hooks, call, log } = setUp();
+    const refusal = new OracleError('forbidden');
+    await expect(hooks.insist(call, () => Promise.reject(refusal))).rejects.toBe(refusal);
+    expect(log).toEqual([]);
+  });
+
+  it.each<[string, () => Promise<never>]>([
+    ['fails', () => Promise.reject(new Error('broken'))],
+    ['hangs', never],
+  ])('refuses for a hook that %s, and logs why', async (_, work) => {
+    const { hooks, call, log } = setUp(1);
+    await expect(hooks.insist(call, work)).rejects.toMatchObject({ code: 'gate_unavailable' });
+    expect(log).toMatchObject([{ plugin: 'p', hook: 'getTools', level: 50, err: {} }]);
+  });
+
+  it('ends with its turn', async () => {
+    const { hooks, call, turn } = setUp();
+    const reason = new Error('aborted');
+    const asked = hooks.insist(call, never);
+    turn.abort(reason);
+    await expect(asked).rejects.toBe(reason);
+  });
+});

@@ -3,10 +3,16 @@ import type { Logger } from 'pino';
 import { inTime } from '../../agent/calls/in-time.js';
 import { soundError } from './sound-error.js';
 
-export interface HookCall {
+/** When to ask again after a plugin's fault. */
+const RETRY_SECONDS = 5;
+
+interface PluginHook {
   readonly plugin: string;
   /** As the contract names it, such as `getRequestTools`. */
   readonly hook: string;
+}
+
+export interface HookCall extends PluginHook {
   readonly signal: AbortSignal;
 }
 
@@ -15,7 +21,7 @@ export type HookAnswer<T> = { readonly ok: T } | { readonly fault: unknown };
 
 type Work<T> = (signal: AbortSignal) => T | Promise<T>;
 
-/** Calls plugins during turns: a hook that throws or hangs costs only what it would have brought. */
+/** Calls plugins during turns: a hook that throws or hangs costs only what it would have brought, unless one insists on it. */
 export class Hooks {
   constructor(
     private readonly logger: Logger,
@@ -45,8 +51,25 @@ export class Hooks {
     }
   }
 
+  /** For what no turn goes on without: a hook that fails refuses, as one does that throws on purpose. */
+  async insist<T>(call: HookCall, work: Work<T>): Promise<T> {
+    try {
+      return await this.run(call, work);
+    } catch (fault) {
+      call.signal.throwIfAborted();
+      if (fault instanceof OracleError) throw fault;
+      throw this.refuse(call, fault);
+    }
+  }
+
+  /** The refusal that stands for a hook's fault, which is the operator's to know. */
+  refuse({ plugin, hook }: PluginHook, err: unknown): OracleError {
+    this.logger.error({ plugin, hook, err }, 'a plugin failed; its turn is refused');
+    return new OracleError('gate_unavailable', { cause: err, retryAfterSeconds: RETRY_SECONDS });
+  }
+
   /** For the operator: what a plugin failed to bring, and why. */
-  logFault({ plugin, hook }: Pick<HookCall, 'plugin' | 'hook'>, err: unknown): void {
+  logFault({ plugin, hook }: PluginHook, err: unknown): void {
     this.logger.warn({ plugin, hook, err }, 'a plugin failed; going on without its part');
   }
 
