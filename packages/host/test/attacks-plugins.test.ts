@@ -5,6 +5,7 @@ import { z } from 'zod';
 import { ask, call, framesOf, say } from './support/ask.js';
 import { useControlledHost } from './support/controlled-host.js';
 import { testPlugin } from './support/plugin.js';
+import { openSession } from './support/stream.js';
 
 /** What throws again when it is looked at. */
 const hostileProxy = () => {
@@ -113,15 +114,7 @@ const faulty = testPlugin('faulty', {
 
 const test = useControlledHost({ bundled: [], plugins: [faulty] });
 
-const hooks = [
-  'getRequestTools',
-  'getSharedState',
-  'admit',
-  'check',
-  'beforeModel',
-  'afterModel',
-  'wrapToolCall',
-];
+const hooks = ['getRequestTools', 'getSharedState', 'beforeModel', 'afterModel', 'wrapToolCall'];
 
 describe.each(Object.entries(thrown))('a plugin that throws %s', (_, make) => {
   it.each(hooks)('from %s costs its part alone', async (hook) => {
@@ -129,6 +122,22 @@ describe.each(Object.entries(thrown))('a plugin that throws %s', (_, make) => {
     act = make;
     const { text } = await ask(test, [call(['fail']), say('survived')]);
     expect(text).toBe('survived');
+  });
+
+  it('at its gate refuses the turn', async () => {
+    place = 'admit';
+    act = make;
+    const sessionId = await openSession(test.alice);
+    const sent = { body: { message: 'hello' } };
+    const { status, body } = await test.alice.request('POST', `/messages/${sessionId}`, sent);
+    expect([status, body.code]).toEqual([503, 'gate_unavailable']);
+  });
+
+  it('when it is to let a turn go on ends it', async () => {
+    place = 'check';
+    act = make;
+    const exchange = await ask(test, []);
+    expect(framesOf(exchange, 'error')).toMatchObject([{ kind: 'server', retryable: true }]);
   });
 
   it('from a tool costs the call', async () => {
