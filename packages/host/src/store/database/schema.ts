@@ -87,7 +87,7 @@ export interface RunRow {
   lease_until: number;
 }
 
-interface RunFrameRow {
+export interface RunFrameRow {
   run_id: string;
   owner: string;
   seq: number;

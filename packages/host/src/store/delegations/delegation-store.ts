@@ -1,4 +1,5 @@
 import type { Kysely } from 'kysely';
+import { prepared } from '../database/prepared.js';
 import type { DelegationRow, Schema } from '../database/schema.js';
 import type { StoreContext } from '../database/store-context.js';
 import type { Vault } from '../encryption.js';
@@ -55,7 +56,8 @@ export class DelegationStore {
   }
 
   async get(key: DelegationKey): Promise<DelegationResult> {
-    const row = await findRow(this.#context.database.tables, key);
+    const { rows } = await findRow(this.#context.database.tables, key);
+    const [row] = rows;
     if (row === undefined) return { error: 'not-found' };
     const opened = this.#vault.open(row.ciphertext, placeOf(key));
     if ('error' in opened) return { error: 'unreadable', reason: opened.error };
@@ -72,14 +74,13 @@ export class DelegationStore {
   }
 }
 
-function findRow(tables: Kysely<Schema>, key: DelegationKey): Promise<DelegationRow | undefined> {
-  return tables
+const findRow = prepared((tables, { owner, oracleDid }: DelegationKey) =>
+  tables
     .selectFrom('delegations')
     .selectAll()
-    .where('owner', '=', key.owner)
-    .where('oracle_did', '=', key.oracleDid)
-    .executeTakeFirst();
-}
+    .where('owner', '=', owner)
+    .where('oracle_did', '=', oracleDid),
+);
 
 async function remove(
   tables: Kysely<Schema>,

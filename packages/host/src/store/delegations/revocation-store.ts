@@ -1,4 +1,5 @@
 import type { Kysely } from 'kysely';
+import { prepared } from '../database/prepared.js';
 import type { Schema } from '../database/schema.js';
 import type { StoreContext } from '../database/store-context.js';
 
@@ -9,6 +10,10 @@ export interface Revocation {
   /** Milliseconds; null for a delegation that never expires. */
   readonly expiresAt: number | null;
 }
+
+const findRevocation = prepared((tables, { cid }: Pick<Revocation, 'cid'>) =>
+  tables.selectFrom('revocations').select('cid').where('cid', '=', cid),
+);
 
 /** Revoked delegations, remembered until they would have expired anyway. */
 export class RevocationStore {
@@ -24,12 +29,8 @@ export class RevocationStore {
 
   /** Whoever revoked it: a CID has one issuer, and only that issuer can store and revoke it. */
   async has(cid: string): Promise<boolean> {
-    const row = await this.#context.database.tables
-      .selectFrom('revocations')
-      .select('cid')
-      .where('cid', '=', cid)
-      .executeTakeFirst();
-    return row !== undefined;
+    const { rows } = await findRevocation(this.#context.database.tables, { cid });
+    return rows.length > 0;
   }
 
   /** Forgets what has expired; says how many. */

@@ -1,5 +1,6 @@
 import type { Kysely } from 'kysely';
-import type { Schema } from '../database/schema.js';
+import { prepared } from '../database/prepared.js';
+import type { MessageRow, Schema } from '../database/schema.js';
 import type { StoreContext } from '../database/store-context.js';
 import { type Message, type MessageBody, toMessageRow } from './message.js';
 
@@ -20,18 +21,9 @@ export async function appendMessage(
 ): Promise<Message | undefined> {
   const now = clock();
   const opensTurn = request.type === 'human' ? 1 : 0;
-  // Locks the session, so that numbers are given out one at a time in the order of storing.
-  const place = await tables
-    .updateTable('sessions')
-    .set((e) => ({
-      last_seq: e('last_seq', '+', 1),
-      last_turn: e('last_turn', '+', opensTurn),
-      last_updated_at: now,
-    }))
-    .where('id', '=', request.sessionId)
-    .where('owner', '=', request.owner)
-    .returning(['last_seq', 'last_turn'])
-    .executeTakeFirst();
+  const { owner, sessionId } = request;
+  const { rows } = await takePlace(tables, { owner, sessionId, opensTurn, now });
+  const [place] = rows;
   if (place === undefined) return undefined;
   const message = {
     ...request,
@@ -40,6 +32,31 @@ export async function appendMessage(
     turn: opensTurn ? place.last_turn : (turn ?? place.last_turn),
     createdAt: now,
   };
-  await tables.insertInto('messages').values(toMessageRow(message)).execute();
+  await insertMessage(tables, toMessageRow(message));
   return message;
 }
+
+interface Place {
+  readonly owner: string;
+  readonly sessionId: string;
+  readonly opensTurn: number;
+  readonly now: number;
+}
+
+/** Locks the session, so that numbers are given out one at a time in the order of storing. */
+const takePlace = prepared((tables, { owner, sessionId, opensTurn, now }: Place) =>
+  tables
+    .updateTable('sessions')
+    .set((e) => ({
+      last_seq: e('last_seq', '+', 1),
+      last_turn: e('last_turn', '+', opensTurn),
+      last_updated_at: now,
+    }))
+    .where('id', '=', sessionId)
+    .where('owner', '=', owner)
+    .returning(['last_seq', 'last_turn']),
+);
+
+export const insertMessage = prepared((tables, row: MessageRow) =>
+  tables.insertInto('messages').values(row),
+);

@@ -1,4 +1,6 @@
+import { prepared } from '../database/prepared.js';
 import type { StoreContext } from '../database/store-context.js';
+import type { SessionKey } from '../sessions/session-store.js';
 import { appendMessage, type NewMessage } from './append-message.js';
 import { type Message, toMessage } from './message.js';
 import { type PageRequest, type PageResult, readPage } from './message-page.js';
@@ -9,6 +11,18 @@ export interface MessageListRequest {
   /** Leaves out later turns, as a turn must not see what waits behind it. */
   readonly throughTurn?: number | undefined;
 }
+
+const listMessages = prepared(
+  (tables, { owner, sessionId, throughTurn }: SessionKey & { readonly throughTurn: number }) =>
+    tables
+      .selectFrom('messages')
+      .selectAll()
+      .where('session_id', '=', sessionId)
+      .where('owner', '=', owner)
+      .where('turn', '<=', throughTurn)
+      .orderBy('turn')
+      .orderBy('seq'),
+);
 
 /** The messages of each session, in the order of their turns (contract B3). */
 export class MessageStore {
@@ -38,15 +52,11 @@ export class MessageStore {
 
   /** Oldest first. */
   async list({ owner, sessionId, throughTurn }: MessageListRequest): Promise<readonly Message[]> {
-    const rows = await this.#context.database.tables
-      .selectFrom('messages')
-      .selectAll()
-      .where('session_id', '=', sessionId)
-      .where('owner', '=', owner)
-      .where('turn', '<=', throughTurn ?? Number.MAX_SAFE_INTEGER)
-      .orderBy('turn')
-      .orderBy('seq')
-      .execute();
+    const { rows } = await listMessages(this.#context.database.tables, {
+      owner,
+      sessionId,
+      throughTurn: throughTurn ?? Number.MAX_SAFE_INTEGER,
+    });
     return rows.map(toMessage);
   }
 

@@ -1,5 +1,6 @@
 import type { SessionState } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
+import { prepared } from '../database/prepared.js';
 import type { StoreContext } from '../database/store-context.js';
 
 /** As much as a message may bring, such as the tools of a page. */
@@ -10,6 +11,17 @@ interface StatePlace {
   readonly sessionId: string;
   readonly plugin: string;
 }
+
+const findState = prepared(
+  (tables, { owner, sessionId, plugin, key }: StatePlace & { readonly key: string }) =>
+    tables
+      .selectFrom('session_state')
+      .select('value')
+      .where('session_id', '=', sessionId)
+      .where('owner', '=', owner)
+      .where('plugin', '=', plugin)
+      .where('key', '=', key),
+);
 
 /** What plugins keep for as long as a session lives; it goes with the session. */
 export class SessionStateStore {
@@ -28,16 +40,9 @@ export class SessionStateStore {
     };
   }
 
-  async #get({ owner, sessionId, plugin }: StatePlace, key: string): Promise<unknown> {
-    const row = await this.#context.database.tables
-      .selectFrom('session_state')
-      .select('value')
-      .where('session_id', '=', sessionId)
-      .where('owner', '=', owner)
-      .where('plugin', '=', plugin)
-      .where('key', '=', key)
-      .executeTakeFirst();
-    return row && JSON.parse(row.value);
+  async #get(place: StatePlace, key: string): Promise<unknown> {
+    const { rows } = await findState(this.#context.database.tables, { ...place, key });
+    return rows[0] && JSON.parse(rows[0].value);
   }
 
   #put({ owner, sessionId, plugin }: StatePlace, key: string, value: string): Promise<void> {

@@ -1,5 +1,6 @@
 import type { RoomState } from '@sibyl/plugin-kit';
 import type { JsonObject } from '@sibyl/protocol';
+import { prepared } from '../database/prepared.js';
 import type { StoreContext } from '../database/store-context.js';
 import type { RoomStore } from './room-store.js';
 
@@ -26,14 +27,8 @@ export class RoomStateStore {
   }
 
   async #read([owner, roomId, key]: Place): Promise<JsonObject | undefined> {
-    const row = await this.#context.database.tables
-      .selectFrom('room_state')
-      .select('data')
-      .where('owner', '=', owner)
-      .where('room_id', '=', roomId)
-      .where('key', '=', key)
-      .executeTakeFirst();
-    return dataOf(row);
+    const { rows } = await findState(this.#context.database.tables, { owner, roomId, key });
+    return dataOf(rows[0]);
   }
 
   #update(place: Place, change: Change): Promise<JsonObject> {
@@ -59,6 +54,16 @@ export class RoomStateStore {
     });
   }
 }
+
+const findState = prepared(
+  (tables, { owner, roomId, key }: Readonly<Record<'owner' | 'roomId' | 'key', string>>) =>
+    tables
+      .selectFrom('room_state')
+      .select('data')
+      .where('owner', '=', owner)
+      .where('room_id', '=', roomId)
+      .where('key', '=', key),
+);
 
 type Place = readonly [owner: string, roomId: string, key: string];
 type Change = Parameters<RoomState['update']>[2];

@@ -1,4 +1,5 @@
 import type { Kysely } from 'kysely';
+import { prepared } from '../database/prepared.js';
 import type { Schema } from '../database/schema.js';
 import type { StoreContext } from '../database/store-context.js';
 
@@ -18,8 +19,8 @@ export class RoomStore {
   /** The id of the user's own room with this oracle, made on first use. */
   async roomOf(key: RoomKey): Promise<string> {
     const { database } = this.#context;
-    const known = await findRoom(database.tables, key);
-    return known ?? database.write((tables) => obtainRoom(tables, key, this.#context));
+    const { rows } = await findRoom(database.tables, key);
+    return rows[0]?.id ?? database.write((tables) => obtainRoom(tables, key, this.#context));
   }
 }
 
@@ -29,8 +30,8 @@ export async function obtainRoom(
   key: RoomKey,
   { newId, clock }: StoreContext,
 ): Promise<string> {
-  const known = await findRoom(tables, key);
-  if (known !== undefined) return known;
+  const { rows } = await findRoom(tables, key);
+  if (rows[0] !== undefined) return rows[0].id;
   const room = { id: newId(), owner: key.owner, oracle_did: key.oracleDid, created_at: clock() };
   const { id } = await tables
     .insertInto('rooms')
@@ -42,12 +43,10 @@ export async function obtainRoom(
   return id;
 }
 
-async function findRoom(tables: Kysely<Schema>, key: RoomKey): Promise<string | undefined> {
-  const row = await tables
+const findRoom = prepared((tables, { owner, oracleDid }: RoomKey) =>
+  tables
     .selectFrom('rooms')
     .select('id')
-    .where('owner', '=', key.owner)
-    .where('oracle_did', '=', key.oracleDid)
-    .executeTakeFirst();
-  return row?.id;
-}
+    .where('owner', '=', owner)
+    .where('oracle_did', '=', oracleDid),
+);

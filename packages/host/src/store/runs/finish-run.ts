@@ -1,8 +1,9 @@
 import type { Kysely } from 'kysely';
+import { prepared } from '../database/prepared.js';
 import type { RunRow, Schema } from '../database/schema.js';
 import type { StoreContext } from '../database/store-context.js';
-import { appendMessage } from '../messages/append-message.js';
-import type { Message, MessageBody } from '../messages/message.js';
+import { insertMessage } from '../messages/append-message.js';
+import { type Message, type MessageBody, toMessageRow } from '../messages/message.js';
 import { type Frame, insertFrames, lastSeqOf, type RunKey } from './frames.js';
 import { type ENDED, LIVE, type Run, type RunFault, type TokenUsage, toRun } from './run.js';
 
@@ -29,57 +30,92 @@ export interface EndedRun {
 /** Ends a run inside a unit; undefined if the owner has no such run or it has ended already. */
 export async function finishRun(
   tables: Kysely<Schema>,
-  { ending, ...key }: RunKey & { readonly ending: RunEnding },
-  context: StoreContext,
+  { ending, owner, runId }: RunKey & { readonly ending: RunEnding },
+  { clock, newId }: StoreContext,
 ): Promise<EndedRun | undefined> {
-  const live = await findLive(tables, key);
-  if (live === undefined) return undefined;
-  await lockSession(tables, live);
-  const messageId = ending.message && (ending.message.id ?? context.newId());
-  const row = await tables
-    .updateTable('runs')
-    .set(endingValues(ending, { now: context.clock(), messageId }))
-    .where('id', '=', key.runId)
-    .where('owner', '=', key.owner)
-    // Asked again under the lock: of two that end a run at once, the second finds it ended.
-    .where('status', 'in', LIVE)
-    .returningAll()
-    .executeTakeFirst();
-  if (row === undefined) return undefined;
-  const message = await appendAnswer(tables, { run: row, ending }, context);
+  const now = clock();
+  const key = { owner, runId };
+  const message = ending.message && { ...ending.message, id: ending.message.id ?? newId() };
+  const said = message ? { messages: 1, saidAt: now } : { messages: 0, saidAt: null };
+  const [session] = (await lockSession(tables, { ...key, ...said })).rows;
+  if (session === undefined) return undefined;
+  const values = endingValues(ending, { now, messageId: message?.id ?? null });
+  const [run] = (await endRun(tables, { ...key, ...values })).rows;
+  if (run === undefined) return undefined;
+  const answer = message && { ...message, ...answerTo(run), seq: session.last_seq, createdAt: now };
+  if (answer) await insertMessage(tables, toMessageRow(answer));
   await insertFrames(tables, key, ending.frames ?? []);
-  return { run: toRun(row), ...(message && { message }) };
+  return { run: toRun(run), ...(answer && { message: answer }) };
 }
 
-function findLive(tables: Kysely<Schema>, key: RunKey): Promise<RunRow | undefined> {
-  return tables
-    .selectFrom('runs')
-    .selectAll()
-    .where('id', '=', key.runId)
-    .where('owner', '=', key.owner)
-    .where('status', 'in', LIVE)
-    .executeTakeFirst();
+interface Said {
+  /** How many messages the session gets, and when, if any. */
+  readonly messages: number;
+  readonly saidAt: number | null;
 }
 
 /** Deleting a session locks it before its runs; whoever ends a run must do the same. */
-async function lockSession(tables: Kysely<Schema>, run: RunRow): Promise<void> {
-  await tables
+const lockSession = prepared((tables, { owner, runId, messages, saidAt }: RunKey & Said) =>
+  tables
     .updateTable('sessions')
-    .set((e) => ({ last_seq: e.ref('last_seq') }))
-    .where('id', '=', run.session_id)
-    .where('owner', '=', run.owner)
-    .execute();
+    .set((e) => ({
+      last_seq: e('last_seq', '+', messages),
+      last_updated_at: e.fn.coalesce(e.val(saidAt), 'last_updated_at'),
+    }))
+    .where('owner', '=', owner)
+    .where('id', '=', (e) =>
+      e
+        .selectFrom('runs')
+        .select('session_id')
+        .where('id', '=', runId)
+        .where('owner', '=', owner)
+        .where('status', 'in', LIVE),
+    )
+    .returning('last_seq'),
+);
+
+type EndingValues = Pick<
+  RunRow,
+  | 'status'
+  | 'updated_at'
+  | 'message_id'
+  | 'error_kind'
+  | 'error_message'
+  | 'input_tokens'
+  | 'output_tokens'
+  | 'cached_tokens'
+> & { readonly last_seq: number | null };
+
+const endRun = prepared((tables, { owner, runId, last_seq, ...values }: RunKey & EndingValues) =>
+  tables
+    .updateTable('runs')
+    .set((e) => ({ ...values, last_seq: e.fn.coalesce(e.val(last_seq), 'last_seq') }))
+    .where('id', '=', runId)
+    .where('owner', '=', owner)
+    // Asked again under the lock: of two that end a run at once, the second finds it ended.
+    .where('status', 'in', LIVE)
+    .returningAll(),
+);
+
+function endingValues(
+  { status, usage, fault, frames = [] }: RunEnding,
+  { now, messageId }: { now: number; messageId: string | null },
+): EndingValues {
+  return {
+    status,
+    updated_at: now,
+    message_id: messageId,
+    error_kind: fault?.kind ?? null,
+    error_message: fault?.message ?? null,
+    input_tokens: usage?.input ?? 0,
+    output_tokens: usage?.output ?? 0,
+    cached_tokens: usage?.cached ?? 0,
+    last_seq: lastSeqOf(frames),
+  };
 }
 
-async function appendAnswer(
-  tables: Kysely<Schema>,
-  { run, ending }: { run: RunRow; ending: RunEnding },
-  context: StoreContext,
-): Promise<Message | undefined> {
-  if (ending.message === undefined || run.message_id === null) return undefined;
-  const answer = {
-    ...ending.message,
-    id: run.message_id,
+function answerTo(run: RunRow) {
+  return {
     type: 'ai',
     owner: run.owner,
     sessionId: run.session_id,
@@ -87,24 +123,4 @@ async function appendAnswer(
     runId: run.id,
     turn: run.turn,
   } as const;
-  return appendMessage(tables, answer, context);
-}
-
-function endingValues(
-  { status, usage, fault, frames }: RunEnding,
-  { now, messageId }: { now: number; messageId: string | undefined },
-): Partial<RunRow> {
-  return {
-    status,
-    updated_at: now,
-    message_id: messageId ?? null,
-    error_kind: fault?.kind ?? null,
-    error_message: fault?.message ?? null,
-    ...(usage && {
-      input_tokens: usage.input,
-      output_tokens: usage.output,
-      cached_tokens: usage.cached,
-    }),
-    ...lastSeqOf(frames ?? []),
-  };
 }

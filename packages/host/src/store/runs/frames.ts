@@ -1,8 +1,10 @@
 import type { Kysely } from 'kysely';
-import type { RunRow, Schema } from '../database/schema.js';
+import { prepared } from '../database/prepared.js';
+import type { RunFrameRow, Schema } from '../database/schema.js';
 import { ENDED, LIVE } from './run.js';
 
-const FRAMES_PER_INSERT = 200;
+/** Rows of one insert, the largest that fits first: few sizes, since each is a query of its own. */
+const PORTIONS = [64, 16, 4, 1] as const;
 const RUNS_PER_PRUNE = 100;
 
 /** One frame of a run's log; `seq` starts at 1 and rises by one. */
@@ -24,14 +26,13 @@ export async function appendFrames(
   { owner, runId, frames }: RunKey & { readonly frames: readonly Frame[] },
   now: number,
 ): Promise<boolean> {
-  const { numUpdatedRows } = await tables
-    .updateTable('runs')
-    .set({ updated_at: now, ...lastSeqOf(frames) })
-    .where('id', '=', runId)
-    .where('owner', '=', owner)
-    .where('status', 'in', LIVE)
-    .executeTakeFirstOrThrow();
-  if (numUpdatedRows === 0n) return false;
+  const { numAffectedRows } = await moveOn(tables, {
+    owner,
+    runId,
+    now,
+    lastSeq: lastSeqOf(frames),
+  });
+  if (numAffectedRows === 0n) return false;
   await insertFrames(tables, { owner, runId }, frames);
   return true;
 }
@@ -41,33 +42,46 @@ export async function insertFrames(
   { owner, runId }: RunKey,
   frames: readonly Frame[],
 ): Promise<void> {
-  for (let from = 0; from < frames.length; from += FRAMES_PER_INSERT) {
-    const rows = frames
-      .slice(from, from + FRAMES_PER_INSERT)
-      .map(({ seq, event, data }) => ({ run_id: runId, owner, seq, event, data }));
-    await tables.insertInto('run_frames').values(rows).execute();
+  const rows = frames.map(({ seq, event, data }) => ({ run_id: runId, owner, seq, event, data }));
+  for (let from = 0, size: number; from < rows.length; from += size) {
+    size = PORTIONS.find((portion) => portion <= rows.length - from) ?? 1;
+    await insertRows(tables, rows.slice(from, from + size));
   }
 }
 
-/** The `last_seq` a run has after these frames; nothing when there are none. */
-export function lastSeqOf(frames: readonly Frame[]): Partial<Pick<RunRow, 'last_seq'>> {
-  const last = frames.at(-1);
-  return last === undefined ? {} : { last_seq: last.seq };
-}
+const insertRows = prepared((tables, rows: readonly RunFrameRow[]) =>
+  tables.insertInto('run_frames').values(rows),
+);
+
+const moveOn = prepared(
+  (tables, { owner, runId, now, lastSeq }: RunKey & { now: number; lastSeq: number | null }) =>
+    tables
+      .updateTable('runs')
+      .set((e) => ({ updated_at: now, last_seq: e.fn.coalesce(e.val(lastSeq), 'last_seq') }))
+      .where('id', '=', runId)
+      .where('owner', '=', owner)
+      .where('status', 'in', LIVE),
+);
+
+/** The number of the last of these frames; null when there are none. */
+export const lastSeqOf = (frames: readonly Frame[]): number | null => frames.at(-1)?.seq ?? null;
 
 export async function readFrames(
   tables: Kysely<Schema>,
-  { owner, runId, after }: RunKey & { readonly after: number },
+  request: RunKey & { readonly after: number },
 ): Promise<readonly Frame[]> {
-  return tables
+  return (await selectFrames(tables, request)).rows;
+}
+
+const selectFrames = prepared((tables, { owner, runId, after }: RunKey & { after: number }) =>
+  tables
     .selectFrom('run_frames')
     .select(['seq', 'event', 'data'])
     .where('run_id', '=', runId)
     .where('owner', '=', owner)
     .where('seq', '>', after)
-    .orderBy('seq')
-    .execute();
-}
+    .orderBy('seq'),
+);
 
 /** Drops the frames of some runs that ended before `time`; returns how many runs, 0 when done. */
 export async function pruneSomeFrames(tables: Kysely<Schema>, time: number): Promise<number> {

@@ -1,4 +1,5 @@
 import type { Kysely } from 'kysely';
+import { prepared } from '../database/prepared.js';
 import type { RunRow, Schema } from '../database/schema.js';
 import type { StoreContext } from '../database/store-context.js';
 import { claimKey, releaseKey } from '../idempotency/claim-key.js';
@@ -52,9 +53,11 @@ export async function startRun(
     return { state: 'unknown-session' };
   }
   const row = newRow(runId, { request, message, lease });
-  await tables.insertInto('runs').values(row).execute();
+  await insertRun(tables, row);
   return { state: 'started', run: toRun(row), message };
 }
+
+const insertRun = prepared((tables, row: RunRow) => tables.insertInto('runs').values(row));
 
 function newRow(
   id: string,

@@ -1,3 +1,4 @@
+import { prepared } from '../database/prepared.js';
 import type { StoreContext } from '../database/store-context.js';
 import { obtainRoom } from '../rooms/room-store.js';
 import { type Session, toSession, UNTITLED } from './session.js';
@@ -27,6 +28,10 @@ export interface SessionList {
   readonly sessions: readonly Session[];
   readonly total: number;
 }
+
+const findSession = prepared((tables, { owner, sessionId }: SessionKey) =>
+  tables.selectFrom('sessions').selectAll().where('owner', '=', owner).where('id', '=', sessionId),
+);
 
 /** The sessions of each user (contract B2). */
 export class SessionStore {
@@ -77,14 +82,9 @@ export class SessionStore {
     });
   }
 
-  async find({ owner, sessionId }: SessionKey): Promise<Session | undefined> {
-    const row = await this.#context.database.tables
-      .selectFrom('sessions')
-      .selectAll()
-      .where('owner', '=', owner)
-      .where('id', '=', sessionId)
-      .executeTakeFirst();
-    return row && toSession(row);
+  async find(key: SessionKey): Promise<Session | undefined> {
+    const { rows } = await findSession(this.#context.database.tables, key);
+    return rows[0] && toSession(rows[0]);
   }
 
   /** Moves the session to the top of the list; false if the owner has no such session. */
