@@ -10,6 +10,7 @@ const checks: Record<string, readonly string[]> = {
   'format and lint': ['biome', 'check', '--error-on-warnings'],
   boundaries: ['depcruise', '--output-type', 'err', 'packages', 'plugins', 'examples', 'bench'],
   'dead code': ['knip'],
+  'length of files and functions': ['node', 'scripts/style-figures.ts'],
   tests: ['vitest', 'run', '--reporter=default', '--reporter=json', `--outputFile.json=${REPORT}`],
 };
 
