@@ -6,7 +6,7 @@ import { referencePages } from './reference-pages.ts';
 const pages = ['README.md', 'CHANGELOG.md', ...globSync('docs/**/*.md')];
 const scripts: Record<string, string> = JSON.parse(readFileSync('package.json', 'utf8')).scripts;
 
-it.each(Object.entries(referencePages))('%s says what the code says', (path, text) => {
+it.each(Object.entries(await referencePages()))('%s says what the code says', (path, text) => {
   expect(readFileSync(path, 'utf8'), 'run npm run docs').toBe(text);
 });
 

@@ -2,4 +2,4 @@
 import { writeFileSync } from 'node:fs';
 import { referencePages } from './reference-pages.ts';
 
-for (const [path, text] of Object.entries(referencePages)) writeFileSync(path, text);
+for (const [path, text] of Object.entries(await referencePages())) writeFileSync(path, text);

@@ -44,28 +44,31 @@ export type CurrentRun = z.infer<typeof CurrentRun>;
 export const JoinRun = z.strictObject({ after: WholeNumber.min(0).optional() });
 export type JoinRun = z.infer<typeof JoinRun>;
 
-/** First frame of a stream; `resumed` tells a client to cut its text to `partialLength`. */
-export const RunFrame = z.object({
-  runId: Id,
-  sessionId: Id,
-  requestId: z.string(),
-  resumed: z.boolean().optional(),
-  partialLength: z.int().min(0).optional(),
-});
+export const RunFrame = z
+  .object({
+    runId: Id,
+    sessionId: Id,
+    requestId: z.string(),
+    resumed: z.boolean().optional(),
+    partialLength: z.int().min(0).optional(),
+  })
+  .describe('First; `resumed` tells a client to cut its text to `partialLength`');
 export type RunFrame = z.infer<typeof RunFrame>;
 
-/** A text delta of the answer. */
-export const TextFrame = z.object({ content: z.string(), timestamp: Timestamp });
+export const TextFrame = z
+  .object({ content: z.string(), timestamp: Timestamp })
+  .describe('A piece of the answer');
 export type TextFrame = z.infer<typeof TextFrame>;
 
-/** Something was left out; the turn goes on. */
-export const WarningFrame = z.object({
-  code: z.string(),
-  message: z.string(),
-  sessionId: Id,
-  requestId: z.string(),
-  timestamp: Timestamp,
-});
+export const WarningFrame = z
+  .object({
+    code: z.string(),
+    message: z.string(),
+    sessionId: Id,
+    requestId: z.string(),
+    timestamp: Timestamp,
+  })
+  .describe('Something was left out; the turn goes on');
 export type WarningFrame = z.infer<typeof WarningFrame>;
 
 /** What kind of fault ended a turn. */
@@ -80,27 +83,29 @@ export const FaultKind = z.enum([
 ]);
 export type FaultKind = z.infer<typeof FaultKind>;
 
-/** The turn failed; `done` follows. */
-export const ErrorFrame = z.object({
-  error: z.string(),
-  kind: FaultKind,
-  retryable: z.boolean(),
-  sessionId: Id,
-  requestId: z.string(),
-  timestamp: Timestamp,
-});
+export const ErrorFrame = z
+  .object({
+    error: z.string(),
+    kind: FaultKind,
+    retryable: z.boolean(),
+    sessionId: Id,
+    requestId: z.string(),
+    timestamp: Timestamp,
+  })
+  .describe('The turn failed; `retryable` if sending again may help; `done` follows');
 export type ErrorFrame = z.infer<typeof ErrorFrame>;
 
-/** Always the last frame, whatever happened. */
-export const DoneFrame = z.object({
-  runId: Id,
-  messageId: z.string().optional(),
-  status: z.enum(['finished', 'aborted', 'interrupted', 'failed']),
-  aborted: z.boolean().optional(),
-  interrupted: z.boolean().optional(),
-  failed: z.boolean().optional(),
-  partialText: z.string().optional(),
-});
+export const DoneFrame = z
+  .object({
+    runId: Id,
+    messageId: z.string().optional(),
+    status: z.enum(['finished', 'aborted', 'interrupted', 'failed']),
+    aborted: z.boolean().optional(),
+    interrupted: z.boolean().optional(),
+    failed: z.boolean().optional(),
+    partialText: z.string().optional(),
+  })
+  .describe('Always last, whatever happened');
 export type DoneFrame = z.infer<typeof DoneFrame>;
 
 /** SSE event name → its data (contract B4). */
