@@ -1,20 +1,35 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { expect, it } from 'vitest';
-import { startControlledModel } from './support/controlled-model.js';
-import { runHost, untilListening } from './support/process.js';
-import { openSession } from './support/stream.js';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
+import { type HostProcess, runHost, untilListening } from './support/process.js';
+import { openSession, stream } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
-it('a failure that a plugin leaves behind is written down, and the host goes on', async () => {
-  const dataDir = mkdtempSync(join(tmpdir(), 'sibyl-stray-'));
-  const model = await startControlledModel();
-  const main = join(import.meta.dirname, 'support/stray-process.ts');
-  const host = runHost({ PORT: '0', DATA_DIR: dataDir, ...model.env }, [], main);
+const CARELESS = join(import.meta.dirname, 'support/stray-process.ts');
+
+let dataDir: string;
+let model: ControlledModel;
+beforeAll(async () => {
+  dataDir = mkdtempSync(join(tmpdir(), 'sibyl-stray-'));
+  model = await startControlledModel();
+});
+afterAll(() => {
+  model.close();
+  rmSync(dataDir, { recursive: true, force: true });
+});
+
+async function start(): Promise<HostProcess & { readonly url: string; readonly did: string }> {
+  const host = runHost({ PORT: '0', DATA_DIR: dataDir, ...model.env }, [], CARELESS);
   const url = await untilListening(host);
   const { did } = await (await fetch(`${url}/.well-known/oracle.json`)).json();
-  const user = new TestUser({ url, did });
+  return { ...host, url, did };
+}
+
+it('a promise that a plugin leaves behind is written down, and the host goes on', async () => {
+  const host = await start();
+  const user = new TestUser(host);
   const sessionId = await openSession(user);
   const reply = user.request('POST', `/messages/${sessionId}`, { body: { message: 'Go' } });
   (await model.next()).call({ name: 'leave_failure', input: {} });
@@ -25,6 +40,32 @@ it('a failure that a plugin leaves behind is written down, and the host goes on'
   expect(host.output()).toContain('left behind');
   host.child.kill('SIGTERM');
   expect(await host.ended).toBe(0);
-  model.close();
-  rmSync(dataDir, { recursive: true, force: true });
+});
+
+it('what a plugin throws in a timer ends the host, which stores what it has', async () => {
+  const host = await start();
+  const user = new TestUser(host);
+  const sessionId = await openSession(user);
+  const live = await stream(user, sessionId, { message: 'Go' });
+  const turn = await model.next();
+  turn.say('Half an ');
+  await live.untilEvent('message');
+  host.child.kill('SIGUSR2');
+  expect((await live.toEnd()).at(-1)?.data).toMatchObject({
+    status: 'interrupted',
+    partialText: 'Half an ',
+  });
+  expect(await host.ended).toBe(1);
+  const [fatal] = host.output().match(/.*"level":60.*/g) ?? [];
+  expect(fatal).toContain('thrown in a timer');
+  expect(fatal).toContain('ending with code 1');
+
+  const next = await start();
+  const { body } = await user.at(next).request('GET', `/messages/${sessionId}`);
+  expect(body.messages).toMatchObject([
+    { type: 'human', content: 'Go' },
+    { type: 'ai', content: 'Half an ', isComplete: false },
+  ]);
+  next.child.kill('SIGTERM');
+  expect(await next.ended).toBe(0);
 });

@@ -14,16 +14,12 @@ export function keepReservations(
   kept: Kept,
   { logger, onClose }: Pick<PluginContext, 'logger' | 'onClose'>,
 ): void {
-  repeat(() => keep(kept, logger), { everyMs: PERIOD_MS, onClose });
+  repeat(() => keep(kept, logger), { everyMs: PERIOD_MS, logger, onClose });
 }
 
 async function keep({ reservations, holds }: Kept, logger: Logger): Promise<void> {
-  try {
-    await reservations.renew();
-    await holds.settleOver();
-    const settled = await reservations.settleAbandoned();
-    if (settled > 0) logger.info({ settled }, 'settled turns that were cut off');
-  } catch (err) {
-    logger.warn({ err }, 'reservations not kept; trying again');
-  }
+  await reservations.renew();
+  await holds.settleOver();
+  const settled = await reservations.settleAbandoned();
+  if (settled > 0) logger.info({ settled }, 'settled turns that were cut off');
 }

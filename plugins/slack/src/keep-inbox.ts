@@ -1,4 +1,4 @@
-import { type Logger, type PluginContext, repeat } from '@sibyl/plugin-kit';
+import { type PluginContext, repeat } from '@sibyl/plugin-kit';
 import type { Answers } from './answers.js';
 import type { Inbox } from './store/inbox.js';
 
@@ -16,15 +16,11 @@ export function keepInbox(
 ): void {
   // Runs after the last round, which may begin answers: what was registered last is closed first.
   onClose(() => kept.answers.settled());
-  repeat(() => keep(kept, logger), { everyMs: PERIOD_MS, onClose });
+  repeat(() => keep(kept), { everyMs: PERIOD_MS, logger, onClose });
 }
 
-async function keep({ inbox, answers }: Kept, logger: Logger): Promise<void> {
-  try {
-    await inbox.renew();
-    for (const { attempts, ...waiting } of await inbox.takeOver()) answers.begin(waiting, attempts);
-    await inbox.forgetOld();
-  } catch (err) {
-    logger.warn({ err }, 'the inbox cannot be read; trying again');
-  }
+async function keep({ inbox, answers }: Kept): Promise<void> {
+  await inbox.renew();
+  for (const { attempts, ...waiting } of await inbox.takeOver()) answers.begin(waiting, attempts);
+  await inbox.forgetOld();
 }

@@ -56,14 +56,14 @@ export interface OracleApp {
     /** Every plugin, whether it is loaded, and why not. */
     status(): readonly PluginStatus[];
   };
-  /** Writes down a failure that nobody waited for, such as a plugin's; without it Node ends the process. */
-  reportStray(error: unknown): void;
+  readonly logger: Logger;
   /** Starts serving and returns the address. */
   listen(): Promise<string>;
-  close(): Promise<void>;
+  /** Lets turns at work finish, for ten seconds unless told; those that do not are stored as interrupted. */
+  close(patienceMs?: number): Promise<void>;
 }
 
-/** How long requests under way may take to finish once the host is closing. */
+/** How long turns and requests under way may take to finish once the host is closing. */
 const CLOSE_PATIENCE_MS = 10_000;
 
 /** Builds the host: its store, its plugins, its routes. All that is wrong is thrown as one BootError. */
@@ -138,7 +138,7 @@ function oracleAppOf(
     did: parts.oracle.did,
     nest,
     plugins: { status: () => parts.status },
-    reportStray: (err) => parts.logger.error({ err }, 'a failure that nobody waited for'),
+    logger: parts.logger,
     async listen() {
       const { host, port, metricsPort } = config;
       try {
@@ -159,13 +159,13 @@ function oracleAppOf(
       parts.logger.info(`listening on ${url}${talk}, interface described at ${url}/docs`);
       return url;
     },
-    async close() {
+    async close(patienceMs = CLOSE_PATIENCE_MS) {
       parts.logger.info('stopping');
       stopHousekeeping();
       metricsServer?.close();
       // No new connections from now on; those there are stay until their turns have ended.
       const closed = closeGently(nest);
-      await parts.turns.close(CLOSE_PATIENCE_MS);
+      await parts.turns.close(patienceMs);
       await parts.titles.close();
       await parts.gates.close(CLOSE_PATIENCE_MS);
       parts.stopKeepingRuns();

@@ -1,4 +1,4 @@
-// A host with a plugin whose tool leaves a failure behind that nobody waits for.
+// A host with a plugin that leaves failures behind which nobody waits for or could catch.
 import { serve } from '@sibyl/host';
 import { definePlugin, defineTool } from '@sibyl/plugin-kit';
 import { z } from 'zod';
@@ -24,6 +24,14 @@ const careless = definePlugin({
       },
     }),
   ],
+  getSharedState: () => {
+    process.on('SIGUSR2', () =>
+      setInterval(() => {
+        throw new Error('thrown in a timer');
+      }, 20),
+    );
+    return {};
+  },
 });
 
 process.exitCode = await serve({ plugins: [careless] });
