@@ -1,22 +1,15 @@
-import { lookup as systemLookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
 import type { AllowList } from './allow-list.js';
+import type { AddressLookup } from './look-up.js';
 import { isPublicAddress } from './public-address.js';
-import { SafeFetchError, toSafeFetchError } from './safe-fetch-error.js';
-
-/** Every address of a host name. */
-export type AddressLookup = (hostname: string) => Promise<readonly string[]>;
+import { SafeFetchError } from './safe-fetch-error.js';
 
 export interface ResolveRules {
   readonly allowList: AllowList;
+  /** For hosts that the operator named. */
+  readonly lookupAllowed: AddressLookup;
   readonly lookup: AddressLookup;
 }
-
-/** Asks the system, as any other connection of the process would. */
-export const lookupAddresses: AddressLookup = async (hostname) => {
-  const answers = await systemLookup(hostname, { all: true });
-  return answers.map(({ address }) => address);
-};
 
 /** Resolves a host once; the connection may go to the checked addresses returned and to no other. */
 export async function resolveHost(
@@ -25,21 +18,32 @@ export async function resolveHost(
   signal: AbortSignal,
 ): Promise<readonly string[]> {
   const literal = url.hostname.replace(/^\[|\]$/g, '');
-  const addresses = isIP(literal) ? [literal] : await lookUp(url.hostname, rules.lookup, signal);
-  if (rules.allowList.includesHost(url)) return addresses;
+  const isAllowed = rules.allowList.includesHost(url);
+  const lookup = isAllowed ? rules.lookupAllowed : rules.lookup;
+  const addresses = isIP(literal) ? [literal] : await lookUp(url.hostname, lookup, signal);
+  if (isAllowed) return addresses;
   // One refused address condemns the host: a mixed answer is how a name is rebound.
   for (const address of addresses) checkAddress(address, url, rules.allowList);
   return addresses;
 }
 
 async function lookUp(hostname: string, lookup: AddressLookup, signal: AbortSignal) {
-  const addresses = await untilAborted(lookup(hostname), signal).catch((error: unknown) => {
-    throw toSafeFetchError(error, hostname);
+  const addresses = await untilAborted(lookup(hostname, signal), signal).catch((error: unknown) => {
+    throw noAddress(hostname, error);
   });
   if (addresses.length === 0 || addresses.some((address) => isIP(address) === 0)) {
-    throw new SafeFetchError('network', `${hostname} has no address; check its DNS.`);
+    throw noAddress(hostname);
   }
   return addresses;
+}
+
+function noAddress(hostname: string, cause?: unknown): SafeFetchError {
+  const { code } = (cause ?? {}) as { readonly code?: unknown };
+  const detail = typeof code === 'string' ? ` (${code})` : '';
+  const advice = 'check its DNS; a name that only this machine knows must be allow-listed itself';
+  return new SafeFetchError('network', `${hostname} has no address${detail}; ${advice}.`, {
+    cause,
+  });
 }
 
 function checkAddress(address: string, { host, protocol }: URL, allowList: AllowList): void {
@@ -56,7 +60,7 @@ function checkAddress(address: string, { host, protocol }: URL, allowList: Allow
     );
 }
 
-/** A DNS query cannot be cancelled, so the wait for it is. */
+/** What the system looks up cannot be cancelled, so the wait for it is. */
 function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const stop = () => reject(signal.reason);

@@ -1,20 +1,16 @@
 import type { IncomingMessage } from 'node:http';
 import { createAllowList } from './allow-list.js';
-import { checkRedirect, checkUrl, type UrlRules } from './check-url.js';
+import { checkRedirect, checkUrl } from './check-url.js';
 import { type Deadline, startDeadline } from './deadline.js';
 import type { BodyLimits } from './limited-body.js';
+import { type AddressLookup, dnsLookup, systemLookup } from './look-up.js';
 import {
   isRedirect,
   type OutgoingRequest,
   redirectedRequest,
   toOutgoingRequest,
 } from './outgoing-request.js';
-import {
-  type AddressLookup,
-  lookupAddresses,
-  type ResolveRules,
-  resolveHost,
-} from './resolve-host.js';
+import { type ResolveRules, resolveHost } from './resolve-host.js';
 import { SafeFetchError, toSafeFetchError } from './safe-fetch-error.js';
 import { sendRequest } from './send-request.js';
 import { toResponse } from './to-response.js';
@@ -31,13 +27,14 @@ export interface SafeFetchLimits {
 }
 
 export interface SafeFetchOptions extends SafeFetchLimits {
-  /** What is open beyond the public internet: `host`, `host:port` (trusted by name) or CIDRs. */
+  /**
+   * What is open beyond the public internet, without TLS too: `host`, `host:port` (trusted by name) or CIDRs. A name
+   * that only the system knows, from its hosts file or search domains, is found if it stands here itself.
+   */
   readonly allow?: readonly string[] | undefined;
-  /** Plain http too, to what `allow` names; a redirect from https to http stays refused. */
-  readonly allowHttp?: boolean | undefined;
   /** Certificate authorities in PEM, trusted instead of Node's own. */
   readonly ca?: string | undefined;
-  /** Replaces the system's DNS. */
+  /** Replaces DNS. */
   readonly lookup?: AddressLookup | undefined;
 }
 
@@ -52,7 +49,7 @@ export type SafeFetch = (url: string | URL, init?: SafeFetchInit) => Promise<Res
 
 type SettledLimits = { readonly [K in keyof SafeFetchLimits]-?: number };
 
-interface Settings extends UrlRules, ResolveRules {
+interface Settings extends ResolveRules {
   readonly ca: string | undefined;
   readonly limits: SettledLimits;
 }
@@ -67,9 +64,9 @@ interface Exchange {
 /** Makes a fetch for URLs that others chose: checked and pinned addresses, bounded size, time and redirects. */
 export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
   const settings: Settings = {
-    allowHttp: options.allowHttp ?? false,
     allowList: createAllowList(options.allow ?? []),
-    lookup: options.lookup ?? lookupAddresses,
+    lookupAllowed: options.lookup ?? systemLookup,
+    lookup: options.lookup ?? dnsLookup(),
     ca: options.ca,
     limits: settleLimits(options, { maxBytes: 5 * 1024 ** 2, timeoutMs: 30_000, redirects: 3 }),
   };
@@ -77,7 +74,7 @@ export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
 }
 
 async function fetchSafely(input: string | URL, init: SafeFetchInit, settings: Settings) {
-  const request = await toOutgoingRequest(checkUrl(input, settings), init);
+  const request = await toOutgoingRequest(checkUrl(input), init);
   const limits = settleLimits(init, settings.limits);
   const deadline = startDeadline(limits.timeoutMs, init.signal);
   try {
@@ -104,7 +101,7 @@ async function exchange(first: OutgoingRequest, { settings, limits, deadline, ..
     }
     message.destroy();
     if (!(followed < limits.redirects)) throw tooManyRedirects(host, limits.redirects);
-    request = redirectedRequest(request, status, checkRedirect(location, request.url, settings));
+    request = redirectedRequest(request, status, checkRedirect(location, request.url));
   }
 }
 

@@ -5,7 +5,7 @@ import { serve } from './local-server.js';
 const rejects = (code: string) => expect.objectContaining({ name: 'SafeFetchError', code });
 
 describe('what may be asked at all', () => {
-  const safeFetch = createSafeFetch({ allow: ['127.0.0.0/8'], lookup: async () => ['127.0.0.1'] });
+  const safeFetch = createSafeFetch({ allow: ['127.0.0.0/8'], lookup: async () => ['1.1.1.1'] });
 
   it.each([
     ['file:///etc/passwd'],
@@ -45,7 +45,7 @@ describe('what may be asked at all', () => {
 });
 
 describe('addresses off the public internet', () => {
-  const safeFetch = createSafeFetch({ allowHttp: true });
+  const safeFetch = createSafeFetch();
 
   it.each([
     ['127.0.0.1', 'loopback'],
@@ -94,24 +94,30 @@ describe('addresses off the public internet', () => {
   it.each([['host'], ['host:port'], ['CIDR']])('opens what a %s entry allows', async (kind) => {
     const { url, host } = await serve((_, response) => response.end('hello'));
     const entry = { host: '127.0.0.1', 'host:port': host, CIDR: '127.0.0.1/32' }[kind] ?? '';
-    const response = await createSafeFetch({ allowHttp: true, allow: [entry] })(url);
+    const response = await createSafeFetch({ allow: [entry] })(url);
     expect(await response.text()).toBe('hello');
   });
 
   it('lets nobody but those allowed do without TLS', async () => {
     const lookup = async () => ['1.1.1.1'];
-    const other = createSafeFetch({ allowHttp: true, allow: ['127.0.0.1'], lookup });
+    const other = createSafeFetch({ allow: ['127.0.0.1'], lookup });
     await expect(other('http://public.example/')).rejects.toEqual(rejects('scheme_refused'));
   });
 
   it('refuses another port than the one allowed', async () => {
     const { url } = await serve((_, response) => response.end());
-    const other = createSafeFetch({ allowHttp: true, allow: ['127.0.0.1:1'] });
+    const other = createSafeFetch({ allow: ['127.0.0.1:1'] });
     await expect(other(url)).rejects.toEqual(rejects('address_refused'));
   });
 });
 
 describe('names', () => {
+  it.each(['localhost', '127.0.0.0/8'])('finds localhost where %s is allowed', async (entry) => {
+    const { port } = await serve((_, response) => response.end('hello'));
+    const response = await createSafeFetch({ allow: [entry] })(`http://localhost:${port}/`);
+    expect(await response.text()).toBe('hello');
+  });
+
   it('asks DNS once and connects to the address it checked', async () => {
     const checked = await serve((_, response) => response.end('checked'));
     const rebound = await serve((_, response) => response.end('rebound'), {
@@ -120,7 +126,6 @@ describe('names', () => {
     });
     const asked: string[] = [];
     const safeFetch = createSafeFetch({
-      allowHttp: true,
       allow: ['127.0.0.1/32'],
       lookup: async (name) => {
         asked.push(name);

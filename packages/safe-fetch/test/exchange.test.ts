@@ -8,7 +8,7 @@ import { selfSigned } from './certificate.js';
 import { serve, serveRaw } from './local-server.js';
 
 const rejects = (code: string) => expect.objectContaining({ name: 'SafeFetchError', code });
-const safeFetch = createSafeFetch({ allowHttp: true, allow: ['127.0.0.1/32'], maxBytes: 1000 });
+const safeFetch = createSafeFetch({ allow: ['127.0.0.1/32'], maxBytes: 1000 });
 
 interface Echo {
   headers: IncomingHttpHeaders;

@@ -6,7 +6,7 @@ import { selfSigned } from './certificate.js';
 import { serve } from './local-server.js';
 
 const rejects = (code: string) => expect.objectContaining({ name: 'SafeFetchError', code });
-const safeFetch = createSafeFetch({ allowHttp: true, allow: ['127.0.0.1/32'] });
+const safeFetch = createSafeFetch({ allow: ['127.0.0.1/32'] });
 
 /** Redirects every path but `/end`, which tells what arrived. */
 const redirecting = (to: string | ((path: string) => string), status = 302) =>
@@ -51,7 +51,6 @@ describe('redirects', () => {
     const { port } = await redirecting('/end');
     let answers = 0;
     const rebinding = createSafeFetch({
-      allowHttp: true,
       allow: ['127.0.0.1/32'],
       lookup: async () => [answers++ === 0 ? '127.0.0.1' : '192.168.0.1'],
     });
@@ -107,7 +106,6 @@ describe('redirects', () => {
       { tls },
     );
     const fetchTls = createSafeFetch({
-      allowHttp: true,
       allow: ['127.0.0.1/32'],
       lookup: async () => ['127.0.0.1'],
       ca: tls.cert,

@@ -7,7 +7,7 @@ import { McpServer } from '../src/server-config.js';
 import { startHttpServer } from './support/http-server.js';
 
 const logger = { info() {}, warn() {}, error() {} };
-const fetch = createSafeFetch({ allow: ['127.0.0.1'], allowHttp: true });
+const fetch = createSafeFetch({ allow: ['127.0.0.1'] });
 const open: { close(): Promise<void> }[] = [];
 
 afterEach(async () => {
@@ -96,7 +96,7 @@ describe('a connection', () => {
 
   it('is refused a private address that nobody allowed', async () => {
     const { server } = await overHttp();
-    const context = { fetch: createSafeFetch({ allowHttp: true }), logger };
+    const context = { fetch: createSafeFetch(), logger };
     const refused = new Connection({
       name: 'x',
       server: McpServer.parse({ url: server.url }),

@@ -46,7 +46,7 @@ beforeEach(async () => {
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
-  const fetch = createSafeFetch({ allow: ['127.0.0.1'], allowHttp: true });
+  const fetch = createSafeFetch({ allow: ['127.0.0.1'] });
   const logger = { info() {}, warn() {}, error() {} };
   connection = new Connection({
     name: 'hostile',

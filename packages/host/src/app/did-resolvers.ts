@@ -28,12 +28,11 @@ const isChainConfigured = ({ restUrl, blocksyncUrl }: Config['chain']) =>
 /** The operator chose these two addresses, so they may be inside the operator's network. */
 function createIxoResolver({ restUrl, blocksyncUrl }: Config['chain']): DidResolver {
   const chosen = [restUrl, blocksyncUrl].filter((url) => url !== undefined);
-  const fetch = createSafeFetch({ allow: chosen.map((url) => new URL(url).host), allowHttp: true });
+  const fetch = createSafeFetch({ allow: chosen.map((url) => new URL(url).host) });
   return createDidIxoResolver({ chainRestUrl: restUrl, blocksyncUrl, fetch });
 }
 
 /** A did:web names the address itself: only the public internet, unless allow-listed. */
 function createWebResolver(allow: readonly string[]): DidResolver {
-  const allowHttp = allow.length > 0;
-  return createDidWebResolver({ fetch: createSafeFetch({ allow, allowHttp }), allowHttp });
+  return createDidWebResolver({ fetch: createSafeFetch({ allow }), allowHttp: allow.length > 0 });
 }

@@ -18,11 +18,9 @@ export async function wirePlugins(
   { config, models, ...services }: PluginNeeds,
 ): Promise<LoadedPlugins> {
   const closing = new AbortController();
-  const allow = config.outgoingAllow;
   const loaded = await loadPlugins(selected, {
     ...services,
-    // Plain http only to hosts that the operator has opened.
-    fetch: createSafeFetch({ allow, allowHttp: allow.length > 0 }),
+    fetch: createSafeFetch({ allow: config.outgoingAllow }),
     llm: createLlms({ modelFor: models.get, meter: unmetered, signal: closing.signal }),
   });
   const close = async () => {

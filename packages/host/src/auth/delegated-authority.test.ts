@@ -37,7 +37,7 @@ afterAll(async () => {
   await rm(dataDir, { recursive: true });
 });
 beforeEach(() => {
-  const fetch = createSafeFetch({ allow: ['127.0.0.0/8'], allowHttp: true });
+  const fetch = createSafeFetch({ allow: ['127.0.0.0/8'] });
   const resolver = createDidResolver({
     methods: { key: createDidKeyResolver(), web: createDidWebResolver({ fetch, allowHttp: true }) },
   });
