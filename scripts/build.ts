@@ -38,7 +38,7 @@ async function build(): Promise<number> {
 /** Builds if anything has changed since the last time. */
 export async function buildIfChanged(): Promise<number> {
   if (isBuilt()) return 0;
-  console.log('Building…');
+  console.log('Building, for a minute at most…');
   return build();
 }
 

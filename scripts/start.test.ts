@@ -60,6 +60,7 @@ it.each([
   start(command, ...args);
   const urls = [await addressIn(HOST), await addressIn(GATEWAY)];
   expect(await Promise.all(urls.map(statusOf))).toEqual([200, 200]);
+  expect(output).toContain(', its model offline');
   child.kill('SIGTERM');
   await ended;
   expect(await Promise.all(urls.map(statusOf))).toEqual([undefined, undefined]);

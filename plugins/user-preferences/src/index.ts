@@ -13,7 +13,8 @@ export const userPreferences = definePlugin({
   version: '0.1.0',
   manifest: {
     title: 'User preferences',
-    summary: 'Remembers how the user wants you to behave: tone, length, format, language, names.',
+    summary:
+      'Remembers how the user wants the agent to behave: tone, length, format, language, names.',
     whenToUse: ['the user asks you to behave differently from now on'],
     whenNotToUse: [
       'the user tells a fact about themselves',

@@ -75,7 +75,11 @@ export const checks: Readonly<Record<string, () => Promise<Check>>> = {
   },
   gateway: async () => {
     const url = variable('GATEWAY_URL');
-    if (!url) return { state: 'off', text: 'not configured (GATEWAY_URL)' };
+    if (!url)
+      return {
+        state: 'off',
+        text: 'not configured (GATEWAY_URL); one started beside the oracle needs none',
+      };
     return checkAddress({
       url: `${url.replace(/\/+$/, '')}/health`,
       headers: {},

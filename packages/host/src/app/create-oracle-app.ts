@@ -152,7 +152,7 @@ function oracleAppOf(
       const url = addressOf(nest.getHttpServer(), host);
       parts.logger.info(
         { did: parts.oracle.did },
-        `oracle ${parts.oracle.name} is ${parts.oracle.did}`,
+        `oracle ${parts.oracle.name} is ${parts.oracle.did}, its model ${config.models.main}`,
       );
       const { page } = parts.facts.places;
       const talk = page ? `, talk to it at ${url}${page}` : '';

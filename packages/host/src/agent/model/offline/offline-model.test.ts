@@ -158,6 +158,20 @@ it('tells a failed tool from a good one', async () => {
   expect(textIn(found)).toBe('That did not work: x said no such page');
 });
 
+it('tells people what can be loaded, not as JSON', async () => {
+  const chain = { name: 'chain', title: 'Chain', summary: 'Looks things up.' };
+  const report = async (isLoaded: boolean) => {
+    const output = JSON.stringify({ capabilities: [{ ...chain, isLoaded, tools: [] }] });
+    const results = [{ id: '1', name: 'list_capabilities', output, isError: false }];
+    return textIn(await parts({ messages: [{ role: 'tool', results }] }));
+  };
+  expect(await report(false)).toContain('`scroll_to_top`');
+  expect(await report(false)).toContain(
+    '- Chain: Looks things up. Say “use load_capability chain”.',
+  );
+  expect(await report(true)).not.toContain('Chain');
+});
+
 it('tells the time of the prompt, else of the clock', async () => {
   const system = 'You are Sibyl.\n- Current time: Monday, 3 June 2030, 10:00 (Africa/Nairobi)';
   expect(textIn(await ask('What time is it?', { system }))).toBe(
