@@ -1,39 +1,28 @@
-import { type ClientHttp2Session, connect, type SecureClientSessionOptions } from 'node:http2';
-import type { SocketConstructorOpts } from 'node:net';
 import { Backoff } from '../backoff.js';
 import { GrpcCode, GrpcError } from '../grpc-error.js';
+import { openSocket, type PeerAddress } from '../http2/open-socket.js';
+import { Session } from '../http2/session.js';
 import { lostConnection } from './stream-status.js';
 
 const CONNECT_TIMEOUT_MS = 5000;
 const PING_TIMEOUT_MS = 5000;
-const TCP_KEEP_ALIVE_MS = 30_000;
-/** Room for large replies without waiting for the other side's permission to go on. */
-const STREAM_WINDOW_BYTES = 4 * 1024 * 1024;
-const CONNECTION_WINDOW_BYTES = 32 * 1024 * 1024;
-
-export interface ConnectionOptions {
-  /** `http://host:port` or `https://host:port`. */
-  readonly origin: string;
-  /** Certificates to trust, in PEM; unset: those Node brings. */
-  readonly ca?: readonly string[] | undefined;
-}
 
 /** One HTTP/2 connection to a node, made when it is needed and again when it is lost. */
 export class Connection {
-  private live: ClientHttp2Session | undefined;
-  private opening: Promise<ClientHttp2Session> | undefined;
+  private live: Session | undefined;
+  private opening: Promise<Session> | undefined;
   private isClosed = false;
   private readonly backoff = new Backoff();
 
-  constructor(private readonly options: ConnectionOptions) {}
+  constructor(private readonly peer: PeerAddress) {}
 
   /** The session if one is open, without a tick of waiting. */
-  get session(): ClientHttp2Session | undefined {
-    return this.live && !this.live.closed && !this.live.destroyed ? this.live : undefined;
+  get session(): Session | undefined {
+    return this.live?.isOpen ? this.live : undefined;
   }
 
   /** Opens a session, shared by all who wait; soon after a failed attempt it fails at once. */
-  open(): Promise<ClientHttp2Session> {
+  open(): Promise<Session> {
     if (this.isClosed) return Promise.reject(lostConnection());
     if (this.session) return Promise.resolve(this.session);
     const fault = this.backoff.lastFault();
@@ -57,46 +46,32 @@ export class Connection {
     this.live?.destroy();
   }
 
-  private connect(): Promise<ClientHttp2Session> {
-    return new Promise((resolve, reject) => {
-      const session = connect(this.options.origin, this.sessionOptions());
-      const fail = (cause?: Error) => {
+  private connect(): Promise<Session> {
+    const { promise, resolve, reject } = Promise.withResolvers<Session>();
+    let hasBegun = false;
+    const session = new Session(openSocket(this.peer), {
+      onReady: () => {
+        hasBegun = true;
         clearTimeout(limit);
-        session.destroy();
-        reject(this.backoff.failed(unreachable(cause)));
-      };
-      const limit = setTimeout(() => fail(new Error('no answer')), CONNECT_TIMEOUT_MS);
-      session.once('error', fail).once('close', fail);
-      session.once('remoteSettings', () => {
-        clearTimeout(limit);
-        session.off('close', fail);
         this.backoff.succeeded();
-        if (this.isClosed) return fail();
-        resolve(this.adopt(session));
-      });
+        if (this.isClosed) return session.destroy();
+        this.live = session;
+        resolve(session);
+      },
+      // What runs there goes on; what is new goes elsewhere.
+      onRetired: () => this.retire(session),
+      onClosed: (cause) => {
+        clearTimeout(limit);
+        this.retire(session);
+        reject(hasBegun ? lostConnection() : this.backoff.failed(unreachable(cause)));
+      },
     });
+    const limit = setTimeout(() => session.destroy(new Error('no answer')), CONNECT_TIMEOUT_MS);
+    return promise;
   }
 
-  /** What `connect` does not know it hands on to the socket. */
-  private sessionOptions(): SecureClientSessionOptions & Partial<SocketConstructorOpts> {
-    const { ca } = this.options;
-    return {
-      settings: { enablePush: false, initialWindowSize: STREAM_WINDOW_BYTES },
-      keepAlive: true,
-      keepAliveInitialDelay: TCP_KEEP_ALIVE_MS,
-      ...(ca && { ca: [...ca] }),
-    };
-  }
-
-  private adopt(session: ClientHttp2Session): ClientHttp2Session {
-    this.live = session;
-    session.setLocalWindowSize(CONNECTION_WINDOW_BYTES);
-    // A node that goes away says so before; what runs ends there, what is new goes elsewhere.
-    const retire = () => {
-      if (this.live === session) this.live = undefined;
-    };
-    session.on('goaway', retire).on('close', retire).on('error', retire);
-    return session;
+  private retire(session: Session): void {
+    if (this.live === session) this.live = undefined;
   }
 }
 

@@ -1,11 +1,13 @@
-import { type ClientHttp2Session, type ClientHttp2Stream, constants } from 'node:http2';
 import { GrpcCode, GrpcError } from '../grpc-error.js';
+import type { HeaderFields } from '../http2/header-reader.js';
+import type { Session } from '../http2/session.js';
+import type { Cut, Stream, StreamListener } from '../http2/stream.js';
 import type { MessageExchange } from '../upstream.js';
 import { FrameReader, frameOf } from './message-frame.js';
-import { httpFault, resetFault, statusOf } from './stream-status.js';
+import { cutFault, httpFault, statusOf } from './stream-status.js';
 
 export interface ExchangeOptions {
-  readonly headers: readonly string[];
+  readonly headerBlock: Buffer;
   readonly timeoutMs: number;
   readonly maxReplyBytes: number;
 }
@@ -16,24 +18,19 @@ interface Waiting {
 }
 
 /** A bidirectional stream on which each message has one answer, in order. */
-export class Exchange implements MessageExchange {
-  private readonly stream: ClientHttp2Stream;
+export class Exchange implements MessageExchange, StreamListener {
+  private readonly stream: Stream;
   private readonly frames: FrameReader;
   private readonly limit: NodeJS.Timeout;
   private readonly waiting: Waiting[] = [];
+  private hasBegun = false;
   private fault: GrpcError | undefined;
 
-  constructor(session: ClientHttp2Session, options: ExchangeOptions) {
+  constructor(session: Session, options: ExchangeOptions) {
     this.frames = new FrameReader(options.maxReplyBytes);
-    this.stream = session.request(options.headers);
     const late = new GrpcError(GrpcCode.deadlineExceeded, 'the exchange took too long');
     this.limit = setTimeout(() => this.fail(late), options.timeoutMs);
-    this.stream
-      .on('response', (headers) => this.check(statusOf(headers) ?? httpFault(headers)))
-      .on('data', (piece: Buffer) => this.take(piece))
-      .on('trailers', (headers) => this.check(statusOf(headers)))
-      .on('error', () => this.fail(resetFault(this.stream.rstCode ?? 0)))
-      .on('close', () => this.fail(resetFault(this.stream.rstCode ?? 0)));
+    this.stream = session.request(options.headerBlock, this);
   }
 
   ask(message: Uint8Array): Promise<Uint8Array> {
@@ -48,12 +45,13 @@ export class Exchange implements MessageExchange {
     this.fail(new GrpcError(GrpcCode.cancelled, 'the exchange is over'));
   }
 
-  private check(status: GrpcError | 'ok' | undefined): void {
-    if (status === undefined) return;
-    this.fail(status === 'ok' ? new GrpcError(GrpcCode.internal, 'the node hung up') : status);
+  onHeaders(headers: HeaderFields): void {
+    const status = statusOf(headers) ?? (this.hasBegun ? undefined : httpFault(headers));
+    this.hasBegun = true;
+    if (status !== undefined && status !== 'ok') this.fail(status);
   }
 
-  private take(piece: Buffer): void {
+  onData(piece: Buffer): void {
     try {
       for (const message of this.frames.take(piece)) this.waiting.shift()?.resolve(message);
     } catch (fault) {
@@ -61,11 +59,19 @@ export class Exchange implements MessageExchange {
     }
   }
 
+  onEnd(): void {
+    this.fail(new GrpcError(GrpcCode.internal, 'the node hung up'));
+  }
+
+  onCut(cut: Cut): void {
+    this.fail(cutFault(cut));
+  }
+
   private fail(fault: GrpcError): void {
     if (this.fault) return;
     this.fault = fault;
     clearTimeout(this.limit);
-    if (!this.stream.closed) this.stream.close(constants.NGHTTP2_CANCEL);
+    this.stream.cancel();
     for (const { reject } of this.waiting.splice(0)) reject(fault);
   }
 }

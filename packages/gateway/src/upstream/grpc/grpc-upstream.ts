@@ -1,6 +1,8 @@
 import { basicOf } from '../basic-credentials.js';
 import { GrpcCode, type GrpcError } from '../grpc-error.js';
 import { HEIGHT_METADATA } from '../height.js';
+import { headerBlockOf } from '../http2/header-block.js';
+import type { PeerAddress } from '../http2/open-socket.js';
 import type {
   MessageExchange,
   NodeStatus,
@@ -24,24 +26,23 @@ export interface GrpcUpstreamOptions {
 export class GrpcUpstream implements Upstream {
   readonly kind = 'grpc';
   private readonly connection: Connection;
-  private readonly common: readonly string[];
-  private readonly fixed: readonly string[];
+  private readonly peer: PeerAddress;
+  /** The header fields that are the same for every call of a method. */
+  private readonly fixed = new Map<string, Buffer>();
 
   constructor(private readonly options: GrpcUpstreamOptions) {
     const { url, ca } = options;
     const scheme = url.protocol === 'grpcs:' ? 'https' : 'http';
-    this.connection = new Connection({ origin: `${scheme}://${url.host}`, ca });
-    const authorization = basicOf(url);
-    this.common = [':method', 'POST', ':scheme', scheme, ':authority', url.host];
-    this.fixed = authorization ? [...FIXED, 'authorization', authorization] : FIXED;
+    this.peer = { scheme, url, ca };
+    this.connection = new Connection(this.peer);
   }
 
   async call(method: string, message: Uint8Array, call: UpstreamCall): Promise<UpstreamReply> {
     const { timeoutMs, signal, maxReplyBytes = this.options.maxReplyBytes } = call;
     const session = this.connection.session ?? (await this.connection.open());
-    const headers = this.headersOf(method, call);
+    const headerBlock = this.headersOf(method, call);
     try {
-      return await callUnary(session, { headers, message, timeoutMs, maxReplyBytes, signal });
+      return await callUnary(session, { headerBlock, message, timeoutMs, maxReplyBytes, signal });
     } catch (fault) {
       if ((fault as GrpcError).code === GrpcCode.deadlineExceeded) this.connection.probe();
       throw fault;
@@ -55,25 +56,36 @@ export class GrpcUpstream implements Upstream {
   async open(method: string, timeoutMs: number): Promise<MessageExchange> {
     const session = await this.connection.open();
     const { maxReplyBytes } = this.options;
-    const headers = this.headersOf(method, { timeoutMs });
-    return new Exchange(session, { headers, timeoutMs, maxReplyBytes });
+    const headerBlock = this.headersOf(method, { timeoutMs });
+    return new Exchange(session, { headerBlock, timeoutMs, maxReplyBytes });
   }
 
   close(): void {
     this.connection.close();
   }
 
-  /** Names and values by turns: node:http2 takes them as they are that way. */
-  private headersOf(method: string, { timeoutMs, height, metadata }: UpstreamCall): string[] {
+  private headersOf(method: string, { timeoutMs, height, metadata }: UpstreamCall): Buffer {
     const wait = Math.min(Math.max(1, Math.ceil(timeoutMs)), MAX_TIMEOUT_MS);
-    const headers = [...this.common, ':path', method, 'grpc-timeout', `${wait}m`, ...this.fixed];
-    if (height !== undefined) headers.push(HEIGHT_METADATA, String(height));
-    for (const name in metadata) headers.push(name, metadata[name] ?? '');
-    return headers;
+    const fields = ['grpc-timeout', `${wait}m`];
+    if (height !== undefined) fields.push(HEIGHT_METADATA, String(height));
+    for (const name in metadata) fields.push(name, metadata[name] ?? '');
+    return Buffer.concat([this.fixedOf(method), headerBlockOf(fields)]);
+  }
+
+  private fixedOf(method: string): Buffer {
+    const known = this.fixed.get(method);
+    if (known) return known;
+    const { scheme, url } = this.peer;
+    const authorization = basicOf(url);
+    const block = headerBlockOf([
+      ...[':method', 'POST', ':scheme', scheme, ':authority', url.host, ':path', method],
+      ...['content-type', 'application/grpc', 'te', 'trailers', 'user-agent', 'sibyl-gateway'],
+      ...(authorization ? ['authorization', authorization] : []),
+    ]);
+    this.fixed.set(method, block);
+    return block;
   }
 }
 
 /** gRPC allows eight digits. */
 const MAX_TIMEOUT_MS = 99_999_999;
-
-const FIXED = ['content-type', 'application/grpc', 'te', 'trailers', 'user-agent', 'sibyl-gateway'];

@@ -1,17 +1,14 @@
-import {
-  type ClientHttp2Session,
-  type ClientHttp2Stream,
-  constants,
-  type IncomingHttpHeaders,
-} from 'node:http2';
 import { GrpcCode, GrpcError } from '../grpc-error.js';
 import { HEIGHT_METADATA, parseHeight } from '../height.js';
+import type { HeaderFields } from '../http2/header-reader.js';
+import type { Session } from '../http2/session.js';
+import type { Cut, Stream, StreamListener } from '../http2/stream.js';
 import type { UpstreamReply } from '../upstream.js';
 import { FrameReader, frameOf } from './message-frame.js';
-import { httpFault, lostConnection, resetFault, statusOf } from './stream-status.js';
+import { cutFault, httpFault, statusOf } from './stream-status.js';
 
 export interface UnaryCall {
-  readonly headers: readonly string[];
+  readonly headerBlock: Buffer;
   readonly message: Uint8Array;
   readonly timeoutMs: number;
   readonly maxReplyBytes: number;
@@ -19,8 +16,8 @@ export interface UnaryCall {
 }
 
 /** Asks one thing on a stream of its own. */
-export function callUnary(session: ClientHttp2Session, call: UnaryCall): Promise<UpstreamReply> {
-  return new Promise((resolve, reject) => new UnaryStream(session, call, { resolve, reject }));
+export function callUnary(session: Session, call: UnaryCall): Promise<UpstreamReply> {
+  return new Promise((resolve, reject) => new UnaryAnswer(session, call, { resolve, reject }));
 }
 
 interface Outcome {
@@ -28,45 +25,38 @@ interface Outcome {
   readonly reject: (fault: GrpcError) => void;
 }
 
-class UnaryStream {
-  private readonly stream: ClientHttp2Stream;
+class UnaryAnswer implements StreamListener {
+  private readonly stream: Stream;
   private readonly frames: FrameReader;
   private readonly limit: NodeJS.Timeout;
   private readonly cancel = () => this.fail(new GrpcError(GrpcCode.cancelled, 'nobody waits'));
   private message: Buffer | undefined;
   private height: number | undefined;
   private status: GrpcError | 'ok' | undefined;
-  private isSettled = false;
+  private hasBegun = false;
 
   constructor(
-    private readonly session: ClientHttp2Session,
+    session: Session,
     private readonly call: UnaryCall,
     private readonly outcome: Outcome,
   ) {
     this.frames = new FrameReader(call.maxReplyBytes);
-    this.stream = session.request(call.headers);
     this.limit = setTimeout(() => this.fail(lateFault(call.timeoutMs)), call.timeoutMs);
     call.signal?.addEventListener('abort', this.cancel);
-    this.stream
-      .on('response', (headers) => this.begin(headers))
-      .on('data', (piece: Buffer) => this.take(piece))
-      .on('trailers', (headers) => {
-        this.status ??= statusOf(headers);
-      })
-      .on('end', () => this.status && this.end())
-      .on('error', (cause) => this.fail(this.faultOf(cause)))
-      .on('close', () => this.end());
+    this.stream = session.request(call.headerBlock, this);
     this.stream.end(frameOf(call.message));
   }
 
-  private begin(headers: IncomingHttpHeaders): void {
-    this.height = parseHeight(headers[HEIGHT_METADATA]);
+  onHeaders(headers: HeaderFields): void {
     this.status = statusOf(headers);
+    if (this.hasBegun) return;
+    this.hasBegun = true;
+    this.height = parseHeight(headers.get(HEIGHT_METADATA));
     const fault = this.status ? undefined : httpFault(headers);
     if (fault) this.fail(fault);
   }
 
-  private take(piece: Buffer): void {
+  onData(piece: Buffer): void {
     try {
       for (const message of this.frames.take(piece)) {
         if (this.message) throw new GrpcError(GrpcCode.internal, 'the node answered twice');
@@ -77,38 +67,28 @@ class UnaryStream {
     }
   }
 
-  private end(): void {
+  onEnd(): void {
+    this.settle();
     const { message, height } = this;
-    const fault = this.statusFault();
-    if (fault) this.fail(fault);
-    else if (!message) this.fail(new GrpcError(GrpcCode.internal, 'the reply is cut short'));
-    else if (this.settle()) this.outcome.resolve({ message, height });
+    if (this.status !== 'ok') this.outcome.reject(this.status ?? cutFault({}));
+    else if (message) this.outcome.resolve({ message, height });
+    else this.outcome.reject(new GrpcError(GrpcCode.internal, 'the reply is cut short'));
   }
 
-  private statusFault(): GrpcError | undefined {
-    if (this.status === 'ok') return undefined;
-    return this.status ?? this.faultOf();
-  }
-
-  /** A connection that breaks takes its streams along, with a code that tells nothing. */
-  private faultOf(cause?: Error): GrpcError {
-    const { rstCode } = this.stream;
-    return this.session.destroyed || !rstCode ? lostConnection(cause) : resetFault(rstCode);
+  onCut(cut: Cut): void {
+    this.settle();
+    this.outcome.reject(cutFault(cut));
   }
 
   private fail(fault: GrpcError): void {
-    if (!this.settle()) return;
-    if (!this.stream.closed) this.stream.close(constants.NGHTTP2_CANCEL);
+    this.settle();
+    this.stream.cancel();
     this.outcome.reject(fault);
   }
 
-  /** Whether this is the first outcome; what the stream says later counts no more. */
-  private settle(): boolean {
-    if (this.isSettled) return false;
-    this.isSettled = true;
+  private settle(): void {
     clearTimeout(this.limit);
     this.call.signal?.removeEventListener('abort', this.cancel);
-    return true;
   }
 }
 

@@ -1,0 +1,36 @@
+import { connect as connectPlain, isIP, type Socket } from 'node:net';
+import { connect as connectSecure } from 'node:tls';
+
+const TCP_KEEP_ALIVE_MS = 30_000;
+const DEFAULT_PORTS = { http: 80, https: 443 } as const;
+
+export interface PeerAddress {
+  readonly scheme: 'http' | 'https';
+  /** `host` or `host:port`. */
+  readonly url: URL;
+  /** Certificates to trust, in PEM; unset: those Node brings. */
+  readonly ca?: readonly string[] | undefined;
+}
+
+/** Connects to a server that is to speak HTTP/2. */
+export function openSocket({ scheme, url, ca }: PeerAddress): Socket {
+  const host = url.hostname.replace(/^\[|\]$/g, '');
+  const target = {
+    host,
+    port: url.port === '' ? DEFAULT_PORTS[scheme] : Number(url.port),
+    noDelay: true,
+    keepAlive: true,
+    keepAliveInitialDelay: TCP_KEEP_ALIVE_MS,
+  };
+  if (scheme === 'http') return connectPlain(target);
+  const socket = connectSecure({
+    ...target,
+    ALPNProtocols: ['h2'],
+    ...(isIP(host) === 0 && { servername: host }),
+    ...(ca && { ca: [...ca] }),
+  });
+  socket.once('secureConnect', () => {
+    if (socket.alpnProtocol !== 'h2') socket.destroy(new Error('it does not speak HTTP/2'));
+  });
+  return socket;
+}
