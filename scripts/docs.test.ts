@@ -10,6 +10,15 @@ it.each(Object.entries(await referencePages()))('%s says what the code says', (p
   expect(readFileSync(path, 'utf8'), 'run npm run docs').toBe(text);
 });
 
+/** Headings as links name them. */
+const anchorsOf = (text: string) =>
+  [...text.matchAll(/^#+ (.+)$/gm)].map(([, heading = '']) =>
+    heading
+      .toLowerCase()
+      .replace(/[^\p{L}\d _-]/gu, '')
+      .replaceAll(' ', '-'),
+  );
+
 describe.each(pages)('%s', (page) => {
   const text = readFileSync(page, 'utf8');
 
@@ -17,6 +26,15 @@ describe.each(pages)('%s', (page) => {
     const targets = [...text.matchAll(/\]\((?!https?:)([^)#\s]+)/g)].map((match) => match[1] ?? '');
     const missing = targets.filter((target) => !existsSync(join(dirname(page), target)));
     expect(missing).toEqual([]);
+  });
+
+  it('links only to headings that are there', () => {
+    const links = [...text.matchAll(/\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)/g)];
+    const dangling = links.filter(([, target = '', anchor = '']) => {
+      const path = target ? join(dirname(page), target) : page;
+      return !anchorsOf(readFileSync(path, 'utf8')).includes(anchor);
+    });
+    expect(dangling.map(([link]) => link)).toEqual([]);
   });
 
   it('names only npm scripts that exist', () => {
