@@ -3,7 +3,7 @@ import { AgAction } from '@sibyl/protocol';
 import { z } from 'zod';
 
 const KEY = 'actions';
-const Remembered = z.array(AgAction).catch([]);
+const Remembered = z.array(AgAction).default([]).catch([]);
 
 /** The actions of the user's page: as this message declares them, else as the last one did that declared any. */
 export async function declaredActions({

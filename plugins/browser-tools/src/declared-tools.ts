@@ -3,7 +3,7 @@ import { BrowserTool } from '@sibyl/protocol';
 import { z } from 'zod';
 
 const KEY = 'tools';
-const Remembered = z.array(BrowserTool).catch([]);
+const Remembered = z.array(BrowserTool).default([]).catch([]);
 
 /** The tools of the user's page: as this message declares them, else as the last one did that declared any. */
 export async function declaredTools({

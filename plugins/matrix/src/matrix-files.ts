@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Middleware, PluginContext, TurnContext } from '@sibyl/plugin-kit';
 import type { MatrixConfig } from './config.js';
 import { type ReadFile, readFiles } from './files/read-files.js';
@@ -20,13 +19,12 @@ export class TurnFiles {
   /** Nothing if they are not there in time; a later model call of the turn may find them. */
   async read(): Promise<ReadFile[] | undefined> {
     this.#reading ??= this.readAll();
-    const patience = new AbortController();
-    const overdue = sleep(PATIENCE_MS, undefined, { signal: patience.signal });
+    const overdue = Promise.withResolvers<undefined>();
+    const patience = setTimeout(overdue.resolve, PATIENCE_MS, undefined);
     try {
-      return await Promise.race([this.#reading, overdue]);
+      return await Promise.race([this.#reading, overdue.promise]);
     } finally {
-      patience.abort();
-      overdue.catch(() => undefined);
+      clearTimeout(patience);
     }
   }
 }

@@ -76,6 +76,13 @@ describe('time', () => {
     );
   });
 
+  it('follows the clocks of the zone when they change', () => {
+    const at = (currentTime: string) => lineOf({ currentTime, timezone: 'Europe/Berlin' });
+    expect(at('2026-03-29T00:59:59.000Z')).toContain('Sunday, 2026-03-29T01:59:59+01:00 ');
+    expect(at('2026-03-29T01:00:00.000Z')).toContain('Sunday, 2026-03-29T03:00:00+02:00 ');
+    expect(at('2026-03-29T22:00:00.000Z')).toContain('Monday, 2026-03-30T00:00:00+02:00 ');
+  });
+
   it('is UTC where the zone is UTC or unknown', () => {
     const utc = 'Current time: Sunday, 2026-03-01T22:30:00+00:00 (UTC)';
     expect(lineOf({ timezone: 'UTC' })).toBe(utc);

@@ -1,41 +1,52 @@
-/** Making a formatter costs more than the rest of a prompt, and most users share a few zones. */
-const formatters = new Map<string, Intl.DateTimeFormat>();
-const FORMATTERS_LIMIT = 100;
+const QUARTER_MS = 15 * 60_000;
+const ZONES_LIMIT = 100;
+const WEEKDAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
+
+interface Zone {
+  readonly name: string;
+  /** As in `+05:30`. */
+  readonly offset: string;
+  readonly offsetMs: number;
+  /** Clocks change on the quarter hour, so that is how long an offset is sure. */
+  readonly quarter: number;
+}
+
+/** Asking for an offset costs more than the rest of a prompt, and most users share a few zones. */
+const zones = new Map<string, Zone>();
 
 /** The time where the user is, as one line: weekday, ISO time with its offset, zone. */
 export function currentTimeLine(isoTime: string, timezone: string): string {
+  const time = new Date(isoTime);
+  const { name, offset, offsetMs } = zoneAt(time, timezone);
+  const there = new Date(time.getTime() + offsetMs);
+  const clock = there.toISOString().slice(0, 'yyyy-mm-ddThh:mm:ss'.length);
+  return `Current time: ${WEEKDAYS[there.getUTCDay()]}, ${clock}${offset} (${name})`;
+}
+
+function zoneAt(time: Date, timezone: string): Zone {
+  const quarter = Math.floor(time.getTime() / QUARTER_MS);
+  const known = zones.get(timezone);
+  if (known?.quarter === quarter) return known;
+  if (zones.size >= ZONES_LIMIT) zones.clear();
+  const zone = { ...readZone(time, timezone), quarter };
+  zones.set(timezone, zone);
+  return zone;
+}
+
+function readZone(time: Date, timezone: string): Omit<Zone, 'quarter'> {
   const formatter = formatterOf(timezone);
-  const parts = formatter.formatToParts(new Date(isoTime));
-  const of = Object.fromEntries(parts.map(({ type, value }) => [type, value]));
-  const date = `${of.year}-${of.month}-${of.day}`;
-  const time = `${of.hour}:${of.minute}:${of.second}`;
-  const offset = of.timeZoneName?.replace('GMT', '') || '+00:00';
+  const parts = formatter.formatToParts(time);
+  const told = parts.find(({ type }) => type === 'timeZoneName')?.value ?? '';
+  const offset = told.replace('GMT', '') || '+00:00';
+  const [hours = 0, minutes = 0] = offset.slice(1).split(':').map(Number);
+  const offsetMs = (offset.startsWith('-') ? -1 : 1) * (hours * 60 + minutes) * 60_000;
   // The runtime may know an older name of the zone; users know the one they sent.
   const name = formatter.resolvedOptions().timeZone === 'UTC' ? 'UTC' : timezone;
-  return `Current time: ${of.weekday}, ${date}T${time}${offset} (${name})`;
+  return { name, offset, offsetMs };
 }
 
 function formatterOf(timezone: string): Intl.DateTimeFormat {
-  const known = formatters.get(timezone);
-  if (known) return known;
-  const made = makeFormatter(timezone);
-  if (formatters.size >= FORMATTERS_LIMIT) formatters.clear();
-  formatters.set(timezone, made);
-  return made;
-}
-
-function makeFormatter(timezone: string): Intl.DateTimeFormat {
-  const format: Intl.DateTimeFormatOptions = {
-    weekday: 'long',
-    year: 'numeric',
-    month: '2-digit',
-    day: '2-digit',
-    hour: '2-digit',
-    minute: '2-digit',
-    second: '2-digit',
-    hourCycle: 'h23',
-    timeZoneName: 'longOffset',
-  };
+  const format: Intl.DateTimeFormatOptions = { timeZoneName: 'longOffset' };
   try {
     return new Intl.DateTimeFormat('en-GB', { ...format, timeZone: timezone });
   } catch {

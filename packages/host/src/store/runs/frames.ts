@@ -3,8 +3,7 @@ import { prepared } from '../database/prepared.js';
 import type { RunFrameRow, Schema } from '../database/schema.js';
 import { ENDED, LIVE } from './run.js';
 
-/** Rows of one insert, the largest that fits first: few sizes, since each is a query of its own. */
-const PORTIONS = [64, 16, 4, 1] as const;
+const FRAMES_PER_INSERT = 64;
 const RUNS_PER_PRUNE = 100;
 
 /** One frame of a run's log; `seq` starts at 1 and rises by one. */
@@ -44,7 +43,8 @@ export async function insertFrames(
 ): Promise<void> {
   const rows = frames.map(({ seq, event, data }) => ({ run_id: runId, owner, seq, event, data }));
   for (let from = 0, size: number; from < rows.length; from += size) {
-    size = PORTIONS.find((portion) => portion <= rows.length - from) ?? 1;
+    // Powers of two: few sizes, since each is a query of its own.
+    size = 2 ** Math.floor(Math.log2(Math.min(rows.length - from, FRAMES_PER_INSERT)));
     await insertRows(tables, rows.slice(from, from + size));
   }
 }

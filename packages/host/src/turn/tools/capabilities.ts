@@ -8,7 +8,7 @@ import { capabilityTools } from './capability-tools.js';
 import type { TurnTool } from './turn-tool.js';
 
 const KEY = 'capabilities';
-const LoadedNames = z.array(z.string()).catch([]);
+const LoadedNames = z.array(z.string()).default([]).catch([]);
 
 interface CapabilitiesParts {
   readonly plugins: readonly LoadedPlugin[];
