@@ -18,6 +18,10 @@ export const errorCatalog = {
   not_found: [404, 'No such route; /docs lists them'],
   turn_running: [409, 'A turn is running in this session'],
   queue_full: [409, 'Too many turns wait in this session; send again when one has ended'],
+  too_many_sessions: [
+    409,
+    'You have as many sessions as this host keeps for one user; delete some, then open another',
+  ],
   idempotency_conflict: [409, 'This Idempotency-Key was used with another body'],
   body_too_large: [413, 'The body is larger than this host accepts'],
   unsupported_media_type: [415, 'The body must be application/json in UTF-8'],

@@ -18,6 +18,7 @@ import { RunsController } from '../messages/runs.controller.js';
 import { MODELS, ModelsController } from '../models/models.controller.js';
 import { PLUGINS, PluginsController } from '../plugins/plugins.controller.js';
 import { SessionsController } from '../sessions/sessions.controller.js';
+import { SessionsService } from '../sessions/sessions.service.js';
 import { MessageStore } from '../store/messages/message-store.js';
 import { RunStore } from '../store/runs/run-store.js';
 import { SessionStore } from '../store/sessions/session-store.js';
@@ -65,6 +66,7 @@ const values = (parts: HostParts) => [
   { provide: DelegationService, useValue: parts.delegations },
   { provide: RateLimits, useValue: parts.rateLimits },
   { provide: SessionStore, useValue: parts.store.sessions },
+  { provide: SessionsService, useValue: parts.sessions },
   { provide: MessageStore, useValue: parts.store.messages },
   { provide: RunStore, useValue: parts.store.runs },
   { provide: Turns, useValue: parts.turns },

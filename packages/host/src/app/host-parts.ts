@@ -17,6 +17,7 @@ import { Metrics } from '../observe/metrics.js';
 import type { LoadedPlugins } from '../plugin-loader/load-plugins.js';
 import type { TurnParts } from '../plugin-loader/plugin-turns.js';
 import type { SelectedPlugin } from '../plugin-loader/select-plugins.js';
+import { SessionsService } from '../sessions/sessions.service.js';
 import { openStore } from '../store/open-store.js';
 import type { Store } from '../store/store.js';
 import type { Gates } from '../turn/gates/gates.js';
@@ -42,6 +43,7 @@ export interface HostParts {
   /** Largest request body, in bytes. */
   readonly bodyLimit: number;
   readonly models: Models;
+  readonly sessions: SessionsService;
   readonly turns: Turns;
   readonly titles: Titles;
   readonly gates: Gates;
@@ -112,6 +114,12 @@ async function wire(
     publicRoutes: new PublicRoutes([...opened, ...authExcludedRoutes]),
     store,
     bodyLimit: config.bodyLimit,
+    sessions: new SessionsService({
+      ...turnParts,
+      sessions: store.sessions,
+      oracle,
+      maxPerUser: config.sessionsPerUser,
+    }),
     rateLimits: new RateLimits({ ...config.rateLimits, metrics }),
     models,
     plugins,

@@ -28,6 +28,7 @@ export interface Config {
     readonly restUrl: string | undefined;
     readonly blocksyncUrl: string | undefined;
   };
+  readonly sessionsPerUser: number;
   readonly turns: {
     readonly instructions: string | undefined;
     readonly maxSteps: number;
@@ -98,6 +99,7 @@ function configOf(env: Environment): Config {
     }),
     models: modelsConfigOf(env),
     chain: Object.freeze({ restUrl: env.CHAIN_REST_URL, blocksyncUrl: env.BLOCKSYNC_GRAPHQL_URL }),
+    sessionsPerUser: env.SESSIONS_PER_USER || Number.POSITIVE_INFINITY,
     turns: Object.freeze({
       instructions: env.ORACLE_INSTRUCTIONS,
       maxSteps: env.TURN_MAX_STEPS,

@@ -165,6 +165,11 @@ export const Environment = z.object({
     .max(20_000)
     .optional()
     .describe('What the operator wants every answer to follow, in plain words'),
+  SESSIONS_PER_USER: whole
+    .prefault('1000')
+    .describe(
+      'Sessions one user may keep; 0 for any number. Users of plugins, such as Slack, are not counted',
+    ),
   TURN_MAX_STEPS: positive.prefault('20').describe('Model calls one turn may make'),
   TURN_CONTEXT_TOKENS: positive
     .prefault('100000')

@@ -1,19 +1,7 @@
-import {
-  Body,
-  Controller,
-  Delete,
-  Get,
-  HttpCode,
-  Inject,
-  Param,
-  Patch,
-  Post,
-  Query,
-} from '@nestjs/common';
+import { Body, Controller, Delete, Get, HttpCode, Param, Patch, Post, Query } from '@nestjs/common';
 import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
 import {
   CreateSession,
-  Id,
   ListSessions,
   OracleError,
   RenameSession,
@@ -23,37 +11,31 @@ import {
 } from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
-import { EVENT_BUS, type EventBus } from '../events/event-bus.js';
-import type { ServerEvent } from '../events/server-event.js';
 import { SessionStore } from '../store/sessions/session-store.js';
-import { Turns } from '../turn/turns.js';
 import { sessionView } from './session-view.js';
+import { SessionsService } from './sessions.service.js';
 
 @Controller('sessions')
 export class SessionsController {
   constructor(
+    private readonly service: SessionsService,
     private readonly sessions: SessionStore,
     private readonly oracle: OracleIdentity,
-    private readonly turns: Turns,
-    @Inject(EVENT_BUS) private readonly events: EventBus,
   ) {}
 
   @Post()
   @HttpCode(201)
-  @Describe({ summary: 'Open a session', reply: Session, status: 201 })
+  @Describe({
+    summary: 'Open a session',
+    reply: Session,
+    status: 201,
+    errors: ['too_many_sessions'],
+  })
   async create(
-    @CurrentCaller() { did }: Caller,
+    @CurrentCaller() { did: owner }: Caller,
     @Body({ schema: CreateSession }) { title }: CreateSession,
   ): Promise<Session> {
-    const { name, did: oracleDid, entityDid } = this.oracle;
-    const session = await this.sessions.create({
-      owner: did,
-      oracleDid,
-      oracleName: name,
-      oracleEntityDid: entityDid,
-      title,
-    });
-    return sessionView(session, name);
+    return sessionView(await this.service.open({ owner, title }), this.oracle.name);
   }
 
   @Get()
@@ -93,23 +75,7 @@ export class SessionsController {
     @CurrentCaller() { did }: Caller,
     @Param('sessionId') sessionId: string,
   ): Promise<SessionDeleted> {
-    const key = { owner: did, sessionId };
-    await this.turns.interruptAll(key);
-    // An id that could not have been ours is as unknown as any other.
-    const isKnown = Id.safeParse(sessionId).success && (await this.sessions.delete(key));
-    if (!isKnown) throw new OracleError('session_not_found');
-    this.events.publish(key, sessionDeleted(sessionId));
+    await this.service.remove({ owner: did, sessionId });
     return { message: 'Session deleted' };
   }
 }
-
-/** Ends the sockets that still listen. */
-const sessionDeleted = (sessionId: string): ServerEvent => ({
-  event: 'closing',
-  payload: {
-    reason: 'session_deleted',
-    message: 'The session was deleted',
-    sessionId,
-    timestamp: new Date().toISOString(),
-  },
-});

@@ -56,6 +56,18 @@ describe.each(engines)('sessions on %s', (engine) => {
     expect(await sessions.find({ owner, sessionId })).toBeUndefined();
   });
 
+  it('makes no more than an owner may have, and room is made by deleting', async () => {
+    const { sessions } = test.store;
+    const wanted = { owner: newOwner(), oracleDid };
+    const first = await sessions.createWithin(2, wanted);
+    expect(await sessions.createWithin(2, wanted)).toBeDefined();
+    expect(await sessions.createWithin(2, wanted)).toBeUndefined();
+    expect(await sessions.createWithin(2, { ...wanted, owner: newOwner() })).toBeDefined();
+    await sessions.delete({ owner: wanted.owner, sessionId: first?.id ?? '' });
+    expect(await sessions.createWithin(2, wanted)).toBeDefined();
+    expect(await sessions.createWithin(Number.POSITIVE_INFINITY, wanted)).toBeDefined();
+  });
+
   it('keeps text PostgreSQL would refuse', async () => {
     const owner = newOwner();
     const session = await test.store.sessions.create({

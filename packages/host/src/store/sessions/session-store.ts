@@ -1,4 +1,6 @@
+import type { Kysely } from 'kysely';
 import { prepared } from '../database/prepared.js';
+import type { Schema } from '../database/schema.js';
 import type { StoreContext } from '../database/store-context.js';
 import { obtainRoom } from '../rooms/room-store.js';
 import { type Session, toSession, UNTITLED } from './session.js';
@@ -33,6 +35,13 @@ const findSession = prepared((tables, { owner, sessionId }: SessionKey) =>
   tables.selectFrom('sessions').selectAll().where('owner', '=', owner).where('id', '=', sessionId),
 );
 
+const countSessions = prepared((tables, { owner }: Pick<SessionKey, 'owner'>) =>
+  tables
+    .selectFrom('sessions')
+    .select((e) => e.fn.countAll<number>().as('total'))
+    .where('owner', '=', owner),
+);
+
 /** The sessions of each user (contract B2). */
 export class SessionStore {
   readonly #context: StoreContext;
@@ -42,43 +51,31 @@ export class SessionStore {
   }
 
   create(request: NewSession): Promise<Session> {
-    const { database, clock, newId } = this.#context;
-    const { owner, oracleDid } = request;
-    const now = clock();
-    return database.write(async (tables) => {
-      const row = {
-        id: newId(),
-        owner,
-        title: request.title ?? UNTITLED,
-        created_at: now,
-        last_updated_at: now,
-        oracle_did: oracleDid,
-        oracle_name: request.oracleName ?? null,
-        oracle_entity_did: request.oracleEntityDid ?? null,
-        room_id: request.roomId ?? (await obtainRoom(tables, { owner, oracleDid }, this.#context)),
-        last_seq: 0,
-        last_turn: 0,
-      };
-      await tables.insertInto('sessions').values(row).execute();
-      return toSession(row);
+    return this.#context.database.write((tables) => this.#insert(tables, request));
+  }
+
+  /** Undefined where the owner has as many already; those asked for at the same instant may all find room. */
+  createWithin(limit: number, request: NewSession): Promise<Session | undefined> {
+    return this.#context.database.write(async (tables) => {
+      const { rows } = await countSessions(tables, { owner: request.owner });
+      return (rows[0]?.total ?? 0) < limit ? this.#insert(tables, request) : undefined;
     });
   }
 
   /** Newest update first; `total` counts all of the owner's sessions, whatever the page. */
   list({ owner, limit, offset }: SessionListRequest): Promise<SessionList> {
     return this.#context.database.read(async (tables) => {
-      const mine = tables.selectFrom('sessions').where('owner', '=', owner);
-      const { total } = await mine
-        .select((e) => e.fn.countAll<number>().as('total'))
-        .executeTakeFirstOrThrow();
-      const rows = await mine
+      const counted = await countSessions(tables, { owner });
+      const rows = await tables
+        .selectFrom('sessions')
         .selectAll()
+        .where('owner', '=', owner)
         .orderBy('last_updated_at', 'desc')
         .orderBy('id', 'desc')
         .limit(limit)
         .offset(offset)
         .execute();
-      return { sessions: rows.map(toSession), total };
+      return { sessions: rows.map(toSession), total: counted.rows[0]?.total ?? 0 };
     });
   }
 
@@ -124,5 +121,26 @@ export class SessionStore {
         .executeTakeFirstOrThrow();
       return numDeletedRows > 0n;
     });
+  }
+
+  async #insert(tables: Kysely<Schema>, request: NewSession): Promise<Session> {
+    const { clock, newId } = this.#context;
+    const { owner, oracleDid } = request;
+    const now = clock();
+    const row = {
+      id: newId(),
+      owner,
+      title: request.title ?? UNTITLED,
+      created_at: now,
+      last_updated_at: now,
+      oracle_did: oracleDid,
+      oracle_name: request.oracleName ?? null,
+      oracle_entity_did: request.oracleEntityDid ?? null,
+      room_id: request.roomId ?? (await obtainRoom(tables, { owner, oracleDid }, this.#context)),
+      last_seq: 0,
+      last_turn: 0,
+    };
+    await tables.insertInto('sessions').values(row).execute();
+    return toSession(row);
   }
 }

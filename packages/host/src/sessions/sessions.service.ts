@@ -1,0 +1,61 @@
+import { Id, OracleError } from '@sibyl/protocol';
+import type { OracleIdentity } from '../auth/oracle-identity.js';
+import type { EventBus } from '../events/event-bus.js';
+import type { ServerEvent } from '../events/server-event.js';
+import type { Session } from '../store/sessions/session.js';
+import type { SessionKey, SessionStore } from '../store/sessions/session-store.js';
+import type { Turns } from '../turn/turns.js';
+
+interface SessionsParts {
+  readonly sessions: SessionStore;
+  readonly oracle: OracleIdentity;
+  readonly turns: Turns;
+  readonly events: EventBus;
+  /** Identities cost nothing, room in the store does: each user may keep so many. */
+  readonly maxPerUser: number;
+}
+
+/** Opens sessions of users with this oracle, and ends them with all that belongs to them. */
+export class SessionsService {
+  readonly #parts: SessionsParts;
+
+  constructor(parts: SessionsParts) {
+    this.#parts = parts;
+  }
+
+  async open(wanted: {
+    readonly owner: string;
+    readonly title?: string | undefined;
+  }): Promise<Session> {
+    const { sessions, oracle, maxPerUser } = this.#parts;
+    const { did: oracleDid, name: oracleName, entityDid: oracleEntityDid } = oracle;
+    const session = await sessions.createWithin(maxPerUser, {
+      ...wanted,
+      oracleDid,
+      oracleName,
+      oracleEntityDid,
+    });
+    if (!session) throw new OracleError('too_many_sessions');
+    return session;
+  }
+
+  /** Takes messages and runs with it, and ends the sockets that still listen. */
+  async remove(key: SessionKey): Promise<void> {
+    const { sessions, turns, events } = this.#parts;
+    await turns.interruptAll(key);
+    // An id that could not have been ours is as unknown as any other.
+    const isKnown = Id.safeParse(key.sessionId).success && (await sessions.delete(key));
+    if (!isKnown) throw new OracleError('session_not_found');
+    events.publish(key, sessionDeleted(key.sessionId));
+  }
+}
+
+const sessionDeleted = (sessionId: string): ServerEvent => ({
+  event: 'closing',
+  payload: {
+    reason: 'session_deleted',
+    message: 'The session was deleted',
+    sessionId,
+    timestamp: new Date().toISOString(),
+  },
+});

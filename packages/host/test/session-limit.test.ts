@@ -1,0 +1,39 @@
+import { afterEach, expect, it } from 'vitest';
+import { startHost, type TestHost } from './support/host.js';
+import { testPlugin } from './support/plugin.js';
+import { TestUser } from './support/user.js';
+
+let host: TestHost;
+afterEach(() => host.close());
+
+it('each user keeps so many sessions, and makes room by deleting', async () => {
+  host = await startHost({ env: { SESSIONS_PER_USER: '2' } });
+  const [alice, bob] = [new TestUser(host), new TestUser(host)];
+  const open = (user: TestUser) => user.request('POST', '/sessions');
+  const { sessionId } = (await open(alice)).body;
+  expect((await open(alice)).status).toBe(201);
+  const { status, body } = await open(alice);
+  expect([status, body.code]).toEqual([409, 'too_many_sessions']);
+  expect(body.message).toMatch(/delete some/);
+  expect((await open(bob)).status).toBe(201);
+  await alice.request('DELETE', `/sessions/${sessionId}`);
+  expect((await open(alice)).status).toBe(201);
+});
+
+it('users that a plugin answers for are not counted: they have no way to delete', async () => {
+  const opened: string[] = [];
+  const chat = testPlugin('chat', {
+    getSharedState: async ({ turns }) => {
+      for (let i = 0; i < 3; i++) opened.push((await turns.openSession('eve')).sessionId);
+      return {};
+    },
+  });
+  host = await startHost({ env: { SESSIONS_PER_USER: '1' }, plugins: [chat] });
+  expect(new Set(opened).size).toBe(3);
+});
+
+it('0 sets no limit', async () => {
+  host = await startHost({ env: { SESSIONS_PER_USER: '0' } });
+  const alice = new TestUser(host);
+  expect((await alice.request('POST', '/sessions')).status).toBe(201);
+});
