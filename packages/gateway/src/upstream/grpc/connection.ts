@@ -1,6 +1,6 @@
 import { Backoff } from '../backoff.js';
 import { GrpcCode, GrpcError } from '../grpc-error.js';
-import { openSocket, type PeerAddress } from '../http2/open-socket.js';
+import type { PeerAddress } from '../http2/open-socket.js';
 import { Session } from '../http2/session.js';
 import { lostConnection } from './stream-status.js';
 
@@ -49,7 +49,7 @@ export class Connection {
   private connect(): Promise<Session> {
     const { promise, resolve, reject } = Promise.withResolvers<Session>();
     let hasBegun = false;
-    const session = new Session(openSocket(this.peer), {
+    const session = new Session(this.peer, {
       onReady: () => {
         hasBegun = true;
         clearTimeout(limit);

@@ -12,49 +12,53 @@ export function frameOf(message: Uint8Array): Buffer {
   return frame;
 }
 
-/** Puts messages together from the pieces a stream delivers. */
+/** Puts messages together from the pieces a stream delivers; a piece may be overwritten once it was taken. */
 export class FrameReader {
-  private pieces: Buffer[] = [];
-  private held = 0;
-  private wanted = PREFIX_BYTES;
+  private readonly prefix = Buffer.allocUnsafe(PREFIX_BYTES);
+  private prefixBytes = 0;
+  private message: Buffer | undefined;
+  private messageBytes = 0;
 
   constructor(private readonly maxBytes: number) {}
 
   /** Whether a message has begun that is not complete. */
   get isWithinMessage(): boolean {
-    return this.held > 0;
+    return this.prefixBytes > 0;
   }
 
   /** Takes a piece and gives the messages it completes; throws on one that must not be read. */
   take(piece: Buffer): Buffer[] {
-    this.pieces.push(piece);
-    this.held += piece.length;
     const messages: Buffer[] = [];
-    while (this.held >= this.wanted) {
-      const bytes = this.pieces.length === 1 ? piece : Buffer.concat(this.pieces);
-      const end = PREFIX_BYTES + this.lengthOf(bytes);
-      if (bytes.length < end) {
-        this.keep(bytes, end);
-        break;
-      }
-      messages.push(bytes.subarray(PREFIX_BYTES, end));
-      piece = bytes.subarray(end);
-      this.keep(piece, PREFIX_BYTES);
+    let at = 0;
+    while (at < piece.length) {
+      at += this.message ? this.fill(this.message, piece, at) : this.begin(piece, at);
+      if (this.message?.length !== this.messageBytes) continue;
+      messages.push(this.message);
+      this.message = undefined;
+      this.prefixBytes = 0;
     }
     return messages;
   }
 
-  private keep(rest: Buffer, wanted: number): void {
-    this.pieces = rest.length > 0 ? [rest] : [];
-    this.held = rest.length;
-    this.wanted = wanted;
+  private begin(piece: Buffer, at: number): number {
+    const taken = piece.copy(this.prefix, this.prefixBytes, at);
+    this.prefixBytes += taken;
+    if (this.prefixBytes === PREFIX_BYTES) this.message = Buffer.allocUnsafe(this.messageLength());
+    this.messageBytes = 0;
+    return taken;
   }
 
-  private lengthOf(frame: Buffer): number {
-    if (frame[0] !== 0) {
+  private fill(message: Buffer, piece: Buffer, at: number): number {
+    const taken = piece.copy(message, this.messageBytes, at);
+    this.messageBytes += taken;
+    return taken;
+  }
+
+  private messageLength(): number {
+    if (this.prefix[0] !== 0) {
       throw new GrpcError(GrpcCode.internal, 'the node compressed a reply though nobody asked');
     }
-    const length = frame.readUInt32BE(1);
+    const length = this.prefix.readUInt32BE(1);
     if (length <= this.maxBytes) return length;
     const text = `the reply has ${length} bytes, ${this.maxBytes} are allowed`;
     throw new GrpcError(GrpcCode.resourceExhausted, text);

@@ -6,6 +6,9 @@ export interface FrameHead {
   readonly streamId: number;
 }
 
+/** Takes a frame; the payload is there only until this returns. */
+type TakeFrame = (head: FrameHead, payload: Buffer) => void;
+
 /** The length, type, flags and stream before every payload. */
 const HEAD_BYTES = 9;
 
@@ -19,33 +22,57 @@ export function headOf({ type, flags, streamId }: FrameHead, length: number): Bu
   return head;
 }
 
-/** Cuts what arrives into frames. */
+/** Cuts what arrives into frames. Only one that arrives in parts is copied. */
 export class FrameSplitter {
-  private rest: Buffer | undefined;
+  private readonly held: Buffer;
+  private heldBytes = 0;
 
   constructor(
     private readonly maxFrame: number,
-    private readonly onFrame: (head: FrameHead, payload: Buffer) => void,
-  ) {}
-
-  take(piece: Buffer): void {
-    const bytes = this.rest ? Buffer.concat([this.rest, piece]) : piece;
-    this.rest = undefined;
-    let at = 0;
-    while (bytes.length - at >= HEAD_BYTES) {
-      const end = at + HEAD_BYTES + this.lengthAt(bytes, at);
-      if (end > bytes.length) break;
-      const streamId = bytes.readUInt32BE(at + 5) & 0x7fffffff;
-      const head = { type: bytes[at + 3] ?? 0, flags: bytes[at + 4] ?? 0, streamId };
-      this.onFrame(head, bytes.subarray(at + HEAD_BYTES, end));
-      at = end;
-    }
-    if (at < bytes.length) this.rest = bytes.subarray(at);
+    private readonly onFrame: TakeFrame,
+  ) {
+    this.held = Buffer.allocUnsafe(HEAD_BYTES + maxFrame);
   }
 
-  private lengthAt(bytes: Buffer, at: number): number {
+  /** The bytes may be overwritten once this returns. */
+  take(bytes: Buffer): void {
+    let at = this.heldBytes > 0 ? this.complete(bytes) : 0;
+    while (bytes.length - at >= HEAD_BYTES) {
+      const end = at + this.sizeAt(bytes, at);
+      if (end > bytes.length) break;
+      this.emit(bytes, at, end);
+      at = end;
+    }
+    this.hold(bytes, at, bytes.length - at);
+  }
+
+  /** Adds to the frame that came in part; says from where on the bytes are those of the next. */
+  private complete(bytes: Buffer): number {
+    const at = this.hold(bytes, 0, HEAD_BYTES - this.heldBytes);
+    if (this.heldBytes < HEAD_BYTES) return at;
+    const size = this.sizeAt(this.held, 0);
+    const end = this.hold(bytes, at, size - this.heldBytes);
+    if (this.heldBytes < size) return end;
+    this.heldBytes = 0;
+    this.emit(this.held, 0, size);
+    return end;
+  }
+
+  private hold(bytes: Buffer, at: number, count: number): number {
+    const end = Math.min(bytes.length, at + Math.max(0, count));
+    this.heldBytes += bytes.copy(this.held, this.heldBytes, at, end);
+    return end;
+  }
+
+  private emit(bytes: Buffer, at: number, end: number): void {
+    const streamId = bytes.readUInt32BE(at + 5) & 0x7fffffff;
+    const head = { type: bytes[at + 3] ?? 0, flags: bytes[at + 4] ?? 0, streamId };
+    this.onFrame(head, bytes.subarray(at + HEAD_BYTES, end));
+  }
+
+  private sizeAt(bytes: Buffer, at: number): number {
     const length = bytes.readUIntBE(at, 3);
-    if (length <= this.maxFrame) return length;
+    if (length <= this.maxFrame) return HEAD_BYTES + length;
     throw new ProtocolFault(`a frame of ${length} bytes is too large`, ErrorCode.frameSize);
   }
 }

@@ -14,48 +14,48 @@ export interface HeaderSection {
   readonly isLast: boolean;
 }
 
+/** A section whose block goes on in the next frame. */
 interface Unfinished {
-  readonly streamId: number;
-  readonly isLast: boolean;
+  readonly head: FrameHead;
   readonly pieces: Buffer[];
   bytes: number;
 }
 
-/** Puts headers together from the frames they come in. */
+/** Reads headers from the frames they come in. */
 export class HeaderSections {
   private readonly reader = new HeaderReader();
   private unfinished: Unfinished | undefined;
 
+  /** Throws on a frame other than the one that has to come now. */
+  checkOrder({ type, streamId }: FrameHead): void {
+    const awaited = this.unfinished?.head.streamId;
+    const given = type === FrameType.continuation ? streamId : undefined;
+    if (given !== awaited) throw new ProtocolFault('a frame comes amid the headers of a stream');
+  }
+
   /** Takes a frame of headers; gives them once they are complete. */
   take(head: FrameHead, payload: Buffer): HeaderSection | undefined {
-    const section = head.type === FrameType.headers ? this.begin(head) : this.current(head);
-    const piece = head.type === FrameType.headers ? blockIn(payload, head.flags) : payload;
-    section.pieces.push(piece);
-    section.bytes += piece.length;
-    if (section.bytes > MAX_BLOCK_BYTES) throw tooMuch();
-    if ((head.flags & Flag.endHeaders) === 0) return undefined;
+    const isBegin = head.type === FrameType.headers;
+    const piece = isBegin ? blockIn(payload, head.flags) : payload;
+    if (isBegin && isEndOfHeaders(head)) return this.read(head, piece);
+    this.unfinished ??= { head, pieces: [], bytes: 0 };
+    const { pieces, head: first } = this.unfinished;
+    pieces.push(Buffer.from(piece));
+    this.unfinished.bytes += piece.length;
+    if (this.unfinished.bytes > MAX_BLOCK_BYTES) throw tooMuch();
+    if (!isEndOfHeaders(head)) return undefined;
     this.unfinished = undefined;
-    const block = section.pieces.length === 1 ? piece : Buffer.concat(section.pieces);
+    return this.read(first, Buffer.concat(pieces));
+  }
+
+  private read({ streamId, flags }: FrameHead, block: Buffer): HeaderSection | undefined {
     const fields = this.reader.read(block);
-    return isHint(fields) ? undefined : { streamId: head.streamId, isLast: section.isLast, fields };
-  }
-
-  /** Between the frames of one section there must be no other. */
-  checkOrder({ type }: FrameHead): void {
-    if (this.unfinished !== undefined && type !== FrameType.continuation) throw outOfOrder();
-  }
-
-  private begin({ streamId, flags }: FrameHead): Unfinished {
     const isLast = (flags & Flag.endStream) !== 0;
-    this.unfinished = { streamId, isLast, pieces: [], bytes: 0 };
-    return this.unfinished;
-  }
-
-  private current({ streamId }: FrameHead): Unfinished {
-    if (this.unfinished?.streamId !== streamId) throw outOfOrder();
-    return this.unfinished;
+    return isHint(fields) ? undefined : { streamId, isLast, fields };
   }
 }
+
+const isEndOfHeaders = ({ flags }: FrameHead) => (flags & Flag.endHeaders) !== 0;
 
 function blockIn(payload: Buffer, flags: number): Buffer {
   const plain = unpadded(payload, flags);
@@ -65,10 +65,6 @@ function blockIn(payload: Buffer, flags: number): Buffer {
 /** Whether the real headers are yet to come. */
 function isHint(fields: HeaderFields): boolean {
   return fields.get(':status')?.startsWith('1') ?? false;
-}
-
-function outOfOrder(): ProtocolFault {
-  return new ProtocolFault('a frame comes amid the headers of another');
 }
 
 function tooMuch(): ProtocolFault {

@@ -1,6 +1,7 @@
 import { connect as connectPlain, isIP, type Socket } from 'node:net';
 import { connect as connectSecure } from 'node:tls';
 
+const READ_BYTES = 64 * 1024;
 const TCP_KEEP_ALIVE_MS = 30_000;
 const DEFAULT_PORTS = { http: 80, https: 443 } as const;
 
@@ -12,15 +13,26 @@ export interface PeerAddress {
   readonly ca?: readonly string[] | undefined;
 }
 
-/** Connects to a server that is to speak HTTP/2. */
-export function openSocket({ scheme, url, ca }: PeerAddress): Socket {
+/** Connects to a server that is to speak HTTP/2. All that comes is read into the same memory, again and again. */
+export function openSocket(
+  { scheme, url, ca }: PeerAddress,
+  onData: (bytes: Buffer) => void,
+): Socket {
   const host = url.hostname.replace(/^\[|\]$/g, '');
+  const buffer = Buffer.allocUnsafe(READ_BYTES);
   const target = {
     host,
     port: url.port === '' ? DEFAULT_PORTS[scheme] : Number(url.port),
     noDelay: true,
     keepAlive: true,
     keepAliveInitialDelay: TCP_KEEP_ALIVE_MS,
+    onread: {
+      buffer,
+      callback: (count: number) => {
+        onData(buffer.subarray(0, count));
+        return true;
+      },
+    },
   };
   if (scheme === 'http') return connectPlain(target);
   const socket = connectSecure({

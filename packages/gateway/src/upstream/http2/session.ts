@@ -2,6 +2,7 @@ import type { Socket } from 'node:net';
 import { FrameWriter } from './frame-writer.js';
 import { type FrameHead, FrameSplitter, numberIn, unpadded } from './frames.js';
 import { type HeaderSection, HeaderSections } from './header-section.js';
+import { openSocket, type PeerAddress } from './open-socket.js';
 import { PeerSettings } from './peer-settings.js';
 import {
   DEFAULT_MAX_FRAME,
@@ -36,7 +37,11 @@ export class Session {
   /** Streams the other side has no room for yet. */
   private readonly waiting = new Set<Stream>();
   private readonly pings: (() => void)[] = [];
+  private readonly socket: Socket;
   private readonly writer: FrameWriter;
+  private readonly frames = new FrameSplitter(DEFAULT_MAX_FRAME, (head, payload) =>
+    this.takeFrame(head, payload),
+  );
   private readonly headers = new HeaderSections();
   private readonly peer = new PeerSettings();
   private nextId = 1;
@@ -47,17 +52,12 @@ export class Session {
   private isClosed = false;
 
   constructor(
-    private readonly socket: Socket,
+    peer: PeerAddress,
     private readonly listener: SessionListener,
   ) {
-    this.writer = new FrameWriter(socket);
-    const frames = new FrameSplitter(DEFAULT_MAX_FRAME, (head, payload) =>
-      this.takeFrame(head, payload),
-    );
-    socket
-      .on('data', (piece: Buffer) => this.obey(() => frames.take(piece)))
-      .on('error', (cause) => this.destroy(cause))
-      .on('close', () => this.destroy());
+    this.socket = openSocket(peer, (bytes) => this.take(bytes));
+    this.writer = new FrameWriter(this.socket);
+    this.socket.on('error', (cause) => this.destroy(cause)).on('close', () => this.destroy());
     this.writer.settings({ [Setting.enablePush]: 0, [Setting.initialWindow]: STREAM_WINDOW });
     this.writer.allow(0, CONNECTION_WINDOW - DEFAULT_WINDOW);
     this.writer.flush();
@@ -155,9 +155,9 @@ export class Session {
   }
 
   /** Ends the connection if the other side breaks the rules. */
-  private obey(take: () => void): void {
+  private take(bytes: Buffer): void {
     try {
-      if (!this.isClosed) take();
+      if (!this.isClosed) this.frames.take(bytes);
     } catch (fault) {
       this.destroy(this.isReady ? (fault as Error) : new Error('it does not speak HTTP/2'));
     }
@@ -234,7 +234,7 @@ export class Session {
   }
 
   private takePing({ flags }: FrameHead, payload: Buffer): void {
-    if ((flags & Flag.ack) === 0) this.writer.ping(payload, Flag.ack);
+    if ((flags & Flag.ack) === 0) this.writer.ping(Buffer.from(payload), Flag.ack);
     else this.pings.shift()?.();
   }
 
