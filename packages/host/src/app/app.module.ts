@@ -7,7 +7,6 @@ import { RateLimits } from '../auth/rate-limits.js';
 import { UcanGuard } from '../auth/ucan.guard.js';
 import { DelegationController } from '../delegation/delegation.controller.js';
 import { DelegationService } from '../delegation/delegation.service.js';
-import { EVENT_BUS } from '../events/event-bus.js';
 import { DiscoveryController } from '../health/discovery.controller.js';
 import { HealthController } from '../health/health.controller.js';
 import { HostFacts } from '../health/host-facts.js';
@@ -71,7 +70,6 @@ const values = (parts: HostParts) => [
   { provide: RunStore, useValue: parts.store.runs },
   { provide: Turns, useValue: parts.turns },
   { provide: ReplySender, useValue: parts.replies },
-  { provide: EVENT_BUS, useValue: parts.events },
   { provide: MODELS, useValue: parts.models },
   { provide: PLUGINS, useValue: parts.plugins.plugins },
   { provide: StorePulse, useValue: new StorePulse(parts.store) },

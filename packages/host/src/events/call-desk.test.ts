@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { CallDesk, type CallEvent, type PageCall } from './call-desk.js';
 
-const room = { owner: 'did:key:alice', sessionId: 's1' };
+const audience = { owner: 'did:key:alice', sessionId: 's1' };
 const page = () => ({ connected: true });
 
 function sent(toolCallId: string): CallEvent {
@@ -27,79 +27,83 @@ const answerTo = (toolCallId: string, result: unknown = 'ok') =>
 describe('a call', () => {
   it('gets its own answer, beside others', async () => {
     const desk = new CallDesk({ timeoutMs: 60_000 });
-    const calls = ['a', 'b', 'c'].map((id) => desk.call(room, callOf(id)));
-    for (const id of ['b', 'c', 'a']) desk.answer(room, answerTo(id, id.toUpperCase()));
+    const calls = ['a', 'b', 'c'].map((id) => desk.call(audience, callOf(id)));
+    for (const id of ['b', 'c', 'a']) desk.answer(audience, answerTo(id, id.toUpperCase()));
     expect(await Promise.all(calls)).toEqual(['A', 'B', 'C']);
-    expect(desk.open(room)).toEqual([]);
+    expect(desk.open(audience)).toEqual([]);
   });
 
-  it('is answered once, from its own room, by its own kind', async () => {
+  it('is answered once, from its own audience, by its own kind', async () => {
     const desk = new CallDesk({ timeoutMs: 60_000 });
-    const call = desk.call(room, callOf('a'));
-    expect(desk.answer({ ...room, owner: 'did:key:bob' }, answerTo('a'))).toBe(false);
-    expect(desk.answer({ ...room, sessionId: 's2' }, answerTo('a'))).toBe(false);
-    expect(desk.answer(room, { ...answerTo('a'), event: 'action_call' })).toBe(false);
-    expect(desk.answer(room, answerTo('b'))).toBe(false);
-    expect(desk.answer(room, answerTo('a', 'first'))).toBe(true);
-    expect(desk.answer(room, answerTo('a', 'second'))).toBe(false);
+    const call = desk.call(audience, callOf('a'));
+    expect(desk.answer({ ...audience, owner: 'did:key:bob' }, answerTo('a'))).toBe(false);
+    expect(desk.answer({ ...audience, sessionId: 's2' }, answerTo('a'))).toBe(false);
+    expect(desk.answer(audience, { ...answerTo('a'), event: 'action_call' })).toBe(false);
+    expect(desk.answer(audience, answerTo('b'))).toBe(false);
+    expect(desk.answer(audience, answerTo('a', 'first'))).toBe(true);
+    expect(desk.answer(audience, answerTo('a', 'second'))).toBe(false);
     expect(await call).toBe('first');
   });
 
   it('fails as the page says', async () => {
     const desk = new CallDesk({ timeoutMs: 60_000 });
-    const call = desk.call(room, callOf('a'));
-    desk.answer(room, { ...answerTo('a'), error: 'no such element' });
+    const call = desk.call(audience, callOf('a'));
+    desk.answer(audience, { ...answerTo('a'), error: 'no such element' });
     await expect(call).rejects.toThrow('no such element');
   });
 
   it('says that nothing was run where no page comes', async () => {
     const desk = new CallDesk({ timeoutMs: 60_000, graceMs: 10 });
-    await expect(desk.call(room, callOf('a'))).rejects.toThrow('no page of the user is connected');
+    await expect(desk.call(audience, callOf('a'))).rejects.toThrow(
+      'no page of the user is connected',
+    );
   });
 
   it('says that the outcome is unknown where a page had it and said nothing', async () => {
     const desk = new CallDesk({ timeoutMs: 50, graceMs: 10 });
     const send = (id: string) => {
-      desk.given(room, id, page());
+      desk.given(audience, id, page());
       return sent(id);
     };
-    await expect(desk.call(room, callOf('a', { send }))).rejects.toThrow(/outcome .* is unknown/);
+    await expect(desk.call(audience, callOf('a', { send }))).rejects.toThrow(
+      /outcome .* is unknown/,
+    );
   });
 
   it('ends with its turn', async () => {
     const desk = new CallDesk({ timeoutMs: 60_000 });
     const turn = new AbortController();
-    const call = desk.call(room, callOf('a', { signal: turn.signal }));
+    const call = desk.call(audience, callOf('a', { signal: turn.signal }));
     turn.abort(new Error('aborted'));
     await expect(call).rejects.toThrow('aborted');
-    expect(desk.answer(room, answerTo('a'))).toBe(false);
+    expect(desk.answer(audience, answerTo('a'))).toBe(false);
   });
 
   it('never takes the late answer to another that had the same id', async () => {
     const desk = new CallDesk({ timeoutMs: 10, graceMs: 10 });
-    await expect(desk.call(room, callOf('call_0'))).rejects.toThrow();
+    await expect(desk.call(audience, callOf('call_0'))).rejects.toThrow();
     const ids: string[] = [];
     const patient = new CallDesk({ timeoutMs: 60_000 });
     const send = (id: string) => sent(ids[ids.push(id) - 1] ?? '');
-    const first = patient.call(room, callOf('call_0', { send }));
-    const second = patient.call(room, callOf('call_0', { send }));
+    const first = patient.call(audience, callOf('call_0', { send }));
+    const second = patient.call(audience, callOf('call_0', { send }));
     expect(ids[0]).toBe('call_0');
     expect(ids[1]).not.toBe('call_0');
-    patient.answer(room, answerTo('call_0', 1));
-    patient.answer(room, answerTo(ids[1] ?? '', 2));
+    patient.answer(audience, answerTo('call_0', 1));
+    patient.answer(audience, answerTo(ids[1] ?? '', 2));
     expect(await Promise.all([first, second])).toEqual([1, 2]);
   });
 });
 
 it('knows which calls no connected page has', async () => {
   const desk = new CallDesk({ timeoutMs: 60_000 });
-  const call = desk.call(room, callOf('a'));
-  expect(desk.open(room)).toEqual([{ sent: sent('a'), isHeld: false }]);
+  const call = desk.call(audience, callOf('a'));
+  expect(desk.open(audience)).toEqual([{ sent: sent('a'), isHeld: false }]);
   const tab = page();
-  desk.given(room, 'a', tab);
-  expect(desk.open(room)).toMatchObject([{ isHeld: true }]);
+  desk.given(audience, 'a', tab);
+  expect(desk.open(audience)).toMatchObject([{ isHeld: true }]);
   tab.connected = false;
-  expect(desk.open(room)).toMatchObject([{ isHeld: false }]);
-  desk.answer(room, answerTo('a'));
+  expect(desk.open(audience)).toMatchObject([{ isHeld: false }]);
+  desk.answer(audience, answerTo('a'));
   await call;
 });

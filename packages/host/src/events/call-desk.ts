@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { type Room, roomName } from './event-bus.js';
+import { type Audience, audienceName } from './event-bus.js';
 import type { ServerEvent } from './server-event.js';
 
 /** How long a call waits for a page that may be on its way back. */
@@ -52,11 +52,11 @@ interface CallDeskOptions {
   readonly graceMs?: number;
 }
 
-/** The calls to users' pages that wait for an answer; each is answered once, from its own room. */
+/** The calls to users' pages that wait for an answer; each is answered once, from its own audience. */
 export class CallDesk {
   readonly #timeoutMs: number;
   readonly #graceMs: number;
-  readonly #rooms = new Map<string, Map<string, Entry>>();
+  readonly #audiences = new Map<string, Map<string, Entry>>();
   readonly #used = new Set<string>();
 
   constructor({ timeoutMs, graceMs = GRACE_MS }: CallDeskOptions) {
@@ -65,14 +65,14 @@ export class CallDesk {
   }
 
   /** Sends a call and waits; rejects in words for the model. */
-  async call(room: Room, call: PageCall): Promise<unknown> {
+  async call(audience: Audience, call: PageCall): Promise<unknown> {
     call.signal.throwIfAborted();
-    const name = roomName(room);
+    const name = audienceName(audience);
     const id = this.#ownId(name, call.toolCallId);
     const outcome = Promise.withResolvers<unknown>();
     const entry: Entry = { call, pages: new Set(), outcome, sent: undefined };
-    const entries = this.#rooms.get(name) ?? new Map<string, Entry>();
-    this.#rooms.set(name, entries.set(id, entry));
+    const entries = this.#audiences.get(name) ?? new Map<string, Entry>();
+    this.#audiences.set(name, entries.set(id, entry));
     const stopWatching = this.#watch(entry);
     try {
       entry.sent = call.send(id);
@@ -80,35 +80,35 @@ export class CallDesk {
     } finally {
       stopWatching();
       entries.delete(id);
-      if (entries.size === 0) this.#rooms.delete(name);
+      if (entries.size === 0) this.#audiences.delete(name);
     }
   }
 
-  /** Hands an answer to the call it is for; false if that is not waiting in this room. */
-  answer(room: Room, { event, toolCallId, result, error }: PageAnswer): boolean {
-    const entry = this.#find(room, toolCallId);
+  /** Hands an answer to the call it is for; false if none such waits for this audience. */
+  answer(audience: Audience, { event, toolCallId, result, error }: PageAnswer): boolean {
+    const entry = this.#find(audience, toolCallId);
     if (entry?.call.event !== event) return false;
-    this.#rooms.get(roomName(room))?.delete(toolCallId);
+    this.#audiences.get(audienceName(audience))?.delete(toolCallId);
     if (error === undefined) entry.outcome.resolve(result);
     else entry.outcome.reject(new Error(error || `${entry.call.toolName} failed in the page.`));
     return true;
   }
 
-  /** What waits in a room, in the order it was sent. */
-  open(room: Room): readonly OpenCall[] {
-    const entries = this.#rooms.get(roomName(room))?.values() ?? [];
+  /** What waits for an audience, in the order it was sent. */
+  open(audience: Audience): readonly OpenCall[] {
+    const entries = this.#audiences.get(audienceName(audience))?.values() ?? [];
     return [...entries].flatMap(({ sent, pages }) =>
       sent ? [{ sent, isHeld: [...pages].some(({ connected }) => connected) }] : [],
     );
   }
 
   /** Notes that a page has got a call. */
-  given(room: Room, toolCallId: string, page: Page): void {
-    this.#find(room, toolCallId)?.pages.add(page);
+  given(audience: Audience, toolCallId: string, page: Page): void {
+    this.#find(audience, toolCallId)?.pages.add(page);
   }
 
-  #find(room: Room, toolCallId: string): Entry | undefined {
-    return this.#rooms.get(roomName(room))?.get(toolCallId);
+  #find(audience: Audience, toolCallId: string): Entry | undefined {
+    return this.#audiences.get(audienceName(audience))?.get(toolCallId);
   }
 
   /** Ends the wait when nobody came, nobody answered, or the turn is over. */
@@ -131,9 +131,9 @@ export class CallDesk {
   }
 
   /** The model's id, unless this session had it before: some models count from zero every time. */
-  #ownId(room: string, wanted: string): string {
-    const id = this.#used.has(`${room} ${wanted}`) ? randomUUID() : wanted;
-    this.#used.add(`${room} ${id}`);
+  #ownId(audience: string, wanted: string): string {
+    const id = this.#used.has(`${audience} ${wanted}`) ? randomUUID() : wanted;
+    this.#used.add(`${audience} ${id}`);
     const [oldest] = this.#used;
     if (this.#used.size > USED_IDS && oldest !== undefined) this.#used.delete(oldest);
     return id;

@@ -18,31 +18,31 @@ describe.each(engines)('what a client missed, on %s', (engine) => {
   let now = Date.now();
   const test = useStore(engine, { clock: () => now });
 
-  async function openRoom() {
+  async function openAudience() {
     const owner = newOwner();
     const { id } = await test.store.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
     return { owner, sessionId: id };
   }
 
   /** A run with a text and a routing step in its log. */
-  async function startRun(room: { owner: string; sessionId: string }, step: string) {
+  async function startRun(audience: { owner: string; sessionId: string }, step: string) {
     const message = { content: 'hi' };
-    const request = { ...room, requestId: 'r', status: 'running', message } as const;
+    const request = { ...audience, requestId: 'r', status: 'running', message } as const;
     const started = await test.store.runs.start(request);
     if (started.state !== 'started') throw new Error(started.state);
-    const key = { owner: room.owner, runId: started.run.id };
-    const told = { sessionId: room.sessionId, requestId: 'r', step };
+    const key = { owner: audience.owner, runId: started.run.id };
+    const told = { sessionId: audience.sessionId, requestId: 'r', step };
     const frames = [frame(1, 'message', { content: 'x' }), frame(2, 'router_update', told)];
     await test.store.runs.appendFrames({ ...key, frames });
     return key;
   }
 
-  async function missed(room: { owner: string; sessionId: string }, seen: Position) {
+  async function missed(audience: { owner: string; sessionId: string }, seen: Position) {
     const events: string[] = [];
     for await (const { event, payload, position } of new MissedEvents(
       elsewhere,
       test.store.runs,
-    ).after(room, seen))
+    ).after(audience, seen))
       events.push(
         `${position && positionText(position)} ${'step' in payload ? payload.step : event}`,
       );
@@ -50,33 +50,33 @@ describe.each(engines)('what a client missed, on %s', (engine) => {
   }
 
   it('is what the logs hold beyond what it saw, over all turns since', async () => {
-    const room = await openRoom();
+    const audience = await openAudience();
     const turns = 120;
     for (let turn = 1; turn <= turns; turn++) {
-      const key = await startRun(room, `${turn}`);
+      const key = await startRun(audience, `${turn}`);
       const done = frame(3, 'done', {});
       await test.store.runs.finish({ ...key, ending: { status: 'finished', frames: [done] } });
     }
     const all = Array.from({ length: turns }, (_, i) => `${i + 1}.2 ${i + 1}`);
-    expect(await missed(room, BEFORE_ALL)).toEqual(all);
-    expect(await missed(room, { turn: 5, seq: 1 })).toEqual(all.slice(4));
-    expect(await missed(room, { turn: 5, seq: 2 })).toEqual(all.slice(5));
-    expect(await missed(room, endOf(turns))).toEqual([]);
-    expect(await missed({ ...room, owner: newOwner() }, BEFORE_ALL)).toEqual([]);
-    const latest = new MissedEvents(elsewhere, test.store.runs).latest(room);
+    expect(await missed(audience, BEFORE_ALL)).toEqual(all);
+    expect(await missed(audience, { turn: 5, seq: 1 })).toEqual(all.slice(4));
+    expect(await missed(audience, { turn: 5, seq: 2 })).toEqual(all.slice(5));
+    expect(await missed(audience, endOf(turns))).toEqual([]);
+    expect(await missed({ ...audience, owner: newOwner() }, BEFORE_ALL)).toEqual([]);
+    const latest = new MissedEvents(elsewhere, test.store.runs).latest(audience);
     expect(await latest).toEqual(endOf(turns));
   });
 
   it('is also that a crash took what it saw, told once', async () => {
-    const room = await openRoom();
-    await startRun(room, 'a');
+    const audience = await openAudience();
+    await startRun(audience, 'a');
     const heir = await test.another();
     now += 60_000;
     await heir.runs.closeInterrupted(endInterrupted);
     const changed = `${positionText(endOf(1))} message_cache_invalidation`;
-    expect(await missed(room, BEFORE_ALL)).toEqual(['1.2 a', changed]);
+    expect(await missed(audience, BEFORE_ALL)).toEqual(['1.2 a', changed]);
     for (const seq of [2, 3, 4, 99])
-      expect(await missed(room, { turn: 1, seq })).toEqual([changed]);
-    expect(await missed(room, endOf(1))).toEqual([]);
+      expect(await missed(audience, { turn: 1, seq })).toEqual([changed]);
+    expect(await missed(audience, endOf(1))).toEqual([]);
   });
 });

@@ -1,5 +1,5 @@
 import type { ReplyPart } from '@sibyl/protocol';
-import type { Room } from '../events/event-bus.js';
+import type { Audience } from '../events/event-bus.js';
 import { BEFORE_ALL, endOf, type Position } from '../events/position.js';
 import { type ServerEvent, toServerEvent } from '../events/server-event.js';
 import type { Frame } from '../store/runs/frames.js';
@@ -15,8 +15,8 @@ export class MissedEvents {
   ) {}
 
   /** Where the session stands now. */
-  async latest(room: Room): Promise<Position> {
-    const run = await this.runs.current(room);
+  async latest(audience: Audience): Promise<Position> {
+    const run = await this.runs.current(audience);
     if (!run) return BEFORE_ALL;
     const live = this.turns.live({ owner: run.owner, runId: run.id });
     if (live) return { turn: run.turn, seq: live.log.lastSeq };
@@ -24,11 +24,11 @@ export class MissedEvents {
   }
 
   /** Yields what was told after a position, oldest first, up to now. */
-  async *after(room: Room, seen: Position): AsyncGenerator<ServerEvent> {
-    let runs = await this.runs.list({ ...room, fromTurn: seen.turn });
+  async *after(audience: Audience, seen: Position): AsyncGenerator<ServerEvent> {
+    let runs = await this.runs.list({ ...audience, fromTurn: seen.turn });
     while (runs.length > 0) {
       for (const run of runs) yield* this.toldIn(run, run.turn === seen.turn ? seen.seq : 0);
-      runs = await this.runs.list({ ...room, fromTurn: (runs.at(-1)?.turn ?? 0) + 1 });
+      runs = await this.runs.list({ ...audience, fromTurn: (runs.at(-1)?.turn ?? 0) + 1 });
     }
   }
 

@@ -5,7 +5,7 @@ import type { Authenticator } from '../../auth/authenticator.js';
 import type { Caller } from '../../auth/caller.js';
 import { proveCaller } from '../../auth/prove-caller.js';
 import type { RateLimits } from '../../auth/rate-limits.js';
-import type { EventBus, Room } from '../../events/event-bus.js';
+import type { Audience, EventBus } from '../../events/event-bus.js';
 import type { SessionStore } from '../../store/sessions/session-store.js';
 import { type Connection, cutOff, whenClosed } from './connection.js';
 import type { ConnectionRegister } from './connection-register.js';
@@ -21,9 +21,9 @@ interface AdmissionParts {
   readonly addressOf: (request: IncomingMessage) => string;
 }
 
-/** A socket's place: who sits there, in which room, and what has come in since. */
+/** A socket's place: who sits there, in which session's audience, and what has come in since. */
 export interface Seat extends Omit<ReadHandshake, 'sessionId'> {
-  readonly room: Room;
+  readonly audience: Audience;
   readonly caller: Caller;
   readonly address: string;
   readonly inbox: Inbox;
@@ -43,8 +43,14 @@ export class Admission {
     const { sessionId, ...handshake } = await this.#read(socket, address);
     const caller = await proveCaller(this.parts, { credentials: handshake.credentials, address });
     await this.parts.limits.takeCaller(caller, address);
-    const room = { owner: caller.did, sessionId };
-    return { ...handshake, room, caller, address, inbox: await this.#sit(room, socket.conn) };
+    const audience = { owner: caller.did, sessionId };
+    return {
+      ...handshake,
+      audience,
+      caller,
+      address,
+      inbox: await this.#sit(audience, socket.conn),
+    };
   }
 
   /** Failed attempts count against the address, as they do over HTTP. */
@@ -57,13 +63,13 @@ export class Admission {
     }
   }
 
-  async #sit(room: Room, connection: Connection): Promise<Inbox> {
+  async #sit(audience: Audience, connection: Connection): Promise<Inbox> {
     const { register, events, sessions } = this.parts;
-    whenClosed(connection, register.seat(room));
+    whenClosed(connection, register.seat(audience));
     // Before the session is looked for, so that its deletion cannot be missed in between.
-    const inbox = new Inbox(events, room, () => cutOff(connection));
+    const inbox = new Inbox(events, audience, () => cutOff(connection));
     whenClosed(connection, () => inbox.close());
-    if (!(await sessions.find(room))) throw new OracleError('session_not_found');
+    if (!(await sessions.find(audience))) throw new OracleError('session_not_found');
     return inbox;
   }
 }

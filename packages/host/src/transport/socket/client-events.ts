@@ -8,7 +8,7 @@ import {
 } from '@sibyl/protocol';
 import type { z } from 'zod';
 import type { CallEventName, PageAnswer } from '../../events/call-desk.js';
-import type { Room } from '../../events/event-bus.js';
+import type { Audience } from '../../events/event-bus.js';
 import type { ServerEvent } from '../../events/server-event.js';
 import type { ConnectionRegister } from './connection-register.js';
 
@@ -16,7 +16,7 @@ type Question = Exclude<ClientEventName, 'tool_result' | 'action_call_result'>;
 
 /** What a client is told when it asks (contract B5). */
 export const answers: Readonly<
-  Record<Question, (room: Room, register: ConnectionRegister) => ServerEvent>
+  Record<Question, (audience: Audience, register: ConnectionRegister) => ServerEvent>
 > = {
   ping: ({ sessionId }) => ({ event: 'pong', payload: { timestamp: now(), sessionId } }),
   status: ({ owner, sessionId }, register) => ({
@@ -43,11 +43,11 @@ export const answers: Readonly<
 /** What a page sends as the result of a call, by the kind of call. */
 export const results = {
   tool_result: (sent: unknown) => readResult(sent, ToolResult, 'browser_tool_call'),
-  action_call_result: (sent: unknown, { sessionId }: Room) => {
+  action_call_result: (sent: unknown, { sessionId }: Audience) => {
     const answer = readResult(sent, ActionCallResult, 'action_call');
     return (sent as { sessionId?: unknown } | null)?.sessionId === sessionId ? answer : undefined;
   },
-} as const satisfies Record<string, (sent: unknown, room: Room) => PageAnswer | undefined>;
+} as const satisfies Record<string, (sent: unknown, audience: Audience) => PageAnswer | undefined>;
 
 /** One that cannot be read is an answer too, if it says to which call: nobody need wait for more. */
 function readResult(

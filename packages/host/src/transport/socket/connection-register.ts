@@ -1,5 +1,5 @@
 import { OracleError } from '@sibyl/protocol';
-import type { Room } from '../../events/event-bus.js';
+import type { Audience } from '../../events/event-bus.js';
 
 interface RegisterOptions {
   readonly maxPerUser: number;
@@ -29,7 +29,7 @@ export class ConnectionRegister {
   }
 
   /** Counts a socket of a user, unless that has too many; returns how to stop counting it. */
-  seat({ owner, sessionId }: Room): () => void {
+  seat({ owner, sessionId }: Audience): () => void {
     if (this.figuresOf(owner).totalConnections >= this.#options.maxPerUser)
       throw new OracleError('too_many_sockets', { retryAfterSeconds: 60 });
     const sessions = this.#users.get(owner) ?? new Map<string, number>();

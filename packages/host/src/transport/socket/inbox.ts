@@ -1,10 +1,10 @@
-import type { EventBus, Listener, Room } from '../../events/event-bus.js';
+import type { Audience, EventBus, Listener } from '../../events/event-bus.js';
 import type { ServerEvent } from '../../events/server-event.js';
 
 /** Events that wait for somebody who is still catching up. */
 const MAX_WAITING = 1000;
 
-/** Takes a room's events from the moment it is made, and keeps them until they are wanted. */
+/** Takes an audience's events from the moment it is made, and keeps them until they are wanted. */
 export class Inbox {
   readonly #leave: () => void;
   #waiting: ServerEvent[] = [];
@@ -12,10 +12,10 @@ export class Inbox {
 
   constructor(
     bus: EventBus,
-    room: Room,
+    audience: Audience,
     private readonly onFull: () => void,
   ) {
-    this.#leave = bus.subscribe(room, (event) => this.#deliver(event));
+    this.#leave = bus.subscribe(audience, (event) => this.#deliver(event));
   }
 
   /** Hands over what waits, then all that comes. */

@@ -45,9 +45,9 @@ export class SessionSocket {
 
   /** Greets the client and brings it up to date. */
   async open(): Promise<void> {
-    const { room, seen, inbox } = this.#seat;
-    const from = seen ?? (await this.#parts.missed.latest(room));
-    const { sessionId } = room;
+    const { audience, seen, inbox } = this.#seat;
+    const from = seen ?? (await this.#parts.missed.latest(audience));
+    const { sessionId } = audience;
     const payload = { message: 'Connected', sessionId, timestamp: now() };
     this.#emit({ event: 'connected', payload, position: from });
     const last = seen ? await this.#replay(seen) : this.#handOver(from);
@@ -58,7 +58,7 @@ export class SessionSocket {
 
   /** Says why and ends the connection; clients come back by themselves where that may help. */
   close(reason: ClosingReason): void {
-    const { sessionId } = this.#seat.room;
+    const { sessionId } = this.#seat.audience;
     const message = closings[reason];
     this.#emit({ event: 'closing', payload: { reason, message, sessionId, timestamp: now() } });
     if (reason === 'token_expired' || reason === 'host_stopping') this.#socket.conn.close();
@@ -68,14 +68,14 @@ export class SessionSocket {
   /** Sends what the run logs hold beyond what was seen; calls only if somebody still waits. */
   async #replay(seen: Position): Promise<Position> {
     const { desk, missed } = this.#parts;
-    const { room } = this.#seat;
-    for (const { sent } of desk.open(room)) {
+    const { audience } = this.#seat;
+    for (const { sent } of desk.open(audience)) {
       if (!sent.position || isAfter(sent.position, seen)) continue;
       // The page got it before it went, and its answer will come.
-      desk.given(room, sent.payload.toolCallId, this.#socket);
+      desk.given(audience, sent.payload.toolCallId, this.#socket);
     }
     let last = seen;
-    for await (const event of missed.after(room, seen)) {
+    for await (const event of missed.after(audience, seen)) {
       if (!this.#socket.connected) return last;
       last = event.position ?? last;
       if (!isCall(event) || this.#isWanted(event)) this.#deliver(event);
@@ -87,7 +87,7 @@ export class SessionSocket {
   /** A page that is new here gets the calls that no other page has. */
   #handOver(from: Position): Position {
     const { desk } = this.#parts;
-    for (const { sent, isHeld } of desk.open(this.#seat.room)) {
+    for (const { sent, isHeld } of desk.open(this.#seat.audience)) {
       // Without its position: the client is further on than that.
       const { position: _, ...call } = sent;
       if (!isHeld) this.#deliver(call);
@@ -96,14 +96,14 @@ export class SessionSocket {
   }
 
   #isWanted({ payload }: CallEvent): boolean {
-    const waiting = this.#parts.desk.open(this.#seat.room);
+    const waiting = this.#parts.desk.open(this.#seat.audience);
     return waiting.some((c) => !c.isHeld && c.sent.payload.toolCallId === payload.toolCallId);
   }
 
   #deliver(event: ServerEvent): void {
     if (event.event === 'closing') return void this.close(event.payload.reason);
     if (isCall(event))
-      this.#parts.desk.given(this.#seat.room, event.payload.toolCallId, this.#socket);
+      this.#parts.desk.given(this.#seat.audience, event.payload.toolCallId, this.#socket);
     this.#emit(event);
   }
 
@@ -115,12 +115,12 @@ export class SessionSocket {
   }
 
   #listen(): void {
-    const { room } = this.#seat;
+    const { audience } = this.#seat;
     const { register } = this.#parts;
     for (const [name, answer] of Object.entries(answers))
-      this.#socket.on(name, () => this.#ask(() => this.#emit(answer(room, register))));
+      this.#socket.on(name, () => this.#ask(() => this.#emit(answer(audience, register))));
     for (const [name, read] of Object.entries(results))
-      this.#socket.on(name, (sent: unknown) => this.#take(name, read(sent, room)));
+      this.#socket.on(name, (sent: unknown) => this.#take(name, read(sent, audience)));
     this.#socket.onAny((name: string) => {
       if (!Object.hasOwn(clientEvents, name)) this.#ask(() => undefined);
     });
@@ -129,9 +129,9 @@ export class SessionSocket {
   /** What answers a call of ours is free; whatever else a client sends counts as a request. */
   #take(name: string, answer: PageAnswer | undefined): void {
     const { desk, logger } = this.#parts;
-    const { room } = this.#seat;
-    if (answer && desk.answer(room, answer)) return;
-    logger.debug({ ...room, event: name, toolCallId: answer?.toolCallId }, 'result ignored');
+    const { audience } = this.#seat;
+    if (answer && desk.answer(audience, answer)) return;
+    logger.debug({ ...audience, event: name, toolCallId: answer?.toolCallId }, 'result ignored');
     this.#ask(() => undefined);
   }
 
@@ -142,7 +142,7 @@ export class SessionSocket {
   }
 
   #giveUp(): void {
-    this.#parts.logger.info({ ...this.#seat.room }, 'socket dropped: it takes too little');
+    this.#parts.logger.info({ ...this.#seat.audience }, 'socket dropped: it takes too little');
     cutOff(this.#socket.conn);
   }
 }
