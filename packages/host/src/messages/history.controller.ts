@@ -26,7 +26,7 @@ export class HistoryController {
     @Param('sessionId') sessionId: string,
     @Query({ schema: PageMessages }) query: PageMessages,
   ): Promise<MessagePage> {
-    await this.assertKnown(owner, sessionId);
+    await this.sessions.get({ owner, sessionId });
     const result = await this.messages.page({ owner, sessionId, ...query });
     if ('error' in result) {
       const field = query.before === undefined ? 'after' : 'before';
@@ -46,13 +46,8 @@ export class HistoryController {
     @CurrentCaller() { did: owner }: Caller,
     @Param('sessionId') sessionId: string,
   ): Promise<CurrentRun> {
-    await this.assertKnown(owner, sessionId);
+    await this.sessions.get({ owner, sessionId });
     const run = await this.runs.current({ owner, sessionId });
     return { run: run ? runView(run) : null };
-  }
-
-  private async assertKnown(owner: string, sessionId: string): Promise<void> {
-    const session = await this.sessions.find({ owner, sessionId });
-    if (!session) throw new OracleError('session_not_found');
   }
 }

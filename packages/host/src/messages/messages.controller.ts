@@ -4,7 +4,6 @@ import {
   AbortTurn,
   type ErrorCode,
   MessageList,
-  OracleError,
   Reply,
   SendMessage,
   TurnAborted,
@@ -87,8 +86,7 @@ export class MessagesController {
     @CurrentCaller() { did: owner }: Caller,
     @Param('sessionId') sessionId: string,
   ): Promise<MessageList> {
-    if (!(await this.sessions.find({ owner, sessionId })))
-      throw new OracleError('session_not_found');
+    await this.sessions.get({ owner, sessionId });
     const messages = await this.messages.list({ owner, sessionId });
     return { messages: messages.map(messageView) };
   }

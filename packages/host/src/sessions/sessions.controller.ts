@@ -3,7 +3,6 @@ import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
 import {
   CreateSession,
   ListSessions,
-  OracleError,
   RenameSession,
   Session,
   SessionDeleted,
@@ -60,9 +59,7 @@ export class SessionsController {
     @Body({ schema: RenameSession }) { title }: RenameSession,
   ): Promise<Session> {
     await this.sessions.rename({ owner, sessionId, title });
-    const session = await this.sessions.find({ owner, sessionId });
-    if (!session) throw new OracleError('session_not_found');
-    return sessionView(session, this.oracle.name);
+    return sessionView(await this.sessions.get({ owner, sessionId }), this.oracle.name);
   }
 
   @Delete(':sessionId')

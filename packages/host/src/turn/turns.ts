@@ -53,8 +53,10 @@ export class Turns {
 
   /** Stores the message and the run that will answer it, and returns the run's id. */
   async start(request: TurnRequest): Promise<string> {
-    this.#assertModel(request.message.model);
-    const session = await this.#sessionOf(request);
+    const { caller, sessionId, message } = request;
+    this.#assertModel(message.model);
+    // A foreign session must look unknown before anything of its lane can be noticed.
+    const session = await this.#parts.store.sessions.get({ owner: caller.did, sessionId });
     return this.#idempotent.run(request, (claim) => this.#startNew(request, session, claim));
   }
 
@@ -104,13 +106,6 @@ export class Turns {
   #assertModel(id: string | undefined): void {
     if (id === undefined || this.#parts.models.find(id)) return;
     throw new OracleError('validation_failed', { message: [`model: unknown; see /models`] });
-  }
-
-  /** A foreign session must look unknown before anything of its lane can be noticed. */
-  async #sessionOf({ caller, sessionId }: TurnRequest): Promise<Session> {
-    const session = await this.#parts.store.sessions.find({ owner: caller.did, sessionId });
-    if (!session) throw new OracleError('session_not_found');
-    return session;
   }
 
   async #startNew(

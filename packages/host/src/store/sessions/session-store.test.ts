@@ -36,6 +36,7 @@ describe.each(engines)('sessions on %s', (engine) => {
     const unknown = { owner, sessionId: 'nothing\u0000here' };
     for (const key of [foreign, unknown]) {
       expect(await sessions.find(key)).toBeUndefined();
+      await expect(sessions.get(key)).rejects.toMatchObject({ code: 'session_not_found' });
       expect(await sessions.rename({ ...key, title: 'Mine now' })).toBe(false);
       expect(await sessions.delete(key)).toBe(false);
     }

@@ -1,3 +1,4 @@
+import { OracleError } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
 import { prepared } from '../database/prepared.js';
 import type { Schema } from '../database/schema.js';
@@ -82,6 +83,13 @@ export class SessionStore {
   async find(key: SessionKey): Promise<Session | undefined> {
     const { rows } = await findSession(this.#context.database.tables, key);
     return rows[0] && toSession(rows[0]);
+  }
+
+  /** As `find`; one that the owner does not have is refused as unknown. */
+  async get(key: SessionKey): Promise<Session> {
+    const session = await this.find(key);
+    if (!session) throw new OracleError('session_not_found');
+    return session;
   }
 
   /** Moves the session to the top of the list; false if the owner has no such session. */

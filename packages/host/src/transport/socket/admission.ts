@@ -69,7 +69,7 @@ export class Admission {
     // Before the session is looked for, so that its deletion cannot be missed in between.
     const inbox = new Inbox(events, audience, () => cutOff(connection));
     whenClosed(connection, () => inbox.close());
-    if (!(await sessions.find(audience))) throw new OracleError('session_not_found');
+    await sessions.get(audience);
     return inbox;
   }
 }
