@@ -4,6 +4,7 @@ export {
   DelegationStored,
   StoreDelegation,
 } from './delegation.js';
+export { describeIssues, type SchemaIssue } from './describe-issues.js';
 export { DidDocument, OracleCard } from './discovery.js';
 export { ErrorBody } from './error-body.js';
 export { type ErrorCode, errorCatalog, OracleError, type OracleErrorOptions } from './errors.js';

@@ -1,4 +1,4 @@
-import type { JsonObject } from '@sibyl/protocol';
+import { describeIssues, type JsonObject } from '@sibyl/protocol';
 import type { ArgumentSchema, StandardSchema } from './page-function.js';
 
 export const isStandardSchema = (schema: ArgumentSchema): schema is StandardSchema =>
@@ -9,9 +9,7 @@ export async function checkArguments(schema: ArgumentSchema, args: JsonObject): 
   if (!isStandardSchema(schema)) return args;
   const result = await schema['~standard'].validate(args);
   if (!result.issues) return result.value;
-  const lines = result.issues.map(({ path = [], message }) =>
-    [path.map(keyOf).join('.'), message].filter(Boolean).join(': '),
-  );
+  const lines = describeIssues(result.issues, 'arguments');
   throw new Error(`The arguments do not fit: ${lines.join('; ')}`);
 }
 
@@ -24,6 +22,3 @@ export function readArguments(
   const result = schema['~standard'].validate(args);
   return 'value' in result ? result : undefined;
 }
-
-const keyOf = (segment: PropertyKey | { readonly key: PropertyKey }): string =>
-  String(typeof segment === 'object' ? segment.key : segment);

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { PluginTurn, PluginTurns } from '@sibyl/plugin-kit';
-import { OracleError, type ReplyPart, SendMessage } from '@sibyl/protocol';
+import { describeIssues, OracleError, type ReplyPart, SendMessage } from '@sibyl/protocol';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { SessionStore } from '../store/sessions/session-store.js';
 import type { RunReader } from '../turn/run-reader.js';
@@ -56,8 +56,8 @@ function requestOf(owner: string, turn: PluginTurn): TurnRequest {
   const { sessionId, message, client, timezone, idempotencyKey } = turn;
   const sent = SendMessage.safeParse({ message, timezone });
   if (!sent.success) {
-    const lines = sent.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`);
-    throw new OracleError('validation_failed', { message: lines });
+    const message = describeIssues(sent.error.issues, 'message');
+    throw new OracleError('validation_failed', { message });
   }
   return {
     caller: { did: owner, expiration: Number.MAX_SAFE_INTEGER, presentedDelegation: undefined },

@@ -1,5 +1,6 @@
 import { type OraclePlugin, PluginManifest, type PluginManifestInput } from '@sibyl/plugin-kit';
 import { orderPlugins } from '@sibyl/plugin-kit/rules';
+import { describeIssues } from '@sibyl/protocol';
 import type { BootFault } from '../config/boot-error.js';
 import { Environment } from '../config/environment.js';
 import { readVariables, type Variables } from '../config/read-variables.js';
@@ -66,10 +67,10 @@ function prepare(plugin: OraclePlugin, { env, manifestOverrides }: SelectRequest
     ? readVariables(env, { name: `plugin ${name}`, schema: configSchema, remedy })
     : { values: {} };
   const faults = [
-    ...(manifest.error?.issues ?? []).map(({ path, message }) =>
+    ...describeIssues(manifest.error?.issues ?? [], 'manifest').map((line) =>
       pluginFault(
         name,
-        `its manifest is wrong: ${path.join('.') || 'manifest'}: ${message}`,
+        `its manifest is wrong: ${line}`,
         'Correct the manifest, or its entry in manifestOverrides',
       ),
     ),

@@ -1,6 +1,6 @@
 import type { Logger, TurnEmit } from '@sibyl/plugin-kit';
 import { turnEmit } from '@sibyl/plugin-kit/rules';
-import { type ReplyPart, runFrames } from '@sibyl/protocol';
+import { describeIssues, type ReplyPart, runFrames } from '@sibyl/protocol';
 import type { Run } from '../store/runs/run.js';
 import type { RunRecorder } from './run-recorder.js';
 
@@ -30,6 +30,5 @@ export function createTurnEmit({ run, recorder, logger, checksEvents }: TurnEmit
 const DROPPED = 'an event of a plugin was dropped: its payload cannot be used';
 
 function faultsOf({ event, data }: ReplyPart): string[] {
-  const { issues = [] } = runFrames[event].safeParse(data).error ?? {};
-  return issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
+  return describeIssues(runFrames[event].safeParse(data).error?.issues ?? [], event);
 }

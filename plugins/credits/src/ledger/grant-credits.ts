@@ -1,5 +1,5 @@
 import type { PluginDatabase } from '@sibyl/plugin-kit';
-import { Did, OracleError } from '@sibyl/protocol';
+import { Did, describeIssues, OracleError } from '@sibyl/protocol';
 import { z } from 'zod';
 import { LockedAccount } from './locked-account.js';
 import type { CreditsTables, Tables } from './tables.js';
@@ -47,10 +47,8 @@ async function isUsed(tables: Tables, reference: string): Promise<boolean> {
   return entry !== undefined;
 }
 
-function invalidGrant({ issues }: z.ZodError): OracleError {
-  const lines = issues.map(({ path, message }) => `${path.join('.') || 'grant'}: ${message}`);
-  return new OracleError('validation_failed', { message: lines });
-}
+const invalidGrant = ({ issues }: z.ZodError) =>
+  new OracleError('validation_failed', { message: describeIssues(issues, 'grant') });
 
 const tooMuch = () =>
   new OracleError('bad_request', { message: 'The balance would be larger than can be counted' });

@@ -1,8 +1,7 @@
-import type { JsonObject } from '@sibyl/protocol';
+import { describeIssues, type JsonObject } from '@sibyl/protocol';
 import { z } from 'zod';
 import type { AgentTool } from '../agent.js';
 import { RecentMap } from '../recent-map.js';
-import { describeIssues } from './describe-issues.js';
 import { inlineReferences } from './inline-references.js';
 import { layAlternativesFlat, toObjectSchema } from './to-object-schema.js';
 import { withoutPatterns } from './without-patterns.js';
@@ -79,6 +78,6 @@ function checkWith(schema: z.ZodType): AgentTool['check'] {
   return (input) => {
     const parsed = schema.safeParse(input);
     if (parsed.success) return { ok: parsed.data as JsonObject };
-    return { faults: describeIssues(parsed.error.issues) };
+    return { faults: describeIssues(parsed.error.issues, 'input') };
   };
 }

@@ -2,6 +2,7 @@ import {
   ActionCallResult,
   type ClientEventName,
   clientEvents,
+  describeIssues,
   type ServerEventName,
   serverEvents,
   ToolResult,
@@ -62,7 +63,7 @@ function readResult(
   }
   const { toolCallId } = (sent ?? {}) as { toolCallId?: unknown };
   if (typeof toolCallId !== 'string') return undefined;
-  const problems = error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
+  const problems = describeIssues(error.issues, 'result');
   const why = `The page sent a result that cannot be read: ${problems.join('; ')}`;
   return { event, toolCallId, result: null, error: why };
 }
