@@ -10,7 +10,7 @@ export interface FrameHead {
 type TakeFrame = (head: FrameHead, payload: Buffer) => void;
 
 /** The length, type, flags and stream before every payload. */
-const HEAD_BYTES = 9;
+export const HEAD_BYTES = 9;
 
 /** Encodes the head of a frame whose payload has so many bytes. */
 export function headOf({ type, flags, streamId }: FrameHead, length: number): Buffer {

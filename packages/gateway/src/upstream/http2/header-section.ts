@@ -1,4 +1,4 @@
-import { type FrameHead, unpadded } from './frames.js';
+import { type FrameHead, HEAD_BYTES, unpadded } from './frames.js';
 import { type HeaderFields, HeaderReader } from './header-reader.js';
 import { ErrorCode, Flag, FrameType, ProtocolFault } from './protocol.js';
 
@@ -41,7 +41,7 @@ export class HeaderSections {
     this.unfinished ??= { head, pieces: [], bytes: 0 };
     const { pieces, head: first } = this.unfinished;
     pieces.push(Buffer.from(piece));
-    this.unfinished.bytes += piece.length;
+    this.unfinished.bytes += HEAD_BYTES + piece.length;
     if (this.unfinished.bytes > MAX_BLOCK_BYTES) throw tooMuch();
     if (!isEndOfHeaders(head)) return undefined;
     this.unfinished = undefined;
