@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { extname, join, relative, sep } from 'node:path';
-import { brotliCompressSync, constants } from 'node:zlib';
+import { promisify } from 'node:util';
+import { brotliCompress, constants } from 'node:zlib';
 
 const TYPES: Readonly<Record<string, string>> = {
   '.html': 'text/html; charset=utf-8',
@@ -10,14 +11,16 @@ const TYPES: Readonly<Record<string, string>> = {
   '.svg': 'image/svg+xml',
 };
 
-/** A tenth more to send than at the highest, which would hold up every start by a second. */
+/** A tenth more to send than at the highest, which would have the first reader wait for a second. */
 const QUALITY = 5;
+const compress = promisify(brotliCompress);
 
 /** A file of the page, ready to send. */
 export interface PageFile {
   readonly type: string;
   readonly bytes: Buffer;
-  readonly brotli: Buffer;
+  /** Compressed for the first who asks, and kept: a start need not wait for it. */
+  brotli(): Promise<Buffer>;
   readonly etag: string;
   /** Its name changes with its content, so that a browser may keep it for good. */
   readonly isImmutable: boolean;
@@ -36,10 +39,14 @@ export function readPageFiles(folder: string): ReadonlyMap<string, PageFile> {
 }
 
 function pageFile(name: string, bytes: Buffer): PageFile {
+  let compressed: Promise<Buffer> | undefined;
   return {
     type: TYPES[extname(name)] ?? 'application/octet-stream',
     bytes,
-    brotli: brotliCompressSync(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: QUALITY } }),
+    brotli: () => {
+      compressed ??= compress(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: QUALITY } });
+      return compressed;
+    },
     etag: `"${createHash('sha256').update(bytes).digest('base64url').slice(0, 22)}"`,
     isImmutable: name.startsWith('assets/'),
   };

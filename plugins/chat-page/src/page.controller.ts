@@ -39,10 +39,10 @@ export class PageController {
 
   @Get()
   @Describe({ summary: 'The chat page' })
-  index(@Req() request: PageRequest, @Res() response: PageResponse): void {
+  async index(@Req() request: PageRequest, @Res() response: PageResponse): Promise<void> {
     // The page's own addresses are relative to the folder it is in.
     if (!request.path.endsWith('/')) return void response.redirect(308, 'app/');
-    this.#send('index.html', request, response);
+    await this.#send('index.html', request, response);
   }
 
   @Get('settings.json')
@@ -53,15 +53,15 @@ export class PageController {
 
   @Get('*path')
   @Describe({ summary: 'The files of the chat page' })
-  file(
+  async file(
     @Param('path') path: readonly string[] | string,
     @Req() request: PageRequest,
     @Res() response: PageResponse,
-  ): void {
-    this.#send([path].flat().join('/'), request, response);
+  ): Promise<void> {
+    await this.#send([path].flat().join('/'), request, response);
   }
 
-  #send(name: string, request: PageRequest, response: PageResponse): void {
+  async #send(name: string, request: PageRequest, response: PageResponse): Promise<void> {
     const file = this.#page.files.get(name);
     if (!file) throw new OracleError('not_found');
     response.setHeader('Content-Security-Policy', this.#policy);
@@ -72,7 +72,7 @@ export class PageController {
     response.setHeader('Content-Type', file.type);
     if (!/\bbr\b/.test(request.get('accept-encoding') ?? '')) return void response.end(file.bytes);
     response.setHeader('Content-Encoding', 'br');
-    response.end(file.brotli);
+    response.end(await file.brotli());
   }
 }
 

@@ -1,6 +1,5 @@
 import type { Database } from './database/database.js';
 import { StoreError } from './database/store-error.js';
-import { openPostgres } from './postgres/open-postgres.js';
 import { openSqlite } from './sqlite/open-sqlite.js';
 
 export interface DatabaseOptions {
@@ -19,6 +18,8 @@ export async function openDatabase({
 }: DatabaseOptions): Promise<Database> {
   if (!databaseUrl) return openSqlite(dataDir);
   if (/^postgres(ql)?:\/\//i.test(databaseUrl)) {
+    // Loaded here, since most hosts have none.
+    const { openPostgres } = await import('./postgres/open-postgres.js');
     return openPostgres({ url: databaseUrl, onConnectionLost });
   }
   throw new StoreError(
