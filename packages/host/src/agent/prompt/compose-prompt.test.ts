@@ -36,9 +36,9 @@ it('keeps its sections in order', () => {
     '## Operating principles',
     '## Instructions of the operator',
     '## What the user prefers',
-    '## Time',
     '## What the user has open',
     '## Not available now',
+    '## Time',
   ]);
 });
 
@@ -70,21 +70,29 @@ describe('time', () => {
     /^Current time: .*$/m.exec(composePrompt({ ...bare, ...parts }))?.[0];
 
   it('is that of the user', () => {
-    expect(lineOf({})).toBe('Current time: Monday, 2026-03-02T04:00:00+05:30 (Asia/Kolkata)');
+    expect(lineOf({})).toBe('Current time: Monday, 2026-03-02T04:00+05:30 (Asia/Kolkata)');
     expect(lineOf({ timezone: 'America/New_York' })).toBe(
-      'Current time: Sunday, 2026-03-01T17:30:00-05:00 (America/New_York)',
+      'Current time: Sunday, 2026-03-01T17:30-05:00 (America/New_York)',
     );
+  });
+
+  it('stands last and changes by the minute, so that providers can keep what comes before', () => {
+    const later = { ...bare, currentTime: '2026-03-01T22:30:59.000Z' };
+    expect(composePrompt(later)).toBe(composePrompt(bare));
+    const next = composePrompt({ ...bare, currentTime: '2026-03-01T22:31:00.000Z' });
+    expect(next.split('## Time')[0]).toBe(composePrompt(bare).split('## Time')[0]);
+    expect(next.split('## Time')[1]?.trim().split('\n')).toHaveLength(1);
   });
 
   it('follows the clocks of the zone when they change', () => {
     const at = (currentTime: string) => lineOf({ currentTime, timezone: 'Europe/Berlin' });
-    expect(at('2026-03-29T00:59:59.000Z')).toContain('Sunday, 2026-03-29T01:59:59+01:00 ');
-    expect(at('2026-03-29T01:00:00.000Z')).toContain('Sunday, 2026-03-29T03:00:00+02:00 ');
-    expect(at('2026-03-29T22:00:00.000Z')).toContain('Monday, 2026-03-30T00:00:00+02:00 ');
+    expect(at('2026-03-29T00:59:59.000Z')).toContain('Sunday, 2026-03-29T01:59+01:00 ');
+    expect(at('2026-03-29T01:00:00.000Z')).toContain('Sunday, 2026-03-29T03:00+02:00 ');
+    expect(at('2026-03-29T22:00:00.000Z')).toContain('Monday, 2026-03-30T00:00+02:00 ');
   });
 
   it('is UTC where the zone is UTC or unknown', () => {
-    const utc = 'Current time: Sunday, 2026-03-01T22:30:00+00:00 (UTC)';
+    const utc = 'Current time: Sunday, 2026-03-01T22:30+00:00 (UTC)';
     expect(lineOf({ timezone: 'UTC' })).toBe(utc);
     expect(lineOf({ timezone: 'Mars/Olympus\n## Time' })).toBe(utc);
   });
@@ -165,7 +173,7 @@ describe('what a user writes', () => {
   it('of an entity stays on its line', () => {
     const entity = { currentEntityDid: attack, spaceId: attack, editorRoomId: attack };
     const prompt = composePrompt({ ...bare, entity });
-    const section = prompt.slice(prompt.indexOf('## What the user has open'));
+    const [section = ''] = prompt.slice(prompt.indexOf('## What the user has open')).split('\n\n');
     expect(section.split('\n')).toHaveLength(4);
     for (const line of section.split('\n').slice(1)) expect(line).toMatch(/^[\w ]+: "[^"]*"$/);
   });

@@ -55,9 +55,10 @@ export function composePrompt(parts: PromptParts): string {
     ),
     section('Instructions of the operator', [plainBlock(instructions, INSTRUCTIONS_LIMIT)]),
     section('What the user prefers', preferenceLines(preferences)),
-    section('Time', [currentTimeLine(parts.currentTime, parts.timezone)]),
     section('What the user has open', entityLines(entity)),
     section('Not available now', degraded.map(degradedLine)),
+    // Last: providers keep what a prompt begins with for as long as it stays the same.
+    section('Time', [currentTimeLine(parts.currentTime, parts.timezone)]),
   ];
   return sections.filter(Boolean).join('\n\n');
 }

@@ -20,7 +20,7 @@ export function composeSubAgentPrompt(parts: SubAgentPromptParts): string {
   return [
     plainBlock(prompt, PROMPT_LIMIT),
     `## Operating principles\n${principles}`,
-    `## Time\n${currentTimeLine(currentTime, timezone)}`,
     'Your answer goes to the agent that gave you the task, not to the user.',
+    `## Time\n${currentTimeLine(currentTime, timezone)}`,
   ].join('\n\n');
 }

@@ -14,12 +14,12 @@ interface Zone {
 /** Asking for an offset costs more than the rest of a prompt, and most users share a few zones. */
 const zones = new Map<string, Zone>();
 
-/** The time where the user is, as one line: weekday, ISO time with its offset, zone. */
+/** The time where the user is, as one line: weekday, ISO time to the minute with its offset, zone. */
 export function currentTimeLine(isoTime: string, timezone: string): string {
   const time = new Date(isoTime);
   const { name, offset, offsetMs } = zoneAt(time, timezone);
   const there = new Date(time.getTime() + offsetMs);
-  const clock = there.toISOString().slice(0, 'yyyy-mm-ddThh:mm:ss'.length);
+  const clock = there.toISOString().slice(0, 'yyyy-mm-ddThh:mm'.length);
   return `Current time: ${WEEKDAYS[there.getUTCDay()]}, ${clock}${offset} (${name})`;
 }
 
