@@ -1,10 +1,11 @@
+export { grantCredits } from './app/bundled-plugins.js';
 export {
   createOracleApp,
   describePlugins,
   type OracleApp,
   type OracleAppOptions,
 } from './app/create-oracle-app.js';
-export { checkModel, checkStore, grantCredits } from './app/operator-tasks.js';
+export { checkModel, checkStore } from './app/operator-tasks.js';
 export { BootError } from './config/boot-error.js';
 export { type Config, loadConfig } from './config/config.js';
 export type { PluginStatus } from './plugin-loader/plugin-status.js';

@@ -3,13 +3,19 @@ import { browserTools } from '@sibyl/plugin-browser-tools';
 import { chain } from '@sibyl/plugin-chain';
 import { chatPage } from '@sibyl/plugin-chat-page';
 import { claims } from '@sibyl/plugin-claims';
-import { credits } from '@sibyl/plugin-credits';
+import {
+  type CreditGrant,
+  credits,
+  type GrantOutcome,
+  grantCredits as grantCreditsIn,
+} from '@sibyl/plugin-credits';
 import type { OraclePlugin } from '@sibyl/plugin-kit';
 import { matrix } from '@sibyl/plugin-matrix';
 import { mcp } from '@sibyl/plugin-mcp';
 import { memory } from '@sibyl/plugin-memory';
 import { slack } from '@sibyl/plugin-slack';
 import { userPreferences } from '@sibyl/plugin-user-preferences';
+import { inPluginTables } from './operator-tasks.js';
 
 /** The plugins that come with the host; nothing else in it knows their names. */
 export const bundledPlugins: readonly OraclePlugin[] = [
@@ -26,9 +32,6 @@ export const bundledPlugins: readonly OraclePlugin[] = [
   slack,
 ];
 
-export {
-  type CreditGrant,
-  credits as creditsPlugin,
-  type GrantOutcome,
-  grantCredits as grantCreditsIn,
-} from '@sibyl/plugin-credits';
+/** Gives a user credit, in the store that the environment names. */
+export const grantCredits = (grant: CreditGrant): Promise<GrantOutcome> =>
+  inPluginTables(credits, (tables) => grantCreditsIn(tables, grant));

@@ -1,10 +1,9 @@
+import type { OraclePlugin, PluginDatabase } from '@sibyl/plugin-kit';
 import { createModels } from '../agent/model/models.js';
 import { loadOracleIdentity } from '../auth/oracle-identity.js';
 import { type Config, loadConfig } from '../config/config.js';
 import { openStore } from '../store/open-store.js';
 import type { Store } from '../store/store.js';
-import type { CreditGrant, GrantOutcome } from './bundled-plugins.js';
-import { creditsPlugin, grantCreditsIn } from './bundled-plugins.js';
 
 const MODEL_PATIENCE_MS = 30_000;
 
@@ -37,13 +36,14 @@ export async function checkModel(config: Config): Promise<string | undefined> {
   }
 }
 
-/** Gives a user credit, in the store that the environment names. */
-export async function grantCredits(grant: CreditGrant): Promise<GrantOutcome> {
-  return withStore(loadConfig(), async (store) => {
-    const { name, migrations = {} } = creditsPlugin;
-    const tables = await store.pluginTables.open({ plugin: name, migrations, plugins: [name] });
-    return grantCreditsIn(tables, grant);
-  });
+/** Does something to what a plugin keeps, in the store that the environment names. */
+export async function inPluginTables<T>(
+  { name, migrations = {} }: OraclePlugin,
+  work: (tables: PluginDatabase) => Promise<T>,
+): Promise<T> {
+  return withStore(loadConfig(), async (store) =>
+    work(await store.pluginTables.open({ plugin: name, migrations, plugins: [name] })),
+  );
 }
 
 async function withStore<T>(config: Config, work: (store: Store) => Promise<T>): Promise<T> {
