@@ -74,3 +74,12 @@ it('runs no gateway where none is wanted', { timeout: PATIENCE_MS }, async () =>
   expect(await ended).toBe(0);
   expect(output).not.toMatch(GATEWAY);
 });
+
+it('npm run gateway serves it until told to stop', { timeout: PATIENCE_MS }, async () => {
+  start('npm', 'run', 'gateway');
+  const url = await addressIn(GATEWAY);
+  expect(await statusOf(url)).toBe(200);
+  child.kill('SIGTERM');
+  await ended;
+  expect(await statusOf(url)).toBe(undefined);
+});

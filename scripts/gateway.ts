@@ -1,0 +1,17 @@
+// Compiles the gateway and runs it in this process.
+import { spawnSync } from 'node:child_process';
+
+const MAIN = 'packages/gateway/dist/main.js';
+const LOOK_MS = 500;
+
+const parent = process.ppid;
+// The shell that npm starts ends by a signal without passing it on.
+const watch = setInterval(() => {
+  if (process.ppid === parent) return;
+  clearInterval(watch);
+  process.kill(process.pid, 'SIGTERM');
+}, LOOK_MS).unref();
+
+const { status } = spawnSync('tsc', ['-b', 'packages/gateway'], { stdio: 'inherit' });
+if (status === 0) await import(`../${MAIN}`);
+else process.exitCode = status ?? 1;
