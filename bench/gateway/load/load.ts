@@ -27,16 +27,13 @@ export function httpTarget(name: string, server: ServerProcess, asks: 'same' | '
   return {
     name,
     run(query) {
-      const setupRequest = (request: autocannon.Request) => ({
-        ...request,
-        path: query.pathOf(asks === 'new' ? ++asked : 0),
-      });
+      const next = (request: autocannon.Request) => ({ ...request, path: query.pathOf(++asked) });
       return measure(server, async () => {
         const { requests, non2xx, errors } = await autocannon({
           url: server.url,
           connections: CONNECTIONS,
           duration: SECONDS,
-          requests: [{ setupRequest }],
+          requests: [asks === 'same' ? { path: query.pathOf(0) } : { setupRequest: next }],
         });
         if (non2xx + errors > 0) throw new Error(`${name}: ${non2xx + errors} requests failed`);
         return requests.total;
