@@ -2,6 +2,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { type Figure, tell } from '../parts/figure.ts';
 import { type ServerProcess, startServer } from '../parts/server-process.ts';
 import { type Measured, measure } from './measure.ts';
 import { bareTarget, hostTarget } from './target.ts';
@@ -13,7 +14,7 @@ const MANY = '100000000';
 
 const scriptOf = (name: string) => new URL(`./servers/${name}.ts`, import.meta.url);
 
-async function measureBoth(): Promise<readonly Measured[]> {
+async function measureBoth(): Promise<readonly [Measured, Measured]> {
   const dataDir = mkdtempSync(join(tmpdir(), 'sibyl-bench-'));
   const env = {
     PORT: '0',
@@ -69,6 +70,26 @@ function print(all: readonly Measured[]): void {
 const isRight = ({ delivered, expected, outOfOrder, toStrangers }: Measured) =>
   delivered === expected && outOfOrder === 0 && toStrangers === 0;
 
+function figuresOf([bare, host]: readonly [Measured, Measured]): Figure[] {
+  const compared = (name: string, unit: string, of: (measured: Measured) => number) => ({
+    name,
+    ours: `${of(host).toFixed(0)} ${unit}`,
+    beside: `${bare.name}: ${of(bare).toFixed(0)} ${unit}`,
+    ratio: of(host) / of(bare),
+  });
+  const says = 'all in order, none to strangers';
+  return [
+    {
+      ...compared('events delivered', 'events', ({ delivered }) => delivered),
+      target: { isMet: isRight(host), says },
+    },
+    compared('from telling to hearing, p50', 'ms', ({ p50 }) => p50),
+    compared('from telling to hearing, p99', 'ms', ({ p99 }) => p99),
+    compared('processor while telling', '% of a core', ({ cpuPercent }) => cpuPercent),
+    compared('memory of a socket', 'kB', ({ kilobytesPerSocket }) => kilobytesPerSocket),
+  ];
+}
+
 const loadNow = () => loadavg()[0]?.toFixed(1);
 
 console.log(`Load of the machine before: ${loadNow()}\n`);
@@ -79,3 +100,4 @@ if (!measured.every(isRight)) {
   console.log('Something was lost, out of order or told to a stranger.');
   process.exitCode = 1;
 }
+await tell(figuresOf(measured));

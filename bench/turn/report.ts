@@ -1,11 +1,7 @@
 import type { FirstToken } from './measure/first-token.ts';
 import type { Streams } from './measure/streams.ts';
 import type { Throughput } from './measure/throughput.ts';
-
-const LEAST_RATE = 0.3;
-const MOST_FIRST_TOKEN = 3;
-const MOST_STREAM_TIME = 1.3;
-const MOST_BYTES = 120;
+import { LEAST_RATE, MOST_BYTES, MOST_FIRST_TOKEN, MOST_STREAM_TIME } from './targets.ts';
 
 const line = (...cells: readonly string[]) => console.log(`| ${cells.join(' | ')} |`);
 

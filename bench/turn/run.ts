@@ -1,6 +1,8 @@
 // What a turn costs: the host beside bare floor servers on the same model, every figure in one run.
 // Rows go to a real disk, whose other users are part of the noise; TMPDIR=/dev/shm leaves the disk out.
 import { loadavg } from 'node:os';
+import { tell } from '../parts/figure.ts';
+import { firstTokenFigures, streamFigures, throughputFigures } from './figures.ts';
 import type { LoadOptions } from './load/send-turns.ts';
 import type { Target } from './load/target.ts';
 import { measureFirstToken } from './measure/first-token.ts';
@@ -76,18 +78,20 @@ const loadNow = () => loadavg()[0]?.toFixed(1);
 
 const start = performance.now();
 console.log(`Load of the machine before: ${loadNow()}\n`);
-printThroughput(
-  `turns of ${SHORT.tokens} tokens`,
-  await inScene(SHORT, throughputOver(SHORT_ROUNDS)),
-);
-printThroughput(
-  'the same with a tool call',
-  await inScene({ ...SHORT, toolCall: TOOL_CALL }, throughputOver(TOOL_ROUNDS)),
-);
-printFirstToken(await inScene(STEADY, firstTokens));
-printStreams(
-  `${STREAMS} streams of ${LONG.tokens} tokens, ${LONG.gapMs} ms apart`,
-  await inScene(LONG, streams),
-);
+const plain = await inScene(SHORT, throughputOver(SHORT_ROUNDS));
+printThroughput(`turns of ${SHORT.tokens} tokens`, plain);
+const withTool = await inScene({ ...SHORT, toolCall: TOOL_CALL }, throughputOver(TOOL_ROUNDS));
+printThroughput('the same with a tool call', withTool);
+const first = await inScene(STEADY, firstTokens);
+printFirstToken(first);
+const many = await inScene(LONG, streams);
+const streamTitle = `${STREAMS} streams of ${LONG.tokens} tokens, ${LONG.gapMs} ms apart`;
+printStreams(streamTitle, many);
 const seconds = Math.round((performance.now() - start) / 1000);
 console.log(`Took ${seconds} s; load of the machine after: ${loadNow()}`);
+await tell([
+  ...throughputFigures(`turns of ${SHORT.tokens} tokens`, plain),
+  ...throughputFigures('with a tool call', withTool),
+  ...firstTokenFigures(first),
+  ...streamFigures(streamTitle, many),
+]);
