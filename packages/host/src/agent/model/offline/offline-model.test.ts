@@ -21,7 +21,10 @@ const chart = tool(
   ['title'],
 );
 const scroll = tool('scroll_to_top', {});
-const tools = [preferences, remember, chart, scroll];
+const dice = tool('roll_dice', { count: { type: 'integer' }, sides: { type: 'integer' } }, [
+  'count',
+]);
+const tools = [preferences, remember, chart, scroll, dice];
 
 function tool(name: string, properties: object, required: string[] = []): ModelTool {
   const inputSchema = { type: 'object', properties, required };
@@ -122,6 +125,9 @@ describe('named tools', () => {
       'run show_chart with title: Rain, width: 300',
       [['show_chart', { title: 'Rain', width: 300 }]],
     ],
+    ['use roll_dice with sides: 20', [['roll_dice', { sides: 20 }]]],
+    ['use roll_dice with sides: 20, count: 2', [['roll_dice', { sides: 20, count: 2 }]]],
+    ['use roll_dice with 3', [['roll_dice', { count: 3 }]]],
     ['use show_chart for soil carbon', [['show_chart', { title: 'soil carbon' }]]],
     [
       'use scroll_to_top and remember it all',

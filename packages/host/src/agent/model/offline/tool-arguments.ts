@@ -2,9 +2,9 @@ import type { ModelTool } from '../model.js';
 
 type Arguments = Record<string, unknown>;
 
-/** Fills a tool's arguments from what was said: JSON, else `key: value` pairs and the required fields. */
+/** Takes a tool's arguments from what was said: as JSON, else as `key: value` pairs, else all of it as what the tool requires. */
 export function argumentsFrom(tool: ModelTool, said: string): Arguments {
-  return jsonIn(said) ?? { ...required(tool, said), ...pairs(tool, said) };
+  return jsonIn(said) ?? pairsIn(tool, said) ?? required(tool, said);
 }
 
 /** More braces than anybody closes after an object. */
@@ -41,14 +41,15 @@ function fieldsOf({ inputSchema }: ModelTool): Record<string, FieldSchema> {
 
 const PAIR = /\b(\w+)\s*[:=]\s*("[^"]*"|[^,;\n]+)/g;
 
-function pairs(tool: ModelTool, said: string): Arguments {
+/** What was named, and nothing for the rest: whether that can be missing is for the tool to say. */
+function pairsIn(tool: ModelTool, said: string): Arguments | undefined {
   const fields = fieldsOf(tool);
   const found: Arguments = {};
   for (const [, key = '', value = ''] of said.matchAll(PAIR)) {
     const field = Object.hasOwn(fields, key) ? fields[key] : undefined;
     if (field) found[key] = convert(field, value.trim().replace(/^"|"$/g, ''));
   }
-  return found;
+  return Object.keys(found).length > 0 ? found : undefined;
 }
 
 function required(tool: ModelTool, said: string): Arguments {
