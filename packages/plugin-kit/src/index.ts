@@ -1,3 +1,4 @@
+export { type ErrorCode, OracleError, type OracleErrorOptions } from '@sibyl/protocol';
 export type { Logger } from './logger.js';
 export { PluginManifest, type PluginManifestInput, Visibility } from './manifest.js';
 export type { GateRequest, MessageGate, TurnHold } from './message-gate.js';
@@ -27,6 +28,7 @@ export {
   type SharedState,
 } from './plugin.js';
 export type {
+  EarlyPluginContext,
   Llm,
   Llms,
   OracleFacts,

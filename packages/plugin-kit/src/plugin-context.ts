@@ -86,3 +86,9 @@ export interface PluginContext<Config = Readonly<Record<string, unknown>>> {
   /** Called when the host closes, before the store does; what was given last is called first. */
   onClose(task: () => void | Promise<void>): void;
 }
+
+/** What a plugin has before it is known who keeps the rooms and what others share. */
+export type EarlyPluginContext<Config = Readonly<Record<string, unknown>>> = Omit<
+  PluginContext<Config>,
+  'rooms' | 'shared'
+>;

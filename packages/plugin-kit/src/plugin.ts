@@ -3,7 +3,7 @@ import type { z } from 'zod';
 import type { PluginManifestInput } from './manifest.js';
 import type { MessageGate } from './message-gate.js';
 import type { Middleware } from './middleware.js';
-import type { PluginContext } from './plugin-context.js';
+import type { EarlyPluginContext, PluginContext } from './plugin-context.js';
 import type { PluginMigrations } from './plugin-database.js';
 import type { RoomState } from './room-state.js';
 import type { SubAgent } from './sub-agent.js';
@@ -59,7 +59,7 @@ export interface OraclePlugin<ConfigSchema extends z.ZodObject = z.ZodObject> {
   getMessageGate?(context: PluginContext<z.output<ConfigSchema>>): Awaitable<MessageGate>;
   /** Keeps the rooms' state elsewhere than in the store; at most one plugin does. */
   getRoomState?(
-    context: Omit<PluginContext<z.output<ConfigSchema>>, 'rooms' | 'shared'>,
+    context: EarlyPluginContext<z.output<ConfigSchema>>,
   ): Awaitable<RoomState | undefined>;
 }
 

@@ -1,5 +1,5 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
-import { OracleError } from '@sibyl/protocol';
+import { OracleError } from '@sibyl/plugin-kit';
 
 /** Lets in whoever knows the secret; the time it takes tells nothing about it. */
 export class CronSecret {

@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { PluginDatabase } from '@sibyl/plugin-kit';
-import { OracleError } from '@sibyl/protocol';
+import { OracleError, type PluginDatabase } from '@sibyl/plugin-kit';
 import { type Generated, type Kysely, type Selectable, sql } from 'kysely';
 import type { Fact } from './fact.js';
 

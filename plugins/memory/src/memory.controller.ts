@@ -1,6 +1,5 @@
 import { Controller, Delete, Get, Inject, Param, Query } from '@nestjs/common';
-import { type Caller, CurrentCaller, Describe } from '@sibyl/plugin-kit';
-import { OracleError } from '@sibyl/protocol';
+import { type Caller, CurrentCaller, Describe, OracleError } from '@sibyl/plugin-kit';
 import { FactForgotten, FactPage, ListFacts } from './fact.js';
 import { FactStore } from './fact-store.js';
 

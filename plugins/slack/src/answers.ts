@@ -1,5 +1,5 @@
-import type { Logger, PluginTurns } from '@sibyl/plugin-kit';
-import { OracleError, type ReplyPart } from '@sibyl/protocol';
+import { type Logger, OracleError, type PluginTurns } from '@sibyl/plugin-kit';
+import type { ReplyPart } from '@sibyl/protocol';
 import { LiveReply } from './replies/live-reply.js';
 import type { SlackChannel } from './replies/slack-channel.js';
 import type { SlackMessage } from './requests/slack-message.js';

@@ -1,3 +1,4 @@
+import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import type { Logger } from 'pino';
 import type { Models } from '../agent/model/models.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
@@ -10,7 +11,6 @@ import type { Metrics } from '../observe/metrics.js';
 import type { Store } from '../store/store.js';
 import { Gates } from '../turn/gates/gates.js';
 import { Hooks } from '../turn/hooks/hooks.js';
-import type { LoadedPlugin } from '../turn/loaded-plugin.js';
 import { MissedEvents } from '../turn/missed-events.js';
 import { RunReader } from '../turn/run-reader.js';
 import { Titles } from '../turn/titles.js';

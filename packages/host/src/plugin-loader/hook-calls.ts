@@ -1,3 +1,4 @@
+import type { HookCall } from '@sibyl/plugin-kit/rules';
 import { inTime } from '../agent/calls/in-time.js';
 import type { BootFault } from '../config/boot-error.js';
 import { pluginFault, reasonOf, switchOff } from './plugin-faults.js';
@@ -8,16 +9,6 @@ const LIMIT = {
   fault: 'it took longer than 30 s',
   signal: new AbortController().signal,
 };
-
-/** One hook to call, and how to tell whether what it returns can be used. */
-export interface HookCall<T> {
-  readonly hook: string;
-  readonly run: () => T | Promise<T> | undefined;
-  /** Says what is wrong with the value. */
-  readonly check: (value: unknown) => string | undefined;
-  /** What counts as the answer where the hook is not there, or failed. */
-  readonly otherwise: T;
-}
 
 /** Calls the hooks of one plugin while the host starts, and keeps what goes wrong. */
 export class HookCalls {

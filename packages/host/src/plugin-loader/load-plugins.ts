@@ -1,18 +1,17 @@
-import type { PluginDatabase, RoomState } from '@sibyl/plugin-kit';
-import { dependenciesOf, hookChecks } from '@sibyl/plugin-kit/rules';
+import type { EarlyPluginContext, PluginDatabase, RoomState } from '@sibyl/plugin-kit';
+import { hookChecks, type LoadedPlugin, setUpPlugin, sharedWith } from '@sibyl/plugin-kit/rules';
 import { assertNoFaults } from '../config/boot-error.js';
 import { CloseTasks } from './close-tasks.js';
 import { HookCalls } from './hook-calls.js';
 import { NameClaims } from './name-claims.js';
-import { createEarlyContext, type EarlyContext, type HostServices } from './plugin-context.js';
+import { createEarlyContext, type HostServices } from './plugin-context.js';
 import { reasonOf } from './plugin-faults.js';
 import type { SelectedPlugin } from './select-plugins.js';
-import { type SetUpPlugin, setUpPlugin } from './set-up-plugin.js';
 
 /** The plugins, set up. */
 export interface LoadedPlugins {
   /** In the order of their dependencies. */
-  readonly plugins: readonly SetUpPlugin[];
+  readonly plugins: readonly LoadedPlugin[];
   /** Lets them end what they have under way. */
   close(): Promise<void>;
 }
@@ -20,7 +19,7 @@ export interface LoadedPlugins {
 interface Candidate {
   readonly selected: SelectedPlugin;
   readonly hooks: HookCalls;
-  readonly context: EarlyContext;
+  readonly context: EarlyPluginContext;
 }
 
 /** Sets up the selected plugins; what is wrong with any of them is thrown together. */
@@ -104,14 +103,16 @@ async function roomsOf(
 async function setUpAll(
   candidates: readonly Candidate[],
   rooms: RoomState,
-): Promise<SetUpPlugin[]> {
+): Promise<LoadedPlugin[]> {
   const claims = new NameClaims();
-  const plugins: SetUpPlugin[] = [];
+  const plugins: LoadedPlugin[] = [];
   for (const { selected, hooks, context } of candidates) {
     // What it needs has failed: its own faults would only say so again.
     if (selected.plugin.dependsOn?.some((name) => hasFailed(name, candidates))) continue;
-    const shared = sharedWith(selected, plugins);
-    const plugin = await setUpPlugin(selected, { ...context, rooms, shared }, hooks);
+    const shared = sharedWith(selected.plugin, plugins);
+    const plugin = await setUpPlugin(selected, { ...context, rooms, shared }, (one) =>
+      hooks.call(one),
+    );
     claims.claim(plugin, hooks);
     plugins.push(plugin);
   }
@@ -120,9 +121,3 @@ async function setUpAll(
 
 const hasFailed = (name: string, candidates: readonly Candidate[]) =>
   candidates.some(({ selected, hooks }) => selected.name === name && hooks.faults.length > 0);
-
-function sharedWith({ plugin }: SelectedPlugin, earlier: readonly SetUpPlugin[]) {
-  const sources = new Set(dependenciesOf(plugin));
-  const shared = earlier.filter(({ name }) => sources.has(name)).map((one) => one.shared);
-  return Object.freeze(Object.assign({}, ...shared));
-}

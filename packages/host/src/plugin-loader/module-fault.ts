@@ -1,9 +1,9 @@
+import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import { BootError } from '../config/boot-error.js';
 import { pluginFault, reasonOf, switchOff } from './plugin-faults.js';
-import type { SetUpPlugin } from './set-up-plugin.js';
 
 /** What Nest could not build, told as a fault of the plugin whose module it names; else as it is. */
-export function moduleFault(error: unknown, plugins: readonly SetUpPlugin[]): unknown {
+export function moduleFault(error: unknown, plugins: readonly LoadedPlugin[]): unknown {
   const reason = reasonOf(error).split('\n', 1)[0] ?? '';
   const plugin = plugins.find(({ nestModules }) =>
     nestModules.some((module) => isNamedIn(reason, 'module' in module ? module.module : module)),

@@ -1,4 +1,4 @@
-import type { LoadedPlugin } from '../turn/loaded-plugin.js';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import { RESERVED_TOOLS } from '../turn/tools/capability-tools.js';
 import type { HookCalls } from './hook-calls.js';
 

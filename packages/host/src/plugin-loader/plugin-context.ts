@@ -1,4 +1,10 @@
-import type { Llms, OracleUcan, PluginContext, PluginDatabase } from '@sibyl/plugin-kit';
+import type {
+  EarlyPluginContext,
+  Llms,
+  OracleUcan,
+  PluginContext,
+  PluginDatabase,
+} from '@sibyl/plugin-kit';
 import type { SafeFetch } from '@sibyl/safe-fetch';
 import type { Logger } from 'pino';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
@@ -25,13 +31,10 @@ interface ContextParts {
   readonly onClose: PluginContext['onClose'];
 }
 
-/** What every plugin has, before it is known who keeps the rooms and what others share. */
-export type EarlyContext = Omit<PluginContext, 'rooms' | 'shared'>;
-
 export function createEarlyContext(
   { selected, database, availablePlugins, onClose }: ContextParts,
   { logger, oracle, store, fetch, ucan, llm, turns }: HostServices,
-): EarlyContext {
+): EarlyPluginContext {
   const { name: plugin, config } = selected;
   const { did, name, entityDid } = oracle;
   return {

@@ -1,8 +1,8 @@
 import { Controller, Get, Inject } from '@nestjs/common';
 import { Describe } from '@sibyl/plugin-kit';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import { type PluginInfo, PluginList } from '@sibyl/protocol';
 import { Public } from '../auth/public-route.js';
-import type { LoadedPlugin } from '../turn/loaded-plugin.js';
 
 /** The plugins are plain objects, which Nest cannot ask for by class. */
 export const PLUGINS = Symbol('plugins');

@@ -1,4 +1,5 @@
 import type { TurnContext, TurnUser } from '@sibyl/plugin-kit';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import type { Logger } from 'pino';
 import type { AgentRequest } from '../agent/agent.js';
 import { SummaryCache } from '../agent/budget/summary-cache.js';
@@ -18,7 +19,6 @@ import { createClientCalls } from './client-calls.js';
 import { TurnContexts } from './context/turn-contexts.js';
 import { type TurnFacts, turnFacts } from './context/turn-facts.js';
 import type { Hooks } from './hooks/hooks.js';
-import type { LoadedPlugin } from './loaded-plugin.js';
 import { MiddlewareChain } from './middlewares/middleware-chain.js';
 import { Capabilities } from './tools/capabilities.js';
 import { gatherTools } from './tools/gather-tools.js';

@@ -1,40 +1,23 @@
-import type { DynamicModule, Type } from '@nestjs/common';
 import { PluginManifest } from '../manifest.js';
-import type { MessageGate } from '../message-gate.js';
-import type { Middleware } from '../middleware.js';
-import type { AuthExcludedRoute, OraclePlugin, SharedState } from '../plugin.js';
-import type { PluginContext } from '../plugin-context.js';
+import type { OraclePlugin } from '../plugin.js';
+import type { EarlyPluginContext } from '../plugin-context.js';
 import type { RoomState } from '../room-state.js';
-import { hookChecks } from '../rules/hook-checks.js';
-import { dependenciesOf, orderPlugins } from '../rules/order-plugins.js';
+import { orderPlugins } from '../rules/order-plugins.js';
 import { nameFault } from '../rules/plugin-name.js';
-import type { SubAgent } from '../sub-agent.js';
-import type { Tool } from '../tool.js';
+import {
+  type HookCall,
+  type LoadedPlugin,
+  setUpPlugin,
+  sharedWith,
+} from '../rules/set-up-plugin.js';
 import { openMemoryDatabase, openPluginTables } from './memory-database.js';
 import type { TestWorld } from './test-world.js';
 
-/** A plugin that is set up, as the host would have it. */
-export interface ReadyPlugin {
-  readonly plugin: OraclePlugin;
-  readonly name: string;
-  readonly manifest: PluginManifest;
-  readonly config: Readonly<Record<string, unknown>>;
-  readonly shared: SharedState;
-  readonly tools: readonly Tool[];
-  readonly subAgents: readonly SubAgent[];
-  readonly middlewares: readonly Middleware[];
-  readonly gate: MessageGate | undefined;
-  readonly nestModules: readonly (Type | DynamicModule)[];
-  readonly openRoutes: readonly AuthExcludedRoute[];
-}
-
-type EarlyContext = Omit<PluginContext, 'rooms' | 'shared'>;
-
 /** Sets up the plugins of a test in the order of their dependencies; what is wrong is thrown. */
-export async function setUpPlugins(world: TestWorld): Promise<ReadyPlugin[]> {
+export async function setUpPlugins(world: TestWorld): Promise<LoadedPlugin[]> {
   const plugins = orderedPlugins(world.options.plugins);
   const database = openMemoryDatabase();
-  const contexts = new Map<OraclePlugin, EarlyContext>();
+  const contexts = new Map<OraclePlugin, EarlyPluginContext>();
   for (const plugin of plugins) {
     const tables = await openPluginTables(database, plugin, plugins);
     contexts.set(plugin, { ...earlyContext(plugin, world, plugins), database: tables });
@@ -42,13 +25,19 @@ export async function setUpPlugins(world: TestWorld): Promise<ReadyPlugin[]> {
   world.onClose(() => database.destroy());
   let rooms: RoomState = world.keepers.rooms;
   for (const [plugin, context] of contexts) rooms = (await plugin.getRoomState?.(context)) ?? rooms;
-  const ready: ReadyPlugin[] = [];
+  const loaded: LoadedPlugin[] = [];
   for (const [plugin, context] of contexts) {
-    const sources = new Set(dependenciesOf(plugin));
-    const shared = ready.filter(({ name }) => sources.has(name)).map((one) => one.shared);
-    ready.push(await setUp(plugin, { ...context, rooms, shared: Object.assign({}, ...shared) }));
+    const shared = sharedWith(plugin, loaded);
+    const { name, manifest } = plugin;
+    const known = {
+      plugin,
+      name,
+      manifest: PluginManifest.parse(manifest),
+      config: context.config,
+    };
+    loaded.push(await setUpPlugin(known, { ...context, rooms, shared }, callOf(name)));
   }
-  return ready;
+  return loaded;
 }
 
 function orderedPlugins(plugins: readonly OraclePlugin[]): readonly OraclePlugin[] {
@@ -67,7 +56,7 @@ function earlyContext(
   { configSchema }: OraclePlugin,
   world: TestWorld,
   plugins: readonly OraclePlugin[],
-): Omit<EarlyContext, 'database'> {
+): Omit<EarlyPluginContext, 'database'> {
   const { config = {} } = world.options;
   const names = Object.keys(configSchema?.shape ?? {});
   const own = Object.fromEntries(Object.entries(config).filter(([name]) => names.includes(name)));
@@ -84,36 +73,13 @@ function earlyContext(
   };
 }
 
-async function setUp(plugin: OraclePlugin, context: PluginContext): Promise<ReadyPlugin> {
-  const check = checkOf(plugin.name);
-  return {
-    plugin,
-    name: plugin.name,
-    manifest: PluginManifest.parse(plugin.manifest),
-    config: context.config,
-    shared: check('getSharedState', (await plugin.getSharedState?.(context)) ?? {}, 'sharedState'),
-    tools: check('getTools', (await plugin.getTools?.(context)) ?? [], 'tools'),
-    subAgents: check('getSubAgents', (await plugin.getSubAgents?.(context)) ?? [], 'subAgents'),
-    middlewares: check(
-      'getMiddlewares',
-      (await plugin.getMiddlewares?.(context)) ?? [],
-      'middlewares',
-    ),
-    gate: await plugin.getMessageGate?.(context),
-    nestModules: check(
-      'getNestModules',
-      (await plugin.getNestModules?.(context)) ?? [],
-      'nestModules',
-    ),
-    openRoutes: check('getAuthExcludedRoutes', plugin.getAuthExcludedRoutes?.() ?? [], 'routes'),
-  };
-}
-
-/** As the host does when it starts. */
-const checkOf =
+/** As the host does when it starts, but at the first fault. */
+const callOf =
   (plugin: string) =>
-  <T>(hook: string, value: T, rule: keyof typeof hookChecks): T => {
-    const fault = hookChecks[rule](value);
+  async <T>({ hook, run, check, otherwise }: HookCall<T>): Promise<T> => {
+    const value = await run();
+    if (value === undefined) return otherwise;
+    const fault = check(value);
     if (fault) throw new Error(`${hook} of ${plugin} returned something else: ${fault}`);
     return value;
   };

@@ -5,8 +5,8 @@ import { NestFactory } from '@nestjs/core';
 import type { NestExpressApplication } from '@nestjs/platform-express';
 import { OracleError } from '@sibyl/protocol';
 import { PublicRoutes } from '../rules/public-routes.js';
+import type { LoadedPlugin } from '../rules/set-up-plugin.js';
 import { ValidationPipe } from '../rules/validation.pipe.js';
-import type { ReadyPlugin } from './set-up-plugins.js';
 
 /** Says who is calling, in tests; the host has that proven. */
 export const CALLER_HEADER = 'x-test-caller';
@@ -15,7 +15,7 @@ class TestModule {}
 
 /** Serves the routes of plugins as the host does: guarded unless opened, bodies checked, errors as JSON. */
 export async function openTestApp(
-  plugins: readonly ReadyPlugin[],
+  plugins: readonly LoadedPlugin[],
 ): Promise<{ readonly app: NestExpressApplication; readonly url: string }> {
   const imports = plugins.flatMap(({ nestModules }) => [...nestModules]);
   const app = await NestFactory.create<NestExpressApplication>(

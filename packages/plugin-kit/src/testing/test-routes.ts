@@ -4,7 +4,7 @@ import { ModulesContainer } from '@nestjs/core';
 import type { NestExpressApplication } from '@nestjs/platform-express';
 import { ROUTE_DESCRIPTION, type RouteDescription } from '../routes/describe.js';
 import { PublicRoutes } from '../rules/public-routes.js';
-import type { ReadyPlugin } from './set-up-plugins.js';
+import type { LoadedPlugin } from '../rules/set-up-plugin.js';
 
 /** A route of a plugin. */
 export interface TestRoute {
@@ -19,7 +19,7 @@ export interface TestRoute {
 /** Every route the plugins bring, in the order they are registered. */
 export function routesOf(
   app: NestExpressApplication,
-  plugins: readonly ReadyPlugin[],
+  plugins: readonly LoadedPlugin[],
 ): TestRoute[] {
   const open = new PublicRoutes(plugins.flatMap(({ openRoutes }) => [...openRoutes]));
   return [...app.get(ModulesContainer).values()]

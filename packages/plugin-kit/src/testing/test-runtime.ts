@@ -1,6 +1,7 @@
 import type { GateRequest, TurnHold } from '../message-gate.js';
 import type { PluginTurn } from '../plugin-context.js';
-import { type ReadyPlugin, setUpPlugins } from './set-up-plugins.js';
+import type { LoadedPlugin } from '../rules/set-up-plugin.js';
+import { setUpPlugins } from './set-up-plugins.js';
 import { CALLER_HEADER, openTestApp } from './test-app.js';
 import { TEST_USER, type TestRuntimeOptions } from './test-options.js';
 import { routesOf, type TestRoute } from './test-routes.js';
@@ -26,7 +27,7 @@ export interface TestAnswer {
 
 /** Plugins at work without a host, a model or a network. */
 export interface TestRuntime {
-  readonly plugins: readonly ReadyPlugin[];
+  readonly plugins: readonly LoadedPlugin[];
   /** What the plugins wrote to the log. */
   readonly log: readonly LogLine[];
   /** The messages that plugins brought from elsewhere. */
@@ -90,7 +91,7 @@ async function bodyOf(response: Response): Promise<unknown> {
 }
 
 async function admit(
-  plugins: readonly ReadyPlugin[],
+  plugins: readonly LoadedPlugin[],
   request: Partial<GateRequest>,
 ): Promise<TurnHold[]> {
   const place = { sessionId: 'test-session', requestId: 'test-request' };

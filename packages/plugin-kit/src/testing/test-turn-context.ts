@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { type ReplyPart, runFrames } from '@sibyl/protocol';
+import type { LoadedPlugin } from '../rules/set-up-plugin.js';
 import { turnEmit } from '../rules/turn-emit.js';
 import type { TurnContext, TurnEmit } from '../turn-context.js';
 import { ownRoomOf } from './memory-keepers.js';
-import type { ReadyPlugin } from './set-up-plugins.js';
 import { TEST_USER } from './test-options.js';
 import { createTurnUcan } from './test-ucan.js';
 import type { TestWorld } from './test-world.js';
@@ -18,7 +18,7 @@ export interface TurnNotes {
 }
 
 interface PluginTurnParts extends TurnParts {
-  readonly plugin: ReadyPlugin;
+  readonly plugin: LoadedPlugin;
   readonly shared: Readonly<Record<string, unknown>>;
 }
 

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import type { JsonObject, ReplyPart } from '@sibyl/protocol';
 import type { ModelRequest, ModelResponse } from '../middleware.js';
+import type { LoadedPlugin } from '../rules/set-up-plugin.js';
 import type { SubAgent } from '../sub-agent.js';
 import type { Tool } from '../tool.js';
 import type { TurnContext } from '../turn-context.js';
-import type { ReadyPlugin } from './set-up-plugins.js';
 import { type TurnNotes, turnContextOf } from './test-turn-context.js';
 import type { TestWorld } from './test-world.js';
 import { checkInput } from './tool-input.js';
@@ -12,7 +12,7 @@ import type { TurnParts } from './turn-parts.js';
 
 interface Owned<T> {
   readonly item: T;
-  readonly plugin: ReadyPlugin;
+  readonly plugin: LoadedPlugin;
 }
 
 /** A sub-agent as it would begin its work. */
@@ -25,13 +25,13 @@ export interface TestSubAgent {
 /** One turn, step by step as the host would take it, without a model. */
 export class TestTurn {
   readonly #world: TestWorld;
-  readonly #plugins: readonly ReadyPlugin[];
+  readonly #plugins: readonly LoadedPlugin[];
   readonly #notes: TurnNotes = { events: [], warnings: [], degraded: [], faults: [] };
-  readonly #contexts = new Map<ReadyPlugin, TurnContext>();
+  readonly #contexts = new Map<LoadedPlugin, TurnContext>();
   #tools: readonly Owned<Tool>[] = [];
   #subAgents: readonly Owned<SubAgent>[] = [];
 
-  private constructor(world: TestWorld, plugins: readonly ReadyPlugin[]) {
+  private constructor(world: TestWorld, plugins: readonly LoadedPlugin[]) {
     this.#world = world;
     this.#plugins = plugins;
   }
@@ -39,7 +39,7 @@ export class TestTurn {
   /** Asks the plugins for what they share and bring to this turn. */
   static async start(
     world: TestWorld,
-    plugins: readonly ReadyPlugin[],
+    plugins: readonly LoadedPlugin[],
     parts: TurnParts,
   ): Promise<TestTurn> {
     const turn = new TestTurn(world, plugins);
@@ -176,7 +176,7 @@ export class TestTurn {
     return this.#plugins.flatMap((plugin) => plugin.middlewares.map((item) => ({ item, plugin })));
   }
 
-  #contextOf(plugin: ReadyPlugin): TurnContext {
+  #contextOf(plugin: LoadedPlugin): TurnContext {
     return this.contextOf(plugin.name);
   }
 }

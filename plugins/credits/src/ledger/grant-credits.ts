@@ -1,5 +1,5 @@
-import type { PluginDatabase } from '@sibyl/plugin-kit';
-import { Did, describeIssues, OracleError } from '@sibyl/protocol';
+import { OracleError, type PluginDatabase } from '@sibyl/plugin-kit';
+import { Did, describeIssues } from '@sibyl/protocol';
 import { z } from 'zod';
 import { LockedAccount } from './locked-account.js';
 import type { CreditsTables, Tables } from './tables.js';

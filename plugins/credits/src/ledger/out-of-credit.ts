@@ -1,4 +1,4 @@
-import { OracleError } from '@sibyl/protocol';
+import { OracleError } from '@sibyl/plugin-kit';
 import type { Tables } from './tables.js';
 
 const SHOWN = 100;

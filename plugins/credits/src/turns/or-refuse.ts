@@ -1,4 +1,4 @@
-import { OracleError } from '@sibyl/protocol';
+import { OracleError } from '@sibyl/plugin-kit';
 
 /** Shorter than the host waits for a plugin before it goes on without its middleware. */
 const PATIENCE_MS = 12_000;

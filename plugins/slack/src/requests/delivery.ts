@@ -1,4 +1,4 @@
-import { OracleError } from '@sibyl/protocol';
+import { OracleError } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 
 const Challenge = z.object({ type: z.literal('url_verification'), challenge: z.string() });

@@ -1,5 +1,5 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
-import { OracleError } from '@sibyl/protocol';
+import { OracleError } from '@sibyl/plugin-kit';
 
 /** Older deliveries may have been recorded by somebody and sent again. */
 const MAX_AGE_SECONDS = 5 * 60;

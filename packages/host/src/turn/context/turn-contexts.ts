@@ -1,9 +1,9 @@
 import type { ClientCalls, Llms, TurnContext, TurnEmit, TurnUcan } from '@sibyl/plugin-kit';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import type { Logger } from 'pino';
 import type { DegradedService } from '../../agent/prompt/compose-prompt.js';
 import type { Store } from '../../store/store.js';
 import type { Hooks } from '../hooks/hooks.js';
-import type { LoadedPlugin } from '../loaded-plugin.js';
 import type { TurnRequest } from '../turn-request.js';
 import { stateOf, type TurnFacts } from './turn-facts.js';
 

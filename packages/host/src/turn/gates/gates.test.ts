@@ -1,9 +1,9 @@
 import type { MessageGate, ModelUse, TurnHold } from '@sibyl/plugin-kit';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import { OracleError } from '@sibyl/protocol';
 import { pino } from 'pino';
 import { expect, it } from 'vitest';
 import { Hooks } from '../hooks/hooks.js';
-import type { LoadedPlugin } from '../loaded-plugin.js';
 import { Gates } from './gates.js';
 
 const logger = pino({ level: 'silent' });

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { GateRequest, MessageGate, ModelUse, TurnHold } from '@sibyl/plugin-kit';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import type { Logger } from 'pino';
 import type { Hooks } from '../hooks/hooks.js';
-import type { LoadedPlugin } from '../loaded-plugin.js';
 import { TurnAccount } from './turn-account.js';
 
 /** Waits between attempts to settle: doubling up to the last. */

@@ -1,10 +1,10 @@
 import type { Middleware, TurnContext } from '@sibyl/plugin-kit';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import type { JsonObject } from '@sibyl/protocol';
 import type { AgentTool, ModelAnswer, ModelHooks } from '../../agent/agent.js';
 import type { Model, ModelCall } from '../../agent/model/model.js';
 import type { TurnContexts } from '../context/turn-contexts.js';
 import type { Hooks } from '../hooks/hooks.js';
-import type { LoadedPlugin } from '../loaded-plugin.js';
 import { applyPatch } from './apply-patch.js';
 import { callThrough } from './wrapped-call.js';
 

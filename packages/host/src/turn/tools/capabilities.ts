@@ -1,8 +1,8 @@
 import type { SessionState } from '@sibyl/plugin-kit';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import { z } from 'zod';
 import type { AgentTool } from '../../agent/agent.js';
 import type { Capability } from '../../agent/prompt/capability.js';
-import type { LoadedPlugin } from '../loaded-plugin.js';
 import type { MiddlewareChain } from '../middlewares/middleware-chain.js';
 import { capabilityTools } from './capability-tools.js';
 import type { TurnTool } from './turn-tool.js';

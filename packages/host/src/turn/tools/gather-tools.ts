@@ -1,9 +1,9 @@
 import type { SubAgent, Tool, TurnContext, Visibility } from '@sibyl/plugin-kit';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import type { AgentTool } from '../../agent/agent.js';
 import { toAgentTool } from '../../agent/tools/to-agent-tool.js';
 import type { ToolDefinition } from '../../agent/tools/tool-definition.js';
 import type { TurnContexts } from '../context/turn-contexts.js';
-import type { LoadedPlugin } from '../loaded-plugin.js';
 import { RESERVED_TOOLS } from './capability-tools.js';
 import { type Brought, readSubAgents, readTools } from './read-brought.js';
 import { type SubAgentTurn, subAgentTool } from './sub-agent-tool.js';

@@ -1,6 +1,6 @@
 import type { Visibility } from '@sibyl/plugin-kit';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import type { AgentTool } from '../../agent/agent.js';
-import type { LoadedPlugin } from '../loaded-plugin.js';
 
 /** Something a plugin brings to a turn for the agent to use. */
 export interface TurnTool {
