@@ -61,7 +61,13 @@ it('gateway runs a gateway until it is told to stop', { timeout: 120_000 }, asyn
   expect(await run.ended).toBe(0);
 });
 
-it('start --with-gateway runs both and stops both', { timeout: 120_000 }, async () => {
+const LogLine = {
+  level: 'info',
+  time: expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/),
+  msg: expect.any(String),
+};
+
+it('start --with-gateway runs both, which log alike, and stops both', { timeout: 120_000 }, async () => {
   const run = start(['start', '--with-gateway']);
   const gateway = await addressIn(run, GATEWAY);
   expect(await statusOf(await addressIn(run, HOST))).toBe(200);
@@ -70,6 +76,8 @@ it('start --with-gateway runs both and stops both', { timeout: 120_000 }, async 
   expect(await run.ended).toBe(0);
   expect(await statusOf(gateway)).toBeUndefined();
   expect(run.stderr).toBe('');
+  for (const line of run.stdout.trim().split('\n'))
+    expect(JSON.parse(line)).toEqual(expect.objectContaining(LogLine));
 });
 
 it('the agent of an oracle can ask the gateway beside it', { timeout: 120_000 }, async () => {

@@ -56,7 +56,7 @@ it('what a plugin throws in a timer ends the host, which stores what it has', as
     partialText: 'Half an ',
   });
   expect(await host.ended).toBe(1);
-  const [fatal] = host.output().match(/.*"level":60.*/g) ?? [];
+  const [fatal] = host.output().match(/.*"level":"fatal".*/g) ?? [];
   expect(fatal).toContain('thrown in a timer');
   expect(fatal).toContain('ending with code 1');
 
