@@ -67,7 +67,7 @@ const LogLine = {
   msg: expect.any(String),
 };
 
-it('start --with-gateway runs both, which log alike, and stops both', { timeout: 120_000 }, async () => {
+it('start --with-gateway runs both, logs alike, stops both', { timeout: 120_000 }, async () => {
   const run = start(['start', '--with-gateway']);
   const gateway = await addressIn(run, GATEWAY);
   expect(await statusOf(await addressIn(run, HOST))).toBe(200);
