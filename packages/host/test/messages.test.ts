@@ -79,6 +79,12 @@ describe('a message answered with JSON', () => {
     const { headers, body } = await reply;
     expect([headers.get('x-request-id'), body.requestId]).toEqual(['mine-1', 'mine-1']);
   });
+
+  it('is told its id where it is refused, too', async () => {
+    const { headers, body } = await send('unknown', { message: 'hi', requestId: 'mine-2' });
+    expect(body.code).toBe('session_not_found');
+    expect([headers.get('x-request-id'), body.requestId]).toEqual(['mine-2', 'mine-2']);
+  });
 });
 
 describe('the model', () => {

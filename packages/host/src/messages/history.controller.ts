@@ -5,7 +5,8 @@ import type { Caller } from '../auth/caller.js';
 import { MessageStore } from '../store/messages/message-store.js';
 import { RunStore } from '../store/runs/run-store.js';
 import { SessionStore } from '../store/sessions/session-store.js';
-import { messageView, runView } from '../turn/message-view.js';
+import { messageView } from '../turn/message-view.js';
+import { runView } from './run-view.js';
 
 @Controller('sessions/:sessionId')
 export class HistoryController {

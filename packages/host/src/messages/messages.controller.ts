@@ -13,6 +13,7 @@ import type { Caller } from '../auth/caller.js';
 import type { ProvenRequest } from '../auth/oracle-request.js';
 import { MessageStore } from '../store/messages/message-store.js';
 import { SessionStore } from '../store/sessions/session-store.js';
+import { adoptRequestId } from '../transport/request-id.js';
 import { messageView } from '../turn/message-view.js';
 import { Turns } from '../turn/turns.js';
 import { ReplySender } from './reply-sender.js';
@@ -68,9 +69,9 @@ export class MessagesController {
     @Req() request: ProvenRequest,
     @Res() response: Response,
   ): Promise<void> {
+    adoptRequestId(request, response, body.requestId);
     const turn = turnRequestOf({ sessionId, body, request });
     const key = { owner: request.caller.did, runId: await this.turns.start(turn) };
-    response.setHeader('X-Request-Id', request.requestId);
     if (body.stream) return this.replies.stream(key, 0, response);
     const withTranscript = body.returnAllMessages;
     response.json(await this.replies.whole(key, { withTranscript }));

@@ -11,8 +11,6 @@ interface Sent {
 /** Leaves HTTP behind: what the body and the headers say becomes one request for a turn. */
 export function turnRequestOf({ sessionId, body, request }: Sent): TurnRequest {
   const { stream: _, returnAllMessages: __, requestId, ...message } = body;
-  // The id in the body is the request's own, unless its header says otherwise.
-  if (requestId && !request.header('x-request-id')) request.requestId = requestId;
   return {
     caller: request.caller,
     sessionId,

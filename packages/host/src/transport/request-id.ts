@@ -10,3 +10,14 @@ export function requestId(request: OracleRequest, response: Response, next: Next
   response.setHeader('X-Request-Id', data);
   next();
 }
+
+/** Takes the id that a body brings for the request's own, unless a header said otherwise. */
+export function adoptRequestId(
+  request: OracleRequest,
+  response: Response,
+  id: string | undefined,
+): void {
+  if (!id || request.header('x-request-id')) return;
+  request.requestId = id;
+  response.setHeader('X-Request-Id', id);
+}

@@ -11,8 +11,8 @@ import type { SessionStore } from '../../store/sessions/session-store.js';
 import { oracleErrorOf } from '../error.filter.js';
 import { Admission, type Seat } from './admission.js';
 import { type Connection, cutOff, whenClosed } from './connection.js';
+import { createConnectionCheck } from './connection-check.js';
 import { ConnectionRegister } from './connection-register.js';
-import { createGate } from './gate.js';
 import { SessionSocket, type SessionSocketParts } from './session-socket.js';
 
 /** How long a connection may take to ask for its socket. */
@@ -53,7 +53,7 @@ export class SocketServer {
     });
     const { corsOrigins } = config;
     const isClosing = () => this.#isClosing;
-    io.engine.use(createGate({ register, corsOrigins, addressOf, isClosing }));
+    io.engine.use(createConnectionCheck({ register, corsOrigins, addressOf, isClosing }));
     io.engine.on('connection', (connection: Connection) => {
       whenClosed(connection, register.enter(addressOf(connection.request)));
       this.#connections.add(connection);

@@ -5,7 +5,7 @@ import { bodyOf, oracleErrorOf } from '../error.filter.js';
 import { rawAnswer } from '../raw-answer.js';
 import type { ConnectionRegister } from './connection-register.js';
 
-interface GateParts {
+interface ConnectionCheckParts {
   readonly register: ConnectionRegister;
   /** `*` for all. */
   readonly corsOrigins: readonly string[];
@@ -16,7 +16,12 @@ interface GateParts {
 type Next = () => void;
 
 /** Turns requests away before a connection is made of them. */
-export function createGate({ register, corsOrigins, addressOf, isClosing }: GateParts) {
+export function createConnectionCheck({
+  register,
+  corsOrigins,
+  addressOf,
+  isClosing,
+}: ConnectionCheckParts) {
   const check = (request: IncomingMessage) => {
     if (!isAllowed(request, corsOrigins)) throw new OracleError('origin_not_allowed');
     if (isOfConnection(request)) return;
