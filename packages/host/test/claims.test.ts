@@ -63,7 +63,7 @@ async function process(authorization: string | undefined = `Bearer ${SECRET}`) {
 /** A user whose one turn was paid by nobody so far. */
 async function debtor() {
   const alice = new TestUser(host);
-  await ask({ host, model, alice }, [say('hi')]);
+  await ask({ model, alice }, [say('hi')]);
   await expect.poll(async () => (await get(alice, '/credits')).unpaid).toBe(TURN);
   return alice;
 }

@@ -154,7 +154,7 @@ describe('a turn is settled once, with all it used', () => {
     const bob = new TestUser(host);
     const release = Promise.withResolvers<void>();
     own.settle = () => release.promise;
-    await ask({ model: test.model, host, alice: bob }, [say()]);
+    await ask({ model: test.model, alice: bob }, [say()]);
     await expect.poll(() => own.settled.length).toBe(1);
     let isClosed = false;
     const closing = host.close().then(() => {

@@ -3,12 +3,12 @@ import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createGateway, type Gateway, loadConfig } from '../../../packages/gateway/src/index.js';
 import { startTestNode, type TestNode } from '../../../packages/gateway/test/support/test-node.js';
+import { useTool } from '../../../packages/host/test/support/ask.js';
 import {
   type ControlledModel,
   startControlledModel,
 } from '../../../packages/host/test/support/controlled-model.js';
 import { startHost, type TestHost } from '../../../packages/host/test/support/host.js';
-import { openSession, stream } from '../../../packages/host/test/support/stream.js';
 import { TestUser } from '../../../packages/host/test/support/user.js';
 import { chain } from '../src/index.js';
 
@@ -65,21 +65,7 @@ function startWith(url: string): Promise<TestHost> {
   });
 }
 
-/** Has the agent call one tool; what came of it. */
-async function use(user: TestUser, name: string, input: object) {
-  const reply = await stream(user, await openSession(user), { message: 'Go on' });
-  (await model.next()).call({ name, input });
-  const after = await model.next();
-  after.say('Done');
-  after.finish();
-  const frames = await reply.toEnd();
-  const { data } = frames.findLast(({ event }) => event === 'tool_call') ?? { data: {} };
-  return {
-    status: data.status,
-    output: JSON.parse(data.output ?? 'null'),
-    text: JSON.stringify(data),
-  };
-}
+const use = (user: TestUser, name: string, input: object) => useTool({ user, model }, name, input);
 
 it('lets the host tell clients where the gateway is', async () => {
   const card = await fetch(`${host.url}/.well-known/oracle.json`);
@@ -102,9 +88,9 @@ describe('get_entity', () => {
   });
 
   it('says that there is none', async () => {
-    const { status, text } = await use(alice, 'get_entity', { id: 'did:ixo:entity:none' });
+    const { status, output } = await use(alice, 'get_entity', { id: 'did:ixo:entity:none' });
     expect(status).toBe('error');
-    expect(text).toContain('404');
+    expect(output.error).toContain('404');
   });
 });
 
@@ -152,24 +138,24 @@ describe('query_chain', () => {
   });
 
   it('passes on what the gateway says of a path that is not there', async () => {
-    const { status, text } = await use(alice, 'query_chain', { path: '/ixo/entities' });
+    const { status, output } = await use(alice, 'query_chain', { path: '/ixo/entities' });
     expect(status).toBe('error');
-    expect(text).toContain('/ixo/entity');
+    expect(output.error).toContain('/ixo/entity');
   });
 
   it('refuses answers that are too large for a model, with advice', async () => {
-    const { status, text } = await use(alice, 'query_chain', {
+    const { status, output } = await use(alice, 'query_chain', {
       path: '/ixo/claims/claims',
       query: { 'pagination.limit': '1000' },
     });
     expect(status).toBe('error');
-    expect(text).toContain('pagination.limit');
+    expect(output.error).toContain('pagination.limit');
   });
 
   it.each(['http://127.0.0.1/', '//127.0.0.1/', '/ixo/../metrics'])('refuses %s', async (path) => {
-    const { status, text } = await use(alice, 'query_chain', { path });
+    const { status, output } = await use(alice, 'query_chain', { path });
     expect(status).toBe('error');
-    expect(text).toContain('path');
+    expect(output.error).toContain('path');
   });
 });
 

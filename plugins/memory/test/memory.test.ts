@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { useTool } from '../../../packages/host/test/support/ask.js';
 import {
   type ControlledModel,
   startControlledModel,
@@ -20,14 +21,7 @@ describe.each(engines)('memory on %s', (engine) => {
   beforeAll(async () => {
     database = await createTestDatabase(engine);
     model = await startControlledModel();
-    const { dataDir, databaseUrl } = database.options;
-    host = await startHost({
-      env: {
-        ...model.env,
-        DATA_DIR: dataDir,
-        ...(databaseUrl && { DATABASE_URL: databaseUrl }),
-      },
-    });
+    host = await startHost({ env: { ...model.env, ...database.env } });
   });
 
   afterAll(async () => {
@@ -36,17 +30,8 @@ describe.each(engines)('memory on %s', (engine) => {
     await database?.drop();
   });
 
-  /** Has the agent call one tool in a new session; what came of it. */
-  async function use(user: TestUser, name: string, input: object) {
-    const reply = await stream(user, await openSession(user), { message: 'Go on' });
-    (await model.next()).call({ name, input });
-    const after = await model.next();
-    after.say('Done');
-    after.finish();
-    const frames = await reply.toEnd();
-    const { data } = frames.findLast(({ event }) => event === 'tool_call') ?? { data: {} };
-    return { status: data.status, output: JSON.parse(data.output ?? 'null'), data };
-  }
+  const use = (user: TestUser, name: string, input: object) =>
+    useTool({ user, model }, name, input);
 
   /** What the model is told when this user writes this. */
   async function promptFor(user: TestUser, message: string): Promise<string> {

@@ -1,5 +1,6 @@
 import { UserPreferences } from '@sibyl/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { useTool } from '../../../packages/host/test/support/ask.js';
 import {
   type ControlledModel,
   startControlledModel,
@@ -18,11 +19,8 @@ describe.each(engines)('preferences on %s', (engine) => {
   let model: ControlledModel;
   let host: TestHost;
 
-  const start = (more: Record<string, string> = {}) => {
-    const { dataDir, databaseUrl } = database.options;
-    const place = { DATA_DIR: dataDir, ...(databaseUrl && { DATABASE_URL: databaseUrl }) };
-    return startHost({ env: { ...model.env, ...place, ...more } });
-  };
+  const start = (more: Record<string, string> = {}) =>
+    startHost({ env: { ...model.env, ...database.env, ...more } });
 
   beforeAll(async () => {
     database = await createTestDatabase(engine);
@@ -36,14 +34,8 @@ describe.each(engines)('preferences on %s', (engine) => {
   });
 
   /** Has the agent set preferences in a new session; what the tool answered. */
-  async function set(user: TestUser, input: object) {
-    const reply = await stream(user, await openSession(user), { message: 'Change' });
-    (await model.next()).call({ name: 'set_user_preferences', input });
-    const after = await model.next();
-    after.finish();
-    const frames = await reply.toEnd();
-    return frames.findLast(({ event }) => event === 'tool_call')?.data;
-  }
+  const set = async (user: TestUser, input: object) =>
+    (await useTool({ user, model }, 'set_user_preferences', input)).data;
 
   /** The first prompt of a new session, and the tools that come with it. */
   async function firstCall(user: TestUser) {

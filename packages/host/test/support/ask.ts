@@ -1,6 +1,7 @@
 import type { ControlledHost } from './controlled-host.js';
-import type { ModelTurn } from './controlled-model.js';
+import type { ControlledModel, ModelTurn } from './controlled-model.js';
 import { openSession, type SseFrame, stream } from './stream.js';
+import type { TestUser } from './user.js';
 
 export interface Exchange {
   readonly sessionId: string;
@@ -14,7 +15,7 @@ type Play = (turn: ModelTurn) => void;
 
 /** Sends a message and plays the model: one function a call, the last of which answers. */
 export async function ask(
-  { alice, model }: ControlledHost,
+  { alice, model }: Pick<ControlledHost, 'alice' | 'model'>,
   plays: readonly Play[],
   body: Readonly<Record<string, unknown>> & { readonly sessionId?: string } = {},
 ): Promise<Exchange> {
@@ -45,3 +46,14 @@ export const call =
 /** The payloads of one kind of frame. */
 export const framesOf = ({ frames }: Pick<Exchange, 'frames'>, event: SseFrame['event']) =>
   frames.filter((frame) => frame.event === event).map(({ data }) => data);
+
+/** Has the agent of a user call one tool in a new session; what came of it, and all of its last frame. */
+export async function useTool(
+  { user, model }: { readonly user: TestUser; readonly model: ControlledModel },
+  name: string,
+  input: object,
+) {
+  const exchange = await ask({ alice: user, model }, [call([name, input]), say('Done')]);
+  const data = framesOf(exchange, 'tool_call').at(-1) ?? {};
+  return { status: data.status, output: JSON.parse(data.output ?? 'null'), data };
+}

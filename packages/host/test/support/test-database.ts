@@ -14,6 +14,8 @@ export type Engine = (typeof engines)[number];
 /** An empty database of its own. */
 export interface TestDatabase {
   readonly options: StoreOptions;
+  /** Has a host use it. */
+  readonly env: Readonly<Record<string, string>>;
   drop(): Promise<void>;
 }
 
@@ -21,11 +23,13 @@ export async function createTestDatabase(engine: Engine): Promise<TestDatabase> 
   const dataDir = mkdtempSync(join(tmpdir(), 'sibyl-store-'));
   const options = { dataDir, secretKey: new Uint8Array(32).fill(7) };
   const removeDir = () => rmSync(dataDir, { recursive: true, force: true });
-  if (engine === 'sqlite') return { options, drop: async () => removeDir() };
+  const env = { DATA_DIR: dataDir };
+  if (engine === 'sqlite') return { options, env, drop: async () => removeDir() };
   const name = `sibyl_${randomUUID().replaceAll('-', '')}`;
   await onServer(`create database ${name}`);
   return {
     options: { ...options, databaseUrl: urlOf(name) },
+    env: { ...env, DATABASE_URL: urlOf(name) },
     drop: async () => {
       removeDir();
       await onServer(`drop database ${name} with (force)`);
