@@ -20,7 +20,7 @@ import { moduleFault } from '../plugin-loader/module-fault.js';
 import { type PluginStatus, pluginStatus, summaryOf } from '../plugin-loader/plugin-status.js';
 import { selectPlugins } from '../plugin-loader/select-plugins.js';
 import { HttpAdapter } from '../transport/http-adapter.js';
-import { keepRuns } from '../turn/run-keeper.js';
+import { keepRuns } from '../turn/runs/run-keeper.js';
 import { serveApiDocument } from './api-document/serve-api-document.js';
 import { AppModule } from './app.module.js';
 import { bundledPlugins } from './bundled-plugins.js';

@@ -21,7 +21,7 @@ import { SessionsService } from '../sessions/sessions.service.js';
 import { openStore } from '../store/open-store.js';
 import type { Store } from '../store/store.js';
 import type { Gates } from '../turn/gates/gates.js';
-import type { MissedEvents } from '../turn/missed-events.js';
+import type { MissedEvents } from '../turn/runs/missed-events.js';
 import type { Titles } from '../turn/titles.js';
 import type { Turns } from '../turn/turns.js';
 import { wireAuth } from './wire-auth.js';

@@ -3,7 +3,7 @@ import type { Response } from 'express';
 import type { MessageStore } from '../store/messages/message-store.js';
 import { sendSse } from '../transport/sse.js';
 import { messageView } from '../turn/message-view.js';
-import type { RunKey, RunReader } from '../turn/run-reader.js';
+import type { RunKey, RunReader } from '../turn/runs/run-reader.js';
 
 interface ReplySenderParts {
   readonly reader: RunReader;

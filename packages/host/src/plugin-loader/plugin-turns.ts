@@ -3,7 +3,7 @@ import type { PluginTurn, PluginTurns } from '@sibyl/plugin-kit';
 import { describeIssues, OracleError, type ReplyPart, SendMessage } from '@sibyl/protocol';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { SessionStore } from '../store/sessions/session-store.js';
-import type { RunReader } from '../turn/run-reader.js';
+import type { RunReader } from '../turn/runs/run-reader.js';
 import type { TurnRequest } from '../turn/turn-request.js';
 import type { Turns } from '../turn/turns.js';
 

@@ -1,5 +1,5 @@
-import type { LiveRun } from './live-run.js';
-import type { RunOutcome } from './run-outcome.js';
+import type { LiveRun } from './runs/live-run.js';
+import type { RunOutcome } from './runs/run-outcome.js';
 
 /** A place in the order of a session's turns; it holds a run once that is stored. */
 export interface Slot {

@@ -15,14 +15,14 @@ import type { Config } from '../config/config.js';
 import type { CallDesk } from '../events/call-desk.js';
 import type { Message } from '../store/messages/message.js';
 import type { Store } from '../store/store.js';
-import { createClientCalls } from './client-calls.js';
+import { createClientCalls } from './context/client-calls.js';
 import { TurnContexts } from './context/turn-contexts.js';
+import { createTurnEmit } from './context/turn-emit.js';
 import { type TurnFacts, turnFacts } from './context/turn-facts.js';
 import type { Hooks } from './hooks/hooks.js';
 import { MiddlewareChain } from './middlewares/middleware-chain.js';
 import { Capabilities } from './tools/capabilities.js';
 import { gatherTools } from './tools/gather-tools.js';
-import { createTurnEmit } from './turn-emit.js';
 import type { TurnJob } from './turn-job.js';
 import type { TurnRequest } from './turn-request.js';
 

@@ -2,9 +2,9 @@ import { randomUUID } from 'node:crypto';
 import type { ToolCall } from '@sibyl/protocol';
 import type { AgentPart, TurnFault } from '../agent/agent.js';
 import type { Run, TokenUsage } from '../store/runs/run.js';
-import { doneOf } from './done-frame.js';
-import type { RunOutcome } from './run-outcome.js';
-import type { RunRecorder } from './run-recorder.js';
+import { doneOf } from './runs/done-frame.js';
+import type { RunOutcome } from './runs/run-outcome.js';
+import type { RunRecorder } from './runs/run-recorder.js';
 
 /** How a turn ended, beyond what was said in it. */
 interface TurnEnding {

@@ -11,8 +11,8 @@ import type { Gates } from './gates/gates.js';
 import type { TurnAccount } from './gates/turn-account.js';
 import { type IdempotencyClaim, IdempotentStarts } from './idempotent-starts.js';
 import { Lane, type Slot } from './lane.js';
-import { LiveRun } from './live-run.js';
-import { RunRecorder } from './run-recorder.js';
+import { LiveRun } from './runs/live-run.js';
+import { RunRecorder } from './runs/run-recorder.js';
 import type { TurnRequest } from './turn-request.js';
 import type { TurnRunner } from './turn-runner.js';
 

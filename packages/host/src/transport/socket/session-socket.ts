@@ -6,7 +6,7 @@ import type { RateLimits } from '../../auth/rate-limits.js';
 import type { CallDesk, CallEvent, PageAnswer } from '../../events/call-desk.js';
 import { isAfter, type Position, positionText } from '../../events/position.js';
 import { type ServerEvent, wireForm } from '../../events/server-event.js';
-import type { MissedEvents } from '../../turn/missed-events.js';
+import type { MissedEvents } from '../../turn/runs/missed-events.js';
 import type { Seat } from './admission.js';
 import { answers, results } from './client-events.js';
 import { cutOff } from './connection.js';

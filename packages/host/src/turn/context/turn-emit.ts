@@ -1,8 +1,8 @@
 import type { Logger, TurnEmit } from '@sibyl/plugin-kit';
 import { turnEmit } from '@sibyl/plugin-kit/rules';
 import { describeIssues, type ReplyPart, runFrames } from '@sibyl/protocol';
-import type { Run } from '../store/runs/run.js';
-import type { RunRecorder } from './run-recorder.js';
+import type { Run } from '../../store/runs/run.js';
+import type { RunRecorder } from '../runs/run-recorder.js';
 
 interface TurnEmitParts {
   readonly run: Pick<Run, 'sessionId' | 'requestId'>;

@@ -6,9 +6,9 @@ import {
   type ToolCall,
   ToolCallEvent,
 } from '@sibyl/protocol';
-import type { RunEnding } from '../store/runs/finish-run.js';
-import type { Frame } from '../store/runs/frames.js';
-import type { Run } from '../store/runs/run.js';
+import type { RunEnding } from '../../store/runs/finish-run.js';
+import type { Frame } from '../../store/runs/frames.js';
+import type { Run } from '../../store/runs/run.js';
 import { cacheInvalidation } from './cache-invalidation.js';
 import { doneOf } from './done-frame.js';
 

@@ -1,4 +1,4 @@
-import type { Frame } from '../store/runs/frames.js';
+import type { Frame } from '../../store/runs/frames.js';
 
 /** The frames of a run under way, in memory; any number of readers, each at its own pace. */
 export class RunLog {

@@ -1,7 +1,7 @@
 import type { ClientCalls } from '@sibyl/plugin-kit';
-import type { CallDesk, CallEvent } from '../events/call-desk.js';
-import type { Run } from '../store/runs/run.js';
-import type { RunRecorder } from './run-recorder.js';
+import type { CallDesk, CallEvent } from '../../events/call-desk.js';
+import type { Run } from '../../store/runs/run.js';
+import type { RunRecorder } from '../runs/run-recorder.js';
 
 type Request = Parameters<ClientCalls['call']>[0];
 

@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { pino } from 'pino';
 import { expect, it } from 'vitest';
-import { newOwner, useStore } from '../../test/support/test-database.js';
-import { MemoryEventBus } from '../events/memory-event-bus.js';
-import { doneOf } from './done-frame.js';
-import { RunLog } from './run-log.js';
-import { RunRecorder } from './run-recorder.js';
+import { newOwner, useStore } from '../../../test/support/test-database.js';
+import { MemoryEventBus } from '../../events/memory-event-bus.js';
+import { doneOf } from '../runs/done-frame.js';
+import { RunLog } from '../runs/run-log.js';
+import { RunRecorder } from '../runs/run-recorder.js';
 import { createTurnEmit } from './turn-emit.js';
 
 const test = useStore('sqlite');

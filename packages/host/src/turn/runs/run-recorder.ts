@@ -1,12 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ReplyPart } from '@sibyl/protocol';
 import type { Logger } from 'pino';
-import type { EventBus } from '../events/event-bus.js';
-import { type ServerEvent, toServerEvent } from '../events/server-event.js';
-import type { EndedRun, RunEnding } from '../store/runs/finish-run.js';
-import type { Frame } from '../store/runs/frames.js';
-import type { Run } from '../store/runs/run.js';
-import type { RunStore } from '../store/runs/run-store.js';
+import type { EventBus } from '../../events/event-bus.js';
+import { type ServerEvent, toServerEvent } from '../../events/server-event.js';
+import type { EndedRun, RunEnding } from '../../store/runs/finish-run.js';
+import type { Frame } from '../../store/runs/frames.js';
+import type { Run } from '../../store/runs/run.js';
+import type { RunStore } from '../../store/runs/run-store.js';
 import { cacheInvalidation } from './cache-invalidation.js';
 import { doneOf } from './done-frame.js';
 import type { RunLog } from './run-log.js';

@@ -1,9 +1,14 @@
 import { describe, expect, it } from 'vitest';
-import { engines, newOwner, type TestStore, useStore } from '../../test/support/test-database.js';
-import type { Frame } from '../store/runs/frames.js';
+import {
+  engines,
+  newOwner,
+  type TestStore,
+  useStore,
+} from '../../../test/support/test-database.js';
+import type { Frame } from '../../store/runs/frames.js';
+import type { Turns } from '../turns.js';
 import { endInterrupted } from './interrupted-run.js';
 import { RunReader } from './run-reader.js';
-import type { Turns } from './turns.js';
 
 /** As a process sees runs that it does not carry out itself. */
 const elsewhere = { live: () => undefined } as unknown as Turns;

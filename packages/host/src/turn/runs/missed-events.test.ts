@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { engines, newOwner, useStore } from '../../test/support/test-database.js';
-import { BEFORE_ALL, endOf, type Position, positionText } from '../events/position.js';
+import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
+import { BEFORE_ALL, endOf, type Position, positionText } from '../../events/position.js';
+import type { Turns } from '../turns.js';
 import { endInterrupted } from './interrupted-run.js';
 import { MissedEvents } from './missed-events.js';
-import type { Turns } from './turns.js';
 
 /** As a process sees runs that it does not carry out itself. */
 const elsewhere = { live: () => undefined } as unknown as Turns;

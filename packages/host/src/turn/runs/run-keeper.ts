@@ -1,7 +1,7 @@
 import type { Logger } from 'pino';
-import type { EventBus } from '../events/event-bus.js';
-import { endOf } from '../events/position.js';
-import type { RunStore } from '../store/runs/run-store.js';
+import type { EventBus } from '../../events/event-bus.js';
+import { endOf } from '../../events/position.js';
+import type { RunStore } from '../../store/runs/run-store.js';
 import { cacheInvalidation } from './cache-invalidation.js';
 import { endInterrupted } from './interrupted-run.js';
 

@@ -1,5 +1,5 @@
 import type { ReplyPart } from '@sibyl/protocol';
-import type { Run } from '../store/runs/run.js';
+import type { Run } from '../../store/runs/run.js';
 
 /** Tells that what is stored of a run is not what was shown of it (contract B5). */
 export function cacheInvalidation(

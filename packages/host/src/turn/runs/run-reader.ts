@@ -1,11 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type DoneFrame, OracleError, type ReplyPart } from '@sibyl/protocol';
-import type { Frame } from '../store/runs/frames.js';
-import { hasEnded, type Run } from '../store/runs/run.js';
-import type { Store } from '../store/store.js';
+import type { Frame } from '../../store/runs/frames.js';
+import { hasEnded, type Run } from '../../store/runs/run.js';
+import type { Store } from '../../store/store.js';
+import type { Turns } from '../turns.js';
 import { doneOf } from './done-frame.js';
 import type { RunOutcome } from './run-outcome.js';
-import type { Turns } from './turns.js';
 
 /** How often a run of another process is looked at. */
 const POLL_MS = 200;

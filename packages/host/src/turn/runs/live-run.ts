@@ -1,4 +1,4 @@
-import type { Run } from '../store/runs/run.js';
+import type { Run } from '../../store/runs/run.js';
 import { RunLog } from './run-log.js';
 import type { RunOutcome } from './run-outcome.js';
 

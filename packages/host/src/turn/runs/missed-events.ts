@@ -1,11 +1,11 @@
 import type { ReplyPart } from '@sibyl/protocol';
-import type { Audience } from '../events/event-bus.js';
-import { BEFORE_ALL, endOf, type Position } from '../events/position.js';
-import { type ServerEvent, toServerEvent } from '../events/server-event.js';
-import type { Frame } from '../store/runs/frames.js';
-import { hasEnded, type Run } from '../store/runs/run.js';
-import type { RunStore } from '../store/runs/run-store.js';
-import type { Turns } from './turns.js';
+import type { Audience } from '../../events/event-bus.js';
+import { BEFORE_ALL, endOf, type Position } from '../../events/position.js';
+import { type ServerEvent, toServerEvent } from '../../events/server-event.js';
+import type { Frame } from '../../store/runs/frames.js';
+import { hasEnded, type Run } from '../../store/runs/run.js';
+import type { RunStore } from '../../store/runs/run-store.js';
+import type { Turns } from '../turns.js';
 
 /** Finds in the logs of a session's runs what its sockets were told while a client was away. */
 export class MissedEvents {
