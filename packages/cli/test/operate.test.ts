@@ -1,8 +1,20 @@
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { describe, expect, it } from 'vitest';
 import { sibyl, useFolder } from './support/sibyl.js';
 
-const DATA_DIR = join(useFolder(), 'data');
+const FOLDER = useFolder();
+const DATA_DIR = join(FOLDER, 'data');
+
+function newFolder(name: string): string {
+  const folder = join(FOLDER, name);
+  mkdirSync(folder);
+  return folder;
+}
+
+const filesIn = (folder: string) =>
+  readdirSync(folder).map((name) => [name, readFileSync(join(folder, name))]);
 
 describe('sibyl doctor', () => {
   it('finds nothing wrong with the defaults', async () => {
@@ -12,6 +24,7 @@ describe('sibyl doctor', () => {
     expect(checks.map(({ name, state }: { name: string; state: string }) => [name, state])).toEqual(
       [
         ['configuration', 'ok'],
+        ['key', 'ok'],
         ['store', 'ok'],
         ['model', 'off'],
         ['Matrix', 'off'],
@@ -19,6 +32,49 @@ describe('sibyl doctor', () => {
         ['gateway', 'off'],
       ],
     );
+  });
+
+  it('leaves an empty folder empty, and says what the first start makes', async () => {
+    const cwd = newFolder('empty');
+    const { code, stdout } = await sibyl(['doctor'], { cwd });
+    expect(code).toBe(0);
+    expect(stdout).toContain('✓ key: made at the first start, in data/oracle.key');
+    expect(stdout).toContain('✓ store: SQLite, made at the first start, in data/sibyl.db');
+    expect(readdirSync(cwd)).toEqual([]);
+  });
+
+  it('leaves what is there as it is', async () => {
+    const env = { DATA_DIR: join(newFolder('kept'), 'data') };
+    const granted = await sibyl(['credits', 'grant', 'did:key:z6Mk', '1'], { env });
+    expect(granted.code).toBe(0);
+    const before = filesIn(env.DATA_DIR);
+    const { code, stdout } = await sibyl(['doctor'], { env });
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/✓ key: did:key:z6Mk/);
+    expect(stdout).toContain(`✓ store: SQLite in ${env.DATA_DIR}\n`);
+    expect(filesIn(env.DATA_DIR)).toEqual(before);
+  });
+
+  it('leaves it to the next start to bring a database up to date', async () => {
+    const env = { DATA_DIR: newFolder('older') };
+    const file = join(env.DATA_DIR, 'sibyl.db');
+    const older = new DatabaseSync(file);
+    older.exec('create table kept (value)');
+    older.close();
+    const before = readFileSync(file);
+    const { code, stdout } = await sibyl(['doctor'], { env });
+    expect(code).toBe(0);
+    expect(stdout).toContain('the next start brings its tables up to date');
+    expect(readFileSync(file)).toEqual(before);
+  });
+
+  it('finds a folder in which nothing can be made', async () => {
+    const file = join(newFolder('taken'), 'file');
+    writeFileSync(file, '');
+    const { code, stdout } = await sibyl(['doctor'], { env: { DATA_DIR: join(file, 'data') } });
+    expect(code).toBe(1);
+    expect(stdout).toContain('✗ key');
+    expect(stdout).toMatch(/✗ store.*DATA_DIR can be written/s);
   });
 
   it('names variables that are wrong, those of plugins too', async () => {

@@ -5,7 +5,7 @@ export {
   type OracleApp,
   type OracleAppOptions,
 } from './app/create-oracle-app.js';
-export { checkModel, checkStore } from './app/operator-tasks.js';
+export { checkKey, checkModel, checkStore } from './app/operator-tasks.js';
 export { BootError } from './config/boot-error.js';
 export { type Config, loadConfig } from './config/config.js';
 export type { PluginStatus } from './plugin-loader/plugin-status.js';

@@ -2,6 +2,8 @@ import { variable } from '../config/environment.js';
 import type { Check } from './check.js';
 import { checkAddress } from './check-address.js';
 
+const madeAtStart = (path: string) => `made at the first start, in ${path}`;
+
 /** Every check, in the order they make sense. The host is loaded by those who need it: that takes a second. */
 export const checks: Readonly<Record<string, () => Promise<Check>>> = {
   configuration: async () => {
@@ -18,16 +20,28 @@ export const checks: Readonly<Record<string, () => Promise<Check>>> = {
       return { state: 'fault', text: error.message, remedy };
     }
   },
+  key: async () => {
+    const { checkKey, loadConfig } = await import('@sibyl/host');
+    const found = await checkKey(loadConfig());
+    if ('did' in found) return { state: 'ok', text: found.did };
+    if ('makes' in found) return { state: 'ok', text: madeAtStart(found.makes) };
+    const remedy = 'Check ORACLE_MNEMONIC or ORACLE_PRIVATE_KEY, or the key file in DATA_DIR';
+    return { state: 'fault', text: found.fault, remedy };
+  },
   store: async () => {
     const { checkStore, loadConfig } = await import('@sibyl/host');
     const config = loadConfig();
     const place = config.databaseUrl ? 'PostgreSQL' : `SQLite in ${config.dataDir}`;
-    const fault = await checkStore(config);
-    if (!fault) return { state: 'ok', text: place };
+    const found = await checkStore(config);
+    if ('makes' in found) return { state: 'ok', text: `SQLite, ${madeAtStart(found.makes)}` };
+    if ('isBehind' in found) {
+      const more = found.isBehind ? '; the next start brings its tables up to date' : '';
+      return { state: 'ok', text: `${place}${more}` };
+    }
     const remedy = config.databaseUrl
       ? 'Check DATABASE_URL, and that the database is up and lets this machine in'
       : 'Check that DATA_DIR can be written and no other program holds it';
-    return { state: 'fault', text: `${place}: ${fault}`, remedy };
+    return { state: 'fault', text: `${place}: ${found.fault}`, remedy };
   },
   model: async () => {
     const { checkModel, loadConfig } = await import('@sibyl/host');

@@ -7,7 +7,7 @@ const marks = { ok: '✓', off: '–', fault: '✗' } as const;
 /** Looks whether an oracle could run here, and says what to do where not. */
 export const doctor: Command = {
   name: 'doctor',
-  summary: 'Check configuration, store, model, Matrix and chain, and say what to do',
+  summary: 'Check configuration, key, store, model, Matrix and chain, and say what to do',
   usage: [''],
   details:
     'Reads the environment and .env in this folder, as "sibyl start" does. The model is asked for one word, which may cost a fraction of a cent. The exit code is 1 if anything is wrong.',

@@ -1,19 +1,47 @@
+import { resolve } from 'node:path';
 import type { OraclePlugin, PluginDatabase } from '@sibyl/plugin-kit';
 import { createModels } from '../agent/model/models.js';
-import { loadOracleIdentity } from '../auth/oracle-identity.js';
+import { keyFileIn } from '../auth/key-file.js';
+import { findOracleIdentity, loadOracleIdentity } from '../auth/oracle-identity.js';
 import { type Config, loadConfig } from '../config/config.js';
+import { lookAtDatabase } from '../store/look-at-database.js';
 import { openStore } from '../store/open-store.js';
+import { sqliteFileIn } from '../store/sqlite/sqlite-file.js';
 import type { Store } from '../store/store.js';
+import { obstacleTo } from './obstacle-to.js';
 
 const MODEL_PATIENCE_MS = 30_000;
 
-/** What keeps the store from working, if anything. */
-export async function checkStore(config: Config): Promise<string | undefined> {
+/** What a start would meet: something that works, nothing yet, or what keeps it from working. */
+export type Found<T> = T | { readonly makes: string } | { readonly fault: string };
+
+/** Whose key the oracle has, or the file in which the first start keeps a new one; makes nothing. */
+export async function checkKey(config: Config): Promise<Found<{ readonly did: string }>> {
+  return find(async () => {
+    const identity = await findOracleIdentity(config);
+    return identity ? { did: identity.did } : toBeMade(keyFileIn(config.dataDir), config);
+  });
+}
+
+/** Whether the store works and has the tables of this version, or the file the first start makes; changes nothing. */
+export async function checkStore(config: Config): Promise<Found<{ readonly isBehind: boolean }>> {
+  return find(async () => {
+    const state = await lookAtDatabase(config);
+    if (state === 'absent') return toBeMade(sqliteFileIn(config.dataDir), config);
+    return { isBehind: state === 'behind' };
+  });
+}
+
+async function toBeMade(path: string, { dataDir }: Config): Promise<Found<never>> {
+  const obstacle = await obstacleTo(resolve(dataDir));
+  return obstacle ? { fault: obstacle } : { makes: path };
+}
+
+async function find<T>(look: () => Promise<Found<T>>): Promise<Found<T>> {
   try {
-    await withStore(config, (store) => store.ping());
-    return undefined;
+    return await look();
   } catch (error) {
-    return messageOf(error);
+    return { fault: messageOf(error) };
   }
 }
 

@@ -9,7 +9,7 @@ import {
 } from '@sibyl/ucan';
 import { BootError } from '../config/boot-error.js';
 import type { Config } from '../config/config.js';
-import { keepKeyFile } from './key-file.js';
+import { keepKeyFile, keyFileIn, readKey } from './key-file.js';
 
 /** Who this oracle is: its name, its DID and the key it signs with. */
 export class OracleIdentity {
@@ -27,7 +27,19 @@ export class OracleIdentity {
 
 /** Takes the key from the configuration, or from DATA_DIR, where the first start makes one. */
 export async function loadOracleIdentity({ oracle, dataDir }: Config): Promise<OracleIdentity> {
-  const key = configuredSigner(oracle) ?? (await keptSigner(dataDir));
+  return identityOf(oracle, configuredSigner(oracle) ?? (await keptSigner(dataDir)));
+}
+
+/** As loading it, where there is a key already; makes none. */
+export async function findOracleIdentity({
+  oracle,
+  dataDir,
+}: Config): Promise<OracleIdentity | undefined> {
+  const key = configuredSigner(oracle) ?? (await foundSigner(dataDir));
+  return key && identityOf(oracle, key);
+}
+
+function identityOf(oracle: Config['oracle'], key: Signer): OracleIdentity {
   const signer =
     oracle.did === undefined
       ? key
@@ -47,6 +59,16 @@ function configuredSigner({ mnemonic, privateKey }: Config['oracle']): Signer | 
 
 async function keptSigner(dataDir: string): Promise<Signer> {
   const { path, text } = await keepKeyFile(dataDir, () => exportPrivateKey(generateSigner()));
+  return signerIn(path, text);
+}
+
+async function foundSigner(dataDir: string): Promise<Signer | undefined> {
+  const path = keyFileIn(dataDir);
+  const text = await readKey(path);
+  return text === undefined ? undefined : signerIn(path, text);
+}
+
+function signerIn(path: string, text: string): Signer {
   const remedy = 'Restore it from a backup, or remove it to get a new key and a new DID';
   return expectOk(signerFromPrivateKey(text), path, remedy);
 }

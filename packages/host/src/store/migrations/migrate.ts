@@ -29,17 +29,32 @@ export const hostSchema: MigrationPlan = {
 /** Brings a schema up to date; processes that start together take turns. */
 // biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its own time.
 export async function migrate(tables: Kysely<any>, plan: MigrationPlan): Promise<void> {
-  const migrator = new Migrator({
-    db: tables,
-    provider: { getMigrations: async () => ({ ...plan.steps }) },
-    migrationTableName: plan.table,
-    migrationLockTableName: plan.lockTable,
-  });
-  const { error } = await migrator.migrateToLatest();
+  const { error } = await migratorOf(tables, plan).migrateToLatest();
   if (error === undefined) return;
   const unknown = await unknownStep(tables, plan);
   if (unknown !== undefined) throw newerDatabase(unknown, plan, error);
   throw error;
+}
+
+/** Whether a schema lacks steps; takes none. */
+// biome-ignore lint/suspicious/noExplicitAny: as above.
+export async function isBehind(tables: Kysely<any>, plan: MigrationPlan): Promise<boolean> {
+  const steps = await migratorOf(tables, plan).getMigrations();
+  const done = steps.filter(({ executedAt }) => executedAt !== undefined);
+  if (done.length < steps.length) return true;
+  const unknown = await unknownStep(tables, plan);
+  if (unknown !== undefined) throw newerDatabase(unknown, plan, undefined);
+  return false;
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: as above.
+function migratorOf(tables: Kysely<any>, { steps, table, lockTable }: MigrationPlan): Migrator {
+  return new Migrator({
+    db: tables,
+    provider: { getMigrations: async () => ({ ...steps }) },
+    migrationTableName: table,
+    migrationLockTableName: lockTable,
+  });
 }
 
 async function unknownStep(

@@ -1,22 +1,20 @@
 import { chmodSync, closeSync, mkdirSync, openSync } from 'node:fs';
-import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { Kysely, sql } from 'kysely';
+import { type Kysely, sql } from 'kysely';
 import type { Database } from '../database/database.js';
 import { readSnapshot } from '../database/read-snapshot.js';
 import type { Schema } from '../database/schema.js';
-import { StoreError } from '../database/store-error.js';
 import { hostSchema, migrate } from '../migrations/migrate.js';
 import { GroupCommit } from './group-commit.js';
-import { SqliteDialect } from './sqlite-dialect.js';
+import { cannotOpen, sqliteFileIn, tablesOf } from './sqlite-file.js';
 import { whenFree } from './when-free.js';
 
 const OWNER_ONLY = 0o600;
 
 /** Opens `sibyl.db` in `dataDir`, making both if needed, readable by this user alone. */
 export async function openSqlite(dataDir: string): Promise<Database> {
-  const path = join(dataDir, 'sibyl.db');
-  const writer = connect(await openWriter(dataDir, path));
+  const path = sqliteFileIn(dataDir);
+  const writer = tablesOf(await openWriter(dataDir, path));
   try {
     await migrate(writer, hostSchema);
     return asDatabase(writer, await openReader(path));
@@ -28,14 +26,10 @@ export async function openSqlite(dataDir: string): Promise<Database> {
 
 /** Reads have a connection of their own: they need not wait while another process writes. */
 async function openReader(path: string): Promise<Kysely<Schema>> {
-  const reader = connect(new DatabaseSync(path, { readOnly: true }));
+  const reader = tablesOf(new DatabaseSync(path, { readOnly: true }));
   // Kysely would not close what has never been used.
   await sql`select 1`.execute(reader);
   return reader;
-}
-
-function connect(handle: DatabaseSync): Kysely<Schema> {
-  return new Kysely<Schema>({ dialect: new SqliteDialect(handle) });
 }
 
 async function openWriter(dataDir: string, path: string): Promise<DatabaseSync> {
@@ -45,11 +39,7 @@ async function openWriter(dataDir: string, path: string): Promise<DatabaseSync> 
     await whenFree(() => handle.exec('pragma journal_mode = wal; pragma synchronous = full'));
     return handle;
   } catch (error) {
-    if (error instanceof StoreError) throw error;
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new StoreError(`Cannot open the SQLite file ${path}: ${reason}; check DATA_DIR`, {
-      cause: error,
-    });
+    throw cannotOpen(path, error);
   }
 }
 
