@@ -106,7 +106,7 @@ export interface Blobs {
 export interface TurnContext<Config = Readonly<Record<string, unknown>>> {
   readonly user: TurnUser;
   readonly session: TurnSession;
-  /** The messages before this one, oldest first. */
+  /** The messages before this one, oldest first; the newest of them where a conversation is very long. */
   readonly history: readonly Message[];
   readonly state: TurnState;
   readonly request: TurnRequestParts;

@@ -11,10 +11,8 @@ import {
 import type { Response } from 'express';
 import type { Caller } from '../auth/caller.js';
 import type { ProvenRequest } from '../auth/oracle-request.js';
-import { MessageStore } from '../store/messages/message-store.js';
 import { SessionStore } from '../store/sessions/session-store.js';
 import { adoptRequestId } from '../transport/request-id.js';
-import { messageView } from '../turn/message-view.js';
 import { Turns } from '../turn/turns.js';
 import { ReplySender } from './reply-sender.js';
 import { turnRequestOf } from './turn-request-of.js';
@@ -37,7 +35,6 @@ export class MessagesController {
     private readonly turns: Turns,
     private readonly replies: ReplySender,
     private readonly sessions: SessionStore,
-    private readonly messages: MessageStore,
   ) {}
 
   // Before `:sessionId`, which would otherwise take `abort` for a session.
@@ -73,8 +70,9 @@ export class MessagesController {
     const turn = turnRequestOf({ sessionId, body, request });
     const key = { owner: request.caller.did, runId: await this.turns.start(turn) };
     if (body.stream) return this.replies.stream(key, 0, response);
-    const withTranscript = body.returnAllMessages;
-    response.json(await this.replies.whole(key, { withTranscript }));
+    const reply = await this.replies.whole(key);
+    if (!body.returnAllMessages) return void response.json(reply);
+    await this.replies.transcript({ owner: key.owner, sessionId }, response, reply);
   }
 
   @Get(':sessionId')
@@ -86,9 +84,9 @@ export class MessagesController {
   async list(
     @CurrentCaller() { did: owner }: Caller,
     @Param('sessionId') sessionId: string,
-  ): Promise<MessageList> {
+    @Res() response: Response,
+  ): Promise<void> {
     await this.sessions.get({ owner, sessionId });
-    const messages = await this.messages.list({ owner, sessionId });
-    return { messages: messages.map(messageView) };
+    await this.replies.transcript({ owner, sessionId }, response);
   }
 }

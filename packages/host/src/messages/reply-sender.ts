@@ -1,6 +1,9 @@
 import { OracleError, type Reply } from '@sibyl/protocol';
 import type { Response } from 'express';
+import type { Message } from '../store/messages/message.js';
 import type { MessageStore } from '../store/messages/message-store.js';
+import type { SessionKey } from '../store/sessions/session-store.js';
+import { sendList } from '../transport/send-list.js';
 import { sendSse } from '../transport/sse.js';
 import { messageView } from '../turn/message-view.js';
 import type { RunKey, RunReader } from '../turn/runs/run-reader.js';
@@ -26,7 +29,7 @@ export class ReplySender {
   }
 
   /** Waits for the end of the run; one cut short answers with what had come. */
-  async whole(key: RunKey, { withTranscript }: { withTranscript: boolean }): Promise<Reply> {
+  async whole(key: RunKey): Promise<Reply> {
     const run = await this.parts.reader.find(key);
     const { status, messageId, text, fault } = await this.parts.reader.outcome(run);
     if (fault?.refusal) throw fault.refusal;
@@ -39,11 +42,17 @@ export class ReplySender {
       message: { type: 'ai', content: text, id: messageId ?? '' },
       sessionId,
       requestId,
-      ...(withTranscript && { messages: await this.transcript(key.owner, sessionId) }),
     };
   }
 
-  private async transcript(owner: string, sessionId: string) {
-    return (await this.parts.messages.list({ owner, sessionId })).map(messageView);
+  /** Sends all messages of a session, oldest first, beside what else the answer says. */
+  async transcript(key: SessionKey, response: Response, fields: object = {}): Promise<void> {
+    const { messages, streamStallMs: stallMs } = this.parts;
+    const pages = viewsOf(messages.pages(key));
+    await sendList(response, { fields, name: 'messages', pages, stallMs });
   }
+}
+
+async function* viewsOf(pages: AsyncIterable<readonly Message[]>) {
+  for await (const page of pages) yield page.map(messageView);
 }

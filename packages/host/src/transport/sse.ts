@@ -1,5 +1,6 @@
 import type { Response } from 'express';
 import type { Frame } from '../store/runs/frames.js';
+import { pacedWrite } from './paced-write.js';
 
 const HEARTBEAT_MS = 15_000;
 /** How much is handed to a connection before it must have taken what it got. */
@@ -27,7 +28,7 @@ export async function sendSse(response: Response, options: SseOptions): Promise<
   const heartbeat = setInterval(() => beat(response), HEARTBEAT_MS);
   try {
     for await (const frames of options.frames(gone.signal)) {
-      for (const chunk of chunksOf(frames)) await send(response, chunk, options.stallMs);
+      for (const chunk of chunksOf(frames)) await pacedWrite(response, chunk, options.stallMs);
     }
     response.end();
   } catch {
@@ -41,26 +42,6 @@ export async function sendSse(response: Response, options: SseOptions): Promise<
 /** A reader that has not taken what it got needs no sign of life. */
 function beat(response: Response): void {
   if (!response.writableNeedDrain) response.write(': heartbeat\n\n');
-}
-
-async function send(response: Response, chunk: string, stallMs: number): Promise<void> {
-  if (response.destroyed) throw new Error('The reader has gone');
-  if (!response.write(chunk)) await drained(response, stallMs);
-}
-
-function drained(response: Response, stallMs: number): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const settle = (isDrained: boolean) => {
-      clearTimeout(limit);
-      response.off('drain', onDrain).off('close', onClose);
-      if (isDrained) resolve();
-      else reject(new Error('The reader takes nothing more'));
-    };
-    const onDrain = () => settle(true);
-    const onClose = () => settle(false);
-    const limit = setTimeout(onClose, stallMs);
-    response.once('drain', onDrain).once('close', onClose);
-  });
 }
 
 function* chunksOf(frames: readonly Frame[]): Generator<string> {

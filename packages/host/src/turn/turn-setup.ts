@@ -29,6 +29,11 @@ import type { TurnRequest } from './turn-request.js';
 /** Where the host itself keeps state of a session: no plugin can have this name. */
 const HOST = '(host)';
 const WARNING_LIMIT = 1000;
+/**
+ * What is read of a long conversation for each token the model may be sent: a token is about four bytes, and what tools
+ * said is shortened as it grows old.
+ */
+const HISTORY_BYTES_PER_TOKEN = 16;
 
 interface TurnSetupParts {
   readonly store: Store;
@@ -64,8 +69,9 @@ export class TurnSetup {
   async prepare(job: TurnJob, warn: TurnContext['warn']): Promise<AgentRequest> {
     const { live, request, session } = job;
     const key = { owner: session.owner, sessionId: session.id };
+    const bytes = this.parts.settings.contextTokens * HISTORY_BYTES_PER_TOKEN;
     const [messages, delegation] = await Promise.all([
-      this.parts.store.messages.list({ ...key, throughTurn: live.run.turn }),
+      this.parts.store.messages.recent({ ...key, throughTurn: live.run.turn, bytes }),
       this.delegationOf(request),
     ]);
     const facts = turnFacts({ request, session, messages, delegation });

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { allMessages, allPages } from '../../../test/support/all-messages.js';
 import {
   engines,
   newOwner,
@@ -41,7 +42,7 @@ describe.each(engines)('messages on %s', (engine) => {
     const messageId = stored?.id ?? '';
     expect(await test.store.messages.find({ owner, messageId })).toEqual(stored);
     expect(await test.store.messages.find({ owner: newOwner(), messageId })).toBeUndefined();
-    expect(await test.store.messages.list({ owner, sessionId })).toEqual([stored]);
+    expect(await allMessages(test.store, { owner, sessionId })).toEqual([stored]);
     expect(stored).toMatchObject(full);
   });
 
@@ -52,7 +53,7 @@ describe.each(engines)('messages on %s', (engine) => {
     const stranger = newOwner();
     expect(await messages.append({ ...say('human', 'x'), owner: stranger })).toBeUndefined();
     expect(await messages.append({ ...say('human', 'x'), sessionId: 'unknown' })).toBeUndefined();
-    expect(await messages.list({ owner: stranger, sessionId })).toEqual([]);
+    expect(await allMessages(test.store, { owner: stranger, sessionId })).toEqual([]);
     const page = { sessionId, limit: 10 };
     expect(await messages.page({ ...page, owner: stranger, before: mine?.id })).toEqual({
       error: 'unknown-cursor',
@@ -60,7 +61,7 @@ describe.each(engines)('messages on %s', (engine) => {
     expect(await messages.page({ ...page, owner: stranger })).toMatchObject({
       ok: { messages: [], hasOlder: false, hasNewer: false },
     });
-    expect(await messages.list({ owner, sessionId })).toHaveLength(1);
+    expect(await allMessages(test.store, { owner, sessionId })).toHaveLength(1);
   });
 
   it('numbers 50 messages stored at once without gap or repetition, across processes', async () => {
@@ -71,7 +72,7 @@ describe.each(engines)('messages on %s', (engine) => {
         (i % 2 === 0 ? test.store : second).messages.append(say('human', String(i))),
       ),
     );
-    const stored = await test.store.messages.list({ owner, sessionId });
+    const stored = await allMessages(test.store, { owner, sessionId });
     expect(stored.map(({ seq }) => seq)).toEqual(Array.from({ length: 50 }, (_, i) => i + 1));
     expect(new Set(stored.map(({ content }) => content)).size).toBe(50);
   });
@@ -83,10 +84,61 @@ describe.each(engines)('messages on %s', (engine) => {
     await messages.append(say('human', 'q2'));
     await messages.append({ ...say('ai', 'a1'), turn: question?.turn });
     await messages.append(say('ai', 'a2'));
-    const contents = async (throughTurn?: number) =>
-      (await messages.list({ owner, sessionId, throughTurn })).map(({ content }) => content);
-    expect(await contents()).toEqual(['q1', 'a1', 'q2', 'a2']);
+    const contents = async (throughTurn: number) =>
+      (await messages.recent({ owner, sessionId, throughTurn, bytes: 1000 })).map(
+        ({ content }) => content,
+      );
+    expect(await contents(2)).toEqual(['q1', 'a1', 'q2', 'a2']);
     expect(await contents(1)).toEqual(['q1', 'a1']);
+  });
+});
+
+describe.each(engines)('a long conversation on %s', (engine) => {
+  const test = useStore(engine);
+  const KB = 1024;
+
+  /** Turns of a kilobyte each, the question with characters of two bytes and a call of a tool. */
+  async function turnsOf(count: number) {
+    const { owner, sessionId, say } = await newSession(test);
+    const output = 'x'.repeat(KB / 2);
+    const toolCalls = [{ id: 't', name: 'n', args: {}, status: 'done', output }] as const;
+    for (let turn = 1; turn <= count; turn++) {
+      await test.store.messages.append(say('human', `${turn} `.padEnd(KB / 8, 'é')));
+      await test.store.messages.append({ ...say('ai', 'y'.repeat(KB / 4)), toolCalls });
+    }
+    return { owner, sessionId };
+  }
+
+  it('is read from its end, up to twice what was asked for', async () => {
+    const key = await turnsOf(30);
+    const turnsRead = async (throughTurn: number, bytes: number) => {
+      const read = await test.store.messages.recent({ ...key, throughTurn, bytes });
+      return read.filter(({ type }) => type === 'human').map(({ turn }) => turn);
+    };
+    expect(await turnsRead(30, 100 * KB)).toHaveLength(30);
+    const some = await turnsRead(30, 5 * KB);
+    expect(some.at(-1)).toBe(30);
+    expect(some.length).toBeGreaterThanOrEqual(5);
+    expect(some.length).toBeLessThanOrEqual(11);
+    expect(await turnsRead(30, 1)).toEqual([30]);
+  });
+
+  it('begins at the same turn for many turns', async () => {
+    const key = await turnsOf(30);
+    const begins = async (throughTurn: number) =>
+      (await test.store.messages.recent({ ...key, throughTurn, bytes: 8 * KB }))[0]?.turn;
+    const all = await Promise.all(Array.from({ length: 30 }, (_, i) => begins(i + 1)));
+    expect(new Set(all).size).toBeLessThanOrEqual(4);
+    expect(all).toEqual(all.toSorted((a = 0, b = 0) => a - b));
+  });
+
+  it('is listed whole, a part at a time', async () => {
+    const { owner, sessionId, say } = await newSession(test);
+    const long = 'z'.repeat(200 * KB);
+    for (let i = 0; i < 8; i++) await test.store.messages.append(say('human', `${i}${long}`));
+    const pages = await allPages(test.store, { owner, sessionId });
+    expect(pages.map((page) => page.length)).toEqual([2, 2, 2, 2]);
+    expect(pages.flat().map(({ content }) => content[0])).toEqual([...'01234567']);
   });
 });
 

@@ -1,4 +1,5 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { allMessages } from '../../../test/support/all-messages.js';
 import {
   createTestDatabase,
   engines,
@@ -57,7 +58,7 @@ describe.each(engines)('interrupted runs on %s', (engine) => {
     now += 31_000;
     const closed = await Promise.all(others.map(({ runs }) => runs.closeInterrupted(interrupt)));
     expect(closed.flat()).toMatchObject([{ run: { id: key.runId, status: 'interrupted' } }]);
-    const stored = await test.store.messages.list(key);
+    const stored = await allMessages(test.store, key);
     expect(stored.map(({ content, isComplete }) => ({ content, isComplete }))).toEqual([
       { content: 'hi', isComplete: true },
       { content: 'The answer', isComplete: false },
@@ -85,7 +86,7 @@ describe.each(engines)('interrupted runs on %s', (engine) => {
     now += 1;
     await test.store.runs.pruneFrames({ endedBefore: now });
     expect(await counts()).toEqual([0, 1]);
-    expect(await test.store.messages.list(ended)).toHaveLength(2);
+    expect(await allMessages(test.store, ended)).toHaveLength(2);
   });
 });
 

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { allMessages } from '../../../test/support/all-messages.js';
 import {
   engines,
   newOwner,
@@ -43,7 +44,7 @@ describe.each(engines)('a run on %s', (engine) => {
     expect(run).toMatchObject({ status: 'running', requestId: 'request', lastSeq: 0, turn: 1 });
     expect(message).toMatchObject({ type: 'human', content: 'hi', runId: run.id });
     expect(await test.store.runs.find(key)).toEqual(run);
-    expect(await test.store.messages.list(request)).toEqual([message]);
+    expect(await allMessages(test.store, request)).toEqual([message]);
   });
 
   it('keeps its frames in order and gives those after a number', async () => {
@@ -67,7 +68,7 @@ describe.each(engines)('a run on %s', (engine) => {
 
   it('ends together with its answer, once', async () => {
     const { request, run, key } = await startOne(test);
-    const { runs, messages } = test.store;
+    const { runs } = test.store;
     const ending = {
       status: 'finished',
       message: { content: 'hello', isComplete: true, reasoning: 'why' },
@@ -80,7 +81,7 @@ describe.each(engines)('a run on %s', (engine) => {
     const ended = results.filter((result) => result !== undefined);
     expect(ended).toHaveLength(1);
     expect(ended[0]?.run).toMatchObject({ status: 'finished', lastSeq: 3, usage: ending.usage });
-    const stored = await messages.list(request);
+    const stored = await allMessages(test.store, request);
     expect(stored.map(({ content }) => content)).toEqual(['hi', 'hello']);
     expect(stored[1]).toMatchObject({ id: ended[0]?.run.messageId, runId: run.id, turn: 1 });
     expect(await runs.appendFrames({ ...key, frames: framesFrom(4, 1) })).toBe(false);
@@ -92,7 +93,7 @@ describe.each(engines)('a run on %s', (engine) => {
     const fault = { kind: 'rate_limit', message: 'Too many requests' } as const;
     await test.store.runs.finish({ ...key, ending: { status: 'failed', fault } });
     expect(await test.store.runs.find(key)).toMatchObject({ status: 'failed', fault });
-    expect(await test.store.messages.list(request)).toHaveLength(1);
+    expect(await allMessages(test.store, request)).toHaveLength(1);
   });
 
   it('is unknown to others', async () => {
@@ -118,7 +119,7 @@ describe.each(engines)('a run on %s', (engine) => {
 
   it('goes with its session, messages and frames included', async () => {
     const { request, key } = await startOne(test);
-    const { runs, messages, sessions } = test.store;
+    const { runs, sessions } = test.store;
     await runs.appendFrames({ ...key, frames: framesFrom(1, 5) });
     const { owner, sessionId } = request;
     const racing = [
@@ -129,7 +130,7 @@ describe.each(engines)('a run on %s', (engine) => {
     await Promise.all(racing);
     expect(await runs.find(key)).toBeUndefined();
     expect(await runs.frames({ ...key, after: 0 })).toEqual([]);
-    expect(await messages.list(request)).toEqual([]);
+    expect(await allMessages(test.store, request)).toEqual([]);
   });
 });
 
@@ -163,7 +164,7 @@ describe.each(engines)('the runs of a session on %s', (engine) => {
     expect(results.filter((result) => result.state === 'existing')).toEqual(
       Array(49).fill({ state: 'existing', runId }),
     );
-    expect(await test.store.messages.list(request)).toHaveLength(1);
+    expect(await allMessages(test.store, request)).toHaveLength(1);
     const other = { ...idempotency, bodyHash: 'other' };
     expect(await test.store.runs.start({ ...request, idempotency: other })).toEqual({
       state: 'conflict',

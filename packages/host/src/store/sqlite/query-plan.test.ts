@@ -1,6 +1,7 @@
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
 import { type CompiledQuery, Kysely } from 'kysely';
 import { expect, it } from 'vitest';
+import { allMessages } from '../../../test/support/all-messages.js';
 import { readSnapshot } from '../database/read-snapshot.js';
 import type { Schema } from '../database/schema.js';
 import type { StoreContext } from '../database/store-context.js';
@@ -78,7 +79,8 @@ it('never reads a whole table nor sorts for a request', async () => {
     const answer = { content: 'hello', isComplete: true };
     await runs.finish({ ...key, ending: { status: 'finished', message: answer } });
     await runs.current({ owner, sessionId });
-    await messages.list({ owner, sessionId });
+    await allMessages({ messages }, { owner, sessionId });
+    await messages.recent({ owner, sessionId, throughTurn: 1, bytes: 1000 });
     await messages.page({ owner, sessionId, limit: 20 });
     await messages.page({ owner, sessionId, limit: 20, before: started.message.id });
     await messages.page({ owner, sessionId, limit: 20, after: started.message.id });

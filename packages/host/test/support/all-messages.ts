@@ -1,0 +1,21 @@
+import type { Message } from '../../src/store/messages/message.js';
+import type { MessageStore } from '../../src/store/messages/message-store.js';
+import type { SessionKey } from '../../src/store/sessions/session-store.js';
+
+/** All messages of a session, oldest first. */
+export async function allMessages(
+  store: { readonly messages: MessageStore },
+  key: SessionKey,
+): Promise<readonly Message[]> {
+  return (await allPages(store, key)).flat();
+}
+
+/** The same in the parts they are read in. */
+export async function allPages(
+  { messages }: { readonly messages: MessageStore },
+  { owner, sessionId }: SessionKey,
+): Promise<readonly (readonly Message[])[]> {
+  const pages: (readonly Message[])[] = [];
+  for await (const page of messages.pages({ owner, sessionId })) pages.push(page);
+  return pages;
+}
