@@ -1,4 +1,4 @@
-import type { HookCall } from '@sibyl/plugin-kit/rules';
+import type { SetUpHook } from '@sibyl/plugin-kit/rules';
 import { inTime } from '../agent/calls/in-time.js';
 import type { BootFault } from '../config/boot-error.js';
 import { pluginFault, reasonOf, switchOff } from './plugin-faults.js';
@@ -16,7 +16,7 @@ export class HookCalls {
 
   constructor(private readonly plugin: string) {}
 
-  async call<T>({ hook, run, check, otherwise }: HookCall<T>): Promise<T> {
+  async call<T>({ hook, run, check, otherwise }: SetUpHook<T>): Promise<T> {
     try {
       const value = await inTime(LIMIT, async () => run());
       if (value === undefined) return otherwise;

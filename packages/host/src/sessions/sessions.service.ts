@@ -1,7 +1,7 @@
 import { Id, OracleError } from '@sibyl/protocol';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
+import { closingEvent } from '../events/closing-event.js';
 import type { EventBus } from '../events/event-bus.js';
-import type { ServerEvent } from '../events/server-event.js';
 import type { Session } from '../store/sessions/session.js';
 import type { SessionKey, SessionStore } from '../store/sessions/session-store.js';
 import type { Turns } from '../turn/turns.js';
@@ -46,16 +46,6 @@ export class SessionsService {
     // An id that could not have been ours is as unknown as any other.
     const isKnown = Id.safeParse(key.sessionId).success && (await sessions.delete(key));
     if (!isKnown) throw new OracleError('session_not_found');
-    events.publish(key, sessionDeleted(key.sessionId));
+    events.publish(key, closingEvent('session_deleted', key.sessionId));
   }
 }
-
-const sessionDeleted = (sessionId: string): ServerEvent => ({
-  event: 'closing',
-  payload: {
-    reason: 'session_deleted',
-    message: 'The session was deleted',
-    sessionId,
-    timestamp: new Date().toISOString(),
-  },
-});

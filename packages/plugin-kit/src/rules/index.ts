@@ -4,6 +4,6 @@ export { dependenciesOf, type Order, orderPlugins } from './order-plugins.js';
 export { OwnTables, tablePrefixOf } from './own-tables.js';
 export { nameFault } from './plugin-name.js';
 export { PublicRoutes } from './public-routes.js';
-export { type HookCall, type LoadedPlugin, setUpPlugin, sharedWith } from './set-up-plugin.js';
+export { type LoadedPlugin, type SetUpHook, setUpPlugin, sharedWith } from './set-up-plugin.js';
 export { turnEmit } from './turn-emit.js';
 export { ValidationPipe } from './validation.pipe.js';

@@ -31,8 +31,8 @@ export interface LoadedPlugin extends KnownPlugin {
   readonly openRoutes: readonly AuthExcludedRoute[];
 }
 
-/** One hook to call, and how to tell whether what it returns can be used. */
-export interface HookCall<T> {
+/** One hook that sets a plugin up, and how to tell whether what it returns can be used. */
+export interface SetUpHook<T> {
   readonly hook: string;
   readonly run: () => T | Promise<T> | undefined;
   /** Says what is wrong with the value. */
@@ -45,7 +45,7 @@ export interface HookCall<T> {
 export async function setUpPlugin(
   { plugin, name, manifest, config }: KnownPlugin,
   context: PluginContext,
-  call: <T>(hook: HookCall<T>) => Promise<T>,
+  call: <T>(hook: SetUpHook<T>) => Promise<T>,
 ): Promise<LoadedPlugin> {
   return {
     name,

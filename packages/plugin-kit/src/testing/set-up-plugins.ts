@@ -5,8 +5,8 @@ import type { RoomState } from '../room-state.js';
 import { orderPlugins } from '../rules/order-plugins.js';
 import { nameFault } from '../rules/plugin-name.js';
 import {
-  type HookCall,
   type LoadedPlugin,
+  type SetUpHook,
   setUpPlugin,
   sharedWith,
 } from '../rules/set-up-plugin.js';
@@ -76,7 +76,7 @@ function earlyContext(
 /** As the host does when it starts, but at the first fault. */
 const callOf =
   (plugin: string) =>
-  async <T>({ hook, run, check, otherwise }: HookCall<T>): Promise<T> => {
+  async <T>({ hook, run, check, otherwise }: SetUpHook<T>): Promise<T> => {
     const value = await run();
     if (value === undefined) return otherwise;
     const fault = check(value);

@@ -4,6 +4,7 @@ import type { Socket } from 'socket.io';
 import type { Authenticator } from '../../auth/authenticator.js';
 import type { RateLimits } from '../../auth/rate-limits.js';
 import type { CallDesk, CallEvent, PageAnswer } from '../../events/call-desk.js';
+import { closingEvent } from '../../events/closing-event.js';
 import { isAfter, type Position, positionText } from '../../events/position.js';
 import { type ServerEvent, wireForm } from '../../events/server-event.js';
 import type { MissedEvents } from '../../turn/runs/missed-events.js';
@@ -59,8 +60,7 @@ export class SessionSocket {
   /** Says why and ends the connection; clients come back by themselves where that may help. */
   close(reason: ClosingReason): void {
     const { sessionId } = this.#seat.audience;
-    const message = closings[reason];
-    this.#emit({ event: 'closing', payload: { reason, message, sessionId, timestamp: now() } });
+    this.#emit(closingEvent(reason, sessionId));
     if (reason === 'token_expired' || reason === 'host_stopping') this.#socket.conn.close();
     else this.#socket.disconnect(true);
   }
@@ -146,13 +146,6 @@ export class SessionSocket {
     cutOff(this.#socket.conn);
   }
 }
-
-const closings: Readonly<Record<ClosingReason, string>> = {
-  token_expired: 'The token has expired; connect again with a fresh one',
-  session_deleted: 'The session was deleted',
-  rate_limited: 'Too many events; wait a minute before you connect again',
-  host_stopping: 'The host is stopping; connect again in a moment',
-};
 
 const isCall = (event: ServerEvent): event is CallEvent =>
   event.event === 'browser_tool_call' || event.event === 'action_call';
