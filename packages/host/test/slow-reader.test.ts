@@ -1,7 +1,8 @@
 import { once } from 'node:events';
-import { connect, type Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import { expect, it } from 'vitest';
 import { useControlledHost } from './support/controlled-host.js';
+import { readSlowly } from './support/read-slowly.js';
 import { join, openSession, type SseStream, stream } from './support/stream.js';
 import { usedMemory } from './support/used-memory.js';
 
@@ -11,19 +12,6 @@ const PIECES = 4000;
 const ANSWER_MB = (PIECE.length * PIECES) / 1024 ** 2;
 
 const test = useControlledHost({ env: { STREAM_STALL_SECONDS: '1' } });
-
-/** Joins a run over a bare socket and takes one byte, then nothing. */
-async function joinSlowly(runId: string): Promise<Socket> {
-  const { hostname, port } = new URL(test.host.url);
-  const socket = connect({ host: hostname, port: Number(port) });
-  socket.on('error', () => {});
-  const headers = Object.entries(test.alice.headers).map(([name, value]) => `${name}: ${value}`);
-  const head = [`GET /runs/${runId} HTTP/1.1`, 'Host: x', 'Connection: close', ...headers];
-  socket.write([...head, '', ''].join('\r\n'));
-  await once(socket, 'readable');
-  socket.read(1);
-  return socket;
-}
 
 /** Takes all that still comes. */
 async function drain(socket: Socket): Promise<number> {
@@ -43,7 +31,8 @@ async function longAnswer(slowReaders: number) {
   });
   const turn = await test.model.next();
   const slow: Socket[] = [];
-  for (let i = 0; i < slowReaders; i++) slow.push(await joinSlowly(live.runId));
+  for (let i = 0; i < slowReaders; i++)
+    slow.push(await readSlowly(test.alice, `/runs/${live.runId}`));
   for (let i = 0; i < PIECES; i++) turn.say(PIECE);
   turn.finish();
   await live.toEnd();

@@ -1,0 +1,79 @@
+import type { Message } from '@sibyl/protocol';
+import { beforeAll, expect, it } from 'vitest';
+import { openStore } from '../src/store/open-store.js';
+import { useControlledHost } from './support/controlled-host.js';
+import { testPlugin } from './support/plugin.js';
+import { readSlowly } from './support/read-slowly.js';
+import { openSession } from './support/stream.js';
+import { usedMemory } from './support/used-memory.js';
+
+const TURNS = 500;
+const ANSWER = 'y'.repeat(100_000);
+const SESSION_MB = (TURNS * ANSWER.length) / 1024 ** 2;
+const READERS = 10;
+
+/** What plugins were shown of the conversation, turn by turn. */
+const shown: (readonly Message[])[] = [];
+const test = useControlledHost({
+  env: { STREAM_STALL_SECONDS: '1' },
+  plugins: [
+    testPlugin('reader', {
+      getRequestTools: ({ history }) => {
+        shown.push(history);
+        return [];
+      },
+    }),
+  ],
+});
+
+let sessionId: string;
+beforeAll(async () => {
+  sessionId = await openSession(test.alice);
+  const store = await openStore({ dataDir: test.host.dataDir, secretKey: new Uint8Array(32) });
+  const place = { owner: test.alice.did, sessionId, requestId: 'r', isComplete: true };
+  for (let i = 1; i <= TURNS; i++) {
+    const said = store.messages.append({ ...place, type: 'human', content: `question ${i}` });
+    await Promise.all([said, store.messages.append({ ...place, type: 'ai', content: ANSWER })]);
+  }
+  await store.close();
+}, 120_000);
+
+it('cost a turn no more memory than its model may be sent', { timeout: 60_000 }, async () => {
+  const before = usedMemory();
+  const reply = test.alice.request('POST', `/messages/${sessionId}`, { body: { message: 'new' } });
+  const summary = await test.model.next();
+  expect(summary.system).toMatch(/^Write a summary/);
+  expect(usedMemory() - before).toBeLessThan(SESSION_MB / 4);
+  summary.answer('They asked many things.');
+  const turn = await test.model.next();
+  const asked: { content: string }[] = turn.body.messages;
+  expect(asked.at(-1)?.content).toBe('new');
+  expect(asked.at(-3)?.content).toBe(`question ${TURNS}`);
+  turn.answer('done');
+  expect((await reply).status).toBe(200);
+  expect(shown[0]?.length).toBeGreaterThan(20);
+  expect(shown[0]?.length).toBeLessThan(TURNS / 5);
+});
+
+it('come whole to those who ask for all messages', { timeout: 60_000 }, async () => {
+  const { status, body } = await test.alice.request('GET', `/messages/${sessionId}`);
+  expect(status).toBe(200);
+  const messages: Message[] = body.messages;
+  expect(messages).toHaveLength(2 * TURNS + 2);
+  const questions = messages.filter(({ type }) => type === 'human').map(({ content }) => content);
+  const expected = Array.from({ length: TURNS }, (_, i) => `question ${i + 1}`);
+  expect(questions).toEqual([...expected, 'new']);
+  expect(messages.filter(({ content }) => content === ANSWER)).toHaveLength(TURNS);
+});
+
+it('wait in the store for readers who take nothing', { timeout: 60_000 }, async () => {
+  const before = usedMemory();
+  const slow = await Promise.all(
+    Array.from({ length: READERS }, () => readSlowly(test.alice, `/messages/${sessionId}`)),
+  );
+  // If the host held what they have not read, it would be all of it times their number.
+  expect(usedMemory() - before).toBeLessThan(SESSION_MB);
+  const dropped = () => test.host.log.filter(({ msg }) => `${msg}`.startsWith('request cut off'));
+  await expect.poll(() => dropped().length, { timeout: 30_000 }).toBe(READERS);
+  for (const socket of slow) socket.destroy();
+});
