@@ -1,7 +1,10 @@
+import { once } from 'node:events';
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { sibyl, useFolder } from './support/sibyl.js';
 
 const FOLDER = useFolder();
@@ -92,6 +95,7 @@ describe('sibyl doctor', () => {
       MODEL_BASE_URL: 'http://127.0.0.1:1',
       MATRIX_BASE_URL: 'http://127.0.0.1:1',
       GATEWAY_URL: 'http://127.0.0.1:1',
+      OUTGOING_ALLOW: '127.0.0.1',
     };
     const { code, stdout } = await sibyl(['doctor'], { env });
     expect(code).toBe(1);
@@ -99,6 +103,29 @@ describe('sibyl doctor', () => {
       expect(stdout).toContain(`✗ ${part}`);
     expect(stdout).toContain('Check DATABASE_URL');
     expect(stdout).toContain('sibyl gateway');
+  });
+
+  it('names what opens the way to addresses that plugins may not ask', async () => {
+    const server = createServer((_, response) => response.end()).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    onTestFinished(() => void server.close());
+    const host = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const env = {
+      DATA_DIR,
+      GATEWAY_URL: `http://${host}`,
+      MATRIX_BASE_URL: `http://${host}`,
+      CHAIN_REST_URL: `http://${host}`,
+      OUTGOING_ALLOW: '10.1.2.3',
+    };
+    const closed = await sibyl(['doctor'], { env });
+    const advice = `not on the public internet.*Set OUTGOING_ALLOW=10\\.1\\.2\\.3,${host} `;
+    expect(closed.code).toBe(1);
+    expect(closed.stdout).toMatch(new RegExp(`✗ Matrix: ${host}.*${advice}`, 'ms'));
+    expect(closed.stdout).toMatch(new RegExp(`✗ gateway: ${host}.*${advice}`, 'ms'));
+    expect(closed.stdout).toContain(`✓ chain: ${host} answers`);
+    const opened = await sibyl(['doctor'], { env: { ...env, OUTGOING_ALLOW: host } });
+    expect(opened.stdout).toContain(`✓ gateway: ${host} answers`);
+    expect(opened.code).toBe(0);
   });
 });
 

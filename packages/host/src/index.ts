@@ -5,6 +5,7 @@ export {
   type OracleApp,
   type OracleAppOptions,
 } from './app/create-oracle-app.js';
+export { createPluginFetch } from './app/create-plugin-fetch.js';
 export { checkKey, checkModel, checkStore } from './app/operator-tasks.js';
 export { BootError } from './config/boot-error.js';
 export { type Config, loadConfig } from './config/config.js';

@@ -4,6 +4,11 @@ import { checkAddress } from './check-address.js';
 
 const madeAtStart = (path: string) => `made at the first start, in ${path}`;
 
+async function pluginFetch() {
+  const { createPluginFetch, loadConfig } = await import('@sibyl/host');
+  return createPluginFetch(loadConfig());
+}
+
 /** Every check, in the order they make sense. The host is loaded by those who need it: that takes a second. */
 export const checks: Readonly<Record<string, () => Promise<Check>>> = {
   configuration: async () => {
@@ -66,6 +71,7 @@ export const checks: Readonly<Record<string, () => Promise<Check>>> = {
       url: `${url.replace(/\/+$/, '')}${path}`,
       headers: token ? { authorization: `Bearer ${token}` } : {},
       remedy: 'Check MATRIX_BASE_URL and MATRIX_ACCESS_TOKEN',
+      fetch: await pluginFetch(),
     });
   },
   chain: async () => {
@@ -78,6 +84,7 @@ export const checks: Readonly<Record<string, () => Promise<Check>>> = {
         url: `${blocksync}?query=%7B__typename%7D`,
         headers: { accept: 'application/json' },
         remedy: 'Check BLOCKSYNC_GRAPHQL_URL',
+        fetch,
       });
     }
     const path = '/cosmos/base/tendermint/v1beta1/node_info';
@@ -85,6 +92,7 @@ export const checks: Readonly<Record<string, () => Promise<Check>>> = {
       url: `${url.replace(/\/+$/, '')}${path}`,
       headers: {},
       remedy: 'Check CHAIN_REST_URL',
+      fetch,
     });
   },
   gateway: async () => {
@@ -98,6 +106,7 @@ export const checks: Readonly<Record<string, () => Promise<Check>>> = {
       url: `${url.replace(/\/+$/, '')}/health`,
       headers: {},
       remedy: 'Start it with "sibyl gateway", or check GATEWAY_URL',
+      fetch: await pluginFetch(),
     });
   },
 };

@@ -1,4 +1,3 @@
-import { createSafeFetch } from '@sibyl/safe-fetch';
 import { createLlms } from '../agent/llms.js';
 import { unmetered } from '../agent/meter.js';
 import type { Models } from '../agent/model/models.js';
@@ -6,6 +5,7 @@ import type { Config } from '../config/config.js';
 import { type LoadedPlugins, loadPlugins } from '../plugin-loader/load-plugins.js';
 import type { HostServices } from '../plugin-loader/plugin-context.js';
 import type { SelectedPlugin } from '../plugin-loader/select-plugins.js';
+import { createPluginFetch } from './create-plugin-fetch.js';
 
 interface PluginNeeds extends Omit<HostServices, 'fetch' | 'llm'> {
   readonly config: Config;
@@ -20,7 +20,7 @@ export async function wirePlugins(
   const closing = new AbortController();
   const loaded = await loadPlugins(selected, {
     ...services,
-    fetch: createSafeFetch({ allow: config.outgoingAllow }),
+    fetch: createPluginFetch(config),
     llm: createLlms({ modelFor: models.get, meter: unmetered, signal: closing.signal }),
   });
   const close = async () => {
