@@ -10,7 +10,9 @@ export function reportStrays(logger: Logger): void {
 /** Resolves when something throws where nobody can catch it, such as in a timer of a plugin. */
 export function untilBroken(logger: Logger): Promise<void> {
   return new Promise((resolve) => {
-    process.on('uncaughtException', (err) => {
+    process.once('uncaughtException', (err) => {
+      // A timer may throw it again and again until the end.
+      process.on('uncaughtException', () => undefined);
       logger.fatal({ err }, 'something threw where nobody could catch it; ending with code 1');
       resolve();
     });

@@ -56,9 +56,10 @@ it('what a plugin throws in a timer ends the host, which stores what it has', as
     partialText: 'Half an ',
   });
   expect(await host.ended).toBe(1);
-  const [fatal] = host.output().match(/.*"level":"fatal".*/g) ?? [];
-  expect(fatal).toContain('thrown in a timer');
-  expect(fatal).toContain('ending with code 1');
+  const told = host.output().match(/.*"level":"fatal".*/g) ?? [];
+  expect(told).toHaveLength(1);
+  expect(told[0]).toContain('thrown in a timer');
+  expect(told[0]).toContain('ending with code 1');
 
   const next = await start();
   const { body } = await user.at(next).request('GET', `/messages/${sessionId}`);
