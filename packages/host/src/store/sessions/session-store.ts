@@ -43,6 +43,17 @@ const countSessions = prepared((tables, { owner }: Pick<SessionKey, 'owner'>) =>
     .where('owner', '=', owner),
 );
 
+const listSessions = prepared((tables, { owner, limit, offset }: SessionListRequest) =>
+  tables
+    .selectFrom('sessions')
+    .selectAll()
+    .where('owner', '=', owner)
+    .orderBy('last_updated_at', 'desc')
+    .orderBy('id', 'desc')
+    .limit(limit)
+    .offset(offset),
+);
+
 /** The sessions of each user (contract B2). */
 export class SessionStore {
   readonly #context: StoreContext;
@@ -67,15 +78,7 @@ export class SessionStore {
   list({ owner, limit, offset }: SessionListRequest): Promise<SessionList> {
     return this.#context.database.read(async (tables) => {
       const counted = await countSessions(tables, { owner });
-      const rows = await tables
-        .selectFrom('sessions')
-        .selectAll()
-        .where('owner', '=', owner)
-        .orderBy('last_updated_at', 'desc')
-        .orderBy('id', 'desc')
-        .limit(limit)
-        .offset(offset)
-        .execute();
+      const { rows } = await listSessions(tables, { owner, limit, offset });
       return { sessions: rows.map(toSession), total: counted.rows[0]?.total ?? 0 };
     });
   }
