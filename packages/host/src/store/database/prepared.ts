@@ -4,7 +4,7 @@ import type { Schema } from './schema.js';
 type Value = string | number | null | Uint8Array;
 type Row<R> = { readonly [Name in keyof R]: Value };
 
-/** What a query is told anew each time it runs: values by their names, or several rows of them. */
+/** What a query is told anew each time it runs: values by their names, or rows of them, in few different numbers. */
 type Told<V> = { readonly [Key in keyof V]: V[Key] extends Value ? V[Key] : Row<V[Key]> };
 
 /** Runs a query on a handle of any database, inside a unit or outside. */
@@ -18,18 +18,14 @@ export function prepared<V extends Told<V>, R>(
   build: (tables: Kysely<Schema>, values: V) => Compilable<R>,
 ): Prepared<V, R> {
   const compiled = new WeakMap<DialectAdapter, Map<number, CompiledQuery<R>>>();
-  const compile = (tables: Kysely<Schema>, values: V): CompiledQuery<R> => {
+  return async (tables, values) => {
     const { adapter } = tables.getExecutor();
     const ofSize = compiled.get(adapter) ?? new Map<number, CompiledQuery<R>>();
-    compiled.set(adapter, ofSize);
     const size = Array.isArray(values) ? values.length : 1;
     const query = ofSize.get(size) ?? build(tables, standInFor(values)).compile();
-    ofSize.set(size, query);
-    return query;
-  };
-  return async (tables, values) => {
-    const query = compile(tables, values);
-    return tables.executeQuery({ ...query, parameters: bind(query.parameters, values) });
+    const parameters = bind(query.parameters, values);
+    compiled.set(adapter, ofSize.set(size, query));
+    return tables.executeQuery({ ...query, parameters });
   };
 }
 

@@ -134,7 +134,7 @@ describe.each(engines)('a long conversation on %s', (engine) => {
 
   it('is listed whole, a part at a time', async () => {
     const { owner, sessionId, say } = await newSession(test);
-    const long = 'z'.repeat(200 * KB);
+    const long = 'z'.repeat(50 * KB);
     for (let i = 0; i < 8; i++) await test.store.messages.append(say('human', `${i}${long}`));
     const pages = await allPages(test.store, { owner, sessionId });
     expect(pages.map((page) => page.length)).toEqual([2, 2, 2, 2]);

@@ -14,7 +14,7 @@ export interface RecentRequest extends SessionKey {
 }
 
 /** What a reader of all messages holds at a time. */
-const PAGE_BYTES = 512 * 1024;
+const PAGE_BYTES = 128 * 1024;
 
 const listMessages = prepared((tables, { owner, sessionId, first, last }: SessionKey & TurnSpan) =>
   tables
