@@ -8,6 +8,8 @@ export async function serve(): Promise<number> {
     // The rest is loaded once the configuration is known to be right, so that a fault shows at once.
     const { createGateway } = await import('./create-gateway.js');
     const logger = createLogger(config);
+    // Queries go on being answered when whoever read the log has gone.
+    process.stdout.on('error', () => {});
     const gateway = createGateway({ config, logger });
     const url = await gateway.listen();
     if (gateway.did) logger.info({ did: gateway.did }, `UCANs are addressed to ${gateway.did}`);

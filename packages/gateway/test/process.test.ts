@@ -57,6 +57,17 @@ it('serves until it is told to stop, and then ends by itself', async () => {
   expect(await once(child, 'exit')).toEqual([0, null]);
 });
 
+it('goes on when whoever read its log has gone', async () => {
+  const node = await startTestNode();
+  cleanups.push(() => node.close());
+  const child = run({ GATEWAY_UPSTREAMS: node.url, LOG_LEVEL: 'debug' });
+  const url = await urlOf(child);
+  child.stdout?.destroy();
+  for (let i = 0; i < 5; i++) expect((await ask(`${url}/ixo/entity/params`)).status).toBe(200);
+  child.kill('SIGTERM');
+  expect(await once(child, 'exit')).toEqual([0, null]);
+});
+
 it('says in one message what is wrong with its environment', async () => {
   const child = run({ GATEWAY_UPSTREAMS: 'http://x', GATEWAY_COMPAT: 'no' });
   const said = text(child.stderr as NodeJS.ReadableStream);
