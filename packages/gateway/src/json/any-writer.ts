@@ -1,4 +1,5 @@
 import { EmbeddedWriter, type PrintBody } from './embedded-writer.js';
+import { Label } from './label.js';
 import { jsonBytes, type ValueWriter } from './value-writer.js';
 import { writeText } from './values/text.js';
 import { WireFault } from './wire-fault.js';
@@ -12,8 +13,8 @@ export interface AnyContent {
 
 const TYPE_URL_TAG = (1 << 3) | WIRE_TYPE.lengthDelimited;
 const VALUE_TAG = (2 << 3) | WIRE_TYPE.lengthDelimited;
-const TYPE_LABEL = jsonBytes(',"@type":');
-const VALUE_LABEL = jsonBytes(',"value":');
+const TYPE_LABEL = new Label('@type');
+const VALUE_LABEL = new Label('value');
 const NULL = jsonBytes('null');
 
 /** Prints an Any by the type it names. */
@@ -25,9 +26,9 @@ export function anyWriter(contentOf: (typeName: string) => AnyContent | undefine
     if (!content)
       throw new WireFault(`The reply holds an Any of unknown type ${JSON.stringify(url)}`);
     const start = out.at;
-    out.raw(TYPE_LABEL);
+    out.label(TYPE_LABEL);
     writeText(out, wire.bytes, span.urlStart, span.urlEnd);
-    if (!content.isInline) out.raw(VALUE_LABEL);
+    if (!content.isInline) out.label(VALUE_LABEL);
     const outer = wire.narrow(span.valueStart, span.valueEnd);
     content.print(wire, out);
     wire.leave(outer);

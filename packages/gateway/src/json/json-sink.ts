@@ -1,3 +1,5 @@
+import type { Label } from './label.js';
+
 const FIRST_SIZE = 16 * 1024;
 /** A larger buffer is not kept for the next text. */
 const LARGEST_KEPT = 1024 * 1024;
@@ -7,6 +9,7 @@ const BRACKETS = { open: 0x5b, close: 0x5d };
 /** JSON text in the making, as bytes. */
 export class JsonSink {
   buffer = new Uint8Array(FIRST_SIZE);
+  #view = new DataView(this.buffer.buffer);
   /** Where the next byte goes. */
   at = 0;
 
@@ -20,6 +23,15 @@ export class JsonSink {
   byte(byte: number): void {
     this.reserve(1)[this.at] = byte;
     this.at += 1;
+  }
+
+  label({ length, steps }: Label): void {
+    const { at } = this;
+    this.reserve(steps.length * 8);
+    for (let i = 0; i < steps.length; i += 1) {
+      this.#view.setFloat64(at + i * 8, steps[i] as number, true);
+    }
+    this.at = at + length;
   }
 
   /** Appends bytes that are JSON already. */
@@ -71,7 +83,7 @@ export class JsonSink {
   take(): Buffer {
     const taken = Buffer.from(this.buffer.subarray(0, this.at));
     this.at = 0;
-    if (this.buffer.length > LARGEST_KEPT) this.buffer = new Uint8Array(FIRST_SIZE);
+    if (this.buffer.length > LARGEST_KEPT) this.#use(new Uint8Array(FIRST_SIZE));
     return taken;
   }
 
@@ -84,6 +96,11 @@ export class JsonSink {
   #grow(needed: number): void {
     const grown = new Uint8Array(Math.max(needed, this.buffer.length * 2));
     grown.set(this.buffer.subarray(0, this.at));
-    this.buffer = grown;
+    this.#use(grown);
+  }
+
+  #use(buffer: Uint8Array<ArrayBuffer>): void {
+    this.buffer = buffer;
+    this.#view = new DataView(buffer.buffer);
   }
 }

@@ -1,4 +1,5 @@
 import type { JsonSink } from '../json-sink.js';
+import { Label } from '../label.js';
 import { jsonBytes, type ValueWriter } from '../value-writer.js';
 import { WIRE_TYPE, type WireReader } from '../wire-reader.js';
 import type { MemberWriter } from './member-writer.js';
@@ -20,7 +21,7 @@ export class ListWriter implements MemberWriter {
   place = 0;
   readonly #itemTag: number;
   readonly #packedTag: number;
-  readonly #label: Uint8Array;
+  readonly #label: Label;
   readonly #empty: Uint8Array;
   readonly #value: ValueWriter;
 
@@ -28,14 +29,14 @@ export class ListWriter implements MemberWriter {
     this.#itemTag = (number << 3) | value.wireType;
     this.#packedTag = (number << 3) | WIRE_TYPE.lengthDelimited;
     this.tags = [this.#itemTag, this.#packedTag].map((tag) => ({ tag, choice: 0 }));
-    this.#label = jsonBytes(`,"${name}":`);
+    this.#label = new Label(name);
     this.#empty = jsonBytes(empty);
     this.#value = value;
   }
 
   write(wire: WireReader, out: JsonSink, frame: number): void {
     if (this.#count(wire, frame) === 0 && this.#empty.length === 0) return;
-    out.raw(this.#label);
+    out.label(this.#label);
     this.writeValue(wire, out, frame);
   }
 
@@ -54,7 +55,7 @@ export class ListWriter implements MemberWriter {
   *writeItems(wire: WireReader, out: JsonSink, frame: number): Generator<void> {
     const count = this.#count(wire, frame);
     if (count === 0 || this.#itemTag !== this.#packedTag) return this.write(wire, out, frame);
-    out.raw(this.#label);
+    out.label(this.#label);
     const start = out.at;
     wire.at = wire.frames[frame + this.place] as number;
     for (let done = 0; done < count; done += 1) {

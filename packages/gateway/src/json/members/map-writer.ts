@@ -1,6 +1,7 @@
 import { ScalarType } from '@bufbuild/protobuf';
 import { JsonSink } from '../json-sink.js';
-import { jsonBytes, type ValueWriter } from '../value-writer.js';
+import { Label } from '../label.js';
+import type { ValueWriter } from '../value-writer.js';
 import { WIRE_TYPE, type WireReader } from '../wire-reader.js';
 import type { MemberWriter } from './member-writer.js';
 
@@ -32,17 +33,17 @@ export class MapWriter implements MemberWriter {
   place = 0;
   readonly #options: MapOptions;
   readonly #tag: number;
-  readonly #label: Uint8Array;
+  readonly #label: Label;
 
   constructor(options: MapOptions) {
     this.#tag = (options.number << 3) | WIRE_TYPE.lengthDelimited;
     this.tags = [{ tag: this.#tag, choice: 0 }];
     this.#options = options;
-    this.#label = jsonBytes(`,"${options.name}":`);
+    this.#label = new Label(options.name);
   }
 
   write(wire: WireReader, out: JsonSink, frame: number): void {
-    out.raw(this.#label);
+    out.label(this.#label);
     this.writeValue(wire, out, frame);
   }
 

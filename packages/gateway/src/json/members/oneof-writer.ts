@@ -1,4 +1,5 @@
 import type { JsonSink } from '../json-sink.js';
+import { Label } from '../label.js';
 import { jsonBytes, type ValueWriter } from '../value-writer.js';
 import type { WireReader } from '../wire-reader.js';
 import type { MemberWriter } from './member-writer.js';
@@ -16,7 +17,7 @@ export class OneofWriter implements MemberWriter {
   readonly tags: MemberWriter['tags'];
   readonly isRepeated = false;
   place = 0;
-  readonly #labels: readonly Uint8Array[];
+  readonly #labels: readonly Label[];
   readonly #values: readonly ValueWriter[];
 
   constructor(choices: readonly Choice[]) {
@@ -24,7 +25,7 @@ export class OneofWriter implements MemberWriter {
       tag: (number << 3) | value.wireType,
       choice: i + 1,
     }));
-    this.#labels = choices.map(({ name }) => jsonBytes(`,"${name}":`));
+    this.#labels = choices.map(({ name }) => new Label(name));
     this.#values = choices.map(({ value }) => value);
   }
 
@@ -32,7 +33,7 @@ export class OneofWriter implements MemberWriter {
     const choice = wire.frames[frame + this.place + 1] as number;
     const label = this.#labels[choice - 1];
     if (!label) return;
-    out.raw(label);
+    out.label(label);
     this.writeValue(wire, out, frame);
   }
 

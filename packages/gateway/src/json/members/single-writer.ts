@@ -1,4 +1,5 @@
 import type { JsonSink } from '../json-sink.js';
+import { Label } from '../label.js';
 import { jsonBytes, type ValueWriter } from '../value-writer.js';
 import type { WireReader } from '../wire-reader.js';
 import type { MemberWriter } from './member-writer.js';
@@ -19,20 +20,20 @@ export class SingleWriter implements MemberWriter {
   readonly tags: MemberWriter['tags'];
   readonly isRepeated = false;
   place = 0;
-  readonly #label: Uint8Array;
+  readonly #label: Label;
   readonly #value: ValueWriter;
   readonly #options: SingleOptions;
 
   constructor(value: ValueWriter, options: SingleOptions) {
     this.tags = [{ tag: (options.number << 3) | value.wireType, choice: 0 }];
-    this.#label = jsonBytes(`,"${options.name}":`);
+    this.#label = new Label(options.name);
     this.#value = value;
     this.#options = options;
   }
 
   write(wire: WireReader, out: JsonSink, frame: number): void {
     const start = out.at;
-    out.raw(this.#label);
+    out.label(this.#label);
     const valueStart = out.at;
     this.writeValue(wire, out, frame);
     if (this.#options.omitsZero && isWritten(out, valueStart, this.#absent())) out.at = start;
