@@ -14,6 +14,8 @@ export default defineConfig({
     testTimeout: 30_000,
     hookTimeout: 60_000,
     expect: { poll: { timeout: 10_000 } },
+    // Unless told, one core is left idle, which is half of a small machine.
+    maxWorkers: '100%',
     globalSetup: [
       'packages/host/test/support/postgres.ts',
       'packages/web/test/support/chromium.ts',
