@@ -21,11 +21,6 @@ export class FrameReader {
 
   constructor(private readonly maxBytes: number) {}
 
-  /** Whether a message has begun that is not complete. */
-  get isWithinMessage(): boolean {
-    return this.prefixBytes > 0;
-  }
-
   /** Takes a piece and gives the messages it completes; throws on one that must not be read. */
   take(piece: Buffer): Buffer[] {
     const messages: Buffer[] = [];

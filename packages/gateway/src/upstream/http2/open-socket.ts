@@ -7,7 +7,7 @@ const DEFAULT_PORTS = { http: 80, https: 443 } as const;
 
 export interface PeerAddress {
   readonly scheme: 'http' | 'https';
-  /** `host` or `host:port`. */
+  /** Whose host and port are meant. */
   readonly url: URL;
   /** Certificates to trust, in PEM; unset: those Node brings. */
   readonly ca?: readonly string[] | undefined;
