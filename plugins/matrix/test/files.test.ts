@@ -7,7 +7,7 @@ import {
 import { startHost, type TestHost } from '../../../packages/host/test/support/host.js';
 import { openSession, stream } from '../../../packages/host/test/support/stream.js';
 import { TestUser } from '../../../packages/host/test/support/user.js';
-import { startHomeserver, type TestHomeserver } from './support/homeserver.js';
+import { startHomeserver, type TestHomeserver, withOracle } from './support/homeserver.js';
 import { tinyPdf } from './support/tiny-pdf.js';
 
 let home: TestHomeserver;
@@ -20,16 +20,8 @@ const png = Buffer.from('\x89PNG\r\n\x1a\n and more', 'latin1');
 beforeAll(async () => {
   home = await startHomeserver();
   home.users.set('alice-token', '@alice:test');
-  home.users.set('oracle-token', '@oracle:test');
   model = await startControlledModel();
-  host = await startHost({
-    env: {
-      ...model.env,
-      MATRIX_BASE_URL: home.url,
-      MATRIX_ACCESS_TOKEN: 'oracle-token',
-      OUTGOING_ALLOW: '127.0.0.1',
-    },
-  });
+  host = await startHost({ env: { ...model.env, ...withOracle(home) } });
   alice = new TestUser(host);
 });
 

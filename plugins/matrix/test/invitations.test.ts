@@ -6,7 +6,7 @@ import {
 import { startHost, type TestHost } from '../../../packages/host/test/support/host.js';
 import { openSession, stream } from '../../../packages/host/test/support/stream.js';
 import { TestUser } from '../../../packages/host/test/support/user.js';
-import { startHomeserver, type TestHomeserver } from './support/homeserver.js';
+import { startHomeserver, type TestHomeserver, withOracle } from './support/homeserver.js';
 
 let home: TestHomeserver;
 let elsewhere: TestHomeserver;
@@ -16,16 +16,8 @@ let host: TestHost;
 beforeAll(async () => {
   home = await startHomeserver();
   elsewhere = await startHomeserver();
-  home.users.set('oracle-token', '@oracle:test');
   model = await startControlledModel();
-  host = await startHost({
-    env: {
-      ...model.env,
-      MATRIX_BASE_URL: home.url,
-      MATRIX_ACCESS_TOKEN: 'oracle-token',
-      OUTGOING_ALLOW: '127.0.0.1',
-    },
-  });
+  host = await startHost({ env: { ...model.env, ...withOracle(home) } });
 });
 
 afterAll(async () => {

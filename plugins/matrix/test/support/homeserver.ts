@@ -42,6 +42,16 @@ export async function startHomeserver(): Promise<TestHomeserver> {
   return { ...home, url: `http://127.0.0.1:${port}`, host: `127.0.0.1:${port}`, close };
 }
 
+/** Makes the oracle a user of this homeserver; what its environment needs for that. */
+export function withOracle({ users, url }: TestHomeserver): Record<string, string> {
+  users.set('oracle-token', '@oracle:test');
+  return {
+    MATRIX_BASE_URL: url,
+    MATRIX_ACCESS_TOKEN: 'oracle-token',
+    OUTGOING_ALLOW: '127.0.0.1',
+  };
+}
+
 type Home = Omit<TestHomeserver, 'url' | 'host' | 'close'> & {
   readonly aliases: Map<string, string>;
 };
