@@ -23,11 +23,12 @@ const lookInwards = layers.slice(1).map((folders, i) => ({
 /** What each package may import of the others; the host may import all. */
 const packages = {
   protocol: [],
-  'safe-fetch': [],
-  ucan: [],
-  'plugin-kit': ['protocol', 'safe-fetch', 'ucan'],
+  'server-kit': [],
+  'safe-fetch': ['server-kit'],
+  ucan: ['server-kit'],
+  'plugin-kit': ['protocol', 'safe-fetch', 'server-kit', 'ucan'],
   client: ['protocol', 'ucan'],
-  gateway: ['ucan'],
+  gateway: ['server-kit', 'ucan'],
   web: ['client', 'protocol'],
 };
 

@@ -1,9 +1,9 @@
+import { RateLimiter } from '@sibyl/server-kit';
 import type { Config } from '../config/config.js';
 import { QueryFault } from '../query/query-fault.js';
 import type { Route } from '../schema.js';
 import type { Caller, Credentials, Gate } from './caller.js';
 import { openGate } from './open-gate.js';
-import { RateLimiter } from './rate-limiter.js';
 import { forbidden, tooMany } from './refusals.js';
 
 /** Failed attempts a minute of one address, since each costs a digest or a signature. */
@@ -27,7 +27,7 @@ export class Admission {
 
   private async examine(credentials: Credentials): Promise<Caller> {
     const { address } = credentials;
-    if (this.failures.isSpent(address, FAILURES_PER_MINUTE)) throw tooMany(1);
+    if (!this.failures.peek(address, FAILURES_PER_MINUTE).allowed) throw tooMany(1);
     try {
       return await this.gate.admit(credentials);
     } catch (fault) {
@@ -39,8 +39,8 @@ export class Admission {
   /** Counts queries of a caller; throws 429 if they are too many. */
   spend({ name, perMinute = this.config.gating.perMinute }: Caller, count: number): void {
     if (perMinute === undefined) return;
-    const waitSeconds = this.requests.take(name, perMinute, count);
-    if (waitSeconds !== undefined) throw tooMany(waitSeconds);
+    const { allowed, resetSeconds } = this.requests.take(name, perMinute, count);
+    if (!allowed) throw tooMany(resetSeconds);
   }
 }
 

@@ -1,8 +1,7 @@
 import { OracleError } from '@sibyl/protocol';
+import { addressKey, RateLimiter, type RateVerdict } from '@sibyl/server-kit';
 import type { Metrics } from '../observe/metrics.js';
-import { addressKey } from './address.js';
 import type { Caller } from './caller.js';
-import { MemoryRateLimiter, type RateLimiter, type RateVerdict } from './rate-limiter.js';
 
 /** Callers behind one address that may use their whole allowance at once: identities cost nothing. */
 const CALLERS_PER_ADDRESS = 10;
@@ -23,25 +22,28 @@ const nowhere: HeaderSink = { setHeader: () => undefined };
 /** The host's limits: per address without a proven caller, per caller with one. */
 export class RateLimits {
   private readonly metrics: Metrics;
-  private readonly anonymous: RateLimiter;
-  private readonly callers: RateLimiter;
-  private readonly addresses: RateLimiter;
+  private readonly perMinute: { readonly anonymous: number; readonly caller: number };
+  private readonly anonymous = new RateLimiter();
+  private readonly callers = new RateLimiter();
+  private readonly addresses = new RateLimiter();
 
   constructor({ perCaller, anonymous, metrics }: RateLimitsOptions) {
     this.metrics = metrics;
-    this.anonymous = new MemoryRateLimiter({ perMinute: anonymous });
-    this.callers = new MemoryRateLimiter({ perMinute: perCaller });
-    this.addresses = new MemoryRateLimiter({ perMinute: perCaller * CALLERS_PER_ADDRESS });
+    this.perMinute = { anonymous, caller: perCaller };
   }
 
   /** Counts a request without a proven caller; refuses an address that has used up what it may ask so. */
   async takeAnonymous(address: string | undefined, headers = nowhere): Promise<void> {
-    this.enforce('anonymous', await this.anonymous.take(addressKey(address)), headers);
+    this.enforce(
+      'anonymous',
+      this.anonymous.take(addressKey(address), this.perMinute.anonymous),
+      headers,
+    );
   }
 
   /** Whether an address has failed too often for keys to be looked up on its behalf. */
   async isExhausted(address: string | undefined): Promise<boolean> {
-    return !(await this.anonymous.look(addressKey(address))).allowed;
+    return !this.anonymous.peek(addressKey(address), this.perMinute.anonymous).allowed;
   }
 
   /** Counts a request of a proven caller. */
@@ -50,8 +52,10 @@ export class RateLimits {
     address: string | undefined,
     headers = nowhere,
   ): Promise<void> {
-    this.enforce('address', await this.addresses.take(addressKey(address)), headers);
-    this.enforce('caller', await this.callers.take(did), headers);
+    const { caller } = this.perMinute;
+    const everybody = this.addresses.take(addressKey(address), caller * CALLERS_PER_ADDRESS);
+    this.enforce('address', everybody, headers);
+    this.enforce('caller', this.callers.take(did, caller), headers);
   }
 
   private enforce(kind: string, verdict: RateVerdict, headers: HeaderSink): void {

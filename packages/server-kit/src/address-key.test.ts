@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { addressKey } from './address.js';
+import { addressKey } from './address-key.js';
 
 it.each([
   ['127.0.0.1', '127.0.0.1'],

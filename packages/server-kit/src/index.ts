@@ -1,0 +1,3 @@
+export { addressKey } from './address-key.js';
+export { type LruLimits, LruMap, textBytes } from './lru-map.js';
+export { RateLimiter, type RateLimiterOptions, type RateVerdict } from './rate-limiter.js';

@@ -1,0 +1,70 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { describe, expect, it } from 'vitest';
+import { LruMap, textBytes } from './lru-map.js';
+
+const ENTRY = 100;
+const texts = (maxBytes: number, maxEntries?: number) =>
+  new LruMap<string, string>({ maxBytes, maxEntries, sizeOf: (value) => value.length });
+
+describe('LruMap', () => {
+  it('drops the least recently used entries once they exceed maxBytes', () => {
+    const map = texts(3 * (ENTRY + 10));
+    for (const key of ['a', 'b', 'c']) map.set(key, 'x'.repeat(10));
+    map.get('a');
+    map.set('d', 'x'.repeat(10));
+    expect(['a', 'b', 'c', 'd'].map((key) => map.get(key) !== undefined)).toEqual([
+      true,
+      false,
+      true,
+      true,
+    ]);
+    map.set('e', 'x'.repeat(200));
+    expect(map.size).toBe(1);
+    expect(map.bytes).toBe(ENTRY + 200);
+  });
+
+  it('never stores a value larger than maxBytes, and forgets the one it would have replaced', () => {
+    const map = texts(ENTRY + 10);
+    expect(map.set('a', 'small')).toBe(true);
+    expect(map.set('a', 'x'.repeat(11))).toBe(false);
+    expect(map.get('a')).toBeUndefined();
+    expect(map.bytes).toBe(0);
+  });
+
+  it('counts a replaced and a deleted entry once', () => {
+    const map = texts(1000);
+    map.set('a', 'x');
+    map.set('a', 'xyz');
+    expect(map.bytes).toBe(ENTRY + 3);
+    map.set('b', 'x');
+    expect(map.deleteWhere((value) => value === 'xyz')).toBe(1);
+    expect(map.delete('a')).toBe(false);
+    expect(map.bytes).toBe(ENTRY + 1);
+  });
+
+  it('holds at most maxEntries', () => {
+    const map = texts(1_000_000, 2);
+    for (const key of ['a', 'b', 'c']) map.set(key, '');
+    expect(map.size).toBe(2);
+    expect(map.get('a')).toBeUndefined();
+  });
+
+  it('takes no more heap than maxBytes says', () => {
+    const maxBytes = 4 * 1024 * 1024;
+    const map = new LruMap<string, string>({
+      maxBytes,
+      sizeOf: (value, key) => textBytes(key) + textBytes(value),
+    });
+    const before = heapUsed();
+    for (let i = 0; i < 100_000; i++) map.set(`key ${i}`, `value ${i} ${'é€'.repeat(i % 50)}`);
+    expect(map.size).toBeLessThan(100_000);
+    expect(heapUsed() - before).toBeLessThan(1.5 * maxBytes);
+  });
+});
+
+function heapUsed(): number {
+  setFlagsFromString('--expose-gc');
+  runInNewContext('gc')();
+  return process.memoryUsage().heapUsed;
+}

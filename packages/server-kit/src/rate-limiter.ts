@@ -1,0 +1,84 @@
+import { LruMap, textBytes } from './lru-map.js';
+
+/** Whether a request is allowed, and the figures of the `RateLimit-*` headers. */
+export interface RateVerdict {
+  readonly allowed: boolean;
+  readonly limit: number;
+  readonly remaining: number;
+  /** When the bucket is full again, or, for a refused request, when to retry. */
+  readonly resetSeconds: number;
+}
+
+interface Bucket {
+  readonly tokens: number;
+  readonly filledAt: number;
+}
+
+export interface RateLimiterOptions {
+  /** What all buckets together may take in memory. */
+  readonly maxBytes?: number;
+  /** Milliseconds of a clock that never goes back, whatever happens to the time of day. */
+  readonly now?: () => number;
+}
+
+const BUCKET_BYTES = 64;
+
+/** Token buckets that refill evenly. Not a timer per key: a bucket is brought up to date when used. */
+export class RateLimiter {
+  private readonly buckets: LruMap<string, Bucket>;
+  private readonly now: () => number;
+
+  constructor({
+    maxBytes = 8 * 1024 * 1024,
+    now = () => performance.now(),
+  }: RateLimiterOptions = {}) {
+    // The least recently used bucket makes room: it has refilled the most.
+    this.buckets = new LruMap({ maxBytes, sizeOf: (_, key) => textBytes(key) + BUCKET_BYTES });
+    this.now = now;
+  }
+
+  /** Takes `cost` tokens from the bucket of `key` if it has that many. */
+  take(key: string, perMinute: number, cost = 1): RateVerdict {
+    const { tokens, filledAt } = this.refill(key, perMinute);
+    const allowed = tokens >= cost;
+    const left = allowed ? tokens - cost : tokens;
+    this.buckets.set(key, { tokens: left, filledAt });
+    return verdict({ tokens: left, perMinute, cost, allowed });
+  }
+
+  /** Gives tokens back, for a charge that turned out not to be due. */
+  refund(key: string, perMinute: number, cost = 1): void {
+    const { tokens, filledAt } = this.refill(key, perMinute);
+    this.buckets.set(key, { tokens: Math.min(perMinute, tokens + cost), filledAt });
+  }
+
+  /** What `take` would answer, without taking anything. */
+  peek(key: string, perMinute: number, cost = 1): RateVerdict {
+    const { tokens } = this.refill(key, perMinute);
+    return verdict({ tokens, perMinute, cost, allowed: tokens >= cost });
+  }
+
+  private refill(key: string, perMinute: number): Bucket {
+    const now = this.now();
+    const { tokens, filledAt } = this.buckets.get(key) ?? { tokens: perMinute, filledAt: now };
+    const gained = (Math.max(0, now - filledAt) / 60_000) * perMinute;
+    return { tokens: Math.min(perMinute, tokens + gained), filledAt: now };
+  }
+}
+
+interface Standing {
+  readonly tokens: number;
+  readonly perMinute: number;
+  readonly cost: number;
+  readonly allowed: boolean;
+}
+
+function verdict({ tokens, perMinute, cost, allowed }: Standing): RateVerdict {
+  const missing = allowed ? perMinute - tokens : cost - tokens;
+  return {
+    allowed,
+    limit: perMinute,
+    remaining: Math.floor(tokens),
+    resetSeconds: Math.max(1, Math.ceil((missing / perMinute) * 60)),
+  };
+}
