@@ -8,6 +8,8 @@ export function recentWeather(clock: () => number = Date.now): Middleware {
   const known = new Map<string, { readonly answer: unknown; readonly until: number }>();
   return {
     name: 'recent-weather',
+    // It only saves time: without it the service is asked again.
+    onFailure: 'skip',
     wrapToolCall: async ({ name, input }, next) => {
       if (name !== 'get_weather') return next(input);
       const place = String(input.place).toLowerCase();

@@ -114,7 +114,7 @@ const faulty = testPlugin('faulty', {
 
 const test = useControlledHost({ bundled: [], plugins: [faulty] });
 
-const hooks = ['getRequestTools', 'getSharedState', 'beforeModel', 'afterModel', 'wrapToolCall'];
+const hooks = ['getRequestTools', 'getSharedState', 'wrapToolCall'];
 
 describe.each(Object.entries(thrown))('a plugin that throws %s', (_, make) => {
   it.each(hooks)('from %s costs its part alone', async (hook) => {
@@ -122,6 +122,13 @@ describe.each(Object.entries(thrown))('a plugin that throws %s', (_, make) => {
     act = make;
     const { text } = await ask(test, [call(['fail']), say('survived')]);
     expect(text).toBe('survived');
+  });
+
+  it.each(['beforeModel', 'afterModel'])('from %s fails the turn', async (hook) => {
+    place = hook;
+    act = make;
+    const exchange = await ask(test, hook === 'afterModel' ? [say('unseen')] : []);
+    expect(framesOf(exchange, 'error')).toMatchObject([{ kind: 'server', retryable: true }]);
   });
 
   it('at its gate refuses the turn', async () => {

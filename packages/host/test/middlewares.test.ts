@@ -1,63 +1,11 @@
-import { defineTool, type Middleware, type ModelMessage } from '@sibyl/plugin-kit';
+import type { ModelMessage } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
-import { beforeEach, describe, expect, it } from 'vitest';
-import { z } from 'zod';
+import { describe, expect, it } from 'vitest';
 import { ask, call, framesOf, say } from './support/ask.js';
-import { useControlledHost } from './support/controlled-host.js';
-import { testPlugin } from './support/plugin.js';
+import { useWrappedHost } from './support/wrapped-host.js';
 
-type Hooks = Omit<Middleware, 'name'>;
-let outer: Hooks = {};
-let inner: Hooks = {};
-beforeEach(() => {
-  outer = {};
-  inner = {};
-});
+const { test, outer, inner, ran } = useWrappedHost();
 
-/** A middleware that does what the test at hand wants. */
-const standIn = (name: string, hooks: () => Hooks): Middleware => ({
-  name,
-  beforeModel: async (request, turn) => hooks().beforeModel?.(request, turn),
-  afterModel: async (response, turn) => hooks().afterModel?.(response, turn),
-  wrapToolCall: async (request, next, turn) => {
-    const wrap = hooks().wrapToolCall;
-    return wrap ? wrap(request, next, turn) : next(request.input);
-  },
-});
-
-let ran: unknown[] = [];
-const echo = defineTool({
-  name: 'echo',
-  description: 'Gives back what it gets',
-  inputSchema: z.object({ text: z.string() }),
-  run: ({ text }) => {
-    ran.push(text);
-    if (text === 'bad') throw new Error('the tool failed');
-    return { text };
-  },
-});
-beforeEach(() => {
-  ran = [];
-});
-
-const test = useControlledHost({
-  bundled: [],
-  env: { PLUGIN_TIMEOUT_SECONDS: '1' },
-  plugins: [
-    testPlugin('inner', {
-      dependsOn: ['outer'],
-      configSchema: z.object({ INNER_KEY: z.string().default('inner-secret') }),
-      getMiddlewares: () => [standIn('in', () => inner)],
-      getTools: () => [echo],
-    }),
-    testPlugin('outer', {
-      configSchema: z.object({ OUTER_KEY: z.string().default('outer-secret') }),
-      getMiddlewares: () => [standIn('out', () => outer)],
-    }),
-  ],
-});
-
-const never = () => new Promise<never>(() => undefined);
 const echoed = (text = 'hi') => call(['echo', { text }]);
 const faultsOf = (hook: string) => test.host.log.filter((line) => line.hook === hook);
 
@@ -109,29 +57,6 @@ describe('before a model call', () => {
     });
     expect([status, body.message]).toEqual([403, 'Not on Sundays']);
   });
-
-  it.each<[string, () => unknown]>([
-    [
-      'throws',
-      () => {
-        throw new Error('broken');
-      },
-    ],
-    ['hangs', never],
-    ['gives a text', () => 'rubbish'],
-    ['gives messages that are none', () => ({ system: 'gone', messages: [{ role: 'robot' }] })],
-    ['leaves no message', () => ({ messages: [] })],
-    ['gives tools that are none', () => ({ tools: [7] })],
-  ])('one that %s changes nothing, and the others still do', async (_, hook) => {
-    outer.beforeModel = hook as Hooks['beforeModel'] & {};
-    inner.beforeModel = ({ system }) => ({ system: `${system}\n\ninner` });
-    const before = faultsOf('beforeModel of out').length;
-    const { turns, text } = await ask(test, [say('fine')]);
-    expect(text).toBe('fine');
-    expect(turns[0]?.system).toMatch(/^You are Sibyl.*\n\ninner$/s);
-    expect(turns[0]?.tools).toEqual(['echo']);
-    expect(faultsOf('beforeModel of out').length).toBe(before + 1);
-  });
 });
 
 describe('after a model call', () => {
@@ -154,14 +79,6 @@ describe('after a model call', () => {
       [{ agent: 'main', text: 'Done.', toolCalls: [], use }, { OUTER_KEY: 'outer-secret' }],
       ['Done.', { INNER_KEY: 'inner-secret' }],
     ]);
-  });
-
-  it.each<[string, () => unknown]>([
-    ['throws', () => Promise.reject(new Error('broken'))],
-    ['hangs', never],
-  ])('one that %s costs nothing', async (_, hook) => {
-    outer.afterModel = hook as Hooks['afterModel'] & {};
-    expect((await ask(test, [say('fine')])).text).toBe('fine');
   });
 
   it('a refusal ends the turn', async () => {
@@ -213,32 +130,5 @@ describe('around a tool call', () => {
     const { turns } = await ask(test, [echoed('bad'), say()]);
     expect(turns[1]?.results).toEqual(['{"error":"the tool failed"}']);
     expect(faultsOf('wrapToolCall of out').length).toBe(before);
-  });
-
-  it.each<[string, Hooks['wrapToolCall'] & {}]>([
-    ['throws before the call', () => Promise.reject(new Error('broken'))],
-    ['hangs before the call', never],
-    ['calls with rubbish', (_, next) => next('rubbish' as never)],
-    [
-      'throws after the call',
-      async ({ input }, next) => {
-        await next(input);
-        throw new Error('broken');
-      },
-    ],
-    [
-      'hangs after the call',
-      async ({ input }, next) => {
-        await next(input);
-        return never();
-      },
-    ],
-  ])('one that %s leaves the call as it is, made once', async (_, wrap) => {
-    outer.wrapToolCall = wrap;
-    const before = faultsOf('wrapToolCall of out').length;
-    const { turns } = await ask(test, [echoed(), say()]);
-    expect(turns[1]?.results).toEqual(['{"text":"hi"}']);
-    expect(ran).toEqual(['hi']);
-    expect(faultsOf('wrapToolCall of out').length).toBe(before + 1);
   });
 });

@@ -32,11 +32,17 @@ export interface ToolRequest {
 }
 
 /**
- * Stands around model and tool calls, of sub-agents too. An OracleError thrown by one is a refusal
- * and ends the turn, or the tool call, with its text; any other fault costs only the middleware.
+ * Wraps model and tool calls, those of sub-agents too. An OracleError is a refusal and ends the turn,
+ * or the tool call, with its text. Any other error, a timeout or an unusable return value fails the
+ * call as well: the tool does not run, and the turn of a model call ends.
  */
 export interface Middleware {
   readonly name: string;
+  /**
+   * What happens when this middleware fails. `fail` (the default) fails the call that it wraps; `skip`
+   * makes the call without it, so use that only for a middleware that protects nothing.
+   */
+  readonly onFailure?: 'fail' | 'skip';
   /** Returns what is to change. */
   beforeModel?(
     request: ModelRequest,

@@ -33,6 +33,7 @@ export const errorCatalog = {
   store_unavailable: [503, 'The store is not available; try again'],
   host_stopping: [503, 'The host is stopping; try again'],
   gate_unavailable: [503, 'Whether this turn may be made cannot be told right now; try again'],
+  plugin_failed: [503, 'A plugin that this message depends on failed; try again'],
   model_unavailable: [503, 'The model is not available; try again'],
 } as const satisfies Record<string, readonly [status: number, message: string]>;
 

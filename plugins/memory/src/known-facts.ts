@@ -6,6 +6,8 @@ const SHOWN = 8;
 /** Puts what fits the message into the prompt, so that the agent need not ask first. */
 export const knownFacts = (facts: FactStore): Middleware => ({
   name: 'known-facts',
+  // The agent can still look facts up with its tools.
+  onFailure: 'skip',
   async beforeModel({ agent, system, messages }, { user }) {
     const last = messages.at(-1);
     // Later calls of the turn end with tool results: what was found is among them.

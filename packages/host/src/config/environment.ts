@@ -180,7 +180,7 @@ export const Environment = z.object({
   PLUGIN_TIMEOUT_SECONDS: seconds
     .prefault('15')
     .describe(
-      'How long a plugin may take for its part of a turn, which goes on without it; a gate that takes longer refuses it',
+      'How long a plugin may take for its part of a turn, which goes on without it; a gate or a middleware that takes longer fails the turn or the tool call',
     ),
   STREAM_STALL_SECONDS: seconds
     .prefault('60')

@@ -152,6 +152,11 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
       { getMiddlewares: () => [{ name: 'm', beforeModel: 1 }] },
       /beforeModel is no/,
     ],
+    [
+      'a middleware with an unknown onFailure',
+      { getMiddlewares: () => [{ name: 'm', onFailure: 'ignore' }] },
+      /middleware m: its onFailure must be 'fail' or 'skip'/,
+    ],
     ['a gate without a door', { getMessageGate: () => ({}) }, /it has no admit function/],
     ['no modules', { getNestModules: () => [1] }, /Nest module 1: it is none/],
     ['no routes', { getAuthExcludedRoutes: () => [1] }, /not an array of paths/],

@@ -48,6 +48,8 @@ const MIDDLEWARE_HOOKS = ['beforeModel', 'afterModel', 'wrapToolCall'];
 
 const middlewareFault = withParts((middleware) => {
   if (!isText(middleware.name)) return 'it has no name';
+  if (![undefined, 'fail', 'skip'].includes(middleware.onFailure as undefined))
+    return "its onFailure must be 'fail' or 'skip'";
   const wrong = MIDDLEWARE_HOOKS.find(
     (hook) => middleware[hook] !== undefined && !isFunction(middleware[hook]),
   );

@@ -99,10 +99,9 @@ describe('turns that are paid for', () => {
     expect(await statement()).toMatchObject({ balance: 0, reserved: 0, unpaid: 10 });
   });
 
-  it('lets a call of a turn pass that it does not know', async () => {
-    const { ask, answered } = await openGate(1);
-    await ask(1000);
-    await answered();
+  it('paidCalls refuses a model call of a turn without a hold', async () => {
+    const { ask } = await openGate(1000);
+    await expect(ask(1)).rejects.toMatchObject({ code: 'gate_unavailable' });
   });
 
   it('tells turns of one request id apart by their order', async () => {

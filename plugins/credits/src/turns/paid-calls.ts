@@ -1,4 +1,4 @@
-import type { Middleware, TurnContext } from '@sibyl/plugin-kit';
+import { type Middleware, OracleError, type TurnContext } from '@sibyl/plugin-kit';
 import { estimateRequest } from './estimate-request.js';
 import type { HoldsAtWork } from './holds-at-work.js';
 
@@ -7,7 +7,10 @@ export const paidCalls = (holds: HoldsAtWork): Middleware => ({
   name: 'paid-calls',
   async beforeModel(request, turn) {
     const { agent, model } = request;
-    await holdOf(holds, turn)?.prepare({ agent, model: model.id, input: estimateRequest(request) });
+    const hold = holdOf(holds, turn);
+    // Every turn has a hold from the gate: without one, the call could not be charged to anyone.
+    if (!hold) throw new OracleError('gate_unavailable');
+    await hold.prepare({ agent, model: model.id, input: estimateRequest(request) });
     return undefined;
   },
   afterModel({ agent }, turn) {

@@ -52,13 +52,17 @@ export class Hooks {
   }
 
   /** For what no turn goes on without: a hook that fails refuses, as one does that throws on purpose. */
-  async insist<T>(call: HookCall, work: Work<T>): Promise<T> {
+  async insist<T>(
+    call: HookCall,
+    work: Work<T>,
+    refuse = (fault: unknown) => this.refuse(call, fault),
+  ): Promise<T> {
     try {
       return await this.run(call, work);
     } catch (fault) {
       call.signal.throwIfAborted();
       if (fault instanceof OracleError) throw fault;
-      throw this.refuse(call, fault);
+      throw refuse(fault);
     }
   }
 
@@ -66,6 +70,16 @@ export class Hooks {
   refuse({ plugin, hook }: PluginHook, err: unknown): OracleError {
     this.logger.error({ plugin, hook, err }, 'a plugin failed; its turn is refused');
     return new OracleError('gate_unavailable', { cause: err, retryAfterSeconds: RETRY_SECONDS });
+  }
+
+  /** The refusal of a call whose middleware failed: `outcome` says what became of the call, the log says why. */
+  block({ plugin, hook }: PluginHook, err: unknown, outcome: string): OracleError {
+    this.logger.error({ plugin, hook, err }, 'a plugin failed; the call it wraps is refused');
+    return new OracleError('plugin_failed', {
+      message: `${outcome} because the plugin ${plugin} failed.`,
+      cause: err,
+      retryAfterSeconds: RETRY_SECONDS,
+    });
   }
 
   /** For the operator: what a plugin failed to bring, and why. */

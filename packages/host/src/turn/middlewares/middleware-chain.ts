@@ -73,34 +73,44 @@ export class MiddlewareChain {
       const { system, messages, tools } = current;
       const { id, vision } = model;
       const request = { agent, model: { id, vision }, system, messages, tools };
-      const answer = await this.#hooks.askForLeave(this.#call(link, 'beforeModel'), (signal) =>
-        middleware.beforeModel?.(request, { ...link.turn, signal }),
+      const before = current;
+      const patched = await this.#callAround(link, 'beforeModel', async (signal) =>
+        patchCall(before, await middleware.beforeModel?.(request, { ...link.turn, signal })),
       );
-      if ('ok' in answer) current = this.#patched(link, current, answer.ok);
+      current = patched ?? before;
     }
     return current;
-  }
-
-  #patched(link: Link, call: ModelCall, patch: unknown): ModelCall {
-    if (patch === undefined || patch === null) return call;
-    const patched = applyPatch(call, patch);
-    if ('ok' in patched) return patched.ok;
-    this.#hooks.logFault(this.#call(link, 'beforeModel'), new Error(patched.fault));
-    return call;
   }
 
   async #after({ agent }: Asker, answer: ModelAnswer): Promise<void> {
     for (const link of this.#links) {
       const { middleware } = link;
       if (!middleware.afterModel) continue;
-      await this.#hooks.askForLeave(this.#call(link, 'afterModel'), (signal) =>
+      await this.#callAround(link, 'afterModel', (signal) =>
         middleware.afterModel?.({ agent, ...answer }, { ...link.turn, signal }),
       );
     }
   }
 
+  /** Calls a hook around a model call: its failure ends the turn, or returns undefined where it may be skipped. */
+  async #callAround<T>(
+    link: Link,
+    hook: 'beforeModel' | 'afterModel',
+    work: (signal: AbortSignal) => T | Promise<T>,
+  ): Promise<T | undefined> {
+    const call = this.#call(link, hook);
+    if (mayBeSkipped(link)) {
+      const answer = await this.#hooks.askForLeave(call, work);
+      return 'ok' in answer ? answer.ok : undefined;
+    }
+    return this.#hooks.insist(call, work, (fault) =>
+      this.#hooks.block(call, fault, 'This message was not answered'),
+    );
+  }
+
   #wrap(link: Link, { agent, name }: { agent: string; name: string }, next: Run): Run {
     const { middleware, turn } = link;
+    const call = this.#call(link, 'wrapToolCall');
     return (input, { id, signal }) =>
       callThrough({
         input,
@@ -111,11 +121,27 @@ export class MiddlewareChain {
         next: async (changed: JsonObject) => next(changed, { id, signal }),
         timeoutMs: this.#hooks.timeoutMs,
         signal,
-        onFault: (fault) => this.#hooks.logFault(this.#call(link, 'wrapToolCall'), fault),
+        onFailure: mayBeSkipped(link)
+          ? { skip: (fault) => this.#hooks.logFault(call, fault) }
+          : { fail: (fault, hasRun) => this.#hooks.block(call, fault, describeTool(name, hasRun)) },
       });
   }
 
   #call({ plugin, middleware }: Link, hook: string) {
     return { plugin, hook: `${hook} of ${middleware.name}`, signal: this.#signal };
   }
+}
+
+const mayBeSkipped = ({ middleware }: Link) => middleware.onFailure === 'skip';
+
+const describeTool = (name: string, hasRun: boolean) =>
+  hasRun
+    ? `The tool ${name} may have run, but its result was blocked`
+    : `The tool ${name} did not run: it was blocked`;
+
+function patchCall(call: ModelCall, patch: unknown): ModelCall {
+  if (patch === undefined || patch === null) return call;
+  const patched = applyPatch(call, patch);
+  if ('ok' in patched) return patched.ok;
+  throw new Error(patched.fault);
 }

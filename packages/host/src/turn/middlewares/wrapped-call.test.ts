@@ -15,7 +15,7 @@ async function through(wrap: Wrapping['wrap'], more: Partial<Wrapping> = {}) {
     },
     timeoutMs: 1000,
     signal: new AbortController().signal,
-    onFault: (fault) => faults.push(fault),
+    onFailure: { skip: (fault) => faults.push(fault) },
     ...more,
   }).catch((thrown: unknown) => ({ thrown }));
   return { result, inputs, faults };
@@ -34,6 +34,58 @@ it('does not count the time of the call as the middleware’s', async () => {
   expect([result, faults]).toEqual(['late', []]);
 });
 
+/** As `through`, with a middleware whose failure fails the call. */
+const throughGuard = (wrap: Wrapping['wrap'], more: Partial<Wrapping> = {}) =>
+  through(wrap, {
+    onFailure: { fail: (_, hasRun) => new Error(hasRun ? 'withheld' : 'blocked') },
+    ...more,
+  });
+
+it('callThrough does not make the call for a middleware that fails, now or later', async () => {
+  const calls: Promise<unknown>[] = [];
+  const wakeUp = Promise.withResolvers<void>();
+  const { result, inputs } = await throughGuard(
+    async (call) => {
+      await wakeUp.promise;
+      calls.push(call({ n: 2 }));
+      return never();
+    },
+    { timeoutMs: 1 },
+  );
+  wakeUp.resolve();
+  await expect.poll(() => calls.length).toBe(1);
+  await expect(calls[0]).rejects.toThrow('its call is over');
+  expect([result, inputs]).toEqual([{ thrown: new Error('blocked') }, []]);
+});
+
+it('callThrough waits for a call in progress before it reports a failed middleware', async () => {
+  const tool = Promise.withResolvers<string>();
+  let isOver = false;
+  const ended = throughGuard(
+    (call) => {
+      void call({ n: 1 });
+      return Promise.reject(new Error('broken'));
+    },
+    { next: () => tool.promise.finally(() => (isOver = true)) },
+  );
+  tool.resolve('result');
+  expect((await ended).result).toEqual({ thrown: new Error('withheld') });
+  expect(isOver).toBe(true);
+});
+
+it('callThrough reports what the call threw, whichever of several a middleware passes on', async () => {
+  let made = 0;
+  const { result } = await throughGuard(
+    (call) =>
+      call({ n: 1 }).catch(async (first) => {
+        await call({ n: 2 }).catch(() => undefined);
+        throw first;
+      }),
+    { next: () => Promise.reject(new Error(`call ${++made}`)) },
+  );
+  expect(result).toEqual({ thrown: new Error('call 1') });
+});
+
 it('makes the call once, whatever a middleware does that was given up', async () => {
   const calls: Promise<unknown>[] = [];
   const wakeUp = Promise.withResolvers<void>();
@@ -45,7 +97,7 @@ it('makes the call once, whatever a middleware does that was given up', async ()
   const { result, inputs, faults } = await through(wrap, { timeoutMs: 1 });
   wakeUp.resolve();
   await expect.poll(() => calls.length).toBe(1);
-  await expect(calls[0]).rejects.toThrow('went on without');
+  await expect(calls[0]).rejects.toThrow('its call is over');
   expect([result, inputs, faults.length]).toEqual(['result', [{ n: 1 }], 1]);
 });
 

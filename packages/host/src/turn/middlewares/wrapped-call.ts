@@ -12,10 +12,15 @@ export interface Wrapping {
   /** How long the middleware may take beside the call. */
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
-  readonly onFault: (fault: unknown) => void;
+  readonly onFailure: OnFailure;
 }
 
-/** Makes the call through the middleware; a fault of the middleware leaves the call as if it were not there. */
+/** A middleware that fails either fails the call, with the error that `fail` returns, or is skipped and reported. */
+export type OnFailure =
+  | { readonly fail: (fault: Error, hasRun: boolean) => Error }
+  | { readonly skip: (fault: Error) => void };
+
+/** Makes the call through the middleware. */
 export function callThrough(wrapping: Wrapping): Promise<unknown> {
   return new WrappedCall(wrapping).run();
 }
@@ -25,6 +30,8 @@ class WrappedCall {
   readonly #overdue = Promise.withResolvers<never>();
   /** What the call came to when it was last made. */
   #latest: Promise<unknown> | undefined;
+  /** What the call itself threw, each time it was made. */
+  readonly #callFaults = new Set<unknown>();
   #underWay = 0;
   #timer: NodeJS.Timeout | undefined;
   #isOver = false;
@@ -39,7 +46,7 @@ class WrappedCall {
     try {
       return await Promise.race([wrap((input) => this.#next(input)), this.#overdue.promise]);
     } catch (fault) {
-      return await this.#withoutMiddleware(fault);
+      return await this.#endFailed(fault);
     } finally {
       this.#isOver = true;
       clearTimeout(this.#timer);
@@ -55,7 +62,7 @@ class WrappedCall {
 
   async #make(input: JsonObject): Promise<unknown> {
     // A middleware that was given up must not make the call a second time.
-    if (this.#isOver) throw new Error('The call went on without this middleware');
+    if (this.#isOver) throw new Error('This middleware failed, and its call is over');
     this.#wrapping.signal.throwIfAborted();
     if (typeof input !== 'object' || input === null || Array.isArray(input))
       throw new TypeError('The input of a tool is an object');
@@ -65,30 +72,23 @@ class WrappedCall {
       this.#underWay -= 1;
       if (this.#underWay === 0 && !this.#isOver) this.#startClock();
     });
+    this.#latest.catch((fault) => this.#callFaults.add(fault));
     return this.#latest;
   }
 
-  async #withoutMiddleware(fault: unknown): Promise<unknown> {
-    const { input, next, signal, onFault } = this.#wrapping;
+  async #endFailed(fault: unknown): Promise<unknown> {
+    const { input, next, signal, onFailure } = this.#wrapping;
     this.#isOver = true;
     const error = soundError(fault);
     if (error instanceof OracleError) throw error;
     signal.throwIfAborted();
-    const made = this.#latest;
-    if (!made) {
-      onFault(error);
-      return next(input);
-    }
-    return made.then(
-      (result) => {
-        onFault(error);
-        return result;
-      },
-      (callFault) => {
-        if (callFault !== fault) onFault(error);
-        throw callFault;
-      },
-    );
+    // Nothing of the call may still run once its result is reported.
+    await this.#latest?.catch(() => undefined);
+    // The call failed, and the middleware passed that on.
+    if (this.#callFaults.has(fault)) throw fault;
+    if ('fail' in onFailure) throw onFailure.fail(error, this.#latest !== undefined);
+    onFailure.skip(error);
+    return this.#latest ?? next(input);
   }
 
   #startClock(): void {

@@ -1,0 +1,155 @@
+import { describe, expect, it } from 'vitest';
+import { ask, call, framesOf, say } from './support/ask.js';
+import { openSession } from './support/stream.js';
+import { type Hooks, useWrappedHost } from './support/wrapped-host.js';
+
+const { test, outer, inner, ran } = useWrappedHost();
+
+const never = () => new Promise<never>(() => undefined);
+const echoed = () => call(['echo', { text: 'hi' }]);
+const faultsOf = (hook: string) => test.host.log.filter((line) => line.hook === hook);
+
+const brokenBeforeModel: [string, () => unknown][] = [
+  [
+    'throws',
+    () => {
+      throw new Error('broken');
+    },
+  ],
+  ['hangs', never],
+  ['returns a text', () => 'rubbish'],
+  ['returns unknown messages', () => ({ system: 'gone', messages: [{ role: 'robot' }] })],
+  ['leaves no message', () => ({ messages: [] })],
+  ['returns unknown tools', () => ({ tools: [7] })],
+];
+
+const brokenBeforeTool: [string, Hooks['wrapToolCall'] & {}][] = [
+  ['throws before the call', () => Promise.reject(new Error('broken'))],
+  ['hangs before the call', never],
+  ['calls next with a text', (_, next) => next('rubbish' as never)],
+];
+
+const brokenAfterTool: [string, Hooks['wrapToolCall'] & {}][] = [
+  [
+    'throws after the call',
+    async ({ input }, next) => {
+      await next(input);
+      throw new Error('broken');
+    },
+  ],
+  [
+    'hangs after the call',
+    async ({ input }, next) => {
+      await next(input);
+      return never();
+    },
+  ],
+];
+
+describe.each(brokenBeforeModel)('one whose beforeModel %s', (_, hook) => {
+  it('fails the turn, names the plugin and tells nothing of its reason', async () => {
+    outer.beforeModel = hook as Hooks['beforeModel'] & {};
+    const before = faultsOf('beforeModel of out').length;
+    const exchange = await ask(test, []);
+    expect(framesOf(exchange, 'error')).toMatchObject([
+      {
+        error: 'This message was not answered because the plugin outer failed.',
+        kind: 'server',
+        retryable: true,
+      },
+    ]);
+    expect(exchange.frames.at(-1)?.data).toMatchObject({ status: 'failed' });
+    expect(faultsOf('beforeModel of out').slice(before)).toMatchObject([
+      { plugin: 'outer', level: 50, err: {} },
+    ]);
+  });
+
+  it('is skipped if it says so, and the others still work', async () => {
+    outer.onFailure = 'skip';
+    outer.beforeModel = hook as Hooks['beforeModel'] & {};
+    inner.beforeModel = ({ system }) => ({ system: `${system}\n\ninner` });
+    const before = faultsOf('beforeModel of out').length;
+    const { turns, text } = await ask(test, [say('fine')]);
+    expect(text).toBe('fine');
+    expect(turns[0]?.system).toMatch(/^You are Sibyl.*\n\ninner$/s);
+    expect(turns[0]?.tools).toEqual(['echo']);
+    expect(faultsOf('beforeModel of out').length).toBe(before + 1);
+  });
+});
+
+it('one that fails answers a JSON caller of POST /messages with 503', async () => {
+  outer.beforeModel = () => Promise.reject(new Error('secret reason'));
+  const sessionId = await openSession(test.alice);
+  const { status, body } = await test.alice.request('POST', `/messages/${sessionId}`, {
+    body: { message: 'hello' },
+  });
+  expect([status, body.code]).toEqual([503, 'plugin_failed']);
+  expect(JSON.stringify(body)).not.toContain('secret');
+});
+
+describe.each<[string, () => unknown]>([
+  ['throws', () => Promise.reject(new Error('broken'))],
+  ['hangs', never],
+])('one whose afterModel %s', (_, hook) => {
+  it('fails the turn before any tool runs', async () => {
+    outer.afterModel = hook as Hooks['afterModel'] & {};
+    const exchange = await ask(test, [echoed()]);
+    expect(ran).toEqual([]);
+    expect(framesOf(exchange, 'error')).toMatchObject([{ kind: 'server', retryable: true }]);
+  });
+
+  it('is skipped if it says so', async () => {
+    outer.onFailure = 'skip';
+    outer.afterModel = hook as Hooks['afterModel'] & {};
+    expect((await ask(test, [say('fine')])).text).toBe('fine');
+  });
+});
+
+it.each<[string, Hooks['wrapToolCall'] & {}]>(brokenBeforeTool)(
+  'one whose wrapToolCall %s fails the call, and the tool does not run',
+  async (_, wrap) => {
+    outer.wrapToolCall = wrap;
+    const before = faultsOf('wrapToolCall of out').length;
+    const exchange = await ask(test, [echoed(), say('Sorry')]);
+    expect(ran).toEqual([]);
+    const error = 'The tool echo did not run: it was blocked because the plugin outer failed.';
+    expect(exchange.turns[1]?.results).toEqual([JSON.stringify({ error })]);
+    expect(framesOf(exchange, 'tool_call').at(-1)).toMatchObject({ status: 'error' });
+    expect(exchange.text).toBe('Sorry');
+    expect(faultsOf('wrapToolCall of out').slice(before)).toMatchObject([
+      { plugin: 'outer', level: 50, err: {} },
+    ]);
+  },
+);
+
+it.each<[string, Hooks['wrapToolCall'] & {}]>(brokenAfterTool)(
+  'one whose wrapToolCall %s keeps the result back',
+  async (_, wrap) => {
+    outer.wrapToolCall = wrap;
+    const { turns } = await ask(test, [echoed(), say()]);
+    expect(ran).toEqual(['hi']);
+    const error =
+      'The tool echo may have run, but its result was blocked because the plugin outer failed.';
+    expect(turns[1]?.results).toEqual([JSON.stringify({ error })]);
+  },
+);
+
+it('one that fails inside another is reported as it is, unless that one handles it', async () => {
+  inner.wrapToolCall = () => Promise.reject(new Error('broken'));
+  const { turns } = await ask(test, [echoed(), say()]);
+  expect(turns[1]?.results[0]).toContain('the plugin inner failed');
+  expect(ran).toEqual([]);
+});
+
+it.each<[string, Hooks['wrapToolCall'] & {}]>([...brokenBeforeTool, ...brokenAfterTool])(
+  'one whose wrapToolCall %s and that may be skipped leaves the call as it is, made once',
+  async (_, wrap) => {
+    outer.onFailure = 'skip';
+    outer.wrapToolCall = wrap;
+    const before = faultsOf('wrapToolCall of out').length;
+    const { turns } = await ask(test, [echoed(), say()]);
+    expect(turns[1]?.results).toEqual(['{"text":"hi"}']);
+    expect(ran).toEqual(['hi']);
+    expect(faultsOf('wrapToolCall of out').length).toBe(before + 1);
+  },
+);
