@@ -1,17 +1,11 @@
 // @vitest-environment jsdom
 import { join } from 'node:path';
-import {
-  type IMessage,
-  useAgAction,
-  useChat,
-  useModels,
-  useOracleSessions,
-} from '@ixo/oracles-client-sdk';
+import { type IMessage, useModels, useOracleSessions } from '@ixo/oracles-client-sdk';
 import { cleanup, renderHook } from '@testing-library/react';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { z } from 'zod';
 import { openSession } from '../../../packages/host/test/support/stream.js';
 import { useOracle } from '../../../packages/web/test/support/oracle.js';
+import { type ChatOptions, chatOf, openChatOf } from './support/published-chat.js';
 import { PublishedUser } from './support/published-user.js';
 
 const oracle = useOracle({}, join(import.meta.dirname, 'support/oracle-process.ts'));
@@ -23,41 +17,9 @@ afterEach(() => {
 });
 
 const newUser = () => new PublishedUser(oracle);
+const openChat = (options: ChatOptions = {}) => openChatOf(newUser(), options);
 const overrides = () => ({ baseUrl: oracle.url });
 const textOf = ({ content }: IMessage) => JSON.stringify(content);
-
-/** With these the client shows calls of tools. */
-const uiComponents = { ToolCall: () => null, Error: () => null };
-
-interface ChatOptions {
-  readonly browserTools?: NonNullable<Parameters<typeof useChat>[0]['browserTools']>;
-  readonly onPaymentRequiredError?: (claims: string[]) => void;
-}
-
-/** The published chat hook in a session of its user, connected. */
-async function chatOf(user: PublishedUser, sessionId: string, options: ChatOptions = {}) {
-  const { result, unmount } = renderHook(
-    () =>
-      useChat({
-        oracleDid: user.host.did,
-        sessionId,
-        overrides: { baseUrl: user.host.url },
-        onPaymentRequiredError: () => undefined,
-        uiComponents,
-        ...options,
-      }),
-    { wrapper: user.Provider },
-  );
-  await expect.poll(() => result.current.isRealTimeConnected).toBe(true);
-  await expect.poll(() => result.current.isLoading).toBe(false);
-  return { chat: result, unmount };
-}
-
-async function openChat(options: ChatOptions = {}) {
-  const user = newUser();
-  const sessionId = await openSession(user);
-  return { user, sessionId, ...(await chatOf(user, sessionId, options)) };
-}
 
 const texts = (chat: { current: { messages: IMessage[] } }) =>
   chat.current.messages.map(textOf).join();
@@ -129,62 +91,6 @@ describe('the published client', () => {
     await chat.current.abortStream();
     await turn.left;
     await expect.poll(() => chat.current.isSending).toBe(false);
-  });
-
-  it('runs a browser tool', async () => {
-    const fn = vi.fn(async () => ({ city: 'Nairobi' }));
-    const browserTools = {
-      where: {
-        toolName: 'where',
-        description: 'Where the user is',
-        schema: z.object({ precise: z.boolean() }) as never,
-        fn: fn as never,
-      },
-    };
-    const { chat } = await openChat({ browserTools });
-    const sent = chat.current.sendMessage('Where am I?');
-    (await oracle.model.next()).call({ name: 'where', input: { precise: true } });
-    const after = await oracle.model.next();
-    expect(JSON.stringify(after.body.messages.at(-1))).toContain('Nairobi');
-    after.say('In Nairobi');
-    after.finish();
-    await sent;
-    expect(fn).toHaveBeenCalledExactlyOnceWith({ precise: true });
-  });
-
-  it('runs and renders an AG-UI action', async () => {
-    const user = newUser();
-    const sessionId = await openSession(user);
-    const handler = vi.fn(() => ({ rows: 2 }));
-    const render = vi.fn(() => null);
-    const { result } = renderHook(
-      () => {
-        useAgAction({
-          name: 'show_table',
-          description: 'Shows a table',
-          parameters: z.object({ title: z.string() }),
-          handler,
-          render,
-        });
-        return useChat({
-          oracleDid: user.host.did,
-          sessionId,
-          overrides: overrides(),
-          onPaymentRequiredError: () => undefined,
-        });
-      },
-      { wrapper: user.Provider },
-    );
-    await expect.poll(() => result.current.isRealTimeConnected).toBe(true);
-    const sent = result.current.sendMessage('Show it');
-    (await oracle.model.next()).call({ name: 'show_table', input: { title: 'Plots' } });
-    const after = await oracle.model.next();
-    expect(JSON.stringify(after.body.messages.at(-1))).toContain('rows');
-    after.say('There');
-    after.finish();
-    await sent;
-    expect(handler).toHaveBeenCalledExactlyOnceWith({ title: 'Plots' });
-    expect(render).toHaveBeenCalledWith(expect.objectContaining({ status: 'done' }));
   });
 
   it('reads the history again when messages have changed', async () => {

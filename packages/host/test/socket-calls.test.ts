@@ -76,6 +76,36 @@ describe('a browser tool', () => {
     await live.toEnd();
   });
 
+  it.each<[string, object, unknown]>([
+    ['has no result', {}, null],
+    ['has no result and no error', { error: null }, null],
+    ['has only an error', { error: 'nothing to scroll' }, { error: 'nothing to scroll' }],
+    ['has an error without a text', { error: '' }, { error: 'scroll failed in the page.' }],
+    ['returns a failure as a value', { result: { success: false, error: 'x' } }, expect.anything()],
+  ])('whose tool_result %s ends the call', async (_, outcome, expected) => {
+    const { socket, turn, live } = await begin();
+    turn.call({ name: 'scroll', input: { by: 3 } });
+    const { toolCallId } = await socket.until('browser_tool_call');
+    socket.socket.emit('tool_result', { toolCallId, ...outcome });
+    const next = await test.model.next();
+    expect(resultsIn(next)).toEqual([expected]);
+    next.finish();
+    const frames = await live.toEnd();
+    const { status } = frames.findLast(({ event }) => event === 'tool_call')?.data ?? {};
+    expect(status).toBe(typeof Object(outcome).error === 'string' ? 'error' : 'done');
+  });
+
+  it('keeps the beginning of a long error of a tool_result', async () => {
+    const { socket, turn, live } = await begin();
+    turn.call({ name: 'scroll', input: { by: 3 } });
+    const { toolCallId } = await socket.until('browser_tool_call');
+    socket.socket.emit('tool_result', { toolCallId, error: `stuck ${'x'.repeat(10_000)}` });
+    const next = await test.model.next();
+    expect(resultsIn(next)[0].error).toMatch(/^stuck x{100}/);
+    next.finish();
+    await live.toEnd();
+  });
+
   it('waits for a page that is on its way', async () => {
     const sessionId = await openSession(test.alice);
     const live = await stream(test.alice, sessionId, page);
@@ -185,12 +215,31 @@ describe('an action', () => {
     expect(body.messages.at(-1).toolCalls).toMatchObject([{ name: 'chart', status: 'done' }]);
   });
 
-  it('that failed in the page is an error, and nothing is rendered', async () => {
+  it.each<[string, object]>([
+    ['nothing', {}],
+    ['null', { result: null }],
+  ])('whose action_call_result holds %s has succeeded, and is rendered', async (_, outcome) => {
     const { sessionId, socket, turn, live } = await begin();
     turn.call({ name: 'chart', input: {} });
     const { toolCallId } = await socket.until('action_call');
-    const result = { success: false, error: 'no canvas' };
-    socket.socket.emit('action_call_result', { sessionId, toolCallId, result, error: 'no canvas' });
+    socket.socket.emit('action_call_result', { sessionId, toolCallId, ...outcome });
+    const next = await test.model.next();
+    expect(resultsIn(next)).toEqual([null]);
+    next.finish();
+    const frames = await live.toEnd();
+    expect(frames.findLast(({ event }) => event === 'action_call')?.data.status).toBe('done');
+    expect(frames.some(({ event }) => event === 'render_component')).toBe(true);
+  });
+
+  it.each<[string, object]>([
+    ['error', { error: 'no canvas' }],
+    ['result', { result: { success: false, error: 'no canvas' } }],
+    ['both', { result: { success: false, error: 'no canvas' }, error: 'no canvas' }],
+  ])('that failed by its %s is an error, and nothing is rendered', async (_, outcome) => {
+    const { sessionId, socket, turn, live } = await begin();
+    turn.call({ name: 'chart', input: {} });
+    const { toolCallId } = await socket.until('action_call');
+    socket.socket.emit('action_call_result', { sessionId, toolCallId, ...outcome });
     const next = await test.model.next();
     expect(resultsIn(next)).toEqual([{ error: 'no canvas' }]);
     next.finish();

@@ -50,11 +50,16 @@ const AvailableEvents = z.object({
   timestamp: Timestamp,
 });
 
+/**
+ * What a call of the page came to. JSON drops `undefined`, so a function that returns nothing sends no
+ * `result`; only `error` makes it a failure.
+ */
+const callOutcome = { result: z.unknown().optional(), error: z.string().nullish() };
+
 /** The outcome of a `browser_tool_call`. */
 export const ToolResult = z.object({
   toolCallId: z.string().min(1).max(128),
-  result: z.unknown(),
-  error: z.string().max(4096).nullish(),
+  ...callOutcome,
 });
 export type ToolResult = z.infer<typeof ToolResult>;
 
@@ -62,8 +67,7 @@ export type ToolResult = z.infer<typeof ToolResult>;
 export const ActionCallResult = z.object({
   sessionId: Id,
   toolCallId: z.string().min(1).max(128),
-  result: z.unknown(),
-  error: z.string().max(4096).nullish(),
+  ...callOutcome,
 });
 export type ActionCallResult = z.infer<typeof ActionCallResult>;
 

@@ -7,7 +7,7 @@ import {
   serverEvents,
   ToolResult,
 } from '@sibyl/protocol';
-import type { z } from 'zod';
+import { z } from 'zod';
 import type { CallEventName, PageAnswer } from '../../events/call-desk.js';
 import type { Audience } from '../../events/event-bus.js';
 import type { ServerEvent } from '../../events/server-event.js';
@@ -46,7 +46,8 @@ export const results = {
   tool_result: (sent: unknown) => readResult(sent, ToolResult, 'browser_tool_call'),
   action_call_result: (sent: unknown, { sessionId }: Audience) => {
     const answer = readResult(sent, ActionCallResult, 'action_call');
-    return (sent as { sessionId?: unknown } | null)?.sessionId === sessionId ? answer : undefined;
+    const isForSession = (sent as { sessionId?: unknown } | null)?.sessionId === sessionId;
+    return answer && isForSession ? readFailure(answer) : undefined;
   },
 } as const satisfies Record<string, (sent: unknown, audience: Audience) => PageAnswer | undefined>;
 
@@ -67,5 +68,13 @@ function readResult(
   const why = `The page sent a result that cannot be read: ${problems.join('; ')}`;
   return { event, toolCallId, result: null, error: why };
 }
+
+/** An action reports a failure also as `{success: false, error}` in place of its result. */
+function readFailure(answer: PageAnswer): PageAnswer {
+  const { data } = FailedAction.safeParse(answer.result);
+  return data && answer.error === undefined ? { ...answer, error: data.error } : answer;
+}
+
+const FailedAction = z.object({ success: z.literal(false), error: z.string() });
 
 const now = () => new Date().toISOString();

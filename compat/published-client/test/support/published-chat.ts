@@ -1,0 +1,38 @@
+import { useChat } from '@ixo/oracles-client-sdk';
+import { renderHook } from '@testing-library/react';
+import { expect } from 'vitest';
+import { openSession } from '../../../../packages/host/test/support/stream.js';
+import type { PublishedUser } from './published-user.js';
+
+/** With these the client shows calls of tools. */
+const uiComponents = { ToolCall: () => null, Error: () => null };
+
+export interface ChatOptions {
+  readonly browserTools?: NonNullable<Parameters<typeof useChat>[0]['browserTools']>;
+  readonly onPaymentRequiredError?: (claims: string[]) => void;
+}
+
+/** The published chat hook in a session of its user, connected. */
+export async function chatOf(user: PublishedUser, sessionId: string, options: ChatOptions = {}) {
+  const { result, unmount } = renderHook(
+    () =>
+      useChat({
+        oracleDid: user.host.did,
+        sessionId,
+        overrides: { baseUrl: user.host.url },
+        onPaymentRequiredError: () => undefined,
+        uiComponents,
+        ...options,
+      }),
+    { wrapper: user.Provider },
+  );
+  await expect.poll(() => result.current.isRealTimeConnected).toBe(true);
+  await expect.poll(() => result.current.isLoading).toBe(false);
+  return { chat: result, unmount };
+}
+
+/** The same in a new session. */
+export async function openChatOf(user: PublishedUser, options: ChatOptions = {}) {
+  const sessionId = await openSession(user);
+  return { user, sessionId, ...(await chatOf(user, sessionId, options)) };
+}
