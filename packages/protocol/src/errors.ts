@@ -16,6 +16,10 @@ export const errorCatalog = {
   session_not_found: [404, 'No such session'],
   run_not_found: [404, 'No such run'],
   not_found: [404, 'No such route; /docs lists them'],
+  method_not_allowed: [
+    405,
+    'This method is not allowed here; the Allow header lists those that are',
+  ],
   turn_running: [409, 'A turn is running in this session'],
   queue_full: [409, 'Too many turns wait in this session; send again when one has ended'],
   too_many_sessions: [

@@ -2,6 +2,7 @@ import type { NestExpressApplication } from '@nestjs/platform-express';
 import { corsExposedHeaders, corsMethods, corsRequestHeaders } from '@sibyl/protocol';
 import type { Config } from '../config/config.js';
 import { accessLog } from '../transport/access-log.js';
+import { answerOptions } from '../transport/allowed-methods.js';
 import { anonymousLimit } from '../transport/anonymous-limit.js';
 import { requestId } from '../transport/request-id.js';
 import { securityHeaders } from '../transport/security-headers.js';
@@ -19,7 +20,8 @@ export function useMiddlewares(
   nest.use(requestId);
   nest.use(accessLog(logger, metrics));
   nest.use(securityHeaders);
-  nest.enableCors(corsOptions(corsOrigins));
+  nest.enableCors({ ...corsOptions(corsOrigins), preflightContinue: true });
+  nest.use(answerOptions);
   nest.use(anonymousLimit(rateLimits));
 }
 

@@ -5,6 +5,7 @@ import type { Response } from 'express';
 import type { Logger } from 'pino';
 import type { OracleRequest } from '../auth/oracle-request.js';
 import { isStoreFault } from '../store/store-fault.js';
+import { explainUnmatched } from './allowed-methods.js';
 
 /** The one place where a failure becomes an HTTP answer (contract B1). */
 @Catch()
@@ -14,18 +15,16 @@ export class ErrorFilter implements ExceptionFilter {
   catch(error: unknown, host: ArgumentsHost): void {
     const http = host.switchToHttp();
     const response = http.getResponse<Response>();
-    const { requestId } = http.getRequest<OracleRequest>();
-    const answer = this.answerTo(error, requestId);
+    const request = http.getRequest<OracleRequest>();
+    const fault = isUnknownRoute(error) ? explainUnmatched(request, response) : error;
+    const answer = this.answerTo(fault, request.requestId);
     if (response.headersSent) return void response.destroy();
     if (answer.retryAfterSeconds) response.setHeader('Retry-After', answer.retryAfterSeconds);
     response.status(answer.body.statusCode).json(answer.body);
   }
 
   private answerTo(error: unknown, requestId: string) {
-    const known =
-      isHttpException(error) && !isUnknownRoute(error)
-        ? bodyOfHttpException(error)
-        : oracleErrorOf(error);
+    const known = isHttpException(error) ? bodyOfHttpException(error) : oracleErrorOf(error);
     if (!(known instanceof OracleError)) return { body: { ...known, requestId } };
     if (known.status >= 500) this.logger.error({ requestId, err: error }, known.message);
     return {
@@ -38,7 +37,6 @@ export class ErrorFilter implements ExceptionFilter {
 /** A failure as the catalogue has it; one nobody thought of tells nothing of itself. */
 export function oracleErrorOf(error: unknown): OracleError {
   if (error instanceof OracleError) return error;
-  if (isUnknownRoute(error)) return new OracleError('not_found');
   if (isStoreFault(error)) return new OracleError('store_unavailable', { retryAfterSeconds: 5 });
   return new OracleError('internal_error');
 }

@@ -28,5 +28,5 @@ export function securityHeaders(request: Request, response: Response, next: Next
 
 /** Whether a request is for the pages that describe the interface; the router minds no case either. */
 export function isDocs({ path }: Pick<Request, 'path'>): boolean {
-  return /^\/docs(\/|$)/i.test(path);
+  return /^\/docs(\/|-json\/?$|$)/i.test(path);
 }

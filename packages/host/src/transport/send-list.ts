@@ -13,9 +13,10 @@ export interface ListAnswer {
 
 /** Answers with a JSON object that holds a list of any length, of which a page is in memory at a time. */
 export async function sendList(response: Response, answer: ListAnswer): Promise<void> {
+  response.type('json');
+  if (response.req.method === 'HEAD') return void response.end();
   try {
     for await (const text of textOf(answer)) {
-      if (!response.headersSent) response.type('json');
       await pacedWrite(response, text, answer.stallMs);
     }
     response.end();

@@ -24,6 +24,8 @@ export async function sendSse(response: Response, options: SseOptions): Promise<
     'X-Accel-Buffering': 'no',
     'X-Run-Id': options.runId,
   });
+  // A HEAD request must not wait for the end of a run whose frames it cannot receive.
+  if (response.req.method === 'HEAD') return void response.end();
   response.flushHeaders();
   const heartbeat = setInterval(() => beat(response), HEARTBEAT_MS);
   try {

@@ -1,37 +1,38 @@
 import { createRequire } from 'node:module';
 import { dirname } from 'node:path';
 import type { NestExpressApplication } from '@nestjs/platform-express';
-import { Router } from 'express';
+import type { Express } from 'express';
 import type { ApiDocumentParts } from './create-api-document.js';
 
 /** What the page needs of Swagger UI; nothing else of its folder is served. */
 const ASSETS = ['swagger-ui.css', 'swagger-ui-bundle.js', 'favicon-32x32.png'];
 
-/** Serves Swagger UI at `/docs` and the OpenAPI document below it; both are made on first use. */
+/** Serves Swagger UI at `/docs` and the OpenAPI document at `/docs/openapi.json` and `/docs-json`; both are made on first use. */
 export function serveApiDocument(nest: NestExpressApplication, parts: ApiDocumentParts): void {
-  const router = Router();
+  const express: Express = nest.getHttpAdapter().getInstance();
   let document: Promise<object> | undefined;
-  router.get('/', ({ originalUrl }, response) => {
+  express.get('/docs', ({ originalUrl }, response) => {
     // Relative addresses, so that the page also works below a proxy's prefix.
     const base = /\/(\?|$)/.test(originalUrl) ? '' : 'docs/';
     response.type('html').send(pageOf(parts.oracle.name, base));
   });
-  router.get('/init.js', (_, response) => {
+  express.get('/docs/init.js', (_, response) => {
     response.type('js').send(INIT);
   });
-  router.get('/openapi.json', async (_, response) => {
-    document ??= documentOf(nest, parts).catch((error) => {
-      document = undefined;
-      throw error;
+  for (const path of ['/docs/openapi.json', '/docs-json']) {
+    express.get(path, async (_, response) => {
+      document ??= documentOf(nest, parts).catch((error) => {
+        document = undefined;
+        throw error;
+      });
+      response.json(await document);
     });
-    response.json(await document);
-  });
+  }
   for (const name of ASSETS) {
-    router.get(`/${name}`, (_, response) => {
+    express.get(`/docs/${name}`, (_, response) => {
       response.sendFile(name, { root: uiFolder(), maxAge: '1h' });
     });
   }
-  nest.use('/docs', router);
 }
 
 /** Swagger takes as long to load as the rest of the host, so that happens when somebody asks. */

@@ -1,0 +1,133 @@
+import { Controller, Get, Module, Param, Post } from '@nestjs/common';
+import { ErrorBody } from '@sibyl/protocol';
+import { describe, expect, it } from 'vitest';
+import { useControlledHost } from './support/controlled-host.js';
+import { testPlugin } from './support/plugin.js';
+import { openSession, stream } from './support/stream.js';
+
+@Controller('parcels')
+class ParcelsController {
+  @Get(':id/label')
+  label(@Param('id') id: string) {
+    return { id };
+  }
+
+  @Post(':id/label')
+  print(@Param('id') id: string) {
+    return { id };
+  }
+}
+
+@Module({ controllers: [ParcelsController] })
+class ParcelsModule {}
+
+const parcels = testPlugin('parcels', { getNestModules: () => [ParcelsModule] });
+
+const controlled = useControlledHost({ plugins: [parcels] });
+
+const ask = (method: string, path: string, headers: Record<string, string> = {}) =>
+  fetch(controlled.host.url + path, { method, headers });
+
+/** Every path of the running host with the methods of its routes, those of the docs included. */
+function routesByPath(): [path: string, methods: string[]][] {
+  const { router } = controlled.host.app.nest.getHttpAdapter().getInstance();
+  const layers = router.stack as { route?: { path: string | string[]; methods: object } }[];
+  const routes = layers.flatMap(({ route }) =>
+    [route?.path ?? []].flat().map((path) => ({
+      path: path.replaceAll(/[:*]\w+/g, 'x'),
+      methods: Object.keys(route?.methods ?? {}).map((method) => method.toUpperCase()),
+    })),
+  );
+  const byPath = Map.groupBy(routes, ({ path }) => path);
+  return [...byPath].map(([path, same]) => [path, same.flatMap(({ methods }) => methods)]);
+}
+
+describe('a method that no route of a path has', () => {
+  it('answers 405 with Allow on every path of the host and its plugins, without credentials', async () => {
+    const paths = routesByPath();
+    expect(paths.map(([path]) => path)).toEqual(
+      expect.arrayContaining(['/sessions', '/docs/openapi.json', '/parcels/x/label', '/app/x']),
+    );
+    for (const [path, methods] of paths) {
+      const other = ['PUT', 'DELETE', 'PATCH'].find((method) => !methods.includes(method)) ?? '';
+      const response = await ask(other, path);
+      const allowed = response.headers.get('allow')?.split(', ') ?? [];
+      expect([path, response.status, allowed.includes(other)]).toEqual([path, 405, false]);
+      expect(allowed).toEqual(expect.arrayContaining([...methods, 'OPTIONS']));
+      expect(allowed.includes('HEAD')).toBe(allowed.includes('GET'));
+      expect(ErrorBody.parse(await response.json())).toMatchObject({
+        statusCode: 405,
+        code: 'method_not_allowed',
+        message: expect.stringContaining(`${other} is not allowed here`),
+        requestId: response.headers.get('x-request-id'),
+      });
+    }
+  });
+
+  it.each([
+    ['PUT', '/sessions', 'GET, HEAD, OPTIONS, POST'],
+    ['POST', '/sessions/x', 'DELETE, OPTIONS, PATCH'],
+    ['DELETE', '/SESSIONS/', 'GET, HEAD, OPTIONS, POST'],
+    ['POST', '/docs', 'GET, HEAD, OPTIONS'],
+    ['PATCH', '/parcels/7/label', 'GET, HEAD, OPTIONS, POST'],
+  ])('is told which ones do: %s %s', async (method, path, allow) => {
+    const { status, headers } = await ask(method, path);
+    expect([status, headers.get('allow')]).toEqual([405, allow]);
+  });
+
+  it.each(['/nowhere', '/sessions/x/y/z', '/docs/package.json', '/parcels', '/sessions/%'])(
+    'answers 404 or 400 without Allow on an unknown path: PUT %s',
+    async (path) => {
+      const { status, headers } = await ask('PUT', path);
+      expect([400, 404]).toContain(status);
+      expect(headers.get('allow')).toBeNull();
+    },
+  );
+
+  it('is readable by a page of another origin', async () => {
+    const { status, headers } = await ask('PUT', '/sessions', { origin: 'https://a.example' });
+    expect([status, headers.get('access-control-allow-origin')]).toEqual([405, '*']);
+  });
+});
+
+describe('OPTIONS', () => {
+  it('lists the methods of a known path and answers 404 elsewhere', async () => {
+    const known = await ask('OPTIONS', '/sessions');
+    expect([known.status, known.headers.get('allow')]).toEqual([204, 'GET, HEAD, OPTIONS, POST']);
+    expect((await ask('OPTIONS', '/nowhere')).status).toBe(404);
+  });
+
+  it('answers the preflight of every path', async () => {
+    const headers = { origin: 'https://a.example', 'access-control-request-method': 'PUT' };
+    for (const path of ['/sessions', '/nowhere']) {
+      const response = await ask('OPTIONS', path, headers);
+      expect(response.status).toBe(204);
+      expect(response.headers.get('access-control-allow-methods')).toContain('PUT');
+    }
+  });
+});
+
+describe('HEAD', () => {
+  it.each(['/', '/health', '/docs', '/docs/openapi.json', '/app/', '/sessions', '/nowhere'])(
+    'answers %s as GET does, without a body',
+    async (path) => {
+      const [head, get] = await Promise.all([ask('HEAD', path), ask('GET', path)]);
+      expect(head.status).toBe(get.status);
+      expect(head.headers.get('content-type')).toBe(get.headers.get('content-type'));
+      expect(await head.text()).toBe('');
+    },
+  );
+
+  it('of GET /runs/:runId and GET /messages/:sessionId does not wait for the turn', async () => {
+    const { alice, model } = controlled;
+    const sessionId = await openSession(alice);
+    const live = await stream(alice, sessionId, { message: 'hello' });
+    const turn = await model.next();
+    for (const path of [`/runs/${live.runId}`, `/messages/${sessionId}`]) {
+      const { status } = await ask('HEAD', path, alice.headers);
+      expect([path, status]).toEqual([path, 200]);
+    }
+    turn.answer('done');
+    await live.toEnd();
+  });
+});
