@@ -174,12 +174,23 @@ describe('a body', () => {
   });
 
   it.each([
-    ['limit', ['0', '101', '-1', '1.5', '1e9', 'NaN', 'Infinity', '', '1&limit=2']],
-    ['offset', ['-1', '1e400', '9007199254740992', 'null', '1&offset=2']],
-  ])('is no query either: %s', async (name, values) => {
+    [
+      '/sessions?limit',
+      ['0', '101', '-1', '1.5', '1e1', '0x5', '%205', '%2B5', 'NaN', 'Infinity', '', '1&limit=2'],
+    ],
+    [
+      '/sessions?offset',
+      ['-1', '1e400', '1e1', '0x5', '%205', '+5', '', '9007199254740992', 'null', '1&offset=2'],
+    ],
+    ['/memory?limit', ['0', '101', '0x5', '1e1', '']],
+    ['/runs/x?after', ['-1', '0x5', '1e1', '%2B5', '']],
+  ])('or a query is checked: GET %s', async (address, values) => {
     for (const value of values) {
-      const { status } = await alice.request('GET', `/sessions?${name}=${value}`);
-      expect([name, value, status]).toEqual([name, value, 400]);
+      const { status, body } = await alice.request('GET', `${address}=${value}`);
+      expect([value, status]).toEqual([value, 400]);
+      expect(body.message).toEqual([
+        expect.stringMatching(/: must be a whole number from \d+ to \d+$/),
+      ]);
     }
   });
 

@@ -1,4 +1,6 @@
+import { compileErrors, validate } from '@readme/openapi-parser';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { bundledVariables } from './support/bundled-variables.js';
 import { startHost, type TestHost } from './support/host.js';
 import { TestUser } from './support/user.js';
 
@@ -6,7 +8,7 @@ interface Operation {
   readonly summary?: string;
   readonly security: object[];
   readonly requestBody?: object;
-  readonly parameters: { readonly name: string; readonly in: string }[];
+  readonly parameters: { readonly name: string; readonly in: string; readonly schema: object }[];
   readonly responses: Record<string, { description: string; content?: object; headers?: object }>;
 }
 
@@ -55,6 +57,72 @@ it('describes every route of the host in OpenAPI 3.1', () => {
     'GET /models',
     'GET /plugins',
   ]);
+});
+
+it('GET /docs-json is the same document as GET /docs/openapi.json', async () => {
+  const [, ...others] = await Promise.all(
+    ['/docs/openapi.json', '/docs-json', '/docs-json/'].map(async (path) =>
+      (await fetch(host.url + path)).json(),
+    ),
+  );
+  expect(others).toEqual([document, document]);
+});
+
+it('GET /docs/openapi.json is a valid document, with the routes of every bundled plugin', async () => {
+  const full = await startHost({ env: Object.assign({}, ...Object.values(bundledVariables)) });
+  try {
+    const found = await (await fetch(`${full.url}/docs/openapi.json`)).json();
+    const { paths } = found as ApiDocument;
+    expect(Object.keys(paths)).toEqual(expect.arrayContaining(['/app/{path}', '/slack/events']));
+    const result = await validate(found);
+    expect(result.valid ? '' : compileErrors(result)).toBe('');
+    const path = { name: 'path', in: 'path', required: true, schema: { type: 'string' } };
+    expect(paths['/app/{path}']?.get?.parameters).toContainEqual(path);
+  } finally {
+    await full.close();
+  }
+});
+
+describe('GET /docs/openapi.json is as strict as the host', () => {
+  const parameter = (path: string, method: string, name: string) =>
+    document.paths[path]?.[method]?.parameters.find((one) => one.name === name)?.schema;
+
+  it('about integers in queries', () => {
+    const range = { type: 'integer', minimum: 1, maximum: 100, default: 20 };
+    expect(parameter('/sessions', 'get', 'limit')).toEqual(range);
+    expect(parameter('/sessions/{sessionId}/messages', 'get', 'limit')).toEqual(range);
+    const rising = { type: 'integer', minimum: 0, maximum: Number.MAX_SAFE_INTEGER };
+    expect(parameter('/sessions', 'get', 'offset')).toEqual({ ...rising, default: 0 });
+    expect(parameter('/runs/{runId}', 'get', 'after')).toEqual(rising);
+  });
+
+  it('about headers', () => {
+    expect(parameter('/messages/{sessionId}', 'post', 'idempotency-key')).toEqual({
+      type: 'string',
+      pattern: '^[!-~]{1,255}$',
+    });
+    expect(parameter('/messages/{sessionId}', 'post', 'x-timezone')).toMatchObject({
+      type: 'string',
+      maxLength: expect.any(Number),
+    });
+    expect(parameter('/runs/{runId}', 'get', 'last-event-id')).toEqual({
+      type: 'string',
+      pattern: '^\\d{0,15}$',
+    });
+  });
+
+  it('about attachments, tokens and bodies that may be left out', () => {
+    const { Attachment, SendMessage } = document.components.schemas;
+    expect(Attachment).toMatchObject({
+      anyOf: [{ required: ['mxcUri'] }, { required: ['eventId'] }],
+      additionalProperties: false,
+    });
+    expect(SendMessage).toMatchObject({
+      properties: { mcpInvocations: { maxProperties: 32 }, timezone: { maxLength: 64 } },
+    });
+    expect(document.paths['/sessions']?.post?.requestBody).toMatchObject({ required: false });
+    expect(document.paths['/delegation']?.post?.requestBody).toMatchObject({ required: true });
+  });
 });
 
 it('says of every route what it does, answers and refuses, and with which headers', () => {

@@ -24,10 +24,28 @@ export const Timestamp = z.iso.datetime();
 /** A base64 CAR of at most 8192 characters (contract B8). */
 export const UcanToken = z.string().min(1).max(8192);
 
-/** A whole number as a query writes it. */
-export const WholeNumber = z.coerce
-  .number({ error: 'must be a whole number' })
-  .int({ error: 'must be a whole number' });
+/** A whole number as a query writes it: decimal digits and nothing else, so `1e1`, `0x5`, `+5` and an empty value are errors. */
+export function wholeNumber({ min, max }: { readonly min: number; readonly max: number }) {
+  const isInRange = (value: unknown) =>
+    Number.isSafeInteger(value) && min <= (value as number) && (value as number) <= max;
+  // Not a transform: zod leaves defaults of those out of the JSON schema.
+  const schema: z.ZodType = z
+    .unknown()
+    .overwrite((value) =>
+      typeof value === 'string' && /^\d{1,16}$/.test(value) ? Number(value) : value,
+    )
+    .refine(isInRange, { error: `must be a whole number from ${min} to ${max}` })
+    .meta({ type: 'integer', minimum: min, maximum: max });
+  return schema as z.ZodType<number>;
+}
+
+/** The `Idempotency-Key` header: visible ASCII characters. */
+export const IdempotencyKey = z
+  .string()
+  .regex(/^[!-~]{1,255}$/, { error: 'must be 1 to 255 visible ASCII characters' });
+
+/** The `Last-Event-ID` header: the number of a frame; browsers send an empty one before the first. */
+export const LastEventId = z.string().regex(/^\d{0,15}$/, { error: 'must be a frame id' });
 
 /** An IANA time zone name that this runtime knows. */
 export const TimeZone = z

@@ -19,7 +19,17 @@ export {
 } from './events.js';
 export { corsExposedHeaders, corsMethods, corsRequestHeaders, requestHeaders } from './headers.js';
 export { Health, Landing } from './health.js';
-export { Did, Id, RequestId, Timestamp, TimeZone, UcanToken, WholeNumber } from './identifiers.js';
+export {
+  Did,
+  Id,
+  IdempotencyKey,
+  LastEventId,
+  RequestId,
+  Timestamp,
+  TimeZone,
+  UcanToken,
+  wholeNumber,
+} from './identifiers.js';
 export { JsonObject } from './json.js';
 export { Message, MessageList, MessagePage, PageMessages, Reply, ToolCall } from './messages.js';
 export { ModelInfo, ModelList } from './models.js';

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { Id, Timestamp, WholeNumber } from './identifiers.js';
+import { Id, Timestamp, wholeNumber } from './identifiers.js';
 import { JsonObject } from './json.js';
 import { Attachment } from './send-message.js';
 
@@ -38,7 +38,7 @@ export type MessageList = z.infer<typeof MessageList>;
 /** Query of `GET /sessions/:sessionId/messages`, counted in turns. */
 export const PageMessages = z
   .strictObject({
-    limit: WholeNumber.min(1).max(100).default(20),
+    limit: wholeNumber({ min: 1, max: 100 }).default(20),
     before: Id.optional(),
     after: Id.optional(),
   })

@@ -8,7 +8,7 @@ import {
   RouterUpdateEvent,
   ToolCallEvent,
 } from './events.js';
-import { Id, Timestamp, WholeNumber } from './identifiers.js';
+import { Id, Timestamp, wholeNumber } from './identifiers.js';
 
 /** Where a run stands. */
 export const RunStatus = z.enum([
@@ -41,7 +41,9 @@ export const CurrentRun = z.object({ run: Run.nullable() }).meta({ id: 'CurrentR
 export type CurrentRun = z.infer<typeof CurrentRun>;
 
 /** Query of `GET /runs/:runId`. */
-export const JoinRun = z.strictObject({ after: WholeNumber.min(0).optional() });
+export const JoinRun = z.strictObject({
+  after: wholeNumber({ min: 0, max: Number.MAX_SAFE_INTEGER }).optional(),
+});
 export type JoinRun = z.infer<typeof JoinRun>;
 
 export const RunFrame = z

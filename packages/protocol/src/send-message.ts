@@ -26,7 +26,7 @@ export const Attachment = z
   .refine(({ mxcUri, eventId }) => mxcUri !== undefined || eventId !== undefined, {
     error: 'needs mxcUri or eventId',
   })
-  .meta({ id: 'Attachment' });
+  .meta({ id: 'Attachment', anyOf: [{ required: ['mxcUri'] }, { required: ['eventId'] }] });
 export type Attachment = z.infer<typeof Attachment>;
 
 /** A tool that runs in the user's browser. */
@@ -62,6 +62,7 @@ export const SendMessage = z
     mcpInvocations: z
       .record(z.string().min(1).max(256), UcanToken)
       .refine((map) => Object.keys(map).length <= 32, { error: 'may hold at most 32 tokens' })
+      .meta({ maxProperties: 32 })
       .optional(),
     timezone: TimeZone.optional(),
     homeServer: z.string().min(1).max(255).optional(),

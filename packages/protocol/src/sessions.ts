@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { Did, Id, Timestamp, WholeNumber } from './identifiers.js';
+import { Did, Id, Timestamp, wholeNumber } from './identifiers.js';
 
 /** A session as every session route shows it (contract B2). */
 export const Session = z
@@ -16,7 +16,7 @@ export const Session = z
   .meta({ id: 'Session' });
 export type Session = z.infer<typeof Session>;
 
-const Title = z.string().trim().min(1).max(200);
+const Title = z.string().max(200).regex(/\S/, { error: 'must not be blank' }).trim();
 
 /** Body of `POST /sessions`; may be absent. */
 export const CreateSession = z
@@ -31,8 +31,8 @@ export type RenameSession = z.infer<typeof RenameSession>;
 
 /** Query of `GET /sessions`. */
 export const ListSessions = z.strictObject({
-  limit: WholeNumber.min(1).max(100).default(20),
-  offset: WholeNumber.min(0).max(Number.MAX_SAFE_INTEGER).default(0),
+  limit: wholeNumber({ min: 1, max: 100 }).default(20),
+  offset: wholeNumber({ min: 0, max: Number.MAX_SAFE_INTEGER }).default(0),
 });
 export type ListSessions = z.infer<typeof ListSessions>;
 

@@ -1,14 +1,19 @@
 import { Controller, Get, Inject, Param, Req, Res } from '@nestjs/common';
 import { Describe } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
+import { z } from 'zod';
 import type { PageFile } from './page-files.js';
 
 export const PAGE = Symbol('the page');
 
+/** What the page reads at its start; nothing secret. */
+const PageSettings = z
+  .object({ matrixBaseUrl: z.string().optional() })
+  .meta({ id: 'PageSettings' });
+
 /** What the controller serves. */
 export interface Page {
   readonly files: ReadonlyMap<string, PageFile>;
-  /** What the page is told at its start; nothing secret. */
   readonly settings: { readonly matrixBaseUrl?: string };
 }
 
@@ -25,6 +30,8 @@ interface PageResponse {
   json(body: object): void;
 }
 
+const NOT_MODIFIED = { 304: { when: 'The copy that `If-None-Match` names is current' } };
+
 const ONE_YEAR = 'public, max-age=31536000, immutable';
 
 @Controller('app')
@@ -38,7 +45,12 @@ export class PageController {
   }
 
   @Get()
-  @Describe({ summary: 'The chat page' })
+  @Describe({
+    summary: 'The chat page',
+    mediaTypes: ['text/html'],
+    errors: ['not_found'],
+    otherReplies: { ...NOT_MODIFIED, 308: { when: 'Leads to `/app/`' } },
+  })
   async index(@Req() request: PageRequest, @Res() response: PageResponse): Promise<void> {
     // The page's own addresses are relative to the folder it is in.
     if (!request.path.endsWith('/')) return void response.redirect(308, 'app/');
@@ -46,13 +58,18 @@ export class PageController {
   }
 
   @Get('settings.json')
-  @Describe({ summary: 'What the chat page is told at its start' })
+  @Describe({ summary: 'Settings of the chat page', reply: PageSettings })
   settings(@Res() response: PageResponse): void {
     response.json(this.#page.settings);
   }
 
   @Get('*path')
-  @Describe({ summary: 'The files of the chat page' })
+  @Describe({
+    summary: 'The files of the chat page',
+    mediaTypes: ['*/*'],
+    errors: ['not_found'],
+    otherReplies: NOT_MODIFIED,
+  })
   async file(
     @Param('path') path: readonly string[] | string,
     @Req() request: PageRequest,

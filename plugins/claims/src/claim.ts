@@ -1,4 +1,4 @@
-import { WholeNumber } from '@sibyl/protocol';
+import { wholeNumber } from '@sibyl/protocol';
 import { z } from 'zod';
 
 /** Where a claim stands; the last two are final. */
@@ -27,7 +27,7 @@ export type ClaimList = z.infer<typeof ClaimList>;
 
 /** Query of `GET /claims`. */
 export const ListClaims = z.strictObject({
-  limit: WholeNumber.min(1).max(100).default(20),
+  limit: wholeNumber({ min: 1, max: 100 }).default(20),
 });
 export type ListClaims = z.infer<typeof ListClaims>;
 

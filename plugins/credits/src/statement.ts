@@ -1,4 +1,4 @@
-import { WholeNumber } from '@sibyl/protocol';
+import { wholeNumber } from '@sibyl/protocol';
 import { z } from 'zod';
 
 const Amount = z.int();
@@ -40,6 +40,6 @@ export type CreditStatement = z.infer<typeof CreditStatement>;
 
 /** Query of `GET /credits`. */
 export const ReadStatement = z.strictObject({
-  limit: WholeNumber.min(1).max(100).default(20),
+  limit: wholeNumber({ min: 1, max: 100 }).default(20),
 });
 export type ReadStatement = z.infer<typeof ReadStatement>;

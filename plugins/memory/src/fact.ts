@@ -1,4 +1,4 @@
-import { WholeNumber } from '@sibyl/protocol';
+import { wholeNumber } from '@sibyl/protocol';
 import { z } from 'zod';
 
 export const FACT_LENGTH = 1000;
@@ -15,8 +15,8 @@ export type FactPage = z.infer<typeof FactPage>;
 
 /** Query of `GET /memory`. */
 export const ListFacts = z.strictObject({
-  limit: WholeNumber.min(1).max(100).default(50),
-  offset: WholeNumber.min(0).max(Number.MAX_SAFE_INTEGER).default(0),
+  limit: wholeNumber({ min: 1, max: 100 }).default(50),
+  offset: wholeNumber({ min: 0, max: Number.MAX_SAFE_INTEGER }).default(0),
 });
 export type ListFacts = z.infer<typeof ListFacts>;
 

@@ -29,6 +29,7 @@ export class HealthController {
   @Describe({
     summary: 'Whether the host can serve; 503 when its store does not answer',
     reply: Health,
+    otherReplies: { 503: { when: 'The store does not answer', reply: Health } },
   })
   async health(@Res({ passthrough: true }) response: Response): Promise<Health> {
     const isAlive = await this.pulse.isAlive();

@@ -3,9 +3,11 @@ import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
 import {
   AbortTurn,
   type ErrorCode,
+  IdempotencyKey,
   MessageList,
   Reply,
   SendMessage,
+  TimeZone,
   TurnAborted,
 } from '@sibyl/protocol';
 import type { Response } from 'express';
@@ -56,8 +58,14 @@ export class MessagesController {
     streams: true,
     errors: SEND_ERRORS,
     headers: {
-      'idempotency-key': 'Makes a retry find the first outcome instead of a second turn',
-      'x-timezone': "The user's IANA time zone; `timezone` in the body overrules it",
+      'idempotency-key': {
+        meaning: 'Makes a retry find the first outcome instead of a second turn',
+        schema: IdempotencyKey,
+      },
+      'x-timezone': {
+        meaning: "The user's IANA time zone; `timezone` in the body takes precedence",
+        schema: TimeZone,
+      },
     },
   })
   async send(

@@ -1,6 +1,6 @@
 import { Controller, Get, Param, Query, Req, Res } from '@nestjs/common';
 import { Describe } from '@sibyl/plugin-kit';
-import { JoinRun, OracleError } from '@sibyl/protocol';
+import { JoinRun, LastEventId, OracleError } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { ProvenRequest } from '../auth/oracle-request.js';
 import { ReplySender } from './reply-sender.js';
@@ -14,7 +14,12 @@ export class RunsController {
     summary: 'The rest of a stream, replayed then live, up to `done`',
     streams: true,
     errors: ['run_not_found'],
-    headers: { 'last-event-id': 'Number of the last frame seen, as `after` says it too' },
+    headers: {
+      'last-event-id': {
+        meaning: 'Number of the last frame seen; `after` takes precedence',
+        schema: LastEventId,
+      },
+    },
   })
   async join(
     @Param('runId') runId: string,
@@ -28,7 +33,7 @@ export class RunsController {
 }
 
 function positionOf(lastEventId: string | string[] | undefined): number {
-  if (!lastEventId) return 0;
-  if (typeof lastEventId === 'string' && /^\d{1,15}$/.test(lastEventId)) return Number(lastEventId);
+  const { success, data } = LastEventId.safeParse(lastEventId ?? '');
+  if (success) return Number(data);
   throw new OracleError('validation_failed', { message: ['last-event-id: must be a frame id'] });
 }

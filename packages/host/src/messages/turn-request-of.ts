@@ -1,4 +1,4 @@
-import { OracleError, type SendMessage, TimeZone } from '@sibyl/protocol';
+import { IdempotencyKey, OracleError, type SendMessage, TimeZone } from '@sibyl/protocol';
 import type { ProvenRequest } from '../auth/oracle-request.js';
 import type { TurnRequest } from '../turn/turn-request.js';
 
@@ -37,8 +37,9 @@ function timezoneOf(header: string | undefined): string | undefined {
 
 function idempotencyKeyOf(header: string | undefined): string | undefined {
   if (header === undefined) return undefined;
-  if (/^[\x21-\x7e]{1,255}$/.test(header)) return header;
+  const { data, error } = IdempotencyKey.safeParse(header);
+  if (!error) return data;
   throw new OracleError('validation_failed', {
-    message: ['idempotency-key: must be 1 to 255 visible ASCII characters'],
+    message: error.issues.map(({ message }) => `idempotency-key: ${message}`),
   });
 }

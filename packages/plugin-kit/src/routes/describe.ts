@@ -13,8 +13,22 @@ export interface RouteDescription {
   readonly streams?: boolean;
   /** Failures beside those every route of its kind has. */
   readonly errors?: readonly ErrorCode[];
-  /** Request headers beside those every route of its kind reads: name → meaning. */
-  readonly headers?: Readonly<Record<string, string>>;
+  /** Request headers beside those every route of its kind reads: name → meaning, with a schema where not any text will do. */
+  readonly headers?: Readonly<Record<string, string | HeaderDescription>>;
+  /** Media types of a success that is not JSON. */
+  readonly mediaTypes?: readonly string[];
+  /** Statuses beside the success and the errors: when each is sent, and its JSON. */
+  readonly otherReplies?: Readonly<Record<number, OtherReply>>;
+}
+
+export interface HeaderDescription {
+  readonly meaning: string;
+  readonly schema: z.ZodType;
+}
+
+export interface OtherReply {
+  readonly when: string;
+  readonly reply?: z.ZodType;
 }
 
 // The same in every copy of this package.

@@ -36,7 +36,12 @@ export function completeOperation(
   const hasInput = operation.requestBody !== undefined || (operation.parameters ?? []).length > 0;
   operation.tags = [tagOf(path)];
   operation.security = isPublic ? [] : [{ invocation: [] }, { delegation: [] }];
-  addHeaders(operation, isPublic ? ['x-request-id'] : CALLER_HEADERS, description?.headers ?? {});
+  addHeaders(operation, {
+    common: isPublic ? ['x-request-id'] : CALLER_HEADERS,
+    own: description?.headers ?? {},
+    components,
+  });
+  addPathParameters(operation, path);
   if (description) addReply(operation, description, components);
   const groups = [
     description?.errors ?? [],
@@ -60,11 +65,13 @@ function addResponseHeaders(operation: Operation): void {
     response.headers = { ...response.headers, ...responseHeaders };
 }
 
-function addHeaders(
-  operation: Operation,
-  common: readonly (keyof typeof requestHeaders)[],
-  own: Readonly<Record<string, string>>,
-): void {
+interface Headers {
+  readonly common: readonly (keyof typeof requestHeaders)[];
+  readonly own: NonNullable<RouteDescription['headers']>;
+  readonly components: SchemaComponents;
+}
+
+function addHeaders(operation: Operation, { common, own, components }: Headers): void {
   const meanings = {
     ...Object.fromEntries(common.map((name) => [name, requestHeaders[name]])),
     ...own,
@@ -73,16 +80,32 @@ function addHeaders(
     name,
     in: 'header' as const,
     required: false,
-    description: meaning,
-    schema: { type: 'string' as const },
+    ...(typeof meaning === 'string'
+      ? { description: meaning, schema: { type: 'string' as const } }
+      : { description: meaning.meaning, schema: components.add(meaning.schema, 'input') }),
   }));
   operation.parameters = [...(operation.parameters ?? []), ...parameters];
+}
+
+/** Nest declares the variables that a handler reads by name; a wildcard is one too. */
+function addPathParameters(operation: Operation, path: string): void {
+  const declared = new Set(
+    (operation.parameters ?? []).flatMap((one) =>
+      'in' in one && one.in === 'path' ? one.name : [],
+    ),
+  );
+  const missing = [...path.matchAll(/\{(\w+)\}/g)].flatMap(([, name = '']) =>
+    declared.has(name)
+      ? []
+      : { name, in: 'path' as const, required: true, schema: { type: 'string' as const } },
+  );
+  operation.parameters = [...missing, ...(operation.parameters ?? [])];
 }
 
 /** The frames of a stream are those of contract B4; OpenAPI has no words for them. */
 function addReply(
   operation: Operation,
-  { summary, reply, status = 200, streams }: RouteDescription,
+  { summary, reply, status = 200, streams, mediaTypes = [], otherReplies = {} }: RouteDescription,
   components: SchemaComponents,
 ): void {
   operation.summary = summary;
@@ -92,10 +115,16 @@ function addReply(
       content: {
         ...(reply && { 'application/json': { schema: components.add(reply, 'output') } }),
         ...(streams && { 'text/event-stream': { schema: { type: 'string' } } }),
+        ...Object.fromEntries(mediaTypes.map((type) => [type, {}])),
       },
       ...(streams && { headers: { 'X-Run-Id': header('To join the run at /runs/{runId}') } }),
     },
   };
+  for (const [code, { when, reply: body }] of Object.entries(otherReplies))
+    operation.responses[code] = {
+      description: when,
+      ...(body && { content: { 'application/json': { schema: components.add(body, 'output') } } }),
+    };
 }
 
 function addError(operation: Operation, code: ErrorCode): void {

@@ -38,7 +38,21 @@ export function createApiDocument(
     }
   }
   const schemas = { ...document.components?.schemas, ...components.schemas };
+  for (const operation of Object.values(document.paths).flatMap((path) => Object.values(path)))
+    relaxBody(operation.requestBody, schemas);
   return { ...document, components: { ...document.components, schemas } } as OpenAPIObject;
+}
+
+/** A body whose schema has a default may be left out. */
+function relaxBody(body: RequestBody | undefined, schemas: Readonly<Record<string, object>>): void {
+  const { $ref = '' } = body?.content?.['application/json']?.schema ?? {};
+  const schema = schemas[$ref.replace('#/components/schemas/', '')] ?? {};
+  if (body && 'default' in schema) body.required = false;
+}
+
+interface RequestBody {
+  required?: boolean;
+  readonly content?: Readonly<Record<string, { readonly schema?: { readonly $ref?: string } }>>;
 }
 
 function headOf(oracle: OracleIdentity, { version }: HostFacts) {
