@@ -1,6 +1,4 @@
 import { readFile } from 'node:fs/promises';
-import type { Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { rootCertificates } from 'node:tls';
 import type { Config } from './config/config.js';
 import type { UpstreamAddress } from './config/upstream-url.js';
@@ -10,8 +8,10 @@ import { createGate } from './gating/create-gate.js';
 import { closerOf } from './http/close-server.js';
 import type { GatewayParts } from './http/gateway-parts.js';
 import { Handler } from './http/handler.js';
-import { createHttpServer } from './http/http-server.js';
+import { createHttpServer, listen } from './http/http-server.js';
+import { createOperatorHandler } from './http/operator-handler.js';
 import { Watches } from './http/watches.js';
+import { ByteBudget } from './limits/byte-budget.js';
 import { BlockWatch } from './nodes/block-watch.js';
 import { ChainNode } from './nodes/chain-node.js';
 import { createUpstream } from './nodes/create-upstream.js';
@@ -32,6 +32,8 @@ export interface GatewayOptions {
 export interface Gateway {
   /** The DID that UCANs must be addressed to, where they are asked for; known once it listens. */
   readonly did: string | undefined;
+  /** The address of the port for operators, if there is one; known once it listens. */
+  readonly metricsUrl: string | undefined;
   /** Starts to listen, and resolves to the URL once nodes were asked for the first time. */
   listen(): Promise<string>;
   /** Lets requests under way end, and stops. */
@@ -44,6 +46,9 @@ export function createGateway({ config, logger = createLogger(config) }: Gateway
   return {
     get did() {
       return running?.did;
+    },
+    get metricsUrl() {
+      return running?.metricsUrl;
     },
     listen: async () => {
       running ??= await start(config, logger);
@@ -59,6 +64,7 @@ export function createGateway({ config, logger = createLogger(config) }: Gateway
 
 interface Running {
   readonly url: string;
+  readonly metricsUrl: string | undefined;
   readonly did: string | undefined;
   stop(): Promise<void>;
 }
@@ -67,24 +73,32 @@ async function start(config: Config, logger: Logger): Promise<Running> {
   const demo = config.nodes.addresses.length === 0 ? await startDemo(logger) : undefined;
   const addresses = demo ? [demo.address] : config.nodes.addresses;
   const { parts, refresh, did } = await createParts(config, logger, addresses);
-  const server = createHttpServer(new Handler(parts).handle, config.requestTimeoutMs);
-  const closeServer = closerOf(server);
+  const times = {
+    requestTimeoutMs: config.requestTimeoutMs,
+    answerTimeoutMs: config.nodes.timeoutMs,
+  };
+  const server = createHttpServer(new Handler(parts).handle, times);
+  const operatorServer = createHttpServer(createOperatorHandler(parts), times);
+  const closers = [closerOf(server), closerOf(operatorServer)];
+  const { host, port, metricsPort } = config;
   try {
-    await listen(server, config);
+    const url = await listen(server, port, host);
+    const metricsUrl =
+      metricsPort === undefined ? undefined : await listen(operatorServer, metricsPort, host);
     await parts.blocks.start();
     await refresh.start();
+    return { url, metricsUrl, did, stop };
   } catch (fault) {
     // An address in use must leave nothing running behind.
     await stop();
     throw fault;
   }
-  return { url: urlOf(server), did, stop };
 
   async function stop() {
     refresh.stop();
     parts.blocks.stop();
     parts.watches.close();
-    await closeServer();
+    await Promise.all(closers.map((close) => close()));
     for (const { upstream } of parts.pool.nodes) upstream.close();
     await demo?.close();
   }
@@ -103,33 +117,51 @@ async function createParts(config: Config, logger: Logger, addresses: readonly U
   const ca =
     caFile === undefined ? undefined : [...rootCertificates, await readFile(caFile, 'utf8')];
   const nodes = addresses.map(
-    (address) => new ChainNode(createUpstream({ url: address.url, ca, maxReplyBytes }), address),
+    (address, i) =>
+      new ChainNode(createUpstream({ url: address.url, ca, maxReplyBytes }), address, i + 1),
   );
   const metrics = new Metrics();
   const pool = new NodePool({ nodes, maxLag });
   const blocks = new BlockWatch(pool, pollMs);
+  logStates(blocks, logger);
   const keeper = new SchemaKeeper({ nodes, config, logger });
   const questions = new Questions({ keeper, config });
-  const answers = new Answers({ pool, blocks, cacheBytes: config.cache.maxBytes, metrics });
-  const watches = new Watches({ answers, blocks, pool, ...config.watch });
+  const answers = new Answers({
+    pool,
+    blocks,
+    cacheBytes: config.cache.maxBytes,
+    metrics,
+    longestMs: config.nodes.timeoutMs,
+  });
+  const { incoming, outgoing } = createBudgets(maxReplyBytes);
+  const watches = new Watches({ answers, blocks, pool, outgoing, ...config.watch });
   const asking = { config, logger, askChain: askChain({ questions, answers, pool }) };
   const { gate, did } = await createGate(asking);
   const admission = new Admission(gate, config);
   const shared = { config, logger, metrics, pool, blocks, keeper };
-  const parts: GatewayParts = { ...shared, questions, answers, admission, watches };
+  const limits = { incoming, outgoing };
+  const parts: GatewayParts = { ...shared, ...limits, questions, answers, admission, watches };
   return { parts, refresh: new SchemaRefresh({ pool, blocks, keeper, pollMs }), did };
 }
 
-function listen(server: Server, { port, host }: Config): Promise<void> {
-  return new Promise((resolve, reject) => {
-    server.once('error', reject).listen(port, host, () => {
-      server.off('error', reject);
-      resolve();
-    });
+/** Clients see counts and numbers alone, so the log is where a number gets its address. */
+function logStates(blocks: BlockWatch, logger: Logger): void {
+  blocks.on('up', ({ number, name }) => {
+    logger.info({ number, node: name }, `node ${number} (${name}) is up`);
+  });
+  blocks.on('down', ({ number, name, lastFault }) => {
+    logger.warn({ number, node: name, reason: lastFault }, `node ${number} (${name}) is down`);
   });
 }
 
-function urlOf(server: Server): string {
-  const { address, port, family } = server.address() as AddressInfo;
-  return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
+/** The memory that requests in progress may hold, beside what is cached. */
+function createBudgets(maxReplyBytes: number) {
+  const incoming = new ByteBudget({
+    maxBytes: 128 * 1024 * 1024,
+    maxBytesPerCaller: 16 * 1024 * 1024,
+  });
+  // JSON takes more than the message it is made of.
+  const maxBytesPerCaller = Math.max(64 * 1024 * 1024, 4 * maxReplyBytes);
+  const outgoing = new ByteBudget({ maxBytes: 4 * maxBytesPerCaller, maxBytesPerCaller });
+  return { incoming, outgoing };
 }

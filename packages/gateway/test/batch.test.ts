@@ -75,5 +75,5 @@ it.each([
 it('is reached by POST alone', async () => {
   const { status, headers } = await gateway.get('/batch');
   expect(status).toBe(405);
-  expect(headers.get('allow')).toBe('POST');
+  expect(headers.get('allow')).toBe('POST, OPTIONS');
 });

@@ -88,11 +88,43 @@ it('takes equal questions for equal, however they are spelt', async () => {
   expect(node.callsOf('ixo.claims.v1beta1.Query/ClaimList')).toBe(1);
 });
 
-it('tells questions with different metadata apart', async () => {
+it('ignores unknown Grpc-Metadata-* headers: they neither reach a node nor make a cache entry', async () => {
   await start();
-  await gateway.get(PARAMS, { 'grpc-metadata-x-tenant': 'a' });
-  await gateway.get(PARAMS, { 'grpc-metadata-x-tenant': 'b' });
-  expect(calls()).toBe(2);
+  for (let i = 0; i < 20; i += 1) {
+    const headers = { [`grpc-metadata-x-${i}`]: `${i}`, 'grpc-metadata-x-tenant': `${i}` };
+    expect((await gateway.get(PARAMS, headers)).status).toBe(200);
+  }
+  expect(calls()).toBe(1);
+  const { text } = await gateway.get('/metrics');
+  expect(text).toMatch(/^sibyl_gateway_cache_entries 1$/m);
+});
+
+it('forwards the Grpc-Metadata-* headers that GATEWAY_FORWARD_METADATA names, past the cache', async () => {
+  await start({ GATEWAY_FORWARD_METADATA: 'x-tenant' });
+  for (const tenant of ['a', 'a', 'b']) {
+    expect((await gateway.get(PARAMS, { 'grpc-metadata-x-tenant': tenant })).status).toBe(200);
+  }
+  expect(calls()).toBe(3);
+  const { text } = await gateway.get('/metrics');
+  expect(text).toMatch(/^sibyl_gateway_cache_entries 0$/m);
+  const long = await gateway.get(PARAMS, { 'grpc-metadata-x-tenant': 'a'.repeat(1025) });
+  expect(long).toMatchObject({ status: 400, json: { code: 3 } });
+});
+
+it('shares one call between equal requests with different Grpc-Timeout headers', async () => {
+  await start();
+  const gate = Promise.withResolvers<undefined>();
+  node.interrupt(({ method }) => (method === ENTITY_PARAMS ? gate.promise : undefined));
+  const requests = Array.from({ length: 200 }, (_, i) =>
+    gateway.get(PARAMS, { 'grpc-timeout': `${9_000 + i}m` }),
+  );
+  const counted = async (outcome: string) =>
+    new RegExp(`outcome="${outcome}"} (\\d+)`).exec((await gateway.get('/metrics')).text)?.[1];
+  await expect.poll(() => counted('shared')).toBe('199');
+  gate.resolve(undefined);
+  const answers = await Promise.all(requests);
+  expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
+  expect(calls()).toBe(1);
 });
 
 it('does not keep errors', async () => {

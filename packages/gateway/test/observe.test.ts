@@ -61,15 +61,64 @@ it('tells at /routes which are served', async () => {
   expect(find('/ixo/bonds/params').isServed).toBe(false);
 });
 
-it('tells at /health how the nodes are', async () => {
-  const { status, json, headers } = await gateway.get('/health');
-  expect(status).toBe(200);
-  expect(headers.get('cache-control')).toBe('no-store');
-  expect(json).toMatchObject({
-    status: 'ok',
-    latestHeight: '100',
-    nodes: [{ url: node.url, kind: 'grpc', state: 'up', height: '100', lag: 0, version: 'v1.0.0' }],
-    schemas: [{ source: 'chain reflection' }],
+describe('/health', () => {
+  it('says how the gateway is, without naming a node', async () => {
+    const { status, json, headers, text } = await gateway.get('/health');
+    expect(status).toBe(200);
+    expect(headers.get('cache-control')).toBe('no-store');
+    expect(json).toEqual({
+      status: 'ok',
+      latestHeight: '100',
+      nodes: { total: 1, up: 1, lagging: 0, down: 0 },
+      schemas: 1,
+      timestamp: expect.any(String),
+    });
+    expect(text).not.toContain(String(node.port));
+  });
+
+  it('names every node on the port for operators', async () => {
+    const other = await startGateway([node], { GATEWAY_METRICS_PORT: '0' });
+    const { json } = await other.health();
+    expect(json).toMatchObject({ status: 'ok', nodes: { total: 1, up: 1 } });
+    expect(json.details).toMatchObject({
+      nodes: [{ number: 1, url: node.url, kind: 'grpc', state: 'up', height: '100', lag: 0 }],
+      schemas: [{ source: 'chain reflection', nodes: [node.url] }],
+    });
+    const metrics = await ask(`${other.gateway.metricsUrl}/metrics`);
+    expect(metrics.text).toContain(`sibyl_gateway_node_height{node="${node.url}"} 100`);
+    expect((await other.get('/metrics')).status).toBe(404);
+    expect((await ask(`${other.gateway.metricsUrl}/ixo/entity/params`)).status).toBe(404);
+    const post = await ask(`${other.gateway.metricsUrl}/health`, { method: 'POST' });
+    expect({ status: post.status, allow: post.headers.get('allow') }).toEqual({
+      status: 405,
+      allow: 'GET, HEAD',
+    });
+    await other.close();
+  });
+
+  it('and every other answer keep the addresses of nodes to the log', async () => {
+    const gone = await startTestNode();
+    const other = await startGateway([gone]);
+    await gone.close();
+    const refused = async () => await other.get('/ixo/entity/params');
+    await expect.poll(async () => (await refused()).status).toBe(503);
+    const paths = [
+      '/',
+      '/health',
+      '/routes',
+      '/metrics',
+      '/docs/openapi.json',
+      '/ixo/entity/params',
+    ];
+    for (let round = 0; round < 3; round += 1) {
+      for (const path of paths) {
+        expect((await other.get(path)).text, path).not.toContain(String(gone.port));
+      }
+    }
+    await expect
+      .poll(() => other.log.map(({ msg }) => msg))
+      .toContain(`node 1 (${gone.url}) is down`);
+    await other.close();
   });
 });
 
@@ -89,13 +138,36 @@ it('counts at /metrics by method, status and what the cache had', async () => {
   expect(await value(`sibyl_gateway_request_seconds_count{method="/${ENTITY_PARAMS}"}`)).toBe(2);
   expect(await value('sibyl_gateway_cache_total{outcome="hit"}')).toBe(1);
   expect(await value('sibyl_gateway_cache_total{outcome="miss"}')).toBe(1);
-  expect(await value(`sibyl_gateway_node_height{node="${node.url}"}`)).toBe(100);
+  expect(await value('sibyl_gateway_node_height{node="1"}')).toBe(100);
   expect(await value('sibyl_gateway_latest_height')).toBe(100);
 });
 
-it('answers on its own paths to GET and HEAD alone', async () => {
-  const { status, headers } = await ask(`${gateway.url}/health`, { method: 'POST' });
-  expect({ status, allow: headers.get('allow') }).toEqual({ status: 405, allow: 'GET, HEAD' });
+it.each([
+  ['/', 'GET, HEAD, OPTIONS'],
+  ['/health', 'GET, HEAD, OPTIONS'],
+  ['/metrics', 'GET, HEAD, OPTIONS'],
+  ['/routes', 'GET, HEAD, OPTIONS'],
+  ['/docs', 'GET, HEAD, OPTIONS'],
+  ['/docs/openapi.json', 'GET, HEAD, OPTIONS'],
+  ['/docs/swagger-ui.css', 'GET, HEAD, OPTIONS'],
+  ['/batch', 'POST, OPTIONS'],
+])('answers 405 with Allow at %s, before any credentials', async (path, allow) => {
+  const gated = await startGateway([node], { GATEWAY_AUTH: 'ucan' });
+  try {
+    for (const { url } of [gateway, gated]) {
+      const { status, headers, json } = await ask(url + path, { method: 'DELETE' });
+      expect({ status, allow: headers.get('allow') }).toEqual({ status: 405, allow });
+      expect(json).toMatchObject({ code: 12, message: expect.any(String), details: [] });
+      const options = await ask(url + path, { method: 'OPTIONS' });
+      expect(options.status).toBe(204);
+      expect(options.headers.get('allow')).toBe(allow);
+    }
+  } finally {
+    await gated.close();
+  }
+});
+
+it('answers HEAD on its own paths', async () => {
   expect((await ask(`${gateway.url}/health`, { method: 'HEAD' })).text).toBe('');
   expect((await gateway.get('/')).json).toMatchObject({ docs: '/docs', health: '/health' });
 });

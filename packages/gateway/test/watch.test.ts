@@ -123,6 +123,26 @@ it('takes only so many, and forgets those who leave', async () => {
   await watch();
 });
 
+it('answers 429 to ?watch of a caller that watches too much, and lets others watch', async () => {
+  await gateway.close();
+  gateway = await startGateway([node], {
+    GATEWAY_WATCHERS_PER_CALLER: '2',
+    GATEWAY_TRUST_PROXY: '1',
+  });
+  const from = (address: string) =>
+    fetch(gateway.url + WATCH, { headers: { 'x-forwarded-for': address } });
+  const first = [await from('2001:db8:1:2::1'), await from('2001:db8:1:2:ffff::2')];
+  expect(first.map(({ status }) => status)).toEqual([200, 200]);
+  const refused = await from('2001:db8:1:2::3');
+  expect(refused.status).toBe(429);
+  expect(refused.headers.get('retry-after')).toBe('30');
+  expect(await refused.json()).toMatchObject({ code: 8, details: [] });
+  const other = await from('2001:db8:1:3::1');
+  expect(other.status).toBe(200);
+  await first[0]?.body?.cancel();
+  await expect.poll(async () => (await from('2001:db8:1:2::3')).status).toBe(200);
+});
+
 it('refuses to watch one height, or an unknown route', async () => {
   expect((await gateway.get(`${WATCH}&height=60`)).status).toBe(400);
   expect((await gateway.get('/ixo/nope?watch')).status).toBe(404);

@@ -26,22 +26,39 @@ interface ReplyParts {
 
 /** A finished answer, in the forms it was asked for so far. */
 export class Reply {
-  readonly body: Buffer;
   readonly etag: string;
   readonly height: number | undefined;
   readonly isFinal: boolean;
-  /** A small body as one byte a character: it goes out together with the head that way. */
+  /** The length of the body in bytes. */
+  readonly length: number;
+  /**
+   * A small body as one byte a character: it goes out together with the head that way. It is the only
+   * copy, since a small buffer may hold on to a much larger piece of memory that it is a part of.
+   */
   readonly text: string | undefined;
-  /** Told when the reply takes more memory. */
-  onGrown: ((bytes: number) => void) | undefined;
+  /** Called when the reply takes more memory. */
+  onGrown: (() => void) | undefined;
+  private readonly large: Buffer | undefined;
   private encoded: Map<Encoding, Promise<Buffer>> | undefined;
+  private encodedBytes = 0;
 
   constructor({ body, etag, height, isFinal }: ReplyParts) {
-    this.body = body;
+    const isSmall = body.length <= SMALL_BYTES;
+    this.length = body.length;
     this.etag = etag;
     this.height = height;
     this.isFinal = isFinal;
-    this.text = body.length <= SMALL_BYTES ? body.toString('latin1') : undefined;
+    this.text = isSmall ? body.toString('latin1') : undefined;
+    this.large = isSmall ? undefined : body;
+  }
+
+  get body(): Buffer {
+    return this.large ?? Buffer.from(this.text ?? '', 'latin1');
+  }
+
+  /** The memory it takes, compressed forms included. */
+  get bytes(): number {
+    return this.length + this.encodedBytes;
   }
 
   /** The body compressed; done once for all who ask. */
@@ -51,7 +68,8 @@ export class Reply {
 
   private encode(encoding: Encoding): Promise<Buffer> {
     const encoded = compress[encoding](this.body).then((bytes) => {
-      this.onGrown?.(bytes.length);
+      this.encodedBytes += bytes.length;
+      this.onGrown?.();
       return bytes;
     });
     this.encoded ??= new Map();

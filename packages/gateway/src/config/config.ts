@@ -8,6 +8,8 @@ import type { UpstreamAddress } from './upstream-url.js';
 export interface Config {
   readonly host: string;
   readonly port: number;
+  /** The port for operators, if there is one. */
+  readonly metricsPort: number | undefined;
   readonly dataDir: string;
   readonly logLevel: Environment['LOG_LEVEL'];
   readonly nodes: {
@@ -18,6 +20,8 @@ export interface Config {
     readonly maxReplyBytes: number;
     readonly pollMs: number;
     readonly maxLag: number;
+    /** Names of metadata that clients may send to nodes. */
+    readonly forwardedMetadata: readonly string[];
   };
   readonly schema: {
     readonly descriptorsFile: string | undefined;
@@ -37,7 +41,11 @@ export interface Config {
   readonly corsOrigins: readonly string[];
   readonly cache: { readonly maxBytes: number; readonly bypassSecret: string | undefined };
   readonly batchLimit: number;
-  readonly watch: { readonly max: number; readonly stallMs: number };
+  readonly watch: {
+    readonly max: number;
+    readonly maxPerCaller: number;
+    readonly stallMs: number;
+  };
   readonly requestTimeoutMs: number;
 }
 
@@ -59,6 +67,7 @@ function configOf(env: Environment): Config {
   return {
     host: env.GATEWAY_HOST,
     port: env.GATEWAY_PORT,
+    metricsPort: env.GATEWAY_METRICS_PORT,
     dataDir: env.DATA_DIR,
     logLevel: env.LOG_LEVEL,
     nodes: Object.freeze({
@@ -68,6 +77,7 @@ function configOf(env: Environment): Config {
       maxReplyBytes: env.GATEWAY_MAX_REPLY_SIZE,
       pollMs: env.GATEWAY_BLOCK_POLL_MS,
       maxLag: env.GATEWAY_MAX_LAG,
+      forwardedMetadata: Object.freeze(env.GATEWAY_FORWARD_METADATA),
     }),
     schema: Object.freeze({
       descriptorsFile: env.GATEWAY_DESCRIPTORS,
@@ -92,6 +102,7 @@ function configOf(env: Environment): Config {
     batchLimit: env.GATEWAY_BATCH_LIMIT,
     watch: Object.freeze({
       max: env.GATEWAY_WATCHERS,
+      maxPerCaller: env.GATEWAY_WATCHERS_PER_CALLER,
       stallMs: env.GATEWAY_WATCH_STALL_SECONDS * 1000,
     }),
     requestTimeoutMs: env.GATEWAY_REQUEST_TIMEOUT_SECONDS * 1000,

@@ -33,6 +33,21 @@ const origins = list.refine((items) => items.every((item) => item === '*' || isO
   error: 'must be * or origins such as https://app.example, separated by commas',
 });
 
+/** Names that belong to gRPC or HTTP, and the height, which has its own way. */
+const RESERVED_METADATA =
+  /^grpc-|^(te|host|connection|content-type|content-length|user-agent|authorization|transfer-encoding|x-cosmos-block-height)$/;
+const MAX_METADATA_NAMES = 16;
+const metadataNames = list
+  .transform((names) => names.map((name) => name.toLowerCase()))
+  .refine((names) => names.length <= MAX_METADATA_NAMES, {
+    error: `must be at most ${MAX_METADATA_NAMES} names`,
+  })
+  .refine(
+    (names) =>
+      names.every((name) => /^[a-z0-9_.-]{1,64}$/.test(name) && !RESERVED_METADATA.test(name)),
+    { error: 'must be names of metadata such as x-tenant, separated by commas' },
+  );
+
 function isOrigin(text: string): boolean {
   return URL.canParse(text) && new URL(text).origin === text;
 }
@@ -41,6 +56,11 @@ function isOrigin(text: string): boolean {
 export const Environment = z.object({
   GATEWAY_PORT: port.prefault('3001').describe('Port of the HTTP server; 0 picks a free one'),
   GATEWAY_HOST: z.string().prefault('127.0.0.1').describe('Address to listen on; 0.0.0.0 for all'),
+  GATEWAY_METRICS_PORT: port
+    .optional()
+    .describe(
+      'Port for operators: /metrics moves there, and /health there names every node; unset: none',
+    ),
   GATEWAY_UPSTREAMS: list
     .pipe(z.array(UpstreamUrl))
     .prefault('')
@@ -104,10 +124,18 @@ export const Environment = z.object({
   GATEWAY_TIMEOUT_SECONDS: positive
     .prefault('15')
     .describe('Longest wait for a node, all attempts together'),
+  GATEWAY_FORWARD_METADATA: metadataNames
+    .prefault('')
+    .describe(
+      'Metadata that nodes receive from Grpc-Metadata-* headers, by name, separated by commas; such queries are neither cached nor shared',
+    ),
   GATEWAY_MAX_REPLY_SIZE: size.prefault('16mb').describe('Largest reply taken from a node'),
   GATEWAY_PAGE_LIMIT: positive.prefault('1000').describe('Largest pagination.limit passed on'),
   GATEWAY_BATCH_LIMIT: positive.prefault('50').describe('Queries in one POST /batch'),
   GATEWAY_WATCHERS: whole.prefault('1000').describe('Watching clients at a time'),
+  GATEWAY_WATCHERS_PER_CALLER: positive
+    .prefault('20')
+    .describe('Queries that one key, DID or address may watch at a time'),
   GATEWAY_WATCH_STALL_SECONDS: positive
     .prefault('60')
     .describe('How long a watching client may take nothing before it is dropped'),

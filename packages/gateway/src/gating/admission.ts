@@ -8,6 +8,8 @@ import { forbidden, tooMany } from './refusals.js';
 
 /** Failed attempts a minute of one address, since each costs a digest or a signature. */
 const FAILURES_PER_MINUTE = 120;
+/** An address may be shared by this many callers before their limits together become its own. */
+const CALLERS_PER_ADDRESS = 10;
 
 /** The gate and the limits behind it. */
 export class Admission {
@@ -19,27 +21,59 @@ export class Admission {
     private readonly config: Pick<Config, 'gating'>,
   ) {}
 
-  /** Who asks; throws 401 for those who do not say so well, 429 for those who keep failing to. */
+  /** Identifies the caller; throws 401 for invalid credentials, 429 for an address that keeps failing. */
   admit(credentials: Credentials): Caller | Promise<Caller> {
     if (this.gate === openGate) return openGate.admit(credentials);
-    return this.examine(credentials);
+    const { address } = credentials;
+    // Charged before the credentials are checked, so that simultaneous attempts cannot exceed the limit.
+    const { allowed, resetSeconds } = this.failures.take(address, FAILURES_PER_MINUTE);
+    if (!allowed) throw tooMany(resetSeconds);
+    const admitted = this.examine(credentials);
+    return admitted instanceof Promise
+      ? admitted.then(
+          (caller) => this.accept(address, caller),
+          (fault) => this.reject(address, fault),
+        )
+      : this.accept(address, admitted);
   }
 
-  private async examine(credentials: Credentials): Promise<Caller> {
-    const { address } = credentials;
-    if (!this.failures.peek(address, FAILURES_PER_MINUTE).allowed) throw tooMany(1);
+  private examine(credentials: Credentials): Caller | Promise<Caller> {
     try {
-      return await this.gate.admit(credentials);
+      return this.gate.admit(credentials);
     } catch (fault) {
-      if (fault instanceof QueryFault) this.failures.take(address, FAILURES_PER_MINUTE);
-      throw fault;
+      return this.reject(credentials.address, fault);
     }
   }
 
-  /** Counts queries of a caller; throws 429 if they are too many. */
-  spend({ name, perMinute = this.config.gating.perMinute }: Caller, count: number): void {
-    if (perMinute === undefined) return;
-    const { allowed, resetSeconds } = this.requests.take(name, perMinute, count);
+  private accept(address: string, caller: Caller): Caller {
+    this.failures.refund(address, FAILURES_PER_MINUTE);
+    return caller;
+  }
+
+  /** A failure of the gateway itself is not held against the address. */
+  private reject(address: string, fault: unknown): never {
+    if (!(fault instanceof QueryFault)) this.failures.refund(address, FAILURES_PER_MINUTE);
+    throw fault;
+  }
+
+  /** Charges a caller for queries, before they are made; throws 429 if the limit is exceeded. */
+  spend(caller: Caller, cost: number): void {
+    const { name, address, perMinute = this.config.gating.perMinute } = caller;
+    if (perMinute === undefined || cost <= 0) return;
+    if (address !== undefined && address !== name) {
+      this.charge(`address ${address}`, CALLERS_PER_ADDRESS * perMinute, cost);
+    }
+    this.charge(name, perMinute, cost);
+  }
+
+  /** Charges for what makes one query more expensive than others; never more than a full minute can pay. */
+  spendExtra(caller: Caller, readCost: () => number): void {
+    const { perMinute = this.config.gating.perMinute } = caller;
+    if (perMinute !== undefined) this.spend(caller, Math.min(readCost(), perMinute - 1));
+  }
+
+  private charge(key: string, perMinute: number, cost: number): void {
+    const { allowed, resetSeconds } = this.requests.take(key, perMinute, cost);
     if (!allowed) throw tooMany(resetSeconds);
   }
 }

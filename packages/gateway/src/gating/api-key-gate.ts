@@ -29,6 +29,7 @@ export class ApiKeyGate implements Gate {
 function callerOf({ name, limit, scopes }: ApiKey): Caller {
   return {
     name: `key ${name}`,
+    address: undefined,
     perMinute: limit,
     expiresAt: undefined,
     mayAsk: (template) =>

@@ -4,6 +4,8 @@ import type { IncomingHttpHeaders } from 'node:http';
 export interface Caller {
   /** What counts towards a limit and stands in the log. */
   readonly name: string;
+  /** The address that counts towards limits too, where a name costs nothing; unset for known callers. */
+  readonly address: string | undefined;
   /** Requests a minute, where the caller has a limit of its own. */
   readonly perMinute: number | undefined;
   /** When the right to ask ends, in milliseconds of the clock, if it does. */
@@ -15,6 +17,7 @@ export interface Caller {
 /** What a request says about who sent it. */
 export interface Credentials {
   readonly headers: IncomingHttpHeaders;
+  /** The sender's address as limits count it: an IPv6 address by its /64. */
   readonly address: string;
 }
 

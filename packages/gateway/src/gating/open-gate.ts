@@ -4,6 +4,7 @@ import type { Gate } from './caller.js';
 export const openGate: Gate = {
   admit: ({ address }) => ({
     name: address,
+    address,
     perMinute: undefined,
     expiresAt: undefined,
     mayAsk: () => true,

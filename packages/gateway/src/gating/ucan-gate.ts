@@ -22,7 +22,7 @@ interface UcanGateOptions {
 export class UcanGate implements Gate {
   constructor(private readonly options: UcanGateOptions) {}
 
-  async admit({ headers }: Credentials): Promise<Caller> {
+  async admit({ headers, address }: Credentials): Promise<Caller> {
     const isUcan =
       String(headers['x-auth-type'] ?? '')
         .trim()
@@ -39,7 +39,7 @@ export class UcanGate implements Gate {
       throw this.refusal({ code: 'expiry_too_far', detail: `${ok.expiration}`, issuer: ok.did });
     }
     if (!this.isTrusted(token)) throw forbidden('none whose word counts here granted this UCAN');
-    return callerOf(ok);
+    return callerOf(ok, address);
   }
 
   /** Every chain of proofs must begin with somebody trusted: one stranger could grant anything. */
@@ -59,11 +59,15 @@ export class UcanGate implements Gate {
   }
 }
 
-function callerOf({ did, capabilities: grants, expiration }: VerifiedDelegation): Caller {
+function callerOf(
+  { did, capabilities: grants, expiration }: VerifiedDelegation,
+  address: string,
+): Caller {
   const everything = { can: CHAIN_QUERY, with: CHAIN };
   const isWhole = isCovered(everything, grants);
   return {
     name: did,
+    address,
     perMinute: undefined,
     expiresAt: expiration * 1000,
     mayAsk: (template) =>

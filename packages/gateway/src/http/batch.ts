@@ -1,7 +1,9 @@
 import { z } from 'zod';
 import { permit } from '../gating/admission.js';
 import { type Caller } from '../gating/caller.js';
+import type { ByteBudget } from '../limits/byte-budget.js';
 import { explainFault } from '../query/explain-fault.js';
+import { extraCost } from '../query/query-cost.js';
 import { badRequest, QueryFault } from '../query/query-fault.js';
 import type { Asked } from '../query/questions.js';
 import { GrpcCode } from '../upstream/grpc-error.js';
@@ -13,6 +15,8 @@ import { bodyOf } from './send-json.js';
 
 /** All results of one batch together. */
 const MAX_REPLY_BYTES = 32 * 1024 * 1024;
+const CONCURRENT_QUERIES = 10;
+const MAX_MESSAGE_CHARACTERS = 1000;
 
 const Target = z.string().regex(/^\/[^\s#]{0,8000}$/, { error: 'must be a path, such as /ixo/…' });
 
@@ -20,6 +24,7 @@ const Batch = z.strictObject({
   height: z.union([z.string(), z.number()]).transform(String).optional(),
   queries: z.array(z.union([Target, z.strictObject({ path: Target })])).min(1),
 });
+type Batch = z.infer<typeof Batch>;
 
 /** Answers several queries at one height: that of the batch, or the latest for all of them. */
 export async function serveBatch(
@@ -27,24 +32,53 @@ export async function serveBatch(
   caller: Caller,
   parts: GatewayParts,
 ): Promise<void> {
-  const { queries, height: wanted } = await readBatch(exchange, parts.config.batchLimit);
-  parts.admission.spend(caller, queries.length);
+  parts.admission.spend(caller, 1);
+  const { queries, height: wanted } = await readBatch(exchange, parts);
+  parts.admission.spend(caller, queries.length - 1);
   const height = heightOf(wanted, parts.pool.latest);
-  const results = await Promise.all(
-    queries.map((query) => {
-      const target = typeof query === 'string' ? query : query.path;
-      return answerOne(askedOf(target, height, exchange), caller, parts);
-    }),
-  );
-  sendResults(exchange, height, results);
+  const targets = queries.map((query) => (typeof query === 'string' ? query : query.path));
+  const asked = targets.map((target) => askedOf(target, height, exchange));
+  const results = await answerAll(asked, (one) => {
+    if (exchange.response.destroyed) throw clientLeft();
+    return answerOne(one, caller, parts);
+  });
+  sendResults(exchange, height, results, parts.outgoing);
 }
 
-async function readBatch({ request }: Exchange, limit: number): Promise<z.infer<typeof Batch>> {
-  const text = (await readBody(request)).toString();
-  const { data, error } = Batch.safeParse(parse(text));
-  if (error) throw badRequest(z.prettifyError(error).replaceAll('\n', ' '));
-  if (data.queries.length <= limit) return data;
-  throw badRequest(`${data.queries.length} queries in one batch, ${limit} are allowed`);
+/** A few at a time, and no more once the results are too large together. */
+async function answerAll(
+  asked: readonly Asked[],
+  answer: (asked: Asked) => Promise<Result>,
+): Promise<Result[]> {
+  const results: Result[] = [];
+  const rest = asked.entries();
+  let size = 0;
+  const answerRest = async () => {
+    for (const [i, one] of rest) {
+      const result = await answer(one);
+      size += result.body.length;
+      if (size > MAX_REPLY_BYTES) throw tooLarge();
+      results[i] = result;
+    }
+  };
+  await Promise.all(Array.from({ length: CONCURRENT_QUERIES }, answerRest));
+  return results;
+}
+
+async function readBatch(exchange: Exchange, { config, incoming }: GatewayParts): Promise<Batch> {
+  const limit = config.batchLimit;
+  const json = parse((await readBody(exchange, incoming)).toString());
+  const count = countQueries(json);
+  // Before anything looks at them one by one.
+  if (count > limit) throw badRequest(`${count} queries in one batch, ${limit} are allowed`);
+  const { data, error } = Batch.safeParse(json);
+  if (!error) return data;
+  throw badRequest(z.prettifyError(error).replaceAll('\n', ' ').slice(0, MAX_MESSAGE_CHARACTERS));
+}
+
+function countQueries(json: unknown): number {
+  const queries = (json as { readonly queries?: unknown } | null)?.queries;
+  return Array.isArray(queries) ? queries.length : 0;
 }
 
 function parse(text: string): unknown {
@@ -83,6 +117,7 @@ async function answerOne(asked: Asked, caller: Caller, parts: GatewayParts): Pro
   const height = parseHeight(asked.headers[HEIGHT_METADATA]);
   try {
     const question = await parts.questions.read(asked, (route) => permit(caller, route));
+    parts.admission.spendExtra(caller, () => extraCost(question));
     const { body } = await parts.answers.answer(question);
     return { status: 200, body };
   } catch (fault) {
@@ -93,12 +128,12 @@ async function answerOne(asked: Asked, caller: Caller, parts: GatewayParts): Pro
 }
 
 /** Bodies go in as they are: they are JSON already. */
-function sendResults(exchange: Exchange, height: number, results: readonly Result[]): void {
-  const size = results.reduce((sum, { body }) => sum + body.length, 0);
-  if (size > MAX_REPLY_BYTES) {
-    const text = `the results have ${size} bytes together, ${MAX_REPLY_BYTES} are allowed`;
-    throw new QueryFault(GrpcCode.resourceExhausted, text, { status: 413 });
-  }
+function sendResults(
+  exchange: Exchange,
+  height: number,
+  results: readonly Result[],
+  outgoing: ByteBudget,
+): void {
   const pieces = results.flatMap(({ status, body }, i) => [
     Buffer.from(`${i > 0 ? ',' : ''}{"status":${status},"body":`),
     body,
@@ -106,6 +141,7 @@ function sendResults(exchange: Exchange, height: number, results: readonly Resul
   ]);
   const all = [Buffer.from(`{"height":"${height}","results":[`), ...pieces, Buffer.from(']}')];
   const body = Buffer.concat(all);
+  exchange.holdMemory(body, outgoing);
   const headers = {
     'Content-Type': 'application/json',
     'Content-Length': body.length,
@@ -113,4 +149,11 @@ function sendResults(exchange: Exchange, height: number, results: readonly Resul
     'X-Block-Height': height,
   };
   exchange.send(200, headers, body);
+}
+
+const clientLeft = () => new QueryFault(GrpcCode.cancelled, 'the client has left');
+
+function tooLarge(): QueryFault {
+  const text = `the results have more than ${MAX_REPLY_BYTES} bytes together; ask for fewer`;
+  return new QueryFault(GrpcCode.resourceExhausted, text, { status: 413 });
 }

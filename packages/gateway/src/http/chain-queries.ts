@@ -1,5 +1,6 @@
 import { permit } from '../gating/admission.js';
 import type { Caller } from '../gating/caller.js';
+import { extraCost } from '../query/query-cost.js';
 import { badRequest } from '../query/query-fault.js';
 import type { AskedQuestion } from '../query/question.js';
 import type { Exchange } from './exchange.js';
@@ -12,14 +13,15 @@ export class ChainQueries {
   private readonly sender: ReplySender;
 
   constructor(private readonly parts: GatewayParts) {
-    this.sender = new ReplySender(parts.config);
+    this.sender = new ReplySender(parts.config, parts.outgoing);
   }
 
   serve(exchange: Exchange, caller: Caller): void | Promise<void> {
     const { method, path, query, request } = exchange;
-    const { admission, config, questions } = this.parts;
+    const { admission, config, incoming, questions } = this.parts;
     admission.spend(caller, 1);
-    const asked = { method, path, query, headers: request.headers, body: () => readBody(request) };
+    const body = () => readBody(exchange, incoming);
+    const asked = { method, path, query, headers: request.headers, body };
     if (method === 'OPTIONS' && !config.compat) {
       return exchange.send(204, { Allow: questions.allowed(asked).join(', ') });
     }
@@ -38,6 +40,7 @@ export class ChainQueries {
     question: AskedQuestion,
   ): void | Promise<void> {
     exchange.height = question.height;
+    this.parts.admission.spendExtra(caller, () => extraCost(question));
     if (this.isWatch(exchange, question)) return this.watch(exchange, caller, question);
     const onGone = (leave: () => void) => void exchange.response.once('close', leave);
     const reply = this.parts.answers.answer(question, onGone);
@@ -53,8 +56,8 @@ export class ChainQueries {
     return isWanted && !route.takesQueryKey('watch');
   }
 
-  private watch(exchange: Exchange, { expiresAt }: Caller, question: AskedQuestion): void {
+  private watch(exchange: Exchange, caller: Caller, question: AskedQuestion): void {
     if (question.height !== undefined) throw badRequest('what was at a height never changes');
-    this.parts.watches.begin(exchange, question, expiresAt);
+    this.parts.watches.begin(exchange, question, caller);
   }
 }

@@ -1,7 +1,6 @@
-import { createReadStream } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
-import { pipeline } from 'node:stream/promises';
 import type { Exchange } from './exchange.js';
 
 /** What the page needs of Swagger UI; nothing else of its folder is served. */
@@ -49,14 +48,24 @@ function send(exchange: Exchange, type: string, text: string): void {
   exchange.send(200, { ...headers, 'Content-Security-Policy': POLICY }, body);
 }
 
+/** The files of Swagger UI, read once. */
+const assets = new Map<string, Promise<Buffer>>();
+
 async function sendAsset(exchange: Exchange, name: string, type: string): Promise<void> {
-  const { response, method } = exchange;
-  exchange.begin(200, { 'Content-Type': type, 'Cache-Control': 'public, max-age=3600' });
-  if (method === 'HEAD') return void response.end();
+  const content = assets.get(name) ?? readAsset(name);
+  assets.set(name, content);
+  const body = await content;
+  const headers = { 'Content-Type': type, 'Content-Length': body.length };
+  exchange.send(200, { ...headers, 'Cache-Control': 'public, max-age=3600' }, body);
+}
+
+function readAsset(name: string): Promise<Buffer> {
   const require = createRequire(import.meta.url);
   const folder = dirname(require.resolve('swagger-ui-dist/package.json'));
-  // A reader that leaves in the middle is no fault of ours.
-  await pipeline(createReadStream(join(folder, name)), response).catch(() => response.destroy());
+  return readFile(join(folder, name)).catch((fault) => {
+    assets.delete(name);
+    throw fault;
+  });
 }
 
 /** No inline script: the page's policy forbids it. */

@@ -1,7 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import type { ByteBudget } from '../limits/byte-budget.js';
 
 const REQUEST_ID = /^[A-Za-z0-9._:-]{1,128}$/;
+/** Smaller bodies are not worth counting: the number of connections limits them. */
+const COUNTED_FROM_BYTES = 16 * 1024;
 const NO_QUERY = new URLSearchParams();
 
 /** One request and its answer on their way through the gateway. */
@@ -15,6 +18,8 @@ export class Exchange {
   requestId: string | undefined;
   /** What every answer says, whatever it is; set all at once, since that is the quickest way. */
   readonly headers: OutgoingHttpHeaders;
+  /** What limits count the sender by; set once it is known. */
+  callerKey = '';
   /** The gRPC method, or what else was asked, for the metrics. */
   subject = 'unmatched';
   /** The height asked for, once it is known. */
@@ -49,6 +54,12 @@ export class Exchange {
     this.begin(status, headers);
     if (typeof body === 'string') this.response.end(body, 'latin1');
     else this.response.end(body);
+  }
+
+  /** Counts a body as memory in use until the client has taken it or has left. Throws 429 or 503. */
+  holdMemory(body: Buffer, outgoing: ByteBudget): void {
+    if (body.length < COUNTED_FROM_BYTES || this.response.destroyed) return;
+    this.response.once('close', outgoing.reserveShared(this.callerKey, body));
   }
 
   /** Sends the head of an answer. */

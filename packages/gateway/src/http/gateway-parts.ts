@@ -1,5 +1,6 @@
 import type { Config } from '../config/config.js';
 import type { Admission } from '../gating/admission.js';
+import type { ByteBudget } from '../limits/byte-budget.js';
 import type { BlockWatch } from '../nodes/block-watch.js';
 import type { NodePool } from '../nodes/node-pool.js';
 import type { Logger } from '../observe/logger.js';
@@ -21,4 +22,8 @@ export interface GatewayParts {
   readonly answers: Answers;
   readonly admission: Admission;
   readonly watches: Watches;
+  /** The memory of request bodies that are being read. */
+  readonly incoming: ByteBudget;
+  /** The memory of replies that clients have not taken yet. */
+  readonly outgoing: ByteBudget;
 }

@@ -3,7 +3,7 @@ import type { Caller } from '../gating/caller.js';
 import { explainFault } from '../query/explain-fault.js';
 import { QueryFault } from '../query/query-fault.js';
 import { GrpcCode } from '../upstream/grpc-error.js';
-import { addressOf } from './address.js';
+import { readAddressKey } from './address.js';
 import { serveBatch } from './batch.js';
 import { ChainQueries } from './chain-queries.js';
 import { Cors } from './cors.js';
@@ -53,7 +53,10 @@ export class Handler {
     this.cors.allow(exchange);
     if ((exchange.request.url?.length ?? 0) > MAX_TARGET_CHARACTERS) throw tooLong();
     if (this.cors.answerPreflight(exchange)) return;
-    if (isOpen(exchange)) return this.serveOpen(exchange);
+    const { path, method } = exchange;
+    const allowed = ownMethods(path);
+    if (allowed && !allowed.includes(method)) return refuseMethod(exchange, allowed);
+    if (isOpen(path)) return this.serveOpen(exchange);
     const caller = this.admit(exchange);
     return caller instanceof Promise
       ? caller.then((admitted) => this.serveGated(exchange, admitted))
@@ -68,12 +71,12 @@ export class Handler {
   }
 
   private serveGated(exchange: Exchange, caller: Caller): void | Promise<void> {
-    const { method, path } = exchange;
-    const isOwn = ownRoutes.has(path);
-    if (isOwn && isRead(exchange)) return this.serveOwn(exchange);
-    if (isOwn) throw wrongMethod(method, 'GET, HEAD');
+    const { path, response } = exchange;
+    // The client may have left while its credentials were checked.
+    if (response.destroyed) return;
+    exchange.callerKey = caller.name;
+    if (ownRoutes.has(path)) return this.serveOwn(exchange);
     if (path !== BATCH) return this.chain.serve(exchange, caller);
-    if (method !== 'POST') throw wrongMethod(method, 'POST');
     exchange.subject = BATCH;
     return serveBatch(exchange, caller, this.parts);
   }
@@ -85,7 +88,7 @@ export class Handler {
 
   private admit({ request }: Exchange): Caller | Promise<Caller> {
     const { admission, config } = this.parts;
-    const address = addressOf(request, config.gating.proxies);
+    const address = readAddressKey(request, config.gating.proxies);
     return admission.admit({ headers: request.headers, address });
   }
 
@@ -114,17 +117,26 @@ export class Handler {
 }
 
 /** Whether everybody may see it. */
-function isOpen(exchange: Exchange): boolean {
-  const { path } = exchange;
-  const isOwn = ownRoutes.get(path)?.isPublic ?? (path === DOCS || path.startsWith(`${DOCS}/`));
-  return isOwn && isRead(exchange);
+function isOpen(path: string): boolean {
+  return ownRoutes.get(path)?.isPublic ?? isDocs(path);
 }
 
-const isRead = ({ method }: Exchange) => method === 'GET' || method === 'HEAD';
+const isDocs = (path: string) => path === DOCS || path.startsWith(`${DOCS}/`);
 
-function wrongMethod(method: string, Allow: string): QueryFault {
-  const text = `${method} is not allowed here; allowed are ${Allow}`;
-  return new QueryFault(GrpcCode.unimplemented, text, { status: 405, headers: { Allow } });
+/** The methods of a path that is the gateway's own; known without credentials, since everybody may read the docs. */
+function ownMethods(path: string): readonly string[] | undefined {
+  if (path === BATCH) return ['POST'];
+  return ownRoutes.has(path) || isDocs(path) ? ['GET', 'HEAD'] : undefined;
+}
+
+function refuseMethod(exchange: Exchange, allowed: readonly string[]): void {
+  const Allow = [...allowed, 'OPTIONS'].join(', ');
+  if (exchange.method === 'OPTIONS') {
+    exchange.send(204, { Allow });
+    return;
+  }
+  const text = `${exchange.method} is not allowed here; allowed are ${Allow}`;
+  throw new QueryFault(GrpcCode.unimplemented, text, { status: 405, headers: { Allow } });
 }
 
 function tooLong(): QueryFault {

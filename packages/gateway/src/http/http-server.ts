@@ -1,25 +1,47 @@
 import { createServer, type RequestListener, type Server, STATUS_CODES } from 'node:http';
-import type { Socket } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 
 /** A UCAN of 8192 characters, a target as long, and room for the rest. */
 const MAX_HEADER_BYTES = 32 * 1024;
 const MAX_HEADERS = 100;
+/** Connections at a time; further ones are closed at once. */
+const MAX_CONNECTIONS = 10_000;
+/** The longest a client may take for the address and headers. */
+const MAX_HEADERS_MS = 10_000;
+/** How often slow requests are looked for. */
+const CHECK_MS = 1000;
+/** How long a client may take nothing of its answer, and send nothing, before it is dropped. */
+const IDLE_MS = 60_000;
+/** Connections that may wait to be accepted; the system may allow fewer. */
+const BACKLOG = 4096;
 const LINGER_MS = 1000;
 
+export interface ServerTimes {
+  /** The longest a client may take to send a request. */
+  readonly requestTimeoutMs: number;
+  /** The longest an answer may take before its first byte. */
+  readonly answerTimeoutMs: number;
+}
+
 /** A server that gives nobody unlimited time or space. */
-export function createHttpServer(listener: RequestListener, requestTimeoutMs: number): Server {
+export function createHttpServer(
+  listener: RequestListener,
+  { requestTimeoutMs, answerTimeoutMs }: ServerTimes,
+): Server {
   const server = createServer(
     {
       maxHeaderSize: MAX_HEADER_BYTES,
-      headersTimeout: requestTimeoutMs,
+      headersTimeout: Math.min(MAX_HEADERS_MS, requestTimeoutMs),
       requestTimeout: requestTimeoutMs,
-      connectionsCheckingInterval: Math.min(1000, requestTimeoutMs),
+      connectionsCheckingInterval: Math.min(CHECK_MS, requestTimeoutMs),
       // Longer than the idle time of common proxies, so that they close first.
       keepAliveTimeout: 75_000,
     },
     listener,
   );
+  server.timeout = IDLE_MS + answerTimeoutMs;
   server.maxHeadersCount = MAX_HEADERS;
+  server.maxConnections = MAX_CONNECTIONS;
   server.on('clientError', (fault: NodeJS.ErrnoException, socket: Socket) => {
     if (fault.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
     socket.end(parseFaultAnswer(fault.code));
@@ -27,6 +49,18 @@ export function createHttpServer(listener: RequestListener, requestTimeoutMs: nu
     setTimeout(() => socket.destroy(), LINGER_MS).unref();
   });
   return server;
+}
+
+/** Resolves to the URL once the server listens. */
+export async function listen(server: Server, port: number, host: string): Promise<string> {
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject).listen({ port, host, backlog: BACKLOG }, () => {
+      server.off('error', reject);
+      resolve();
+    });
+  });
+  const { address, port: actual, family } = server.address() as AddressInfo;
+  return `http://${family === 'IPv6' ? `[${address}]` : address}:${actual}`;
 }
 
 const FAULTS: Readonly<Record<string, readonly [number, string]>> = {

@@ -1,12 +1,17 @@
-import type { IncomingMessage } from 'node:http';
+import type { ByteBudget } from '../limits/byte-budget.js';
 import { badRequest, QueryFault } from '../query/query-fault.js';
 import { GrpcCode } from '../upstream/grpc-error.js';
+import type { Exchange } from './exchange.js';
 
 const MAX_BYTES = 1024 * 1024;
 
-/** Reads a request's body, up to a limit. */
-export async function readBody(request: IncomingMessage): Promise<Buffer> {
-  if (Number(request.headers['content-length'] ?? 0) > MAX_BYTES) throw tooLarge();
+/** Reads a request's body, up to a limit; its memory is reserved before the first byte is read. */
+export async function readBody(exchange: Exchange, incoming: ByteBudget): Promise<Buffer> {
+  const { request, callerKey } = exchange;
+  const declared = request.headers['content-length'];
+  const expected = declared === undefined ? MAX_BYTES : Number(declared);
+  if (expected > MAX_BYTES) throw tooLarge();
+  const release = incoming.reserve(callerKey, expected);
   const pieces: Buffer[] = [];
   let size = 0;
   try {
@@ -15,10 +20,12 @@ export async function readBody(request: IncomingMessage): Promise<Buffer> {
       if (size > MAX_BYTES) throw tooLarge();
       pieces.push(piece);
     }
+    return Buffer.concat(pieces, size);
   } catch (fault) {
     throw fault instanceof QueryFault ? fault : badRequest('the body was cut off');
+  } finally {
+    release();
   }
-  return Buffer.concat(pieces, size);
 }
 
 function tooLarge(): QueryFault {

@@ -3,7 +3,11 @@ import type { Exchange } from './exchange.js';
 
 /** Sends something of the gateway's own, never to be kept by caches. */
 export function sendJson(exchange: Exchange, status: number, value: object): void {
-  const body = Buffer.from(JSON.stringify(value));
+  sendJsonText(exchange, status, Buffer.from(JSON.stringify(value)));
+}
+
+/** Sends JSON that was written before. */
+export function sendJsonText(exchange: Exchange, status: number, body: Buffer): void {
   const headers = {
     'Content-Type': 'application/json',
     'Content-Length': body.length,

@@ -1,6 +1,7 @@
 import type { OutgoingHttpHeaders } from 'node:http';
 import type { Reply } from '../cache/reply.js';
 import type { Config } from '../config/config.js';
+import type { ByteBudget } from '../limits/byte-budget.js';
 import { acceptedEncoding } from './accepted-encoding.js';
 import type { Exchange } from './exchange.js';
 
@@ -16,7 +17,10 @@ export class ReplySender {
   private readonly passing: string;
   private readonly isPlain: boolean;
 
-  constructor({ compat, gating }: Pick<Config, 'compat' | 'gating'>) {
+  constructor(
+    { compat, gating }: Pick<Config, 'compat' | 'gating'>,
+    private readonly outgoing: ByteBudget,
+  ) {
     // What was given to one who may ask must not be handed on to one who may not.
     const sharing = gating.auth === 'none' ? 'public' : 'private';
     this.lasting = `${sharing}, ${FINAL}`;
@@ -27,33 +31,44 @@ export class ReplySender {
   /** `successor` is the path to use instead, if the one asked is a legacy one. */
   send(exchange: Exchange, reply: Reply, successor: string | undefined): void | Promise<void> {
     const { headers, request } = exchange;
-    if (successor !== undefined) {
-      headers.Deprecation = 'true';
-      headers.Link = `<${successor}>; rel="successor-version"`;
-    }
-    if (reply.height !== undefined) {
-      headers['Grpc-Metadata-X-Cosmos-Block-Height'] = reply.height;
-    }
-    if (this.isPlain) return sendBody(exchange, reply);
-    this.describe(headers, reply);
-    if (isKnown(request.headers['if-none-match'], reply.etag)) return exchange.send(304, {});
-    const isLarge = reply.body.length >= COMPRESSED_FROM_BYTES;
+    const head = this.describe(headers, reply, successor);
+    if (this.isPlain) return this.sendBody(exchange, reply, head);
+    if (isKnown(request.headers['if-none-match'], reply.etag)) return exchange.send(304, head);
+    const isLarge = reply.length >= COMPRESSED_FROM_BYTES;
     const encoding = isLarge ? acceptedEncoding(request.headers['accept-encoding']) : undefined;
-    if (!encoding) return sendBody(exchange, reply);
-    headers['Content-Encoding'] = encoding;
-    return reply.as(encoding).then((body) => exchange.send(200, contentOf(body.length), body));
+    if (!encoding) return this.sendBody(exchange, reply, head);
+    return reply.as(encoding).then((body) => {
+      exchange.holdMemory(body, this.outgoing);
+      head['Content-Encoding'] = encoding;
+      exchange.send(200, Object.assign(head, contentOf(body.length)), body);
+    });
   }
 
-  private describe(headers: OutgoingHttpHeaders, { etag, height, isFinal }: Reply): void {
-    headers.Vary = headers.Vary === undefined ? VARY : `${headers.Vary}, ${VARY}`;
-    headers.ETag = etag;
-    headers['Cache-Control'] = isFinal ? this.lasting : this.passing;
-    if (height !== undefined) headers['X-Block-Height'] = height;
+  /** The headers beside those of the content. */
+  private describe(
+    { Vary }: OutgoingHttpHeaders,
+    { etag, height, isFinal }: Reply,
+    successor: string | undefined,
+  ): OutgoingHttpHeaders {
+    const head: OutgoingHttpHeaders = {};
+    if (successor !== undefined) {
+      head.Deprecation = 'true';
+      head.Link = `<${successor}>; rel="successor-version"`;
+    }
+    if (height !== undefined) head['Grpc-Metadata-X-Cosmos-Block-Height'] = height;
+    if (this.isPlain) return head;
+    head.Vary = Vary === undefined ? VARY : `${Vary}, ${VARY}`;
+    head.ETag = etag;
+    head['Cache-Control'] = isFinal ? this.lasting : this.passing;
+    if (height !== undefined) head['X-Block-Height'] = height;
+    return head;
   }
-}
 
-function sendBody(exchange: Exchange, { body, text }: Reply): void {
-  exchange.send(200, contentOf(body.length), text ?? body);
+  private sendBody(exchange: Exchange, reply: Reply, head: OutgoingHttpHeaders): void {
+    const body = reply.text ?? reply.body;
+    if (typeof body !== 'string') exchange.holdMemory(body, this.outgoing);
+    exchange.send(200, Object.assign(head, contentOf(reply.length)), body);
+  }
 }
 
 function contentOf(length: number): OutgoingHttpHeaders {

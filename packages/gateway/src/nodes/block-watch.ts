@@ -9,11 +9,14 @@ interface BlockWatchEvents {
   block: [height: number];
   /** A node answers after it did not, or for the first time. */
   up: [node: ChainNode];
+  /** A node that answered does not any more. */
+  down: [node: ChainNode];
 }
 
 /** Asks every node again and again how far it is, and tells of new blocks. */
 export class BlockWatch extends EventEmitter<BlockWatchEvents> {
   private readonly timers = new Map<ChainNode, NodeJS.Timeout>();
+  private readonly reportedUp = new Set<ChainNode>();
   private told = 0;
   private isStopped = false;
 
@@ -46,15 +49,22 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
 
   private async poll(node: ChainNode): Promise<void> {
     clearTimeout(this.timers.get(node));
-    const wasUp = node.isUp;
     await node.poll(POLL_TIMEOUT_MS);
     if (this.isStopped) return;
     this.timers.set(
       node,
       setTimeout(() => void this.poll(node), this.pollMs),
     );
-    if (!wasUp && node.isUp) this.emit('up', node);
+    this.reportState(node);
     this.notice();
+  }
+
+  /** Compares with the last report, since a failing query may have changed the state in between. */
+  private reportState(node: ChainNode): void {
+    if (node.isUp === this.reportedUp.has(node)) return;
+    if (node.isUp) this.reportedUp.add(node);
+    else this.reportedUp.delete(node);
+    this.emit(node.isUp ? 'up' : 'down', node);
   }
 
   /** The others have the new block any moment, too soon for the next round to be the way to learn it. */

@@ -12,7 +12,7 @@ const HANGING_MS = 5000;
 
 /** One node and what is known about it. */
 export class ChainNode {
-  /** Its address without path and credentials. */
+  /** Its address without path and credentials; not for clients. */
   readonly name: string;
   readonly breaker = new CircuitBreaker();
   height = 0;
@@ -33,6 +33,8 @@ export class ChainNode {
   constructor(
     readonly upstream: Upstream,
     address: UpstreamAddress,
+    /** Its place in the configuration, from 1. */
+    readonly number: number,
   ) {
     this.name = `${address.url.protocol}//${address.url.host}`;
     this.keepsFrom = address.from;
@@ -88,7 +90,7 @@ export class ChainNode {
       this.lastFault = undefined;
       this.breaker.probed();
     } catch (fault) {
-      this.lastFault = (fault as Error).message;
+      this.lastFault = describeFault(fault);
       this.breaker.failed();
     }
     return this.height !== before;
@@ -118,13 +120,19 @@ export class ChainNode {
       this.breaker.succeeded();
       return;
     }
-    this.lastFault = fault.message;
+    this.lastFault = describeFault(fault);
     this.breaker.failed();
   }
 
   private measure(tookMs: number): void {
     this.latencyMs += (tookMs - this.latencyMs) * (this.latencyMs === 0 ? 1 : NEWEST_SHARE);
   }
+}
+
+/** With what only operators may see. */
+function describeFault(fault: unknown): string {
+  const { message, detail } = fault as Partial<GrpcError>;
+  return detail ?? message ?? String(fault);
 }
 
 /** A caller may set a short deadline, which the node cannot help. */

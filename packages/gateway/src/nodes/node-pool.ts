@@ -125,7 +125,6 @@ function nothingToAsk(nodes: readonly ChainNode[], height: number | undefined): 
   if (height !== undefined && nodes.some((node) => node.isUp)) {
     return new GrpcError(GrpcCode.invalidArgument, `height ${height} was pruned from every node`);
   }
-  const reason = nodes.find(({ lastFault }) => lastFault)?.lastFault;
-  const text = `no node can be asked now${reason ? `: ${reason}` : ''}`;
+  const text = 'no node can be asked now; see /health';
   return new GrpcError(GrpcCode.unavailable, text, 'transport');
 }

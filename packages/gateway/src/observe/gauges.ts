@@ -7,14 +7,15 @@ interface GaugeParts {
   readonly pool: NodePool;
   readonly cache: ReplyCache;
   readonly watchers: number;
+  readonly labelNode: (node: ChainNode) => string;
 }
 
 /** What is measured at the moment it is asked for. */
-export function gaugesOf({ pool, cache, watchers }: GaugeParts): Gauge[] {
+export function gaugesOf({ pool, cache, watchers, labelNode }: GaugeParts): Gauge[] {
   const { rss, heapUsed } = process.memoryUsage();
   return [
     gauge('sibyl_gateway_latest_height', 'Latest height of the chain', pool.latest),
-    ...nodeGauges(pool),
+    ...nodeGauges(pool, labelNode),
     gauge('sibyl_gateway_cache_bytes', 'Memory of cached replies', cache.bytes),
     gauge('sibyl_gateway_cache_entries', 'Cached replies', cache.size),
     gauge('sibyl_gateway_watchers', 'Clients that watch', watchers),
@@ -27,11 +28,11 @@ function gauge(name: string, help: string, value: number): Gauge {
   return { name, help, values: [{ labels: {}, value }] };
 }
 
-function nodeGauges({ nodes, latest }: NodePool): Gauge[] {
+function nodeGauges({ nodes, latest }: NodePool, labelNode: GaugeParts['labelNode']): Gauge[] {
   const perNode = (name: string, help: string, measure: (node: ChainNode) => number): Gauge => ({
     name: `sibyl_gateway_node_${name}`,
     help,
-    values: nodes.map((node) => ({ labels: { node: node.name }, value: measure(node) })),
+    values: nodes.map((node) => ({ labels: { node: labelNode(node) }, value: measure(node) })),
   });
   return [
     perNode('up', 'Whether a node is asked', ({ isUp }) => Number(isUp)),

@@ -7,21 +7,34 @@ export interface HealthParts {
   readonly keeper: SchemaKeeper;
 }
 
-/** How the gateway and its nodes are, for people and for load balancers. */
-export function healthOf({ pool, keeper }: HealthParts) {
-  const nodes = pool.nodes.map((node) => nodeHealth(node, { pool, keeper }));
-  const up = nodes.filter(({ state }) => state === 'up').length;
+/** How the gateway is, for people and for load balancers: anyone may read it, so it names no node. */
+export function summarizeHealth({ pool, keeper }: HealthParts) {
+  const states = pool.nodes.map((node) => stateOf(node, pool));
+  const count = (wanted: string) => states.filter((state) => state === wanted).length;
   return {
-    status: statusOf(up, nodes.length, keeper.groups.length),
+    status: statusOf(count('up'), states.length, keeper.groups.length),
     latestHeight: String(pool.latest),
-    nodes,
-    schemas: keeper.groups.map(({ schema, source, nodes: members }) => ({
+    nodes: {
+      total: states.length,
+      up: count('up'),
+      lagging: count('lagging'),
+      down: count('down'),
+    },
+    schemas: keeper.groups.length,
+    timestamp: new Date().toISOString(),
+  };
+}
+
+/** How each node is, for operators. */
+export function describeNodes({ pool, keeper }: HealthParts) {
+  return {
+    nodes: pool.nodes.map((node) => nodeHealth(node, { pool, keeper })),
+    schemas: keeper.groups.map(({ schema, source, nodes }) => ({
       fingerprint: schema.fingerprint,
       source,
       routes: schema.routes.length,
-      nodes: members.map(({ name }) => name),
+      nodes: nodes.map(({ name }) => name),
     })),
-    timestamp: new Date().toISOString(),
   };
 }
 
@@ -36,6 +49,7 @@ function nodeHealth(node: ChainNode, { pool, keeper }: HealthParts) {
   const state = stateOf(node, pool);
   const reason = node.setAside ?? (state === 'up' ? undefined : node.lastFault);
   return {
+    number: node.number,
     url: name,
     kind: upstream.kind,
     state,

@@ -9,7 +9,8 @@ export interface Question {
   readonly message: Uint8Array;
   /** Unset: the latest block. */
   readonly height: number | undefined;
-  readonly metadata: Readonly<Record<string, string>>;
+  /** Sent along to the node; such a question is neither cached nor shared. */
+  readonly metadata: Readonly<Record<string, string>> | undefined;
   readonly timeoutMs: number;
   /** Goes to the node even if the answer is known. */
   readonly isFresh: boolean;

@@ -8,7 +8,7 @@ import { isBypass } from './cache-bypass.js';
 import { findRoute } from './find-route.js';
 import { badRequest, QueryFault } from './query-fault.js';
 import type { AskedQuestion } from './question.js';
-import { heightOf, metadataOf, timeoutOf } from './request-headers.js';
+import { heightOf, readMetadata, timeoutOf } from './request-headers.js';
 
 const NONE: readonly string[] = [];
 
@@ -64,7 +64,7 @@ export class Questions {
       group,
       message: route.bind({ params, query: this.fieldsOf(query, route), body }),
       height: this.heightOf(asked, route),
-      metadata: metadataOf(headers),
+      metadata: readMetadata(headers, config.nodes.forwardedMetadata),
       timeoutMs: timeoutOf(headers, config.nodes.timeoutMs),
       isFresh: isBypass(headers, config.cache.bypassSecret),
       successor,

@@ -5,20 +5,25 @@ import { badRequest } from './query-fault.js';
 const METADATA_PREFIX = 'grpc-metadata-';
 const HEIGHT_HEADER = METADATA_PREFIX + HEIGHT_METADATA;
 
-/** Names that are gRPC's or HTTP's own and must not be set from outside. */
-const RESERVED =
-  /^(grpc-|:)|^(te|host|connection|content-type|content-length|user-agent|authorization|transfer-encoding)$/;
-const METADATA_NAME = /^[a-z0-9_.-]{1,64}$/;
+/** The longest value of one forwarded header. */
+const MAX_VALUE_CHARACTERS = 1024;
 
-/** The metadata a client sends along in `Grpc-Metadata-*`; the height is not part of it. */
-export function metadataOf(headers: IncomingHttpHeaders): Record<string, string> {
-  const metadata: Record<string, string> = {};
-  for (const header in headers) {
-    if (!header.startsWith(METADATA_PREFIX)) continue;
-    const name = header.slice(METADATA_PREFIX.length);
-    const value = headers[header];
-    if (name === HEIGHT_METADATA || typeof value !== 'string') continue;
-    if (METADATA_NAME.test(name) && !RESERVED.test(name)) metadata[name] = value;
+/**
+ * The metadata of `Grpc-Metadata-*` headers that the operator wants forwarded; undefined if there is none.
+ * Others are ignored: a node has no use for them, and each would make a question of its own.
+ */
+export function readMetadata(
+  headers: IncomingHttpHeaders,
+  forwarded: readonly string[],
+): Record<string, string> | undefined {
+  let metadata: Record<string, string> | undefined;
+  for (const name of forwarded) {
+    const value = headers[METADATA_PREFIX + name];
+    if (typeof value !== 'string') continue;
+    if (value.length > MAX_VALUE_CHARACTERS) {
+      throw badRequest(`Grpc-Metadata-${name} has more than ${MAX_VALUE_CHARACTERS} characters`);
+    }
+    metadata = { ...metadata, [name]: value };
   }
   return metadata;
 }

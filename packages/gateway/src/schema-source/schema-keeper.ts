@@ -3,6 +3,7 @@ import type { Config } from '../config/config.js';
 import type { ChainNode } from '../nodes/chain-node.js';
 import type { Logger } from '../observe/logger.js';
 import { loadSchema, type Schema } from '../schema.js';
+import type { GrpcError } from '../upstream/grpc-error.js';
 import { type NodeVersion, readNodeVersion } from './node-version.js';
 import { type Descriptors, readDescriptors } from './read-descriptors.js';
 
@@ -119,7 +120,8 @@ export class SchemaKeeper {
   }
 
   private warn(node: ChainNode, fault: unknown): void {
-    node.lastFault = (fault as Error).message;
+    const { message, detail } = fault as Partial<GrpcError>;
+    node.lastFault = detail ?? message ?? String(fault);
     this.options.logger.warn(
       { node: node.name, reason: node.lastFault },
       'schema could not be read',

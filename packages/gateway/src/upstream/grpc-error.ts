@@ -47,6 +47,8 @@ export class GrpcError extends Error {
     readonly code: GrpcCode,
     message: string,
     readonly origin: ErrorOrigin = 'node',
+    /** The message with what clients must not see, such as addresses; for the log and operators. */
+    readonly detail?: string,
   ) {
     super(message);
   }

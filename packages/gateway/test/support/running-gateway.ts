@@ -8,6 +8,8 @@ export interface RunningGateway {
   readonly gateway: Gateway;
   /** Every log line so far. */
   readonly log: readonly Record<string, unknown>[];
+  /** What an operator sees at /health, on a port of its own. */
+  health(): Promise<GatewayAnswer>;
   get(path: string, headers?: Record<string, string>): Promise<GatewayAnswer>;
   close(): Promise<void>;
 }
@@ -42,6 +44,7 @@ export async function startGateway(
     url,
     gateway,
     log,
+    health: () => ask(`${gateway.metricsUrl}/health`),
     get: (path, headers = {}) => ask(`${url}${path}`, { headers }),
     close: async () => {
       await gateway.close();

@@ -76,8 +76,9 @@ export class JsonRpc {
     }
     if (call.signal?.aborted) return new GrpcError(GrpcCode.cancelled, 'nobody waits');
     const { code, message } = cause as NodeJS.ErrnoException;
-    const text = `the node cannot be reached: ${message}`;
-    const fault = new GrpcError(GrpcCode.unavailable, text, 'transport');
+    const text = 'the node cannot be reached';
+    const detail = `${text}: ${message}`;
+    const fault = new GrpcError(GrpcCode.unavailable, text, 'transport', detail);
     // A kept connection that the node closed meanwhile says nothing about the next one.
     return code === 'ECONNRESET' || code === 'EPIPE' ? fault : this.backoff.failed(fault);
   }

@@ -76,6 +76,7 @@ export class Connection {
 }
 
 function unreachable(cause?: Error): GrpcError {
-  const reason = cause ? `: ${cause.message}` : '';
-  return new GrpcError(GrpcCode.unavailable, `the node cannot be reached${reason}`, 'transport');
+  const text = 'the node cannot be reached';
+  const detail = cause && `${text}: ${cause.message}`;
+  return new GrpcError(GrpcCode.unavailable, text, 'transport', detail);
 }

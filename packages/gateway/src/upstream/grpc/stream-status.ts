@@ -58,7 +58,7 @@ export function cutFault({ code: reason, cause }: Cut): GrpcError {
 }
 
 export function lostConnection(cause?: Error): GrpcError {
-  const reason = cause ? `: ${cause.message}` : '';
-  const text = `the connection to the node broke${reason}`;
-  return new GrpcError(GrpcCode.unavailable, text, 'transport');
+  const text = 'the connection to the node broke';
+  const detail = cause && `${text}: ${cause.message}`;
+  return new GrpcError(GrpcCode.unavailable, text, 'transport', detail);
 }
