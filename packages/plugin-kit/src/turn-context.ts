@@ -126,7 +126,7 @@ export interface TurnContext<Config = Readonly<Record<string, unknown>>> {
   warn(code: string, message: string): void;
   /** Tells the agent what it cannot do in this turn, and why; before the first model call. */
   degrade(name: string, missing: string): void;
-  /** Fires when the turn is aborted or the call runs out of time. */
+  /** Fires when the turn is over or aborted, or the call runs out of time. */
   readonly signal: AbortSignal;
   /** The call under way; empty outside of one. */
   readonly toolCallId: string;

@@ -36,24 +36,33 @@ export async function userHomeserver(
   user: TurnUser,
   config: MatrixConfig,
   fetch: SafeFetch,
+  signal?: AbortSignal,
 ): Promise<Homeserver> {
   const { homeServer, accessToken: token } = user.matrix ?? {};
-  if (homeServer) return { baseUrl: await baseUrlOf(homeServer, fetch), token, as: 'user' };
+  if (homeServer) return { baseUrl: await baseUrlOf(homeServer, fetch, signal), token, as: 'user' };
   const { MATRIX_BASE_URL: baseUrl, MATRIX_ACCESS_TOKEN: ours } = config;
   if (!baseUrl) throw new MatrixError(0, 'no homeserver was named');
   return token ? { baseUrl, token, as: 'user' } : { baseUrl, token: ours, as: 'oracle' };
 }
 
 /** A name such as `matrix.org` says by its well-known file where it is served. */
-export async function baseUrlOf(homeServer: string, fetch: SafeFetch): Promise<string> {
+export async function baseUrlOf(
+  homeServer: string,
+  fetch: SafeFetch,
+  signal?: AbortSignal,
+): Promise<string> {
   if (/^https?:\/\//i.test(homeServer)) return originOf(homeServer);
   const fallback = originOf(`https://${homeServer}`);
   try {
-    const response = await fetch(`${fallback}/.well-known/matrix/client`, WELL_KNOWN_LIMITS);
+    const response = await fetch(`${fallback}/.well-known/matrix/client`, {
+      ...WELL_KNOWN_LIMITS,
+      ...(signal && { signal }),
+    });
     const told = (await response.json()) as { 'm.homeserver'?: { base_url?: unknown } };
     const { base_url: baseUrl } = told['m.homeserver'] ?? {};
     return typeof baseUrl === 'string' ? originOf(baseUrl) : fallback;
   } catch {
+    signal?.throwIfAborted();
     return fallback;
   }
 }
@@ -72,18 +81,20 @@ interface JsonRequest {
   readonly method?: 'GET' | 'PUT' | 'POST';
   readonly path: string;
   readonly body?: object;
+  readonly signal?: AbortSignal;
 }
 
 /** Asks the client-server API for JSON. */
 export async function askMatrix<T>(
   homeserver: Homeserver,
-  { method = 'GET', path, body }: JsonRequest,
+  { method = 'GET', path, body, signal }: JsonRequest,
   fetch: SafeFetch,
 ): Promise<T> {
   const response = await fetch(`${homeserver.baseUrl}/_matrix/client/v3${path}`, {
     method,
     headers: { ...authorization(homeserver), 'content-type': 'application/json' },
     ...(body && { body: JSON.stringify(body) }),
+    ...(signal && { signal }),
     ...JSON_LIMITS,
   });
   const answer = (await response.json().catch(() => ({}))) as { errcode?: string; error?: string };

@@ -1,14 +1,11 @@
 import { definePlugin, type PluginContext, type TurnContext } from '@sibyl/plugin-kit';
 import { MatrixConfig } from './config.js';
-import { Turnstile } from './files/turnstile.js';
+import { FileReader } from './files/read-files.js';
 import { oracleHomeserver, userHomeserver } from './homeserver.js';
 import { filesMiddleware, turnFiles } from './matrix-files.js';
 import { migrations } from './migrations.js';
 import { MatrixRoomState } from './rooms/matrix-room-state.js';
 import { RoomDirectory } from './rooms/room-directory.js';
-
-/** Messages whose files are read at the same time, whoever sent them. */
-const MESSAGES_AT_ONCE = 4;
 
 type Context = Pick<PluginContext<MatrixConfig>, 'config' | 'database' | 'oracle' | 'fetch'>;
 
@@ -46,13 +43,13 @@ export const matrix = definePlugin({
   migrations,
   getSharedState(context) {
     const rooms = directoryOf(context);
-    const readers = new Turnstile(MESSAGES_AT_ONCE);
     const { fetch, config } = context;
+    const reader = new FileReader({ fetch, config });
     return {
       ...(config.MATRIX_BASE_URL && { matrixBaseUrl: config.MATRIX_BASE_URL }),
       matrixFiles(turn: TurnContext<MatrixConfig>) {
         if (rooms) void inviteUser(turn, rooms, fetch);
-        return turnFiles(turn, { fetch, rooms, readers });
+        return turnFiles(turn, { rooms, reader });
       },
     };
   },

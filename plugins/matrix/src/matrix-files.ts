@@ -1,8 +1,7 @@
-import type { Middleware, PluginContext, TurnContext } from '@sibyl/plugin-kit';
+import type { Middleware, TurnContext } from '@sibyl/plugin-kit';
 import type { MatrixConfig } from './config.js';
-import { type ReadFile, readFiles } from './files/read-files.js';
+import type { FileReader, ReadFile } from './files/read-files.js';
 import { describeEarlier, type EarlierFile, keepFitting, withFiles } from './files/show-files.js';
-import type { Turnstile } from './files/turnstile.js';
 import type { RoomDirectory } from './rooms/room-directory.js';
 
 const KEPT = 'files';
@@ -30,19 +29,17 @@ export class TurnFiles {
 }
 
 interface Needs {
-  readonly fetch: PluginContext['fetch'];
   readonly rooms: RoomDirectory | undefined;
-  /** Whose files are read now: each message may bring 50 MB, and a PDF take 256. */
-  readonly readers: Turnstile;
+  readonly reader: FileReader;
 }
 
 /** What a turn shares: its files, not read yet. */
 export function turnFiles(turn: TurnContext<MatrixConfig>, needs: Needs): TurnFiles {
-  const { fetch, rooms, readers } = needs;
+  const { rooms, reader } = needs;
   return new TurnFiles(async () => {
     if (turn.request.attachments.length === 0) return [];
     const ownRoom = await rooms?.find(turn.user.did);
-    const files = await readers.pass(turn.signal, () => readFiles({ turn, fetch, ownRoom }));
+    const files = await reader.read(turn, ownRoom);
     for (const file of files) {
       if ('fault' in file) turn.warn('attachment_unreadable', `${file.name}: ${file.fault}`);
     }

@@ -10,6 +10,8 @@ interface Download {
   readonly maxBytes: number;
   readonly signal: AbortSignal;
   readonly fetch: PluginContext['fetch'];
+  /** Called with the most the body can have, before any of it is read; throws to refuse it. */
+  readonly reserve: (bytes: number) => void;
 }
 
 /** Reads a file's bytes, by the authenticated endpoint or, on servers that lack it, the older one. */
@@ -18,9 +20,9 @@ export async function downloadFile(download: Download): Promise<Uint8Array> {
   if (!server || !media) throw new MatrixError(0, 'its address is not an mxc:// one');
   const file = `${segment(server)}/${segment(media)}`;
   const response = await get(`/_matrix/client/v1/media/download/${file}`, download);
-  if (response.status !== 404) return bytesOf(response);
+  if (response.status !== 404) return bytesOf(response, download);
   await response.body?.cancel();
-  return bytesOf(await get(`/_matrix/media/v3/download/${file}`, download));
+  return bytesOf(await get(`/_matrix/media/v3/download/${file}`, download), download);
 }
 
 function get(path: string, { homeserver, maxBytes, signal, fetch }: Download): Promise<Response> {
@@ -32,8 +34,15 @@ function get(path: string, { homeserver, maxBytes, signal, fetch }: Download): P
   });
 }
 
-async function bytesOf(response: Response): Promise<Uint8Array> {
-  if (response.ok) return new Uint8Array(await response.arrayBuffer());
-  await response.body?.cancel();
-  throw new MatrixError(response.status, `the homeserver answered ${response.status}`);
+async function bytesOf(response: Response, { maxBytes, reserve }: Download): Promise<Uint8Array> {
+  try {
+    if (!response.ok)
+      throw new MatrixError(response.status, `the homeserver answered ${response.status}`);
+    const announced = response.headers.get('content-length');
+    reserve(announced === null ? maxBytes : Math.max(0, Number(announced)));
+    return new Uint8Array(await response.arrayBuffer());
+  } catch (error) {
+    await response.body?.cancel().catch(() => undefined);
+    throw error;
+  }
 }

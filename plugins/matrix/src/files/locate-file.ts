@@ -20,15 +20,16 @@ interface Place {
   readonly fetch: PluginContext['fetch'];
   /** The user's Matrix room with the oracle, if there is one. */
   readonly ownRoom: string | undefined;
+  readonly signal: AbortSignal;
 }
 
 /** Finds the file of an attachment; with both an event and a URI the event wins (contract B3). */
 export async function locateFile(attachment: Attachment, place: Place): Promise<FileLocation> {
   const { eventId, mxcUri } = attachment;
   if (eventId === undefined) return { mxcUri: mxcUri ?? '', encryption: undefined };
-  const { homeserver, fetch } = place;
+  const { homeserver, fetch, signal } = place;
   const path = `/rooms/${segment(roomOf(place))}/event/${segment(eventId)}`;
-  const { type, content = {} } = await askMatrix<RoomEvent>(homeserver, { path }, fetch);
+  const { type, content = {} } = await askMatrix<RoomEvent>(homeserver, { path, signal }, fetch);
   if (type === 'm.room.encrypted') throw new Error('its message is end-to-end encrypted');
   if (content.file !== undefined) {
     const encryption = EncryptedFile.parse(content.file);

@@ -8,17 +8,28 @@ const READER = `
 const { parentPort, workerData } = require('node:worker_threads');
 import(workerData.library)
   .then(({ extractText }) => extractText(workerData.bytes, { mergePages: true }))
-  .then(({ text, totalPages }) => parentPort.postMessage({ text, totalPages }))
+  .then(({ text }) =>
+    parentPort.postMessage({ text: text.slice(0, workerData.limit), length: text.length }))
   .catch((error) => parentPort.postMessage({ fault: String(error && error.message) }));
 `;
 
-type Answer = { readonly text: string; readonly totalPages: number } | { readonly fault: string };
+/** The beginning of a PDF's text, and how long all of it is. */
+export interface PdfText {
+  readonly text: string;
+  readonly length: number;
+}
 
-/** The text of a PDF; throws when it cannot be read within limits. */
-export async function pdfText(bytes: Uint8Array, signal: AbortSignal): Promise<string> {
+type Answer = PdfText | { readonly fault: string };
+
+/** Reads at most `limit` characters of a PDF; throws when it cannot be read within limits. */
+export async function pdfText(
+  bytes: Uint8Array,
+  limit: number,
+  signal: AbortSignal,
+): Promise<PdfText> {
   const worker = new Worker(READER, {
     eval: true,
-    workerData: { library: import.meta.resolve('unpdf'), bytes: new Uint8Array(bytes) },
+    workerData: { library: import.meta.resolve('unpdf'), bytes: new Uint8Array(bytes), limit },
     resourceLimits: { maxOldGenerationSizeMb: MEMORY_MB },
     env: {},
     stdout: true,
@@ -29,7 +40,7 @@ export async function pdfText(bytes: Uint8Array, signal: AbortSignal): Promise<s
     const answer = await answerOf(worker, stop);
     if ('fault' in answer) throw new Error(`the PDF cannot be read (${answer.fault})`);
     if (!answer.text.trim()) throw new Error('the PDF holds no text, only images');
-    return answer.text;
+    return answer;
   } finally {
     await worker.terminate();
   }

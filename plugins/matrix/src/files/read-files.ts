@@ -2,15 +2,22 @@ import type { PluginContext, TurnContext } from '@sibyl/plugin-kit';
 import type { Attachment } from '@sibyl/protocol';
 import type { MatrixConfig } from '../config.js';
 import { type Homeserver, userHomeserver } from '../homeserver.js';
+import { ByteBudget } from './byte-budget.js';
 import { downloadFile } from './download-file.js';
 import { decryptFile } from './encrypted-file.js';
 import { fileKind } from './file-kind.js';
 import { locateFile } from './locate-file.js';
 import { pdfText } from './pdf-text.js';
+import { ReaderSlots } from './reader-slots.js';
 
 /** Security §4. */
 const FILE_BYTES = 25 * 1024 ** 2;
 const MESSAGE_BYTES = 50 * 1024 ** 2;
+/** All files of a message, from its slot to its last byte. */
+const MESSAGE_MS = 60_000;
+
+/** What a file may take of the model's context, in characters; no more of its text is kept. */
+const FILE_LENGTH = 60_000;
 
 /** What became of an attachment. */
 export type ReadFile =
@@ -18,43 +25,142 @@ export type ReadFile =
   | { readonly name: string; readonly type: string; readonly image: Uint8Array }
   | { readonly name: string; readonly type: string; readonly fault: string };
 
-interface Reading {
-  readonly turn: TurnContext<MatrixConfig>;
+interface FileReaderParts {
   readonly fetch: PluginContext['fetch'];
-  readonly ownRoom: string | undefined;
+  readonly config: MatrixConfig;
 }
 
-/** Reads the files of a message, one after the other so that their sum stays bounded; a failing one costs only itself. */
-export async function readFiles({ turn, fetch, ownRoom }: Reading): Promise<ReadFile[]> {
-  const { attachments } = turn.request;
-  const files: ReadFile[] = [];
-  let left = MESSAGE_BYTES;
-  let homeserver: Homeserver | undefined;
-  for (const attachment of attachments) {
-    const { filename: name, mimetype: type } = attachment;
+/** Reads the files of messages, within what all of them together may take of the host. */
+export class FileReader {
+  readonly slots = new ReaderSlots({ total: 16, perUser: 2, perHomeserver: 8, waiting: 1000 });
+  /** Each takes a thread and up to 256 MB. */
+  private readonly pdfSlots = new ReaderSlots({
+    total: 2,
+    perUser: 1,
+    perHomeserver: 2,
+    waiting: 1000,
+  });
+  /** What turns hold of their files, until they are over. */
+  readonly budget = new ByteBudget({ total: 256 * 1024 ** 2, perUser: 100 * 1024 ** 2 });
+
+  constructor(private readonly parts: FileReaderParts) {}
+
+  /** Reads one file after the other; a failing one costs only itself. The end of the turn ends the transfer too. */
+  async read(turn: TurnContext<MatrixConfig>, ownRoom: string | undefined): Promise<ReadFile[]> {
+    const { homeServer = this.parts.config.MATRIX_BASE_URL ?? '' } = turn.user.matrix ?? {};
+    const reader = { user: turn.user.did, homeserver: hostKey(homeServer) };
     try {
-      homeserver ??= await userHomeserver(turn.user, turn.config, fetch);
-      const bytes = await bytesOf(attachment, { turn, fetch, ownRoom, homeserver, left });
-      left -= bytes.length;
-      files.push({ name, type, ...(await contentOf(type, bytes, turn.signal)) });
+      return await this.slots.run(reader, turn.signal, () =>
+        this.readAll({ turn, ownRoom, reader, ...this.parts }),
+      );
     } catch (error) {
       turn.signal.throwIfAborted();
-      files.push({ name, type, fault: faultOf(error, turn) });
+      return turn.request.attachments.map(({ filename: name, mimetype: type }) => {
+        return { name, type, fault: describeFault(error, turn) };
+      });
     }
   }
-  return files;
+
+  private async readAll(reading: Omit<Reading, 'signal'>): Promise<ReadFile[]> {
+    const { turn, fetch, config } = reading;
+    const signal = AbortSignal.any([turn.signal, AbortSignal.timeout(MESSAGE_MS)]);
+    const files: ReadFile[] = [];
+    let left = MESSAGE_BYTES;
+    let homeserver: Homeserver | undefined;
+    for (const attachment of turn.request.attachments) {
+      const { filename: name, mimetype: type } = attachment;
+      try {
+        signal.throwIfAborted();
+        homeserver ??= await userHomeserver(turn.user, config, fetch, signal);
+        const place = { ...reading, signal, homeserver, left };
+        const file = await this.readOne(attachment, place);
+        left -= file.size;
+        files.push({ name, type, ...file.content });
+      } catch (error) {
+        turn.signal.throwIfAborted();
+        files.push({ name, type, fault: describeFault(error, turn) });
+      }
+    }
+    return files;
+  }
+
+  private async readOne(attachment: Attachment, place: Place) {
+    const { turn, signal, reader } = place;
+    const held = new HeldBytes(this.budget, turn.user.did);
+    try {
+      const bytes = await readBytes(attachment, place, (size) => held.set(size));
+      const content = await this.readContent(attachment.mimetype, bytes, { reader, signal });
+      held.set('image' in content ? content.image.byteLength : 2 * content.text.length);
+      held.releaseWith(turn.signal);
+      return { content, size: bytes.length };
+    } catch (error) {
+      held.set(0);
+      throw error;
+    }
+  }
+
+  private async readContent(
+    type: string,
+    bytes: Uint8Array,
+    { reader, signal }: Pick<Reading, 'reader' | 'signal'>,
+  ) {
+    switch (fileKind(type, bytes)) {
+      case 'text':
+        return { text: shorten(new TextDecoder().decode(bytes)) };
+      case 'pdf': {
+        const read = () => pdfText(bytes, FILE_LENGTH, signal);
+        const { text, length } = await this.pdfSlots.run(reader, signal, read);
+        return { text: shorten(text, length) };
+      }
+      case 'image':
+        return { image: bytes };
+    }
+  }
+}
+
+interface Reading extends FileReaderParts {
+  readonly turn: TurnContext<MatrixConfig>;
+  readonly ownRoom: string | undefined;
+  readonly reader: { readonly user: string; readonly homeserver: string };
+  readonly signal: AbortSignal;
 }
 
 type Place = Reading & { readonly homeserver: Homeserver; readonly left: number };
 
-async function bytesOf(attachment: Attachment, place: Place): Promise<Uint8Array> {
-  const { turn, left, homeserver, fetch } = place;
+/** One file's part of the budget. */
+class HeldBytes {
+  private bytes = 0;
+
+  constructor(
+    private readonly budget: ByteBudget,
+    private readonly user: string,
+  ) {}
+
+  /** Throws if the budget has not that much. */
+  set(bytes: number): void {
+    this.budget.release(this.user, this.bytes);
+    this.bytes = 0;
+    if (!this.budget.take(this.user, bytes)) throw new Error(BUSY);
+    this.bytes = bytes;
+  }
+
+  releaseWith(signal: AbortSignal): void {
+    if (signal.aborted) this.set(0);
+    else signal.addEventListener('abort', () => this.set(0), { once: true });
+  }
+}
+
+async function readBytes(
+  attachment: Attachment,
+  place: Place,
+  reserve: (bytes: number) => void,
+): Promise<Uint8Array> {
+  const { left, homeserver, fetch, signal } = place;
   const maxBytes = Math.min(FILE_BYTES, left);
   if ((attachment.size ?? 0) > maxBytes || maxBytes <= 0) throw new Error(TOO_LARGE);
   const { mxcUri, encryption } = await locateFile(attachment, place);
-  const { signal } = turn;
   const access = { homeserver: readableWith(attachment, homeserver), signal, fetch };
-  const bytes = await downloadFile({ mxcUri, maxBytes, ...access });
+  const bytes = await downloadFile({ mxcUri, maxBytes, reserve, ...access });
   return encryption ? decryptFile(bytes, encryption) : bytes;
 }
 
@@ -64,24 +170,29 @@ function readableWith({ eventId }: Attachment, homeserver: Homeserver): Homeserv
   return { ...homeserver, token: undefined };
 }
 
-async function contentOf(type: string, bytes: Uint8Array, signal: AbortSignal) {
-  switch (fileKind(type, bytes)) {
-    case 'text':
-      return { text: new TextDecoder().decode(bytes) };
-    case 'pdf':
-      return { text: await pdfText(bytes, signal) };
-    case 'image':
-      return { image: bytes };
-  }
+/** Copied: a slice would keep all of the original in memory. */
+function shorten(text: string, length = text.length): string {
+  if (length <= FILE_LENGTH) return text;
+  const start = Buffer.from(text.slice(0, FILE_LENGTH)).toString();
+  return `${start}\n[cut: ${length - FILE_LENGTH} more characters]`;
+}
+
+/** Names a homeserver, however it is written. */
+function hostKey(homeServer: string): string {
+  const url = URL.parse(/^https?:\/\//i.test(homeServer) ? homeServer : `https://${homeServer}`);
+  return url?.host ?? homeServer;
 }
 
 /** What a homeserver says of itself may be of any length. */
 const FAULT_LENGTH = 300;
 const TOO_LARGE = 'it is too large: 25 MB a file and 50 MB a message can be read';
+const BUSY = 'the host holds too many files right now; send it again in a minute';
 
 /** Why a server was not reached is for the operator: it could tell what is inside of the network. */
-function faultOf(error: unknown, { logger }: Pick<TurnContext, 'logger'>): string {
+function describeFault(error: unknown, { logger }: Pick<TurnContext, 'logger'>): string {
   if (!(error instanceof Error)) return 'it cannot be read';
+  if (error.name === 'TimeoutError')
+    return `its homeserver took more than ${MESSAGE_MS / 1000} s for the files of this message`;
   if (error.name !== 'SafeFetchError') return error.message.slice(0, FAULT_LENGTH);
   if ('code' in error && error.code === 'too_large') return TOO_LARGE;
   logger.info({ err: error }, 'a homeserver was not reached');

@@ -1,8 +1,7 @@
 import type { ModelMessage, ModelRequest, UserPart } from '@sibyl/plugin-kit';
 import type { ReadFile } from './read-files.js';
 
-/** What one file, and all files of earlier messages, may take of the model's context, in characters. */
-const FILE_LENGTH = 60_000;
+/** What all files of earlier messages may take of the model's context, in characters. */
 const EARLIER_LENGTH = 30_000;
 
 type UserMessage = Extract<ModelMessage, { role: 'user' }>;
@@ -27,7 +26,7 @@ export function withFiles(
 
 /** What earlier files of the session said, for the end of the system prompt. */
 export function describeEarlier(files: readonly EarlierFile[]): string {
-  const texts = files.map(({ name, text }) => textOfFile(name, text, EARLIER_LENGTH));
+  const texts = files.map(({ name, text }) => textOfFile(name, text));
   return `## Files of earlier messages\n${NOT_ORDERS}\n\n${texts.join('\n\n')}`;
 }
 
@@ -53,7 +52,7 @@ function partsOf({ content }: UserMessage): readonly UserPart[] {
 function partsOfFile(file: ReadFile, hasVision: boolean): UserPart[] {
   const { name, type } = file;
   if ('text' in file) {
-    return [{ type: 'text', text: `${NOT_ORDERS}\n${textOfFile(name, file.text, FILE_LENGTH)}` }];
+    return [{ type: 'text', text: `${NOT_ORDERS}\n${textOfFile(name, file.text)}` }];
   }
   if ('fault' in file) {
     return [{ type: 'text', text: `[The file ${quoted(name)} cannot be read: ${file.fault}]` }];
@@ -67,9 +66,8 @@ function partsOfFile(file: ReadFile, hasVision: boolean): UserPart[] {
   ];
 }
 
-function textOfFile(name: string, text: string, limit: number): string {
-  const cut = text.length > limit ? `\n[cut: ${text.length - limit} more characters]` : '';
-  return `[The file ${quoted(name)}]\n${text.slice(0, limit)}${cut}\n[End of ${quoted(name)}]`;
+function textOfFile(name: string, text: string): string {
+  return `[The file ${quoted(name)}]\n${text}\n[End of ${quoted(name)}]`;
 }
 
 const quoted = (name: string) => JSON.stringify(name);

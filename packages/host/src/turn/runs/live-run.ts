@@ -33,7 +33,9 @@ export class LiveRun {
     this.#abort.abort(new Error(`The turn was ${this.#cutReason}`));
   }
 
+  /** What plugins still do for the turn ends with it. */
   settle(outcome: RunOutcome): void {
     this.#settle(outcome);
+    this.#abort.abort(new Error('The turn is over'));
   }
 }

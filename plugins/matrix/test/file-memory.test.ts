@@ -1,0 +1,79 @@
+import type { TurnContext } from '@sibyl/plugin-kit';
+import { createSafeFetch } from '@sibyl/safe-fetch';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { usedMemory } from '../../../packages/host/test/support/used-memory.js';
+import type { MatrixConfig } from '../src/config.js';
+import { FileReader, type ReadFile } from '../src/files/read-files.js';
+import { startHomeserver, type TestHomeserver } from './support/homeserver.js';
+
+const MB = 1024 ** 2;
+let home: TestHomeserver;
+
+beforeAll(async () => {
+  home = await startHomeserver();
+  home.users.set('token', '@alice:test');
+  const image = Buffer.alloc(24 * MB);
+  image.write('\x89PNG\r\n\x1a\n', 'latin1');
+  home.media.set('image', { bytes: image });
+  home.media.set('text', { bytes: Buffer.alloc(24 * MB, 'x') });
+});
+
+afterAll(() => home.close());
+
+function createReader() {
+  const fetch = createSafeFetch({ allow: ['127.0.0.1'] });
+  const config = { MATRIX_BASE_URL: home.url, MATRIX_ACCESS_TOKEN: undefined };
+  const reader = new FileReader({ fetch, config });
+  /** Reads the files of one turn; `end` is its end. */
+  const read = async (user: string, name: 'image' | 'text', type: string) => {
+    const ending = new AbortController();
+    const attachment = { mxcUri: `mxc://test/${name}`, filename: name, mimetype: type };
+    const turn = {
+      user: { did: user, matrix: { accessToken: 'token' } },
+      request: { attachments: [attachment, attachment] },
+      signal: ending.signal,
+      state: {},
+      logger: { info() {}, warn() {}, error() {} },
+    } as unknown as TurnContext<MatrixConfig>;
+    return { files: await reader.read(turn, undefined), end: () => ending.abort() };
+  };
+  return { reader, read };
+}
+
+const faults = (files: readonly ReadFile[]) =>
+  files.flatMap((file) => ('fault' in file ? file.fault : []));
+
+describe('FileReader', () => {
+  it('holds 100 MB of images for a user and 256 MB for all, until their turns are over', async () => {
+    const { reader, read } = createReader();
+    const turns = [];
+    for (const user of ['alice', 'alice', 'bob', 'bob', 'carol']) {
+      turns.push(await read(user, 'image', 'image/png'));
+    }
+    expect(turns.flatMap(({ files }) => faults(files))).toEqual([]);
+    expect(reader.budget.bytes).toBe(10 * 24 * MB);
+    const refused = await read('alice', 'image', 'image/png');
+    expect(faults(refused.files)).toHaveLength(2);
+    expect(faults(refused.files)[0]).toContain('too many files');
+    expect(faults((await read('dave', 'image', 'image/png')).files)).toHaveLength(2);
+    expect(reader.budget.bytes).toBe(10 * 24 * MB);
+    turns[0]?.end();
+    expect(reader.budget.bytes).toBe(8 * 24 * MB);
+    expect(faults((await read('dave', 'image', 'image/png')).files)).toEqual([]);
+    for (const { end } of turns) end();
+    expect(reader.budget.bytes).toBe(2 * 24 * MB);
+  });
+
+  it('keeps of a long text only what the model is shown', async () => {
+    const { reader, read } = createReader();
+    const kept = [];
+    await read('alice', 'text', 'text/plain').then(({ end }) => end());
+    const before = usedMemory();
+    for (let i = 0; i < 10; i++) kept.push(await read('alice', 'text', 'text/plain'));
+    // 20 files of 24 MB.
+    expect(usedMemory() - before).toBeLessThan(24);
+    expect(reader.budget.bytes).toBeLessThan(20 * 130_000);
+    expect(kept.flatMap(({ files }) => faults(files))).toEqual([]);
+    expect(JSON.stringify(kept[0]?.files)).toContain('more characters');
+  });
+});
