@@ -15,7 +15,7 @@ export function blockOf(bytes: Uint8Array): Block {
 
 /** Signs a UCAN and archives it with the UCANs it rests on. */
 export function issue(
-  payload: UcanPayload & { readonly expiration: number },
+  payload: UcanPayload,
   signer: Signer,
   proofs: readonly Block[],
 ): Result<MintedToken, UcanFault> {
@@ -34,7 +34,7 @@ export function issue(
   return {
     ok: {
       cid: block.link.toString(),
-      expiration: payload.expiration,
+      expiration: payload.expiration ?? Number.POSITIVE_INFINITY,
       token: Buffer.from(car).toString('base64'),
     },
   };

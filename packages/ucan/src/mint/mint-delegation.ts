@@ -12,8 +12,8 @@ export interface DelegationRequest {
   readonly signer: Signer;
   readonly audience: string;
   readonly capabilities: readonly Capability[];
-  /** Unix seconds. */
-  readonly expiration: number;
+  /** Unix seconds; null for a delegation that never expires. */
+  readonly expiration: number | null;
   readonly notBefore?: number;
   readonly nonce?: string;
   readonly facts?: readonly IpldMap[];

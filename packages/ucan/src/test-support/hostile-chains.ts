@@ -136,9 +136,19 @@ const rules: readonly HostileToken[] = [
     token: forgeToken(linkFrom(alice, bob, [])),
   },
   {
-    name: 'delegation without expiry',
-    code: 'expiry_missing',
-    token: chain({ expiration: null }, { expiration: null }),
+    name: 'expiry in milliseconds',
+    code: 'expiry_too_far',
+    token: chain({ expiration: null }, { expiration: NOW * 1000 }),
+  },
+  {
+    name: 'the latest expiry that CBOR can carry',
+    code: 'expiry_too_far',
+    token: chain({ expiration: null }, { expiration: Number.MAX_SAFE_INTEGER }),
+  },
+  {
+    name: 'proof that expires after the year 9999',
+    code: 'expiry_too_far',
+    token: chain({ expiration: 253_402_300_800 }),
   },
   {
     name: 'delegation of nothing',
@@ -157,7 +167,7 @@ const rules: readonly HostileToken[] = [
     token: chain({ notBefore: NOW + 31 }, { notBefore: NOW + 31 }),
   },
   { name: 'outlives its proof', code: 'time_bounds', token: chain({ expiration: NOW + 299 }) },
-  { name: 'endless proof user', code: 'expiry_missing', token: chain({}, { expiration: null }) },
+  { name: 'outlives its proof for ever', code: 'time_bounds', token: chain({}, { expiration: null }) },
   {
     name: 'starts before its proof',
     code: 'time_bounds',

@@ -14,8 +14,6 @@ export interface DelegationRules {
 export function checkDelegation(token: Token, rules: DelegationRules): UcanFault | undefined {
   const { root, ucans } = token;
   if (!rules.audiences.has(root.audience)) return refuse('wrong_audience', root.audience).error;
-  // What is stored must be forgotten one day.
-  if (root.expiration === null) return refuse('expiry_missing', 'no exp').error;
   if (root.capabilities.length === 0) return refuse('wrong_capability', 'none delegated').error;
   for (const ucan of ucans.values()) {
     const fault = checkTime(ucan, rules.now) ?? checkProofs(ucan, proofsOf(ucan, ucans));

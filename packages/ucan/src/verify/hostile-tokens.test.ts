@@ -110,6 +110,16 @@ describe('what stands right at a limit is let in', () => {
     expect(verdict.ok?.expiration).toBe(NOW + 300);
   });
 
+  test('a delegation without an expiry, and one until the year 9999', async () => {
+    const endless = linkFrom(alice, oracle, [], { payload: { expiration: null } });
+    const verdict = await verifierWith().verifyDelegation(forgeToken(endless));
+    expect(verdict.ok?.expiration).toBe(Number.POSITIVE_INFINITY);
+    const last = linkFrom(alice, oracle, [], { payload: { expiration: 253_402_300_799 } });
+    expect((await verifierWith().verifyDelegation(forgeToken(last))).ok?.expiration).toBe(
+      253_402_300_799,
+    );
+  });
+
   function endlessProof() {
     const endless = linkFrom(alice, bob, [], { payload: { expiration: null } });
     return [endless, linkFrom(bob, oracle, [endless])];

@@ -10,7 +10,7 @@ export interface Verdict {
   readonly issuers: readonly string[];
   /** The UCANs of the whole chain, `cid` among them. */
   readonly cids: readonly string[];
-  /** Unix seconds; that of the link which runs out first. */
+  /** Unix seconds; that of the link which runs out first, Infinity if none does. */
   readonly expiration: number;
 }
 
