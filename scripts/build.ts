@@ -19,7 +19,6 @@ const external = [
   /^(bufferutil|utf-8-validate)$/,
   /^swagger-ui-dist/,
   /^@ai-sdk\//,
-  /^@ucanto\//,
 ];
 
 /** Builds all; resolves to the exit code. */

@@ -38,6 +38,10 @@ export const errorCatalog = {
   host_stopping: [503, 'The host is stopping; try again'],
   gate_unavailable: [503, 'Whether this turn may be made cannot be told right now; try again'],
   plugin_failed: [503, 'A plugin that this message depends on failed; try again'],
+  verification_busy: [
+    503,
+    'This host is verifying as many callers as it can. Try again in a few seconds.',
+  ],
   model_unavailable: [503, 'The model is not available; try again'],
 } as const satisfies Record<string, readonly [status: number, message: string]>;
 

@@ -25,6 +25,7 @@ export type GateFaultCode =
   | 'too_deep'
   | 'too_many_proofs'
   | 'too_many_capabilities'
+  | 'too_many_values'
   | 'proof_missing'
   | 'block_unreachable';
 
@@ -39,21 +40,20 @@ export type RuleFaultCode =
   | 'expiry_too_far'
   | 'not_yet_valid'
   | 'wrong_capability'
+  | 'wrong_purpose'
+  | 'single_use'
   | 'has_caveats'
   | 'has_proofs'
   | 'chain_broken'
   | 'time_bounds'
   | 'escalation'
   | 'replayed'
-  | 'replay_store_unavailable';
+  | 'replay_store_unavailable'
+  | 'cost_refused'
+  | 'verifier_busy';
 
-/** The issuer could not be proven; only `did_unavailable` is worth retrying. */
-export type ProofFaultCode =
-  | DidFault['code']
-  | 'lookup_refused'
-  | 'weak_key'
-  | 'signature_invalid'
-  | 'claim_refused';
+/** The issuer could not be proven; only `did_unavailable` and `did_busy` are worth retrying. */
+export type ProofFaultCode = DidFault['code'] | 'weak_key' | 'signature_invalid';
 
 /** Nothing was signed. */
 export type MintFaultCode = 'key_invalid' | 'not_covered' | 'too_short_lived' | 'mint_invalid';

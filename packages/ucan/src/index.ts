@@ -24,12 +24,20 @@ export { type ServiceRequest, serviceRequest } from './mint/service-request.js';
 export type { Result } from './result.js';
 export { covers, isCovered } from './verify/coverage.js';
 export { createRevocationSet, type RevocationSet, type Revocations } from './verify/revocations.js';
-export { createMemorySingleUseStore, type SingleUseStore } from './verify/single-use.js';
+export {
+  createMemorySingleUseStore,
+  type SingleUseStore,
+  type SpentTokens,
+} from './verify/single-use.js';
 export type { Verdict, VerifiedDelegation, VerifiedInvocation } from './verify/verdict.js';
 export {
+  type Charge,
   createVerifier,
+  type Settle,
   type SingleUseExpectation,
+  type TokenPurpose,
   type Verifier,
   type VerifierOptions,
   type VerifyOptions,
 } from './verify/verifier.js';
+export type { VerificationCost } from './verify/verify-signatures.js';

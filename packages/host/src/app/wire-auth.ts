@@ -1,4 +1,4 @@
-import { createMinter, createVerifier } from '@sibyl/ucan';
+import { createMinter, createVerifier, type TokenPurpose, type UcanFault } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import { Authenticator } from '../auth/authenticator.js';
 import { DelegatedAuthority } from '../auth/delegated-authority.js';
@@ -25,7 +25,12 @@ export function wireAuth({ config, logger, metrics, oracle, store }: AuthNeeds) 
     audience: oracle.did,
     resolver,
     revocations: { isRevoked: (cid: string) => store.revocations.has(cid) },
+    spentTokens: store.singleUse,
     maxTtlSeconds: config.auth.maxTtlSeconds,
+    onRefusal: (purpose: TokenPurpose, fault: UcanFault) => {
+      metrics.count('sibyl_tokens_refused_total', { purpose, reason: fault.code });
+      logMisuse(logger, fault);
+    },
   };
   const verifier = createVerifier(rules);
   const authority = new DelegatedAuthority({
@@ -49,4 +54,13 @@ export function wireAuth({ config, logger, metrics, oracle, store }: AuthNeeds) 
     oracleAuthority,
     delegations: new DelegationService({ oracleDid: oracle.did, verifier, authority, store }),
   };
+}
+
+/** A token that was made for one call came as a delegation: the service it was sent to may have kept it. */
+function logMisuse(logger: Logger, { code, detail, cid, issuer }: UcanFault): void {
+  if (code !== 'wrong_purpose' && code !== 'single_use') return;
+  logger.warn(
+    { reason: code, detail, cid, did: issuer },
+    'an invocation was presented as a delegation',
+  );
 }

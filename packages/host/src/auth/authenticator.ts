@@ -56,10 +56,26 @@ export class Authenticator {
 
   /** The reason goes to the log alone: it would help an attacker. */
   private refusal(code: 'invalid_invocation' | 'missing_authentication', fault: UcanFault) {
+    const temporary = toTemporaryError(fault);
+    if (temporary) return temporary;
     const { cid, issuer, detail } = fault;
-    if (fault.code === 'revocations_unavailable')
-      return new OracleError('store_unavailable', { retryAfterSeconds: 5, cause: detail });
     this.parts.logger.info({ reason: fault.code, detail, cid, did: issuer }, 'caller refused');
     return new OracleError(code);
+  }
+}
+
+/** The error of a fault that says nothing about the token: it is worth trying again. */
+export function toTemporaryError({ code, detail }: UcanFault): OracleError | undefined {
+  switch (code) {
+    case 'revocations_unavailable':
+    case 'replay_store_unavailable':
+      return new OracleError('store_unavailable', { retryAfterSeconds: 5, cause: detail });
+    case 'did_busy':
+    case 'verifier_busy':
+      return new OracleError('verification_busy', { retryAfterSeconds: 3, cause: detail });
+    case 'cost_refused':
+      return new OracleError('rate_limited', { retryAfterSeconds: 3, cause: detail });
+    default:
+      return undefined;
   }
 }

@@ -3,10 +3,11 @@ import type { Credentials } from './authenticator.js';
 
 /** The bearer counts only beside `X-Auth-Type: ucan` (contract A3). */
 export function credentialsOf(headers: IncomingHttpHeaders): Credentials {
-  return {
-    invocation: isUcan(headers['x-auth-type']) ? bearerOf(headers.authorization) : undefined,
-    delegation: presentOf(headers['x-ucan-delegation']),
-  };
+  const delegation = presentOf(headers['x-ucan-delegation']);
+  const invocation = isUcan(headers['x-auth-type']) ? bearerOf(headers.authorization) : undefined;
+  // Credentials of another scheme are for someone else, such as a proxy; without a delegation they are all there is.
+  const isForeign = invocation === '' && !isBearer(headers.authorization);
+  return { invocation: isForeign && delegation ? undefined : invocation, delegation };
 }
 
 /** A header that came twice arrives as a list; a bad bearer must not go unread because of that. */
@@ -20,6 +21,9 @@ function bearerOf(header: string | undefined): string | undefined {
   if (!header?.trim()) return undefined;
   return /^bearer +(.*)$/i.exec(header.trim())?.[1] ?? '';
 }
+
+/** In a header that several parties wrote to, too: a bad invocation must not go unread. */
+const isBearer = (header = '') => /\bbearer\b/i.test(header);
 
 function presentOf(header: string | string[] | undefined): string | undefined {
   return typeof header === 'string' && header.trim() ? header.trim() : undefined;

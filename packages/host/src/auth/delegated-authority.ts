@@ -27,8 +27,8 @@ export class DelegatedAuthority {
 
   /** The delegation in force for a caller: the one that came along, else the stored one. */
   async delegationOf(caller: Caller): Promise<VerifiedDelegation | undefined> {
-    const presented = await this.usable(caller.did, caller.presentedDelegation);
-    return presented ?? this.usable(caller.did, await this.storedToken(caller.did));
+    const presented = await this.usable(caller, caller.presentedDelegation);
+    return presented ?? this.usable(caller, await this.storedToken(caller.did));
   }
 
   /** The `ucan` of a turn's context. */
@@ -66,11 +66,11 @@ export class DelegatedAuthority {
 
   /** A delegation counts only when the authenticated caller issued it. */
   private async usable(
-    did: string,
+    { did, charge }: Caller,
     token: string | undefined,
   ): Promise<VerifiedDelegation | undefined> {
     if (token === undefined) return undefined;
-    const { ok, error } = await this.parts.verifier.verifyDelegation(token);
+    const { ok, error } = await this.parts.verifier.verifyDelegation(token, { charge });
     if (ok?.did === did) return ok;
     const reason = error?.code ?? 'issued by another user';
     this.parts.logger.info({ did, reason, cid: error?.cid ?? ok?.cid }, 'delegation not used');

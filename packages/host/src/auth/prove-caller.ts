@@ -1,3 +1,4 @@
+import type { Charge } from '@sibyl/ucan';
 import type { Authenticator, Credentials } from './authenticator.js';
 import type { Caller } from './caller.js';
 import type { HeaderSink, RateLimits } from './rate-limits.js';
@@ -10,16 +11,36 @@ interface Attempt {
   readonly isCounted?: boolean | undefined;
 }
 
-/** Proves who is calling. A failure beyond the address's allowance is a 429; a valid caller of that address passes. */
+/**
+ * Proves who is calling and counts the request. What a token costs is taken from its address before the
+ * work, and given back once it is proven; a failure beyond the address's allowance is a 429. A valid
+ * caller of that address passes.
+ */
 export async function proveCaller(
   { authenticator, limits }: { authenticator: Authenticator; limits: RateLimits },
-  { credentials, address, headers, isCounted }: Attempt,
+  { credentials, address, headers, isCounted = false }: Attempt,
 ): Promise<Caller> {
-  const allowLookup = !(await limits.isExhausted(address));
-  try {
-    return await authenticator.authenticate(credentials, { allowLookup });
-  } catch (refusal) {
-    if (!isCounted) await limits.takeAnonymous(address, headers);
-    throw refusal;
-  }
+  let cost = 1;
+  let isPaid = isCounted;
+  let refusal: unknown;
+  const charge: Charge = (work) => {
+    try {
+      const reserved = limits.reserve(address, work, headers);
+      cost = reserved.cost;
+      isPaid ||= reserved.isPaid;
+      return reserved.settle;
+    } catch (error) {
+      refusal = error;
+      return undefined;
+    }
+  };
+  const caller = await authenticator
+    .authenticate(credentials, { charge })
+    .catch(async (error: unknown) => {
+      if (refusal) throw refusal;
+      if (!isPaid) await limits.takeAnonymous(address, headers);
+      throw error;
+    });
+  await limits.takeCaller(caller, address, headers, cost);
+  return { ...caller, charge: limits.chargeFor(caller, address) };
 }

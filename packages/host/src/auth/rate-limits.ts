@@ -1,10 +1,18 @@
 import { OracleError } from '@sibyl/protocol';
 import { addressKey, RateLimiter, type RateVerdict } from '@sibyl/server-kit';
+import type { Charge, Settle, VerificationCost } from '@sibyl/ucan';
 import type { Metrics } from '../observe/metrics.js';
 import type { Caller } from './caller.js';
 
 /** Callers behind one address that may use their whole allowance at once: identities cost nothing. */
 const CALLERS_PER_ADDRESS = 10;
+
+/** DID documents asked for over the network, on behalf of one address. */
+const LOOKUPS = { perMinute: 300, atOnce: 10 } as const;
+/** The same, on behalf of all addresses. */
+const LOOKUPS_AT_ONCE = 50;
+/** Reading this many characters of a token takes about as long as verifying a signature. */
+const CHARACTERS_PER_UNIT = 1024;
 
 interface RateLimitsOptions {
   readonly perCaller: number;
@@ -19,6 +27,15 @@ export interface HeaderSink {
 
 const nowhere: HeaderSink = { setHeader: () => undefined };
 
+/** What was taken for a verification that is about to begin. */
+export interface Reservation {
+  /** In plain tokens. */
+  readonly cost: number;
+  /** Whether a failure is paid for already. */
+  readonly isPaid: boolean;
+  readonly settle: Settle;
+}
+
 /** The host's limits: per address without a proven caller, per caller with one. */
 export class RateLimits {
   private readonly metrics: Metrics;
@@ -26,6 +43,8 @@ export class RateLimits {
   private readonly anonymous = new RateLimiter();
   private readonly callers = new RateLimiter();
   private readonly addresses = new RateLimiter();
+  private readonly lookups = new RateLimiter();
+  private readonly openLookups = new OpenLookups();
 
   constructor({ perCaller, anonymous, metrics }: RateLimitsOptions) {
     this.metrics = metrics;
@@ -41,21 +60,79 @@ export class RateLimits {
     );
   }
 
-  /** Whether an address has failed too often for keys to be looked up on its behalf. */
-  async isExhausted(address: string | undefined): Promise<boolean> {
-    return !this.anonymous.peek(addressKey(address), this.perMinute.anonymous).allowed;
+  /**
+   * Takes what a verification will cost from its address, all of it or nothing, before the work begins.
+   * A plain token costs nothing in advance: its address pays if it fails, so that a valid caller does
+   * not suffer from its neighbors.
+   */
+  reserve(address: string | undefined, work: VerificationCost, headers = nowhere): Reservation {
+    const key = addressKey(address);
+    const { anonymous, caller } = this.perMinute;
+    const cost = measureCost(work);
+    // Once proven it would be refused; the work can be spared.
+    const everyone = caller * CALLERS_PER_ADDRESS;
+    this.refuse('address', this.addresses.peek(key, everyone, Math.min(cost, everyone)), headers);
+    const advance = cost > 1 ? Math.min(cost, anonymous) : 0;
+    this.refuse('anonymous', this.anonymous.peek(key, anonymous, advance), headers);
+    const { lookups } = work;
+    this.refuse('lookups', this.lookups.peek(key, LOOKUPS.perMinute, lookups), headers);
+    const close = lookups > 0 ? this.openLookup(key) : () => undefined;
+    this.anonymous.take(key, anonymous, advance);
+    this.lookups.take(key, LOOKUPS.perMinute, lookups);
+    const settle = (isProven: boolean) => {
+      close();
+      if (!isProven) return;
+      this.anonymous.refund(key, anonymous, advance);
+      this.lookups.refund(key, LOOKUPS.perMinute, lookups);
+    };
+    return { cost, isPaid: advance > 0, settle };
   }
 
-  /** Counts a request of a proven caller. */
+  private openLookup(key: string): () => void {
+    const limit = this.openLookups.limitReachedBy(key);
+    if (limit === undefined) return this.openLookups.open(key);
+    this.metrics.count('sibyl_rate_limited_total', { kind: 'lookups' });
+    throw new OracleError(limit === 'host' ? 'verification_busy' : 'rate_limited', {
+      retryAfterSeconds: 3,
+    });
+  }
+
+  /** Counts a request of a proven caller, by what it took to prove it. */
   async takeCaller(
     { did }: Pick<Caller, 'did'>,
     address: string | undefined,
     headers = nowhere,
+    cost = 1,
   ): Promise<void> {
     const { caller } = this.perMinute;
-    const everybody = this.addresses.take(addressKey(address), caller * CALLERS_PER_ADDRESS);
-    this.enforce('address', everybody, headers);
-    this.enforce('caller', this.callers.take(did, caller), headers);
+    const everyone = caller * CALLERS_PER_ADDRESS;
+    const ofAddress = this.addresses.take(addressKey(address), everyone, Math.min(cost, everyone));
+    this.enforce('address', ofAddress, headers);
+    this.enforce('caller', this.callers.take(did, caller, Math.min(cost, caller)), headers);
+  }
+
+  /** Charges a proven caller for tokens beyond the one that proved it. */
+  chargeFor({ did }: Pick<Caller, 'did'>, address: string | undefined): Charge {
+    const { caller } = this.perMinute;
+    return (work) => {
+      try {
+        // The request that carries the token has been counted as one.
+        const extra = Math.min(measureCost(work) - 1, caller);
+        this.refuse('caller', this.callers.peek(did, caller, extra), nowhere);
+        const { settle } = this.reserve(address, work);
+        this.callers.take(did, caller, extra);
+        this.addresses.take(addressKey(address), caller * CALLERS_PER_ADDRESS, extra);
+        return settle;
+      } catch {
+        // Counted by `reserve`; the verifier says that it was refused for its cost.
+        return undefined;
+      }
+    };
+  }
+
+  /** As `enforce`, but leaves the headers alone where the request is allowed. */
+  private refuse(kind: string, verdict: RateVerdict, headers: HeaderSink): void {
+    if (!verdict.allowed) this.enforce(kind, verdict, headers);
   }
 
   private enforce(kind: string, verdict: RateVerdict, headers: HeaderSink): void {
@@ -65,5 +142,33 @@ export class RateLimits {
     if (verdict.allowed) return;
     this.metrics.count('sibyl_rate_limited_total', { kind });
     throw new OracleError('rate_limited', { retryAfterSeconds: verdict.resetSeconds });
+  }
+}
+
+/** How many plain tokens could be verified instead; a plain one costs 1. */
+function measureCost({ signatures, lookups, characters }: VerificationCost): number {
+  return Math.max(1, signatures + lookups + Math.floor(characters / CHARACTERS_PER_UNIT));
+}
+
+/** Lookups in progress, by address; never more than `LOOKUPS_AT_ONCE` entries. */
+class OpenLookups {
+  private readonly counts = new Map<string, number>();
+  private total = 0;
+
+  limitReachedBy(key: string): 'address' | 'host' | undefined {
+    if ((this.counts.get(key) ?? 0) >= LOOKUPS.atOnce) return 'address';
+    return this.total >= LOOKUPS_AT_ONCE ? 'host' : undefined;
+  }
+
+  open(key: string): () => void {
+    this.add(key, 1);
+    return () => this.add(key, -1);
+  }
+
+  private add(key: string, change: 1 | -1): void {
+    const count = (this.counts.get(key) ?? 0) + change;
+    this.total += change;
+    if (count > 0) this.counts.set(key, count);
+    else this.counts.delete(key);
   }
 }

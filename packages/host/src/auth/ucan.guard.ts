@@ -35,7 +35,6 @@ export class UcanGuard implements CanActivate {
       { authenticator, limits },
       { credentials, address, headers: response, isCounted },
     );
-    await limits.takeCaller(request.caller, address, response);
     return true;
   }
 

@@ -1,5 +1,6 @@
 import { type DelegationStatus, OracleError, type StoreDelegation } from '@sibyl/protocol';
 import type { UcanFault, VerifiedDelegation, Verifier } from '@sibyl/ucan';
+import { toTemporaryError } from '../auth/authenticator.js';
 import type { Caller } from '../auth/caller.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { Store } from '../store/store.js';
@@ -16,9 +17,10 @@ export class DelegationService {
   constructor(private readonly parts: DelegationServiceParts) {}
 
   /** Keeps a delegation that the caller issued to this oracle; returns its expiry. */
-  async store({ did }: Caller, body: StoreDelegation): Promise<number> {
-    const { ok: delegation, error } = await this.parts.verifier.verifyDelegation(body.raw);
-    if (error) throw this.refusal(error);
+  async store({ did, charge }: Caller, body: StoreDelegation): Promise<number> {
+    const { verifier } = this.parts;
+    const { ok: delegation, error } = await verifier.verifyDelegation(body.raw, { charge });
+    if (error) throw toTemporaryError(error) ?? this.refusal(error);
     if (delegation.did !== did) throw new OracleError('foreign_delegation');
     assertAgrees(body, delegation);
     await this.parts.store.delegations.put({
@@ -62,7 +64,8 @@ export class DelegationService {
 
   private async presentedBy(caller: Caller): Promise<VerifiedDelegation | undefined> {
     if (caller.presentedDelegation === undefined) return undefined;
-    const { ok } = await this.parts.verifier.verifyDelegation(caller.presentedDelegation);
+    const { presentedDelegation: token, charge } = caller;
+    const { ok } = await this.parts.verifier.verifyDelegation(token, { charge });
     return ok?.did === caller.did ? ok : undefined;
   }
 
@@ -90,6 +93,9 @@ function reasonOf(code: UcanFault['code'], oracleDid: string): string {
       return 'The delegation is not valid yet';
     case 'revoked':
       return 'The delegation was revoked: sign a new one';
+    case 'wrong_purpose':
+    case 'single_use':
+      return 'raw is an invocation: delegate abilities other than oracle/* and mcp/*, with a token not used before';
     case 'did_unavailable':
       return 'The keys of the issuer could not be looked up: try again';
     default:

@@ -6,6 +6,7 @@ type Labels = Readonly<Record<string, string>>;
 const counters = {
   sibyl_http_requests_total: 'Answered requests, by method, route and status',
   sibyl_auth_total: 'Attempts to prove who is calling, by means and outcome',
+  sibyl_tokens_refused_total: 'Tokens that were refused, by purpose and reason',
   sibyl_turns_total: 'Turns that ended, by status and kind of fault',
   sibyl_socket_handshakes_total: 'Sockets that asked to be let in, by outcome',
   sibyl_rate_limited_total: 'Requests refused by a rate limit, by kind',

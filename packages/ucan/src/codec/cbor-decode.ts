@@ -4,6 +4,11 @@ import type { Ipld, IpldMap } from './ipld.js';
 import { isCidV1, Link } from './link.js';
 
 const MAX_DEPTH = 16;
+/** A typed array of no bytes takes a hundred in memory, so few bytes could become a lot. */
+const MAX_VALUES = 256;
+
+export const TOO_MANY_VALUES = `more than ${MAX_VALUES} values`;
+
 const utf8Decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 class CborFault extends Error {}
@@ -23,6 +28,7 @@ class CborReader {
   readonly #bytes: Uint8Array;
   readonly #view: DataView;
   #offset = 0;
+  #values = 0;
 
   constructor(bytes: Uint8Array) {
     this.#bytes = bytes;
@@ -35,6 +41,8 @@ class CborReader {
 
   read(depth: number): Ipld {
     if (depth > MAX_DEPTH) throw new CborFault('nested too deep');
+    this.#values += 1;
+    if (this.#values > MAX_VALUES) throw new CborFault(TOO_MANY_VALUES);
     const initial = this.#take(1)[0] as number;
     const major = initial >> 5;
     const minor = initial & 31;
@@ -46,7 +54,8 @@ class CborReader {
       case 1:
         return this.#negative(argument);
       case 2:
-        return this.#take(argument).slice();
+        // A copy: a view would keep all of the token alive.
+        return new Uint8Array(this.#take(argument));
       case 3:
         return this.#readText(argument);
       case 4:
@@ -116,6 +125,8 @@ class CborReader {
     for (let i = 0; i < length; i += 1) {
       const start = this.#offset;
       const key = this.read(depth + 1);
+      // The value that follows counts for both.
+      this.#values -= 1;
       if (typeof key !== 'string') throw new CborFault('map key is not text');
       const keyBytes = this.#bytes.subarray(start, this.#offset);
       if (previous && compareBytes(previous, keyBytes) >= 0)

@@ -21,7 +21,7 @@ function setUp(first: Result<DidKeys, DidFault>, options = {}) {
     },
     ...options,
   });
-  return { state, resolve: (did = 'did:ixo:a') => resolver.resolve(did) };
+  return { state, resolver, resolve: (did = 'did:ixo:a') => resolver.resolve(did) };
 }
 
 describe('createCachedResolver', () => {
@@ -79,7 +79,7 @@ describe('createCachedResolver', () => {
   });
 
   it('drops what was used longest ago, but no keys for invented DIDs', async () => {
-    const { state, resolve } = setUp(KEYS, { maxEntries: 2 });
+    const { state, resolve } = setUp(KEYS, { cacheBytes: 1200 });
     await resolve('did:ixo:1');
     await resolve('did:ixo:2');
     state.answer = fault('did_not_found');
@@ -91,5 +91,24 @@ describe('createCachedResolver', () => {
     await resolve('did:ixo:3');
     await resolve('did:ixo:2');
     expect(state.asked).toEqual(['did:ixo:3', 'did:ixo:2']);
+  });
+
+  it('says whether it would have to ask', async () => {
+    const { state, resolver } = setUp(KEYS);
+    expect(resolver.needsLookup?.('did:ixo:a')).toBe(true);
+    await resolver.resolve('did:ixo:a');
+    expect(resolver.needsLookup?.('did:ixo:a')).toBe(false);
+    state.now += 300;
+    expect(resolver.needsLookup?.('did:ixo:a')).toBe(true);
+  });
+
+  it('has at most 50 lookups in progress', async () => {
+    const { promise, resolve: answer } = Promise.withResolvers<typeof KEYS>();
+    const resolver = createCachedResolver({ resolver: { resolve: () => promise } });
+    const asked = Array.from({ length: 51 }, (_, n) => resolver.resolve(`did:ixo:${n}`));
+    expect((await asked[50])?.error?.code).toBe('did_busy');
+    answer(KEYS);
+    expect((await Promise.all(asked.slice(0, 50))).every(({ ok }) => ok)).toBe(true);
+    expect(await resolver.resolve('did:ixo:50')).toHaveProperty('ok');
   });
 });

@@ -1,4 +1,4 @@
-import { BoundedMap } from '../bounded-map.js';
+import { LruMap, textBytes } from '@sibyl/server-kit';
 import { type Clock, systemClock } from '../clock.js';
 import type { Result } from '../result.js';
 import type { DidFault, DidKeys, DidResolver } from './did-resolver.js';
@@ -21,8 +21,8 @@ export interface CachedResolverOptions {
   readonly keysTtlSeconds?: number | undefined;
   /** How long a refusal counts, at most and by default 10 s. */
   readonly faultTtlSeconds?: number | undefined;
-  /** Entries kept of either kind; 1000 unless told. */
-  readonly maxEntries?: number | undefined;
+  /** What the answers of either kind may take in memory; 1 MiB by default. */
+  readonly cacheBytes?: number | undefined;
 }
 
 interface Cached {
@@ -32,12 +32,13 @@ interface Cached {
 
 /** Remembers what a slow resolver answered; put it around network methods only, did:key needs none. */
 export function createCachedResolver(options: CachedResolverOptions): DidResolver {
-  const { resolver, clock = systemClock, maxEntries = 1000 } = options;
+  const { resolver, clock = systemClock, cacheBytes = 1024 * 1024 } = options;
   const keysTtl = clamp(options.keysTtlSeconds ?? KEYS_TTL.max, KEYS_TTL.min, KEYS_TTL.max);
   const faultTtl = clamp(options.faultTtlSeconds ?? FAULT_TTL_MAX, 0, FAULT_TTL_MAX);
-  const found = new BoundedMap<string, Cached>(maxEntries);
+  const limits = { maxBytes: cacheBytes, sizeOf: measureAnswer };
+  const found = new LruMap<string, Cached>(limits);
   // Apart from the keys, so that a flood of invented DIDs cannot push real ones out.
-  const refused = new BoundedMap<string, Cached>(maxEntries);
+  const refused = new LruMap<string, Cached>(limits);
   const resolve = createSingleFlight(async (did) => {
     const result = await resolver.resolve(did);
     found.delete(did);
@@ -48,12 +49,22 @@ export function createCachedResolver(options: CachedResolverOptions): DidResolve
     }
     return result;
   });
-  return {
-    async resolve(did) {
-      const cached = found.get(did) ?? refused.get(did);
-      return cached && clock() < cached.expires ? cached.result : resolve(did);
-    },
+  const findCached = (did: string) => {
+    const cached = found.get(did) ?? refused.get(did);
+    return cached && clock() < cached.expires ? cached.result : undefined;
   };
+  return {
+    resolve: async (did) => findCached(did) ?? resolve(did),
+    needsLookup: (did) => findCached(did) === undefined,
+  };
+}
+
+/** A key is a typed array with a buffer of its own. */
+const KEY_BYTES = 200;
+
+function measureAnswer({ result }: Cached, did: string): number {
+  const answer = result.ok ? result.ok.length * KEY_BYTES : textBytes(result.error.detail);
+  return textBytes(did) + answer + 200;
 }
 
 function clamp(value: number, min: number, max: number): number {

@@ -12,6 +12,12 @@ export interface DidMethods {
 /** Sends each DID to the resolver of its method; checks the syntax before anything is asked. */
 export function createDidResolver({ methods }: { readonly methods: DidMethods }): DidResolver {
   return {
+    needsLookup(did) {
+      const method = didMethod(did);
+      if (method !== 'ixo' && method !== 'web') return false;
+      const resolver = methods[method];
+      return resolver !== undefined && (resolver.needsLookup?.(did) ?? true);
+    },
     async resolve(did) {
       const method = didMethod(did);
       switch (method) {

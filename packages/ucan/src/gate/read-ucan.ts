@@ -1,7 +1,7 @@
-import { BoundedMap } from '../bounded-map.js';
+import { LruMap, textBytes } from '@sibyl/server-kit';
 import type { Block } from '../codec/archive.js';
 import { equalBytes, startsWith } from '../codec/bytes.js';
-import { decodeCbor } from '../codec/cbor-decode.js';
+import { decodeCbor, TOO_MANY_VALUES } from '../codec/cbor-decode.js';
 import { type Ipld, type IpldMap, isIpldMap } from '../codec/ipld.js';
 import { isUcanLink, Link } from '../codec/link.js';
 import { decodePrincipal } from '../codec/principal.js';
@@ -20,6 +20,7 @@ import type { Ucan } from './token.js';
 /** Reads a block as a UCAN 0.9.1 in CBOR form that has no second spelling. */
 export function readUcan({ link, bytes }: Block): Result<Ucan, UcanFault> {
   const fields = decodeCbor(bytes);
+  if (fields.error === TOO_MANY_VALUES) return refuse('too_many_values', fields.error);
   if (fields.error !== undefined) return refuse('ucan_malformed', fields.error);
   if (!isIpldMap(fields.ok)) return refuse('ucan_malformed', 'not a map');
   const { v, s, iss, aud } = fields.ok;
@@ -73,7 +74,10 @@ function readParties(iss: Uint8Array, aud: Uint8Array): Result<Parties, UcanFaul
 }
 
 // Base58 is dear, and the oracle and the callers of the day come again and again.
-const principals = new BoundedMap<string, string>(1024);
+const principals = new LruMap<string, string>({
+  maxBytes: 512 * 1024,
+  sizeOf: (did, key) => textBytes(did) + textBytes(key),
+});
 
 function readPrincipal(bytes: Uint8Array): string | undefined {
   const key = Buffer.from(bytes).toString('latin1');

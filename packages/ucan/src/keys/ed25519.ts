@@ -1,5 +1,5 @@
 import { createPublicKey, type KeyObject, verify } from 'node:crypto';
-import { BoundedMap } from '../bounded-map.js';
+import { LruMap, textBytes } from '@sibyl/server-kit';
 
 const KEY_LENGTH = 32;
 const SIGNATURE_LENGTH = 64;
@@ -18,7 +18,13 @@ const SMALL_ORDER_Y: ReadonlySet<bigint> = new Set([
   0x7a03ac9277fdc74ec6cc392cfa53202a0f67100d760b3cba4fd84d3d706a17c7n,
 ]);
 
-const keyObjects = new BoundedMap<string, KeyObject>(1024);
+/** What OpenSSL keeps for a public key, outside of the heap. */
+const KEY_OBJECT_BYTES = 2048;
+
+const keyObjects = new LruMap<string, KeyObject>({
+  maxBytes: 2 * 1024 * 1024,
+  sizeOf: (_, name) => textBytes(name) + KEY_OBJECT_BYTES,
+});
 
 /** Whether these are the 32 bytes of a point that one private key, and not any message, can sign for. */
 export function isSoundPublicKey(key: Uint8Array): boolean {

@@ -174,8 +174,8 @@ describe('an invocation of a service', () => {
 });
 
 describe('the minter', () => {
-  const minterAt = (now: () => number, capacity = 10) =>
-    createMinter({ signer: oracle, clock: now, capacity });
+  const minterAt = (now: () => number, cacheBytes = 1e6) =>
+    createMinter({ signer: oracle, clock: now, cacheBytes });
 
   test('reuses a token for half its life', async () => {
     let now = NOW;
@@ -234,7 +234,7 @@ describe('the minter', () => {
   });
 
   test('is bounded and keeps no failure', async () => {
-    const minter = minterAt(clock, 1);
+    const minter = minterAt(clock, 4000);
     const [one, two] = [await requestOn(), await requestOn({ with: 'ixo:files/2' })];
     const first = okOf(minter.mint(one));
     minter.mint(two);

@@ -1,4 +1,4 @@
-import { BoundedMap } from '../bounded-map.js';
+import { LruMap, textBytes } from '@sibyl/server-kit';
 import { type Clock, systemClock } from '../clock.js';
 import { encodeDagJson } from '../codec/dag-json.js';
 import type { UcanFault } from '../fault.js';
@@ -30,10 +30,11 @@ const MIN_LEFT_SECONDS = 30;
 export function createMinter(options: {
   readonly signer: Signer;
   readonly clock?: Clock;
-  readonly capacity?: number;
+  /** What the cache may take in memory; 8 MiB by default. */
+  readonly cacheBytes?: number;
 }): Minter {
-  const { signer, clock = systemClock, capacity = 1000 } = options;
-  const entries = new BoundedMap<string, Entry>(capacity);
+  const { signer, clock = systemClock, cacheBytes = 8 * 1024 * 1024 } = options;
+  const entries = new LruMap<string, Entry>({ maxBytes: cacheBytes, sizeOf: measureEntry });
   return {
     did: signer.did,
     mint(request) {
@@ -47,6 +48,11 @@ export function createMinter(options: {
     },
     forget: (cid) => entries.deleteWhere(({ delegationCids }) => delegationCids.includes(cid)),
   };
+}
+
+function measureEntry({ minted, delegationCids }: Entry, key: string): number {
+  const texts = [key, minted.cid, minted.token, ...delegationCids];
+  return texts.reduce((bytes, text) => bytes + textBytes(text), 200);
 }
 
 /** User, delegation, service, ability, resource and caveats; a change of any mints anew. */

@@ -167,7 +167,11 @@ const rules: readonly HostileToken[] = [
     token: chain({ notBefore: NOW + 31 }, { notBefore: NOW + 31 }),
   },
   { name: 'outlives its proof', code: 'time_bounds', token: chain({ expiration: NOW + 299 }) },
-  { name: 'outlives its proof for ever', code: 'time_bounds', token: chain({}, { expiration: null }) },
+  {
+    name: 'outlives its proof for ever',
+    code: 'time_bounds',
+    token: chain({}, { expiration: null }),
+  },
   {
     name: 'starts before its proof',
     code: 'time_bounds',

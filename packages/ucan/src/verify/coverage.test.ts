@@ -50,6 +50,12 @@ const resources: readonly [grant: string, claim: string, expected: boolean][] = 
   ['ixo:files/*', 'ixo:files/.%2e', false],
   ['ixo:files/*', 'ixo:files/a\\..\\b', false],
   ['ixo:files/*', 'ixo:files/..a', true],
+  ['ixo:files/*', 'ixo:files/..?x', false],
+  ['ixo:files/*', 'ixo:files/..#x', false],
+  ['ixo:files/*', 'ixo:files/a%2f..%2fmail', false],
+  ['ixo:files/*', 'ixo:files/%2e%2e%5cmail', false],
+  ['ixo:files/*', 'ixo:files/.\t./mail', false],
+  ['ixo:files/*', 'ixo:files/.\n./mail', false],
 ];
 
 test.each(resources)('resource %s covers %s: %s', (grant, claim, expected) => {

@@ -1,5 +1,6 @@
-import { encodeDagJson } from '../codec/dag-json.js';
-import type { Ipld } from '../codec/ipld.js';
+import { equalBytes } from '../codec/bytes.js';
+import { type Ipld, isIpldMap } from '../codec/ipld.js';
+import { Link } from '../codec/link.js';
 import type { Capability } from '../codec/ucan-block.js';
 
 /** Whether holding `grant` allows `claim`: ability, resource and caveats may only narrow. */
@@ -27,12 +28,15 @@ function coversResource(grant: string, claim: string): boolean {
   return isBelow(grant.slice(0, -1), claim);
 }
 
-// A service that normalises paths would read `x/../y` as `y`.
-const DOT_SEGMENT = /(^|[/\\])(\.|%2e){1,2}([/\\]|$)/i;
+// A service that normalizes paths would read `x/../y` as `y`, before a query and with encoded slashes too.
+const DOT_SEGMENT = /(^|[/\\]|%2f|%5c)(\.|%2e){1,2}([/\\?#]|%2f|%5c|$)/i;
+/** A URL parser drops these without a word, and what stood apart becomes a dot segment. */
+const DROPPED = /[\t\n\r]/;
 
 function isBelow(prefix: string, claim: string): boolean {
   if (!claim.startsWith(prefix) || claim.length === prefix.length) return false;
-  return !DOT_SEGMENT.test(claim.slice(prefix.length));
+  const rest = claim.slice(prefix.length);
+  return !DOT_SEGMENT.test(rest) && !DROPPED.test(rest);
 }
 
 /** Every caveat of the grant stands unchanged in the claim, which may add its own. */
@@ -46,5 +50,11 @@ function coversCaveats(
 }
 
 function isEqual(a: Ipld, b: Ipld | undefined): boolean {
-  return b !== undefined && encodeDagJson(a) === encodeDagJson(b);
+  if (a instanceof Uint8Array) return b instanceof Uint8Array && equalBytes(a, b);
+  if (a instanceof Link) return b instanceof Link && equalBytes(a.bytes, b.bytes);
+  if (Array.isArray(a)) {
+    return Array.isArray(b) && a.length === b.length && a.every((item, i) => isEqual(item, b[i]));
+  }
+  if (!isIpldMap(a)) return a === b;
+  return isIpldMap(b) && Object.keys(a).length === Object.keys(b).length && coversCaveats(a, b);
 }

@@ -15,12 +15,20 @@ export function checkDelegation(token: Token, rules: DelegationRules): UcanFault
   const { root, ucans } = token;
   if (!rules.audiences.has(root.audience)) return refuse('wrong_audience', root.audience).error;
   if (root.capabilities.length === 0) return refuse('wrong_capability', 'none delegated').error;
+  const call = root.capabilities.find(({ can }) => isCall(can));
+  if (call) return refuse('wrong_purpose', `${call.can} is an invocation`).error;
   for (const ucan of ucans.values()) {
     const fault = checkTime(ucan, rules.now) ?? checkProofs(ucan, proofsOf(ucan, ucans));
     if (fault) return named(fault, ucan);
   }
   return undefined;
 }
+
+/**
+ * Whether an ability calls the oracle or a tool. UCANs have no type, and such tokens are passed on to
+ * other services: as delegations they would let those services act as the user.
+ */
+const isCall = (can: string): boolean => can.startsWith('oracle/') || can.startsWith('mcp/');
 
 /** The proofs of a UCAN; the gate saw to it that none is missing. */
 export function proofsOf(ucan: Ucan, ucans: ReadonlyMap<string, Ucan>): readonly Ucan[] {

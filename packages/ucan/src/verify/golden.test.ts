@@ -17,7 +17,6 @@ test('a token of the past is read as it was', async () => {
       issuers: [alice.did],
       cids: [CID],
       expiration: NOW + 300,
-      facts: [],
     },
   });
 });

@@ -52,33 +52,6 @@ test('the whole corpus leaves the event loop free', async () => {
   expect(delay.max / 1e6).toBeLessThan(250);
 });
 
-test('the dearest chain lets others have their turn', async () => {
-  const capabilities = Array.from({ length: 16 }, (_, n) => ({ can: 'a/b', with: `ixo:${n}` }));
-  const blocks = [linkFrom(alice, alice, [], { payload: { capabilities } })];
-  for (const to of [alice, alice, oracle]) {
-    blocks.push(linkFrom(alice, to, blocks.slice(-1), { payload: { capabilities } }));
-  }
-  const turns = takeTurns();
-  const verdict = await verifierWith().verifyDelegation(forgeToken(...blocks));
-  expect(verdict.error).toBeUndefined();
-  expect(turns()).toBeGreaterThanOrEqual(15);
-});
-
-/** Counts how often the event loop came round until it is asked. */
-function takeTurns(): () => number {
-  let count = 0;
-  let isOver = false;
-  const turn = () => {
-    count += 1;
-    if (!isOver) globalThis.setImmediate(turn);
-  };
-  turn();
-  return () => {
-    isOver = true;
-    return count;
-  };
-}
-
 describe('what stands right at a limit is let in', () => {
   const invocations = {
     'the plain token': {},

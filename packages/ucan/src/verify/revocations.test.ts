@@ -54,7 +54,7 @@ describe('revocation', () => {
 
   test('is remembered until the expiry, and a full memory says so', () => {
     let now = NOW;
-    const set = createRevocationSet({ clock: () => now, capacity: 2 });
+    const set = createRevocationSet({ clock: () => now, maxBytes: 200 });
     expect([set.add('a', NOW + 10), set.add('b', NOW + 20), set.add('c', NOW + 30)]).toEqual([
       true,
       true,

@@ -1,3 +1,4 @@
+import { LruMap, textBytes } from '@sibyl/server-kit';
 import type { Clock } from '../clock.js';
 import { refuse, type UcanFault } from '../fault.js';
 
@@ -16,23 +17,48 @@ export interface RevocationSet extends Revocations {
 /** Revoked CIDs in memory. */
 export function createRevocationSet(options: {
   readonly clock: Clock;
-  readonly capacity?: number;
+  /** What the set may take in memory; 16 MiB by default. */
+  readonly maxBytes?: number;
 }): RevocationSet {
-  const { clock, capacity = 100_000 } = options;
-  const expiryOf = new Map<string, number>();
-  const sweep = () => {
-    for (const [cid, expiresAt] of expiryOf) if (expiresAt <= clock()) expiryOf.delete(cid);
-  };
+  const { clock, maxBytes = 16 * 1024 * 1024 } = options;
+  const expiries = createExpiringCids({ clock, maxBytes });
   return {
-    isRevoked: (cid) => (expiryOf.get(cid) ?? 0) > clock(),
+    isRevoked: (cid) => (expiries.get(cid) ?? 0) > clock(),
     add(cid, expiresAt) {
-      if (expiryOf.size >= capacity) sweep();
-      if (expiryOf.size >= capacity && !expiryOf.has(cid)) return false;
-      expiryOf.set(cid, Math.max(expiresAt, expiryOf.get(cid) ?? 0));
+      const known = expiries.get(cid);
+      if (known === undefined && !expiries.makeRoom()) return false;
+      expiries.set(cid, Math.max(expiresAt, known ?? 0));
       return true;
     },
     get size() {
-      return expiryOf.size;
+      return expiries.size;
+    },
+  };
+}
+
+interface ExpiringCids {
+  readonly clock: Clock;
+  readonly maxBytes: number;
+}
+
+/** CIDs and when each may be forgotten; unlike a cache it never drops one before. */
+export function createExpiringCids({ clock, maxBytes }: ExpiringCids) {
+  const entries = new LruMap<string, number>({
+    // Never reached: nothing is added while the entries take `maxBytes`.
+    maxBytes: Number.POSITIVE_INFINITY,
+    sizeOf: (_, cid) => textBytes(cid),
+  });
+  return {
+    get: (cid: string) => entries.get(cid),
+    set: (cid: string, expiresAt: number) => void entries.set(cid, expiresAt),
+    delete: (cid: string) => entries.delete(cid),
+    /** Forgets what has expired if that is needed; whether there is room for another. */
+    makeRoom(): boolean {
+      if (entries.bytes >= maxBytes) entries.deleteWhere((expiresAt) => expiresAt <= clock());
+      return entries.bytes < maxBytes;
+    },
+    get size() {
+      return entries.size;
     },
   };
 }

@@ -113,7 +113,7 @@ describe('a single-use token', () => {
 describe('the memory of spent tokens', () => {
   test('refuses new ones while it is full and makes room as they expire', async () => {
     let now = NOW;
-    const store = createMemorySingleUseStore({ capacity: 2, clock: () => now });
+    const store = createMemorySingleUseStore({ maxBytes: 200, clock: () => now });
     expect(await store.claim('a', NOW + 10)).toBe(true);
     expect(await store.claim('b', NOW + 20)).toBe(true);
     expect(await store.claim('c', NOW + 20)).toBe(false);

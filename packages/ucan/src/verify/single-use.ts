@@ -1,6 +1,7 @@
 import type { Clock } from '../clock.js';
 import { refuse, type UcanFault } from '../fault.js';
 import type { Ucan } from '../gate/token.js';
+import { createExpiringCids } from './revocations.js';
 
 /** Remembers which single-use tokens were spent, by canonical CID. */
 export interface SingleUseStore {
@@ -10,28 +11,46 @@ export interface SingleUseStore {
   release(cid: string): Promise<void>;
 }
 
+/** Tells whether a UCAN, known by its CID, was accepted as a single-use token. */
+export interface SpentTokens {
+  has(cid: string): boolean | Promise<boolean>;
+}
+
 /** Spent tokens in the memory of one process; when full it refuses rather than forgets. */
 export function createMemorySingleUseStore(options: {
-  readonly capacity?: number;
+  /** What the store may take in memory; 4 MiB by default. */
+  readonly maxBytes?: number;
   readonly clock: Clock;
-}): SingleUseStore {
-  const { capacity = 10_000, clock } = options;
-  const expiryOf = new Map<string, number>();
-  const sweep = () => {
-    for (const [cid, expiresAt] of expiryOf) if (expiresAt <= clock()) expiryOf.delete(cid);
-  };
+}): SingleUseStore & SpentTokens {
+  const { maxBytes = 4 * 1024 * 1024, clock } = options;
+  const expiries = createExpiringCids({ clock, maxBytes });
+  const has = (cid: string) => (expiries.get(cid) ?? 0) > clock();
   return {
+    has,
     async claim(cid, expiresAt) {
-      if ((expiryOf.get(cid) ?? 0) > clock()) return false;
-      if (expiryOf.size >= capacity) sweep();
-      if (expiryOf.size >= capacity) return false;
-      expiryOf.set(cid, expiresAt);
+      if (has(cid) || !expiries.makeRoom()) return false;
+      expiries.set(cid, expiresAt);
       return true;
     },
     async release(cid) {
-      expiryOf.delete(cid);
+      expiries.delete(cid);
     },
   };
+}
+
+/** Refuses a chain of which any link was accepted once: it was made for that one call. */
+export async function checkSpent(
+  cids: Iterable<string>,
+  spent: SpentTokens,
+): Promise<UcanFault | undefined> {
+  try {
+    for (const cid of cids) {
+      if (await spent.has(cid)) return refuse('single_use', cid).error;
+    }
+    return undefined;
+  } catch (cause) {
+    return refuse('replay_store_unavailable', String(cause).slice(0, 200)).error;
+  }
 }
 
 /** How long a spent token is remembered beyond its expiry. */

@@ -1,8 +1,8 @@
-import { BoundedMap } from '../bounded-map.js';
+import { LruMap, textBytes } from '@sibyl/server-kit';
 import type { Clock } from '../clock.js';
-import type { UcanFault } from '../fault.js';
+import { refuse, type UcanFault } from '../fault.js';
 import type { Result } from '../result.js';
-import type { Verdict } from './verdict.js';
+import { measureVerdict, type Verdict } from './verdict.js';
 
 interface Entry<V> {
   readonly verdict: V;
@@ -11,22 +11,28 @@ interface Entry<V> {
 
 export interface VerdictCacheOptions {
   readonly clock: Clock;
-  readonly capacity: number;
+  readonly maxBytes: number;
 }
 
 /** Keys of other methods than did:key can be withdrawn, so a verdict on them is short-lived. */
 const LOOKED_UP_SECONDS = 300;
 
+/** Verifications in progress at most: each holds a token in memory. */
+const MAX_FLIGHTS = 2000;
+
 /** Remembers successes and lets equal tokens that arrive together share one verification. */
 export class VerdictCache<V extends Verdict> {
   readonly #options: VerdictCacheOptions;
-  readonly #entries: BoundedMap<string, Entry<V>>;
+  readonly #entries: LruMap<string, Entry<V>>;
   readonly #flights = new Map<string, Promise<Result<V, UcanFault>>>();
   #generation = 0;
 
   constructor(options: VerdictCacheOptions) {
     this.#options = options;
-    this.#entries = new BoundedMap(options.capacity);
+    this.#entries = new LruMap({
+      maxBytes: options.maxBytes,
+      sizeOf: ({ verdict }, key) => measureVerdict(verdict) + textBytes(key),
+    });
   }
 
   get(key: string): V | undefined {
@@ -37,20 +43,26 @@ export class VerdictCache<V extends Verdict> {
     return undefined;
   }
 
-  /** Joins the verification of that name which is under way, or starts it and keeps its success. */
+  /** Joins the verification of the same token that is in progress, or starts one and keeps its success. */
   async share(
-    flight: string,
     key: string,
     verify: () => Promise<Result<V, UcanFault>>,
   ): Promise<Result<V, UcanFault>> {
-    const running = this.#flights.get(flight);
-    if (running !== undefined) return running;
+    const running = this.#flights.get(key);
+    if (running !== undefined) {
+      const result = await running;
+      // That the other caller could not pay says nothing about this one.
+      return result.error?.code === 'cost_refused' ? this.#verifyAndKeep(key, verify) : result;
+    }
+    if (this.#flights.size >= MAX_FLIGHTS) {
+      return refuse('verifier_busy', `${MAX_FLIGHTS} verifications are in progress`);
+    }
     const started = this.#verifyAndKeep(key, verify);
-    this.#flights.set(flight, started);
+    this.#flights.set(key, started);
     try {
       return await started;
     } finally {
-      this.#flights.delete(flight);
+      this.#flights.delete(key);
     }
   }
 

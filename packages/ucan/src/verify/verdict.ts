@@ -1,4 +1,6 @@
-import type { IpldMap } from '../codec/ipld.js';
+import { textBytes } from '@sibyl/server-kit';
+import { type Ipld, isIpldMap } from '../codec/ipld.js';
+import { Link } from '../codec/link.js';
 import type { Capability, Token } from '../gate/token.js';
 
 /** A success: who was proven by which UCANs, and until when. */
@@ -15,9 +17,7 @@ export interface Verdict {
 }
 
 /** A caller proven by a fresh signature. */
-export interface VerifiedInvocation extends Verdict {
-  readonly facts: readonly IpldMap[];
-}
+export type VerifiedInvocation = Verdict;
 
 /**
  * A right handed to the oracle. `did` is the delegator: whoever signed the outermost UCAN, never
@@ -29,9 +29,7 @@ export interface VerifiedDelegation extends Verdict {
   readonly token: string;
 }
 
-export function invocationOf(token: Token): VerifiedInvocation {
-  return { ...verdictOf(token), facts: token.root.facts };
-}
+export const invocationOf = (token: Token): VerifiedInvocation => verdictOf(token);
 
 export function delegationOf(token: Token): VerifiedDelegation {
   return { ...verdictOf(token), capabilities: token.root.capabilities, token: token.text };
@@ -47,4 +45,33 @@ function verdictOf({ root, ucans }: Token): Verdict {
     cids: [...ucans.keys()],
     expiration: Math.min(...chain.map(({ expiration }) => expiration ?? Number.POSITIVE_INFINITY)),
   };
+}
+
+const OBJECT_BYTES = 120;
+/** A typed array with few bytes of its own, or a link with one inside. */
+const BYTES_OBJECT_BYTES = 240;
+
+/** What a verdict keeps in memory, at most. */
+export function measureVerdict(verdict: Verdict & Partial<VerifiedDelegation>): number {
+  const { did, cid, audience, issuers, cids, capabilities = [], token = '' } = verdict;
+  const texts = [did, cid, audience, token, ...issuers, ...cids];
+  const base = texts.reduce((bytes, text) => bytes + textBytes(text), 2 * OBJECT_BYTES);
+  return capabilities.reduce((bytes, { can, with: resource, nb = {} }) => {
+    return bytes + OBJECT_BYTES + textBytes(can) + textBytes(resource) + measureIpld(nb);
+  }, base);
+}
+
+function measureIpld(value: Ipld): number {
+  if (typeof value === 'string') return textBytes(value);
+  if (value instanceof Uint8Array) return BYTES_OBJECT_BYTES + value.length;
+  if (value instanceof Link) return 2 * BYTES_OBJECT_BYTES + value.bytes.length;
+  if (Array.isArray(value)) {
+    return value.reduce<number>((bytes, item) => bytes + 8 + measureIpld(item), OBJECT_BYTES);
+  }
+  if (!isIpldMap(value)) return 16;
+  return Object.entries(value).reduce(
+    // A map whose keys nobody else has gets a hidden class for each of them.
+    (bytes, [key, item]) => bytes + OBJECT_BYTES + textBytes(key) + measureIpld(item),
+    OBJECT_BYTES,
+  );
 }

@@ -78,8 +78,11 @@ describe('the verdict cache', () => {
 
   test('is bounded', async () => {
     const resolver = countingResolver();
-    const verifier = verifierWith({ resolver, cacheCapacity: 2 });
-    const tokens = ['1', '2', '3'].map((nonce) => forgeToken(forgeUcan({ payload: { nonce } })));
+    // Room for two verdicts; signatures are verified anew where the issuer has to be looked up.
+    const verifier = verifierWith({ resolver, cacheBytes: 2500 });
+    const tokens = ['1', '2', '3'].map((nonce) =>
+      forgeToken(forgeUcan({ signer: ixoAlice, payload: { nonce } })),
+    );
     for (const each of tokens) await verifier.verifyInvocation(each);
     await verifier.verifyInvocation(tokens[2]);
     expect(resolver.resolve).toHaveBeenCalledTimes(3);
@@ -135,18 +138,6 @@ describe('looking up an issuer', () => {
     const resolver = countingResolver(async () => Promise.reject(new Error('bug')));
     const verdict = await verifierWith({ resolver }).verifyInvocation(ixoToken);
     expect(verdict.error?.code).toBe('did_unavailable');
-  });
-
-  test('is refused when the host says so, unless the verdict is known', async () => {
-    const resolver = countingResolver();
-    const verifier = verifierWith({ resolver });
-    const offline = { allowLookup: false };
-    const refused = await verifier.verifyInvocation(ixoToken, offline);
-    expect(refused.error?.code).toBe('lookup_refused');
-    expect(resolver.resolve).not.toHaveBeenCalled();
-    expect(await verifier.verifyInvocation(token, offline)).toHaveProperty('ok');
-    expect(await verifier.verifyInvocation(ixoToken)).toHaveProperty('ok');
-    expect(await verifier.verifyInvocation(ixoToken, offline)).toHaveProperty('ok');
   });
 
   test('happens only after every local check', async () => {

@@ -7,11 +7,10 @@ import { LIMITS } from '../gate/limits.js';
 import { named, readToken } from '../gate/read-token.js';
 import type { Capability, Token } from '../gate/token.js';
 import type { Result } from '../result.js';
-import { claimWithUcanto } from './claim-with-ucanto.js';
 import { checkDelegation } from './delegation-rules.js';
 import { checkInvocation } from './invocation-rules.js';
 import { checkRevocations, type Revocations } from './revocations.js';
-import { type SingleUseStore, spendOnce } from './single-use.js';
+import { checkSpent, type SingleUseStore, type SpentTokens, spendOnce } from './single-use.js';
 import {
   delegationOf,
   invocationOf,
@@ -20,7 +19,7 @@ import {
   type VerifiedInvocation,
 } from './verdict.js';
 import { VerdictCache } from './verdict-cache.js';
-import { verifySignatures } from './verify-signatures.js';
+import { SignatureVerifier, type VerificationCost } from './verify-signatures.js';
 
 export interface VerifierOptions {
   /** The oracle's DID; a token for anybody else is refused. */
@@ -30,15 +29,30 @@ export interface VerifierOptions {
   readonly revocations: Revocations;
   /** Without it `verifySingleUse` refuses everything. */
   readonly singleUse?: SingleUseStore;
+  /** A delegation with a link that is among these is refused, at every use. */
+  readonly spentTokens?: SpentTokens;
+  /** Hears of every token that is refused, for counting and logging. */
+  readonly onRefusal?: (purpose: TokenPurpose, fault: UcanFault) => void;
   readonly clock?: Clock;
   readonly maxTtlSeconds?: number;
-  readonly cacheCapacity?: number;
+  /** What the verdicts of either kind may take in memory; 8 MiB by default. */
+  readonly cacheBytes?: number;
 }
 
+export type TokenPurpose = 'invocation' | 'delegation' | 'single_use';
+
 export interface VerifyOptions {
-  /** False refuses an issuer whose keys would have to be looked up; verdicts known already count. */
-  readonly allowLookup?: boolean;
+  /**
+   * Asked before the first signature or network access, unless the verdict is cached. Returning undefined
+   * ends the verification with the fault `cost_refused`. What it returns is called once, at the end.
+   */
+  readonly charge?: Charge | undefined;
 }
+
+export type Charge = (cost: VerificationCost) => Settle | undefined;
+
+/** Hears how a verification that was charged for has ended. */
+export type Settle = (isProven: boolean) => void;
 
 export interface SingleUseExpectation extends VerifyOptions {
   readonly can: string;
@@ -78,33 +92,48 @@ class CachingVerifier implements Verifier {
   readonly #audiences: ReadonlySet<string>;
   readonly #invocations: VerdictCache<VerifiedInvocation>;
   readonly #delegations: VerdictCache<VerifiedDelegation>;
+  readonly #signatures: SignatureVerifier;
 
   constructor(options: VerifierOptions) {
     this.#options = options;
     this.#clock = options.clock ?? systemClock;
     this.#audiences = new Set([options.audience, ...(options.extraAudiences ?? [])]);
-    const cache = { clock: this.#clock, capacity: options.cacheCapacity ?? 10_000 };
+    const maxBytes = options.cacheBytes ?? 8 * 1024 * 1024;
+    const cache = { clock: this.#clock, maxBytes };
     this.#invocations = new VerdictCache(cache);
     this.#delegations = new VerdictCache(cache);
+    this.#signatures = new SignatureVerifier(options.resolver, maxBytes / 4);
   }
 
-  verifyInvocation(text: unknown, options: VerifyOptions = {}) {
-    return this.#verifyCached(text, options, {
+  async verifyInvocation(text: unknown, options: VerifyOptions = {}) {
+    const result = await this.#verifyCached(text, options, {
       cache: this.#invocations,
       check: (token) => this.#checkInvocation(token, AUTH_CAPABILITY),
       verdictOf: invocationOf,
     });
+    return this.#reported('invocation', result);
   }
 
-  verifyDelegation(text: unknown, options: VerifyOptions = {}) {
-    return this.#verifyCached(text, options, {
+  async verifyDelegation(text: unknown, options: VerifyOptions = {}) {
+    const result = await this.#verifyCached(text, options, {
       cache: this.#delegations,
       check: (token) => checkDelegation(token, { audiences: this.#audiences, now: this.#clock() }),
       verdictOf: delegationOf,
+      spentTokens: this.#options.spentTokens,
     });
+    return this.#reported('delegation', result);
   }
 
-  async verifySingleUse(
+  async verifySingleUse(text: unknown, expectation: SingleUseExpectation) {
+    return this.#reported('single_use', await this.#spend(text, expectation));
+  }
+
+  #reported<V>(purpose: TokenPurpose, result: Result<V, UcanFault>): Result<V, UcanFault> {
+    if (result.error) this.#options.onRefusal?.(purpose, result.error);
+    return result;
+  }
+
+  async #spend(
     text: unknown,
     expectation: SingleUseExpectation,
   ): Promise<Result<VerifiedInvocation, UcanFault>> {
@@ -136,13 +165,12 @@ class CachingVerifier implements Verifier {
     // Purpose and audience are in no key: each purpose has its cache, each verifier its audience.
     const key = createHash('sha256').update(text).digest('base64');
     const known = plan.cache.get(key);
-    const flight = options.allowLookup === false ? `${key} offline` : key;
     const result: Result<V, UcanFault> = known
       ? { ok: known }
-      : await plan.cache.share(flight, key, () => this.#verify(text, options, plan));
+      : await plan.cache.share(key, () => this.#verify(text, options, plan));
     if (result.error) return result;
-    // Time passed, and somebody may have revoked it, since the verdict was reached.
-    const fault = await this.#checkStanding(result.ok);
+    // Since the verdict was reached time has passed, and the token may have been revoked or spent.
+    const fault = await this.#checkStanding(result.ok, plan.spentTokens);
     return fault ? { error: fault } : result;
   }
 
@@ -167,23 +195,30 @@ class CachingVerifier implements Verifier {
     });
   }
 
-  async #prove(token: Token, options: VerifyOptions): Promise<UcanFault | undefined> {
-    const { resolver, revocations } = this.#options;
-    const revoked = await checkRevocations(token.ucans.keys(), revocations);
-    if (revoked) return revoked;
-    const keys = await verifySignatures(token, {
-      resolver,
-      allowLookup: options.allowLookup ?? true,
-    });
-    if (keys.error) return keys.error;
-    return token.ucans.size > 1 ? claimWithUcanto(token, keys.ok) : undefined;
+  async #prove(token: Token, { charge }: VerifyOptions): Promise<UcanFault | undefined> {
+    const settle = charge ? charge(this.#signatures.measure(token)) : () => undefined;
+    if (!settle) return refuse('cost_refused', 'its sender has used up its allowance').error;
+    let isProven = false;
+    try {
+      const fault =
+        (await checkRevocations(token.ucans.keys(), this.#options.revocations)) ??
+        (await this.#signatures.verify(token));
+      isProven = fault === undefined;
+      return fault;
+    } finally {
+      settle(isProven);
+    }
   }
 
-  async #checkStanding({ did, cid, cids, expiration }: Verdict): Promise<UcanFault | undefined> {
+  async #checkStanding(
+    { did, cid, cids, expiration }: Verdict,
+    spentTokens: SpentTokens | undefined,
+  ): Promise<UcanFault | undefined> {
     const fault =
       expiration <= this.#clock()
         ? refuse('expired', 'since it was verified').error
-        : await checkRevocations(cids, this.#options.revocations);
+        : ((await checkRevocations(cids, this.#options.revocations)) ??
+          (spentTokens && (await checkSpent(cids, spentTokens))));
     return fault && { cid, issuer: did, ...fault };
   }
 }
@@ -192,4 +227,5 @@ interface VerifyPlan<V extends Verdict> {
   readonly cache: VerdictCache<V>;
   readonly check: (token: Token) => UcanFault | undefined;
   readonly verdictOf: (token: Token) => V;
+  readonly spentTokens?: SpentTokens | undefined;
 }

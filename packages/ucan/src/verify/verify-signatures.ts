@@ -1,3 +1,4 @@
+import { LruMap, textBytes } from '@sibyl/server-kit';
 import { signingBytes } from '../codec/ucan-block.js';
 import type { DidKeys, DidResolver } from '../did/did-resolver.js';
 import { refuse, type UcanFault } from '../fault.js';
@@ -6,57 +7,77 @@ import type { Token, Ucan } from '../gate/token.js';
 import { isSoundPublicKey, verifyEd25519 } from '../keys/ed25519.js';
 import type { Result } from '../result.js';
 
-/** The key that signed each UCAN of a chain, by CID. */
-export type SigningKeys = ReadonlyMap<string, Uint8Array>;
-
-export interface IssuerLookup {
-  readonly resolver: DidResolver;
-  /** False refuses every issuer whose keys are not in its own DID. */
-  readonly allowLookup: boolean;
+/** What is left to do for a token that passed every local check. */
+export interface VerificationCost {
+  /** Signatures that were not verified before. */
+  readonly signatures: number;
+  /** Issuers whose keys have to be asked for over the network. */
+  readonly lookups: number;
+  /** The length of the token. */
+  readonly characters: number;
 }
 
-/** Verifies every signature of the chain; those that need no lookup first, to spare the network. */
-export async function verifySignatures(
-  token: Token,
-  lookup: IssuerLookup,
-): Promise<Result<SigningKeys, UcanFault>> {
-  const keysOf = new Map<string, DidKeys>();
-  const signingKeys = new Map<string, Uint8Array>();
-  const needsLookup = ({ issuer }: Ucan) => Number(!isOffline(issuer));
-  for (const ucan of [...token.ucans.values()].sort((a, b) => needsLookup(a) - needsLookup(b))) {
-    const known = keysOf.get(ucan.issuer);
-    const keys: Result<DidKeys, UcanFault> = known
-      ? { ok: known }
-      : await resolveIssuer(ucan.issuer, lookup);
-    if (keys.error) return { error: named(keys.error, ucan) };
-    keysOf.set(ucan.issuer, keys.ok);
-    const key = findSigningKey(ucan, keys.ok);
-    if (key.error) return { error: named(key.error, ucan) };
-    signingKeys.set(ucan.cid, key.ok);
+/** Verifies the signatures of chains, and remembers those that will stay valid forever. */
+export class SignatureVerifier {
+  /** CIDs of UCANs signed by the key in their issuer's did:key: nothing can change that. */
+  readonly #proven: LruMap<string, true>;
+  readonly #resolver: DidResolver;
+
+  constructor(resolver: DidResolver, maxBytes: number) {
+    this.#resolver = resolver;
+    this.#proven = new LruMap({ maxBytes, sizeOf: (_, cid) => textBytes(cid) });
   }
-  return { ok: signingKeys };
+
+  measure({ text, ucans }: Token): VerificationCost {
+    const open = [...ucans.values()].filter(({ cid }) => !this.#proven.get(cid));
+    const issuers = new Set(open.map(({ issuer }) => issuer));
+    return {
+      signatures: open.length,
+      lookups: [...issuers].filter((did) => this.#needsLookup(did)).length,
+      characters: text.length,
+    };
+  }
+
+  /** Verifies every signature of the chain; those that need no lookup first, to spare the network. */
+  async verify({ ucans }: Token): Promise<UcanFault | undefined> {
+    const keysOf = new Map<string, DidKeys>();
+    const open = [...ucans.values()].filter(({ cid }) => !this.#proven.get(cid));
+    const offlineFirst = ({ issuer }: Ucan) => Number(!isOffline(issuer));
+    for (const ucan of open.sort((a, b) => offlineFirst(a) - offlineFirst(b))) {
+      const known = keysOf.get(ucan.issuer);
+      const keys: Result<DidKeys, UcanFault> = known
+        ? { ok: known }
+        : await this.#resolveIssuer(ucan.issuer);
+      if (keys.error) return named(keys.error, ucan);
+      keysOf.set(ucan.issuer, keys.ok);
+      const fault = checkSignature(ucan, keys.ok);
+      if (fault) return named(fault, ucan);
+      if (isOffline(ucan.issuer)) this.#proven.set(ucan.cid, true);
+    }
+    return undefined;
+  }
+
+  #needsLookup(did: string): boolean {
+    return !isOffline(did) && (this.#resolver.needsLookup?.(did) ?? true);
+  }
+
+  async #resolveIssuer(did: string): Promise<Result<DidKeys, UcanFault>> {
+    try {
+      const keys = await this.#resolver.resolve(did);
+      return keys.error ? refuse(keys.error.code, keys.error.detail) : { ok: keys.ok };
+    } catch {
+      return refuse('did_unavailable', `the resolver failed for ${did}`);
+    }
+  }
 }
 
 /** A did:key holds its own key. */
 const isOffline = (did: string): boolean => did.startsWith('did:key:');
 
-async function resolveIssuer(
-  did: string,
-  { resolver, allowLookup }: IssuerLookup,
-): Promise<Result<DidKeys, UcanFault>> {
-  if (!allowLookup && !isOffline(did)) return refuse('lookup_refused', did);
-  try {
-    const keys = await resolver.resolve(did);
-    return keys.error ? refuse(keys.error.code, keys.error.detail) : { ok: keys.ok };
-  } catch {
-    return refuse('did_unavailable', `the resolver failed for ${did}`);
-  }
-}
-
-function findSigningKey(ucan: Ucan, keys: DidKeys): Result<Uint8Array, UcanFault> {
+function checkSignature(ucan: Ucan, keys: DidKeys): UcanFault | undefined {
   const sound = keys.filter(isSoundPublicKey);
-  if (sound.length === 0) return refuse('weak_key', `${keys.length} keys, none sound`);
+  if (sound.length === 0) return refuse('weak_key', `${keys.length} keys, none sound`).error;
   const message = signingBytes(ucan);
-  const key = sound.find((candidate) => verifyEd25519(candidate, message, ucan.signature));
-  return key ? { ok: key } : refuse('signature_invalid', 'no key of the issuer fits');
+  const isSigned = sound.some((key) => verifyEd25519(key, message, ucan.signature));
+  return isSigned ? undefined : refuse('signature_invalid', 'no key of the issuer fits').error;
 }

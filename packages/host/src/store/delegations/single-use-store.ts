@@ -1,3 +1,4 @@
+import { prepared } from '../database/prepared.js';
 import type { StoreContext } from '../database/store-context.js';
 
 /** Claims tokens for one caller; each token can be claimed once by anybody. */
@@ -7,6 +8,10 @@ export interface SingleUseClaims {
   /** Gives back a claim of the same caller. */
   release(cid: string): Promise<void>;
 }
+
+const findClaim = prepared((tables, { cid }: { readonly cid: string }) =>
+  tables.selectFrom('single_use').select('cid').where('cid', '=', cid),
+);
 
 /** Tokens that may be used once, across all processes. */
 export class SingleUseStore {
@@ -39,6 +44,12 @@ export class SingleUseStore {
             .execute();
         }),
     };
+  }
+
+  /** Whether a token has been claimed and not released, by anyone. */
+  async has(cid: string): Promise<boolean> {
+    const { rows } = await findClaim(this.#context.database.tables, { cid });
+    return rows.length > 0;
   }
 
   /** Forgets claims that expired before `time`, in the unit `expiresAt` was given in; says how many. */

@@ -42,7 +42,6 @@ export class Admission {
     const address = this.parts.addressOf(socket.request);
     const { sessionId, ...handshake } = await this.#read(socket, address);
     const caller = await proveCaller(this.parts, { credentials: handshake.credentials, address });
-    await this.parts.limits.takeCaller(caller, address);
     const audience = { owner: caller.did, sessionId };
     return {
       ...handshake,

@@ -35,7 +35,7 @@ async function stillCounts(
   authenticator: Authenticator,
 ): Promise<boolean> {
   try {
-    await authenticator.authenticate(credentials, { allowLookup: true });
+    await authenticator.authenticate(credentials, {});
     return true;
   } catch (fault) {
     return !(fault instanceof OracleError && fault.status === 401);
