@@ -56,6 +56,10 @@ function enumSchema(type: DescEnum, use: SchemaUse): JsonSchema {
 }
 
 function longSchema(type: ScalarType, use: SchemaUse): JsonSchema {
-  const format = SIGNED_LONG.has(type) ? 'int64' : 'uint64';
-  return { type: use === 'go' ? 'integer' : 'string', format };
+  const isSigned = SIGNED_LONG.has(type);
+  const format = isSigned ? 'int64' : 'uint64';
+  if (use === 'go') return { type: 'integer', format };
+  // As many digits as always fit; the few larger numbers that fit too need no pattern of their own.
+  const pattern = isSigned ? '^(0|-?[1-9][0-9]{0,17})$' : '^(0|[1-9][0-9]{0,18})$';
+  return { type: 'string', format, ...(use === 'input' && { pattern }) };
 }

@@ -77,7 +77,10 @@ describe('the OpenAPI document', () => {
       name: 'sequences',
       in: 'path',
       required: true,
-      schema: { type: 'array', items: { type: 'string', format: 'uint64' } },
+      schema: {
+        type: 'array',
+        items: { type: 'string', format: 'uint64', pattern: '^(0|[1-9][0-9]{0,18})$' },
+      },
     });
     expect(paths['/test/send']?.post?.requestBody?.content).toEqual({
       'application/json': { schema: { $ref: '#/components/schemas/test.Request.input' } },

@@ -21,8 +21,8 @@ const ERROR_SCHEMA = {
 const HEIGHT_HEADER = {
   name: 'x-cosmos-block-height',
   in: 'header',
-  description: 'The height to ask at; the latest if it is left out.',
-  schema: { type: 'integer', minimum: 1 },
+  description: 'The height to ask at; the latest if it is left out or 0.',
+  schema: { type: 'integer', minimum: 0, maximum: Number.MAX_SAFE_INTEGER },
 };
 
 /** The routes that can be asked, as an OpenAPI 3.1 document. */

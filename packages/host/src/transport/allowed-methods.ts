@@ -3,16 +3,20 @@ import type { NextFunction, Request, Response } from 'express';
 
 /** What this file reads of a layer of Express's router. */
 interface Layer {
-  readonly route?: { readonly methods: Readonly<Record<string, boolean>> };
+  readonly route?: { readonly path: string; readonly methods: Readonly<Record<string, boolean>> };
   match(path: string): boolean;
 }
 
 /** The methods that the routes of a path answer, for `Allow`; empty where no route has this path. */
 export function findAllowedMethods({ app, path }: Request): readonly string[] {
   const layers = app.router.stack as unknown as readonly Layer[];
-  const found = layers
-    .filter((layer) => layer.route && matches(layer, path))
-    .flatMap(({ route }) => Object.keys(route?.methods ?? {}))
+  const matching = layers.flatMap((layer) =>
+    layer.route && matches(layer, path) ? layer.route : [],
+  );
+  // `/messages/abort` is a resource of its own, although `/messages/:sessionId` matches it too.
+  const literal = matching.filter((route) => !/[:*{]/.test(route.path));
+  const found = (literal.length > 0 ? literal : matching)
+    .flatMap(({ methods }) => Object.keys(methods))
     .map((method) => method.toUpperCase());
   if (found.length === 0) return [];
   // Express answers HEAD wherever there is a GET; OPTIONS is answered below.
