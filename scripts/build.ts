@@ -1,10 +1,11 @@
 // Compiles every package, builds the page, then bundles the host: loading its 1,500 modules one by one takes longer than starting it.
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { delimiter, dirname, join } from 'node:path';
 import type { Plugin } from 'rolldown';
 
 const STAMP = 'node_modules/.cache/sibyl/built';
+const LOCK = 'node_modules/.cache/sibyl/building.lock';
 const BUNDLE = 'packages/host/dist/bundle';
 
 /** What `npm start` runs. */
@@ -35,11 +36,27 @@ async function build(): Promise<number> {
   return 0;
 }
 
-/** Builds if anything has changed since the last time. */
+/** Builds if anything has changed since the last time; of several processes that ask at once, one builds. */
 export async function buildIfChanged(): Promise<number> {
   if (isBuilt()) return 0;
-  console.log('Building, about a minute the first time…');
-  return build();
+  const { withFileLock } = await import('./file-lock.ts');
+  return withFileLock(LOCK, async () => {
+    if (isBuilt()) return 0;
+    console.log('Building, about a minute the first time…');
+    return build();
+  });
+}
+
+/** The same for a test that runs what was built: returns once that is current, and throws if it cannot be. */
+export function ensureBuilt(): void {
+  if (isBuilt()) return;
+  const commands = `${join(process.cwd(), 'node_modules/.bin')}${delimiter}${process.env.PATH}`;
+  const { status, stdout, stderr } = spawnSync(
+    process.execPath,
+    ['scripts/build.ts', '--if-changed'],
+    { env: { ...process.env, PATH: commands }, encoding: 'utf8' },
+  );
+  if (status !== 0) throw new Error(`The build failed:\n${stdout}${stderr}`);
 }
 
 async function buildPage(): Promise<void> {
@@ -99,7 +116,9 @@ function sources(): string[] {
   const roots = ['packages', 'plugins'].filter((root) => touchedAt(root) > 0);
   const workspaces = roots.flatMap((root) => readdirSync(root).map((name) => join(root, name)));
   const parts = workspaces.flatMap((path) =>
-    ['src', 'public', 'index.html', 'tsconfig.json'].map((part) => join(path, part)),
+    ['src', 'public', 'index.html', 'tsconfig.json', 'vite.config.ts', 'package.json'].map((part) =>
+      join(path, part),
+    ),
   );
   return ['tsconfig.json', 'tsconfig.base.json', 'package-lock.json', 'scripts/build.ts', ...parts];
 }
@@ -112,4 +131,5 @@ function touchedAt(path: string): number {
   return Math.max(stats.mtimeMs, ...inside);
 }
 
-if (import.meta.main) process.exitCode = await build();
+if (import.meta.main)
+  process.exitCode = await (process.argv.includes('--if-changed') ? buildIfChanged() : build());

@@ -1,8 +1,12 @@
 import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ensureBuilt } from '../../../scripts/build.ts';
 import { startHost, type TestHost } from './support/host.js';
 import { openSession } from './support/stream.js';
 import { TestUser } from './support/user.js';
+
+// The page is served as it was built.
+ensureBuilt();
 
 let host: TestHost;
 let alice: TestUser;

@@ -1,6 +1,8 @@
+import { once } from 'node:events';
+import { existsSync, readFileSync } from 'node:fs';
 import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -34,6 +36,33 @@ async function start(env: Record<string, string> = {}) {
   const card = (await (await fetch(`${url}/.well-known/oracle.json`)).json()) as { did: string };
   return { ...host, url, did: card.did };
 }
+
+describe('the listening socket', () => {
+  // Linux caps every backlog at this, and the default of Node is 511.
+  const backlog = 4096;
+  const cap = existsSync('/proc/sys/net/core/somaxconn')
+    ? Number(readFileSync('/proc/sys/net/core/somaxconn', 'utf8'))
+    : 0;
+
+  it.skipIf(cap < backlog)(
+    'keeps 1,000 connections that the host has no time to accept',
+    async () => {
+      const { child, url } = await start();
+      const { port, hostname } = new URL(url);
+      // A stopped process accepts nothing, so the kernel has to keep them all.
+      child.kill('SIGSTOP');
+      const sockets = Array.from({ length: 1000 }, () => connect(Number(port), hostname));
+      try {
+        await Promise.all(sockets.map((socket) => once(socket, 'connect')));
+        child.kill('SIGCONT');
+        expect((await fetch(`${url}/health`)).status).toBe(200);
+      } finally {
+        for (const socket of sockets) socket.destroy();
+        child.kill('SIGCONT');
+      }
+    },
+  );
+});
 
 describe('a wrong environment', () => {
   it('prints every fault at once and exits 1', async () => {

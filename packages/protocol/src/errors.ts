@@ -20,6 +20,7 @@ export const errorCatalog = {
     405,
     'This method is not allowed here; the Allow header lists those that are',
   ],
+  request_timeout: [408, 'The request did not arrive in time; send it faster'],
   turn_running: [409, 'A turn is running in this session'],
   queue_full: [409, 'Too many turns wait in this session; send again when one has ended'],
   too_many_sessions: [

@@ -4,6 +4,10 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll } from 'vitest';
+import { ensureBuilt } from '../../../../scripts/build.ts';
+
+// Here rather than in a test: a build may take longer than a test may.
+ensureBuilt();
 
 const MAIN = join(import.meta.dirname, '../../bin/sibyl.js');
 

@@ -1,7 +1,10 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { ensureBuilt } from '../../../../scripts/build.ts';
+
+// Here rather than in a test: a build may take longer than a test may.
+ensureBuilt();
 
 const MAIN = join(import.meta.dirname, '../../dist/bundle/main.js');
 
@@ -19,7 +22,6 @@ export function runHost(
   nodeArgs: readonly string[] = [],
   main = MAIN,
 ): HostProcess {
-  if (!existsSync(main)) throw new Error('The host is not built: run "npm run build" first');
   const { PATH = '', HOME = '' } = process.env;
   const child = spawn(process.execPath, [...nodeArgs, main], {
     env: { PATH, HOME, HOST: '127.0.0.1', ...env },

@@ -1,0 +1,81 @@
+import { once } from 'node:events';
+import type { Server } from 'node:http';
+import { type AddressInfo, connect, type Socket } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { afterEach, expect, it } from 'vitest';
+import { HttpAdapter, REQUEST_TIMEOUTS } from './http-adapter.js';
+
+let server: Server | undefined;
+afterEach(() => {
+  server?.closeAllConnections();
+  server?.close();
+});
+
+/** Serves with timeouts short enough to wait for; a reply takes longer than all of them. */
+async function serve(): Promise<number> {
+  const adapter = new HttpAdapter({ headers: 1_000, request: 1_500, checkInterval: 50 });
+  adapter.initHttpServer();
+  adapter.post('/body', (request: AsyncIterable<Buffer>, response: { end(body: string): void }) => {
+    void text(request).then(
+      (body) => response.end(body),
+      () => undefined,
+    );
+  });
+  adapter.post('/early', (_: unknown, response: { write(part: string): void }) => {
+    response.write('first part');
+  });
+  adapter.get('/slow', (_: unknown, response: { write(part: string): void; end(): void }) => {
+    response.write('first part');
+    setTimeout(() => response.end(), 2_500);
+  });
+  server = adapter.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return (server.address() as AddressInfo).port;
+}
+
+/** Keeps its own side open, as a client does that wants to hold the connection. */
+async function send(port: number, head: string): Promise<{ answer: string; socket: Socket }> {
+  const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+  socket.write(head);
+  return { answer: await text(socket), socket };
+}
+
+it('HttpAdapter ends slow headers within 10 seconds and slow bodies within 30', () => {
+  const { headers, request, checkInterval } = REQUEST_TIMEOUTS;
+  expect(headers + checkInterval).toBeLessThanOrEqual(10_000);
+  expect(request + checkInterval).toBeLessThanOrEqual(30_000);
+});
+
+it.each([
+  ['headers', 'POST /body HTTP/1.1\r\nHost: x\r\nX-Slow: '],
+  ['a body', 'POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc'],
+])(
+  'HttpAdapter answers 408 to %s that does not arrive, and closes the connection',
+  async (_, head) => {
+    const port = await serve();
+    const { answer } = await send(port, head);
+    expect(answer).toMatch(/^HTTP\/1\.1 408 /);
+    expect(JSON.parse(answer.split('\r\n\r\n')[1] ?? '')).toMatchObject({
+      code: 'request_timeout',
+    });
+    await expect
+      .poll(() => new Promise((resolve) => server?.getConnections((__, count) => resolve(count))))
+      .toBe(0);
+  },
+);
+
+it('HttpAdapter writes no second answer into one that has begun', async () => {
+  const port = await serve();
+  const { answer } = await send(
+    port,
+    'POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc',
+  ).catch((error: Error) => ({ answer: String(error) }));
+  expect(answer).not.toContain('408');
+});
+
+it('HttpAdapter lets a reply take longer than every timeout', async () => {
+  const port = await serve();
+  const { answer } = await send(port, 'GET /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n');
+  expect(answer).toContain('first part');
+  expect(answer).toMatch(/\r\n0\r\n\r\n$/);
+});
