@@ -27,6 +27,30 @@ describe('the unit for systemd', () => {
   });
 });
 
+describe('the example for nginx', () => {
+  const example = /```nginx\n(.*?)```/s.exec(page)?.[1] ?? '';
+  const setting = (name: string) => new RegExp(`^\\s*${name} (.*);$`, 'm').exec(example)?.[1];
+
+  it('passes the Host header on with its port', () => {
+    expect(setting('proxy_set_header Host')).toBe('$http_host');
+  });
+
+  it('reuses connections to the host, and closes them before the host does', () => {
+    const upstream = /^upstream (\w+) \{\n(.*?)^\}/ms.exec(example);
+    expect(setting('proxy_pass')).toBe(`http://${upstream?.[1]}`);
+    expect(upstream?.[2]).toMatch(/^\s*keepalive [1-9]\d*;$/m);
+    expect(Number.parseInt(setting('keepalive_timeout') ?? '', 10)).toBeLessThan(75);
+    expect(setting('proxy_http_version')).toBe('1.1');
+    // A connection that is upgraded is not reused; any other has no Connection header.
+    expect(setting('proxy_set_header Connection')).toBe('$connection_upgrade');
+    expect(example).toContain("map $http_upgrade $connection_upgrade { default upgrade; '' ''; }");
+  });
+
+  it('lets headers of 32 kB pass', () => {
+    expect(setting('large_client_header_buffers')).toBe('4 32k');
+  });
+});
+
 describe('the Containerfile', () => {
   const file = readFileSync('Containerfile', 'utf8').replaceAll('\\\n', '');
   const instructions = file.split('\n').map((line) => line.trim().split(/\s+/));
