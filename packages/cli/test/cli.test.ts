@@ -1,4 +1,5 @@
-import { existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
+import { randomUUID } from 'node:crypto';
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { useOracle } from '../../web/test/support/oracle.js';
@@ -79,6 +80,31 @@ describe('sibyl key', () => {
     expect(statSync(join(home, 'settings/sibyl')).mode & 0o777).toBe(0o700);
   });
 
+  it.each([
+    ['empty', { XDG_CONFIG_HOME: '' }],
+    ['blank', { XDG_CONFIG_HOME: ' ' }],
+    ['relative', { XDG_CONFIG_HOME: 'settings' }],
+    ['empty, and so is SIBYL_KEY_FILE', { XDG_CONFIG_HOME: '', SIBYL_KEY_FILE: '' }],
+  ])('keeps it in the home folder where XDG_CONFIG_HOME is %s', async (_, own) => {
+    const [cwd, HOME] = [join(home, randomUUID()), join(home, randomUUID())];
+    mkdirSync(cwd);
+    mkdirSync(HOME);
+    const { stdout } = await sibyl(['key', '--json'], { env: { ...own, HOME }, cwd });
+    expect(JSON.parse(stdout).path).toBe(join(HOME, '.config/sibyl/key'));
+    expect(readdirSync(cwd)).toEqual([]);
+  });
+
+  it('says what to set where there is no home folder', async () => {
+    const cwd = join(home, randomUUID());
+    mkdirSync(cwd);
+    const { code, stderr } = await sibyl(['key'], { env: { HOME: '' }, cwd });
+    expect({ code, stderr }).toEqual({
+      code: 1,
+      stderr: expect.stringContaining('set HOME, or SIBYL_KEY_FILE'),
+    });
+    expect(readdirSync(cwd)).toEqual([]);
+  });
+
   it('says what keeps it from a file, without a stack', async () => {
     const path = join(home, 'folder');
     mkdirSync(path);
@@ -115,6 +141,9 @@ describe('sibyl new', () => {
     const { code, stdout } = await sibyl(['new', 'my-oracle', '--no-install'], { cwd: home });
     expect({ code, stdout }).toEqual({ code: 0, stdout: expect.stringContaining('npm install') });
     expect(existsSync(join(home, 'my-oracle/.gitignore'))).toBe(true);
+    // Keys of model providers are going to be in it.
+    expect(statSync(join(home, 'my-oracle/.env')).mode & 0o777).toBe(0o600);
+    expect(readFileSync(join(home, 'my-oracle/.env'), 'utf8')).toContain('ORACLE_NAME=my-oracle');
     const again = await sibyl(['new', 'my-oracle'], { cwd: home });
     expect(again).toMatchObject({ code: 1, stderr: expect.stringContaining('there already') });
   });

@@ -31,7 +31,9 @@ export async function createProject(options: ProjectOptions): Promise<{ folder: 
   await cp(TEMPLATE, folder, { recursive: true });
   for (const [from, to] of Object.entries(RENAMED))
     await rename(join(folder, from), join(folder, to));
-  await cp(join(folder, 'env.example'), join(folder, '.env'));
+  // Keys of model providers are going to be in it.
+  const settings = await readFile(join(folder, 'env.example'));
+  await writeFile(join(folder, '.env'), settings, { mode: 0o600, flag: 'wx' });
   await fillIn(folder, { __NAME__: name, __SIBYL__: ownVersion() });
   await useTarballs(folder, specs);
   if (isInstalled) await output.progress('Installing', install(folder));
