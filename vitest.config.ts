@@ -11,9 +11,9 @@ export default defineConfig({
       'scripts/**/*.test.ts',
     ],
     // Tests wait for conditions; these only bound how long a busy machine may take to meet one.
-    testTimeout: 30_000,
-    hookTimeout: 60_000,
-    expect: { poll: { timeout: 10_000 } },
+    testTimeout: 120_000,
+    hookTimeout: 240_000,
+    expect: { poll: { timeout: 60_000 } },
     // Unless told, one core is left idle, which is half of a small machine.
     maxWorkers: '100%',
     globalSetup: [

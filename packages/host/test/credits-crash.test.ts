@@ -53,7 +53,7 @@ it('charges a turn that kill -9 cut off for what it is known to have cost, no le
 
   const later = alice.at(await start());
   const creditsOf = async () => (await later.request('GET', '/credits')).body;
-  await expect.poll(async () => (await creditsOf()).reserved, { timeout: 20_000 }).toBe(0);
+  await expect.poll(async () => (await creditsOf()).reserved).toBe(0);
   const { balance, entries } = await creditsOf();
   // 10 tokens of the first call, and about what the second had been sent.
   const sent = JSON.stringify(second.body).length / 4;

@@ -24,7 +24,7 @@ const creditsOf = async (user: TestUser) => (await user.request('GET', '/credits
 
 /** The account once no turn of the user is under way. */
 async function settled(user: TestUser) {
-  await expect.poll(async () => (await creditsOf(user)).reserved, { timeout: 15_000 }).toBe(0);
+  await expect.poll(async () => (await creditsOf(user)).reserved).toBe(0);
   return creditsOf(user);
 }
 
@@ -101,7 +101,7 @@ it('lets in no more of 50 turns at once than the balance covers', async () => {
     return answer.status;
   });
   const admitted = Math.floor(GRANT / (MINIMUM + 1));
-  await expect.poll(() => refused.length, { timeout: 20_000 }).toBe(50 - admitted);
+  await expect.poll(() => refused.length).toBe(50 - admitted);
   for (let i = 0; i < admitted; i++) (await test.model.next()).answer('ok');
   expect((await Promise.all(answers)).filter((status) => status === 200)).toHaveLength(admitted);
   for (const { body } of refused)

@@ -125,7 +125,7 @@ function statusFrom(localAddress: string, headers: Record<string, string>): Prom
 }
 
 describe('200 bad tokens a second for ten seconds', () => {
-  it('leave valid callers served and memory flat', { timeout: 60_000 }, async () => {
+  it('leave valid callers served and memory flat', async () => {
     host = await startHost({ env: { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '300' } });
     const alice = new TestUser(host);
     const seen = new Map<number, number>();

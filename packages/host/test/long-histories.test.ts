@@ -38,7 +38,7 @@ beforeAll(async () => {
   await store.close();
 }, 120_000);
 
-it('cost a turn no more memory than its model may be sent', { timeout: 60_000 }, async () => {
+it('cost a turn no more memory than its model may be sent', async () => {
   const before = usedMemory();
   const reply = test.alice.request('POST', `/messages/${sessionId}`, { body: { message: 'new' } });
   const summary = await test.model.next();
@@ -55,7 +55,7 @@ it('cost a turn no more memory than its model may be sent', { timeout: 60_000 },
   expect(shown[0]?.length).toBeLessThan(TURNS / 5);
 });
 
-it('come whole to those who ask for all messages', { timeout: 60_000 }, async () => {
+it('come whole to those who ask for all messages', async () => {
   const { status, body } = await test.alice.request('GET', `/messages/${sessionId}`);
   expect(status).toBe(200);
   const messages: Message[] = body.messages;
@@ -66,7 +66,7 @@ it('come whole to those who ask for all messages', { timeout: 60_000 }, async ()
   expect(messages.filter(({ content }) => content === ANSWER)).toHaveLength(TURNS);
 });
 
-it('wait in the store for readers who take nothing', { timeout: 60_000 }, async () => {
+it('wait in the store for readers who take nothing', async () => {
   const before = usedMemory();
   const slow = await Promise.all(
     Array.from({ length: READERS }, () => readSlowly(test.alice, `/messages/${sessionId}`)),
@@ -74,6 +74,6 @@ it('wait in the store for readers who take nothing', { timeout: 60_000 }, async 
   // If the host held what they have not read, it would be all of it times their number.
   expect(usedMemory() - before).toBeLessThan(SESSION_MB);
   const dropped = () => test.host.log.filter(({ msg }) => `${msg}`.startsWith('request cut off'));
-  await expect.poll(() => dropped().length, { timeout: 30_000 }).toBe(READERS);
+  await expect.poll(() => dropped().length).toBe(READERS);
   for (const socket of slow) socket.destroy();
 });

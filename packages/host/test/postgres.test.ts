@@ -38,9 +38,7 @@ it('serves the same from PostgreSQL, and says 503 while it is away', async () =>
     { status: 'unavailable', timestamp: expect.any(String) },
   ]);
   await line.mend();
-  await expect
-    .poll(async () => (await alice.request('GET', '/sessions')).status, { timeout: 10_000 })
-    .toBe(200);
+  await expect.poll(async () => (await alice.request('GET', '/sessions')).status).toBe(200);
   const { body } = await alice.request('GET', '/sessions');
   expect(body.sessions).toEqual([session]);
   expect((await fetch(`${host.url}/health`)).status).toBe(200);
@@ -61,9 +59,7 @@ it('finishes a turn during which the database was away, and loses nothing of it'
     .toBe(true);
   turn.say('and after');
   turn.finish();
-  await expect
-    .poll(() => host.log.some(({ msg }) => msg === 'outcome not stored yet'), { timeout: 10_000 })
-    .toBe(true);
+  await expect.poll(() => host.log.some(({ msg }) => msg === 'outcome not stored yet')).toBe(true);
   expect(live.frames.some(({ event }) => event === 'done')).toBe(false);
   await line.mend();
   expect((await live.toEnd()).at(-1)?.data.status).toBe('finished');

@@ -143,7 +143,7 @@ describe('a turn is settled once, with all it used', () => {
       if (attempts < 3) throw new Error('no disk');
     };
     await ask(test, [say()]);
-    await expect.poll(() => attempts, { timeout: 10_000 }).toBe(3);
+    await expect.poll(() => attempts).toBe(3);
     expect(new Set(bank.current.settled.map(({ used }) => JSON.stringify(used))).size).toBe(1);
   });
 

@@ -51,7 +51,7 @@ it('loses no message to kill -9: the answer goes on where it is, and nothing is 
   endLeases();
   const second = await start();
   await expect
-    .poll(() => textOf(channel).join(), { timeout: 20_000 })
+    .poll(() => textOf(channel).join())
     .toMatch(/^The beginning of an answer\n\n_Interrupted/);
   expect(await deliver(second, payload)).toMatchObject({ status: 200 });
   expect(textOf(channel)).toHaveLength(1);

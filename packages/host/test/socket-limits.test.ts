@@ -180,7 +180,7 @@ describe('a client that sends', () => {
     for (let i = 0; i < 50; i++) socket.socket.emit('ping');
     expect(await socket.until('(disconnect)')).toBe('io server disconnect');
     expect(socket.all('closing')).toMatchObject([{ reason: 'rate_limited' }]);
-    expect(socket.all('pong').length).toBeLessThan(20);
+    expect(socket.all('pong').length).toBeLessThan(50);
   });
 
   it('what is no packet is cut off', async () => {
@@ -222,7 +222,7 @@ describe('a client that takes nothing', () => {
     await socket.until('(disconnect)');
     socket.socket.connect();
     const told = () => routedSteps(socket).length;
-    await expect.poll(told, { timeout: 60_000 }).toBe(turns * steps.length);
+    await expect.poll(told).toBe(turns * steps.length);
     expect(routedSteps(socket)).toEqual(Array.from({ length: turns }, () => steps).flat());
   });
 
@@ -237,6 +237,6 @@ describe('a client that takes nothing', () => {
     });
     await socket.until('connected');
     pause(socket);
-    await expect.poll(dropped, { timeout: 60_000 }).toBe(1);
+    await expect.poll(dropped).toBe(1);
   });
 });

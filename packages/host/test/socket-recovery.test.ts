@@ -79,7 +79,7 @@ describe('a client that comes back', () => {
     expect(routedSteps(socket)).toEqual(['a', 'b', 'c', 'd']);
   });
 
-  it('has missed nothing of a host that was started anew', { timeout: 60_000 }, async () => {
+  it('has missed nothing of a host that was started anew', async () => {
     const first = await startHost({ plugins: [emitter] });
     const env = { DATA_DIR: first.dataDir, PORT: new URL(first.url).port };
     const bob = new TestUser(first);

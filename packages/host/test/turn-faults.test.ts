@@ -49,7 +49,7 @@ it('a queued run that cannot begin fails, and the next one runs', async () => {
   expect((await (await joinRun(alice, two.runId, 0)).toEnd()).at(-1)?.event).toBe('done');
 });
 
-it('an outcome that cannot be stored is held until it can', { timeout: 30_000 }, async () => {
+it('an outcome that cannot be stored is held until it can', async () => {
   const sessionId = await openSession(alice);
   const live = await stream(alice, sessionId, { message: 'keep it' });
   const turn = await model.next();
@@ -57,7 +57,7 @@ it('an outcome that cannot be stored is held until it can', { timeout: 30_000 },
   turn.say('the answer');
   turn.finish();
   const refusals = () => host.log.filter(({ msg }) => msg === 'outcome not stored yet').length;
-  await expect.poll(refusals, { timeout: 10_000 }).toBeGreaterThan(2);
+  await expect.poll(refusals).toBeGreaterThan(2);
   const joined = await joinRun(alice, live.runId, 0);
   await joined.untilEvent('message');
   expect(joined.frames.some(({ event }) => event === 'done')).toBe(false);

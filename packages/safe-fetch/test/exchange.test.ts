@@ -108,7 +108,7 @@ describe('the size limit', () => {
     });
     const response = await safeFetch(url, { maxBytes: 300_000 });
     await expect(response.arrayBuffer()).rejects.toEqual(rejects('too_large'));
-    await vi.waitFor(() => expect(closed).toHaveBeenCalled());
+    await expect.poll(() => closed.mock.calls.length).toBeGreaterThan(0);
   });
 
   it('holds back a server faster than the reader', async () => {
@@ -131,7 +131,7 @@ describe('the size limit', () => {
       seen.push(sent);
       expect(seen.at(-1)).toBe(seen.at(-2));
     };
-    await vi.waitFor(stalls, { interval: 100 });
+    await vi.waitFor(stalls, { interval: 100, timeout: 60_000 });
     expect(sent).toBeLessThan(50_000_000);
     await reader?.cancel();
   });
@@ -158,7 +158,7 @@ describe('an answer that is not read', () => {
       pourForever(response);
     });
     await expect(safeFetch(url)).rejects.toThrow();
-    await vi.waitFor(() => expect(closed).toHaveBeenCalled());
+    await expect.poll(() => closed.mock.calls.length).toBeGreaterThan(0);
   });
 });
 
@@ -167,7 +167,7 @@ describe('the time limit', () => {
     const closed = vi.fn();
     const { url } = await serve((_, response) => void response.on('close', closed));
     await expect(safeFetch(url, { timeoutMs: 200 })).rejects.toEqual(rejects('timeout'));
-    await vi.waitFor(() => expect(closed).toHaveBeenCalled());
+    await expect.poll(() => closed.mock.calls.length).toBeGreaterThan(0);
   });
 
   it('covers a body that drips', async () => {
@@ -175,7 +175,7 @@ describe('the time limit', () => {
       const drip = setInterval(() => response.write('.'), 5);
       response.on('close', () => clearInterval(drip));
     });
-    const response = await safeFetch(url, { timeoutMs: 500 });
+    const response = await safeFetch(url, { timeoutMs: 3_000 });
     await expect(response.text()).rejects.toEqual(rejects('timeout'));
   });
 
@@ -185,8 +185,8 @@ describe('the time limit', () => {
       response.on('close', closed);
       pourForever(response);
     });
-    await safeFetch(url, { timeoutMs: 500 });
-    await vi.waitFor(() => expect(closed).toHaveBeenCalled());
+    await safeFetch(url, { timeoutMs: 3_000 });
+    await expect.poll(() => closed.mock.calls.length).toBeGreaterThan(0);
   });
 });
 
@@ -220,7 +220,7 @@ describe('an abort', () => {
     });
     const response = await safeFetch(url);
     await response.body?.cancel();
-    await vi.waitFor(() => expect(closed).toHaveBeenCalled());
+    await expect.poll(() => closed.mock.calls.length).toBeGreaterThan(0);
   });
 });
 

@@ -49,9 +49,9 @@ export class AppModule {
   }
 }
 
-const globals = ({ logger, bodyLimit }: HostParts) => [
+const globals = ({ logger, bodyLimit, bodyBudget }: HostParts) => [
   { provide: APP_FILTER, useValue: new ErrorFilter(logger) },
-  { provide: APP_INTERCEPTOR, useValue: new BodyInterceptor(bodyLimit) },
+  { provide: APP_INTERCEPTOR, useValue: new BodyInterceptor(bodyLimit, bodyBudget) },
   { provide: APP_PIPE, useClass: ValidationPipe },
   { provide: APP_GUARD, useClass: UcanGuard },
 ];

@@ -20,6 +20,7 @@ import type { SelectedPlugin } from '../plugin-loader/select-plugins.js';
 import { SessionsService } from '../sessions/sessions.service.js';
 import { openStore } from '../store/open-store.js';
 import type { Store } from '../store/store.js';
+import { BodyBudget } from '../transport/body-budget.js';
 import type { Gates } from '../turn/gates/gates.js';
 import type { MissedEvents } from '../turn/runs/missed-events.js';
 import type { Titles } from '../turn/titles.js';
@@ -42,6 +43,7 @@ export interface HostParts {
   readonly rateLimits: RateLimits;
   /** Largest request body, in bytes. */
   readonly bodyLimit: number;
+  readonly bodyBudget: BodyBudget;
   readonly models: Models;
   readonly sessions: SessionsService;
   readonly turns: Turns;
@@ -114,6 +116,7 @@ async function wire(
     publicRoutes: new PublicRoutes([...opened, ...authExcludedRoutes]),
     store,
     bodyLimit: config.bodyLimit,
+    bodyBudget: new BodyBudget(config.bodiesLimit),
     sessions: new SessionsService({
       ...turnParts,
       sessions: store.sessions,

@@ -9,6 +9,7 @@ it('needs nothing', () => {
     dataDir: './data',
     databaseUrl: undefined,
     bodyLimit: 1024 * 1024,
+    bodiesLimit: 64 * 1024 * 1024,
     corsOrigins: ['*'],
     auth: { maxTtlSeconds: 900, allowDelegationLogin: true },
   });

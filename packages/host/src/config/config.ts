@@ -13,6 +13,8 @@ export interface Config {
   readonly databaseUrl: string | undefined;
   readonly logLevel: Environment['LOG_LEVEL'];
   readonly bodyLimit: number;
+  /** Bytes of all bodies that are read at the same time. */
+  readonly bodiesLimit: number;
   readonly corsOrigins: readonly string[];
   readonly trustProxy: number | string[] | undefined;
   readonly oracle: {
@@ -83,9 +85,7 @@ function configOf(env: Environment): Config {
     dataDir: env.DATA_DIR,
     databaseUrl: env.DATABASE_URL,
     logLevel: env.LOG_LEVEL,
-    bodyLimit: env.BODY_LIMIT,
-    corsOrigins: Object.freeze(env.CORS_ORIGIN),
-    trustProxy: env.TRUST_PROXY,
+    ...readHttp(env),
     oracle: Object.freeze({
       name: env.ORACLE_NAME,
       mnemonic: env.ORACLE_MNEMONIC,
@@ -124,9 +124,33 @@ function configOf(env: Environment): Config {
   };
 }
 
+function readHttp(env: Environment) {
+  return {
+    bodyLimit: env.BODY_LIMIT,
+    bodiesLimit: env.BODIES_LIMIT,
+    corsOrigins: Object.freeze(env.CORS_ORIGIN),
+    trustProxy: env.TRUST_PROXY,
+  };
+}
+
 /** Faults of several variables together: found even when one of them alone is wrong too. */
 function crossFaults(env: Variables): BootFault[] {
-  return [oracleKeyFaults, modelFaults].flatMap((check) => check(env));
+  return [oracleKeyFaults, bodyFaults, modelFaults].flatMap((check) => check(env));
+}
+
+/** With less, the largest body that BODY_LIMIT allows would always be refused. */
+function bodyFaults(env: Variables): BootFault[] {
+  const { BODY_LIMIT, BODIES_LIMIT } = Environment.shape;
+  const body = BODY_LIMIT.safeParse(env.BODY_LIMIT || undefined).data ?? 0;
+  const bodies = BODIES_LIMIT.safeParse(env.BODIES_LIMIT || undefined).data ?? body * 4;
+  if (bodies >= body * 4) return [];
+  return [
+    {
+      subject: 'BODIES_LIMIT (host)',
+      problem: 'less than four times BODY_LIMIT',
+      remedy: 'Raise it, or lower BODY_LIMIT',
+    },
+  ];
 }
 
 function oracleKeyFaults(env: Variables): BootFault[] {

@@ -122,6 +122,11 @@ export const Environment = z.object({
     .prefault('*')
     .describe('Origins whose pages may call, separated by commas; * for all'),
   BODY_LIMIT: size.prefault('1mb').describe('Largest request body, such as 512kb or 1mb'),
+  BODIES_LIMIT: size
+    .prefault('64mb')
+    .describe(
+      'Bytes of all request bodies being read at once; one address may use a quarter of it',
+    ),
   TRUST_PROXY: proxies
     .optional()
     .describe('Proxies whose X-Forwarded-For is believed: a number of hops, or addresses'),

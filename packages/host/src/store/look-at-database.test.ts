@@ -75,7 +75,7 @@ it('names the file that is no database', async () => {
   await expect(lookAtDatabase(options)).rejects.toThrow(`${path}: file is not a database`);
 });
 
-it('names the file that another program holds', { timeout: 60_000 }, async () => {
+it('names the file that another program holds', async () => {
   const options = await newDatabase('sqlite');
   await (await openStore(options)).close();
   const other = new DatabaseSync(join(options.dataDir, 'sibyl.db'));

@@ -1,4 +1,3 @@
-import type { IncomingMessage } from 'node:http';
 import {
   type CallHandler,
   type ExecutionContext,
@@ -8,42 +7,50 @@ import {
 import { ROUTE_ARGS_METADATA } from '@nestjs/common/constants.js';
 import { RouteParamtypes } from '@nestjs/common/enums/route-paramtypes.enum.js';
 import { OracleError } from '@sibyl/protocol';
-import { json, type Request, type Response } from 'express';
+import type { Request, Response } from 'express';
 import type { Observable } from 'rxjs';
+import type { BodyBudget } from './body-budget.js';
 
 /** Reads a JSON body once the guard has let the request in: nobody else's is worth the work. */
 @Injectable()
 export class BodyInterceptor implements NestInterceptor {
-  private readonly parse: ReturnType<typeof json>;
-
-  constructor(limit: number) {
-    // A small compressed body can become a large one, and no client of ours sends any.
-    this.parse = json({ limit, inflate: false, verify: keepBytes });
-  }
+  constructor(
+    private readonly limit: number,
+    private readonly budget: BodyBudget,
+  ) {}
 
   async intercept(context: ExecutionContext, next: CallHandler): Promise<Observable<unknown>> {
     if (context.getType() !== 'http') return next.handle();
     const http = context.switchToHttp();
     const request = http.getRequest<Request>();
-    await this.read(request, http.getResponse());
+    try {
+      if (isJson(request)) await this.read(request);
+    } catch (error) {
+      // The rest of the body is not read, so nothing can follow on this connection.
+      http.getResponse<Response>().setHeader('Connection', 'close');
+      throw error;
+    }
     if (request.body === undefined && hasBody(request) && takesBody(context))
       throw new OracleError('unsupported_media_type');
     return next.handle();
   }
 
-  private read(request: Request, response: Response): Promise<void> {
-    return new Promise((resolve, reject) => {
-      this.parse(request, response, (fault?: unknown) => {
-        if (fault) reject(oracleErrorOf(fault));
-        else resolve();
-      });
-    });
+  private async read(request: Request): Promise<void> {
+    const share = this.budget.open(request.ip);
+    try {
+      const rawBody = await readBytes(request, this.limit, share.take);
+      // The bytes are for plugins that check a signature over them.
+      if (rawBody.length > 0) Object.assign(request, { rawBody, body: parseJson(rawBody) });
+    } finally {
+      share.release();
+    }
   }
 }
 
-/** For those who check a signature over them. */
-function keepBytes(request: IncomingMessage, _: unknown, rawBody: Buffer): void {
-  Object.assign(request, { rawBody });
+/** GET and HEAD have no body that means anything. */
+function isJson(request: Request): boolean {
+  if (request.method === 'GET' || request.method === 'HEAD') return false;
+  return hasBody(request) && request.is('application/json') !== false;
 }
 
 function hasBody({ headers }: Request): boolean {
@@ -57,18 +64,43 @@ function takesBody(context: ExecutionContext): boolean {
   return Object.keys(taken).some((key) => key.startsWith(`${RouteParamtypes.BODY}:`));
 }
 
-/** Body-parser tells its faults apart by `type`. */
-function oracleErrorOf(fault: unknown): OracleError {
-  const { type, message } = fault as { type?: string; message?: string };
-  switch (type) {
-    case 'entity.too.large':
-      return new OracleError('body_too_large');
-    case 'entity.parse.failed':
-      return new OracleError('invalid_json', { message: `The body is not valid JSON: ${message}` });
-    case 'charset.unsupported':
-    case 'encoding.unsupported':
-      return new OracleError('unsupported_media_type');
-    default:
-      return new OracleError('bad_request', { cause: fault });
+async function readBytes(
+  request: Request,
+  limit: number,
+  take: (bytes: number) => void,
+): Promise<Buffer> {
+  const { 'content-encoding': encoding = 'identity', 'content-length': declared = '0' } =
+    request.headers;
+  // A small compressed body can become a large one, and no client of ours sends any.
+  if (encoding.toLowerCase() !== 'identity' || !isUtf8(request))
+    throw new OracleError('unsupported_media_type');
+  if (Number(declared) > limit) throw new OracleError('body_too_large');
+  const chunks: Buffer[] = [];
+  let length = 0;
+  // The connection stays open, for the answer to a body that is refused.
+  for await (const chunk of request.iterator({ destroyOnReturn: false })) {
+    length += chunk.length;
+    if (length > limit) throw new OracleError('body_too_large');
+    take(chunk.length);
+    chunks.push(chunk);
   }
+  return Buffer.concat(chunks, length);
+}
+
+function isUtf8({ headers }: Request): boolean {
+  const [, charset = 'utf-8'] =
+    /;\s*charset="?([^";\s]*)/i.exec(headers['content-type'] ?? '') ?? [];
+  return /^utf-?8$/i.test(charset);
+}
+
+function parseJson(bytes: Buffer): unknown {
+  try {
+    const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+    // Every body is an object; a bare value is more likely a client's mistake.
+    if (/^\s*[{[]/.test(text)) return JSON.parse(text);
+  } catch (error) {
+    const { message } = error as Error;
+    throw new OracleError('invalid_json', { message: `The body is not valid JSON: ${message}` });
+  }
+  throw new OracleError('invalid_json', { message: 'The body must be a JSON object' });
 }

@@ -16,7 +16,7 @@ afterEach(() => {
 /** Serves one stream and returns what a client gets of it. */
 async function serve(frames: SseOptions['frames']): Promise<globalThis.Response> {
   server = createServer((_, response) => {
-    void sendSse(response as Response, { runId: 'run-1', stallMs: 1000, frames });
+    void sendSse(response as Response, { runId: 'run-1', stallMs: 60_000, frames });
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');

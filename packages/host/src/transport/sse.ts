@@ -16,6 +16,8 @@ export interface SseOptions {
 
 /** Sends frames as server-sent events at the pace of the reader, up to the last frame (contract B4). */
 export async function sendSse(response: Response, options: SseOptions): Promise<void> {
+  // A stream may last for hours, and nothing reads the bytes of its request any more.
+  Object.assign(response.req, { rawBody: undefined });
   const gone = new AbortController();
   response.once('close', () => gone.abort());
   response.writeHead(200, {

@@ -12,7 +12,7 @@ export class TestGate implements MessageGate {
 
   /** What the one turn of the test used, once it is settled. */
   async settledOnce(): Promise<readonly ModelUse[] | undefined> {
-    await expect.poll(() => this.settled.length, { timeout: 10_000 }).toBe(1);
+    await expect.poll(() => this.settled.length).toBe(1);
     return this.settled[0]?.used;
   }
 

@@ -18,6 +18,9 @@ const WITH_BODY: readonly ErrorCode[] = [
   'invalid_json',
   'body_too_large',
   'unsupported_media_type',
+  'request_timeout',
+  'too_many_bodies',
+  'bodies_too_large',
 ];
 const PROTECTED: readonly ErrorCode[] = [
   'missing_authentication',

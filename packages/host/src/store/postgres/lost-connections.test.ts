@@ -18,8 +18,8 @@ it('goes on after the server has dropped every connection', async () => {
     'select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()',
   );
   await admin.end();
-  await vi.waitFor(() => expect(lost.length).toBeGreaterThan(0));
-  await vi.waitFor(() => store.ping());
+  await expect.poll(() => lost.length).toBeGreaterThan(0);
+  await vi.waitFor(() => store.ping(), { timeout: 60_000 });
   expect(await store.sessions.list({ owner: 'did:a', limit: 1, offset: 0 })).toMatchObject({
     total: 10,
   });
@@ -36,7 +36,7 @@ it('fails while the server is out of reach and recovers with it', async () => {
   await expect(store.ping()).rejects.toThrow();
   await expect(store.sessions.create(session)).rejects.toThrow();
   await proxy.mend();
-  await vi.waitFor(() => store.ping());
+  await vi.waitFor(() => store.ping(), { timeout: 60_000 });
   expect(await store.sessions.create(session)).toMatchObject(session);
   await store.close();
   await proxy.cut();

@@ -254,6 +254,6 @@ it.each([
   ['wishes', long('please always call me A ')],
   ['names', `call me ${long('A ')}`],
   ['question marks', long('? ')],
-])('answers a long message of %s at once', { timeout: 10_000 }, async (_, said) => {
+])('answers a long message of %s at once', { timeout: 60_000 }, async (_, said) => {
   expect((await ask(said)).at(-1)).toMatchObject({ type: 'finish' });
 });

@@ -1,0 +1,118 @@
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { startHost, type TestHost } from './support/host.js';
+import { openSession } from './support/stream.js';
+import { TestUser } from './support/user.js';
+
+const KB = 1024;
+
+let host: TestHost;
+let alice: TestUser;
+let sockets: Socket[];
+beforeEach(async () => {
+  // One body is at most 64 kB, one address sends at most 64 kB, all addresses together 256 kB.
+  host = await startHost({
+    env: { BODY_LIMIT: '64kb', BODIES_LIMIT: '256kb', TRUST_PROXY: 'loopback' },
+  });
+  alice = new TestUser(host);
+  sockets = [];
+});
+afterEach(async () => {
+  for (const socket of sockets) socket.destroy();
+  await host.close();
+});
+
+/** Begins a body, of which `sent` bytes are there once this resolves, and does not finish it. */
+async function begin(address: string, sent: number): Promise<Socket> {
+  const { port, hostname } = new URL(host.url);
+  const socket = connect(Number(port), hostname);
+  sockets.push(socket);
+  const headers = {
+    host: 'x',
+    ...alice.headers,
+    'content-type': 'application/json',
+    'x-forwarded-for': address,
+    'transfer-encoding': 'chunked',
+  };
+  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
+  socket.write(`POST /sessions HTTP/1.1\r\n${lines.join('\r\n')}\r\n\r\n`);
+  const body = `{"title":"${'x'.repeat(sent - 10)}`;
+  socket.write(`${body.length.toString(16)}\r\n${body}\r\n`);
+  await once(socket, 'ready');
+  return socket;
+}
+
+async function createFrom(address: string, bytes = 0) {
+  const response = await fetch(`${host.url}/sessions`, {
+    method: 'POST',
+    headers: {
+      ...alice.headers,
+      'content-type': 'application/json',
+      'x-forwarded-for': address,
+    },
+    body: `{"title":"x"${' '.repeat(bytes)}}`,
+  });
+  return { status: response.status, headers: response.headers, body: await response.json() };
+}
+
+describe('POST bodies that are being read', () => {
+  it('of one address take at most its share; others are served', async () => {
+    await begin('203.0.113.1', 40 * KB);
+    await expect
+      .poll(async () => (await createFrom('203.0.113.1', 30 * KB)).body)
+      .toMatchObject({ statusCode: 429, code: 'too_many_bodies' });
+    expect((await createFrom('203.0.113.1')).status).toBe(201);
+    expect((await createFrom('203.0.113.2', 30 * KB)).status).toBe(201);
+  });
+
+  it('of all addresses take at most BODIES_LIMIT, and give it back when they end', async () => {
+    for (let i = 1; i <= 4; i++) await begin(`203.0.113.${i}`, 60 * KB);
+    await expect
+      .poll(async () => (await createFrom('203.0.113.9', 30 * KB)).body)
+      .toMatchObject({ statusCode: 503, code: 'bodies_too_large' });
+    expect((await createFrom('203.0.113.9', 30 * KB)).headers.get('retry-after')).toBe('1');
+    for (const socket of sockets) socket.destroy();
+    await expect.poll(async () => (await createFrom('203.0.113.9', 30 * KB)).status).toBe(201);
+  });
+
+  it('of any number of requests after each other never fill it', async () => {
+    for (let i = 0; i < 40; i++)
+      expect((await createFrom('203.0.113.1', 60 * KB)).status).toBe(201);
+  });
+});
+
+describe('a body that is refused', () => {
+  it('while it is sent is answered, and its connection closed', async () => {
+    const socket = await begin('203.0.113.1', 65 * KB);
+    const answer = await text(socket);
+    expect(answer).toMatch(/^HTTP\/1\.1 413 /);
+    expect(answer).toMatch(/^connection: close\r$/im);
+  });
+
+  it.each([
+    ['latin-1', 'application/json; charset=iso-8859-1', '{}', 415],
+    ['no UTF-8', 'application/json', Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x7d]), 400],
+    ['a BOM', 'application/json; charset="UTF-8"', '\ufeff{}', 201],
+    ['a bare value', 'application/json', '5', 400],
+    ['nothing', 'application/json', '', 201],
+  ])('or not by what it is: %s', async (_, type, body, status) => {
+    const headers = { ...alice.headers, 'content-type': type };
+    const response = await fetch(`${host.url}/sessions`, { method: 'POST', headers, body });
+    expect([response.status, await response.text()]).toEqual([status, expect.any(String)]);
+  });
+});
+
+it('a body of GET /sessions is not read', async () => {
+  await openSession(alice);
+  const { port, hostname } = new URL(host.url);
+  const socket = connect(Number(port), hostname);
+  const lines = Object.entries({ ...alice.headers, host: 'x', connection: 'close' });
+  const head = lines.map(([name, value]) => `${name}: ${value}`).join('\r\n');
+  const body = 'not JSON';
+  socket.write(
+    `GET /sessions HTTP/1.1\r\n${head}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+  );
+  expect(await text(socket)).toMatch(/^HTTP\/1\.1 200 /);
+});
