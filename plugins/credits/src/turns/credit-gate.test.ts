@@ -33,6 +33,9 @@ describe('turns that are paid for', () => {
         middleware.beforeModel?.({ ...modelRequest, agent, system: 'x'.repeat(tokens * 4) }, turn),
       answered: (agent = 'main') =>
         middleware.afterModel?.({ agent, text: '', toolCalls: [], use: used(0) }, turn),
+      /** Runs a tool call, within which a sub-agent may ask models. */
+      runTool: (work: () => Promise<unknown>) =>
+        middleware.wrapToolCall?.({ agent: 'main', id: '1', name: 'tool', input: {} }, work, turn),
       statement: () => ledger.statement({ owner, limit: 10 }),
     };
   }
@@ -80,14 +83,48 @@ describe('turns that are paid for', () => {
     expect(await statement()).toMatchObject({ balance: 250, reserved: 0, unpaid: 0 });
   });
 
-  it('counts agents that work at the same time together', async () => {
-    const { admit, ask, answered, statement } = await openGate(1000);
-    await admit();
-    await ask(100, 'first');
-    await ask(200, 'second');
+  it.each([
+    ['different names', 'first', 'second'],
+    ['one name', 'same', 'same'],
+  ])('paidCalls counts agents of %s that run at the same time together', async (_, one, other) => {
+    const { admit, ask, answered, runTool, statement } = await openGate(1000);
+    const hold = await admit();
+    const asked = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
+    const ending = Promise.withResolvers<void>();
+    const answering = Promise.withResolvers<void>();
+    const first = runTool(async () => {
+      await ask(100, one);
+      asked[0].resolve();
+      await answering.promise;
+      await answered(one);
+    });
+    const second = runTool(async () => {
+      await ask(200, other);
+      asked[1].resolve();
+      await ending.promise;
+    });
+    await Promise.all(asked.map(({ promise }) => promise));
     expect(await statement()).toMatchObject({ reserved: 402 });
-    await answered('first');
-    await expect(ask(900, 'third')).rejects.toMatchObject({ code: 'insufficient_credit' });
+    answering.resolve();
+    await first;
+    // The second call, 250 with its answer, is still to be paid for.
+    await hold.check?.([used(100, 50)]);
+    await expect(ask(600)).rejects.toMatchObject({ code: 'insufficient_credit' });
+    ending.resolve();
+    await second;
+    await ask(600);
+    expect(await statement()).toMatchObject({ reserved: 801 });
+  });
+
+  it('paidCalls no longer sets credit aside for a sub-agent that failed', async () => {
+    const { admit, ask, runTool } = await openGate(1000);
+    await admit();
+    const failed = runTool(async () => {
+      await ask(700, 'same');
+      throw new Error('the model hung up');
+    });
+    await expect(failed).rejects.toThrow('hung up');
+    await runTool(() => ask(800, 'same') as Promise<unknown>);
   });
 
   it('stops a turn whose calls of other kinds ran past the credit', async () => {
@@ -137,8 +174,8 @@ describe('while the ledger fails', () => {
     const gate = new CreditGate({ reservations, holds, ...settings });
     const owner = newOwner();
     const request = { owner, sessionId: 's', requestId: 'r', model: 'm', length: 40 };
-    const call = { agent: 'main', model: 'm', input: 500 };
-    const prepare = async () => holds.find(request)?.prepare(call);
+    const call = { model: 'm', input: 500 };
+    const prepare = async () => holds.find(request)?.prepare(Symbol('call'), call);
     return { state, ledger, holds, owner, prepare, admit: () => gate.admit(request) };
   }
 

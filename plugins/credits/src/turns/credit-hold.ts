@@ -3,9 +3,11 @@ import type { ReservationKey, Reservations } from '../ledger/reservations.js';
 import { costOf, type Prices, sumByModel } from '../prices.js';
 import { orRefuse } from './or-refuse.js';
 
+/** Tells the agents of a turn apart, those of one name too; each makes one call at a time. */
+export type CallKey = symbol;
+
 /** A call of a model that is about to be made, or under way. */
-export interface CallAhead {
-  readonly agent: string;
+interface CallAhead {
   readonly model: string;
   /** Tokens it will send, estimated. */
   readonly input: number;
@@ -26,8 +28,8 @@ interface CreditHoldParts {
 /** What one turn has set aside: grows before each model call, and is settled at the turn's end. */
 export class CreditHold implements TurnHold {
   readonly #parts: CreditHoldParts;
-  /** The last call of each agent; agents may work at the same time. */
-  readonly #ahead = new Map<string, CallAhead>();
+  /** The call of each running agent. */
+  readonly #ahead = new Map<CallKey, CallAhead>();
   #used: readonly ModelUse[] = [];
   #reserved: number;
   #incurred = 0;
@@ -48,14 +50,14 @@ export class CreditHold implements TurnHold {
   }
 
   /** Makes sure that a call can be paid for before it is made. */
-  async prepare(call: CallAhead): Promise<void> {
-    this.#ahead.set(call.agent, call);
+  async prepare(key: CallKey, call: CallAhead): Promise<void> {
+    this.#ahead.set(key, call);
     await orRefuse(this.#makeRoom());
   }
 
   /** A call has been made: from now on it counts by what it used. */
-  conclude({ agent }: Pick<CallAhead, 'agent'>): void {
-    this.#ahead.delete(agent);
+  conclude(key: CallKey): void {
+    this.#ahead.delete(key);
   }
 
   async settle(used: readonly ModelUse[]): Promise<void> {
