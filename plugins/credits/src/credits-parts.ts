@@ -58,6 +58,6 @@ function linesOf(context: CreditsContext): CreditLines {
     url,
     failure: config.CREDITS_SERVICE_FAILURE,
     cacheMs: config.CREDITS_SERVICE_CACHE_SECONDS * 1000,
-    clock: Date.now,
+    clock: () => performance.now(),
   });
 }

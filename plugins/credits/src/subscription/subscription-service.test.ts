@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';
 import type { PluginContext } from '@sibyl/plugin-kit';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { usedMemory } from '../../../../packages/host/test/support/used-memory.js';
 import { SubscriptionService } from './subscription-service.js';
 
 type Answer = { readonly status: number; readonly body: unknown };
@@ -11,10 +12,13 @@ type Answer = { readonly status: number; readonly body: unknown };
 describe('a subscription service', () => {
   const asked: { headers: IncomingMessage['headers']; body: unknown }[] = [];
   let answer: Answer = { status: 200, body: {} };
+  let patience: Promise<void> | undefined;
   let now = 0;
   const server = createServer(async (request, response) => {
     asked.push({ headers: request.headers, body: await json(request) });
-    response.writeHead(answer.status).end(JSON.stringify(answer.body));
+    const { status, body } = answer;
+    await patience;
+    response.writeHead(status).end(JSON.stringify(body));
   });
   beforeEach(async () => {
     asked.length = 0;
@@ -82,6 +86,48 @@ describe('a subscription service', () => {
     });
     const { amount } = await connect('open').of('did:a');
     expect(amount).toBeGreaterThan(1e12);
+  });
+
+  it('SubscriptionService remembers no more than 4 MB of users, whatever their DIDs', async () => {
+    const context = {
+      fetch: async () => Response.json({ credit: 5 }),
+      oracle: { did: 'did:key:zOracle', name: 'Oracle' },
+      logger: { info: () => {}, warn: () => {}, error: () => {} },
+      ucan: { resolveServiceDid: async () => 'did:web:x', mintInvocation: async () => 'token' },
+    } as unknown as PluginContext;
+    const settings = { failure: 'closed', cacheMs: 1e9, clock: () => 0 } as const;
+    const service = new SubscriptionService({ context, url: 'http://x.test/', ...settings });
+    const before = usedMemory();
+    for (let i = 0; i < 20_000; i++) await service.of(`did:web:${'x'.repeat(2000)}${i}`);
+    expect(usedMemory() - before).toBeLessThan(12);
+  });
+
+  it('SubscriptionService refuses, even where it fails open, when too many users are asked for at once', async () => {
+    const held = Promise.withResolvers<void>();
+    answer = { status: 200, body: { credit: 700 } };
+    patience = held.promise;
+    const service = connect('open');
+    const lines = Array.from({ length: 200 }, (_, i) => service.of(`did:${i}`));
+    expect(await service.of('did:more')).toMatchObject({ amount: 0, fault: expect.any(String) });
+    held.resolve();
+    await Promise.all(lines);
+    expect(await service.of('did:more')).toEqual({ amount: 700 });
+    patience = undefined;
+  });
+
+  it('SubscriptionService.forget drops an answer on its way', async () => {
+    const held = Promise.withResolvers<void>();
+    patience = held.promise;
+    answer = { status: 200, body: { credit: 700 } };
+    const service = connect();
+    const before = service.of('did:a');
+    await expect.poll(() => asked.length).toBe(1);
+    service.forget('did:a');
+    held.resolve();
+    await before;
+    patience = undefined;
+    answer = { status: 200, body: { credit: 5 } };
+    expect(await service.of('did:a')).toEqual({ amount: 5 });
   });
 
   it('that is down is not asked for every message', async () => {

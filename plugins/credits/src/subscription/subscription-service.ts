@@ -1,11 +1,15 @@
-import type { PluginContext } from '@sibyl/plugin-kit';
+import { LruMap, type PluginContext, textBytes } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 import type { CreditLine, CreditLines } from './credit-lines.js';
 
 const TIMEOUT_MS = 5_000;
 /** A service that is down is not asked again for every message. */
 const FAILURE_MS = 5_000;
-const MAX_KNOWN = 10_000;
+/** What all remembered answers may take. */
+const MAX_BYTES = 4 * 1024 ** 2;
+const ENTRY_BYTES = 300;
+/** Users whose credit is asked for at the same time: with more, the service is the one that is slow. */
+const MAX_ASKING = 200;
 /** More than anybody spends, and far from where sums stop being exact. */
 const UNLIMITED = 2 ** 50;
 
@@ -17,44 +21,53 @@ interface SubscriptionParts {
   /** What a user may do while the service cannot be asked. */
   readonly failure: 'closed' | 'open';
   readonly cacheMs: number;
+  /** Milliseconds of a clock that never goes back. */
   readonly clock: () => number;
 }
 
 interface Known {
-  readonly line: Promise<CreditLine>;
-  until: number;
+  readonly line: CreditLine;
+  readonly until: number;
 }
 
 /** Asks a subscription service for the credit of a user, and remembers the answer for a while. */
 export class SubscriptionService implements CreditLines {
   readonly #parts: SubscriptionParts;
-  readonly #known = new Map<string, Known>();
+  readonly #known = new LruMap<string, Known>({
+    maxBytes: MAX_BYTES,
+    sizeOf: (_, owner) => textBytes(owner) + ENTRY_BYTES,
+  });
+  readonly #asking = new Map<string, Promise<CreditLine>>();
 
   constructor(parts: SubscriptionParts) {
     this.#parts = parts;
   }
 
-  of(owner: string): Promise<CreditLine> {
+  async of(owner: string): Promise<CreditLine> {
     const known = this.#known.get(owner);
     if (known && known.until > this.#parts.clock()) return known.line;
-    // Whoever asks while the service is being asked waits for the same answer.
-    const entry: Known = { until: Number.POSITIVE_INFINITY, line: this.#lineOf(owner) };
-    this.#remember(owner, entry);
-    void entry.line.then(({ fault }) => {
-      entry.until = this.#parts.clock() + (fault ? FAILURE_MS : this.#parts.cacheMs);
-    });
-    return entry.line;
+    // Requests of one user at the same time share one answer.
+    return this.#asking.get(owner) ?? this.#start(owner);
   }
 
   forget(owner: string): void {
     this.#known.delete(owner);
+    // An answer on its way may be older than what is forgotten.
+    this.#asking.delete(owner);
   }
 
-  #remember(owner: string, entry: Known): void {
-    this.#known.delete(owner);
-    this.#known.set(owner, entry);
-    const [oldest] = this.#known.keys();
-    if (this.#known.size > MAX_KNOWN && oldest !== undefined) this.#known.delete(oldest);
+  #start(owner: string): Promise<CreditLine> {
+    // Never as `failure` says: strangers decide how many ask at once.
+    if (this.#asking.size >= MAX_ASKING) return Promise.resolve({ amount: 0, fault: UNKNOWN });
+    const line = this.#lineOf(owner);
+    this.#asking.set(owner, line);
+    void line.then((answer) => {
+      if (this.#asking.get(owner) !== line) return;
+      this.#asking.delete(owner);
+      const until = this.#parts.clock() + (answer.fault ? FAILURE_MS : this.#parts.cacheMs);
+      this.#known.set(owner, { line: answer, until });
+    });
+    return line;
   }
 
   async #lineOf(owner: string): Promise<CreditLine> {
@@ -63,8 +76,7 @@ export class SubscriptionService implements CreditLines {
     } catch (err) {
       const { context, failure } = this.#parts;
       context.logger.warn({ err, did: owner, failure }, 'subscription service cannot be asked');
-      const fault = 'Out of credit, and the subscription service cannot be asked; try again';
-      return { amount: failure === 'open' ? UNLIMITED : 0, fault };
+      return { amount: failure === 'open' ? UNLIMITED : 0, fault: UNKNOWN };
     }
   }
 
@@ -93,3 +105,5 @@ export class SubscriptionService implements CreditLines {
     return Answer.parse(await response.json()).credit;
   }
 }
+
+const UNKNOWN = 'Out of credit, and the subscription service cannot be asked; try again';
