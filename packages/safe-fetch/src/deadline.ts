@@ -10,7 +10,12 @@ export interface Deadline {
   clear(): void;
 }
 
-export function startDeadline(timeoutMs: number, caller: AbortSignal | null | undefined): Deadline {
+/** `onClear` is called when the exchange is over, at least once. */
+export function startDeadline(
+  timeoutMs: number,
+  caller: AbortSignal | null | undefined,
+  onClear: () => void,
+): Deadline {
   const controller = new AbortController();
   const expire = () => {
     const limit = `no full answer within ${timeoutMs} ms; retry later or raise timeoutMs`;
@@ -23,6 +28,7 @@ export function startDeadline(timeoutMs: number, caller: AbortSignal | null | un
   return {
     signal: controller.signal,
     clear() {
+      onClear();
       clearTimeout(timer);
       caller?.removeEventListener('abort', follow);
     },

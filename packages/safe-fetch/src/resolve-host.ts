@@ -51,7 +51,8 @@ function checkAddress(address: string, { host, protocol }: URL, allowList: Allow
   if (!isPublicAddress(address))
     throw new SafeFetchError(
       'address_refused',
-      `${host} is at ${address}, not on the public internet; allow-list it if that is meant.`,
+      `${host} is not on the public internet; allow-list it if that is meant.`,
+      { cause: new Error(`${host} resolves to ${address}`) },
     );
   if (protocol === 'http:')
     throw new SafeFetchError(

@@ -5,9 +5,13 @@ export type SafeFetchErrorCode =
   | 'too_large'
   | 'timeout'
   | 'too_many_redirects'
+  | 'busy'
   | 'network';
 
-/** The one error of a safe fetch; its message says what was wrong and what to do, never a path, query or header. */
+/**
+ * The one error of a safe fetch. Its message says what was wrong and what to do, never a path, query, header or an address
+ * that a name resolves to: it may be shown to strangers. Its cause is for logs.
+ */
 export class SafeFetchError extends Error {
   override readonly name = 'SafeFetchError';
 

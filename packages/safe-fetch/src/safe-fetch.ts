@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { createAllowList } from './allow-list.js';
 import { checkRedirect, checkUrl } from './check-url.js';
+import { type ConnectionLimits, type ConnectionSlot, ConnectionSlots } from './connection-slots.js';
 import { type Deadline, startDeadline } from './deadline.js';
 import type { BodyLimits } from './limited-body.js';
 import { type AddressLookup, dnsLookup, systemLookup } from './look-up.js';
@@ -26,7 +27,7 @@ export interface SafeFetchLimits {
   readonly redirects?: number | undefined;
 }
 
-export interface SafeFetchOptions extends SafeFetchLimits {
+export interface SafeFetchOptions extends SafeFetchLimits, Partial<ConnectionLimits> {
   /**
    * What is open beyond the public internet, without TLS too: `host`, `host:port` (trusted by name) or CIDRs. A name
    * that only the system knows, from its hosts file or search domains, is found if it stands here itself.
@@ -50,6 +51,7 @@ export type SafeFetch = (url: string | URL, init?: SafeFetchInit) => Promise<Res
 type SettledLimits = { readonly [K in keyof SafeFetchLimits]-?: number };
 
 interface Settings extends ResolveRules {
+  readonly slots: ConnectionSlots;
   readonly ca: string | undefined;
   readonly limits: SettledLimits;
 }
@@ -58,12 +60,15 @@ interface Exchange {
   readonly settings: Settings;
   readonly limits: SettledLimits;
   readonly deadline: Deadline;
+  readonly slot: ConnectionSlot;
   readonly followsRedirects: boolean;
 }
 
 /** Makes a fetch for URLs that others chose: checked and pinned addresses, bounded size, time and redirects. */
 export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
+  const { maxConnections = 512, maxConnectionsPerHost = 64 } = options;
   const settings: Settings = {
+    slots: new ConnectionSlots({ maxConnections, maxConnectionsPerHost }),
     allowList: createAllowList(options.allow ?? []),
     lookupAllowed: options.lookup ?? systemLookup,
     lookup: options.lookup ?? dnsLookup(),
@@ -76,10 +81,11 @@ export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
 async function fetchSafely(input: string | URL, init: SafeFetchInit, settings: Settings) {
   const request = await toOutgoingRequest(checkUrl(input), init);
   const limits = settleLimits(init, settings.limits);
-  const deadline = startDeadline(limits.timeoutMs, init.signal);
+  const slot = settings.slots.take(request.url.host);
+  const deadline = startDeadline(limits.timeoutMs, init.signal, () => slot.release());
   try {
     const followsRedirects = init.redirect !== 'manual';
-    return await exchange(request, { settings, limits, deadline, followsRedirects });
+    return await exchange(request, { settings, limits, deadline, slot, followsRedirects });
   } catch (error) {
     deadline.clear();
     if (deadline.signal.aborted) throw deadline.signal.reason;
@@ -102,6 +108,7 @@ async function exchange(first: OutgoingRequest, { settings, limits, deadline, ..
     message.destroy();
     if (!(followed < limits.redirects)) throw tooManyRedirects(host, limits.redirects);
     request = redirectedRequest(request, status, checkRedirect(location, request.url));
+    rest.slot.move(request.url.host);
   }
 }
 
