@@ -31,20 +31,22 @@ export interface Told {
 export class Gateway {
   readonly #config: ChainConfig;
   readonly #fetch: PluginContext['fetch'];
+  readonly #logger: PluginContext['logger'];
 
-  constructor({ config, fetch }: Pick<PluginContext<ChainConfig>, 'config' | 'fetch'>) {
-    this.#config = config;
-    this.#fetch = fetch;
+  constructor(context: Pick<PluginContext<ChainConfig>, 'config' | 'fetch' | 'logger'>) {
+    this.#config = context.config;
+    this.#fetch = context.fetch;
+    this.#logger = context.logger;
   }
 
   /** Reads, and cannot but read: every question is a GET. */
   async ask(question: Question): Promise<Told> {
     const { maxBytes = MAX_ANSWER_BYTES } = question;
     const response = await this.#get(question, maxBytes);
-    const text = await response.text().catch((error) => rethrow(error, maxBytes));
+    const text = await response.text().catch((error) => this.#rethrow(error, maxBytes));
     if (!response.ok) throw new Error(`The gateway answered ${response.status}: ${faultOf(text)}`);
     const height = Number(response.headers.get('x-block-height')) || undefined;
-    return { height, answer: JSON.parse(text) };
+    return { height, answer: parseAnswer(text) };
   }
 
   #get({ path, query = {}, height, signal }: Question, maxBytes: number): Promise<Response> {
@@ -63,15 +65,29 @@ export class Gateway {
       redirect: 'error',
     } as const;
     const asked = this.#fetch(`${url}${path}${search.size > 0 ? `?${search}` : ''}`, init);
-    return asked.catch((error) => rethrow(error, maxBytes));
+    return asked.catch((error) => this.#rethrow(error, maxBytes));
+  }
+
+  /** Where the gateway is and why it was not reached is for the log: the model's words go to strangers. */
+  #rethrow(error: unknown, maxBytes: number): never {
+    const { name, code } = (error ?? {}) as { readonly name?: unknown; readonly code?: unknown };
+    if (name !== 'SafeFetchError') throw error;
+    if (code === 'too_large') {
+      const advice = 'ask for less, for instance with pagination.limit';
+      throw new Error(`The answer has more than ${maxBytes} bytes; ${advice}`);
+    }
+    this.#logger.warn({ err: error }, 'the gateway was not reached');
+    if (code === 'timeout') throw new Error('The gateway did not answer in time; try again later');
+    throw new Error('The gateway cannot be reached; try again later');
   }
 }
 
-/** Says what can be done about an answer that is too large; other errors speak for themselves. */
-function rethrow(error: unknown, maxBytes: number): never {
-  if ((error as { code?: unknown }).code !== 'too_large') throw error;
-  const advice = 'ask for less, for instance with pagination.limit';
-  throw new Error(`The answer has more than ${maxBytes} bytes; ${advice}`);
+function parseAnswer(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new Error('The gateway gave an answer that is not JSON');
+  }
 }
 
 function faultOf(text: string): string {

@@ -144,6 +144,19 @@ describe.each(engines)('claims on %s', (engine) => {
     expect(await runner.run()).toEqual({ status: 'done', ...none, settled: 1 });
   });
 
+  it('ClaimRunner shows no address of the service in the reason', async () => {
+    const { runner, claimsOf } = openClaims();
+    const owner = await debtor();
+    server.hangsUp = true;
+    await runner.run();
+    const [claim] = await claimsOf(owner);
+    expect(claim?.reason).toContain('cannot be reached');
+    expect(claim?.reason).not.toContain('127.0.0.1');
+    server.hangsUp = false;
+    now += backoff(1);
+    await runner.run();
+  });
+
   it('that arrived although nobody heard of it are not sent twice', async () => {
     const { runner } = openClaims();
     const owner = await debtor();

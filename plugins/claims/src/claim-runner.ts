@@ -1,6 +1,6 @@
 import type { Logger } from '@sibyl/plugin-kit';
 import type { ClaimsProcessed } from './claim.js';
-import type { ClaimsService, Verdict } from './service/claims-service.js';
+import { type ClaimsService, ServiceError, type Verdict } from './service/claims-service.js';
 import type { ClaimNews, ClaimStore } from './store/claim-store.js';
 import type { RunnerLease } from './store/runner-lease.js';
 import type { ClaimRow } from './store/tables.js';
@@ -76,8 +76,8 @@ export class ClaimRunner {
     try {
       return await this.#finish(claim, await this.#ask(claim, unpaid));
     } catch (err) {
-      const reason = err instanceof Error ? err.message : String(err);
-      this.#parts.logger.warn({ claimId: id, did: owner, reason }, 'claim tried in vain');
+      this.#parts.logger.warn({ claimId: id, did: owner, err }, 'claim tried in vain');
+      const reason = describeFailure(err);
       await this.#parts.store.record(id, { status: claim.status, reason });
       return 'postponed';
     }
@@ -98,4 +98,10 @@ export class ClaimRunner {
     await store.record(id, news);
     return news.status;
   }
+}
+
+/** The user reads it: what may name addresses inside of the network, or code of ours, is for the log alone. */
+function describeFailure(error: unknown): string {
+  if (error instanceof ServiceError) return error.message;
+  return 'The claims service cannot be reached, or gave an answer that cannot be read';
 }

@@ -20,8 +20,9 @@ export class MatrixError extends Error {
   constructor(
     readonly status: number,
     message: string,
+    options?: ErrorOptions,
   ) {
-    super(message);
+    super(message, options);
   }
 }
 
@@ -90,21 +91,37 @@ export async function askMatrix<T>(
   { method = 'GET', path, body, signal }: JsonRequest,
   fetch: SafeFetch,
 ): Promise<T> {
-  const response = await fetch(`${homeserver.baseUrl}/_matrix/client/v3${path}`, {
+  const asked = fetch(`${homeserver.baseUrl}/_matrix/client/v3${path}`, {
     method,
     headers: { ...authorization(homeserver), 'content-type': 'application/json' },
     ...(body && { body: JSON.stringify(body) }),
     ...(signal && { signal }),
     ...JSON_LIMITS,
   });
-  const answer = (await response.json().catch(() => ({}))) as { errcode?: string; error?: string };
+  const response = await asked.catch((error) => {
+    throw hideAddress(error);
+  });
+  const answer = await response.json().catch((error) => {
+    // Proxies explain their faults in HTML; the status says enough.
+    if (response.ok || error?.name !== 'SyntaxError') throw hideAddress(error);
+    return {};
+  });
   if (response.ok) return answer as T;
-  const { errcode = '', error = 'no reason given' } = answer;
-  throw new MatrixError(
-    response.status,
-    `the homeserver answered ${response.status} ${errcode} (${error})`,
-  );
+  const { errcode = '', error = 'no reason given' } = (answer ?? {}) as Record<string, unknown>;
+  const reason = `${errcode} (${error})`.slice(0, REASON_LENGTH);
+  throw new MatrixError(response.status, `the homeserver answered ${response.status} ${reason}`);
 }
+
+/** What a homeserver says of itself may be of any length. */
+const REASON_LENGTH = 300;
+
+/** Where a homeserver is and why it was not reached is for the log: models and users see this message. */
+function hideAddress(error: unknown): unknown {
+  if (!(error instanceof Error) || !HIDDEN.has(error.name)) return error;
+  return new MatrixError(0, 'the homeserver cannot be reached', { cause: error });
+}
+
+const HIDDEN: ReadonlySet<string> = new Set(['SafeFetchError', 'SyntaxError']);
 
 /** A path segment. */
 export const segment = (text: string): string => encodeURIComponent(text);

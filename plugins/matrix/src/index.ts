@@ -22,7 +22,7 @@ async function inviteUser(
 ): Promise<void> {
   if (!turn.user.matrix?.accessToken) return;
   try {
-    await rooms.invite(turn.user.did, await userHomeserver(turn.user, turn.config, fetch));
+    await rooms.invite(turn.user.did, () => userHomeserver(turn.user, turn.config, fetch));
   } catch (err) {
     turn.logger.warn({ err }, 'user not invited to their Matrix room');
   }
@@ -58,6 +58,7 @@ export const matrix = definePlugin({
     const homeserver = oracleHomeserver(context.config);
     const rooms = directoryOf(context);
     if (!homeserver || !rooms) return undefined;
-    return new MatrixRoomState({ homeserver, rooms, fetch: context.fetch });
+    const { fetch, logger } = context;
+    return new MatrixRoomState({ homeserver, rooms, fetch, logger });
   },
 });

@@ -10,6 +10,8 @@ const LIST_AGE_MS = 60_000;
 const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 60_000;
 const MAX_PAGES = 20;
+/** What the list of a server's tools may take, as characters of JSON; tools beyond it are left out. */
+const MAX_LIST_LENGTH = 1024 ** 2;
 /** How long a server may take to show that it is still there. */
 const PROBE_MS = 2000;
 
@@ -43,7 +45,6 @@ export class Connection {
   #opening: Promise<Opened> | undefined;
   #retryAt = 0;
   #retryMs = FIRST_RETRY_MS;
-  #fault = 'it has not answered yet';
   #isClosed = false;
 
   constructor({ name, server, context }: ConnectionParts) {
@@ -55,7 +56,7 @@ export class Connection {
   /** The tools it has; a server that is away is asked again only after a while. */
   async tools(): Promise<readonly McpTool[]> {
     if (!this.#opened) return (await this.#open()).tools;
-    if (Date.now() - this.#opened.listedAt > LIST_AGE_MS) this.#refresh();
+    if (performance.now() - this.#opened.listedAt > LIST_AGE_MS) this.#refresh();
     return this.#opened.tools;
   }
 
@@ -70,8 +71,11 @@ export class Connection {
     const result = await called.catch(async (error) => {
       if (signal.aborted) throw signal.reason;
       if (deadline.aborted) throw new Error(overdue(this.name, timeoutMs));
-      if (!isRefusal(error)) await this.#loseIfAway(error);
-      throw error;
+      if (isRefusal(error)) throw error;
+      // What went wrong may name addresses inside of the network: it is for the log alone.
+      this.#context.logger.warn({ err: error, server: this.name, tool }, 'MCP call failed');
+      await this.#loseIfAway(error);
+      throw new Error(`${this.name} cannot be reached, or gave an answer that cannot be read`);
     });
     return resultOf(result);
   }
@@ -84,8 +88,8 @@ export class Connection {
 
   /** Many turns may ask at once: they share one attempt. */
   #open(): Promise<Opened> {
-    if (this.#isClosed || Date.now() < this.#retryAt) {
-      return Promise.reject(new Error(`${this.name} is not connected: ${this.#fault}`));
+    if (this.#isClosed || performance.now() < this.#retryAt) {
+      return Promise.reject(new Error(`${this.name} is not connected; try again later`));
     }
     this.#opening ??= this.#connect().finally(() => {
       this.#opening = undefined;
@@ -97,19 +101,19 @@ export class Connection {
     try {
       const client = await openClient(this.server, this.#context);
       const tools = await listTools(client, this.server.timeoutMs);
-      this.#opened = { client, tools, listedAt: Date.now() };
+      this.#opened = { client, tools, listedAt: performance.now() };
       this.#retryMs = FIRST_RETRY_MS;
       return this.#opened;
     } catch (error) {
       this.#lose(error);
-      throw error;
+      throw new Error(`${this.name} cannot be reached; try again later`, { cause: error });
     }
   }
 
   /** In the background; a failure is noticed by the next who needs the server. */
   #refresh(): void {
     const { client } = this.#opened as Opened;
-    this.#opened = { ...(this.#opened as Opened), listedAt: Date.now() };
+    this.#opened = { ...(this.#opened as Opened), listedAt: performance.now() };
     listTools(client, this.server.timeoutMs).then(
       (tools) => {
         if (this.#opened?.client === client) this.#opened = { ...this.#opened, tools };
@@ -132,8 +136,7 @@ export class Connection {
     const lost = this.#opened;
     this.#opened = undefined;
     if (this.#isClosed) return;
-    this.#fault = error instanceof Error ? error.message : String(error);
-    this.#retryAt = Date.now() + this.#retryMs;
+    this.#retryAt = performance.now() + this.#retryMs;
     this.#retryMs = Math.min(2 * this.#retryMs, LAST_RETRY_MS);
     this.#context.logger.warn({ err: error, server: this.name }, 'MCP server not available');
     lost?.client.close().catch(() => undefined);
@@ -145,13 +148,18 @@ const overdue = (name: string, timeoutMs: number) =>
 
 async function listTools(client: MCPClient, timeout: number): Promise<McpTool[]> {
   const tools: McpTool[] = [];
+  let length = 0;
   let cursor: string | undefined;
   for (let page = 0; page < MAX_PAGES; page++) {
     const listed = await client.listTools({
       ...(cursor && { params: { cursor } }),
       options: { timeout },
     });
-    tools.push(...listed.tools);
+    for (const tool of listed.tools) {
+      length += JSON.stringify(tool).length;
+      if (length > MAX_LIST_LENGTH) return tools;
+      tools.push(tool);
+    }
     cursor = listed.nextCursor;
     if (!cursor) break;
   }

@@ -1,6 +1,6 @@
 import { fileURLToPath } from 'node:url';
 import { createSafeFetch } from '@sibyl/safe-fetch';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { Connection } from '../src/connection.js';
 import { INVOCATION_META } from '../src/invocation-meta.js';
 import { McpServer } from '../src/server-config.js';
@@ -92,6 +92,21 @@ describe('a connection', () => {
       )
       .toBe(3);
     await expect(connection.call(call())).resolves.toBe('5');
+  });
+
+  it('comes back although the time of day was set back', async () => {
+    const { server, connection } = await overHttp();
+    await connection.tools();
+    await server.close();
+    await expect(connection.call(call())).rejects.toThrow('cannot be reached');
+    vi.useFakeTimers({ toFake: ['Date'], now: Date.now() - 60 * 60_000 });
+    open.push({ close: async () => void vi.useRealTimers() }, await startHttpServer(server.port));
+    const count = () =>
+      connection.tools().then(
+        ({ length }) => length,
+        () => 0,
+      );
+    await expect.poll(count, { timeout: 15_000 }).toBe(3);
   });
 
   it('is refused a private address that nobody allowed', async () => {

@@ -26,12 +26,15 @@ const replies: Readonly<Record<string, (params: { name: string }) => string | un
   initialize: () =>
     '{"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}}',
   'tools/list': () =>
+    list() ??
     JSON.stringify({
       tools: Object.keys(results).map((name) => ({ name, inputSchema: { type: 'object' } })),
     }),
   'tools/call': ({ name }) => results[name],
 };
 
+/** What is listed instead of the tools, page after page. */
+let list: () => string | undefined = () => undefined;
 let server: Server;
 let connection: Connection;
 
@@ -74,4 +77,21 @@ describe('an answer that is', () => {
       await expect(call('fine')).resolves.toBe('xx');
     },
   );
+});
+
+it('Connection.tools keeps no more than 1 MB of a list that never ends', async () => {
+  let pages = 0;
+  list = () => {
+    const tools = Array.from({ length: 10 }, (_, i) => ({
+      name: `tool-${pages}-${i}`,
+      description: 'x'.repeat(50_000),
+      inputSchema: { type: 'object' },
+    }));
+    return JSON.stringify({ tools, nextCursor: `page ${pages++}` });
+  };
+  const tools = await connection.tools();
+  list = () => undefined;
+  expect(tools.length).toBeGreaterThan(10);
+  expect(JSON.stringify(tools).length).toBeLessThan(1.1 * 1024 ** 2);
+  expect(pages).toBeLessThan(5);
 });

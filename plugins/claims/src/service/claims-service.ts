@@ -15,6 +15,11 @@ const Verdict = z.object({
 });
 export type Verdict = z.infer<typeof Verdict>;
 
+/** The service answered, and the answer may be another the next time. */
+export class ServiceError extends Error {
+  override readonly name = 'ServiceError';
+}
+
 interface ClaimsServiceParts {
   readonly context: Pick<PluginContext, 'fetch' | 'ucan' | 'oracle'>;
   readonly url: string;
@@ -54,7 +59,7 @@ export class ClaimsService {
     await response.body?.cancel();
     const reason = `The service answered ${response.status}`;
     if (FINAL_REFUSALS.has(response.status)) return { status: 'failed', reason };
-    throw new Error(reason);
+    throw new ServiceError(reason);
   }
 
   /** Asks what became of a claim; undefined if the service never heard of it. */
@@ -65,7 +70,7 @@ export class ClaimsService {
     if (response.ok) return Verdict.parse(await response.json());
     await response.body?.cancel();
     if (response.status === 404) return undefined;
-    throw new Error(`The service answered ${response.status}`);
+    throw new ServiceError(`The service answered ${response.status}`);
   }
 
   async #headers(capability: Pick<MintedRequest, 'can' | 'nb'>): Promise<Record<string, string>> {

@@ -193,6 +193,7 @@ function describeFault(error: unknown, { logger }: Pick<TurnContext, 'logger'>):
   if (!(error instanceof Error)) return 'it cannot be read';
   if (error.name === 'TimeoutError')
     return `its homeserver took more than ${MESSAGE_MS / 1000} s for the files of this message`;
+  if (error.cause instanceof Error) logger.info({ err: error }, 'a file was not read');
   if (error.name !== 'SafeFetchError') return error.message.slice(0, FAULT_LENGTH);
   if ('code' in error && error.code === 'too_large') return TOO_LARGE;
   logger.info({ err: error }, 'a homeserver was not reached');

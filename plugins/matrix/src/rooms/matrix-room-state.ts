@@ -10,13 +10,25 @@ interface MatrixRoomStateParts {
   readonly homeserver: Homeserver;
   readonly rooms: RoomDirectory;
   readonly fetch: PluginContext['fetch'];
+  readonly logger: PluginContext['logger'];
+}
+
+/** Changes that may wait: of one place, and of all of them. */
+const MAX_WAITING_PER_PLACE = 20;
+const MAX_WAITING = 1000;
+
+interface Changes {
+  /** Settles with the last change. */
+  readonly last: Promise<unknown>;
+  readonly count: number;
 }
 
 /** Keeps a room's state in the Matrix room itself, one state event a key. */
 export class MatrixRoomState implements RoomState {
   readonly #parts: MatrixRoomStateParts;
-  /** The last change of each place; Matrix has no compare-and-set, so changes wait for one another. */
-  readonly #changes = new Map<string, Promise<unknown>>();
+  /** The changes of each place; Matrix has no compare-and-set, so changes wait for one another. */
+  readonly #changes = new Map<string, Changes>();
+  #waiting = 0;
 
   constructor(parts: MatrixRoomStateParts) {
     this.#parts = parts;
@@ -28,6 +40,7 @@ export class MatrixRoomState implements RoomState {
       return await askMatrix<JsonObject>(homeserver, { path: await this.#path(place, key) }, fetch);
     } catch (error) {
       if (error instanceof MatrixError && error.status === 404) return undefined;
+      this.#parts.logger.warn({ err: error }, 'state of a Matrix room not read');
       throw error;
     }
   }
@@ -38,14 +51,23 @@ export class MatrixRoomState implements RoomState {
     change: (current: JsonObject | undefined) => JsonObject,
   ): Promise<JsonObject> {
     const id = JSON.stringify([place.owner, place.roomId, key]);
-    const before = this.#changes.get(id) ?? Promise.resolve();
-    const changed = before.catch(() => undefined).then(() => this.#change(place, key, change));
-    this.#changes.set(id, changed);
+    const { last, count } = this.#changes.get(id) ?? { last: Promise.resolve(), count: 0 };
+    if (count >= MAX_WAITING_PER_PLACE || this.#waiting >= MAX_WAITING) throw new Error(BUSY);
+    const changed = last.catch(() => undefined).then(() => this.#change(place, key, change));
+    this.#changes.set(id, { last: changed, count: count + 1 });
+    this.#waiting += 1;
     try {
       return await changed;
     } finally {
-      if (this.#changes.get(id) === changed) this.#changes.delete(id);
+      this.#waiting -= 1;
+      this.#conclude(id);
     }
+  }
+
+  #conclude(id: string): void {
+    const { last, count } = this.#changes.get(id) ?? { last: undefined, count: 0 };
+    if (last && count > 1) this.#changes.set(id, { last, count: count - 1 });
+    else this.#changes.delete(id);
   }
 
   async #change(
@@ -65,3 +87,5 @@ export class MatrixRoomState implements RoomState {
     return `/rooms/${segment(roomId)}/state/${EVENT_TYPE}/${segment(key)}`;
   }
 }
+
+const BUSY = 'Too many changes wait for the homeserver; try again later';

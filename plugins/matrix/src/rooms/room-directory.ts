@@ -13,10 +13,15 @@ interface RoomDirectoryParts {
   readonly fetch: PluginContext['fetch'];
 }
 
+/** Users that are invited at the same time; the others are invited with a later turn. */
+const MAX_INVITING = 100;
+
 /** Knows each user's Matrix room with the oracle, and makes it when it is first needed. */
 export class RoomDirectory {
   readonly #parts: RoomDirectoryParts;
+  /** Of each owner at most one; every one is the part of a turn or of an invitation. */
   readonly #making = new Map<string, Promise<string>>();
+  readonly #inviting = new Set<string>();
 
   constructor(parts: RoomDirectoryParts) {
     this.#parts = parts;
@@ -39,8 +44,19 @@ export class RoomDirectory {
     return making.finally(() => this.#making.delete(owner));
   }
 
-  /** Asks the user in, once; `user` is the homeserver as their own token sees it. */
-  async invite(owner: string, user: Homeserver): Promise<void> {
+  /** Asks the user in, once; `findHomeserver` finds the homeserver as their own token sees it. */
+  async invite(owner: string, findHomeserver: () => Promise<Homeserver>): Promise<void> {
+    // A homeserver that hangs would otherwise collect one attempt for every turn.
+    if (this.#inviting.has(owner) || this.#inviting.size >= MAX_INVITING) return;
+    this.#inviting.add(owner);
+    try {
+      await this.#invite(owner, findHomeserver);
+    } finally {
+      this.#inviting.delete(owner);
+    }
+  }
+
+  async #invite(owner: string, findHomeserver: () => Promise<Homeserver>): Promise<void> {
     const { database, homeserver, fetch } = this.#parts;
     const roomId = await this.roomOf(owner);
     const known = await database.tables
@@ -49,6 +65,7 @@ export class RoomDirectory {
       .where('owner', '=', owner)
       .executeTakeFirst();
     if (known?.user_id) return;
+    const user = await findHomeserver();
     const { user_id: userId } = await askMatrix<{ user_id: string }>(
       user,
       { path: '/account/whoami' },
@@ -72,7 +89,7 @@ export class RoomDirectory {
     if (baseUrl === homeserver.baseUrl) return;
     const [, server] = /^@[^:]+:([\w.:[\]-]+)$/.exec(String(userId)) ?? [];
     if (server && (await baseUrlOf(server, fetch)) === baseUrl) return;
-    throw new MatrixError(0, `${baseUrl} does not speak for the user it names`);
+    throw new MatrixError(0, 'the homeserver does not speak for the user it names');
   }
 
   /** The alias is the owner's alone, so that two processes end up with the same room. */
