@@ -75,6 +75,25 @@ describe('sockets are counted', () => {
     await expect.poll(() => statusOf({}, 'websocket')).toBe(101);
   });
 
+  it('all together by SOCKETS_MAX, those that come at once too', async () => {
+    const { alice, sessionId } = await start({ SOCKETS_MAX: '3' });
+    const options = { query: { sessionId }, auth: auth(alice), reconnection: false };
+    const sockets = Array.from({ length: 30 }, () => openSocket(host.url, options));
+    const outcomes = await Promise.all(
+      sockets.map((socket) =>
+        Promise.race([
+          socket.until('connected').then(() => 'connected'),
+          socket.until('(connect_error)').then(() => 'refused'),
+        ]),
+      ),
+    );
+    expect(outcomes.filter((outcome) => outcome === 'connected')).toHaveLength(3);
+    for (const transport of ['polling', 'websocket'] as const)
+      expect(await statusOf({}, transport)).toBe(503);
+    for (const { socket } of sockets) socket.disconnect();
+    await expect.poll(() => statusOf({}, 'websocket')).toBe(101);
+  });
+
   it('by the address that a trusted proxy names', async () => {
     const { alice, sessionId } = await start({ SOCKETS_PER_ADDRESS: '1', TRUST_PROXY: 'loopback' });
     const from = (address: string) => ({ 'x-forwarded-for': address });

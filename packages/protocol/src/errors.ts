@@ -39,6 +39,7 @@ export const errorCatalog = {
   ],
   headers_too_large: [431, 'The request headers are larger than this host accepts'],
   internal_error: [500, 'Internal server error'],
+  sockets_full: [503, 'The host has too many open sockets; try again later'],
   store_unavailable: [503, 'The store is not available; try again'],
   bodies_too_large: [503, 'The host is reading too many large bodies; try again'],
   host_stopping: [503, 'The host is stopping; try again'],

@@ -43,6 +43,9 @@ export interface Config {
   readonly sockets: {
     readonly maxPerUser: number;
     readonly maxPerAddress: number;
+    readonly maxTotal: number;
+    /** Bytes that all sockets together may leave unread. */
+    readonly backlogLimit: number;
     /** Bytes. */
     readonly messageLimit: number;
     readonly callTimeoutMs: number;
@@ -109,13 +112,7 @@ function configOf(env: Environment): Config {
       streamStallMs: env.STREAM_STALL_SECONDS * 1000,
       logMs: env.RUN_LOG_HOURS * 60 * 60 * 1000,
     }),
-    sockets: Object.freeze({
-      maxPerUser: env.SOCKETS_PER_USER,
-      maxPerAddress: env.SOCKETS_PER_ADDRESS,
-      messageLimit: env.SOCKET_MESSAGE_LIMIT,
-      callTimeoutMs: env.BROWSER_CALL_TIMEOUT_SECONDS * 1000,
-      checksEvents: env.NODE_ENV !== 'production',
-    }),
+    sockets: readSocketLimits(env),
     outgoingAllow: Object.freeze(env.OUTGOING_ALLOW),
     rateLimits: Object.freeze({
       perCaller: env.RATE_LIMIT_PER_MINUTE,
@@ -131,6 +128,16 @@ function readHttp(env: Environment) {
     corsOrigins: Object.freeze(env.CORS_ORIGIN),
     trustProxy: env.TRUST_PROXY,
   };
+function readSocketLimits(env: Environment): Config['sockets'] {
+  return Object.freeze({
+    maxPerUser: env.SOCKETS_PER_USER,
+    maxPerAddress: env.SOCKETS_PER_ADDRESS,
+    maxTotal: env.SOCKETS_MAX,
+    backlogLimit: env.SOCKET_BACKLOG_LIMIT,
+    messageLimit: env.SOCKET_MESSAGE_LIMIT,
+    callTimeoutMs: env.BROWSER_CALL_TIMEOUT_SECONDS * 1000,
+    checksEvents: env.NODE_ENV !== 'production',
+  });
 }
 
 /** Faults of several variables together: found even when one of them alone is wrong too. */

@@ -197,6 +197,14 @@ export const Environment = z.object({
   SOCKETS_PER_ADDRESS: positive
     .prefault('2000')
     .describe('Open sockets of one address, whoever is behind it'),
+  SOCKETS_MAX: positive
+    .prefault('10000')
+    .describe('Open sockets of all users together; further ones are refused with 503'),
+  SOCKET_BACKLOG_LIMIT: size
+    .prefault('64mb')
+    .describe(
+      'What all sockets together may leave unread in memory; beyond it the socket that is furthest behind is dropped, and may resume',
+    ),
   SOCKET_MESSAGE_LIMIT: size
     .prefault('256kb')
     .describe('Largest message of a socket, such as the result of a browser tool'),

@@ -4,12 +4,15 @@ import type { Audience } from '../../events/event-bus.js';
 interface RegisterOptions {
   readonly maxPerUser: number;
   readonly maxPerAddress: number;
+  readonly maxTotal: number;
 }
 
 /** Counts open connections: of an address from their first byte, of a user once that is proven. */
 export class ConnectionRegister {
   readonly #options: RegisterOptions;
+  /** No more entries than connections, as in `#users`. */
   readonly #addresses = new Map<string, number>();
+  #total = 0;
   /** User → session → sockets. */
   readonly #users = new Map<string, Map<string, number>>();
 
@@ -20,12 +23,19 @@ export class ConnectionRegister {
   assertRoom(address: string): void {
     if ((this.#addresses.get(address) ?? 0) >= this.#options.maxPerAddress)
       throw new OracleError('too_many_sockets', { retryAfterSeconds: 60 });
+    if (this.#total >= this.#options.maxTotal)
+      throw new OracleError('sockets_full', { retryAfterSeconds: 60 });
   }
 
-  /** Counts a connection of an address; returns how to stop counting it. */
+  /** Counts a connection of an address, if there is room for it; returns how to stop counting it. */
   enter(address: string): () => void {
+    this.assertRoom(address);
     add(this.#addresses, address, 1);
-    return () => add(this.#addresses, address, -1);
+    this.#total += 1;
+    return () => {
+      add(this.#addresses, address, -1);
+      this.#total -= 1;
+    };
   }
 
   /** Counts a socket of a user, unless that has too many; returns how to stop counting it. */

@@ -13,12 +13,13 @@ import { answers, results } from './client-events.js';
 import { cutOff } from './connection.js';
 import type { ConnectionRegister } from './connection-register.js';
 import { watchToken } from './token-watch.js';
-import { WriteLimit } from './write-limit.js';
+import { type SocketBacklog, WriteLimit } from './write-limit.js';
 
 export interface SessionSocketParts {
   readonly authenticator: Authenticator;
   readonly limits: RateLimits;
   readonly register: ConnectionRegister;
+  readonly backlog: SocketBacklog;
   readonly desk: CallDesk;
   readonly missed: MissedEvents;
   readonly logger: Logger;
@@ -37,8 +38,9 @@ export class SessionSocket {
     this.#socket = socket;
     this.#seat = seat;
     this.#parts = parts;
-    const { stallMs } = parts;
-    this.#writes = new WriteLimit(socket.conn, { stallMs, giveUp: () => this.#giveUp() });
+    const { stallMs, backlog } = parts;
+    const giveUp = () => this.#giveUp();
+    this.#writes = new WriteLimit(socket.conn, { stallMs, backlog, giveUp });
     const stopWatching = watchToken(seat, parts.authenticator, () => this.close('token_expired'));
     socket.once('disconnect', stopWatching);
     this.#listen();

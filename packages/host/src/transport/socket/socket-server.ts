@@ -14,13 +14,14 @@ import { type Connection, cutOff, whenClosed } from './connection.js';
 import { createConnectionCheck } from './connection-check.js';
 import { ConnectionRegister } from './connection-register.js';
 import { SessionSocket, type SessionSocketParts } from './session-socket.js';
+import { SocketBacklog } from './write-limit.js';
 
 /** How long a connection may take to ask for its socket. */
 const CONNECT_MS = 10_000;
 /** How long clients may take to hang up once the host is closing. */
 const CLOSE_MS = 2000;
 
-interface SocketServerParts extends Omit<SessionSocketParts, 'register'> {
+interface SocketServerParts extends Omit<SessionSocketParts, 'register' | 'backlog'> {
   readonly sessions: SessionStore;
   readonly events: EventBus;
   readonly metrics: Metrics;
@@ -42,7 +43,7 @@ export class SocketServer {
     const { config, cors } = parts;
     const register = new ConnectionRegister(config.sockets);
     const addressOf = (request: IncomingMessage) => addressKey(parts.clientAddress(request));
-    this.#parts = { ...parts, register };
+    this.#parts = { ...parts, register, backlog: new SocketBacklog(config.sockets.backlogLimit) };
     this.#admission = new Admission({ ...parts, register, addressOf });
     const io = new Server(server, {
       cors,
@@ -55,9 +56,14 @@ export class SocketServer {
     const isClosing = () => this.#isClosing;
     io.engine.use(createConnectionCheck({ register, corsOrigins, addressOf, isClosing }));
     io.engine.on('connection', (connection: Connection) => {
-      whenClosed(connection, register.enter(addressOf(connection.request)));
       this.#connections.add(connection);
       whenClosed(connection, () => this.#connections.delete(connection));
+      try {
+        whenClosed(connection, register.enter(addressOf(connection.request)));
+      } catch {
+        // Of many that were checked at once, these came last.
+        cutOff(connection);
+      }
     });
     io.use((socket, next) => {
       this.#admit(socket).then(() => next(), next);
@@ -70,8 +76,8 @@ export class SocketServer {
     this.#isClosing = true;
     for (const socket of this.#sockets) socket.close('host_stopping');
     for (const connection of this.#connections) connection.close();
-    const deadline = Date.now() + CLOSE_MS;
-    while (this.#connections.size > 0 && Date.now() < deadline) await sleep(10);
+    const deadline = performance.now() + CLOSE_MS;
+    while (this.#connections.size > 0 && performance.now() < deadline) await sleep(10);
     for (const connection of this.#connections) cutOff(connection);
   }
 
