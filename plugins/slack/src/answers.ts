@@ -7,6 +7,8 @@ import { type Inbox, keyOf, type Waiting } from './store/inbox.js';
 import { type Threads, userOf } from './store/threads.js';
 
 const THINKING = '_Thinking…_';
+/** Messages that are answered at the same time; the others wait in the inbox, not in memory. */
+const MAX_RUNNING = 100;
 
 interface AnswersParts {
   readonly inbox: Inbox;
@@ -22,21 +24,63 @@ interface AnswersParts {
 export class Answers {
   readonly #parts: AnswersParts;
   readonly #underWay = new Set<Promise<void>>();
+  /** Whether the inbox keeps messages that found no place here. */
+  #hasMore = false;
+  #isStopping = false;
 
   constructor(parts: AnswersParts) {
     this.#parts = parts;
   }
 
-  /** Begins to answer a message that the inbox keeps. */
+  /** Begins to answer a message that the inbox keeps, or leaves it there while there is no place for it. */
   begin(waiting: Waiting, attempts = 1): void {
-    const work = this.#answerOrPostpone(waiting, attempts);
-    this.#underWay.add(work);
-    void work.finally(() => this.#underWay.delete(work));
+    const isFull = this.#room <= 0;
+    this.#hasMore ||= isFull;
+    this.#track(isFull ? this.#leave(waiting) : this.#answerOrPostpone(waiting, attempts));
   }
 
-  /** Settles once nothing is being answered. */
+  /** Begins to answer what the inbox keeps for anyone, as far as there is place. */
+  async takeOver(): Promise<void> {
+    const room = this.#room;
+    if (room <= 0) return;
+    const taken = await this.#parts.inbox.takeOver(room);
+    this.#hasMore = taken.length === room;
+    for (const { attempts, ...waiting } of taken) this.begin(waiting, attempts);
+  }
+
+  /** Takes no more messages, and settles once nothing is being answered. */
   async settled(): Promise<void> {
+    this.#isStopping = true;
     while (this.#underWay.size > 0) await Promise.all(this.#underWay);
+  }
+
+  /** How many more messages may be answered now. */
+  get #room(): number {
+    return this.#isStopping ? 0 : MAX_RUNNING - this.#underWay.size;
+  }
+
+  #track(work: Promise<void>): void {
+    this.#underWay.add(work);
+    void work.finally(() => {
+      this.#underWay.delete(work);
+      if (this.#hasMore && this.#room > 0) this.#refill();
+    });
+  }
+
+  #refill(): void {
+    this.#hasMore = false;
+    this.takeOver().catch((err) => {
+      // The next round tries again.
+      this.#parts.logger.warn({ err }, 'waiting messages from Slack cannot be read');
+    });
+  }
+
+  /** Another process, or this one later, finds it at once. */
+  async #leave({ message }: Waiting): Promise<void> {
+    const { inbox, logger } = this.#parts;
+    await inbox.release(message).catch((err) => {
+      logger.error({ err, eventId: message.eventId }, 'the inbox cannot be written');
+    });
   }
 
   async #answerOrPostpone(waiting: Waiting, attempts: number): Promise<void> {

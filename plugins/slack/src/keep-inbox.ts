@@ -21,6 +21,6 @@ export function keepInbox(
 
 async function keep({ inbox, answers }: Kept): Promise<void> {
   await inbox.renew();
-  for (const { attempts, ...waiting } of await inbox.takeOver()) answers.begin(waiting, attempts);
+  await answers.takeOver();
   await inbox.forgetOld();
 }

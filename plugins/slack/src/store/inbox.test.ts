@@ -39,13 +39,13 @@ describe.each(engines)('the inbox on %s', (engine) => {
     await dead.accept(message);
     await dead.noteReplies(message, ['9.1', '9.2']);
     const alive = [open(), open(await test.another())] as const;
-    expect(await alive[0].takeOver()).toEqual([]);
+    expect(await alive[0].takeOver(100)).toEqual([]);
     now += LEASE_MS + 1;
-    const taken = await Promise.all(alive.map((inbox) => inbox.takeOver()));
+    const taken = await Promise.all(alive.map((inbox) => inbox.takeOver(100)));
     expect(taken.flat()).toEqual([{ message, replies: ['9.1', '9.2'], attempts: 2 }]);
     await alive[0].finish(message);
     now += LEASE_MS + 1;
-    expect(await alive[0].takeOver()).toEqual([]);
+    expect(await alive[0].takeOver(100)).toEqual([]);
   });
 
   it('leaves alone what a living process works on', async () => {
@@ -55,7 +55,7 @@ describe.each(engines)('the inbox on %s', (engine) => {
     now += LEASE_MS - 1;
     await inbox.renew();
     now += LEASE_MS - 1;
-    expect(await open().takeOver()).toEqual([]);
+    expect(await open().takeOver(100)).toEqual([]);
     await inbox.finish(message);
   });
 
@@ -66,13 +66,33 @@ describe.each(engines)('the inbox on %s', (engine) => {
     for (let attempts = 1; attempts < 8; attempts++) {
       await inbox.postpone(message, attempts);
       now += 5_000 * 3 ** attempts;
-      expect(await inbox.takeOver()).toEqual([]);
+      expect(await inbox.takeOver(100)).toEqual([]);
       now += 1;
-      expect(await inbox.takeOver()).toMatchObject([{ attempts: attempts + 1 }]);
+      expect(await inbox.takeOver(100)).toMatchObject([{ attempts: attempts + 1 }]);
     }
     await inbox.postpone(message, 8);
     now += 24 * 60 * 60 * 1000;
-    expect(await inbox.takeOver()).toEqual([]);
+    expect(await inbox.takeOver(100)).toEqual([]);
+  });
+
+  it('Inbox.takeOver takes no more than asked for, the oldest first, and what Inbox.release gave back', async () => {
+    const messages = [newMessage(), newMessage(), newMessage()];
+    const inbox = open();
+    for (const message of messages) {
+      await inbox.accept(message);
+      await inbox.release(message);
+      now += 1;
+    }
+    const second = open(await test.another());
+    const taken = await Promise.all([inbox.takeOver(1), second.takeOver(1), inbox.takeOver(1)]);
+    const rest = await inbox.takeOver(3);
+    const all = [...taken.flat(), ...rest];
+    expect(all.map(({ message }) => message.eventId).sort()).toEqual(
+      messages.map(({ eventId }) => eventId).sort(),
+    );
+    // Being given back is not an attempt.
+    expect(all.map(({ attempts }) => attempts)).toEqual([1, 1, 1]);
+    for (const message of messages) await inbox.finish(message);
   });
 
   it('forgets what cannot come again', async () => {

@@ -72,6 +72,19 @@ export class Inbox {
     await this.#update(eventId, { holder: '', lease_until: this.#parts.clock() + pause });
   }
 
+  /** Gives a message back that was not tried, for this process or another to take over at once. */
+  release({ eventId }: SlackMessage): Promise<void> {
+    const { database } = this.#parts;
+    return database.write(async (tables) => {
+      await tables
+        .updateTable('slack_inbox')
+        .set((e) => ({ holder: '', lease_until: 0, attempts: e('attempts', '-', 1) }))
+        .where('event_id', '=', eventId)
+        .where('state', '=', 'waiting')
+        .execute();
+    });
+  }
+
   /** Tells the others that this process lives. */
   async renew(): Promise<void> {
     const { database, clock } = this.#parts;
@@ -86,8 +99,8 @@ export class Inbox {
     });
   }
 
-  /** Takes over what was postponed, or left behind by a process that is gone. */
-  async takeOver(): Promise<readonly (Waiting & { readonly attempts: number })[]> {
+  /** Takes over what was postponed, or left behind by a process that is gone: the oldest, at most `limit`. */
+  async takeOver(limit: number): Promise<readonly (Waiting & { readonly attempts: number })[]> {
     const { database, clock } = this.#parts;
     const now = clock();
     const rows = await database.write((tables) =>
@@ -98,6 +111,16 @@ export class Inbox {
           lease_until: now + LEASE_MS,
           attempts: e('attempts', '+', 1),
         }))
+        .where('event_id', 'in', (e) =>
+          e
+            .selectFrom('slack_inbox')
+            .select('event_id')
+            .where('state', '=', 'waiting')
+            .where('lease_until', '<', now)
+            .orderBy('created_at')
+            .limit(limit),
+        )
+        // Once more: another process may have been first.
         .where('state', '=', 'waiting')
         .where('lease_until', '<', now)
         .returningAll()
