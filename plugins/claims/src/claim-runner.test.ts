@@ -46,7 +46,7 @@ describe.each(engines)('claims on %s', (engine) => {
     const newLease = () => new RunnerLease({ database, clock });
     const logger = { info: () => {}, warn: () => {}, error: () => {} };
     return {
-      runner: new ClaimRunner({ store, service, usage, newLease, clock, logger }),
+      runner: new ClaimRunner({ store, service, usage, newLease, logger, elapsed: clock }),
       claimsOf: (owner: string) => new UserClaims(store, usage).list({ owner, limit: 10 }),
     };
   }
@@ -142,6 +142,25 @@ describe.each(engines)('claims on %s', (engine) => {
     expect(await claimsOf(owner)).toMatchObject([{ status: 'open', reason: expect.any(String) }]);
     server.refusal = undefined;
     expect(await runner.run()).toEqual({ status: 'done', ...none, settled: 1 });
+  });
+
+  it('ClaimRunner.stop ends a run after its current claim: none is lost, none is sent twice', async () => {
+    const { runner } = openClaims();
+    const owners = [await debtor(), await debtor(), await debtor()];
+    const answering = Promise.withResolvers<void>();
+    server.patience = answering.promise;
+    const run = runner.run();
+    await expect.poll(() => server.received.length).toBe(1);
+    const stopped = runner.stop();
+    answering.resolve();
+    await stopped;
+    expect(await run).toEqual({ status: 'unfinished', ...none, settled: 1 });
+    expect(server.received).toHaveLength(1);
+    // Another process goes on at once: the lease was given back.
+    expect(await openClaims().runner.run()).toEqual({ status: 'done', ...none, settled: 2 });
+    const keys = server.received.map(({ key }) => key);
+    expect(new Set(keys).size).toBe(3);
+    for (const owner of owners) expect(await statementOf(owner)).toMatchObject({ unpaid: 0 });
   });
 
   it('ClaimRunner shows no address of the service in the reason', async () => {

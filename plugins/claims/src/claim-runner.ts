@@ -10,11 +10,12 @@ import type { Unpaid, UnpaidUsage } from './unpaid-usage.js';
 const WORK_MS = 25_000;
 
 interface ClaimRunnerParts {
+  /** Milliseconds of a clock that never goes back. */
+  readonly elapsed?: () => number;
   readonly store: ClaimStore;
   readonly service: ClaimsService;
   readonly usage: UnpaidUsage;
   readonly newLease: () => RunnerLease;
-  readonly clock: () => number;
   readonly logger: Logger;
 }
 
@@ -24,6 +25,8 @@ type CountName = keyof Counts;
 /** Brings claims forward: submits the open ones and asks what became of the submitted. */
 export class ClaimRunner {
   readonly #parts: ClaimRunnerParts;
+  readonly #runs = new Set<Promise<ClaimsProcessed>>();
+  #isStopping = false;
 
   constructor(parts: ClaimRunnerParts) {
     this.#parts = parts;
@@ -31,6 +34,22 @@ export class ClaimRunner {
 
   /** Works on what is due; does nothing while another runner does. */
   async run(): Promise<ClaimsProcessed> {
+    const run = this.#run();
+    this.#runs.add(run);
+    try {
+      return await run;
+    } finally {
+      this.#runs.delete(run);
+    }
+  }
+
+  /** Begins no further claim, and settles once the one in progress is noted. */
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    await Promise.allSettled(this.#runs);
+  }
+
+  async #run(): Promise<ClaimsProcessed> {
     const counts: Counts = { settled: 0, submitted: 0, failed: 0, postponed: 0 };
     const lease = this.#parts.newLease();
     if (!(await lease.hold())) return { status: 'busy', ...counts };
@@ -55,14 +74,15 @@ export class ClaimRunner {
   }
 
   async #work(lease: RunnerLease, counts: Counts): Promise<ClaimsProcessed['status']> {
-    const { store, clock } = this.#parts;
-    const end = clock() + WORK_MS;
+    const { store, elapsed = () => performance.now() } = this.#parts;
+    const end = elapsed() + WORK_MS;
     for (;;) {
       const due = await store.due();
       if (due.length === 0) return 'done';
       for (const claim of due) {
         // Slow services may outlast the lease: without it somebody else is at work by now.
-        if (clock() > end || !(await lease.hold())) return 'unfinished';
+        if (this.#isStopping || elapsed() > end) return 'unfinished';
+        if (!(await lease.hold())) return 'unfinished';
         counts[await this.#advance(claim)] += 1;
       }
     }

@@ -41,7 +41,8 @@ function claimsModule(context: PluginContext<ClaimsConfig>): DynamicModule {
   const store = new ClaimStore({ database, clock });
   const service = new ClaimsService({ context, url: config.CLAIMS_URL });
   const newLease = () => new RunnerLease({ database, clock });
-  const runner = new ClaimRunner({ store, service, usage, newLease, clock, logger });
+  const runner = new ClaimRunner({ store, service, usage, newLease, logger });
+  context.onClose(() => runner.stop());
   return {
     module: ClaimsModule,
     controllers: [ClaimsController],

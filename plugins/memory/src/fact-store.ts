@@ -6,6 +6,8 @@ import type { Fact } from './fact.js';
 /** What one user may have kept. */
 const FACTS_PER_USER = 1000;
 const WORDS_PER_QUERY = 16;
+/** As much of a query as is read: a message may bring megabytes of files. */
+const QUERY_LENGTH = 4000;
 
 interface FactRow {
   seq: Generated<number>;
@@ -30,6 +32,7 @@ export class FactStore {
   /** Keeps a fact; one that is there already is returned as it is. */
   add({ owner, text }: Owned & { readonly text: string }): Promise<Fact> {
     return this.database.write(async (tables) => {
+      await this.lock(tables, owner);
       const known = await ofOwner(tables, owner)
         .where(sql`lower(text)`, '=', text.toLowerCase())
         .executeTakeFirst();
@@ -62,7 +65,7 @@ export class FactStore {
     query,
     limit,
   }: Owned & { readonly query: string; readonly limit: number }): Promise<Fact[]> {
-    const words = wordsOf(query);
+    const words = wordsOf(query.slice(0, QUERY_LENGTH));
     if (words.length === 0) return [];
     const { engine, tables } = this.database;
     const search = engine === 'postgres' ? findInPostgres : findInSqlite;
@@ -79,6 +82,14 @@ export class FactStore {
         .executeTakeFirst();
       return numDeletedRows > 0n;
     });
+  }
+
+  /** One owner's facts are added one after the other; SQLite writes nothing side by side anyway. */
+  private async lock(tables: Tables, owner: string): Promise<void> {
+    if (this.database.engine !== 'postgres') return;
+    await sql`select pg_advisory_xact_lock(hashtextextended(${`memory ${owner}`}, 0))`.execute(
+      tables,
+    );
   }
 }
 
