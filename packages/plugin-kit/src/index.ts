@@ -1,5 +1,5 @@
 export { type ErrorCode, OracleError, type OracleErrorOptions } from '@sibyl/protocol';
-export { type LruLimits, LruMap, textBytes } from '@sibyl/server-kit';
+export { LruMap, RateLimiter, textBytes } from '@sibyl/server-kit';
 export type { Logger } from './logger.js';
 export { PluginManifest, type PluginManifestInput, Visibility } from './manifest.js';
 export type { GateRequest, MessageGate, TurnHold } from './message-gate.js';

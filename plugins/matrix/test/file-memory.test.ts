@@ -64,12 +64,24 @@ describe('FileReader', () => {
     expect(reader.budget.bytes).toBe(2 * 24 * MB);
   });
 
+  it('reads 200 MB a minute for a user, and charges a file before it reads it', async () => {
+    const { read } = createReader();
+    const faultsOf = async (user: string) => {
+      const { files, end } = await read(user, 'text', 'text/plain');
+      end();
+      return faults(files);
+    };
+    for (let i = 0; i < 4; i++) expect(await faultsOf('alice')).toEqual([]);
+    expect((await faultsOf('alice'))[0]).toMatch(/200 MB of files a minute/);
+    expect(await faultsOf('bob')).toEqual([]);
+  });
+
   it('keeps of a long text only what the model is shown', async () => {
     const { reader, read } = createReader();
     const kept = [];
     await read('alice', 'text', 'text/plain').then(({ end }) => end());
     const before = usedMemory();
-    for (let i = 0; i < 10; i++) kept.push(await read('alice', 'text', 'text/plain'));
+    for (let i = 0; i < 10; i++) kept.push(await read(`user ${i}`, 'text', 'text/plain'));
     // Of 20 files of 24 MB; buffers of the last transfers may take a moment to go.
     await expect.poll(() => usedMemory() - before, { timeout: 20_000 }).toBeLessThan(48);
     expect(reader.budget.bytes).toBeLessThan(20 * 130_000);

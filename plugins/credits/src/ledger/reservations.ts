@@ -9,6 +9,8 @@ import type { CreditsTables, ReservationRow, Tables } from './tables.js';
 const LEASE_MS = 60_000;
 /** How long a holder that comes back late finds what was charged in its absence. */
 const MEMORY_MS = 24 * 60 * 60 * 1000;
+/** Abandoned reservations settled in one round; the next round takes the rest. */
+const ROUND = 200;
 
 export interface ReservationKey {
   readonly owner: string;
@@ -103,6 +105,8 @@ export class Reservations {
       .select(['id', 'owner'])
       .where('lease_until', '<', clock())
       .where('amount', '>', 0)
+      .orderBy('lease_until')
+      .limit(ROUND)
       .execute();
     const settled = await Promise.all(abandoned.map((key) => this.#settleAbandoned(key)));
     await this.#forgetOld();

@@ -1,4 +1,4 @@
-import type { PluginContext, TurnContext } from '@sibyl/plugin-kit';
+import { type PluginContext, RateLimiter, type TurnContext } from '@sibyl/plugin-kit';
 import type { Attachment } from '@sibyl/protocol';
 import type { MatrixConfig } from '../config.js';
 import { type Homeserver, userHomeserver } from '../homeserver.js';
@@ -13,6 +13,8 @@ import { ReaderSlots } from './reader-slots.js';
 /** Security §4. */
 const FILE_BYTES = 25 * 1024 ** 2;
 const MESSAGE_BYTES = 50 * 1024 ** 2;
+/** What one user may have read in a minute, however many messages it takes. */
+const MEGABYTES_PER_MINUTE = 200;
 /** All files of a message, from its slot to its last byte. */
 const MESSAGE_MS = 60_000;
 
@@ -42,6 +44,8 @@ export class FileReader {
   });
   /** What turns hold of their files, until they are over. */
   readonly budget = new ByteBudget({ total: 256 * 1024 ** 2, perUser: 100 * 1024 ** 2 });
+
+  private readonly rates = new RateLimiter({ maxBytes: 1024 ** 2 });
 
   constructor(private readonly parts: FileReaderParts) {}
 
@@ -88,7 +92,10 @@ export class FileReader {
     const { turn, signal, reader } = place;
     const held = new HeldBytes(this.budget, turn.user.did);
     try {
-      const bytes = await readBytes(attachment, place, (size) => held.set(size));
+      const bytes = await readBytes(attachment, place, (size) => {
+        held.set(size);
+        this.charge(turn.user.did, size);
+      });
       const content = await this.readContent(attachment.mimetype, bytes, { reader, signal });
       held.set('image' in content ? content.image.byteLength : 2 * content.text.length);
       held.releaseWith(turn.signal);
@@ -97,6 +104,16 @@ export class FileReader {
       held.set(0);
       throw error;
     }
+  }
+
+  /** Before any of the bytes are read. */
+  private charge(user: string, bytes: number): void {
+    const cost = Math.max(1, Math.ceil(bytes / 1024 ** 2));
+    const { allowed, resetSeconds } = this.rates.take(user, MEGABYTES_PER_MINUTE, cost);
+    if (allowed) return;
+    throw new Error(
+      `${MEGABYTES_PER_MINUTE} MB of files a minute can be read; send it again in ${resetSeconds} seconds`,
+    );
   }
 
   private async readContent(
