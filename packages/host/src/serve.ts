@@ -1,6 +1,7 @@
 import { createOracleApp, type OracleApp, type OracleAppOptions } from './app/create-oracle-app.js';
 import { BootError } from './config/boot-error.js';
 import { StoreError } from './store/database/store-error.js';
+import { classifyStoreFault } from './store/store-fault.js';
 import { reportStrays, untilBroken } from './strays.js';
 import { untilTold } from './until-told.js';
 
@@ -60,10 +61,14 @@ const OPERATOR_FAULTS: ReadonlySet<string> = new Set([
 /** Faults an operator can mend, told without a stack. */
 function isForTheOperator(error: unknown): error is Error {
   const { code = '' } = (error ?? {}) as NodeJS.ErrnoException;
-  return error instanceof BootError || error instanceof StoreError || OPERATOR_FAULTS.has(code);
+  if (error instanceof BootError || OPERATOR_FAULTS.has(code)) return true;
+  return classifyStoreFault(error) !== undefined;
 }
 
 function remedyFor(error: NodeJS.ErrnoException): string {
+  // A StoreError says itself what to do.
+  if (!(error instanceof StoreError) && classifyStoreFault(error) === 'full')
+    return '\nThe disk is full: free some space where DATA_DIR or the database is, then start again';
   if (error.code !== 'EADDRINUSE') return '';
   return '\nAnother program listens there: stop it, or set PORT (or METRICS_PORT) to another port';
 }

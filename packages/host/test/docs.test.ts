@@ -39,6 +39,7 @@ it('describes every route of the host in OpenAPI 3.1', () => {
   expect(operations().map(({ name }) => name)).toEqual([
     'GET /',
     'GET /health',
+    'GET /health/ready',
     'GET /.well-known/oracle.json',
     'GET /.well-known/did.json',
     'POST /sessions',
@@ -146,6 +147,7 @@ it('tells protected routes from public ones', () => {
   expect(open.map(({ name }) => name)).toEqual([
     'GET /',
     'GET /health',
+    'GET /health/ready',
     'GET /.well-known/oracle.json',
     'GET /.well-known/did.json',
     'GET /models',

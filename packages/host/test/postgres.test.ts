@@ -32,16 +32,17 @@ it('serves the same from PostgreSQL, and says 503 while it is away', async () =>
   const refused = await alice.request('GET', '/sessions');
   expect([refused.status, refused.body.code]).toEqual([503, 'store_unavailable']);
   expect(Number(refused.headers.get('retry-after'))).toBeGreaterThan(0);
-  const health = await fetch(`${host.url}/health`);
-  expect([health.status, await health.json()]).toEqual([
+  const ready = await fetch(`${host.url}/health/ready`);
+  expect([ready.status, await ready.json()]).toMatchObject([
     503,
-    { status: 'unavailable', timestamp: expect.any(String) },
+    { status: 'not_ready', checks: { store: { status: 'failing' }, disk: { status: 'ok' } } },
   ]);
+  expect((await fetch(`${host.url}/health`)).status).toBe(200);
   await line.mend();
   await expect.poll(async () => (await alice.request('GET', '/sessions')).status).toBe(200);
   const { body } = await alice.request('GET', '/sessions');
   expect(body.sessions).toEqual([session]);
-  expect((await fetch(`${host.url}/health`)).status).toBe(200);
+  await expect.poll(async () => (await fetch(`${host.url}/health/ready`)).status).toBe(200);
 });
 
 it('finishes a turn during which the database was away, and loses nothing of it', async () => {

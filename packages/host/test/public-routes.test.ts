@@ -75,6 +75,7 @@ describe('without a UCAN', () => {
     expect(open.filter((route) => !route.startsWith('get /docs'))).toEqual([
       'get /',
       'get /health',
+      'get /health/ready',
       'get /.well-known/oracle.json',
       'get /.well-known/did.json',
       'get /models',

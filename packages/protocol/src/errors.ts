@@ -42,6 +42,7 @@ export const errorCatalog = {
   sockets_full: [503, 'The host has too many open sockets; try again later'],
   store_unavailable: [503, 'The store is not available; try again'],
   bodies_too_large: [503, 'The host is reading too many large bodies; try again'],
+  disk_full: [503, 'The disk of this host is almost full; try again later'],
   host_stopping: [503, 'The host is stopping; try again'],
   gate_unavailable: [503, 'Whether this turn may be made cannot be told right now; try again'],
   plugin_failed: [503, 'A plugin that this message depends on failed; try again'],

@@ -18,7 +18,7 @@ export {
   ToolCallEvent,
 } from './events.js';
 export { corsExposedHeaders, corsMethods, corsRequestHeaders, requestHeaders } from './headers.js';
-export { Health, Landing } from './health.js';
+export { Health, Landing, Readiness, type ReadinessCheck } from './health.js';
 export {
   Did,
   Id,

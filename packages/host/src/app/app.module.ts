@@ -10,6 +10,7 @@ import { DelegationService } from '../delegation/delegation.service.js';
 import { DiscoveryController } from '../health/discovery.controller.js';
 import { HealthController } from '../health/health.controller.js';
 import { HostFacts } from '../health/host-facts.js';
+import { ReadinessChecks } from '../health/readiness-checks.js';
 import { HistoryController } from '../messages/history.controller.js';
 import { MessagesController } from '../messages/messages.controller.js';
 import { ReplySender } from '../messages/reply-sender.js';
@@ -21,7 +22,6 @@ import { SessionsService } from '../sessions/sessions.service.js';
 import { MessageStore } from '../store/messages/message-store.js';
 import { RunStore } from '../store/runs/run-store.js';
 import { SessionStore } from '../store/sessions/session-store.js';
-import { StorePulse } from '../store/store-pulse.js';
 import { BodyInterceptor } from '../transport/body.interceptor.js';
 import { ErrorFilter } from '../transport/error.filter.js';
 import { Turns } from '../turn/turns.js';
@@ -72,5 +72,5 @@ const values = (parts: HostParts) => [
   { provide: ReplySender, useValue: parts.replies },
   { provide: MODELS, useValue: parts.models },
   { provide: PLUGINS, useValue: parts.plugins.plugins },
-  { provide: StorePulse, useValue: new StorePulse(parts.store) },
+  { provide: ReadinessChecks, useValue: parts.readiness },
 ];

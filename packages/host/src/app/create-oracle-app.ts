@@ -72,8 +72,9 @@ export async function createOracleApp(options: OracleAppOptions = {}): Promise<O
   const { config, selected, status } = readOptions(options);
   const logger = options.logger ?? (await createLogger(config));
   const parts = await buildHostParts({ config, logger, selected, authExcludedRoutes });
+  let stopKeepingRuns: (() => void) | undefined;
   try {
-    const stopKeepingRuns = await keepRuns(parts.store.runs, parts.events, logger);
+    stopKeepingRuns = await keepRuns(parts.store.runs, parts.events, logger);
     const modules = parts.plugins.plugins.flatMap((plugin) => plugin.nestModules);
     const nest = await createNest(parts, config, [...modules, ...nestModules]).catch((error) => {
       throw moduleFault(error, parts.plugins.plugins);
@@ -81,6 +82,8 @@ export async function createOracleApp(options: OracleAppOptions = {}): Promise<O
     logger.info(summaryOf(status));
     return oracleAppOf(nest, { ...parts, stopKeepingRuns, status }, config);
   } catch (error) {
+    // A process may go on after a failed start, so nothing of it may stay behind.
+    stopKeepingRuns?.();
     await parts.plugins.close();
     await parts.store.close();
     throw error;
@@ -117,10 +120,18 @@ async function createNest(
     new HttpAdapter(),
     { logger: new NestLog(parts.logger), bodyParser: false, abortOnError: false },
   );
-  useMiddlewares(nest, parts, config);
-  serveApiDocument(nest, parts);
-  await nest.init();
-  return nest;
+  try {
+    useMiddlewares(nest, parts, config);
+    serveApiDocument(nest, parts);
+    await nest.init();
+    return nest;
+  } catch (error) {
+    // Lets the modules of plugins that were initialized release what they hold.
+    await nest
+      .close()
+      .catch((err) => parts.logger.warn({ err }, 'closing after a failed start failed'));
+    throw error;
+  }
 }
 
 function oracleAppOf(
@@ -161,11 +172,12 @@ function oracleAppOf(
     },
     async close(patienceMs = CLOSE_PATIENCE_MS) {
       parts.logger.info('stopping');
+      parts.readiness.drain();
       stopHousekeeping();
-      metricsServer?.close();
-      // No new connections from now on; those there are stay until their turns have ended.
-      const closed = closeGently(nest);
+      // Still listening: clients of running turns may rejoin, and a load balancer can see that this host is stopping.
       await parts.turns.close(patienceMs);
+      metricsServer?.close();
+      const closed = closeGently(nest);
       await parts.titles.close();
       await parts.gates.close(CLOSE_PATIENCE_MS);
       parts.stopKeepingRuns();
@@ -181,7 +193,7 @@ function oracleAppOf(
 async function closeGently(nest: NestExpressApplication): Promise<void> {
   const server: Server = nest.getHttpServer();
   const sweep = setInterval(() => server.closeIdleConnections(), 50);
-  const impatience = setTimeout(() => server.closeAllConnections(), CLOSE_PATIENCE_MS + 5000);
+  const impatience = setTimeout(() => server.closeAllConnections(), CLOSE_PATIENCE_MS);
   await nest.close();
   clearInterval(sweep);
   clearTimeout(impatience);

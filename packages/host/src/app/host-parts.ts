@@ -12,6 +12,8 @@ import type { DelegationService } from '../delegation/delegation.service.js';
 import type { CallDesk } from '../events/call-desk.js';
 import type { EventBus } from '../events/event-bus.js';
 import { HostFacts } from '../health/host-facts.js';
+import { ModelHealth } from '../health/model-health.js';
+import { ReadinessChecks } from '../health/readiness-checks.js';
 import type { ReplySender } from '../messages/reply-sender.js';
 import { Metrics } from '../observe/metrics.js';
 import type { LoadedPlugins } from '../plugin-loader/load-plugins.js';
@@ -20,6 +22,8 @@ import type { SelectedPlugin } from '../plugin-loader/select-plugins.js';
 import { SessionsService } from '../sessions/sessions.service.js';
 import { openStore } from '../store/open-store.js';
 import type { Store } from '../store/store.js';
+import { StoreOutage } from '../store/store-outage.js';
+import { WriteProbe } from '../store/write-probe.js';
 import { BodyBudget } from '../transport/body-budget.js';
 import type { Gates } from '../turn/gates/gates.js';
 import type { MissedEvents } from '../turn/runs/missed-events.js';
@@ -35,6 +39,7 @@ export interface HostParts {
   readonly metrics: Metrics;
   readonly oracle: OracleIdentity;
   readonly facts: HostFacts;
+  readonly readiness: ReadinessChecks;
   readonly publicRoutes: PublicRoutes;
   readonly store: Store;
   readonly authenticator: Authenticator;
@@ -67,11 +72,15 @@ interface HostPartsOptions {
 export async function buildHostParts(options: HostPartsOptions): Promise<HostParts> {
   const { config, logger } = options;
   const oracle = await loadOracleIdentity(config);
+  const outage = new StoreOutage(logger);
   const store = await openStore({
     databaseUrl: config.databaseUrl,
     dataDir: config.dataDir,
+    poolSize: config.databasePoolSize,
+    diskMinFree: config.diskMinFree,
     secretKey: oracle.signer.exportSeed(),
-    onConnectionLost: (err) => logger.warn({ err }, 'database connection lost'),
+    outage,
+    onConnectionLost: (error) => outage.failed(error),
   });
   try {
     return await wire(options, oracle, store);
@@ -82,39 +91,51 @@ export async function buildHostParts(options: HostPartsOptions): Promise<HostPar
 }
 
 async function wire(
-  { config, logger, selected, authExcludedRoutes }: HostPartsOptions,
+  options: HostPartsOptions,
   oracle: OracleIdentity,
   store: Store,
 ): Promise<HostParts> {
+  const { config, logger, selected } = options;
   const metrics = new Metrics();
-  const models = createModels(config.models);
+  const modelHealth = new ModelHealth();
+  const models = modelHealth.watch(createModels(config.models));
   const { oracleAuthority, ...auth } = wireAuth({ config, logger, metrics, oracle, store });
   // Plugins bring what turns are made of, and may start turns themselves once those are there.
   const ready = Promise.withResolvers<TurnParts>();
-  const plugins = await wirePlugins(selected, {
-    config,
-    logger,
-    oracle,
-    store,
-    models,
-    ucan: oracleAuthority,
-    turns: ready.promise,
-  });
-  const needs = { config, logger, metrics, oracle, store, models, authority: auth.authority };
-  const turnParts = wireTurns({ ...needs, plugins: plugins.plugins });
-  ready.resolve(turnParts);
-  const opened = plugins.plugins.flatMap(({ openRoutes }) => openRoutes);
+  const services = { config, logger, oracle, store, models, ucan: oracleAuthority };
+  const plugins = await wirePlugins(selected, { ...services, turns: ready.promise });
+  try {
+    const needs = { config, logger, metrics, oracle, store, models, authority: auth.authority };
+    const turnParts = wireTurns({ ...needs, plugins: plugins.plugins });
+    ready.resolve(turnParts);
+    const readiness = createReadiness(store, modelHealth, plugins);
+    const known = { logger, metrics, oracle, store, models, plugins, readiness };
+    return { ...known, ...auth, ...turnParts, ...wireRoutes(options, { ...known, turnParts }) };
+  } catch (error) {
+    await plugins.close();
+    throw error;
+  }
+}
+
+/** What the routes need beside the turns. */
+function wireRoutes(
+  { config, authExcludedRoutes }: HostPartsOptions,
+  known: Pick<HostParts, 'metrics' | 'oracle' | 'store' | 'plugins'> & {
+    readonly turnParts: ReturnType<typeof wireTurns>;
+  },
+) {
+  const { metrics, oracle, store, turnParts } = known;
+  const { plugins } = known.plugins;
   return {
-    logger,
-    metrics,
-    oracle,
     facts: new HostFacts(
       readVersion(),
-      plugins.plugins.map(({ name }) => name),
-      Object.assign({}, ...plugins.plugins.map(({ shared }) => shared)),
+      plugins.map(({ name }) => name),
+      Object.assign({}, ...plugins.map(({ shared }) => shared)),
     ),
-    publicRoutes: new PublicRoutes([...opened, ...authExcludedRoutes]),
-    store,
+    publicRoutes: new PublicRoutes([
+      ...plugins.flatMap(({ openRoutes }) => openRoutes),
+      ...authExcludedRoutes,
+    ]),
     bodyLimit: config.bodyLimit,
     bodyBudget: new BodyBudget(config.bodiesLimit),
     sessions: new SessionsService({
@@ -122,13 +143,19 @@ async function wire(
       sessions: store.sessions,
       oracle,
       maxPerUser: config.sessionsPerUser,
+      disk: store.disk,
     }),
     rateLimits: new RateLimits({ ...config.rateLimits, metrics }),
-    models,
-    plugins,
-    ...auth,
-    ...turnParts,
   };
+}
+
+function createReadiness(
+  store: Store,
+  model: ModelHealth,
+  { plugins }: LoadedPlugins,
+): ReadinessChecks {
+  const probe = new WriteProbe(store);
+  return new ReadinessChecks({ probe, disk: store.disk, model, plugins: plugins.length });
 }
 
 function readVersion(): string {

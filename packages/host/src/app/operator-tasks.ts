@@ -1,8 +1,7 @@
 import { resolve } from 'node:path';
 import type { OraclePlugin, PluginDatabase } from '@sibyl/plugin-kit';
 import { createModels } from '../agent/model/models.js';
-import { keyFileIn } from '../auth/key-file.js';
-import { findOracleIdentity, loadOracleIdentity } from '../auth/oracle-identity.js';
+import { findOracleIdentity, keyFileIn, loadOracleIdentity } from '../auth/oracle-identity.js';
 import { type Config, loadConfig } from '../config/config.js';
 import { lookAtDatabase } from '../store/look-at-database.js';
 import { openStore } from '../store/open-store.js';

@@ -1,3 +1,5 @@
+import { join } from 'node:path';
+import { keepKeyFile, readKeyFile } from '@sibyl/server-kit';
 import {
   exportPrivateKey,
   generateSigner,
@@ -9,7 +11,9 @@ import {
 } from '@sibyl/ucan';
 import { BootError } from '../config/boot-error.js';
 import type { Config } from '../config/config.js';
-import { keepKeyFile, keyFileIn, readKey } from './key-file.js';
+
+/** Where the oracle's key is kept when no variable holds it. */
+export const keyFileIn = (dataDir: string): string => join(dataDir, 'oracle.key');
 
 /** Who this oracle is: its name, its DID and the key it signs with. */
 export class OracleIdentity {
@@ -58,13 +62,14 @@ function configuredSigner({ mnemonic, privateKey }: Config['oracle']): Signer | 
 }
 
 async function keptSigner(dataDir: string): Promise<Signer> {
-  const { path, text } = await keepKeyFile(dataDir, () => exportPrivateKey(generateSigner()));
+  const path = keyFileIn(dataDir);
+  const text = await keepKeyFile(path, () => exportPrivateKey(generateSigner()));
   return signerIn(path, text);
 }
 
 async function foundSigner(dataDir: string): Promise<Signer | undefined> {
   const path = keyFileIn(dataDir);
-  const text = await readKey(path);
+  const text = await readKeyFile(path);
   return text === undefined ? undefined : signerIn(path, text);
 }
 

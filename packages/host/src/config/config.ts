@@ -11,6 +11,9 @@ export interface Config {
   readonly metricsPort: number | undefined;
   readonly dataDir: string;
   readonly databaseUrl: string | undefined;
+  readonly databasePoolSize: number;
+  /** Bytes; 0 for no check. */
+  readonly diskMinFree: number;
   readonly logLevel: Environment['LOG_LEVEL'];
   readonly bodyLimit: number;
   /** Bytes of all bodies that are read at the same time. */
@@ -85,8 +88,7 @@ function configOf(env: Environment): Config {
     host: env.HOST,
     port: env.PORT,
     metricsPort: env.METRICS_PORT,
-    dataDir: env.DATA_DIR,
-    databaseUrl: env.DATABASE_URL,
+    ...readStoreConfig(env),
     logLevel: env.LOG_LEVEL,
     ...readHttp(env),
     oracle: Object.freeze({
@@ -138,6 +140,15 @@ function readSocketLimits(env: Environment): Config['sockets'] {
     callTimeoutMs: env.BROWSER_CALL_TIMEOUT_SECONDS * 1000,
     checksEvents: env.NODE_ENV !== 'production',
   });
+}
+
+function readStoreConfig(env: Environment) {
+  return {
+    dataDir: env.DATA_DIR,
+    databaseUrl: env.DATABASE_URL,
+    databasePoolSize: env.DATABASE_POOL_SIZE,
+    diskMinFree: env.DISK_MIN_FREE,
+  };
 }
 
 /** Faults of several variables together: found even when one of them alone is wrong too. */

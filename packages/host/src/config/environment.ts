@@ -9,17 +9,17 @@ const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http(s) URL' })
 const secret = z.string().trim().min(1);
 const did = z.string().regex(/^did:[a-z0-9]+:\S+$/, { error: 'must be a DID, such as did:web:…' });
 
-const SIZE = /^(\d+)(kb|mb)?$/;
-const byteFactors = { kb: 1024, mb: 1024 * 1024 };
-const size = z
+const SIZE = /^(\d+)(kb|mb|gb)?$/;
+const byteFactors = { kb: 1024, mb: 1024 ** 2, gb: 1024 ** 3 };
+const bytes = z
   .string()
   .toLowerCase()
   .regex(SIZE, { error: 'must be a size, such as 512kb or 1mb' })
   .transform((text) => {
     const [, digits, unit] = SIZE.exec(text) ?? [];
     return Number(digits) * (byteFactors[unit as keyof typeof byteFactors] ?? 1);
-  })
-  .refine((bytes) => bytes >= 1024, { error: 'must be at least 1kb' });
+  });
+const size = bytes.refine((value) => value >= 1024, { error: 'must be at least 1kb' });
 
 const list = z.string().transform((text) =>
   text
@@ -99,6 +99,15 @@ export const Environment = z.object({
     .url({ protocol: /^postgres(ql)?$/, error: 'must be a postgres:// URL' })
     .optional()
     .describe('PostgreSQL instead of SQLite, such as postgres://user:password@host/database'),
+  DATABASE_POOL_SIZE: positive
+    .refine((value) => value <= 1000, { error: 'must be at most 1000' })
+    .prefault('10')
+    .describe('PostgreSQL connections this host opens at most'),
+  DISK_MIN_FREE: bytes
+    .prefault('100mb')
+    .describe(
+      'Free space on the disk of the SQLite file below which new sessions and messages are refused, such as 100mb or 2gb; 0 switches the check off',
+    ),
   ORACLE_NAME: z.string().min(1).max(80).prefault('Sibyl').describe('What the oracle is called'),
   ORACLE_MNEMONIC: z
     .string()

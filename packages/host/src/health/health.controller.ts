@@ -1,18 +1,18 @@
 import { Controller, Get, Res } from '@nestjs/common';
 import { Describe } from '@sibyl/plugin-kit';
-import { Health, Landing } from '@sibyl/protocol';
+import { Health, Landing, Readiness } from '@sibyl/protocol';
 import type { Response } from 'express';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import { Public } from '../auth/public-route.js';
-import { StorePulse } from '../store/store-pulse.js';
 import { HostFacts } from './host-facts.js';
+import { ReadinessChecks } from './readiness-checks.js';
 
 @Public()
 @Controller()
 export class HealthController {
   constructor(
     private readonly oracle: OracleIdentity,
-    private readonly pulse: StorePulse,
+    private readonly readiness: ReadinessChecks,
     private readonly facts: HostFacts,
   ) {}
 
@@ -26,14 +26,21 @@ export class HealthController {
   }
 
   @Get('health')
+  @Describe({ summary: 'Liveness: 200 as long as the process answers', reply: Health })
+  health(): Health {
+    return { status: 'ok', timestamp: new Date().toISOString() };
+  }
+
+  @Get('health/ready')
   @Describe({
-    summary: 'Whether the host can serve; 503 when its store does not answer',
-    reply: Health,
-    otherReplies: { 503: { when: 'The store does not answer', reply: Health } },
+    summary:
+      'Readiness: 503 when the store accepts no writes, the disk is almost full or the host is stopping',
+    reply: Readiness,
+    otherReplies: { 503: { when: 'The host is not ready', reply: Readiness } },
   })
-  async health(@Res({ passthrough: true }) response: Response): Promise<Health> {
-    const isAlive = await this.pulse.isAlive();
-    if (!isAlive) response.status(503);
-    return { status: isAlive ? 'ok' : 'unavailable', timestamp: new Date().toISOString() };
+  async ready(@Res({ passthrough: true }) response: Response): Promise<Readiness> {
+    const readiness = await this.readiness.check();
+    if (readiness.status === 'not_ready') response.status(503).setHeader('Retry-After', 5);
+    return readiness;
   }
 }

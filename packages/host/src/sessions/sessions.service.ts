@@ -2,6 +2,7 @@ import { Id, OracleError } from '@sibyl/protocol';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import { closingEvent } from '../events/closing-event.js';
 import type { EventBus } from '../events/event-bus.js';
+import type { DiskSpace } from '../store/disk-space.js';
 import type { Session } from '../store/sessions/session.js';
 import type { SessionKey, SessionStore } from '../store/sessions/session-store.js';
 import type { Turns } from '../turn/turns.js';
@@ -13,6 +14,7 @@ interface SessionsParts {
   readonly events: EventBus;
   /** Identities cost nothing, room in the store does: each user may keep so many. */
   readonly maxPerUser: number;
+  readonly disk: DiskSpace | undefined;
 }
 
 /** Opens sessions of users with this oracle, and ends them with all that belongs to them. */
@@ -27,7 +29,8 @@ export class SessionsService {
     readonly owner: string;
     readonly title?: string | undefined;
   }): Promise<Session> {
-    const { sessions, oracle, maxPerUser } = this.#parts;
+    const { sessions, oracle, maxPerUser, disk } = this.#parts;
+    await disk?.assertRoom();
     const { did: oracleDid, name: oracleName, entityDid: oracleEntityDid } = oracle;
     const session = await sessions.createWithin(maxPerUser, {
       ...wanted,

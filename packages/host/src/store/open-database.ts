@@ -6,6 +6,8 @@ export interface DatabaseOptions {
   /** `postgres://…`; unset for a SQLite file in `dataDir`. */
   readonly databaseUrl?: string | undefined;
   readonly dataDir: string;
+  /** PostgreSQL connections to open at most. */
+  readonly poolSize?: number | undefined;
   /** Hears of PostgreSQL connections that broke; the pool replaces them by itself. */
   readonly onConnectionLost?: ((error: Error) => void) | undefined;
 }
@@ -14,13 +16,14 @@ export interface DatabaseOptions {
 export async function openDatabase({
   databaseUrl,
   dataDir,
+  poolSize,
   onConnectionLost = () => {},
 }: DatabaseOptions): Promise<Database> {
   if (!databaseUrl) return openSqlite(dataDir);
   if (/^postgres(ql)?:\/\//i.test(databaseUrl)) {
     // Loaded here, since most hosts have none.
     const { openPostgres } = await import('./postgres/open-postgres.js');
-    return openPostgres({ url: databaseUrl, onConnectionLost });
+    return openPostgres({ url: databaseUrl, poolSize, onConnectionLost });
   }
   throw new StoreError(
     'DATABASE_URL must start with postgres:// or postgresql://; leave it unset to use a SQLite file in DATA_DIR',

@@ -1,7 +1,9 @@
 import { sql } from 'kysely';
+import type { Database } from './database/database.js';
 import { DelegationStore } from './delegations/delegation-store.js';
 import { RevocationStore } from './delegations/revocation-store.js';
 import { SingleUseStore } from './delegations/single-use-store.js';
+import { DiskSpace } from './disk-space.js';
 import { createVault } from './encryption.js';
 import { createIdSource } from './id-source.js';
 import { IdempotencyStore } from './idempotency/idempotency-store.js';
@@ -17,21 +19,30 @@ import { createHostProcess } from './runs/host-process.js';
 import { RunStore } from './runs/run-store.js';
 import { SessionStore } from './sessions/session-store.js';
 import type { Store } from './store.js';
+import type { StoreOutage } from './store-outage.js';
 
 export interface StoreOptions extends DatabaseOptions {
   /** 32 bytes from which the key for secrets at rest is derived. */
   readonly secretKey: Uint8Array;
   /** The current time in milliseconds. */
   readonly clock?: (() => number) | undefined;
+  /** Free bytes below which new sessions and messages are refused; 0 or unset for no check. */
+  readonly diskMinFree?: number | undefined;
+  /** Is informed of writes that fail and of those that succeed. */
+  readonly outage?: StoreOutage | undefined;
 }
 
 /** Opens the database the options name and brings its schema up to date. */
 export async function openStore(options: StoreOptions): Promise<Store> {
   const vault = createVault(options.secretKey);
   const clock = options.clock ?? Date.now;
-  const database = await openDatabase(options);
+  const opened = await openDatabase(options);
+  const database = options.outage?.watch(opened) ?? opened;
   const newId = createIdSource(clock);
-  const context = { database, clock, newId };
+  const disk = options.databaseUrl
+    ? undefined
+    : new DiskSpace(options.dataDir, options.diskMinFree ?? 0);
+  const context = { database, clock, newId, disk };
   const rooms = new RoomStore(context);
   return {
     sessions: new SessionStore(context),
@@ -47,9 +58,25 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     secrets: new SecretStore(context, vault),
     blobs: new BlobStore(context),
     pluginTables: new PluginTables(database),
+    disk,
     ping: async () => {
       await sql`select 1`.execute(database.tables);
     },
+    probeWrite: () => probeWrite(database, newId()),
     close: () => database.close(),
   };
+}
+
+/** A row under an id of its own, so that probes of several hosts do not wait for each other. */
+function probeWrite(database: Database, id: string): Promise<void> {
+  const key = { owner: 'readiness probe', key: id };
+  const row = { ...key, body_hash: '', run_id: id, created_at: 0, expires_at: 0 };
+  return database.write(async (tables) => {
+    await tables.insertInto('idempotency_keys').values(row).execute();
+    await tables
+      .deleteFrom('idempotency_keys')
+      .where('owner', '=', key.owner)
+      .where('key', '=', key.key)
+      .execute();
+  });
 }

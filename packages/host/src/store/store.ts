@@ -1,6 +1,7 @@
 import type { DelegationStore } from './delegations/delegation-store.js';
 import type { RevocationStore } from './delegations/revocation-store.js';
 import type { SingleUseStore } from './delegations/single-use-store.js';
+import type { DiskSpace } from './disk-space.js';
 import type { IdempotencyStore } from './idempotency/idempotency-store.js';
 import type { MessageStore } from './messages/message-store.js';
 import type { BlobStore } from './plugins/blob-store.js';
@@ -27,8 +28,12 @@ export interface Store {
   readonly secrets: SecretStore;
   readonly blobs: BlobStore;
   readonly pluginTables: PluginTables;
+  /** The disk of the database; unset where that is not on this machine. */
+  readonly disk: DiskSpace | undefined;
   /** Rejects when the database does not answer. */
   ping(): Promise<void>;
+  /** Writes something and takes it away again; rejects when the database takes no writes. */
+  probeWrite(): Promise<void>;
   /** Waits for writes under way, then lets go of the database. */
   close(): Promise<void>;
 }

@@ -2,6 +2,7 @@ import type { NextFunction, Response } from 'express';
 import type { Logger } from 'pino';
 import type { OracleRequest } from '../auth/oracle-request.js';
 import type { Metrics } from '../observe/metrics.js';
+import { isHealth } from './security-headers.js';
 
 /** Writes one line per request; never a header, a body or a query, since tokens travel there. */
 export function accessLog(logger: Logger, metrics: Metrics) {
@@ -19,7 +20,7 @@ export function accessLog(logger: Logger, metrics: Metrics) {
       const { method, route, status } = line;
       metrics.count('sibyl_http_requests_total', { method, route, status: String(status) });
       if (!response.writableFinished) logger.info(line, 'request cut off');
-      else if (request.path === '/health') logger.debug(line, 'request');
+      else if (isHealth(request)) logger.debug(line, 'request');
       else logger.info(line, 'request');
     });
     next();

@@ -2,12 +2,12 @@ import type { NextFunction, Response } from 'express';
 import { credentialsOf } from '../auth/credentials.js';
 import type { OracleRequest } from '../auth/oracle-request.js';
 import type { RateLimits } from '../auth/rate-limits.js';
-import { isDocs } from './security-headers.js';
+import { isDocs, isHealth } from './security-headers.js';
 
-/** Limits each address by what it asks without proving who it is; `/health` is exempt. */
+/** Limits each address by what it asks without proving who it is; health checks are exempt. */
 export function anonymousLimit(limits: RateLimits) {
   return async (request: OracleRequest, response: Response, next: NextFunction): Promise<void> => {
-    const isExempt = request.path === '/health';
+    const isExempt = isHealth(request);
     // With credentials the guard decides: a valid caller must not suffer from its neighbours.
     request.isCounted = isExempt || isDocs(request) || !hasCredentials(request);
     if (request.isCounted && !isExempt) await limits.takeAnonymous(request.ip, response);

@@ -4,7 +4,7 @@ import { type ErrorBody, OracleError } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Logger } from 'pino';
 import type { OracleRequest } from '../auth/oracle-request.js';
-import { isStoreFault } from '../store/store-fault.js';
+import { classifyStoreFault } from '../store/store-fault.js';
 import { explainUnmatched } from './allowed-methods.js';
 
 /** The one place where a failure becomes an HTTP answer (contract B1). */
@@ -26,18 +26,28 @@ export class ErrorFilter implements ExceptionFilter {
   private answerTo(error: unknown, requestId: string) {
     const known = isHttpException(error) ? bodyOfHttpException(error) : oracleErrorOf(error);
     if (!(known instanceof OracleError)) return { body: { ...known, requestId } };
-    if (known.status >= 500) this.logger.error({ requestId, err: error }, known.message);
+    if (known.status >= 500) this.report(error, known, requestId);
     return {
       body: bodyOf(known, requestId),
       retryAfterSeconds: known.retryAfterSeconds,
     };
+  }
+
+  /** Without a stack where the cause is known: during an outage of the store every request has the same. */
+  private report(error: unknown, known: OracleError, requestId: string): void {
+    if (known.status === 503) {
+      const reason = error instanceof Error ? error.message : String(error);
+      this.logger.warn({ requestId, code: known.code, reason }, known.message);
+    } else this.logger.error({ requestId, err: error }, known.message);
   }
 }
 
 /** A failure as the catalogue has it; one nobody thought of tells nothing of itself. */
 export function oracleErrorOf(error: unknown): OracleError {
   if (error instanceof OracleError) return error;
-  if (isStoreFault(error)) return new OracleError('store_unavailable', { retryAfterSeconds: 5 });
+  const fault = classifyStoreFault(error);
+  if (fault === 'lasting') return new OracleError('store_unavailable');
+  if (fault) return new OracleError('store_unavailable', { retryAfterSeconds: 5 });
   return new OracleError('internal_error');
 }
 

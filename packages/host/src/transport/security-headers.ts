@@ -30,3 +30,8 @@ export function securityHeaders(request: Request, response: Response, next: Next
 export function isDocs({ path }: Pick<Request, 'path'>): boolean {
   return /^\/docs(\/|-json\/?$|$)/i.test(path);
 }
+
+/** Whether a request is a health check, which is neither limited nor worth a line in the log. */
+export function isHealth({ path }: Pick<Request, 'path'>): boolean {
+  return path === '/health' || path === '/health/ready';
+}

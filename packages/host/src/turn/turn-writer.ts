@@ -75,7 +75,9 @@ export class TurnWriter {
       },
       doneOf({ runId: this.#run.id, messageId, status, text }),
     );
-    return { status, messageId: ended.message?.id, text, fault };
+    // An end that could not be stored in time is stored as a failure.
+    const stored = ended.run.status === 'failed' ? 'failed' : status;
+    return { status: stored, messageId: ended.message?.id, text, fault: fault ?? ended.run.fault };
   }
 
   /** A turn that failed before it said anything leaves no message; one cut short leaves a mark. */

@@ -12,7 +12,7 @@ import type { TurnAccount } from './gates/turn-account.js';
 import { type IdempotencyClaim, IdempotentStarts } from './idempotent-starts.js';
 import { Lane, type Slot } from './lane.js';
 import { LiveRun } from './runs/live-run.js';
-import { RunRecorder } from './runs/run-recorder.js';
+import { RunRecorder, unstored } from './runs/run-recorder.js';
 import type { TurnRequest } from './turn-request.js';
 import type { TurnRunner } from './turn-runner.js';
 
@@ -91,7 +91,8 @@ export class Turns {
       const lanes = [...this.#lanes.values()];
       await Promise.all(lanes.map(({ lastStart }) => lastStart));
       await Promise.all(lanes.flatMap((lane) => lane.runs()).map(({ outcome }) => outcome));
-      await new Promise(setImmediate);
+      // Not at once: a run that is not stored yet has an outcome, and keeps its place.
+      await new Promise((resolve) => setTimeout(resolve, 10));
     }
     clearTimeout(impatience);
   }
@@ -188,6 +189,7 @@ export class Turns {
       logger,
       giveUp: this.#giveUp.signal,
       onLost: () => live.cut('interrupted'),
+      onUnstored: (outcome) => live.settle(outcome),
     });
     const { id: runId, sessionId, requestId } = run;
     recorder.write({ event: 'run', data: { runId, sessionId, requestId } });
@@ -211,7 +213,9 @@ export class Turns {
       live.settle(await work());
     } catch (err) {
       this.#parts.logger.error({ err, runId: live.run.id }, 'run ended without being stored');
-      live.settle({ status: 'failed', messageId: undefined, text: '' });
+      const refusal = unstored();
+      const fault = { kind: 'server', message: refusal.message, refusal } as const;
+      live.settle({ status: 'failed', messageId: undefined, text: '', fault });
     } finally {
       this.#forget(live.run);
     }

@@ -1,3 +1,4 @@
+import type { DiskSpace } from '../disk-space.js';
 import type { Database } from './database.js';
 
 /** What every store works with. */
@@ -6,4 +7,6 @@ export interface StoreContext {
   /** The current time in milliseconds. */
   readonly clock: () => number;
   readonly newId: () => string;
+  /** Unset where the database keeps its files elsewhere. */
+  readonly disk?: DiskSpace | undefined;
 }

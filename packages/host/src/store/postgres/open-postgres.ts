@@ -7,13 +7,16 @@ import { connectTo } from './connect-to.js';
 import { onOneConnection, type PostgresRequest, reachPostgres } from './reach-postgres.js';
 
 const STATEMENT_TIMEOUT_MS = 30_000;
-const POOL_SIZE = 10;
+const DEFAULT_POOL_SIZE = 10;
 
 /** Connects to PostgreSQL and brings its schema up to date. */
-export async function openPostgres(request: PostgresRequest): Promise<Database> {
+export async function openPostgres({
+  poolSize: max = DEFAULT_POOL_SIZE,
+  ...request
+}: PostgresRequest & { readonly poolSize?: number | undefined }): Promise<Database> {
   await reachPostgres(request, (tables) => migrate(tables, hostSchema));
   return asDatabase(
-    connectTo({ ...request, max: POOL_SIZE, statementTimeout: STATEMENT_TIMEOUT_MS }),
+    connectTo({ ...request, max, statementTimeout: STATEMENT_TIMEOUT_MS }),
     request,
   );
 }

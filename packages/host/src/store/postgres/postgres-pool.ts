@@ -7,6 +7,7 @@ export interface PoolRequest {
   readonly max: number;
   /** Milliseconds a statement may take; 0 for no limit. */
   readonly statementTimeout: number;
+  /** Is also called for connections that could not be made. */
   readonly onConnectionLost: (error: Error) => void;
 }
 

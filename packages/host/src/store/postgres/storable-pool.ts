@@ -3,11 +3,17 @@ import type pg from 'pg';
 import { storable } from '../database/storable.js';
 
 /** The pool as Kysely sees it, with parameters PostgreSQL can store. */
-export function createStorablePool(pool: pg.Pool): PostgresPool {
+export function createStorablePool(
+  pool: pg.Pool,
+  onConnectFailure: (error: Error) => void,
+): PostgresPool {
   const clients = new WeakMap<pg.PoolClient, PostgresPoolClient>();
   return {
     connect: async () => {
-      const client = await pool.connect();
+      const client = await pool.connect().catch((error) => {
+        onConnectFailure(error);
+        throw error;
+      });
       const known = clients.get(client) ?? storableClient(client);
       clients.set(client, known);
       return known;

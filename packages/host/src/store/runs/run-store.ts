@@ -22,7 +22,8 @@ export class RunStore {
   }
 
   /** Stores the user's message and the run that answers it, both or neither. */
-  start(request: NewRun): Promise<StartResult> {
+  async start(request: NewRun): Promise<StartResult> {
+    await this.#context.disk?.assertRoom();
     const lease = { hostId: this.#host.id, until: this.#leaseEnd() };
     return this.#context.database.write((tables) =>
       startRun(tables, request, { ...this.#context, lease }),

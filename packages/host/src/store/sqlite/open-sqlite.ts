@@ -5,6 +5,7 @@ import type { Database } from '../database/database.js';
 import { readSnapshot } from '../database/read-snapshot.js';
 import type { Schema } from '../database/schema.js';
 import { hostSchema, migrate } from '../migrations/migrate.js';
+import { isStoreFault } from '../store-fault.js';
 import { GroupCommit } from './group-commit.js';
 import { cannotOpen, sqliteFileIn, tablesOf } from './sqlite-file.js';
 import { whenFree } from './when-free.js';
@@ -20,7 +21,7 @@ export async function openSqlite(dataDir: string): Promise<Database> {
     return asDatabase(writer, await openReader(path));
   } catch (error) {
     await writer.destroy();
-    throw error;
+    throw isStoreFault(error) ? cannotOpen(path, error) : error;
   }
 }
 

@@ -3,6 +3,7 @@ import type { DatabaseSync } from 'node:sqlite';
 import { Kysely } from 'kysely';
 import type { Schema } from '../database/schema.js';
 import { StoreError } from '../database/store-error.js';
+import { classifyStoreFault } from '../store-fault.js';
 import { SqliteDialect } from './sqlite-dialect.js';
 
 export const sqliteFileIn = (dataDir: string): string => join(dataDir, 'sibyl.db');
@@ -14,7 +15,11 @@ export const tablesOf = (handle: DatabaseSync): Kysely<Schema> =>
 export function cannotOpen(path: string, error: unknown): StoreError {
   if (error instanceof StoreError) return error;
   const reason = error instanceof Error ? error.message : String(error);
-  return new StoreError(`Cannot open the SQLite file ${path}: ${reason}; check DATA_DIR`, {
+  const remedy =
+    classifyStoreFault(error) === 'full'
+      ? 'free some space on its disk, then start again'
+      : 'check DATA_DIR';
+  return new StoreError(`Cannot open the SQLite file ${path}: ${reason}; ${remedy}`, {
     cause: error,
   });
 }

@@ -26,7 +26,16 @@ async function begin(checksEvents: boolean) {
   const lines: { msg: string }[] = [];
   const logger = pino({}, { write: (line) => void lines.push(JSON.parse(line)) });
   const giveUp = new AbortController().signal;
-  const recorder = new RunRecorder({ run, log, runs, events, logger, giveUp, onLost: () => {} });
+  const recorder = new RunRecorder({
+    run,
+    log,
+    runs,
+    events,
+    logger,
+    giveUp,
+    onUnstored: () => {},
+    onLost: () => {},
+  });
   const emit = createTurnEmit({ run, recorder, logger, checksEvents });
   const place = { sessionId, requestId: 'r' };
   const written = () => log.since(0).map(({ data }) => JSON.parse(data));

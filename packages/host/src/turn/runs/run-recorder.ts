@@ -1,22 +1,38 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ReplyPart } from '@sibyl/protocol';
+import { OracleError, type ReplyPart } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { EventBus } from '../../events/event-bus.js';
+import { endOf } from '../../events/position.js';
 import { type ServerEvent, toServerEvent } from '../../events/server-event.js';
 import type { EndedRun, RunEnding } from '../../store/runs/finish-run.js';
 import type { Frame } from '../../store/runs/frames.js';
 import type { Run } from '../../store/runs/run.js';
 import type { RunStore } from '../../store/runs/run-store.js';
+import { classifyStoreFault } from '../../store/store-fault.js';
 import { cacheInvalidation } from './cache-invalidation.js';
 import { doneOf } from './done-frame.js';
 import type { RunLog } from './run-log.js';
+import type { RunOutcome } from './run-outcome.js';
 
 /** Well under the 250 ms that text may run ahead of the store (contract B4). */
 const FLUSH_MS = 150;
 
-/** Waits between attempts to store how a run ended, while the store is away: doubling up to the last. */
+/** Waits between attempts to store a run, while the store is unavailable: doubling up to the last. */
 const FIRST_RETRY_MS = 200;
-const LAST_RETRY_MS = 10_000;
+const LAST_RETRY_MS = 2_000;
+
+/** How long readers wait for an end that cannot be stored; a full or broken store makes them wait no longer. */
+const READERS_WAIT_MS = 10_000;
+
+type Ending = Omit<RunEnding, 'frames'>;
+
+interface LastWrite {
+  readonly ending: Ending;
+  /** The frames that end the log. */
+  readonly last: readonly Frame[];
+}
+
+type DonePart = Extract<ReplyPart, { event: 'done' }>;
 
 interface RunRecorderParts {
   readonly run: Run;
@@ -28,6 +44,8 @@ interface RunRecorderParts {
   readonly giveUp: AbortSignal;
   /** Called when the run is no longer this process's to carry out. */
   readonly onLost: () => void;
+  /** Called when readers are told that the end could not be stored; storing it is still being tried. */
+  readonly onUnstored: (outcome: RunOutcome) => void;
 }
 
 /** Writes a run's frames to its log and its session's sockets at once, and to the store soon after. */
@@ -36,7 +54,11 @@ export class RunRecorder {
   #unsaved: Frame[] = [];
   #timer: NodeJS.Timeout | undefined;
   #saving: Promise<void> = Promise.resolve();
+  #saveRetryMs = FIRST_RETRY_MS;
   #isEnding = false;
+  /** What the end of the run will be in the store; replaced when readers were told another end. */
+  #end: LastWrite | undefined;
+  #isShown = false;
 
   constructor(parts: RunRecorderParts) {
     this.#parts = parts;
@@ -50,31 +72,102 @@ export class RunRecorder {
     return this.#tell(part);
   }
 
-  /** Stores the outcome with the last frames, and only then shows `done` to readers. */
-  async end(
-    ending: Omit<RunEnding, 'frames'>,
-    done: Extract<ReplyPart, { event: 'done' }>,
-  ): Promise<EndedRun> {
+  /**
+   * Stores the outcome with the last frames, and only then shows `done` to readers. Where that cannot be stored in
+   * time, they see the run fail instead, and the failure is stored once the store works again.
+   */
+  async end(ending: Ending, done: DonePart): Promise<EndedRun> {
     this.#isEnding = true;
-    await this.#settleSaving();
-    const { run, log, runs } = this.#parts;
-    const data = JSON.stringify(done.data);
-    const frames = [...this.#unsaved, { seq: log.lastSeq + 1, event: done.event, data }];
-    const key = { owner: run.owner, runId: run.id };
+    const { log } = this.#parts;
+    this.#end = { ending, last: [toFrame(done, log.lastSeq + 1)] };
+    const timer = setTimeout(() => this.#showUnstored(), READERS_WAIT_MS);
     try {
-      const ended = await this.#persistently(() =>
-        runs.finish({ ...key, ending: { ...ending, frames } }),
-      );
-      // Nothing left to end: somebody deleted the session, or took this process for dead.
-      if (!ended) throw new Error('the run was ended by somebody else');
-      log.add(done.event, data);
+      await this.#settleSaving();
+      const ended = await this.#storeEnd();
+      if (this.#isShown) this.#announce(ended);
+      else log.add(done.event, JSON.stringify(done.data));
       return ended;
     } catch (error) {
-      this.#showLost(ending.message?.content ?? '');
+      if (!this.#isShown) this.#showLost(ending.message?.content ?? '');
       throw error;
     } finally {
+      clearTimeout(timer);
       log.close();
     }
+  }
+
+  /** Until it works or the host gives up: the run is kept in memory meanwhile, where readers find it. */
+  async #storeEnd(): Promise<EndedRun> {
+    for (let wait = FIRST_RETRY_MS; ; wait = Math.min(2 * wait, LAST_RETRY_MS)) {
+      try {
+        return await this.#finish();
+      } catch (error) {
+        if (error instanceof EndedElsewhere) throw error;
+        await this.#waitAfter(error, wait);
+      }
+    }
+  }
+
+  async #waitAfter(error: unknown, wait: number): Promise<void> {
+    const { giveUp } = this.#parts;
+    if (giveUp.aborted) throw error;
+    // One line per run; the store itself reports when the outage begins and ends.
+    if (wait === FIRST_RETRY_MS) this.#warn(error, 'outcome not stored yet');
+    if (!mayPassSoon(error)) this.#showUnstored();
+    await sleep(wait, undefined, { signal: giveUp }).catch(() => undefined);
+  }
+
+  async #finish(): Promise<EndedRun> {
+    const { run, runs } = this.#parts;
+    const { ending, last } = this.#end as LastWrite;
+    const frames = [...this.#unsaved, ...last];
+    const key = { owner: run.owner, runId: run.id };
+    const ended = await runs.finish({ ...key, ending: { ...ending, frames } });
+    if (!ended) throw new EndedElsewhere();
+    return ended;
+  }
+
+  /** Ends the run as failed for its readers, and from now on for the store as well. */
+  #showUnstored(): void {
+    if (this.#isShown || !this.#end) return;
+    this.#isShown = true;
+    const { run, log, onUnstored } = this.#parts;
+    const { ending } = this.#end;
+    const fault = { kind: 'server', message: UNSTORED } as const;
+    const { sessionId, requestId } = run;
+    const timestamp = new Date().toISOString();
+    const text = ending.message?.content ?? '';
+    const parts: readonly ReplyPart[] = [
+      {
+        event: 'error',
+        data: {
+          error: UNSTORED,
+          kind: fault.kind,
+          retryable: true,
+          sessionId,
+          requestId,
+          timestamp,
+        },
+      },
+      doneOf({ runId: run.id, messageId: undefined, status: 'failed', text }),
+    ];
+    const last = parts.map((part) => log.add(part.event, JSON.stringify(part.data)));
+    const message = ending.message && { ...ending.message, isComplete: false };
+    this.#end = { ending: { ...ending, message, status: 'failed', fault }, last };
+    log.close();
+    onUnstored({
+      status: 'failed',
+      messageId: undefined,
+      text,
+      fault: { ...fault, refusal: unstored() },
+    });
+  }
+
+  /** Readers have left with a failure: pages that show the session read it again. */
+  #announce({ message }: EndedRun): void {
+    const { run, events } = this.#parts;
+    const { event, data: payload } = cacheInvalidation(run, message?.id);
+    events.publish(run, { event, payload, position: endOf(run.turn) });
   }
 
   /** What was shown is not what is stored: who has it must read again. */
@@ -109,30 +202,47 @@ export class RunRecorder {
   }
 
   async #save(): Promise<void> {
-    const { run, runs, logger, onLost } = this.#parts;
+    const { run, runs, onLost } = this.#parts;
     const frames = this.#unsaved;
     this.#unsaved = [];
     try {
       const isOurs = await runs.appendFrames({ owner: run.owner, runId: run.id, frames });
+      this.#saveRetryMs = FIRST_RETRY_MS;
       if (!isOurs) onLost();
     } catch (err) {
-      logger.warn({ err, runId: run.id }, 'frames not stored; trying again');
+      const isFirst = this.#saveRetryMs === FIRST_RETRY_MS;
+      if (isFirst) this.#warn(err, 'frames not stored; trying again');
       this.#unsaved = [...frames, ...this.#unsaved];
-      this.#timer ??= setTimeout(() => this.#startSaving(), FLUSH_MS);
+      this.#timer ??= setTimeout(() => this.#startSaving(), this.#saveRetryMs);
+      this.#saveRetryMs = Math.min(2 * this.#saveRetryMs, LAST_RETRY_MS);
     }
   }
 
-  /** Until it works or the host gives up: the run is kept in memory meanwhile, where readers find it. */
-  async #persistently<T>(attempt: () => Promise<T>): Promise<T> {
-    const { giveUp, logger, run } = this.#parts;
-    for (let wait = FIRST_RETRY_MS; ; wait = Math.min(2 * wait, LAST_RETRY_MS)) {
-      try {
-        return await attempt();
-      } catch (err) {
-        if (giveUp.aborted) throw err;
-        logger.warn({ err, runId: run.id }, 'outcome not stored yet');
-        await sleep(wait, undefined, { signal: giveUp }).catch(() => undefined);
-      }
-    }
+  #warn(error: unknown, text: string): void {
+    const reason = error instanceof Error ? error.message : String(error);
+    this.#parts.logger.warn({ reason, runId: this.#parts.run.id }, text);
   }
 }
+
+/** Nothing is left to end: the session was deleted, or another host took this one for dead. */
+class EndedElsewhere extends Error {
+  constructor() {
+    super('the run was ended elsewhere');
+  }
+}
+
+const UNSTORED = 'The answer could not be stored. Try again.';
+
+/** How a JSON caller learns that the end of its turn could not be stored. */
+export const unstored = (): OracleError =>
+  new OracleError('store_unavailable', { message: UNSTORED, retryAfterSeconds: 5 });
+
+const toFrame = ({ event, data }: ReplyPart, seq: number): Frame => ({
+  seq,
+  event,
+  data: JSON.stringify(data),
+});
+
+/** A disk that is full or a file that is broken stays so until a person acts. */
+const mayPassSoon = (error: unknown) =>
+  !['full', 'lasting'].includes(classifyStoreFault(error) ?? 'passing');
