@@ -45,6 +45,34 @@ it('serves the same from PostgreSQL, and says 503 while it is away', async () =>
   await expect.poll(async () => (await fetch(`${host.url}/health/ready`)).status).toBe(200);
 });
 
+it('logs an outage of PostgreSQL once when it begins and once when it ends', async () => {
+  const alice = new TestUser(host);
+  await alice.request('POST', '/sessions');
+  const from = host.log.length;
+  const lines = (text: string) => host.log.slice(from).filter(({ msg }) => msg === text);
+  line.cut();
+  for (let i = 0; i < 30; i++) {
+    const method = i % 2 ? 'GET' : 'POST';
+    expect((await alice.request(method, '/sessions')).body.code).toBe('store_unavailable');
+  }
+  await line.mend();
+  await expect
+    .poll(async () => (await alice.request('POST', '/sessions')).status, { timeout: 10_000 })
+    .toBe(201);
+  const began = /^the store is unavailable/;
+  expect(host.log.slice(from).filter(({ msg }) => began.test(String(msg)))).toHaveLength(1);
+  expect(lines('the store is available again')).toMatchObject([
+    { failures: expect.any(Number), seconds: expect.any(Number) },
+  ]);
+  const perRequest = lines('The store is not available; try again');
+  expect(perRequest.length).toBeGreaterThanOrEqual(30);
+  expect(perRequest[0]).toMatchObject({
+    requestId: expect.any(String),
+    reason: expect.any(String),
+  });
+  expect(host.log.slice(from).filter((entry) => 'err' in entry)).toHaveLength(1);
+});
+
 it('finishes a turn during which the database was away, and loses nothing of it', async () => {
   const alice = new TestUser(host);
   const sessionId = await openSession(alice);

@@ -21,9 +21,11 @@ export function runHost(
   env: Record<string, string>,
   nodeArgs: readonly string[] = [],
   main = MAIN,
+  launcher: readonly string[] = [],
 ): HostProcess {
   const { PATH = '', HOME = '' } = process.env;
-  const child = spawn(process.execPath, [...nodeArgs, main], {
+  const [command = process.execPath, ...args] = [...launcher, process.execPath, ...nodeArgs, main];
+  const child = spawn(command, args, {
     env: { PATH, HOME, HOST: '127.0.0.1', ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });

@@ -27,7 +27,10 @@ export async function keepRuns(
   };
   await closeLeftovers();
   const timer = setInterval(() => {
-    beat().catch((err) => logger.warn({ err }, 'leases not renewed; trying again'));
+    // Without a stack: the store reports its outages itself.
+    beat().catch((error) => {
+      logger.warn({ reason: String(error) }, 'leases not renewed; trying again');
+    });
   }, BEAT_MS);
   timer.unref();
   return () => clearInterval(timer);
