@@ -30,5 +30,11 @@ it('counts requests and logins on a port of their own', async () => {
   expect(text).toContain('sibyl_auth_total{means="delegation",outcome="proven"} 1');
   expect(text).toContain('sibyl_auth_total{means="invocation",outcome="refused"} 1');
   expect(text).toMatch(/^process_resident_memory_bytes \d+$/m);
+  const names = new Set(text.match(/^[a-z_]+(?=[{ ])/gm));
+  expect(names.size).toBeGreaterThanOrEqual(4);
+  for (const name of names) {
+    expect(text).toMatch(new RegExp(`^# HELP ${name} \\S.+$`, 'm'));
+    expect(text).toMatch(new RegExp(`^# TYPE ${name} (counter|gauge|histogram)$`, 'm'));
+  }
   await expect(read()).rejects.toThrow();
 });

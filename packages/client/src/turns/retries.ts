@@ -32,7 +32,7 @@ export class Retries {
   /** Waits before the next attempt, or throws when there is to be none. */
   async afterFailure(error: unknown): Promise<void> {
     this.#options.signal?.throwIfAborted();
-    if (this.#failures === 0) this.#failingSince = Date.now();
+    if (this.#failures === 0) this.#failingSince = performance.now();
     this.#failures += 1;
     if (!this.#isWorthAnother(error)) throw error;
     if (this.#isTimeUp()) throw this.#surrender(error);
@@ -50,7 +50,7 @@ export class Retries {
   #isTimeUp(): boolean {
     if (!this.#hasBegun) return this.#failures >= FIRST_TRIES;
     const { giveUpAfterMs = GIVE_UP_AFTER_MS } = this.#options;
-    return Date.now() - this.#failingSince > giveUpAfterMs;
+    return performance.now() - this.#failingSince > giveUpAfterMs;
   }
 
   #surrender(cause: unknown): unknown {

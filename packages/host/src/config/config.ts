@@ -130,6 +130,8 @@ function readHttp(env: Environment) {
     corsOrigins: Object.freeze(env.CORS_ORIGIN),
     trustProxy: env.TRUST_PROXY,
   };
+}
+
 function readSocketLimits(env: Environment): Config['sockets'] {
   return Object.freeze({
     maxPerUser: env.SOCKETS_PER_USER,

@@ -35,10 +35,9 @@ export class Metrics {
     ]);
     const { rss, heapUsed } = process.memoryUsage();
     lines.push(
-      '# TYPE process_resident_memory_bytes gauge',
-      `process_resident_memory_bytes ${rss}`,
+      ...printGauge('process_resident_memory_bytes', 'Memory of the process, in bytes', rss),
+      ...printGauge('nodejs_heap_used_bytes', 'JavaScript heap in use, in bytes', heapUsed),
     );
-    lines.push('# TYPE nodejs_heap_used_bytes gauge', `nodejs_heap_used_bytes ${heapUsed}`);
     return `${lines.join('\n')}\n`;
   }
 }
@@ -54,6 +53,12 @@ export async function serveMetrics(metrics: Metrics, port: number, host: string)
   });
   return server;
 }
+
+const printGauge = (name: string, help: string, value: number): string[] => [
+  `# HELP ${name} ${help}`,
+  `# TYPE ${name} gauge`,
+  `${name} ${value}`,
+];
 
 const escapes: Readonly<Record<string, string>> = { '\\': '\\\\', '"': '\\"', '\n': '\\n' };
 

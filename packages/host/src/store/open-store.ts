@@ -16,6 +16,12 @@ import { SessionStateStore } from './plugins/session-state-store.js';
 import { RoomStateStore } from './rooms/room-state-store.js';
 import { RoomStore } from './rooms/room-store.js';
 import { createHostProcess } from './runs/host-process.js';
+import {
+  createMachineClock,
+  DatabaseClock,
+  fromClock,
+  type LeaseClock,
+} from './runs/lease-clock.js';
 import { RunStore } from './runs/run-store.js';
 import { SessionStore } from './sessions/session-store.js';
 import type { Store } from './store.js';
@@ -43,11 +49,16 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     ? undefined
     : new DiskSpace(options.dataDir, options.diskMinFree ?? 0);
   const context = { database, clock, newId, disk };
+  const leases = options.clock ? fromClock(options.clock) : createLeaseClock(database);
+  await leases.sync().catch(async (error) => {
+    await database.close();
+    throw error;
+  });
   const rooms = new RoomStore(context);
   return {
     sessions: new SessionStore(context),
     messages: new MessageStore(context),
-    runs: new RunStore(context, createHostProcess()),
+    runs: new RunStore(context, createHostProcess(), leases),
     idempotency: new IdempotencyStore(context),
     rooms,
     roomState: new RoomStateStore(context, rooms),
@@ -63,8 +74,20 @@ export async function openStore(options: StoreOptions): Promise<Store> {
       await sql`select 1`.execute(database.tables);
     },
     probeWrite: () => probeWrite(database, newId()),
+    reclaim: () => database.reclaim(),
     close: () => database.close(),
   };
+}
+
+function createLeaseClock(database: Database): LeaseClock {
+  if (database.engine === 'sqlite') return createMachineClock();
+  return new DatabaseClock(async () => {
+    const query = sql<{
+      time: number;
+    }>`select extract(epoch from clock_timestamp())::float8 * 1000 as time`;
+    const { rows } = await query.execute(database.tables);
+    return Number(rows[0]?.time);
+  });
 }
 
 /** A row under an id of its own, so that probes of several hosts do not wait for each other. */

@@ -34,6 +34,8 @@ export interface Store {
   ping(): Promise<void>;
   /** Writes something and takes it away again; rejects when the database takes no writes. */
   probeWrite(): Promise<void>;
+  /** Gives the space of what was deleted back to the file system. */
+  reclaim(): Promise<void>;
   /** Waits for writes under way, then lets go of the database. */
   close(): Promise<void>;
 }

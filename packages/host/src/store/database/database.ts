@@ -17,5 +17,7 @@ export interface Database {
   read<T>(unit: Unit<T>): Promise<T>;
   /** Brings a schema beside the host's own up to date. */
   migrate(plan: MigrationPlan): Promise<void>;
+  /** Gives the space of deleted rows back to the file system, where the engine does not do so itself. */
+  reclaim(): Promise<void>;
   close(): Promise<void>;
 }

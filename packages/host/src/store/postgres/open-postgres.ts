@@ -36,6 +36,8 @@ function asDatabase(tables: Kysely<Schema>, request: PostgresRequest): Database 
     write,
     read: (unit) => readSnapshot(tables, unit),
     migrate: (plan) => onOneConnection(request, (own) => migrate(own, plan)),
+    // PostgreSQL has its autovacuum.
+    reclaim: async () => {},
     close: async () => {
       await Promise.allSettled(underWay);
       await tables.destroy();

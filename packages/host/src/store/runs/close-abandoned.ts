@@ -19,7 +19,7 @@ interface Abandoned {
 export async function findAbandoned(
   tables: Kysely<Schema>,
   host: HostProcess,
-  now: number,
+  isOver: (leaseUntil: number) => boolean,
 ): Promise<readonly Abandoned[]> {
   const live = await tables
     .selectFrom('runs')
@@ -27,7 +27,7 @@ export async function findAbandoned(
     .where('status', 'in', LIVE)
     .where('host_id', '!=', host.id)
     .execute();
-  return live.filter(({ hostId, leaseUntil }) => leaseUntil < now || host.isKnownDead(hostId));
+  return live.filter(({ hostId, leaseUntil }) => isOver(leaseUntil) || host.isKnownDead(hostId));
 }
 
 /** Ends one of them inside a unit; undefined if its process came back or another closed it first. */

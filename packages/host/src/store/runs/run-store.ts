@@ -4,6 +4,7 @@ import { closeAbandoned, type EndAbandoned, findAbandoned } from './close-abando
 import { type EndedRun, finishRun, type RunEnding } from './finish-run.js';
 import { appendFrames, type Frame, pruneSomeFrames, type RunKey, readFrames } from './frames.js';
 import type { HostProcess } from './host-process.js';
+import { fromClock, type LeaseClock } from './lease-clock.js';
 import { LIVE, type Run, toRun } from './run.js';
 import { type NewRun, type StartResult, startRun } from './start-run.js';
 
@@ -15,10 +16,16 @@ const RUNS_PER_LIST = 100;
 export class RunStore {
   readonly #context: StoreContext;
   readonly #host: HostProcess;
+  readonly #leases: LeaseClock;
 
-  constructor(context: StoreContext, host: HostProcess) {
+  constructor(
+    context: StoreContext,
+    host: HostProcess,
+    leases: LeaseClock = fromClock(context.clock),
+  ) {
     this.#context = context;
     this.#host = host;
+    this.#leases = leases;
   }
 
   /** Stores the user's message and the run that answers it, both or neither. */
@@ -105,6 +112,7 @@ export class RunStore {
 
   /** Tells other processes that this one lives; to be called well within every 30 s. */
   async renewLeases(): Promise<void> {
+    await this.#leases.sync();
     const until = this.#leaseEnd();
     await this.#context.database.write((tables) =>
       tables
@@ -118,9 +126,11 @@ export class RunStore {
 
   /** Ends the runs that dead processes left behind; to be called at start and now and then. */
   async closeInterrupted(end: EndAbandoned): Promise<readonly EndedRun[]> {
-    const { database, clock } = this.#context;
+    const { database } = this.#context;
+    await this.#leases.sync();
+    const isOver = (leaseUntil: number) => this.#leases.isOver(leaseUntil, LEASE_MS);
     const closed: EndedRun[] = [];
-    for (const abandoned of await findAbandoned(database.tables, this.#host, clock())) {
+    for (const abandoned of await findAbandoned(database.tables, this.#host, isOver)) {
       const ended = await database.write((tables) =>
         closeAbandoned(tables, { abandoned, end }, this.#context),
       );
@@ -137,6 +147,6 @@ export class RunStore {
   }
 
   #leaseEnd(): number {
-    return this.#context.clock() + LEASE_MS;
+    return Math.round(this.#leases.now()) + LEASE_MS;
   }
 }

@@ -131,3 +131,13 @@ it('waits without stopping the event loop or readers while another process write
   expect(await writing).toBe('a');
   other.close();
 });
+
+it('GroupCommit refuses writes once too many wait, and takes them again later', async () => {
+  const results = await Promise.allSettled(
+    Array.from({ length: 10_050 }, () => database.write(async () => 'written')),
+  );
+  const refused = results.filter(({ status }) => status === 'rejected');
+  expect(refused).toHaveLength(50);
+  expect(refused[0]).toMatchObject({ reason: { name: 'StoreError' } });
+  expect(await database.write(addRoom('later'))).toBe('later');
+});

@@ -2,9 +2,13 @@ import { setImmediate as nextTick } from 'node:timers/promises';
 import type { ControlledTransaction, Kysely } from 'kysely';
 import type { Unit } from '../database/database.js';
 import type { Schema } from '../database/schema.js';
+import { StoreError } from '../database/store-error.js';
 
 /** Bounds how long one commit keeps the event loop; the units run without a pause. */
 const MAX_UNITS = 64;
+
+/** Seconds of work for a slow disk; each waiting unit keeps its request in memory. */
+const MAX_WAITING = 10_000;
 
 interface Waiting {
   readonly unit: Unit<unknown>;
@@ -26,6 +30,9 @@ export class GroupCommit {
   }
 
   write<T>(unit: Unit<T>): Promise<T> {
+    if (this.#waiting.length >= MAX_WAITING) {
+      return Promise.reject(new StoreError('Too many writes are waiting; try again'));
+    }
     return new Promise<T>((resolve, reject) => {
       this.#waiting.push({ unit, resolve: (value) => resolve(value as T), reject });
       this.#draining ??= this.#drain();

@@ -7,18 +7,29 @@ import type { Schema } from '../database/schema.js';
 import { hostSchema, migrate } from '../migrations/migrate.js';
 import { isStoreFault } from '../store-fault.js';
 import { GroupCommit } from './group-commit.js';
+import { enableReclaim, reclaim } from './reclaim.js';
 import { cannotOpen, sqliteFileIn, tablesOf } from './sqlite-file.js';
 import { whenFree } from './when-free.js';
 
 const OWNER_ONLY = 0o600;
 
+/** The first takes effect in a file that is new; the last bounds the log that a burst of writes leaves behind. */
+const SETTINGS = `
+  pragma auto_vacuum = incremental;
+  pragma journal_mode = wal;
+  pragma synchronous = full;
+  pragma journal_size_limit = ${16 * 1024 * 1024};
+`;
+
 /** Opens `sibyl.db` in `dataDir`, making both if needed, readable by this user alone. */
 export async function openSqlite(dataDir: string): Promise<Database> {
   const path = sqliteFileIn(dataDir);
-  const writer = tablesOf(await openWriter(dataDir, path));
+  const handle = await openWriter(dataDir, path);
+  const writer = tablesOf(handle);
   try {
     await migrate(writer, hostSchema);
-    return asDatabase(writer, await openReader(path));
+    enableReclaim(handle);
+    return asDatabase({ handle, writer, reader: await openReader(path) });
   } catch (error) {
     await writer.destroy();
     throw isStoreFault(error) ? cannotOpen(path, error) : error;
@@ -37,7 +48,7 @@ async function openWriter(dataDir: string, path: string): Promise<DatabaseSync> 
   try {
     makePrivateFile(dataDir, path);
     const handle = new DatabaseSync(path, { timeout: 0, enableForeignKeyConstraints: true });
-    await whenFree(() => handle.exec('pragma journal_mode = wal; pragma synchronous = full'));
+    await whenFree(() => handle.exec(SETTINGS));
     return handle;
   } catch (error) {
     throw cannotOpen(path, error);
@@ -51,7 +62,13 @@ function makePrivateFile(dataDir: string, path: string): void {
   chmodSync(path, OWNER_ONLY);
 }
 
-function asDatabase(writer: Kysely<Schema>, reader: Kysely<Schema>): Database {
+interface Connections {
+  readonly handle: DatabaseSync;
+  readonly writer: Kysely<Schema>;
+  readonly reader: Kysely<Schema>;
+}
+
+function asDatabase({ handle, writer, reader }: Connections): Database {
   const commits = new GroupCommit(writer);
   return {
     engine: 'sqlite',
@@ -59,6 +76,7 @@ function asDatabase(writer: Kysely<Schema>, reader: Kysely<Schema>): Database {
     write: (unit) => commits.write(unit),
     read: (unit) => readSnapshot(reader, unit),
     migrate: (plan) => migrate(writer, plan),
+    reclaim: () => reclaim(handle, commits),
     close: async () => {
       await commits.settled();
       // The writer last, since it folds the log into the main file.

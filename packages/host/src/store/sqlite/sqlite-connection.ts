@@ -1,8 +1,13 @@
 import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
+import { LruMap, textBytes } from '@sibyl/server-kit';
 import type { CompiledQuery, DatabaseConnection, QueryResult } from 'kysely';
 import { storable } from '../database/storable.js';
 
 const MAX_STATEMENTS = 200;
+/** A long list of ids makes a long statement, and each length is one of its own. */
+const MAX_STATEMENT_BYTES = 4 * 1024 * 1024;
+/** What SQLite keeps of a statement, for each character of it. */
+const BYTES_PER_CHARACTER = 8;
 
 interface Prepared {
   readonly statement: StatementSync;
@@ -12,7 +17,11 @@ interface Prepared {
 /** Runs compiled queries on one SQLite handle and keeps the statements used last prepared. */
 export class SqliteConnection implements DatabaseConnection {
   readonly #handle: DatabaseSync;
-  readonly #prepared = new Map<string, Prepared>();
+  readonly #prepared = new LruMap<string, Prepared>({
+    maxBytes: MAX_STATEMENT_BYTES,
+    maxEntries: MAX_STATEMENTS,
+    sizeOf: (_, sql) => textBytes(sql) + BYTES_PER_CHARACTER * sql.length,
+  });
 
   constructor(handle: DatabaseSync) {
     this.#handle = handle;
@@ -32,21 +41,14 @@ export class SqliteConnection implements DatabaseConnection {
 
   #prepare(sql: string): Prepared {
     const known = this.#prepared.get(sql);
-    this.#prepared.delete(sql);
-    const prepared = known ?? this.#compile(sql);
+    if (known) return known;
+    const prepared = this.#compile(sql);
     this.#prepared.set(sql, prepared);
-    this.#dropOldest();
     return prepared;
   }
 
   #compile(sql: string): Prepared {
     const statement = this.#handle.prepare(sql);
     return { statement, returnsRows: statement.columns().length > 0 };
-  }
-
-  #dropOldest(): void {
-    if (this.#prepared.size <= MAX_STATEMENTS) return;
-    const [oldest] = this.#prepared.keys();
-    if (oldest !== undefined) this.#prepared.delete(oldest);
   }
 }
