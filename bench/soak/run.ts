@@ -7,14 +7,11 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { mintTokens } from '../parts/mint-tokens.ts';
 import { startServer } from '../parts/server-process.ts';
+import { SteadyLoad } from './load.ts';
 
 const MANY = '100000000';
 const USERS = 32;
-const REQUESTS_PER_SECOND = 50;
 const SAMPLE_MS = 10_000;
-const TURNS_PER_SESSION = 10;
-/** A host that answers more slowly than it is asked gets fewer requests rather than a growing queue. */
-const MAX_RUNNING = 200;
 /** The share of samples that count as warm-up: the compiler and the caches are still busy. */
 const WARM_UP = 1 / 3;
 
@@ -54,7 +51,7 @@ const child = fork(new URL('./servers/host.ts', import.meta.url), {
 });
 try {
   const [{ url, did }] = (await once(child, 'message')) as [{ url: string; did: string }];
-  const load = startLoad(url, mintTokens(USERS, did));
+  const load = new SteadyLoad(url, mintTokens(USERS, did));
   const samples = await takeSamples(child, load);
   await load.stop();
   printSlopes(samples.slice(Math.floor(samples.length * WARM_UP)));
@@ -69,7 +66,7 @@ try {
   rmSync(dataDir, { recursive: true, force: true });
 }
 
-async function takeSamples(host: ChildProcess, load: Load): Promise<Sample[]> {
+async function takeSamples(host: ChildProcess, load: SteadyLoad): Promise<Sample[]> {
   const startedAt = performance.now();
   const samples: Sample[] = [];
   console.log(`| minute | answers | ${columns.map((name) => `${name} MB`).join(' | ')} |`);
@@ -121,80 +118,4 @@ function slope(points: readonly (readonly [number, number])[]): number {
   const above = points.reduce((sum, [px, py]) => sum + (px - x) * (py - y), 0);
   const below = points.reduce((sum, [px]) => sum + (px - x) ** 2, 0);
   return above / below;
-}
-
-interface Load {
-  readonly answers: number;
-  readonly failures: number;
-  readonly lastFailure: string;
-  stop(): Promise<void>;
-}
-
-interface Chat {
-  readonly id: string;
-  readonly token: string;
-  turns: number;
-}
-
-/** Of ten requests: five JSON turns, two streamed ones, two lists and one history. */
-function startLoad(url: string, tokens: readonly string[]): Load {
-  const idle: Chat[] = [];
-  const running = new Set<Promise<void>>();
-  const state = { answers: 0, failures: 0, lastFailure: '', sent: 0 };
-  const send = async (token: string, method: string, path: string, body?: object) => {
-    const headers = {
-      authorization: `Bearer ${token}`,
-      'x-auth-type': 'ucan',
-      'content-type': 'application/json',
-    };
-    const response = await fetch(url + path, {
-      method,
-      headers,
-      ...(body && { body: JSON.stringify(body) }),
-    });
-    const text = await response.text();
-    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
-    return text;
-  };
-  const open = async (number: number): Promise<Chat> => {
-    const token = tokens[number % tokens.length] as string;
-    const { sessionId } = JSON.parse(await send(token, 'POST', '/sessions', { title: 'Soak' }));
-    return { id: sessionId, token, turns: 0 };
-  };
-  const sendOne = async (number: number) => {
-    const chat = idle.shift() ?? (await open(number));
-    const kind = number % 10;
-    if (kind < 7) {
-      const message = 'What does the almanac say about the weather on the coast tomorrow?';
-      await send(chat.token, 'POST', `/messages/${chat.id}`, { message, stream: kind >= 5 });
-      chat.turns += 1;
-    } else await send(chat.token, 'GET', kind < 9 ? '/sessions' : `/messages/${chat.id}`);
-    if (chat.turns >= TURNS_PER_SESSION) await send(chat.token, 'DELETE', `/sessions/${chat.id}`);
-    else idle.push(chat);
-    state.answers += 1;
-  };
-  const timer = setInterval(() => {
-    if (running.size >= MAX_RUNNING) return;
-    const one = sendOne(state.sent++).catch((error) => {
-      state.failures += 1;
-      state.lastFailure = String(error);
-    });
-    running.add(one);
-    void one.then(() => running.delete(one));
-  }, 1000 / REQUESTS_PER_SECOND);
-  return {
-    get answers() {
-      return state.answers;
-    },
-    get failures() {
-      return state.failures;
-    },
-    get lastFailure() {
-      return state.lastFailure;
-    },
-    stop: async () => {
-      clearInterval(timer);
-      await Promise.all(running);
-    },
-  };
 }

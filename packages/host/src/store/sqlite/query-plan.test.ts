@@ -34,6 +34,7 @@ async function plansOf(use: (context: StoreContext) => Promise<unknown>): Promis
       write: (unit) => tables.transaction().execute(unit),
       read: (unit) => readSnapshot(tables, unit),
       migrate: (plan) => migrate(tables, plan),
+      reclaim: async () => undefined,
       close: () => tables.destroy(),
     },
     clock: Date.now,
