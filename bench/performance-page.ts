@@ -58,5 +58,5 @@ there is enough of it, V8 collects the young generation only and lets the old on
 pages back to the system. About 64 MB of RSS is program code, which is mapped from files and constant, and what Node allocates
 beside the heap stays the same, so that the allocator is not the reason: with a single malloc arena the curve is the same.
 A leak would show in the lowest heapUsed after a full collection, which the slope of a long run tells.
-To bound the heap of a host set \\`NODE_OPTIONS=--max-old-space-size=256\\` (in MB).
+To bound the heap of a host set \`NODE_OPTIONS=--max-old-space-size=256\` (in MB).
 `;
