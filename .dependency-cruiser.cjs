@@ -1,7 +1,7 @@
 // The host's folders from the edge inwards. A folder may import those after it, never those before.
 const layers = [
   'app',
-  'health|sessions|messages|delegation|models|plugins',
+  'health|sessions|messages|delegation|callers|models|plugins',
   'transport',
   'plugin-loader',
   'turn',

@@ -25,8 +25,8 @@ export interface TurnUser {
   readonly timezone: string;
   /** ISO 8601, when the turn started. */
   readonly currentTime: string;
-  /** The user's delegation to this oracle, if there is one. */
-  readonly delegation?: { readonly cid: string; readonly expiration: number };
+  /** The user's delegation to this oracle, if there is one; without `expiration` if it never expires. */
+  readonly delegation?: { readonly cid: string; readonly expiration?: number };
   readonly matrix?: { readonly homeServer?: string; readonly accessToken?: string };
 }
 

@@ -4,6 +4,7 @@ export const errorCatalog = {
   invalid_json: [400, 'The body is not valid JSON'],
   bad_request: [400, 'The request could not be understood'],
   invalid_delegation: [400, 'The delegation cannot be used'],
+  invalid_invitation: [400, 'This is not a valid invitation to this oracle'],
   missing_authentication: [
     401,
     'Missing UCAN authentication: provide Authorization: Bearer <invocation> with X-Auth-Type: ucan, or an x-ucan-delegation header',
@@ -11,10 +12,15 @@ export const errorCatalog = {
   invalid_invocation: [401, 'Invalid UCAN invocation'],
   insufficient_credit: [402, 'Out of credit: settle the outstanding claims, then send again'],
   foreign_delegation: [403, 'The delegation was issued by another user'],
+  caller_not_allowed: [
+    403,
+    'This oracle is open to invited users only. Ask its operator for an invitation.',
+  ],
   origin_not_allowed: [403, 'This origin may not connect'],
   forbidden: [403, 'This is not allowed'],
   session_not_found: [404, 'No such session'],
   run_not_found: [404, 'No such run'],
+  delegation_not_found: [404, 'No such delegation'],
   not_found: [404, 'No such route; /docs lists them'],
   method_not_allowed: [
     405,
@@ -28,6 +34,8 @@ export const errorCatalog = {
     'You have as many sessions as this host keeps for one user; delete some, then open another',
   ],
   idempotency_conflict: [409, 'This Idempotency-Key was used with another body'],
+  invitation_used: [409, 'This invitation has been used. Ask the operator for a new one.'],
+  invitation_expired: [410, 'This invitation has expired. Ask the operator for a new one.'],
   body_too_large: [413, 'The body is larger than this host accepts'],
   unsupported_media_type: [415, 'The body must be application/json in UTF-8'],
   rate_limited: [429, 'Too many requests; wait as long as Retry-After says'],

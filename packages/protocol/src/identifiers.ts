@@ -21,6 +21,16 @@ export const RequestId = z
 /** A point in time, ISO 8601 in UTC. */
 export const Timestamp = z.iso.datetime();
 
+/** The CID of a UCAN. */
+export const Cid = z.string().regex(/^b[a-z2-7]{1,127}$/, { error: 'must be a CID' });
+
+/** A time up to the end of the year 9999, in seconds since 1970. */
+export const UnixSeconds = z
+  .int()
+  .min(0)
+  .max(253_402_300_799, { error: 'must be Unix seconds, not milliseconds' })
+  .describe('Unix seconds');
+
 /** A base64 CAR of at most 8192 characters (contract B8). */
 export const UcanToken = z.string().min(1).max(8192);
 

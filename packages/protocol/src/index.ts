@@ -1,7 +1,10 @@
 export {
+  DelegationInfo,
+  DelegationList,
   DelegationRevoked,
   DelegationStatus,
   DelegationStored,
+  DelegationsRevoked,
   StoreDelegation,
 } from './delegation.js';
 export { describeIssues, type SchemaIssue } from './describe-issues.js';
@@ -30,6 +33,7 @@ export {
   UcanToken,
   wholeNumber,
 } from './identifiers.js';
+export { InvitationRedeemed, RedeemInvitation } from './invitations.js';
 export { JsonObject } from './json.js';
 export { Message, MessageList, MessagePage, PageMessages, Reply, ToolCall } from './messages.js';
 export { ModelInfo, ModelList } from './models.js';

@@ -31,6 +31,8 @@ const Subscribed = z.object({ sessionId: Id, timestamp: Timestamp });
 /** Why the server ends a connection; after `token_expired` a fresh token picks up where it stopped. */
 export const ClosingReason = z.enum([
   'token_expired',
+  'token_revoked',
+  'caller_not_allowed',
   'session_deleted',
   'rate_limited',
   'host_stopping',

@@ -19,6 +19,7 @@ import { serveMetrics } from '../observe/metrics.js';
 import { moduleFault } from '../plugin-loader/module-fault.js';
 import { type PluginStatus, pluginStatus, summaryOf } from '../plugin-loader/plugin-status.js';
 import { selectPlugins } from '../plugin-loader/select-plugins.js';
+import type { InvitedCaller } from '../store/callers/caller-store.js';
 import { HttpAdapter } from '../transport/http-adapter.js';
 import { keepRuns } from '../turn/runs/run-keeper.js';
 import { serveApiDocument } from './api-document/serve-api-document.js';
@@ -28,6 +29,7 @@ import { buildHostParts, type HostParts } from './host-parts.js';
 import { keepHouse } from './housekeeping.js';
 import { NestLog } from './nest-log.js';
 import { serveSockets } from './serve-sockets.js';
+import { OwnDidCheck, warnOfOpenOrigins } from './startup-checks.js';
 import { useMiddlewares } from './use-middlewares.js';
 
 export interface OracleAppOptions {
@@ -55,6 +57,12 @@ export interface OracleApp {
   readonly plugins: {
     /** Every plugin, whether it is loaded, and why not. */
     status(): readonly PluginStatus[];
+  };
+  /** Users who redeemed an invitation. */
+  readonly callers: {
+    list(): Promise<readonly InvitedCaller[]>;
+    /** Ends the access of a user at once; returns whether there was one. */
+    remove(did: string): Promise<boolean>;
   };
   readonly logger: Logger;
   /** Starts serving and returns the address. */
@@ -144,15 +152,21 @@ function oracleAppOf(
 ): OracleApp {
   const stopHousekeeping = keepHouse(parts, config);
   const sockets = serveSockets(nest, parts, config);
+  const ownDid = new OwnDidCheck(config, parts.oracle, parts.logger);
   let metricsServer: Server | undefined;
   return {
     did: parts.oracle.did,
     nest,
     plugins: { status: () => parts.status },
+    callers: {
+      list: () => parts.store.callers.list(),
+      remove: (did) => parts.allowList.remove(did),
+    },
     logger: parts.logger,
     async listen() {
       const { host, port, metricsPort } = config;
       try {
+        await ownDid.beforeListening();
         if (metricsPort !== undefined)
           metricsServer = await serveMetrics(parts.metrics, metricsPort, host);
         await nest.listen(port, host);
@@ -160,14 +174,10 @@ function oracleAppOf(
         await this.close();
         throw error;
       }
+      warnOfOpenOrigins(config, parts.logger);
+      void ownDid.onceListening();
       const url = addressOf(nest.getHttpServer(), host);
-      parts.logger.info(
-        { did: parts.oracle.did },
-        `oracle ${parts.oracle.name} is ${parts.oracle.did}, its model ${config.models.main}`,
-      );
-      const { page } = parts.facts.places;
-      const talk = page ? `, talk to it at ${url}${page}` : '';
-      parts.logger.info(`listening on ${url}${talk}, interface described at ${url}/docs`);
+      announce(url, parts, config);
       return url;
     },
     async close(patienceMs = CLOSE_PATIENCE_MS) {
@@ -187,6 +197,14 @@ function oracleAppOf(
       await parts.store.close();
     },
   };
+}
+
+function announce(url: string, { logger, oracle, facts }: HostParts, { models }: Config): void {
+  const { did, name } = oracle;
+  logger.info({ did }, `oracle ${name} is ${did}, its model ${models.main}`);
+  const { page } = facts.places;
+  const talk = page ? `, talk to it at ${url}${page}` : '';
+  logger.info(`listening on ${url}${talk}, interface described at ${url}/docs`);
 }
 
 /** Lets requests under way finish, but no client hold the host open with an idle connection. */

@@ -4,8 +4,10 @@ import { PublicRoutes } from '@sibyl/plugin-kit/rules';
 import type { Logger } from 'pino';
 import { createModels, type Models } from '../agent/model/models.js';
 import type { Authenticator } from '../auth/authenticator.js';
+import type { CallerAllowList } from '../auth/caller-allow-list.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import { loadOracleIdentity, type OracleIdentity } from '../auth/oracle-identity.js';
+import type { PresentedDelegations } from '../auth/presented-delegations.js';
 import { RateLimits } from '../auth/rate-limits.js';
 import type { Config } from '../config/config.js';
 import type { DelegationService } from '../delegation/delegation.service.js';
@@ -44,6 +46,8 @@ export interface HostParts {
   readonly store: Store;
   readonly authenticator: Authenticator;
   readonly authority: DelegatedAuthority;
+  readonly allowList: CallerAllowList;
+  readonly presented: PresentedDelegations;
   readonly delegations: DelegationService;
   readonly rateLimits: RateLimits;
   /** Largest request body, in bytes. */
@@ -127,11 +131,7 @@ function wireRoutes(
   const { metrics, oracle, store, turnParts } = known;
   const { plugins } = known.plugins;
   return {
-    facts: new HostFacts(
-      readVersion(),
-      plugins.map(({ name }) => name),
-      Object.assign({}, ...plugins.map(({ shared }) => shared)),
-    ),
+    facts: describeHost(config, plugins),
     publicRoutes: new PublicRoutes([
       ...plugins.flatMap(({ openRoutes }) => openRoutes),
       ...authExcludedRoutes,
@@ -156,6 +156,16 @@ function createReadiness(
 ): ReadinessChecks {
   const probe = new WriteProbe(store);
   return new ReadinessChecks({ probe, disk: store.disk, model, plugins: plugins.length });
+}
+
+function describeHost({ auth }: Config, plugins: LoadedPlugins['plugins']): HostFacts {
+  const features = plugins.map(({ name }) => name);
+  if (auth.callersAllow) features.push('invitations');
+  return new HostFacts(
+    readVersion(),
+    features,
+    Object.assign({}, ...plugins.map(({ shared }) => shared)),
+  );
 }
 
 function readVersion(): string {

@@ -12,6 +12,7 @@ export function keepHouse(
   const sweep = async () => {
     await store.runs.pruneFrames({ endedBefore: Date.now() - turns.logMs });
     await store.revocations.prune();
+    await store.delegations.prune();
     await store.idempotency.prune();
     await store.singleUse.prune(systemClock());
     await store.reclaim();

@@ -1,8 +1,10 @@
 import { resolve } from 'node:path';
 import type { OraclePlugin, PluginDatabase } from '@sibyl/plugin-kit';
 import { createModels } from '../agent/model/models.js';
+import { INVITATION_MAX_DAYS, mintInvitation } from '../auth/invitation.js';
 import { findOracleIdentity, keyFileIn, loadOracleIdentity } from '../auth/oracle-identity.js';
 import { type Config, loadConfig } from '../config/config.js';
+import type { InvitedCaller } from '../store/callers/caller-store.js';
 import { lookAtDatabase } from '../store/look-at-database.js';
 import { openStore } from '../store/open-store.js';
 import { sqliteFileIn } from '../store/sqlite/sqlite-file.js';
@@ -72,6 +74,48 @@ export async function inPluginTables<T>(
     work(await store.pluginTables.open({ plugin: name, migrations, plugins: [name] })),
   );
 }
+
+/** An invitation, and the link that opens the chat page with it. */
+export interface PrintedInvitation {
+  readonly invitation: string;
+  readonly link: string;
+  /** Unix seconds. */
+  readonly expiration: number;
+}
+
+/** Signs invitations with the key of the oracle that the environment names. */
+export async function createInvitations(
+  { days, count }: { readonly days: number; readonly count: number },
+  config = loadConfig(),
+): Promise<readonly PrintedInvitation[]> {
+  if (!(days > 0 && days <= INVITATION_MAX_DAYS))
+    throw new Error(`An invitation lasts from 1 to ${INVITATION_MAX_DAYS} days`);
+  const identity = await findOracleIdentity(config);
+  if (!identity)
+    throw new Error(
+      `There is no oracle key in ${config.dataDir} yet. Start the oracle once, or set DATA_DIR to its folder.`,
+    );
+  const page = `${publicAddress(config)}/app`;
+  return Array.from({ length: count }, () => {
+    const { token: invitation, expiration } = mintInvitation(identity.signer, days);
+    const link = `${page}#invite=${encodeURIComponent(invitation)}`;
+    return { invitation, link, expiration };
+  });
+}
+
+function publicAddress({ publicUrl, host, port }: Config): string {
+  if (publicUrl) return publicUrl;
+  if (host === '0.0.0.0' || host === '::') return `http://localhost:${port}`;
+  return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
+}
+
+/** The users who redeemed an invitation, newest first. */
+export const listCallers = (): Promise<readonly InvitedCaller[]> =>
+  withStore(loadConfig(), (store) => store.callers.list());
+
+/** Ends the access of a user who was invited, within seconds; returns whether there was one. */
+export const removeCaller = (did: string): Promise<boolean> =>
+  withStore(loadConfig(), (store) => store.callers.remove(did));
 
 async function withStore<T>(config: Config, work: (store: Store) => Promise<T>): Promise<T> {
   const { signer } = await loadOracleIdentity(config);

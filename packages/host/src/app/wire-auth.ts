@@ -1,9 +1,11 @@
 import { createMinter, createVerifier, type TokenPurpose, type UcanFault } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import { Authenticator } from '../auth/authenticator.js';
+import { CallerAllowList } from '../auth/caller-allow-list.js';
 import { DelegatedAuthority } from '../auth/delegated-authority.js';
 import { OracleAuthority } from '../auth/oracle-authority.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
+import { PresentedDelegations } from '../auth/presented-delegations.js';
 import type { Config } from '../config/config.js';
 import { DelegationService } from '../delegation/delegation.service.js';
 import type { Metrics } from '../observe/metrics.js';
@@ -33,12 +35,17 @@ export function wireAuth({ config, logger, metrics, oracle, store }: AuthNeeds) 
     },
   };
   const verifier = createVerifier(rules);
+  const { delegations, callers } = store;
+  const { allowDelegationLogin, loginMaxDays, callersAllow } = config.auth;
+  const oracleDid = oracle.did;
+  const presented = new PresentedDelegations({ oracleDid, delegations, logger, loginMaxDays });
   const authority = new DelegatedAuthority({
-    oracleDid: oracle.did,
+    oracleDid,
     verifier,
     minter: createMinter({ signer: oracle.signer }),
     resolver,
-    delegations: store.delegations,
+    delegations,
+    presented,
     logger,
   });
   const oracleAuthority = new OracleAuthority({
@@ -47,12 +54,14 @@ export function wireAuth({ config, logger, metrics, oracle, store }: AuthNeeds) 
     verifierFor: (issuer) => createVerifier({ ...rules, singleUse: store.singleUse.of(issuer) }),
     logger,
   });
-  const { allowDelegationLogin } = config.auth;
+  const login = { verifier, logger, metrics, allowDelegationLogin, presented };
   return {
-    authenticator: new Authenticator({ verifier, logger, metrics, allowDelegationLogin }),
+    authenticator: new Authenticator(login),
+    presented,
+    allowList: new CallerAllowList({ listed: callersAllow, callers, logger }),
     authority,
     oracleAuthority,
-    delegations: new DelegationService({ oracleDid: oracle.did, verifier, authority, store }),
+    delegations: new DelegationService({ oracleDid, verifier, authority, store }),
   };
 }
 

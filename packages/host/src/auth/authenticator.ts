@@ -1,8 +1,9 @@
 import { OracleError } from '@sibyl/protocol';
-import type { UcanFault, Verifier, VerifyOptions } from '@sibyl/ucan';
+import type { UcanFault, VerifiedDelegation, Verifier, VerifyOptions } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { Metrics } from '../observe/metrics.js';
 import type { Caller } from './caller.js';
+import type { PresentedDelegations } from './presented-delegations.js';
 
 /** What a request or a handshake brings to prove who is calling. */
 export interface Credentials {
@@ -15,6 +16,7 @@ interface AuthenticatorParts {
   readonly logger: Logger;
   readonly metrics: Metrics;
   readonly allowDelegationLogin: boolean;
+  readonly presented: PresentedDelegations;
 }
 
 /** Turns credentials into a caller, or refuses with one text for every reason (contract A3). */
@@ -44,10 +46,13 @@ export class Authenticator {
 
   private async byDelegation(token: string, options: VerifyOptions): Promise<Caller> {
     if (!this.parts.allowDelegationLogin) throw new OracleError('missing_authentication');
-    const { ok, error } = await this.parts.verifier.verifyDelegation(token, options);
+    const { ok, error: fault } = await this.parts.verifier.verifyDelegation(token, options);
+    const error = fault ?? this.parts.presented.checkLogin(ok);
     this.count('delegation', error);
     if (error) throw this.refusal('missing_authentication', error);
-    return { did: ok.did, expiration: ok.expiration, presentedDelegation: token };
+    const login = ok as VerifiedDelegation;
+    const { did, expiration } = login;
+    return { did, expiration, login, presentedDelegation: token };
   }
 
   private count(means: string, fault: UcanFault | undefined): void {

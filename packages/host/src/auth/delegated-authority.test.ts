@@ -10,6 +10,7 @@ import {
   createVerifier,
   generateSigner,
   mintDelegation,
+  readToken,
 } from '@sibyl/ucan';
 import { pino } from 'pino';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -18,8 +19,10 @@ import { openStore } from '../store/open-store.js';
 import type { Store } from '../store/store.js';
 import type { Caller } from './caller.js';
 import { DelegatedAuthority } from './delegated-authority.js';
+import { PresentedDelegations } from './presented-delegations.js';
 
 const oracle = generateSigner();
+const logger = pino({ level: 'silent' });
 const now = () => Math.floor(Date.now() / 1000);
 let dataDir: string;
 let store: Store;
@@ -51,7 +54,13 @@ beforeEach(() => {
     minter: createMinter({ signer: oracle }),
     resolver,
     delegations: store.delegations,
-    logger: pino({ level: 'silent' }),
+    presented: new PresentedDelegations({
+      oracleDid: oracle.did,
+      delegations: store.delegations,
+      logger,
+      loginMaxDays: undefined,
+    }),
+    logger,
   });
 });
 
@@ -62,9 +71,18 @@ function someone() {
     expiration: now() + 300,
     presentedDelegation,
   });
-  const delegate = ({ can = 'store/*', audience = oracle.did, ttl = 3600 } = {}) => {
+  const delegate = ({
+    can = 'store/*',
+    audience = oracle.did,
+    ttl = 3600,
+  }: {
+    can?: string;
+    audience?: string;
+    ttl?: number | null;
+  } = {}) => {
+    const expiration = ttl === null ? null : now() + ttl;
     const capabilities = [{ can, with: signer.did }];
-    const minted = mintDelegation({ signer, audience, capabilities, expiration: now() + ttl });
+    const minted = mintDelegation({ signer, audience, capabilities, expiration });
     if (minted.error) throw new Error(minted.error.detail);
     return minted.ok;
   };
@@ -75,11 +93,10 @@ const keep = async (user: ReturnType<typeof someone>, { ttl = 3600 } = {}) => {
   const { token, cid, expiration } = user.delegate({ ttl });
   await store.delegations.put({
     owner: user.did,
-    oracleDid: oracle.did,
-    cid,
-    issuer: user.did,
     audience: oracle.did,
-    expiresAt: expiration * 1000,
+    cid,
+    capabilities: [{ can: 'store/*', with: user.did }],
+    expiresAt: expiration,
     raw: token,
   });
   return cid;
@@ -163,7 +180,7 @@ describe('revocation', () => {
     const ucan = authority.turnUcan(alice.callWith());
     const minted = await ucan.mintInvocation(add(alice.did));
     expect(await ucan.mintInvocation(add(alice.did))).toBe(minted);
-    await store.delegations.revoke({ owner: alice.did, oracleDid: oracle.did });
+    await store.delegations.revoke(alice.did, cid);
     authority.forget(cid);
     await expect(ucan.mintInvocation(add(alice.did))).rejects.toThrow(/has not delegated/);
   });
@@ -173,9 +190,17 @@ describe('revocation', () => {
     const { token, cid, expiration } = alice.delegate();
     const ucan = authority.turnUcan(alice.callWith(token));
     await ucan.requireCapability({ can: 'store/add', with: alice.did });
-    await store.revocations.add({ owner: alice.did, cid, expiresAt: expiration * 1000 });
+    await store.revocations.add({ owner: alice.did, cid, expiresAt: expiration });
     expect(await ucan.hasCapability({ can: 'store/add', with: alice.did })).toBe(false);
   });
+});
+
+it('DelegatedAuthority.turnUcan mints for minutes from a delegation that never expires', async () => {
+  const alice = someone();
+  const ucan = authority.turnUcan(alice.callWith(alice.delegate({ ttl: null }).token));
+  const token = await ucan.mintInvocation(add(alice.did));
+  expect(readToken(token).ok?.root.expiration).toBeLessThanOrEqual(now() + 300);
+  expect(await service.execute(token)).toEqual({ ok: { stored: alice.did } });
 });
 
 it('mints nothing from a delegation about to expire', async () => {

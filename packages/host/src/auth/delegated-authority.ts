@@ -10,6 +10,7 @@ import {
 import type { Logger } from 'pino';
 import type { DelegationStore } from '../store/delegations/delegation-store.js';
 import type { Caller } from './caller.js';
+import type { PresentedDelegations } from './presented-delegations.js';
 import { resolveServiceDid } from './service-did.js';
 
 interface DelegatedAuthorityParts {
@@ -18,11 +19,15 @@ interface DelegatedAuthorityParts {
   readonly minter: Minter;
   readonly resolver: DidResolver;
   readonly delegations: DelegationStore;
+  readonly presented: PresentedDelegations;
   readonly logger: Logger;
 }
 
 /** What users have delegated to this oracle, and what it can do with that at other services. */
 export class DelegatedAuthority {
+  /** By CID; there are at most as many as the UCANs that open sockets logged in with. */
+  private readonly revocationListeners = new Map<string, Set<() => void>>();
+
   constructor(private readonly parts: DelegatedAuthorityParts) {}
 
   /** The delegation in force for a caller: the one that came along, else the stored one. */
@@ -44,10 +49,29 @@ export class DelegatedAuthority {
     };
   }
 
-  /** Makes every verdict and every minted invocation that rests on a delegation count no more. */
+  /**
+   * Drops every verdict and every minted invocation that rests on a revoked delegation, and calls
+   * the listeners.
+   */
   forget(cid: string): void {
     this.parts.verifier.forget(({ cids }) => cids.includes(cid));
     this.parts.minter.forget(cid);
+    for (const listener of [...(this.revocationListeners.get(cid) ?? [])]) listener();
+  }
+
+  /** Calls back when one of the UCANs is revoked in this process; returns how to stop listening. */
+  onRevoked(cids: readonly string[], listener: () => void): () => void {
+    for (const cid of cids) {
+      const listeners = this.revocationListeners.get(cid) ?? new Set();
+      this.revocationListeners.set(cid, listeners.add(listener));
+    }
+    return () => {
+      for (const cid of cids) {
+        const listeners = this.revocationListeners.get(cid);
+        listeners?.delete(listener);
+        if (listeners?.size === 0) this.revocationListeners.delete(cid);
+      }
+    };
   }
 
   private async isGranted(caller: Caller, wanted: WantedCapability): Promise<boolean> {
@@ -71,7 +95,10 @@ export class DelegatedAuthority {
   ): Promise<VerifiedDelegation | undefined> {
     if (token === undefined) return undefined;
     const { ok, error } = await this.parts.verifier.verifyDelegation(token, { charge });
-    if (ok?.did === did) return ok;
+    if (ok?.did === did) {
+      await this.parts.presented.record(ok);
+      return ok;
+    }
     const reason = error?.code ?? 'issued by another user';
     this.parts.logger.info({ did, reason, cid: error?.cid ?? ok?.cid }, 'delegation not used');
     return undefined;
@@ -80,7 +107,7 @@ export class DelegatedAuthority {
   private async storedToken(did: string): Promise<string | undefined> {
     const stored = await this.parts.delegations.get({
       owner: did,
-      oracleDid: this.parts.oracleDid,
+      audience: this.parts.oracleDid,
     });
     if ('ok' in stored) return stored.ok.raw;
     if (stored.error === 'unreadable')

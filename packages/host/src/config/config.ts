@@ -27,7 +27,16 @@ export interface Config {
     readonly did: string | undefined;
     readonly entityDid: string | undefined;
   };
-  readonly auth: { readonly maxTtlSeconds: number; readonly allowDelegationLogin: boolean };
+  /** Where clients reach the host, without a slash at its end. */
+  readonly publicUrl: string | undefined;
+  readonly auth: {
+    readonly maxTtlSeconds: number;
+    readonly allowDelegationLogin: boolean;
+    /** The most days until the expiry of a delegation that may log in. */
+    readonly loginMaxDays: number | undefined;
+    /** DIDs that may call; undefined for everyone. */
+    readonly callersAllow: readonly string[] | undefined;
+  };
   readonly models: ModelsConfig;
   readonly chain: {
     readonly restUrl: string | undefined;
@@ -98,10 +107,8 @@ function configOf(env: Environment): Config {
       did: env.ORACLE_DID,
       entityDid: env.ORACLE_ENTITY_DID,
     }),
-    auth: Object.freeze({
-      maxTtlSeconds: env.UCAN_AUTH_MAX_TTL_SECONDS,
-      allowDelegationLogin: env.UCAN_ALLOW_DELEGATION_LOGIN,
-    }),
+    publicUrl: env.PUBLIC_URL?.replace(/\/+$/, ''),
+    auth: Object.freeze(toAuthConfig(env)),
     models: modelsConfigOf(env),
     chain: Object.freeze({ restUrl: env.CHAIN_REST_URL, blocksyncUrl: env.BLOCKSYNC_GRAPHQL_URL }),
     sessionsPerUser: env.SESSIONS_PER_USER || Number.POSITIVE_INFINITY,
@@ -150,6 +157,15 @@ function readStoreConfig(env: Environment) {
     databaseUrl: env.DATABASE_URL,
     databasePoolSize: env.DATABASE_POOL_SIZE,
     diskMinFree: env.DISK_MIN_FREE,
+  };
+}
+
+function toAuthConfig(env: Environment): Config['auth'] {
+  return {
+    maxTtlSeconds: env.UCAN_AUTH_MAX_TTL_SECONDS,
+    allowDelegationLogin: env.UCAN_ALLOW_DELEGATION_LOGIN,
+    loginMaxDays: env.DELEGATION_LOGIN_MAX_DAYS,
+    callersAllow: env.CALLERS_ALLOW && Object.freeze(env.CALLERS_ALLOW),
   };
 }
 

@@ -28,6 +28,10 @@ const list = z.string().transform((text) =>
     .filter(Boolean),
 );
 
+const dids = list
+  .pipe(z.array(did))
+  .refine((items) => items.length > 0, { error: 'must name at least one DID' });
+
 const origins = list.refine((items) => items.every((item) => item === '*' || isOrigin(item)), {
   error: 'must be * or origins such as https://chat.example, separated by commas',
 });
@@ -145,6 +149,19 @@ export const Environment = z.object({
   UCAN_ALLOW_DELEGATION_LOGIN: flag
     .prefault('true')
     .describe('Accept a delegation alone as proof of who is calling'),
+  DELEGATION_LOGIN_MAX_DAYS: positive
+    .optional()
+    .describe(
+      'A delegation that expires later than this many days from now, or never, may not log in; unset: any may',
+    ),
+  CALLERS_ALLOW: dids
+    .optional()
+    .describe(
+      'DIDs that may call, separated by commas, besides those that redeem an invitation of `sibyl invite`; unset: everyone may call',
+    ),
+  PUBLIC_URL: httpUrl
+    .optional()
+    .describe('Address at which users reach this host, for links, such as https://oracle.example'),
   MODEL: modelId
     .optional()
     .describe(

@@ -1,8 +1,15 @@
-import { type DelegationStatus, OracleError, type StoreDelegation } from '@sibyl/protocol';
-import type { UcanFault, VerifiedDelegation, Verifier } from '@sibyl/ucan';
+import {
+  type DelegationInfo,
+  type DelegationList,
+  type DelegationStatus,
+  OracleError,
+  type StoreDelegation,
+} from '@sibyl/protocol';
+import { readToken, type UcanFault, type VerifiedDelegation, type Verifier } from '@sibyl/ucan';
 import { toTemporaryError } from '../auth/authenticator.js';
 import type { Caller } from '../auth/caller.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
+import type { DelegationRecord } from '../store/delegations/delegation-store.js';
 import type { Store } from '../store/store.js';
 
 interface DelegationServiceParts {
@@ -12,65 +19,92 @@ interface DelegationServiceParts {
   readonly store: Pick<Store, 'delegations' | 'revocations'>;
 }
 
-/** Stores, shows and takes back what users delegate to this oracle. */
+/** Stores, lists and revokes what users delegate to this oracle. */
 export class DelegationService {
   constructor(private readonly parts: DelegationServiceParts) {}
 
-  /** Keeps a delegation that the caller issued to this oracle; returns its expiry. */
-  async store({ did, charge }: Caller, body: StoreDelegation): Promise<number> {
+  /** Keeps a delegation that the caller issued to this oracle; returns its expiry, if it has one. */
+  async store({ did, charge }: Caller, body: StoreDelegation): Promise<number | undefined> {
     const { verifier } = this.parts;
     const { ok: delegation, error } = await verifier.verifyDelegation(body.raw, { charge });
     if (error) throw toTemporaryError(error) ?? this.refusal(error);
     if (delegation.did !== did) throw new OracleError('foreign_delegation');
     assertAgrees(body, delegation);
-    await this.parts.store.delegations.put({
+    const { cid, audience, capabilities } = delegation;
+    const expiration = finiteExpiry(delegation);
+    const revoked = await this.parts.store.delegations.put({
       owner: did,
-      oracleDid: this.parts.oracleDid,
-      cid: delegation.cid,
-      issuer: delegation.did,
-      audience: delegation.audience,
-      expiresAt: delegation.expiration * 1000,
+      cid,
+      audience,
+      capabilities,
+      expiresAt: expiration ?? null,
       raw: body.raw,
     });
-    return delegation.expiration;
+    this.forget(revoked);
+    return expiration;
   }
 
   /** Judged by the stored token itself: expired, revoked or unreadable ones authorize nothing. */
   async status({ did }: Caller): Promise<DelegationStatus> {
-    const stored = await this.parts.store.delegations.get(this.keyOf(did));
-    if (!('ok' in stored)) return { authorized: false };
-    const { ok } = await this.parts.verifier.verifyDelegation(stored.ok.raw);
-    return {
-      authorized: ok !== undefined,
-      ...(stored.ok.expiresAt && { expiration: Math.floor(stored.ok.expiresAt / 1000) }),
-    };
+    const stored = await this.findCurrent(did);
+    if (!stored) return { authorized: false };
+    const { ok } = await this.parts.verifier.verifyDelegation(stored.raw);
+    const { expiresAt } = stored;
+    return { authorized: ok !== undefined, ...(expiresAt !== null && { expiration: expiresAt }) };
   }
 
-  /** Revokes the stored delegation, and the one that came along if the caller issued it. */
+  /** Every delegation of the caller that this host knows of, newest first. */
+  async list({ did }: Caller): Promise<DelegationList> {
+    const records = await this.parts.store.delegations.list(did);
+    const current = records.some(({ capabilities }) => !capabilities)
+      ? await this.findCurrent(did)
+      : undefined;
+    const fallback = readToken(current?.raw).ok?.root.capabilities ?? [];
+    return { delegations: records.map((record) => toInfo(record, fallback)) };
+  }
+
+  /** Revokes what the caller gave to the host, replaced ones included, and the presented one. */
   async revoke(caller: Caller): Promise<void> {
-    const presented = await this.presentedBy(caller);
-    if (presented) {
-      const { cid, expiration } = presented;
-      await this.parts.store.revocations.add({
-        owner: caller.did,
-        cid,
-        expiresAt: expiration * 1000,
-      });
-      this.parts.authority.forget(cid);
-    }
-    const removed = await this.parts.store.delegations.revoke(this.keyOf(caller.did));
-    if (removed) this.parts.authority.forget(removed.cid);
+    await this.revokePresented(caller);
+    this.forget(await this.parts.store.delegations.revokeStored(caller.did));
   }
 
-  private async presentedBy(caller: Caller): Promise<VerifiedDelegation | undefined> {
+  async revokeOne({ did }: Caller, cid: string): Promise<void> {
+    if (!(await this.parts.store.delegations.revoke(did, cid)))
+      throw new OracleError('delegation_not_found');
+    this.forget([cid]);
+  }
+
+  /** Revokes every delegation of the caller that this host knows of; returns how many. */
+  async revokeAll(caller: Caller): Promise<number> {
+    const presented = await this.revokePresented(caller);
+    const revoked = await this.parts.store.delegations.revokeAll(caller.did);
+    this.forget(revoked);
+    return new Set([...revoked, ...(presented === undefined ? [] : [presented])]).size;
+  }
+
+  /** The delegation that came with the request, if the caller issued it. */
+  private async revokePresented(caller: Caller): Promise<string | undefined> {
     if (caller.presentedDelegation === undefined) return undefined;
     const { presentedDelegation: token, charge } = caller;
-    const { ok } = await this.parts.verifier.verifyDelegation(token, { charge });
-    return ok?.did === caller.did ? ok : undefined;
+    const { ok, error } = await this.parts.verifier.verifyDelegation(token, { charge });
+    const temporary = error && toTemporaryError(error);
+    if (temporary) throw temporary;
+    if (ok?.did !== caller.did) return undefined;
+    const expiresAt = finiteExpiry(ok) ?? null;
+    await this.parts.store.revocations.add({ owner: caller.did, cid: ok.cid, expiresAt });
+    this.forget([ok.cid]);
+    return ok.cid;
   }
 
-  private keyOf(owner: string) {
-    return { owner, oracleDid: this.parts.oracleDid };
+  private forget(cids: readonly string[]): void {
+    for (const cid of cids) this.parts.authority.forget(cid);
+  }
+
+  private async findCurrent(owner: string) {
+    const { store, oracleDid } = this.parts;
+    const stored = await store.delegations.get({ owner, audience: oracleDid });
+    return 'ok' in stored ? stored.ok : undefined;
   }
 
   private refusal({ code, cid }: UcanFault): OracleError {
@@ -87,8 +121,8 @@ function reasonOf(code: UcanFault['code'], oracleDid: string): string {
       return 'The delegation has expired: sign a new one';
     case 'wrong_audience':
       return `The delegation is for another audience: this oracle is ${oracleDid}`;
-    case 'expiry_missing':
-      return 'The delegation never expires: give it an expiry';
+    case 'expiry_too_far':
+      return 'The delegation expires after the year 9999: give its expiry in seconds, or none';
     case 'not_yet_valid':
       return 'The delegation is not valid yet';
     case 'revoked':
@@ -108,10 +142,30 @@ function assertAgrees(body: StoreDelegation, delegation: VerifiedDelegation): vo
   const truth = {
     issuer: delegation.did,
     audience: delegation.audience,
-    expiration: delegation.expiration,
+    expiration: finiteExpiry(delegation) ?? 'that it never expires',
   };
   const lines = (Object.keys(truth) as (keyof typeof truth)[])
     .filter((field) => body[field] !== undefined && body[field] !== truth[field])
     .map((field) => `${field}: contradicts the delegation, which says ${truth[field]}`);
   if (lines.length > 0) throw new OracleError('validation_failed', { message: lines });
+}
+
+const finiteExpiry = ({ expiration }: VerifiedDelegation): number | undefined =>
+  Number.isFinite(expiration) ? expiration : undefined;
+
+function toInfo(
+  record: DelegationRecord,
+  fallback: VerifiedDelegation['capabilities'],
+): DelegationInfo {
+  const { cid, audience, expiresAt, createdAt, isCurrent, lastUsedAt } = record;
+  const capabilities = record.capabilities ?? fallback;
+  return {
+    cid,
+    audience,
+    capabilities: capabilities.map(({ can, with: resource }) => ({ can, with: resource })),
+    ...(expiresAt !== null && { expiration: expiresAt }),
+    createdAt: new Date(createdAt).toISOString(),
+    isCurrent,
+    ...(lastUsedAt !== undefined && { lastUsedAt: new Date(lastUsedAt).toISOString() }),
+  };
 }

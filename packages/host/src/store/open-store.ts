@@ -1,4 +1,5 @@
 import { sql } from 'kysely';
+import { CallerStore } from './callers/caller-store.js';
 import type { Database } from './database/database.js';
 import { DelegationStore } from './delegations/delegation-store.js';
 import { RevocationStore } from './delegations/revocation-store.js';
@@ -65,6 +66,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     delegations: new DelegationStore(context, vault),
     revocations: new RevocationStore(context),
     singleUse: new SingleUseStore(context),
+    callers: new CallerStore(context),
     sessionState: new SessionStateStore(context),
     secrets: new SecretStore(context, vault),
     blobs: new BlobStore(context),

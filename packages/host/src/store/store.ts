@@ -1,3 +1,4 @@
+import type { CallerStore } from './callers/caller-store.js';
 import type { DelegationStore } from './delegations/delegation-store.js';
 import type { RevocationStore } from './delegations/revocation-store.js';
 import type { SingleUseStore } from './delegations/single-use-store.js';
@@ -24,6 +25,7 @@ export interface Store {
   readonly delegations: DelegationStore;
   readonly revocations: RevocationStore;
   readonly singleUse: SingleUseStore;
+  readonly callers: CallerStore;
   readonly sessionState: SessionStateStore;
   readonly secrets: SecretStore;
   readonly blobs: BlobStore;

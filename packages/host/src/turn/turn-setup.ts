@@ -167,7 +167,9 @@ export class TurnSetup {
     if (this.parts.plugins.length === 0) return undefined;
     try {
       const found = await this.parts.authority.delegationOf(caller);
-      return found && { cid: found.cid, expiration: found.expiration };
+      if (!found) return undefined;
+      const { cid, expiration } = found;
+      return { cid, ...(Number.isFinite(expiration) && { expiration }) };
     } catch (err) {
       this.parts.logger.warn({ err, did: caller.did }, 'delegation not read');
       return undefined;

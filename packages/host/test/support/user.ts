@@ -36,7 +36,7 @@ export class TestUser {
   delegate(options: Partial<DelegationChoice> = {}): string {
     const { audience = this.host.did, ttlSeconds = 3600 } = options;
     const capabilities = options.capabilities ?? [{ can: 'store/*', with: this.did }];
-    const expiration = Math.floor(Date.now() / 1000) + ttlSeconds;
+    const expiration = ttlSeconds === null ? null : Math.floor(Date.now() / 1000) + ttlSeconds;
     const fields = { signer: this.signer, audience, capabilities, expiration };
     return expectToken(mintDelegation({ ...fields, nonce: randomUUID() }));
   }
@@ -64,7 +64,8 @@ interface Answer {
 
 interface DelegationChoice {
   readonly audience: string;
-  readonly ttlSeconds: number;
+  /** Null for a delegation that never expires. */
+  readonly ttlSeconds: number | null;
   readonly capabilities: readonly Capability[];
 }
 

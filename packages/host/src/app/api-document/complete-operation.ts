@@ -25,6 +25,7 @@ const WITH_BODY: readonly ErrorCode[] = [
 const PROTECTED: readonly ErrorCode[] = [
   'missing_authentication',
   'invalid_invocation',
+  'caller_not_allowed',
   'store_unavailable',
 ];
 

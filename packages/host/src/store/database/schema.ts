@@ -13,6 +13,7 @@ export interface Schema {
   delegations: DelegationRow;
   revocations: RevocationRow;
   single_use: SingleUseRow;
+  callers: CallerRow;
   idempotency_keys: IdempotencyRow;
   session_state: SessionStateRow;
   secrets: SecretRow;
@@ -97,19 +98,32 @@ export interface RunFrameRow {
 
 export interface DelegationRow {
   owner: string;
-  oracle_did: string;
   cid: string;
-  ciphertext: string;
-  issuer: string;
   audience: string;
+  /** JSON; null in rows from before it was kept. */
+  capabilities: string | null;
+  /** The token, of the current delegation alone. */
+  ciphertext: string | null;
+  /** Seconds, as in the token; null for a delegation that never expires. */
   expires_at: number | null;
-  stored_at: number;
+  created_at: number;
+  /** Null for a delegation that was presented, but never given to the host to keep. */
+  stored_at: number | null;
+  last_used_at: number | null;
 }
 
 interface RevocationRow {
   owner: string;
   cid: string;
+  /** Seconds; null for a delegation that never expires. */
   expires_at: number | null;
+}
+
+interface CallerRow {
+  did: string;
+  /** The invitation that was redeemed. */
+  cid: string;
+  created_at: number;
 }
 
 interface SingleUseRow {

@@ -4,33 +4,47 @@ import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
+import { DELEGATIONS_PER_OWNER, USE_PRECISION_MS } from './delegation-store.js';
 
-const oracleDid = 'did:key:zOracle';
+const audience = 'did:key:zOracle';
 const raw = 'OqJlcm9vdHOB2CpYJQABcRIg-a-token-nobody-else-may-read';
+const capabilities = [{ can: 'store/*', with: 'did:key:zAlice' }];
 
-function delegationOf(owner: string, cid = 'bafyfirst') {
-  const expiresAt = Date.now() + 60_000;
-  return { owner, oracleDid, cid, raw, issuer: owner, audience: oracleDid, expiresAt };
+function delegationOf(owner: string, cid = 'bafyfirst', lifeSeconds = 60) {
+  const expiresAt = Math.floor(Date.now() / 1000) + lifeSeconds;
+  return { owner, audience, cid, raw, capabilities, expiresAt };
 }
 
 describe.each(engines)('delegations on %s', (engine) => {
   const test = useStore(engine);
 
-  it('gives back what was put and replaces it with the next', async () => {
+  it('DelegationStore.put makes the newest one current and keeps the others without a token', async () => {
     const { delegations } = test.store;
     const owner = newOwner();
-    await delegations.put(delegationOf(owner));
-    const record = await delegations.put({ ...delegationOf(owner, 'bafysecond'), raw: 'second' });
-    expect(await delegations.get({ owner, oracleDid })).toEqual({
-      ok: { ...record, raw: 'second' },
+    const first = delegationOf(owner);
+    const second = { ...delegationOf(owner, 'bafysecond'), raw: 'second' };
+    await delegations.put(first);
+    await delegations.put(second);
+    expect(await delegations.get({ owner, audience })).toEqual({
+      ok: { cid: 'bafysecond', expiresAt: second.expiresAt, raw: 'second' },
     });
-    expect(record.cid).toBe('bafysecond');
+    expect(await delegations.list(owner)).toMatchObject([
+      { cid: 'bafysecond', capabilities, isCurrent: true, lastUsedAt: undefined },
+      { cid: 'bafyfirst', capabilities, isCurrent: false, expiresAt: first.expiresAt },
+    ]);
+    await delegations.put(first);
+    expect(await delegations.get({ owner, audience })).toHaveProperty('ok.cid', 'bafyfirst');
+    const isCurrent = (await delegations.list(owner)).map((each) => [each.cid, each.isCurrent]);
+    expect(isCurrent).toEqual([
+      ['bafysecond', false],
+      ['bafyfirst', true],
+    ]);
   });
 
   it('keeps a delegation that never expires', async () => {
     const owner = newOwner();
     await test.store.delegations.put({ ...delegationOf(owner), expiresAt: null });
-    expect(await test.store.delegations.get({ owner, oracleDid })).toMatchObject({
+    expect(await test.store.delegations.get({ owner, audience })).toMatchObject({
       ok: { expiresAt: null },
     });
   });
@@ -39,27 +53,58 @@ describe.each(engines)('delegations on %s', (engine) => {
     const { delegations } = test.store;
     const owner = newOwner();
     await delegations.put(delegationOf(owner));
-    const foreign = { owner: newOwner(), oracleDid };
-    expect(await delegations.get(foreign)).toEqual({ error: 'not-found' });
-    expect(await delegations.revoke(foreign)).toBeUndefined();
-    expect(await delegations.get({ owner, oracleDid })).toHaveProperty('ok');
+    const stranger = newOwner();
+    expect(await delegations.get({ owner: stranger, audience })).toEqual({ error: 'not-found' });
+    expect(await delegations.list(stranger)).toEqual([]);
+    expect(await delegations.revoke(stranger, 'bafyfirst')).toBe(false);
+    expect(await delegations.revokeAll(stranger)).toEqual([]);
+    expect(await delegations.get({ owner, audience })).toHaveProperty('ok');
   });
 
-  it('is gone and refused once revoked', async () => {
+  it('is gone and refused once revoked, and nothing takes its place', async () => {
     const { delegations, revocations } = test.store;
     const owner = newOwner();
-    expect(await revocations.has('bafyrevoked')).toBe(false);
+    await delegations.put(delegationOf(owner, 'bafyolder'));
     await delegations.put(delegationOf(owner, 'bafyrevoked'));
-    expect(await delegations.revoke({ owner, oracleDid })).toMatchObject({ cid: 'bafyrevoked' });
+    expect(await revocations.has('bafyrevoked')).toBe(false);
+    expect(await delegations.revoke(owner, 'bafyrevoked')).toBe(true);
+    expect(await delegations.revoke(owner, 'bafyrevoked')).toBe(false);
     expect(await revocations.has('bafyrevoked')).toBe(true);
-    expect(await delegations.get({ owner, oracleDid })).toEqual({ error: 'not-found' });
+    expect(await revocations.has('bafyolder')).toBe(false);
+    expect(await delegations.get({ owner, audience })).toEqual({ error: 'not-found' });
+  });
+
+  it('DelegationStore.revokeStored leaves those that were only presented to revokeAll', async () => {
+    const { delegations, revocations } = test.store;
+    const owner = newOwner();
+    const { raw: _, ...presented } = delegationOf(owner, `presented-${owner}`);
+    await delegations.put(delegationOf(owner, `replaced-${owner}`));
+    await delegations.put(delegationOf(owner, `current-${owner}`));
+    await delegations.recordUse(presented);
+    expect([...(await delegations.revokeStored(owner))].sort()).toEqual([
+      `current-${owner}`,
+      `replaced-${owner}`,
+    ]);
+    expect(await revocations.has(presented.cid)).toBe(false);
+    expect(await delegations.revokeAll(owner)).toEqual([presented.cid]);
+    expect(await revocations.has(presented.cid)).toBe(true);
+    expect(await delegations.list(owner)).toEqual([]);
+  });
+
+  it('DelegationStore.list leaves out one that was recorded after its revocation', async () => {
+    const { delegations, revocations } = test.store;
+    const owner = newOwner();
+    const { raw: _, ...presented } = delegationOf(owner, `late-${owner}`);
+    await revocations.add({ owner, cid: presented.cid, expiresAt: null });
+    await delegations.recordUse(presented);
+    expect(await delegations.list(owner)).toEqual([]);
   });
 
   it('is unreadable, not fatal, under another key', async () => {
     const owner = newOwner();
     await test.store.delegations.put(delegationOf(owner));
     const stranger = await test.another({ secretKey: new Uint8Array(32).fill(8) });
-    const result = await stranger.delegations.get({ owner, oracleDid });
+    const result = await stranger.delegations.get({ owner, audience });
     expect(result).toMatchObject({ error: 'unreadable', reason: expect.stringContaining('key') });
   });
 
@@ -71,7 +116,7 @@ describe.each(engines)('delegations on %s', (engine) => {
     await execute(
       `update delegations set ciphertext = (select ciphertext from delegations where owner = '${victim}') where owner = '${thief}'`,
     );
-    expect(await test.store.delegations.get({ owner: thief, oracleDid })).toMatchObject({
+    expect(await test.store.delegations.get({ owner: thief, audience })).toMatchObject({
       error: 'unreadable',
     });
   });
@@ -82,6 +127,76 @@ describe.each(engines)('delegations on %s', (engine) => {
     expect(stored).toContain('bafyfirst');
     expect(stored).not.toContain(raw.slice(0, 16));
     expect(stored).not.toContain(Buffer.from(raw).toString('base64').slice(0, 16));
+  });
+
+  describe('bounded in number', () => {
+    const store = useStore(engine, { clock: () => now });
+    let now = Date.now();
+    const use = (owner: string, cid: string, lifeSeconds = 3600) => {
+      const expiresAt = Math.floor(now / 1000) + lifeSeconds;
+      return { owner, audience, cid, capabilities, expiresAt };
+    };
+    const cidsOf = async (owner: string) =>
+      (await store.store.delegations.list(owner)).map(({ cid }) => cid);
+
+    it('DelegationStore.recordUse drops expired ones first, then replaced ones, then the least recently used', async () => {
+      const { delegations, revocations } = store.store;
+      const owner = newOwner();
+      const name = (kind: string) => `${kind}-${owner}`;
+      await delegations.recordUse(use(owner, name('expires'), 10));
+      await delegations.put({ ...use(owner, name('replaced')), raw });
+      await delegations.put({ ...use(owner, name('current')), raw });
+      for (let i = 3; i < DELEGATIONS_PER_OWNER; i += 1)
+        await delegations.recordUse(use(owner, name(`used${i}`)));
+      expect(await cidsOf(owner)).toHaveLength(DELEGATIONS_PER_OWNER);
+      now += 10_000;
+      await delegations.recordUse(use(owner, name('a')));
+      expect(await cidsOf(owner)).not.toContain(name('expires'));
+      expect(await cidsOf(owner)).toContain(name('replaced'));
+      await delegations.recordUse(use(owner, name('b')));
+      expect(await cidsOf(owner)).not.toContain(name('replaced'));
+      await delegations.recordUse(use(owner, name('c')));
+      expect(await cidsOf(owner)).not.toContain(name('used3'));
+      expect(await cidsOf(owner)).toContain(name('current'));
+      expect(await cidsOf(owner)).toHaveLength(DELEGATIONS_PER_OWNER);
+      // What was given to the host and is still valid is not forgotten without being revoked.
+      expect(await revocations.has(name('replaced'))).toBe(true);
+      expect(await revocations.has(name('used3'))).toBe(false);
+    });
+
+    it('DelegationStore.put returns what it revoked to make room', async () => {
+      const { delegations } = store.store;
+      const owner = newOwner();
+      for (let i = 0; i < DELEGATIONS_PER_OWNER; i += 1)
+        expect(await delegations.put({ ...use(owner, `${i}-${owner}`), raw })).toEqual([]);
+      const revoked = await delegations.put({ ...use(owner, `last-${owner}`), raw });
+      expect(revoked).toEqual([`0-${owner}`]);
+    });
+
+    it('DelegationStore.recordUse writes once an hour at most', async () => {
+      const { delegations } = store.store;
+      const owner = newOwner();
+      const first = now;
+      const lastUse = async () => (await delegations.list(owner))[0]?.lastUsedAt;
+      await delegations.recordUse(use(owner, 'bafyused'));
+      now += USE_PRECISION_MS - 1;
+      await delegations.recordUse(use(owner, 'bafyused'));
+      expect(await lastUse()).toBe(first);
+      now += 1;
+      await delegations.recordUse(use(owner, 'bafyused'));
+      expect(await lastUse()).toBe(now);
+    });
+
+    it('DelegationStore.prune forgets expired ones, but not the current one', async () => {
+      const { delegations } = store.store;
+      const owner = newOwner();
+      await delegations.put({ ...use(owner, 'bafyreplaced', 10), raw });
+      await delegations.put({ ...use(owner, 'bafycurrent', 10), raw });
+      await delegations.recordUse({ ...use(owner, 'bafyendless'), expiresAt: null });
+      now += 10_000;
+      await delegations.prune();
+      expect(await cidsOf(owner)).toEqual(['bafyendless', 'bafycurrent']);
+    });
   });
 
   function rawFiles(): string {

@@ -1,37 +1,55 @@
-import type { Kysely } from 'kysely';
+import { type Kysely, sql } from 'kysely';
 import { prepared } from '../database/prepared.js';
 import type { DelegationRow, Schema } from '../database/schema.js';
 import type { StoreContext } from '../database/store-context.js';
 import type { Vault } from '../encryption.js';
 import { addRevocation } from './revocation-store.js';
 
+/** Delegations kept for one user; a row takes about 7 kB at most, the current one 18 kB. */
+export const DELEGATIONS_PER_OWNER = 100;
+
+/** `lastUsedAt` is written at most this often. */
+export const USE_PRECISION_MS = 3_600_000;
+
 export interface DelegationKey {
   readonly owner: string;
-  readonly oracleDid: string;
-}
-
-/** What is known of a stored delegation without opening it; times in milliseconds. */
-export interface DelegationRecord extends DelegationKey {
-  readonly cid: string;
-  readonly issuer: string;
+  /** The oracle's DID. */
   readonly audience: string;
-  /** Null for a delegation that never expires. */
+}
+
+/** A delegation without its token. */
+export interface DelegationFacts extends DelegationKey {
+  readonly cid: string;
+  readonly capabilities: readonly { readonly can: string; readonly with: string }[];
+  /** Unix seconds; null for a delegation that never expires. */
   readonly expiresAt: number | null;
-  readonly storedAt: number;
 }
 
-export interface StoredDelegation extends DelegationRecord {
-  readonly raw: string;
+/** What is known of a delegation without opening it. */
+export interface DelegationRecord extends Omit<DelegationFacts, 'capabilities'> {
+  /** Undefined in rows from before they were kept: the token has them. */
+  readonly capabilities: DelegationFacts['capabilities'] | undefined;
+  /** Milliseconds, as `lastUsedAt`. */
+  readonly createdAt: number;
+  readonly isCurrent: boolean;
+  readonly lastUsedAt: number | undefined;
 }
-
-export interface NewDelegation extends Omit<StoredDelegation, 'storedAt'> {}
 
 export type DelegationResult =
-  | { readonly ok: StoredDelegation }
+  | {
+      readonly ok: {
+        readonly cid: string;
+        readonly expiresAt: number | null;
+        readonly raw: string;
+      };
+    }
   | { readonly error: 'not-found' }
   | { readonly error: 'unreadable'; readonly reason: string };
 
-/** The delegation each user has given each oracle, one at a time, sealed at rest. */
+/**
+ * The delegations each user has given to oracles or presented to this host. The newest that was
+ * given is current; its token alone is kept, encrypted.
+ */
 export class DelegationStore {
   readonly #context: StoreContext;
   readonly #vault: Vault;
@@ -41,86 +59,217 @@ export class DelegationStore {
     this.#vault = vault;
   }
 
-  /** Replaces the delegation stored before. */
-  async put({ raw, ...delegation }: NewDelegation): Promise<DelegationRecord> {
-    const record = { ...delegation, storedAt: this.#context.clock() };
-    const { owner, oracle_did, ...values } = toRow(record, this.#vault.seal(raw, placeOf(record)));
-    await this.#context.database.write((tables) =>
-      tables
-        .insertInto('delegations')
-        .values({ owner, oracle_did, ...values })
-        .onConflict((c) => c.columns(['owner', 'oracle_did']).doUpdateSet(values))
-        .execute(),
-    );
-    return record;
-  }
-
-  async get(key: DelegationKey): Promise<DelegationResult> {
-    const { rows } = await findRow(this.#context.database.tables, key);
-    const [row] = rows;
-    if (row === undefined) return { error: 'not-found' };
-    const opened = this.#vault.open(row.ciphertext, placeOf(key));
-    if ('error' in opened) return { error: 'unreadable', reason: opened.error };
-    return { ok: { ...toRecord(row), raw: opened.ok } };
-  }
-
-  /** Drops the delegation and remembers its CID as revoked, both or neither. */
-  revoke(key: DelegationKey): Promise<DelegationRecord | undefined> {
+  /** Makes a delegation the current one; returns the CIDs that were revoked to make room. */
+  put({ raw, ...facts }: DelegationFacts & { readonly raw: string }): Promise<readonly string[]> {
+    const { owner, audience, cid } = facts;
+    const ciphertext = this.#vault.seal(raw, placeOf(facts));
     return this.#context.database.write(async (tables) => {
-      const removed = await remove(tables, key);
-      if (removed !== undefined) await addRevocation(tables, removed);
-      return removed;
+      const stored_at = await this.#nextTime(tables, owner);
+      const row = toRow(facts);
+      const { capabilities } = row;
+      await tables
+        .insertInto('delegations')
+        .values({ ...row, ciphertext, created_at: stored_at, stored_at })
+        .onConflict((c) =>
+          c.columns(['owner', 'cid']).doUpdateSet({ capabilities, ciphertext, stored_at }),
+        )
+        .execute();
+      await tables
+        .updateTable('delegations')
+        .set({ ciphertext: null })
+        .where('owner', '=', owner)
+        .where('audience', '=', audience)
+        .where('cid', '!=', cid)
+        .where('ciphertext', 'is not', null)
+        .execute();
+      return this.#makeRoom(tables, owner);
     });
   }
+
+  /** The current delegation. */
+  async get(key: DelegationKey): Promise<DelegationResult> {
+    const { rows } = await findCurrent(this.#context.database.tables, key);
+    const [row] = rows;
+    if (row === undefined || row.ciphertext === null) return { error: 'not-found' };
+    const opened = this.#vault.open(row.ciphertext, placeOf(key));
+    if ('error' in opened) return { error: 'unreadable', reason: opened.error };
+    return { ok: { cid: row.cid, expiresAt: row.expires_at, raw: opened.ok } };
+  }
+
+  /** Notes that a delegation was used; writes on first use and at most once an hour after that. */
+  async recordUse(facts: DelegationFacts): Promise<void> {
+    const { owner, cid } = facts;
+    const now = this.#context.clock();
+    const { rows } = await findUse(this.#context.database.tables, { owner, cid });
+    if (now - (rows[0]?.last_used_at ?? 0) < USE_PRECISION_MS) return;
+    await this.#context.database.write(async (tables) => {
+      const created_at = await this.#nextTime(tables, owner);
+      await tables
+        .insertInto('delegations')
+        .values({ ...toRow(facts), created_at, last_used_at: now })
+        .onConflict((c) => c.columns(['owner', 'cid']).doUpdateSet({ last_used_at: now }))
+        .execute();
+      await this.#makeRoom(tables, owner);
+    });
+  }
+
+  /** All delegations of a user that are not revoked, newest first. */
+  async list(owner: string): Promise<readonly DelegationRecord[]> {
+    const rows = await this.#context.database.tables
+      .selectFrom('delegations')
+      .selectAll()
+      .where('owner', '=', owner)
+      // One that was presented while it was being revoked may have been recorded after that.
+      .where(({ not, exists, selectFrom }) =>
+        not(
+          exists(
+            selectFrom('revocations')
+              .select('revocations.cid')
+              .whereRef('revocations.cid', '=', 'delegations.cid'),
+          ),
+        ),
+      )
+      .orderBy('created_at', 'desc')
+      .orderBy('cid')
+      .execute();
+    const current = new Map<string, DelegationRow>();
+    for (const row of rows) {
+      const newest = current.get(row.audience);
+      if (row.ciphertext && (row.stored_at ?? 0) > (newest?.stored_at ?? 0))
+        current.set(row.audience, row);
+    }
+    return rows.map((row) => toRecord(row, current.get(row.audience) === row));
+  }
+
+  /** Drops one delegation of a user and remembers its CID as revoked, both or neither. */
+  async revoke(owner: string, cid: string): Promise<boolean> {
+    const revoked = await this.#revokeWhere(owner, (query) => query.where('cid', '=', cid));
+    return revoked.length > 0;
+  }
+
+  /** Revokes the current delegation of a user and those it replaced; returns their CIDs. */
+  revokeStored(owner: string): Promise<readonly string[]> {
+    return this.#revokeWhere(owner, (query) => query.where('stored_at', 'is not', null));
+  }
+
+  /** Revokes every delegation of a user, including those that were only presented. */
+  revokeAll(owner: string): Promise<readonly string[]> {
+    return this.#revokeWhere(owner, (query) => query);
+  }
+
+  /** Forgets expired delegations, except current ones, whose status their users can see. */
+  prune(): Promise<number> {
+    const now = this.#seconds();
+    return this.#context.database.write(async (tables) => {
+      const { numDeletedRows } = await tables
+        .deleteFrom('delegations')
+        .where('expires_at', '<=', now)
+        .where('ciphertext', 'is', null)
+        .executeTakeFirstOrThrow();
+      return Number(numDeletedRows);
+    });
+  }
+
+  #revokeWhere(
+    owner: string,
+    narrow: (query: ReturnType<typeof deleteOf>) => ReturnType<typeof deleteOf>,
+  ): Promise<readonly string[]> {
+    return this.#context.database.write(async (tables) => {
+      const rows = await narrow(deleteOf(tables, owner)).returning(['cid', 'expires_at']).execute();
+      for (const { cid, expires_at } of rows)
+        await addRevocation(tables, { owner, cid, expiresAt: expires_at });
+      return rows.map(({ cid }) => cid);
+    });
+  }
+
+  /** Later than the creation of every other row of the user, so that their order is certain. */
+  async #nextTime(tables: Kysely<Schema>, owner: string): Promise<number> {
+    const { newest } = await tables
+      .selectFrom('delegations')
+      .select(({ fn }) => fn.max('created_at').as('newest'))
+      .where('owner', '=', owner)
+      .executeTakeFirstOrThrow();
+    return Math.max(this.#context.clock(), Number(newest ?? 0) + 1);
+  }
+
+  /**
+   * Drops what a user has too many of: expired ones first, then replaced ones, then those presented
+   * longest ago, never the current one. A replaced one that is still valid is revoked, so that
+   * "revoke all" has nothing to miss.
+   */
+  async #makeRoom(tables: Kysely<Schema>, owner: string): Promise<readonly string[]> {
+    const now = this.#seconds();
+    const rank = sql<number>`case when expires_at <= ${now} then 0 when stored_at is not null then 1 else 2 end`;
+    const { count } = await tables
+      .selectFrom('delegations')
+      .select(({ fn }) => fn.countAll().as('count'))
+      .where('owner', '=', owner)
+      .executeTakeFirstOrThrow();
+    const excess = Number(count) - DELEGATIONS_PER_OWNER;
+    if (excess <= 0) return [];
+    const rows = await tables
+      .selectFrom('delegations')
+      .select(['cid', 'expires_at', rank.as('rank')])
+      .where('owner', '=', owner)
+      .where('ciphertext', 'is', null)
+      .orderBy('rank')
+      .orderBy(sql`coalesce(last_used_at, created_at)`)
+      .orderBy('created_at')
+      .limit(excess)
+      .execute();
+    for (const { cid } of rows) await deleteOf(tables, owner).where('cid', '=', cid).execute();
+    const replaced = rows.filter((row) => Number(row.rank) === 1);
+    for (const { cid, expires_at } of replaced)
+      await addRevocation(tables, { owner, cid, expiresAt: expires_at });
+    return replaced.map(({ cid }) => cid);
+  }
+
+  #seconds(): number {
+    return Math.floor(this.#context.clock() / 1000);
+  }
 }
 
-const findRow = prepared((tables, { owner, oracleDid }: DelegationKey) =>
+const findCurrent = prepared((tables, { owner, audience }: DelegationKey) =>
   tables
     .selectFrom('delegations')
-    .selectAll()
+    .select(['cid', 'expires_at', 'ciphertext'])
     .where('owner', '=', owner)
-    .where('oracle_did', '=', oracleDid),
+    .where('audience', '=', audience)
+    .where('ciphertext', 'is not', null)
+    .orderBy('stored_at', 'desc')
+    .limit(1),
 );
 
-async function remove(
-  tables: Kysely<Schema>,
-  key: DelegationKey,
-): Promise<DelegationRecord | undefined> {
-  const row = await tables
-    .deleteFrom('delegations')
-    .where('owner', '=', key.owner)
-    .where('oracle_did', '=', key.oracleDid)
-    .returningAll()
-    .executeTakeFirst();
-  return row && toRecord(row);
-}
+const findUse = prepared((tables, { owner, cid }: Pick<DelegationFacts, 'owner' | 'cid'>) =>
+  tables
+    .selectFrom('delegations')
+    .select('last_used_at')
+    .where('owner', '=', owner)
+    .where('cid', '=', cid),
+);
+
+const deleteOf = (tables: Kysely<Schema>, owner: string) =>
+  tables.deleteFrom('delegations').where('owner', '=', owner);
 
 /** Binds the ciphertext to its owner and oracle, so that a row moved elsewhere does not open. */
-function placeOf({ owner, oracleDid }: DelegationKey): readonly string[] {
-  return ['delegation', owner, oracleDid];
+function placeOf({ owner, audience }: DelegationKey): readonly string[] {
+  return ['delegation', owner, audience];
 }
 
-function toRow(record: DelegationRecord, ciphertext: string): DelegationRow {
-  return {
-    owner: record.owner,
-    oracle_did: record.oracleDid,
-    cid: record.cid,
-    ciphertext,
-    issuer: record.issuer,
-    audience: record.audience,
-    expires_at: record.expiresAt,
-    stored_at: record.storedAt,
-  };
+function toRow({ owner, cid, audience, capabilities, expiresAt }: DelegationFacts) {
+  const granted = capabilities.map(({ can, with: resource }) => ({ can, with: resource }));
+  return { owner, cid, audience, capabilities: JSON.stringify(granted), expires_at: expiresAt };
 }
 
-function toRecord(row: DelegationRow): DelegationRecord {
+function toRecord(row: DelegationRow, isCurrent: boolean): DelegationRecord {
   return {
     owner: row.owner,
-    oracleDid: row.oracle_did,
     cid: row.cid,
-    issuer: row.issuer,
     audience: row.audience,
+    capabilities: row.capabilities === null ? undefined : JSON.parse(row.capabilities),
     expiresAt: row.expires_at,
-    storedAt: row.stored_at,
+    createdAt: row.created_at,
+    isCurrent,
+    lastUsedAt: row.last_used_at ?? undefined,
   };
 }

@@ -7,7 +7,7 @@ import type { StoreContext } from '../database/store-context.js';
 export interface Revocation {
   readonly owner: string;
   readonly cid: string;
-  /** Milliseconds; null for a delegation that never expires. */
+  /** Unix seconds; null for a delegation that never expires. */
   readonly expiresAt: number | null;
 }
 
@@ -35,7 +35,7 @@ export class RevocationStore {
 
   /** Forgets what has expired; says how many. */
   prune(): Promise<number> {
-    const now = this.#context.clock();
+    const now = Math.floor(this.#context.clock() / 1000);
     return this.#context.database.write(async (tables) => {
       const { numDeletedRows } = await tables
         .deleteFrom('revocations')

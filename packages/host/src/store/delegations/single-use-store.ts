@@ -1,4 +1,6 @@
+import type { Insertable, Kysely } from 'kysely';
 import { prepared } from '../database/prepared.js';
+import type { Schema } from '../database/schema.js';
 import type { StoreContext } from '../database/store-context.js';
 
 /** Claims tokens for one caller; each token can be claimed once by anybody. */
@@ -26,15 +28,7 @@ export class SingleUseStore {
     const { database } = this.#context;
     return {
       claim: (cid, expiresAt) =>
-        database.write(async (tables) => {
-          const claimed = await tables
-            .insertInto('single_use')
-            .values({ cid, owner, expires_at: expiresAt })
-            .onConflict((c) => c.column('cid').doNothing())
-            .returning('cid')
-            .executeTakeFirst();
-          return claimed !== undefined;
-        }),
+        database.write((tables) => claimOnce(tables, { cid, owner, expires_at: expiresAt })),
       release: (cid) =>
         database.write(async (tables) => {
           await tables
@@ -62,4 +56,18 @@ export class SingleUseStore {
       return Number(numDeletedRows);
     });
   }
+}
+
+/** Marks a token as used, within a unit; false if it has been used before. */
+export async function claimOnce(
+  tables: Kysely<Schema>,
+  claim: Insertable<Schema['single_use']>,
+): Promise<boolean> {
+  const claimed = await tables
+    .insertInto('single_use')
+    .values(claim)
+    .onConflict((c) => c.column('cid').doNothing())
+    .returning('cid')
+    .executeTakeFirst();
+  return claimed !== undefined;
 }

@@ -7,6 +7,7 @@ import {
 } from 'kysely/migration';
 import { StoreError } from '../database/store-error.js';
 import { initial } from './0001-initial.js';
+import { delegationList } from './0002-delegation-list.js';
 
 /** The steps of one owner's schema, and where it is noted which of them are done. */
 export interface MigrationPlan {
@@ -21,7 +22,7 @@ export interface MigrationPlan {
 /** The host's own schema. */
 export const hostSchema: MigrationPlan = {
   author: 'Sibyl',
-  steps: { '0001-initial': initial },
+  steps: { '0001-initial': initial, '0002-delegation-list': delegationList },
   table: DEFAULT_MIGRATION_TABLE,
   lockTable: DEFAULT_MIGRATION_LOCK_TABLE,
 };

@@ -3,6 +3,8 @@ import { OracleError } from '@sibyl/protocol';
 import type { Socket } from 'socket.io';
 import type { Authenticator } from '../../auth/authenticator.js';
 import type { Caller } from '../../auth/caller.js';
+import type { CallerAllowList } from '../../auth/caller-allow-list.js';
+import type { PresentedDelegations } from '../../auth/presented-delegations.js';
 import { proveCaller } from '../../auth/prove-caller.js';
 import type { RateLimits } from '../../auth/rate-limits.js';
 import type { Audience, EventBus } from '../../events/event-bus.js';
@@ -15,6 +17,8 @@ import { Inbox } from './inbox.js';
 interface AdmissionParts {
   readonly authenticator: Authenticator;
   readonly limits: RateLimits;
+  readonly allowList: CallerAllowList;
+  readonly presented: PresentedDelegations;
   readonly sessions: SessionStore;
   readonly events: EventBus;
   readonly register: ConnectionRegister;
@@ -42,6 +46,8 @@ export class Admission {
     const address = this.parts.addressOf(socket.request);
     const { sessionId, ...handshake } = await this.#read(socket, address);
     const caller = await proveCaller(this.parts, { credentials: handshake.credentials, address });
+    await this.parts.allowList.assertAllowed(caller.did);
+    if (caller.login) await this.parts.presented.record(caller.login);
     const audience = { owner: caller.did, sessionId };
     return {
       ...handshake,

@@ -2,6 +2,8 @@ import { type ClosingReason, clientEvents } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { Socket } from 'socket.io';
 import type { Authenticator } from '../../auth/authenticator.js';
+import type { CallerAllowList } from '../../auth/caller-allow-list.js';
+import type { DelegatedAuthority } from '../../auth/delegated-authority.js';
 import type { RateLimits } from '../../auth/rate-limits.js';
 import type { CallDesk, CallEvent, PageAnswer } from '../../events/call-desk.js';
 import { closingEvent } from '../../events/closing-event.js';
@@ -12,11 +14,13 @@ import type { Seat } from './admission.js';
 import { answers, results } from './client-events.js';
 import { cutOff } from './connection.js';
 import type { ConnectionRegister } from './connection-register.js';
-import { watchToken } from './token-watch.js';
+import { watchAccess } from './token-watch.js';
 import { type SocketBacklog, WriteLimit } from './write-limit.js';
 
 export interface SessionSocketParts {
   readonly authenticator: Authenticator;
+  readonly authority: DelegatedAuthority;
+  readonly allowList: CallerAllowList;
   readonly limits: RateLimits;
   readonly register: ConnectionRegister;
   readonly backlog: SocketBacklog;
@@ -41,7 +45,7 @@ export class SessionSocket {
     const { stallMs, backlog } = parts;
     const giveUp = () => this.#giveUp();
     this.#writes = new WriteLimit(socket.conn, { stallMs, backlog, giveUp });
-    const stopWatching = watchToken(seat, parts.authenticator, () => this.close('token_expired'));
+    const stopWatching = watchAccess(seat, parts, (reason) => this.close(reason));
     socket.once('disconnect', stopWatching);
     this.#listen();
   }

@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { OracleError } from '@sibyl/protocol';
 import { addressKey } from '@sibyl/server-kit';
 import { Server, type Socket } from 'socket.io';
+import type { PresentedDelegations } from '../../auth/presented-delegations.js';
 import type { Config } from '../../config/config.js';
 import type { EventBus } from '../../events/event-bus.js';
 import type { Metrics } from '../../observe/metrics.js';
@@ -23,6 +24,7 @@ const CLOSE_MS = 2000;
 
 interface SocketServerParts extends Omit<SessionSocketParts, 'register' | 'backlog'> {
   readonly sessions: SessionStore;
+  readonly presented: PresentedDelegations;
   readonly events: EventBus;
   readonly metrics: Metrics;
   readonly config: Pick<Config, 'corsOrigins' | 'sockets'>;

@@ -8,7 +8,7 @@ import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { Authenticator } from '../../auth/authenticator.js';
 import { Metrics } from '../../observe/metrics.js';
-import { watchToken } from './token-watch.js';
+import { watchAccess } from './token-watch.js';
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'Date'] });
@@ -16,6 +16,9 @@ beforeEach(() => {
 afterEach(() => {
   vi.useRealTimers();
 });
+
+const authority = { onRevoked: () => () => undefined };
+const allowList = { watch: () => () => undefined };
 
 /** A caller with a token that lives five minutes, watched; `revoke` ends the token before. */
 async function watched() {
@@ -31,6 +34,7 @@ async function watched() {
     logger: pino({ level: 'silent' }),
     metrics: new Metrics(),
     allowDelegationLogin: true,
+    presented: undefined as never,
   });
   const minted = mintAuthInvocation({
     signer: generateSigner(),
@@ -42,7 +46,7 @@ async function watched() {
   const onEnd = vi.fn();
   return {
     onEnd,
-    stop: watchToken({ caller, credentials }, authenticator, onEnd),
+    stop: watchAccess({ caller, credentials }, { authenticator, authority, allowList }, onEnd),
     revoke: (state: boolean | Promise<boolean>) => {
       isRevoked = state;
       verifier.forget(() => true);
@@ -56,6 +60,7 @@ it('ends with the token, and not before', async () => {
   expect(onEnd).not.toHaveBeenCalled();
   await vi.advanceTimersByTimeAsync(2000);
   expect(onEnd).toHaveBeenCalledTimes(1);
+  expect(onEnd).toHaveBeenCalledWith('token_expired');
   await vi.advanceTimersByTimeAsync(300_000);
   expect(onEnd).toHaveBeenCalledTimes(1);
 });
@@ -65,6 +70,7 @@ it('ends within a minute of a revocation', async () => {
   revoke(true);
   await vi.advanceTimersByTimeAsync(60_000);
   expect(onEnd).toHaveBeenCalledTimes(1);
+  expect(onEnd).toHaveBeenCalledWith('token_revoked');
 });
 
 it('goes on while nobody can say whether the token was revoked', async () => {

@@ -1,0 +1,80 @@
+import { isIP } from 'node:net';
+import { createSafeFetch } from '@sibyl/safe-fetch';
+import { createDidWebResolver, type DidFault, type DidResolver, didWebUrl } from '@sibyl/ucan';
+import type { Logger } from 'pino';
+import type { OracleIdentity } from '../auth/oracle-identity.js';
+import { BootError } from '../config/boot-error.js';
+import type { Config } from '../config/config.js';
+import { createResolver } from './did-resolvers.js';
+
+/** Warns where pages of every origin may call a host that others can reach. */
+export function warnOfOpenOrigins({ host, corsOrigins }: Config, logger: Logger): void {
+  if (isLoopback(host) || !corsOrigins.includes('*')) return;
+  logger.warn(
+    `CORS_ORIGIN=* lets pages of every website call this host, which listens on ${host}; set CORS_ORIGIN to the origins of your own pages`,
+  );
+}
+
+function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'));
+}
+
+/**
+ * Checks that the document of ORACLE_DID lists the oracle's key, without which nobody can verify
+ * what the oracle signs. A document that is there but wrong keeps the host from starting.
+ */
+export class OwnDidCheck {
+  private readonly resolver: DidResolver;
+  private isUnread = false;
+
+  constructor(
+    config: Config,
+    private readonly oracle: OracleIdentity,
+    private readonly logger: Logger,
+  ) {
+    this.resolver = createOwnResolver(config, oracle.did);
+  }
+
+  /** Throws a BootError if the document is there but lacks the key. */
+  async beforeListening(): Promise<void> {
+    const { signer } = this.oracle;
+    if (signer.did === signer.keyDid) return;
+    const fault = await this.findFault();
+    if (!fault) return;
+    // The host may serve the document itself, so a missing one is looked for again later.
+    this.isUnread = isUnreadable(fault);
+    if (this.isUnread) return;
+    const remedy = `List ${signer.keyDid} in the document as a verification method for assertions, or unset ORACLE_DID to use the key's own DID`;
+    throw new BootError([{ subject: 'ORACLE_DID (host)', problem: fault.detail, remedy }]);
+  }
+
+  /** Reports a document that could not be read before, now that the host may serve it itself. */
+  async onceListening(): Promise<void> {
+    if (!this.isUnread) return;
+    const fault = await this.findFault();
+    if (!fault) return;
+    const { did, signer } = this.oracle;
+    const advice = `others cannot verify what this oracle signs until the document of ${did} lists ${signer.keyDid}`;
+    const text = `ORACLE_DID: ${fault.detail}; ${advice}`;
+    if (isUnreadable(fault)) this.logger.warn(text);
+    else this.logger.error(text);
+  }
+
+  private async findFault(): Promise<DidFault | undefined> {
+    const { did, signer } = this.oracle;
+    const { ok: keys, error } = await this.resolver.resolve(did);
+    if (error) return error;
+    if (keys.some((key) => Buffer.compare(key, signer.publicKey) === 0)) return undefined;
+    return { code: 'did_invalid', detail: `the document of ${did} does not list the oracle's key` };
+  }
+}
+
+const isUnreadable = ({ code }: DidFault) => code !== 'did_invalid' && code !== 'did_deactivated';
+
+/** Without a cache; the operator chose the address of a did:web, so it may be a private one. */
+function createOwnResolver(config: Config, did: string): DidResolver {
+  const { ok: url } = didWebUrl(did);
+  if (!url) return createResolver(config);
+  const fetch = createSafeFetch({ allow: [...config.outgoingAllow, new URL(url).host] });
+  return createDidWebResolver({ fetch, allowHttp: true });
+}

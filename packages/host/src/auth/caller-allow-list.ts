@@ -1,0 +1,96 @@
+import { OracleError } from '@sibyl/protocol';
+import { LruMap, textBytes } from '@sibyl/server-kit';
+import type { Logger } from 'pino';
+import type { CallerStore } from '../store/callers/caller-store.js';
+
+/** How long an answer counts: a removal by another process takes effect within this time. */
+const FRESH_MS = 3000;
+const REMEMBERED_BYTES = 1024 * 1024;
+/** DIDs asked for in one query. */
+const BATCH = 200;
+
+interface CallerAllowListOptions {
+  /** CALLERS_ALLOW; undefined lets everyone call. */
+  readonly listed: readonly string[] | undefined;
+  readonly callers: CallerStore;
+  readonly logger: Logger;
+}
+
+/** Who may call: everyone, or those whom the operator listed or invited. */
+export class CallerAllowList {
+  private readonly listed: ReadonlySet<string> | undefined;
+  /** Invited callers, by when that was found out on the monotonic clock. */
+  private readonly invited = new LruMap<string, number>({
+    maxBytes: REMEMBERED_BYTES,
+    sizeOf: (_, did) => textBytes(did) + 8,
+  });
+  /** Open sockets of invited callers, which have limits of their own. */
+  private readonly watched = new Map<string, Set<() => void>>();
+  private timer: NodeJS.Timeout | undefined;
+  private removals = 0;
+
+  constructor(private readonly options: CallerAllowListOptions) {
+    this.listed = options.listed && new Set(options.listed);
+  }
+
+  /** Refuses a proven caller whom the operator has neither listed nor invited. */
+  async assertAllowed(did: string): Promise<void> {
+    if (await this.isAllowed(did)) return;
+    this.options.logger.info({ did }, 'caller not allowed');
+    throw new OracleError('caller_not_allowed');
+  }
+
+  private async isAllowed(did: string): Promise<boolean> {
+    if (!this.listed || this.listed.has(did)) return true;
+    const known = this.invited.get(did);
+    if (known !== undefined && performance.now() - known < FRESH_MS) return true;
+    const { removals } = this;
+    const since = performance.now();
+    const isInvited = await this.options.callers.has(did);
+    // An answer from before a removal must not outlive it.
+    if (isInvited && removals === this.removals) this.invited.set(did, since);
+    return isInvited;
+  }
+
+  /** Ends the access of an invited caller at once; returns whether there was one. */
+  async remove(did: string): Promise<boolean> {
+    const wasThere = await this.options.callers.remove(did);
+    this.forget(did);
+    return wasThere;
+  }
+
+  /** Calls back when a caller loses access; returns how to stop watching. */
+  watch(did: string, onRemoved: () => void): () => void {
+    if (!this.listed || this.listed.has(did)) return () => undefined;
+    this.watched.set(did, (this.watched.get(did) ?? new Set()).add(onRemoved));
+    this.timer ??= setTimeout(() => void this.checkWatched(), FRESH_MS).unref();
+    return () => {
+      const listeners = this.watched.get(did);
+      listeners?.delete(onRemoved);
+      if (listeners?.size === 0) this.watched.delete(did);
+    };
+  }
+
+  /** Finds removals by other processes, in few queries however many sockets are open. */
+  private async checkWatched(): Promise<void> {
+    try {
+      const dids = [...this.watched.keys()];
+      for (let at = 0; at < dids.length; at += BATCH) {
+        const batch = dids.slice(at, at + BATCH);
+        const stored = new Set(await this.options.callers.filterStored(batch));
+        for (const did of batch) if (!stored.has(did)) this.forget(did);
+      }
+    } catch (err) {
+      this.options.logger.warn({ err }, 'cannot check whether callers were removed');
+    }
+    this.timer = undefined;
+    if (this.watched.size > 0)
+      this.timer = setTimeout(() => void this.checkWatched(), FRESH_MS).unref();
+  }
+
+  private forget(did: string): void {
+    this.removals += 1;
+    this.invited.delete(did);
+    for (const onRemoved of [...(this.watched.get(did) ?? [])]) onRemoved();
+  }
+}

@@ -1,0 +1,218 @@
+import { readToken } from '@sibyl/ucan';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startHost, type TestHost } from './support/host.js';
+import { joinSession } from './support/session-socket.js';
+import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
+import { TestUser } from './support/user.js';
+
+let database: TestDatabase;
+let host: TestHost;
+
+const store = (user: TestUser, raw: string, more: object = {}) =>
+  user.request('POST', '/delegation', { body: { raw, ...more } });
+const status = async (user: TestUser) => (await user.request('GET', '/delegation')).body;
+const list = async (user: TestUser) => (await user.request('GET', '/delegations')).body.delegations;
+const cidOf = (token: string) => readToken(token).ok?.root.cid ?? '';
+/** What a client gets that has nothing but a delegation. */
+const loginWith = async (raw: string) =>
+  (await fetch(`${host.url}/sessions`, { headers: { 'x-ucan-delegation': raw } })).status;
+
+describe.each(engines)('on %s', (engine) => {
+  beforeAll(async () => {
+    database = await createTestDatabase(engine);
+    host = await startHost({ env: database.env });
+  });
+  afterAll(async () => {
+    await host.close();
+    await database.drop();
+  });
+
+  describe('GET /delegations', () => {
+    it('lists the stored one and those it replaced, newest first', async () => {
+      const alice = new TestUser(host);
+      const [first, second] = [alice.delegate({ ttlSeconds: 100 }), alice.delegate()];
+      await store(alice, first);
+      const { body } = await store(alice, second);
+      expect(await list(alice)).toEqual([
+        {
+          cid: cidOf(second),
+          audience: host.did,
+          capabilities: [{ can: 'store/*', with: alice.did }],
+          expiration: body.expiration,
+          createdAt: expect.stringMatching(/^20.*Z$/),
+          isCurrent: true,
+        },
+        expect.objectContaining({ cid: cidOf(first), isCurrent: false }),
+      ]);
+    });
+
+    it('lists one that was only presented, as a login, with its last use', async () => {
+      const alice = new TestUser(host);
+      const raw = alice.delegate();
+      expect(await loginWith(raw)).toBe(200);
+      expect(await loginWith(raw)).toBe(200);
+      expect(await list(alice)).toMatchObject([
+        { cid: cidOf(raw), isCurrent: false, lastUsedAt: expect.stringMatching(/^20.*Z$/) },
+      ]);
+      expect(await status(alice)).toEqual({ authorized: false });
+    });
+
+    it('lists one that was only presented by a socket', async () => {
+      const alice = new TestUser(host);
+      const raw = alice.delegate();
+      const { body } = await alice.request('POST', '/sessions');
+      await joinSession(alice, body.sessionId, { auth: { ucanDelegation: raw } });
+      expect(await list(alice)).toMatchObject([{ cid: cidOf(raw), isCurrent: false }]);
+    });
+
+    it('lists one that was only presented beside an invocation, once a turn has used it', async () => {
+      const alice = new TestUser(host);
+      const raw = alice.delegate();
+      const { body: session } = await alice.request('POST', '/sessions');
+      await alice.request('POST', `/messages/${session.sessionId}`, {
+        body: { message: 'hello' },
+        headers: { 'x-ucan-delegation': raw },
+      });
+      expect(await list(alice)).toMatchObject([{ cid: cidOf(raw), isCurrent: false }]);
+    });
+
+    it('does not list a delegation of another user who presents it', async () => {
+      const [alice, eve] = [new TestUser(host), new TestUser(host)];
+      const { body: session } = await eve.request('POST', '/sessions');
+      await eve.request('POST', `/messages/${session.sessionId}`, {
+        body: { message: 'hello' },
+        headers: { 'x-ucan-delegation': alice.delegate() },
+      });
+      expect(await list(eve)).toEqual([]);
+      expect(await list(alice)).toEqual([]);
+    });
+  });
+
+  describe('DELETE /delegation', () => {
+    it('revokes the replaced ones too', async () => {
+      const alice = new TestUser(host);
+      const tokens = [alice.delegate(), alice.delegate(), alice.delegate()];
+      for (const raw of tokens) await store(alice, raw);
+      for (const raw of tokens) expect(await loginWith(raw)).toBe(200);
+      await alice.request('DELETE', '/delegation');
+      for (const raw of tokens) expect(await loginWith(raw)).toBe(401);
+      expect(await list(alice)).toEqual([]);
+    });
+
+    it('leaves one that was presented at another time', async () => {
+      const alice = new TestUser(host);
+      const raw = alice.delegate();
+      await loginWith(raw);
+      await alice.request('DELETE', '/delegation');
+      expect(await loginWith(raw)).toBe(200);
+    });
+  });
+
+  describe('DELETE /delegations/:cid', () => {
+    it('revokes that one and no other', async () => {
+      const alice = new TestUser(host);
+      const [kept, gone] = [alice.delegate(), alice.delegate()];
+      await store(alice, gone);
+      await store(alice, kept);
+      const revoked = await alice.request('DELETE', `/delegations/${cidOf(gone)}`);
+      expect([revoked.status, revoked.body]).toEqual([200, { ok: true }]);
+      expect([await loginWith(gone), await loginWith(kept)]).toEqual([401, 200]);
+      expect(await status(alice)).toMatchObject({ authorized: true });
+      expect(await list(alice)).toMatchObject([{ cid: cidOf(kept), isCurrent: true }]);
+    });
+
+    it('leaves no delegation current after the current one', async () => {
+      const alice = new TestUser(host);
+      const [older, current] = [alice.delegate(), alice.delegate()];
+      await store(alice, older);
+      await store(alice, current);
+      await alice.request('DELETE', `/delegations/${cidOf(current)}`);
+      expect(await status(alice)).toEqual({ authorized: false });
+      expect(await list(alice)).toMatchObject([{ cid: cidOf(older), isCurrent: false }]);
+    });
+
+    it('revokes one that was only presented', async () => {
+      const alice = new TestUser(host);
+      const raw = alice.delegate();
+      await loginWith(raw);
+      expect(await alice.request('DELETE', `/delegations/${cidOf(raw)}`)).toMatchObject({
+        status: 200,
+      });
+      expect(await loginWith(raw)).toBe(401);
+    });
+
+    it('answers alike for an unknown one, a foreign one and no CID at all', async () => {
+      const [alice, eve] = [new TestUser(host), new TestUser(host)];
+      const raw = alice.delegate();
+      await store(alice, raw);
+      const unknown = cidOf(alice.delegate());
+      for (const cid of [cidOf(raw), unknown, 'x', encodeURIComponent("'; --")]) {
+        const { status: code, body } = await eve.request('DELETE', `/delegations/${cid}`);
+        expect([code, body.code, body.message]).toEqual([
+          404,
+          'delegation_not_found',
+          'No such delegation',
+        ]);
+      }
+      expect(await loginWith(raw)).toBe(200);
+    });
+  });
+
+  describe('DELETE /delegations', () => {
+    it('revokes all of the caller and says how many', async () => {
+      const [alice, bob] = [new TestUser(host), new TestUser(host)];
+      const [replaced, current, presented, brought] = [1, 2, 3, 4].map(() => alice.delegate());
+      const foreign = bob.delegate();
+      await store(alice, replaced ?? '');
+      await store(alice, current ?? '');
+      await loginWith(presented ?? '');
+      await store(bob, foreign);
+      const revoked = await alice.request('DELETE', '/delegations', {
+        headers: { 'x-ucan-delegation': brought ?? '' },
+      });
+      expect([revoked.status, revoked.body]).toEqual([200, { ok: true, revoked: 4 }]);
+      for (const raw of [replaced, current, presented, brought])
+        expect(await loginWith(raw ?? '')).toBe(401);
+      expect(await list(alice)).toEqual([]);
+      expect(await loginWith(foreign)).toBe(200);
+      expect((await alice.request('DELETE', '/delegations')).body).toEqual({
+        ok: true,
+        revoked: 0,
+      });
+    });
+
+    it('counts a delegation that revokes itself once', async () => {
+      const alice = new TestUser(host);
+      const raw = alice.delegate();
+      await store(alice, raw);
+      const response = await fetch(`${host.url}/delegations`, {
+        method: 'DELETE',
+        headers: { 'x-ucan-delegation': raw },
+      });
+      expect(await response.json()).toEqual({ ok: true, revoked: 1 });
+    });
+  });
+
+  describe('an open socket that logged in with a delegation', () => {
+    const openWith = async (user: TestUser, ucanDelegation: string) => {
+      const { body } = await user.request('POST', '/sessions');
+      return joinSession(user, body.sessionId, { auth: { ucanDelegation }, reconnection: false });
+    };
+
+    it.each(['/delegation', '/delegations', '/delegations/:cid'])(
+      'is disconnected by DELETE %s at once',
+      async (path) => {
+        const alice = new TestUser(host);
+        const raw = alice.delegate();
+        await store(alice, raw);
+        const socket = await openWith(alice, raw);
+        const { body } = await alice.request('POST', '/sessions');
+        const unconcerned = await joinSession(alice, body.sessionId);
+        await alice.request('DELETE', path.replace(':cid', cidOf(raw)));
+        expect(await socket.until('closing')).toMatchObject({ reason: 'token_revoked' });
+        expect(await socket.until('(disconnect)')).toBe('io server disconnect');
+        expect(await unconcerned.ask('ping', 'pong')).toBeDefined();
+      },
+    );
+  });
+});
