@@ -32,6 +32,9 @@ export function createOracleClient(options: OracleClientOptions): OracleClient {
     messages: messagesOf(http, turns),
     runs: runsOf(turns),
     delegation: createDelegations(http, signer),
+    redeemInvitation: async (invitation) => {
+      await http.json({ method: 'POST', path: '/invitations', body: { invitation } });
+    },
     preferences: { get: (request) => http.json({ path: '/user-preferences', ...request }) },
     models: { list: (request) => http.ask({ path: '/models', ...request }) },
     plugins: {

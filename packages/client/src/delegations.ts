@@ -1,10 +1,11 @@
-import type { StoreDelegation } from '@sibyl/protocol';
+import type { DelegationList, DelegationsRevoked, StoreDelegation } from '@sibyl/protocol';
 import type { Delegations } from './oracle-client.js';
 import type { Http } from './request/http.js';
 import type { OracleSigner } from './signer/oracle-signer.js';
 import { signingError } from './signer/signing-error.js';
 
 const PATH = '/delegation';
+const LIST_PATH = '/delegations';
 const DAY_SECONDS = 86_400;
 
 /** What the user lets the oracle do on his behalf. */
@@ -26,8 +27,13 @@ export function createDelegations(http: Http, signer: OracleSigner): Delegations
     store,
     grant: async (terms) => store((await create(terms)).token),
     status: (options = {}) => http.json({ path: PATH, ...options }),
-    revoke: async () => {
-      await http.json({ method: 'DELETE', path: PATH });
+    list: async (options = {}) =>
+      (await http.json<DelegationList>({ path: LIST_PATH, ...options })).delegations,
+    revoke: async (cid) => {
+      const path = cid === undefined ? PATH : `${LIST_PATH}/${encodeURIComponent(cid)}`;
+      await http.json({ method: 'DELETE', path });
     },
+    revokeAll: async () =>
+      (await http.json<DelegationsRevoked>({ method: 'DELETE', path: LIST_PATH })).revoked,
   };
 }

@@ -1,5 +1,6 @@
 export type {
   Attachment,
+  DelegationInfo,
   DelegationStatus,
   DelegationStored,
   DoneFrame,

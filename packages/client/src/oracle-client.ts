@@ -1,4 +1,5 @@
 import type {
+  DelegationInfo,
   DelegationStatus,
   DelegationStored,
   Message,
@@ -60,6 +61,8 @@ export interface OracleClient {
   readonly messages: Messages;
   readonly runs: Runs;
   readonly delegation: Delegations;
+  /** Redeems an invitation of the operator, so that the user may use this oracle. */
+  redeemInvitation(invitation: string): Promise<void>;
   readonly preferences: { get(options?: RequestOptions): Promise<UserPreferences> };
   readonly models: { list(options?: RequestOptions): Promise<ModelList> };
   /** What the oracle can do, by plugin. */
@@ -130,5 +133,10 @@ export interface Delegations {
   /** Signs and stores. */
   grant(terms: DelegationTerms): Promise<DelegationStored>;
   status(options?: RequestOptions): Promise<DelegationStatus>;
-  revoke(): Promise<void>;
+  /** The user's delegations that the oracle knows of, newest first. */
+  list(options?: RequestOptions): Promise<readonly DelegationInfo[]>;
+  /** Revokes one delegation; without a CID, the stored one and those it replaced. */
+  revoke(cid?: string): Promise<void>;
+  /** Revokes every delegation that the oracle knows of; returns how many. */
+  revokeAll(): Promise<number>;
 }

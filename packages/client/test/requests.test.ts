@@ -92,6 +92,34 @@ describe('what a client can ask', () => {
     expect(await client.delegation.store(token)).toMatchObject({ ok: true });
   });
 
+  it('delegation.list shows every delegation; revoke and revokeAll end them', async () => {
+    const client = clientOf(host);
+    const capabilities = [{ can: 'store/*', with: client.did }];
+    for (const nth of [1, 2, 3])
+      await client.delegation.grant({
+        capabilities,
+        expiration: Math.floor(Date.now() / 1000) + nth * 3600,
+      });
+    const [current, replaced] = await client.delegation.list();
+    expect(current).toMatchObject({ isCurrent: true, capabilities, audience: host.did });
+    expect(replaced).toMatchObject({ isCurrent: false });
+    await client.delegation.revoke(replaced?.cid);
+    expect(await client.delegation.list()).toHaveLength(2);
+    await expect(client.delegation.revoke(replaced?.cid)).rejects.toMatchObject({
+      code: 'delegation_not_found',
+      status: 404,
+    });
+    expect(await client.delegation.revokeAll()).toBe(2);
+    expect(await client.delegation.list()).toEqual([]);
+  });
+
+  it('redeemInvitation says why an invitation is refused', async () => {
+    await expect(clientOf(host).redeemInvitation('garbage')).rejects.toMatchObject({
+      code: 'invalid_invitation',
+      status: 400,
+    });
+  });
+
   it('speaks through a path that a proxy adds, and with a slash too many', async () => {
     const paths: string[] = [];
     const client = createOracleClient({

@@ -106,7 +106,7 @@ class LiveSocket implements OpenSocket {
     const { onState } = this.#options;
     this.#refusals += 1;
     const { code, retryAfterSeconds = 0 } = reason.data ?? {};
-    const isGone = code === 'session_not_found' || this.#closing === 'session_deleted';
+    const isGone = isFinal(code) || isFinal(this.#closing);
     if (isGone || this.#refusals >= MOST_REFUSALS) return void onState('disconnected', reason);
     onState('connecting');
     const limit = this.#closing === 'rate_limited' ? RATE_LIMIT_WAIT_MS : 0;
@@ -114,3 +114,7 @@ class LiveSocket implements OpenSocket {
     this.#timer = setTimeout(() => this.#socket.connect(), wait);
   }
 }
+
+/** Reasons after which connecting again cannot help. */
+const isFinal = (reason: string | undefined): boolean =>
+  reason === 'session_not_found' || reason === 'session_deleted' || reason === 'caller_not_allowed';

@@ -24,9 +24,12 @@ export function useDelegation(): UseDelegation {
     },
     [delegation, refresh],
   );
-  const revoke = useCallback(async () => {
-    await delegation.revoke();
-    await refresh();
-  }, [delegation, refresh]);
+  const revoke = useCallback(
+    async (cid?: string) => {
+      await delegation.revoke(cid);
+      await refresh();
+    },
+    [delegation, refresh],
+  );
   return { status, grant, revoke, ...loaded };
 }
