@@ -28,7 +28,10 @@ describe('sibyl', () => {
   it.each([
     [['fly'], 'no command "fly"'],
     [['chat', '--loud'], "Unknown option '--loud'"],
-    [['delegate'], 'grant, status or revoke'],
+    [['delegate'], 'grant, status, list or revoke'],
+    [['delegate', 'revoke', 'bafyone', '--all'], 'not both'],
+    [['invite', '--days', '0'], 'from 1 to 365'],
+    [['callers', 'remove', 'bob'], 'a DID'],
     [['credits', 'grant', 'bob', '5'], 'a DID'],
     [['new', 'Not A Name'], 'lower case'],
     [['key', 'sell'], 'show, new, import, export'],
@@ -133,6 +136,23 @@ describe('sibyl delegate', () => {
     await sibyl(['delegate', 'revoke', oracle.url], { env });
     const after = await sibyl(['delegate', 'status', oracle.url], { env });
     expect(after.stdout).toBe('Nothing is granted');
+  });
+
+  it('delegate list shows all; delegate revoke ends one by its CID, or all', async () => {
+    const grant = ['delegate', 'grant', oracle.url, '--can'];
+    for (const can of ['store/add', 'store/list', 'store/remove'])
+      await sibyl([...grant, can], { env });
+    const shown = await sibyl(['delegate', 'list', oracle.url], { env });
+    expect(shown.stdout).toMatch(/^bafy\w+ +store\/remove with did:key:\w+ +until .* +current$/m);
+    expect(shown.stdout.split('\n')).toHaveLength(3);
+    const json = await sibyl(['delegate', 'list', oracle.url, '--json'], { env });
+    const [, { cid }] = JSON.parse(json.stdout).delegations;
+    const one = await sibyl(['delegate', 'revoke', cid, oracle.url], { env });
+    expect(one).toMatchObject({ code: 0, stdout: 'Revoked' });
+    const again = await sibyl(['delegate', 'revoke', cid, oracle.url], { env });
+    expect(again).toMatchObject({ code: 1, stderr: 'No such delegation' });
+    const all = await sibyl(['delegate', 'revoke', '--all', oracle.url], { env });
+    expect(all.stdout).toBe('Revoked 2');
   });
 });
 

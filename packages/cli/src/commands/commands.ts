@@ -1,9 +1,11 @@
 import type { Command } from '../command.js';
+import { callers } from './callers.js';
 import { chat } from './chat.js';
 import { credits } from './credits.js';
 import { delegate } from './delegate.js';
 import { doctor } from './doctor.js';
 import { gateway } from './gateway.js';
+import { invite } from './invite.js';
 import { key } from './key.js';
 import { newOracle } from './new.js';
 import { plugins } from './plugins.js';
@@ -18,6 +20,8 @@ export const commands: readonly Command[] = [
   key,
   token,
   delegate,
+  invite,
+  callers,
   doctor,
   plugins,
   credits,

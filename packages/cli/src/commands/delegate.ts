@@ -1,5 +1,7 @@
 import { type Call, type Command, UsageError } from '../command.js';
 import { type OpenOracle, openOracle } from '../oracle/open-oracle.js';
+import { plainText } from '../terminal/plain-text.js';
+import { table } from '../terminal/table.js';
 
 const HOUR_SECONDS = 3600;
 const DEFAULT_HOURS = 24;
@@ -11,10 +13,14 @@ export const delegate: Command = {
   usage: [
     'grant [url] --can <ability> [--with <resource>] [--hours <number>]',
     'status [url]',
-    'revoke [url]',
+    'list [url]',
+    'revoke [cid] [url]',
+    'revoke --all [url]',
   ],
-  details:
+  details: [
     'A delegation names what the oracle may do ("can"), with what ("with"), and until when. For instance: --can "store/*" --with did:key:z6Mk…',
+    '"list" shows every delegation of yours that the oracle knows of. "revoke" ends the granted one and those it replaced; with a CID that one alone; with --all every one.',
+  ].join('\n'),
   options: {
     can: {
       type: 'string',
@@ -27,17 +33,25 @@ export const delegate: Command = {
       value: 'number',
       summary: `For how long; ${DEFAULT_HOURS} unless told`,
     },
+    all: { type: 'boolean', summary: 'With revoke: every delegation that the oracle knows of' },
   },
   async run(call) {
-    const [action, url] = call.args;
-    if (action !== 'grant' && action !== 'status' && action !== 'revoke') {
-      throw new UsageError('Say what to do: grant, status or revoke');
-    }
+    const [action, ...rest] = call.args;
+    const run = action === undefined ? undefined : actions[action as keyof typeof actions];
+    if (!run) throw new UsageError('Say what to do: grant, status, list or revoke');
     if (action === 'grant' && !call.options.can) throw new UsageError('--can is missing');
-    const oracle = await openOracle(url, call.output);
-    return { grant, status, revoke }[action](oracle, call);
+    const cid = action === 'revoke' ? rest.find((arg) => !isAddress(arg)) : undefined;
+    if (cid !== undefined && call.options.all)
+      throw new UsageError('Give a CID or --all, not both');
+    const oracle = await openOracle(
+      rest.find((arg) => arg !== cid),
+      call.output,
+    );
+    return run(oracle, call, cid);
   },
 };
+
+const isAddress = (arg: string) => /^https?:/.test(arg);
 
 async function grant({ client, signer }: OpenOracle, { options, output }: Call): Promise<number> {
   const hours = Number(options.hours ?? DEFAULT_HOURS);
@@ -59,10 +73,34 @@ async function status({ client }: OpenOracle, { output }: Call): Promise<number>
   return 0;
 }
 
-async function revoke({ client }: OpenOracle, { output }: Call): Promise<number> {
-  await client.delegation.revoke();
+async function list({ client }: OpenOracle, { output }: Call): Promise<number> {
+  const delegations = await client.delegation.list();
+  const rows = delegations.map(({ cid, capabilities, expiration, isCurrent }) => [
+    cid,
+    capabilities.map(({ can, with: resource }) => `${can} with ${resource}`).join(', '),
+    expiration === undefined ? 'never expires' : `until ${timeOf(expiration)}`,
+    isCurrent ? 'current' : '',
+  ]);
+  const text = rows.length > 0 ? table(rows) : 'The oracle knows of no delegation of yours';
+  output.result({ delegations }, plainText(text));
+  return 0;
+}
+
+async function revoke(
+  { client }: OpenOracle,
+  { output, options }: Call,
+  cid: string | undefined,
+): Promise<number> {
+  if (options.all) {
+    const revoked = await client.delegation.revokeAll();
+    output.result({ ok: true, revoked }, `Revoked ${revoked}`);
+    return 0;
+  }
+  await client.delegation.revoke(cid);
   output.result({ ok: true }, 'Revoked');
   return 0;
 }
+
+const actions = { grant, status, list, revoke };
 
 const timeOf = (seconds: number) => new Date(seconds * 1000).toLocaleString();
