@@ -1,5 +1,6 @@
-import { useDelegation } from '@sibyl/client/react';
-import { type FormEvent, useState } from 'react';
+import type { DelegationInfo, Delegations } from '@sibyl/client';
+import { useDelegation, useOracle } from '@sibyl/client/react';
+import { type FormEvent, useEffect, useState } from 'react';
 import { usePage } from '../page/page-context.js';
 
 const DAY_SECONDS = 86_400;
@@ -8,7 +9,7 @@ type Lifetime = keyof typeof lifetimes;
 
 /** Lets the oracle act for the user elsewhere: grant, see until when, revoke. */
 export function DelegationPanel() {
-  const { status, isLoading, error, grant, revoke } = useDelegation();
+  const { status, isLoading, error, grant, revoke, refresh } = useDelegation();
   if (isLoading && !status) return <p aria-busy="true">Loading…</p>;
   return (
     <>
@@ -26,6 +27,7 @@ export function DelegationPanel() {
       ) : (
         <GrantForm onGrant={grant} />
       )}
+      <OtherDelegations key={String(status?.authorized)} onChange={refresh} />
     </>
   );
 }
@@ -47,6 +49,67 @@ function Granted({ expiration, onRevoke }: GrantedProps) {
       </button>
     </div>
   );
+}
+
+/** Delegations that the oracle knows of besides the current one, such as one of another device. */
+function OtherDelegations({ onChange }: { readonly onChange: () => Promise<void> }) {
+  const { delegation } = useOracle();
+  const [others, setOthers] = useState<readonly DelegationInfo[]>([]);
+  const [fault, setFault] = useState<string>();
+  useEffect(() => {
+    listOthers(delegation).then(setOthers, (error: Error) => setFault(error.message));
+  }, [delegation]);
+  const change = async (work: () => Promise<unknown>) => {
+    setFault(undefined);
+    try {
+      await work();
+      setOthers(await listOthers(delegation));
+      await onChange();
+    } catch (error) {
+      setFault((error as Error).message);
+    }
+  };
+  return (
+    <section className="other-delegations" aria-label="Other delegations">
+      {others.length > 0 && <h3>Other delegations</h3>}
+      {fault && (
+        <p className="fault" role="alert">
+          {fault}
+        </p>
+      )}
+      <ul>
+        {others.map((each) => (
+          <li key={each.cid}>
+            <p>{describeDelegation(each)}</p>
+            <button type="button" onClick={() => void change(() => delegation.revoke(each.cid))}>
+              Revoke
+            </button>
+          </li>
+        ))}
+      </ul>
+      {others.length > 0 && (
+        <button
+          type="button"
+          className="danger"
+          onClick={() => void change(() => delegation.revokeAll())}
+        >
+          Revoke all
+        </button>
+      )}
+    </section>
+  );
+}
+
+const listOthers = async (delegation: Delegations) =>
+  (await delegation.list()).filter(({ isCurrent }) => !isCurrent);
+
+function describeDelegation({ capabilities, expiration }: DelegationInfo): string {
+  const granted = capabilities.map(({ can, with: resource }) => `${can} with ${resource}`);
+  const until =
+    expiration === undefined
+      ? 'never expires'
+      : `until ${new Date(expiration * 1000).toLocaleString()}`;
+  return `${granted.join(', ')}, ${until}`;
 }
 
 function GrantForm({ onGrant }: { readonly onGrant: ReturnType<typeof useDelegation>['grant'] }) {
