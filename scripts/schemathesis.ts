@@ -4,7 +4,7 @@ import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { buildIfChanged, MAIN } from './build.ts';
 
@@ -78,18 +78,19 @@ async function check(name: string): Promise<number> {
 
 async function runSchemathesis(name: string, { url, headers }: Service): Promise<number> {
   mkdirSync('test-output', { recursive: true });
-  const config = `scripts/conformance/${name}.toml`;
+  const config = resolve(`scripts/conformance/${name}.toml`);
   const child = spawn(
-    join(VENV, 'bin/schemathesis'),
+    resolve(VENV, 'bin/schemathesis'),
     [
       ...['--config-file', config, 'run', `${url}/docs/openapi.json`],
       ...['--checks', 'all', '--phases', 'examples,coverage,fuzzing,stateful'],
       ...['--max-examples', values['max-examples'], '--continue-on-failure'],
-      ...['--report-junit-path', `test-output/schemathesis-${name}.xml`],
+      ...['--report-junit-path', `schemathesis-${name}.xml`],
       ...(values.seed ? ['--seed', values.seed] : []),
       ...Object.entries(headers).flatMap(([header, value]) => ['--header', `${header}: ${value}`]),
     ],
-    { stdio: ['ignore', 'inherit', 'inherit'] },
+    // It leaves caches where it runs.
+    { cwd: 'test-output', stdio: ['ignore', 'inherit', 'inherit'] },
   );
   const [code] = await once(child, 'close');
   return code ?? 1;
