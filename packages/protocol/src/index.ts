@@ -34,7 +34,7 @@ export {
   wholeNumber,
 } from './identifiers.js';
 export { InvitationRedeemed, RedeemInvitation } from './invitations.js';
-export { JsonObject } from './json.js';
+export { type JsonLimits, JsonObject, type JsonSize, measureJson } from './json.js';
 export { Message, MessageList, MessagePage, PageMessages, Reply, ToolCall } from './messages.js';
 export { ModelInfo, ModelList } from './models.js';
 export { PluginInfo, PluginList } from './plugins.js';

@@ -1,24 +1,99 @@
 import { z } from 'zod';
 
 const MAX_DEPTH = 32;
+const MAX_KEY_LENGTH = 256;
+/** More than any body holds; ends the walk through a value that holds itself many times over. */
+const MAX_VALUES = 1_000_000;
 
-/** Whether a value nests at most `limit` levels; walks without recursion, and what is there twice once a level. */
-function isShallow(value: unknown, limit: number): boolean {
-  let level = new Set([value]);
-  for (let depth = 0; level.size > 0; depth++) {
-    if (depth > limit) return false;
-    level = new Set([...level].flatMap(valuesOf));
-  }
-  return true;
+export interface JsonLimits {
+  /** Levels of nesting. */
+  readonly depth?: number;
+  /** Objects, arrays and plain values, at all levels. */
+  readonly values?: number;
+  /** Of its JSON text, without whitespace. */
+  readonly characters?: number;
 }
 
-const valuesOf = (item: unknown): unknown[] =>
-  typeof item === 'object' && item !== null ? Object.values(item) : [];
+export interface JsonSize {
+  readonly values: number;
+  readonly characters: number;
+  /** Which limit it exceeds; the figures are then those of the part that was measured. */
+  readonly excess: string | undefined;
+}
+
+/**
+ * Measures a JSON value. The walk ends at the first limit it meets and does not recurse, so that it costs no more than the
+ * limits allow. Characters are counted from below: escapes and separators count as nothing.
+ */
+export function measureJson(value: unknown, limits: JsonLimits): JsonSize {
+  return new JsonWalk(limits).measure(value);
+}
+
+class JsonWalk {
+  readonly #limits: Required<JsonLimits>;
+  readonly #open: { readonly container: object; readonly depth: number }[] = [];
+  #values = 0;
+  #characters = 0;
+
+  constructor({ depth = MAX_DEPTH, values = MAX_VALUES, characters }: JsonLimits) {
+    this.#limits = { depth, values, characters: characters ?? Number.POSITIVE_INFINITY };
+  }
+
+  measure(root: unknown): JsonSize {
+    const excess = this.#findExcess(root);
+    return { values: this.#values, characters: this.#characters, excess };
+  }
+
+  #findExcess(root: unknown): string | undefined {
+    let excess = this.#count(root, -1);
+    for (let level = this.#open.pop(); level && !excess; level = this.#open.pop())
+      excess = this.#enter(level.container, level.depth);
+    return excess;
+  }
+
+  #enter(container: object, depth: number): string | undefined {
+    if (Array.isArray(container)) {
+      for (const value of container) {
+        const excess = this.#count(value, depth);
+        if (excess) return excess;
+      }
+      return undefined;
+    }
+    // Unlike Object.entries it makes no copy of what may be a huge object.
+    for (const name in container) {
+      this.#characters += name.length + 3;
+      const excess = this.#count(Reflect.get(container, name), depth);
+      if (excess) return excess;
+    }
+    return undefined;
+  }
+
+  #count(value: unknown, depth: number): string | undefined {
+    const { depth: levels, values, characters } = this.#limits;
+    if (depth >= levels) return `may nest at most ${levels} levels`;
+    this.#values += 1;
+    this.#characters += typeof value === 'string' ? value.length + 2 : 1;
+    if (this.#values > values) return `may hold at most ${values} values`;
+    if (this.#characters > characters) return `may hold at most ${characters} characters of JSON`;
+    if (isContainer(value)) this.#open.push({ container: value, depth: depth + 1 });
+    return undefined;
+  }
+}
+
+const isContainer = (value: unknown): value is object =>
+  typeof value === 'object' && value !== null;
 
 /** A free-form JSON object, bounded in depth. */
 export const JsonObject = z
-  .record(z.string().max(256), z.unknown())
-  .refine((value) => isShallow(value, MAX_DEPTH), {
-    error: `may nest at most ${MAX_DEPTH} levels`,
-  });
+  .looseObject({})
+  .superRefine((value, { addIssue }) => {
+    const { excess } = measureJson(value, {});
+    if (excess) addIssue({ code: 'custom', message: excess });
+    if (Object.keys(value).some((key) => key.length > MAX_KEY_LENGTH))
+      addIssue({
+        code: 'custom',
+        message: `may have names of at most ${MAX_KEY_LENGTH} characters`,
+      });
+  })
+  .meta({ propertyNames: { maxLength: MAX_KEY_LENGTH } });
 export type JsonObject = z.infer<typeof JsonObject>;

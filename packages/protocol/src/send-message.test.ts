@@ -61,6 +61,42 @@ describe('refuses', () => {
   });
 });
 
+describe.each(['tools', 'agActions'] as const)('%s of SendMessage', (field) => {
+  const declare = (...schemas: unknown[]) => ({
+    message: 'hi',
+    [field]: schemas.map((schema, i) => ({ name: `t${i}`, description: 'd', schema })),
+  });
+  const half = { description: 'x'.repeat(128 * 1024 - 30) };
+
+  it('may hold schemas up to a size, and says so beyond it', () => {
+    expect(problems(declare(half, half))).toEqual([]);
+    expect(problems(declare(half, half, half))).toEqual([
+      `${field}: the schemas may hold at most 262144 characters of JSON together`,
+    ]);
+  });
+
+  it('may hold a number of values', () => {
+    const values = (count: number) => ({ enum: Array.from({ length: count }, (_, i) => i) });
+    expect(problems(declare(values(9_000), values(9_000)))).toEqual([]);
+    expect(problems(declare(values(9_000), values(12_000)))).toEqual([
+      `${field}: the schemas may hold at most 20000 values together`,
+    ]);
+  });
+
+  it('may hold 128 entries, whatever they are', () => {
+    expect(problems(declare(...Array(128).fill({})))).toEqual([]);
+    const many = { message: 'hi', [field]: Array(100_000).fill([]) };
+    expect(problems(many)).toEqual([`${field}: may hold at most 128 entries`]);
+  });
+});
+
+it('JsonObject refuses long names and what holds itself', () => {
+  expect(problems({ message: 'hi', metadata: { ['x'.repeat(257)]: 1 } }).join()).toContain('256');
+  const loop: Record<string, unknown> = {};
+  Object.assign(loop, { left: loop, right: loop });
+  expect(problems({ message: 'hi', metadata: loop }).join()).toContain('32 levels');
+});
+
 it('wants an attachment to say where it is', () => {
   expect(Attachment.safeParse({ filename: 'f', mimetype: 'm' }).success).toBe(false);
   expect(Attachment.safeParse({ eventId: '$e', filename: 'f', mimetype: 'm' }).success).toBe(true);

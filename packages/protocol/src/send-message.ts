@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { Id, RequestId, TimeZone, UcanToken } from './identifiers.js';
-import { JsonObject } from './json.js';
+import { JsonObject, type JsonSize, measureJson } from './json.js';
 
 const ToolName = z.string().min(1).max(128);
 const Description = z.string().max(4096);
@@ -46,6 +46,30 @@ export const AgAction = z
   .meta({ id: 'AgAction' });
 export type AgAction = z.infer<typeof AgAction>;
 
+/** The most that the schemas in `tools` may hold, and the same for `agActions`: all of it is sent to the model. */
+const MAX_DECLARATIONS = 128;
+const SCHEMAS_LIMITS = { depth: 100, values: 20_000, characters: 256 * 1024 };
+
+/** What a page declares. Its size is checked before anything else, so that a huge list costs next to nothing. */
+const declarations = <T extends z.ZodType>(item: T) =>
+  z.preprocess((sent, { addIssue }) => {
+    const excess = Array.isArray(sent) ? findListExcess(sent) : undefined;
+    if (excess === undefined) return sent;
+    addIssue({ code: 'custom', message: excess });
+    return z.NEVER;
+  }, z.array(item).max(MAX_DECLARATIONS));
+
+const findListExcess = (list: readonly unknown[]): string | undefined =>
+  list.length > MAX_DECLARATIONS
+    ? `may hold at most ${MAX_DECLARATIONS} entries`
+    : describeExcess(measureJson(list.map(readSchema), SCHEMAS_LIMITS));
+
+const readSchema = (declaration: unknown): unknown =>
+  (declaration as { schema?: unknown } | null | undefined)?.schema;
+
+const describeExcess = ({ excess }: JsonSize): string | undefined =>
+  excess && `the schemas ${excess} together`;
+
 /** What to do if a turn is running in this session. */
 export const Multitask = z.enum(['enqueue', 'interrupt', 'reject']);
 export type Multitask = z.infer<typeof Multitask>;
@@ -56,8 +80,8 @@ export const SendMessage = z
     message: z.string().min(1).max(200_000),
     stream: z.boolean().default(false),
     returnAllMessages: z.boolean().default(false),
-    tools: z.array(BrowserTool).max(128).optional(),
-    agActions: z.array(AgAction).max(128).optional(),
+    tools: declarations(BrowserTool).optional(),
+    agActions: declarations(AgAction).optional(),
     attachments: z.array(Attachment).max(10).optional(),
     mcpInvocations: z
       .record(z.string().min(1).max(256), UcanToken)

@@ -1,3 +1,4 @@
+import { canonicalJson } from '../canonical-json.js';
 import type { WantedCall } from './wanted-call.js';
 
 const RUNS_LIMIT = 3;
@@ -10,7 +11,7 @@ export class RepetitionGuard {
 
   /** Whether the call may run once more. */
   admits({ name, args, fault }: WantedCall): boolean {
-    const key = JSON.stringify([name, args, fault], sortKeys);
+    const key = canonicalJson([name, args, fault]);
     const runs = (this.runs.get(key) ?? 0) + 1;
     this.runs.set(key, runs);
     if (runs <= RUNS_LIMIT) return true;
@@ -22,9 +23,4 @@ export class RepetitionGuard {
   get isTired(): boolean {
     return this.refusals >= REFUSALS_LIMIT;
   }
-}
-
-function sortKeys(_key: string, value: unknown): unknown {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
-  return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)));
 }

@@ -1,7 +1,10 @@
+import { setImmediate as yieldToOthers } from 'node:timers/promises';
 import type { AgentTool, FinishedCall } from '../agent.js';
 import type { RepetitionGuard } from './repetition-guard.js';
 import { failCall, runCall } from './run-call.js';
 import type { WantedCall } from './wanted-call.js';
+
+const STARTED_AT_ONCE = 4;
 
 export interface CallBatch {
   readonly calls: readonly WantedCall[];
@@ -14,8 +17,15 @@ export interface CallBatch {
 export async function* runCalls(batch: CallBatch): AsyncGenerator<FinishedCall> {
   const left = new AbortController();
   const signal = AbortSignal.any([batch.signal, left.signal]);
+  const answer = (call: WantedCall) => answerCall(call, { ...batch, signal });
+  let ready: Promise<void> | undefined;
   const running = new Map(
-    batch.calls.map((call) => [call.id, answerCall(call, { ...batch, signal })]),
+    batch.calls.map((call, i) => {
+      // Checking an input takes time: many calls start a few at a time, and other requests have their turn in between.
+      if (i > 0 && i % STARTED_AT_ONCE === 0)
+        ready = (ready ?? Promise.resolve()).then(() => yieldToOthers());
+      return [call.id, ready?.then(() => answer(call)) ?? answer(call)];
+    }),
   );
   try {
     while (running.size > 0) {

@@ -1,20 +1,31 @@
-import type { JsonObject } from '@sibyl/protocol';
+import { type JsonObject, measureJson } from '@sibyl/protocol';
 import { isObject, type JsonSchema, mapSchema } from './map-schema.js';
 
-/** References can make a small text a schema of any size; checking input takes as long as it is large. */
-const SIZE_LIMIT = 500;
+/** The most a schema may be, as it is sent and with its references resolved: all of it is sent to the model. */
+export const SCHEMA_LIMITS = { depth: 100, values: 10_000, characters: 128 * 1024 };
+/** References can make a small text a schema of any size: the schemas in it, and the keywords of all of them. */
+const MAX_SCHEMAS = 500;
+const MAX_KEYWORDS = 5000;
 
 /**
  * Puts what `$ref` points to in its place, since not every provider follows references. Inside
- * itself a schema becomes "anything". Throws if it grows too large or points nowhere.
+ * itself a schema becomes "anything". Throws if it grows too large or points nowhere, or if `assertUsable` does for a part.
  */
-export function inlineReferences(root: JsonObject): JsonObject {
-  let size = 0;
+export function inlineReferences(
+  root: JsonObject,
+  assertUsable: (schema: JsonObject) => void = () => undefined,
+): JsonObject {
+  let schemas = 0;
+  let keywords = 0;
+  const { excess } = measureJson(root, SCHEMA_LIMITS);
+  if (excess) throw new Error(`it ${excess}`);
 
   function inline(schema: JsonSchema, open: ReadonlySet<string>): JsonSchema {
-    size += 1;
-    if (size > SIZE_LIMIT) throw new Error('it is too large');
+    schemas += 1;
+    keywords += Object.keys(schema).length;
+    if (schemas > MAX_SCHEMAS || keywords > MAX_KEYWORDS) throw new Error('it is too large');
     if (typeof schema === 'boolean') return schema;
+    assertUsable(schema);
     const { $ref, $schema, $defs, definitions, ...own } = schema;
     const mapped = unwrap(mapSchema(own, (inner) => inline(inner, open)));
     if (typeof $ref !== 'string') return mapped;

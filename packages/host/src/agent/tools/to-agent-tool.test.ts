@@ -231,7 +231,7 @@ describe('a JSON Schema', () => {
     ['a field elsewhere', { properties: { a: { $ref: 'https://x.y/z' } } }, 'another document'],
     ['a field nowhere', { properties: { a: { $ref: '#/$defs/none' } } }, 'not there'],
     ['a broken reference', { properties: { a: { $ref: '#/%E0%A4%A' } } }, 'cannot be used'],
-    ['what cannot be checked', { properties: { a: { not: { type: 'string' } } } }, 'not'],
+    ['what cannot be checked', { properties: { a: { unevaluatedItems: false } } }, 'not supported'],
   ])('with %s is refused', (_, schema, fault) => {
     expect(faultOf(schema)).toContain(fault);
   });
@@ -250,11 +250,6 @@ describe('a JSON Schema', () => {
     const $defs = { ...Object.fromEntries(levels), l40: { type: 'string' } };
     const schema = { $defs, properties: { a: { $ref: '#/$defs/l0' } } };
     expect(faultOf(schema)).toContain('too large');
-  });
-
-  it('is read once for every text', () => {
-    const schema = () => ({ type: 'object', properties: { once: { type: 'string' } } });
-    expect(made(schema()).inputSchema).toBe(made(schema()).inputSchema);
   });
 
   it('with an id stays out of the names of ours', () => {

@@ -43,7 +43,8 @@ function requiredOf(
   either: readonly JsonObject[],
 ): JsonObject {
   const [first = [], ...others] = either.map(namesRequired);
-  const shared = first.filter((name) => others.every((names) => names.includes(name)));
+  const otherNames = others.map((names) => new Set(names));
+  const shared = first.filter((name) => otherNames.every((names) => names.has(name)));
   const required = new Set([...[rest, ...every].flatMap(namesRequired), ...shared]);
   return required.size > 0 ? { required: [...required] } : {};
 }

@@ -1,6 +1,6 @@
+import { setImmediate as yieldToOthers } from 'node:timers/promises';
 import type { SubAgent, Tool, TurnContext, Visibility } from '@sibyl/plugin-kit';
 import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
-import type { AgentTool } from '../../agent/agent.js';
 import { toAgentTool } from '../../agent/tools/to-agent-tool.js';
 import type { ToolDefinition } from '../../agent/tools/tool-definition.js';
 import type { TurnContexts } from '../context/turn-contexts.js';
@@ -8,6 +8,11 @@ import { RESERVED_TOOLS } from './capability-tools.js';
 import { type Brought, readSubAgents, readTools } from './read-brought.js';
 import { type SubAgentTurn, subAgentTool } from './sub-agent-tool.js';
 import type { TurnTool } from './turn-tool.js';
+
+/** The most that the schemas of all tools of a turn may hold: every model call sends them. */
+const MAX_CHARACTERS = 1024 * 1024;
+/** How long tools are read at a time, before other requests have their turn. */
+const SLICE_MS = 5;
 
 export interface ToolTurn extends SubAgentTurn {
   readonly plugins: readonly LoadedPlugin[];
@@ -32,14 +37,22 @@ export async function gatherTools(turn: ToolTurn): Promise<readonly TurnTool[]> 
   const brought = await Promise.all(plugins.map((plugin) => askForThisTurn(plugin, turn)));
   const contributions = [...plugins.map(forEveryTurn), ...brought];
   const byName = new Map<string, TurnTool>();
-  for (const found of contributions.flatMap((contribution) => bindAll(contribution, turn))) {
+  let characters = 0;
+  for await (const found of bindAll(contributions, turn)) {
     const { name } = found.tool;
     const first = RESERVED_TOOLS.has(name) ? 'the host' : byName.get(name)?.plugin.name;
     if (first) tellCollision(found, first, turn);
-    else byName.set(name, found);
+    else if (characters + found.characters > MAX_CHARACTERS) turn.warn('tool_left_out', full(name));
+    else {
+      byName.set(name, found);
+      characters += found.characters;
+    }
   }
   return [...byName.values()];
 }
+
+const full = (name: string) =>
+  `The tool ${name} is left out: the schemas of a turn may hold at most ${MAX_CHARACTERS} characters.`;
 
 function forEveryTurn(plugin: LoadedPlugin): Contribution {
   const { tools, subAgents } = plugin;
@@ -87,22 +100,47 @@ async function ask<T>(
   return answer.ok.usable;
 }
 
-function bindAll({ plugin, tools, subAgents }: Contribution, turn: ToolTurn): TurnTool[] {
-  if (tools.length + subAgents.length === 0) return [];
+/** Binds the tools one by one, and lets other requests have their turn in between. */
+async function* bindAll(
+  contributions: readonly Contribution[],
+  turn: ToolTurn,
+): AsyncGenerator<TurnTool> {
+  let sliceEnd = performance.now() + SLICE_MS;
+  for (const bindNext of contributions.flatMap((contribution) => listTools(contribution, turn))) {
+    const found = bindNext();
+    if (found) yield found;
+    if (performance.now() < sliceEnd) continue;
+    await yieldToOthers();
+    turn.signal.throwIfAborted();
+    sliceEnd = performance.now() + SLICE_MS;
+  }
+}
+
+/** One function for each tool, which reads its schema and binds it to the turn. */
+function listTools(
+  { plugin, tools, subAgents }: Contribution,
+  turn: ToolTurn,
+): (() => TurnTool | undefined)[] {
   const own = (visibility: Visibility | undefined) => visibility ?? plugin.manifest.visibility;
+  const bindOwn = (definition: ToolDefinition, visibility: Visibility | undefined) => {
+    const bound = bind('main', definition, turn);
+    return bound && { plugin, visibility: own(visibility), ...bound };
+  };
   return [
-    ...tools.map((tool) => [definitionOf(tool, plugin, turn), own(tool.visibility)] as const),
-    ...subAgents.map((agent) => [agentOf(agent, plugin, turn), own(agent.visibility)] as const),
-  ].flatMap(([definition, visibility]) => {
-    const tool = bind('main', definition, turn);
-    return tool ? [{ plugin, visibility, tool }] : [];
-  });
+    ...tools.map((tool) => () => bindOwn(definitionOf(tool, plugin, turn), tool.visibility)),
+    ...subAgents.map((agent) => () => bindOwn(agentOf(agent, plugin, turn), agent.visibility)),
+  ];
 }
 
 /** A tool whose schema cannot be used is left out of this turn, and the user is told. */
-function bind(agent: string, definition: ToolDefinition, turn: ToolTurn): AgentTool | undefined {
+function bind(
+  agent: string,
+  definition: ToolDefinition,
+  turn: ToolTurn,
+): Pick<TurnTool, 'tool' | 'characters'> | undefined {
   const bound = toAgentTool(definition);
-  if ('ok' in bound) return turn.chain.aroundTool(agent, bound.ok);
+  if ('ok' in bound)
+    return { tool: turn.chain.aroundTool(agent, bound.ok), characters: bound.characters };
   turn.warn('tool_left_out', `The tool ${definition.name} cannot be used: ${bound.fault}`);
   return undefined;
 }
@@ -123,7 +161,7 @@ function definitionOf(tool: Tool, plugin: LoadedPlugin, { contexts }: ToolTurn):
 function agentOf(agent: SubAgent, plugin: LoadedPlugin, turn: ToolTurn): ToolDefinition {
   const context = turn.contexts.of(plugin);
   const tools = (agent.tools ?? []).flatMap(
-    (tool) => bind(agent.name, definitionOf(tool, plugin, turn), turn) ?? [],
+    (tool) => bind(agent.name, definitionOf(tool, plugin, turn), turn)?.tool ?? [],
   );
   return subAgentTool({ agent, plugin: plugin.name, context, tools }, turn);
 }

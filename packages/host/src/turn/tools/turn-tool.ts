@@ -7,4 +7,6 @@ export interface TurnTool {
   readonly plugin: LoadedPlugin;
   readonly visibility: Visibility;
   readonly tool: AgentTool;
+  /** About the length of its schema, which every model call sends. */
+  readonly characters: number;
 }
