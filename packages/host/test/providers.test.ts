@@ -93,6 +93,34 @@ describe.each(Object.keys(providers) as (keyof typeof providers)[])('%s', (provi
     20_000,
   );
 
+  it.each([
+    [401, null],
+    [403, null],
+    [402, null],
+    [400, null],
+    [500, '5'],
+  ])(
+    'answers JSON callers of POST /messages after %i with Retry-After %s',
+    async (status, wait) => {
+      const { start, env } = providers[provider];
+      const server = await start({ script: [{ error: { status } }] });
+      const host = await startHost({ env: env(server.url), plugins });
+      const alice = new TestUser(host);
+      const path = `/messages/${await openSession(alice)}`;
+      const headers = { 'idempotency-key': 'once' };
+      const sent = { body: { message: 'add for me' }, headers };
+      const first = await alice.request('POST', path, sent);
+      const again = await alice.request('POST', path, sent);
+      await host.close();
+      await server.close();
+      for (const reply of [first, again]) {
+        expect([reply.status, reply.body.code]).toEqual([503, 'model_unavailable']);
+        expect(reply.headers.get('retry-after')).toBe(wait);
+      }
+    },
+    20_000,
+  );
+
   it('asks again when told to wait a moment, and answers', async () => {
     const busy = { error: { status: 429, headers: { 'retry-after': '0' } } };
     const { text } = await turnWith(provider, busy, { say: [{ text: ['at last'] }] });

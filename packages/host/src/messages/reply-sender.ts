@@ -1,4 +1,4 @@
-import { OracleError, type Reply } from '@sibyl/protocol';
+import { type FaultKind, OracleError, type Reply } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Message } from '../store/messages/message.js';
 import type { MessageStore } from '../store/messages/message-store.js';
@@ -6,6 +6,7 @@ import type { SessionKey } from '../store/sessions/session-store.js';
 import { sendList } from '../transport/send-list.js';
 import { sendSse } from '../transport/sse.js';
 import { messageView } from '../turn/message-view.js';
+import type { RunOutcome } from '../turn/runs/run-outcome.js';
 import type { RunKey, RunReader } from '../turn/runs/run-reader.js';
 
 interface ReplySenderParts {
@@ -33,10 +34,7 @@ export class ReplySender {
     const run = await this.parts.reader.find(key);
     const { status, messageId, text, fault } = await this.parts.reader.outcome(run);
     if (fault?.refusal) throw fault.refusal;
-    if (status === 'failed') {
-      const message = fault?.message ?? 'The turn failed';
-      throw new OracleError('model_unavailable', { message, retryAfterSeconds: 5 });
-    }
+    if (status === 'failed') throw toError(fault);
     const { sessionId, requestId } = run;
     return {
       message: { type: 'ai', content: text, id: messageId ?? '' },
@@ -51,6 +49,23 @@ export class ReplySender {
     const pages = viewsOf(messages.pages(key));
     await sendList(response, { fields, name: 'messages', pages, stallMs });
   }
+}
+
+const RETRY_SECONDS = 5;
+const passingKinds: ReadonlySet<FaultKind> = new Set([
+  'rate_limit',
+  'timeout',
+  'server',
+  'network',
+]);
+
+/** The error of a failed turn: without Retry-After if the same message would fail again, as with a refused key. */
+function toError(fault: RunOutcome['fault']): OracleError {
+  const isPassing = !fault || (fault.retryable ?? passingKinds.has(fault.kind));
+  return new OracleError('model_unavailable', {
+    message: fault?.message ?? 'The turn failed',
+    ...(isPassing && { retryAfterSeconds: RETRY_SECONDS }),
+  });
 }
 
 async function* viewsOf(pages: AsyncIterable<readonly Message[]>) {

@@ -9,6 +9,8 @@ export interface RunOutcome {
     | {
         readonly kind: FaultKind;
         readonly message: string;
+        /** Whether the same message may go well a little later; unknown for a run read from the store. */
+        readonly retryable?: boolean | undefined;
         /** Set when somebody refused to let the turn go on. */
         readonly refusal?: OracleError | undefined;
       }

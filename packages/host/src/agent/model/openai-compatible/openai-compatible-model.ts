@@ -71,15 +71,16 @@ class ChatClient {
   }
 
   async #ask(call: ModelCall): Promise<Answer> {
-    const options = { id: this.#id, name: this.#name, asksUsage: this.#asksUsage };
-    const body = chatRequestOf(call, options);
+    const asksUsage = this.#asksUsage;
+    const body = chatRequestOf(call, { id: this.#id, name: this.#name, asksUsage });
     const { signal } = call;
     const reply = await postJson({ url: this.#url, headers: this.#headers, body, signal });
     reply.setEncoding('utf8');
     if (reply.statusCode === 200)
       return { reply, reader: new ReplyReader(reply), sent: body.length };
     const refusal = await refusalOf(reply);
-    if (this.#asksUsage && refusal.text.includes('stream_options')) {
+    // Calls made at the same time are refused together, and each is made again.
+    if (asksUsage && refusal.text.includes('stream_options')) {
       this.#asksUsage = false;
       return this.#ask(call);
     }

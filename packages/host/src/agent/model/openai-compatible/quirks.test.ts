@@ -18,18 +18,16 @@ afterEach(() => {
 });
 
 /** A model behind a server that sends these replies, and what that server was asked. */
-async function open(...replies: Reply[]) {
+async function open(...replies: (Reply | ((body: Record<string, unknown>) => Reply))[]) {
   const asked: { body: Record<string, unknown>; port: number | undefined }[] = [];
   server = createServer(async (request, response) => {
     let text = '';
     for await (const chunk of request) text += chunk;
-    asked.push({ body: JSON.parse(text), port: request.socket.remotePort });
-    const {
-      status = 200,
-      type = 'text/event-stream',
-      body,
-    } = replies[asked.length - 1] ?? replies[0] ?? { body: '' };
-    response.writeHead(status, { 'content-type': type }).end(body);
+    const sent = JSON.parse(text);
+    asked.push({ body: sent, port: request.socket.remotePort });
+    const reply = replies[asked.length - 1] ?? replies[0] ?? { body: '' };
+    const { status = 200, type, body } = typeof reply === 'function' ? reply(sent) : reply;
+    response.writeHead(status, { 'content-type': type ?? 'text/event-stream' }).end(body);
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');
   const baseUrl = `http://127.0.0.1:${(server.address() as AddressInfo).port}/api/v1/`;
@@ -142,6 +140,17 @@ it('does without a count when the server refuses to be asked for one', async () 
   await ask();
   await ask();
   expect(asked.map(({ body }) => 'stream_options' in body)).toEqual([true, false, false]);
+});
+
+it('createOpenAiCompatibleModel makes every call again that is refused for stream_options', async () => {
+  const { ask, asked } = await open((body) =>
+    'stream_options' in body
+      ? { status: 400, type: 'application/json', body: '{"error":"Unknown field stream_options"}' }
+      : { body: events(delta({ content: 'ok' }), stop) },
+  );
+  const answers = await Promise.all(Array.from({ length: 5 }, () => ask()));
+  expect(answers.map(([first]) => first)).toEqual(Array(5).fill({ type: 'text', text: 'ok' }));
+  expect(asked).toHaveLength(10);
 });
 
 it.each([
