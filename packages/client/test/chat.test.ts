@@ -83,6 +83,24 @@ describe('a chat', () => {
     await second;
   });
 
+  it('openChat shows turns as before when it keeps nothing but their messages', async () => {
+    const { chat } = await begin();
+    const answer = async (question: string) => {
+      const sent = chat.send(question);
+      const turn = await parts.model.next();
+      turn.think(`about ${question}`);
+      turn.call({ name: 'recall', input: { query: question } });
+      (await parts.model.next()).finish();
+      await sent;
+    };
+    await answer('first');
+    const before = chat.getState().messages;
+    for (let n = 0; n < 7; n++) await answer(`question ${n}`);
+    await chat.refresh();
+    expect(chat.getState().messages).toHaveLength(16);
+    for (const [i, message] of before.entries()) expect(chat.getState().messages[i]).toBe(message);
+  });
+
   it('shows what waits behind a turn', async () => {
     const { chat } = await begin();
     const first = chat.send('first');

@@ -1,13 +1,20 @@
 import './support/dom.js';
-import { useChat } from '@sibyl/client/react';
+import { type UseChat, useChat } from '@sibyl/client/react';
 import { render, screen, waitFor } from '@testing-library/react';
 import { describe, expect, it } from 'vitest';
 import { click, patient, untilStatus, useReactPages } from './support/react-page.js';
 
 const pages = useReactPages();
 
-function Conversation({ sessionId }: { readonly sessionId: string | undefined }) {
+interface ConversationProps {
+  readonly sessionId: string | undefined;
+  /** Gets `send` of every time the conversation is shown. */
+  readonly onShow?: (send: UseChat['send']) => void;
+}
+
+function Conversation({ sessionId, onShow }: ConversationProps) {
   const { messages, status, send, abort } = useChat(sessionId);
+  onShow?.(send);
   return (
     <main>
       <output>{status}</output>
@@ -46,6 +53,41 @@ describe('useChat', () => {
     await click('Stop');
     await untilStatus('ready');
     await untilShown('human: hello', 'ai: hi there');
+  });
+
+  it('sends a message once the session is there that it was sent before', async () => {
+    const { client, wrapper } = pages.open();
+    const { rerender } = render(<Conversation sessionId={undefined} />, { wrapper });
+    await click('Send');
+    const { sessionId } = await client.sessions.create();
+    rerender(<Conversation sessionId={sessionId} />);
+    (await pages.model.next()).answer('hi');
+    await untilShown('human: hello', 'ai: hi');
+  });
+
+  it('sends with what it gave a page before the session was open, once, and to that session', async () => {
+    const { client, wrapper } = pages.open();
+    const [one, two] = [await client.sessions.create(), await client.sessions.create()];
+    const sends: UseChat['send'][] = [];
+    const onShow = (send: UseChat['send']) => void sends.push(send);
+    const { rerender } = render(<Conversation sessionId={one.sessionId} onShow={onShow} />, {
+      wrapper,
+    });
+    const [early] = sends;
+    await untilStatus('ready');
+    const sent = early?.('to one');
+    (await pages.model.next()).answer('1');
+    await sent;
+    await untilShown('human: to one', 'ai: 1');
+    rerender(<Conversation sessionId={two.sessionId} />);
+    await untilStatus('ready');
+    expect(shown()).toEqual([]);
+    void early?.('to one again');
+    rerender(<Conversation sessionId={one.sessionId} />);
+    (await pages.model.next()).answer('2');
+    await untilShown('human: to one', 'ai: 1', 'human: to one again', 'ai: 2');
+    const { messages } = await client.messages.page(two.sessionId);
+    expect(messages).toEqual([]);
   });
 
   it('resumes on reload', async () => {

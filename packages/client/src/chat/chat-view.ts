@@ -6,7 +6,7 @@ import { showExchange } from './show-exchange.js';
 
 export interface ChatParts {
   readonly history: History;
-  readonly live: ReadonlyMap<string, LiveTurn>;
+  readonly live: readonly LiveTurn[];
   readonly loading: 'loading' | 'loaded' | 'failed';
   readonly error: ChatState['error'];
   readonly connection: ChatState['connection'];
@@ -22,8 +22,7 @@ export class ChatView {
   #shown = new Map<string, Shown>();
   #messages: readonly ChatMessage[] = [];
 
-  show({ history, live, loading, error, connection }: ChatParts): ChatState {
-    const turns = [...live.values()];
+  show({ history, live: turns, loading, error, connection }: ChatParts): ChatState {
     const shown = pairUp(history.messages, turns).map((exchange) => this.#show(exchange));
     this.#shown = new Map(shown.map((each) => [keyOf(each.exchange), each]));
     this.#messages = kept(
@@ -42,7 +41,7 @@ export class ChatView {
 
   #show(exchange: Exchange): Shown {
     const known = this.#shown.get(keyOf(exchange));
-    if (known && isSame(known.exchange, exchange)) return known;
+    if (known && isSame(known.exchange, exchange)) return { ...known, exchange };
     return { exchange, messages: showExchange(exchange) };
   }
 }
@@ -50,7 +49,14 @@ export class ChatView {
 const keyOf = ({ human, ai, requestId }: Exchange): string => human?.id ?? ai?.id ?? requestId;
 
 const isSame = (a: Exchange, b: Exchange): boolean =>
-  a.human === b.human && a.ai === b.ai && a.live === b.live && a.isWaiting === b.isWaiting;
+  a.human === b.human &&
+  a.ai === b.ai &&
+  a.isWaiting === b.isWaiting &&
+  (a.live === b.live || isDropped(a.live, b.live));
+
+/** A turn that has ended is shown as before once nothing but its messages is kept. */
+const isDropped = (before: LiveTurn | undefined, now: LiveTurn | undefined): boolean =>
+  now === undefined && before?.phase === 'ended';
 
 /** The list there was, when the new one holds the same. */
 function kept<T>(before: readonly T[], now: readonly T[]): readonly T[] {

@@ -9,6 +9,7 @@ import type { Chat, ChatState } from './chat.js';
 import { ChatView } from './chat-view.js';
 import { History } from './history.js';
 import { followedTurn, isOpen, type LiveTurn, sentTurn } from './live-turn.js';
+import { LiveTurns } from './live-turns.js';
 import { joinTabs, type OtherTabs } from './other-tabs.js';
 
 /** Opens a session: loads its newest messages and follows its turn, also one begun elsewhere. */
@@ -21,7 +22,7 @@ class OpenChat implements Chat {
   readonly #history: History;
   readonly #events: SessionEvents;
   readonly #tabs: OtherTabs;
-  readonly #live = new Map<string, LiveTurn>();
+  readonly #live = new LiveTurns();
   readonly #view = new ChatView();
   readonly #changes = new Listeners<void>();
   readonly #closing = new AbortController();
@@ -100,6 +101,7 @@ class OpenChat implements Chat {
       this.#history.loadNewest(signal),
     ]);
     this.#loading = 'loaded';
+    this.#live.dropStored(this.#history.messages);
     this.#join(run);
   }
 
@@ -145,7 +147,7 @@ class OpenChat implements Chat {
   }
 
   #put(live: LiveTurn): void {
-    this.#live.set(live.requestId, live);
+    this.#live.put(live);
     this.#changed();
   }
 
@@ -166,7 +168,7 @@ class OpenChat implements Chat {
   #show(): ChatState {
     return this.#view.show({
       history: this.#history,
-      live: this.#live,
+      live: this.#live.list(),
       loading: this.#loading,
       error: this.#errors.turn ?? this.#errors.loading,
       connection: this.#events.state,

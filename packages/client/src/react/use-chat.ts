@@ -1,6 +1,7 @@
-import { useCallback, useEffect, useState, useSyncExternalStore } from 'react';
+import { useCallback, useEffect, useRef, useState, useSyncExternalStore } from 'react';
 import type { Chat, ChatState } from '../chat/chat.js';
 import { openChat } from '../chat/open-chat.js';
+import type { MessageToSend } from '../oracle-client.js';
 import { useOracle } from './oracle-provider.js';
 
 export type UseChat = ChatState & Pick<Chat, 'send' | 'abort' | 'loadOlder' | 'refresh'>;
@@ -16,7 +17,6 @@ const loading: ChatState = {
 const noChat = {
   subscribe: () => () => undefined,
   getState: () => loading,
-  send: async () => undefined,
   abort: async () => false,
   loadOlder: async () => undefined,
   refresh: async () => undefined,
@@ -24,7 +24,8 @@ const noChat = {
 
 /**
  * The conversation of a session, `loading` as long as there is none. A turn that is at work, because
- * the page was reloaded or another one began it, is followed.
+ * the page was reloaded or another one began it, is followed. A message sent before the session is open
+ * is sent once it is.
  */
 export function useChat(sessionId: string | undefined): UseChat {
   const client = useOracle();
@@ -40,10 +41,50 @@ export function useChat(sessionId: string | undefined): UseChat {
   }, [client, sessionId]);
   // Between two sessions the one that is left is still open.
   const chat = open?.sessionId === sessionId ? open : undefined;
-  const { subscribe, getState, send, abort, loadOlder, refresh } = chat ?? noChat;
+  const { subscribe, getState, abort, loadOlder, refresh } = chat ?? noChat;
+  const sendLater = useSendLater(chat, sessionId);
+  const send = chat?.send ?? sendLater;
   const state = useSyncExternalStore(
     subscribe,
     useCallback(() => getState(), [getState]),
   );
   return { ...state, send, abort, loadOlder, refresh };
+}
+
+interface Pending {
+  /** Where it was to be sent; undefined for the session that is opened next. */
+  readonly sessionId: string | undefined;
+  readonly message: MessageToSend;
+  readonly sent: PromiseWithResolvers<void>;
+}
+
+/** Keeps messages until there is a chat to send them in. */
+function useSendLater(chat: Chat | undefined, sessionId: string | undefined): Chat['send'] {
+  const pending = useRef<readonly Pending[]>([]);
+  const current = useRef<Chat>(undefined);
+  const flush = useCallback(() => {
+    const { current: open } = current;
+    if (!open) return;
+    const isDue = (each: Pending) => [undefined, open.sessionId].includes(each.sessionId);
+    const due = pending.current.filter(isDue);
+    pending.current = pending.current.filter((each) => !isDue(each));
+    for (const { message, sent } of due) open.send(message).then(sent.resolve, sent.reject);
+  }, []);
+  useEffect(() => {
+    current.current = chat;
+    flush();
+    return () => {
+      current.current = undefined;
+    };
+  }, [chat, flush]);
+  return useCallback(
+    (message) => {
+      const sent = Promise.withResolvers<void>();
+      pending.current = [...pending.current, { sessionId, message, sent }];
+      // A page may still call this when the chat has opened meanwhile.
+      flush();
+      return sent.promise;
+    },
+    [sessionId, flush],
+  );
 }

@@ -1,0 +1,39 @@
+import type { Message } from '@sibyl/protocol';
+import { expect, it } from 'vitest';
+import { followedTurn, type LiveTurn } from './live-turn.js';
+import { LiveTurns } from './live-turns.js';
+
+const message = (requestId: string): Message => ({
+  id: requestId,
+  type: 'human',
+  content: '',
+  createdAt: '',
+  requestId,
+  isComplete: true,
+});
+
+function fill(count: number, phase: LiveTurn['phase']) {
+  const turns = new LiveTurns();
+  const ids = Array.from({ length: count }, (_, i) => `${phase}-${i}`);
+  for (const id of ids) turns.put({ ...followedTurn(id), phase });
+  return { turns, ids, history: ids.map(message) };
+}
+const idsOf = (turns: LiveTurns) => turns.list().map(({ requestId }) => requestId);
+
+it('LiveTurns.dropStored drops ended turns that are in the history, except for the latest', () => {
+  const { turns, ids, history } = fill(1000, 'ended');
+  turns.dropStored(history);
+  expect(idsOf(turns)).toEqual(ids.slice(-5));
+  expect(turns.get('ended-0')).toBeUndefined();
+});
+
+it('LiveTurns.dropStored keeps what is not in the history, and what has not ended', () => {
+  const { turns, ids } = fill(20, 'ended');
+  turns.dropStored([]);
+  expect(idsOf(turns)).toEqual(ids);
+  for (const phase of ['open', 'rejoining', 'lost'] as const) {
+    const other = fill(20, phase);
+    other.turns.dropStored(other.history);
+    expect(idsOf(other.turns)).toEqual(other.ids);
+  }
+});
