@@ -55,7 +55,8 @@ interface Pending {
   /** Where it was to be sent; undefined for the session that is opened next. */
   readonly sessionId: string | undefined;
   readonly message: MessageToSend;
-  readonly sent: PromiseWithResolvers<void>;
+  readonly resolve: () => void;
+  readonly reject: (reason: unknown) => void;
 }
 
 /** Keeps messages until there is a chat to send them in. */
@@ -68,7 +69,7 @@ function useSendLater(chat: Chat | undefined, sessionId: string | undefined): Ch
     const isDue = (each: Pending) => [undefined, open.sessionId].includes(each.sessionId);
     const due = pending.current.filter(isDue);
     pending.current = pending.current.filter((each) => !isDue(each));
-    for (const { message, sent } of due) open.send(message).then(sent.resolve, sent.reject);
+    for (const { message, resolve, reject } of due) open.send(message).then(resolve, reject);
   }, []);
   useEffect(() => {
     current.current = chat;
@@ -78,13 +79,12 @@ function useSendLater(chat: Chat | undefined, sessionId: string | undefined): Ch
     };
   }, [chat, flush]);
   return useCallback(
-    (message) => {
-      const sent = Promise.withResolvers<void>();
-      pending.current = [...pending.current, { sessionId, message, sent }];
-      // A page may still call this when the chat has opened meanwhile.
-      flush();
-      return sent.promise;
-    },
+    (message) =>
+      new Promise<void>((resolve, reject) => {
+        pending.current = [...pending.current, { sessionId, message, resolve, reject }];
+        // A page may still call this when the chat has opened meanwhile.
+        flush();
+      }),
     [sessionId, flush],
   );
 }

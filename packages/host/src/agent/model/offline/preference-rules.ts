@@ -29,7 +29,7 @@ const language: PreferenceRule = (said) => {
 const NAME = `["'“]?([\\p{L}][\\p{L}\\p{N}'’-]*(?: \\p{Lu}[\\p{L}\\p{N}'’-]*)*)`;
 const userNameIn = new RegExp(`\\bcall me ${NAME}`, 'iu');
 const agentNameIn = new RegExp(
-  `\\b(?:your name is|your name shall be|you are called|(?:i'll|i will|let me) call you) ${NAME}`,
+  `\\b(?:your name is|your name shall be|change your name to|you are called|(?:call|name) yourself|(?:i'll|i will|let me) call you) ${NAME}`,
   'iu',
 );
 const NOT_A_NAME = /^(when|if|back|later|tomorrow|a|an|the)$/i;
