@@ -52,6 +52,39 @@ describe('a call', () => {
     await expect(call).rejects.toThrow('no such element');
   });
 
+  it('CallDesk.call gives an id of its own where the model’s is empty or longer than a page may send', async () => {
+    const desk = new CallDesk({ timeoutMs: 60_000 });
+    for (const wanted of ['', 'x'.repeat(129)]) {
+      const ids: string[] = [];
+      const send = (id: string) => {
+        ids.push(id);
+        return sent(id);
+      };
+      const call = desk.call(audience, callOf(wanted, { send }));
+      expect(ids).toEqual([expect.stringMatching(/^[\w-]{36}$/)]);
+      desk.answer(audience, answerTo(ids[0] ?? ''));
+      expect(await call).toBe('ok');
+    }
+  });
+
+  it('CallDesk.given forgets pages that are gone', async () => {
+    const desk = new CallDesk({ timeoutMs: 60_000 });
+    const call = desk.call(audience, callOf('a'));
+    const gone = Array.from({ length: 100 }, () => ({ connected: true }));
+    for (const each of gone) {
+      desk.given(audience, 'a', each);
+      each.connected = false;
+    }
+    const last = { connected: true };
+    desk.given(audience, 'a', last);
+    expect(desk.open(audience)).toMatchObject([{ isHeld: true }]);
+    last.connected = false;
+    for (const each of gone) each.connected = true;
+    expect(desk.open(audience)).toMatchObject([{ isHeld: false }]);
+    desk.answer(audience, answerTo('a'));
+    await call;
+  });
+
   it('says that nothing was run where no page comes', async () => {
     const desk = new CallDesk({ timeoutMs: 60_000, graceMs: 10 });
     await expect(desk.call(audience, callOf('a'))).rejects.toThrow(

@@ -1,11 +1,14 @@
 import { randomUUID } from 'node:crypto';
+import { LruMap, textBytes } from '@sibyl/server-kit';
 import { type Audience, audienceName } from './event-bus.js';
 import type { ServerEvent } from './server-event.js';
 
 /** How long a call waits for a page that may be on its way back. */
 const GRACE_MS = 3000;
-/** Ids that are remembered, so that a late answer to one call never answers another. */
-const USED_IDS = 10_000;
+/** For the ids that are remembered, so that a late answer to one call never answers another. */
+const USED_IDS_MAX_BYTES = 4 * 1024 * 1024;
+/** The longest id that a page can answer to. */
+const MAX_ID_LENGTH = 128;
 
 /** The events that ask a page to do something. */
 export type CallEventName = 'browser_tool_call' | 'action_call';
@@ -57,7 +60,10 @@ export class CallDesk {
   readonly #timeoutMs: number;
   readonly #graceMs: number;
   readonly #audiences = new Map<string, Map<string, Entry>>();
-  readonly #used = new Set<string>();
+  readonly #used = new LruMap<string, true>({
+    maxBytes: USED_IDS_MAX_BYTES,
+    sizeOf: (_, id) => textBytes(id),
+  });
 
   constructor({ timeoutMs, graceMs = GRACE_MS }: CallDeskOptions) {
     this.#timeoutMs = timeoutMs;
@@ -104,7 +110,10 @@ export class CallDesk {
 
   /** Notes that a page has got a call. */
   given(audience: Audience, toolCallId: string, page: Page): void {
-    this.#find(audience, toolCallId)?.pages.add(page);
+    const pages = this.#find(audience, toolCallId)?.pages;
+    // Those that are gone count no more, however often a page comes back.
+    for (const known of pages ?? []) if (!known.connected) pages?.delete(known);
+    pages?.add(page);
   }
 
   #find(audience: Audience, toolCallId: string): Entry | undefined {
@@ -130,12 +139,15 @@ export class CallDesk {
     };
   }
 
-  /** The model's id, unless this session had it before: some models count from zero every time. */
+  /**
+   * The model's id, except for one that a page could not send back or that this session had before: some models
+   * count from zero every time.
+   */
   #ownId(audience: string, wanted: string): string {
-    const id = this.#used.has(`${audience} ${wanted}`) ? randomUUID() : wanted;
-    this.#used.add(`${audience} ${id}`);
-    const [oldest] = this.#used;
-    if (this.#used.size > USED_IDS && oldest !== undefined) this.#used.delete(oldest);
+    const isUsable = wanted.length > 0 && wanted.length <= MAX_ID_LENGTH;
+    const isFree = isUsable && !this.#used.get(`${audience} ${wanted}`);
+    const id = isFree ? wanted : randomUUID();
+    this.#used.set(`${audience} ${id}`, true);
     return id;
   }
 }

@@ -260,11 +260,14 @@ it('counts other scripts as more tokens, and files by their kind', () => {
   expect(file('application/pdf', 1_000_000)).toBeGreaterThan(20_000);
 });
 
-it('forgets the summaries that were not used for longest', () => {
-  const cache = new SummaryCache(2);
+it('SummaryCache is bounded in bytes: the summaries not used for longest make room', () => {
+  const cache = new SummaryCache(400);
   cache.set('a', '1');
   cache.set('b', '2');
   expect(cache.get('a')).toBe('1');
   cache.set('c', '3');
   expect(['a', 'b', 'c'].map((hash) => cache.get(hash))).toEqual(['1', undefined, '3']);
+  cache.set('d', 'x'.repeat(1000));
+  expect(cache.get('d')).toBeUndefined();
+  expect(cache.bytes).toBeLessThanOrEqual(400);
 });

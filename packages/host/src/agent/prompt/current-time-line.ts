@@ -1,5 +1,7 @@
+import { LruMap, textBytes } from '@sibyl/server-kit';
+
 const QUARTER_MS = 15 * 60_000;
-const ZONES_LIMIT = 100;
+const ZONES_MAX_BYTES = 64 * 1024;
 const WEEKDAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
 
 interface Zone {
@@ -12,7 +14,10 @@ interface Zone {
 }
 
 /** Asking for an offset costs more than the rest of a prompt, and most users share a few zones. */
-const zones = new Map<string, Zone>();
+const zones = new LruMap<string, Zone>({
+  maxBytes: ZONES_MAX_BYTES,
+  sizeOf: ({ name, offset }, key) => textBytes(name) + textBytes(offset) + textBytes(key) + 64,
+});
 
 /** The time where the user is, as one line: weekday, ISO time to the minute with its offset, zone. */
 export function currentTimeLine(isoTime: string, timezone: string): string {
@@ -27,7 +32,6 @@ function zoneAt(time: Date, timezone: string): Zone {
   const quarter = Math.floor(time.getTime() / QUARTER_MS);
   const known = zones.get(timezone);
   if (known?.quarter === quarter) return known;
-  if (zones.size >= ZONES_LIMIT) zones.clear();
   const zone = { ...readZone(time, timezone), quarter };
   zones.set(timezone, zone);
   return zone;

@@ -38,11 +38,12 @@ const userName: PreferenceRule = (said) => named('userName', userNameIn.exec(sai
 const agentName: PreferenceRule = (said) => named('agentName', agentNameIn.exec(said));
 
 function named(field: string, match: RegExpExecArray | null): PreferenceChange | undefined {
-  const name = match?.[1];
-  // Lower-case words that follow, such as "from now on", are no part of the name.
-  const proper = name?.split(' ').filter((word, i) => i === 0 || /^\p{Lu}/u.test(word));
-  const first = proper?.[0];
-  return proper && first && !NOT_A_NAME.test(first) ? { [field]: proper.join(' ') } : undefined;
+  const words = match?.[1]?.split(' ') ?? [];
+  // The name ends at the first lower-case word that follows, such as "from now on".
+  const end = words.findIndex((word, i) => i > 0 && !/^\p{Lu}/u.test(word));
+  const proper = end === -1 ? words : words.slice(0, end);
+  const [first] = proper;
+  return first && !NOT_A_NAME.test(first) ? { [field]: proper.join(' ') } : undefined;
 }
 
 /** A style is asked of the answers to come, not of a poem or a plan that the user orders. */
