@@ -22,6 +22,7 @@ import { Answers } from './query/answers.js';
 import { Questions } from './query/questions.js';
 import { SchemaKeeper } from './schema-source/schema-keeper.js';
 import { SchemaRefresh } from './schema-source/schema-refresh.js';
+import { ReplyMemory } from './upstream/reply-memory.js';
 
 export interface GatewayOptions {
   readonly config: Config;
@@ -116,9 +117,14 @@ async function createParts(config: Config, logger: Logger, addresses: readonly U
   const { caFile, maxReplyBytes, maxLag, pollMs } = config.nodes;
   const ca =
     caFile === undefined ? undefined : [...rootCertificates, await readFile(caFile, 'utf8')];
+  const memory = new ReplyMemory(Math.max(256 * 1024 * 1024, 16 * maxReplyBytes));
   const nodes = addresses.map(
     (address, i) =>
-      new ChainNode(createUpstream({ url: address.url, ca, maxReplyBytes }), address, i + 1),
+      new ChainNode(
+        createUpstream({ url: address.url, ca, maxReplyBytes, memory }),
+        address,
+        i + 1,
+      ),
   );
   const metrics = new Metrics();
   const pool = new NodePool({ nodes, maxLag });

@@ -5,8 +5,9 @@ export class BindFault extends Error {
   readonly field: string;
 
   constructor(field: string, reason: string) {
-    super(field === '' ? reason : `${field}: ${reason}`);
-    this.field = field;
+    const name = shorten(field);
+    super(name === '' ? reason : `${name}: ${reason}`);
+    this.field = name;
   }
 }
 
@@ -25,5 +26,10 @@ export function namingField<T>(field: string, read: () => T): T {
 
 /** A caller's text for an error message: in quotes, and cut if it is long. */
 export function quote(text: string): string {
-  return JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text);
+  return JSON.stringify(shorten(text, 80));
+}
+
+/** A name in a body may be as long as the body. */
+function shorten(text: string, max = 200): string {
+  return text.length > max ? `${text.slice(0, max)}…` : text;
 }

@@ -7,10 +7,17 @@ const SMALL_BYTES = 4096;
 
 export type Encoding = 'gzip' | 'br';
 
+/** From here on bodies are compressed less, which takes a fifth of the time. */
+const LARGE_BYTES = 1024 * 1024;
+
 const compress: Readonly<Record<Encoding, (body: Buffer) => Promise<Buffer>>> = {
-  gzip: (body) => promisify(gzip)(body, { level: 6 }),
-  br: (body) =>
-    promisify(brotliCompress)(body, { params: { [constants.BROTLI_PARAM_QUALITY]: 4 } }),
+  gzip: (body) => promisify(gzip)(body, { level: body.length < LARGE_BYTES ? 6 : 1 }),
+  br: (body) => {
+    const quality = body.length < LARGE_BYTES ? 4 : 1;
+    return promisify(brotliCompress)(body, {
+      params: { [constants.BROTLI_PARAM_QUALITY]: quality },
+    });
+  },
 };
 
 interface ReplyParts {

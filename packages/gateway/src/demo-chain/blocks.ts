@@ -16,7 +16,9 @@ export interface BlockPace {
 /** Makes a block at a steady pace from now on; what came before is told from the same pace. */
 export function startBlocks({ everyMs, past, kept }: BlockPace): Blocks {
   const genesis = Date.now() - past * everyMs;
-  const latest = () => Math.floor((Date.now() - genesis) / everyMs);
+  // Heights only rise, whatever happens to the time of day.
+  const startedAt = performance.now();
+  const latest = () => past + Math.floor((performance.now() - startedAt) / everyMs);
   return {
     get latest() {
       return latest();

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { hasMoreValues } from '../binding/json-body/json-size.js';
 import { permit } from '../gating/admission.js';
 import { type Caller } from '../gating/caller.js';
 import type { ByteBudget } from '../limits/byte-budget.js';
@@ -67,19 +68,17 @@ async function answerAll(
 
 async function readBatch(exchange: Exchange, { config, incoming }: GatewayParts): Promise<Batch> {
   const limit = config.batchLimit;
-  const json = parse((await readBody(exchange, incoming)).toString());
-  const count = countQueries(json);
-  // Before anything looks at them one by one.
-  if (count > limit) throw badRequest(`${count} queries in one batch, ${limit} are allowed`);
-  const { data, error } = Batch.safeParse(json);
+  const body = await readBody(exchange, incoming);
+  // Before anything is parsed: each query has at most two values, and there are a few more.
+  if (hasMoreValues(body, 2 * limit + 100)) throw tooManyQueries(limit);
+  const { data, error } = Batch.safeParse(parse(body.toString()));
+  if (data && data.queries.length > limit) throw tooManyQueries(limit);
   if (!error) return data;
   throw badRequest(z.prettifyError(error).replaceAll('\n', ' ').slice(0, MAX_MESSAGE_CHARACTERS));
 }
 
-function countQueries(json: unknown): number {
-  const queries = (json as { readonly queries?: unknown } | null)?.queries;
-  return Array.isArray(queries) ? queries.length : 0;
-}
+const tooManyQueries = (limit: number) =>
+  badRequest(`too many queries in one batch; ${limit} are allowed`);
 
 function parse(text: string): unknown {
   try {

@@ -1,6 +1,6 @@
 import { permit } from '../gating/admission.js';
 import type { Caller } from '../gating/caller.js';
-import { extraCost } from '../query/query-cost.js';
+import { bodyCost, extraCost } from '../query/query-cost.js';
 import { badRequest } from '../query/query-fault.js';
 import type { AskedQuestion } from '../query/question.js';
 import type { Exchange } from './exchange.js';
@@ -20,7 +20,11 @@ export class ChainQueries {
     const { method, path, query, request } = exchange;
     const { admission, config, incoming, questions } = this.parts;
     admission.spend(caller, 1);
-    const body = () => readBody(exchange, incoming);
+    const body = async () => {
+      const bytes = await readBody(exchange, incoming);
+      admission.spendExtra(caller, () => bodyCost(bytes.length));
+      return bytes;
+    };
     const asked = { method, path, query, headers: request.headers, body };
     if (method === 'OPTIONS' && !config.compat) {
       return exchange.send(204, { Allow: questions.allowed(asked).join(', ') });

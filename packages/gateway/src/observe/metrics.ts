@@ -12,6 +12,10 @@ export type CacheOutcome = 'hit' | 'shared' | 'miss';
 /** Upper bounds of the classes of duration, in seconds. */
 const BOUNDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
+/** Methods that are counted by name; schemas come and go, and their methods with them. */
+const MAX_METHODS = 2000;
+const OTHER = 'other';
+
 interface Durations {
   readonly counts: number[];
   sum: number;
@@ -25,7 +29,9 @@ export class Metrics {
   private readonly cache = new Map<CacheOutcome, number>();
 
   /** Counts an answered request by gRPC method and HTTP status. */
-  countRequest(method: string, status: number, seconds: number): void {
+  countRequest(subject: string, status: number, seconds: number): void {
+    const isFull = this.requests.size >= MAX_METHODS && !this.requests.has(subject);
+    const method = isFull ? OTHER : subject;
     const statuses = this.requests.get(method) ?? new Map<number, number>();
     statuses.set(status, (statuses.get(status) ?? 0) + 1);
     this.requests.set(method, statuses);

@@ -12,15 +12,33 @@ export const DURATION: JsonSchema = { type: 'string', pattern: '^-?[0-9]+(\\.[0-
 
 const BASE64: JsonSchema = { type: 'string', contentEncoding: 'base64' };
 
+const INT32: JsonSchema = {
+  type: 'integer',
+  format: 'int32',
+  minimum: -(2 ** 31),
+  maximum: 2 ** 31 - 1,
+};
+const UINT32: JsonSchema = { type: 'integer', format: 'uint32', minimum: 0, maximum: 2 ** 32 - 1 };
+/** What is read as base64: either alphabet, with or without padding. */
+const BASE64_INPUT: JsonSchema = {
+  ...BASE64,
+  pattern: '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$',
+};
+/** Digits that surely fit; a leading zero makes a number octal, as it does for a node. */
+const LONG_INPUT: Readonly<Record<string, string>> = {
+  int64: '^[+-]?(0[0-7]{0,20}|[1-9][0-9]{0,17})$',
+  uint64: '^(0[0-7]{0,20}|[1-9][0-9]{0,18})$',
+};
+
 const SCALARS: ReadonlyMap<ScalarType, JsonSchema> = new Map<ScalarType, JsonSchema>([
   [ScalarType.STRING, { type: 'string' }],
   [ScalarType.BYTES, BASE64],
   [ScalarType.BOOL, { type: 'boolean' }],
-  [ScalarType.INT32, { type: 'integer', format: 'int32' }],
-  [ScalarType.SINT32, { type: 'integer', format: 'int32' }],
-  [ScalarType.SFIXED32, { type: 'integer', format: 'int32' }],
-  [ScalarType.UINT32, { type: 'integer', format: 'uint32', minimum: 0 }],
-  [ScalarType.FIXED32, { type: 'integer', format: 'uint32', minimum: 0 }],
+  [ScalarType.INT32, INT32],
+  [ScalarType.SINT32, INT32],
+  [ScalarType.SFIXED32, INT32],
+  [ScalarType.UINT32, UINT32],
+  [ScalarType.FIXED32, UINT32],
   [ScalarType.FLOAT, floatSchema('float')],
   [ScalarType.DOUBLE, floatSchema('double')],
 ]);
@@ -46,6 +64,7 @@ export function leafSchema(field: DescField, use: SchemaUse): JsonSchema {
   if (special) return special;
   if (field.scalar === ScalarType.BYTES && use === 'reply' && field.fieldKind === 'scalar')
     return { ...BASE64, type: ['string', 'null'] };
+  if (field.scalar === ScalarType.BYTES && use === 'input') return BASE64_INPUT;
   return SCALARS.get(field.scalar as ScalarType) ?? longSchema(field.scalar as ScalarType, use);
 }
 
@@ -56,10 +75,7 @@ function enumSchema(type: DescEnum, use: SchemaUse): JsonSchema {
 }
 
 function longSchema(type: ScalarType, use: SchemaUse): JsonSchema {
-  const isSigned = SIGNED_LONG.has(type);
-  const format = isSigned ? 'int64' : 'uint64';
+  const format = SIGNED_LONG.has(type) ? 'int64' : 'uint64';
   if (use === 'go') return { type: 'integer', format };
-  // As many digits as always fit; the few larger numbers that fit too need no pattern of their own.
-  const pattern = isSigned ? '^(0|-?[1-9][0-9]{0,17})$' : '^(0|[1-9][0-9]{0,18})$';
-  return { type: 'string', format, ...(use === 'input' && { pattern }) };
+  return { type: 'string', format, ...(use === 'input' && { pattern: LONG_INPUT[format] }) };
 }

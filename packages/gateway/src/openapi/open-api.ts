@@ -18,11 +18,14 @@ const ERROR_SCHEMA = {
   },
 };
 
+/** As far as heights are read: 15 digits. */
+const MAX_HEIGHT = 999_999_999_999_999;
+
 const HEIGHT_HEADER = {
   name: 'x-cosmos-block-height',
   in: 'header',
-  description: 'The height to ask at; the latest if it is left out or 0.',
-  schema: { type: 'integer', minimum: 0, maximum: Number.MAX_SAFE_INTEGER },
+  description: 'The height to ask at, up to the latest one; 0, or none, means the latest.',
+  schema: { type: 'integer', minimum: 0, maximum: MAX_HEIGHT },
 };
 
 /** The routes that can be asked, as an OpenAPI 3.1 document. */

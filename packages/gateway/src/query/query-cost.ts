@@ -13,14 +13,16 @@ const MAX_UNITS = 100;
 /** PageRequest: 2 offset, 3 limit, 4 count_total. */
 const PAGE = { offset: 2, limit: 3, countTotal: 4 } as const;
 
-/** The units a question costs beyond the first: large pages, skipped entries, totals and large bodies. */
+/** The units a body of this size costs, before anything is read from it. */
+export const bodyCost = (bytes: number): number => Math.floor(bytes / BODY_BYTES_PER_UNIT);
+
+/** The units a question costs beyond the first: for large pages, skipped entries and totals. */
 export function extraCost({ route, message }: AskedQuestion): number {
-  const ofBody = Math.floor(message.length / BODY_BYTES_PER_UNIT);
   const field = pageFieldOf(route.request);
   const page = field && messageAt(message, [field.number]);
-  if (!page || page.length === 0) return Math.min(MAX_UNITS, ofBody);
+  if (!page || page.length === 0) return 0;
   const ofEntries = Math.floor(Math.max(0, integerField(page, PAGE.limit) - 1) / ENTRIES_PER_UNIT);
   const ofSkipped = Math.floor(integerField(page, PAGE.offset) / SKIPPED_PER_UNIT);
   const ofTotal = integerField(page, PAGE.countTotal) > 0 ? COUNT_TOTAL_UNITS : 0;
-  return Math.min(MAX_UNITS, ofBody + ofEntries + ofSkipped + ofTotal);
+  return Math.min(MAX_UNITS, ofEntries + ofSkipped + ofTotal);
 }

@@ -1,4 +1,5 @@
 import { BindFault } from '../bind-fault.js';
+import { hasMoreValues } from './json-size.js';
 
 /**
  * A JSON value with its source text, since that is the value of numbers with all their digits and of
@@ -13,11 +14,16 @@ export interface JsonNode {
 }
 
 const MAX_DEPTH = 64;
+/** Far more than a transaction has. */
+const MAX_VALUES = 10_000;
 const SPACE = /\s*/y;
 const STRING_OR_WORD = /"[^"\\]*(?:\\.[^"\\]*)*"|[^\s,\]}]+/y;
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
 export function readJson(body: Uint8Array): JsonNode {
+  if (hasMoreValues(body, MAX_VALUES)) {
+    throw new BindFault('', `The body has more than ${MAX_VALUES} values`);
+  }
   try {
     const text = utf8.decode(body);
     // The reader below takes valid JSON for granted.

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { basicOf } from '../basic-credentials.js';
 import { GrpcCode, GrpcError } from '../grpc-error.js';
+import { ReplyMemory } from '../reply-memory.js';
 import type { NodeStatus, Upstream, UpstreamCall, UpstreamReply } from '../upstream.js';
 import { abciFault } from './abci-fault.js';
 import { JsonRpc } from './json-rpc.js';
@@ -30,6 +31,8 @@ export interface AbciUpstreamOptions {
   readonly url: URL;
   readonly ca?: readonly string[] | undefined;
   readonly maxReplyBytes: number;
+  /** Shared by all nodes; unset: a memory of its own. */
+  readonly memory?: ReplyMemory | undefined;
 }
 
 /** A node spoken to by `abci_query` of its CometBFT RPC: the same messages in another envelope. */
@@ -42,7 +45,8 @@ export class AbciUpstream implements Upstream {
     const authorization = basicOf(url);
     url.username = '';
     url.password = '';
-    this.rpc = new JsonRpc({ url, authorization, ca: options.ca });
+    const memory = options.memory ?? new ReplyMemory(Number.POSITIVE_INFINITY);
+    this.rpc = new JsonRpc({ url, authorization, ca: options.ca, memory });
   }
 
   async call(method: string, message: Uint8Array, call: UpstreamCall): Promise<UpstreamReply> {

@@ -2,6 +2,7 @@ import { type ClientRequest, Agent as HttpAgent, type IncomingMessage, request }
 import { Agent as HttpsAgent, request as requestTls } from 'node:https';
 import { Backoff } from '../backoff.js';
 import { GrpcCode, GrpcError } from '../grpc-error.js';
+import type { ReplyMemory } from '../reply-memory.js';
 import { readBody } from './read-body.js';
 
 const IDLE_SOCKETS = 32;
@@ -11,6 +12,7 @@ export interface JsonRpcOptions {
   readonly url: URL;
   readonly authorization: string | undefined;
   readonly ca?: readonly string[] | undefined;
+  readonly memory: ReplyMemory;
 }
 
 export interface JsonRpcCall {
@@ -41,7 +43,7 @@ export class JsonRpc {
     const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method, params });
     try {
       const response = await this.send(body, signal);
-      const text = await readBody(response, call.maxReplyBytes);
+      const text = await readBody(response, call.maxReplyBytes, this.options.memory);
       this.backoff.succeeded();
       return resultOf(text, response.statusCode ?? 0);
     } catch (cause) {

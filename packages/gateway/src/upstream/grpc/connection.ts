@@ -6,12 +6,14 @@ import { lostConnection } from './stream-status.js';
 
 const CONNECT_TIMEOUT_MS = 5000;
 const PING_TIMEOUT_MS = 5000;
+const PROBE_INTERVAL_MS = 10_000;
 
 /** One HTTP/2 connection to a node, made when it is needed and again when it is lost. */
 export class Connection {
   private live: Session | undefined;
   private opening: Promise<Session> | undefined;
   private isClosed = false;
+  private nextProbeAt = 0;
   private readonly backoff = new Backoff();
 
   constructor(private readonly peer: PeerAddress) {}
@@ -36,7 +38,10 @@ export class Connection {
   /** Asks for a sign of life, and hangs up if none comes: a dead peer says nothing by itself. */
   probe(): void {
     const session = this.session;
-    if (!session) return;
+    const now = performance.now();
+    // Many queries may be late at once, and a server hangs up on those who ping too often.
+    if (!session || now < this.nextProbeAt) return;
+    this.nextProbeAt = now + PROBE_INTERVAL_MS;
     const limit = setTimeout(() => session.destroy(), PING_TIMEOUT_MS).unref();
     session.ping(() => clearTimeout(limit));
   }
@@ -56,6 +61,7 @@ export class Connection {
         this.backoff.succeeded();
         if (this.isClosed) return session.destroy();
         this.live = session;
+        this.nextProbeAt = 0;
         resolve(session);
       },
       // What runs there goes on; what is new goes elsewhere.

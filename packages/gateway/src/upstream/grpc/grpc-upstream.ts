@@ -3,6 +3,7 @@ import { GrpcCode, type GrpcError } from '../grpc-error.js';
 import { HEIGHT_METADATA } from '../height.js';
 import { headerBlockOf } from '../http2/header-block.js';
 import type { PeerAddress } from '../http2/open-socket.js';
+import { ReplyMemory } from '../reply-memory.js';
 import type {
   MessageExchange,
   NodeStatus,
@@ -20,6 +21,8 @@ export interface GrpcUpstreamOptions {
   readonly url: URL;
   readonly ca?: readonly string[] | undefined;
   readonly maxReplyBytes: number;
+  /** Shared by all nodes; unset: a memory of its own. */
+  readonly memory?: ReplyMemory | undefined;
 }
 
 /** A node spoken to by gRPC over HTTP/2. */
@@ -27,11 +30,13 @@ export class GrpcUpstream implements Upstream {
   readonly kind = 'grpc';
   private readonly connection: Connection;
   private readonly peer: PeerAddress;
+  private readonly memory: ReplyMemory;
   /** The header fields that are the same for every call of a method. */
   private readonly fixed = new Map<string, Buffer>();
 
   constructor(private readonly options: GrpcUpstreamOptions) {
     const { url, ca } = options;
+    this.memory = options.memory ?? new ReplyMemory(Number.POSITIVE_INFINITY);
     const scheme = url.protocol === 'grpcs:' ? 'https' : 'http';
     this.peer = { scheme, url, ca };
     this.connection = new Connection(this.peer);
@@ -41,8 +46,9 @@ export class GrpcUpstream implements Upstream {
     const { timeoutMs, signal, maxReplyBytes = this.options.maxReplyBytes } = call;
     const session = this.connection.session ?? (await this.connection.open());
     const headerBlock = this.headersOf(method, call);
+    const limits = { timeoutMs, maxReplyBytes, signal, memory: this.memory };
     try {
-      return await callUnary(session, { headerBlock, message, timeoutMs, maxReplyBytes, signal });
+      return await callUnary(session, { headerBlock, message, ...limits });
     } catch (fault) {
       if ((fault as GrpcError).code === GrpcCode.deadlineExceeded) this.connection.probe();
       throw fault;

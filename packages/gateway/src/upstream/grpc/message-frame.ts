@@ -19,7 +19,11 @@ export class FrameReader {
   private message: Buffer | undefined;
   private messageBytes = 0;
 
-  constructor(private readonly maxBytes: number) {}
+  /** `onMessage` is called with the size of each message before memory is taken for it; it may throw. */
+  constructor(
+    private readonly maxBytes: number,
+    private readonly onMessage: (bytes: number) => void = () => {},
+  ) {}
 
   /** Takes a piece and gives the messages it completes; throws on one that must not be read. */
   take(piece: Buffer): Buffer[] {
@@ -54,7 +58,10 @@ export class FrameReader {
       throw new GrpcError(GrpcCode.internal, 'the node compressed a reply though nobody asked');
     }
     const length = this.prefix.readUInt32BE(1);
-    if (length <= this.maxBytes) return length;
+    if (length <= this.maxBytes) {
+      this.onMessage(length);
+      return length;
+    }
     const text = `the reply has ${length} bytes, ${this.maxBytes} are allowed`;
     throw new GrpcError(GrpcCode.resourceExhausted, text);
   }

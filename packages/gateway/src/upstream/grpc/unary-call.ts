@@ -3,6 +3,7 @@ import { HEIGHT_METADATA, parseHeight } from '../height.js';
 import type { HeaderFields } from '../http2/header-reader.js';
 import type { Session } from '../http2/session.js';
 import type { Cut, Stream, StreamListener } from '../http2/stream.js';
+import type { ReplyMemory, ReplyReservation } from '../reply-memory.js';
 import type { UpstreamReply } from '../upstream.js';
 import { FrameReader, frameOf } from './message-frame.js';
 import { cutFault, httpFault, statusOf } from './stream-status.js';
@@ -13,6 +14,7 @@ export interface UnaryCall {
   readonly timeoutMs: number;
   readonly maxReplyBytes: number;
   readonly signal: AbortSignal | undefined;
+  readonly memory: ReplyMemory;
 }
 
 /** Asks one thing on a stream of its own. */
@@ -34,13 +36,15 @@ class UnaryAnswer implements StreamListener {
   private height: number | undefined;
   private status: GrpcError | 'ok' | undefined;
   private hasBegun = false;
+  private readonly reserved: ReplyReservation;
 
   constructor(
     session: Session,
     private readonly call: UnaryCall,
     private readonly outcome: Outcome,
   ) {
-    this.frames = new FrameReader(call.maxReplyBytes);
+    this.reserved = call.memory.reserve();
+    this.frames = new FrameReader(call.maxReplyBytes, this.reserved.grow);
     this.limit = setTimeout(() => this.fail(lateFault(call.timeoutMs)), call.timeoutMs);
     call.signal?.addEventListener('abort', this.cancel);
     this.stream = session.request(call.headerBlock, this);
@@ -88,6 +92,7 @@ class UnaryAnswer implements StreamListener {
 
   private settle(): void {
     clearTimeout(this.limit);
+    this.reserved.release();
     this.call.signal?.removeEventListener('abort', this.cancel);
   }
 }

@@ -1,0 +1,107 @@
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { startBlocks } from '../src/demo-chain/blocks.js';
+import { ENTITY_PARAMS } from './support/entity-params.js';
+import { startNodeProcess } from './support/node-process.js';
+import { ask, startGateway } from './support/running-gateway.js';
+import { startTestNode } from './support/test-node.js';
+
+const PARAMS = '/ixo/entity/params';
+const cleanups: (() => unknown)[] = [];
+
+afterEach(async () => {
+  vi.restoreAllMocks();
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+describe('the reply cache while no node answers', () => {
+  it('serves what was at a height, and nothing of the latest block', {
+    timeout: 60_000,
+  }, async () => {
+    const nodes = await Promise.all([startNodeProcess(), startNodeProcess()]);
+    for (const node of nodes) cleanups.push(() => node.kill());
+    const gateway = await startGateway(nodes);
+    cleanups.push(() => gateway.close());
+    const latest = await gateway.get(PARAMS);
+    const height = String(Number(latest.headers.get('x-block-height')) - 10);
+    const atHeight = { 'x-cosmos-block-height': height };
+    const kept = await gateway.get(PARAMS, atHeight);
+    expect([latest.status, kept.status]).toEqual([200, 200]);
+
+    await Promise.all(nodes.map((node) => node.kill()));
+    await expect
+      .poll(async () => (await gateway.get('/health')).json, { timeout: 20_000 })
+      .toMatchObject({ status: 'down', nodes: { up: 0, down: 2 } });
+
+    const again = await gateway.get(PARAMS, atHeight);
+    expect({ status: again.status, text: again.text }).toEqual({ status: 200, text: kept.text });
+    expect(again.headers.get('x-block-height')).toBe(height);
+    const refused = await gateway.get(PARAMS);
+    expect(refused).toMatchObject({ status: 503, json: { code: 14 } });
+    expect(refused.headers.get('retry-after')).toBe('1');
+    const unknown = await gateway.get('/ixo/token/params', atHeight);
+    expect(unknown.status).toBe(503);
+    const batch = await ask(`${gateway.url}/batch`, {
+      method: 'POST',
+      body: JSON.stringify({ height, queries: [PARAMS] }),
+    });
+    expect(batch.json.results).toMatchObject([{ status: 200, body: JSON.parse(kept.text) }]);
+  });
+});
+
+describe('a step of the wall clock', () => {
+  const HOUR_MS = 3_600_000;
+  const realNow = Date.now;
+  const step = (ms: number) => vi.spyOn(Date, 'now').mockImplementation(() => realNow() + ms);
+
+  it.each([-HOUR_MS, HOUR_MS])(
+    'of %d ms rejects no caller and leaves the cache right',
+    async (ms) => {
+      const node = await startTestNode();
+      cleanups.push(() => node.close());
+      const gateway = await startGateway([node], { GATEWAY_RATE_LIMIT_PER_MINUTE: '10000' });
+      cleanups.push(() => gateway.close());
+      const statuses: number[] = [];
+      const query = async (path = PARAMS) => {
+        const answer = await gateway.get(path);
+        statuses.push(answer.status);
+        return answer;
+      };
+      await query();
+      await query(`${PARAMS}?height=60`);
+      const calls = node.callsOf(ENTITY_PARAMS);
+      step(ms);
+      for (let i = 0; i < 5; i += 1) await query();
+      await query(`${PARAMS}?height=60`);
+      // Still cached...
+      expect(node.callsOf(ENTITY_PARAMS)).toBe(calls);
+      // ...until the next block, which is noticed as before.
+      node.blocks.latest += 1;
+      await expect
+        .poll(async () => (await query()).headers.get('x-block-height'))
+        .toBe(String(node.blocks.latest));
+      // What is kept for a second goes after a second.
+      const status = '/cosmos/base/node/v1beta1/status';
+      const heightOfStatus = async () => (await query(status)).json.height;
+      await heightOfStatus();
+      node.blocks.latest += 1;
+      await expect.poll(heightOfStatus, { timeout: 10_000 }).toBe(String(node.blocks.latest));
+      // A node that fails and comes back is asked again.
+      await node.close();
+      await expect.poll(async () => (await gateway.get('/health')).json.status).toBe('down');
+      const again = await startTestNode({ port: node.port, blocks: node.blocks });
+      cleanups.push(() => again.close());
+      await expect
+        .poll(async () => (await gateway.get('/health')).json.status, { timeout: 20_000 })
+        .toBe('ok');
+      expect((await gateway.get(PARAMS)).status).toBe(200);
+      expect(new Set(statuses)).toEqual(new Set([200]));
+    },
+  );
+
+  it.each([-HOUR_MS, HOUR_MS])('of %d ms moves no height of the demo chain (startBlocks)', (ms) => {
+    const blocks = startBlocks({ everyMs: HOUR_MS / 10, past: 720, kept: 500 });
+    const { latest, earliest } = blocks;
+    step(ms);
+    expect([blocks.latest, blocks.earliest]).toEqual([latest, earliest]);
+  });
+});
