@@ -1,3 +1,5 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { describe, expect, it } from 'vitest';
 import { Reply } from './reply.js';
 import { ReplyCache } from './reply-cache.js';
@@ -78,3 +80,27 @@ it('takes no reply that would drive out most others, and nothing at all without 
   none.set('a', replyOf(0));
   expect(none.get('a')).toBeUndefined();
 });
+
+it('takes no more memory than it says, though small buffers share larger ones', () => {
+  const maxBytes = 8 * 1024 * 1024;
+  const cache = new ReplyCache(maxBytes);
+  const before = usedMemory();
+  const noise: Buffer[] = [];
+  for (let i = 0; i < 30_000; i++) {
+    const body = Buffer.from(`{"number":"${i}"}`);
+    cache.set(`key ${i}`, new Reply({ body, etag: `W/"${i}"`, height: 1, isFinal: true }));
+    // What a call allocates besides, from the same memory.
+    noise[i % 10] = Buffer.from('x'.repeat(3000));
+  }
+  noise.length = 0;
+  expect(cache.size).toBeGreaterThan(5000);
+  expect(usedMemory() - before).toBeLessThan(1.5 * maxBytes);
+});
+
+function usedMemory(): number {
+  setFlagsFromString('--expose-gc');
+  runInNewContext('gc')();
+  runInNewContext('gc')();
+  const { heapUsed, external } = process.memoryUsage();
+  return heapUsed + external;
+}
