@@ -1,3 +1,5 @@
+import { createServer } from 'node:http2';
+import type { AddressInfo } from 'node:net';
 import { afterEach, expect, it } from 'vitest';
 import { GrpcUpstream } from '../src/upstream/grpc/grpc-upstream.js';
 import { GrpcCode } from '../src/upstream/grpc-error.js';
@@ -79,4 +81,19 @@ it('hangs up on a peer that fell silent, and goes on with a new connection', asy
   const answered = () => call(upstream, 200).then(({ height }) => height, String);
   await expect.poll(answered, { timeout: 20_000 }).toBe(100);
   expect(wire.connections).toBe(2);
+});
+
+it('sends a node one ping, however many queries are late', async () => {
+  let pings = 0;
+  const server = createServer();
+  server.on('session', (session) => void session.on('ping', () => (pings += 1)));
+  server.on('stream', () => {});
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  cleanups.push(() => server.close());
+  const upstream = connect(`grpc://127.0.0.1:${(server.address() as AddressInfo).port}`);
+  for (let round = 0; round < 5; round += 1) {
+    const late = Array.from({ length: 20 }, () => call(upstream, 20));
+    for (const outcome of await Promise.allSettled(late)) expect(outcome.status).toBe('rejected');
+  }
+  await expect.poll(() => pings).toBe(1);
 });

@@ -1,3 +1,5 @@
+import { once } from 'node:events';
+import { connect } from 'node:net';
 import {
   type Capability,
   generateSigner,
@@ -6,7 +8,8 @@ import {
   type Signer,
 } from '@sibyl/ucan';
 import { afterEach, expect, it } from 'vitest';
-import { type RunningGateway, startGateway } from './support/running-gateway.js';
+import { loadChainSchema } from '../src/demo-chain/chain-schema.js';
+import { ask, type RunningGateway, startGateway } from './support/running-gateway.js';
 import { startTestNode } from './support/test-node.js';
 
 const PARAMS = '/ixo/entity/params';
@@ -151,3 +154,45 @@ it('finds the keys of a did:ixo on the chain behind it, and the reason of a refu
   const refusal = gateway.log.find(({ msg }) => msg === 'caller refused');
   expect(refusal).toMatchObject({ reason: 'did_not_found', did: 'did:ixo:ixo1nobody' });
 });
+
+it('keeps no ?watch slot for a client that left while its UCAN was checked', async () => {
+  const node = await startTestNode();
+  cleanups.push(() => node.close());
+  const gateway = await startGateway([node], { GATEWAY_AUTH: 'ucan', GATEWAY_METRICS_PORT: '0' });
+  cleanups.push(() => gateway.close());
+  const key = generateSigner();
+  const did = 'did:ixo:ixo1leaver';
+  const signer = key.withDid(did);
+  if (signer.error) throw new Error(signer.error.detail);
+  const gate = Promise.withResolvers<void>();
+  let lookups = 0;
+  node.interrupt(async ({ method, height = 100 }) => {
+    if (method !== 'ixo.iid.v1beta1.Query/IidDocument') return undefined;
+    lookups += 1;
+    await gate.promise;
+    return { message: documentOf(did, key.did.slice('did:key:'.length)), height };
+  });
+  const headers = bearer(mint(gateway, { signer: signer.ok }));
+  const { hostname, port } = new URL(gateway.url);
+  const socket = connect(Number(port), hostname);
+  const fields = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
+  socket.write(`GET ${PARAMS}?watch HTTP/1.1\r\nHost: x\r\n${fields.join('')}\r\n`);
+  await expect.poll(() => lookups).toBe(1);
+  const left = once(socket, 'close');
+  socket.destroy();
+  await left;
+  // The gateway has noticed once it has answered on a connection that came later.
+  await gateway.get('/health');
+  gate.resolve();
+  expect((await gateway.get(PARAMS, headers)).status).toBe(200);
+  const { text } = await ask(`${gateway.gateway.metricsUrl}/metrics`);
+  expect(text).toMatch(/^sibyl_gateway_watchers 0$/m);
+});
+
+/** QueryIidDocumentResponse with one key. */
+function documentOf(id: string, publicKeyMultibase: string): Uint8Array {
+  const method = { id: `${id}#key`, controller: id, publicKeyMultibase };
+  const verificationMethod = [{ ...method, type: 'Ed25519VerificationKey2020' }];
+  const iidDocument = { id, verificationMethod, authentication: [method.id] };
+  return loadChainSchema().encode('ixo.iid.v1beta1.QueryIidDocumentResponse', { iidDocument });
+}
