@@ -1,3 +1,4 @@
+import { compileErrors, validate } from '@readme/openapi-parser';
 import { describe, expect, it } from 'vitest';
 import { descriptorSet } from '../../test/schema/descriptor-set.js';
 import type { Facts } from '../../test/schema/facts.js';
@@ -29,6 +30,11 @@ const document = openApiOf(demo, INFO);
 const paths = document.paths as Paths;
 
 describe('the OpenAPI document', () => {
+  it('openApiOf makes a valid document', async () => {
+    const result = await validate(structuredClone(document) as Parameters<typeof validate>[0]);
+    expect(result.valid ? '' : compileErrors(result)).toBe('');
+  });
+
   it('has every route under the prefix of the deployment', () => {
     expect(document).toMatchObject({ openapi: '3.1.0', info: INFO });
     expect(Object.keys(paths)).toHaveLength(demo.routes.length);
