@@ -172,6 +172,18 @@ it('refers only to schemas it holds', () => {
   expect(text).not.toContain('#/$defs');
 });
 
+it('describes each event of GET /runs/:runId', () => {
+  const { content } = document.paths['/runs/{runId}']?.get?.responses['200'] ?? {};
+  expect(content).toMatchObject({
+    'text/event-stream': {
+      schema: {
+        properties: { event: { enum: expect.arrayContaining(['run', 'message', 'done']) } },
+        required: ['event', 'id', 'data'],
+      },
+    },
+  });
+});
+
 describe('Swagger UI', () => {
   it.each(['/docs', '/docs/'])('needs no inline script at %s', async (path) => {
     const response = await fetch(host.url + path);

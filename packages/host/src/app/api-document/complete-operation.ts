@@ -1,6 +1,6 @@
 import type { OpenAPIObject } from '@nestjs/swagger';
 import type { RouteDescription } from '@sibyl/plugin-kit';
-import { type ErrorCode, errorCatalog, requestHeaders } from '@sibyl/protocol';
+import { type ErrorCode, errorCatalog, requestHeaders, runFrames } from '@sibyl/protocol';
 import type { SchemaComponents } from './schema-components.js';
 
 type Operation = NonNullable<OpenAPIObject['paths'][string]['get']>;
@@ -106,7 +106,6 @@ function addPathParameters(operation: Operation, path: string): void {
   operation.parameters = [...missing, ...(operation.parameters ?? [])];
 }
 
-/** The frames of a stream are those of contract B4; OpenAPI has no words for them. */
 function addReply(
   operation: Operation,
   { summary, reply, status = 200, streams, mediaTypes = [], otherReplies = {} }: RouteDescription,
@@ -118,7 +117,7 @@ function addReply(
       description: 'Success',
       content: {
         ...(reply && { 'application/json': { schema: components.add(reply, 'output') } }),
-        ...(streams && { 'text/event-stream': { schema: { type: 'string' } } }),
+        ...(streams && { 'text/event-stream': { schema: streamEvent } }),
         ...Object.fromEntries(mediaTypes.map((type) => [type, {}])),
       },
       ...(streams && { headers: { 'X-Run-Id': header('To join the run at /runs/{runId}') } }),
@@ -142,6 +141,18 @@ function addError(operation: Operation, code: ErrorCode): void {
     ...(status === 429 && { headers: rateLimitHeaders }),
   };
 }
+
+/** One event: OpenAPI 3.1 says nothing of streams, and tools read the schema of one as that of each event. */
+const streamEvent = {
+  type: 'object' as const,
+  description: 'Each event of the stream; docs/events.md describes the data of each kind',
+  properties: {
+    event: { type: 'string' as const, enum: Object.keys(runFrames) },
+    id: { type: 'string' as const, pattern: '^[1-9][0-9]*$' },
+    data: { type: 'string' as const, contentMediaType: 'application/json' },
+  },
+  required: ['event', 'id', 'data'],
+};
 
 const header = (description: string) => ({ description, schema: { type: 'string' as const } });
 
