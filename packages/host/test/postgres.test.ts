@@ -1,6 +1,6 @@
 import type { AddressInfo } from 'node:net';
 import { connect, createServer, type Server, type Socket } from 'node:net';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
 import { startHost, type TestHost } from './support/host.js';
 import { join, openSession, stream } from './support/stream.js';
@@ -15,7 +15,9 @@ beforeAll(async () => {
   database = await createTestDatabase('postgres');
   line = await lineTo(database.options.databaseUrl ?? '');
   model = await startControlledModel();
-  host = await startHost({ env: { DATABASE_URL: line.url, ...model.env } });
+  host = await startHost({
+    env: { DATABASE_URL: line.url, STORE_WAIT_SECONDS: '600', ...model.env },
+  });
 });
 afterAll(async () => {
   await line.mend();
@@ -99,6 +101,43 @@ it('finishes a turn during which the database was away, and loses nothing of it'
   ]);
   expect(await (await join(alice, live.runId, 0)).toEnd()).toEqual(live.frames);
 }, 30_000);
+
+it('answers POST /messages with 503 store_unavailable when the end cannot be stored in STORE_WAIT_SECONDS', {
+  timeout: 60_000,
+}, async () => {
+  const env = { DATABASE_URL: line.url, STORE_WAIT_SECONDS: '1', ...model.env };
+  const impatient = await startHost({ env });
+  onTestFinished(impatient.close);
+  const alice = new TestUser(impatient);
+  const [whole, streamed] = [await openSession(alice), await openSession(alice)];
+  const body = { message: 'hold on' };
+  const headers = { 'idempotency-key': 'one' };
+  const asked = alice.request('POST', `/messages/${whole}`, { body, headers });
+  const first = await model.next();
+  const live = await stream(alice, streamed, body);
+  const second = await model.next();
+  line.cut();
+  first.answer('as JSON');
+  second.answer('as a stream');
+  const answer = await asked;
+  expect([answer.status, answer.body.code]).toEqual([503, 'store_unavailable']);
+  const frames = await live.toEnd();
+  expect(frames.slice(-2)).toMatchObject([
+    { event: 'error', data: { retryable: true } },
+    { event: 'done', data: { status: 'failed', partialText: 'as a stream' } },
+  ]);
+  await line.mend();
+  for (const [id, text] of [
+    [whole, 'as JSON'],
+    [streamed, 'as a stream'],
+  ])
+    await expect
+      .poll(async () => (await alice.request('GET', `/messages/${id}`)).body.messages?.at(-1), {
+        timeout: 30_000,
+      })
+      .toMatchObject({ type: 'ai', content: text, isComplete: false });
+  expect(await (await join(alice, live.runId, 0)).toEnd()).toEqual(frames);
+});
 
 /** A stretch of network to the database that a test can cut and mend. */
 interface Line {

@@ -12,7 +12,7 @@ let alice: TestUser;
 let database: DatabaseSync;
 beforeAll(async () => {
   model = await startControlledModel();
-  host = await startHost({ env: model.env });
+  host = await startHost({ env: { STORE_WAIT_SECONDS: '600', ...model.env } });
   alice = new TestUser(host);
   database = new DatabaseSync(join(host.dataDir, 'sibyl.db'));
   database.exec('pragma busy_timeout = 5000');

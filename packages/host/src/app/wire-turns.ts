@@ -60,6 +60,7 @@ export function wireTurns(needs: TurnNeeds) {
     events,
     logger,
     maxPerUser: settings.maxPerUser,
+    storeWaitMs: settings.storeWaitMs,
   });
   const reader = new RunReader(turns, store);
   const { streamStallMs } = settings;

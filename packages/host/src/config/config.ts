@@ -50,6 +50,7 @@ export interface Config {
     readonly maxPerUser: number;
     readonly hookTimeoutMs: number;
     readonly streamStallMs: number;
+    readonly storeWaitMs: number;
     readonly logMs: number;
   };
   readonly sockets: {
@@ -119,6 +120,7 @@ function configOf(env: Environment): Config {
       maxPerUser: env.TURNS_PER_USER,
       hookTimeoutMs: env.PLUGIN_TIMEOUT_SECONDS * 1000,
       streamStallMs: env.STREAM_STALL_SECONDS * 1000,
+      storeWaitMs: env.STORE_WAIT_SECONDS * 1000,
       logMs: env.RUN_LOG_HOURS * 60 * 60 * 1000,
     }),
     sockets: readSocketLimits(env),

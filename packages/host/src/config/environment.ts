@@ -213,6 +213,11 @@ export const Environment = z.object({
     .describe(
       'How long a plugin may take for its part of a turn, which goes on without it; a gate or a middleware that takes longer fails the turn or the tool call',
     ),
+  STORE_WAIT_SECONDS: seconds
+    .prefault('10')
+    .describe(
+      'How long an answer that cannot be stored is held back before its caller is told so; a full disk is told at once',
+    ),
   STREAM_STALL_SECONDS: seconds
     .prefault('60')
     .describe('How long a reader of a stream may take nothing before it is dropped'),

@@ -28,6 +28,7 @@ interface TurnsParts {
   readonly logger: Logger;
   /** Turns of one user at work or waiting, in all sessions together. */
   readonly maxPerUser: number;
+  readonly storeWaitMs: number;
 }
 
 /** The turns this process carries out: one at a time in each session, in the order they came. */
@@ -179,7 +180,7 @@ export class Turns {
   }
 
   #enter(live: LiveRun, request: TurnRequest, { lane, slot, session, account }: Place): void {
-    const { store, events, logger } = this.#parts;
+    const { store, events, logger, storeWaitMs } = this.#parts;
     const { run, log } = live;
     const recorder = new RunRecorder({
       run,
@@ -187,6 +188,7 @@ export class Turns {
       runs: store.runs,
       events,
       logger,
+      storeWaitMs,
       giveUp: this.#giveUp.signal,
       onLost: () => live.cut('interrupted'),
       onUnstored: (outcome) => live.settle(outcome),

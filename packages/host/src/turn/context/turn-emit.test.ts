@@ -33,6 +33,7 @@ async function begin(checksEvents: boolean) {
     events,
     logger,
     giveUp,
+    storeWaitMs: 10_000,
     onUnstored: () => {},
     onLost: () => {},
   });

@@ -21,9 +21,6 @@ const FLUSH_MS = 150;
 const FIRST_RETRY_MS = 200;
 const LAST_RETRY_MS = 2_000;
 
-/** How long readers wait for an end that cannot be stored; a full or broken store makes them wait no longer. */
-const READERS_WAIT_MS = 10_000;
-
 type Ending = Omit<RunEnding, 'frames'>;
 
 interface LastWrite {
@@ -40,6 +37,8 @@ interface RunRecorderParts {
   readonly runs: RunStore;
   readonly events: EventBus;
   readonly logger: Logger;
+  /** How long readers wait for an end that cannot be stored; a full or broken store ends their wait at once. */
+  readonly storeWaitMs: number;
   /** Fires when the host cannot wait for its store any longer. */
   readonly giveUp: AbortSignal;
   /** Called when the run is no longer this process's to carry out. */
@@ -78,9 +77,9 @@ export class RunRecorder {
    */
   async end(ending: Ending, done: DonePart): Promise<EndedRun> {
     this.#isEnding = true;
-    const { log } = this.#parts;
+    const { log, storeWaitMs } = this.#parts;
     this.#end = { ending, last: [toFrame(done, log.lastSeq + 1)] };
-    const timer = setTimeout(() => this.#showUnstored(), READERS_WAIT_MS);
+    const timer = setTimeout(() => this.#showUnstored(), storeWaitMs);
     try {
       await this.#settleSaving();
       const ended = await this.#storeEnd();
@@ -111,8 +110,7 @@ export class RunRecorder {
   async #waitAfter(error: unknown, wait: number): Promise<void> {
     const { giveUp } = this.#parts;
     if (giveUp.aborted) throw error;
-    // One line per run; the store itself reports when the outage begins and ends.
-    if (wait === FIRST_RETRY_MS) this.#warn(error, 'outcome not stored yet');
+    this.#report(error, 'outcome not stored yet', wait);
     if (!mayPassSoon(error)) this.#showUnstored();
     await sleep(wait, undefined, { signal: giveUp }).catch(() => undefined);
   }
@@ -210,17 +208,18 @@ export class RunRecorder {
       this.#saveRetryMs = FIRST_RETRY_MS;
       if (!isOurs) onLost();
     } catch (err) {
-      const isFirst = this.#saveRetryMs === FIRST_RETRY_MS;
-      if (isFirst) this.#warn(err, 'frames not stored; trying again');
+      this.#report(err, 'frames not stored; trying again', this.#saveRetryMs);
       this.#unsaved = [...frames, ...this.#unsaved];
       this.#timer ??= setTimeout(() => this.#startSaving(), this.#saveRetryMs);
       this.#saveRetryMs = Math.min(2 * this.#saveRetryMs, LAST_RETRY_MS);
     }
   }
 
-  #warn(error: unknown, text: string): void {
+  /** One warning, without a stack, per run: the store itself reports when an outage begins and ends. */
+  #report(error: unknown, text: string, wait: number): void {
     const reason = error instanceof Error ? error.message : String(error);
-    this.#parts.logger.warn({ reason, runId: this.#parts.run.id }, text);
+    const level = wait === FIRST_RETRY_MS ? 'warn' : 'debug';
+    this.#parts.logger[level]({ reason, runId: this.#parts.run.id }, text);
   }
 }
 
