@@ -139,10 +139,34 @@ it('answers POST /messages with 503 store_unavailable when the end cannot be sto
   expect(await (await join(alice, live.runId, 0)).toEnd()).toEqual(frames);
 });
 
+it('finishes a turn although the replies to its commits are lost', {
+  timeout: 60_000,
+}, async () => {
+  const alice = new TestUser(host);
+  const sessionId = await openSession(alice);
+  const live = await stream(alice, sessionId, { message: 'hold on' });
+  const turn = await model.next();
+  const frameCommit = line.loseNextCommit();
+  turn.say('before ');
+  await frameCommit;
+  const endCommit = line.loseNextCommit();
+  turn.answer('and after');
+  await endCommit;
+  expect((await live.toEnd()).at(-1)?.data.status).toBe('finished');
+  const { body } = await alice.request('GET', `/messages/${sessionId}`);
+  expect(body.messages.map((m: { content: string }) => m.content)).toEqual([
+    'hold on',
+    'before and after',
+  ]);
+  expect(await (await join(alice, live.runId, 0)).toEnd()).toEqual(live.frames);
+});
+
 /** A stretch of network to the database that a test can cut and mend. */
 interface Line {
   readonly url: string;
   cut(): void;
+  /** Lets the next commit reach the database and drops the connection instead of its reply. */
+  loseNextCommit(): Promise<void>;
   mend(): Promise<void>;
   close(): void;
 }
@@ -150,6 +174,7 @@ interface Line {
 async function lineTo(databaseUrl: string): Promise<Line> {
   const target = new URL(databaseUrl);
   const open = new Set<Socket>();
+  let lose: (() => void) | undefined;
   const server: Server = createServer((near) => {
     const far = connect(Number(target.port), target.hostname);
     for (const [socket, other] of [
@@ -163,8 +188,18 @@ async function lineTo(databaseUrl: string): Promise<Line> {
           open.delete(socket);
           other.destroy();
         });
-      socket.pipe(other);
     }
+    let isLosing = false;
+    near.on('data', (data) => {
+      if (lose && data.includes('commit')) isLosing = true;
+      far.write(data);
+    });
+    far.on('data', (data) => {
+      if (!isLosing) return near.write(data);
+      near.destroy();
+      lose?.();
+      lose = undefined;
+    });
   });
   const listen = (port: number) =>
     new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
@@ -177,6 +212,10 @@ async function lineTo(databaseUrl: string): Promise<Line> {
   return {
     url: Object.assign(new URL(databaseUrl), { hostname: '127.0.0.1', port: String(port) }).href,
     cut,
+    loseNextCommit: () =>
+      new Promise((resolve) => {
+        lose = resolve;
+      }),
     mend: () => (server.listening ? Promise.resolve() : listen(port)),
     close: cut,
   };

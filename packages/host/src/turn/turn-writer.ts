@@ -66,7 +66,7 @@ export class TurnWriter {
     if (fault) this.#writeFault(fault);
     const messageId = this.#hasAnswer(status) ? randomUUID() : undefined;
     const text = this.#text;
-    const ended = await this.#recorder.end(
+    const run = await this.#recorder.end(
       {
         status,
         usage,
@@ -76,8 +76,8 @@ export class TurnWriter {
       doneOf({ runId: this.#run.id, messageId, status, text }),
     );
     // An end that could not be stored in time is stored as a failure.
-    const stored = ended.run.status === 'failed' ? 'failed' : status;
-    return { status: stored, messageId: ended.message?.id, text, fault: fault ?? ended.run.fault };
+    const stored = run.status === 'failed' ? 'failed' : status;
+    return { status: stored, messageId: run.messageId, text, fault: fault ?? run.fault };
   }
 
   /** A turn that failed before it said anything leaves no message; one cut short leaves a mark. */

@@ -49,8 +49,12 @@ export async function insertFrames(
   }
 }
 
+/** Frames that are there already stay: the reply to an earlier attempt may have been lost. */
 const insertRows = prepared((tables, rows: readonly RunFrameRow[]) =>
-  tables.insertInto('run_frames').values(rows),
+  tables
+    .insertInto('run_frames')
+    .values(rows)
+    .onConflict((c) => c.columns(['run_id', 'seq']).doNothing()),
 );
 
 const moveOn = prepared(

@@ -4,7 +4,7 @@ import type { Logger } from 'pino';
 import type { EventBus } from '../../events/event-bus.js';
 import { endOf } from '../../events/position.js';
 import { type ServerEvent, toServerEvent } from '../../events/server-event.js';
-import type { EndedRun, RunEnding } from '../../store/runs/finish-run.js';
+import type { RunEnding } from '../../store/runs/finish-run.js';
 import type { Frame } from '../../store/runs/frames.js';
 import type { Run } from '../../store/runs/run.js';
 import type { RunStore } from '../../store/runs/run-store.js';
@@ -75,7 +75,7 @@ export class RunRecorder {
    * Stores the outcome with the last frames, and only then shows `done` to readers. Where that cannot be stored in
    * time, they see the run fail instead, and the failure is stored once the store works again.
    */
-  async end(ending: Ending, done: DonePart): Promise<EndedRun> {
+  async end(ending: Ending, done: DonePart): Promise<Run> {
     this.#isEnding = true;
     const { log, storeWaitMs } = this.#parts;
     this.#end = { ending, last: [toFrame(done, log.lastSeq + 1)] };
@@ -96,7 +96,7 @@ export class RunRecorder {
   }
 
   /** Until it works or the host gives up: the run is kept in memory meanwhile, where readers find it. */
-  async #storeEnd(): Promise<EndedRun> {
+  async #storeEnd(): Promise<Run> {
     for (let wait = FIRST_RETRY_MS; ; wait = Math.min(2 * wait, LAST_RETRY_MS)) {
       try {
         return await this.#finish();
@@ -115,14 +115,22 @@ export class RunRecorder {
     await sleep(wait, undefined, { signal: giveUp }).catch(() => undefined);
   }
 
-  async #finish(): Promise<EndedRun> {
+  async #finish(): Promise<Run> {
     const { run, runs } = this.#parts;
     const { ending, last } = this.#end as LastWrite;
     const frames = [...this.#unsaved, ...last];
     const key = { owner: run.owner, runId: run.id };
     const ended = await runs.finish({ ...key, ending: { ...ending, frames } });
-    if (!ended) throw new EndedElsewhere();
-    return ended;
+    return ended?.run ?? this.#findStored(ending);
+  }
+
+  /** An attempt may have been stored although its reply was lost. */
+  async #findStored({ status, message }: Ending): Promise<Run> {
+    const { run, runs } = this.#parts;
+    const stored = await runs.find({ owner: run.owner, runId: run.id });
+    const isOurs = message ? stored?.messageId === message.id : stored?.status === status;
+    if (!stored || !isOurs) throw new EndedElsewhere();
+    return stored;
   }
 
   /** Ends the run as failed for its readers, and from now on for the store as well. */
@@ -162,9 +170,9 @@ export class RunRecorder {
   }
 
   /** Readers have left with a failure: pages that show the session read it again. */
-  #announce({ message }: EndedRun): void {
+  #announce(stored: Run): void {
     const { run, events } = this.#parts;
-    const { event, data: payload } = cacheInvalidation(run, message?.id);
+    const { event, data: payload } = cacheInvalidation(run, stored.messageId);
     events.publish(run, { event, payload, position: endOf(run.turn) });
   }
 
