@@ -1,0 +1,129 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { generateSigner, mintDelegation } from '@sibyl/ucan';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { countStatuses, forEachOf, LoopbackClient, type Reply } from './support/loopback-client.js';
+import { type HostProcess, runHost, untilListening } from './support/process.js';
+
+const inOneHour = () => Math.floor(Date.now() / 1000) + 3600;
+describe('2,000 expensive tokens of fresh keys', () => {
+  const tokensOf = 2000;
+  let dataDir: string;
+  let host: HostProcess;
+  let url: string;
+  let did: string;
+
+  beforeAll(async () => {
+    dataDir = await mkdtemp(join(tmpdir(), 'sibyl-tokens-'));
+    const reporter = join(import.meta.dirname, 'support/report-memory.ts');
+    host = runHost({ PORT: '0', DATA_DIR: dataDir }, [
+      '--max-semi-space-size=8',
+      '--import',
+      reporter,
+    ]);
+    url = await untilListening(host);
+    did = ((await (await fetch(`${url}/.well-known/oracle.json`)).json()) as { did: string }).did;
+  }, 120_000);
+  afterAll(async () => {
+    host.child.kill('SIGKILL');
+    await host.ended;
+    await rm(dataDir, { recursive: true, force: true });
+  });
+
+  const expiration = inOneHour();
+  const capabilities = Array.from({ length: 16 }, (_, n) => ({ can: 'a/b', with: `ixo:${n}` }));
+  const mint = (fields: Partial<Parameters<typeof mintDelegation>[0]>) => {
+    const signer = generateSigner();
+    const base = { signer, audience: did, capabilities, expiration };
+    const { ok, error } = mintDelegation({ ...base, nonce: `${Math.random()}`, ...fields });
+    if (error) throw new Error(error.detail);
+    return ok.token;
+  };
+
+  /** Two UCANs on which a third rests, up to 8 kB. */
+  function withProofs(): string {
+    const signer = generateSigner();
+    const proofs = [1, 2].map(() => mint({ audience: signer.did }));
+    return mint({ signer, proofs });
+  }
+
+  /** As many empty byte strings as a UCAN may hold, which take much more in memory than in the token. */
+  const withEmptyFacts = () =>
+    mint({
+      capabilities: [{ can: 'a/b', with: 'ixo:x' }],
+      facts: [{ a: Array.from({ length: 235 }, () => new Uint8Array()), b: 'x'.repeat(4000) }],
+    });
+
+  /** The same in caveats, which have to be kept. */
+  const withCaveats = () => {
+    const a = Array.from({ length: 235 }, () => new Uint8Array());
+    return mint({ capabilities: [{ can: 'a/b', with: 'ixo:x', nb: { a, b: 'x'.repeat(4000) } }] });
+  };
+
+  const kinds = [withProofs, withEmptyFacts, withCaveats];
+  const expensive = (n: number) => ({ 'x-ucan-delegation': kinds[n % kinds.length]?.() ?? '' });
+  async function readFigures(): Promise<{ rss: number; heapUsed: number; external: number }> {
+    const read = () => host.output().match(/figures: .*/g) ?? [];
+    const before = read().length;
+    host.child.kill('SIGUSR2');
+    await expect.poll(() => read().length, { timeout: 60_000 }).toBeGreaterThan(before);
+    return JSON.parse((read().at(-1) as string).slice('figures: '.length));
+  }
+
+  it('cost the host less than 50 MB, and a flood from one address is answered 429', {
+    timeout: 600_000,
+  }, async () => {
+    // Enough to load and compile everything that takes part.
+    const warmUp = new LoopbackClient(url, '127.0.0.9');
+    await forEachOf(300, 10, (n) => warmUp.get('/sessions', expensive(n)));
+    const before = await readFigures();
+
+    const flood = new LoopbackClient(url, '127.0.0.2');
+    const replies: Reply[] = [];
+    let isOver = false;
+    const health: Reply[] = [];
+    const asking = (async () => {
+      const client = new LoopbackClient(url, '127.0.0.3');
+      while (!isOver) health.push(await client.get('/health'));
+      client.close();
+    })();
+    await forEachOf(tokensOf, 10, async (n) =>
+      replies.push(await flood.get('/sessions', expensive(n))),
+    );
+    isOver = true;
+    await asking;
+
+    const counts = countStatuses(replies);
+    expect(Object.keys(counts).sort()).toEqual(['200', '429']);
+    // Each costs at least 5 of the 6,000 that an address has, and gets back in a minute.
+    expect(counts[200]).toBeLessThan(tokensOf);
+    const refused = replies.filter(({ status }) => status === 429);
+    expect(refused.length).toBeGreaterThan(0);
+    expect(
+      refused.every(({ retryAfter, code }) => Number(retryAfter) > 0 && code === 'rate_limited'),
+    ).toBe(true);
+    expect(new Set(health.map(({ status }) => status))).toEqual(new Set([200]));
+    expect(health.length).toBeGreaterThan(20);
+
+    // The same number again, from so many addresses that all are accepted.
+    const clients = Array.from(
+      { length: 8 },
+      (_, n) => new LoopbackClient(url, `127.0.1.${n + 1}`),
+    );
+    const accepted: Reply[] = [];
+    await forEachOf(tokensOf, 10, async (n) => {
+      const client = clients[n % clients.length] as LoopbackClient;
+      accepted.push(await client.get('/sessions', expensive(n)));
+    });
+    expect(countStatuses(accepted)).toEqual({ 200: tokensOf });
+    const megabytes = (bytes: number) => bytes / 1024 ** 2;
+    const after = await readFigures();
+    const kept = after.heapUsed + after.external - before.heapUsed - before.external;
+    expect(megabytes(kept)).toBeLessThan(20);
+    // V8 gives back what it has no use for in its own time.
+    const growth = async () => megabytes((await readFigures()).rss - before.rss);
+    await expect.poll(growth, { timeout: 120_000, interval: 1000 }).toBeLessThan(50);
+    for (const client of [warmUp, flood, ...clients]) client.close();
+  });
+});
