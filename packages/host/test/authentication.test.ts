@@ -60,6 +60,40 @@ describe('refuses with the text of the contract', () => {
   });
 });
 
+describe('Authorization of another scheme beside X-Auth-Type: ucan', () => {
+  const beside = (authorization: string) => ({
+    authorization,
+    'x-auth-type': 'ucan',
+    'x-ucan-delegation': alice.delegate(),
+  });
+
+  it.each(['Basic eDp5', 'Digest username="x"', 'Token abc'])(
+    '%s: the delegation counts',
+    async (scheme) => {
+      expect((await list(beside(scheme))).status).toBe(200);
+    },
+  );
+
+  it('a bad delegation beside it is refused', async () => {
+    const headers = { ...beside('Basic eDp5'), 'x-ucan-delegation': 'AAAA' };
+    expect(await list(headers)).toMatchObject({ status: 401, body: { message: MISSING } });
+  });
+
+  it.each([
+    'Bearer',
+    'Bearer ',
+    'bearer AAAA',
+    'Bearer\tAAAA',
+    'Basic eDp5, Bearer AAAA',
+    'Bearer,x',
+  ])('%j is a bad invocation, which no delegation rescues', async (authorization) => {
+    expect(await list(beside(authorization))).toMatchObject({
+      status: 401,
+      body: { message: INVALID },
+    });
+  });
+});
+
 it('accepts an invocation, again and again until it expires', async () => {
   for (let i = 0; i < 3; i++) expect((await list(alice.headers)).status).toBe(200);
 });

@@ -21,7 +21,9 @@ it('counts requests and logins on a port of their own', async () => {
   await fetch(`${host.url}/sessions`, { headers: asDelegate });
   await fetch(`${host.url}/sessions`, { headers: { ...alice.headers, authorization: 'Bearer x' } });
   const read = async () => (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
-  await expect.poll(read).toContain('route="/sessions",status="401"} 1');
+  const invocation = alice.delegate({ capabilities: [{ can: 'mcp/call', with: alice.did }] });
+  await fetch(`${host.url}/sessions`, { headers: { 'x-ucan-delegation': invocation } });
+  await expect.poll(read).toContain('route="/sessions",status="401"} 2');
   const text = await read();
   await host.close();
   expect(text).toContain(
@@ -29,6 +31,9 @@ it('counts requests and logins on a port of their own', async () => {
   );
   expect(text).toContain('sibyl_auth_total{means="delegation",outcome="proven"} 1');
   expect(text).toContain('sibyl_auth_total{means="invocation",outcome="refused"} 1');
+  expect(text).toContain(
+    'sibyl_tokens_refused_total{purpose="delegation",reason="wrong_purpose"} 1',
+  );
   expect(text).toMatch(/^process_resident_memory_bytes \d+$/m);
   const names = new Set(text.match(/^[a-z_]+(?=[{ ])/gm));
   expect(names.size).toBeGreaterThanOrEqual(4);

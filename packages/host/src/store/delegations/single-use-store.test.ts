@@ -25,6 +25,16 @@ describe.each(engines)('single-use tokens on %s', (engine) => {
     expect(await theirs.claim('bafyreleased', 100)).toBe(true);
   });
 
+  it('SingleUseStore.has knows a claim of anyone, in every process, until it is released', async () => {
+    const second = await test.another();
+    const claims = test.store.singleUse.of(newOwner());
+    expect(await second.singleUse.has('bafyhas')).toBe(false);
+    await claims.claim('bafyhas', 100);
+    expect(await second.singleUse.has('bafyhas')).toBe(true);
+    await claims.release('bafyhas');
+    expect(await second.singleUse.has('bafyhas')).toBe(false);
+  });
+
   it('forgets only what has expired', async () => {
     const claims = test.store.singleUse.of(newOwner());
     await claims.claim('bafyold', 10);
