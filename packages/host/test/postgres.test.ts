@@ -195,7 +195,10 @@ async function lineTo(databaseUrl: string): Promise<Line> {
       far.write(data);
     });
     far.on('data', (data) => {
-      if (!isLosing) return near.write(data);
+      if (!isLosing) {
+        near.write(data);
+        return;
+      }
       near.destroy();
       lose?.();
       lose = undefined;
