@@ -48,13 +48,19 @@ export function createExpiringCids({ clock, maxBytes }: ExpiringCids) {
     maxBytes: Number.POSITIVE_INFINITY,
     sizeOf: (_, cid) => textBytes(cid),
   });
+  let sweptAt = Number.NEGATIVE_INFINITY;
   return {
     get: (cid: string) => entries.get(cid),
     set: (cid: string, expiresAt: number) => void entries.set(cid, expiresAt),
     delete: (cid: string) => entries.delete(cid),
     /** Forgets what has expired if that is needed; whether there is room for another. */
     makeRoom(): boolean {
-      if (entries.bytes >= maxBytes) entries.deleteWhere((expiresAt) => expiresAt <= clock());
+      const now = clock();
+      // Once a second at most: while it is full, every call would look at every entry.
+      if (entries.bytes >= maxBytes && now !== sweptAt) {
+        sweptAt = now;
+        entries.deleteWhere((expiresAt) => expiresAt <= now);
+      }
       return entries.bytes < maxBytes;
     },
     get size() {

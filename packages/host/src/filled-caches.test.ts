@@ -1,0 +1,116 @@
+import { generateSigner, type VerifiedDelegation } from '@sibyl/ucan';
+import { pino } from 'pino';
+import { describe, expect, it } from 'vitest';
+import { usedMemory } from '../test/support/used-memory.js';
+import { SummaryCache } from './agent/budget/summary-cache.js';
+import { CallerAllowList } from './auth/caller-allow-list.js';
+import { PresentedDelegations } from './auth/presented-delegations.js';
+import { RateLimits } from './auth/rate-limits.js';
+import { CallDesk } from './events/call-desk.js';
+import { Metrics } from './observe/metrics.js';
+
+const logger = pino({ level: 'silent' });
+/** For what a test itself leaves behind. */
+const SLACK_MB = 3;
+
+/** Each fills one cache with more than it may hold, and returns what keeps it alive. */
+const fills: readonly [name: string, limitMb: number, fill: () => Promise<unknown>][] = [
+  [
+    'RateLimits',
+    3 * 8,
+    async () => {
+      const limits = new RateLimits({ perCaller: 1e9, anonymous: 1e9, metrics: new Metrics() });
+      for (let i = 0; i < 60_000; i++) {
+        const address = `2001:db8:${(i >> 16).toString(16)}:${(i & 0xffff).toString(16)}::1`;
+        await limits.takeAnonymous(address);
+        await limits.takeCaller({ did: `did:web:${i}.${'x'.repeat(200)}` }, address);
+      }
+      return limits;
+    },
+  ],
+  [
+    'SummaryCache',
+    4,
+    async () => {
+      const summaries = new SummaryCache();
+      for (let i = 0; i < 3000; i++) summaries.set(`hash ${i}`, `${i} é€`.repeat(300));
+      return summaries;
+    },
+  ],
+  [
+    'CallDesk',
+    4,
+    async () => {
+      const desk = new CallDesk({ timeoutMs: 60_000 });
+      for (let i = 0; i < 30_000; i++) await callAndEnd(desk, `${i}`.padEnd(128, 'x'));
+      return desk;
+    },
+  ],
+  [
+    'CallerAllowList',
+    1,
+    async () => {
+      const callers = { has: async () => true } as never;
+      const allowed = new CallerAllowList({ listed: [], callers, logger });
+      for (let i = 0; i < 10_000; i++) await allowed.assertAllowed(`did:key:${i}`.padEnd(200, 'z'));
+      return allowed;
+    },
+  ],
+  [
+    'PresentedDelegations',
+    2,
+    async () => {
+      const delegations = { recordUse: async () => undefined } as never;
+      const presented = new PresentedDelegations({
+        oracleDid: generateSigner().did,
+        delegations,
+        logger,
+        loginMaxDays: undefined,
+      });
+      for (let i = 0; i < 20_000; i++) await presented.record(delegationNumbered(i));
+      return presented;
+    },
+  ],
+];
+
+describe('caches filled by strangers', () => {
+  it.each(fills)('%s takes at most %i MB', async (_, limitMb, fill) => {
+    const before = usedMemory();
+    const kept = await fill();
+    expect(usedMemory() - before).toBeLessThan(limitMb + SLACK_MB);
+    expect(kept).toBeDefined();
+  });
+});
+
+/** A call that is answered at once: only its id is remembered. */
+function callAndEnd(desk: CallDesk, toolCallId: string): Promise<unknown> {
+  const audience = { owner: 'did:key:a', sessionId: 's' };
+  const { signal } = new AbortController();
+  return desk.call(audience, {
+    event: 'browser_tool_call',
+    toolCallId,
+    toolName: 't',
+    signal,
+    send: (id) => {
+      queueMicrotask(() =>
+        desk.answer(audience, { event: 'browser_tool_call', toolCallId: id, result: 1 }),
+      );
+      return {} as never;
+    },
+  });
+}
+
+function delegationNumbered(i: number): VerifiedDelegation {
+  const did = 'did:key:z6Mk';
+  const cid = `bafyrei${String(i).padStart(52, 'a')}`;
+  return {
+    did,
+    cid,
+    audience: did,
+    issuers: [did],
+    cids: [cid],
+    expiration: 1,
+    capabilities: [],
+    token: '',
+  };
+}
