@@ -109,9 +109,7 @@ export const Environment = z.object({
     .describe('PostgreSQL connections this host opens at most'),
   DISK_MIN_FREE: bytes
     .prefault('100mb')
-    .describe(
-      'Free space on the disk of the SQLite file below which new sessions and messages are refused, such as 100mb or 2gb; 0 switches the check off',
-    ),
+    .describe('Free space for SQLite below which sessions and messages are refused; 0: no limit'),
   ORACLE_NAME: z.string().min(1).max(80).prefault('Sibyl').describe('What the oracle is called'),
   ORACLE_MNEMONIC: z
     .string()
@@ -215,9 +213,7 @@ export const Environment = z.object({
     ),
   STORE_WAIT_SECONDS: seconds
     .prefault('10')
-    .describe(
-      'How long an answer that cannot be stored is held back before its caller is told so; a full disk is told at once',
-    ),
+    .describe('How long an answer that cannot be stored is held back before its caller learns it'),
   STREAM_STALL_SECONDS: seconds
     .prefault('60')
     .describe('How long a reader of a stream may take nothing before it is dropped'),
