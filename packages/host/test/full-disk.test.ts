@@ -103,7 +103,10 @@ describe.skipIf(fault)('a host on a full disk', () => {
       .poll(() => texts(streamed), { timeout: 30_000 })
       .toEqual(['as a stream', `before ${answers.rest}`]);
     expect(await (await joinRun(alice, live.runId, 0)).toEnd()).toEqual(frames);
-    expect(output().match(/the store is available again/g)).toHaveLength(1);
+    await expect
+      .poll(() => output().match(/the store is available again/g)?.length, { timeout: 30_000 })
+      .toBe(1);
+    expect(output().match(/the store is unavailable/g)).toHaveLength(1);
     const next = alice.request('POST', `/messages/${whole}`, { body: { message: 'again' } });
     (await model.next()).answer('yes');
     expect((await next).body.message.content).toBe('yes');

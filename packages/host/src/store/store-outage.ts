@@ -2,10 +2,13 @@ import type { Logger } from 'pino';
 import type { Database } from './database/database.js';
 import { isStoreFault } from './store-fault.js';
 
+/** On a full disk a small write may succeed while larger ones fail: an outage is over once none has failed for a while. */
+const QUIET_MS = 5_000;
+
 /** Logs an outage of the store once when it begins and once when it ends, however many requests fail in between. */
 export class StoreOutage {
   private readonly logger: Pick<Logger, 'error' | 'info'>;
-  private outage: { readonly since: number; failures: number } | undefined;
+  private outage: { readonly since: number; lastFailure: number; failures: number } | undefined;
 
   constructor(logger: Pick<Logger, 'error' | 'info'>) {
     this.logger = logger;
@@ -15,9 +18,11 @@ export class StoreOutage {
     if (!isStoreFault(error)) return;
     if (this.outage) {
       this.outage.failures += 1;
+      this.outage.lastFailure = performance.now();
       return;
     }
-    this.outage = { since: performance.now(), failures: 1 };
+    const now = performance.now();
+    this.outage = { since: now, lastFailure: now, failures: 1 };
     this.logger.error(
       { err: error },
       'the store is unavailable; the next line about it follows when it is back',
@@ -25,10 +30,10 @@ export class StoreOutage {
   }
 
   succeeded(): void {
-    if (!this.outage) return;
-    const { since, failures } = this.outage;
+    if (!this.outage || performance.now() - this.outage.lastFailure < QUIET_MS) return;
+    const { since, lastFailure, failures } = this.outage;
     this.outage = undefined;
-    const seconds = Math.round((performance.now() - since) / 100) / 10;
+    const seconds = Math.round((lastFailure - since) / 100) / 10;
     this.logger.info({ failures, seconds }, 'the store is available again');
   }
 
