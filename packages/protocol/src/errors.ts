@@ -33,6 +33,7 @@ export const errorCatalog = {
     409,
     'You have as many sessions as this host keeps for one user; delete some, then open another',
   ],
+  turn_interrupted: [409, 'This turn was interrupted before it was answered'],
   idempotency_conflict: [409, 'This Idempotency-Key was used with another body'],
   invitation_used: [409, 'This invitation has been used. Ask the operator for a new one.'],
   invitation_expired: [410, 'This invitation has expired. Ask the operator for a new one.'],
@@ -59,6 +60,12 @@ export const errorCatalog = {
     'This host is verifying as many callers as it can. Try again in a few seconds.',
   ],
   model_unavailable: [503, 'The model is not available; try again'],
+  host_busy: [503, 'This host is running as many turns as it can. Try again in a few seconds.'],
+  model_budget_exhausted: [
+    503,
+    'This host has used up its model budget for today. Try again after midnight UTC.',
+  ],
+  turn_too_long: [503, 'The turn reached a limit of this host and was stopped'],
 } as const satisfies Record<string, readonly [status: number, message: string]>;
 
 export type ErrorCode = keyof typeof errorCatalog;

@@ -57,6 +57,12 @@ export const IdempotencyKey = z
 /** The `Last-Event-ID` header: the number of a frame; browsers send an empty one before the first. */
 export const LastEventId = z.string().regex(/^\d{0,15}$/, { error: 'must be a frame id' });
 
+/** What a user calls their time zone; one that is not known costs no more than itself. */
+export const TimezoneName = z
+  .string()
+  .max(255)
+  .describe('IANA name, such as Africa/Nairobi; an unknown one is ignored with a warning');
+
 /** An IANA time zone name that this runtime knows. */
 export const TimeZone = z
   .string()

@@ -30,12 +30,21 @@ export {
   RequestId,
   Timestamp,
   TimeZone,
+  TimezoneName,
   UcanToken,
   wholeNumber,
 } from './identifiers.js';
 export { InvitationRedeemed, RedeemInvitation } from './invitations.js';
 export { type JsonLimits, JsonObject, type JsonSize, measureJson } from './json.js';
-export { Message, MessageList, MessagePage, PageMessages, Reply, ToolCall } from './messages.js';
+export {
+  Message,
+  MessageList,
+  MessagePage,
+  PageMessages,
+  Reply,
+  ReplyWarning,
+  ToolCall,
+} from './messages.js';
 export { ModelInfo, ModelList } from './models.js';
 export { PluginInfo, PluginList } from './plugins.js';
 export { PreferencesPatch, UserPreferences } from './preferences.js';

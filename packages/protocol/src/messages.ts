@@ -59,12 +59,25 @@ export const MessagePage = z
   .meta({ id: 'MessagePage' });
 export type MessagePage = z.infer<typeof MessagePage>;
 
+/** Something that was left out of a turn, as its `warning` frame reports it. */
+export const ReplyWarning = z
+  .object({ code: z.string(), message: z.string() })
+  .meta({ id: 'ReplyWarning' });
+export type ReplyWarning = z.infer<typeof ReplyWarning>;
+
 /** Reply of `POST /messages/:sessionId` without `stream`. */
 export const Reply = z
   .object({
     message: z.object({ type: z.literal('ai'), content: z.string(), id: z.string() }),
     sessionId: Id,
     requestId: z.string(),
+    status: z
+      .enum(['finished', 'aborted', 'interrupted', 'failed'])
+      .describe('How the turn ended; unless `finished`, `content` is the answer as far as it came'),
+    warnings: z
+      .array(ReplyWarning)
+      .optional()
+      .describe('What was left out, and for `failed` why the turn failed'),
     messages: z.array(Message).optional(),
   })
   .meta({ id: 'Reply' });

@@ -89,6 +89,7 @@ export const ErrorFrame = z
   .object({
     error: z.string(),
     kind: FaultKind,
+    code: z.string().optional().describe('As in error answers, such as `turn_too_long`'),
     retryable: z.boolean(),
     sessionId: Id,
     requestId: z.string(),

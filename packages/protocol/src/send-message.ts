@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { Id, RequestId, TimeZone, UcanToken } from './identifiers.js';
+import { Id, RequestId, TimezoneName, UcanToken } from './identifiers.js';
 import { JsonObject, type JsonSize, measureJson } from './json.js';
 
 const ToolName = z.string().min(1).max(128);
@@ -88,7 +88,7 @@ export const SendMessage = z
       .refine((map) => Object.keys(map).length <= 32, { error: 'may hold at most 32 tokens' })
       .meta({ maxProperties: 32 })
       .optional(),
-    timezone: TimeZone.optional(),
+    timezone: TimezoneName.optional(),
     homeServer: z.string().min(1).max(255).optional(),
     metadata: JsonObject.optional(),
     model: z.string().min(1).max(200).optional(),
@@ -102,6 +102,6 @@ export type SendMessage = z.infer<typeof SendMessage>;
 export const AbortTurn = z.strictObject({ sessionId: Id }).meta({ id: 'AbortTurn' });
 export type AbortTurn = z.infer<typeof AbortTurn>;
 
-/** Reply of `POST /messages/abort`: whether a turn was running. */
+/** Reply of `POST /messages/abort`: whether a turn of the caller was running in that session. */
 export const TurnAborted = z.object({ success: z.boolean() }).meta({ id: 'TurnAborted' });
 export type TurnAborted = z.infer<typeof TurnAborted>;

@@ -22,6 +22,7 @@ import { selectPlugins } from '../plugin-loader/select-plugins.js';
 import type { InvitedCaller } from '../store/callers/caller-store.js';
 import { HttpAdapter } from '../transport/http-adapter.js';
 import { keepRuns } from '../turn/runs/run-keeper.js';
+import { settlesWithin } from '../turn/settles-within.js';
 import { serveApiDocument } from './api-document/serve-api-document.js';
 import { AppModule } from './app.module.js';
 import { bundledPlugins } from './bundled-plugins.js';
@@ -73,6 +74,8 @@ export interface OracleApp {
 
 /** How long turns and requests under way may take to finish once the host is closing. */
 const CLOSE_PATIENCE_MS = 10_000;
+/** How long what is to be stored at the very end may take. */
+const LAST_MS = 5_000;
 
 /** Builds the host: its store, its plugins, its routes. All that is wrong is thrown as one BootError. */
 export async function createOracleApp(options: OracleAppOptions = {}): Promise<OracleApp> {
@@ -185,16 +188,19 @@ function oracleAppOf(
       parts.readiness.drain();
       stopHousekeeping();
       // Still listening: clients of running turns may rejoin, and a load balancer can see that this host is stopping.
-      await parts.turns.close(patienceMs);
+      const hasEnded = await parts.turns.close(patienceMs);
       metricsServer?.close();
       const closed = closeGently(nest);
       await parts.titles.close();
-      await parts.gates.close(CLOSE_PATIENCE_MS);
+      // What belongs to a turn that does not end is never settled.
+      await parts.gates.close(hasEnded ? CLOSE_PATIENCE_MS : 0);
+      await settlesWithin(LAST_MS, parts.budget.close());
       parts.stopKeepingRuns();
       await sockets.close();
       await closed;
       await parts.plugins.close();
-      await parts.store.close();
+      if (!(await settlesWithin(LAST_MS, parts.store.close())))
+        parts.logger.error('the store does not answer; closing without it');
     },
   };
 }

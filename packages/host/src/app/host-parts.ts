@@ -28,6 +28,7 @@ import { StoreOutage } from '../store/store-outage.js';
 import { WriteProbe } from '../store/write-probe.js';
 import { BodyBudget } from '../transport/body-budget.js';
 import type { Gates } from '../turn/gates/gates.js';
+import { ModelBudget } from '../turn/model-budget.js';
 import type { MissedEvents } from '../turn/runs/missed-events.js';
 import type { Titles } from '../turn/titles.js';
 import type { Turns } from '../turn/turns.js';
@@ -58,6 +59,7 @@ export interface HostParts {
   readonly turns: Turns;
   readonly titles: Titles;
   readonly gates: Gates;
+  readonly budget: ModelBudget;
   readonly replies: ReplySender;
   readonly events: EventBus;
   readonly desk: CallDesk;
@@ -103,17 +105,21 @@ async function wire(
   const metrics = new Metrics();
   const modelHealth = new ModelHealth();
   const models = modelHealth.watch(createModels(config.models));
+  const { tokensPerDay } = config.turns;
+  const budget = new ModelBudget({ usage: store.modelUsage, tokensPerDay, logger });
   const { oracleAuthority, ...auth } = wireAuth({ config, logger, metrics, oracle, store });
   // Plugins bring what turns are made of, and may start turns themselves once those are there.
   const ready = Promise.withResolvers<TurnParts>();
-  const services = { config, logger, oracle, store, models, ucan: oracleAuthority };
-  const plugins = await wirePlugins(selected, { ...services, turns: ready.promise });
+  const services = { config, logger, oracle, store, models };
+  const lent = { ...services, meter: budget, ucan: oracleAuthority, turns: ready.promise };
+  const plugins = await wirePlugins(selected, lent);
   try {
-    const needs = { config, logger, metrics, oracle, store, models, authority: auth.authority };
-    const turnParts = wireTurns({ ...needs, plugins: plugins.plugins });
+    const { authority } = auth;
+    const needs = { ...services, metrics, budget, authority, plugins: plugins.plugins };
+    const turnParts = wireTurns(needs);
     ready.resolve(turnParts);
     const readiness = createReadiness(store, modelHealth, plugins);
-    const known = { logger, metrics, oracle, store, models, plugins, readiness };
+    const known = { logger, metrics, oracle, store, models, budget, plugins, readiness };
     return { ...known, ...auth, ...turnParts, ...wireRoutes(options, { ...known, turnParts }) };
   } catch (error) {
     await plugins.close();

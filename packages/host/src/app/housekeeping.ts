@@ -15,6 +15,7 @@ export function keepHouse(
     await store.delegations.prune();
     await store.idempotency.prune();
     await store.singleUse.prune(systemClock());
+    await store.modelUsage.prune();
     await store.reclaim();
   };
   const sweepAndTell = () => {

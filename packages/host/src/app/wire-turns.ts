@@ -11,6 +11,7 @@ import type { Metrics } from '../observe/metrics.js';
 import type { Store } from '../store/store.js';
 import { Gates } from '../turn/gates/gates.js';
 import { Hooks } from '../turn/hooks/hooks.js';
+import type { ModelBudget } from '../turn/model-budget.js';
 import { MissedEvents } from '../turn/runs/missed-events.js';
 import { RunReader } from '../turn/runs/run-reader.js';
 import { Titles } from '../turn/titles.js';
@@ -26,19 +27,20 @@ interface TurnNeeds {
   readonly store: Store;
   readonly authority: DelegatedAuthority;
   readonly models: Models;
+  readonly budget: ModelBudget;
   readonly plugins: readonly LoadedPlugin[];
 }
 
 /** Wires what answers messages: the turns, and those who read them. */
 export function wireTurns(needs: TurnNeeds) {
-  const { config, logger, metrics, oracle, store, authority, models, plugins } = needs;
+  const { config, logger, metrics, oracle, store, authority, models, budget, plugins } = needs;
   const { sessions, messages } = store;
   const titles = new Titles({ sessions, model: models.get('utility'), logger });
   const settings = config.turns;
   const events = new MemoryEventBus();
   const desk = new CallDesk({ timeoutMs: config.sockets.callTimeoutMs });
   const hooks = new Hooks(logger, settings.hookTimeoutMs);
-  const gates = new Gates({ plugins, hooks, logger });
+  const gates = new Gates({ plugins, hooks, budget, logger });
   const setup = new TurnSetup({
     store,
     models,
@@ -51,7 +53,8 @@ export function wireTurns(needs: TurnNeeds) {
     logger,
     settings,
   });
-  const runner = new TurnRunner({ runs: store.runs, setup, titles, logger, metrics });
+  const { maxMs } = settings;
+  const runner = new TurnRunner({ runs: store.runs, setup, titles, logger, metrics, maxMs });
   const turns = new Turns({
     store,
     gates,
@@ -59,7 +62,7 @@ export function wireTurns(needs: TurnNeeds) {
     models,
     events,
     logger,
-    maxPerUser: settings.maxPerUser,
+    limits: settings,
     storeWaitMs: settings.storeWaitMs,
   });
   const reader = new RunReader(turns, store);
@@ -72,6 +75,6 @@ export function wireTurns(needs: TurnNeeds) {
     events,
     desk,
     missed: new MissedEvents(turns, store.runs),
-    replies: new ReplySender({ reader, messages, streamStallMs }),
+    replies: new ReplySender({ reader, messages, streamStallMs, logger }),
   };
 }

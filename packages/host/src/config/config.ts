@@ -48,6 +48,12 @@ export interface Config {
     readonly maxSteps: number;
     readonly contextTokens: number;
     readonly maxPerUser: number;
+    /** Of all users, on this host. */
+    readonly max: number;
+    readonly maxCharacters: number;
+    readonly maxMs: number;
+    /** Of all users and all hosts; infinite if not limited. */
+    readonly tokensPerDay: number;
     readonly hookTimeoutMs: number;
     readonly streamStallMs: number;
     readonly storeWaitMs: number;
@@ -113,16 +119,7 @@ function configOf(env: Environment): Config {
     models: modelsConfigOf(env),
     chain: Object.freeze({ restUrl: env.CHAIN_REST_URL, blocksyncUrl: env.BLOCKSYNC_GRAPHQL_URL }),
     sessionsPerUser: env.SESSIONS_PER_USER || Number.POSITIVE_INFINITY,
-    turns: Object.freeze({
-      instructions: env.ORACLE_INSTRUCTIONS,
-      maxSteps: env.TURN_MAX_STEPS,
-      contextTokens: env.TURN_CONTEXT_TOKENS,
-      maxPerUser: env.TURNS_PER_USER,
-      hookTimeoutMs: env.PLUGIN_TIMEOUT_SECONDS * 1000,
-      streamStallMs: env.STREAM_STALL_SECONDS * 1000,
-      storeWaitMs: env.STORE_WAIT_SECONDS * 1000,
-      logMs: env.RUN_LOG_HOURS * 60 * 60 * 1000,
-    }),
+    turns: readTurns(env),
     sockets: readSocketLimits(env),
     outgoingAllow: Object.freeze(env.OUTGOING_ALLOW),
     rateLimits: Object.freeze({
@@ -169,6 +166,23 @@ function toAuthConfig(env: Environment): Config['auth'] {
     loginMaxDays: env.DELEGATION_LOGIN_MAX_DAYS,
     callersAllow: env.CALLERS_ALLOW && Object.freeze(env.CALLERS_ALLOW),
   };
+}
+
+function readTurns(env: Environment): Config['turns'] {
+  return Object.freeze({
+    instructions: env.ORACLE_INSTRUCTIONS,
+    maxSteps: env.TURN_MAX_STEPS,
+    contextTokens: env.TURN_CONTEXT_TOKENS,
+    maxPerUser: env.TURNS_PER_USER,
+    max: env.TURNS_MAX,
+    maxCharacters: env.TURN_MAX_CHARACTERS,
+    maxMs: env.TURN_MAX_SECONDS * 1000,
+    tokensPerDay: env.MODEL_TOKENS_PER_DAY ?? Number.POSITIVE_INFINITY,
+    hookTimeoutMs: env.PLUGIN_TIMEOUT_SECONDS * 1000,
+    streamStallMs: env.STREAM_STALL_SECONDS * 1000,
+    storeWaitMs: env.STORE_WAIT_SECONDS * 1000,
+    logMs: env.RUN_LOG_HOURS * 60 * 60 * 1000,
+  });
 }
 
 /** Faults of several variables together: found even when one of them alone is wrong too. */

@@ -205,7 +205,23 @@ export const Environment = z.object({
     .describe('Tokens a model is sent at most; older turns are summed up beyond it'),
   TURNS_PER_USER: positive
     .prefault('20')
-    .describe('Turns of one user at work or waiting, in all sessions together'),
+    .describe('Turns of one user running or queued, in all sessions and on all hosts together'),
+  TURNS_MAX: positive
+    .prefault('1000')
+    .describe('Turns of all users running or queued on this host; more are refused with 503'),
+  TURN_MAX_CHARACTERS: positive
+    .prefault('1000000')
+    .describe(
+      'Characters the models may write in one turn: text, reasoning and tool arguments, those of sub-agents included',
+    ),
+  TURN_MAX_SECONDS: seconds
+    .prefault('1800')
+    .describe('How long one turn may run; what it has written by then is kept'),
+  MODEL_TOKENS_PER_DAY: positive
+    .optional()
+    .describe(
+      'Tokens all users together may spend on models per day in UTC, titles and summaries included; unset: any number',
+    ),
   PLUGIN_TIMEOUT_SECONDS: seconds
     .prefault('15')
     .describe(

@@ -7,7 +7,7 @@ import {
   MessageList,
   Reply,
   SendMessage,
-  TimeZone,
+  TimezoneName,
   TurnAborted,
 } from '@sibyl/protocol';
 import type { Response } from 'express';
@@ -24,11 +24,15 @@ const SEND_ERRORS: readonly ErrorCode[] = [
   'insufficient_credit',
   'turn_running',
   'queue_full',
+  'turn_interrupted',
   'too_many_turns',
   'idempotency_conflict',
   'gate_unavailable',
   'model_unavailable',
   'host_stopping',
+  'host_busy',
+  'model_budget_exhausted',
+  'turn_too_long',
 ];
 
 @Controller('messages')
@@ -42,7 +46,11 @@ export class MessagesController {
   // Before `:sessionId`, which would otherwise take `abort` for a session.
   @Post('abort')
   @HttpCode(200)
-  @Describe({ summary: 'End the turn at work in a session', reply: TurnAborted })
+  @Describe({
+    summary:
+      'End the turn running in a session; `success` is false if none is, and for unknown and foreign sessions too',
+    reply: TurnAborted,
+  })
   abort(
     @CurrentCaller() { did: owner }: Caller,
     @Body({ schema: AbortTurn }) { sessionId }: AbortTurn,
@@ -63,8 +71,9 @@ export class MessagesController {
         schema: IdempotencyKey,
       },
       'x-timezone': {
-        meaning: "The user's IANA time zone; `timezone` in the body takes precedence",
-        schema: TimeZone,
+        meaning:
+          "The user's IANA time zone; `timezone` in the body takes precedence. An unknown one is ignored with a warning",
+        schema: TimezoneName,
       },
     },
   })

@@ -1,5 +1,6 @@
-import { IdempotencyKey, OracleError, type SendMessage, TimeZone } from '@sibyl/protocol';
+import { IdempotencyKey, OracleError, type SendMessage } from '@sibyl/protocol';
 import type { ProvenRequest } from '../auth/oracle-request.js';
+import { readTimezone } from '../turn/read-timezone.js';
 import type { TurnRequest } from '../turn/turn-request.js';
 
 interface Sent {
@@ -11,28 +12,21 @@ interface Sent {
 /** Leaves HTTP behind: what the body and the headers say becomes one request for a turn. */
 export function turnRequestOf({ sessionId, body, request }: Sent): TurnRequest {
   const { stream: _, returnAllMessages: __, requestId, ...message } = body;
+  const { timezone, warnings } = readTimezone(message.timezone, request.header('x-timezone'));
   return {
     caller: request.caller,
     sessionId,
     requestId: requestId ?? request.requestId,
     message,
     user: {
-      timezone: message.timezone ?? timezoneOf(request.header('x-timezone')),
+      timezone,
       matrixHomeServer: message.homeServer ?? request.header('x-matrix-homeserver'),
       matrixAccessToken: request.header('x-matrix-access-token'),
     },
+    warnings,
     client: 'api',
     idempotencyKey: idempotencyKeyOf(request.header('idempotency-key')),
   };
-}
-
-function timezoneOf(header: string | undefined): string | undefined {
-  if (!header) return undefined;
-  const { success, data } = TimeZone.safeParse(header);
-  if (success) return data;
-  throw new OracleError('validation_failed', {
-    message: ['x-timezone: must be an IANA time zone, such as Africa/Nairobi'],
-  });
 }
 
 function idempotencyKeyOf(header: string | undefined): string | undefined {

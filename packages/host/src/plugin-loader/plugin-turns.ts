@@ -3,6 +3,7 @@ import type { PluginTurn, PluginTurns } from '@sibyl/plugin-kit';
 import { describeIssues, OracleError, type ReplyPart, SendMessage } from '@sibyl/protocol';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { SessionStore } from '../store/sessions/session-store.js';
+import { readTimezone } from '../turn/read-timezone.js';
 import type { RunReader } from '../turn/runs/run-reader.js';
 import type { TurnRequest } from '../turn/turn-request.js';
 import type { Turns } from '../turn/turns.js';
@@ -53,18 +54,20 @@ function ownerOf(plugin: string, user: string): string {
 }
 
 function requestOf(owner: string, turn: PluginTurn): TurnRequest {
-  const { sessionId, message, client, timezone, idempotencyKey } = turn;
-  const sent = SendMessage.safeParse({ message, timezone });
+  const { sessionId, message, client, idempotencyKey } = turn;
+  const sent = SendMessage.safeParse({ message, timezone: turn.timezone });
   if (!sent.success) {
     const message = describeIssues(sent.error.issues, 'message');
     throw new OracleError('validation_failed', { message });
   }
+  const { timezone, warnings } = readTimezone(turn.timezone);
   return {
     caller: { did: owner, expiration: Number.MAX_SAFE_INTEGER, presentedDelegation: undefined },
     sessionId,
     requestId: randomUUID(),
     message: sent.data,
     user: { timezone },
+    warnings,
     client,
     idempotencyKey,
   };

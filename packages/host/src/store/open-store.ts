@@ -27,6 +27,7 @@ import { RunStore } from './runs/run-store.js';
 import { SessionStore } from './sessions/session-store.js';
 import type { Store } from './store.js';
 import type { StoreOutage } from './store-outage.js';
+import { ModelUsageStore } from './usage/model-usage-store.js';
 
 export interface StoreOptions extends DatabaseOptions {
   /** 32 bytes from which the key for secrets at rest is derived. */
@@ -70,6 +71,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     sessionState: new SessionStateStore(context),
     secrets: new SecretStore(context, vault),
     blobs: new BlobStore(context),
+    modelUsage: new ModelUsageStore(context),
     pluginTables: new PluginTables(database),
     disk,
     ping: async () => {

@@ -13,6 +13,7 @@ import type { RoomStateStore } from './rooms/room-state-store.js';
 import type { RoomStore } from './rooms/room-store.js';
 import type { RunStore } from './runs/run-store.js';
 import type { SessionStore } from './sessions/session-store.js';
+import type { ModelUsageStore } from './usage/model-usage-store.js';
 
 /** All that the host keeps, on one database. */
 export interface Store {
@@ -29,6 +30,7 @@ export interface Store {
   readonly sessionState: SessionStateStore;
   readonly secrets: SecretStore;
   readonly blobs: BlobStore;
+  readonly modelUsage: ModelUsageStore;
   readonly pluginTables: PluginTables;
   /** The disk of the database; unset where that is not on this machine. */
   readonly disk: DiskSpace | undefined;

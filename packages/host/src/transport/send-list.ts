@@ -1,5 +1,5 @@
 import type { Response } from 'express';
-import { pacedWrite } from './paced-write.js';
+import { pacedWrite, ReaderGone } from './paced-write.js';
 
 export interface ListAnswer {
   /** What the answer says beside the list. */
@@ -9,6 +9,8 @@ export interface ListAnswer {
   readonly pages: AsyncIterable<readonly unknown[]>;
   /** How long a reader may take nothing before it is dropped. */
   readonly stallMs: number;
+  /** Called with what broke the list off: the reader cannot be told any more. */
+  readonly onFault?: ((error: unknown) => void) | undefined;
 }
 
 /** Answers with a JSON object that holds a list of any length, of which a page is in memory at a time. */
@@ -22,6 +24,7 @@ export async function sendList(response: Response, answer: ListAnswer): Promise<
     response.end();
   } catch (error) {
     if (!response.headersSent) throw error;
+    if (!(error instanceof ReaderGone)) answer.onFault?.(error);
     // The status line is out, so all that is left is to hang up.
     response.destroy();
   }

@@ -1,6 +1,6 @@
 import type { Response } from 'express';
 import type { Frame } from '../store/runs/frames.js';
-import { pacedWrite } from './paced-write.js';
+import { pacedWrite, ReaderGone } from './paced-write.js';
 
 const HEARTBEAT_MS = 15_000;
 /** How much is handed to a connection before it must have taken what it got. */
@@ -12,6 +12,8 @@ export interface SseOptions {
   readonly stallMs: number;
   /** Makes the source; its signal fires when the reader has gone. */
   readonly frames: (gone: AbortSignal) => AsyncIterable<readonly Frame[]>;
+  /** Called with what broke the source off: the reader cannot be told any more. */
+  readonly onFault?: ((error: unknown) => void) | undefined;
 }
 
 /** Sends frames as server-sent events at the pace of the reader, up to the last frame (contract B4). */
@@ -35,7 +37,8 @@ export async function sendSse(response: Response, options: SseOptions): Promise<
       for (const chunk of chunksOf(frames)) await pacedWrite(response, chunk, options.stallMs);
     }
     response.end();
-  } catch {
+  } catch (error) {
+    if (!(error instanceof ReaderGone)) options.onFault?.(error);
     // The status line is out, so all that is left is to hang up; the reader can join again.
     response.destroy();
   } finally {

@@ -1,10 +1,12 @@
 import type { LiveRun } from './runs/live-run.js';
 import type { RunOutcome } from './runs/run-outcome.js';
+import type { TurnPlace } from './turn-places.js';
 
 /** A place in the order of a session's turns; it holds a run once that is stored. */
 export interface Slot {
   live?: LiveRun;
   work?: () => Promise<RunOutcome>;
+  place?: TurnPlace;
   isAtWork?: boolean;
 }
 

@@ -4,12 +4,17 @@ import type { Meter } from '../agent/meter.js';
 import type { Model } from '../agent/model/model.js';
 import { type Session, UNTITLED } from '../store/sessions/session.js';
 import type { SessionStore } from '../store/sessions/session-store.js';
+import { settlesWithin } from './settles-within.js';
 
 const MAX_LENGTH = 60;
 const PATIENCE_MS = 30_000;
 const SAMPLE_LENGTH = 2000;
 /** No title is longer; reading on would only cost. */
 const MAX_ANSWER = 200;
+/** Titles the model is asked for at once; further sessions are named by their first words. */
+const MAX_ASKED = 100;
+/** How long the titles in progress may take to be stored when the host closes. */
+const CLOSE_MS = 5_000;
 
 const INSTRUCTION =
   'Write a title for this conversation: at most six words, in its language, no quotes, no full stop. Answer with the title alone.';
@@ -49,11 +54,13 @@ export class Titles {
   /** Falls back to the first words for what is under way, and waits until that is stored. */
   async close(): Promise<void> {
     this.#closing.abort();
-    await Promise.all(this.#underWay);
+    if (!(await settlesWithin(CLOSE_MS, Promise.all(this.#underWay))))
+      this.#parts.logger.warn({ sessions: this.#underWay.size }, 'sessions not named');
   }
 
   async #name(session: Session, exchange: Exchange, meter: Meter): Promise<void> {
-    const title = (await this.#ask(exchange, meter)) || firstWords(exchange.question);
+    const asked = this.#underWay.size < MAX_ASKED ? await this.#ask(exchange, meter) : '';
+    const title = asked || firstWords(exchange.question);
     const { owner, id: sessionId } = session;
     await this.#parts.sessions.nameOnce({ owner, sessionId, title });
   }

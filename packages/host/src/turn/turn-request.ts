@@ -1,4 +1,4 @@
-import type { SendMessage } from '@sibyl/protocol';
+import type { ReplyWarning, SendMessage } from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
 
 /** One message on its way to an answer, however it came in. */
@@ -13,6 +13,8 @@ export interface TurnRequest {
     readonly matrixHomeServer?: string | undefined;
     readonly matrixAccessToken?: string | undefined;
   };
+  /** What was left out of the request before the turn began. */
+  readonly warnings?: readonly ReplyWarning[] | undefined;
   /** What brought the message, such as `api`. */
   readonly client: string;
   /** Makes a repeated request find the first one's run. */

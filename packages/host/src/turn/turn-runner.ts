@@ -1,12 +1,13 @@
+import { OracleError } from '@sibyl/protocol';
 import type { Logger } from 'pino';
-import type { TurnFault } from '../agent/agent.js';
+import { untilAborted } from '../agent/calls/until-aborted.js';
 import { runAgent } from '../agent/run-agent.js';
 import type { Metrics } from '../observe/metrics.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import type { LiveRun } from './runs/live-run.js';
 import type { RunOutcome } from './runs/run-outcome.js';
 import type { Titles } from './titles.js';
-import { turnFaultOf } from './turn-fault.js';
+import { type AnsweredFault, turnFaultOf, unexpectedFault } from './turn-fault.js';
 import type { TurnJob } from './turn-job.js';
 import type { TurnSetup } from './turn-setup.js';
 import { TurnWriter } from './turn-writer.js';
@@ -17,6 +18,8 @@ interface TurnRunnerParts {
   readonly titles: Titles;
   readonly logger: Logger;
   readonly metrics: Metrics;
+  /** How long a turn may run. */
+  readonly maxMs: number;
 }
 
 /** Carries out turns: lets the agent work, stores how it ended, and settles what it cost. */
@@ -42,7 +45,8 @@ export class TurnRunner {
     const status = !fault ? 'finished' : (live.cutReason ?? 'failed');
     this.parts.metrics.count('sibyl_turns_total', { status, kind: fault?.kind ?? '' });
     const told = status === 'failed' ? fault : undefined;
-    return writer.end({ status, usage: account.total, fault: told });
+    const error = status === 'finished' ? undefined : (told?.refusal ?? live.error);
+    return writer.end({ status, usage: account.total, fault: told, error });
   }
 
   private nameAfter({ request, session, account }: TurnJob, { status, text }: RunOutcome) {
@@ -52,18 +56,28 @@ export class TurnRunner {
   }
 
   /** Lets the agent work to its end; what kept it from getting there is returned. */
-  private async answer(job: TurnJob, writer: TurnWriter): Promise<TurnFault | undefined> {
+  private async answer(job: TurnJob, writer: TurnWriter): Promise<AnsweredFault | undefined> {
     const { live } = job;
+    const timer = setTimeout(() => live.fail(this.tookTooLong()), this.parts.maxMs);
     try {
-      live.signal.throwIfAborted();
-      await this.begin(live);
       const warn = (code: string, message: string) => writer.warn(code, message);
-      const request = await this.parts.setup.prepare(job, warn);
+      for (const { code, message } of job.request.warnings ?? []) warn(code, message);
+      const request = await untilAborted(async () => {
+        await this.begin(live);
+        return this.parts.setup.prepare(job, warn);
+      }, live.signal);
       for await (const part of runAgent(request)) writer.write(part);
       return undefined;
     } catch (error) {
-      return this.faultOf(error, live);
+      return this.faultOf(live.error ?? error, live);
+    } finally {
+      clearTimeout(timer);
     }
+  }
+
+  private tookTooLong(): OracleError {
+    const message = `The turn was stopped after ${this.parts.maxMs / 1000} seconds, the longest that one turn may take on this host.`;
+    return new OracleError('turn_too_long', { message });
   }
 
   private async begin({ run: { status, owner, id: runId } }: LiveRun): Promise<void> {
@@ -71,14 +85,12 @@ export class TurnRunner {
   }
 
   /** Told to the operator too: to a client that streams, the answer was a 200. */
-  private faultOf(error: unknown, { run, cutReason }: LiveRun): TurnFault {
+  private faultOf(error: unknown, { run, cutReason }: LiveRun): AnsweredFault {
     const { logger } = this.parts;
     const about = { runId: run.id, requestId: run.requestId, did: run.owner };
     const fault = turnFaultOf(error);
     if (!cutReason && fault) logger.warn({ ...about, kind: fault.kind }, fault.message);
     if (!cutReason && !fault) logger.error({ ...about, err: error }, 'turn failed');
-    return fault ?? { message: UNEXPECTED, kind: 'unknown', retryable: true };
+    return fault ?? unexpectedFault();
   }
 }
-
-const UNEXPECTED = 'The turn failed within the host';

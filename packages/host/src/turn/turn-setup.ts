@@ -21,6 +21,7 @@ import { createTurnEmit } from './context/turn-emit.js';
 import { type TurnFacts, turnFacts } from './context/turn-facts.js';
 import type { Hooks } from './hooks/hooks.js';
 import { MiddlewareChain } from './middlewares/middleware-chain.js';
+import { OutputLimit } from './output-limit.js';
 import { Capabilities } from './tools/capabilities.js';
 import { gatherTools } from './tools/gather-tools.js';
 import type { TurnJob } from './turn-job.js';
@@ -75,7 +76,7 @@ export class TurnSetup {
       this.delegationOf(request),
     ]);
     const facts = turnFacts({ request, session, messages, delegation });
-    return this.requestOf({ ...job, warn, messages, facts, models: this.modelsOf(request) });
+    return this.requestOf({ ...job, warn, messages, facts, models: this.modelsOf(job) });
   }
 
   private async requestOf(turn: Preparation): Promise<AgentRequest> {
@@ -151,10 +152,14 @@ export class TurnSetup {
     });
   }
 
-  private modelsOf({ message }: TurnRequest): Pick<Models, 'get'> {
-    const { models } = this.parts;
+  private modelsOf({ live, request: { message } }: TurnJob): Pick<Models, 'get'> {
+    const { models, settings } = this.parts;
+    const output = new OutputLimit({
+      maxCharacters: settings.maxCharacters,
+      onReached: (error) => live.fail(error),
+    });
     const main = (message.model && models.find(message.model)) || models.get('main');
-    return { get: (role: ModelRole) => (role === 'main' ? main : models.get(role)) };
+    return { get: (role: ModelRole) => output.watch(role === 'main' ? main : models.get(role)) };
   }
 
   private hostState({ session }: TurnJob) {

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
-import type { ToolCall } from '@sibyl/protocol';
+import type { OracleError, ReplyWarning, ToolCall } from '@sibyl/protocol';
 import type { AgentPart, TurnFault } from '../agent/agent.js';
 import type { Run, TokenUsage } from '../store/runs/run.js';
 import { doneOf } from './runs/done-frame.js';
-import type { RunOutcome } from './runs/run-outcome.js';
+import { createReport, MAX_WARNINGS, type RunOutcome, readError } from './runs/run-outcome.js';
 import type { RunRecorder } from './runs/run-recorder.js';
 
 /** How a turn ended, beyond what was said in it. */
@@ -11,6 +11,8 @@ interface TurnEnding {
   readonly status: RunOutcome['status'];
   readonly usage: TokenUsage;
   readonly fault: TurnFault | undefined;
+  /** Why the turn has no answer, or only a part of one. */
+  readonly error: OracleError | undefined;
 }
 
 /** Turns what the agent does into the frames of its run, and keeps what becomes the message. */
@@ -19,6 +21,7 @@ export class TurnWriter {
   readonly #recorder: RunRecorder;
   readonly #place: { readonly sessionId: string; readonly requestId: string };
   readonly #toolCalls: ToolCall[] = [];
+  readonly #warnings: ReplyWarning[] = [];
   #text = '';
   #reasoning = '';
   #isReasoning = false;
@@ -54,22 +57,23 @@ export class TurnWriter {
 
   /** Tells that something was left out while the turn goes on. */
   warn(code: string, message: string): void {
-    this.#recorder.write({
-      event: 'warning',
-      data: { code, message, ...this.#place, timestamp: now() },
-    });
+    const data = { code, message, ...this.#place, timestamp: now() };
+    if (this.#warnings.length < MAX_WARNINGS) this.#warnings.push({ code, message });
+    this.#recorder.write({ event: 'warning', data });
   }
 
   /** Ends the run: its message and its last frames are stored together. */
-  async end({ status, usage, fault }: TurnEnding): Promise<RunOutcome> {
+  async end({ status, usage, fault, error }: TurnEnding): Promise<RunOutcome> {
     this.#endReasoning();
     if (fault) this.#writeFault(fault);
     const messageId = this.#hasAnswer(status) ? randomUUID() : undefined;
     const text = this.#text;
+    const report = createReport(this.#warnings, error);
     const run = await this.#recorder.end(
       {
         status,
         usage,
+        report,
         ...(messageId && { message: { id: messageId, ...this.#message(status) } }),
         ...(fault && { fault: { kind: fault.kind, message: fault.message } }),
       },
@@ -77,7 +81,9 @@ export class TurnWriter {
     );
     // An end that could not be stored in time is stored as a failure.
     const stored = run.status === 'failed' ? 'failed' : status;
-    return { status: stored, messageId: run.messageId, text, fault: fault ?? run.fault };
+    const { warnings = [] } = report;
+    const why = error ?? readError(run);
+    return { status: stored, messageId: run.messageId, text, warnings, error: why };
   }
 
   /** A turn that failed before it said anything leaves no message; one cut short leaves a mark. */
@@ -137,8 +143,9 @@ export class TurnWriter {
     );
   }
 
-  #writeFault({ message, kind, retryable }: TurnFault): void {
-    const data = { error: message, kind, retryable, ...this.#place, timestamp: now() };
+  #writeFault({ message, kind, retryable, refusal }: TurnFault): void {
+    const code = refusal && { code: refusal.code };
+    const data = { error: message, kind, ...code, retryable, ...this.#place, timestamp: now() };
     this.#recorder.write({ event: 'error', data });
   }
 }

@@ -2,8 +2,8 @@ import type { GateRequest } from '@sibyl/plugin-kit';
 import { type Multitask, OracleError } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { Models } from '../agent/model/models.js';
+import type { Config } from '../config/config.js';
 import type { EventBus } from '../events/event-bus.js';
-import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/sessions/session.js';
 import type { SessionKey } from '../store/sessions/session-store.js';
 import type { Store } from '../store/store.js';
@@ -13,11 +13,15 @@ import { type IdempotencyClaim, IdempotentStarts } from './idempotent-starts.js'
 import { Lane, type Slot } from './lane.js';
 import { LiveRun } from './runs/live-run.js';
 import { RunRecorder, unstored } from './runs/run-recorder.js';
+import { settlesWithin } from './settles-within.js';
+import { hostStopping, type TurnPlace, TurnPlaces, tooManyTurns } from './turn-places.js';
 import type { TurnRequest } from './turn-request.js';
 import type { TurnRunner } from './turn-runner.js';
 
 /** Turns that may wait behind the one at work in a session. */
 const MAX_WAITING = 10;
+/** How long turns that were cut off may take to be stored. */
+const LAST_MS = 5_000;
 
 interface TurnsParts {
   readonly store: Store;
@@ -26,8 +30,7 @@ interface TurnsParts {
   readonly models: Models;
   readonly events: EventBus;
   readonly logger: Logger;
-  /** Turns of one user at work or waiting, in all sessions together. */
-  readonly maxPerUser: number;
+  readonly limits: Pick<Config['turns'], 'maxPerUser' | 'max'>;
   readonly storeWaitMs: number;
 }
 
@@ -37,13 +40,14 @@ export class Turns {
   readonly #lanes = new Map<string, Lane>();
   readonly #live = new Map<string, LiveRun>();
   readonly #idempotent: IdempotentStarts;
-  readonly #turnsOf = new Map<string, number>();
+  readonly #places: TurnPlaces;
   readonly #giveUp = new AbortController();
   #isClosing = false;
 
   constructor(parts: TurnsParts) {
     this.#parts = parts;
     this.#idempotent = new IdempotentStarts(parts.store.idempotency);
+    this.#places = new TurnPlaces(parts.limits);
   }
 
   /** The run with this id, if this process carries it out for this owner. */
@@ -77,17 +81,28 @@ export class Turns {
     const lane = this.#lanes.get(sessionId);
     await lane?.lastStart;
     const runs = lane?.runs().filter(({ run }) => run.owner === owner) ?? [];
-    for (const live of runs) live.cut('interrupted');
+    for (const live of runs) live.cut('interrupted', new OracleError('turn_interrupted'));
     await Promise.all(runs.map(({ outcome }) => outcome));
   }
 
-  /** Takes no more turns, lets those at work finish, and cuts off what is left after `patienceMs`. */
-  async close(patienceMs: number): Promise<void> {
+  /**
+   * Takes no more turns, lets those at work finish, and cuts off what is left after `patienceMs`. False if
+   * some could not be ended even so, such as while the store does not answer.
+   */
+  async close(patienceMs: number): Promise<boolean> {
     this.#isClosing = true;
     const impatience = setTimeout(() => {
-      for (const live of this.#live.values()) live.cut('interrupted');
+      for (const live of this.#live.values()) live.cut('interrupted', hostStopping());
       this.#giveUp.abort();
     }, patienceMs);
+    const hasEnded = await settlesWithin(patienceMs + LAST_MS, this.#untilIdle());
+    clearTimeout(impatience);
+    const runs = [...this.#live.keys()];
+    if (!hasEnded) this.#parts.logger.error({ runs }, 'turns did not end; closing without them');
+    return hasEnded;
+  }
+
+  async #untilIdle(): Promise<void> {
     while (this.#lanes.size > 0) {
       const lanes = [...this.#lanes.values()];
       await Promise.all(lanes.map(({ lastStart }) => lastStart));
@@ -95,14 +110,10 @@ export class Turns {
       // Not at once: a run that is not stored yet has an outcome, and keeps its place.
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
-    clearTimeout(impatience);
   }
 
-  /** Identities cost nothing, model calls do: each user has so many turns at once. */
-  #assertTaking(owner: string): void {
-    if (this.#isClosing) throw new OracleError('host_stopping', { retryAfterSeconds: 5 });
-    if ((this.#turnsOf.get(owner) ?? 0) < this.#parts.maxPerUser) return;
-    throw new OracleError('too_many_turns', { retryAfterSeconds: 5 });
+  #assertOpen(): void {
+    if (this.#isClosing) throw hostStopping();
   }
 
   #assertModel(id: string | undefined): void {
@@ -115,9 +126,22 @@ export class Turns {
     session: Session,
     idempotency?: IdempotencyClaim,
   ): Promise<string> {
+    this.#assertOpen();
+    // A message that interrupts others gets the place of one of them, and so after they have ended.
+    const waits = request.message.multitask === 'interrupt' && this.#lanes.has(session.id);
+    const place = waits ? undefined : this.#places.take(session.owner);
+    try {
+      return await this.#admit(request, { session, idempotency, place });
+    } catch (error) {
+      place?.release();
+      throw error;
+    }
+  }
+
+  async #admit(request: TurnRequest, wanted: Wanted): Promise<string> {
     const account = await this.#parts.gates.admit(this.#gateRequest(request));
     try {
-      return await this.#takePlace(request, { session, idempotency, account });
+      return await this.#enterLane(request, { ...wanted, account });
     } catch (error) {
       void account.settle();
       throw error;
@@ -129,17 +153,28 @@ export class Turns {
     return { owner: caller.did, sessionId, requestId, model, length: message.message.length };
   }
 
-  async #takePlace(request: TurnRequest, admitted: Admitted): Promise<string> {
+  async #enterLane(request: TurnRequest, admitted: Admitted): Promise<string> {
     const { session } = admitted;
     const { multitask } = request.message;
     if (multitask === 'interrupt')
       await this.interruptAll({ owner: session.owner, sessionId: session.id });
-    // From here to taking a place nothing may wait, or two requests would find the same room.
-    this.#assertTaking(session.owner);
-    const lane = this.#laneOf(session.id);
-    assertRoom(lane, multitask);
+    // From here to taking a slot nothing may wait, or two requests would find the same room.
+    this.#assertOpen();
+    const place = admitted.place ?? this.#places.take(session.owner);
+    try {
+      const lane = this.#laneOf(session.id);
+      assertRoom(lane, multitask);
+      return await this.#takeSlot(request, { ...admitted, place, lane });
+    } catch (error) {
+      place.release();
+      throw error;
+    }
+  }
+
+  async #takeSlot(request: TurnRequest, placed: Omit<Started, 'slot'>): Promise<string> {
+    const { lane, session } = placed;
     const slot = lane.take();
-    const start = lane.lastStart.then(() => this.#store(request, { ...admitted, lane, slot }));
+    const start = lane.lastStart.then(() => this.#store(request, { ...placed, slot }));
     lane.lastStart = start.catch(() => undefined);
     try {
       return await start;
@@ -149,8 +184,8 @@ export class Turns {
     }
   }
 
-  async #store(request: TurnRequest, place: Place): Promise<string> {
-    const { lane, slot, session, idempotency, account } = place;
+  async #store(request: TurnRequest, started: Started): Promise<string> {
+    const { lane, slot, session, idempotency, account } = started;
     const { requestId, message } = request;
     const { message: content, attachments, metadata } = message;
     const result = await this.#parts.store.runs.start({
@@ -159,19 +194,24 @@ export class Turns {
       requestId,
       status: lane.isFirst(slot) ? 'running' : 'queued',
       message: { content, attachments, metadata },
+      maxLive: this.#parts.limits.maxPerUser,
       idempotency,
     });
     switch (result.state) {
       case 'started':
-        this.#enter(new LiveRun(result.run), request, place);
+        this.#enter(new LiveRun(result.run), request, started);
         return result.run.id;
       case 'existing':
         // Another process was first.
         this.#leave(session.id, lane, slot);
+        started.place.release();
         void account.settle();
         return result.runId;
       case 'conflict':
         throw new OracleError('idempotency_conflict');
+      case 'too-many':
+        // On all hosts together: on this one there was a place.
+        throw tooManyTurns();
       case 'unknown-session':
         throw new OracleError('session_not_found');
       default:
@@ -179,7 +219,8 @@ export class Turns {
     }
   }
 
-  #enter(live: LiveRun, request: TurnRequest, { lane, slot, session, account }: Place): void {
+  #enter(live: LiveRun, request: TurnRequest, started: Started): void {
+    const { lane, slot, session, account, place } = started;
     const { store, events, logger, storeWaitMs } = this.#parts;
     const { run, log } = live;
     const recorder = new RunRecorder({
@@ -192,12 +233,13 @@ export class Turns {
       giveUp: this.#giveUp.signal,
       onLost: () => live.cut('interrupted'),
       onUnstored: (outcome) => live.settle(outcome),
+      onFull: (error) => live.fail(error),
     });
     const { id: runId, sessionId, requestId } = run;
     recorder.write({ event: 'run', data: { runId, sessionId, requestId } });
     this.#live.set(runId, live);
-    this.#turnsOf.set(run.owner, (this.#turnsOf.get(run.owner) ?? 0) + 1);
     slot.live = live;
+    slot.place = place;
     slot.work = () => this.#parts.runner.run({ live, recorder, request, session, account });
     this.#advance(session.id, lane);
   }
@@ -209,25 +251,18 @@ export class Turns {
     void this.#work(slot).finally(() => this.#leave(sessionId, lane, slot));
   }
 
-  async #work({ live, work }: Slot): Promise<void> {
+  async #work({ live, work, place }: Slot): Promise<void> {
     if (!live || !work) return;
     try {
       live.settle(await work());
     } catch (err) {
       this.#parts.logger.error({ err, runId: live.run.id }, 'run ended without being stored');
-      const refusal = unstored();
-      const fault = { kind: 'server', message: refusal.message, refusal } as const;
-      live.settle({ status: 'failed', messageId: undefined, text: '', fault });
+      const outcome = { status: 'failed', messageId: undefined, text: '', warnings: [] } as const;
+      live.settle({ ...outcome, error: unstored() });
     } finally {
-      this.#forget(live.run);
+      this.#live.delete(live.run.id);
+      place?.release();
     }
-  }
-
-  #forget({ id, owner }: Run): void {
-    this.#live.delete(id);
-    const left = (this.#turnsOf.get(owner) ?? 1) - 1;
-    if (left > 0) this.#turnsOf.set(owner, left);
-    else this.#turnsOf.delete(owner);
   }
 
   #leave(sessionId: string, lane: Lane, slot: Slot): void {
@@ -248,14 +283,22 @@ function assertRoom(lane: Lane, multitask: Multitask): void {
   if (lane.waiting >= MAX_WAITING) throw new OracleError('queue_full');
 }
 
-/** A turn that the gates have let in. */
-interface Admitted {
+/** A turn that is to start. */
+interface Wanted {
   readonly session: Session;
   readonly idempotency: IdempotencyClaim | undefined;
+  /** Not yet there for a message that interrupts others. */
+  readonly place: TurnPlace | undefined;
+}
+
+/** A turn that the gates have let in. */
+interface Admitted extends Wanted {
   readonly account: TurnAccount;
 }
 
-interface Place extends Admitted {
+/** A turn that has its slot in the session. */
+interface Started extends Admitted {
+  readonly place: TurnPlace;
   readonly lane: Lane;
   readonly slot: Slot;
 }

@@ -13,6 +13,11 @@ export interface Database {
   readonly tables: Kysely<Schema>;
   /** Runs a unit whole or not at all, and settles only once the outcome is on disk. */
   write<T>(unit: Unit<T>): Promise<T>;
+  /**
+   * As `write`, but units of one owner never run at the same time, on whichever host: what one counts
+   * stays true until it has stored its own.
+   */
+  writeFor<T>(owner: string, unit: Unit<T>): Promise<T>;
   /** Runs several reads that all see the same moment. */
   read<T>(unit: Unit<T>): Promise<T>;
   /** Brings a schema beside the host's own up to date. */

@@ -18,6 +18,7 @@ export interface Schema {
   session_state: SessionStateRow;
   secrets: SecretRow;
   blobs: BlobRow;
+  model_usage: ModelUsageRow;
 }
 
 export interface SessionRow {
@@ -82,6 +83,8 @@ export interface RunRow {
   input_tokens: number;
   output_tokens: number;
   cached_tokens: number;
+  /** JSON of what a caller learns beside the message: warnings, and why there is no answer. */
+  report: string | null;
   started_at: number;
   updated_at: number;
   host_id: string;
@@ -164,4 +167,10 @@ interface BlobRow {
   size: number;
   data: Uint8Array;
   created_at: number;
+}
+
+interface ModelUsageRow {
+  /** In UTC, such as 2026-01-31. */
+  day: string;
+  tokens: number;
 }

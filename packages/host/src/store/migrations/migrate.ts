@@ -8,6 +8,7 @@ import {
 import { StoreError } from '../database/store-error.js';
 import { initial } from './0001-initial.js';
 import { delegationList } from './0002-delegation-list.js';
+import { turnLimits } from './0003-turn-limits.js';
 
 /** The steps of one owner's schema, and where it is noted which of them are done. */
 export interface MigrationPlan {
@@ -22,7 +23,11 @@ export interface MigrationPlan {
 /** The host's own schema. */
 export const hostSchema: MigrationPlan = {
   author: 'Sibyl',
-  steps: { '0001-initial': initial, '0002-delegation-list': delegationList },
+  steps: {
+    '0001-initial': initial,
+    '0002-delegation-list': delegationList,
+    '0003-turn-limits': turnLimits,
+  },
   table: DEFAULT_MIGRATION_TABLE,
   lockTable: DEFAULT_MIGRATION_LOCK_TABLE,
 };

@@ -4,6 +4,7 @@ import { readSnapshot } from '../database/read-snapshot.js';
 import type { Schema } from '../database/schema.js';
 import { hostSchema, migrate } from '../migrations/migrate.js';
 import { connectTo } from './connect-to.js';
+import { OwnerQueue } from './owner-queue.js';
 import { onOneConnection, type PostgresRequest, reachPostgres } from './reach-postgres.js';
 
 const STATEMENT_TIMEOUT_MS = 30_000;
@@ -30,15 +31,18 @@ function asDatabase(tables: Kysely<Schema>, request: PostgresRequest): Database 
     writing.then(forget, forget);
     return writing;
   };
+  const owners = new OwnerQueue(write);
   return {
     engine: 'postgres',
     tables,
     write,
+    writeFor: (owner, unit) => owners.write(owner, unit),
     read: (unit) => readSnapshot(tables, unit),
     migrate: (plan) => onOneConnection(request, (own) => migrate(own, plan)),
     // PostgreSQL has its autovacuum.
     reclaim: async () => {},
     close: async () => {
+      await owners.settled();
       await Promise.allSettled(underWay);
       await tables.destroy();
     },

@@ -5,7 +5,15 @@ import type { StoreContext } from '../database/store-context.js';
 import { insertMessage } from '../messages/append-message.js';
 import { type Message, type MessageBody, toMessageRow } from '../messages/message.js';
 import { type Frame, insertFrames, lastSeqOf, type RunKey } from './frames.js';
-import { type ENDED, LIVE, type Run, type RunFault, type TokenUsage, toRun } from './run.js';
+import {
+  type ENDED,
+  LIVE,
+  type Run,
+  type RunFault,
+  type RunReport,
+  type TokenUsage,
+  toRun,
+} from './run.js';
 
 /** How a run ends. */
 export interface RunEnding {
@@ -20,6 +28,7 @@ export interface RunEnding {
   readonly frames?: readonly Frame[] | undefined;
   readonly usage?: TokenUsage | undefined;
   readonly fault?: RunFault | undefined;
+  readonly report?: RunReport | undefined;
 }
 
 export interface EndedRun {
@@ -84,6 +93,7 @@ type EndingValues = Pick<
   | 'input_tokens'
   | 'output_tokens'
   | 'cached_tokens'
+  | 'report'
 > & { readonly last_seq: number | null };
 
 const endRun = prepared((tables, { owner, runId, last_seq, ...values }: RunKey & EndingValues) =>
@@ -98,7 +108,7 @@ const endRun = prepared((tables, { owner, runId, last_seq, ...values }: RunKey &
 );
 
 function endingValues(
-  { status, usage, fault, frames = [] }: RunEnding,
+  { status, usage, fault, report, frames = [] }: RunEnding,
   { now, messageId }: { now: number; messageId: string | null },
 ): EndingValues {
   return {
@@ -110,6 +120,7 @@ function endingValues(
     input_tokens: usage?.input ?? 0,
     output_tokens: usage?.output ?? 0,
     cached_tokens: usage?.cached ?? 0,
+    report: report ? JSON.stringify(report) : null,
     last_seq: lastSeqOf(frames),
   };
 }

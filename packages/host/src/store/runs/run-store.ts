@@ -31,10 +31,10 @@ export class RunStore {
   /** Stores the user's message and the run that answers it, both or neither. */
   async start(request: NewRun): Promise<StartResult> {
     await this.#context.disk?.assertRoom();
-    const lease = { hostId: this.#host.id, until: this.#leaseEnd() };
-    return this.#context.database.write((tables) =>
-      startRun(tables, request, { ...this.#context, lease }),
-    );
+    return this.#context.database.writeFor(request.owner, (tables) => {
+      const lease = { hostId: this.#host.id, until: this.#leaseEnd() };
+      return startRun(tables, request, { ...this.#context, lease, isOver: this.#isOver });
+    });
   }
 
   /** A queued run has its turn now; false if the owner has no such run waiting. */
@@ -128,9 +128,8 @@ export class RunStore {
   async closeInterrupted(end: EndAbandoned): Promise<readonly EndedRun[]> {
     const { database } = this.#context;
     await this.#leases.sync();
-    const isOver = (leaseUntil: number) => this.#leases.isOver(leaseUntil, LEASE_MS);
     const closed: EndedRun[] = [];
-    for (const abandoned of await findAbandoned(database.tables, this.#host, isOver)) {
+    for (const abandoned of await findAbandoned(database.tables, this.#host, this.#isOver)) {
       const ended = await database.write((tables) =>
         closeAbandoned(tables, { abandoned, end }, this.#context),
       );
@@ -145,6 +144,8 @@ export class RunStore {
     // In portions, so that a large backlog does not hold up other writers.
     while ((await database.write((tables) => pruneSomeFrames(tables, endedBefore))) > 0);
   }
+
+  readonly #isOver = (leaseUntil: number) => this.#leases.isOver(leaseUntil, LEASE_MS);
 
   #leaseEnd(): number {
     return Math.round(this.#leases.now()) + LEASE_MS;

@@ -1,4 +1,4 @@
-import type { FaultKind, RunStatus } from '@sibyl/protocol';
+import type { FaultKind, ReplyWarning, RunStatus } from '@sibyl/protocol';
 import type { RunRow } from '../database/schema.js';
 
 /** The states of a run that has not ended. */
@@ -23,6 +23,21 @@ export interface RunFault {
   readonly message: string;
 }
 
+/** An error as it is kept to be answered again. */
+export interface StoredError {
+  readonly code: string;
+  readonly message: string | readonly string[];
+  readonly fields?: Readonly<Record<string, unknown>> | undefined;
+  readonly retryAfterSeconds?: number | undefined;
+}
+
+/** What a caller learns of a run beside its message. */
+export interface RunReport {
+  readonly warnings?: readonly ReplyWarning[] | undefined;
+  /** Why the message was not answered, or not to the end. */
+  readonly error?: StoredError | undefined;
+}
+
 /** One turn at work; times in milliseconds. */
 export interface Run {
   readonly id: string;
@@ -39,6 +54,7 @@ export interface Run {
   readonly messageId?: string;
   readonly usage: TokenUsage;
   readonly fault?: RunFault;
+  readonly report: RunReport;
 }
 
 /** Whether a run is over, however it ended. */
@@ -60,6 +76,7 @@ export function toRun(row: RunRow): Run {
     updatedAt: row.updated_at,
     lastSeq: row.last_seq,
     usage: { input: row.input_tokens, output: row.output_tokens, cached: row.cached_tokens },
+    report: row.report === null ? {} : (JSON.parse(row.report) as RunReport),
     ...(row.message_id !== null && { messageId: row.message_id }),
     ...(kind !== null && { fault: { kind, message: message ?? '' } }),
   };

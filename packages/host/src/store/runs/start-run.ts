@@ -1,4 +1,4 @@
-import type { Kysely } from 'kysely';
+import { type Kysely, sql } from 'kysely';
 import { prepared } from '../database/prepared.js';
 import type { RunRow, Schema } from '../database/schema.js';
 import type { StoreContext } from '../database/store-context.js';
@@ -13,6 +13,8 @@ export interface NewRun {
   readonly requestId: string;
   readonly status: 'queued' | 'running';
   readonly message: Pick<MessageBody, 'content' | 'attachments' | 'metadata'>;
+  /** Runs the owner may have running or queued, this one included; default: any number. */
+  readonly maxLive?: number | undefined;
   /** Makes a repeated request find this run instead of starting another. */
   readonly idempotency?:
     | { readonly key: string; readonly bodyHash: string; readonly expiresAt: number }
@@ -22,6 +24,7 @@ export interface NewRun {
 export type StartResult =
   | { readonly state: 'started'; readonly run: Run; readonly message: Message }
   | { readonly state: 'unknown-session' }
+  | { readonly state: 'too-many' }
   | { readonly state: 'existing'; readonly runId: string }
   | { readonly state: 'conflict' };
 
@@ -31,11 +34,17 @@ export interface Lease {
   readonly until: number;
 }
 
+interface RunLeases {
+  readonly lease: Lease;
+  /** Whether the host that held a lease no longer does. */
+  readonly isOver: (leaseUntil: number) => boolean;
+}
+
 /** Stores key, user message and run inside one unit, so that none is ever there without the others. */
 export async function startRun(
   tables: Kysely<Schema>,
   request: NewRun,
-  { lease, ...context }: StoreContext & { readonly lease: Lease },
+  { lease, isOver, ...context }: StoreContext & RunLeases,
 ): Promise<StartResult> {
   const { owner, sessionId, requestId, idempotency } = request;
   const runId = context.newId();
@@ -43,19 +52,34 @@ export async function startRun(
     const claim = await claimKey(tables, { ...idempotency, owner, runId }, context.clock());
     if (claim.state !== 'new') return claim;
   }
+  const refuse = async (state: 'unknown-session' | 'too-many'): Promise<StartResult> => {
+    if (idempotency !== undefined) await releaseKey(tables, { owner, key: idempotency.key });
+    return { state };
+  };
+  const { maxLive = Number.POSITIVE_INFINITY } = request;
+  const { rows: live } = await selectLive(tables, { owner });
+  if (live.filter(({ leaseUntil }) => !isOver(leaseUntil)).length >= maxLive)
+    return refuse('too-many');
   const message = await appendMessage(
     tables,
     { ...request.message, owner, sessionId, requestId, runId, type: 'human', isComplete: true },
     context,
   );
-  if (message === undefined) {
-    if (idempotency !== undefined) await releaseKey(tables, { owner, key: idempotency.key });
-    return { state: 'unknown-session' };
-  }
+  if (message === undefined) return refuse('unknown-session');
   const row = newRow(runId, { request, message, lease });
   await insertRun(tables, row);
   return { state: 'started', run: toRun(row), message };
 }
+
+/** The owner's runs that a host is working on or will; those of a dead host count until their lease ends. */
+const selectLive = prepared((tables, { owner }: { owner: string }) =>
+  tables
+    .selectFrom('runs')
+    .select('lease_until as leaseUntil')
+    .where('owner', '=', owner)
+    // Literally as in the index `runs_live_by_owner`: neither engine would use it for parameters.
+    .where(sql<boolean>`status in ('queued', 'running')`),
+);
 
 const insertRun = prepared((tables, row: RunRow) => tables.insertInto('runs').values(row));
 
@@ -77,6 +101,7 @@ function newRow(
     input_tokens: 0,
     output_tokens: 0,
     cached_tokens: 0,
+    report: null,
     started_at: message.createdAt,
     updated_at: message.createdAt,
     host_id: lease.hostId,

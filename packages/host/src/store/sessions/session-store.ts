@@ -66,9 +66,9 @@ export class SessionStore {
     return this.#context.database.write((tables) => this.#insert(tables, request));
   }
 
-  /** Undefined where the owner has as many already; those asked for at the same instant may all find room. */
+  /** Undefined if the owner has as many already, also when many are asked for at the same instant. */
   createWithin(limit: number, request: NewSession): Promise<Session | undefined> {
-    return this.#context.database.write(async (tables) => {
+    return this.#context.database.writeFor(request.owner, async (tables) => {
       const { rows } = await countSessions(tables, { owner: request.owner });
       return (rows[0]?.total ?? 0) < limit ? this.#insert(tables, request) : undefined;
     });

@@ -74,6 +74,8 @@ function asDatabase({ handle, writer, reader }: Connections): Database {
     engine: 'sqlite',
     tables: reader,
     write: (unit) => commits.write(unit),
+    // SQLite has one writer at a time, whoever it writes for.
+    writeFor: (_owner, unit) => commits.write(unit),
     read: (unit) => readSnapshot(reader, unit),
     migrate: (plan) => migrate(writer, plan),
     reclaim: () => reclaim(handle, commits),

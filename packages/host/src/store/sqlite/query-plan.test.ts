@@ -32,6 +32,7 @@ async function plansOf(use: (context: StoreContext) => Promise<unknown>): Promis
       engine: 'sqlite',
       tables,
       write: (unit) => tables.transaction().execute(unit),
+      writeFor: (_owner, unit) => tables.transaction().execute(unit),
       read: (unit) => readSnapshot(tables, unit),
       migrate: (plan) => migrate(tables, plan),
       reclaim: async () => undefined,
@@ -70,7 +71,7 @@ it('never reads a whole table nor sorts for a request', async () => {
     const sessionId = opened?.id ?? '';
     const message = { content: 'hi' };
     const request = { owner, sessionId, requestId: 'r', status: 'running', message } as const;
-    const started = await runs.start(request);
+    const started = await runs.start({ ...request, maxLive: 20 });
     if (started.state !== 'started') throw new Error(started.state);
     const key = { owner, runId: started.run.id };
     await runs.appendFrames({ ...key, frames: [{ seq: 1, event: 'message', data: '{}' }] });
@@ -92,4 +93,5 @@ it('never reads a whole table nor sorts for a request', async () => {
   expect(plans.length).toBeGreaterThan(30);
   const slow = plans.filter((plan) => /\bSCAN (?!CONSTANT|\d+-ROW)|TEMP B-TREE/.test(plan));
   expect(slow).toEqual([]);
+  expect(plans).toContain('SEARCH runs USING INDEX runs_live_by_owner (owner=?)');
 });

@@ -35,6 +35,7 @@ async function begin(checksEvents: boolean) {
     giveUp,
     storeWaitMs: 10_000,
     onUnstored: () => {},
+    onFull: () => undefined,
     onLost: () => {},
   });
   const emit = createTurnEmit({ run, recorder, logger, checksEvents });

@@ -3,6 +3,7 @@ import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import { OracleError } from '@sibyl/protocol';
 import { pino } from 'pino';
 import { expect, it } from 'vitest';
+import { unmetered } from '../../agent/meter.js';
 import { Hooks } from '../hooks/hooks.js';
 import { Gates } from './gates.js';
 
@@ -13,7 +14,8 @@ const use = (model: string, input: number): ModelUse => ({ model, input, output:
 function gatesOf(...admits: readonly MessageGate['admit'][]): Gates {
   const plugins = admits.map((admit, i) => ({ name: `p${i}`, gate: { admit } }));
   const hooks = new Hooks(logger, 1000);
-  return new Gates({ plugins: plugins as unknown as LoadedPlugin[], hooks, logger });
+  const loaded = plugins as unknown as LoadedPlugin[];
+  return new Gates({ plugins: loaded, hooks, budget: unmetered, logger });
 }
 
 /** A gate that holds every turn and keeps what it is told. */

@@ -1,8 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { GateRequest, MessageGate, ModelUse, TurnHold } from '@sibyl/plugin-kit';
 import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import { OracleError } from '@sibyl/protocol';
 import type { Logger } from 'pino';
+import type { Meter } from '../../agent/meter.js';
 import type { Hooks } from '../hooks/hooks.js';
+import { settlesWithin } from '../settles-within.js';
 import { TurnAccount } from './turn-account.js';
 
 /** Waits between attempts to settle: doubling up to the last. */
@@ -10,9 +13,16 @@ const FIRST_RETRY_MS = 200;
 const LAST_RETRY_MS = 10_000;
 const ATTEMPTS = 12;
 
+/** Turns that may wait to be settled while a gate does not take it; beyond it no message is let in. */
+const MAX_OPEN = 10_000;
+/** How long accounts may take to close once no attempt is repeated. */
+const LAST_MS = 5_000;
+
 interface GatesParts {
   readonly plugins: readonly LoadedPlugin[];
   readonly hooks: Hooks;
+  /** What all turns together may spend. */
+  readonly budget: Meter;
   readonly logger: Logger;
 }
 
@@ -44,9 +54,12 @@ export class Gates {
 
   /** Throws a gate's refusal, which a gate that fails gives too; what is let in must be settled, whatever becomes of it. */
   async admit(request: GateRequest): Promise<TurnAccount> {
+    if (this.#open.size >= MAX_OPEN)
+      throw new OracleError('gate_unavailable', { retryAfterSeconds: 5 });
     const holds: PluginHold[] = [];
     const account = this.#openAccount(holds);
     try {
+      await this.#parts.budget.check();
       for (const gate of this.#gates) holds.push(...(await this.#ask(gate, request)));
       return account;
     } catch (refusal) {
@@ -55,18 +68,28 @@ export class Gates {
     }
   }
 
-  /** Waits until every account is settled, but no longer than `patienceMs`. */
+  /** Waits until every account is settled, repeating what fails for `patienceMs`. */
   async close(patienceMs: number): Promise<void> {
     const impatience = setTimeout(() => this.#giveUp.abort(), patienceMs);
-    while (this.#open.size > 0) await Promise.all(this.#open);
+    const isClosed = await settlesWithin(patienceMs + LAST_MS, this.#untilClosed());
     clearTimeout(impatience);
+    if (!isClosed) this.#parts.logger.error({ turns: this.#open.size }, 'turns were not settled');
+  }
+
+  async #untilClosed(): Promise<void> {
+    while (this.#open.size > 0) await Promise.all(this.#open);
   }
 
   #openAccount(holds: readonly PluginHold[]): TurnAccount {
     const closed = Promise.withResolvers<void>();
     this.#open.add(closed.promise);
+    const { budget } = this.#parts;
     return new TurnAccount({
-      check: (used) => this.#check(holds, used),
+      check: async (used) => {
+        await budget.check();
+        await this.#check(holds, used);
+      },
+      add: (use) => budget.add(use),
       settle: async (used) => {
         await Promise.all(holds.map((held) => this.#settle(held, used)));
         this.#open.delete(closed.promise);

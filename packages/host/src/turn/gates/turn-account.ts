@@ -4,6 +4,7 @@ import type { TokenUsage } from '../../store/runs/run.js';
 
 interface TurnAccountParts {
   readonly check: (used: readonly ModelUse[]) => Promise<void>;
+  readonly add: (use: ModelUse) => void;
   readonly settle: (used: readonly ModelUse[]) => Promise<void>;
 }
 
@@ -34,6 +35,7 @@ export class TurnAccount implements Meter {
 
   add(use: ModelUse): void {
     if (use.input + use.output === 0) return;
+    this.#parts.add(use);
     const known = this.#uses.get(use.model);
     this.#uses.set(use.model, known ? { model: use.model, ...sum(known, use) } : use);
   }

@@ -1,16 +1,19 @@
 import { randomUUID } from 'node:crypto';
 import {
   ActionCallEvent,
+  OracleError,
   ReasoningEvent,
   TextFrame,
   type ToolCall,
   ToolCallEvent,
+  WarningFrame,
 } from '@sibyl/protocol';
 import type { RunEnding } from '../../store/runs/finish-run.js';
 import type { Frame } from '../../store/runs/frames.js';
 import type { Run } from '../../store/runs/run.js';
 import { cacheInvalidation } from './cache-invalidation.js';
 import { doneOf } from './done-frame.js';
+import { createReport } from './run-outcome.js';
 
 /** Ends a run that its process left behind, with as much of the answer as its log holds. */
 export function endInterrupted(run: Run, frames: readonly Frame[]): RunEnding {
@@ -23,6 +26,10 @@ export function endInterrupted(run: Run, frames: readonly Frame[]): RunEnding {
     .join('');
   const toolCalls = toolCallsOf(frames);
   const status = 'interrupted';
+  const report = createReport(
+    dataOf(frames, 'warning', WarningFrame),
+    new OracleError('host_stopping', { retryAfterSeconds: 5 }),
+  );
   const last = [
     cacheInvalidation(run, messageId),
     doneOf({ runId: run.id, messageId, status, text: content }),
@@ -36,6 +43,7 @@ export function endInterrupted(run: Run, frames: readonly Frame[]): RunEnding {
       ...(reasoning && { reasoning }),
       ...(toolCalls.length > 0 && { toolCalls }),
     },
+    report,
     frames: last.map(({ event, data }, i) => ({
       seq: run.lastSeq + 1 + i,
       event,

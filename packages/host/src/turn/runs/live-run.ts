@@ -1,3 +1,4 @@
+import type { OracleError } from '@sibyl/protocol';
 import type { Run } from '../../store/runs/run.js';
 import { RunLog } from './run-log.js';
 import type { RunOutcome } from './run-outcome.js';
@@ -12,6 +13,7 @@ export class LiveRun {
   readonly #abort = new AbortController();
   #settle!: (outcome: RunOutcome) => void;
   #cutReason: CutReason | undefined;
+  #error: OracleError | undefined;
 
   constructor(readonly run: Run) {
     this.outcome = new Promise((resolve) => {
@@ -28,9 +30,24 @@ export class LiveRun {
     return this.#cutReason;
   }
 
-  cut(reason: CutReason): void {
-    this.#cutReason ??= reason;
-    this.#abort.abort(new Error(`The turn was ${this.#cutReason}`));
+  /** Set when the host ended the run: what a caller without an answer is answered instead. */
+  get error(): OracleError | undefined {
+    return this.#error;
+  }
+
+  /** Ends the run before its time; `error` is for a caller who would get no text at all. */
+  cut(reason: CutReason, error?: OracleError): void {
+    if (this.signal.aborted) return;
+    this.#cutReason = reason;
+    this.#error = error;
+    this.#abort.abort(new Error(`The turn was ${reason}`));
+  }
+
+  /** Ends the run as failed. */
+  fail(error: OracleError): void {
+    if (this.signal.aborted) return;
+    this.#error = error;
+    this.#abort.abort(error);
   }
 
   /** What plugins still do for the turn ends with it. */

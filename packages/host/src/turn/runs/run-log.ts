@@ -1,10 +1,20 @@
+import { textBytes } from '@sibyl/server-kit';
 import type { Frame } from '../../store/runs/frames.js';
+
+/** What a frame takes in memory beside its text. */
+const FRAME_BYTES = 80;
 
 /** The frames of a run under way, in memory; any number of readers, each at its own pace. */
 export class RunLog {
   readonly #frames: Frame[] = [];
   #waiting: (() => void)[] = [];
   #isClosed = false;
+  #bytes = 0;
+
+  /** The memory that the frames take, estimated. */
+  get bytes(): number {
+    return this.#bytes;
+  }
 
   get lastSeq(): number {
     return this.#frames.length;
@@ -13,6 +23,7 @@ export class RunLog {
   add(event: string, data: string): Frame {
     const frame = { seq: this.#frames.length + 1, event, data };
     this.#frames.push(frame);
+    this.#bytes += FRAME_BYTES + textBytes(data);
     this.#wake();
     return frame;
   }

@@ -5,7 +5,7 @@ import { hasEnded, type Run } from '../../store/runs/run.js';
 import type { Store } from '../../store/store.js';
 import type { Turns } from '../turns.js';
 import { doneOf } from './done-frame.js';
-import type { RunOutcome } from './run-outcome.js';
+import { type RunOutcome, readError } from './run-outcome.js';
 
 /** How often a run of another process is looked at. */
 const POLL_MS = 200;
@@ -42,8 +42,15 @@ export class RunReader {
     for (;;) {
       const now = await this.find(key);
       if (hasEnded(now)) {
-        const { status, messageId, fault } = now;
-        return { status, messageId, text: await this.#textOf(now), fault };
+        const { status, messageId, report } = now;
+        const { warnings = [] } = report;
+        return {
+          status,
+          messageId,
+          text: await this.#textOf(now),
+          warnings,
+          error: readError(now),
+        };
       }
       await sleep(POLL_MS);
     }

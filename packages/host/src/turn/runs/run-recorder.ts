@@ -12,10 +12,13 @@ import { classifyStoreFault } from '../../store/store-fault.js';
 import { cacheInvalidation } from './cache-invalidation.js';
 import { doneOf } from './done-frame.js';
 import type { RunLog } from './run-log.js';
-import type { RunOutcome } from './run-outcome.js';
+import { createReport, type RunOutcome } from './run-outcome.js';
 
 /** Well under the 250 ms that text may run ahead of the store (contract B4). */
 const FLUSH_MS = 150;
+
+/** Memory that the frames of one run may take; longer answers are cut off much earlier, by their characters. */
+const MAX_LOG_BYTES = 64 * 1024 * 1024;
 
 /** Waits between attempts to store a run, while the store is unavailable: doubling up to the last. */
 const FIRST_RETRY_MS = 200;
@@ -31,6 +34,8 @@ interface LastWrite {
 
 type DonePart = Extract<ReplyPart, { event: 'done' }>;
 
+const LOG_FULL = 'The turn was stopped: its log became larger than this host keeps in memory.';
+
 interface RunRecorderParts {
   readonly run: Run;
   readonly log: RunLog;
@@ -45,6 +50,8 @@ interface RunRecorderParts {
   readonly onLost: () => void;
   /** Called when readers are told that the end could not be stored; storing it is still being tried. */
   readonly onUnstored: (outcome: RunOutcome) => void;
+  /** Called when the log has become too long to be kept. */
+  readonly onFull: (error: OracleError) => void;
 }
 
 /** Writes a run's frames to its log and its session's sockets at once, and to the store soon after. */
@@ -65,10 +72,18 @@ export class RunRecorder {
 
   /** Returns what the sockets were told, if anything; once the run is ending nothing is written. */
   write(part: ReplyPart): ServerEvent | undefined {
-    if (this.#isEnding) return undefined;
+    if (this.#isEnding || !this.#hasRoomFor(part)) return undefined;
     this.#unsaved.push(this.#parts.log.add(part.event, JSON.stringify(part.data)));
     this.#timer ??= setTimeout(() => this.#startSaving(), FLUSH_MS);
     return this.#tell(part);
+  }
+
+  /** Why the run fails is written however full the log is. */
+  #hasRoomFor({ event }: ReplyPart): boolean {
+    const { log, onFull } = this.#parts;
+    if (log.bytes < MAX_LOG_BYTES || event === 'error') return true;
+    onFull(new OracleError('turn_too_long', { message: LOG_FULL }));
+    return false;
   }
 
   /**
@@ -159,14 +174,13 @@ export class RunRecorder {
     ];
     const last = parts.map((part) => log.add(part.event, JSON.stringify(part.data)));
     const message = ending.message && { ...ending.message, isComplete: false };
-    this.#end = { ending: { ...ending, message, status: 'failed', fault }, last };
+    const { warnings = [] } = ending.report ?? {};
+    const error = unstored();
+    const report = createReport(warnings, error);
+    this.#end = { ending: { ...ending, message, status: 'failed', fault, report }, last };
     log.close();
-    onUnstored({
-      status: 'failed',
-      messageId: undefined,
-      text,
-      fault: { ...fault, refusal: unstored() },
-    });
+    // Without the text: a caller of JSON is to send the message again.
+    onUnstored({ status: 'failed', messageId: undefined, text: '', warnings, error });
   }
 
   /** Readers have left with a failure: pages that show the session read it again. */

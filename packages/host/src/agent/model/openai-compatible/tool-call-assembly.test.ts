@@ -53,3 +53,13 @@ it('tells calls apart that have neither index nor id, and gives them ids', () =>
 it('ignores what is no call', () => {
   expect(assemble(null, 'x', 7, {}, { function: null }, { index: 1, id: 'z' })).toEqual([]);
 });
+
+it('ToolCallAssembly gives up on calls that never end, in one call or in many', () => {
+  const endless = (piece: (n: number) => object) => () => {
+    const assembly = new ToolCallAssembly();
+    for (let n = 0; n < 200_000; n++) assembly.add(piece(n));
+  };
+  const input = 'x'.repeat(1000);
+  expect(endless(() => ({ index: 0, function: { name: 'a', arguments: input } }))).toThrow();
+  expect(endless((n) => ({ index: n, id: `${n}`, function: { name: 'a' } }))).toThrow();
+});

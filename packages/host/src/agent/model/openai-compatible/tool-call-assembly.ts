@@ -1,5 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import type { ModelToolCall } from '../model.js';
+import { faultOfKind } from '../provider-fault.js';
+
+/** Characters that the calls of one answer may have: nobody sees them before they are whole. */
+const MAX_CHARACTERS = 8 * 1024 * 1024;
+/** What a call counts beside its text. */
+const CALL_CHARACTERS = 10_000;
 
 interface Draft {
   id: string;
@@ -17,15 +23,25 @@ interface Piece {
 /** Puts tool calls together from their pieces, whatever a server leaves out. */
 export class ToolCallAssembly {
   readonly #drafts: Draft[] = [];
+  #characters = 0;
 
   add(piece: unknown): void {
     if (typeof piece !== 'object' || piece === null) return;
     const { index, id, function: called = {} } = piece as Record<string, unknown>;
     const { name, arguments: input } = (called ?? {}) as Record<string, unknown>;
+    const before = this.#drafts.length;
     const draft = this.#draftOf({ index, id, name });
+    if (this.#drafts.length > before) this.#count(CALL_CHARACTERS);
     draft.name ||= textOf(name);
     if (typeof input === 'string') draft.input += input;
     else if (typeof input === 'object' && input !== null) draft.input = JSON.stringify(input);
+    this.#count(typeof input === 'string' ? input.length : draft.input.length);
+  }
+
+  #count(characters: number): void {
+    this.#characters += characters;
+    if (this.#characters > MAX_CHARACTERS)
+      throw faultOfKind('server', 'the tool calls of the answer never end');
   }
 
   calls(): ModelToolCall[] {
