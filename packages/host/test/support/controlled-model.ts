@@ -22,6 +22,8 @@ export interface ModelTurn {
   /** Calls tools and ends the step. */
   call(...calls: readonly { readonly name: string; readonly input: object }[]): void;
   finish(): void;
+  /** Breaks the answer off with an error in the stream. */
+  fail(error: object): void;
 }
 
 /** A model server that speaks OpenAI's chat completions and says only what the test tells it to. */
@@ -30,6 +32,8 @@ export interface ControlledModel {
   readonly env: Readonly<Record<string, string>>;
   /** The next call that comes in, or has come in already. */
   next(): Promise<ModelTurn>;
+  /** How many calls have come in that no test has taken. */
+  readonly arrived: number;
   close(): void;
 }
 
@@ -51,6 +55,9 @@ export async function startControlledModel(): Promise<ControlledModel> {
     env: {
       MODEL: 'openai-compatible/controlled',
       MODEL_BASE_URL: `http://127.0.0.1:${port}/v1`,
+    },
+    get arrived() {
+      return arrived.length;
     },
     next: async () => arrived.shift() ?? new Promise((resolve) => waiting.push(resolve)),
     close: () => {
@@ -104,5 +111,6 @@ function turnOf(body: ChatBody, response: ServerResponse): ModelTurn {
       finish('tool_calls');
     },
     finish: () => finish('stop'),
+    fail: (error) => response.end(`data: ${JSON.stringify({ error })}\n\n`),
   };
 }

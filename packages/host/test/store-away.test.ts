@@ -1,0 +1,89 @@
+import { afterEach, expect, it } from 'vitest';
+import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
+import { startHost } from './support/host.js';
+import { testPlugin } from './support/plugin.js';
+import { join, openSession, stream } from './support/stream.js';
+import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.js';
+import { createTestDatabase, type TestDatabase } from './support/test-database.js';
+import { TestUser } from './support/user.js';
+
+/** A plugin whose tool never returns and never looks at its signal. */
+const stuck = testPlugin('stuck', {
+  getTools: () => [
+    {
+      name: 'hang',
+      description: 'Hangs',
+      inputSchema: { type: 'object' },
+      run: () => new Promise<never>(() => undefined),
+    },
+  ],
+});
+
+let database: TestDatabase;
+let proxy: TcpProxy;
+let model: ControlledModel;
+afterEach(async () => {
+  await proxy.close();
+  await database.drop();
+  model.close();
+});
+
+async function prepare() {
+  database = await createTestDatabase('postgres');
+  proxy = await startTcpProxy(database.options.databaseUrl ?? '');
+  model = await startControlledModel();
+  const direct = { ...model.env, ...database.env };
+  return { direct, proxied: { ...direct, DATABASE_URL: proxy.url } };
+}
+
+it('app.close() ends although a tool ignores its signal and the store never answers', {
+  timeout: 120_000,
+}, async () => {
+  const { proxied } = await prepare();
+  const host = await startHost({ env: proxied, plugins: [stuck] });
+  const alice = new TestUser(host);
+  const live = await stream(alice, await openSession(alice), { message: 'hang' });
+  (await model.next()).call({ name: 'hang', input: {} });
+  await live.untilEvent('tool_call');
+  proxy.freeze();
+  await host.app.close(0);
+  expect(host.log.map(({ msg }) => msg)).toContain('turns did not end; closing without them');
+  // Whether the reader still learns of it or is hung up on depends on which comes first.
+  await live.toEnd().catch(() => undefined);
+  expect(live.frames.some(({ data }) => data.status === 'finished')).toBe(false);
+});
+
+it('app.close() ends in order although a tool ignores its signal', async () => {
+  const { direct } = await prepare();
+  const host = await startHost({ env: direct, plugins: [stuck] });
+  const alice = new TestUser(host);
+  const live = await stream(alice, await openSession(alice), { message: 'hang' });
+  (await model.next()).call({ name: 'hang', input: {} });
+  await live.untilEvent('tool_call');
+  await host.app.close(0);
+  expect((await live.toEnd()).at(-1)?.data).toMatchObject({ status: 'interrupted' });
+  expect(host.log.map(({ msg }) => msg)).not.toContain('turns did not end; closing without them');
+});
+
+it('GET /runs/:runId whose store breaks off is logged', async () => {
+  const { direct, proxied } = await prepare();
+  const [working, reading] = [await startHost({ env: direct }), await startHost({ env: proxied })];
+  const alice = new TestUser(working);
+  const live = await stream(alice, await openSession(alice), { message: 'go' });
+  const turn = await model.next();
+  turn.say('first');
+  await live.untilEvent('message');
+  const joined = await join(alice.at(reading), live.runId, 0);
+  await joined.untilEvent('message');
+  await proxy.close();
+  await expect(joined.toEnd()).rejects.toThrow();
+  expect(reading.log.find(({ msg }) => msg === 'stream broke off')).toMatchObject({
+    runId: live.runId,
+    did: alice.did,
+    err: { message: expect.any(String) },
+  });
+  turn.finish();
+  expect((await live.toEnd()).at(-1)?.event).toBe('done');
+  await reading.close();
+  await working.close();
+});
