@@ -51,7 +51,7 @@ async function send(head: string, address: string): Promise<Socket> {
   return socket;
 }
 
-describe('the memory of replies that a client does not read', { timeout: 60_000 }, () => {
+describe('the memory of replies that a client does not read', { timeout: 180_000 }, () => {
   it('is limited for each caller with 429, and free again when the client leaves', async () => {
     const statuses: number[] = [];
     for (let height = 1; height <= FITTING + 2; height += 1) {

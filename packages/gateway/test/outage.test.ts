@@ -18,7 +18,7 @@ afterEach(async () => {
 
 describe('the reply cache while no node answers', () => {
   it('serves what was at a height, and nothing of the latest block', {
-    timeout: 60_000,
+    timeout: 180_000,
   }, async () => {
     const nodes = await Promise.all([startNodeProcess(), startNodeProcess()]);
     for (const node of nodes) cleanups.push(() => node.kill());
@@ -51,7 +51,7 @@ describe('the reply cache while no node answers', () => {
   });
 });
 
-describe('a step of the wall clock', { timeout: 60_000 }, () => {
+describe('a step of the wall clock', { timeout: 180_000 }, () => {
   const HOUR_MS = 3_600_000;
   const realNow = Date.now;
   const step = (ms: number) => vi.spyOn(Date, 'now').mockImplementation(() => realNow() + ms);
