@@ -123,7 +123,7 @@ describe('GET /docs/openapi.json is as strict as the host', () => {
       additionalProperties: false,
     });
     expect(SendMessage).toMatchObject({
-      properties: { mcpInvocations: { maxProperties: 32 }, timezone: { maxLength: 64 } },
+      properties: { mcpInvocations: { maxProperties: 32 }, timezone: { maxLength: 255 } },
     });
     expect(document.paths['/sessions']?.post?.requestBody).toMatchObject({ required: false });
     expect(document.paths['/delegation']?.post?.requestBody).toMatchObject({ required: true });

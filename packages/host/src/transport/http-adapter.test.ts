@@ -79,3 +79,8 @@ it('HttpAdapter lets a reply take longer than every timeout', async () => {
   expect(answer).toContain('first part');
   expect(answer).toMatch(/\r\n0\r\n\r\n$/);
 });
+
+it('HttpAdapter accepts a limited number of connections', async () => {
+  await serve();
+  expect(server?.maxConnections).toBe(20_000);
+});

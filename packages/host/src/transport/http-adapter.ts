@@ -10,6 +10,9 @@ const MAX_HEADER_BYTES = 32 * 1024;
 /** How many connections the kernel keeps until they are accepted, as far as `net.core.somaxconn` allows. */
 const LISTEN_BACKLOG = 4096;
 
+/** Connections open at once, of all clients; each may hold its headers. Further ones are closed. */
+const MAX_CONNECTIONS = 20_000;
+
 /** How long a client may take to send its request, in milliseconds; replies take as long as they need. */
 export interface RequestTimeouts {
   readonly headers: number;
@@ -43,6 +46,7 @@ export class HttpAdapter extends ExpressAdapter {
       },
       this.getInstance(),
     );
+    server.maxConnections = MAX_CONNECTIONS;
     answerClientErrors(server);
     // What a client expects beyond an answer is nothing to us; Node would refuse it in words of its own.
     server.on('checkExpectation', this.getInstance());

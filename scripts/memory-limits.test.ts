@@ -1,0 +1,110 @@
+import { globSync, readFileSync } from 'node:fs';
+import ts from 'typescript';
+import { describe, expect, it } from 'vitest';
+
+/** Collections in these files live as long as one message, turn, request or startup, which have limits of their own. */
+const SHORT_LIVED = [
+  'packages/host/src/agent/{agent-turn,calls/*,conversation/*,model/**/*}.ts',
+  'packages/host/src/turn/{turn-writer,context/*,gates/turn-account,middlewares/*}.ts',
+  'packages/host/src/{plugin-loader/*,app/api-document/*}.ts',
+  'packages/gateway/src/{binding,json}/**/*.ts',
+  'plugins/slack/src/replies/*.ts',
+  'plugins/credits/src/turns/credit-hold.ts',
+];
+
+/** Collections in these files are as large as what the operator has configured: plugins, nodes, a chain's schema. */
+const OPERATED = [
+  'packages/gateway/src/{descriptors,demo-chain,openapi,routes,schema-source,nodes}/**/*.ts',
+  'packages/gateway/src/{http/docs-page,upstream/grpc/grpc-upstream,http/close-server}.ts',
+  'packages/plugin-kit/src/{rules,testing}/**/*.ts',
+  'plugins/{chat-page,claims}/src/*.ts',
+];
+
+const SOURCES =
+  '{packages/{host,gateway,ucan,safe-fetch,server-kit,plugin-kit},plugins/*}/src/**/*.ts';
+const GROWING = new Set(['Map', 'Set', 'LruMap', 'RateLimiter', 'SummaryCache']);
+
+/** `file#name` of each row: its first cell is the file below packages or plugins, its second the names. */
+function readTable(): string[] {
+  const section =
+    readFileSync('docs/security.md', 'utf8').split('## What callers can fill')[1] ?? '';
+  return section
+    .split('\n')
+    .map((line) => line.split('|').map((cell) => [...cell.matchAll(/`([^`]+)`/g)]))
+    .flatMap(([, file = [], names = []]) =>
+      file.flatMap(([, path]) => names.map(([, name]) => `${path}#${name}`)),
+    )
+    .sort();
+}
+
+function findCollections(): string[] {
+  const excluded = new Set([...SHORT_LIVED, ...OPERATED].flatMap((pattern) => globSync(pattern)));
+  return globSync(SOURCES)
+    .filter((path) => !/\.test\.ts$|\/test-support\//.test(path) && !excluded.has(path))
+    .flatMap((path) => collectionsIn(path).map((name) => `${shorten(path)}#${name}`))
+    .sort();
+}
+
+const shorten = (path: string): string => path.replace(/^packages\//, '').replace('/src/', '/');
+
+/** Fields, module constants and what `create…` functions close over; a WeakMap's entries go with their keys. */
+function collectionsIn(path: string): string[] {
+  const source = ts.createSourceFile(
+    path,
+    readFileSync(path, 'utf8'),
+    ts.ScriptTarget.Latest,
+    true,
+  );
+  const names: string[] = [];
+  const visit = (node: ts.Node, isLasting: boolean): void => {
+    if (ts.isPropertyDeclaration(node) && grows(node.initializer)) names.push(textOf(node.name));
+    if (isAssignedCollection(node)) names.push(textOf(node.left.name));
+    if (ts.isVariableDeclaration(node) && isLasting && grows(node.initializer))
+      names.push(textOf(node.name));
+    const lasts = isLasting && (!ts.isFunctionLike(node) || isFactory(node));
+    ts.forEachChild(node, (child) => visit(child, lasts));
+  };
+  visit(source, true);
+  return names.filter((name) => !isConstant(name));
+}
+
+const textOf = (node: ts.Node): string => node.getText().replace('#', '');
+
+const isFactory = (node: ts.Node): boolean =>
+  ts.isFunctionDeclaration(node) && /^create/.test(node.name?.text ?? '');
+
+function isAssignedCollection(
+  node: ts.Node,
+): node is ts.BinaryExpression & { left: ts.PropertyAccessExpression } {
+  return (
+    ts.isBinaryExpression(node) &&
+    ts.isPropertyAccessExpression(node.left) &&
+    node.left.expression.kind === ts.SyntaxKind.ThisKeyword &&
+    grows(node.right) &&
+    ts.isNewExpression(node.right)
+  );
+}
+
+/** Constants such as an empty list that stands for nothing do not grow. */
+const isConstant = (name: string): boolean => name === name.toUpperCase();
+
+/** An empty array, a map or a set that starts empty, or a cache. */
+function grows(value: ts.Expression | undefined): boolean {
+  if (!value) return false;
+  if (ts.isArrayLiteralExpression(value)) return value.elements.length === 0;
+  if (!ts.isNewExpression(value) || !GROWING.has(value.expression.getText())) return false;
+  return !['Map', 'Set'].includes(value.expression.getText()) || !value.arguments?.length;
+}
+
+describe('docs/security.md, "What callers can fill"', () => {
+  const found = findCollections();
+  const documented = readTable();
+
+  it('lists every collection that outlives a request and grows with what callers send', () => {
+    expect(found.filter((name) => !documented.includes(name))).toEqual([]);
+  });
+
+  it('lists nothing that is no longer there', () => {
+    expect(documented.filter((name) => !found.includes(name))).toEqual([]);
+  });
+});
