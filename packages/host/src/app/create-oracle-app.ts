@@ -194,15 +194,21 @@ function oracleAppOf(
       await parts.titles.close();
       // What belongs to a turn that does not end is never settled.
       await parts.gates.close(hasEnded ? CLOSE_PATIENCE_MS : 0);
-      await settlesWithin(LAST_MS, parts.budget.close());
       parts.stopKeepingRuns();
       await sockets.close();
       await closed;
       await parts.plugins.close();
-      if (!(await settlesWithin(LAST_MS, parts.store.close())))
-        parts.logger.error('the store does not answer; closing without it');
+      await closeStore(parts);
     },
   };
+}
+
+/** Stores what is left to be stored and lets go of the store, or leaves one behind that does not answer. */
+async function closeStore({ budget, store, logger }: HostParts): Promise<void> {
+  await settlesWithin(LAST_MS, budget.close());
+  const closing = store.close();
+  if (await settlesWithin(LAST_MS, closing)) return closing;
+  logger.error('the store does not answer; closing without it');
 }
 
 function announce(url: string, { logger, oracle, facts }: HostParts, { models }: Config): void {

@@ -62,8 +62,7 @@ export function wireTurns(needs: TurnNeeds) {
     models,
     events,
     logger,
-    limits: settings,
-    storeWaitMs: settings.storeWaitMs,
+    settings,
   });
   const reader = new RunReader(turns, store);
   const { streamStallMs } = settings;

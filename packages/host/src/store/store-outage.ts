@@ -41,16 +41,19 @@ export class StoreOutage {
   watch(database: Database): Database {
     return {
       ...database,
-      write: async (unit) => {
-        try {
-          const value = await database.write(unit);
-          this.succeeded();
-          return value;
-        } catch (error) {
-          this.failed(error);
-          throw error;
-        }
-      },
+      write: (unit) => this.observe(database.write(unit)),
+      writeFor: (owner, unit) => this.observe(database.writeFor(owner, unit)),
     };
+  }
+
+  private async observe<T>(writing: Promise<T>): Promise<T> {
+    try {
+      const value = await writing;
+      this.succeeded();
+      return value;
+    } catch (error) {
+      this.failed(error);
+      throw error;
+    }
   }
 }

@@ -30,8 +30,7 @@ interface TurnsParts {
   readonly models: Models;
   readonly events: EventBus;
   readonly logger: Logger;
-  readonly limits: Pick<Config['turns'], 'maxPerUser' | 'max'>;
-  readonly storeWaitMs: number;
+  readonly settings: Pick<Config['turns'], 'maxPerUser' | 'max' | 'storeWaitMs'>;
 }
 
 /** The turns this process carries out: one at a time in each session, in the order they came. */
@@ -47,7 +46,7 @@ export class Turns {
   constructor(parts: TurnsParts) {
     this.#parts = parts;
     this.#idempotent = new IdempotentStarts(parts.store.idempotency);
-    this.#places = new TurnPlaces(parts.limits);
+    this.#places = new TurnPlaces(parts.settings);
   }
 
   /** The run with this id, if this process carries it out for this owner. */
@@ -194,7 +193,7 @@ export class Turns {
       requestId,
       status: lane.isFirst(slot) ? 'running' : 'queued',
       message: { content, attachments, metadata },
-      maxLive: this.#parts.limits.maxPerUser,
+      maxLive: this.#parts.settings.maxPerUser,
       idempotency,
     });
     switch (result.state) {
@@ -221,7 +220,7 @@ export class Turns {
 
   #enter(live: LiveRun, request: TurnRequest, started: Started): void {
     const { lane, slot, session, account, place } = started;
-    const { store, events, logger, storeWaitMs } = this.#parts;
+    const { store, events, logger, settings } = this.#parts;
     const { run, log } = live;
     const recorder = new RunRecorder({
       run,
@@ -229,7 +228,7 @@ export class Turns {
       runs: store.runs,
       events,
       logger,
-      storeWaitMs,
+      storeWaitMs: settings.storeWaitMs,
       giveUp: this.#giveUp.signal,
       onLost: () => live.cut('interrupted'),
       onUnstored: (outcome) => live.settle(outcome),
