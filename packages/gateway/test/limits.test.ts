@@ -48,7 +48,7 @@ describe('rate limits by address', () => {
     expect(await statusFrom(gateway, '::ffff:198.51.100.7')).toBe(429);
   });
 
-  it('do not take a text that is no address for a caller', async () => {
+  it('do not take a text that is not an address for a caller', async () => {
     const gateway = await start({
       GATEWAY_TRUST_PROXY: '1',
       GATEWAY_RATE_LIMIT_PER_MINUTE: '2',

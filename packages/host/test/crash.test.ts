@@ -130,7 +130,7 @@ it(`loses nothing acknowledged in ${CRASHES} crashes amid an answer`, {
   await host.ended;
 });
 
-it('hands over what is not finished when it is told to stop', async () => {
+it('hands over what is not finished on SIGTERM', async () => {
   const host = await start();
   const alice = new TestUser(host);
   const sessionId = await openSession(alice);

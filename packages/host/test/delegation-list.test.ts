@@ -161,17 +161,17 @@ describe.each(engines)('on %s', (engine) => {
   describe('DELETE /delegations', () => {
     it('revokes all of the caller and says how many', async () => {
       const [alice, bob] = [new TestUser(host), new TestUser(host)];
-      const [replaced, current, presented, brought] = [1, 2, 3, 4].map(() => alice.delegate());
+      const [replaced, current, presented, attached] = [1, 2, 3, 4].map(() => alice.delegate());
       const foreign = bob.delegate();
       await store(alice, replaced ?? '');
       await store(alice, current ?? '');
       await loginWith(presented ?? '');
       await store(bob, foreign);
       const revoked = await alice.request('DELETE', '/delegations', {
-        headers: { 'x-ucan-delegation': brought ?? '' },
+        headers: { 'x-ucan-delegation': attached ?? '' },
       });
       expect([revoked.status, revoked.body]).toEqual([200, { ok: true, revoked: 4 }]);
-      for (const raw of [replaced, current, presented, brought])
+      for (const raw of [replaced, current, presented, attached])
         expect(await loginWith(raw ?? '')).toBe(401);
       expect(await list(alice)).toEqual([]);
       expect(await loginWith(foreign)).toBe(200);

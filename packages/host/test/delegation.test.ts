@@ -112,7 +112,7 @@ describe.each(engines)('on %s', (engine) => {
       expect((await store(alice, alice.delegate())).status).toBe(200);
     });
 
-    it('logs nobody in, although it did a moment ago', async () => {
+    it('does not log in, although it did a moment ago', async () => {
       const alice = new TestUser(host);
       const raw = alice.delegate();
       const login = async () =>

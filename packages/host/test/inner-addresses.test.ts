@@ -46,9 +46,9 @@ describe('a tool whose service is not reached', () => {
   ])('says so without its address, which is in the log: %s', async (name, input, text) => {
     const before = host.log.length;
     const { status, data } = await useTool({ user: new TestUser(host), model }, name, input);
-    const told = JSON.stringify(data);
-    expect([status, told]).toEqual(['error', expect.stringContaining(text)]);
-    expect(told).not.toMatch(/127\.0\.0\.1|ECONN|localhost/);
+    const shown = JSON.stringify(data);
+    expect([status, shown]).toEqual(['error', expect.stringContaining(text)]);
+    expect(shown).not.toMatch(/127\.0\.0\.1|ECONN|localhost/);
     expect(JSON.stringify(host.log.slice(before))).toMatch(/127\.0\.0\.1/);
   });
 });

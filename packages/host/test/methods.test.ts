@@ -75,7 +75,7 @@ describe('a method that no route of a path has', () => {
     ['PATCH', '/messages/abort', 'OPTIONS, POST'],
     ['POST', '/docs', 'GET, HEAD, OPTIONS'],
     ['PATCH', '/parcels/7/label', 'GET, HEAD, OPTIONS, POST'],
-  ])('is told which ones do: %s %s', async (method, path, allow) => {
+  ])('gets the list of those that do: %s %s', async (method, path, allow) => {
     const { status, headers } = await ask(method, path);
     expect([status, headers.get('allow')]).toEqual([405, allow]);
   });

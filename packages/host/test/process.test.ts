@@ -191,7 +191,7 @@ it('describes its interface, which it loads when asked', async () => {
   expect((await fetch(`${url}/docs/swagger-ui.css`)).status).toBe(200);
 });
 
-it('finishes requests under way and exits 0 on SIGTERM', async () => {
+it('finishes requests in progress and exits 0 on SIGTERM', async () => {
   const host = await start();
   const alice = new TestUser(host);
   const pending = Promise.all(

@@ -23,7 +23,7 @@ export interface RateLimiterOptions {
 
 const BUCKET_BYTES = 64;
 
-/** Token buckets that refill evenly. Not a timer per key: a bucket is brought up to date when used. */
+/** Token buckets that refill evenly. Not a timer per key: a bucket is refilled when it is used. */
 export class RateLimiter {
   private readonly buckets: LruMap<string, Bucket>;
   private readonly now: () => number;

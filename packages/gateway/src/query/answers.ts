@@ -71,7 +71,7 @@ export class Answers {
     const { metrics, pool } = this.options;
     const { metadata } = question;
     const key = keyOf(question, pool.latest);
-    // Metadata may change the answer in ways unknown here, so such a call is nobody else's.
+    // Metadata may change the answer in ways unknown here, so such a call is not shared.
     this.unshared += metadata ? 1 : 0;
     const flight = metadata
       ? `${key}#${this.unshared}`

@@ -20,7 +20,7 @@ function isLoopback(host: string): boolean {
 }
 
 /**
- * Checks that the document of ORACLE_DID lists the oracle's key, without which nobody can verify
+ * Checks that the document of ORACLE_DID lists the oracle's key, without which no one can verify
  * what the oracle signs. A document that is there but wrong keeps the host from starting.
  */
 export class OwnDidCheck {

@@ -9,7 +9,7 @@ export interface ListAnswer {
   readonly pages: AsyncIterable<readonly unknown[]>;
   /** How long a reader may take nothing before it is dropped. */
   readonly stallMs: number;
-  /** Called with what broke the list off: the reader cannot be told any more. */
+  /** Called with what broke the list off: it is too late for an error reply. */
   readonly onFault?: ((error: unknown) => void) | undefined;
 }
 

@@ -12,7 +12,7 @@ export interface SseOptions {
   readonly stallMs: number;
   /** Makes the source; its signal fires when the reader has gone. */
   readonly frames: (gone: AbortSignal) => AsyncIterable<readonly Frame[]>;
-  /** Called with what broke the source off: the reader cannot be told any more. */
+  /** Called with what broke the source off: it is too late for an error reply. */
   readonly onFault?: ((error: unknown) => void) | undefined;
 }
 

@@ -70,7 +70,7 @@ function measureIpld(value: Ipld): number {
   }
   if (!isIpldMap(value)) return 16;
   return Object.entries(value).reduce(
-    // A map whose keys nobody else has gets a hidden class for each of them.
+    // A map with unique keys gets a hidden class for each of them.
     (bytes, [key, item]) => bytes + OBJECT_BYTES + textBytes(key) + measureIpld(item),
     OBJECT_BYTES,
   );

@@ -2,7 +2,7 @@
 export interface SlotLimits {
   readonly total: number;
   readonly perUser: number;
-  /** A homeserver that hangs holds at most these, whoever names it. */
+  /** A homeserver that hangs holds at most these, no matter who names it. */
   readonly perHomeserver: number;
   /** Messages that may wait for a slot; more are refused. */
   readonly waiting: number;

@@ -18,7 +18,7 @@ export interface LeaseClock {
 }
 
 /**
- * For SQLite: the time since this machine started, which all of its processes share and nobody can set. A lease that
+ * For SQLite: the time since this machine started, which all of its processes share and which cannot be set. A lease that
  * ends too far ahead comes from before a restart of the machine.
  */
 export function createMachineClock(): LeaseClock {

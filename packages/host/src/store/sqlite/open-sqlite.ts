@@ -74,7 +74,7 @@ function asDatabase({ handle, writer, reader }: Connections): Database {
     engine: 'sqlite',
     tables: reader,
     write: (unit) => commits.write(unit),
-    // SQLite has one writer at a time, whoever it writes for.
+    // SQLite has one writer at a time, for all owners.
     writeFor: (_owner, unit) => commits.write(unit),
     read: (unit) => readSnapshot(reader, unit),
     migrate: (plan) => migrate(writer, plan),

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { ModelToolCall } from '../model.js';
 import { faultOfKind } from '../provider-fault.js';
 
-/** Characters that the calls of one answer may have: nobody sees them before they are whole. */
+/** Characters that the calls of one answer may have: they are held in memory until they are complete. */
 const MAX_CHARACTERS = 8 * 1024 * 1024;
 /** What a call counts beside its text. */
 const CALL_CHARACTERS = 10_000;
