@@ -105,7 +105,7 @@ describe('every error has the one shape', () => {
     const query = await alice.request('GET', '/sessions?limit=0&offset=-1');
     expect(query.body.message).toEqual([
       'limit: must be a whole number from 1 to 100',
-      'offset: must be a whole number from 0 to 9007199254740991',
+      'offset: must be a whole number, 0 or more',
     ]);
   });
 

@@ -35,7 +35,14 @@ export const UnixSeconds = z
 export const UcanToken = z.string().min(1).max(8192);
 
 /** A whole number as a query writes it: decimal digits and nothing else, so `1e1`, `0x5`, `+5` and an empty value are errors. */
-export function wholeNumber({ min, max }: { readonly min: number; readonly max: number }) {
+export function wholeNumber({
+  min,
+  max = Number.MAX_SAFE_INTEGER,
+}: {
+  readonly min: number;
+  readonly max?: number;
+}) {
+  const range = max === Number.MAX_SAFE_INTEGER ? `, ${min} or more` : ` from ${min} to ${max}`;
   const isInRange = (value: unknown) =>
     Number.isSafeInteger(value) && min <= (value as number) && (value as number) <= max;
   // Not a transform: zod leaves defaults of those out of the JSON schema.
@@ -44,7 +51,7 @@ export function wholeNumber({ min, max }: { readonly min: number; readonly max: 
     .overwrite((value) =>
       typeof value === 'string' && /^\d{1,16}$/.test(value) ? Number(value) : value,
     )
-    .refine(isInRange, { error: `must be a whole number from ${min} to ${max}` })
+    .refine(isInRange, { error: `must be a whole number${range}` })
     .meta({ type: 'integer', minimum: min, maximum: max });
   return schema as z.ZodType<number>;
 }

@@ -42,7 +42,7 @@ export type CurrentRun = z.infer<typeof CurrentRun>;
 
 /** Query of `GET /runs/:runId`. */
 export const JoinRun = z.strictObject({
-  after: wholeNumber({ min: 0, max: Number.MAX_SAFE_INTEGER }).optional(),
+  after: wholeNumber({ min: 0 }).optional(),
 });
 export type JoinRun = z.infer<typeof JoinRun>;
 

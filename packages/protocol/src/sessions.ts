@@ -32,7 +32,7 @@ export type RenameSession = z.infer<typeof RenameSession>;
 /** Query of `GET /sessions`. */
 export const ListSessions = z.strictObject({
   limit: wholeNumber({ min: 1, max: 100 }).default(20),
-  offset: wholeNumber({ min: 0, max: Number.MAX_SAFE_INTEGER }).default(0),
+  offset: wholeNumber({ min: 0 }).default(0),
 });
 export type ListSessions = z.infer<typeof ListSessions>;
 

@@ -16,7 +16,7 @@ export type FactPage = z.infer<typeof FactPage>;
 /** Query of `GET /memory`. */
 export const ListFacts = z.strictObject({
   limit: wholeNumber({ min: 1, max: 100 }).default(50),
-  offset: wholeNumber({ min: 0, max: Number.MAX_SAFE_INTEGER }).default(0),
+  offset: wholeNumber({ min: 0 }).default(0),
 });
 export type ListFacts = z.infer<typeof ListFacts>;
 
