@@ -125,6 +125,14 @@ it('stops listening to an address that only fails', async () => {
   expect(checked).toBeLessThanOrEqual(120 + returned);
 });
 
+it('admits a valid key from an address that keeps failing', async () => {
+  const gateway = await startGated(sha256('one'));
+  const statusWith = async (key: string) =>
+    (await gateway.get(PARAMS, { 'x-api-key': key })).status;
+  await expect.poll(() => statusWith('guess'), { interval: 0, timeout: 60_000 }).toBe(429);
+  expect(await statusWith('one')).toBe(200);
+});
+
 it('does not hold valid keys against an address', async () => {
   const gateway = await startGated(sha256('one'));
   const answers = await Promise.all(

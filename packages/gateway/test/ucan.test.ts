@@ -144,6 +144,52 @@ it('limits each DID by itself', async () => {
   expect((await gateway.get(PARAMS, bearer(mint(gateway)))).status).toBe(200);
 });
 
+it('admits valid UCANs, known and new, from an address that keeps failing', async () => {
+  const gateway = await startGated();
+  const known = mint(gateway);
+  const statusWith = async (token: string) => (await gateway.get(PARAMS, bearer(token))).status;
+  expect(await statusWith(known)).toBe(200);
+  await expect.poll(() => statusWith('junk'), { interval: 0, timeout: 60_000 }).toBe(429);
+  expect(await statusWith(known)).toBe(200);
+  expect(await statusWith(mint(gateway))).toBe(200);
+});
+
+it('looks up 60 did:ixo at a time', async () => {
+  const node = await startTestNode();
+  cleanups.push(() => node.close());
+  const gateway = await startGateway([node], { GATEWAY_AUTH: 'ucan' });
+  cleanups.push(() => gateway.close());
+  const key = generateSigner();
+  let lookups = 0;
+  const gate = Promise.withResolvers<void>();
+  node.interrupt(async ({ method }) => {
+    if (method !== 'ixo.iid.v1beta1.Query/IidDocument') return undefined;
+    lookups += 1;
+    await gate.promise;
+    return undefined;
+  });
+  const headersOf = Array.from({ length: 60 }, (_, i) => {
+    const { ok: signer } = key.withDid(`did:ixo:ixo1caller${i}`);
+    return bearer(mint(gateway, { signer: signer as Signer }));
+  });
+  const answers = headersOf.map((headers) => gateway.get(PARAMS, headers));
+  // Each lookup may be asked of a node again, so there can be more.
+  await expect.poll(() => lookups, { timeout: 60_000 }).toBeGreaterThanOrEqual(60);
+  gate.resolve();
+  await Promise.all(answers);
+  expect(gateway.log.filter(({ reason }) => reason === 'did_busy')).toEqual([]);
+});
+
+it('charges the address nothing for a caller over its own limit', async () => {
+  const gateway = await startGated({ GATEWAY_RATE_LIMIT_PER_MINUTE: '2' });
+  const greedy = bearer(mint(gateway));
+  const statuses = await Promise.all(
+    Array.from({ length: 40 }, async () => (await gateway.get(PARAMS, greedy)).status),
+  );
+  expect(statuses).toContain(429);
+  expect((await gateway.get(PARAMS, bearer(mint(gateway)))).status).toBe(200);
+});
+
 it('finds the keys of a did:ixo on the chain behind it, and the reason of a refusal in the log alone', async () => {
   const gateway = await startGated();
   const signer = generateSigner().withDid('did:ixo:ixo1nobody');

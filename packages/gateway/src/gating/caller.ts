@@ -1,4 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http';
+import type { Charge } from '@sibyl/ucan';
 
 /** Who asks, as far as the deployment wants to know. */
 export interface Caller {
@@ -23,5 +24,6 @@ export interface Credentials {
 
 /** Decides who may ask; throws a `QueryFault` for those who may not. */
 export interface Gate {
-  admit(credentials: Credentials): Caller | Promise<Caller>;
+  /** `charge` is asked before expensive work; credentials that are cheap to check do not need it. */
+  admit(credentials: Credentials, charge: Charge): Caller | Promise<Caller>;
 }

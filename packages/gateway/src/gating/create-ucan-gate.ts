@@ -11,6 +11,7 @@ import type { Config } from '../config/config.js';
 import type { Logger } from '../observe/logger.js';
 import { keepSigner } from './key-file.js';
 import { UcanGate } from './ucan-gate.js';
+import { WAITING } from './verification-limits.js';
 
 export interface UcanGateParts {
   readonly config: Config;
@@ -22,11 +23,14 @@ export interface UcanGateParts {
 /** A gate for UCANs addressed to the gateway's DID. */
 export async function createUcanGate({ config, logger, askChain }: UcanGateParts) {
   const { did = (await keepSigner(config.dataDir)).did, ucanIssuers } = config.gating;
+  // The nodes are the operator's own, so the limits of verifications suffice: they keep one address
+  // from using up all lookups.
+  const maxPending = WAITING.total;
   // The address is never looked up: `askChain` takes the path alone.
-  const ixo = createDidIxoResolver({ chainRestUrl: 'http://chain', fetch: askChain });
+  const ixo = createDidIxoResolver({ chainRestUrl: 'http://chain', fetch: askChain, maxPending });
   const methods = {
     key: createDidKeyResolver(),
-    ixo: createCachedResolver({ resolver: ixo, clock: systemClock }),
+    ixo: createCachedResolver({ resolver: ixo, clock: systemClock, maxPending }),
   };
   const verifier = createVerifier({
     audience: did,

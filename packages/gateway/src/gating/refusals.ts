@@ -1,3 +1,4 @@
+import type { RateVerdict } from '@sibyl/server-kit';
 import { QueryFault } from '../query/query-fault.js';
 import { GrpcCode } from '../upstream/grpc-error.js';
 
@@ -16,4 +17,16 @@ export function tooMany(retryAfterSeconds: number): QueryFault {
   const headers = { 'Retry-After': String(retryAfterSeconds) };
   const text = `too many requests; the next may come in ${retryAfterSeconds} s`;
   return new QueryFault(GrpcCode.resourceExhausted, text, { headers });
+}
+
+/** Throws 429 unless the limit allows the request. */
+export function enforce({ allowed, resetSeconds }: RateVerdict): void {
+  if (!allowed) throw tooMany(resetSeconds);
+}
+
+/** The limit of all callers together. */
+export function busy(retryAfterSeconds: number): QueryFault {
+  const headers = { 'Retry-After': String(retryAfterSeconds) };
+  const text = `too many credentials are being checked; try again in ${retryAfterSeconds} s`;
+  return new QueryFault(GrpcCode.unavailable, text, { headers });
 }

@@ -1,8 +1,14 @@
-import { isCovered, readToken, type VerifiedDelegation, type Verifier } from '@sibyl/ucan';
+import {
+  type Charge,
+  isCovered,
+  readToken,
+  type VerifiedDelegation,
+  type Verifier,
+} from '@sibyl/ucan';
 import type { Logger } from '../observe/logger.js';
 import { bearerOf } from './bearer.js';
 import type { Caller, Credentials, Gate } from './caller.js';
-import { forbidden, unauthenticated } from './refusals.js';
+import { busy, forbidden, unauthenticated } from './refusals.js';
 
 /** What a UCAN must let its bearer do. */
 export const CHAIN_QUERY = 'chain/query';
@@ -10,6 +16,7 @@ export const CHAIN_QUERY = 'chain/query';
 export const CHAIN = 'ixo:chain';
 /** How far ahead a bearer may expire, clock skew included: it can be used until then by whoever sees it. */
 const MAX_LIFE_SECONDS = 930;
+const BUSY_RETRY_SECONDS = 3;
 
 interface UcanGateOptions {
   readonly verifier: Verifier;
@@ -22,7 +29,7 @@ interface UcanGateOptions {
 export class UcanGate implements Gate {
   constructor(private readonly options: UcanGateOptions) {}
 
-  async admit({ headers, address }: Credentials): Promise<Caller> {
+  async admit({ headers, address }: Credentials, charge: Charge): Promise<Caller> {
     const isUcan =
       String(headers['x-auth-type'] ?? '')
         .trim()
@@ -33,7 +40,7 @@ export class UcanGate implements Gate {
         'a UCAN is needed: Authorization: Bearer <invocation> with X-Auth-Type: ucan',
       );
     }
-    const { ok, error } = await this.options.verifier.verifyDelegation(token);
+    const { ok, error } = await this.options.verifier.verifyDelegation(token, { charge });
     if (error) throw this.refusal(error);
     if (ok.expiration > Date.now() / 1000 + MAX_LIFE_SECONDS) {
       throw this.refusal({ code: 'expiry_too_far', detail: `${ok.expiration}`, issuer: ok.did });
@@ -55,6 +62,7 @@ export class UcanGate implements Gate {
   private refusal(fault: { code: string; detail: string; cid?: string; issuer?: string }) {
     const { code, detail, cid, issuer } = fault;
     this.options.logger.info({ reason: code, detail, cid, did: issuer }, 'caller refused');
+    if (code === 'did_busy' || code === 'verifier_busy') return busy(BUSY_RETRY_SECONDS);
     return unauthenticated('Invalid UCAN invocation');
   }
 }

@@ -23,6 +23,8 @@ export interface CachedResolverOptions {
   readonly faultTtlSeconds?: number | undefined;
   /** What the answers of either kind may take in memory; 1 MiB by default. */
   readonly cacheBytes?: number | undefined;
+  /** Lookups in progress at most, 50 by default; beyond it the fault is `did_busy`. */
+  readonly maxPending?: number | undefined;
 }
 
 interface Cached {
@@ -48,7 +50,7 @@ export function createCachedResolver(options: CachedResolverOptions): DidResolve
       refused.set(did, { result, expires: clock() + faultTtl });
     }
     return result;
-  });
+  }, options.maxPending);
   const findCached = (did: string) => {
     const cached = found.get(did) ?? refused.get(did);
     return cached && clock() < cached.expires ? cached.result : undefined;

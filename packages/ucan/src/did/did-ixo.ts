@@ -12,6 +12,8 @@ export interface DidIxoOptions {
   readonly fetch: DidFetch;
   /** 256 KiB and 3 s for each request unless told. */
   readonly limits?: Partial<FetchLimits> | undefined;
+  /** Lookups in progress at most, 50 by default; beyond it the fault is `did_busy`. */
+  readonly maxPending?: number | undefined;
 }
 
 /** Said to whoever brings a did:ixo to a host without a source for it. */
@@ -20,7 +22,7 @@ export const IXO_NEEDS = 'did:ixo needs CHAIN_REST_URL or BLOCKSYNC_GRAPHQL_URL'
 /** Resolves did:ixo from the chain, and from Blocksync when the chain is not configured or not available. */
 export function createDidIxoResolver(options: DidIxoOptions): DidResolver {
   const sources = sourcesOf(options);
-  const resolve = createSingleFlight((did) => askInTurn(sources, did));
+  const resolve = createSingleFlight((did) => askInTurn(sources, did), options.maxPending);
   return {
     async resolve(did) {
       // Percent signs would be read differently by the chain's path and by Blocksync's variable.
