@@ -13,6 +13,8 @@ import { UcanGate } from '../src/gating/ucan-gate.js';
 
 const GATEWAY = generateSigner().did;
 const ADDRESS = '198.51.100.7';
+/** One for all, since a UCAN must not outlive its proof. */
+const EXPIRATION = Math.floor(Date.now() / 1000) + 600;
 const key = generateSigner();
 
 /** An admission by UCAN whose lookups of did:web are answered by `resolve`. */
@@ -58,7 +60,7 @@ function mint(signer = generateSigner(), audience = GATEWAY, proofs?: string[]):
     signer,
     audience,
     capabilities: [{ can: 'chain/query', with: 'ixo:chain' }],
-    expiration: Math.floor(Date.now() / 1000) + 600,
+    expiration: EXPIRATION,
     ...(proofs && { proofs }),
   });
   if (error) throw new Error(error.detail);
