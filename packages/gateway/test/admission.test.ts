@@ -100,7 +100,7 @@ it.each([
   const all = Promise.all(statuses);
   let settled = 0;
   for (const status of statuses) void status.then(() => (settled += 1));
-  await expect.poll(() => resolver.lookups.length + settled).toBe(200);
+  await expect.poll(() => resolver.lookups.length + settled, { timeout: 60_000 }).toBe(200);
   resolver.release();
   expect(tally(await all)).toEqual({ 200: 200 });
 });
@@ -109,12 +109,12 @@ it('Admission.admit caps verifications in flight, 429 for an address and 503 for
   const resolver = heldResolver();
   const { statusWith } = admissionWith(resolver);
   const first = Array.from({ length: 256 }, () => statusWith(mint(webSigner())));
-  await expect.poll(() => resolver.lookups.length).toBe(256);
+  await expect.poll(() => resolver.lookups.length, { timeout: 60_000 }).toBe(256);
   expect(await statusWith(mint(webSigner()))).toBe(429);
   const others = Array.from({ length: 768 }, (_, i) =>
     statusWith(mint(webSigner()), `198.51.100.${100 + (i % 4)}`),
   );
-  await expect.poll(() => resolver.lookups.length).toBe(1024);
+  await expect.poll(() => resolver.lookups.length, { timeout: 60_000 }).toBe(1024);
   expect(await statusWith(mint(webSigner()), '198.51.100.200')).toBe(503);
   // A token that needs no lookup does not wait for those that do.
   expect(await statusWith(mint())).toBe(200);

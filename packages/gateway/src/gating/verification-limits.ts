@@ -68,7 +68,7 @@ export class VerificationLimits {
   }
 }
 
-/** What a token costs in advance; nothing for a plain one: one signature, up to 2 KB. */
+/** What a token costs in advance; nothing for a plain one: one signature, less than 1 KB. */
 function measureExtraUnits({ signatures, characters }: VerificationCost): number {
   const units = signatures + Math.floor(characters / CHARACTERS_PER_UNIT);
   return units > 1 ? units : 0;
