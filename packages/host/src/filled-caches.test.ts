@@ -22,7 +22,7 @@ const fills: readonly [name: string, limitMb: number, fill: () => Promise<unknow
       const limits = new RateLimits({ perCaller: 1e9, anonymous: 1e9, metrics: new Metrics() });
       for (let i = 0; i < 60_000; i++) {
         const address = `2001:db8:${(i >> 16).toString(16)}:${(i & 0xffff).toString(16)}::1`;
-        await limits.takeAnonymous(address);
+        limits.takeAnonymous(address);
         await limits.takeCaller({ did: `did:web:${i}.${'x'.repeat(200)}` }, address);
       }
       return limits;

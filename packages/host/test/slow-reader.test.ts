@@ -11,7 +11,9 @@ const PIECE = 'x'.repeat(4000);
 const PIECES = 4000;
 const ANSWER_MB = (PIECE.length * PIECES) / 1024 ** 2;
 
-const test = useControlledHost({ env: { STREAM_STALL_SECONDS: '1', TURN_MAX_CHARACTERS: '100000000' } });
+const test = useControlledHost({
+  env: { STREAM_STALL_SECONDS: '1', TURN_MAX_CHARACTERS: '100000000' },
+});
 
 /** Takes all that still comes. */
 async function drain(socket: Socket): Promise<number> {

@@ -56,8 +56,8 @@ export class AppModule {
   }
 }
 
-const globals = ({ logger, bodyLimit, bodyBudget }: HostParts) => [
-  { provide: APP_FILTER, useValue: new ErrorFilter(logger) },
+const globals = ({ logger, rateLimits, bodyLimit, bodyBudget }: HostParts) => [
+  { provide: APP_FILTER, useValue: new ErrorFilter(logger, rateLimits) },
   { provide: APP_INTERCEPTOR, useValue: new BodyInterceptor(bodyLimit, bodyBudget) },
   { provide: APP_PIPE, useClass: ValidationPipe },
   { provide: APP_GUARD, useClass: UcanGuard },

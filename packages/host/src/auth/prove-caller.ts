@@ -36,9 +36,9 @@ export async function proveCaller(
   };
   const caller = await authenticator
     .authenticate(credentials, { charge })
-    .catch(async (error: unknown) => {
+    .catch((error: unknown) => {
       if (refusal) throw refusal;
-      if (!isPaid) await limits.takeAnonymous(address, headers);
+      if (!isPaid) limits.takeAnonymous(address, headers);
       throw error;
     });
   await limits.takeCaller(caller, address, headers, cost);

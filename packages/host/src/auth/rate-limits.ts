@@ -52,7 +52,7 @@ export class RateLimits {
   }
 
   /** Counts a request without a proven caller; refuses an address that has used up what it may ask so. */
-  async takeAnonymous(address: string | undefined, headers = nowhere): Promise<void> {
+  takeAnonymous(address: string | undefined, headers = nowhere): void {
     this.enforce(
       'anonymous',
       this.anonymous.take(addressKey(address), this.perMinute.anonymous),
@@ -63,7 +63,7 @@ export class RateLimits {
   /**
    * Takes what a verification will cost from its address, all of it or nothing, before the work begins.
    * A plain token costs nothing in advance: its address pays if it fails, so that a valid caller does
-   * not suffer from its neighbors.
+   * not suffer from its neighbors. Neither do lookups, for the same reason: they have a limit of their own.
    */
   reserve(address: string | undefined, work: VerificationCost, headers = nowhere): Reservation {
     const key = addressKey(address);
@@ -72,9 +72,10 @@ export class RateLimits {
     // Once proven it would be refused; the work can be spared.
     const everyone = caller * CALLERS_PER_ADDRESS;
     this.refuse('address', this.addresses.peek(key, everyone, Math.min(cost, everyone)), headers);
-    const advance = cost > 1 ? Math.min(cost, anonymous) : 0;
-    this.refuse('anonymous', this.anonymous.peek(key, anonymous, advance), headers);
     const { lookups } = work;
+    const computing = measureCost({ ...work, lookups: 0 });
+    const advance = computing > 1 ? Math.min(computing, anonymous) : 0;
+    this.refuse('anonymous', this.anonymous.peek(key, anonymous, advance), headers);
     this.refuse('lookups', this.lookups.peek(key, LOOKUPS.perMinute, lookups), headers);
     const close = lookups > 0 ? this.openLookup(key) : () => undefined;
     this.anonymous.take(key, anonymous, advance);
@@ -97,17 +98,24 @@ export class RateLimits {
     });
   }
 
-  /** Counts a request of a proven caller, by what it took to prove it. */
+  /**
+   * Counts a request of a proven caller, by what it took to prove it. A caller beyond its own limit
+   * takes nothing from the other callers of its address.
+   */
   async takeCaller(
     { did }: Pick<Caller, 'did'>,
     address: string | undefined,
     headers = nowhere,
     cost = 1,
   ): Promise<void> {
-    const { caller } = this.perMinute;
+    const { anonymous, caller } = this.perMinute;
+    const key = addressKey(address);
     const everyone = caller * CALLERS_PER_ADDRESS;
-    const ofAddress = this.addresses.take(addressKey(address), everyone, Math.min(cost, everyone));
-    this.enforce('address', ofAddress, headers);
+    const ofCaller = this.callers.peek(did, caller, Math.min(cost, caller));
+    // An expensive token that was verified in vain is paid for like one that failed.
+    if (!ofCaller.allowed) this.anonymous.take(key, anonymous, Math.min(cost - 1, anonymous));
+    this.refuse('caller', ofCaller, headers);
+    this.enforce('address', this.addresses.take(key, everyone, Math.min(cost, everyone)), headers);
     this.enforce('caller', this.callers.take(did, caller, Math.min(cost, caller)), headers);
   }
 

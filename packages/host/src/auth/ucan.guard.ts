@@ -25,9 +25,11 @@ export class UcanGuard implements CanActivate {
     const response = context.switchToHttp().getResponse<Response>();
     const { authenticator, limits } = this;
     const { ip: address, isCounted } = request;
+    // From here on the guard counts it.
+    request.isCounted = true;
     if (this.isPublic(context)) {
       // Where nobody reads credentials, bringing some spares nobody the limit.
-      if (!isCounted) await limits.takeAnonymous(address, response);
+      if (!isCounted) limits.takeAnonymous(address, response);
       return true;
     }
     const credentials = credentialsOf(request.headers);

@@ -6,11 +6,12 @@ import { isDocs, isHealth } from './security-headers.js';
 
 /** Limits each address by what it asks without proving who it is; health checks are exempt. */
 export function anonymousLimit(limits: RateLimits) {
-  return async (request: OracleRequest, response: Response, next: NextFunction): Promise<void> => {
+  return (request: OracleRequest, response: Response, next: NextFunction): void => {
     const isExempt = isHealth(request);
-    // With credentials the guard decides: a valid caller must not suffer from its neighbours.
+    // With credentials the guard decides: a valid caller must not suffer from its neighbors. The error
+    // filter counts requests that fail before they reach it.
     request.isCounted = isExempt || isDocs(request) || !hasCredentials(request);
-    if (request.isCounted && !isExempt) await limits.takeAnonymous(request.ip, response);
+    if (request.isCounted && !isExempt) limits.takeAnonymous(request.ip, response);
     next();
   };
 }

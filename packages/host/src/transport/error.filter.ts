@@ -4,23 +4,39 @@ import { type ErrorBody, OracleError } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Logger } from 'pino';
 import type { OracleRequest } from '../auth/oracle-request.js';
+import type { RateLimits } from '../auth/rate-limits.js';
 import { classifyStoreFault } from '../store/store-fault.js';
 import { explainUnmatched } from './allowed-methods.js';
 
 /** The one place where a failure becomes an HTTP answer (contract B1). */
 @Catch()
 export class ErrorFilter implements ExceptionFilter {
-  constructor(private readonly logger: Logger) {}
+  constructor(
+    private readonly logger: Logger,
+    private readonly limits: RateLimits,
+  ) {}
 
   catch(error: unknown, host: ArgumentsHost): void {
     const http = host.switchToHttp();
     const response = http.getResponse<Response>();
     const request = http.getRequest<OracleRequest>();
-    const fault = isUnknownRoute(error) ? explainUnmatched(request, response) : error;
+    const fault = this.countUnproven(request, response) ?? explain(error, request, response);
     const answer = this.answerTo(fault, request.requestId);
     if (response.headersSent) return void response.destroy();
     if (answer.retryAfterSeconds) response.setHeader('Retry-After', answer.retryAfterSeconds);
     response.status(answer.body.statusCode).json(answer.body);
+  }
+
+  /** Counts a request whose credentials no guard has looked at; returns the refusal beyond the limit. */
+  private countUnproven(request: OracleRequest, response: Response): unknown {
+    if (request.isCounted) return undefined;
+    request.isCounted = true;
+    try {
+      this.limits.takeAnonymous(request.ip, response.headersSent ? undefined : response);
+      return undefined;
+    } catch (refusal) {
+      return refusal;
+    }
   }
 
   private answerTo(error: unknown, requestId: string) {
@@ -40,6 +56,11 @@ export class ErrorFilter implements ExceptionFilter {
       this.logger.warn({ requestId, code: known.code, reason }, known.message);
     } else this.logger.error({ requestId, err: error }, known.message);
   }
+}
+
+/** Names the allowed methods where a route has the path but not the method. */
+function explain(error: unknown, request: OracleRequest, response: Response): unknown {
+  return isUnknownRoute(error) ? explainUnmatched(request, response) : error;
 }
 
 /** A failure as the catalogue has it; one nobody thought of tells nothing of itself. */

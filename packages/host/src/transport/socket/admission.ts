@@ -63,7 +63,7 @@ export class Admission {
     try {
       return readHandshake(handshake);
     } catch (refusal) {
-      await this.parts.limits.takeAnonymous(address);
+      this.parts.limits.takeAnonymous(address);
       throw refusal;
     }
   }
