@@ -60,10 +60,11 @@ const fills: readonly [name: string, limitMb: number, fill: () => Promise<unknow
     'PresentedDelegations',
     2,
     async () => {
-      const delegations = { recordUse: async () => undefined } as never;
+      const delegations = { recordUse: async () => [] } as never;
       const presented = new PresentedDelegations({
         oracleDid: generateSigner().did,
         delegations,
+        disk: undefined,
         logger,
         loginMaxDays: undefined,
       });

@@ -54,8 +54,7 @@ describe.each(engines)('CALLERS_ALLOW on %s', (engine) => {
     ['GET', '/sessions/any/run'],
     ['GET', '/runs/any'],
     ['GET', '/delegation'],
-    ['GET', '/delegations'],
-    ['DELETE', '/delegations'],
+    ['POST', '/delegation'],
     ['GET', '/user-preferences'],
   ])('answers 403 to a stranger on %s %s', async (method, path) => {
     const { status, body } = await new TestUser(host).request(method, path);
@@ -76,6 +75,36 @@ describe.each(engines)('CALLERS_ALLOW on %s', (engine) => {
     for (const path of ['/sessions', '/delegations']) await fetch(host.url + path, { headers });
     expect(await redeem(alice, await invite())).toEqual([200, { ok: true }]);
     expect((await alice.request('GET', '/delegations')).body).toEqual({ delegations: [] });
+  });
+
+  it.each(['DELETE /delegation', 'DELETE /delegations', 'DELETE /delegations/:cid'])(
+    'a removed caller can still list its delegations and revoke them with %s',
+    async (route) => {
+      const alice = await admitted();
+      const raw = alice.delegate();
+      expect(await alice.request('POST', '/delegation', { body: { raw } })).toHaveProperty(
+        'status',
+        200,
+      );
+      await host.app.callers.remove(alice.did);
+      expect(await statusOf(alice)).toBe(403);
+      const { status, body } = await alice.request('GET', '/delegations');
+      expect([status, body.delegations.length]).toEqual([200, 1]);
+      const { cid } = body.delegations[0];
+      const [method = '', path = ''] = route.replace(':cid', cid).split(' ');
+      expect(await alice.request(method, path)).toHaveProperty('status', 200);
+      expect((await alice.request('GET', '/delegations')).body).toEqual({ delegations: [] });
+      expect(await redeem(alice, await invite())).toEqual([200, { ok: true }]);
+      const headers = { 'x-ucan-delegation': raw };
+      expect((await fetch(`${host.url}/sessions`, { headers })).status).toBe(401);
+    },
+  );
+
+  it('GET /delegations lists the delegation that an admitted caller logs in with', async () => {
+    const alice = await admitted();
+    const headers = { 'x-ucan-delegation': alice.delegate() };
+    const answer = await fetch(`${host.url}/delegations`, { headers });
+    expect(await answer.json()).toMatchObject({ delegations: [{ isCurrent: false }] });
   });
 
   it('disconnects a socket of a stranger', async () => {

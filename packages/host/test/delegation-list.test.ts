@@ -76,6 +76,26 @@ describe.each(engines)('on %s', (engine) => {
       expect(await list(alice)).toMatchObject([{ cid: cidOf(raw), isCurrent: false }]);
     });
 
+    it('lists one that was dropped to make room again, once it is used again', async () => {
+      const alice = new TestUser(host);
+      const raws = Array.from({ length: 101 }, () => alice.delegate({ ttlSeconds: null }));
+      for (const raw of raws) expect(await loginWith(raw)).toBe(200);
+      const cids = async (): Promise<string[]> =>
+        (await list(alice)).map(({ cid }: { cid: string }) => cid);
+      const [first = '', second = ''] = raws;
+      expect(await cids()).toHaveLength(100);
+      expect(await cids()).not.toContain(cidOf(first));
+      expect(await loginWith(first)).toBe(200);
+      expect(await cids()).toContain(cidOf(first));
+      // A stored one makes room too.
+      expect(await cids()).not.toContain(cidOf(second));
+      const third = raws[2] ?? '';
+      await store(alice, alice.delegate());
+      expect(await cids()).not.toContain(cidOf(third));
+      expect(await loginWith(third)).toBe(200);
+      expect(await cids()).toContain(cidOf(third));
+    });
+
     it('does not list a delegation of another user who presents it', async () => {
       const [alice, eve] = [new TestUser(host), new TestUser(host)];
       const { body: session } = await eve.request('POST', '/sessions');

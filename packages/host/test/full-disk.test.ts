@@ -115,10 +115,10 @@ describe.skipIf(fault)('a host on a full disk', () => {
     expect((await next).body.message.content).toBe('yes');
   });
 
-  it('refuses POST /sessions and POST /messages below DISK_MIN_FREE, while the rest works', {
+  it('refuses POST /sessions, POST /messages and POST /delegation below DISK_MIN_FREE, while the rest works', {
     timeout: 60_000,
   }, async () => {
-    const { alice, ready, fill, free } = await start({ DISK_MIN_FREE: '8mb' });
+    const { alice, ready, fill, free, url } = await start({ DISK_MIN_FREE: '8mb' });
     const sessionId = await openSession(alice);
     expect((await ready())[0]).toBe(200);
     fill(10 * MB);
@@ -127,6 +127,7 @@ describe.skipIf(fault)('a host on a full disk', () => {
     const body = { message: 'hi' };
     for (const refused of [
       await alice.request('POST', '/sessions'),
+      await alice.request('POST', '/delegation', { body: { raw: alice.delegate() } }),
       await alice.request('POST', `/messages/${sessionId}`, { body }),
       await alice.request('POST', `/messages/${sessionId}`, { body: { ...body, stream: true } }),
     ]) {
@@ -135,8 +136,12 @@ describe.skipIf(fault)('a host on a full disk', () => {
     }
     expect((await alice.request('GET', '/sessions')).body.total).toBe(1);
     expect((await alice.request('DELETE', `/sessions/${sessionId}`)).status).toBe(200);
+    const login = { 'x-ucan-delegation': alice.delegate({ ttlSeconds: null }) };
+    const listBy = async () => (await fetch(`${url}/delegations`, { headers: login })).json();
+    expect(await listBy()).toEqual({ delegations: [] });
     free();
     await expect.poll(async () => (await alice.request('POST', '/sessions')).status).toBe(201);
+    expect(await listBy()).toMatchObject({ delegations: [{ isCurrent: false }] });
   });
 
   it.each([

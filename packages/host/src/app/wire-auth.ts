@@ -35,10 +35,11 @@ export function wireAuth({ config, logger, metrics, oracle, store }: AuthNeeds) 
     },
   };
   const verifier = createVerifier(rules);
-  const { delegations, callers } = store;
+  const { delegations, disk, callers } = store;
   const { allowDelegationLogin, loginMaxDays, callersAllow } = config.auth;
   const oracleDid = oracle.did;
-  const presented = new PresentedDelegations({ oracleDid, delegations, logger, loginMaxDays });
+  const uses = { oracleDid, delegations, disk, logger, loginMaxDays };
+  const presented = new PresentedDelegations(uses);
   const authority = new DelegatedAuthority({
     oracleDid,
     verifier,
@@ -61,7 +62,7 @@ export function wireAuth({ config, logger, metrics, oracle, store }: AuthNeeds) 
     allowList: new CallerAllowList({ listed: callersAllow, callers, logger }),
     authority,
     oracleAuthority,
-    delegations: new DelegationService({ oracleDid, verifier, authority, store }),
+    delegations: new DelegationService({ oracleDid, verifier, authority, presented, store }),
   };
 }
 

@@ -40,7 +40,7 @@ export class CallerAllowList {
     throw new OracleError('caller_not_allowed');
   }
 
-  private async isAllowed(did: string): Promise<boolean> {
+  async isAllowed(did: string): Promise<boolean> {
     if (!this.listed || this.listed.has(did)) return true;
     const known = this.invited.get(did);
     if (known !== undefined && performance.now() - known < FRESH_MS) return true;

@@ -18,10 +18,12 @@ export class CallerGuard implements CanActivate {
     if (context.getType() !== 'http') return true;
     const { caller } = context.switchToHttp().getRequest<OracleRequest>();
     // Without a caller it is a public route: UcanGuard lets no other request pass without one.
-    if (!caller || this.reflector.get<boolean>(OPEN_TO_UNINVITED, context.getHandler()))
-      return true;
-    await this.allowList.assertAllowed(caller.did);
-    if (caller.login) await this.presented.record(caller.login);
+    if (!caller) return true;
+    const isOpen = this.reflector.get<boolean>(OPEN_TO_UNINVITED, context.getHandler());
+    if (!isOpen) await this.allowList.assertAllowed(caller.did);
+    // Nothing is stored on behalf of callers who are not admitted.
+    if (caller.login && (await this.allowList.isAllowed(caller.did)))
+      await this.presented.record(caller.login);
     return true;
   }
 }

@@ -57,6 +57,7 @@ beforeEach(() => {
     presented: new PresentedDelegations({
       oracleDid: oracle.did,
       delegations: store.delegations,
+      disk: store.disk,
       logger,
       loginMaxDays: undefined,
     }),

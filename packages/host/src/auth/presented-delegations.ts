@@ -2,6 +2,7 @@ import { LruMap, textBytes } from '@sibyl/server-kit';
 import type { UcanFault, VerifiedDelegation } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import { type DelegationStore, USE_PRECISION_MS } from '../store/delegations/delegation-store.js';
+import type { DiskSpace } from '../store/disk-space.js';
 
 /** About 9,000 delegations. */
 const RECORDED_BYTES = 2 * 1024 * 1024;
@@ -10,6 +11,8 @@ const DAY_SECONDS = 86_400;
 interface PresentedDelegationsOptions {
   readonly oracleDid: string;
   readonly delegations: DelegationStore;
+  /** Undefined where the database is not on a disk of this host. */
+  readonly disk: DiskSpace | undefined;
   readonly logger: Logger;
   /** The most days until the expiry of a delegation that may log in; any number if undefined. */
   readonly loginMaxDays: number | undefined;
@@ -41,7 +44,10 @@ export class PresentedDelegations {
     return { code: 'expiry_too_far', detail, cid, issuer: did };
   }
 
-  /** Lets the issuer list and revoke a delegation once it was used; the store is written once an hour at most. */
+  /**
+   * Lets the issuer list and revoke a delegation once it was used; the store is written once an hour at
+   * most, and not while the disk is low: keys cost nothing, so anyone could fill it by reading.
+   */
   async record({
     did,
     cid,
@@ -54,12 +60,20 @@ export class PresentedDelegations {
     if (last !== undefined && now - last < USE_PRECISION_MS) return;
     const expiresAt = Number.isFinite(expiration) ? expiration : null;
     try {
-      const { delegations } = this.options;
-      await delegations.recordUse({ owner: did, cid, audience, capabilities, expiresAt });
+      const { delegations, disk } = this.options;
+      if (await disk?.isLow()) return;
+      const use = { owner: did, cid, audience, capabilities, expiresAt };
+      const dropped = await delegations.recordUse(use);
       this.recorded.set(cid, now);
+      this.forget(dropped);
     } catch (err) {
       // A store that cannot be written must not keep users from reading; the next use tries again.
       this.options.logger.warn({ err, did, cid }, 'cannot record the use of a delegation');
     }
+  }
+
+  /** Records the next use of delegations that the store has dropped, so that they are listed again. */
+  forget(cids: readonly string[]): void {
+    for (const cid of cids) this.recorded.delete(cid);
   }
 }

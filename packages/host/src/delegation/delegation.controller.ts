@@ -9,8 +9,10 @@ import {
   StoreDelegation,
 } from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
+import { OpenToUninvited } from '../auth/public-route.js';
 import { DelegationService } from './delegation.service.js';
 
+/** Lists and revokes for every proven caller: one that was removed can still take back what it gave. */
 @Controller()
 export class DelegationController {
   constructor(private readonly delegations: DelegationService) {}
@@ -20,7 +22,7 @@ export class DelegationController {
   @Describe({
     summary: 'Let the oracle act for the caller at other services',
     reply: DelegationStored,
-    errors: ['invalid_delegation', 'foreign_delegation'],
+    errors: ['invalid_delegation', 'foreign_delegation', 'disk_full'],
   })
   async store(
     @CurrentCaller() caller: Caller,
@@ -40,8 +42,9 @@ export class DelegationController {
   }
 
   @Delete('delegation')
+  @OpenToUninvited()
   @Describe({
-    summary: 'Revoke the stored delegation, those it replaced and the one that was presented',
+    summary: 'Revoke the stored delegation, those it replaced and the one in this request',
     reply: DelegationRevoked,
   })
   async revoke(@CurrentCaller() caller: Caller): Promise<DelegationRevoked> {
@@ -50,8 +53,9 @@ export class DelegationController {
   }
 
   @Get('delegations')
+  @OpenToUninvited()
   @Describe({
-    summary: "The caller's delegations that this host knows of, newest first",
+    summary: "The caller's delegations that this host keeps a record of, at most 100, newest first",
     reply: DelegationList,
   })
   list(@CurrentCaller() caller: Caller): Promise<DelegationList> {
@@ -59,14 +63,19 @@ export class DelegationController {
   }
 
   @Delete('delegations')
-  @Describe({ summary: "Revoke all of the caller's delegations", reply: DelegationsRevoked })
+  @OpenToUninvited()
+  @Describe({
+    summary: 'Revoke every delegation that GET /delegations lists, and the one in this request',
+    reply: DelegationsRevoked,
+  })
   async revokeAll(@CurrentCaller() caller: Caller): Promise<DelegationsRevoked> {
     return { ok: true, revoked: await this.delegations.revokeAll(caller) };
   }
 
   @Delete('delegations/:cid')
+  @OpenToUninvited()
   @Describe({
-    summary: "Revoke one of the caller's delegations",
+    summary: 'Revoke one of the delegations that GET /delegations lists',
     reply: DelegationRevoked,
     errors: ['delegation_not_found'],
   })

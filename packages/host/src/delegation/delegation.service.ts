@@ -9,6 +9,7 @@ import { readToken, type UcanFault, type VerifiedDelegation, type Verifier } fro
 import { toTemporaryError } from '../auth/authenticator.js';
 import type { Caller } from '../auth/caller.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
+import type { PresentedDelegations } from '../auth/presented-delegations.js';
 import type { DelegationRecord } from '../store/delegations/delegation-store.js';
 import type { Store } from '../store/store.js';
 
@@ -16,7 +17,8 @@ interface DelegationServiceParts {
   readonly oracleDid: string;
   readonly verifier: Verifier;
   readonly authority: DelegatedAuthority;
-  readonly store: Pick<Store, 'delegations' | 'revocations'>;
+  readonly presented: PresentedDelegations;
+  readonly store: Pick<Store, 'delegations' | 'revocations' | 'disk'>;
 }
 
 /** Stores, lists and revokes what users delegate to this oracle. */
@@ -25,14 +27,15 @@ export class DelegationService {
 
   /** Keeps a delegation that the caller issued to this oracle; returns its expiry, if it has one. */
   async store({ did, charge }: Caller, body: StoreDelegation): Promise<number | undefined> {
-    const { verifier } = this.parts;
+    const { verifier, presented, store } = this.parts;
+    await store.disk?.assertRoom();
     const { ok: delegation, error } = await verifier.verifyDelegation(body.raw, { charge });
     if (error) throw toTemporaryError(error) ?? this.refusal(error);
     if (delegation.did !== did) throw new OracleError('foreign_delegation');
     assertAgrees(body, delegation);
     const { cid, audience, capabilities } = delegation;
     const expiration = finiteExpiry(delegation);
-    const revoked = await this.parts.store.delegations.put({
+    const { dropped, revoked } = await store.delegations.put({
       owner: did,
       cid,
       audience,
@@ -40,6 +43,7 @@ export class DelegationService {
       expiresAt: expiration ?? null,
       raw: body.raw,
     });
+    presented.forget(dropped);
     this.forget(revoked);
     return expiration;
   }
@@ -75,7 +79,7 @@ export class DelegationService {
     this.forget([cid]);
   }
 
-  /** Revokes every delegation of the caller that this host knows of; returns how many. */
+  /** Revokes every delegation that `list` has for the caller, and the presented one; returns how many. */
   async revokeAll(caller: Caller): Promise<number> {
     const presented = await this.revokePresented(caller);
     const revoked = await this.parts.store.delegations.revokeAll(caller.did);

@@ -58,7 +58,7 @@ export class ReadinessChecks {
       return {
         status: 'failing',
         message:
-          'Less space is free than DISK_MIN_FREE demands; new sessions and messages are refused',
+          'Less space is free than DISK_MIN_FREE demands; new sessions, messages and delegations are refused',
       };
     }
     return { status: 'ok', message: 'Enough space is free' };

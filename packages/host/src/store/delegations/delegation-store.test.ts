@@ -4,7 +4,11 @@ import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
-import { DELEGATIONS_PER_OWNER, USE_PRECISION_MS } from './delegation-store.js';
+import {
+  DELEGATIONS_PER_OWNER,
+  UNUSED_PRESENTED_MS,
+  USE_PRECISION_MS,
+} from './delegation-store.js';
 
 const audience = 'did:key:zOracle';
 const raw = 'OqJlcm9vdHOB2CpYJQABcRIg-a-token-nobody-else-may-read';
@@ -155,7 +159,7 @@ describe.each(engines)('delegations on %s', (engine) => {
       expect(await cidsOf(owner)).toContain(name('replaced'));
       await delegations.recordUse(use(owner, name('b')));
       expect(await cidsOf(owner)).not.toContain(name('replaced'));
-      await delegations.recordUse(use(owner, name('c')));
+      expect(await delegations.recordUse(use(owner, name('c')))).toEqual([name('used3')]);
       expect(await cidsOf(owner)).not.toContain(name('used3'));
       expect(await cidsOf(owner)).toContain(name('current'));
       expect(await cidsOf(owner)).toHaveLength(DELEGATIONS_PER_OWNER);
@@ -164,13 +168,16 @@ describe.each(engines)('delegations on %s', (engine) => {
       expect(await revocations.has(name('used3'))).toBe(false);
     });
 
-    it('DelegationStore.put returns what it revoked to make room', async () => {
+    it('DelegationStore.put returns what it dropped and revoked to make room', async () => {
       const { delegations } = store.store;
       const owner = newOwner();
       for (let i = 0; i < DELEGATIONS_PER_OWNER; i += 1)
-        expect(await delegations.put({ ...use(owner, `${i}-${owner}`), raw })).toEqual([]);
-      const revoked = await delegations.put({ ...use(owner, `last-${owner}`), raw });
-      expect(revoked).toEqual([`0-${owner}`]);
+        expect(await delegations.put({ ...use(owner, `${i}-${owner}`), raw })).toEqual({
+          dropped: [],
+          revoked: [],
+        });
+      const room = await delegations.put({ ...use(owner, `last-${owner}`), raw });
+      expect(room).toEqual({ dropped: [`0-${owner}`], revoked: [`0-${owner}`] });
     });
 
     it('DelegationStore.recordUse writes once an hour at most', async () => {
@@ -196,6 +203,27 @@ describe.each(engines)('delegations on %s', (engine) => {
       now += 10_000;
       await delegations.prune();
       expect(await cidsOf(owner)).toEqual(['bafyendless', 'bafycurrent']);
+    });
+
+    it('DelegationStore.prune forgets presented ones that were not used for 90 days', async () => {
+      const { delegations, revocations } = store.store;
+      const owner = newOwner();
+      const endless = (name: string) => ({ ...use(owner, `${name}-${owner}`), expiresAt: null });
+      await delegations.recordUse(endless('idle'));
+      await delegations.recordUse({ ...endless('far'), expiresAt: 253_402_300_799 });
+      await delegations.recordUse(endless('used'));
+      await delegations.put({ ...endless('replaced'), raw });
+      await delegations.put({ ...endless('current'), raw });
+      for (const name of ['replaced', 'current']) await delegations.recordUse(endless(name));
+      now += UNUSED_PRESENTED_MS - 1;
+      await delegations.recordUse(endless('used'));
+      await delegations.prune();
+      expect(await cidsOf(owner)).toHaveLength(5);
+      now += 1;
+      await delegations.prune();
+      const left = ['current', 'replaced', 'used'].map((name) => `${name}-${owner}`);
+      expect([...(await cidsOf(owner))].sort()).toEqual(left);
+      expect(await revocations.has(`idle-${owner}`)).toBe(false);
     });
   });
 

@@ -11,6 +11,16 @@ export const DELEGATIONS_PER_OWNER = 100;
 /** `lastUsedAt` is written at most this often. */
 export const USE_PRECISION_MS = 3_600_000;
 
+/** One that was only presented is forgotten after this time without a use; its next use lists it again. */
+export const UNUSED_PRESENTED_MS = 90 * 86_400_000;
+
+/** CIDs that are no longer listed because a user had too many. */
+export interface MadeRoom {
+  readonly dropped: readonly string[];
+  /** Those of `dropped` that were revoked too. */
+  readonly revoked: readonly string[];
+}
+
 export interface DelegationKey {
   readonly owner: string;
   /** The oracle's DID. */
@@ -59,8 +69,8 @@ export class DelegationStore {
     this.#vault = vault;
   }
 
-  /** Makes a delegation the current one; returns the CIDs that were revoked to make room. */
-  put({ raw, ...facts }: DelegationFacts & { readonly raw: string }): Promise<readonly string[]> {
+  /** Makes a delegation the current one; returns what was dropped to make room. */
+  put({ raw, ...facts }: DelegationFacts & { readonly raw: string }): Promise<MadeRoom> {
     const { owner, audience, cid } = facts;
     const ciphertext = this.#vault.seal(raw, placeOf(facts));
     return this.#context.database.write(async (tables) => {
@@ -96,20 +106,23 @@ export class DelegationStore {
     return { ok: { cid: row.cid, expiresAt: row.expires_at, raw: opened.ok } };
   }
 
-  /** Notes that a delegation was used; writes on first use and at most once an hour after that. */
-  async recordUse(facts: DelegationFacts): Promise<void> {
+  /**
+   * Notes that a delegation was used; writes on first use and at most once an hour after that. Returns
+   * the CIDs that were dropped to make room.
+   */
+  async recordUse(facts: DelegationFacts): Promise<readonly string[]> {
     const { owner, cid } = facts;
     const now = this.#context.clock();
     const { rows } = await findUse(this.#context.database.tables, { owner, cid });
-    if (now - (rows[0]?.last_used_at ?? 0) < USE_PRECISION_MS) return;
-    await this.#context.database.write(async (tables) => {
+    if (now - (rows[0]?.last_used_at ?? 0) < USE_PRECISION_MS) return [];
+    return this.#context.database.write(async (tables) => {
       const created_at = await this.#nextTime(tables, owner);
       await tables
         .insertInto('delegations')
         .values({ ...toRow(facts), created_at, last_used_at: now })
         .onConflict((c) => c.columns(['owner', 'cid']).doUpdateSet({ last_used_at: now }))
         .execute();
-      await this.#makeRoom(tables, owner);
+      return (await this.#makeRoom(tables, owner)).dropped;
     });
   }
 
@@ -152,19 +165,28 @@ export class DelegationStore {
     return this.#revokeWhere(owner, (query) => query.where('stored_at', 'is not', null));
   }
 
-  /** Revokes every delegation of a user, including those that were only presented. */
+  /** Revokes every delegation that `list` has for a user, including those that were only presented. */
   revokeAll(owner: string): Promise<readonly string[]> {
     return this.#revokeWhere(owner, (query) => query);
   }
 
-  /** Forgets expired delegations, except current ones, whose status their users can see. */
+  /**
+   * Forgets expired delegations, except current ones, whose status their users can see, and those
+   * that were only presented and not used for `UNUSED_PRESENTED_MS`.
+   */
   prune(): Promise<number> {
     const now = this.#seconds();
+    const unusedSince = this.#context.clock() - UNUSED_PRESENTED_MS;
     return this.#context.database.write(async (tables) => {
       const { numDeletedRows } = await tables
         .deleteFrom('delegations')
-        .where('expires_at', '<=', now)
         .where('ciphertext', 'is', null)
+        .where(({ or, and, eb }) =>
+          or([
+            eb('expires_at', '<=', now),
+            and([eb('stored_at', 'is', null), eb('last_used_at', '<=', unusedSince)]),
+          ]),
+        )
         .executeTakeFirstOrThrow();
       return Number(numDeletedRows);
     });
@@ -194,10 +216,11 @@ export class DelegationStore {
 
   /**
    * Drops what a user has too many of: expired ones first, then replaced ones, then those presented
-   * longest ago, never the current one. A replaced one that is still valid is revoked, so that
-   * "revoke all" has nothing to miss.
+   * longest ago, never the current one. A replaced one that is still valid is revoked: its user gave it
+   * to the host and could not find it again. One that was only presented stays valid and is listed
+   * again at its next use; until then "revoke all" does not reach it.
    */
-  async #makeRoom(tables: Kysely<Schema>, owner: string): Promise<readonly string[]> {
+  async #makeRoom(tables: Kysely<Schema>, owner: string): Promise<MadeRoom> {
     const now = this.#seconds();
     const rank = sql<number>`case when expires_at <= ${now} then 0 when stored_at is not null then 1 else 2 end`;
     const { count } = await tables
@@ -206,7 +229,7 @@ export class DelegationStore {
       .where('owner', '=', owner)
       .executeTakeFirstOrThrow();
     const excess = Number(count) - DELEGATIONS_PER_OWNER;
-    if (excess <= 0) return [];
+    if (excess <= 0) return { dropped: [], revoked: [] };
     const rows = await tables
       .selectFrom('delegations')
       .select(['cid', 'expires_at', rank.as('rank')])
@@ -221,7 +244,7 @@ export class DelegationStore {
     const replaced = rows.filter((row) => Number(row.rank) === 1);
     for (const { cid, expires_at } of replaced)
       await addRevocation(tables, { owner, cid, expiresAt: expires_at });
-    return replaced.map(({ cid }) => cid);
+    return { dropped: rows.map(({ cid }) => cid), revoked: replaced.map(({ cid }) => cid) };
   }
 
   #seconds(): number {
