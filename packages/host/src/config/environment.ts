@@ -109,7 +109,9 @@ export const Environment = z.object({
     .describe('PostgreSQL connections this host opens at most'),
   DISK_MIN_FREE: bytes
     .prefault('100mb')
-    .describe('Free space for SQLite below which sessions and messages are refused; 0: no limit'),
+    .describe(
+      'Free space for SQLite below which sessions, messages and delegations are refused; 0: no limit',
+    ),
   ORACLE_NAME: z.string().min(1).max(80).prefault('Sibyl').describe('What the oracle is called'),
   ORACLE_MNEMONIC: z
     .string()
