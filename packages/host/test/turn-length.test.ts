@@ -75,7 +75,7 @@ describe('TURN_MAX_CHARACTERS', () => {
     expect(body.messages.at(-1)).toMatchObject({ content: live.text, isComplete: false });
   });
 
-  it('ends a JSON turn: 200 failed with its text, 503 turn_too_long with reasoning alone', async () => {
+  it('ends a JSON turn: 200 failed with its text, 422 turn_too_long with reasoning alone', async () => {
     for (const kind of ['say', 'think'] as const) {
       const sessionId = await openSession(test.alice);
       const reply = test.alice.request('POST', `/messages/${sessionId}`, {
@@ -83,7 +83,7 @@ describe('TURN_MAX_CHARACTERS', () => {
       });
       await withoutEnd(await test.model.next(), (turn) => turn[kind](chunk));
       const { status, body } = await reply;
-      if (kind === 'think') expect([status, body.code]).toEqual([503, 'turn_too_long']);
+      if (kind === 'think') expect([status, body.code]).toEqual([422, 'turn_too_long']);
       else
         expect([status, body]).toMatchObject([
           200,

@@ -39,8 +39,13 @@ export const errorCatalog = {
   invitation_expired: [410, 'This invitation has expired. Ask the operator for a new one.'],
   body_too_large: [413, 'The body is larger than this host accepts'],
   unsupported_media_type: [415, 'The body must be application/json in UTF-8'],
+  turn_too_long: [422, 'The turn reached a limit of this host and was stopped'],
   rate_limited: [429, 'Too many requests; wait as long as Retry-After says'],
   too_many_turns: [429, 'You have too many turns at work; send again when one has ended'],
+  too_many_streams: [
+    429,
+    'You have too many requests waiting for answers; send again when one has ended',
+  ],
   too_many_sockets: [429, 'Too many open sockets; close one, then connect again'],
   too_many_bodies: [
     429,
@@ -65,7 +70,6 @@ export const errorCatalog = {
     503,
     'This host has used up its model budget for today. Try again after midnight UTC.',
   ],
-  turn_too_long: [503, 'The turn reached a limit of this host and was stopped'],
 } as const satisfies Record<string, readonly [status: number, message: string]>;
 
 export type ErrorCode = keyof typeof errorCatalog;

@@ -7,6 +7,7 @@ import type { Config } from '../config/config.js';
 import { CallDesk } from '../events/call-desk.js';
 import { MemoryEventBus } from '../events/memory-event-bus.js';
 import { ReplySender } from '../messages/reply-sender.js';
+import { StreamPlaces } from '../messages/stream-places.js';
 import type { Metrics } from '../observe/metrics.js';
 import type { Store } from '../store/store.js';
 import { Gates } from '../turn/gates/gates.js';
@@ -66,6 +67,7 @@ export function wireTurns(needs: TurnNeeds) {
   });
   const reader = new RunReader(turns, store);
   const { streamStallMs } = settings;
+  const places = new StreamPlaces(settings.streamsPerUser);
   return {
     turns,
     titles,
@@ -74,6 +76,6 @@ export function wireTurns(needs: TurnNeeds) {
     events,
     desk,
     missed: new MissedEvents(turns, store.runs),
-    replies: new ReplySender({ reader, messages, streamStallMs, logger }),
+    replies: new ReplySender({ reader, messages, places, streamStallMs, logger }),
   };
 }

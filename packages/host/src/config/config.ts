@@ -55,6 +55,7 @@ export interface Config {
     /** Of all users and all hosts; infinite if not limited. */
     readonly tokensPerDay: number;
     readonly hookTimeoutMs: number;
+    readonly streamsPerUser: number;
     readonly streamStallMs: number;
     readonly storeWaitMs: number;
     readonly logMs: number;
@@ -179,6 +180,7 @@ function readTurns(env: Environment): Config['turns'] {
     maxMs: env.TURN_MAX_SECONDS * 1000,
     tokensPerDay: env.MODEL_TOKENS_PER_DAY ?? Number.POSITIVE_INFINITY,
     hookTimeoutMs: env.PLUGIN_TIMEOUT_SECONDS * 1000,
+    streamsPerUser: env.STREAMS_PER_USER,
     streamStallMs: env.STREAM_STALL_SECONDS * 1000,
     storeWaitMs: env.STORE_WAIT_SECONDS * 1000,
     logMs: env.RUN_LOG_HOURS * 60 * 60 * 1000,

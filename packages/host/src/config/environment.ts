@@ -232,6 +232,11 @@ export const Environment = z.object({
   STORE_WAIT_SECONDS: seconds
     .prefault('10')
     .describe('How long an answer that cannot be stored is held back before its caller learns it'),
+  STREAMS_PER_USER: positive
+    .prefault('100')
+    .describe(
+      'Requests of one user that wait for an answer or stream one, on this host and in all sessions; more are refused with 429',
+    ),
   STREAM_STALL_SECONDS: seconds
     .prefault('60')
     .describe('How long a reader of a stream may take nothing before it is dropped'),

@@ -17,7 +17,7 @@ import { SessionStore } from '../store/sessions/session-store.js';
 import { adoptRequestId } from '../transport/request-id.js';
 import { Turns } from '../turn/turns.js';
 import { ReplySender } from './reply-sender.js';
-import { turnRequestOf } from './turn-request-of.js';
+import { type Sent, takeTurnRequest } from './turn-request-of.js';
 
 const SEND_ERRORS: readonly ErrorCode[] = [
   'session_not_found',
@@ -26,6 +26,7 @@ const SEND_ERRORS: readonly ErrorCode[] = [
   'queue_full',
   'turn_interrupted',
   'too_many_turns',
+  'too_many_streams',
   'idempotency_conflict',
   'gate_unavailable',
   'model_unavailable',
@@ -84,12 +85,21 @@ export class MessagesController {
     @Res() response: Response,
   ): Promise<void> {
     adoptRequestId(request, response, body.requestId);
-    const turn = turnRequestOf({ sessionId, body, request });
-    const key = { owner: request.caller.did, runId: await this.turns.start(turn) };
-    if (body.stream) return this.replies.stream(key, 0, response);
-    const reply = await this.replies.whole(key);
-    if (!body.returnAllMessages) return void response.json(reply);
-    await this.replies.transcript({ owner: key.owner, sessionId }, response, reply);
+    const { did: owner } = request.caller;
+    const { stream, returnAllMessages } = body;
+    await this.replies.withPlace(owner, async () => {
+      const key = { owner, runId: await this.start({ sessionId, body, request }) };
+      if (stream) return this.replies.stream(key, 0, response);
+      const reply = await this.replies.whole(key, response);
+      if (!reply) return;
+      if (!returnAllMessages) return void response.json(reply);
+      await this.replies.transcript({ owner, sessionId }, response, reply);
+    });
+  }
+
+  /** Not async: while the answer is awaited, nothing here may still hold the message. */
+  private start(sent: Sent): Promise<string> {
+    return this.turns.start(takeTurnRequest(sent));
   }
 
   @Get(':sessionId')

@@ -13,7 +13,7 @@ export class RunsController {
   @Describe({
     summary: 'The rest of a stream, replayed then live, up to `done`',
     streams: true,
-    errors: ['run_not_found'],
+    errors: ['run_not_found', 'too_many_streams'],
     headers: {
       'last-event-id': {
         meaning: 'Number of the last frame seen; `after` takes precedence',
@@ -28,7 +28,10 @@ export class RunsController {
     @Res() response: Response,
   ): Promise<void> {
     const position = after ?? positionOf(headers['last-event-id']);
-    await this.replies.stream({ owner: caller.did, runId }, position, response);
+    const { did: owner } = caller;
+    await this.replies.withPlace(owner, () =>
+      this.replies.stream({ owner, runId }, position, response),
+    );
   }
 }
 

@@ -38,13 +38,14 @@ const kinds: Readonly<Record<number, FaultKind>> = {
   401: 'auth',
   402: 'billing',
   403: 'auth',
+  422: 'server',
   429: 'rate_limit',
   503: 'server',
 };
 
 /** By a gate, a middleware or a limit, or by the store. */
 function refused(refusal: OracleError): AnsweredFault {
-  const { code, status, message } = refusal;
-  const retryable = (status === 429 || status === 503) && code !== 'turn_too_long';
+  const { status, message } = refusal;
+  const retryable = status === 429 || status === 503;
   return { message, kind: kinds[status] ?? 'unknown', retryable, refusal };
 }

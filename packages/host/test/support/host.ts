@@ -40,4 +40,8 @@ export async function startHost({ env = {}, ...options }: TestHostOptions = {}):
 }
 
 /** Limits that no test meets unless it asks for them. */
-const unlimited = { RATE_LIMIT_PER_MINUTE: '1000000', RATE_LIMIT_ANONYMOUS_PER_MINUTE: '1000000' };
+const unlimited = {
+  RATE_LIMIT_PER_MINUTE: '1000000',
+  RATE_LIMIT_ANONYMOUS_PER_MINUTE: '1000000',
+  STREAMS_PER_USER: '1000000',
+};

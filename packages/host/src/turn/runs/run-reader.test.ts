@@ -104,12 +104,20 @@ describe.each(engines)('a run of another process on %s', (engine) => {
   it('is waited for, and its outcome is the stored one', async () => {
     const { key, run } = await startRun(test);
     const reader = new RunReader(elsewhere, test.store);
-    const waiting = reader.outcome(run);
+    const waiting = reader.outcome(run, never);
     const message = { content: 'the answer', isComplete: true };
     await test.store.runs.finish({ ...key, ending: { status: 'finished', message } });
     expect(await waiting).toMatchObject({ status: 'finished', text: 'the answer' });
     await expect(reader.find({ owner: newOwner(), runId: run.id })).rejects.toMatchObject({
       code: 'run_not_found',
     });
+  });
+
+  it('RunReader.outcome ends when the client that waits has left', async () => {
+    const { run } = await startRun(test);
+    const leave = new AbortController();
+    const waiting = new RunReader(elsewhere, test.store).outcome(run, leave.signal);
+    leave.abort();
+    expect(await waiting).toBeUndefined();
   });
 });

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type DoneFrame, OracleError, type ReplyPart } from '@sibyl/protocol';
+import { untilAborted } from '../../agent/calls/until-aborted.js';
 import type { Frame } from '../../store/runs/frames.js';
 import { hasEnded, type Run } from '../../store/runs/run.js';
 import type { Store } from '../../store/store.js';
@@ -34,12 +35,12 @@ export class RunReader {
     return live ? live.log.read(after, signal) : this.#readStored(run, after, signal);
   }
 
-  /** Waits for the end of a run. */
-  async outcome(run: Run): Promise<RunOutcome> {
+  /** Waits for the end of a run; undefined as soon as `gone` fires. */
+  async outcome(run: Run, gone: AbortSignal): Promise<RunOutcome | undefined> {
     const key = { owner: run.owner, runId: run.id };
     const live = this.turns.live(key);
-    if (live) return live.outcome;
-    for (;;) {
+    if (live) return untilAborted(() => live.outcome, gone).catch(() => undefined);
+    while (!gone.aborted) {
       const now = await this.find(key);
       if (hasEnded(now)) {
         const { status, messageId, report } = now;
@@ -52,8 +53,9 @@ export class RunReader {
           error: readError(now),
         };
       }
-      await sleep(POLL_MS);
+      await sleep(POLL_MS, undefined, { signal: gone }).catch(() => undefined);
     }
+    return undefined;
   }
 
   async *#readStored(

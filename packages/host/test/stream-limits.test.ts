@@ -1,0 +1,104 @@
+import { once } from 'node:events';
+import { Agent, request } from 'node:http';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
+import { startHost, type TestHost } from './support/host.js';
+import { join, openSession, stream } from './support/stream.js';
+import { usedMemory } from './support/used-memory.js';
+import { TestUser } from './support/user.js';
+
+let model: ControlledModel;
+let host: TestHost;
+beforeEach(async () => {
+  model = await startControlledModel();
+});
+afterEach(async () => {
+  await host.close();
+  model.close();
+});
+
+const start = async (limit: number) => {
+  host = await startHost({ env: { ...model.env, STREAMS_PER_USER: `${limit}` } });
+  return new TestUser(host);
+};
+
+const post = (user: TestUser, sessionId: string, headers: Record<string, string> = {}) =>
+  user.request('POST', `/messages/${sessionId}`, { body: { message: 'hello' }, headers });
+
+/** Sends a JSON message that nothing waits for; the returned function closes its connection. */
+function sendAndLeave(user: TestUser, sessionId: string, headers: Record<string, string>) {
+  const leave = new AbortController();
+  const answer = fetch(`${host.url}/messages/${sessionId}`, {
+    method: 'POST',
+    headers: { ...user.headers, 'content-type': 'application/json', ...headers },
+    body: JSON.stringify({ message: 'hello' }),
+    signal: leave.signal,
+  });
+  answer.catch(() => undefined);
+  return () => leave.abort();
+}
+
+it('STREAMS_PER_USER bounds JSON callers, streams and GET /runs/:runId together, until a client leaves', async () => {
+  const alice = await start(3);
+  const sessionId = await openSession(alice);
+  const headers = { 'idempotency-key': 'one' };
+  const leave = sendAndLeave(alice, sessionId, headers);
+  const turn = await model.next();
+  const { body } = await alice.request('GET', `/sessions/${sessionId}/run`);
+  const joined = await join(alice, body.run.runId, 0);
+  const streamed = await stream(alice, sessionId, { message: 'hello' }, headers);
+  for (const refused of [
+    await post(alice, sessionId, headers),
+    await post(alice, await openSession(alice)),
+    await alice.request('GET', `/runs/${body.run.runId}`),
+  ]) {
+    expect([refused.status, refused.body.code]).toEqual([429, 'too_many_streams']);
+    expect(refused.headers.get('retry-after')).toBe('5');
+  }
+  const bob = new TestUser(host);
+  const unaffected = post(bob, await openSession(bob));
+  (await model.next()).answer('hi Bob');
+  expect((await unaffected).status).toBe(200);
+  leave();
+  const joinAgain = () => join(alice, body.run.runId, 0).catch((error: Error) => error.message);
+  await expect.poll(joinAgain, { timeout: 30_000 }).toHaveProperty('runId', body.run.runId);
+  turn.answer('done');
+  await Promise.all([joined.toEnd(), streamed.toEnd()]);
+  await expect.poll(async () => (await post(alice, sessionId, headers)).status).toBe(200);
+});
+
+it('POST /messages keeps no body of the retries that wait for one turn', {
+  timeout: 120_000,
+}, async () => {
+  const retries = 60;
+  const alice = await start(retries);
+  const sessionId = await openSession(alice);
+  const body = Buffer.from(JSON.stringify({ message: 'x'.repeat(800_000) }));
+  const agent = new Agent({ keepAlive: false });
+  const send = async () => {
+    const sent = request(`${host.url}/messages/${sessionId}`, {
+      method: 'POST',
+      agent,
+      headers: {
+        ...alice.headers,
+        'content-type': 'application/json',
+        'content-length': body.length,
+        'idempotency-key': 'large',
+      },
+    });
+    sent.on('error', () => undefined).end(body);
+    const [answer] = await once(sent, 'response');
+    answer.resume();
+    return answer.statusCode as number;
+  };
+  const answers = [send()];
+  const turn = await model.next();
+  const before = usedMemory();
+  for (let i = 1; i < retries; i++) answers.push(send());
+  const refusal = async () => (await alice.request('GET', '/runs/none')).body.code;
+  await expect.poll(refusal, { timeout: 60_000 }).toBe('too_many_streams');
+  // Each of them would keep 800 kB of bytes and as much text.
+  await expect.poll(() => usedMemory() - before, { timeout: 30_000 }).toBeLessThan(15);
+  turn.answer('once');
+  expect(new Set(await Promise.all(answers))).toEqual(new Set([200]));
+});
