@@ -108,7 +108,7 @@ describe('POST /messages in JSON while the host stops', () => {
     startHost({ env: { ...model.env, DATA_DIR: dataDir } });
 
   it.each(['', 'half an ans'])(
-    'after %j: 503 host_stopping or what there is, also after the restart',
+    'after %j: 503 host_stopping and a new turn for the retries after the restart, or what there is',
     async (said) => {
       const dataDir = await mkdtemp(join(tmpdir(), 'sibyl-reply-'));
       const model = await startControlledModel();
@@ -126,7 +126,22 @@ describe('POST /messages in JSON while the host stops', () => {
         expect(first.body).toMatchObject({ status: 'interrupted', message: { content: said } });
       else expect([first.status, first.body.code]).toEqual([503, 'host_stopping']);
       const restarted = await start(model, dataDir);
-      expect(outcome(await again(alice.at(restarted)))).toEqual(outcome(first));
+      const back = alice.at(restarted);
+      if (said) expect(outcome(await again(back))).toEqual(outcome(first));
+      else {
+        const retries = Array.from({ length: 10 }, () => again(back));
+        (await model.next()).answer('at last');
+        const answers = await Promise.all(retries);
+        expect(new Set(answers.map(({ body }) => JSON.stringify(body))).size).toBe(1);
+        expect(answers[0]?.body).toMatchObject({
+          status: 'finished',
+          message: { content: 'at last' },
+        });
+        expect(model.arrived).toBe(0);
+        const { body } = await back.request('GET', `/messages/${sessionId}`);
+        const contents = body.messages.map((message: { content: string }) => message.content);
+        expect(contents).toEqual(['hello', '', 'hello', 'at last']);
+      }
       await restarted.close();
       model.close();
       await rm(dataDir, { recursive: true });

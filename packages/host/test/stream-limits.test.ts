@@ -18,7 +18,9 @@ afterEach(async () => {
 });
 
 const start = async (limit: number) => {
-  host = await startHost({ env: { ...model.env, STREAMS_PER_USER: `${limit}` } });
+  host = await startHost({
+    env: { ...model.env, STREAMS_PER_USER: `${limit}`, BODIES_LIMIT: '1gb' },
+  });
   return new TestUser(host);
 };
 
@@ -61,19 +63,21 @@ it('STREAMS_PER_USER bounds JSON callers, streams and GET /runs/:runId together,
   expect((await unaffected).status).toBe(200);
   leave();
   const joinAgain = () => join(alice, body.run.runId, 0).catch((error: Error) => error.message);
-  await expect.poll(joinAgain, { timeout: 30_000 }).toHaveProperty('runId', body.run.runId);
+  await expect.poll(joinAgain, { timeout: 20_000 }).toHaveProperty('runId', body.run.runId);
   turn.answer('done');
   await Promise.all([joined.toEnd(), streamed.toEnd()]);
   await expect.poll(async () => (await post(alice, sessionId, headers)).status).toBe(200);
 });
 
 it('POST /messages keeps no body of the retries that wait for one turn', {
-  timeout: 120_000,
+  timeout: 60_000,
 }, async () => {
   const retries = 60;
   const alice = await start(retries);
   const sessionId = await openSession(alice);
-  const body = Buffer.from(JSON.stringify({ message: 'x'.repeat(800_000) }));
+  const body = Buffer.from(
+    JSON.stringify({ message: 'x', metadata: { note: 'x'.repeat(800_000) } }),
+  );
   const agent = new Agent({ keepAlive: false });
   const send = async () => {
     const sent = request(`${host.url}/messages/${sessionId}`, {
@@ -96,9 +100,9 @@ it('POST /messages keeps no body of the retries that wait for one turn', {
   const before = usedMemory();
   for (let i = 1; i < retries; i++) answers.push(send());
   const refusal = async () => (await alice.request('GET', '/runs/none')).body.code;
-  await expect.poll(refusal, { timeout: 60_000 }).toBe('too_many_streams');
+  await expect.poll(refusal, { timeout: 20_000 }).toBe('too_many_streams');
   // Each of them would keep 800 kB of bytes and as much text.
-  await expect.poll(() => usedMemory() - before, { timeout: 30_000 }).toBeLessThan(15);
+  await expect.poll(() => usedMemory() - before, { timeout: 20_000 }).toBeLessThan(15);
   turn.answer('once');
   expect(new Set(await Promise.all(answers))).toEqual(new Set([200]));
 });

@@ -6,7 +6,8 @@ import type { TurnPlace } from './turn-places.js';
 export interface Slot {
   live?: LiveRun;
   work?: () => Promise<RunOutcome>;
-  place?: TurnPlace;
+  /** Undefined once it is released or handed over. */
+  place?: TurnPlace | undefined;
   isAtWork?: boolean;
 }
 
@@ -49,6 +50,14 @@ export class Lane {
     if (!first?.work || first.isAtWork) return undefined;
     first.isAtWork = true;
     return first;
+  }
+
+  /** Gives the place of a turn that is about to be interrupted to the message that interrupts it. */
+  handOverPlace(): TurnPlace | undefined {
+    const slot = this.#slots.find(({ place }) => place !== undefined);
+    const place = slot?.place;
+    if (slot) slot.place = undefined;
+    return place;
   }
 
   runs(): LiveRun[] {

@@ -59,6 +59,32 @@ describe.each(engines)('ModelBudget on %s', (engine) => {
     expect(await modelUsage.total(new Date(clock).toISOString().slice(0, 10))).toBe(10);
   });
 
+  it('ModelBudget.check takes no total of the day before for that of a new day', async () => {
+    let clock = newMorning();
+    day += 1;
+    const { modelUsage } = test.store;
+    await modelUsage.add(new Date(clock + 24 * HOUR_MS).toISOString().slice(0, 10), 10);
+    const held = Promise.withResolvers<void>();
+    const usage = {
+      add: (of: string, tokens: number) => modelUsage.add(of, tokens),
+      total: async (of: string) => {
+        await held.promise;
+        return modelUsage.total(of);
+      },
+    };
+    const budget = new ModelBudget({ usage, tokensPerDay: 10, logger, clock: () => clock });
+    const before = budget.check();
+    clock += 24 * HOUR_MS;
+    const after = budget.check();
+    held.resolve();
+    const exhausted = { code: 'model_budget_exhausted' };
+    await Promise.all([
+      expect(before).rejects.toMatchObject(exhausted),
+      expect(after).rejects.toMatchObject(exhausted),
+    ]);
+    await expect(budget.check()).rejects.toMatchObject(exhausted);
+  });
+
   it('lets nothing pass while the store cannot tell', async () => {
     const usage = { add: async () => 0, total: async () => Promise.reject(new Error('away')) };
     const budget = new ModelBudget({ usage, tokensPerDay: 10, logger });

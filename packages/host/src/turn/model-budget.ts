@@ -45,7 +45,8 @@ export class ModelBudget implements Meter {
     const { tokensPerDay } = this.#parts;
     if (tokensPerDay === Number.POSITIVE_INFINITY) return;
     this.#beginDay();
-    if (performance.now() - this.#readAt > FRESH_MS) await this.#read();
+    // Again if a new day began meanwhile: what was read is the total of the day before.
+    while (performance.now() - this.#readAt > FRESH_MS) await this.#read();
     if (this.#stored + this.#unstored < tokensPerDay) return;
     const retryAfterSeconds = Math.ceil((DAY_MS - (this.#clock() % DAY_MS)) / 1000);
     throw new OracleError('model_budget_exhausted', { retryAfterSeconds });
@@ -85,7 +86,7 @@ export class ModelBudget implements Meter {
     const day = this.#day;
     const total = await this.#parts.usage.total(day);
     this.#know(day, total);
-    this.#readAt = performance.now();
+    if (day === this.#day) this.#readAt = performance.now();
   }
 
   /** A day's total only grows: a smaller one was read before what is known already. */

@@ -126,7 +126,7 @@ export class Turns {
     idempotency?: IdempotencyClaim,
   ): Promise<string> {
     this.#assertOpen();
-    // A message that interrupts others gets the place of one of them, and so after they have ended.
+    // A message that interrupts others gets the place of one of them, once the gates have let it in.
     const waits = request.message.multitask === 'interrupt' && this.#lanes.has(session.id);
     const place = waits ? undefined : this.#places.take(session.owner);
     try {
@@ -155,12 +155,17 @@ export class Turns {
   async #enterLane(request: TurnRequest, admitted: Admitted): Promise<string> {
     const { session } = admitted;
     const { multitask } = request.message;
-    if (multitask === 'interrupt')
-      await this.interruptAll({ owner: session.owner, sessionId: session.id });
-    // From here to taking a slot nothing may wait, or two requests would find the same room.
     this.#assertOpen();
-    const place = admitted.place ?? this.#places.take(session.owner);
+    // Before anything is interrupted: a message that is refused must leave the running turn alone.
+    const place =
+      admitted.place ??
+      this.#lanes.get(session.id)?.handOverPlace() ??
+      this.#places.take(session.owner);
     try {
+      if (multitask === 'interrupt')
+        await this.interruptAll({ owner: session.owner, sessionId: session.id });
+      // From here to taking a slot nothing may wait, or two requests would find the same room.
+      this.#assertOpen();
       const lane = this.#laneOf(session.id);
       assertRoom(lane, multitask);
       return await this.#takeSlot(request, { ...admitted, place, lane });
@@ -250,7 +255,8 @@ export class Turns {
     void this.#work(slot).finally(() => this.#leave(sessionId, lane, slot));
   }
 
-  async #work({ live, work, place }: Slot): Promise<void> {
+  async #work(slot: Slot): Promise<void> {
+    const { live, work } = slot;
     if (!live || !work) return;
     try {
       live.settle(await work());
@@ -260,7 +266,8 @@ export class Turns {
       live.settle({ ...outcome, error: unstored() });
     } finally {
       this.#live.delete(live.run.id);
-      place?.release();
+      slot.place?.release();
+      slot.place = undefined;
     }
   }
 

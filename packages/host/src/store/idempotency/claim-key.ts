@@ -45,6 +45,18 @@ export async function claimKey(
   return { state: 'existing', runId: first.run_id };
 }
 
+/** Forgets the key that started a run inside a unit, so that a repeated request starts another. */
+export async function releaseKeyOfRun(
+  tables: Kysely<Schema>,
+  { owner, runId }: Pick<KeyClaim, 'owner' | 'runId'>,
+): Promise<void> {
+  await tables
+    .deleteFrom('idempotency_keys')
+    .where('owner', '=', owner)
+    .where('run_id', '=', runId)
+    .execute();
+}
+
 /** Forgets a key inside a unit, so that the request may be tried anew. */
 export async function releaseKey(
   tables: Kysely<Schema>,

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
+import { endInterrupted } from '../../turn/runs/interrupted-run.js';
 
 describe.each(engines)('idempotency keys on %s', (engine) => {
   let now = 1_000;
@@ -34,6 +35,50 @@ describe.each(engines)('idempotency keys on %s', (engine) => {
     await test.store.runs.start(await requestOf(owner));
     const other = await requestOf(owner, 'other');
     expect(await test.store.runs.start(other)).toEqual({ state: 'conflict' });
+  });
+
+  it.each([
+    ['interrupted', 'host_stopping', '', 'started'],
+    ['failed', 'store_unavailable', undefined, 'started'],
+    ['interrupted', 'host_stopping', 'half', 'existing'],
+    ['interrupted', 'turn_interrupted', '', 'existing'],
+    ['failed', 'model_unavailable', undefined, 'existing'],
+    ['aborted', undefined, '', 'existing'],
+    ['finished', undefined, '', 'existing'],
+  ] as const)(
+    'RunStore.finish as %s with %s and %j: one of 20 simultaneous retries finds its key %s',
+    async (status, code, content, state) => {
+      const { runs } = test.store;
+      const second = await test.another();
+      const request = await requestOf(newOwner());
+      const first = await runs.start(request);
+      if (first.state !== 'started') throw new Error(first.state);
+      const message = content === undefined ? undefined : { content, isComplete: false };
+      const report = code === undefined ? {} : { error: { code, message: 'why' } };
+      const key = { owner: request.owner, runId: first.run.id };
+      await runs.finish({ ...key, ending: { status, message, report } });
+      const retries = await Promise.all(
+        Array.from({ length: 20 }, (_, i) => (i % 2 === 0 ? runs : second.runs).start(request)),
+      );
+      const started = retries.filter((retry) => retry.state === 'started');
+      expect(started).toHaveLength(state === 'started' ? 1 : 0);
+      const runId = started[0]?.run.id ?? first.run.id;
+      expect(retries.filter((retry) => retry.state === 'existing')).toEqual(
+        Array(20 - started.length).fill({ state: 'existing', runId }),
+      );
+    },
+  );
+
+  it('RunStore.closeInterrupted frees the key of a run that its process left without text', async () => {
+    const request = await requestOf(newOwner());
+    const idempotency = { ...request.idempotency, expiresAt: now + 1_000_000 };
+    expect(await test.store.runs.start({ ...request, idempotency })).toMatchObject({
+      state: 'started',
+    });
+    const heir = await test.another();
+    now += 60_000;
+    await heir.runs.closeInterrupted(endInterrupted);
+    expect(await heir.runs.start({ ...request, idempotency })).toMatchObject({ state: 'started' });
   });
 
   it('keeps users apart', async () => {

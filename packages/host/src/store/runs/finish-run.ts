@@ -2,6 +2,7 @@ import type { Kysely } from 'kysely';
 import { prepared } from '../database/prepared.js';
 import type { RunRow, Schema } from '../database/schema.js';
 import type { StoreContext } from '../database/store-context.js';
+import { releaseKeyOfRun } from '../idempotency/claim-key.js';
 import { insertMessage } from '../messages/append-message.js';
 import { type Message, type MessageBody, toMessageRow } from '../messages/message.js';
 import { type Frame, insertFrames, lastSeqOf, type RunKey } from './frames.js';
@@ -54,7 +55,18 @@ export async function finishRun(
   const answer = message && { ...message, ...answerTo(run), seq: session.last_seq, createdAt: now };
   if (answer) await insertMessage(tables, toMessageRow(answer));
   await insertFrames(tables, key, ending.frames ?? []);
+  if (isHostFailure(ending)) await releaseKeyOfRun(tables, key);
   return { run: toRun(run), ...(answer && { message: answer }) };
+}
+
+/** Errors of the host itself, which tell the client to send the message again. */
+const HOST_ERRORS: readonly string[] = ['host_stopping', 'store_unavailable'];
+
+/** Whether the host alone is why there is no answer; without this, a retry would get the same error for as long as its key is kept. */
+function isHostFailure({ status, message, report }: RunEnding): boolean {
+  const code = report?.error?.code;
+  if (status === 'finished' || code === undefined || message?.content) return false;
+  return HOST_ERRORS.includes(code);
 }
 
 interface Said {
