@@ -83,6 +83,7 @@ export async function buildHostParts(options: HostPartsOptions): Promise<HostPar
     databaseUrl: config.databaseUrl,
     dataDir: config.dataDir,
     poolSize: config.databasePoolSize,
+    writeWaitMs: config.turns.storeWaitMs,
     diskMinFree: config.diskMinFree,
     secretKey: oracle.signer.exportSeed(),
     outage,

@@ -8,6 +8,8 @@ export interface DatabaseOptions {
   readonly dataDir: string;
   /** PostgreSQL connections to open at most. */
   readonly poolSize?: number | undefined;
+  /** How long a write for one owner may wait on PostgreSQL until it begins; 10 s if unset. */
+  readonly writeWaitMs?: number | undefined;
   /** Hears of PostgreSQL connections that broke; the pool replaces them by itself. */
   readonly onConnectionLost?: ((error: Error) => void) | undefined;
 }
@@ -17,13 +19,14 @@ export async function openDatabase({
   databaseUrl,
   dataDir,
   poolSize,
+  writeWaitMs,
   onConnectionLost = () => {},
 }: DatabaseOptions): Promise<Database> {
   if (!databaseUrl) return openSqlite(dataDir);
   if (/^postgres(ql)?:\/\//i.test(databaseUrl)) {
     // Loaded here, since most hosts have none.
     const { openPostgres } = await import('./postgres/open-postgres.js');
-    return openPostgres({ url: databaseUrl, poolSize, onConnectionLost });
+    return openPostgres({ url: databaseUrl, poolSize, writeWaitMs, onConnectionLost });
   }
   throw new StoreError(
     'DATABASE_URL must start with postgres:// or postgresql://; leave it unset to use a SQLite file in DATA_DIR',

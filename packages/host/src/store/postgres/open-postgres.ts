@@ -3,26 +3,34 @@ import type { Database, Unit } from '../database/database.js';
 import { readSnapshot } from '../database/read-snapshot.js';
 import type { Schema } from '../database/schema.js';
 import { hostSchema, migrate } from '../migrations/migrate.js';
+import type { DatabaseOptions } from '../open-database.js';
 import { connectTo } from './connect-to.js';
 import { OwnerQueue } from './owner-queue.js';
 import { onOneConnection, type PostgresRequest, reachPostgres } from './reach-postgres.js';
 
 const STATEMENT_TIMEOUT_MS = 30_000;
 const DEFAULT_POOL_SIZE = 10;
+const DEFAULT_WRITE_WAIT_MS = 10_000;
 
 /** Connects to PostgreSQL and brings its schema up to date. */
 export async function openPostgres({
   poolSize: max = DEFAULT_POOL_SIZE,
+  writeWaitMs = DEFAULT_WRITE_WAIT_MS,
   ...request
-}: PostgresRequest & { readonly poolSize?: number | undefined }): Promise<Database> {
+}: PostgresRequest & Pick<DatabaseOptions, 'poolSize' | 'writeWaitMs'>): Promise<Database> {
   await reachPostgres(request, (tables) => migrate(tables, hostSchema));
   return asDatabase(
     connectTo({ ...request, max, statementTimeout: STATEMENT_TIMEOUT_MS }),
     request,
+    writeWaitMs,
   );
 }
 
-function asDatabase(tables: Kysely<Schema>, request: PostgresRequest): Database {
+function asDatabase(
+  tables: Kysely<Schema>,
+  request: PostgresRequest,
+  writeWaitMs: number,
+): Database {
   const underWay = new Set<Promise<unknown>>();
   const write = <T>(unit: Unit<T>): Promise<T> => {
     const writing = tables.transaction().execute(unit);
@@ -31,7 +39,7 @@ function asDatabase(tables: Kysely<Schema>, request: PostgresRequest): Database 
     writing.then(forget, forget);
     return writing;
   };
-  const owners = new OwnerQueue(write);
+  const owners = new OwnerQueue(write, writeWaitMs);
   return {
     engine: 'postgres',
     tables,

@@ -1,8 +1,20 @@
+import { OracleError } from '@sibyl/protocol';
 import { sql } from 'kysely';
 import type { Database, Unit } from '../database/database.js';
+import { StoreError } from '../database/store-error.js';
 
 /** Sets our locks apart from those that other programs take on the same server. */
-const LOCK_CLASS = 0x51b1;
+export const OWNER_LOCK_CLASS = 0x51b1;
+
+/** Writes of one owner that may wait behind the one in progress. */
+const MAX_WAITING = 100;
+const RETRY_SECONDS = 5;
+
+/** The writes of one owner: one in progress, and those that wait for it. */
+interface Line {
+  readonly waiting: Set<Pick<OwnerWrite<unknown>, 'run'>>;
+  served: Promise<void>;
+}
 
 /**
  * Runs the writes of one owner one after the other: those of this host wait here, without a
@@ -10,33 +22,85 @@ const LOCK_CLASS = 0x51b1;
  */
 export class OwnerQueue {
   readonly #write: Database['write'];
-  /** The last write of each owner that has any in progress. */
-  readonly #tails = new Map<string, Promise<void>>();
+  readonly #waitMs: number;
+  /** The owners that have a write in progress. */
+  readonly #lines = new Map<string, Line>();
 
-  constructor(write: Database['write']) {
+  /** `waitMs`: how long a write may wait until it begins; it fails after that, and never begins. */
+  constructor(write: Database['write'], waitMs: number) {
     this.#write = write;
+    this.#waitMs = waitMs;
   }
 
-  write<T>(owner: string, unit: Unit<T>): Promise<T> {
-    const writing = (this.#tails.get(owner) ?? Promise.resolve()).then(() =>
-      this.#write(async (tables) => {
-        // A statement of its own: one that also read would see what was there before it got the lock.
-        await sql`select pg_advisory_xact_lock(${LOCK_CLASS}::int, hashtext(${owner}))`.execute(
-          tables,
-        );
-        return unit(tables);
-      }),
+  async write<T>(owner: string, unit: Unit<T>): Promise<T> {
+    const line = this.#lines.get(owner) ?? { waiting: new Set(), served: Promise.resolve() };
+    if (line.waiting.size >= MAX_WAITING)
+      throw new OracleError('rate_limited', { retryAfterSeconds: RETRY_SECONDS });
+    const writing: OwnerWrite<T> = new OwnerWrite(unit, this.#waitMs, () =>
+      line.waiting.delete(writing),
     );
-    const forget = () => {
-      if (this.#tails.get(owner) === tail) this.#tails.delete(owner);
-    };
-    const tail: Promise<void> = writing.then(forget, forget);
-    this.#tails.set(owner, tail);
-    return writing;
+    line.waiting.add(writing);
+    if (!this.#lines.has(owner)) {
+      this.#lines.set(owner, line);
+      line.served = this.#serve(owner, line);
+    }
+    return writing.outcome;
   }
 
   /** Settles once no write is left. */
   async settled(): Promise<void> {
-    while (this.#tails.size > 0) await Promise.all(this.#tails.values());
+    while (this.#lines.size > 0)
+      await Promise.all([...this.#lines.values()].map(({ served }) => served));
+  }
+
+  async #serve(owner: string, { waiting }: Line): Promise<void> {
+    // The loop also reaches the writes that are added while it runs.
+    for (const writing of waiting) {
+      waiting.delete(writing);
+      // Also when it has given up: two writes in progress would take two connections.
+      await writing.run(owner, this.#write);
+    }
+    this.#lines.delete(owner);
+  }
+}
+
+/** A write that fails unless it begins in time. */
+class OwnerWrite<T> {
+  readonly #unit: Unit<T>;
+  readonly #settled = Promise.withResolvers<T>();
+  readonly #timer: NodeJS.Timeout;
+  #fault: StoreError | undefined;
+
+  constructor(unit: Unit<T>, waitMs: number, onGiveUp: () => void) {
+    this.#unit = unit;
+    this.#timer = setTimeout(() => {
+      this.#fault = new StoreError(`The write did not begin within ${waitMs / 1000} s`);
+      this.#settled.reject(this.#fault);
+      onGiveUp();
+    }, waitMs);
+  }
+
+  get outcome(): Promise<T> {
+    return this.#settled.promise;
+  }
+
+  /** Never rejects. */
+  async run(owner: string, write: Database['write']): Promise<void> {
+    try {
+      const value = await write(async (tables) => {
+        // A statement of its own: one that also read would see what was there before it got the lock.
+        await sql`select pg_advisory_xact_lock(${OWNER_LOCK_CLASS}::int, hashtext(${owner}))`.execute(
+          tables,
+        );
+        if (this.#fault) throw this.#fault;
+        clearTimeout(this.#timer);
+        return this.#unit(tables);
+      });
+      this.#settled.resolve(value);
+    } catch (error) {
+      this.#settled.reject(error);
+    } finally {
+      clearTimeout(this.#timer);
+    }
   }
 }
