@@ -21,11 +21,12 @@ import { type PluginStatus, pluginStatus, summaryOf } from '../plugin-loader/plu
 import { selectPlugins } from '../plugin-loader/select-plugins.js';
 import type { InvitedCaller } from '../store/callers/caller-store.js';
 import { HttpAdapter } from '../transport/http-adapter.js';
+import type { SocketServer } from '../transport/socket/socket-server.js';
 import { keepRuns } from '../turn/runs/run-keeper.js';
-import { settlesWithin } from '../turn/settles-within.js';
 import { serveApiDocument } from './api-document/serve-api-document.js';
 import { AppModule } from './app.module.js';
 import { bundledPlugins } from './bundled-plugins.js';
+import { Closing, closeShares } from './closing.js';
 import { buildHostParts, type HostParts } from './host-parts.js';
 import { keepHouse } from './housekeeping.js';
 import { NestLog } from './nest-log.js';
@@ -68,14 +69,19 @@ export interface OracleApp {
   readonly logger: Logger;
   /** Starts serving and returns the address. */
   listen(): Promise<string>;
-  /** Lets turns at work finish, for ten seconds unless told; those that do not are stored as interrupted. */
+  /**
+   * Lets running turns finish, for ten seconds by default; those that do not are stored as interrupted. Takes at
+   * most 15 s longer than that.
+   */
   close(patienceMs?: number): Promise<void>;
 }
 
 /** How long turns and requests under way may take to finish once the host is closing. */
 const CLOSE_PATIENCE_MS = 10_000;
-/** How long what is to be stored at the very end may take. */
+/** The most that the store may take at the end, and what is to be stored then. */
 const LAST_MS = 5_000;
+/** How long before its deadline the HTTP server closes connections that have not ended. */
+const CUT_MS = 500;
 
 /** Builds the host: its store, its plugins, its routes. All that is wrong is thrown as one BootError. */
 export async function createOracleApp(options: OracleAppOptions = {}): Promise<OracleApp> {
@@ -183,32 +189,49 @@ function oracleAppOf(
       announce(url, parts, config);
       return url;
     },
-    async close(patienceMs = CLOSE_PATIENCE_MS) {
+    async close(patienceMs) {
       parts.logger.info('stopping');
       parts.readiness.drain();
       stopHousekeeping();
-      // Still listening: clients of running turns may rejoin, and a load balancer can see that this host is stopping.
-      const hasEnded = await parts.turns.close(patienceMs);
-      metricsServer?.close();
-      const closed = closeGently(nest);
-      await parts.titles.close();
-      // What belongs to a turn that does not end is never settled.
-      await parts.gates.close(hasEnded ? CLOSE_PATIENCE_MS : 0);
-      parts.stopKeepingRuns();
-      await sockets.close();
-      await closed;
-      await parts.plugins.close();
-      await closeStore(parts);
+      await closeParts({ ...parts, nest, sockets, metricsServer: () => metricsServer }, patienceMs);
     },
   };
 }
 
-/** Stores what is left to be stored and lets go of the store, or leaves one behind that does not answer. */
-async function closeStore({ budget, store, logger }: HostParts): Promise<void> {
-  await settlesWithin(LAST_MS, budget.close());
-  const closing = store.close();
-  if (await settlesWithin(LAST_MS, closing)) return closing;
-  logger.error('the store does not answer; closing without it');
+interface ClosingParts extends HostParts {
+  readonly nest: NestExpressApplication;
+  readonly sockets: SocketServer;
+  readonly stopKeepingRuns: () => void;
+  readonly metricsServer: () => Server | undefined;
+}
+
+/** Lets go of everything in order, and leaves behind what does not end in time. */
+async function closeParts(parts: ClosingParts, patienceMs = CLOSE_PATIENCE_MS): Promise<void> {
+  const { turns, titles, gates, sockets, plugins, budget, store } = parts;
+  const closing = new Closing(closeShares(patienceMs), parts.logger);
+  let hasEnded = false;
+  // Still listening: clients of running turns may rejoin, and a load balancer can see that this host is stopping.
+  await closing.run('turns', {
+    run: async (leftMs) => {
+      hasEnded = await turns.close(patienceMs, leftMs);
+    },
+  });
+  parts.metricsServer()?.close();
+  const requestsMs = Math.min(CLOSE_PATIENCE_MS, closing.left('requests') - CUT_MS);
+  const requests = closeGently(parts.nest, requestsMs);
+  await closing.run('titles', { run: (leftMs) => titles.close(leftMs), maxMs: LAST_MS });
+  // What belongs to a turn that does not end is never settled.
+  await closing.run('gates', {
+    run: (leftMs) => gates.close(hasEnded ? leftMs / 2 : 0, leftMs),
+    maxMs: CLOSE_PATIENCE_MS + LAST_MS,
+  });
+  parts.stopKeepingRuns();
+  await closing.run('sockets', { run: (leftMs) => sockets.close(leftMs) });
+  await closing.run('requests', { run: () => requests });
+  await closing.run('plugins', { run: () => plugins.close() });
+  await closing.run('budget', { run: () => budget.close(), maxMs: LAST_MS });
+  await closing.run('store', { run: () => store.close(), maxMs: LAST_MS });
+  closing.end();
 }
 
 function announce(url: string, { logger, oracle, facts }: HostParts, { models }: Config): void {
@@ -220,10 +243,10 @@ function announce(url: string, { logger, oracle, facts }: HostParts, { models }:
 }
 
 /** Lets requests under way finish, but no client hold the host open with an idle connection. */
-async function closeGently(nest: NestExpressApplication): Promise<void> {
+async function closeGently(nest: NestExpressApplication, patienceMs: number): Promise<void> {
   const server: Server = nest.getHttpServer();
   const sweep = setInterval(() => server.closeIdleConnections(), 50);
-  const impatience = setTimeout(() => server.closeAllConnections(), CLOSE_PATIENCE_MS);
+  const impatience = setTimeout(() => server.closeAllConnections(), patienceMs);
   await nest.close();
   clearInterval(sweep);
   clearTimeout(impatience);

@@ -13,8 +13,6 @@ const SAMPLE_LENGTH = 2000;
 const MAX_ANSWER = 200;
 /** Titles the model is asked for at once; further sessions are named by their first words. */
 const MAX_ASKED = 100;
-/** How long the titles in progress may take to be stored when the host closes. */
-const CLOSE_MS = 5_000;
 
 const INSTRUCTION =
   'Write a title for this conversation: at most six words, in its language, no quotes, no full stop. Answer with the title alone.';
@@ -51,10 +49,10 @@ export class Titles {
     this.#underWay.delete(naming);
   }
 
-  /** Falls back to the first words for what is under way, and waits until that is stored. */
-  async close(): Promise<void> {
+  /** Falls back to the first words for what is under way, and waits until that is stored, for at most `limitMs`. */
+  async close(limitMs: number): Promise<void> {
     this.#closing.abort();
-    if (!(await settlesWithin(CLOSE_MS, Promise.all(this.#underWay))))
+    if (!(await settlesWithin(limitMs, Promise.all(this.#underWay))))
       this.#parts.logger.warn({ sessions: this.#underWay.size }, 'sessions not named');
   }
 

@@ -20,8 +20,6 @@ import type { TurnRunner } from './turn-runner.js';
 
 /** Turns that may wait behind the one at work in a session. */
 const MAX_WAITING = 10;
-/** How long turns that were cut off may take to be stored. */
-const LAST_MS = 5_000;
 
 interface TurnsParts {
   readonly store: Store;
@@ -86,15 +84,15 @@ export class Turns {
 
   /**
    * Takes no more turns, lets those at work finish, and cuts off what is left after `patienceMs`. False if
-   * some could not be ended even so, such as while the store does not answer.
+   * some have not ended after `limitMs` even so, such as while the store does not answer.
    */
-  async close(patienceMs: number): Promise<boolean> {
+  async close(patienceMs: number, limitMs: number): Promise<boolean> {
     this.#isClosing = true;
     const impatience = setTimeout(() => {
       for (const live of this.#live.values()) live.cut('interrupted', hostStopping());
       this.#giveUp.abort();
     }, patienceMs);
-    const hasEnded = await settlesWithin(patienceMs + LAST_MS, this.#untilIdle());
+    const hasEnded = await settlesWithin(limitMs, this.#untilIdle());
     clearTimeout(impatience);
     const runs = [...this.#live.keys()];
     if (!hasEnded) this.#parts.logger.error({ runs }, 'turns did not end; closing without them');

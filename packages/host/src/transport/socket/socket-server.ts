@@ -21,6 +21,8 @@ import { SocketBacklog } from './write-limit.js';
 const CONNECT_MS = 10_000;
 /** How long clients may take to hang up once the host is closing. */
 const CLOSE_MS = 2000;
+/** How long before the end of that time the host hangs up itself. */
+const CUT_MS = 100;
 
 interface SocketServerParts extends Omit<SessionSocketParts, 'register' | 'backlog'> {
   readonly sessions: SessionStore;
@@ -73,12 +75,12 @@ export class SocketServer {
     io.on('connection', (socket) => this.#open(socket));
   }
 
-  /** Tells every client that the host stops, and lets go of them. */
-  async close(): Promise<void> {
+  /** Tells every client that the host stops, and lets go of them, of the last after `limitMs`. */
+  async close(limitMs: number): Promise<void> {
     this.#isClosing = true;
     for (const socket of this.#sockets) socket.close('host_stopping');
     for (const connection of this.#connections) connection.close();
-    const deadline = performance.now() + CLOSE_MS;
+    const deadline = performance.now() + Math.min(CLOSE_MS, limitMs - CUT_MS);
     while (this.#connections.size > 0 && performance.now() < deadline) await sleep(10);
     for (const connection of this.#connections) cutOff(connection);
   }

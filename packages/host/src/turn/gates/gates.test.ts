@@ -30,7 +30,7 @@ it('lets everything in where there is no gate', async () => {
   const account = await gates.admit(request);
   await account.check();
   await account.settle();
-  await gates.close(0);
+  await gates.close(0, 5_000);
 });
 
 it('adds up what a turn uses, by model', async () => {
@@ -70,9 +70,9 @@ it('stops waiting for a gate that cannot settle when the host has no more time',
   const gates = gatesOf(async () => ({ settle }));
   const account = await gates.admit(request);
   const settling = account.settle();
-  await gates.close(0);
+  await gates.close(0, 5_000);
   await settling;
   const made = attempts;
-  await gates.close(0);
+  await gates.close(0, 5_000);
   expect(attempts).toBe(made);
 });

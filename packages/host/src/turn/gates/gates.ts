@@ -15,8 +15,6 @@ const ATTEMPTS = 12;
 
 /** Turns that may wait to be settled while a gate does not take it; beyond it no message is let in. */
 const MAX_OPEN = 10_000;
-/** How long accounts may take to close once no attempt is repeated. */
-const LAST_MS = 5_000;
 
 interface GatesParts {
   readonly plugins: readonly LoadedPlugin[];
@@ -68,10 +66,10 @@ export class Gates {
     }
   }
 
-  /** Waits until every account is settled, repeating what fails for `patienceMs`. */
-  async close(patienceMs: number): Promise<void> {
+  /** Waits until every account is settled, for at most `limitMs`, repeating what fails for `patienceMs`. */
+  async close(patienceMs: number, limitMs: number): Promise<void> {
     const impatience = setTimeout(() => this.#giveUp.abort(), patienceMs);
-    const isClosed = await settlesWithin(patienceMs + LAST_MS, this.#untilClosed());
+    const isClosed = await settlesWithin(limitMs, this.#untilClosed());
     clearTimeout(impatience);
     if (!isClosed) this.#parts.logger.error({ turns: this.#open.size }, 'turns were not settled');
   }
