@@ -73,6 +73,25 @@ it('HttpAdapter writes no second answer into one that has begun', async () => {
   expect(answer).not.toContain('408');
 });
 
+it.each(['', 'Expect: something\r\n'])(
+  'HttpAdapter writes no 400 into an answer to a request with the headers "%s"',
+  async (expects) => {
+    const port = await serve();
+    const socket = connect({ port, host: '127.0.0.1' });
+    let answer = '';
+    socket.on('data', (data) => {
+      answer += data;
+    });
+    socket.on('error', () => undefined);
+    socket.write(`GET /slow HTTP/1.1\r\nHost: x\r\n${expects}\r\n`);
+    await expect.poll(() => answer).toContain('first part');
+    const closed = once(socket, 'close');
+    socket.write('not HTTP\r\n\r\n');
+    await closed;
+    expect(answer).not.toContain('400');
+  },
+);
+
 it('HttpAdapter lets a reply take longer than every timeout', async () => {
   const port = await serve();
   const { answer } = await send(port, 'GET /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n');

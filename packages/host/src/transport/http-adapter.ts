@@ -71,6 +71,8 @@ function answerClientErrors(server: Server): void {
     responses.set(socket, response);
   };
   server.prependListener('request', remember);
+  // Requests with an `Expect` header arrive as this event instead.
+  server.prependListener('checkExpectation', remember);
   server.on('clientError', (fault: NodeJS.ErrnoException, socket: Socket) => {
     // An answer in the middle of another one would be part of that one.
     const hasAnswer =

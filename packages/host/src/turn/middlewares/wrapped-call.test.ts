@@ -73,6 +73,29 @@ it('callThrough waits for a call in progress before it reports a failed middlewa
   expect(isOver).toBe(true);
 });
 
+it.each([new Error('broken'), new OracleError('forbidden')])(
+  'callThrough waits for all calls made in parallel before it reports %s',
+  async (fault) => {
+    const tools = [Promise.withResolvers<string>(), Promise.withResolvers<string>()];
+    const inProgress = [...tools];
+    let isReported = false;
+    const ended = throughGuard(
+      (call) => {
+        void call({ n: 1 });
+        void call({ n: 2 });
+        return Promise.reject(fault);
+      },
+      { next: async () => inProgress.shift()?.promise },
+    ).then(() => (isReported = true));
+    tools[1]?.resolve('second');
+    // Longer than everything that can happen while the first call is in progress.
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(isReported).toBe(false);
+    tools[0]?.resolve('first');
+    expect(await ended).toBe(true);
+  },
+);
+
 it('callThrough reports what the call threw, whichever of several a middleware passes on', async () => {
   let made = 0;
   const { result } = await throughGuard(

@@ -28,8 +28,8 @@ export function callThrough(wrapping: Wrapping): Promise<unknown> {
 class WrappedCall {
   readonly #wrapping: Wrapping;
   readonly #overdue = Promise.withResolvers<never>();
-  /** What the call came to when it was last made. */
-  #latest: Promise<unknown> | undefined;
+  /** The outcome of the call, each time it was made. */
+  readonly #made: Promise<unknown>[] = [];
   /** What the call itself threw, each time it was made. */
   readonly #callFaults = new Set<unknown>();
   #underWay = 0;
@@ -68,27 +68,28 @@ class WrappedCall {
       throw new TypeError('The input of a tool is an object');
     this.#underWay += 1;
     clearTimeout(this.#timer);
-    this.#latest = this.#wrapping.next(input).finally(() => {
+    const made = this.#wrapping.next(input).finally(() => {
       this.#underWay -= 1;
       if (this.#underWay === 0 && !this.#isOver) this.#startClock();
     });
-    this.#latest.catch((fault) => this.#callFaults.add(fault));
-    return this.#latest;
+    made.catch((fault) => this.#callFaults.add(fault));
+    this.#made.push(made);
+    return made;
   }
 
   async #endFailed(fault: unknown): Promise<unknown> {
     const { input, next, signal, onFailure } = this.#wrapping;
     this.#isOver = true;
     const error = soundError(fault);
+    // Nothing of the call may still run once its result is reported; an aborted turn does not wait.
+    if (!signal.aborted) await Promise.allSettled(this.#made);
     if (error instanceof OracleError) throw error;
     signal.throwIfAborted();
-    // Nothing of the call may still run once its result is reported.
-    await this.#latest?.catch(() => undefined);
     // The call failed, and the middleware passed that on.
     if (this.#callFaults.has(fault)) throw fault;
-    if ('fail' in onFailure) throw onFailure.fail(error, this.#latest !== undefined);
+    if ('fail' in onFailure) throw onFailure.fail(error, this.#made.length > 0);
     onFailure.skip(error);
-    return this.#latest ?? next(input);
+    return this.#made.at(-1) ?? next(input);
   }
 
   #startClock(): void {
