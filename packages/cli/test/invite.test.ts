@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { TestUser } from '../../host/test/support/user.js';
@@ -60,6 +60,25 @@ describe('sibyl invite', () => {
     const { stderr, stdout } = await sibyl(['invite'], { env: { DATA_DIR, ORACLE_MNEMONIC } });
     expect(stderr).toContain('CALLERS_ALLOW is not set');
     expect(stdout).toMatch(/^http:.*#invite=/);
+  });
+});
+
+describe.each([
+  [['callers', 'list']],
+  [['callers', 'remove', 'did:key:z6Mk']],
+  [['credits', 'grant', 'did:key:z6Mk', '1']],
+])('sibyl %j', (command) => {
+  it.each([
+    ['oracle key', {}],
+    ['database', { ORACLE_MNEMONIC }],
+  ])('says so when there is no %s, and makes none', async (missing, more) => {
+    const cwd = mkdtempSync(join(home, 'wrong-'));
+    const { code, stderr } = await sibyl(command, { cwd, env: more });
+    expect({ code, stderr }).toEqual({
+      code: 1,
+      stderr: expect.stringMatching(`There is no ${missing} in .* Start the oracle once`),
+    });
+    expect(readdirSync(cwd)).toEqual([]);
   });
 });
 

@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { startHost } from '../../host/test/support/host.js';
 import { sibyl, useFolder } from './support/sibyl.js';
 
 const FOLDER = useFolder();
@@ -14,6 +15,12 @@ function newFolder(name: string): string {
   const folder = join(FOLDER, name);
   mkdirSync(folder);
   return folder;
+}
+
+/** Has a first start make the key and the database. */
+async function startOnce(env: Readonly<Record<string, string>>): Promise<void> {
+  const host = await startHost({ env });
+  await host.close();
 }
 
 const filesIn = (folder: string) =>
@@ -48,8 +55,7 @@ describe('sibyl doctor', () => {
 
   it('leaves what is there as it is', async () => {
     const env = { DATA_DIR: join(newFolder('kept'), 'data') };
-    const granted = await sibyl(['credits', 'grant', 'did:key:z6Mk', '1'], { env });
-    expect(granted.code).toBe(0);
+    await startOnce(env);
     const before = filesIn(env.DATA_DIR);
     const { code, stdout } = await sibyl(['doctor'], { env });
     expect(code).toBe(0);
@@ -147,6 +153,7 @@ describe('sibyl credits', () => {
   const did = 'did:key:z6MkpPcjwo4wP49VnvG7isXnqvFJyEqZ5JxSjohHxTT9Zr1c';
 
   it('grants credit in the store of the oracle', async () => {
+    await startOnce({ DATA_DIR });
     const first = await sibyl(['credits', 'grant', did, '100'], { env: { DATA_DIR } });
     expect(first.stdout).toContain('the balance is 100');
     const again = await sibyl(['credits', 'grant', did, '50', '--json'], { env: { DATA_DIR } });
@@ -154,7 +161,8 @@ describe('sibyl credits', () => {
   });
 
   it('says what keeps it from the store, without a stack', async () => {
-    const env = { DATA_DIR, DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none' };
+    const DATABASE_URL = 'postgres://nobody@127.0.0.1:1/none';
+    const env = { DATA_DIR, DATABASE_URL, ORACLE_MNEMONIC: 'the key of an oracle' };
     const { code, stderr } = await sibyl(['credits', 'grant', did, '100'], { env });
     expect(code).toBe(1);
     expect(stderr).toContain('127.0.0.1:1');

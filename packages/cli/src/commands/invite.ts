@@ -1,7 +1,7 @@
+import { INVITATION_MAX_DAYS } from '@sibyl/host/invitation-limits';
 import { type Call, type Command, CommandError, UsageError } from '../command.js';
 
 const DEFAULT_DAYS = 7;
-const MAX_DAYS = 365;
 const MAX_COUNT = 1000;
 
 /** Lets somebody use an oracle that CALLERS_ALLOW closes to others. */
@@ -18,12 +18,12 @@ export const invite: Command = {
     days: {
       type: 'string',
       value: 'number',
-      summary: `Days until it expires, at most ${MAX_DAYS}; default ${DEFAULT_DAYS}`,
+      summary: `Days until it expires, at most ${INVITATION_MAX_DAYS}; default ${DEFAULT_DAYS}`,
     },
     count: { type: 'string', value: 'number', summary: 'How many to print; default 1' },
   },
   async run({ options, output }) {
-    const days = readNumber(options, 'days', { standard: DEFAULT_DAYS, max: MAX_DAYS });
+    const days = readNumber(options, 'days', { standard: DEFAULT_DAYS, max: INVITATION_MAX_DAYS });
     const count = readNumber(options, 'count', { standard: 1, max: MAX_COUNT });
     const { createInvitations, loadConfig } = await output.progress(
       'Loading',

@@ -1,8 +1,10 @@
+import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { OraclePlugin, PluginDatabase } from '@sibyl/plugin-kit';
 import { createModels } from '../agent/model/models.js';
-import { INVITATION_MAX_DAYS, mintInvitation } from '../auth/invitation.js';
-import { findOracleIdentity, keyFileIn, loadOracleIdentity } from '../auth/oracle-identity.js';
+import { mintInvitation } from '../auth/invitation.js';
+import { INVITATION_MAX_DAYS } from '../auth/invitation-limits.js';
+import { findOracleIdentity, keyFileIn, type OracleIdentity } from '../auth/oracle-identity.js';
 import { type Config, loadConfig } from '../config/config.js';
 import type { InvitedCaller } from '../store/callers/caller-store.js';
 import { lookAtDatabase } from '../store/look-at-database.js';
@@ -90,11 +92,7 @@ export async function createInvitations(
 ): Promise<readonly PrintedInvitation[]> {
   if (!(days > 0 && days <= INVITATION_MAX_DAYS))
     throw new Error(`An invitation lasts from 1 to ${INVITATION_MAX_DAYS} days`);
-  const identity = await findOracleIdentity(config);
-  if (!identity)
-    throw new Error(
-      `There is no oracle key in ${config.dataDir} yet. Start the oracle once, or set DATA_DIR to its folder.`,
-    );
+  const identity = await requireIdentity(config);
   const page = `${publicAddress(config)}/app`;
   return Array.from({ length: count }, () => {
     const { token: invitation, expiration } = mintInvitation(identity.signer, days);
@@ -118,8 +116,9 @@ export const removeCaller = (did: string): Promise<boolean> =>
   withStore(loadConfig(), (store) => store.callers.remove(did));
 
 async function withStore<T>(config: Config, work: (store: Store) => Promise<T>): Promise<T> {
-  const { signer } = await loadOracleIdentity(config);
+  const { signer } = await requireIdentity(config);
   const { databaseUrl, dataDir } = config;
+  if (!databaseUrl && !existsSync(sqliteFileIn(dataDir))) throw notStartedYet('database', config);
   const store = await openStore({
     databaseUrl,
     dataDir,
@@ -132,5 +131,17 @@ async function withStore<T>(config: Config, work: (store: Store) => Promise<T>):
     await store.close();
   }
 }
+
+/** A key made here would belong to no oracle: the command was run in the wrong folder. */
+async function requireIdentity(config: Config): Promise<OracleIdentity> {
+  const identity = await findOracleIdentity(config);
+  if (!identity) throw notStartedYet('oracle key', config);
+  return identity;
+}
+
+const notStartedYet = (missing: string, { dataDir }: Config) =>
+  new Error(
+    `There is no ${missing} in ${dataDir} yet. Start the oracle once, or set DATA_DIR to its folder.`,
+  );
 
 const messageOf = (error: unknown) => (error instanceof Error ? error.message : String(error));

@@ -7,11 +7,9 @@ import {
   type UcanFault,
   type Verifier,
 } from '@sibyl/ucan';
+import { INVITATION_MAX_DAYS } from './invitation-limits.js';
 
 const DAY_SECONDS = 86_400;
-
-/** The longest that an invitation may be valid. */
-export const INVITATION_MAX_DAYS = 365;
 
 const CAPABILITY = 'oracle/invite';
 
