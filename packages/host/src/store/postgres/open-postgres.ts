@@ -3,7 +3,6 @@ import type { Database, Unit } from '../database/database.js';
 import { readSnapshot } from '../database/read-snapshot.js';
 import type { Schema } from '../database/schema.js';
 import { hostSchema, migrate } from '../migrations/migrate.js';
-import type { DatabaseOptions } from '../open-database.js';
 import { connectTo } from './connect-to.js';
 import { OwnerQueue } from './owner-queue.js';
 import { onOneConnection, type PostgresRequest, reachPostgres } from './reach-postgres.js';
@@ -17,7 +16,10 @@ export async function openPostgres({
   poolSize: max = DEFAULT_POOL_SIZE,
   writeWaitMs = DEFAULT_WRITE_WAIT_MS,
   ...request
-}: PostgresRequest & Pick<DatabaseOptions, 'poolSize' | 'writeWaitMs'>): Promise<Database> {
+}: PostgresRequest & {
+  readonly poolSize?: number | undefined;
+  readonly writeWaitMs?: number | undefined;
+}): Promise<Database> {
   await reachPostgres(request, (tables) => migrate(tables, hostSchema));
   return asDatabase(
     connectTo({ ...request, max, statementTimeout: STATEMENT_TIMEOUT_MS }),
