@@ -231,13 +231,13 @@ export const Environment = z.object({
     ),
   STORE_WAIT_SECONDS: seconds
     .prefault('10')
-    .describe('How long an answer that cannot be stored is held back before its caller learns it'),
+    .describe(
+      'How long an answer that cannot be stored is held back before its caller learns it, and how long a new session or message may wait for PostgreSQL until it is refused',
+    ),
   STREAMS_PER_USER: positive
     .prefault('100')
     .describe(
       'Requests of one user that wait for an answer or stream one, on this host and in all sessions; more are refused with 429',
-    .describe(
-      'How long an answer that cannot be stored is held back before its caller learns it, and how long a new session or message may wait for PostgreSQL until it is refused',
     ),
   STREAM_STALL_SECONDS: seconds
     .prefault('60')

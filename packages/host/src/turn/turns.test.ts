@@ -65,6 +65,6 @@ describe.each(engines)('Turns.start with multitask "interrupt" on %s', (engine) 
     // The place is free again, once.
     await expect(turns.start(requestFor(theirs))).resolves.toEqual(expect.any(String));
     await expect(turns.start(requestFor(mine))).rejects.toMatchObject({ code: 'host_busy' });
-    await turns.close(0);
+    await turns.close(0, 60_000);
   });
 });
