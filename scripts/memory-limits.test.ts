@@ -6,7 +6,7 @@ import { describe, expect, it } from 'vitest';
 const SHORT_LIVED = [
   'packages/host/src/agent/{agent-turn,calls/*,conversation/*,model/**/*}.ts',
   'packages/host/src/turn/{turn-writer,context/*,gates/turn-account,middlewares/*}.ts',
-  'packages/host/src/{plugin-loader/*,app/api-document/*}.ts',
+  'packages/host/src/{plugin-loader/*,app/api-document/*,app/closing}.ts',
   'packages/gateway/src/{binding,json}/**/*.ts',
   'plugins/slack/src/replies/*.ts',
   'plugins/credits/src/turns/credit-hold.ts',

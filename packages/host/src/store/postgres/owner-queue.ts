@@ -7,7 +7,7 @@ import { StoreError } from '../database/store-error.js';
 export const OWNER_LOCK_CLASS = 0x51b1;
 
 /** Writes of one owner that may wait behind the one in progress. */
-const MAX_WAITING = 100;
+const MAX_WAITING = 1000;
 const RETRY_SECONDS = 5;
 
 /** The writes of one owner: one in progress, and those that wait for it. */
