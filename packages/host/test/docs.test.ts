@@ -106,10 +106,7 @@ describe('GET /docs/openapi.json is as strict as the host', () => {
       type: 'string',
       pattern: '^[!-~]{1,255}$',
     });
-    expect(parameter('/messages/{sessionId}', 'post', 'x-timezone')).toMatchObject({
-      type: 'string',
-      maxLength: expect.any(Number),
-    });
+    expect(parameter('/messages/{sessionId}', 'post', 'x-timezone')).toEqual({ type: 'string' });
     expect(parameter('/runs/{runId}', 'get', 'last-event-id')).toEqual({
       type: 'string',
       pattern: '^\\d{0,15}$',

@@ -7,7 +7,6 @@ import {
   MessageList,
   Reply,
   SendMessage,
-  TimezoneName,
   TurnAborted,
 } from '@sibyl/protocol';
 import type { Response } from 'express';
@@ -71,11 +70,8 @@ export class MessagesController {
         meaning: 'Makes a retry find the first outcome instead of a second turn',
         schema: IdempotencyKey,
       },
-      'x-timezone': {
-        meaning:
-          "The user's IANA time zone; `timezone` in the body takes precedence. An unknown one is ignored with a warning",
-        schema: TimezoneName,
-      },
+      'x-timezone':
+        "The user's IANA time zone; `timezone` in the body takes precedence. An unknown one is ignored with a warning",
     },
   })
   async send(
