@@ -8,7 +8,7 @@ import { sibyl, useFolder } from './support/sibyl.js';
 const home = useFolder();
 const ORACLE_MNEMONIC = 'the key of an oracle for invited users';
 const DATA_DIR = join(home, 'data');
-// The DID of nobody here: only invited users may call.
+// A DID that no test uses: only invited users may call.
 const CALLERS_ALLOW = 'did:web:operator.example';
 const oracle = useOracle({ DATA_DIR, ORACLE_MNEMONIC, CALLERS_ALLOW });
 const env = { DATA_DIR, ORACLE_MNEMONIC, CALLERS_ALLOW };

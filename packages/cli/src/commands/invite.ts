@@ -4,7 +4,7 @@ import { type Call, type Command, CommandError, UsageError } from '../command.js
 const DEFAULT_DAYS = 7;
 const MAX_COUNT = 1000;
 
-/** Lets somebody use an oracle that CALLERS_ALLOW closes to others. */
+/** Prints invitations to an oracle that CALLERS_ALLOW closes. */
 export const invite: Command = {
   name: 'invite',
   summary: 'Print invitations to your oracle',

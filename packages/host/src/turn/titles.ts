@@ -49,7 +49,7 @@ export class Titles {
     this.#underWay.delete(naming);
   }
 
-  /** Falls back to the first words for what is under way, and waits until that is stored, for at most `limitMs`. */
+  /** Falls back to the first words for titles in progress, and waits until that is stored, for at most `limitMs`. */
   async close(limitMs: number): Promise<void> {
     this.#closing.abort();
     if (!(await settlesWithin(limitMs, Promise.all(this.#underWay))))

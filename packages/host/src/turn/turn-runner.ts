@@ -44,9 +44,9 @@ export class TurnRunner {
     const fault = await this.answer(job, writer);
     const status = !fault ? 'finished' : (live.cutReason ?? 'failed');
     this.parts.metrics.count('sibyl_turns_total', { status, kind: fault?.kind ?? '' });
-    const told = status === 'failed' ? fault : undefined;
-    const error = status === 'finished' ? undefined : (told?.refusal ?? live.error);
-    return writer.end({ status, usage: account.total, fault: told, error });
+    const shown = status === 'failed' ? fault : undefined;
+    const error = status === 'finished' ? undefined : (shown?.refusal ?? live.error);
+    return writer.end({ status, usage: account.total, fault: shown, error });
   }
 
   private nameAfter({ request, session, account }: TurnJob, { status, text }: RunOutcome) {

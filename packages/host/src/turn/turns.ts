@@ -83,7 +83,7 @@ export class Turns {
   }
 
   /**
-   * Takes no more turns, lets those at work finish, and cuts off what is left after `patienceMs`. False if
+   * Takes no more turns, lets running ones finish, and cuts off what is left after `patienceMs`. False if
    * some have not ended after `limitMs` even so, such as while the store does not answer.
    */
   async close(patienceMs: number, limitMs: number): Promise<boolean> {

@@ -48,7 +48,7 @@ interface RunRecorderParts {
   readonly giveUp: AbortSignal;
   /** Called when the run is no longer this process's to carry out. */
   readonly onLost: () => void;
-  /** Called when readers are told that the end could not be stored; storing it is still being tried. */
+  /** Called when readers learn that the end could not be stored; storing it is still being retried. */
   readonly onUnstored: (outcome: RunOutcome) => void;
   /** Called when the log has become too long to be kept. */
   readonly onFull: (error: OracleError) => void;
@@ -62,7 +62,7 @@ export class RunRecorder {
   #saving: Promise<void> = Promise.resolve();
   #saveRetryMs = FIRST_RETRY_MS;
   #isEnding = false;
-  /** What the end of the run will be in the store; replaced when readers were told another end. */
+  /** What the end of the run will be in the store; replaced when readers saw another end. */
   #end: LastWrite | undefined;
   #isShown = false;
 
