@@ -205,9 +205,9 @@ describe('a chat', () => {
     expect(chat.getState().error).toMatchObject({ code: 'network_error' });
     network.restore();
     const sent = chat.send('again');
-    expect(chat.getState().error).toBeUndefined();
     (await parts.model.next()).finish();
     await sent;
+    await expect.poll(() => chat.getState().error).toBeUndefined();
     expect(shown(chat).slice(0, 2)).toEqual(['human failed: into the void', 'human stored: again']);
   });
 
