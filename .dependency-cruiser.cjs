@@ -1,15 +1,15 @@
 // The host's folders from the edge inwards. A folder may import those after it, never those before.
 const layers = [
   'app',
-  'health|sessions|messages|delegation|callers|models|plugins',
-  'transport',
-  'plugin-loader',
-  'turn',
+  'http|sockets',
+  'plugins',
+  'turns',
   'agent',
+  'models',
   'auth',
   'store',
-  'events',
-  'observe',
+  'bus',
+  'observability',
   'config',
 ];
 

@@ -4,9 +4,9 @@ import { describe, expect, it } from 'vitest';
 
 /** Collections in these files live as long as one message, turn, request or startup, which have limits of their own. */
 const SHORT_LIVED = [
-  'packages/host/src/agent/{agent-turn,calls/*,conversation/*,model/**/*}.ts',
-  'packages/host/src/turn/{turn-writer,context/*,gates/turn-account,middlewares/*}.ts',
-  'packages/host/src/{plugin-loader/*,app/api-document/*,app/closing}.ts',
+  'packages/host/src/{agent/{run-agent,run-tools,timeouts,conversation},models/**/*}.ts',
+  'packages/host/src/turns/{turn-writer,turn-context,middlewares}.ts',
+  'packages/host/src/{plugins/*,app/openapi,app/serve-openapi,app/shutdown}.ts',
   'packages/gateway/src/{binding,json}/**/*.ts',
   'plugins/slack/src/replies/*.ts',
   'plugins/credits/src/turns/credit-hold.ts',

@@ -2,12 +2,12 @@ import { generateSigner, type VerifiedDelegation } from '@sibyl/ucan';
 import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
 import { usedMemory } from '../test/support/used-memory.js';
-import { SummaryCache } from './agent/budget/summary-cache.js';
+import { SummaryCache } from './agent/agent.js';
 import { CallerAllowList } from './auth/caller-allow-list.js';
 import { PresentedDelegations } from './auth/presented-delegations.js';
 import { RateLimits } from './auth/rate-limits.js';
-import { CallDesk } from './events/call-desk.js';
-import { Metrics } from './observe/metrics.js';
+import { CallDesk } from './bus/pending-client-calls.js';
+import { Metrics } from './observability/metrics.js';
 
 const logger = pino({ level: 'silent' });
 /** For what a test itself leaves behind. */

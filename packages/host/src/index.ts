@@ -1,3 +1,4 @@
+export { createPluginFetch } from './app/build-host.js';
 export { grantCredits } from './app/bundled-plugins.js';
 export {
   createOracleApp,
@@ -5,7 +6,6 @@ export {
   type OracleApp,
   type OracleAppOptions,
 } from './app/create-oracle-app.js';
-export { createPluginFetch } from './app/create-plugin-fetch.js';
 export {
   checkKey,
   checkModel,
@@ -15,7 +15,7 @@ export {
   type PrintedInvitation,
   removeCaller,
 } from './app/operator-tasks.js';
-export { BootError } from './config/boot-error.js';
 export { type Config, loadConfig } from './config/config.js';
-export type { PluginStatus } from './plugin-loader/plugin-status.js';
+export { BootError } from './config/read-variables.js';
+export type { PluginStatus } from './plugins/select-plugins.js';
 export { serve } from './serve.js';

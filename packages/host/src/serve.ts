@@ -1,9 +1,7 @@
 import { createOracleApp, type OracleApp, type OracleAppOptions } from './app/create-oracle-app.js';
-import { BootError } from './config/boot-error.js';
-import { StoreError } from './store/database/store-error.js';
-import { classifyStoreFault } from './store/store-fault.js';
-import { reportStrays, untilBroken } from './strays.js';
-import { untilTold } from './until-told.js';
+import { BootError } from './config/read-variables.js';
+import { reportStrays, untilBroken, untilTold } from './process-signals.js';
+import { classifyStoreFault, StoreError } from './store/store-errors.js';
 
 /** How long what a plugin left behind may keep a process that has stopped. */
 const LINGER_MS = 3000;

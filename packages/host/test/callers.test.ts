@@ -1,7 +1,7 @@
 import { createInvitations, loadConfig } from '@sibyl/host';
 import { mintDelegation, type Signer, signerFromMnemonic } from '@sibyl/ucan';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { openStore } from '../src/store/open-store.js';
+import { openStore } from '../src/store/store.js';
 import { startHost, type TestHost } from './support/host.js';
 import { joinSession, refusalOf } from './support/session-socket.js';
 import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';

@@ -2,7 +2,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { SendMessage } from '@sibyl/protocol';
 import { describe, expect, it } from 'vitest';
-import { toAgentTool } from '../src/agent/tools/to-agent-tool.js';
+import { toAgentTool } from '../src/agent/tool-schema.js';
 import { ask, framesOf, say } from './support/ask.js';
 import { useControlledHost } from './support/controlled-host.js';
 import { openSession } from './support/stream.js';

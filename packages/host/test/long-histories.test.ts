@@ -1,6 +1,6 @@
 import type { Message } from '@sibyl/protocol';
 import { beforeAll, expect, it } from 'vitest';
-import { openStore } from '../src/store/open-store.js';
+import { openStore } from '../src/store/store.js';
 import { useControlledHost } from './support/controlled-host.js';
 import { testPlugin } from './support/plugin.js';
 import { readSlowly } from './support/read-slowly.js';

@@ -1,8 +1,6 @@
 import type { FaultKind, JsonObject, OracleError } from '@sibyl/protocol';
-import type { SummaryCache } from './budget/summary-cache.js';
-import type { Meter } from './meter.js';
-import type { Model, ModelCall, ModelMessage, ModelUse } from './model/model.js';
-import type { StepBudget } from './step-budget.js';
+import { LruMap, textBytes } from '@sibyl/server-kit';
+import type { Model, ModelCall, ModelMessage, ModelUse } from '../models/model.js';
 
 /** A tool bound to one turn: it knows its caller already. */
 export interface AgentTool {
@@ -95,4 +93,45 @@ export interface TurnFault {
   readonly retryable: boolean;
   /** Set when somebody refused to let the turn go on. */
   readonly refusal?: OracleError | undefined;
+}
+
+export type Warning = Extract<AgentPart, { type: 'warning' }>;
+
+/** Tells the user that something was left out while the turn goes on (contract B4). */
+export function warning(code: string, message: string): Warning {
+  return { type: 'warning', code, message };
+}
+
+/** Watches what is spent on models: asked before every call, told after it. */
+export interface Meter {
+  /** Throws to keep the call from being made. */
+  check(): Promise<void>;
+  add(use: ModelUse): void;
+}
+
+/** For calls that nobody accounts for. */
+export const unmetered: Meter = { check: async () => undefined, add: () => undefined };
+
+/** Model calls with tools that one turn may make, all its agents together. */
+export class StepBudget {
+  private taken = 0;
+
+  constructor(readonly limit: number) {}
+
+  get isSpent(): boolean {
+    return this.taken >= this.limit;
+  }
+
+  take(): void {
+    this.taken += 1;
+  }
+}
+
+const MAX_BYTES = 4 * 1024 * 1024;
+
+/** Summaries by the hash of what they sum up; shared by the turns of all sessions. */
+export class SummaryCache extends LruMap<string, string> {
+  constructor(maxBytes = MAX_BYTES) {
+    super({ maxBytes, sizeOf: (summary, hash) => textBytes(summary) + textBytes(hash) });
+  }
 }

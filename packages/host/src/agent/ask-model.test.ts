@@ -1,8 +1,7 @@
 import { expect, it } from 'vitest';
-import { askModel, type Question } from './ask-model.js';
-import { createLlms } from './llms.js';
-import { RecordingMeter } from './test-support/recording-meter.js';
-import { finish, ScriptedModel, say } from './test-support/scripted-model.js';
+import { RecordingMeter } from '../../test/support/agent/recording-meter.js';
+import { finish, ScriptedModel, say } from '../../test/support/agent/scripted-model.js';
+import { askModel, createLlms, type Question } from './ask-model.js';
 
 function question(model: ScriptedModel, more: Partial<Question> = {}): Question {
   const { signal } = new AbortController();

@@ -1,7 +1,8 @@
-import { endWith } from './conversation/end-with.js';
-import { Step } from './conversation/step.js';
-import type { Meter } from './meter.js';
-import type { Model, ModelUse } from './model/model.js';
+import type { Llms, ModelRole } from '@sibyl/plugin-kit';
+import type { Model, ModelUse } from '../models/model.js';
+import type { Meter } from './agent.js';
+import { Step } from './conversation.js';
+import { endWith } from './timeouts.js';
 
 /** One thing to ask outside of any conversation. */
 export interface Question {
@@ -37,4 +38,23 @@ export async function askModel(
     meter.add(step.useOf(model.id, call));
   }
   return { text: step.text, use: step.useOf(model.id, call) };
+}
+
+interface LlmsParts {
+  readonly modelFor: (role: ModelRole) => Model;
+  readonly meter: Meter;
+  /** Ends every call. */
+  readonly signal: AbortSignal;
+}
+
+/** Lets plugins ask models outside of the conversation. */
+export function createLlms({ modelFor, meter, signal: ending }: LlmsParts): Llms {
+  return {
+    get: (role) => ({
+      generate: async ({ system = '', prompt, signal }) => {
+        const both = signal ? AbortSignal.any([signal, ending]) : ending;
+        return askModel({ model: modelFor(role), system, prompt, meter, signal: both });
+      },
+    }),
+  };
 }

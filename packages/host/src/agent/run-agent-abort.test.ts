@@ -1,8 +1,5 @@
 import { getEventListeners } from 'node:events';
 import { expect, it } from 'vitest';
-import type { AgentPart } from './agent.js';
-import type { ModelCall, ModelPart } from './model/model.js';
-import { runAgent } from './run-agent.js';
 import {
   endsOf,
   partsOf,
@@ -10,8 +7,16 @@ import {
   runToEnd,
   textOf,
   tool,
-} from './test-support/agent-requests.js';
-import { callTools, ScriptedModel, say, wantTool } from './test-support/scripted-model.js';
+} from '../../test/support/agent/agent-requests.js';
+import {
+  callTools,
+  ScriptedModel,
+  say,
+  wantTool,
+} from '../../test/support/agent/scripted-model.js';
+import type { ModelCall, ModelPart } from '../models/model.js';
+import type { AgentPart } from './agent.js';
+import { runAgent } from './run-agent.js';
 
 const reason = new Error('The user stopped the turn.');
 const never = () => new Promise<never>(() => undefined);

@@ -1,10 +1,16 @@
 import { OracleError } from '@sibyl/protocol';
 import { describe, expect, it } from 'vitest';
+import {
+  endsOf,
+  requestTo,
+  runToEnd,
+  textOf,
+  tool,
+} from '../../test/support/agent/agent-requests.js';
+import { RecordingMeter } from '../../test/support/agent/recording-meter.js';
+import { callTools, finish, ScriptedModel, say } from '../../test/support/agent/scripted-model.js';
+import type { ModelCall, ModelPart } from '../models/model.js';
 import type { AgentTool, ModelAnswer, ModelHooks } from './agent.js';
-import type { ModelCall, ModelPart } from './model/model.js';
-import { endsOf, requestTo, runToEnd, textOf, tool } from './test-support/agent-requests.js';
-import { RecordingMeter } from './test-support/recording-meter.js';
-import { callTools, finish, ScriptedModel, say } from './test-support/scripted-model.js';
 
 const passOn: ModelHooks = { before: async (call) => call, after: async () => undefined };
 

@@ -1,6 +1,4 @@
 import { describe, expect, it } from 'vitest';
-import { SummaryCache } from './budget/summary-cache.js';
-import type { ModelCall, ModelMessage, ModelPart } from './model/model.js';
 import {
   endsOf,
   partsOf,
@@ -8,9 +6,16 @@ import {
   runToEnd,
   textOf,
   tool,
-} from './test-support/agent-requests.js';
-import { RecordingMeter } from './test-support/recording-meter.js';
-import { callTools, ScriptedModel, type ScriptedStep, say } from './test-support/scripted-model.js';
+} from '../../test/support/agent/agent-requests.js';
+import { RecordingMeter } from '../../test/support/agent/recording-meter.js';
+import {
+  callTools,
+  ScriptedModel,
+  type ScriptedStep,
+  say,
+} from '../../test/support/agent/scripted-model.js';
+import type { ModelCall, ModelMessage, ModelPart } from '../models/model.js';
+import { SummaryCache } from './agent.js';
 
 const LIMITS = { steps: 3, contextTokens: 100_000 };
 

@@ -1,11 +1,11 @@
 import { expect, it } from 'vitest';
+import { partsOf, requestTo, runToEnd, tool } from '../../test/support/agent/agent-requests.js';
+import { Random } from '../../test/support/agent/random.js';
+import { callTools, ScriptedModel, say } from '../../test/support/agent/scripted-model.js';
+import { faultsOf } from '../../test/support/agent/well-formed-faults.js';
+import type { ModelCall, ModelMessage, ModelPart } from '../models/model.js';
 import type { AgentRequest } from './agent.js';
-import { estimateMessages, estimateTokens, estimateTools } from './budget/estimate-tokens.js';
-import type { ModelCall, ModelMessage, ModelPart } from './model/model.js';
-import { partsOf, requestTo, runToEnd, tool } from './test-support/agent-requests.js';
-import { Random } from './test-support/random.js';
-import { callTools, ScriptedModel, say } from './test-support/scripted-model.js';
-import { faultsOf } from './test-support/well-formed-faults.js';
+import { estimateMessages, estimateTokens, estimateTools } from './estimate-tokens.js';
 
 const IDS = ['', 'a', 'b', 'call_1'];
 const NAMES = ['look', 'fail', 'huge', 'no such tool!', ''];

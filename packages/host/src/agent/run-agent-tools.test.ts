@@ -1,8 +1,14 @@
 import { expect, it, onTestFinished, vi } from 'vitest';
+import {
+  endsOf,
+  partsOf,
+  requestTo,
+  runToEnd,
+  tool,
+} from '../../test/support/agent/agent-requests.js';
+import { callTools, ScriptedModel, say } from '../../test/support/agent/scripted-model.js';
+import type { ModelToolResult } from '../models/model.js';
 import type { AgentTool } from './agent.js';
-import type { ModelToolResult } from './model/model.js';
-import { endsOf, partsOf, requestTo, runToEnd, tool } from './test-support/agent-requests.js';
-import { callTools, ScriptedModel, say } from './test-support/scripted-model.js';
 
 /** Has the model make the calls once, then answer. */
 async function runCalls(

@@ -1,11 +1,22 @@
 import { expect, it } from 'vitest';
+import {
+  partsOf,
+  requestTo,
+  runToEnd,
+  textOf,
+  tool,
+} from '../../test/support/agent/agent-requests.js';
+import { RecordingMeter } from '../../test/support/agent/recording-meter.js';
+import {
+  callTools,
+  finish,
+  ScriptedModel,
+  say,
+  wantTool,
+} from '../../test/support/agent/scripted-model.js';
+import { ModelFault, type ModelPart } from '../models/model.js';
 import type { AgentPart } from './agent.js';
-import type { ModelPart } from './model/model.js';
-import { ModelFault } from './model/model-fault.js';
 import { runAgent } from './run-agent.js';
-import { partsOf, requestTo, runToEnd, textOf, tool } from './test-support/agent-requests.js';
-import { RecordingMeter } from './test-support/recording-meter.js';
-import { callTools, finish, ScriptedModel, say, wantTool } from './test-support/scripted-model.js';
 
 it('streams text and reasoning as they come, and meters what it cost', async () => {
   const model = new ScriptedModel([

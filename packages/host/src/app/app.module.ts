@@ -2,36 +2,36 @@ import { type DynamicModule, Module, type Type } from '@nestjs/common';
 import { APP_FILTER, APP_GUARD, APP_INTERCEPTOR, APP_PIPE } from '@nestjs/core';
 import { PublicRoutes, ValidationPipe } from '@sibyl/plugin-kit/rules';
 import { Authenticator } from '../auth/authenticator.js';
-import { CallerGuard } from '../auth/caller.guard.js';
-import { CallerAllowList } from '../auth/caller-allow-list.js';
-import { InvitationReader } from '../auth/invitation.js';
+import { CallerAllowList, InvitationReader } from '../auth/caller-allow-list.js';
+import { DelegationService } from '../auth/delegations.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import { PresentedDelegations } from '../auth/presented-delegations.js';
 import { RateLimits } from '../auth/rate-limits.js';
-import { UcanGuard } from '../auth/ucan.guard.js';
-import { InvitationsController } from '../callers/invitations.controller.js';
-import { DelegationController } from '../delegation/delegation.controller.js';
-import { DelegationService } from '../delegation/delegation.service.js';
-import { DiscoveryController } from '../health/discovery.controller.js';
-import { HealthController } from '../health/health.controller.js';
-import { HostFacts } from '../health/host-facts.js';
-import { ReadinessChecks } from '../health/readiness-checks.js';
-import { HistoryController } from '../messages/history.controller.js';
-import { MessagesController } from '../messages/messages.controller.js';
-import { ReplySender } from '../messages/reply-sender.js';
-import { RunsController } from '../messages/runs.controller.js';
-import { MODELS, ModelsController } from '../models/models.controller.js';
-import { PLUGINS, PluginsController } from '../plugins/plugins.controller.js';
-import { SessionsController } from '../sessions/sessions.controller.js';
-import { SessionsService } from '../sessions/sessions.service.js';
-import { CallerStore } from '../store/callers/caller-store.js';
-import { MessageStore } from '../store/messages/message-store.js';
+import { DelegationController } from '../http/delegations.controller.js';
+import {
+  DiscoveryController,
+  HostFacts,
+  MODELS,
+  ModelsController,
+  PLUGINS,
+  PluginsController,
+} from '../http/discovery.controller.js';
+import { ErrorFilter } from '../http/error-filter.js';
+import { HealthController, ReadinessChecks } from '../http/health.controller.js';
+import { InvitationsController } from '../http/invitations.controller.js';
+import { HistoryController, MessagesController } from '../http/messages.controller.js';
+import { ReplySender } from '../http/replies.js';
+import { BodyInterceptor } from '../http/request-body.js';
+import { RunsController } from '../http/runs.controller.js';
+import { SessionsController } from '../http/sessions.controller.js';
+import { CallerGuard, UcanGuard } from '../http/ucan-guard.js';
+import { CallerStore } from '../store/caller-store.js';
+import { MessageStore } from '../store/message-store.js';
 import { RunStore } from '../store/runs/run-store.js';
-import { SessionStore } from '../store/sessions/session-store.js';
-import { BodyInterceptor } from '../transport/body.interceptor.js';
-import { ErrorFilter } from '../transport/error.filter.js';
-import { Turns } from '../turn/turns.js';
-import type { HostParts } from './host-parts.js';
+import { SessionStore } from '../store/session-store.js';
+import { SessionsService } from '../turns/sessions.js';
+import { Turns } from '../turns/turns.js';
+import type { HostParts } from './build-host.js';
 
 @Module({})
 export class AppModule {

@@ -1,7 +1,7 @@
 import 'reflect-metadata';
-import type { Server } from 'node:http';
+import type { IncomingMessage, Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import type { DynamicModule, Type } from '@nestjs/common';
+import type { DynamicModule, LoggerService, Type } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import type { NestExpressApplication } from '@nestjs/platform-express';
 import type {
@@ -10,29 +10,38 @@ import type {
   OraclePlugin,
   PluginManifestInput,
 } from '@sibyl/plugin-kit';
+import { corsExposedHeaders, corsMethods, corsRequestHeaders } from '@sibyl/protocol';
+import type { Express } from 'express';
 import type { Logger } from 'pino';
-import { assertNoFaults, BootError } from '../config/boot-error.js';
 import { type Config, checkConfig, featuresOf } from '../config/config.js';
-import { readEnvironment } from '../config/read-variables.js';
-import { createLogger } from '../observe/logger.js';
-import { serveMetrics } from '../observe/metrics.js';
-import { moduleFault } from '../plugin-loader/module-fault.js';
-import { type PluginStatus, pluginStatus, summaryOf } from '../plugin-loader/plugin-status.js';
-import { selectPlugins } from '../plugin-loader/select-plugins.js';
-import type { InvitedCaller } from '../store/callers/caller-store.js';
-import { HttpAdapter } from '../transport/http-adapter.js';
-import type { SocketServer } from '../transport/socket/socket-server.js';
-import { keepRuns } from '../turn/runs/run-keeper.js';
-import { serveApiDocument } from './api-document/serve-api-document.js';
+import { assertNoFaults, BootError, readEnvironment } from '../config/read-variables.js';
+import { HttpAdapter } from '../http/http-adapter.js';
+import {
+  accessLog,
+  anonymousLimit,
+  answerOptions,
+  requestId,
+  securityHeaders,
+} from '../http/middlewares.js';
+import { createLogger } from '../observability/logger.js';
+import { serveMetrics } from '../observability/metrics.js';
+import { moduleFault } from '../plugins/load-plugins.js';
+import {
+  type PluginStatus,
+  pluginStatus,
+  selectPlugins,
+  summaryOf,
+} from '../plugins/select-plugins.js';
+import { SocketServer } from '../sockets/socket-server.js';
+import type { InvitedCaller } from '../store/caller-store.js';
+import { keepRuns } from '../turns/run-leases.js';
 import { AppModule } from './app.module.js';
+import { buildHostParts, type HostParts } from './build-host.js';
 import { bundledPlugins } from './bundled-plugins.js';
-import { Closing, closeShares } from './closing.js';
-import { buildHostParts, type HostParts } from './host-parts.js';
-import { keepHouse } from './housekeeping.js';
-import { NestLog } from './nest-log.js';
-import { serveSockets } from './serve-sockets.js';
+import { keepHouse } from './retention.js';
+import { serveApiDocument } from './serve-openapi.js';
+import { Closing, closeShares } from './shutdown.js';
 import { OwnDidCheck, warnOfOpenOrigins } from './startup-checks.js';
-import { useMiddlewares } from './use-middlewares.js';
 
 export interface OracleAppOptions {
   /** Read once; `process.env` unless told. */
@@ -257,4 +266,74 @@ function addressOf(server: Server, host: string): string {
   const { port, family } = server.address() as AddressInfo;
   if (host === '0.0.0.0' || host === '::') return `http://localhost:${port}`;
   return `http://${family === 'IPv6' ? `[${host}]` : host}:${port}`;
+}
+
+/** What every request passes before a route, in this order. */
+function useMiddlewares(
+  nest: NestExpressApplication,
+  { logger, metrics, rateLimits }: HostParts,
+  { trustProxy, corsOrigins }: Config,
+): void {
+  nest.disable('x-powered-by');
+  nest.disable('etag');
+  if (trustProxy !== undefined) nest.set('trust proxy', trustProxy);
+  nest.use(requestId);
+  nest.use(accessLog(logger, metrics));
+  nest.use(securityHeaders);
+  nest.enableCors({ ...corsOptions(corsOrigins), preflightContinue: true });
+  nest.use(answerOptions);
+  nest.use(anonymousLimit(rateLimits));
+}
+
+/** Only named origins may send credentials. */
+function corsOptions(origins: readonly string[]) {
+  const isOpen = origins.includes('*');
+  return {
+    origin: isOpen ? '*' : [...origins],
+    credentials: !isOpen,
+    allowedHeaders: [...corsRequestHeaders],
+    exposedHeaders: [...corsExposedHeaders],
+    methods: [...corsMethods],
+    maxAge: 600,
+  };
+}
+
+/** Serves sockets on the same port as the routes. */
+function serveSockets(
+  nest: NestExpressApplication,
+  { store, rateLimits, ...parts }: HostParts,
+  config: Config,
+): SocketServer {
+  const express: Express = nest.getHttpAdapter().getInstance();
+  return new SocketServer(nest.getHttpServer(), {
+    ...parts,
+    sessions: store.sessions,
+    limits: rateLimits,
+    config,
+    stallMs: config.turns.streamStallMs,
+    cors: corsOptions(config.corsOrigins),
+    clientAddress: (request) => clientAddress(express, request),
+  });
+}
+
+/** As Express tells it, which knows the proxies to see through. */
+function clientAddress(express: Express, { headers, socket }: IncomingMessage): string | undefined {
+  return Object.assign(Object.create(express.request), { headers, socket }).ip;
+}
+
+/** Sends what Nest has to say to the host's log; its start-up chatter only at debug level. */
+class NestLog implements LoggerService {
+  constructor(private readonly logger: Logger) {}
+
+  log(message: unknown): void {
+    this.logger.debug(String(message));
+  }
+
+  warn(message: unknown): void {
+    this.logger.warn(String(message));
+  }
+
+  error(message: unknown, stack?: unknown): void {
+    this.logger.error({ stack }, String(message));
+  }
 }

@@ -1,17 +1,16 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { OraclePlugin, PluginDatabase } from '@sibyl/plugin-kit';
-import { createModels } from '../agent/model/models.js';
-import { mintInvitation } from '../auth/invitation.js';
+import { mintInvitation } from '../auth/caller-allow-list.js';
 import { INVITATION_MAX_DAYS } from '../auth/invitation-limits.js';
 import { findOracleIdentity, keyFileIn, type OracleIdentity } from '../auth/oracle-identity.js';
 import { type Config, loadConfig } from '../config/config.js';
-import type { InvitedCaller } from '../store/callers/caller-store.js';
-import { lookAtDatabase } from '../store/look-at-database.js';
-import { openStore } from '../store/open-store.js';
-import { sqliteFileIn } from '../store/sqlite/sqlite-file.js';
-import type { Store } from '../store/store.js';
-import { obstacleTo } from './obstacle-to.js';
+import { createModels } from '../models/models.js';
+import type { InvitedCaller } from '../store/caller-store.js';
+import { lookAtDatabase } from '../store/open-database.js';
+import { sqliteFileIn } from '../store/sqlite/sqlite.js';
+import { openStore, type Store } from '../store/store.js';
+import { obstacleTo } from './startup-checks.js';
 
 const MODEL_PATIENCE_MS = 30_000;
 

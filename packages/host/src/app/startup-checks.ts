@@ -1,11 +1,13 @@
+import { access, constants, stat } from 'node:fs/promises';
 import { isIP } from 'node:net';
+import { dirname } from 'node:path';
 import { createSafeFetch } from '@sibyl/safe-fetch';
 import { createDidWebResolver, type DidFault, type DidResolver, didWebUrl } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
-import { BootError } from '../config/boot-error.js';
 import type { Config } from '../config/config.js';
-import { createResolver } from './did-resolvers.js';
+import { BootError } from '../config/read-variables.js';
+import { createResolver } from './build-host.js';
 
 /** Warns where pages of every origin may call a host that others can reach. */
 export function warnOfOpenOrigins({ host, corsOrigins }: Config, logger: Logger): void {
@@ -77,4 +79,17 @@ function createOwnResolver(config: Config, did: string): DidResolver {
   if (!url) return createResolver(config);
   const fetch = createSafeFetch({ allow: [...config.outgoingAllow, new URL(url).host] });
   return createDidWebResolver({ fetch, allowHttp: true });
+}
+
+/** What would keep a file from being made in a folder, itself perhaps still to be made; undefined if nothing would. */
+export async function obstacleTo(folder: string): Promise<string | undefined> {
+  try {
+    if (!(await stat(folder)).isDirectory()) return `${folder} is no folder`;
+    await access(folder, constants.W_OK | constants.X_OK);
+    return undefined;
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    const parent = dirname(folder);
+    return code === 'ENOENT' && parent !== folder ? obstacleTo(parent) : message;
+  }
 }

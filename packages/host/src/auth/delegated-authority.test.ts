@@ -15,8 +15,7 @@ import {
 import { pino } from 'pino';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { startUcantoService, type UcantoService } from '../../test/support/ucanto-service.js';
-import { openStore } from '../store/open-store.js';
-import type { Store } from '../store/store.js';
+import { openStore, type Store } from '../store/store.js';
 import type { Caller } from './caller.js';
 import { DelegatedAuthority } from './delegated-authority.js';
 import { PresentedDelegations } from './presented-delegations.js';

@@ -2,16 +2,16 @@ import type { MintRequest, TurnUcan, WantedCapability } from '@sibyl/plugin-kit'
 import { OracleError } from '@sibyl/protocol';
 import {
   type DidResolver,
+  didWebOf,
   isCovered,
   type Minter,
   type VerifiedDelegation,
   type Verifier,
 } from '@sibyl/ucan';
 import type { Logger } from 'pino';
-import type { DelegationStore } from '../store/delegations/delegation-store.js';
+import type { DelegationStore } from '../store/delegation-store.js';
 import type { Caller } from './caller.js';
 import type { PresentedDelegations } from './presented-delegations.js';
-import { resolveServiceDid } from './service-did.js';
 
 interface DelegatedAuthorityParts {
   readonly oracleDid: string;
@@ -120,3 +120,16 @@ const notDelegated = ({ can, with: resource }: WantedCapability) =>
   new OracleError('forbidden', {
     message: `The user has not delegated ${can} at ${resource} to this oracle: ask them to grant it`,
   });
+
+/** The DID of the service at an address; its document must name the DID of the address that was asked. */
+export async function resolveServiceDid(
+  resolver: DidResolver,
+  serviceUrl: string,
+): Promise<string> {
+  const { ok: did, error: fault } = didWebOf(serviceUrl);
+  const { error = fault } = did ? await resolver.resolve(did) : {};
+  if (did && !error) return did;
+  throw new OracleError('forbidden', {
+    message: `${serviceUrl} does not prove its DID: ${error?.detail}`,
+  });
+}

@@ -1,7 +1,7 @@
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import type { UcanFault, VerifiedDelegation } from '@sibyl/ucan';
 import type { Logger } from 'pino';
-import { type DelegationStore, USE_PRECISION_MS } from '../store/delegations/delegation-store.js';
+import { type DelegationStore, USE_PRECISION_MS } from '../store/delegation-store.js';
 import type { DiskSpace } from '../store/disk-space.js';
 
 /** About 9,000 delegations. */

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { Metrics } from '../observe/metrics.js';
+import { Metrics } from '../observability/metrics.js';
 import { RateLimits } from './rate-limits.js';
 
 const address = '192.0.2.1';

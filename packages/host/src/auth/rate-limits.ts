@@ -1,7 +1,7 @@
 import { OracleError } from '@sibyl/protocol';
 import { addressKey, RateLimiter, type RateVerdict } from '@sibyl/server-kit';
 import type { Charge, Settle, VerificationCost } from '@sibyl/ucan';
-import type { Metrics } from '../observe/metrics.js';
+import type { Metrics } from '../observability/metrics.js';
 import type { Caller } from './caller.js';
 
 /** Callers behind one address that may use their whole allowance at once: identities cost nothing. */

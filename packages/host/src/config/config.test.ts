@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { BootError } from './boot-error.js';
 import { featuresOf, loadConfig } from './config.js';
+import { BootError } from './read-variables.js';
 
 it('needs nothing', () => {
   expect(loadConfig({})).toMatchObject({

@@ -1,8 +1,13 @@
 import type { Feature } from '@sibyl/plugin-kit';
-import { BootError, type BootFault } from './boot-error.js';
 import { Environment } from './environment.js';
 import { type ModelsConfig, modelFaults, modelsConfigOf } from './models-config.js';
-import { readEnvironment, readVariables, type Variables } from './read-variables.js';
+import {
+  BootError,
+  type BootFault,
+  readEnvironment,
+  readVariables,
+  type Variables,
+} from './read-variables.js';
 
 /** What the environment says, checked, named and frozen. */
 export interface Config {

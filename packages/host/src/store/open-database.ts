@@ -1,6 +1,6 @@
-import type { Database } from './database/database.js';
-import { StoreError } from './database/store-error.js';
-import { openSqlite } from './sqlite/open-sqlite.js';
+import type { Database, DatabaseState } from './database.js';
+import { lookAtSqlite, openSqlite } from './sqlite/sqlite.js';
+import { StoreError } from './store-errors.js';
 
 export interface DatabaseOptions {
   /** `postgres://…`; unset for a SQLite file in `dataDir`. */
@@ -25,10 +25,20 @@ export async function openDatabase({
   if (!databaseUrl) return openSqlite(dataDir);
   if (/^postgres(ql)?:\/\//i.test(databaseUrl)) {
     // Loaded here, since most hosts have none.
-    const { openPostgres } = await import('./postgres/open-postgres.js');
+    const { openPostgres } = await import('./postgres/postgres.js');
     return openPostgres({ url: databaseUrl, poolSize, writeWaitMs, onConnectionLost });
   }
   throw new StoreError(
     'DATABASE_URL must start with postgres:// or postgresql://; leave it unset to use a SQLite file in DATA_DIR',
   );
+}
+
+/** Sees whether the database the options name would open, and changes nothing. */
+export async function lookAtDatabase({
+  databaseUrl,
+  dataDir,
+}: Pick<DatabaseOptions, 'databaseUrl' | 'dataDir'>): Promise<DatabaseState> {
+  if (!databaseUrl) return lookAtSqlite(dataDir);
+  const { lookAtPostgres } = await import('./postgres/postgres.js');
+  return lookAtPostgres(databaseUrl);
 }

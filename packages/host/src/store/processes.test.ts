@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { startBurst } from '../../test/support/store-process.js';
 import { createTestDatabase, engines, newOwner } from '../../test/support/test-database.js';
-import { openStore, type StoreOptions } from './open-store.js';
+import { openStore, type StoreOptions } from './store.js';
 
 async function idsOf(options: StoreOptions, owner: string): Promise<string[]> {
   const store = await openStore(options);

@@ -1,6 +1,6 @@
 import type { Logger } from 'pino';
-import type { Database } from './database/database.js';
-import { isStoreFault } from './store-fault.js';
+import type { Database } from './database.js';
+import { isStoreFault } from './store-errors.js';
 
 /** On a full disk a small write may succeed while larger ones fail: an outage is over once none has failed for a while. */
 const QUIET_MS = 5_000;

@@ -1,19 +1,28 @@
-import type { CallerStore } from './callers/caller-store.js';
-import type { DelegationStore } from './delegations/delegation-store.js';
-import type { RevocationStore } from './delegations/revocation-store.js';
-import type { SingleUseStore } from './delegations/single-use-store.js';
-import type { DiskSpace } from './disk-space.js';
-import type { IdempotencyStore } from './idempotency/idempotency-store.js';
-import type { MessageStore } from './messages/message-store.js';
-import type { BlobStore } from './plugins/blob-store.js';
-import type { PluginTables } from './plugins/plugin-tables.js';
-import type { SecretStore } from './plugins/secret-store.js';
-import type { SessionStateStore } from './plugins/session-state-store.js';
-import type { RoomStateStore } from './rooms/room-state-store.js';
-import type { RoomStore } from './rooms/room-store.js';
-import type { RunStore } from './runs/run-store.js';
-import type { SessionStore } from './sessions/session-store.js';
-import type { ModelUsageStore } from './usage/model-usage-store.js';
+import { sql } from 'kysely';
+import { CallerStore } from './caller-store.js';
+import type { Database } from './database.js';
+import { DelegationStore } from './delegation-store.js';
+import { DiskSpace, oncePerSecond } from './disk-space.js';
+import { createVault } from './encryption.js';
+import { createIdSource } from './id-source.js';
+import { IdempotencyStore } from './idempotency-store.js';
+import { MessageStore } from './message-store.js';
+import { ModelUsageStore } from './model-usage-store.js';
+import { type DatabaseOptions, openDatabase } from './open-database.js';
+import { BlobStore, PluginTables, SecretStore, SessionStateStore } from './plugin-stores.js';
+import { RevocationStore, SingleUseStore } from './revocation-store.js';
+import { RoomStateStore, RoomStore } from './room-store.js';
+import {
+  createHostProcess,
+  createMachineClock,
+  DatabaseClock,
+  fromClock,
+  type LeaseClock,
+} from './runs/leases.js';
+import { RunStore } from './runs/run-store.js';
+import { SessionStore } from './session-store.js';
+import { classifyStoreFault, type StoreFaultKind } from './store-errors.js';
+import { type StoreOutage } from './store-outage.js';
 
 /** All that the host keeps, on one database. */
 export interface Store {
@@ -42,4 +51,110 @@ export interface Store {
   reclaim(): Promise<void>;
   /** Waits for writes under way, then lets go of the database. */
   close(): Promise<void>;
+}
+
+export interface StoreOptions extends DatabaseOptions {
+  /** 32 bytes from which the key for secrets at rest is derived. */
+  readonly secretKey: Uint8Array;
+  /** The current time in milliseconds. */
+  readonly clock?: (() => number) | undefined;
+  /** Free bytes below which new sessions and messages are refused; 0 or unset for no check. */
+  readonly diskMinFree?: number | undefined;
+  /** Is informed of writes that fail and of those that succeed. */
+  readonly outage?: StoreOutage | undefined;
+}
+
+/** Opens the database the options name and brings its schema up to date. */
+export async function openStore(options: StoreOptions): Promise<Store> {
+  const vault = createVault(options.secretKey);
+  const clock = options.clock ?? Date.now;
+  const opened = await openDatabase(options);
+  const database = options.outage?.watch(opened) ?? opened;
+  const newId = createIdSource(clock);
+  const disk = options.databaseUrl
+    ? undefined
+    : new DiskSpace(options.dataDir, options.diskMinFree ?? 0);
+  const context = { database, clock, newId, disk };
+  const leases = options.clock ? fromClock(options.clock) : createLeaseClock(database);
+  await leases.sync().catch(async (error) => {
+    await database.close();
+    throw error;
+  });
+  const rooms = new RoomStore(context);
+  return {
+    sessions: new SessionStore(context),
+    messages: new MessageStore(context),
+    runs: new RunStore(context, createHostProcess(), leases),
+    idempotency: new IdempotencyStore(context),
+    rooms,
+    roomState: new RoomStateStore(context, rooms),
+    delegations: new DelegationStore(context, vault),
+    revocations: new RevocationStore(context),
+    singleUse: new SingleUseStore(context),
+    callers: new CallerStore(context),
+    sessionState: new SessionStateStore(context),
+    secrets: new SecretStore(context, vault),
+    blobs: new BlobStore(context),
+    modelUsage: new ModelUsageStore(context),
+    pluginTables: new PluginTables(database),
+    disk,
+    ping: async () => {
+      await sql`select 1`.execute(database.tables);
+    },
+    probeWrite: () => probeWrite(database, newId()),
+    reclaim: () => database.reclaim(),
+    close: () => database.close(),
+  };
+}
+
+function createLeaseClock(database: Database): LeaseClock {
+  if (database.engine === 'sqlite') return createMachineClock();
+  return new DatabaseClock(async () => {
+    const query = sql<{
+      time: number;
+    }>`select extract(epoch from clock_timestamp())::float8 * 1000 as time`;
+    const { rows } = await query.execute(database.tables);
+    return Number(rows[0]?.time);
+  });
+}
+
+/** A row under an id of its own, so that probes of several hosts do not wait for each other. */
+function probeWrite(database: Database, id: string): Promise<void> {
+  const key = { owner: 'readiness probe', key: id };
+  const row = { ...key, body_hash: '', run_id: id, created_at: 0, expires_at: 0 };
+  return database.write(async (tables) => {
+    await tables.insertInto('idempotency_keys').values(row).execute();
+    await tables
+      .deleteFrom('idempotency_keys')
+      .where('owner', '=', key.owner)
+      .where('key', '=', key.key)
+      .execute();
+  });
+}
+
+const TIMEOUT_MS = 2_000;
+
+export type ProbeResult = 'writable' | 'timeout' | 'unknown-error' | StoreFaultKind;
+
+/** Finds out by a real write whether the store accepts writes, without waiting for one that hangs. */
+export class WriteProbe {
+  private readonly write: () => Promise<ProbeResult>;
+
+  constructor(store: Pick<Store, 'probeWrite'>) {
+    this.write = oncePerSecond(() =>
+      store.probeWrite().then(
+        (): ProbeResult => 'writable',
+        (error): ProbeResult => classifyStoreFault(error) ?? 'unknown-error',
+      ),
+    );
+  }
+
+  /** A write that hangs is not repeated: every caller waits for the same one, each for two seconds at most. */
+  async check(): Promise<ProbeResult> {
+    let timer: NodeJS.Timeout | undefined;
+    const timeout = new Promise<ProbeResult>((resolve) => {
+      timer = setTimeout(resolve, TIMEOUT_MS, 'timeout');
+    });
+    return Promise.race([this.write(), timeout]).finally(() => clearTimeout(timer));
+  }
 }

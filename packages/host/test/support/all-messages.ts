@@ -1,6 +1,6 @@
-import type { Message } from '../../src/store/messages/message.js';
-import type { MessageStore } from '../../src/store/messages/message-store.js';
-import type { SessionKey } from '../../src/store/sessions/session-store.js';
+import type { Message } from '../../src/store/message.js';
+import type { MessageStore } from '../../src/store/message-store.js';
+import type { SessionKey } from '../../src/store/session-store.js';
 
 /** All messages of a session, oldest first. */
 export async function allMessages(

@@ -1,5 +1,5 @@
 import { writeSync } from 'node:fs';
-import { openStore } from '../../src/store/open-store.js';
+import { openStore } from '../../src/store/store.js';
 
 // A second process for the store's tests: writes `count` sessions, `together` at a time, and prints
 // the id of each one the store has acknowledged.

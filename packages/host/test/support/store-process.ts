@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import type { StoreOptions } from '../../src/store/open-store.js';
+import type { StoreOptions } from '../../src/store/store.js';
 
 export interface Burst {
   readonly owner: string;

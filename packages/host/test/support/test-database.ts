@@ -4,8 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
 import { afterAll, beforeAll, inject } from 'vitest';
-import { openStore, type StoreOptions } from '../../src/store/open-store.js';
-import type { Store } from '../../src/store/store.js';
+import { openStore, type Store, type StoreOptions } from '../../src/store/store.js';
 
 /** What every store test runs on. */
 export const engines = ['sqlite', 'postgres'] as const;

@@ -9,8 +9,8 @@ import {
   type TestDatabase,
 } from '../../../test/support/test-database.js';
 import { createVault } from '../encryption.js';
-import { openStore } from '../open-store.js';
-import { sqliteFileIn, tablesOf } from '../sqlite/sqlite-file.js';
+import { sqliteFileIn, tablesOf } from '../sqlite/sqlite.js';
+import { openStore } from '../store.js';
 import { initial } from './0001-initial.js';
 import { hostSchema, migrate } from './migrate.js';
 

@@ -5,7 +5,7 @@ import {
   type Migration,
   Migrator,
 } from 'kysely/migration';
-import { StoreError } from '../database/store-error.js';
+import { StoreError } from '../store-errors.js';
 import { initial } from './0001-initial.js';
 import { delegationList } from './0002-delegation-list.js';
 import { turnLimits } from './0003-turn-limits.js';

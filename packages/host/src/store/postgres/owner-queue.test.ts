@@ -3,8 +3,8 @@ import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { startHost } from '../../../test/support/host.js';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.js';
 import { TestUser } from '../../../test/support/user.js';
-import { StoreError } from '../database/store-error.js';
-import { openStore } from '../open-store.js';
+import { openStore } from '../store.js';
+import { StoreError } from '../store-errors.js';
 import { OWNER_LOCK_CLASS } from './owner-queue.js';
 
 const [alice, bob] = ['did:a', 'did:b'].map((owner) => ({ owner, oracleDid: 'did:o' })) as [

@@ -1,7 +1,7 @@
 import { OracleError } from '@sibyl/protocol';
 import { sql } from 'kysely';
-import type { Database, Unit } from '../database/database.js';
-import { StoreError } from '../database/store-error.js';
+import type { Database, Unit } from '../database.js';
+import { StoreError } from '../store-errors.js';
 
 /** Sets our locks apart from those that other programs take on the same server. */
 export const OWNER_LOCK_CLASS = 0x51b1;

@@ -1,10 +1,8 @@
 import type { Kysely } from 'kysely';
-import { prepared } from '../database/prepared.js';
-import type { RunRow, Schema } from '../database/schema.js';
-import type { StoreContext } from '../database/store-context.js';
-import { releaseKeyOfRun } from '../idempotency/claim-key.js';
-import { insertMessage } from '../messages/append-message.js';
-import { type Message, type MessageBody, toMessageRow } from '../messages/message.js';
+import { prepared, type RunRow, type Schema, type StoreContext } from '../database.js';
+import { releaseKeyOfRun } from '../idempotency-store.js';
+import { type Message, type MessageBody, toMessageRow } from '../message.js';
+import { insertMessage } from '../message-store.js';
 import { type Frame, insertFrames, lastSeqOf, type RunKey } from './frames.js';
 import {
   type ENDED,

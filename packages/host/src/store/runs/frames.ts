@@ -1,6 +1,5 @@
 import type { Kysely } from 'kysely';
-import { prepared } from '../database/prepared.js';
-import type { RunFrameRow, Schema } from '../database/schema.js';
+import { prepared, type RunFrameRow, type Schema } from '../database.js';
 import { ENDED, LIVE } from './run.js';
 
 const FRAMES_PER_INSERT = 64;

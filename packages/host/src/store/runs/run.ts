@@ -1,5 +1,5 @@
 import type { FaultKind, ReplyWarning, RunStatus } from '@sibyl/protocol';
-import type { RunRow } from '../database/schema.js';
+import type { RunRow } from '../database.js';
 
 /** The states of a run that has not ended. */
 export const LIVE = ['queued', 'running'] as const satisfies readonly RunStatus[];

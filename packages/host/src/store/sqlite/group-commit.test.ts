@@ -4,8 +4,8 @@ import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { sql } from 'kysely';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import type { Database, Unit } from '../database/database.js';
-import { openSqlite } from './open-sqlite.js';
+import type { Database, Unit } from '../database.js';
+import { openSqlite } from './sqlite.js';
 
 let database: Database;
 let file: string;

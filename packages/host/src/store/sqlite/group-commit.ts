@@ -1,8 +1,7 @@
 import { setImmediate as nextTick } from 'node:timers/promises';
 import type { ControlledTransaction, Kysely } from 'kysely';
-import type { Unit } from '../database/database.js';
-import type { Schema } from '../database/schema.js';
-import { StoreError } from '../database/store-error.js';
+import type { Schema, Unit } from '../database.js';
+import { StoreError } from '../store-errors.js';
 
 /** Bounds how long one commit keeps the event loop; the units run without a pause. */
 const MAX_UNITS = 64;

@@ -1,7 +1,21 @@
-import type { DatabaseSync } from 'node:sqlite';
-import type { Dialect, Driver, Kysely, QueryCompiler } from 'kysely';
-import { SqliteAdapter, SqliteIntrospector, SqliteQueryCompiler } from 'kysely';
-import { SqliteDriver } from './sqlite-driver.js';
+import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { LruMap, textBytes } from '@sibyl/server-kit';
+import {
+  CompiledQuery,
+  type DatabaseConnection,
+  type Dialect,
+  type Driver,
+  type Kysely,
+  type QueryCompiler,
+  type QueryResult,
+  SqliteAdapter,
+  SqliteIntrospector,
+  SqliteQueryCompiler,
+  type TransactionSettings,
+} from 'kysely';
+import { storable } from '../database.js';
+import { StoreError } from '../store-errors.js';
 
 /** Kysely on `node:sqlite`. */
 export class SqliteDialect implements Dialect {
@@ -34,4 +48,156 @@ class TransactionalAdapter extends SqliteAdapter {
   override get supportsTransactionalDdl(): boolean {
     return true;
   }
+}
+
+const MAX_STATEMENTS = 200;
+/** A long list of ids makes a long statement, and each length is one of its own. */
+const MAX_STATEMENT_BYTES = 4 * 1024 * 1024;
+/** What SQLite keeps of a statement, for each character of it. */
+const BYTES_PER_CHARACTER = 8;
+
+interface Prepared {
+  readonly statement: StatementSync;
+  readonly returnsRows: boolean;
+}
+
+/** Runs compiled queries on one SQLite handle and keeps the statements used last prepared. */
+class SqliteConnection implements DatabaseConnection {
+  readonly #handle: DatabaseSync;
+  readonly #prepared = new LruMap<string, Prepared>({
+    maxBytes: MAX_STATEMENT_BYTES,
+    maxEntries: MAX_STATEMENTS,
+    sizeOf: (_, sql) => textBytes(sql) + BYTES_PER_CHARACTER * sql.length,
+  });
+
+  constructor(handle: DatabaseSync) {
+    this.#handle = handle;
+  }
+
+  async executeQuery<R>({ sql, parameters }: CompiledQuery): Promise<QueryResult<R>> {
+    const { statement, returnsRows } = this.#prepare(sql);
+    const values = parameters.map(storable) as SQLInputValue[];
+    if (returnsRows) return { rows: statement.all(...values) as R[] };
+    return { rows: [], numAffectedRows: BigInt(statement.run(...values).changes) };
+  }
+
+  // biome-ignore lint/correctness/useYield: the interface asks for it, the store never streams rows.
+  async *streamQuery<R>(): AsyncIterableIterator<QueryResult<R>> {
+    throw new Error('The store reads whole pages; streaming rows is not built');
+  }
+
+  #prepare(sql: string): Prepared {
+    const known = this.#prepared.get(sql);
+    if (known) return known;
+    const prepared = this.#compile(sql);
+    this.#prepared.set(sql, prepared);
+    return prepared;
+  }
+
+  #compile(sql: string): Prepared {
+    const statement = this.#handle.prepare(sql);
+    return { statement, returnsRows: statement.columns().length > 0 };
+  }
+}
+
+const BUSY_TIMEOUT_MS = 5_000;
+
+/** Kysely's driver port on one `node:sqlite` handle; Kysely itself serialises its users. */
+class SqliteDriver implements Driver {
+  readonly #handle: DatabaseSync;
+  readonly #connection: SqliteConnection;
+
+  constructor(handle: DatabaseSync) {
+    this.#handle = handle;
+    this.#connection = new SqliteConnection(handle);
+  }
+
+  async init(): Promise<void> {
+    this.#handle.exec(`pragma busy_timeout = ${BUSY_TIMEOUT_MS}`);
+  }
+
+  async acquireConnection(): Promise<SqliteConnection> {
+    return this.#connection;
+  }
+
+  async beginTransaction(_: unknown, settings: TransactionSettings): Promise<void> {
+    if (settings.accessMode === 'read only') return this.#handle.exec('begin');
+    // Taking the write lock at once: a reader that turns writer midway could not wait for its turn.
+    await whenFree(() => this.#beginImmediate());
+  }
+
+  async commitTransaction(): Promise<void> {
+    this.#handle.exec('commit');
+  }
+
+  async rollbackTransaction(): Promise<void> {
+    // SQLite rolls back by itself when the disk is full or fails.
+    if (this.#handle.isTransaction) this.#handle.exec('rollback');
+  }
+
+  async savepoint(_: unknown, name: string): Promise<void> {
+    await this.#run(`savepoint "${name}"`);
+  }
+
+  async rollbackToSavepoint(_: unknown, name: string): Promise<void> {
+    await this.#run(`rollback to "${name}"`);
+  }
+
+  async releaseSavepoint(_: unknown, name: string): Promise<void> {
+    await this.#run(`release "${name}"`);
+  }
+
+  async releaseConnection(): Promise<void> {}
+
+  async destroy(): Promise<void> {
+    this.#handle.close();
+  }
+
+  async #run(sql: string): Promise<void> {
+    await this.#connection.executeQuery(CompiledQuery.raw(sql));
+  }
+
+  #beginImmediate(): void {
+    this.#handle.exec('pragma busy_timeout = 0');
+    try {
+      this.#handle.exec('begin immediate');
+    } finally {
+      this.#handle.exec(`pragma busy_timeout = ${BUSY_TIMEOUT_MS}`);
+    }
+  }
+}
+
+const SQLITE_BUSY = 5;
+const PATIENCE_MS = 20_000;
+
+/**
+ * Repeats `attempt` while another process holds the file. SQLite's own waiting would stop the event
+ * loop, so this one waits between attempts instead.
+ */
+export async function whenFree<T>(attempt: () => T): Promise<T> {
+  const deadline = performance.now() + PATIENCE_MS;
+  for (;;) {
+    try {
+      return attempt();
+    } catch (error) {
+      if (!isBusy(error)) throw error;
+      if (performance.now() > deadline) throw stuck(error);
+      await sleep(1 + Math.random() * 2);
+    }
+  }
+}
+
+function isBusy(error: unknown): boolean {
+  // The low byte is the primary code; the rest tells which lock was taken.
+  return (
+    error instanceof Error && 'errcode' in error && (Number(error.errcode) & 0xff) === SQLITE_BUSY
+  );
+}
+
+function stuck(cause: unknown): StoreError {
+  const seconds = PATIENCE_MS / 1000;
+  return new StoreError(
+    `Another process has kept the SQLite file locked for ${seconds} s; end it or use PostgreSQL (DATABASE_URL)`,
+    { cause },
+  );
 }

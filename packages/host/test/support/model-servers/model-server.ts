@@ -8,7 +8,7 @@ import {
 import type { AddressInfo } from 'node:net';
 import type { EncodedReply, ScriptedReply } from './script.ts';
 
-export interface ReceivedRequest {
+interface ReceivedRequest {
   readonly path: string;
   readonly headers: IncomingHttpHeaders;
   // biome-ignore lint/suspicious/noExplicitAny: whatever the provider's API takes

@@ -1,8 +1,13 @@
 import { afterEach } from 'vitest';
-import type { Model, ModelCall, ModelMessage, ModelPart } from '../../../src/agent/model/model.js';
-import type { ModelFault } from '../../../src/agent/model/model-fault.js';
-import { createProviderModel } from '../../../src/agent/model/providers/provider-model.js';
 import { loadConfig } from '../../../src/config/config.js';
+import type {
+  Model,
+  ModelCall,
+  ModelFault,
+  ModelMessage,
+  ModelPart,
+} from '../../../src/models/model.js';
+import { createProviderModel } from '../../../src/models/models.js';
 import { startAnthropicServer } from './anthropic-server.ts';
 import { startChatCompletionsServer } from './chat-completions-server.ts';
 import { startGoogleServer } from './google-server.ts';

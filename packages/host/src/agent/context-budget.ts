@@ -1,0 +1,264 @@
+import { createHash } from 'node:crypto';
+import type { Model, ModelMessage, ModelTool } from '../models/model.js';
+import { type AgentLimits, type Meter, SummaryCache, type Warning, warning } from './agent.js';
+import { estimateMessages, estimateTokens, estimateTools, keepStart } from './estimate-tokens.js';
+import { shortenResult } from './run-tools.js';
+import { summarise } from './summaries.js';
+
+const CURRENT_SHARE = 0.7;
+/** What a conversation gets at least, however long system prompt and tools are. */
+const LEAST_SHARE = 0.2;
+/** For the words that ask for an answer without tools. */
+const RESERVE = 50;
+const TRANSCRIPT_SHARE = 0.7;
+/** Tokens below which no summary is worth its call. */
+const LEAST_SUMMARY_ROOM = 100;
+
+export interface CompactorOptions {
+  readonly smallModel: Model;
+  readonly limits: Pick<AgentLimits, 'contextTokens'>;
+  readonly summaries?: SummaryCache | undefined;
+  readonly meter: Meter;
+}
+
+/** All a model call would send. */
+export interface CallDraft {
+  readonly system: string;
+  readonly tools: readonly ModelTool[];
+  /** The turns before the current one. */
+  readonly history: readonly ModelMessage[];
+  readonly current: readonly ModelMessage[];
+  readonly signal: AbortSignal;
+}
+
+interface FittedCall {
+  readonly messages: readonly ModelMessage[];
+  /** What the user is told of it: what was left out. */
+  readonly warnings: readonly Warning[];
+}
+
+/** Keeps the calls of one turn within the model's context. */
+export interface Compactor {
+  fit(draft: CallDraft): Promise<FittedCall>;
+}
+
+/** Makes the compactor of one turn; what it is given stays as it is. */
+export function createCompactor(options: CompactorOptions): Compactor {
+  return new SummarisingCompactor(options);
+}
+
+class SummarisingCompactor implements Compactor {
+  private readonly summaries: SummaryCache;
+  /** A small model that failed once in a turn is not asked again: every step would wait for it. */
+  private canSumUp = true;
+  private hasWarned = false;
+
+  constructor(private readonly options: CompactorOptions) {
+    this.summaries = options.summaries ?? new SummaryCache();
+  }
+
+  async fit(draft: CallDraft): Promise<FittedCall> {
+    const { history, current } = draft;
+    const room = this.roomFor(draft);
+    const whole = [...history, ...current];
+    if (estimateMessages(whole) <= room) return { messages: whole, warnings: [] };
+    const turns = trimOldTurns(splitTurns(history));
+    const trimmed = [...turns.flat(), ...current];
+    if (estimateMessages(trimmed) <= room) return { messages: trimmed, warnings: [] };
+    return this.shorten(draft, turns, room);
+  }
+
+  private async shorten(
+    draft: CallDraft,
+    turns: readonly ConversationTurn[],
+    room: number,
+  ): Promise<FittedCall> {
+    const share = turns.length > 0 ? room * CURRENT_SHARE : room;
+    const current = squeezeTurn(draft.current, share);
+    const left = room - estimateMessages(current);
+    if (estimateMessages(turns.flat()) <= left) {
+      return { messages: [...turns.flat(), ...current], warnings: [] };
+    }
+    const shortened = await this.shortenTurns(draft.signal, turns, Math.max(0, left));
+    return { ...shortened, messages: [...shortened.messages, ...current] };
+  }
+
+  private async shortenTurns(
+    signal: AbortSignal,
+    turns: readonly ConversationTurn[],
+    room: number,
+  ): Promise<FittedCall> {
+    if (this.canSumUp && room >= LEAST_SUMMARY_ROOM) {
+      const { summaries } = this;
+      const sumUp = this.summariser(signal);
+      try {
+        return { messages: await shortenHistory({ turns, room, summaries, sumUp }), warnings: [] };
+      } catch {
+        signal.throwIfAborted();
+        this.canSumUp = false;
+      }
+    }
+    const warnings = this.hasWarned ? [] : [warning('history_shortened', LEFT_OUT)];
+    this.hasWarned = true;
+    return { messages: dropOldest(turns, room), warnings };
+  }
+
+  private summariser(signal: AbortSignal) {
+    const { smallModel: model, limits, meter } = this.options;
+    const transcriptTokens = Math.floor(limits.contextTokens * TRANSCRIPT_SHARE);
+    return (messages: readonly ModelMessage[], earlier: string | undefined) =>
+      summarise({ model, earlier, messages, transcriptTokens, meter, signal });
+  }
+
+  private roomFor({ system, tools }: CallDraft): number {
+    const { contextTokens } = this.options.limits;
+    const taken = estimateTokens(system) + estimateTools(tools) + RESERVE;
+    return Math.max(contextTokens - taken, Math.floor(contextTokens * LEAST_SHARE));
+  }
+}
+
+const LEFT_OUT = 'The conversation is too long: its oldest messages were left out of this turn.';
+
+function trimOldTurns(turns: readonly ConversationTurn[]): ConversationTurn[] {
+  return turns.map((turn, i) =>
+    i < turns.length - 1 ? trimResults(turn, OLD_RESULT_LENGTH) : turn,
+  );
+}
+
+/** Part of the room that a fresh cut fills, so that the next turns fit without another one. */
+const FILL = 0.6;
+const SUMMARY_TOKENS = 1000;
+const SUMMARY_SHARE = 0.3;
+/** What the words around a summary take. */
+const PREFACE_TOKENS = 40;
+
+interface LongHistory {
+  readonly turns: readonly ConversationTurn[];
+  /** Tokens it may take. */
+  readonly room: number;
+  readonly summaries: SummaryCache;
+  readonly sumUp: (
+    messages: readonly ModelMessage[],
+    earlier: string | undefined,
+  ) => Promise<string>;
+}
+
+/** Replaces the oldest turns by a summary, one made before if it still does. */
+async function shortenHistory(history: LongHistory): Promise<ModelMessage[]> {
+  const { turns, room, summaries, sumUp } = history;
+  const hashes = hashPrefixes(turns);
+  const known = hashes.findLastIndex((hash) => summaries.get(hash) !== undefined) + 1;
+  const earlier = known > 0 ? summaries.get(hashes[known - 1] as string) : undefined;
+  if (earlier !== undefined) {
+    const reused = withSummary(earlier, turns.slice(known));
+    if (estimateMessages(reused) <= room) return reused;
+  }
+  const tokens = Math.min(SUMMARY_TOKENS, room * SUMMARY_SHARE);
+  const kept = countNewest(turns, room * FILL - tokens);
+  const cut = Math.max(known, turns.length - kept);
+  if (cut === known) return withSummary(keepStart(earlier ?? '', tokens), turns.slice(cut));
+  const summary = await sumUp(turns.slice(known, cut).flat(), earlier);
+  const bounded = keepStart(summary, tokens);
+  summaries.set(hashes[cut - 1] as string, bounded);
+  return withSummary(bounded, turns.slice(cut));
+}
+
+/** Leaves out the oldest turns: what is left to do when nothing can sum them up. */
+function dropOldest(turns: readonly ConversationTurn[], room: number): ModelMessage[] {
+  const kept = turns.slice(turns.length - countNewest(turns, room - PREFACE_TOKENS)).flat();
+  return [...preface('(The earlier part of this conversation is left out.)'), ...kept];
+}
+
+function withSummary(summary: string, turns: readonly ConversationTurn[]): ModelMessage[] {
+  const told = `(Summary of the conversation so far, not a request: ${summary})`;
+  return [...preface(told), ...turns.flat()];
+}
+
+/** With an answer of its own, so that user and assistant still take turns. */
+function preface(content: string): ModelMessage[] {
+  return [
+    { role: 'user', content },
+    { role: 'assistant', text: 'Noted.' },
+  ];
+}
+
+function countNewest(turns: readonly ConversationTurn[], room: number): number {
+  let left = room;
+  const firstTooMany = turns.findLastIndex((turn) => {
+    left -= estimateMessages(turn);
+    return left < 0;
+  });
+  return turns.length - firstTooMany - 1;
+}
+
+/** For every turn the hash of all up to it, so that a longer conversation finds its shorter self. */
+function hashPrefixes(turns: readonly ConversationTurn[]): string[] {
+  let hash = '';
+  return turns.map((turn) => {
+    const text = JSON.stringify(trimResults(turn, OLD_RESULT_LENGTH), writeForHash);
+    hash = createHash('sha256').update(hash).update(text).digest('base64');
+    return hash;
+  });
+}
+
+/** Ids are left out: where a model repeated one, each turn gives it another. */
+function writeForHash(key: string, value: unknown): unknown {
+  if (key === 'id') return undefined;
+  if (!(value instanceof Uint8Array)) return value;
+  return createHash('sha256').update(value).digest('base64');
+}
+
+/** A message of the user and all that followed it. */
+type ConversationTurn = readonly ModelMessage[];
+
+/** Cuts a conversation before every message of the user. */
+function splitTurns(messages: readonly ModelMessage[]): ConversationTurn[] {
+  const turns: ModelMessage[][] = [];
+  for (const message of messages) {
+    const open = turns.at(-1);
+    if (message.role === 'user' || open === undefined) turns.push([message]);
+    else open.push(message);
+  }
+  return turns;
+}
+
+/** What stays of a tool result in an older turn, in characters: what came of it is in the answer. */
+const OLD_RESULT_LENGTH = 500;
+
+/** Ever shorter lengths for tool results, in characters, until they fit. */
+const LENGTHS = [20_000, 5000, 1000, 250];
+
+/** The messages with no tool result longer than `limit` characters. */
+function trimResults(messages: readonly ModelMessage[], limit: number): ModelMessage[] {
+  return messages.map((message) => {
+    if (message.role !== 'tool') return message;
+    if (message.results.every(({ output }) => output.length <= limit)) return message;
+    const results = message.results.map((result) => ({
+      ...result,
+      output: shortenResult(result.output, limit),
+    }));
+    return { ...message, results };
+  });
+}
+
+/** Shortens the tool results of a turn until it fits into `room` tokens: the newest step's last. */
+function squeezeTurn(turn: readonly ModelMessage[], room: number): readonly ModelMessage[] {
+  const newest = Math.max(
+    0,
+    turn.findLastIndex(({ role }) => role === 'tool'),
+  );
+  const older = LENGTHS.map((length) => () => [
+    ...trimResults(turn.slice(0, newest), length),
+    ...turn.slice(newest),
+  ]);
+  const all = LENGTHS.map((length) => () => [
+    ...trimResults(turn.slice(0, newest), LENGTHS.at(-1) ?? length),
+    ...trimResults(turn.slice(newest), length),
+  ]);
+  let squeezed = turn;
+  for (const squeeze of [...older, ...all]) {
+    if (estimateMessages(squeezed) <= room) break;
+    squeezed = squeeze();
+  }
+  return squeezed;
+}

@@ -1,0 +1,151 @@
+import { expect, it } from 'vitest';
+import type { ModelMessage } from '../models/model.js';
+import { type HistoryMessage, toModelMessages, toWellFormed } from './conversation.js';
+import { CallIds } from './run-tools.js';
+
+const human = (content: string): HistoryMessage => ({ type: 'human', content, isComplete: true });
+const ai = (content: string, changes: Partial<HistoryMessage> = {}): HistoryMessage => ({
+  type: 'ai',
+  content,
+  isComplete: true,
+  ...changes,
+});
+const call = {
+  id: 'c1',
+  name: 'add',
+  args: { a: 1 },
+  status: 'done' as const,
+  output: '{"sum":2}',
+};
+
+it('keeps the order and who said what', () => {
+  expect(toModelMessages([human('Hi'), ai('Hello'), human('Bye')])).toEqual([
+    { role: 'user', content: 'Hi' },
+    { role: 'assistant', text: 'Hello' },
+    { role: 'user', content: 'Bye' },
+  ]);
+});
+
+it('shows tool calls with their results before the answer', () => {
+  const toolCalls = [call, { ...call, id: 'c2', status: 'error' as const, output: '"no"' }];
+  expect(toModelMessages([ai('It is 2.', { toolCalls })])).toEqual([
+    {
+      role: 'assistant',
+      text: '',
+      toolCalls: [
+        { id: 'c1', name: 'add', input: '{"a":1}' },
+        { id: 'c2', name: 'add', input: '{"a":1}' },
+      ],
+    },
+    {
+      role: 'tool',
+      results: [
+        { id: 'c1', name: 'add', output: '{"sum":2}', isError: false },
+        { id: 'c2', name: 'add', output: '"no"', isError: true },
+      ],
+    },
+    { role: 'assistant', text: 'It is 2.' },
+  ]);
+});
+
+it('marks an answer that was cut off, also one without a word', () => {
+  const cut = '(This answer was cut off before it was finished.)';
+  expect(toModelMessages([ai('It is', { isComplete: false })])).toEqual([
+    { role: 'assistant', text: `It is\n\n${cut}` },
+  ]);
+  expect(toModelMessages([ai('', { isComplete: false, toolCalls: [call] })]).at(-1)).toEqual({
+    role: 'assistant',
+    text: cut,
+  });
+});
+
+it('names what was attached', () => {
+  const attachments = [{ mxcUri: 'mxc://a/b', filename: 'plan.pdf', mimetype: 'application/pdf' }];
+  expect(toModelMessages([{ ...human('See'), attachments }])).toEqual([
+    { role: 'user', content: 'See\n(Attached: plan.pdf, application/pdf)' },
+  ]);
+});
+
+it('has no empty and no unknown messages', () => {
+  const unknown = { ...ai('x'), type: 'system' } as unknown as HistoryMessage;
+  expect(toModelMessages([human('  '), ai(' \n'), unknown])).toEqual([
+    { role: 'user', content: '(No text.)' },
+  ]);
+});
+
+const user = (content: string): ModelMessage => ({ role: 'user', content });
+const answer = (text: string): ModelMessage => ({ role: 'assistant', text });
+const calls = (...ids: string[]): ModelMessage => ({
+  role: 'assistant',
+  text: '',
+  toolCalls: ids.map((id) => ({ id, name: 'look', input: '{}' })),
+});
+const results = (...ids: string[]): ModelMessage => ({
+  role: 'tool',
+  results: ids.map((id, n) => ({ id, name: 'look', output: String(n), isError: false })),
+});
+
+const fix = (...messages: ModelMessage[]) => toWellFormed(messages, new CallIds());
+
+it('leaves a good conversation as it is', () => {
+  const good = [user('a'), calls('1', '2'), results('1', '2'), answer('b'), user('c')];
+  expect(fix(...good)).toEqual(good);
+});
+
+it('puts an answer between two messages of the user, so that each stays its own', () => {
+  expect(fix(user('a'), user('b'))).toEqual([
+    user('a'),
+    answer('(No answer was given.)'),
+    user('b'),
+  ]);
+  const cut = fix(user('a'), calls('1'), results('1'), user('b'));
+  expect(cut.at(-2)).toEqual(answer('(No answer was given.)'));
+});
+
+it('begins with the user', () => {
+  expect(fix(answer('a'))).toEqual([user('(The conversation began earlier.)'), answer('a')]);
+});
+
+it('joins answers that follow one another', () => {
+  expect(fix(user('a'), answer('b'), answer('c'))).toEqual([user('a'), answer('b\n\nc')]);
+  const joined = fix(user('a'), answer('b'), calls('1'), results('1'));
+  expect(joined[1]).toMatchObject({ text: 'b', toolCalls: [{ id: '1' }] });
+});
+
+it('answers calls that have no result and forgets results that have no call', () => {
+  const [, , tool] = fix(user('a'), calls('1', '2'), results('3', '2'), user('b'));
+  expect(tool).toMatchObject({
+    results: [
+      { id: '1', isError: true },
+      { id: '2', output: '1', isError: false },
+    ],
+  });
+  expect(fix(user('a'), results('1'))).toEqual([user('a')]);
+  expect(fix(user('a'), calls('1')).at(-1)).toMatchObject({ results: [{ isError: true }] });
+});
+
+it('gives repeated ids new ones and keeps each result with its call', () => {
+  const [, first, firstResults, second, secondResults] = fix(
+    user('a'),
+    calls('1', '1'),
+    results('1', '1'),
+    calls('1'),
+    results('1'),
+  );
+  const ids = [first, second].flatMap((message) =>
+    message?.role === 'assistant' ? (message.toolCalls ?? []).map(({ id }) => id) : [],
+  );
+  expect(new Set(ids).size).toBe(3);
+  const answered = [firstResults, secondResults].flatMap((message) =>
+    message?.role === 'tool' ? message.results.map(({ id, output }) => [id, output]) : [],
+  );
+  expect(answered).toEqual([
+    [ids[0], '0'],
+    [ids[1], '1'],
+    [ids[2], '0'],
+  ]);
+});
+
+it('leaves nothing empty', () => {
+  expect(fix(user(''), answer(''))).toEqual([user('(No text.)'), answer('(No answer was given.)')]);
+});

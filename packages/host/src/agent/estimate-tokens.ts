@@ -1,0 +1,90 @@
+import type { ModelCall, ModelMessage, ModelTool, UserPart } from '../models/model.js';
+
+const BYTES_PER_TOKEN = 4;
+const MESSAGE_OVERHEAD = 4;
+/** Names, ids and the words or JSON around them. */
+const CALL_OVERHEAD = 20;
+const IMAGE_TOKENS = 1500;
+const DOCUMENT_BYTES_PER_TOKEN = 20;
+
+/** About how many tokens a text is: by bytes, since other scripts take more tokens a character. */
+export function estimateTokens(text: string): number {
+  return Math.ceil(Buffer.byteLength(text) / BYTES_PER_TOKEN);
+}
+
+// Messages and schemas do not change, and a turn asks about the same ones before every step.
+const knownMessages = new WeakMap<ModelMessage, number>();
+const knownSchemas = new WeakMap<object, number>();
+
+export function estimateMessages(messages: readonly ModelMessage[]): number {
+  return messages.reduce((sum, message) => sum + estimateMessage(message), 0);
+}
+
+export function estimateTools(tools: readonly ModelTool[]): number {
+  return tools.reduce((sum, tool) => sum + estimateTool(tool), 0);
+}
+
+/** About how many tokens a call sends. */
+export function estimateCall({ system, messages, tools }: ModelCall): number {
+  return estimateTokens(system) + estimateMessages(messages) + estimateTools(tools);
+}
+
+function estimateTool({ name, description, inputSchema }: ModelTool): number {
+  let schema = knownSchemas.get(inputSchema);
+  if (schema === undefined) {
+    schema = estimateTokens(JSON.stringify(inputSchema));
+    knownSchemas.set(inputSchema, schema);
+  }
+  return MESSAGE_OVERHEAD + estimateTokens(name) + estimateTokens(description) + schema;
+}
+
+function estimateMessage(message: ModelMessage): number {
+  const known = knownMessages.get(message);
+  if (known !== undefined) return known;
+  const tokens = MESSAGE_OVERHEAD + estimateContent(message);
+  knownMessages.set(message, tokens);
+  return tokens;
+}
+
+function estimateContent(message: ModelMessage): number {
+  switch (message.role) {
+    case 'user':
+      if (typeof message.content === 'string') return estimateTokens(message.content);
+      return message.content.reduce((sum, part) => sum + estimatePart(part), 0);
+    case 'assistant': {
+      const calls = message.toolCalls ?? [];
+      const texts = [message.text, message.reasoning ?? '', ...calls.map(({ input }) => input)];
+      return texts.reduce((sum, text) => sum + estimateTokens(text), CALL_OVERHEAD * calls.length);
+    }
+    case 'tool':
+      return message.results.reduce(
+        (sum, { output }) => sum + CALL_OVERHEAD + estimateTokens(output),
+        0,
+      );
+    default:
+      return message satisfies never;
+  }
+}
+
+function estimatePart(part: UserPart): number {
+  if (part.type === 'text') return estimateTokens(part.text);
+  const { mediaType, data } = part;
+  if (mediaType.startsWith('text/')) return Math.ceil(data.byteLength / BYTES_PER_TOKEN);
+  if (mediaType.startsWith('image/')) return IMAGE_TOKENS;
+  return Math.max(IMAGE_TOKENS, Math.ceil(data.byteLength / DOCUMENT_BYTES_PER_TOKEN));
+}
+
+/** The beginning of a text, as much as `tokens` hold. */
+export function keepStart(text: string, tokens: number): string {
+  return text.slice(0, charactersWithin(text, tokens)).toWellFormed();
+}
+
+/** The end of a text, as much as `tokens` hold. */
+export function keepEnd(text: string, tokens: number): string {
+  return text.slice(text.length - charactersWithin(text, tokens)).toWellFormed();
+}
+
+function charactersWithin(text: string, tokens: number): number {
+  const whole = estimateTokens(text);
+  return whole <= tokens ? text.length : Math.floor((text.length * tokens) / whole);
+}

@@ -1,0 +1,286 @@
+import type { JsonObject } from '@sibyl/protocol';
+import { describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import type { AgentTool } from './agent.js';
+import { type ToolDefinition, toAgentTool } from './tool-schema.js';
+
+function define(inputSchema: ToolDefinition['inputSchema'], changes: Partial<ToolDefinition> = {}) {
+  return toAgentTool({
+    name: 'look',
+    description: 'Looks.',
+    inputSchema,
+    run: async (input) => input,
+    ...changes,
+  });
+}
+
+function made(inputSchema: ToolDefinition['inputSchema']): AgentTool {
+  const result = define(inputSchema);
+  if ('fault' in result) throw new Error(result.fault);
+  return result.ok;
+}
+
+function faultOf(inputSchema: JsonObject): string {
+  const result = define(inputSchema);
+  return 'fault' in result ? result.fault : '';
+}
+
+it('carries name, description, timeout and run over', async () => {
+  const result = define({}, { timeoutMs: 5 });
+  expect(result).toMatchObject({ ok: { name: 'look', description: 'Looks.', timeoutMs: 5 } });
+  const { run, timeoutMs } = made({});
+  expect(timeoutMs).toBe(60_000);
+  const { signal } = new AbortController();
+  expect(await run({ a: 1 }, { id: 'c1', signal })).toEqual({ a: 1 });
+});
+
+it.each(['', 'two words', 'a.b', 'ünlaut', 'x'.repeat(65)])('refuses the name "%s"', (name) => {
+  expect(define({}, { name })).toHaveProperty('fault');
+});
+
+describe('a zod schema', () => {
+  const Place = z.object({ lat: z.number() }).meta({ id: 'test.Place' });
+  const schema = z.object({
+    city: z.string().min(1).describe('Where'),
+    days: z.number().int().max(7).default(3),
+    from: Place,
+    to: Place.optional(),
+    when: z.date().optional(),
+  });
+
+  it('is told as plain JSON Schema, with nothing to look up', () => {
+    const { inputSchema } = made(schema);
+    const place = { type: 'object', properties: { lat: { type: 'number' } }, required: ['lat'] };
+    expect(inputSchema).toEqual({
+      type: 'object',
+      properties: {
+        city: { type: 'string', minLength: 1, description: 'Where' },
+        days: expect.objectContaining({ type: 'integer', maximum: 7, default: 3 }),
+        from: expect.objectContaining(place),
+        to: expect.objectContaining(place),
+        when: {},
+      },
+      required: ['city', 'from'],
+    });
+    expect(JSON.stringify(inputSchema)).not.toMatch(/\$ref|\$schema|definitions|~standard/);
+  });
+
+  it('checks, fills in and converts', () => {
+    expect(made(schema).check({ city: 'Nairobi', from: { lat: 1 } })).toEqual({
+      ok: { city: 'Nairobi', days: 3, from: { lat: 1 } },
+    });
+    const upper = z.object({ a: z.string().transform((text) => text.toUpperCase()) });
+    expect(made(upper).check({ a: 'x' })).toEqual({ ok: { a: 'X' } });
+  });
+
+  it('names the field that is wrong', () => {
+    expect(made(schema).check({ city: '', days: 9, from: { lat: 'x' } })).toEqual({
+      faults: [
+        expect.stringMatching(/^city: /),
+        expect.stringMatching(/^days: /),
+        expect.stringMatching(/^from\.lat: .*number/),
+      ],
+    });
+  });
+
+  it('lays alternatives at its root side by side for the model, and still tells them apart', () => {
+    const union = z.discriminatedUnion('kind', [
+      z.object({ kind: z.literal('circle'), radius: z.number() }),
+      z.object({ kind: z.literal('square'), side: z.number() }),
+    ]);
+    const { inputSchema, check } = made(union);
+    expect(inputSchema).toEqual({
+      type: 'object',
+      properties: {
+        kind: {
+          anyOf: [
+            { type: 'string', const: 'circle' },
+            { type: 'string', const: 'square' },
+          ],
+        },
+        radius: { type: 'number' },
+        side: { type: 'number' },
+      },
+      required: ['kind'],
+    });
+    expect(check({ kind: 'circle', radius: 1 })).toHaveProperty('ok');
+    expect(check({ kind: 'circle', side: 1 })).toEqual({
+      faults: [expect.stringMatching(/^radius: /)],
+    });
+  });
+
+  it('may hold itself', () => {
+    const Node = z.object({
+      name: z.string(),
+      get children() {
+        return z.array(Node).optional();
+      },
+    });
+    const { inputSchema, check } = made(Node);
+    expect(inputSchema).toMatchObject({ properties: { children: { items: {} } } });
+    expect(check({ name: 'a', children: [{ name: 3 }] })).toHaveProperty('faults');
+  });
+
+  it('must describe an object', () => {
+    expect(define(z.string())).toEqual({ fault: expect.stringContaining('an object') });
+  });
+
+  it('is read once', () => {
+    expect(made(schema).inputSchema).toBe(made(schema).inputSchema);
+  });
+});
+
+describe('a JSON Schema', () => {
+  it.each([{}, { $schema: 'https://json-schema.org/draft/2020-12/schema' }, { type: 'object' }])(
+    '%j means any object',
+    (schema) => {
+      const { inputSchema, check } = made(schema);
+      expect(inputSchema).toEqual({ type: 'object', properties: {} });
+      expect(check({ a: [1] })).toEqual({ ok: { a: [1] } });
+      expect(check([])).toHaveProperty('faults');
+    },
+  );
+
+  it('checks fields and keeps those it does not know', () => {
+    const { check } = made({
+      type: 'object',
+      properties: { n: { type: 'integer' }, kind: { enum: ['a', 'b'] } },
+      required: ['n', 'undescribed'],
+    });
+    expect(check({ n: 1, undescribed: 2, more: 3 })).toEqual({
+      ok: { n: 1, undescribed: 2, more: 3 },
+    });
+    expect(check({ n: 1 })).toEqual({ faults: ['undescribed: is required'] });
+    expect(check({ n: 'x', kind: 'c', undescribed: 0 })).toEqual({
+      faults: [expect.stringMatching(/^n: /), expect.stringMatching(/^kind: /)],
+    });
+  });
+
+  it('says what each alternative would have wanted', () => {
+    const { check } = made({
+      type: 'object',
+      properties: { id: { anyOf: [{ type: 'string' }, { type: 'number' }] } },
+    });
+    expect(check({ id: true })).toEqual({
+      faults: [expect.stringMatching(/^id: .*expected string.*or.*expected number/)],
+    });
+  });
+
+  it('lists no more faults than a model will read', () => {
+    const names = Array.from({ length: 30 }, (_, i) => `f${i}`);
+    const properties = Object.fromEntries(names.map((name) => [name, { type: 'string' }]));
+    const input = Object.fromEntries(names.map((name) => [name, 1]));
+    const checked = made({ type: 'object', properties }).check(input);
+    expect(checked).toMatchObject({ faults: { length: 21, 20: 'and 10 more' } });
+  });
+
+  it('may refer to its own parts, by any path and with words of its own', () => {
+    const { inputSchema, check } = made({
+      $defs: { 'a/b': { type: 'string', description: 'Inner' } },
+      definitions: { Old: { type: 'number' } },
+      type: 'object',
+      properties: {
+        a: { $ref: '#/$defs/a~1b', description: 'Outer' },
+        b: { allOf: [{ $ref: '#/definitions/Old' }], description: 'Wrapped' },
+        c: { $ref: '#/properties/a' },
+        $ref: { type: 'boolean' },
+      },
+    });
+    expect(inputSchema).toEqual({
+      type: 'object',
+      properties: {
+        a: { type: 'string', description: 'Outer' },
+        b: { type: 'number', description: 'Wrapped' },
+        c: { type: 'string', description: 'Outer' },
+        $ref: { type: 'boolean' },
+      },
+    });
+    expect(check({ b: 'x' })).toHaveProperty('faults');
+    expect(check({ c: 1 })).toHaveProperty('faults');
+  });
+
+  it('may refer to itself; what lies deeper is anything', () => {
+    const { inputSchema, check } = made({
+      type: 'object',
+      properties: { name: { type: 'string' }, child: { $ref: '#' } },
+    });
+    expect(inputSchema).toMatchObject({ properties: { child: {} } });
+    expect(check({ name: 'a', child: { name: 1 } })).toHaveProperty('ok');
+  });
+
+  it('is told with its patterns, but never runs them', () => {
+    const pattern = '^(a+)+$';
+    const { inputSchema, check } = made({
+      type: 'object',
+      properties: { word: { type: 'string', pattern }, pattern: { type: 'string' } },
+      patternProperties: { '^x-': { type: 'string' } },
+      additionalProperties: false,
+    });
+    expect(inputSchema).toMatchObject({ properties: { word: { pattern } } });
+    // With the pattern, this one would take longer than the universe has.
+    expect(check({ word: `${'a'.repeat(100)}!`, 'x-y': 'z' })).toHaveProperty('ok');
+    expect(check({ pattern: 1 })).toHaveProperty('faults');
+  });
+
+  it.each([
+    ['another type', { type: 'string' }, 'an object'],
+    ['an unknown type', { type: 'object', properties: { a: { type: 'banana' } } }, 'banana'],
+    ['fields that are none', { type: 'object', properties: 3 }, 'no schema'],
+    ['a field that is none', { type: 'object', properties: { a: null } }, 'no schema'],
+    ['a field elsewhere', { properties: { a: { $ref: 'https://x.y/z' } } }, 'another document'],
+    ['a field nowhere', { properties: { a: { $ref: '#/$defs/none' } } }, 'not there'],
+    ['a broken reference', { properties: { a: { $ref: '#/%E0%A4%A' } } }, 'cannot be used'],
+    ['what cannot be checked', { properties: { a: { unevaluatedItems: false } } }, 'not supported'],
+  ])('with %s is refused', (_, schema, fault) => {
+    expect(faultOf(schema)).toContain(fault);
+  });
+
+  it('that is no JSON is refused', () => {
+    const schema: JsonObject = { type: 'object' };
+    schema.properties = { self: schema };
+    expect(faultOf(schema)).toContain('cannot be used');
+  });
+
+  it('that unfolds to billions of parts is refused at once', () => {
+    const levels = Array.from({ length: 40 }, (_, n) => {
+      const next = { $ref: `#/$defs/l${n + 1}` };
+      return [`l${n}`, { allOf: [next, next] }];
+    });
+    const $defs = { ...Object.fromEntries(levels), l40: { type: 'string' } };
+    const schema = { $defs, properties: { a: { $ref: '#/$defs/l0' } } };
+    expect(faultOf(schema)).toContain('too large');
+  });
+
+  it('with an id stays out of the names of ours', () => {
+    made({ type: 'object', properties: { a: { id: 'test.Foreign', type: 'string' } } });
+    expect(Object.keys(z.toJSONSchema(z.globalRegistry).schemas)).not.toContain('test.Foreign');
+  });
+});
+
+const defineWithSchema = (inputSchema: JsonObject) =>
+  toAgentTool({ name: 'look', description: '', inputSchema, run: async (input) => input });
+
+describe('a JSON Schema', () => {
+  it.each<[string, JsonObject]>([
+    ['texts', { $defs: { a: { description: 'x'.repeat(1000) } } }],
+    ['values', { $defs: { a: { enum: Array.from({ length: 1000 }, (_, i) => i) } } }],
+    [
+      'keywords',
+      { $defs: { a: Object.fromEntries(Array.from({ length: 100 }, (_, i) => [`x${i}`, 1])) } },
+    ],
+  ])('whose references multiply %s is refused by toAgentTool', (_, defs) => {
+    const names = Array.from({ length: 200 }, (__, i) => `f${i}`);
+    const properties = Object.fromEntries(names.map((name) => [name, { $ref: '#/$defs/a' }]));
+    expect(Object(defineWithSchema({ ...defs, properties })).fault).toMatch(
+      /may hold at most|too large/,
+    );
+  });
+
+  it('toAgentTool reports about how long the schema is that models are sent', () => {
+    const schema = { properties: { a: { type: 'string', description: 'x'.repeat(1000) } } };
+    const result = defineWithSchema(schema);
+    const length = JSON.stringify(Object(defineWithSchema(schema)).ok.inputSchema).length;
+    expect(result).toMatchObject({ characters: expect.any(Number) });
+    expect(Math.abs(length - Number(Object(result).characters))).toBeLessThan(30);
+  });
+});

@@ -1,0 +1,210 @@
+import { describeIssues, type JsonObject, measureJson } from '@sibyl/protocol';
+import { z } from 'zod';
+import type { AgentTool } from './agent.js';
+import { assertCheckable, checkJson, isObject, type JsonSchema, mapSchema } from './json-schema.js';
+
+const TIMEOUT_MS = 60_000;
+const NAME = /^[A-Za-z0-9_-]{1,64}$/;
+
+/** Makes a tool the agent can use, or says why it cannot: then the tool is left out, not the turn. */
+export function toAgentTool(
+  definition: ToolDefinition,
+): { readonly ok: AgentTool; readonly characters: number } | { readonly fault: string } {
+  const { name, description, inputSchema, timeoutMs = TIMEOUT_MS, event, run } = definition;
+  if (!NAME.test(name)) {
+    return { fault: 'its name may hold letters, digits, _ and - only, at most 64' };
+  }
+  const schema = readInputSchema(inputSchema);
+  if ('fault' in schema) return schema;
+  const { json, characters, check } = schema.ok;
+  const tool = { name, description, inputSchema: json, timeoutMs, event, check, run };
+  return { ok: tool, characters };
+}
+
+/** What a tool takes: as the model is told, and as its input is checked. */
+interface InputSchema {
+  readonly json: JsonObject;
+  /** About the length of its JSON text. */
+  readonly characters: number;
+  readonly check: AgentTool['check'];
+}
+
+type Reading = { readonly ok: InputSchema } | { readonly fault: string };
+
+// Plugins keep their schemas, so every turn asks for the same ones. Those of a message go with it.
+const known = new WeakMap<object, Reading>();
+
+/** Reads a zod schema or JSON Schema; one that is unusable gives a fault, in words. */
+function readInputSchema(schema: z.ZodType | JsonObject): Reading {
+  let reading = known.get(schema);
+  if (reading === undefined) {
+    reading = read(schema);
+    known.set(schema, reading);
+  }
+  return reading;
+}
+
+function read(schema: z.ZodType | JsonObject): Reading {
+  try {
+    return { ok: schema instanceof z.ZodType ? readZod(schema) : readJsonSchema(schema) };
+  } catch (fault) {
+    return { fault: `its schema cannot be used: ${(fault as Error).message}` };
+  }
+}
+
+function readZod(schema: z.ZodType): InputSchema {
+  const { '~standard': _, ...written } = z.toJSONSchema(schema, {
+    io: 'input',
+    target: 'draft-07',
+    unrepresentable: 'any',
+    reused: 'inline',
+  });
+  const whole = toObjectSchema(inlineReferences(written));
+  return describe(whole, (input) => {
+    const parsed = schema.safeParse(input);
+    if (parsed.success) return { ok: parsed.data as JsonObject };
+    return { faults: describeIssues(parsed.error.issues, 'input') };
+  });
+}
+
+function readJsonSchema(schema: JsonObject): InputSchema {
+  const whole = toObjectSchema(inlineReferences(schema, assertCheckable));
+  return describe(whole, (input) => {
+    const { value, issues } = checkJson(whole, input);
+    if (issues.length === 0) return { ok: value as JsonObject };
+    return { faults: describeIssues(issues, 'input') };
+  });
+}
+
+function describe(whole: JsonObject, check: AgentTool['check']): InputSchema {
+  const json = layAlternativesFlat(whole);
+  const { characters, excess } = measureJson(json, SCHEMA_LIMITS);
+  if (excess) throw new Error(`it ${excess}`);
+  return { json, characters, check };
+}
+
+/** The most a schema may be, as it is sent and with its references resolved: all of it is sent to the model. */
+const SCHEMA_LIMITS = { depth: 100, values: 10_000, characters: 128 * 1024 };
+/** References can make a small text a schema of any size: the schemas in it, and the keywords of all of them. */
+const MAX_SCHEMAS = 500;
+const MAX_KEYWORDS = 5000;
+
+/**
+ * Puts what `$ref` points to in its place, since not every provider follows references. Inside
+ * itself a schema becomes "anything". Throws if it grows too large or points nowhere, or if `assertUsable` does for a part.
+ */
+function inlineReferences(
+  root: JsonObject,
+  assertUsable: (schema: JsonObject) => void = () => undefined,
+): JsonObject {
+  let schemas = 0;
+  let keywords = 0;
+  const { excess } = measureJson(root, SCHEMA_LIMITS);
+  if (excess) throw new Error(`it ${excess}`);
+
+  function inline(schema: JsonSchema, open: ReadonlySet<string>): JsonSchema {
+    schemas += 1;
+    keywords += Object.keys(schema).length;
+    if (schemas > MAX_SCHEMAS || keywords > MAX_KEYWORDS) throw new Error('it is too large');
+    if (typeof schema === 'boolean') return schema;
+    assertUsable(schema);
+    const { $ref, $schema, $defs, definitions, ...own } = schema;
+    const mapped = unwrap(mapSchema(own, (inner) => inline(inner, open)));
+    if (typeof $ref !== 'string') return mapped;
+    if (open.has($ref)) return mapped;
+    const target = inline(resolve(root, $ref), new Set([...open, $ref]));
+    return typeof target === 'boolean' ? target : { ...target, ...mapped };
+  }
+
+  const inlined = inline(root, new Set(['#']));
+  return typeof inlined === 'boolean' ? {} : inlined;
+}
+
+/** `allOf` with one schema in it is how some tools write a reference with a description. */
+function unwrap(schema: JsonObject): JsonObject {
+  const { allOf, ...rest } = schema;
+  const [only, ...more] = Array.isArray(allOf) ? allOf : [];
+  return isObject(only) && more.length === 0 ? { ...only, ...rest } : schema;
+}
+
+function resolve(root: JsonObject, reference: string): JsonSchema {
+  if (!reference.startsWith('#')) throw new Error(`it refers to another document: ${reference}`);
+  const path = decodeURIComponent(reference.slice(1)).split('/').slice(1);
+  let found: unknown = root;
+  for (const part of path) {
+    const name = part.replaceAll('~1', '/').replaceAll('~0', '~');
+    const holder: object = Object(found);
+    found = Object.hasOwn(holder, name) ? Reflect.get(holder, name) : undefined;
+  }
+  if (isObject(found) || typeof found === 'boolean') return found;
+  throw new Error(`it refers to what is not there: ${reference}`);
+}
+
+/** The schema with an object at its root, which says so; throws for anything else. */
+function toObjectSchema(schema: JsonObject): JsonObject {
+  const { type = 'object' } = schema;
+  if (type !== 'object') throw new Error('it must describe an object');
+  return { ...schema, type, properties: schema.properties ?? {} };
+}
+
+/**
+ * The schema as a model is told: most providers refuse alternatives at the root, so their fields
+ * are laid side by side. Checking still knows which belong together.
+ */
+function layAlternativesFlat(schema: JsonObject): JsonObject {
+  const { anyOf, oneOf, allOf, ...rest } = schema;
+  const either = [...listOf(anyOf), ...listOf(oneOf)];
+  const every = listOf(allOf);
+  if (either.length + every.length === 0) return rest;
+  const all = [rest, ...every, ...either];
+  return { ...rest, properties: mergeFields(all), ...requiredOf(rest, every, either) };
+}
+
+function mergeFields(schemas: readonly JsonObject[]): JsonObject {
+  const names = new Set(schemas.flatMap(({ properties }) => Object.keys(Object(properties))));
+  return Object.fromEntries([...names].map((name) => [name, mergeField(schemas, name)]));
+}
+
+/** A field that differs between alternatives may be any of its kinds. */
+function mergeField(schemas: readonly JsonObject[], name: string): unknown {
+  const kinds = new Map<string, unknown>();
+  for (const { properties } of schemas) {
+    if (!isObject(properties) || !Object.hasOwn(properties, name)) continue;
+    kinds.set(JSON.stringify(properties[name]), properties[name]);
+  }
+  const [only, ...more] = kinds.values();
+  return more.length === 0 ? only : { anyOf: [...kinds.values()] };
+}
+
+function requiredOf(
+  rest: JsonObject,
+  every: readonly JsonObject[],
+  either: readonly JsonObject[],
+): JsonObject {
+  const [first = [], ...others] = either.map(namesRequired);
+  const otherNames = others.map((names) => new Set(names));
+  const shared = first.filter((name) => otherNames.every((names) => names.has(name)));
+  const required = new Set([...[rest, ...every].flatMap(namesRequired), ...shared]);
+  return required.size > 0 ? { required: [...required] } : {};
+}
+
+function namesRequired({ required }: JsonObject): string[] {
+  return Array.isArray(required) ? required.map(String) : [];
+}
+
+function listOf(value: unknown): JsonObject[] {
+  return Array.isArray(value) ? value.filter(isObject) : [];
+}
+
+/** A tool as whoever brings it describes it: a plugin, the browser, an MCP server. */
+export interface ToolDefinition {
+  /** Letters, digits, `_` and `-`, at most 64: what every provider accepts. */
+  readonly name: string;
+  readonly description: string;
+  /** A zod schema or JSON Schema, of an object; an empty one means any object. */
+  readonly inputSchema: z.ZodType | JsonObject;
+  /** How long one call may take; a minute unless told. */
+  readonly timeoutMs?: number | undefined;
+  readonly event?: AgentTool['event'];
+  readonly run: AgentTool['run'];
+}

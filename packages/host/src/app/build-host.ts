@@ -1,0 +1,377 @@
+import { readFileSync } from 'node:fs';
+import type { AuthExcludedRoute } from '@sibyl/plugin-kit';
+import { type LoadedPlugin, PublicRoutes } from '@sibyl/plugin-kit/rules';
+import { createSafeFetch, type SafeFetch } from '@sibyl/safe-fetch';
+import {
+  createCachedResolver,
+  createDidIxoResolver,
+  createDidKeyResolver,
+  createDidResolver,
+  createDidWebResolver,
+  createMinter,
+  createVerifier,
+  type DidResolver,
+  systemClock,
+  type TokenPurpose,
+  type UcanFault,
+} from '@sibyl/ucan';
+import type { Logger } from 'pino';
+import type { Meter } from '../agent/agent.js';
+import { createLlms } from '../agent/ask-model.js';
+import { Authenticator } from '../auth/authenticator.js';
+import { CallerAllowList } from '../auth/caller-allow-list.js';
+import { DelegatedAuthority } from '../auth/delegated-authority.js';
+import { DelegationService } from '../auth/delegations.js';
+import {
+  loadOracleIdentity,
+  OracleAuthority,
+  type OracleIdentity,
+} from '../auth/oracle-identity.js';
+import { PresentedDelegations } from '../auth/presented-delegations.js';
+import { RateLimits } from '../auth/rate-limits.js';
+import { type EventBus, MemoryEventBus } from '../bus/event-bus.js';
+import { CallDesk } from '../bus/pending-client-calls.js';
+import type { Config } from '../config/config.js';
+import { HostFacts } from '../http/discovery.controller.js';
+import { ModelHealth, ReadinessChecks } from '../http/health.controller.js';
+import { ReplySender, StreamPlaces } from '../http/replies.js';
+import { BodyBudget } from '../http/request-body.js';
+import { createModels, type Models } from '../models/models.js';
+import { Metrics } from '../observability/metrics.js';
+import { type LoadedPlugins, loadPlugins } from '../plugins/load-plugins.js';
+import type { HostServices, TurnParts } from '../plugins/plugin-context.js';
+import type { SelectedPlugin } from '../plugins/select-plugins.js';
+import { openStore, type Store, WriteProbe } from '../store/store.js';
+import { StoreOutage } from '../store/store-outage.js';
+import { Gates } from '../turns/gates.js';
+import { Hooks } from '../turns/hooks.js';
+import { MissedEvents, RunReader } from '../turns/run-reader.js';
+import { TurnRunner } from '../turns/run-turn.js';
+import { SessionsService } from '../turns/sessions.js';
+import { Titles } from '../turns/titles.js';
+import { ModelBudget } from '../turns/turn-limits.js';
+import { TurnSetup } from '../turns/turn-setup.js';
+import { Turns } from '../turns/turns.js';
+
+/** What the host is made of, built before Nest and without it. */
+export interface HostParts {
+  readonly logger: Logger;
+  readonly metrics: Metrics;
+  readonly oracle: OracleIdentity;
+  readonly facts: HostFacts;
+  readonly readiness: ReadinessChecks;
+  readonly publicRoutes: PublicRoutes;
+  readonly store: Store;
+  readonly authenticator: Authenticator;
+  readonly authority: DelegatedAuthority;
+  readonly allowList: CallerAllowList;
+  readonly presented: PresentedDelegations;
+  readonly delegations: DelegationService;
+  readonly rateLimits: RateLimits;
+  /** Largest request body, in bytes. */
+  readonly bodyLimit: number;
+  readonly bodyBudget: BodyBudget;
+  readonly models: Models;
+  readonly sessions: SessionsService;
+  readonly turns: Turns;
+  readonly titles: Titles;
+  readonly gates: Gates;
+  readonly budget: ModelBudget;
+  readonly replies: ReplySender;
+  readonly events: EventBus;
+  readonly desk: CallDesk;
+  readonly missed: MissedEvents;
+  readonly plugins: LoadedPlugins;
+}
+
+interface HostPartsOptions {
+  readonly config: Config;
+  readonly logger: Logger;
+  readonly selected: readonly SelectedPlugin[];
+  readonly authExcludedRoutes: readonly AuthExcludedRoute[];
+}
+
+/** Loads the oracle's key, opens the store, sets up the plugins and wires who may do what. */
+export async function buildHostParts(options: HostPartsOptions): Promise<HostParts> {
+  const { config, logger } = options;
+  const oracle = await loadOracleIdentity(config);
+  const outage = new StoreOutage(logger);
+  const store = await openStore({
+    databaseUrl: config.databaseUrl,
+    dataDir: config.dataDir,
+    poolSize: config.databasePoolSize,
+    writeWaitMs: config.turns.storeWaitMs,
+    diskMinFree: config.diskMinFree,
+    secretKey: oracle.signer.exportSeed(),
+    outage,
+    onConnectionLost: (error) => outage.failed(error),
+  });
+  try {
+    return await wire(options, oracle, store);
+  } catch (error) {
+    await store.close();
+    throw error;
+  }
+}
+
+async function wire(
+  options: HostPartsOptions,
+  oracle: OracleIdentity,
+  store: Store,
+): Promise<HostParts> {
+  const { config, logger, selected } = options;
+  const metrics = new Metrics();
+  const modelHealth = new ModelHealth();
+  const models = modelHealth.watch(createModels(config.models));
+  const { tokensPerDay } = config.turns;
+  const budget = new ModelBudget({ usage: store.modelUsage, tokensPerDay, logger });
+  const { oracleAuthority, ...auth } = wireAuth({ config, logger, metrics, oracle, store });
+  // Plugins bring what turns are made of, and may start turns themselves once those are there.
+  const ready = Promise.withResolvers<TurnParts>();
+  const services = { config, logger, oracle, store, models };
+  const lent = { ...services, meter: budget, ucan: oracleAuthority, turns: ready.promise };
+  const plugins = await wirePlugins(selected, lent);
+  try {
+    const { authority } = auth;
+    const needs = { ...services, metrics, budget, authority, plugins: plugins.plugins };
+    const turnParts = wireTurns(needs);
+    ready.resolve(turnParts);
+    const readiness = createReadiness(store, modelHealth, plugins);
+    const known = { logger, metrics, oracle, store, models, budget, plugins, readiness };
+    return { ...known, ...auth, ...turnParts, ...wireRoutes(options, { ...known, turnParts }) };
+  } catch (error) {
+    await plugins.close();
+    throw error;
+  }
+}
+
+/** What the routes need beside the turns. */
+function wireRoutes(
+  { config, authExcludedRoutes }: HostPartsOptions,
+  known: Pick<HostParts, 'metrics' | 'oracle' | 'store' | 'plugins'> & {
+    readonly turnParts: ReturnType<typeof wireTurns>;
+  },
+) {
+  const { metrics, oracle, store, turnParts } = known;
+  const { plugins } = known.plugins;
+  return {
+    facts: describeHost(config, plugins),
+    publicRoutes: new PublicRoutes([
+      ...plugins.flatMap(({ openRoutes }) => openRoutes),
+      ...authExcludedRoutes,
+    ]),
+    bodyLimit: config.bodyLimit,
+    bodyBudget: new BodyBudget(config.bodiesLimit),
+    sessions: new SessionsService({
+      ...turnParts,
+      sessions: store.sessions,
+      oracle,
+      maxPerUser: config.sessionsPerUser,
+      disk: store.disk,
+    }),
+    rateLimits: new RateLimits({ ...config.rateLimits, metrics }),
+  };
+}
+
+function createReadiness(
+  store: Store,
+  model: ModelHealth,
+  { plugins }: LoadedPlugins,
+): ReadinessChecks {
+  const probe = new WriteProbe(store);
+  return new ReadinessChecks({ probe, disk: store.disk, model, plugins: plugins.length });
+}
+
+function describeHost({ auth }: Config, plugins: LoadedPlugins['plugins']): HostFacts {
+  const features = plugins.map(({ name }) => name);
+  if (auth.callersAllow) features.push('invitations');
+  return new HostFacts(
+    readVersion(),
+    features,
+    Object.assign({}, ...plugins.map(({ shared }) => shared)),
+  );
+}
+
+function readVersion(): string {
+  const path = new URL('../../package.json', import.meta.url);
+  return JSON.parse(readFileSync(path, 'utf8')).version;
+}
+
+interface AuthNeeds {
+  readonly config: Config;
+  readonly logger: Logger;
+  readonly metrics: Metrics;
+  readonly oracle: OracleIdentity;
+  readonly store: Store;
+}
+
+/** Wires who is let in, and what the oracle may sign. */
+function wireAuth({ config, logger, metrics, oracle, store }: AuthNeeds) {
+  const resolver = createResolver(config);
+  const rules = {
+    audience: oracle.did,
+    resolver,
+    revocations: { isRevoked: (cid: string) => store.revocations.has(cid) },
+    spentTokens: store.singleUse,
+    maxTtlSeconds: config.auth.maxTtlSeconds,
+    onRefusal: (purpose: TokenPurpose, fault: UcanFault) => {
+      metrics.count('sibyl_tokens_refused_total', { purpose, reason: fault.code });
+      logMisuse(logger, fault);
+    },
+  };
+  const verifier = createVerifier(rules);
+  const { delegations, disk, callers } = store;
+  const { allowDelegationLogin, loginMaxDays, callersAllow } = config.auth;
+  const oracleDid = oracle.did;
+  const uses = { oracleDid, delegations, disk, logger, loginMaxDays };
+  const presented = new PresentedDelegations(uses);
+  const authority = new DelegatedAuthority({
+    oracleDid,
+    verifier,
+    minter: createMinter({ signer: oracle.signer }),
+    resolver,
+    delegations,
+    presented,
+    logger,
+  });
+  const oracleAuthority = new OracleAuthority({
+    signer: oracle.signer,
+    resolver,
+    verifierFor: (issuer) => createVerifier({ ...rules, singleUse: store.singleUse.of(issuer) }),
+    logger,
+  });
+  const login = { verifier, logger, metrics, allowDelegationLogin, presented };
+  return {
+    authenticator: new Authenticator(login),
+    presented,
+    allowList: new CallerAllowList({ listed: callersAllow, callers, logger }),
+    authority,
+    oracleAuthority,
+    delegations: new DelegationService({ oracleDid, verifier, authority, presented, store }),
+  };
+}
+
+/** A token that was made for one call came as a delegation: the service it was sent to may have kept it. */
+function logMisuse(logger: Logger, { code, detail, cid, issuer }: UcanFault): void {
+  if (code !== 'wrong_purpose' && code !== 'single_use') return;
+  logger.warn(
+    { reason: code, detail, cid, did: issuer },
+    'an invocation was presented as a delegation',
+  );
+}
+
+interface PluginNeeds extends Omit<HostServices, 'fetch' | 'llm'> {
+  readonly config: Config;
+  readonly models: Models;
+  /** Of what plugins ask models outside of turns. */
+  readonly meter: Meter;
+}
+
+/** Sets up the plugins with what the host lends them. */
+async function wirePlugins(
+  selected: readonly SelectedPlugin[],
+  { config, models, meter, ...services }: PluginNeeds,
+): Promise<LoadedPlugins> {
+  const closing = new AbortController();
+  const loaded = await loadPlugins(selected, {
+    ...services,
+    fetch: createPluginFetch(config),
+    llm: createLlms({ modelFor: models.get, meter, signal: closing.signal }),
+  });
+  const close = async () => {
+    closing.abort(new Error('The host is closing'));
+    await loaded.close();
+  };
+  return { ...loaded, close };
+}
+
+interface TurnNeeds {
+  readonly config: Config;
+  readonly logger: Logger;
+  readonly metrics: Metrics;
+  readonly oracle: OracleIdentity;
+  readonly store: Store;
+  readonly authority: DelegatedAuthority;
+  readonly models: Models;
+  readonly budget: ModelBudget;
+  readonly plugins: readonly LoadedPlugin[];
+}
+
+/** Wires what answers messages: the turns, and those who read them. */
+function wireTurns(needs: TurnNeeds) {
+  const { config, logger, metrics, oracle, store, authority, models, budget, plugins } = needs;
+  const { sessions, messages } = store;
+  const titles = new Titles({ sessions, model: models.get('utility'), logger });
+  const settings = config.turns;
+  const events = new MemoryEventBus();
+  const desk = new CallDesk({ timeoutMs: config.sockets.callTimeoutMs });
+  const hooks = new Hooks(logger, settings.hookTimeoutMs);
+  const gates = new Gates({ plugins, hooks, budget, logger });
+  const setup = new TurnSetup({
+    store,
+    models,
+    oracle,
+    authority,
+    plugins,
+    hooks,
+    desk,
+    checksEvents: config.sockets.checksEvents,
+    logger,
+    settings,
+  });
+  const { maxMs } = settings;
+  const runner = new TurnRunner({ runs: store.runs, setup, titles, logger, metrics, maxMs });
+  const turns = new Turns({
+    store,
+    gates,
+    runner,
+    models,
+    events,
+    logger,
+    settings,
+  });
+  const reader = new RunReader(turns, store);
+  const { streamStallMs } = settings;
+  const places = new StreamPlaces(settings.streamsPerUser);
+  return {
+    turns,
+    titles,
+    gates,
+    reader,
+    events,
+    desk,
+    missed: new MissedEvents(turns, store.runs),
+    replies: new ReplySender({ reader, messages, places, streamStallMs, logger }),
+  };
+}
+
+/** Finds the keys of callers and services, each method where the configuration points it. */
+export function createResolver({ chain, outgoingAllow }: Config): DidResolver {
+  const methods = {
+    key: createDidKeyResolver(),
+    ixo: isChainConfigured(chain) ? cached(createIxoResolver(chain)) : undefined,
+    web: cached(createWebResolver(outgoingAllow)),
+  };
+  return createDidResolver({ methods });
+}
+
+const cached = (resolver: DidResolver) => createCachedResolver({ resolver, clock: systemClock });
+
+const isChainConfigured = ({ restUrl, blocksyncUrl }: Config['chain']) =>
+  restUrl !== undefined || blocksyncUrl !== undefined;
+
+/** The operator chose these two addresses, so they may be inside the operator's network. */
+function createIxoResolver({ restUrl, blocksyncUrl }: Config['chain']): DidResolver {
+  const chosen = [restUrl, blocksyncUrl].filter((url) => url !== undefined);
+  const fetch = createSafeFetch({ allow: chosen.map((url) => new URL(url).host) });
+  return createDidIxoResolver({ chainRestUrl: restUrl, blocksyncUrl, fetch });
+}
+
+/** A did:web names the address itself: only the public internet, unless allow-listed. */
+function createWebResolver(allow: readonly string[]): DidResolver {
+  return createDidWebResolver({ fetch: createSafeFetch({ allow }), allowHttp: allow.length > 0 });
+}
+
+/** The way out for plugins: the public internet, and what the operator has opened beyond it. */
+export const createPluginFetch = ({ outgoingAllow }: Config): SafeFetch =>
+  createSafeFetch({ allow: outgoingAllow });

@@ -1,0 +1,292 @@
+import { ModulesContainer } from '@nestjs/core';
+import type { NestExpressApplication } from '@nestjs/platform-express';
+import { DocumentBuilder, type OpenAPIObject, SwaggerModule } from '@nestjs/swagger';
+import { ROUTE_DESCRIPTION, type RouteDescription } from '@sibyl/plugin-kit';
+import type { PublicRoutes } from '@sibyl/plugin-kit/rules';
+import {
+  ErrorBody,
+  type ErrorCode,
+  errorCatalog,
+  requestHeaders,
+  runFrames,
+} from '@sibyl/protocol';
+import { z } from 'zod';
+import type { OracleIdentity } from '../auth/oracle-identity.js';
+import type { HostFacts } from '../http/discovery.controller.js';
+import { PUBLIC_ROUTE } from '../http/ucan-guard.js';
+
+export interface ApiDocumentParts {
+  readonly oracle: OracleIdentity;
+  readonly facts: HostFacts;
+  readonly publicRoutes: PublicRoutes;
+}
+
+/** Describes every route of the running host, plugin routes included. */
+export function createApiDocument(
+  nest: NestExpressApplication,
+  { oracle, facts, publicRoutes }: ApiDocumentParts,
+): OpenAPIObject {
+  const components = new SchemaComponents();
+  const document = SwaggerModule.createDocument(nest, headOf(oracle, facts), {
+    standardSchemaConverter: (schema, { schemaType }) => components.convert(schema, schemaType),
+    operationIdFactory,
+  });
+  components.add(ErrorBody, 'output');
+  const routes = routeFacts(nest);
+  for (const [path, operations] of Object.entries(document.paths)) {
+    for (const [method, operation] of Object.entries(operations)) {
+      const { isPublic = false, ...route } = routes.get(operation.operationId) ?? {};
+      // OpenAPI writes `{id}` where the router writes `:id`.
+      const pattern = path.replaceAll(/\{(\w+)\}/g, ':$1');
+      const isOpen = isPublic || publicRoutes.includes(method.toUpperCase(), pattern);
+      completeOperation(operation, { ...route, path, isPublic: isOpen }, components);
+    }
+  }
+  const schemas = { ...document.components?.schemas, ...components.schemas };
+  for (const operation of Object.values(document.paths).flatMap((path) => Object.values(path)))
+    relaxBody(operation.requestBody, schemas);
+  return { ...document, components: { ...document.components, schemas } } as OpenAPIObject;
+}
+
+/** A body whose schema has a default may be left out. */
+function relaxBody(body: RequestBody | undefined, schemas: Readonly<Record<string, object>>): void {
+  const { $ref = '' } = body?.content?.['application/json']?.schema ?? {};
+  const schema = schemas[$ref.replace('#/components/schemas/', '')] ?? {};
+  if (body && 'default' in schema) body.required = false;
+}
+
+interface RequestBody {
+  required?: boolean;
+  readonly content?: Readonly<Record<string, { readonly schema?: { readonly $ref?: string } }>>;
+}
+
+function headOf(oracle: OracleIdentity, { version }: HostFacts) {
+  return new DocumentBuilder()
+    .setOpenAPIVersion('3.1.0')
+    .setTitle(oracle.name)
+    .setVersion(version)
+    .setDescription(
+      `An oracle: an AI agent whose users sign with their own key. Tokens are meant for \`${oracle.did}\`.`,
+    )
+    .addSecurity('invocation', {
+      type: 'http',
+      scheme: 'bearer',
+      description: `${requestHeaders.authorization}. Send X-Auth-Type: ucan beside it.`,
+    })
+    .addSecurity('delegation', {
+      type: 'apiKey',
+      in: 'header',
+      name: 'x-ucan-delegation',
+      description: requestHeaders['x-ucan-delegation'],
+    })
+    .build();
+}
+
+const operationIdFactory = (controller: string, method: string) =>
+  `${controller.replace('Controller', '')}.${method}`;
+
+/** What the decorators say of each handler, by operation id. */
+function routeFacts(nest: NestExpressApplication): Map<string | undefined, RouteFacts> {
+  const facts = new Map<string | undefined, RouteFacts>();
+  for (const module of nest.get(ModulesContainer).values()) {
+    for (const { metatype } of module.controllers.values()) {
+      if (typeof metatype !== 'function') continue;
+      for (const method of Object.getOwnPropertyNames(metatype.prototype)) {
+        const handler = metatype.prototype[method];
+        const isPublic = [handler, metatype].some((on) => Reflect.getMetadata(PUBLIC_ROUTE, on));
+        const description = Reflect.getMetadata(ROUTE_DESCRIPTION, handler);
+        facts.set(operationIdFactory(metatype.name, method), { isPublic, description });
+      }
+    }
+  }
+  return facts;
+}
+
+type Operation = NonNullable<OpenAPIObject['paths'][string]['get']>;
+type Response = Exclude<Operation['responses'][string], undefined | { $ref: string }>;
+
+/** What is known of a route beyond its schemas. */
+interface RouteFacts {
+  readonly isPublic?: boolean;
+  readonly description?: RouteDescription | undefined;
+}
+
+const ALWAYS: readonly ErrorCode[] = ['rate_limited', 'headers_too_large', 'internal_error'];
+const WITH_INPUT: readonly ErrorCode[] = ['validation_failed'];
+const WITH_BODY: readonly ErrorCode[] = [
+  'invalid_json',
+  'body_too_large',
+  'unsupported_media_type',
+  'request_timeout',
+  'too_many_bodies',
+  'bodies_too_large',
+];
+const PROTECTED: readonly ErrorCode[] = [
+  'missing_authentication',
+  'invalid_invocation',
+  'caller_not_allowed',
+  'store_unavailable',
+];
+
+const CALLER_HEADERS = ['x-auth-type', 'x-ucan-delegation', 'x-request-id'] as const;
+
+/** Adds what every route of its kind has in common, and what its handler says of itself. */
+function completeOperation(
+  operation: Operation,
+  { path, isPublic, description }: RouteFacts & { readonly path: string },
+  components: SchemaComponents,
+): void {
+  const hasInput = operation.requestBody !== undefined || (operation.parameters ?? []).length > 0;
+  operation.tags = [tagOf(path)];
+  operation.security = isPublic ? [] : [{ invocation: [] }, { delegation: [] }];
+  addHeaders(operation, {
+    common: isPublic ? ['x-request-id'] : CALLER_HEADERS,
+    own: description?.headers ?? {},
+    components,
+  });
+  addPathParameters(operation, path);
+  if (description) addReply(operation, description, components);
+  const groups = [
+    description?.errors ?? [],
+    hasInput ? WITH_INPUT : [],
+    operation.requestBody === undefined ? [] : WITH_BODY,
+    isPublic ? [] : PROTECTED,
+    ALWAYS,
+  ];
+  for (const code of groups.flat()) addError(operation, code);
+  addResponseHeaders(operation);
+}
+
+/** Routes are grouped by the noun they begin with. */
+function tagOf(path: string): string {
+  const [, noun = ''] = path.split('/');
+  return /^(health|\..*)?$/.test(noun) ? 'service' : noun;
+}
+
+function addResponseHeaders(operation: Operation): void {
+  for (const response of Object.values(operation.responses) as Response[])
+    response.headers = { ...response.headers, ...responseHeaders };
+}
+
+interface Headers {
+  readonly common: readonly (keyof typeof requestHeaders)[];
+  readonly own: NonNullable<RouteDescription['headers']>;
+  readonly components: SchemaComponents;
+}
+
+function addHeaders(operation: Operation, { common, own, components }: Headers): void {
+  const meanings = {
+    ...Object.fromEntries(common.map((name) => [name, requestHeaders[name]])),
+    ...own,
+  };
+  const parameters = Object.entries(meanings).map(([name, meaning]) => ({
+    name,
+    in: 'header' as const,
+    required: false,
+    ...(typeof meaning === 'string'
+      ? { description: meaning, schema: { type: 'string' as const } }
+      : { description: meaning.meaning, schema: components.add(meaning.schema, 'input') }),
+  }));
+  operation.parameters = [...(operation.parameters ?? []), ...parameters];
+}
+
+/** Nest declares the variables that a handler reads by name; a wildcard is one too. */
+function addPathParameters(operation: Operation, path: string): void {
+  const declared = new Set(
+    (operation.parameters ?? []).flatMap((one) =>
+      'in' in one && one.in === 'path' ? one.name : [],
+    ),
+  );
+  const missing = [...path.matchAll(/\{(\w+)\}/g)].flatMap(([, name = '']) =>
+    declared.has(name)
+      ? []
+      : { name, in: 'path' as const, required: true, schema: { type: 'string' as const } },
+  );
+  operation.parameters = [...missing, ...(operation.parameters ?? [])];
+}
+
+function addReply(
+  operation: Operation,
+  { summary, reply, status = 200, streams, mediaTypes = [], otherReplies = {} }: RouteDescription,
+  components: SchemaComponents,
+): void {
+  operation.summary = summary;
+  operation.responses = {
+    [status]: {
+      description: 'Success',
+      content: {
+        ...(reply && { 'application/json': { schema: components.add(reply, 'output') } }),
+        ...(streams && { 'text/event-stream': { schema: streamEvent } }),
+        ...Object.fromEntries(mediaTypes.map((type) => [type, {}])),
+      },
+      ...(streams && { headers: { 'X-Run-Id': header('To join the run at /runs/{runId}') } }),
+    },
+  };
+  for (const [code, { when, reply: body }] of Object.entries(otherReplies))
+    operation.responses[code] = {
+      description: when,
+      ...(body && { content: { 'application/json': { schema: components.add(body, 'output') } } }),
+    };
+}
+
+function addError(operation: Operation, code: ErrorCode): void {
+  const [status, text] = errorCatalog[code];
+  const known = operation.responses[status] as Response | undefined;
+  const line = `\`${code}\`: ${text}`;
+  operation.responses[status] = {
+    ...known,
+    description: known ? `${known.description}\n\n${line}` : line,
+    content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },
+    ...(status === 429 && { headers: rateLimitHeaders }),
+  };
+}
+
+/** One event: OpenAPI 3.1 says nothing of streams, and tools read the schema of one as that of each event. */
+const streamEvent = {
+  type: 'object' as const,
+  description: 'Each event of the stream; docs/events.md describes the data of each kind',
+  properties: {
+    event: { type: 'string' as const, enum: Object.keys(runFrames) },
+    id: { type: 'string' as const, pattern: '^[1-9][0-9]*$' },
+    data: { type: 'string' as const, contentMediaType: 'application/json' },
+  },
+  required: ['event', 'id', 'data'],
+};
+
+const header = (description: string) => ({ description, schema: { type: 'string' as const } });
+
+const responseHeaders = { 'X-Request-Id': header('Correlation id of this request') };
+
+const rateLimitHeaders = {
+  'Retry-After': header('Seconds to wait'),
+  'RateLimit-Limit': header('Requests a minute'),
+  'RateLimit-Remaining': header('Requests left'),
+  'RateLimit-Reset': header('Seconds until the allowance is whole again'),
+};
+
+type JsonSchema = Readonly<Record<string, unknown>>;
+
+/** Collects the schemas that have an id, so that the document says each once. */
+class SchemaComponents {
+  readonly schemas: Record<string, JsonSchema> = {};
+
+  /** A schema with an id becomes a component and a reference to it. */
+  convert(schema: unknown, io: 'input' | 'output') {
+    if (!(schema instanceof z.ZodType)) return undefined;
+    const { $schema: _, $defs: components = {}, ...inline } = z.toJSONSchema(schema, { io });
+    return { schema: inline, components };
+  }
+
+  /** Keeps the components of a schema and returns how to refer to it. */
+  add(schema: z.ZodType, io: 'input' | 'output'): JsonSchema {
+    const converted = this.convert(schema, io);
+    for (const [name, component] of Object.entries(converted?.components ?? {}))
+      this.schemas[name] = withDocumentRefs(component);
+    return withDocumentRefs(converted?.schema ?? {});
+  }
+}
+
+/** JSON Schema keeps its definitions beside it, OpenAPI under the document's components. */
+function withDocumentRefs(schema: object): JsonSchema {
+  return JSON.parse(JSON.stringify(schema).replaceAll('"#/$defs/', '"#/components/schemas/'));
+}

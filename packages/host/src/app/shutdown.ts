@@ -1,0 +1,68 @@
+import type { Logger } from 'pino';
+import { settlesWithin } from '../turns/hooks.js';
+
+/** The stages of closing in their order, and the milliseconds that are set aside for each. */
+export type CloseShares = Readonly<Record<string, number>>;
+
+/**
+ * The shares of a host that lets running turns finish for `patienceMs`. With ten seconds they add up to 25 s, so
+ * that the process has ended before a supervisor that waits for 30 s kills it.
+ */
+export const closeShares = (patienceMs: number) => ({
+  turns: patienceMs + 5_000,
+  titles: 1_000,
+  gates: 2_500,
+  sockets: 500,
+  requests: 1_000,
+  plugins: 2_500,
+  budget: 1_000,
+  store: 1_500,
+});
+
+interface StageWork {
+  /** Is given the milliseconds it may take. */
+  run(leftMs: number): Promise<unknown>;
+  /** The most it may take, however much is left. */
+  readonly maxMs?: number;
+}
+
+/**
+ * Closes a host in stages that share one deadline, the sum of their shares. A stage may use what earlier
+ * ones left over, but never the shares of later ones.
+ */
+export class Closing<Shares extends CloseShares> {
+  readonly #shares: Shares;
+  readonly #logger: Pick<Logger, 'error'>;
+  readonly #deadline: number;
+  readonly #faults: unknown[] = [];
+
+  constructor(shares: Shares, logger: Pick<Logger, 'error'>) {
+    this.#shares = shares;
+    this.#logger = logger;
+    this.#deadline = performance.now() + sum(Object.values(shares));
+  }
+
+  /** How many milliseconds are left until this stage has to be over. */
+  left(stage: keyof Shares & string): number {
+    const stages = Object.keys(this.#shares);
+    const later = stages.slice(stages.indexOf(stage) + 1);
+    const reserved = sum(later.map((each) => this.#shares[each] ?? 0));
+    return Math.max(0, this.#deadline - reserved - performance.now());
+  }
+
+  /** Runs a stage, and goes on without it once its time is over. A stage that fails keeps no later one from closing. */
+  async run(stage: keyof Shares & string, { run, maxMs = Infinity }: StageWork): Promise<void> {
+    const leftMs = Math.min(this.left(stage), maxMs);
+    const running = (async () => run(leftMs))();
+    running.catch((fault) => this.#faults.push(fault));
+    if (!(await settlesWithin(leftMs, running)))
+      this.#logger.error({ stage }, 'a stage of closing took too long; closing without it');
+  }
+
+  /** Throws the first fault of a stage. */
+  end(): void {
+    if (this.#faults.length > 0) throw this.#faults[0];
+  }
+}
+
+const sum = (values: readonly number[]) => values.reduce((total, each) => total + each, 0);

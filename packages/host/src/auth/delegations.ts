@@ -1,0 +1,175 @@
+import {
+  type DelegationInfo,
+  type DelegationList,
+  type DelegationStatus,
+  OracleError,
+  type StoreDelegation,
+} from '@sibyl/protocol';
+import { readToken, type UcanFault, type VerifiedDelegation, type Verifier } from '@sibyl/ucan';
+import type { DelegationRecord } from '../store/delegation-store.js';
+import type { Store } from '../store/store.js';
+import { toTemporaryError } from './authenticator.js';
+import type { Caller } from './caller.js';
+import type { DelegatedAuthority } from './delegated-authority.js';
+import type { PresentedDelegations } from './presented-delegations.js';
+
+interface DelegationServiceParts {
+  readonly oracleDid: string;
+  readonly verifier: Verifier;
+  readonly authority: DelegatedAuthority;
+  readonly presented: PresentedDelegations;
+  readonly store: Pick<Store, 'delegations' | 'revocations' | 'disk'>;
+}
+
+/** Stores, lists and revokes what users delegate to this oracle. */
+export class DelegationService {
+  constructor(private readonly parts: DelegationServiceParts) {}
+
+  /** Keeps a delegation that the caller issued to this oracle; returns its expiry, if it has one. */
+  async store({ did, charge }: Caller, body: StoreDelegation): Promise<number | undefined> {
+    const { verifier, presented, store } = this.parts;
+    await store.disk?.assertRoom();
+    const { ok: delegation, error } = await verifier.verifyDelegation(body.raw, { charge });
+    if (error) throw toTemporaryError(error) ?? this.refusal(error);
+    if (delegation.did !== did) throw new OracleError('foreign_delegation');
+    assertAgrees(body, delegation);
+    const { cid, audience, capabilities } = delegation;
+    const expiration = finiteExpiry(delegation);
+    const { dropped, revoked } = await store.delegations.put({
+      owner: did,
+      cid,
+      audience,
+      capabilities,
+      expiresAt: expiration ?? null,
+      raw: body.raw,
+    });
+    presented.forget(dropped);
+    this.forget(revoked);
+    return expiration;
+  }
+
+  /** Judged by the stored token itself: expired, revoked or unreadable ones authorize nothing. */
+  async status({ did }: Caller): Promise<DelegationStatus> {
+    const stored = await this.findCurrent(did);
+    if (!stored) return { authorized: false };
+    const { ok } = await this.parts.verifier.verifyDelegation(stored.raw);
+    const { expiresAt } = stored;
+    return { authorized: ok !== undefined, ...(expiresAt !== null && { expiration: expiresAt }) };
+  }
+
+  /** Every delegation of the caller that this host knows of, newest first. */
+  async list({ did }: Caller): Promise<DelegationList> {
+    const records = await this.parts.store.delegations.list(did);
+    const current = records.some(({ capabilities }) => !capabilities)
+      ? await this.findCurrent(did)
+      : undefined;
+    const fallback = readToken(current?.raw).ok?.root.capabilities ?? [];
+    return { delegations: records.map((record) => toInfo(record, fallback)) };
+  }
+
+  /** Revokes what the caller gave to the host, replaced ones included, and the presented one. */
+  async revoke(caller: Caller): Promise<void> {
+    await this.revokePresented(caller);
+    this.forget(await this.parts.store.delegations.revokeStored(caller.did));
+  }
+
+  async revokeOne({ did }: Caller, cid: string): Promise<void> {
+    if (!(await this.parts.store.delegations.revoke(did, cid)))
+      throw new OracleError('delegation_not_found');
+    this.forget([cid]);
+  }
+
+  /** Revokes every delegation that `list` has for the caller, and the presented one; returns how many. */
+  async revokeAll(caller: Caller): Promise<number> {
+    const presented = await this.revokePresented(caller);
+    const revoked = await this.parts.store.delegations.revokeAll(caller.did);
+    this.forget(revoked);
+    return new Set([...revoked, ...(presented === undefined ? [] : [presented])]).size;
+  }
+
+  /** The delegation that came with the request, if the caller issued it. */
+  private async revokePresented(caller: Caller): Promise<string | undefined> {
+    if (caller.presentedDelegation === undefined) return undefined;
+    const { presentedDelegation: token, charge } = caller;
+    const { ok, error } = await this.parts.verifier.verifyDelegation(token, { charge });
+    const temporary = error && toTemporaryError(error);
+    if (temporary) throw temporary;
+    if (ok?.did !== caller.did) return undefined;
+    const expiresAt = finiteExpiry(ok) ?? null;
+    await this.parts.store.revocations.add({ owner: caller.did, cid: ok.cid, expiresAt });
+    this.forget([ok.cid]);
+    return ok.cid;
+  }
+
+  private forget(cids: readonly string[]): void {
+    for (const cid of cids) this.parts.authority.forget(cid);
+  }
+
+  private async findCurrent(owner: string) {
+    const { store, oracleDid } = this.parts;
+    const stored = await store.delegations.get({ owner, audience: oracleDid });
+    return 'ok' in stored ? stored.ok : undefined;
+  }
+
+  private refusal({ code, cid }: UcanFault): OracleError {
+    const { oracleDid } = this.parts;
+    const message = reasonOf(code, oracleDid);
+    return new OracleError('invalid_delegation', { message, cause: { code, cid } });
+  }
+}
+
+/** What the sender can mend is told; the rest is one text. */
+function reasonOf(code: UcanFault['code'], oracleDid: string): string {
+  switch (code) {
+    case 'expired':
+      return 'The delegation has expired: sign a new one';
+    case 'wrong_audience':
+      return `The delegation is for another audience: this oracle is ${oracleDid}`;
+    case 'expiry_too_far':
+      return 'The delegation expires after the year 9999: give its expiry in seconds, or none';
+    case 'not_yet_valid':
+      return 'The delegation is not valid yet';
+    case 'revoked':
+      return 'The delegation was revoked: sign a new one';
+    case 'wrong_purpose':
+    case 'single_use':
+      return 'raw is an invocation: delegate abilities other than oracle/* and mcp/*, with a token not used before';
+    case 'did_unavailable':
+      return 'The keys of the issuer could not be looked up: try again';
+    default:
+      return 'raw is not a valid UCAN delegation: send the base64 CAR that ucanto archives';
+  }
+}
+
+/** What the body says beside the token must be what the token says. */
+function assertAgrees(body: StoreDelegation, delegation: VerifiedDelegation): void {
+  const truth = {
+    issuer: delegation.did,
+    audience: delegation.audience,
+    expiration: finiteExpiry(delegation) ?? 'that it never expires',
+  };
+  const lines = (Object.keys(truth) as (keyof typeof truth)[])
+    .filter((field) => body[field] !== undefined && body[field] !== truth[field])
+    .map((field) => `${field}: contradicts the delegation, which says ${truth[field]}`);
+  if (lines.length > 0) throw new OracleError('validation_failed', { message: lines });
+}
+
+const finiteExpiry = ({ expiration }: VerifiedDelegation): number | undefined =>
+  Number.isFinite(expiration) ? expiration : undefined;
+
+function toInfo(
+  record: DelegationRecord,
+  fallback: VerifiedDelegation['capabilities'],
+): DelegationInfo {
+  const { cid, audience, expiresAt, createdAt, isCurrent, lastUsedAt } = record;
+  const capabilities = record.capabilities ?? fallback;
+  return {
+    cid,
+    audience,
+    capabilities: capabilities.map(({ can, with: resource }) => ({ can, with: resource })),
+    ...(expiresAt !== null && { expiration: expiresAt }),
+    createdAt: new Date(createdAt).toISOString(),
+    isCurrent,
+    ...(lastUsedAt !== undefined && { lastUsedAt: new Date(lastUsedAt).toISOString() }),
+  };
+}

@@ -1,0 +1,72 @@
+import { expect, it } from 'vitest';
+import {
+  isAfter,
+  MemoryEventBus,
+  positionText,
+  readPosition,
+  type ServerEvent,
+} from './event-bus.js';
+
+const audience = { owner: 'did:key:alice', sessionId: 's1' };
+const event = (step: string): ServerEvent => ({
+  event: 'router_update',
+  payload: { sessionId: 's1', requestId: 'r1', step },
+});
+
+it('tells the whole audience, in order, and nobody else', () => {
+  const bus = new MemoryEventBus();
+  const heard: string[] = [];
+  const listen = (name: string, place = audience) =>
+    bus.subscribe(place, ({ payload }) =>
+      heard.push(`${name} ${'step' in payload && payload.step}`),
+    );
+  listen('one');
+  listen('two');
+  listen('other session', { ...audience, sessionId: 's2' });
+  listen('other user', { ...audience, owner: 'did:key:bob' });
+  bus.publish(audience, event('a'));
+  bus.publish(audience, event('b'));
+  expect(heard).toEqual(['one a', 'two a', 'one b', 'two b']);
+});
+
+it('forgets those who left, also while it is telling', () => {
+  const bus = new MemoryEventBus();
+  const heard: string[] = [];
+  const leave = bus.subscribe(audience, () => {
+    heard.push('first');
+    leave();
+    leaveSecond();
+  });
+  const leaveSecond = bus.subscribe(audience, () => heard.push('second'));
+  bus.publish(audience, event('a'));
+  bus.publish(audience, event('b'));
+  expect(heard).toEqual(['first']);
+});
+
+it('is read as it was written', () => {
+  expect(readPosition(positionText({ turn: 12, seq: 345 }))).toEqual({ turn: 12, seq: 345 });
+});
+
+it.each([
+  undefined,
+  null,
+  7,
+  {},
+  '',
+  '1',
+  '1.',
+  '.1',
+  '-1.2',
+  '1.2.3',
+  ' 1.2',
+  `${'9'.repeat(16)}.1`,
+])('is not %j', (text) => {
+  expect(readPosition(text)).toBeUndefined();
+});
+
+it('is ordered by turn, then by frame', () => {
+  expect(isAfter({ turn: 2, seq: 1 }, { turn: 1, seq: 9 })).toBe(true);
+  expect(isAfter({ turn: 1, seq: 10 }, { turn: 1, seq: 9 })).toBe(true);
+  expect(isAfter({ turn: 1, seq: 9 }, { turn: 1, seq: 9 })).toBe(false);
+  expect(isAfter({ turn: 1, seq: 9 }, { turn: 2, seq: 1 })).toBe(false);
+});

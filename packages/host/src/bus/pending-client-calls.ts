@@ -1,0 +1,158 @@
+import { randomUUID } from 'node:crypto';
+import { LruMap, textBytes } from '@sibyl/server-kit';
+import { type Audience, audienceName, type ServerEvent } from './event-bus.js';
+
+/** How long a call waits for a page that may be on its way back. */
+const GRACE_MS = 3000;
+/** For the ids that are remembered, so that a late answer to one call never answers another. */
+const USED_IDS_MAX_BYTES = 4 * 1024 * 1024;
+/** The longest id that a page can answer to. */
+const MAX_ID_LENGTH = 128;
+
+/** The events that ask a page to do something. */
+export type CallEventName = 'browser_tool_call' | 'action_call';
+export type CallEvent = ServerEvent<CallEventName>;
+
+/** A page at the other end of a socket. */
+export interface Page {
+  readonly connected: boolean;
+}
+
+export interface PageCall {
+  readonly event: CallEventName;
+  readonly toolCallId: string;
+  readonly toolName: string;
+  readonly signal: AbortSignal;
+  /** Sends the call under this id; pages that listen have it when this returns. */
+  readonly send: (toolCallId: string) => CallEvent;
+}
+
+export interface PageAnswer {
+  readonly event: CallEventName;
+  readonly toolCallId: string;
+  readonly result: unknown;
+  /** Why the page could not do it. */
+  readonly error?: string | undefined;
+}
+
+/** A call nobody has answered yet. */
+export interface OpenCall {
+  readonly sent: CallEvent;
+  /** Whether a page that is connected has it. */
+  readonly isHeld: boolean;
+}
+
+interface Entry {
+  readonly call: PageCall;
+  readonly pages: Set<Page>;
+  readonly outcome: PromiseWithResolvers<unknown>;
+  sent: CallEvent | undefined;
+}
+
+interface CallDeskOptions {
+  readonly timeoutMs: number;
+  readonly graceMs?: number;
+}
+
+/** The calls to users' pages that wait for an answer; each is answered once, from its own audience. */
+export class CallDesk {
+  readonly #timeoutMs: number;
+  readonly #graceMs: number;
+  readonly #audiences = new Map<string, Map<string, Entry>>();
+  readonly #used = new LruMap<string, true>({
+    maxBytes: USED_IDS_MAX_BYTES,
+    sizeOf: (_, id) => textBytes(id),
+  });
+
+  constructor({ timeoutMs, graceMs = GRACE_MS }: CallDeskOptions) {
+    this.#timeoutMs = timeoutMs;
+    this.#graceMs = Math.min(graceMs, timeoutMs);
+  }
+
+  /** Sends a call and waits; rejects in words for the model. */
+  async call(audience: Audience, call: PageCall): Promise<unknown> {
+    call.signal.throwIfAborted();
+    const name = audienceName(audience);
+    const id = this.#ownId(name, call.toolCallId);
+    const outcome = Promise.withResolvers<unknown>();
+    const entry: Entry = { call, pages: new Set(), outcome, sent: undefined };
+    const entries = this.#audiences.get(name) ?? new Map<string, Entry>();
+    this.#audiences.set(name, entries.set(id, entry));
+    const stopWatching = this.#watch(entry);
+    try {
+      entry.sent = call.send(id);
+      return await outcome.promise;
+    } finally {
+      stopWatching();
+      entries.delete(id);
+      if (entries.size === 0) this.#audiences.delete(name);
+    }
+  }
+
+  /** Hands an answer to the call it is for; false if none such waits for this audience. */
+  answer(audience: Audience, { event, toolCallId, result, error }: PageAnswer): boolean {
+    const entry = this.#find(audience, toolCallId);
+    if (entry?.call.event !== event) return false;
+    this.#audiences.get(audienceName(audience))?.delete(toolCallId);
+    if (error === undefined) entry.outcome.resolve(result);
+    else entry.outcome.reject(new Error(error || `${entry.call.toolName} failed in the page.`));
+    return true;
+  }
+
+  /** What waits for an audience, in the order it was sent. */
+  open(audience: Audience): readonly OpenCall[] {
+    const entries = this.#audiences.get(audienceName(audience))?.values() ?? [];
+    return [...entries].flatMap(({ sent, pages }) =>
+      sent ? [{ sent, isHeld: [...pages].some(({ connected }) => connected) }] : [],
+    );
+  }
+
+  /** Notes that a page has got a call. */
+  given(audience: Audience, toolCallId: string, page: Page): void {
+    const pages = this.#find(audience, toolCallId)?.pages;
+    // Those that are gone count no more, however often a page comes back.
+    for (const known of pages ?? []) if (!known.connected) pages?.delete(known);
+    pages?.add(page);
+  }
+
+  #find(audience: Audience, toolCallId: string): Entry | undefined {
+    return this.#audiences.get(audienceName(audience))?.get(toolCallId);
+  }
+
+  /** Ends the wait when nobody came, nobody answered, or the turn is over. */
+  #watch({ call, pages, outcome }: Entry): () => void {
+    const { toolName, signal } = call;
+    const grace = setTimeout(() => {
+      if (pages.size === 0) outcome.reject(new Error(noPage(toolName)));
+    }, this.#graceMs);
+    const timeout = setTimeout(
+      () => outcome.reject(new Error(noAnswer(toolName, this.#timeoutMs))),
+      this.#timeoutMs,
+    );
+    const abort = () => outcome.reject(signal.reason);
+    signal.addEventListener('abort', abort, { once: true });
+    return () => {
+      clearTimeout(grace);
+      clearTimeout(timeout);
+      signal.removeEventListener('abort', abort);
+    };
+  }
+
+  /**
+   * The model's id, except for one that a page could not send back or that this session had before: some models
+   * count from zero every time.
+   */
+  #ownId(audience: string, wanted: string): string {
+    const isUsable = wanted.length > 0 && wanted.length <= MAX_ID_LENGTH;
+    const isFree = isUsable && !this.#used.get(`${audience} ${wanted}`);
+    const id = isFree ? wanted : randomUUID();
+    this.#used.set(`${audience} ${id}`, true);
+    return id;
+  }
+}
+
+const noPage = (toolName: string) =>
+  `${toolName} was not run: no page of the user is connected to this session.`;
+
+const noAnswer = (toolName: string, timeoutMs: number) =>
+  `The user's page did not answer within ${timeoutMs / 1000} s. The outcome of ${toolName} is unknown: it may or may not have had an effect.`;

@@ -1,0 +1,89 @@
+import { Body, Controller, Delete, Get, HttpCode, Param, Post } from '@nestjs/common';
+import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
+import {
+  DelegationList,
+  DelegationRevoked,
+  DelegationStatus,
+  DelegationStored,
+  DelegationsRevoked,
+  StoreDelegation,
+} from '@sibyl/protocol';
+import type { Caller } from '../auth/caller.js';
+import { DelegationService } from '../auth/delegations.js';
+import { OpenToUninvited } from './ucan-guard.js';
+
+/** Lists and revokes for every proven caller: one that was removed can still take back what it gave. */
+@Controller()
+export class DelegationController {
+  constructor(private readonly delegations: DelegationService) {}
+
+  @Post('delegation')
+  @HttpCode(200)
+  @Describe({
+    summary: 'Let the oracle act for the caller at other services',
+    reply: DelegationStored,
+    errors: ['invalid_delegation', 'foreign_delegation', 'disk_full'],
+  })
+  async store(
+    @CurrentCaller() caller: Caller,
+    @Body({ schema: StoreDelegation }) body: StoreDelegation,
+  ): Promise<DelegationStored> {
+    const expiration = await this.delegations.store(caller, body);
+    return { ok: true, ...(expiration !== undefined && { expiration }) };
+  }
+
+  @Get('delegation')
+  @Describe({
+    summary: 'Whether the oracle may act for the caller, and until when',
+    reply: DelegationStatus,
+  })
+  status(@CurrentCaller() caller: Caller): Promise<DelegationStatus> {
+    return this.delegations.status(caller);
+  }
+
+  @Delete('delegation')
+  @OpenToUninvited()
+  @Describe({
+    summary: 'Revoke the stored delegation, those it replaced and the one in this request',
+    reply: DelegationRevoked,
+  })
+  async revoke(@CurrentCaller() caller: Caller): Promise<DelegationRevoked> {
+    await this.delegations.revoke(caller);
+    return { ok: true };
+  }
+
+  @Get('delegations')
+  @OpenToUninvited()
+  @Describe({
+    summary: "The caller's delegations that this host keeps a record of, at most 100, newest first",
+    reply: DelegationList,
+  })
+  list(@CurrentCaller() caller: Caller): Promise<DelegationList> {
+    return this.delegations.list(caller);
+  }
+
+  @Delete('delegations')
+  @OpenToUninvited()
+  @Describe({
+    summary: 'Revoke every delegation that GET /delegations lists, and the one in this request',
+    reply: DelegationsRevoked,
+  })
+  async revokeAll(@CurrentCaller() caller: Caller): Promise<DelegationsRevoked> {
+    return { ok: true, revoked: await this.delegations.revokeAll(caller) };
+  }
+
+  @Delete('delegations/:cid')
+  @OpenToUninvited()
+  @Describe({
+    summary: 'Revoke one of the delegations that GET /delegations lists',
+    reply: DelegationRevoked,
+    errors: ['delegation_not_found'],
+  })
+  async revokeOne(
+    @CurrentCaller() caller: Caller,
+    @Param('cid') cid: string,
+  ): Promise<DelegationRevoked> {
+    await this.delegations.revokeOne(caller, cid);
+    return { ok: true };
+  }
+}

@@ -1,0 +1,128 @@
+import { Controller, Get, Inject } from '@nestjs/common';
+import { Describe } from '@sibyl/plugin-kit';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import {
+  DidDocument,
+  ModelList,
+  OracleCard,
+  OracleError,
+  type PluginInfo,
+  PluginList,
+} from '@sibyl/protocol';
+import { OracleIdentity } from '../auth/oracle-identity.js';
+import type { Models } from '../models/models.js';
+import { Public } from './ucan-guard.js';
+
+/** What a client needs before it can sign (contract B9). */
+@Public()
+@Controller('.well-known')
+export class DiscoveryController {
+  constructor(
+    private readonly oracle: OracleIdentity,
+    private readonly facts: HostFacts,
+  ) {}
+
+  @Get('oracle.json')
+  @Describe({ summary: "The oracle's DID, name and features", reply: OracleCard })
+  card(): OracleCard {
+    const { did, name, entityDid } = this.oracle;
+    const { version, features, places } = this.facts;
+    const entity = entityDid && { entityDid };
+    return { did, name, ...entity, version, ...places, features: [...features] };
+  }
+
+  @Get('did.json')
+  @Describe({
+    summary: "The oracle's DID document, when its DID is a did:web",
+    reply: DidDocument,
+    errors: ['not_found'],
+  })
+  didDocument(): DidDocument {
+    if (!this.oracle.did.startsWith('did:web:')) {
+      throw new OracleError('not_found', { message: `${this.oracle.did} is not a did:web` });
+    }
+    return didDocumentOf(this.oracle);
+  }
+}
+
+/** The DID document of an oracle that acts as a did:web. */
+function didDocumentOf({ did, signer }: OracleIdentity): DidDocument {
+  const keyId = `${did}#key-1`;
+  return {
+    '@context': ['https://www.w3.org/ns/did/v1', 'https://w3id.org/security/multikey/v1'],
+    id: did,
+    verificationMethod: [
+      {
+        id: keyId,
+        type: 'Multikey',
+        controller: did,
+        publicKeyMultibase: signer.keyDid.slice('did:key:'.length),
+      },
+    ],
+    authentication: [keyId],
+    assertionMethod: [keyId],
+    capabilityInvocation: [keyId],
+    capabilityDelegation: [keyId],
+  };
+}
+
+/** Where else to go, as the plugins tell: under the keys `page` and `gateway` of what they share. */
+interface Places {
+  readonly page?: string;
+  readonly gateway?: string;
+}
+
+/** What the host tells about itself. */
+export class HostFacts {
+  readonly places: Places;
+
+  constructor(
+    readonly version: string,
+    readonly features: readonly string[],
+    shared: Readonly<Record<string, unknown>>,
+  ) {
+    this.places = { ...placeOf(shared, 'page'), ...placeOf(shared, 'gateway') };
+  }
+}
+
+function placeOf(shared: Readonly<Record<string, unknown>>, key: keyof Places): Places {
+  const place = shared[key];
+  return typeof place === 'string' ? { [key]: place } : {};
+}
+
+/** The models are an interface, which Nest cannot ask for by class. */
+export const MODELS = Symbol('models');
+
+@Public()
+@Controller('models')
+export class ModelsController {
+  constructor(@Inject(MODELS) private readonly models: Models) {}
+
+  @Get()
+  @Describe({ summary: 'The models a message may ask for', reply: ModelList })
+  list(): ModelList {
+    return this.models.list();
+  }
+}
+
+/** The plugins are plain objects, which Nest cannot ask for by class. */
+export const PLUGINS = Symbol('plugins');
+
+@Public()
+@Controller('plugins')
+export class PluginsController {
+  constructor(@Inject(PLUGINS) private readonly plugins: readonly LoadedPlugin[]) {}
+
+  @Get()
+  @Describe({ summary: 'What this oracle can do, by plugin', reply: PluginList })
+  list(): PluginList {
+    return { plugins: this.plugins.flatMap(infoOf) };
+  }
+}
+
+/** Nobody is told of a silent plugin. */
+function infoOf({ name, manifest }: LoadedPlugin): PluginInfo[] {
+  const { title, summary, category, visibility, stability, examples = [], tags = [] } = manifest;
+  if (visibility === 'silent') return [];
+  return [{ name, title, summary, category, visibility, stability, examples, tags }];
+}

@@ -1,0 +1,118 @@
+import { STATUS_CODES } from 'node:http';
+import { type ArgumentsHost, Catch, type ExceptionFilter } from '@nestjs/common';
+import { type ErrorBody, OracleError } from '@sibyl/protocol';
+import type { Response } from 'express';
+import type { Logger } from 'pino';
+import type { RateLimits } from '../auth/rate-limits.js';
+import { classifyStoreFault } from '../store/store-errors.js';
+import { explainUnmatched } from './middlewares.js';
+import type { OracleRequest } from './ucan-guard.js';
+
+/** The one place where a failure becomes an HTTP answer (contract B1). */
+@Catch()
+export class ErrorFilter implements ExceptionFilter {
+  constructor(
+    private readonly logger: Logger,
+    private readonly limits: RateLimits,
+  ) {}
+
+  catch(error: unknown, host: ArgumentsHost): void {
+    const http = host.switchToHttp();
+    const response = http.getResponse<Response>();
+    const request = http.getRequest<OracleRequest>();
+    const fault = this.countUnproven(request, response) ?? explain(error, request, response);
+    const answer = this.answerTo(fault, request.requestId);
+    if (response.headersSent) return void response.destroy();
+    if (answer.retryAfterSeconds) response.setHeader('Retry-After', answer.retryAfterSeconds);
+    response.status(answer.body.statusCode).json(answer.body);
+  }
+
+  /** Counts a request whose credentials no guard has looked at; returns the refusal beyond the limit. */
+  private countUnproven(request: OracleRequest, response: Response): unknown {
+    if (request.isCounted) return undefined;
+    request.isCounted = true;
+    try {
+      this.limits.takeAnonymous(request.ip, response.headersSent ? undefined : response);
+      return undefined;
+    } catch (refusal) {
+      return refusal;
+    }
+  }
+
+  private answerTo(error: unknown, requestId: string) {
+    const known = isHttpException(error) ? bodyOfHttpException(error) : oracleErrorOf(error);
+    if (!(known instanceof OracleError)) return { body: { ...known, requestId } };
+    if (known.status >= 500) this.report(error, known, requestId);
+    return {
+      body: bodyOf(known, requestId),
+      retryAfterSeconds: known.retryAfterSeconds,
+    };
+  }
+
+  /** Without a stack where the cause is known: during an outage of the store every request has the same. */
+  private report(error: unknown, known: OracleError, requestId: string): void {
+    if (known.status === 503) {
+      const reason = error instanceof Error ? error.message : String(error);
+      this.logger.warn({ requestId, code: known.code, reason }, known.message);
+    } else this.logger.error({ requestId, err: error }, known.message);
+  }
+}
+
+/** Names the allowed methods where a route has the path but not the method. */
+function explain(error: unknown, request: OracleRequest, response: Response): unknown {
+  return isUnknownRoute(error) ? explainUnmatched(request, response) : error;
+}
+
+/** A failure as the catalogue has it; one nobody thought of tells nothing of itself. */
+export function oracleErrorOf(error: unknown): OracleError {
+  if (error instanceof OracleError) return error;
+  const fault = classifyStoreFault(error);
+  if (fault === 'lasting') return new OracleError('store_unavailable');
+  if (fault) return new OracleError('store_unavailable', { retryAfterSeconds: 5 });
+  return new OracleError('internal_error');
+}
+
+/** The body of an error answer, for the filter and for faults met before Nest. */
+export function bodyOf(error: OracleError, requestId: string): ErrorBody {
+  return {
+    statusCode: error.status,
+    message: error.lines ? [...error.lines] : error.message,
+    error: STATUS_CODES[error.status] ?? 'Error',
+    code: error.code,
+    ...error.fields,
+    requestId,
+  };
+}
+
+interface HttpExceptionLike {
+  readonly message: string;
+  getStatus(): number;
+  getResponse(): unknown;
+}
+
+/** By shape, not by class: a plugin may carry its own copy of Nest. */
+function isHttpException(error: unknown): error is HttpExceptionLike {
+  const { getStatus, getResponse } = (error ?? {}) as Partial<HttpExceptionLike>;
+  return typeof getStatus === 'function' && typeof getResponse === 'function';
+}
+
+/** Nest's own answer where no route matches. */
+function isUnknownRoute(error: unknown): boolean {
+  return (
+    isHttpException(error) && error.getStatus() === 404 && /^Cannot [A-Z]+ /.test(error.message)
+  );
+}
+
+function bodyOfHttpException(error: HttpExceptionLike): Omit<ErrorBody, 'requestId'> {
+  const statusCode = error.getStatus();
+  const response = error.getResponse();
+  const phrase = STATUS_CODES[statusCode] ?? 'Error';
+  const fields = typeof response === 'object' && response !== null ? response : {};
+  return {
+    message: error.message,
+    code: phrase.toLowerCase().replaceAll(/[^a-z]+/g, '_'),
+    ...fields,
+    error: phrase,
+    statusCode,
+  };
+}

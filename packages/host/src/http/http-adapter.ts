@@ -1,0 +1,96 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import { ExpressAdapter } from '@nestjs/platform-express';
+import { type ErrorCode, OracleError } from '@sibyl/protocol';
+import { rawAnswer } from './responses.js';
+
+/** Two tokens of 8192 characters each, and room for the rest. */
+const MAX_HEADER_BYTES = 32 * 1024;
+
+/** How many connections the kernel keeps until they are accepted, as far as `net.core.somaxconn` allows. */
+const LISTEN_BACKLOG = 4096;
+
+/** Connections open at once, of all clients; each may hold its headers. Further ones are closed. */
+const MAX_CONNECTIONS = 20_000;
+
+/** How long a client may take to send its request, in milliseconds; replies take as long as they need. */
+export interface RequestTimeouts {
+  readonly headers: number;
+  /** Headers and body together. */
+  readonly request: number;
+  /** How often connections are checked: a slow one lives at most this much longer. */
+  readonly checkInterval: number;
+}
+
+export const REQUEST_TIMEOUTS: RequestTimeouts = {
+  headers: 8_000,
+  request: 28_000,
+  checkInterval: 1_000,
+};
+
+/** Express on a server with limits of its own, whose parse faults are answered as JSON too. */
+export class HttpAdapter extends ExpressAdapter {
+  constructor(private readonly timeouts = REQUEST_TIMEOUTS) {
+    super();
+  }
+
+  override initHttpServer(): void {
+    const server = createServer(
+      {
+        maxHeaderSize: MAX_HEADER_BYTES,
+        headersTimeout: this.timeouts.headers,
+        requestTimeout: this.timeouts.request,
+        connectionsCheckingInterval: this.timeouts.checkInterval,
+        // Longer than the idle time of common proxies, so that they close first.
+        keepAliveTimeout: 75_000,
+      },
+      this.getInstance(),
+    );
+    server.maxConnections = MAX_CONNECTIONS;
+    answerClientErrors(server);
+    // What a client expects beyond an answer is nothing to us; Node would refuse it in words of its own.
+    server.on('checkExpectation', this.getInstance());
+    this.httpServer = server;
+  }
+
+  /** Takes the arguments that Nest passes on, and adds the backlog. */
+  override listen(port: string | number, ...rest: unknown[]): Server {
+    const callback = rest.find((each) => typeof each === 'function') as (() => void) | undefined;
+    const host = rest.find((each) => typeof each === 'string');
+    return this.httpServer.listen(
+      { port: Number(port), ...(host && { host }), backlog: LISTEN_BACKLOG },
+      callback,
+    );
+  }
+}
+
+/** Answers requests that cannot be read or do not arrive in time, then closes their connection. */
+function answerClientErrors(server: Server): void {
+  const responses = new WeakMap<Socket, ServerResponse>();
+  const remember = ({ socket }: IncomingMessage, response: ServerResponse) => {
+    responses.set(socket, response);
+  };
+  server.prependListener('request', remember);
+  // Requests with an `Expect` header arrive as this event instead.
+  server.prependListener('checkExpectation', remember);
+  server.on('clientError', (fault: NodeJS.ErrnoException, socket: Socket) => {
+    // An answer in the middle of another one would be part of that one.
+    const hasAnswer =
+      responses.get(socket)?.headersSent && !responses.get(socket)?.writableFinished;
+    if (fault.code === 'ECONNRESET' || !socket.writable || hasAnswer) return void socket.destroy();
+    socket.write(rawAnswer(new OracleError(explainClientError(fault.code))));
+    // Without waiting for the client to close its side too, which a slow one never does.
+    socket.destroySoon();
+  });
+}
+
+function explainClientError(code: string | undefined): ErrorCode {
+  switch (code) {
+    case 'HPE_HEADER_OVERFLOW':
+      return 'headers_too_large';
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return 'request_timeout';
+    default:
+      return 'bad_request';
+  }
+}

@@ -1,0 +1,213 @@
+import { Body, Controller, Get, HttpCode, Param, Post, Query, Req, Res } from '@nestjs/common';
+import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
+import {
+  AbortTurn,
+  CurrentRun,
+  type ErrorCode,
+  IdempotencyKey,
+  MessageList,
+  MessagePage,
+  OracleError,
+  PageMessages,
+  Reply,
+  SendMessage,
+  TurnAborted,
+} from '@sibyl/protocol';
+import type { Response } from 'express';
+import type { Caller } from '../auth/caller.js';
+import { MessageStore } from '../store/message-store.js';
+import { RunStore } from '../store/runs/run-store.js';
+import { SessionStore } from '../store/session-store.js';
+import { readTimezone, type TurnRequest } from '../turns/turn-request.js';
+import { messageView } from '../turns/turn-writer.js';
+import { Turns } from '../turns/turns.js';
+import { adoptRequestId } from './middlewares.js';
+import { ReplySender } from './replies.js';
+import { runView } from './runs.controller.js';
+import type { ProvenRequest } from './ucan-guard.js';
+
+const SEND_ERRORS: readonly ErrorCode[] = [
+  'session_not_found',
+  'insufficient_credit',
+  'turn_running',
+  'queue_full',
+  'turn_interrupted',
+  'too_many_turns',
+  'too_many_streams',
+  'idempotency_conflict',
+  'gate_unavailable',
+  'model_unavailable',
+  'host_stopping',
+  'host_busy',
+  'model_budget_exhausted',
+  'turn_too_long',
+];
+
+@Controller('messages')
+export class MessagesController {
+  constructor(
+    private readonly turns: Turns,
+    private readonly replies: ReplySender,
+    private readonly sessions: SessionStore,
+  ) {}
+
+  // Before `:sessionId`, which would otherwise take `abort` for a session.
+  @Post('abort')
+  @HttpCode(200)
+  @Describe({
+    summary:
+      'End the turn running in a session; `success` is false if none is, and for unknown and foreign sessions too',
+    reply: TurnAborted,
+  })
+  abort(
+    @CurrentCaller() { did: owner }: Caller,
+    @Body({ schema: AbortTurn }) { sessionId }: AbortTurn,
+  ): TurnAborted {
+    return { success: this.turns.abort({ owner, sessionId }) };
+  }
+
+  @Post(':sessionId')
+  @HttpCode(200)
+  @Describe({
+    summary: 'Send a message; the answer is JSON, or a stream when `stream` is true',
+    reply: Reply,
+    streams: true,
+    errors: SEND_ERRORS,
+    headers: {
+      'idempotency-key': {
+        meaning: 'Makes a retry find the first outcome instead of a second turn',
+        schema: IdempotencyKey,
+      },
+      'x-timezone':
+        "The user's IANA time zone; `timezone` in the body takes precedence. An unknown one is ignored with a warning",
+    },
+  })
+  async send(
+    @Param('sessionId') sessionId: string,
+    @Body({ schema: SendMessage }) body: SendMessage,
+    @Req() request: ProvenRequest,
+    @Res() response: Response,
+  ): Promise<void> {
+    adoptRequestId(request, response, body.requestId);
+    const { did: owner } = request.caller;
+    const { stream, returnAllMessages } = body;
+    await this.replies.withPlace(owner, async () => {
+      const key = { owner, runId: await this.start({ sessionId, body, request }) };
+      if (stream) return this.replies.stream(key, 0, response);
+      const reply = await this.replies.whole(key, response);
+      if (!reply) return;
+      if (!returnAllMessages) return void response.json(reply);
+      await this.replies.transcript({ owner, sessionId }, response, reply);
+    });
+  }
+
+  /** Not async: while the answer is awaited, nothing here may still hold the message. */
+  private start(sent: Sent): Promise<string> {
+    return this.turns.start(takeTurnRequest(sent));
+  }
+
+  @Get(':sessionId')
+  @Describe({
+    summary: 'All messages of a session, oldest first',
+    reply: MessageList,
+    errors: ['session_not_found'],
+  })
+  async list(
+    @CurrentCaller() { did: owner }: Caller,
+    @Param('sessionId') sessionId: string,
+    @Res() response: Response,
+  ): Promise<void> {
+    await this.sessions.get({ owner, sessionId });
+    await this.replies.transcript({ owner, sessionId }, response);
+  }
+}
+
+export interface Sent {
+  readonly sessionId: string;
+  readonly body: SendMessage;
+  readonly request: ProvenRequest;
+}
+
+/**
+ * Leaves HTTP behind: what the body and the headers say becomes one request for a turn. The body is emptied: the request
+ * may wait for hours, and the framework keeps its arguments until it is answered.
+ */
+function takeTurnRequest(sent: Sent): TurnRequest {
+  const turn = createTurnRequest(sent);
+  Object.assign(sent.request, { rawBody: undefined, body: undefined });
+  for (const field of Object.keys(sent.body)) Reflect.deleteProperty(sent.body, field);
+  return turn;
+}
+
+function createTurnRequest({ sessionId, body, request }: Sent): TurnRequest {
+  const { stream: _, returnAllMessages: __, requestId, ...message } = body;
+  const { timezone, warnings } = readTimezone(message.timezone, request.header('x-timezone'));
+  return {
+    caller: request.caller,
+    sessionId,
+    requestId: requestId ?? request.requestId,
+    message,
+    user: {
+      timezone,
+      matrixHomeServer: message.homeServer ?? request.header('x-matrix-homeserver'),
+      matrixAccessToken: request.header('x-matrix-access-token'),
+    },
+    warnings,
+    client: 'api',
+    idempotencyKey: idempotencyKeyOf(request.header('idempotency-key')),
+  };
+}
+
+function idempotencyKeyOf(header: string | undefined): string | undefined {
+  if (header === undefined) return undefined;
+  const { data, error } = IdempotencyKey.safeParse(header);
+  if (!error) return data;
+  throw new OracleError('validation_failed', {
+    message: error.issues.map(({ message }) => `idempotency-key: ${message}`),
+  });
+}
+
+@Controller('sessions/:sessionId')
+export class HistoryController {
+  constructor(
+    private readonly sessions: SessionStore,
+    private readonly messages: MessageStore,
+    private readonly runs: RunStore,
+  ) {}
+
+  @Get('messages')
+  @Describe({
+    summary: 'Messages of a session in pages, counted in turns',
+    reply: MessagePage,
+    errors: ['session_not_found'],
+  })
+  async page(
+    @CurrentCaller() { did: owner }: Caller,
+    @Param('sessionId') sessionId: string,
+    @Query({ schema: PageMessages }) query: PageMessages,
+  ): Promise<MessagePage> {
+    await this.sessions.get({ owner, sessionId });
+    const result = await this.messages.page({ owner, sessionId, ...query });
+    if ('error' in result) {
+      const field = query.before === undefined ? 'after' : 'before';
+      throw new OracleError('validation_failed', { message: [`${field}: no such message`] });
+    }
+    const { messages, ...cursors } = result.ok;
+    return { messages: messages.map(messageView), ...cursors };
+  }
+
+  @Get('run')
+  @Describe({
+    summary: 'The turn at work in a session, else the last one',
+    reply: CurrentRun,
+    errors: ['session_not_found'],
+  })
+  async run(
+    @CurrentCaller() { did: owner }: Caller,
+    @Param('sessionId') sessionId: string,
+  ): Promise<CurrentRun> {
+    await this.sessions.get({ owner, sessionId });
+    const run = await this.runs.current({ owner, sessionId });
+    return { run: run ? runView(run) : null };
+  }
+}

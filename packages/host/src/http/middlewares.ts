@@ -1,0 +1,160 @@
+import { randomUUID } from 'node:crypto';
+import { OracleError, RequestId } from '@sibyl/protocol';
+import type { NextFunction, Request, Response } from 'express';
+import type { Logger } from 'pino';
+import { credentialsOf } from '../auth/caller.js';
+import type { RateLimits } from '../auth/rate-limits.js';
+import type { Metrics } from '../observability/metrics.js';
+import type { OracleRequest } from './ucan-guard.js';
+
+/** Writes one line per request; never a header, a body or a query, since tokens travel there. */
+export function accessLog(logger: Logger, metrics: Metrics) {
+  return (request: OracleRequest, response: Response, next: NextFunction): void => {
+    const startedAt = performance.now();
+    response.once('close', () => {
+      const line = {
+        requestId: request.requestId,
+        did: request.caller?.did,
+        method: request.method,
+        route: routeOf(request),
+        status: response.statusCode,
+        ms: Math.round((performance.now() - startedAt) * 10) / 10,
+      };
+      const { method, route, status } = line;
+      metrics.count('sibyl_http_requests_total', { method, route, status: String(status) });
+      if (!response.writableFinished) logger.info(line, 'request cut off');
+      else if (isHealth(request)) logger.debug(line, 'request');
+      else logger.info(line, 'request');
+    });
+    next();
+  };
+}
+
+function routeOf(request: OracleRequest): string {
+  const pattern: unknown = request.route?.path;
+  return typeof pattern === 'string' ? pattern : 'unmatched';
+}
+
+/** Gives every request its correlation id: the caller's own if well-formed (contract B1). */
+export function requestId(request: OracleRequest, response: Response, next: NextFunction): void {
+  const { data = randomUUID() } = RequestId.safeParse(request.headers['x-request-id']);
+  request.requestId = data;
+  response.setHeader('X-Request-Id', data);
+  next();
+}
+
+/** Takes the id that a body brings for the request's own, unless a header said otherwise. */
+export function adoptRequestId(
+  request: OracleRequest,
+  response: Response,
+  id: string | undefined,
+): void {
+  if (!id || request.header('x-request-id')) return;
+  request.requestId = id;
+  response.setHeader('X-Request-Id', id);
+}
+
+const API_POLICY = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'";
+
+/** Swagger UI styles itself inline and shows its icons as data URLs; script stays external. */
+const DOCS_POLICY = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self' 'unsafe-inline'",
+  "img-src 'self' data:",
+  "font-src 'self'",
+  "connect-src 'self'",
+  "frame-ancestors 'none'",
+  "base-uri 'none'",
+  "form-action 'none'",
+].join('; ');
+
+/** Sets what keeps a browser from misusing an answer; a route may override it. */
+export function securityHeaders(request: Request, response: Response, next: NextFunction): void {
+  const policy = isDocs(request) ? DOCS_POLICY : API_POLICY;
+  response.setHeader('Content-Security-Policy', policy);
+  response.setHeader('X-Content-Type-Options', 'nosniff');
+  response.setHeader('X-Frame-Options', 'DENY');
+  response.setHeader('Referrer-Policy', 'no-referrer');
+  if (!isDocs(request)) response.setHeader('Cache-Control', 'no-store');
+  next();
+}
+
+/** Whether a request is for the pages that describe the interface; the router minds no case either. */
+function isDocs({ path }: Pick<Request, 'path'>): boolean {
+  return /^\/docs(\/|-json\/?$|$)/i.test(path);
+}
+
+/** Whether a request is a health check, which is neither limited nor worth a line in the log. */
+function isHealth({ path }: Pick<Request, 'path'>): boolean {
+  return path === '/health' || path === '/health/ready';
+}
+
+/** Limits each address by what it asks without proving who it is; health checks are exempt. */
+export function anonymousLimit(limits: RateLimits) {
+  return (request: OracleRequest, response: Response, next: NextFunction): void => {
+    const isExempt = isHealth(request);
+    // With credentials the guard decides: a valid caller must not suffer from its neighbors. The error
+    // filter counts requests that fail before they reach it.
+    request.isCounted = isExempt || isDocs(request) || !hasCredentials(request);
+    if (request.isCounted && !isExempt) limits.takeAnonymous(request.ip, response);
+    next();
+  };
+}
+
+function hasCredentials({ headers }: OracleRequest): boolean {
+  const { invocation, delegation } = credentialsOf(headers);
+  return invocation !== undefined || delegation !== undefined;
+}
+
+/** What this file reads of a layer of Express's router. */
+interface Layer {
+  readonly route?: { readonly path: string; readonly methods: Readonly<Record<string, boolean>> };
+  match(path: string): boolean;
+}
+
+/** The methods that the routes of a path answer, for `Allow`; empty where no route has this path. */
+function findAllowedMethods({ app, path }: Request): readonly string[] {
+  const layers = app.router.stack as unknown as readonly Layer[];
+  const matching = layers.flatMap((layer) =>
+    layer.route && matches(layer, path) ? layer.route : [],
+  );
+  // `/messages/abort` is a resource of its own, although `/messages/:sessionId` matches it too.
+  const literal = matching.filter((route) => !/[:*{]/.test(route.path));
+  const found = (literal.length > 0 ? literal : matching)
+    .flatMap(({ methods }) => Object.keys(methods))
+    .map((method) => method.toUpperCase());
+  if (found.length === 0) return [];
+  // Express answers HEAD wherever there is a GET; OPTIONS is answered below.
+  const implied = found.includes('GET') ? ['HEAD', 'OPTIONS'] : ['OPTIONS'];
+  return [...new Set([...found, ...implied])].sort();
+}
+
+/** A path whose percent-encoding is broken belongs to no route. */
+function matches(layer: Layer, path: string): boolean {
+  try {
+    return layer.match(path);
+  } catch {
+    return false;
+  }
+}
+
+/** Why no route took a request: its path is unknown, or known with other methods only. */
+export function explainUnmatched(request: Request, response: Response): OracleError {
+  const allowed = findAllowedMethods(request);
+  if (allowed.length === 0 || allowed.includes(request.method)) return new OracleError('not_found');
+  response.setHeader('Allow', allowed.join(', '));
+  return new OracleError('method_not_allowed', {
+    message: `${request.method} is not allowed here; use one of ${allowed.join(', ')}`,
+  });
+}
+
+/** Answers OPTIONS: preflights for every path, other requests with the methods of a known path. */
+export function answerOptions(request: Request, response: Response, next: NextFunction): void {
+  if (request.method !== 'OPTIONS') return void next();
+  const allowed = findAllowedMethods(request);
+  const isPreflight = request.headers['access-control-request-method'] !== undefined;
+  if (allowed.length === 0 && !isPreflight) return void next();
+  if (allowed.length > 0) response.setHeader('Allow', allowed.join(', '));
+  response.status(204).end();
+}

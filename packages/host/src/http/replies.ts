@@ -1,0 +1,115 @@
+import { OracleError, type Reply } from '@sibyl/protocol';
+import type { Response } from 'express';
+import type { Logger } from 'pino';
+import type { Message } from '../store/message.js';
+import type { MessageStore } from '../store/message-store.js';
+import type { SessionKey } from '../store/session-store.js';
+import type { RunKey, RunReader } from '../turns/run-reader.js';
+import { messageView } from '../turns/turn-writer.js';
+import { sendList, sendSse } from './responses.js';
+
+interface ReplySenderParts {
+  readonly reader: RunReader;
+  readonly messages: MessageStore;
+  readonly places: StreamPlaces;
+  readonly streamStallMs: number;
+  readonly logger: Logger;
+}
+
+/** Gives a run's answer to whoever asked for it, as a stream or whole. */
+export class ReplySender {
+  constructor(private readonly parts: ReplySenderParts) {}
+
+  /** Runs the work of one reader in a place of its user; throws before any of it if the user has none left. */
+  async withPlace(owner: string, work: () => Promise<void>): Promise<void> {
+    const release = this.parts.places.take(owner);
+    try {
+      await work();
+    } finally {
+      release();
+    }
+  }
+
+  async stream(key: RunKey, after: number, response: Response): Promise<void> {
+    const { reader, streamStallMs, logger } = this.parts;
+    const run = await reader.find(key);
+    await sendSse(response, {
+      runId: run.id,
+      stallMs: streamStallMs,
+      frames: (gone) => reader.read(run, after, gone),
+      onFault: (err) => logger.error({ err, runId: run.id, did: run.owner }, 'stream broke off'),
+    });
+  }
+
+  /**
+   * Waits for the end of the run; one cut short answers with what had come. A message that got no answer
+   * is an error, unless its own user has stopped it. Undefined as soon as the client has left.
+   */
+  async whole(key: RunKey, response: Response): Promise<Reply | undefined> {
+    const run = await this.parts.reader.find(key);
+    const ended = await this.parts.reader.outcome(run, closeSignal(response));
+    if (!ended) return undefined;
+    const { status, messageId, text, error, ...outcome } = ended;
+    if (error && text === '') throw error;
+    const failure =
+      status === 'failed' && error ? [{ code: error.code, message: error.message }] : [];
+    const warnings = [...outcome.warnings, ...failure];
+    const { sessionId, requestId } = run;
+    return {
+      message: { type: 'ai', content: text, id: messageId ?? '' },
+      sessionId,
+      requestId,
+      status,
+      ...(warnings.length > 0 && { warnings }),
+    };
+  }
+
+  /** Sends all messages of a session, oldest first, beside what else the answer says. */
+  async transcript(key: SessionKey, response: Response, fields: object = {}): Promise<void> {
+    const { messages, streamStallMs: stallMs, logger } = this.parts;
+    const pages = viewsOf(messages.pages(key));
+    const onFault = (err: unknown) =>
+      logger.error({ err, sessionId: key.sessionId, did: key.owner }, 'list of messages broke off');
+    await sendList(response, { fields, name: 'messages', pages, stallMs, onFault });
+  }
+}
+
+/** Fires when the connection of a response has closed. */
+function closeSignal(response: Response): AbortSignal {
+  const closed = new AbortController();
+  if (response.destroyed) closed.abort();
+  else response.once('close', () => closed.abort());
+  return closed.signal;
+}
+
+async function* viewsOf(pages: AsyncIterable<readonly Message[]>) {
+  for await (const page of pages) yield page.map(messageView);
+}
+
+/** Seconds after which an answer has probably ended. */
+const RETRY_SECONDS = 5;
+
+/** Counts the requests of each user that wait for an answer or stream one, in all sessions. */
+export class StreamPlaces {
+  readonly #maxPerUser: number;
+  readonly #perUser = new Map<string, number>();
+
+  constructor(maxPerUser: number) {
+    this.#maxPerUser = maxPerUser;
+  }
+
+  /** Takes a place at once and returns the function that releases it; throws if the user has no place left. */
+  take(owner: string): () => void {
+    const taken = this.#perUser.get(owner) ?? 0;
+    if (taken >= this.#maxPerUser)
+      throw new OracleError('too_many_streams', { retryAfterSeconds: RETRY_SECONDS });
+    this.#perUser.set(owner, taken + 1);
+    return () => this.#release(owner);
+  }
+
+  #release(owner: string): void {
+    const left = (this.#perUser.get(owner) ?? 1) - 1;
+    if (left > 0) this.#perUser.set(owner, left);
+    else this.#perUser.delete(owner);
+  }
+}

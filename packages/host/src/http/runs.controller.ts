@@ -1,0 +1,57 @@
+import { Controller, Get, Param, Query, Req, Res } from '@nestjs/common';
+import { Describe } from '@sibyl/plugin-kit';
+import { JoinRun, LastEventId, OracleError, type Run as RunView } from '@sibyl/protocol';
+import type { Response } from 'express';
+import type { Run } from '../store/runs/run.js';
+import { ReplySender } from './replies.js';
+import type { ProvenRequest } from './ucan-guard.js';
+
+@Controller('runs')
+export class RunsController {
+  constructor(private readonly replies: ReplySender) {}
+
+  @Get(':runId')
+  @Describe({
+    summary: 'The rest of a stream, replayed then live, up to `done`',
+    streams: true,
+    errors: ['run_not_found', 'too_many_streams'],
+    headers: {
+      'last-event-id': {
+        meaning: 'Number of the last frame seen; `after` takes precedence',
+        schema: LastEventId,
+      },
+    },
+  })
+  async join(
+    @Param('runId') runId: string,
+    @Query({ schema: JoinRun }) { after }: JoinRun,
+    @Req() { caller, headers }: ProvenRequest,
+    @Res() response: Response,
+  ): Promise<void> {
+    const position = after ?? positionOf(headers['last-event-id']);
+    const { did: owner } = caller;
+    await this.replies.withPlace(owner, () =>
+      this.replies.stream({ owner, runId }, position, response),
+    );
+  }
+}
+
+function positionOf(lastEventId: string | string[] | undefined): number {
+  const { success, data } = LastEventId.safeParse(lastEventId ?? '');
+  if (success) return Number(data);
+  throw new OracleError('validation_failed', { message: ['last-event-id: must be a frame id'] });
+}
+
+/** A stored run as the contract shows it (B4). */
+export function runView(run: Run): RunView {
+  return {
+    runId: run.id,
+    sessionId: run.sessionId,
+    requestId: run.requestId,
+    status: run.status,
+    startedAt: new Date(run.startedAt).toISOString(),
+    updatedAt: new Date(run.updatedAt).toISOString(),
+    lastSeq: run.lastSeq,
+    ...(run.messageId && { messageId: run.messageId }),
+  };
+}

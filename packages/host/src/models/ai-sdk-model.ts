@@ -1,0 +1,325 @@
+import type {
+  LanguageModelV4,
+  LanguageModelV4CallOptions,
+  LanguageModelV4FunctionTool,
+  LanguageModelV4Message,
+  LanguageModelV4StreamPart,
+  LanguageModelV4Usage,
+  SharedV4ProviderMetadata,
+  SharedV4ProviderOptions,
+} from '@ai-sdk/provider';
+import type { JsonObject } from '@sibyl/protocol';
+import {
+  faultOfKind,
+  faultOfRefusal,
+  type Model,
+  type ModelCall,
+  ModelFault,
+  type ModelFinish,
+  type ModelMessage,
+  type ModelPart,
+  type ModelTool,
+  type ModelToolCall,
+  type ModelToolResult,
+  type ModelUsage,
+  objectSchema,
+  retryAfterOf,
+  type UserPart,
+} from './model.js';
+
+export interface AiSdkModelOptions extends Omit<Model, 'stream'> {
+  /** Loads the provider's package; called at the first use. */
+  readonly load: () => Promise<LanguageModelV4>;
+  readonly providerOptions?: SharedV4ProviderOptions | undefined;
+}
+
+/** A model behind the AI SDK's provider interface. */
+export function createAiSdkModel({ load, providerOptions, ...info }: AiSdkModelOptions): Model {
+  let loading: Promise<LanguageModelV4> | undefined;
+  const open = () => {
+    loading ??= load();
+    return loading;
+  };
+  return {
+    ...info,
+    async *stream(call) {
+      const cut = new AbortController();
+      const abort = () => cut.abort(call.signal.reason);
+      call.signal.throwIfAborted();
+      call.signal.addEventListener('abort', abort, { once: true });
+      try {
+        const options = {
+          ...callOptionsOf(call, info.id),
+          ...(providerOptions && { providerOptions }),
+        };
+        const model = await open();
+        const { stream } = await model.doStream({ ...options, abortSignal: cut.signal });
+        yield* new StreamReader(info.id, call).read(stream);
+      } catch (error) {
+        call.signal.throwIfAborted();
+        throw faultOfSdkError(error);
+      } finally {
+        call.signal.removeEventListener('abort', abort);
+        // A consumer that stops early must not leave the provider talking.
+        cut.abort();
+      }
+    },
+  };
+}
+
+type SdkFinish = Extract<LanguageModelV4StreamPart, { type: 'finish' }>;
+
+/** Turns one stream of the SDK's parts into ours. */
+class StreamReader {
+  readonly #step = new StepRecorder();
+  readonly #model: string;
+  readonly #call: ModelCall;
+  #finish: SdkFinish | undefined;
+
+  constructor(model: string, call: ModelCall) {
+    this.#model = model;
+    this.#call = call;
+  }
+
+  async *read(stream: ReadableStream<LanguageModelV4StreamPart>): AsyncGenerator<ModelPart> {
+    for await (const part of stream) {
+      const ours = this.#translate(part);
+      if (ours) yield ours;
+      else this.#call.onActivity?.();
+    }
+    yield this.#end();
+  }
+
+  #translate(part: LanguageModelV4StreamPart): ModelPart | undefined {
+    switch (part.type) {
+      case 'text-start':
+      case 'reasoning-start':
+        this.#step.open(kindOf(part.type), part.id, part.providerMetadata);
+        return undefined;
+      case 'text-delta':
+      case 'reasoning-delta': {
+        const type = kindOf(part.type);
+        this.#step.add(type, part.id, part.delta, part.providerMetadata);
+        return part.delta ? { type, text: part.delta } : undefined;
+      }
+      case 'text-end':
+      case 'reasoning-end':
+        this.#step.add(kindOf(part.type), part.id, '', part.providerMetadata);
+        return undefined;
+      case 'tool-call':
+        if (part.providerExecuted) return undefined;
+        this.#step.call(part.toolCallId, part.providerMetadata);
+        return {
+          type: 'tool-call',
+          call: { id: part.toolCallId, name: part.toolName, input: part.input || '{}' },
+        };
+      case 'finish':
+        this.#finish = part;
+        return undefined;
+      case 'error':
+        throw faultOfSdkError(part.error);
+      default:
+        // Sources, files, metadata and what later versions add: nothing a turn shows.
+        return undefined;
+    }
+  }
+
+  #end(): ModelFinish {
+    if (!this.#finish) throw faultOfKind('network', 'the stream ended before the answer');
+    return {
+      type: 'finish',
+      reason: reasonOf(this.#finish.finishReason),
+      usage: usageOf(this.#finish.usage),
+      providerData: this.#step.dataFor(this.#model),
+    };
+  }
+}
+
+function kindOf(type: `${'text' | 'reasoning'}-${string}`): 'text' | 'reasoning' {
+  return type.startsWith('text') ? 'text' : 'reasoning';
+}
+
+/** The reason in our words; throws if the answer is not whole. */
+function reasonOf({ unified, raw }: SdkFinish['finishReason']): ModelFinish['reason'] {
+  if (unified === 'interrupted') throw faultOfKind('network', 'the stream was interrupted');
+  if (unified === 'error') throw faultOfKind('server', `the answer ended with ${raw}`);
+  return unified;
+}
+
+function usageOf({ inputTokens, outputTokens }: LanguageModelV4Usage): ModelUsage {
+  return {
+    input: inputTokens.total ?? 0,
+    output: outputTokens.total ?? 0,
+    cached: inputTokens.cacheRead ?? 0,
+  };
+}
+
+/** A call of ours as the AI SDK's providers take it. */
+function callOptionsOf(call: ModelCall, model: string): LanguageModelV4CallOptions {
+  const system: LanguageModelV4Message[] = call.system
+    ? [{ role: 'system', content: call.system }]
+    : [];
+  const messages = call.messages.flatMap((message) => messageOf(message, model));
+  const tools = call.tools.map(toolOf);
+  return { prompt: [...system, ...messages], ...(tools.length > 0 && { tools }) };
+}
+
+function messageOf(message: ModelMessage, model: string): LanguageModelV4Message[] {
+  switch (message.role) {
+    case 'user':
+      return [{ role: 'user', content: userContent(message.content) }];
+    case 'assistant': {
+      const calls = message.toolCalls ?? [];
+      const content = replayedContent(message.providerData, model, calls) ?? plainContent(message);
+      return content.length > 0 ? [{ role: 'assistant', content }] : [];
+    }
+    case 'tool':
+      return [{ role: 'tool', content: message.results.map(resultOf) }];
+    default:
+      return message satisfies never;
+  }
+}
+
+function userContent(content: string | readonly UserPart[]) {
+  const parts = typeof content === 'string' ? [{ type: 'text' as const, text: content }] : content;
+  return parts.map((part) =>
+    part.type === 'text' ? part : { ...part, data: { type: 'data' as const, data: part.data } },
+  );
+}
+
+/** Without the provider's own record, reasoning is left out: none takes it back unsigned. */
+function plainContent({
+  text,
+  toolCalls = [],
+}: Extract<ModelMessage, { role: 'assistant' }>): AssistantContent {
+  return [...(text ? [{ type: 'text' as const, text }] : []), ...toolCalls.map(toolCallPart)];
+}
+
+function resultOf({ id, name, output, isError }: ModelToolResult) {
+  return {
+    type: 'tool-result' as const,
+    toolCallId: id,
+    toolName: name,
+    output: { type: isError ? ('error-text' as const) : ('text' as const), value: output },
+  };
+}
+
+function toolOf({ name, description, inputSchema }: ModelTool): LanguageModelV4FunctionTool {
+  return { type: 'function', name, description, inputSchema: objectSchema(inputSchema) };
+}
+
+type Metadata = SharedV4ProviderMetadata | undefined;
+type AssistantContent = Extract<LanguageModelV4Message, { role: 'assistant' }>['content'];
+
+interface Block {
+  readonly type: 'text' | 'reasoning' | 'tool-call';
+  /** The text, or the id of the tool call. */
+  text: string;
+  metadata?: Metadata;
+}
+
+/**
+ * Keeps one step as its provider wants it back: the blocks in order, each with its metadata.
+ * Anthropic signs its thinking, OpenAI and Google hand theirs out sealed, and all three lose
+ * or refuse a tool call that comes back without what preceded it.
+ */
+class StepRecorder {
+  readonly #blocks: Block[] = [];
+  readonly #open = new Map<string, Block>();
+
+  open(type: 'text' | 'reasoning', id: string, metadata: Metadata): void {
+    const block: Block = { type, text: '' };
+    this.#blocks.push(block);
+    this.#open.set(`${type}:${id}`, block);
+    this.add(type, id, '', metadata);
+  }
+
+  add(type: 'text' | 'reasoning', id: string, text: string, metadata: Metadata): void {
+    const block = this.#open.get(`${type}:${id}`);
+    if (!block) return;
+    block.text += text;
+    if (metadata) block.metadata = metadata;
+  }
+
+  call(id: string, metadata: Metadata): void {
+    this.#blocks.push({ type: 'tool-call', text: id, metadata });
+  }
+
+  /** Only a step that goes on after its tools needs replaying. */
+  dataFor(model: string): JsonObject | undefined {
+    const calls = this.#blocks.some(({ type }) => type === 'tool-call');
+    const matters = calls && this.#blocks.some(({ metadata }) => metadata);
+    return matters ? { model, blocks: this.#blocks } : undefined;
+  }
+}
+
+/** The recorded step as prompt content; undefined if another model made it. */
+function replayedContent(
+  data: JsonObject | undefined,
+  model: string,
+  calls: readonly ModelToolCall[],
+): AssistantContent | undefined {
+  if (data?.model !== model || !Array.isArray(data.blocks)) return undefined;
+  return (data.blocks as Block[]).flatMap((block) => contentOf(block, calls));
+}
+
+function contentOf(
+  { type, text, metadata }: Block,
+  calls: readonly ModelToolCall[],
+): AssistantContent {
+  const options = metadata ? { providerOptions: metadata } : {};
+  if (type !== 'tool-call') return text || metadata ? [{ type, text, ...options }] : [];
+  const call = calls.find(({ id }) => id === text);
+  return call ? [{ ...toolCallPart(call), ...options }] : [];
+}
+
+function toolCallPart({ id, name, input }: ModelToolCall) {
+  return { type: 'tool-call' as const, toolCallId: id, toolName: name, input: parsed(input) };
+}
+
+/** Providers take only objects; what else a model wrote has had its error as the result. */
+function parsed(input: string): object {
+  try {
+    const value: unknown = JSON.parse(input);
+    return typeof value === 'object' && value !== null ? value : {};
+  } catch {
+    return {};
+  }
+}
+
+/** What the SDK's errors carry, thrown or as parts of a stream: read by shape, for there are several classes. */
+interface SdkError {
+  readonly name?: string;
+  readonly message?: string;
+  readonly type?: string;
+  readonly code?: string | number;
+  readonly statusCode?: number;
+  readonly responseHeaders?: Record<string, string>;
+  readonly responseBody?: string;
+}
+
+/** The fault behind anything the SDK throws or streams as an error. */
+function faultOfSdkError(error: unknown): ModelFault {
+  if (error instanceof ModelFault) return error;
+  const found: SdkError = typeof error === 'object' && error !== null ? error : {};
+  const { name = '', message = String(error), statusCode = 0 } = found;
+  if (statusCode >= 400) return faultOfRefusal(refusalOf(found, statusCode));
+  if (name === 'AI_LoadAPIKeyError') return faultOfKind('auth', name);
+  // A connection that breaks off keeps the status its reply began with.
+  if (name === 'AI_APICallError') return faultOfKind('network', message);
+  if (/JSONParse|TypeValidation|InvalidResponse|EmptyResponse/.test(name) || found.type)
+    return faultOfKind('server', `${found.type ?? name}: ${message}`);
+  return faultOfRefusal({ status: 0, text: message });
+}
+
+function refusalOf(error: SdkError, status: number) {
+  const { message = '', type, code, responseHeaders = {}, responseBody = '' } = error;
+  // The body is looked at for what the message leaves out.
+  const words = responseBody.matchAll(/"(?:code|type|reason)":\s*"([\w.-]{1,60})"/g);
+  return {
+    status,
+    text: message,
+    code: [type, code, ...[...words].map(([, word]) => word)].filter(Boolean).join(' '),
+    retryAfterSeconds: retryAfterOf(responseHeaders, responseBody),
+  };
+}

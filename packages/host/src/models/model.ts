@@ -1,0 +1,166 @@
+import type { ModelMessage, ModelTool, ModelToolCall, ModelUsage } from '@sibyl/plugin-kit';
+import type { FaultKind, JsonObject } from '@sibyl/protocol';
+
+export type {
+  ModelMessage,
+  ModelRole,
+  ModelTool,
+  ModelToolCall,
+  ModelToolResult,
+  ModelUsage,
+  ModelUse,
+  UserPart,
+} from '@sibyl/plugin-kit';
+
+/** What a model is asked: one call, with everything it may see. */
+export interface ModelCall {
+  readonly system: string;
+  readonly messages: readonly ModelMessage[];
+  readonly tools: readonly ModelTool[];
+  readonly signal: AbortSignal;
+  /** Told of signs of life that are no parts, such as hidden thinking, so that nobody gives up too early. */
+  readonly onActivity?: (() => void) | undefined;
+}
+
+/** What a model streams back. `finish` is always last, and comes only if the stream ended well. */
+export type ModelPart =
+  | { readonly type: 'text'; readonly text: string }
+  | { readonly type: 'reasoning'; readonly text: string }
+  | { readonly type: 'tool-call'; readonly call: ModelToolCall }
+  | {
+      readonly type: 'finish';
+      readonly reason: 'stop' | 'tool-calls' | 'length' | 'content-filter' | 'other';
+      readonly usage: ModelUsage;
+      /** What the provider wants back with this step in the next call: plain JSON, opaque to all but its adapter. */
+      readonly providerData?: JsonObject | undefined;
+    };
+
+export type ModelFinish = Extract<ModelPart, { type: 'finish' }>;
+
+/** A language model, wherever it runs. */
+export interface Model {
+  /** As `/models` lists it and a message may ask for it, such as `openai/gpt-…`. */
+  readonly id: string;
+  readonly label: string;
+  readonly provider: string;
+  readonly vision: boolean;
+  readonly tools: boolean;
+  /** Throws a ModelFault, also in the middle; aborting the call's signal ends it with the signal's reason. */
+  stream(call: ModelCall): AsyncIterable<ModelPart>;
+}
+
+export interface ModelFaultOptions extends ErrorOptions {
+  readonly kind: FaultKind;
+  /** Whether the same call may go well a little later. */
+  readonly retryable: boolean;
+  readonly retryAfterSeconds?: number | undefined;
+}
+
+/** Why a model gave no answer, or not a whole one; the text is fit for the user to read. */
+export class ModelFault extends Error {
+  override readonly name = 'ModelFault';
+  readonly kind: FaultKind;
+  readonly retryable: boolean;
+  readonly retryAfterSeconds: number | undefined;
+
+  constructor(message: string, options: ModelFaultOptions) {
+    super(message, options);
+    this.kind = options.kind;
+    this.retryable = options.retryable;
+    this.retryAfterSeconds = options.retryAfterSeconds;
+  }
+}
+
+/** A provider's own account of why it gave no answer; `text` may hold anything and is never shown whole. */
+export interface Refusal {
+  readonly status: number;
+  readonly text: string;
+  /** Words for programs, such as `insufficient_quota`. */
+  readonly code?: string;
+  readonly retryAfterSeconds?: number | undefined;
+}
+
+const sentences: Readonly<Record<Exclude<FaultKind, 'unknown'>, string>> = {
+  auth: "The model's provider does not accept this oracle's key.",
+  billing: 'The account that pays for the model is out of credit.',
+  rate_limit: 'The model is asked too often at the moment. Please try again shortly.',
+  timeout: 'The model took too long to answer.',
+  server: "The model's provider has a fault at the moment.",
+  network: 'The connection to the model failed.',
+};
+const passing: ReadonlySet<FaultKind> = new Set(['rate_limit', 'timeout', 'server', 'network']);
+
+/** The fault of a kind, in words for the user; `detail` is for the log. */
+export function faultOfKind(
+  kind: Exclude<FaultKind, 'unknown'>,
+  detail: string,
+  retryAfterSeconds?: number,
+): ModelFault {
+  return new ModelFault(sentences[kind], {
+    kind,
+    retryable: passing.has(kind),
+    retryAfterSeconds,
+    cause: new Error(short(detail)),
+  });
+}
+
+/** The fault behind a provider's error reply. */
+export function faultOfRefusal(refusal: Refusal): ModelFault {
+  const { status, text, code = '', retryAfterSeconds } = refusal;
+  const kind = kindOf(status, `${code} ${text}`);
+  if (kind !== 'unknown') return faultOfKind(kind, `${status} ${code}: ${text}`, retryAfterSeconds);
+  return new ModelFault(
+    `The model's provider refused the request: ${short(text) || code || status}`,
+    {
+      kind,
+      retryable: false,
+      cause: new Error(short(`${status} ${code}`)),
+    },
+  );
+}
+
+const OUT_OF_CREDIT =
+  /insufficient_quota|billing_(hard_limit|error|not_active)|credit balance|insufficient (credits?|funds|balance)|payment required/i;
+const BAD_KEY = /api[ _]key[ _](not valid|invalid|expired)|invalid[ _]api[ _]key/i;
+const OVERLOADED = /overloaded/i;
+
+function kindOf(status: number, text: string): FaultKind {
+  if (status === 402 || (status < 500 && OUT_OF_CREDIT.test(text))) return 'billing';
+  if (status === 401 || status === 403 || (status === 400 && BAD_KEY.test(text))) return 'auth';
+  if (status === 429) return 'rate_limit';
+  if (status === 408 || status === 504) return 'timeout';
+  if (status >= 500 || OVERLOADED.test(text)) return 'server';
+  return 'unknown';
+}
+
+const TEXT_LENGTH = 200;
+
+/** Cuts a provider's text to one safe line: no addresses, nothing that could be a key. */
+function short(text: string): string {
+  const line = text
+    .slice(0, 2000)
+    .replace(/[a-z][a-z0-9+.-]*:\/\/\S+/gi, '…')
+    .replace(/[\w*-]*(?:[\w-]{30,}|\*{3,}|sk-[\w-]+)[\w*-]*/g, '…')
+    .replace(/[\s\p{Cc}]+/gu, ' ')
+    .trim();
+  return line.length > TEXT_LENGTH ? `${line.slice(0, TEXT_LENGTH)}…` : line;
+}
+
+type Headers = Readonly<Record<string, string | string[] | undefined>>;
+
+/** How long a provider asks to wait: from its headers, else from a `retryDelay` in the body. */
+export function retryAfterOf(headers: Headers, body: string, now = Date.now()): number | undefined {
+  const ms = Number(headers['retry-after-ms']);
+  if (ms > 0) return ms / 1000;
+  const given = String(headers['retry-after'] ?? '').trim();
+  if (/^\d+(\.\d+)?$/.test(given)) return Number(given);
+  const date = given ? Date.parse(given) : Number.NaN;
+  if (!Number.isNaN(date)) return Math.max(0, (date - now) / 1000);
+  const delay = /"retryDelay":\s*"(\d+(?:\.\d+)?)s"/.exec(body)?.[1];
+  return delay ? Number(delay) : undefined;
+}
+
+/** A tool's schema as every provider takes it: always that of an object, with properties. */
+export function objectSchema({ $schema, ...schema }: JsonObject): JsonObject {
+  return { properties: {}, ...schema, type: 'object' };
+}

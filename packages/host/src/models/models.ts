@@ -1,0 +1,152 @@
+import type { LanguageModelV4, SharedV4ProviderOptions } from '@ai-sdk/provider';
+import type { ModelList } from '@sibyl/protocol';
+import {
+  type ModelsConfig,
+  OFFLINE,
+  type ProviderAccess,
+  type ProviderName,
+  providerOf,
+} from '../config/models-config.js';
+import { createAiSdkModel } from './ai-sdk-model.js';
+import type { Model, ModelFault, ModelRole } from './model.js';
+import { createOfflineModel } from './offline/offline-model.js';
+import { createOpenAiCompatibleModel } from './openai-compatible/openai-compatible-model.js';
+import { type RetryOptions, withRetry, withTimeouts } from './retry.js';
+
+/** The models this host may answer with. */
+export interface Models {
+  get(role: ModelRole): Model;
+  /** The model a message asks for, if it is one of the listed. */
+  find(id: string): Model | undefined;
+  /** As `GET /models` shows them (contract B7). */
+  list(): ModelList;
+}
+
+export interface ModelsOptions {
+  /** Told of every fault after which a model is asked again. */
+  readonly onRetry?: (modelId: string, fault: ModelFault) => void;
+}
+
+/** Makes the configured models; nothing of a provider is loaded or called before its first use. */
+export function createModels(config: ModelsConfig, options: ModelsOptions = {}): Models {
+  const models = new Map(config.choices.map((id) => [id, createModel(id, config, options)]));
+  const get = (id: string) => models.get(id) ?? createModel(id, config, options);
+  const byRole: Record<ModelRole, Model> = {
+    main: get(config.main),
+    subagent: get(config.main),
+    utility: get(config.small),
+  };
+  const list = listOf([...models.values()], config.main);
+  return { get: (role) => byRole[role], find: (id) => models.get(id), list: () => list };
+}
+
+function createModel(id: string, config: ModelsConfig, { onRetry }: ModelsOptions): Model {
+  if (id === OFFLINE) return createOfflineModel();
+  return createProviderModel(id, config, { onRetry: (fault) => onRetry?.(id, fault) });
+}
+
+function listOf(models: readonly Model[], main: string): ModelList {
+  return {
+    models: models.map(({ id, label, provider, vision, tools }) => ({
+      id,
+      label,
+      provider,
+      isDefault: id === main,
+      vision,
+      tools,
+    })),
+    default: main,
+  };
+}
+
+/** The model of a provider, with its retries and timeouts. */
+export function createProviderModel(
+  id: string,
+  config: ModelsConfig,
+  retries: RetryOptions = {},
+): Model {
+  const model = createBareModel(id, config);
+  const timeouts = {
+    firstPartMs: config.firstPartSeconds * 1000,
+    stallMs: config.stallSeconds * 1000,
+  };
+  return withRetry(withTimeouts(model, timeouts), retries);
+}
+
+function createBareModel(id: string, { providers }: ModelsConfig): Model {
+  const provider = providerOf(id);
+  if (!provider) throw new Error(`No provider for the model ${id}`);
+  const name = id.slice(provider.length + 1);
+  const access = providers[provider];
+  const info = infoOf(id, provider, name);
+  if (provider === 'openai-compatible')
+    return createOpenAiCompatibleModel({ ...info, name, access });
+  const { load, optionsFor } = sdkProviders[provider];
+  return createAiSdkModel({
+    ...info,
+    load: () => load(name, access),
+    providerOptions: optionsFor(name),
+  });
+}
+
+function infoOf(id: string, provider: ProviderName, name: string): Omit<Model, 'stream'> {
+  return { id, label: name, provider, vision: seesImages(provider, name), tools: true };
+}
+
+interface SdkProvider {
+  /** Imports the provider's package only now: none of them is read at the start of the process. */
+  load(name: string, access: ProviderAccess): Promise<LanguageModelV4>;
+  optionsFor(name: string): SharedV4ProviderOptions | undefined;
+}
+
+const ALWAYS_THINKING = /^claude-(sonnet-5-5|opus-5-5|fable-5)/;
+const SHOWS_THOUGHTS = /^gemini-(2\.5|[3-9])(?!.*(lite|image|tts|audio|live|computer))/;
+
+/** The providers reached through the AI SDK; addresses are given, so that it reads no environment. */
+const sdkProviders: Readonly<Record<Exclude<ProviderName, 'openai-compatible'>, SdkProvider>> = {
+  openai: {
+    async load(name, { apiKey = '', baseUrl = 'https://api.openai.com/v1' }) {
+      const { createOpenAI } = await import('@ai-sdk/openai');
+      return createOpenAI({ apiKey, baseURL: baseUrl })(name);
+    },
+    // Not kept at OpenAI: its reasoning then comes sealed with the answer, and goes back with it.
+    optionsFor: () => ({ openai: { store: false } }),
+  },
+  anthropic: {
+    async load(name, { apiKey = '', baseUrl = 'https://api.anthropic.com/v1' }) {
+      const { createAnthropic } = await import('@ai-sdk/anthropic');
+      return createAnthropic({ apiKey, baseURL: baseUrl })(name);
+    },
+    optionsFor: (name) => ({
+      anthropic: {
+        cacheControl: { type: 'ephemeral' },
+        includePings: true,
+        ...(ALWAYS_THINKING.test(name) && {
+          thinking: { type: 'adaptive', display: 'summarized' },
+        }),
+      },
+    }),
+  },
+  google: {
+    async load(
+      name,
+      { apiKey = '', baseUrl = 'https://generativelanguage.googleapis.com/v1beta' },
+    ) {
+      const { createGoogle } = await import('@ai-sdk/google');
+      return createGoogle({ apiKey, baseURL: baseUrl })(name);
+    },
+    optionsFor: (name) =>
+      SHOWS_THOUGHTS.test(name)
+        ? { google: { thinkingConfig: { includeThoughts: true } } }
+        : undefined,
+  },
+};
+
+const SEEING =
+  /vision|\bvl\b|-vl|llava|pixtral|gpt-4o|gpt-4\.1|gpt-[5-9]|claude|gemini|gemma-?3|llama-?4|qwen3\.5|mistral-(small|medium)-3/i;
+const BLIND = /^(gpt-3|o1-mini|o3-mini|gemma)/;
+
+/** Whether a model takes images, as far as its name tells. */
+function seesImages(provider: ProviderName, name: string): boolean {
+  return provider === 'openai-compatible' ? SEEING.test(name) : !BLIND.test(name);
+}

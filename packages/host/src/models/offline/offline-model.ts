@@ -1,0 +1,127 @@
+import { randomUUID } from 'node:crypto';
+import { setImmediate, setTimeout } from 'node:timers/promises';
+import { OFFLINE } from '../../config/models-config.js';
+import type { Model, ModelCall, ModelMessage, ModelPart, ModelToolCall } from '../model.js';
+import {
+  type Intent,
+  type OfflineReply,
+  type OfflineRequest,
+  type OfflineToolCall,
+  readRequest,
+  textOf,
+} from './intent.js';
+import { changePreferences, rememberFact } from './preference-intents.js';
+import { count, introduce, listCapabilities, tellTime } from './small-talk.js';
+import { callNamedTools, reportToolResults } from './tool-intents.js';
+
+/** The built-in model: rules instead of a network, the same words every time, no key. */
+export function createOfflineModel(clock: () => Date = () => new Date()): Model {
+  return {
+    id: OFFLINE,
+    label: 'Offline (built-in rules, no language model)',
+    provider: OFFLINE,
+    vision: false,
+    tools: true,
+    stream: (call) => stream(call, replyTo(readRequest(call, clock()))),
+  };
+}
+
+async function* stream(call: ModelCall, reply: OfflineReply): AsyncGenerator<ModelPart> {
+  for (const word of reply.text?.match(/\s*\S+/g) ?? []) {
+    await pause(reply.pauseMs ?? 0, call.signal);
+    yield { type: 'text', text: word };
+  }
+  call.signal.throwIfAborted();
+  const calls = (reply.calls ?? []).map(toolCall);
+  for (const wanted of calls) yield { type: 'tool-call', call: wanted };
+  yield {
+    type: 'finish',
+    reason: calls.length > 0 ? 'tool-calls' : 'stop',
+    usage: {
+      input: countWords(call.system) + call.messages.reduce((sum, m) => sum + wordsIn(m), 0),
+      output: countWords(reply.text ?? '') + calls.reduce((sum, c) => sum + countWords(c.input), 0),
+      cached: 0,
+    },
+  };
+}
+
+/** Lets others run between words even without a delay, so that an abort arrives. */
+async function pause(ms: number, signal: AbortSignal): Promise<void> {
+  try {
+    if (ms > 0) await setTimeout(ms, undefined, { signal });
+    else await setImmediate();
+  } finally {
+    signal.throwIfAborted();
+  }
+}
+
+function toolCall({ name, input }: OfflineToolCall): ModelToolCall {
+  return { id: `call_${randomUUID()}`, name, input: JSON.stringify(input) };
+}
+
+function wordsIn(message: ModelMessage): number {
+  const results = message.role === 'tool' ? message.results.map(({ output }) => output) : [];
+  return countWords([textOf(message), ...results].join(' '));
+}
+
+function countWords(text: string): number {
+  return text.match(/\S+/g)?.length ?? 0;
+}
+
+function replyTo(request: OfflineRequest): OfflineReply {
+  for (const intent of intents) {
+    const reply = intent(request);
+    if (reply) return reply;
+  }
+  return {};
+}
+
+const TITLE_WORDS = 6;
+const SUMMARY_LENGTH = 600;
+const SPEAKER = /^(user|human|assistant|ai|oracle)\s*:\s*/i;
+
+/** Names the conversation by its first words, when the system prompt asks for a title. */
+const makeTitle: Intent = (request) => {
+  if (!asksFor(request, 'title')) return undefined;
+  const words = linesOf(request.texts[0] ?? '')[0]?.split(/\s+/) ?? [];
+  const title = words
+    .slice(0, TITLE_WORDS)
+    .join(' ')
+    .replace(/[\s.,;:!?]+$/, '');
+  return { text: title || 'Untitled' };
+};
+
+/** Takes the first sentence of every message, when the system prompt asks for a summary. */
+const makeSummary: Intent = (request) => {
+  if (!asksFor(request, 'summary') && !asksFor(request, 'summarise', 'summarize')) return undefined;
+  const sentences = request.texts.flatMap(linesOf).map((line) => line.split(/(?<=[.!?])\s/)[0]);
+  return { text: sentences.join(' ').slice(0, SUMMARY_LENGTH).trim() || 'Nothing was said.' };
+};
+
+/** All rules; the first that has a reply gives it, and the last always has one. */
+const intents: readonly Intent[] = [
+  makeTitle,
+  makeSummary,
+  callNamedTools,
+  reportToolResults,
+  listCapabilities,
+  changePreferences,
+  rememberFact,
+  tellTime,
+  count,
+  introduce,
+];
+
+// A turn of a conversation may mention titles too, but it comes with tools or a longer prompt.
+const UTILITY_PROMPT_LENGTH = 1500;
+
+function asksFor({ system, tools, results }: OfflineRequest, ...words: string[]): boolean {
+  if (tools.size > 0 || results.length > 0 || system.length > UTILITY_PROMPT_LENGTH) return false;
+  const said = system.toLowerCase();
+  return words.some((word) => said.includes(word));
+}
+
+function linesOf(text: string): string[] {
+  const lines = text.split('\n').map((line) => line.trim().replace(SPEAKER, ''));
+  return lines.filter(Boolean);
+}

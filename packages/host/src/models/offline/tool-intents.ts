@@ -1,0 +1,190 @@
+import { z } from 'zod';
+import type { ModelTool, ModelToolResult } from '../model.js';
+import { type Intent, type OfflineToolCall, withoutEnd } from './intent.js';
+
+const VERBS = new Set(['use', 'call', 'run', 'invoke', 'try', 'execute', 'start']);
+const VERB_REACH = 4;
+// Begins where a run of spaces does, so that a long one is looked at once.
+const NEXT_STEP = /[,;.]?(?<!\s)\s+(?:and )?then\s+/i;
+
+/** Calls the tools the user names ("use a and b"), one step after the other ("…, then use c"). */
+export const callNamedTools: Intent = ({ said, step, tools }) => {
+  const now = said.split(NEXT_STEP)[step];
+  const calls = now ? namedCalls(now, tools) : [];
+  return calls.length > 0 ? { calls } : undefined;
+};
+
+interface Word {
+  readonly text: string;
+  readonly start: number;
+  readonly end: number;
+}
+
+function namedCalls(said: string, tools: ReadonlyMap<string, ModelTool>): OfflineToolCall[] {
+  const words = wordsOf(said);
+  const named = words.filter((word, i) => tools.has(word.text) && followsVerb(words, i));
+  return named.flatMap(({ text, end }, i) => {
+    const tool = tools.get(text);
+    const rest = said.slice(end, named[i + 1]?.start).trim();
+    const wanted = /(^|\s)and$/i.test(rest.slice(-4)) ? rest.slice(0, -3).trim() : rest;
+    return tool ? [{ name: text, input: argumentsFrom(tool, wanted) }] : [];
+  });
+}
+
+function wordsOf(said: string): Word[] {
+  return [...said.matchAll(/[\w.-]+/g)].flatMap(({ 0: found, index: start }) => {
+    const text = withoutEnd(found, '.-');
+    return text ? [{ text, start, end: start + text.length }] : [];
+  });
+}
+
+function followsVerb(words: readonly Word[], index: number): boolean {
+  const before = words.slice(Math.max(0, index - VERB_REACH), index);
+  return before.some(({ text }) => VERBS.has(text.toLowerCase()));
+}
+
+type Arguments = Record<string, unknown>;
+
+/** Takes a tool's arguments from what was said: as JSON, else as `key: value` pairs, else all of it as what the tool requires. */
+export function argumentsFrom(tool: ModelTool, said: string): Arguments {
+  return jsonIn(said) ?? pairsIn(tool, said) ?? required(tool, said);
+}
+
+/** More braces than anybody closes after an object. */
+const ATTEMPTS = 20;
+
+/** The first JSON object in a text. */
+function jsonIn(text: string): Arguments | undefined {
+  const start = text.indexOf('{');
+  let end = text.lastIndexOf('}');
+  for (let attempt = 0; start >= 0 && end > start && attempt < ATTEMPTS; attempt++) {
+    const value = parsed(text.slice(start, end + 1));
+    if (value) return value;
+    end = text.lastIndexOf('}', end - 1);
+  }
+  return undefined;
+}
+
+function parsed(json: string): Arguments | undefined {
+  try {
+    return JSON.parse(json);
+  } catch {
+    return undefined;
+  }
+}
+
+interface FieldSchema {
+  readonly type?: unknown;
+  readonly enum?: unknown;
+}
+
+function fieldsOf({ inputSchema }: ModelTool): Record<string, FieldSchema> {
+  return (inputSchema.properties ?? {}) as Record<string, FieldSchema>;
+}
+
+const PAIR = /\b(\w+)\s*[:=]\s*("[^"]*"|[^,;\n]+)/g;
+
+/** What was named, and nothing for the rest: whether that can be missing is for the tool to say. */
+function pairsIn(tool: ModelTool, said: string): Arguments | undefined {
+  const fields = fieldsOf(tool);
+  const found: Arguments = {};
+  for (const [, key = '', value = ''] of said.matchAll(PAIR)) {
+    const field = Object.hasOwn(fields, key) ? fields[key] : undefined;
+    if (field) found[key] = convert(field, value.trim().replace(/^"|"$/g, ''));
+  }
+  return Object.keys(found).length > 0 ? found : undefined;
+}
+
+function required(tool: ModelTool, said: string): Arguments {
+  const fields = fieldsOf(tool);
+  const names = Array.isArray(tool.inputSchema.required) ? tool.inputSchema.required : [];
+  const text = said.replace(/^(with|to|for|on|about|in|saying)\s+/i, '').trim();
+  return Object.fromEntries(names.map((name: string) => [name, convert(fields[name] ?? {}, text)]));
+}
+
+function convert(field: FieldSchema, text: string): unknown {
+  if (Array.isArray(field.enum))
+    return field.enum.find((option) => text.includes(String(option))) ?? field.enum[0];
+  switch (field.type) {
+    case 'number':
+      return Number(/-?\d+(\.\d+)?/.exec(text)?.[0] ?? 0);
+    case 'integer':
+      return Math.trunc(Number(/-?\d+/.exec(text)?.[0] ?? 0));
+    case 'boolean':
+      return !/\b(false|no|off)\b/i.test(text);
+    case 'array':
+      return text
+        .split(/,|\band\b/)
+        .map((item) => item.trim())
+        .filter(Boolean);
+    case 'object':
+      return {};
+    default:
+      return text;
+  }
+}
+
+const RESULT_LENGTH = 400;
+
+/** Says what the tools answered. */
+export const reportToolResults: Intent = ({ results, tools }) => {
+  if (results.length === 0) return undefined;
+  return { text: results.map((result) => report(result, tools)).join('\n') };
+};
+
+function report(
+  { name, output, isError }: ModelToolResult,
+  tools: ReadonlyMap<string, ModelTool>,
+): string {
+  const told = name === 'list_capabilities' && reportCapabilities(output, tools.keys());
+  if (told) return told;
+  const result = readable(output);
+  if (isError) return `That did not work: ${name} said ${result || 'nothing'}`;
+  return result ? `I have done it: ${result}` : `I have done it with ${name}.`;
+}
+
+function readable(output: string): string {
+  const text = plainText(output).trim();
+  return text.length > RESULT_LENGTH ? `${text.slice(0, RESULT_LENGTH)}…` : text;
+}
+
+function plainText(output: string): string {
+  try {
+    const value: unknown = JSON.parse(output);
+    return typeof value === 'string' ? value : output;
+  } catch {
+    return output;
+  }
+}
+
+const Listed = z.object({
+  capabilities: z.array(
+    z.object({
+      name: z.string(),
+      title: z.string(),
+      summary: z.string(),
+      isLoaded: z.boolean(),
+    }),
+  ),
+});
+
+/** Tells people what `list_capabilities` told; nothing if that cannot be read. */
+function reportCapabilities(output: string, tools: Iterable<string>): string | undefined {
+  const listed = read(output);
+  if (!listed) return undefined;
+  const usable = [...tools].map((name) => `\`${name}\``).join(', ');
+  const more = listed.capabilities
+    .filter(({ isLoaded }) => !isLoaded)
+    .map(({ name, title, summary }) => `- ${title}: ${summary} Say “use load_capability ${name}”.`);
+  const offer =
+    more.length > 0 ? `\n\nThere is more that can be loaded:\n\n${more.join('\n')}` : '';
+  return `I use these tools when you name them, as in “use list_capabilities”: ${usable}.${offer}`;
+}
+
+function read(output: string): z.infer<typeof Listed> | undefined {
+  try {
+    return Listed.safeParse(JSON.parse(output)).data;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,134 @@
+import type { JsonObject } from '@sibyl/protocol';
+import {
+  type ModelCall,
+  type ModelMessage,
+  type ModelTool,
+  type ModelToolCall,
+  objectSchema,
+  type UserPart,
+} from '../model.js';
+
+export interface ChatRequestOptions {
+  /** The model's id here, and what its server calls it. */
+  readonly id: string;
+  readonly name: string;
+  /** Whether to ask for a count of tokens; some servers refuse the question. */
+  readonly asksUsage: boolean;
+}
+
+/** The JSON body of a streaming chat completion. */
+export function chatRequestOf(
+  call: ModelCall,
+  { id, name, asksUsage }: ChatRequestOptions,
+): string {
+  const messages = call.messages.flatMap((message) => messagesOf(message, id));
+  return JSON.stringify({
+    model: name,
+    messages: call.system ? [{ role: 'system', content: call.system }, ...messages] : messages,
+    tools: call.tools.length > 0 ? call.tools.map(toolOf) : undefined,
+    stream: true,
+    stream_options: asksUsage ? { include_usage: true } : undefined,
+  });
+}
+
+function messagesOf(message: ModelMessage, id: string): object[] {
+  switch (message.role) {
+    case 'user':
+      return [{ role: 'user', content: userContent(message.content) }];
+    case 'assistant':
+      return [
+        {
+          role: 'assistant',
+          content: message.text || null,
+          tool_calls: message.toolCalls?.length ? message.toolCalls.map(callOf) : undefined,
+          ...replayedReasoning(message.providerData, id),
+        },
+      ];
+    case 'tool':
+      return message.results.map((result) => ({
+        role: 'tool',
+        tool_call_id: result.id,
+        content: result.output,
+      }));
+    default:
+      return message satisfies never;
+  }
+}
+
+function userContent(content: string | readonly UserPart[]): string | object[] {
+  return typeof content === 'string' ? content : content.map(partOf);
+}
+
+function partOf(part: UserPart): object {
+  if (part.type === 'text') return part;
+  if (part.mediaType.startsWith('text/'))
+    return { type: 'text', text: new TextDecoder().decode(part.data) };
+  const url = `data:${part.mediaType};base64,${Buffer.from(part.data).toString('base64')}`;
+  if (part.mediaType.startsWith('image/')) return { type: 'image_url', image_url: { url } };
+  return { type: 'file', file: { filename: 'file', file_data: url } };
+}
+
+function callOf({ id, name, input }: ModelToolCall): object {
+  return { id, type: 'function', function: { name, arguments: input } };
+}
+
+function toolOf({ name, description, inputSchema }: ModelTool): object {
+  const parameters = objectSchema(inputSchema);
+  return { type: 'function', function: { name, description, parameters } };
+}
+
+type Field = 'reasoning_content' | 'reasoning';
+type Detail = Record<string, unknown>;
+
+/** Keeps a step's reasoning as its server wants it back with the results of its tools. */
+export class ReasoningRecord {
+  #field: Field | undefined;
+  #text = '';
+  readonly #details: Detail[] = [];
+
+  /** Reads a delta; what it returns is the new text, if any. */
+  read(delta: Detail): string {
+    if (Array.isArray(delta.reasoning_details)) delta.reasoning_details.forEach(this.#merge);
+    const field = fieldOf(delta);
+    const text = field ? (delta[field] as string) : '';
+    if (text) this.#field ??= field;
+    this.#text += text;
+    return text;
+  }
+
+  dataFor(model: string): JsonObject | undefined {
+    if (!this.#field && this.#details.length === 0) return undefined;
+    return {
+      model,
+      message: {
+        ...(this.#field && { [this.#field]: this.#text }),
+        ...(this.#details.length > 0 && { reasoning_details: this.#details }),
+      },
+    };
+  }
+
+  /** Pieces of one block arrive one by one, but are taken back only as a whole. */
+  #merge = (detail: Detail): void => {
+    const last = this.#details.at(-1);
+    const goesOn = last && last.type === detail.type && last.index === detail.index;
+    if (!goesOn) {
+      this.#details.push({ ...detail });
+      return;
+    }
+    for (const [key, value] of Object.entries(detail)) {
+      const isPiece = key === 'text' || key === 'summary' || key === 'data';
+      if (isPiece && typeof value === 'string') last[key] = `${last[key] ?? ''}${value}`;
+      else if (value !== null && value !== undefined) last[key] = value;
+    }
+  };
+}
+
+function fieldOf(delta: Detail): Field | undefined {
+  if (typeof delta.reasoning_content === 'string') return 'reasoning_content';
+  return typeof delta.reasoning === 'string' ? 'reasoning' : undefined;
+}
+
+/** The fields to send back with an assistant message; none if another model made it. */
+function replayedReasoning(data: JsonObject | undefined, model: string): object {
+  return data?.model === model ? Object(data.message) : {};
+}

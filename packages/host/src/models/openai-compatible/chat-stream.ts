@@ -1,0 +1,253 @@
+import { randomUUID } from 'node:crypto';
+import type { IncomingMessage } from 'node:http';
+import {
+  faultOfKind,
+  faultOfRefusal,
+  type ModelFinish,
+  type ModelPart,
+  type ModelToolCall,
+  type ModelUsage,
+  type Refusal,
+  retryAfterOf,
+} from '../model.js';
+import { ReasoningRecord } from './chat-request.js';
+
+type Fields = Record<string, unknown>;
+
+/** Reads the events of one chat completion; no schema per event, for there are hundreds in an answer. */
+export class ChatStream {
+  readonly #reasoning = new ReasoningRecord();
+  readonly #calls = new ToolCallAssembly();
+  #reason: string | undefined;
+  #isDone = false;
+  #usage: ModelUsage | undefined;
+  #written = 0;
+
+  /** Whether the server said that nothing follows. */
+  get isDone(): boolean {
+    return this.#isDone;
+  }
+
+  read(data: string): readonly ModelPart[] {
+    if (data.trim() === '[DONE]') {
+      this.#isDone = true;
+      return [];
+    }
+    const chunk = parsed(data);
+    if (chunk.error) throw faultInStream(chunk);
+    this.#usage = usageIn(chunk.usage) ?? this.#usage;
+    const choice = first(chunk.choices);
+    if (!choice) return [];
+    if (typeof choice.finish_reason === 'string') this.#reason = choice.finish_reason;
+    return this.#readDelta(fieldsOf(choice.delta ?? choice.message));
+  }
+
+  #readDelta(delta: Fields): ModelPart[] {
+    const parts: ModelPart[] = [];
+    const reasoning = this.#reasoning.read(delta);
+    if (reasoning) parts.push({ type: 'reasoning', text: reasoning });
+    const text = textIn(delta.content) || (typeof delta.refusal === 'string' ? delta.refusal : '');
+    if (text) parts.push({ type: 'text', text });
+    this.#written += text.length + reasoning.length;
+    if (Array.isArray(delta.tool_calls))
+      for (const piece of delta.tool_calls) this.#calls.add(piece);
+    return parts;
+  }
+
+  /** The tool calls and the finish, once the stream is over; `sent` is the length of the request. */
+  end(model: string, sent: number): ModelPart[] {
+    if (!this.#isDone && this.#reason === undefined)
+      throw faultOfKind('network', 'the stream ended before the answer');
+    const calls = this.#calls.calls();
+    for (const { input } of calls) this.#written += input.length;
+    const hasCalls = calls.length > 0;
+    const finish: ModelFinish = {
+      type: 'finish',
+      reason: reasonOf(this.#reason, hasCalls),
+      usage: this.#usage ?? estimate(sent, this.#written),
+      providerData: hasCalls ? this.#reasoning.dataFor(model) : undefined,
+    };
+    return [...calls.map((call) => ({ type: 'tool-call' as const, call })), finish];
+  }
+}
+
+function parsed(data: string): Fields {
+  try {
+    return fieldsOf(JSON.parse(data));
+  } catch {
+    throw faultOfKind('server', 'an event of the stream is not JSON');
+  }
+}
+
+function fieldsOf(value: unknown): Fields {
+  return typeof value === 'object' && value !== null ? (value as Fields) : {};
+}
+
+function first(list: unknown): Fields | undefined {
+  return Array.isArray(list) && list.length > 0 ? fieldsOf(list[0]) : undefined;
+}
+
+function textIn(content: unknown): string {
+  if (typeof content === 'string') return content;
+  if (!Array.isArray(content)) return '';
+  const texts = content.map((part) => fieldsOf(part).text);
+  return texts.filter((text) => typeof text === 'string').join('');
+}
+
+/** An error that comes after a status of 200; its code may be a status, or a word. */
+function faultInStream(chunk: Fields): Error {
+  const { text, code } = explanationIn(chunk);
+  const status = Number(/\b[45]\d\d\b/.exec(code)?.[0] ?? statusOf(`${code} ${text}`));
+  return faultOfRefusal({ status, text, code });
+}
+
+function statusOf(text: string): number {
+  if (/rate.?limit|insufficient_quota|too many/i.test(text)) return 429;
+  if (/invalid_request|context.?length/i.test(text)) return 400;
+  if (/timed? ?out/i.test(text)) return 504;
+  return 500;
+}
+
+function reasonOf(reason: string | undefined, hasCalls: boolean): ModelFinish['reason'] {
+  switch (reason) {
+    case 'length':
+    case 'max_tokens':
+      return 'length';
+    case 'content_filter':
+      return 'content-filter';
+    default:
+      // Several servers say "stop" although they call tools.
+      return hasCalls ? 'tool-calls' : 'stop';
+  }
+}
+
+function usageIn(usage: unknown): ModelUsage | undefined {
+  const counts = fieldsOf(usage);
+  if (typeof counts.prompt_tokens !== 'number') return undefined;
+  const cached = fieldsOf(counts.prompt_tokens_details).cached_tokens;
+  return {
+    input: counts.prompt_tokens,
+    output: Number(counts.completion_tokens ?? 0),
+    cached: Number(cached ?? counts.prompt_cache_hit_tokens ?? 0),
+  };
+}
+
+/** For servers that count nothing: four characters a token, so that no turn seems free. */
+function estimate(sent: number, written: number): ModelUsage {
+  return { input: Math.ceil(sent / 4), output: Math.ceil(written / 4), cached: 0 };
+}
+
+/** Characters that the calls of one answer may have: they are held in memory until they are complete. */
+const MAX_CHARACTERS = 8 * 1024 * 1024;
+/** What a call counts beside its text. */
+const CALL_CHARACTERS = 10_000;
+
+interface Draft {
+  id: string;
+  name: string;
+  input: string;
+  readonly index: unknown;
+}
+
+interface Piece {
+  readonly index: unknown;
+  readonly id: unknown;
+  readonly name: unknown;
+}
+
+/** Puts tool calls together from their pieces, whatever a server leaves out. */
+export class ToolCallAssembly {
+  readonly #drafts: Draft[] = [];
+  #characters = 0;
+
+  add(piece: unknown): void {
+    if (typeof piece !== 'object' || piece === null) return;
+    const { index, id, function: called = {} } = piece as Record<string, unknown>;
+    const { name, arguments: input } = (called ?? {}) as Record<string, unknown>;
+    const before = this.#drafts.length;
+    const draft = this.#draftOf({ index, id, name });
+    if (this.#drafts.length > before) this.#count(CALL_CHARACTERS);
+    draft.name ||= textOf(name);
+    if (typeof input === 'string') draft.input += input;
+    else if (typeof input === 'object' && input !== null) draft.input = JSON.stringify(input);
+    this.#count(typeof input === 'string' ? input.length : draft.input.length);
+  }
+
+  #count(characters: number): void {
+    this.#characters += characters;
+    if (this.#characters > MAX_CHARACTERS)
+      throw faultOfKind('server', 'the tool calls of the answer never end');
+  }
+
+  calls(): ModelToolCall[] {
+    const named = this.#drafts.filter(({ name }) => name);
+    return named.map(({ id, name, input }) => ({
+      id: id || `call_${randomUUID()}`,
+      name,
+      input: input.trim() || '{}',
+    }));
+  }
+
+  #draftOf({ index, id, name }: Piece): Draft {
+    const found = this.#drafts.findLast((draft) => index === undefined || draft.index === index);
+    if (found && !beginsAnother(found, { index, id, name })) {
+      found.id ||= textOf(id);
+      return found;
+    }
+    const draft = { id: textOf(id), name: '', input: '', index };
+    this.#drafts.push(draft);
+    return draft;
+  }
+}
+
+/** Some servers number every call 0, and some number none: then a new id or a second name tells. */
+function beginsAnother(draft: Draft, { index, id, name }: Piece): boolean {
+  if (textOf(id) && draft.id) return id !== draft.id;
+  return index === undefined && draft.name !== '' && textOf(name) !== '';
+}
+
+function textOf(value: unknown): string {
+  return typeof value === 'string' ? value : '';
+}
+
+const LONGEST_BODY = 64 * 1024;
+
+/** Reads why a server refused, in whichever of the usual shapes it says so. */
+export async function refusalOf(reply: IncomingMessage): Promise<Refusal> {
+  const body = await bodyOf(reply);
+  return {
+    status: reply.statusCode ?? 0,
+    ...explanationIn(parseErrorBody(body)),
+    retryAfterSeconds: retryAfterOf(reply.headers, body),
+  };
+}
+
+async function bodyOf(reply: IncomingMessage): Promise<string> {
+  let body = '';
+  for await (const text of reply) {
+    body += text;
+    if (body.length > LONGEST_BODY) break;
+  }
+  return body;
+}
+
+function parseErrorBody(body: string): unknown {
+  try {
+    return JSON.parse(body);
+  } catch {
+    // A page for people, of a proxy perhaps: nothing to pass on.
+    return {};
+  }
+}
+
+/** The error of a body or of an event: `{error: {message, type, code}}`, `{error}`, `{message}`, `{detail}`. */
+function explanationIn(value: unknown): { text: string; code: string } {
+  const fields = fieldsOf(value);
+  const error = fields.error ?? fields.message ?? fields.detail ?? '';
+  const { message, type, code } = fieldsOf(error);
+  const text = typeof error === 'string' ? error : message;
+  return {
+    text: typeof text === 'string' ? text : '',
+    code: [type, code].filter((word) => word !== undefined && word !== null).join(' '),
+  };
+}

@@ -1,0 +1,142 @@
+import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
+import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
+import type { ProviderAccess } from '../../config/models-config.js';
+import {
+  faultOfKind,
+  faultOfRefusal,
+  type Model,
+  type ModelCall,
+  ModelFault,
+  type ModelPart,
+} from '../model.js';
+import { chatRequestOf } from './chat-request.js';
+import { refusalOf } from './chat-stream.js';
+import { ReplyReader } from './reply-reader.js';
+
+export interface OpenAiCompatibleOptions extends Omit<Model, 'stream'> {
+  /** What the server calls the model. */
+  readonly name: string;
+  readonly access: ProviderAccess;
+}
+
+/** A model behind any server that speaks OpenAI's chat completions. */
+export function createOpenAiCompatibleModel(options: OpenAiCompatibleOptions): Model {
+  const { name, access, ...info } = options;
+  const client = new ChatClient(info.id, name, access);
+  return { ...info, stream: (call) => client.stream(call) };
+}
+
+interface Answer {
+  readonly reply: IncomingMessage;
+  readonly reader: ReplyReader;
+  /** Length of the request. */
+  readonly sent: number;
+}
+
+class ChatClient {
+  readonly #id: string;
+  readonly #name: string;
+  readonly #key: string;
+  readonly #url: URL;
+  readonly #headers: Record<string, string>;
+  #asksUsage = true;
+
+  constructor(id: string, name: string, { apiKey = '', baseUrl = '' }: ProviderAccess) {
+    this.#key = apiKey;
+    this.#id = id;
+    this.#name = name;
+    this.#url = new URL(baseUrl);
+    this.#url.pathname = `${this.#url.pathname.replace(/\/+$/, '')}/chat/completions`;
+    this.#headers = {
+      'content-type': 'application/json',
+      accept: 'text/event-stream, application/json',
+      ...(apiKey && { authorization: `Bearer ${apiKey}` }),
+    };
+  }
+
+  async *stream(call: ModelCall): AsyncGenerator<ModelPart> {
+    call.signal.throwIfAborted();
+    let answer: Answer | undefined;
+    try {
+      answer = await this.#ask(call);
+      const { reply, reader, sent } = answer;
+      for await (const text of reply.iterator({ destroyOnReturn: false })) {
+        call.onActivity?.();
+        for (const part of reader.push(text)) yield part;
+        if (reader.isDone) break;
+      }
+      leave(answer);
+      for (const part of reader.end(this.#id, sent)) yield part;
+    } catch (error) {
+      call.signal.throwIfAborted();
+      throw error instanceof ModelFault ? error : faultOfKind('network', String(error));
+    } finally {
+      leave(answer);
+    }
+  }
+
+  async #ask(call: ModelCall): Promise<Answer> {
+    const asksUsage = this.#asksUsage;
+    const body = chatRequestOf(call, { id: this.#id, name: this.#name, asksUsage });
+    const { signal } = call;
+    const reply = await postJson({ url: this.#url, headers: this.#headers, body, signal });
+    reply.setEncoding('utf8');
+    if (reply.statusCode === 200)
+      return { reply, reader: new ReplyReader(reply), sent: body.length };
+    const refusal = await refusalOf(reply);
+    // Calls made at the same time are refused together, and each is made again.
+    if (asksUsage && refusal.text.includes('stream_options')) {
+      this.#asksUsage = false;
+      return this.#ask(call);
+    }
+    // Some servers repeat the key they refuse.
+    throw faultOfRefusal({ ...refusal, text: refusal.text.replaceAll(this.#key || '\0', '…') });
+  }
+}
+
+const PATIENCE_MS = 1000;
+
+/** Ends the connection, unless all is said: then the reply may end by itself and the connection serve again. */
+function leave(answer: Answer | undefined): void {
+  if (!answer || answer.reply.readableEnded) return;
+  const { reply, reader } = answer;
+  if (!reader.isDone) {
+    reply.destroy();
+    return;
+  }
+  const timer = setTimeout(() => reply.destroy(), PATIENCE_MS).unref();
+  reply.once('close', () => clearTimeout(timer));
+  reply.resume();
+}
+
+// Connections are kept: a turn with tools asks the same server several times.
+const options = { keepAlive: true, maxFreeSockets: 64, timeout: 60_000 };
+const http = { agent: new HttpAgent(options), request: httpRequest };
+const https = { agent: new HttpsAgent(options), request: httpsRequest };
+
+interface JsonPost {
+  readonly url: URL;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string;
+  readonly signal: AbortSignal;
+}
+
+/** Posts JSON and gives the reply as soon as its head is there. */
+function postJson(post: JsonPost): Promise<IncomingMessage> {
+  const { url, headers, body, signal } = post;
+  const { agent, request } = url.protocol === 'https:' ? https : http;
+  return new Promise((resolve, reject) => {
+    let hasReply = false;
+    const sent = request(url, { method: 'POST', agent, headers, signal }, (reply) => {
+      hasReply = true;
+      resolve(reply);
+    });
+    sent.on('error', (error: NodeJS.ErrnoException) => {
+      // The server closed a kept connection just as it was used again: not a fault of anyone's.
+      const wasStale = sent.reusedSocket && error.code === 'ECONNRESET' && !hasReply;
+      if (wasStale) resolve(postJson(post));
+      else reject(error);
+    });
+    sent.end(body);
+  });
+}

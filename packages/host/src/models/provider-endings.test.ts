@@ -1,0 +1,58 @@
+import { describe, expect, it } from 'vitest';
+import {
+  callOf,
+  collect,
+  hello,
+  providers,
+  useProviders,
+} from '../../test/support/model-servers/scripted-provider.ts';
+
+import { withTimeouts } from './retry.js';
+
+const open = useProviders();
+
+describe.each(providers)('%s', (provider) => {
+  it.each(['stalls-before-headers', 'stalls-before-finish'] as const)(
+    'an abort while it %s closes the connection',
+    async (ending) => {
+      const { model, server } = await open(provider, { ...hello, ending });
+      const stop = new AbortController();
+      const reason = new Error('enough');
+      const running = collect(model, callOf({ signal: stop.signal }));
+      await expect.poll(() => server.requests.length).toBe(1);
+      stop.abort(reason);
+      expect((await running).fault).toBe(reason);
+      expect(await server.requests[0]?.wasLeft).toBe(true);
+    },
+  );
+
+  it('a consumer that stops early closes the connection', async () => {
+    const { model, server } = await open(provider, { ...hello, ending: 'stalls-before-finish' });
+    for await (const part of model.stream(callOf())) if (part.type === 'text') break;
+    expect(await server.requests[0]?.wasLeft).toBe(true);
+  });
+
+  it('asks nothing when aborted before', async () => {
+    const { model, server } = await open(provider, hello);
+    const reason = new Error('never mind');
+    const { fault } = await collect(model, callOf({ signal: AbortSignal.abort(reason) }));
+    expect(fault).toBe(reason);
+    expect(server.requests).toEqual([]);
+  });
+});
+
+describe.each(providers)('%s falls silent', (provider) => {
+  it.each([
+    ['stalls-before-headers', ''],
+    ['stalls-before-finish', 'Hello wörld'],
+  ] as const)('%s: it is given up, and what had come stays', async (ending, said) => {
+    const { model, server } = await open(provider, { ...hello, ending });
+    // Long enough for all that comes, however busy the machine is.
+    const firstPartMs = said ? 60_000 : 200;
+    const hasty = withTimeouts(model, { firstPartMs, stallMs: 2_000 });
+    const { fault, text } = await collect(hasty);
+    expect(fault).toMatchObject({ kind: 'timeout', retryable: true });
+    expect(text).toBe(said);
+    expect(await server.requests[0]?.wasLeft).toBe(true);
+  });
+});

@@ -1,0 +1,200 @@
+import type { EarlyPluginContext, PluginDatabase, RoomState } from '@sibyl/plugin-kit';
+import { hookChecks, type LoadedPlugin, setUpPlugin, sharedWith } from '@sibyl/plugin-kit/rules';
+import type { Logger } from 'pino';
+import { inTime } from '../agent/timeouts.js';
+import { assertNoFaults, BootError } from '../config/read-variables.js';
+import { RESERVED_TOOLS } from '../turns/capabilities.js';
+import { createEarlyContext, HookCalls, type HostServices } from './plugin-context.js';
+import { pluginFault, reasonOf, type SelectedPlugin, switchOff } from './select-plugins.js';
+
+/** The plugins, set up. */
+export interface LoadedPlugins {
+  /** In the order of their dependencies. */
+  readonly plugins: readonly LoadedPlugin[];
+  /** Lets them end what they have under way. */
+  close(): Promise<void>;
+}
+
+interface Candidate {
+  readonly selected: SelectedPlugin;
+  readonly hooks: HookCalls;
+  readonly context: EarlyPluginContext;
+}
+
+/** Sets up the selected plugins; what is wrong with any of them is thrown together. */
+export async function loadPlugins(
+  selected: readonly SelectedPlugin[],
+  services: HostServices,
+): Promise<LoadedPlugins> {
+  const closing = new CloseTasks(services.logger);
+  try {
+    const candidates = await openAll(selected, services, closing);
+    assertSound(candidates);
+    const rooms = await roomsOf(candidates, services);
+    const plugins = await setUpAll(candidates, rooms);
+    assertSound(candidates);
+    return { plugins, close: () => closing.run() };
+  } catch (error) {
+    await closing.run();
+    throw error;
+  }
+}
+
+function assertSound(candidates: readonly Candidate[]): void {
+  assertNoFaults(candidates.flatMap(({ hooks }) => hooks.faults));
+}
+
+/** Brings the tables of all plugins up to date, before any of them begins to work. */
+async function openAll(
+  selected: readonly SelectedPlugin[],
+  services: HostServices,
+  closing: CloseTasks,
+): Promise<Candidate[]> {
+  const names = selected.map(({ name }) => name);
+  const candidates: Candidate[] = [];
+  for (const one of selected) {
+    const hooks = new HookCalls(one.name);
+    const database = await openTables(one, names, services).catch((error) => {
+      hooks.fail(`its tables could not be made: ${reasonOf(error)}`);
+      return undefined;
+    });
+    const context = createEarlyContext(
+      {
+        selected: one,
+        database: database as PluginDatabase,
+        availablePlugins: new Set(names),
+        onClose: (run) => closing.add({ plugin: one.name, run }),
+      },
+      services,
+    );
+    candidates.push({ selected: one, hooks, context });
+  }
+  return candidates;
+}
+
+function openTables(
+  { name, plugin }: SelectedPlugin,
+  plugins: readonly string[],
+  { store }: HostServices,
+): Promise<PluginDatabase> {
+  return store.pluginTables.open({ plugin: name, migrations: plugin.migrations ?? {}, plugins });
+}
+
+/** Who keeps the rooms' state: the plugin that says so, else the store. */
+async function roomsOf(
+  candidates: readonly Candidate[],
+  { store, oracle }: HostServices,
+): Promise<RoomState> {
+  let keeper: { readonly name: string; readonly rooms: RoomState } | undefined;
+  for (const { selected, hooks, context } of candidates) {
+    const rooms = await hooks.call({
+      hook: 'getRoomState',
+      run: () => selected.plugin.getRoomState?.(context),
+      check: hookChecks.roomState,
+      otherwise: undefined,
+    });
+    if (rooms && keeper) hooks.fail(`the plugin ${keeper.name} keeps the state of rooms already`);
+    if (rooms) keeper ??= { name: selected.name, rooms };
+  }
+  return keeper?.rooms ?? store.roomState.of(oracle.did);
+}
+
+async function setUpAll(
+  candidates: readonly Candidate[],
+  rooms: RoomState,
+): Promise<LoadedPlugin[]> {
+  const claims = new NameClaims();
+  const plugins: LoadedPlugin[] = [];
+  for (const { selected, hooks, context } of candidates) {
+    // What it needs has failed: its own faults would only say so again.
+    if (selected.plugin.dependsOn?.some((name) => hasFailed(name, candidates))) continue;
+    const shared = sharedWith(selected.plugin, plugins);
+    const plugin = await setUpPlugin(selected, { ...context, rooms, shared }, (one) =>
+      hooks.call(one),
+    );
+    claims.claim(plugin, hooks);
+    plugins.push(plugin);
+  }
+  return plugins;
+}
+
+const hasFailed = (name: string, candidates: readonly Candidate[]) =>
+  candidates.some(({ selected, hooks }) => selected.name === name && hooks.faults.length > 0);
+
+/** What Nest could not build, told as a fault of the plugin whose module it names; else as it is. */
+export function moduleFault(error: unknown, plugins: readonly LoadedPlugin[]): unknown {
+  const reason = reasonOf(error).split('\n', 1)[0] ?? '';
+  const plugin = plugins.find(({ nestModules }) =>
+    nestModules.some((module) => isNamedIn(reason, 'module' in module ? module.module : module)),
+  );
+  if (!plugin) return error;
+  const problem = `its Nest modules could not be built: ${reason}`;
+  return new BootError([
+    pluginFault(plugin.name, problem, `Mend it, or ${switchOff(plugin.name)}`),
+  ]);
+}
+
+const isNamedIn = (text: string, { name }: { readonly name: string }) =>
+  name !== '' && text.includes(name);
+
+/** Sees to it that every name the agent or another plugin knows means one thing. */
+class NameClaims {
+  readonly #tools = new Map([...RESERVED_TOOLS].map((name) => [name, 'the host']));
+  readonly #shared = new Map<string, string>();
+
+  /** Claims all names of a plugin; those that are taken are faults of it. */
+  claim({ name, tools, subAgents, shared }: LoadedPlugin, hooks: HookCalls): void {
+    const owner = `the plugin ${name}`;
+    for (const tool of tools) this.#take(this.#tools, owner, tool.name, hooks);
+    for (const agent of subAgents)
+      this.#take(this.#tools, owner, `call_${agent.name}_agent`, hooks);
+    for (const key of Object.keys(shared)) this.#takeShared(owner, key, hooks);
+  }
+
+  #take(names: Map<string, string>, owner: string, tool: string, hooks: HookCalls): void {
+    const taken = names.get(tool);
+    if (taken)
+      hooks.fail(
+        `its tool ${tool} is called like one of ${taken}`,
+        'Rename the tool, or switch one of the two off',
+      );
+    else names.set(tool, owner);
+  }
+
+  #takeShared(owner: string, key: string, hooks: HookCalls): void {
+    const taken = this.#shared.get(key);
+    if (taken)
+      hooks.fail(
+        `it shares ${key}, which ${taken} shares already`,
+        'Rename the key, or switch one of the two off',
+      );
+    else this.#shared.set(key, owner);
+  }
+}
+
+const LIMIT = { ms: 5000, fault: 'it takes too long', signal: new AbortController().signal };
+
+interface CloseTask {
+  readonly plugin: string;
+  readonly run: () => void | Promise<void>;
+}
+
+/** What plugins want done when the host closes. */
+class CloseTasks {
+  readonly #tasks: CloseTask[] = [];
+
+  constructor(private readonly logger: Logger) {}
+
+  add(task: CloseTask): void {
+    this.#tasks.push(task);
+  }
+
+  /** Runs them all, the last first; one that fails or hangs keeps no other from its turn. */
+  async run(): Promise<void> {
+    for (const { plugin, run } of this.#tasks.splice(0).reverse()) {
+      await inTime(LIMIT, async () => run()).catch((err) =>
+        this.logger.warn({ err, plugin }, 'plugin did not close well'),
+      );
+    }
+  }
+}

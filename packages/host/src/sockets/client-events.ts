@@ -1,0 +1,79 @@
+import {
+  ActionCallResult,
+  type ClientEventName,
+  clientEvents,
+  describeIssues,
+  type ServerEventName,
+  serverEvents,
+  ToolResult,
+} from '@sibyl/protocol';
+import { z } from 'zod';
+import type { Audience, ServerEvent } from '../bus/event-bus.js';
+import type { CallEventName, PageAnswer } from '../bus/pending-client-calls.js';
+import type { ConnectionRegister } from './connections.js';
+
+type Question = Exclude<ClientEventName, 'tool_result' | 'action_call_result'>;
+
+/** What a client is told when it asks (contract B5). */
+export const answers: Readonly<
+  Record<Question, (audience: Audience, register: ConnectionRegister) => ServerEvent>
+> = {
+  ping: ({ sessionId }) => ({ event: 'pong', payload: { timestamp: now(), sessionId } }),
+  status: ({ owner, sessionId }, register) => ({
+    event: 'status',
+    payload: {
+      connected: true,
+      sessionId,
+      ...register.figuresOf(owner),
+      timestamp: now(),
+    },
+  }),
+  subscribe: ({ sessionId }) => ({ event: 'subscribed', payload: { sessionId, timestamp: now() } }),
+  'list-events': ({ sessionId }) => ({
+    event: 'available-events',
+    payload: {
+      clientEvents: Object.keys(clientEvents) as ClientEventName[],
+      serverEvents: Object.keys(serverEvents) as ServerEventName[],
+      sessionId,
+      timestamp: now(),
+    },
+  }),
+};
+
+/** What a page sends as the result of a call, by the kind of call. */
+export const results = {
+  tool_result: (sent: unknown) => readResult(sent, ToolResult, 'browser_tool_call'),
+  action_call_result: (sent: unknown, { sessionId }: Audience) => {
+    const answer = readResult(sent, ActionCallResult, 'action_call');
+    const isForSession = (sent as { sessionId?: unknown } | null)?.sessionId === sessionId;
+    return answer && isForSession ? readFailure(answer) : undefined;
+  },
+} as const satisfies Record<string, (sent: unknown, audience: Audience) => PageAnswer | undefined>;
+
+/** One that cannot be read is an answer too, if it says to which call: nobody need wait for more. */
+function readResult(
+  sent: unknown,
+  schema: z.ZodType<ToolResult>,
+  event: CallEventName,
+): PageAnswer | undefined {
+  const { data, error } = schema.safeParse(sent);
+  if (data) {
+    const { toolCallId, result = null, error: fault } = data;
+    return { event, toolCallId, result, ...(typeof fault === 'string' && { error: fault }) };
+  }
+  const { toolCallId } = (sent ?? {}) as { toolCallId?: unknown };
+  if (typeof toolCallId !== 'string') return undefined;
+  const problems = describeIssues(error.issues, 'result');
+  const why = `The page sent a result that cannot be read: ${problems.join('; ')}`;
+  return { event, toolCallId, result: null, error: why };
+}
+
+/** An action reports a failure also as `{success: false, error}` in place of its result. */
+function readFailure(answer: PageAnswer): PageAnswer {
+  const { data } = FailedAction.safeParse(answer.result);
+  return data && answer.error === undefined ? { ...answer, error: data.error } : answer;
+}
+
+const FailedAction = z.object({ success: z.literal(false), error: z.string() });
+
+const now = () => new Date().toISOString();

@@ -1,0 +1,224 @@
+import { type ClosingReason, clientEvents, OracleError } from '@sibyl/protocol';
+import type { Logger } from 'pino';
+import type { Socket } from 'socket.io';
+import type { Authenticator } from '../auth/authenticator.js';
+import type { CallerAllowList } from '../auth/caller-allow-list.js';
+import type { DelegatedAuthority } from '../auth/delegated-authority.js';
+import type { RateLimits } from '../auth/rate-limits.js';
+import {
+  closingEvent,
+  isAfter,
+  type Position,
+  positionText,
+  type ServerEvent,
+  wireForm,
+} from '../bus/event-bus.js';
+import type { CallDesk, CallEvent, PageAnswer } from '../bus/pending-client-calls.js';
+import type { MissedEvents } from '../turns/run-reader.js';
+import { answers, results } from './client-events.js';
+import { type ConnectionRegister, cutOff } from './connections.js';
+import type { Seat } from './handshake.js';
+import { type SocketBacklog, WriteLimit } from './write-limit.js';
+
+export interface SessionSocketParts {
+  readonly authenticator: Authenticator;
+  readonly authority: DelegatedAuthority;
+  readonly allowList: CallerAllowList;
+  readonly limits: RateLimits;
+  readonly register: ConnectionRegister;
+  readonly backlog: SocketBacklog;
+  readonly desk: CallDesk;
+  readonly missed: MissedEvents;
+  readonly logger: Logger;
+  /** How long a client may take nothing while it is brought up to date. */
+  readonly stallMs: number;
+}
+
+/** A client that listens to a session: it gets what it missed, then what happens, in one order. */
+export class SessionSocket {
+  readonly #socket: Socket;
+  readonly #seat: Seat;
+  readonly #parts: SessionSocketParts;
+  readonly #writes: WriteLimit;
+
+  constructor(socket: Socket, seat: Seat, parts: SessionSocketParts) {
+    this.#socket = socket;
+    this.#seat = seat;
+    this.#parts = parts;
+    const { stallMs, backlog } = parts;
+    const giveUp = () => this.#giveUp();
+    this.#writes = new WriteLimit(socket.conn, { stallMs, backlog, giveUp });
+    const stopWatching = watchAccess(seat, parts, (reason) => this.close(reason));
+    socket.once('disconnect', stopWatching);
+    this.#listen();
+  }
+
+  /** Greets the client and brings it up to date. */
+  async open(): Promise<void> {
+    const { audience, seen, inbox } = this.#seat;
+    const from = seen ?? (await this.#parts.missed.latest(audience));
+    const { sessionId } = audience;
+    const payload = { message: 'Connected', sessionId, timestamp: now() };
+    this.#emit({ event: 'connected', payload, position: from });
+    const last = seen ? await this.#replay(seen) : this.#handOver(from);
+    inbox.open((event) => {
+      if (!event.position || isAfter(event.position, last)) this.#deliver(event);
+    });
+  }
+
+  /** Says why and ends the connection; clients come back by themselves where that may help. */
+  close(reason: ClosingReason): void {
+    const { sessionId } = this.#seat.audience;
+    this.#emit(closingEvent(reason, sessionId));
+    if (reason === 'token_expired' || reason === 'host_stopping') this.#socket.conn.close();
+    else this.#socket.disconnect(true);
+  }
+
+  /** Sends what the run logs hold beyond what was seen; calls only if somebody still waits. */
+  async #replay(seen: Position): Promise<Position> {
+    const { desk, missed } = this.#parts;
+    const { audience } = this.#seat;
+    for (const { sent } of desk.open(audience)) {
+      if (!sent.position || isAfter(sent.position, seen)) continue;
+      // The page got it before it went, and its answer will come.
+      desk.given(audience, sent.payload.toolCallId, this.#socket);
+    }
+    let last = seen;
+    for await (const event of missed.after(audience, seen)) {
+      if (!this.#socket.connected) return last;
+      last = event.position ?? last;
+      if (!isCall(event) || this.#isWanted(event)) this.#deliver(event);
+      await this.#writes.room();
+    }
+    return last;
+  }
+
+  /** A page that is new here gets the calls that no other page has. */
+  #handOver(from: Position): Position {
+    const { desk } = this.#parts;
+    for (const { sent, isHeld } of desk.open(this.#seat.audience)) {
+      // Without its position: the client is further on than that.
+      const { position: _, ...call } = sent;
+      if (!isHeld) this.#deliver(call);
+    }
+    return from;
+  }
+
+  #isWanted({ payload }: CallEvent): boolean {
+    const waiting = this.#parts.desk.open(this.#seat.audience);
+    return waiting.some((c) => !c.isHeld && c.sent.payload.toolCallId === payload.toolCallId);
+  }
+
+  #deliver(event: ServerEvent): void {
+    if (event.event === 'closing') return void this.close(event.payload.reason);
+    if (isCall(event))
+      this.#parts.desk.given(this.#seat.audience, event.payload.toolCallId, this.#socket);
+    this.#emit(event);
+  }
+
+  /** The position travels as the last argument, which clients name when they come back. */
+  #emit(event: ServerEvent): void {
+    const { position } = event;
+    const trail = position ? [positionText(position)] : [];
+    this.#socket.emit(event.event, wireForm(event), ...trail);
+  }
+
+  #listen(): void {
+    const { audience } = this.#seat;
+    const { register } = this.#parts;
+    for (const [name, answer] of Object.entries(answers))
+      this.#socket.on(name, () => this.#ask(() => this.#emit(answer(audience, register))));
+    for (const [name, read] of Object.entries(results))
+      this.#socket.on(name, (sent: unknown) => this.#take(name, read(sent, audience)));
+    this.#socket.onAny((name: string) => {
+      if (!Object.hasOwn(clientEvents, name)) this.#ask(() => undefined);
+    });
+  }
+
+  /** What answers a call of ours is free; whatever else a client sends counts as a request. */
+  #take(name: string, answer: PageAnswer | undefined): void {
+    const { desk, logger } = this.#parts;
+    const { audience } = this.#seat;
+    if (answer && desk.answer(audience, answer)) return;
+    logger.debug({ ...audience, event: name, toolCallId: answer?.toolCallId }, 'result ignored');
+    this.#ask(() => undefined);
+  }
+
+  #ask(answer: () => void): void {
+    const { caller, address } = this.#seat;
+    const allowed = this.#parts.limits.takeCaller(caller, address);
+    allowed.then(answer, () => this.close('rate_limited'));
+  }
+
+  #giveUp(): void {
+    this.#parts.logger.info({ ...this.#seat.audience }, 'socket dropped: it takes too little');
+    cutOff(this.#socket.conn);
+  }
+}
+
+const isCall = (event: ServerEvent): event is CallEvent =>
+  event.event === 'browser_tool_call' || event.event === 'action_call';
+
+const now = () => new Date().toISOString();
+
+/** How often credentials are verified again, to find revocations by other processes. */
+const INTERVAL_MS = 60_000;
+
+interface AccessRules {
+  readonly authenticator: Authenticator;
+  readonly authority: Pick<DelegatedAuthority, 'onRevoked'>;
+  readonly allowList: Pick<CallerAllowList, 'watch'>;
+}
+
+/**
+ * Calls back once, when the caller of a socket loses access: at once when this process revokes the
+ * delegation or removes the caller. Returns how to stop watching.
+ */
+export function watchAccess(
+  { caller, credentials }: Pick<Seat, 'caller' | 'credentials'>,
+  { authenticator, authority, allowList }: AccessRules,
+  onEnd: (reason: ClosingReason) => void,
+): () => void {
+  let timer: NodeJS.Timeout | undefined;
+  let isWatching = true;
+  const stop = () => {
+    isWatching = false;
+    clearTimeout(timer);
+    stopListening();
+    stopWatchingCaller();
+  };
+  const end = (reason: ClosingReason) => {
+    if (!isWatching) return;
+    stop();
+    onEnd(reason);
+  };
+  const leftMs = () => caller.expiration * 1000 - Date.now();
+  const arm = () => {
+    if (isWatching) timer = setTimeout(check, Math.max(0, Math.min(INTERVAL_MS, leftMs())));
+  };
+  const check = async () => {
+    if (leftMs() <= 0) end('token_expired');
+    else if (await stillCounts(credentials, authenticator)) arm();
+    else end('token_revoked');
+  };
+  const loginCids = caller.login?.cids ?? [];
+  const stopListening = authority.onRevoked(loginCids, () => end('token_revoked'));
+  const stopWatchingCaller = allowList.watch(caller.did, () => end('caller_not_allowed'));
+  // It may have been revoked between the handshake and now.
+  if (loginCids.length > 0) void check();
+  else arm();
+  return stop;
+}
+
+/** A store that is unavailable says nothing about the credentials. */
+async function stillCounts(
+  credentials: Seat['credentials'],
+  authenticator: Authenticator,
+): Promise<boolean> {
+  try {
+    await authenticator.authenticate(credentials, {});
+    return true;
+  } catch (fault) {
+    return !(fault instanceof OracleError && fault.status === 401);
+  }
+}

@@ -1,0 +1,85 @@
+import type { Kysely } from 'kysely';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import {
+  createTestDatabase,
+  engines,
+  type TestDatabase,
+} from '../../test/support/test-database.js';
+import { type Database, prepared, type Schema } from './database.js';
+import { openDatabase } from './open-database.js';
+
+interface Room {
+  readonly id: string;
+  readonly owner: string;
+}
+
+let built = 0;
+const roomsQuery = (tables: Kysely<Schema>, { owner }: Pick<Room, 'owner'>) => {
+  built += 1;
+  return tables.selectFrom('rooms').select('id').where('owner', '=', owner).orderBy('id');
+};
+const roomsOf = prepared(roomsQuery);
+
+const insertRooms = prepared((tables, rooms: readonly Room[]) =>
+  tables
+    .insertInto('rooms')
+    .values(rooms.map(({ id, owner }) => ({ id, owner, oracle_did: id, created_at: 1 }))),
+);
+
+const rename = prepared((tables, { id, owner }: Room) =>
+  tables.updateTable('rooms').set({ owner }).where('id', '=', id),
+);
+
+describe.each(engines)('a prepared query on %s', (engine) => {
+  let test: TestDatabase;
+  let database: Database;
+  beforeAll(async () => {
+    test = await createTestDatabase(engine);
+    database = await openDatabase(test.options);
+    await database.write((tables) =>
+      insertRooms(tables, [
+        { id: 'a1', owner: 'did:a' },
+        { id: 'a2', owner: 'did:a' },
+        { id: 'b1', owner: 'did:b' },
+      ]),
+    );
+  });
+  afterAll(async () => {
+    await database.close();
+    await test.drop();
+  });
+
+  const idsOf = async (owner: string, tables = database.tables) =>
+    (await roomsOf(tables, { owner })).rows.map(({ id }) => id);
+
+  it('is told its values anew, and built once', async () => {
+    built = 0;
+    expect(await idsOf('did:a')).toEqual(['a1', 'a2']);
+    expect(await idsOf('did:b')).toEqual(['b1']);
+    expect(await idsOf("did:a' or 'x' = 'x")).toEqual([]);
+    expect(built).toBe(1);
+  });
+
+  it('sees what its unit has written', async () => {
+    const seen = await database.write(async (tables) => {
+      await insertRooms(tables, [{ id: 'c1', owner: 'did:c' }]);
+      return idsOf('did:c', tables);
+    });
+    expect(seen).toEqual(['c1']);
+  });
+
+  it('tells how many rows it changed', async () => {
+    const changed = (id: string) =>
+      database.write((tables) => rename(tables, { id, owner: 'did:d' }));
+    await database.write((tables) => insertRooms(tables, [{ id: 'd1', owner: 'did:x' }]));
+    expect((await changed('d1')).numAffectedRows).toBe(1n);
+    expect((await changed('d2')).numAffectedRows).toBe(0n);
+  });
+
+  it('is not run without one of its values', async () => {
+    const untold = prepared(roomsQuery);
+    await expect(untold(database.tables, {} as Room)).rejects.toThrow('not told all');
+    expect((await untold(database.tables, { owner: 'did:b' })).rows).toEqual([{ id: 'b1' }]);
+    await expect(roomsOf(database.tables, {} as Room)).rejects.toThrow('not told all');
+  });
+});

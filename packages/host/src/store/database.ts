@@ -1,0 +1,296 @@
+import type { DatabaseEngine } from '@sibyl/plugin-kit';
+import type { FaultKind, RunStatus } from '@sibyl/protocol';
+import type { Compilable, CompiledQuery, DialectAdapter, Kysely, QueryResult } from 'kysely';
+import type { DiskSpace } from './disk-space.js';
+import type { MigrationPlan } from './migrations/migrate.js';
+
+/** Work on the tables; it awaits queries of the handle it is given and nothing else. */
+export type Unit<T> = (tables: Kysely<Schema>) => Promise<T>;
+
+/** One engine, opened and migrated. */
+export interface Database {
+  readonly engine: DatabaseEngine;
+  /** Single reads outside any transaction. */
+  readonly tables: Kysely<Schema>;
+  /** Runs a unit whole or not at all, and settles only once the outcome is on disk. */
+  write<T>(unit: Unit<T>): Promise<T>;
+  /**
+   * As `write`, but units of one owner never run at the same time, on whichever host: what one counts
+   * stays true until it has stored its own.
+   */
+  writeFor<T>(owner: string, unit: Unit<T>): Promise<T>;
+  /** Runs several reads that all see the same moment. */
+  read<T>(unit: Unit<T>): Promise<T>;
+  /** Brings a schema beside the host's own up to date. */
+  migrate(plan: MigrationPlan): Promise<void>;
+  /** Gives the space of deleted rows back to the file system, where the engine does not do so itself. */
+  reclaim(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/**
+ * The tables as both engines hold them: timestamps are milliseconds, booleans 0 or 1, JSON is text.
+ */
+export interface Schema {
+  sessions: SessionRow;
+  rooms: RoomRow;
+  room_state: RoomStateRow;
+  messages: MessageRow;
+  runs: RunRow;
+  run_frames: RunFrameRow;
+  delegations: DelegationRow;
+  revocations: RevocationRow;
+  single_use: SingleUseRow;
+  callers: CallerRow;
+  idempotency_keys: IdempotencyRow;
+  session_state: SessionStateRow;
+  secrets: SecretRow;
+  blobs: BlobRow;
+  model_usage: ModelUsageRow;
+}
+
+export interface SessionRow {
+  id: string;
+  owner: string;
+  title: string;
+  created_at: number;
+  last_updated_at: number;
+  oracle_did: string;
+  oracle_name: string | null;
+  oracle_entity_did: string | null;
+  room_id: string;
+  last_seq: number;
+  last_turn: number;
+}
+
+interface RoomRow {
+  id: string;
+  owner: string;
+  oracle_did: string;
+  created_at: number;
+}
+
+interface RoomStateRow {
+  owner: string;
+  room_id: string;
+  key: string;
+  /** Null while the first change is under way. */
+  data: string | null;
+  updated_at: number;
+}
+
+export interface MessageRow {
+  id: string;
+  session_id: string;
+  owner: string;
+  turn: number;
+  seq: number;
+  type: 'human' | 'ai';
+  content: string;
+  tool_calls: string | null;
+  reasoning: string | null;
+  attachments: string | null;
+  metadata: string | null;
+  request_id: string;
+  run_id: string | null;
+  is_complete: number;
+  created_at: number;
+}
+
+export interface RunRow {
+  id: string;
+  session_id: string;
+  owner: string;
+  request_id: string;
+  turn: number;
+  status: RunStatus;
+  error_kind: FaultKind | null;
+  error_message: string | null;
+  message_id: string | null;
+  last_seq: number;
+  input_tokens: number;
+  output_tokens: number;
+  cached_tokens: number;
+  /** JSON of what a caller learns beside the message: warnings, and why there is no answer. */
+  report: string | null;
+  started_at: number;
+  updated_at: number;
+  host_id: string;
+  lease_until: number;
+}
+
+export interface RunFrameRow {
+  run_id: string;
+  owner: string;
+  seq: number;
+  event: string;
+  data: string;
+}
+
+export interface DelegationRow {
+  owner: string;
+  cid: string;
+  audience: string;
+  /** JSON; null in rows from before it was kept. */
+  capabilities: string | null;
+  /** The token, of the current delegation alone. */
+  ciphertext: string | null;
+  /** Seconds, as in the token; null for a delegation that never expires. */
+  expires_at: number | null;
+  created_at: number;
+  /** Null for a delegation that was presented, but never given to the host to keep. */
+  stored_at: number | null;
+  last_used_at: number | null;
+}
+
+interface RevocationRow {
+  owner: string;
+  cid: string;
+  /** Seconds; null for a delegation that never expires. */
+  expires_at: number | null;
+}
+
+interface CallerRow {
+  did: string;
+  /** The invitation that was redeemed. */
+  cid: string;
+  created_at: number;
+}
+
+interface SingleUseRow {
+  cid: string;
+  owner: string;
+  expires_at: number;
+}
+
+interface IdempotencyRow {
+  owner: string;
+  key: string;
+  body_hash: string;
+  run_id: string;
+  created_at: number;
+  expires_at: number;
+}
+
+interface SessionStateRow {
+  session_id: string;
+  owner: string;
+  plugin: string;
+  key: string;
+  value: string;
+}
+
+interface SecretRow {
+  owner: string;
+  plugin: string;
+  name: string;
+  ciphertext: string;
+}
+
+interface BlobRow {
+  id: string;
+  owner: string;
+  plugin: string;
+  media_type: string;
+  size: number;
+  data: Uint8Array;
+  created_at: number;
+}
+
+interface ModelUsageRow {
+  /** In UTC, such as 2026-01-31. */
+  day: string;
+  tokens: number;
+}
+
+/** What a look at a database has found: nothing, one that the next start brings up to date, or one that is. */
+export type DatabaseState = 'absent' | 'behind' | 'ready';
+
+/** Runs reads that all see the same moment, also while other processes write. */
+export function readSnapshot<T>(tables: Kysely<Schema>, unit: Unit<T>): Promise<T> {
+  return tables
+    .transaction()
+    .setIsolationLevel('repeatable read')
+    .setAccessMode('read only')
+    .execute(unit);
+}
+
+const NUL = '\u0000';
+
+/**
+ * Replaces NUL characters by U+FFFD: PostgreSQL refuses them in text, and a request holding one
+ * must find nothing or be kept, on both engines alike, rather than fail.
+ */
+export function storable(value: unknown): unknown {
+  if (typeof value !== 'string' || !value.includes(NUL)) return value;
+  return value.replaceAll(NUL, '\uFFFD');
+}
+
+/** What every store works with. */
+export interface StoreContext {
+  readonly database: Database;
+  /** The current time in milliseconds. */
+  readonly clock: () => number;
+  readonly newId: () => string;
+  /** Unset where the database keeps its files elsewhere. */
+  readonly disk?: DiskSpace | undefined;
+}
+
+type Value = string | number | null | Uint8Array;
+type Row<R> = { readonly [Name in keyof R]: Value };
+
+/** What a query is told anew each time it runs: values by their names, or rows of them, in few different numbers. */
+type Told<V> = { readonly [Key in keyof V]: V[Key] extends Value ? V[Key] : Row<V[Key]> };
+
+/** Runs a query on a handle of any database, inside a unit or outside. */
+export type Prepared<V, R> = (tables: Kysely<Schema>, values: V) => Promise<QueryResult<R>>;
+
+/**
+ * Has Kysely build and compile a query once for each database, as doing so costs more than running
+ * it. What `build` is given only stands in for the values: it goes into the query as it is.
+ */
+export function prepared<V extends Told<V>, R>(
+  build: (tables: Kysely<Schema>, values: V) => Compilable<R>,
+): Prepared<V, R> {
+  const compiled = new WeakMap<DialectAdapter, Map<number, CompiledQuery<R>>>();
+  return async (tables, values) => {
+    const { adapter } = tables.getExecutor();
+    const ofSize = compiled.get(adapter) ?? new Map<number, CompiledQuery<R>>();
+    const size = Array.isArray(values) ? values.length : 1;
+    const query = ofSize.get(size) ?? build(tables, standInFor(values)).compile();
+    const parameters = bind(query.parameters, values);
+    compiled.set(adapter, ofSize.set(size, query));
+    return tables.executeQuery({ ...query, parameters });
+  };
+}
+
+/** Where a value has its place, until there is one. */
+class Placeholder {
+  readonly name: string;
+  /** Of the row it is in, where there are several. */
+  readonly index: number;
+
+  constructor(name: string, index: number) {
+    this.name = name;
+    this.index = index;
+  }
+}
+
+function standInFor<V>(values: V): V {
+  return (
+    Array.isArray(values) ? values.map(placeholders) : placeholders(values as object, 0)
+  ) as V;
+}
+
+function placeholders(row: object, index: number): object {
+  return Object.fromEntries(Object.keys(row).map((name) => [name, new Placeholder(name, index)]));
+}
+
+function bind(parameters: readonly unknown[], values: unknown): unknown[] {
+  const rows = (Array.isArray(values) ? values : [values]) as Record<string, unknown>[];
+  const bound = parameters.map((parameter) =>
+    parameter instanceof Placeholder ? rows[parameter.index]?.[parameter.name] : parameter,
+  );
+  if (bound.includes(undefined)) throw new TypeError('A query was not told all of its values');
+  return bound;
+}

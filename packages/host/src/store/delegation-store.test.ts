@@ -1,0 +1,255 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import pg from 'pg';
+import { describe, expect, it } from 'vitest';
+import { engines, newOwner, useStore } from '../../test/support/test-database.js';
+import {
+  DELEGATIONS_PER_OWNER,
+  UNUSED_PRESENTED_MS,
+  USE_PRECISION_MS,
+} from './delegation-store.js';
+
+const audience = 'did:key:zOracle';
+const raw = 'OqJlcm9vdHOB2CpYJQABcRIg-a-token-nobody-else-may-read';
+const capabilities = [{ can: 'store/*', with: 'did:key:zAlice' }];
+
+function delegationOf(owner: string, cid = 'bafyfirst', lifeSeconds = 60) {
+  const expiresAt = Math.floor(Date.now() / 1000) + lifeSeconds;
+  return { owner, audience, cid, raw, capabilities, expiresAt };
+}
+
+describe.each(engines)('delegations on %s', (engine) => {
+  const test = useStore(engine);
+
+  it('DelegationStore.put makes the newest one current and keeps the others without a token', async () => {
+    const { delegations } = test.store;
+    const owner = newOwner();
+    const first = delegationOf(owner);
+    const second = { ...delegationOf(owner, 'bafysecond'), raw: 'second' };
+    await delegations.put(first);
+    await delegations.put(second);
+    expect(await delegations.get({ owner, audience })).toEqual({
+      ok: { cid: 'bafysecond', expiresAt: second.expiresAt, raw: 'second' },
+    });
+    expect(await delegations.list(owner)).toMatchObject([
+      { cid: 'bafysecond', capabilities, isCurrent: true, lastUsedAt: undefined },
+      { cid: 'bafyfirst', capabilities, isCurrent: false, expiresAt: first.expiresAt },
+    ]);
+    await delegations.put(first);
+    expect(await delegations.get({ owner, audience })).toHaveProperty('ok.cid', 'bafyfirst');
+    const isCurrent = (await delegations.list(owner)).map((each) => [each.cid, each.isCurrent]);
+    expect(isCurrent).toEqual([
+      ['bafysecond', false],
+      ['bafyfirst', true],
+    ]);
+  });
+
+  it('keeps a delegation that never expires', async () => {
+    const owner = newOwner();
+    await test.store.delegations.put({ ...delegationOf(owner), expiresAt: null });
+    expect(await test.store.delegations.get({ owner, audience })).toMatchObject({
+      ok: { expiresAt: null },
+    });
+  });
+
+  it('treats a foreign delegation as unknown', async () => {
+    const { delegations } = test.store;
+    const owner = newOwner();
+    await delegations.put(delegationOf(owner));
+    const stranger = newOwner();
+    expect(await delegations.get({ owner: stranger, audience })).toEqual({ error: 'not-found' });
+    expect(await delegations.list(stranger)).toEqual([]);
+    expect(await delegations.revoke(stranger, 'bafyfirst')).toBe(false);
+    expect(await delegations.revokeAll(stranger)).toEqual([]);
+    expect(await delegations.get({ owner, audience })).toHaveProperty('ok');
+  });
+
+  it('is gone and refused once revoked, and nothing takes its place', async () => {
+    const { delegations, revocations } = test.store;
+    const owner = newOwner();
+    await delegations.put(delegationOf(owner, 'bafyolder'));
+    await delegations.put(delegationOf(owner, 'bafyrevoked'));
+    expect(await revocations.has('bafyrevoked')).toBe(false);
+    expect(await delegations.revoke(owner, 'bafyrevoked')).toBe(true);
+    expect(await delegations.revoke(owner, 'bafyrevoked')).toBe(false);
+    expect(await revocations.has('bafyrevoked')).toBe(true);
+    expect(await revocations.has('bafyolder')).toBe(false);
+    expect(await delegations.get({ owner, audience })).toEqual({ error: 'not-found' });
+  });
+
+  it('DelegationStore.revokeStored leaves those that were only presented to revokeAll', async () => {
+    const { delegations, revocations } = test.store;
+    const owner = newOwner();
+    const { raw: _, ...presented } = delegationOf(owner, `presented-${owner}`);
+    await delegations.put(delegationOf(owner, `replaced-${owner}`));
+    await delegations.put(delegationOf(owner, `current-${owner}`));
+    await delegations.recordUse(presented);
+    expect([...(await delegations.revokeStored(owner))].sort()).toEqual([
+      `current-${owner}`,
+      `replaced-${owner}`,
+    ]);
+    expect(await revocations.has(presented.cid)).toBe(false);
+    expect(await delegations.revokeAll(owner)).toEqual([presented.cid]);
+    expect(await revocations.has(presented.cid)).toBe(true);
+    expect(await delegations.list(owner)).toEqual([]);
+  });
+
+  it('DelegationStore.list leaves out one that was recorded after its revocation', async () => {
+    const { delegations, revocations } = test.store;
+    const owner = newOwner();
+    const { raw: _, ...presented } = delegationOf(owner, `late-${owner}`);
+    await revocations.add({ owner, cid: presented.cid, expiresAt: null });
+    await delegations.recordUse(presented);
+    expect(await delegations.list(owner)).toEqual([]);
+  });
+
+  it('is unreadable, not fatal, under another key', async () => {
+    const owner = newOwner();
+    await test.store.delegations.put(delegationOf(owner));
+    const stranger = await test.another({ secretKey: new Uint8Array(32).fill(8) });
+    const result = await stranger.delegations.get({ owner, audience });
+    expect(result).toMatchObject({ error: 'unreadable', reason: expect.stringContaining('key') });
+  });
+
+  it('does not open a row moved to another user', async () => {
+    const victim = newOwner();
+    const thief = newOwner();
+    await test.store.delegations.put(delegationOf(victim));
+    await test.store.delegations.put(delegationOf(thief));
+    await execute(
+      `update delegations set ciphertext = (select ciphertext from delegations where owner = '${victim}') where owner = '${thief}'`,
+    );
+    expect(await test.store.delegations.get({ owner: thief, audience })).toMatchObject({
+      error: 'unreadable',
+    });
+  });
+
+  it('never writes the token itself', async () => {
+    await test.store.delegations.put(delegationOf(newOwner()));
+    const stored = await (engine === 'sqlite' ? rawFiles() : rawRows());
+    expect(stored).toContain('bafyfirst');
+    expect(stored).not.toContain(raw.slice(0, 16));
+    expect(stored).not.toContain(Buffer.from(raw).toString('base64').slice(0, 16));
+  });
+
+  describe('bounded in number', () => {
+    const store = useStore(engine, { clock: () => now });
+    let now = Date.now();
+    const use = (owner: string, cid: string, lifeSeconds = 3600) => {
+      const expiresAt = Math.floor(now / 1000) + lifeSeconds;
+      return { owner, audience, cid, capabilities, expiresAt };
+    };
+    const cidsOf = async (owner: string) =>
+      (await store.store.delegations.list(owner)).map(({ cid }) => cid);
+
+    it('DelegationStore.recordUse drops expired ones first, then replaced ones, then the least recently used', async () => {
+      const { delegations, revocations } = store.store;
+      const owner = newOwner();
+      const name = (kind: string) => `${kind}-${owner}`;
+      await delegations.recordUse(use(owner, name('expires'), 10));
+      await delegations.put({ ...use(owner, name('replaced')), raw });
+      await delegations.put({ ...use(owner, name('current')), raw });
+      for (let i = 3; i < DELEGATIONS_PER_OWNER; i += 1)
+        await delegations.recordUse(use(owner, name(`used${i}`)));
+      expect(await cidsOf(owner)).toHaveLength(DELEGATIONS_PER_OWNER);
+      now += 10_000;
+      await delegations.recordUse(use(owner, name('a')));
+      expect(await cidsOf(owner)).not.toContain(name('expires'));
+      expect(await cidsOf(owner)).toContain(name('replaced'));
+      await delegations.recordUse(use(owner, name('b')));
+      expect(await cidsOf(owner)).not.toContain(name('replaced'));
+      expect(await delegations.recordUse(use(owner, name('c')))).toEqual([name('used3')]);
+      expect(await cidsOf(owner)).not.toContain(name('used3'));
+      expect(await cidsOf(owner)).toContain(name('current'));
+      expect(await cidsOf(owner)).toHaveLength(DELEGATIONS_PER_OWNER);
+      // What was given to the host and is still valid is not forgotten without being revoked.
+      expect(await revocations.has(name('replaced'))).toBe(true);
+      expect(await revocations.has(name('used3'))).toBe(false);
+    });
+
+    it('DelegationStore.put returns what it dropped and revoked to make room', async () => {
+      const { delegations } = store.store;
+      const owner = newOwner();
+      for (let i = 0; i < DELEGATIONS_PER_OWNER; i += 1)
+        expect(await delegations.put({ ...use(owner, `${i}-${owner}`), raw })).toEqual({
+          dropped: [],
+          revoked: [],
+        });
+      const room = await delegations.put({ ...use(owner, `last-${owner}`), raw });
+      expect(room).toEqual({ dropped: [`0-${owner}`], revoked: [`0-${owner}`] });
+    });
+
+    it('DelegationStore.recordUse writes once an hour at most', async () => {
+      const { delegations } = store.store;
+      const owner = newOwner();
+      const first = now;
+      const lastUse = async () => (await delegations.list(owner))[0]?.lastUsedAt;
+      await delegations.recordUse(use(owner, 'bafyused'));
+      now += USE_PRECISION_MS - 1;
+      await delegations.recordUse(use(owner, 'bafyused'));
+      expect(await lastUse()).toBe(first);
+      now += 1;
+      await delegations.recordUse(use(owner, 'bafyused'));
+      expect(await lastUse()).toBe(now);
+    });
+
+    it('DelegationStore.prune forgets expired ones, but not the current one', async () => {
+      const { delegations } = store.store;
+      const owner = newOwner();
+      await delegations.put({ ...use(owner, 'bafyreplaced', 10), raw });
+      await delegations.put({ ...use(owner, 'bafycurrent', 10), raw });
+      await delegations.recordUse({ ...use(owner, 'bafyendless'), expiresAt: null });
+      now += 10_000;
+      await delegations.prune();
+      expect(await cidsOf(owner)).toEqual(['bafyendless', 'bafycurrent']);
+    });
+
+    it('DelegationStore.prune forgets presented ones that were not used for 90 days', async () => {
+      const { delegations, revocations } = store.store;
+      const owner = newOwner();
+      const endless = (name: string) => ({ ...use(owner, `${name}-${owner}`), expiresAt: null });
+      await delegations.recordUse(endless('idle'));
+      await delegations.recordUse({ ...endless('far'), expiresAt: 253_402_300_799 });
+      await delegations.recordUse(endless('used'));
+      await delegations.put({ ...endless('replaced'), raw });
+      await delegations.put({ ...endless('current'), raw });
+      for (const name of ['replaced', 'current']) await delegations.recordUse(endless(name));
+      now += UNUSED_PRESENTED_MS - 1;
+      await delegations.recordUse(endless('used'));
+      await delegations.prune();
+      expect(await cidsOf(owner)).toHaveLength(5);
+      now += 1;
+      await delegations.prune();
+      const left = ['current', 'replaced', 'used'].map((name) => `${name}-${owner}`);
+      expect([...(await cidsOf(owner))].sort()).toEqual(left);
+      expect(await revocations.has(`idle-${owner}`)).toBe(false);
+    });
+  });
+
+  function rawFiles(): string {
+    const { dataDir } = test.options;
+    return readdirSync(dataDir)
+      .map((file) => readFileSync(join(dataDir, file), 'latin1'))
+      .join();
+  }
+
+  async function rawRows(): Promise<string> {
+    return JSON.stringify(await execute('select * from delegations'));
+  }
+
+  async function execute(statement: string): Promise<unknown[]> {
+    const { databaseUrl, dataDir } = test.options;
+    if (databaseUrl === undefined) {
+      const handle = new DatabaseSync(join(dataDir, 'sibyl.db'));
+      handle.exec(statement);
+      handle.close();
+      return [];
+    }
+    const client = new pg.Client({ connectionString: databaseUrl });
+    await client.connect();
+    const { rows } = await client.query(statement);
+    await client.end();
+    return rows;
+  }
+});

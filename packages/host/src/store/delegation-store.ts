@@ -1,0 +1,296 @@
+import { type Kysely, sql } from 'kysely';
+import { type DelegationRow, prepared, type Schema, type StoreContext } from './database.js';
+import type { Vault } from './encryption.js';
+import { addRevocation } from './revocation-store.js';
+
+/** Delegations kept for one user; a row takes about 7 kB at most, the current one 18 kB. */
+export const DELEGATIONS_PER_OWNER = 100;
+
+/** `lastUsedAt` is written at most this often. */
+export const USE_PRECISION_MS = 3_600_000;
+
+/** One that was only presented is forgotten after this time without a use; its next use lists it again. */
+export const UNUSED_PRESENTED_MS = 90 * 86_400_000;
+
+/** CIDs that are no longer listed because a user had too many. */
+export interface MadeRoom {
+  readonly dropped: readonly string[];
+  /** Those of `dropped` that were revoked too. */
+  readonly revoked: readonly string[];
+}
+
+export interface DelegationKey {
+  readonly owner: string;
+  /** The oracle's DID. */
+  readonly audience: string;
+}
+
+/** A delegation without its token. */
+export interface DelegationFacts extends DelegationKey {
+  readonly cid: string;
+  readonly capabilities: readonly { readonly can: string; readonly with: string }[];
+  /** Unix seconds; null for a delegation that never expires. */
+  readonly expiresAt: number | null;
+}
+
+/** What is known of a delegation without opening it. */
+export interface DelegationRecord extends Omit<DelegationFacts, 'capabilities'> {
+  /** Undefined in rows from before they were kept: the token has them. */
+  readonly capabilities: DelegationFacts['capabilities'] | undefined;
+  /** Milliseconds, as `lastUsedAt`. */
+  readonly createdAt: number;
+  readonly isCurrent: boolean;
+  readonly lastUsedAt: number | undefined;
+}
+
+export type DelegationResult =
+  | {
+      readonly ok: {
+        readonly cid: string;
+        readonly expiresAt: number | null;
+        readonly raw: string;
+      };
+    }
+  | { readonly error: 'not-found' }
+  | { readonly error: 'unreadable'; readonly reason: string };
+
+/**
+ * The delegations each user has given to oracles or presented to this host. The newest that was
+ * given is current; its token alone is kept, encrypted.
+ */
+export class DelegationStore {
+  readonly #context: StoreContext;
+  readonly #vault: Vault;
+
+  constructor(context: StoreContext, vault: Vault) {
+    this.#context = context;
+    this.#vault = vault;
+  }
+
+  /** Makes a delegation the current one; returns what was dropped to make room. */
+  put({ raw, ...facts }: DelegationFacts & { readonly raw: string }): Promise<MadeRoom> {
+    const { owner, audience, cid } = facts;
+    const ciphertext = this.#vault.seal(raw, placeOf(facts));
+    return this.#context.database.write(async (tables) => {
+      const stored_at = await this.#nextTime(tables, owner);
+      const row = toRow(facts);
+      const { capabilities } = row;
+      await tables
+        .insertInto('delegations')
+        .values({ ...row, ciphertext, created_at: stored_at, stored_at })
+        .onConflict((c) =>
+          c.columns(['owner', 'cid']).doUpdateSet({ capabilities, ciphertext, stored_at }),
+        )
+        .execute();
+      await tables
+        .updateTable('delegations')
+        .set({ ciphertext: null })
+        .where('owner', '=', owner)
+        .where('audience', '=', audience)
+        .where('cid', '!=', cid)
+        .where('ciphertext', 'is not', null)
+        .execute();
+      return this.#makeRoom(tables, owner);
+    });
+  }
+
+  /** The current delegation. */
+  async get(key: DelegationKey): Promise<DelegationResult> {
+    const { rows } = await findCurrent(this.#context.database.tables, key);
+    const [row] = rows;
+    if (row === undefined || row.ciphertext === null) return { error: 'not-found' };
+    const opened = this.#vault.open(row.ciphertext, placeOf(key));
+    if ('error' in opened) return { error: 'unreadable', reason: opened.error };
+    return { ok: { cid: row.cid, expiresAt: row.expires_at, raw: opened.ok } };
+  }
+
+  /**
+   * Notes that a delegation was used; writes on first use and at most once an hour after that. Returns
+   * the CIDs that were dropped to make room.
+   */
+  async recordUse(facts: DelegationFacts): Promise<readonly string[]> {
+    const { owner, cid } = facts;
+    const now = this.#context.clock();
+    const { rows } = await findUse(this.#context.database.tables, { owner, cid });
+    if (now - (rows[0]?.last_used_at ?? 0) < USE_PRECISION_MS) return [];
+    return this.#context.database.write(async (tables) => {
+      const created_at = await this.#nextTime(tables, owner);
+      await tables
+        .insertInto('delegations')
+        .values({ ...toRow(facts), created_at, last_used_at: now })
+        .onConflict((c) => c.columns(['owner', 'cid']).doUpdateSet({ last_used_at: now }))
+        .execute();
+      return (await this.#makeRoom(tables, owner)).dropped;
+    });
+  }
+
+  /** All delegations of a user that are not revoked, newest first. */
+  async list(owner: string): Promise<readonly DelegationRecord[]> {
+    const rows = await this.#context.database.tables
+      .selectFrom('delegations')
+      .selectAll()
+      .where('owner', '=', owner)
+      // One that was presented while it was being revoked may have been recorded after that.
+      .where(({ not, exists, selectFrom }) =>
+        not(
+          exists(
+            selectFrom('revocations')
+              .select('revocations.cid')
+              .whereRef('revocations.cid', '=', 'delegations.cid'),
+          ),
+        ),
+      )
+      .orderBy('created_at', 'desc')
+      .orderBy('cid')
+      .execute();
+    const current = new Map<string, DelegationRow>();
+    for (const row of rows) {
+      const newest = current.get(row.audience);
+      if (row.ciphertext && (row.stored_at ?? 0) > (newest?.stored_at ?? 0))
+        current.set(row.audience, row);
+    }
+    return rows.map((row) => toRecord(row, current.get(row.audience) === row));
+  }
+
+  /** Drops one delegation of a user and remembers its CID as revoked, both or neither. */
+  async revoke(owner: string, cid: string): Promise<boolean> {
+    const revoked = await this.#revokeWhere(owner, (query) => query.where('cid', '=', cid));
+    return revoked.length > 0;
+  }
+
+  /** Revokes the current delegation of a user and those it replaced; returns their CIDs. */
+  revokeStored(owner: string): Promise<readonly string[]> {
+    return this.#revokeWhere(owner, (query) => query.where('stored_at', 'is not', null));
+  }
+
+  /** Revokes every delegation that `list` has for a user, including those that were only presented. */
+  revokeAll(owner: string): Promise<readonly string[]> {
+    return this.#revokeWhere(owner, (query) => query);
+  }
+
+  /**
+   * Forgets expired delegations, except current ones, whose status their users can see, and those
+   * that were only presented and not used for `UNUSED_PRESENTED_MS`.
+   */
+  prune(): Promise<number> {
+    const now = this.#seconds();
+    const unusedSince = this.#context.clock() - UNUSED_PRESENTED_MS;
+    return this.#context.database.write(async (tables) => {
+      const { numDeletedRows } = await tables
+        .deleteFrom('delegations')
+        .where('ciphertext', 'is', null)
+        .where(({ or, and, eb }) =>
+          or([
+            eb('expires_at', '<=', now),
+            and([eb('stored_at', 'is', null), eb('last_used_at', '<=', unusedSince)]),
+          ]),
+        )
+        .executeTakeFirstOrThrow();
+      return Number(numDeletedRows);
+    });
+  }
+
+  #revokeWhere(
+    owner: string,
+    narrow: (query: ReturnType<typeof deleteOf>) => ReturnType<typeof deleteOf>,
+  ): Promise<readonly string[]> {
+    return this.#context.database.write(async (tables) => {
+      const rows = await narrow(deleteOf(tables, owner)).returning(['cid', 'expires_at']).execute();
+      for (const { cid, expires_at } of rows)
+        await addRevocation(tables, { owner, cid, expiresAt: expires_at });
+      return rows.map(({ cid }) => cid);
+    });
+  }
+
+  /** Later than the creation of every other row of the user, so that their order is certain. */
+  async #nextTime(tables: Kysely<Schema>, owner: string): Promise<number> {
+    const { newest } = await tables
+      .selectFrom('delegations')
+      .select(({ fn }) => fn.max('created_at').as('newest'))
+      .where('owner', '=', owner)
+      .executeTakeFirstOrThrow();
+    return Math.max(this.#context.clock(), Number(newest ?? 0) + 1);
+  }
+
+  /**
+   * Drops what a user has too many of: expired ones first, then replaced ones, then those presented
+   * longest ago, never the current one. A replaced one that is still valid is revoked: its user gave it
+   * to the host and could not find it again. One that was only presented stays valid and is listed
+   * again at its next use; until then "revoke all" does not reach it.
+   */
+  async #makeRoom(tables: Kysely<Schema>, owner: string): Promise<MadeRoom> {
+    const now = this.#seconds();
+    const rank = sql<number>`case when expires_at <= ${now} then 0 when stored_at is not null then 1 else 2 end`;
+    const { count } = await tables
+      .selectFrom('delegations')
+      .select(({ fn }) => fn.countAll().as('count'))
+      .where('owner', '=', owner)
+      .executeTakeFirstOrThrow();
+    const excess = Number(count) - DELEGATIONS_PER_OWNER;
+    if (excess <= 0) return { dropped: [], revoked: [] };
+    const rows = await tables
+      .selectFrom('delegations')
+      .select(['cid', 'expires_at', rank.as('rank')])
+      .where('owner', '=', owner)
+      .where('ciphertext', 'is', null)
+      .orderBy('rank')
+      .orderBy(sql`coalesce(last_used_at, created_at)`)
+      .orderBy('created_at')
+      .limit(excess)
+      .execute();
+    for (const { cid } of rows) await deleteOf(tables, owner).where('cid', '=', cid).execute();
+    const replaced = rows.filter((row) => Number(row.rank) === 1);
+    for (const { cid, expires_at } of replaced)
+      await addRevocation(tables, { owner, cid, expiresAt: expires_at });
+    return { dropped: rows.map(({ cid }) => cid), revoked: replaced.map(({ cid }) => cid) };
+  }
+
+  #seconds(): number {
+    return Math.floor(this.#context.clock() / 1000);
+  }
+}
+
+const findCurrent = prepared((tables, { owner, audience }: DelegationKey) =>
+  tables
+    .selectFrom('delegations')
+    .select(['cid', 'expires_at', 'ciphertext'])
+    .where('owner', '=', owner)
+    .where('audience', '=', audience)
+    .where('ciphertext', 'is not', null)
+    .orderBy('stored_at', 'desc')
+    .limit(1),
+);
+
+const findUse = prepared((tables, { owner, cid }: Pick<DelegationFacts, 'owner' | 'cid'>) =>
+  tables
+    .selectFrom('delegations')
+    .select('last_used_at')
+    .where('owner', '=', owner)
+    .where('cid', '=', cid),
+);
+
+const deleteOf = (tables: Kysely<Schema>, owner: string) =>
+  tables.deleteFrom('delegations').where('owner', '=', owner);
+
+/** Binds the ciphertext to its owner and oracle, so that a row moved elsewhere does not open. */
+function placeOf({ owner, audience }: DelegationKey): readonly string[] {
+  return ['delegation', owner, audience];
+}
+
+function toRow({ owner, cid, audience, capabilities, expiresAt }: DelegationFacts) {
+  const granted = capabilities.map(({ can, with: resource }) => ({ can, with: resource }));
+  return { owner, cid, audience, capabilities: JSON.stringify(granted), expires_at: expiresAt };
+}
+
+function toRecord(row: DelegationRow, isCurrent: boolean): DelegationRecord {
+  return {
+    owner: row.owner,
+    cid: row.cid,
+    audience: row.audience,
+    capabilities: row.capabilities === null ? undefined : JSON.parse(row.capabilities),
+    expiresAt: row.expires_at,
+    createdAt: row.created_at,
+    isCurrent,
+    lastUsedAt: row.last_used_at ?? undefined,
+  };
+}

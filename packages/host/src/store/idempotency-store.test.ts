@@ -1,0 +1,103 @@
+import { describe, expect, it } from 'vitest';
+import { engines, newOwner, useStore } from '../../test/support/test-database.js';
+import { endInterrupted } from '../turns/run-leases.js';
+
+describe.each(engines)('idempotency keys on %s', (engine) => {
+  let now = 1_000;
+  const test = useStore(engine, { clock: () => now });
+
+  async function requestOf(owner: string, bodyHash = 'hash') {
+    const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid: 'did:o' });
+    const idempotency = { key: 'key', bodyHash, expiresAt: now + 100 };
+    const message = { content: 'hi' };
+    return { owner, sessionId, requestId: 'r', status: 'running', message, idempotency } as const;
+  }
+
+  it('is new for exactly one of 50 at once, across processes', async () => {
+    const second = await test.another();
+    const request = await requestOf(newOwner());
+    const results = await Promise.all(
+      Array.from({ length: 50 }, (_, i) => (i % 2 === 0 ? test.store : second).runs.start(request)),
+    );
+    const started = results.filter((result) => result.state === 'started');
+    expect(started).toHaveLength(1);
+    const runId = started[0]?.run.id;
+    expect(results.filter(({ state }) => state === 'existing')).toEqual(
+      Array(49).fill({ state: 'existing', runId }),
+    );
+    const { owner } = request;
+    const key = 'key';
+    expect(await second.idempotency.find({ owner, key })).toEqual({ bodyHash: 'hash', runId });
+  });
+
+  it('notices another body', async () => {
+    const owner = newOwner();
+    await test.store.runs.start(await requestOf(owner));
+    const other = await requestOf(owner, 'other');
+    expect(await test.store.runs.start(other)).toEqual({ state: 'conflict' });
+  });
+
+  it.each([
+    ['interrupted', 'host_stopping', '', 'started'],
+    ['failed', 'store_unavailable', undefined, 'started'],
+    ['interrupted', 'host_stopping', 'half', 'existing'],
+    ['interrupted', 'turn_interrupted', '', 'existing'],
+    ['failed', 'model_unavailable', undefined, 'existing'],
+    ['aborted', undefined, '', 'existing'],
+    ['finished', undefined, '', 'existing'],
+  ] as const)(
+    'RunStore.finish as %s with %s and %j: one of 20 simultaneous retries finds its key %s',
+    async (status, code, content, state) => {
+      const { runs } = test.store;
+      const second = await test.another();
+      const request = await requestOf(newOwner());
+      const first = await runs.start(request);
+      if (first.state !== 'started') throw new Error(first.state);
+      const message = content === undefined ? undefined : { content, isComplete: false };
+      const report = code === undefined ? {} : { error: { code, message: 'why' } };
+      const key = { owner: request.owner, runId: first.run.id };
+      await runs.finish({ ...key, ending: { status, message, report } });
+      const retries = await Promise.all(
+        Array.from({ length: 20 }, (_, i) => (i % 2 === 0 ? runs : second.runs).start(request)),
+      );
+      const started = retries.filter((retry) => retry.state === 'started');
+      expect(started).toHaveLength(state === 'started' ? 1 : 0);
+      const runId = started[0]?.run.id ?? first.run.id;
+      expect(retries.filter((retry) => retry.state === 'existing')).toEqual(
+        Array(20 - started.length).fill({ state: 'existing', runId }),
+      );
+    },
+  );
+
+  it('RunStore.closeInterrupted frees the key of a run that its process left without text', async () => {
+    const request = await requestOf(newOwner());
+    const idempotency = { ...request.idempotency, expiresAt: now + 1_000_000 };
+    expect(await test.store.runs.start({ ...request, idempotency })).toMatchObject({
+      state: 'started',
+    });
+    const heir = await test.another();
+    now += 60_000;
+    await heir.runs.closeInterrupted(endInterrupted);
+    expect(await heir.runs.start({ ...request, idempotency })).toMatchObject({ state: 'started' });
+  });
+
+  it('keeps users apart', async () => {
+    const [mine, theirs] = [newOwner(), newOwner()];
+    await test.store.runs.start(await requestOf(mine));
+    expect(await test.store.idempotency.find({ owner: theirs, key: 'key' })).toBeUndefined();
+    expect(await test.store.runs.start(await requestOf(theirs))).toMatchObject({
+      state: 'started',
+    });
+  });
+
+  it('is free again once expired, and forgets only what has expired', async () => {
+    const { runs, idempotency } = test.store;
+    const owner = newOwner();
+    await runs.start(await requestOf(owner));
+    now += 100;
+    expect(await idempotency.find({ owner, key: 'key' })).toBeUndefined();
+    expect(await runs.start(await requestOf(owner, 'other'))).toMatchObject({ state: 'started' });
+    expect(await idempotency.prune()).toBeGreaterThanOrEqual(1);
+    expect(await idempotency.find({ owner, key: 'key' })).toMatchObject({ bodyHash: 'other' });
+  });
+});

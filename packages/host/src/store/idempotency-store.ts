@@ -1,0 +1,114 @@
+import type { Kysely } from 'kysely';
+import type { Schema, StoreContext } from './database.js';
+
+export interface IdempotencyKey {
+  readonly owner: string;
+  readonly key: string;
+}
+
+/** What the first request with a key was and which run it started. */
+export interface FirstRequest {
+  readonly bodyHash: string;
+  readonly runId: string;
+}
+
+/** The runs that requests with an `Idempotency-Key` started, per user; starting a run claims the key. */
+export class IdempotencyStore {
+  readonly #context: StoreContext;
+
+  constructor(context: StoreContext) {
+    this.#context = context;
+  }
+
+  async find({ owner, key }: IdempotencyKey): Promise<FirstRequest | undefined> {
+    const { database, clock } = this.#context;
+    const row = await database.tables
+      .selectFrom('idempotency_keys')
+      .select(['body_hash', 'run_id'])
+      .where('owner', '=', owner)
+      .where('key', '=', key)
+      .where('expires_at', '>', clock())
+      .executeTakeFirst();
+    return row && { bodyHash: row.body_hash, runId: row.run_id };
+  }
+
+  /** Forgets what has expired; says how many. */
+  prune(): Promise<number> {
+    const now = this.#context.clock();
+    return this.#context.database.write(async (tables) => {
+      const { numDeletedRows } = await tables
+        .deleteFrom('idempotency_keys')
+        .where('expires_at', '<=', now)
+        .executeTakeFirstOrThrow();
+      return Number(numDeletedRows);
+    });
+  }
+}
+
+export interface KeyClaim {
+  readonly owner: string;
+  readonly key: string;
+  /** Of the request, so that the same key with another body is noticed. */
+  readonly bodyHash: string;
+  readonly expiresAt: number;
+  /** The run this request would start. */
+  readonly runId: string;
+}
+
+export type ClaimResult =
+  | { readonly state: 'new' }
+  | { readonly state: 'existing'; readonly runId: string }
+  | { readonly state: 'conflict' };
+
+/** Claims an idempotency key inside a unit: of many at once, exactly one finds it new. */
+export async function claimKey(
+  tables: Kysely<Schema>,
+  { owner, key, bodyHash, expiresAt, runId }: KeyClaim,
+  now: number,
+): Promise<ClaimResult> {
+  const values = { body_hash: bodyHash, run_id: runId, created_at: now, expires_at: expiresAt };
+  const claimed = await tables
+    .insertInto('idempotency_keys')
+    .values({ owner, key, ...values })
+    .onConflict((c) =>
+      c
+        .columns(['owner', 'key'])
+        .doUpdateSet(values)
+        .where('idempotency_keys.expires_at', '<=', now),
+    )
+    .returning('key')
+    .executeTakeFirst();
+  if (claimed !== undefined) return { state: 'new' };
+  const first = await tables
+    .selectFrom('idempotency_keys')
+    .select(['body_hash', 'run_id'])
+    .where('owner', '=', owner)
+    .where('key', '=', key)
+    .executeTakeFirstOrThrow();
+  if (first.body_hash !== bodyHash) return { state: 'conflict' };
+  return { state: 'existing', runId: first.run_id };
+}
+
+/** Forgets the key that started a run inside a unit, so that a repeated request starts another. */
+export async function releaseKeyOfRun(
+  tables: Kysely<Schema>,
+  { owner, runId }: Pick<KeyClaim, 'owner' | 'runId'>,
+): Promise<void> {
+  await tables
+    .deleteFrom('idempotency_keys')
+    .where('owner', '=', owner)
+    .where('run_id', '=', runId)
+    .execute();
+}
+
+/** Forgets a key inside a unit, so that the request may be tried anew. */
+export async function releaseKey(
+  tables: Kysely<Schema>,
+  { owner, key }: Pick<KeyClaim, 'owner' | 'key'>,
+): Promise<void> {
+  await tables
+    .deleteFrom('idempotency_keys')
+    .where('owner', '=', owner)
+    .where('key', '=', key)
+    .execute();
+}

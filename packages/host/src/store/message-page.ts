@@ -1,0 +1,210 @@
+import { type Kysely, sql } from 'kysely';
+import { prepared, type Schema } from './database.js';
+import { type Message, toMessage } from './message.js';
+import type { SessionKey } from './session-store.js';
+
+export interface PageRequest {
+  readonly owner: string;
+  readonly sessionId: string;
+  /** How many turns. */
+  readonly limit: number;
+  /** A message id; at most one of the two. */
+  readonly before?: string | undefined;
+  readonly after?: string | undefined;
+}
+
+interface MessagePage {
+  /** Oldest first. */
+  readonly messages: readonly Message[];
+  readonly prevCursor: string | null;
+  readonly nextCursor: string | null;
+  readonly hasOlder: boolean;
+  readonly hasNewer: boolean;
+}
+
+export type PageResult = { readonly ok: MessagePage } | { readonly error: 'unknown-cursor' };
+
+/** The first and last turn of a page; for an empty page both lie beyond all turns. */
+interface Span {
+  readonly first: number;
+  readonly last: number;
+}
+
+export async function readPage(tables: Kysely<Schema>, request: PageRequest): Promise<PageResult> {
+  const span = await findSpan(tables, request);
+  if (span === undefined) return { error: 'unknown-cursor' };
+  const messages = await messagesIn(tables, request, span);
+  const ends = await messagesOf(tables, request)
+    .select((e) => [e.fn.min('turn').as('first'), e.fn.max('turn').as('last')])
+    .executeTakeFirstOrThrow();
+  return {
+    ok: {
+      messages,
+      prevCursor: messages[0]?.id ?? null,
+      nextCursor: messages.at(-1)?.id ?? null,
+      hasOlder: ends.first !== null && ends.first < span.first,
+      hasNewer: ends.last !== null && ends.last > span.last,
+    },
+  };
+}
+
+function findSpan(tables: Kysely<Schema>, request: PageRequest): Promise<Span | undefined> {
+  if (request.after !== undefined) return spanAfter(tables, request, request.after);
+  if (request.before !== undefined) return spanBefore(tables, request, request.before);
+  return newestUpTo(tables, request, Number.MAX_SAFE_INTEGER);
+}
+
+async function spanBefore(
+  tables: Kysely<Schema>,
+  request: PageRequest,
+  cursor: string,
+): Promise<Span | undefined> {
+  const edge = await findEdge(tables, request, cursor);
+  if (edge === undefined) return undefined;
+  // A turn the cursor splits comes whole.
+  const last = edge.firstSeq < edge.seq ? edge.turn : edge.turn - 1;
+  return newestUpTo(tables, request, last);
+}
+
+async function spanAfter(
+  tables: Kysely<Schema>,
+  request: PageRequest,
+  cursor: string,
+): Promise<Span | undefined> {
+  const edge = await findEdge(tables, request, cursor);
+  if (edge === undefined) return undefined;
+  // Messages are stored out of the order of turns where turns wait: what is new may be an answer further up.
+  const { first } = await messagesOf(tables, request)
+    .select((e) => e.fn.min('turn').as('first'))
+    .where('seq', '>', edge.seq)
+    .executeTakeFirstOrThrow();
+  const turns = await turnsOf(tables, request)
+    .where('turn', '>=', first ?? Number.MAX_SAFE_INTEGER)
+    .orderBy('turn', 'asc')
+    .execute();
+  return {
+    first: turns[0]?.turn ?? Number.POSITIVE_INFINITY,
+    last: turns.at(-1)?.turn ?? Number.POSITIVE_INFINITY,
+  };
+}
+
+async function newestUpTo(
+  tables: Kysely<Schema>,
+  request: PageRequest,
+  last: number,
+): Promise<Span> {
+  const turns = await turnsOf(tables, request)
+    .where('turn', '<=', last)
+    .orderBy('turn', 'desc')
+    .execute();
+  return {
+    first: turns.at(-1)?.turn ?? Number.NEGATIVE_INFINITY,
+    last: turns[0]?.turn ?? Number.NEGATIVE_INFINITY,
+  };
+}
+
+/** Where the cursor's message stands in its turn. */
+async function findEdge(tables: Kysely<Schema>, request: PageRequest, cursor: string) {
+  const at = await messagesOf(tables, request)
+    .select(['turn', 'seq'])
+    .where('id', '=', cursor)
+    .executeTakeFirst();
+  if (at === undefined) return undefined;
+  const { firstSeq, lastSeq } = await messagesOf(tables, request)
+    .select((e) => [e.fn.min('seq').as('firstSeq'), e.fn.max('seq').as('lastSeq')])
+    .where('turn', '=', at.turn)
+    .executeTakeFirstOrThrow();
+  return { ...at, firstSeq, lastSeq };
+}
+
+async function messagesIn(
+  tables: Kysely<Schema>,
+  request: PageRequest,
+  { first, last }: Span,
+): Promise<readonly Message[]> {
+  if (!Number.isFinite(first)) return [];
+  const rows = await messagesOf(tables, request)
+    .selectAll()
+    .where('turn', '>=', first ?? Number.MAX_SAFE_INTEGER)
+    .where('turn', '<=', last)
+    .orderBy('turn')
+    .orderBy('seq')
+    .execute();
+  return rows.map(toMessage);
+}
+
+function turnsOf(tables: Kysely<Schema>, request: PageRequest) {
+  return messagesOf(tables, request).select('turn').distinct().limit(request.limit);
+}
+
+function messagesOf(tables: Kysely<Schema>, { owner, sessionId }: PageRequest) {
+  return tables
+    .selectFrom('messages')
+    .where('session_id', '=', sessionId)
+    .where('owner', '=', owner);
+}
+
+/** How much is stored of a turn. */
+export interface TurnSize {
+  readonly turn: number;
+  readonly bytes: number;
+}
+
+/** A span of turns, both ends included. */
+export interface TurnSpan {
+  readonly first: number;
+  readonly last: number;
+}
+
+/** The turns of a session up to one, oldest first; of their messages nothing is read but the length. */
+export async function readSizes(
+  tables: Kysely<Schema>,
+  request: SessionKey & { readonly throughTurn: number },
+): Promise<readonly TurnSize[]> {
+  return (await selectSizes(tables, request)).rows;
+}
+
+const selectSizes = prepared(
+  (tables, { owner, sessionId, throughTurn }: SessionKey & { readonly throughTurn: number }) =>
+    tables
+      .selectFrom('messages')
+      .select([
+        'turn',
+        sql<number>`sum(octet_length(content) + coalesce(octet_length(tool_calls), 0) + coalesce(octet_length(reasoning), 0))`.as(
+          'bytes',
+        ),
+      ])
+      .where('session_id', '=', sessionId)
+      .where('owner', '=', owner)
+      .where('turn', '<=', throughTurn)
+      .groupBy('turn')
+      .orderBy('turn'),
+);
+
+/**
+ * The first of the newest turns that together take `bytes`, or up to twice as much: where they begin moves on
+ * seldom, so that what is known of the first of them, such as a summary, stays good for many turns.
+ */
+export function firstOfNewest(sizes: readonly TurnSize[], bytes: number): number {
+  const total = sizes.reduce((sum, size) => sum + size.bytes, 0);
+  let left = Math.max(0, Math.floor(total / bytes) - 1) * bytes;
+  const first = sizes.find((size) => {
+    left -= size.bytes;
+    return left < 0;
+  });
+  return first?.turn ?? 0;
+}
+
+/** Cuts turns into spans of about `bytes` each, at least one turn in each. */
+export function spansOf(sizes: readonly TurnSize[], bytes: number): TurnSpan[] {
+  const spans: TurnSpan[] = [];
+  let [first, sum] = [sizes[0]?.turn ?? 0, 0];
+  for (const { turn, bytes: size } of sizes) {
+    if (sum > 0 && sum + size > bytes) {
+      spans.push({ first, last: turn - 1 });
+      [first, sum] = [turn, 0];
+    }
+    sum += size;
+  }
+  return [...spans, { first, last: Number.MAX_SAFE_INTEGER }];
+}

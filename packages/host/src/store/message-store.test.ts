@@ -1,0 +1,221 @@
+import { describe, expect, it } from 'vitest';
+import { allMessages, allPages } from '../../test/support/all-messages.js';
+import { engines, newOwner, type TestStore, useStore } from '../../test/support/test-database.js';
+import type { NewMessage } from './message-store.js';
+
+const oracleDid = 'did:key:zOracle';
+
+async function newSession({ store }: TestStore) {
+  const owner = newOwner();
+  const { id: sessionId } = await store.sessions.create({ owner, oracleDid });
+  const say = (type: 'human' | 'ai', content: string): NewMessage => ({
+    owner,
+    sessionId,
+    type,
+    content,
+    requestId: 'request',
+    isComplete: true,
+  });
+  return { owner, sessionId, say };
+}
+
+describe.each(engines)('messages on %s', (engine) => {
+  const test = useStore(engine);
+
+  it('keeps every field', async () => {
+    const { owner, sessionId, say } = await newSession(test);
+    const full: NewMessage = {
+      ...say('ai', 'Hello 🜁'),
+      isComplete: false,
+      reasoning: 'thought',
+      runId: 'run',
+      toolCalls: [{ id: 't', name: 'add', args: { a: 1 }, status: 'done', output: '2' }],
+      attachments: [{ mxcUri: 'mxc://a/b', filename: 'f.txt', mimetype: 'text/plain' }],
+      metadata: { spaceId: 's', nested: [null, 1] },
+    };
+    const stored = await test.store.messages.append(full);
+    const messageId = stored?.id ?? '';
+    expect(await test.store.messages.find({ owner, messageId })).toEqual(stored);
+    expect(await test.store.messages.find({ owner: newOwner(), messageId })).toBeUndefined();
+    expect(await allMessages(test.store, { owner, sessionId })).toEqual([stored]);
+    expect(stored).toMatchObject(full);
+  });
+
+  it('treats a foreign session as unknown', async () => {
+    const { owner, sessionId, say } = await newSession(test);
+    const { messages } = test.store;
+    const mine = await messages.append(say('human', 'mine'));
+    const stranger = newOwner();
+    expect(await messages.append({ ...say('human', 'x'), owner: stranger })).toBeUndefined();
+    expect(await messages.append({ ...say('human', 'x'), sessionId: 'unknown' })).toBeUndefined();
+    expect(await allMessages(test.store, { owner: stranger, sessionId })).toEqual([]);
+    const page = { sessionId, limit: 10 };
+    expect(await messages.page({ ...page, owner: stranger, before: mine?.id })).toEqual({
+      error: 'unknown-cursor',
+    });
+    expect(await messages.page({ ...page, owner: stranger })).toMatchObject({
+      ok: { messages: [], hasOlder: false, hasNewer: false },
+    });
+    expect(await allMessages(test.store, { owner, sessionId })).toHaveLength(1);
+  });
+
+  it('numbers 50 messages stored at once without gap or repetition, across processes', async () => {
+    const { owner, sessionId, say } = await newSession(test);
+    const second = await test.another();
+    await Promise.all(
+      Array.from({ length: 50 }, (_, i) =>
+        (i % 2 === 0 ? test.store : second).messages.append(say('human', String(i))),
+      ),
+    );
+    const stored = await allMessages(test.store, { owner, sessionId });
+    expect(stored.map(({ seq }) => seq)).toEqual(Array.from({ length: 50 }, (_, i) => i + 1));
+    expect(new Set(stored.map(({ content }) => content)).size).toBe(50);
+  });
+
+  it('puts an answer after its question, also when the next question came first', async () => {
+    const { owner, sessionId, say } = await newSession(test);
+    const { messages } = test.store;
+    const question = await messages.append(say('human', 'q1'));
+    await messages.append(say('human', 'q2'));
+    await messages.append({ ...say('ai', 'a1'), turn: question?.turn });
+    await messages.append(say('ai', 'a2'));
+    const contents = async (throughTurn: number) =>
+      (await messages.recent({ owner, sessionId, throughTurn, bytes: 1000 })).map(
+        ({ content }) => content,
+      );
+    expect(await contents(2)).toEqual(['q1', 'a1', 'q2', 'a2']);
+    expect(await contents(1)).toEqual(['q1', 'a1']);
+  });
+});
+
+describe.each(engines)('a long conversation on %s', (engine) => {
+  const test = useStore(engine);
+  const KB = 1024;
+
+  /** Turns of a kilobyte each, the question with characters of two bytes and a call of a tool. */
+  async function turnsOf(count: number) {
+    const { owner, sessionId, say } = await newSession(test);
+    const output = 'x'.repeat(KB / 2);
+    const toolCalls = [{ id: 't', name: 'n', args: {}, status: 'done', output }] as const;
+    for (let turn = 1; turn <= count; turn++) {
+      await test.store.messages.append(say('human', `${turn} `.padEnd(KB / 8, 'é')));
+      await test.store.messages.append({ ...say('ai', 'y'.repeat(KB / 4)), toolCalls });
+    }
+    return { owner, sessionId };
+  }
+
+  it('is read from its end, up to twice what was asked for', async () => {
+    const key = await turnsOf(30);
+    const turnsRead = async (throughTurn: number, bytes: number) => {
+      const read = await test.store.messages.recent({ ...key, throughTurn, bytes });
+      return read.filter(({ type }) => type === 'human').map(({ turn }) => turn);
+    };
+    expect(await turnsRead(30, 100 * KB)).toHaveLength(30);
+    const some = await turnsRead(30, 5 * KB);
+    expect(some.at(-1)).toBe(30);
+    expect(some.length).toBeGreaterThanOrEqual(5);
+    expect(some.length).toBeLessThanOrEqual(11);
+    expect(await turnsRead(30, 1)).toEqual([30]);
+  });
+
+  it('begins at the same turn for many turns', async () => {
+    const key = await turnsOf(30);
+    const begins = async (throughTurn: number) =>
+      (await test.store.messages.recent({ ...key, throughTurn, bytes: 8 * KB }))[0]?.turn;
+    const all = await Promise.all(Array.from({ length: 30 }, (_, i) => begins(i + 1)));
+    expect(new Set(all).size).toBeLessThanOrEqual(4);
+    expect(all).toEqual(all.toSorted((a = 0, b = 0) => a - b));
+  });
+
+  it('is listed whole, a part at a time', async () => {
+    const { owner, sessionId, say } = await newSession(test);
+    const long = 'z'.repeat(50 * KB);
+    for (let i = 0; i < 8; i++) await test.store.messages.append(say('human', `${i}${long}`));
+    const pages = await allPages(test.store, { owner, sessionId });
+    expect(pages.map((page) => page.length)).toEqual([2, 2, 2, 2]);
+    expect(pages.flat().map(({ content }) => content[0])).toEqual([...'01234567']);
+  });
+});
+
+describe.each(engines)('pages of messages on %s', (engine) => {
+  const test = useStore(engine);
+
+  /** Ten turns of a question and two answers each, as q1 a1 b1 q2 … */
+  async function tenTurns() {
+    const { owner, sessionId, say } = await newSession(test);
+    const ids = new Map<string, string>();
+    for (let turn = 1; turn <= 10; turn++) {
+      for (const part of ['q', 'a', 'b']) {
+        const message = say(part === 'q' ? 'human' : 'ai', `${part}${turn}`);
+        ids.set(message.content, (await test.store.messages.append(message))?.id ?? '');
+      }
+    }
+    const page = async (cursor: { before?: string; after?: string }, limit = 2) => {
+      const result = await test.store.messages.page({
+        owner,
+        sessionId,
+        limit,
+        before: cursor.before && (ids.get(cursor.before) ?? cursor.before),
+        after: cursor.after && (ids.get(cursor.after) ?? cursor.after),
+      });
+      if ('error' in result) return result;
+      const contents = result.ok.messages.map(({ content }) => content);
+      return { ...result.ok, messages: contents.join(' ') };
+    };
+    return { page, ids };
+  }
+
+  it('gives the newest turns without a cursor', async () => {
+    const { page, ids } = await tenTurns();
+    expect(await page({})).toEqual({
+      messages: 'q9 a9 b9 q10 a10 b10',
+      prevCursor: ids.get('q9'),
+      nextCursor: ids.get('b10'),
+      hasOlder: true,
+      hasNewer: false,
+    });
+  });
+
+  it('gives what precedes and what follows', async () => {
+    const { page } = await tenTurns();
+    const middle = { messages: 'q4 a4 b4 q5 a5 b5', hasOlder: true, hasNewer: true };
+    expect(await page({ before: 'q6' })).toMatchObject(middle);
+    expect(await page({ after: 'b3' })).toMatchObject(middle);
+  });
+
+  it('gives a turn split by the cursor whole', async () => {
+    const { page } = await tenTurns();
+    expect(await page({ before: 'a6' })).toMatchObject({ messages: 'q5 a5 b5 q6 a6 b6' });
+    expect(await page({ after: 'a6' })).toMatchObject({ messages: 'q6 a6 b6 q7 a7 b7' });
+  });
+
+  it('is empty beyond the ends', async () => {
+    const { page } = await tenTurns();
+    const empty = { messages: '', prevCursor: null, nextCursor: null };
+    expect(await page({ before: 'q1' })).toEqual({ ...empty, hasOlder: false, hasNewer: true });
+    expect(await page({ after: 'b10' })).toEqual({ ...empty, hasOlder: true, hasNewer: false });
+  });
+
+  it('walks through all turns either way', async () => {
+    const { page } = await tenTurns();
+    const seen: string[] = [];
+    let before: string | undefined;
+    for (;;) {
+      const at = await page(before === undefined ? {} : { before }, 3);
+      if ('error' in at) throw new Error(at.error);
+      seen.unshift(at.messages);
+      if (!at.hasOlder) break;
+      before = at.prevCursor ?? '';
+    }
+    expect(seen.join(' ').split(' ')).toHaveLength(30);
+    expect(seen[0]).toBe('q1 a1 b1');
+  });
+
+  it('says so when a cursor is unknown', async () => {
+    const { page } = await tenTurns();
+    const other = await tenTurns();
+    const unknown = { error: 'unknown-cursor' };
+    expect(await page({ before: 'nothing' })).toEqual(unknown);
+    expect(await page({ after: other.ids.get('q1') ?? '' })).toEqual(unknown);
+  });
+});

@@ -1,0 +1,149 @@
+import type { Kysely } from 'kysely';
+import { type MessageRow, prepared, type Schema, type StoreContext } from './database.js';
+import { type Message, type MessageBody, toMessage, toMessageRow } from './message.js';
+import {
+  firstOfNewest,
+  type PageRequest,
+  type PageResult,
+  readPage,
+  readSizes,
+  spansOf,
+  type TurnSpan,
+} from './message-page.js';
+import type { SessionKey } from './session-store.js';
+
+export interface RecentRequest extends SessionKey {
+  /** Leaves out later turns, as a turn must not see what waits behind it. */
+  readonly throughTurn: number;
+  /** How much to read at least, if there is as much. */
+  readonly bytes: number;
+}
+
+/** What a reader of all messages holds at a time. */
+const PAGE_BYTES = 128 * 1024;
+
+const listMessages = prepared((tables, { owner, sessionId, first, last }: SessionKey & TurnSpan) =>
+  tables
+    .selectFrom('messages')
+    .selectAll()
+    .where('session_id', '=', sessionId)
+    .where('owner', '=', owner)
+    .where('turn', '>=', first)
+    .where('turn', '<=', last)
+    .orderBy('turn')
+    .orderBy('seq'),
+);
+
+/** The messages of each session, in the order of their turns (contract B3). */
+export class MessageStore {
+  readonly #context: StoreContext;
+
+  constructor(context: StoreContext) {
+    this.#context = context;
+  }
+
+  /** Undefined if the owner has no such session. */
+  append(message: NewMessage): Promise<Message | undefined> {
+    return this.#context.database.write((tables) => appendMessage(tables, message, this.#context));
+  }
+
+  async find(key: {
+    readonly owner: string;
+    readonly messageId: string;
+  }): Promise<Message | undefined> {
+    const row = await this.#context.database.tables
+      .selectFrom('messages')
+      .selectAll()
+      .where('id', '=', key.messageId)
+      .where('owner', '=', key.owner)
+      .executeTakeFirst();
+    return row && toMessage(row);
+  }
+
+  /** All of a session, oldest first, a part at a time: together they may not fit into memory. */
+  async *pages({ owner, sessionId }: SessionKey): AsyncGenerator<readonly Message[]> {
+    const all = { owner, sessionId, throughTurn: Number.MAX_SAFE_INTEGER };
+    const sizes = await readSizes(this.#context.database.tables, all);
+    for (const span of spansOf(sizes, PAGE_BYTES)) yield this.#list({ owner, sessionId }, span);
+  }
+
+  /** The newest turns, oldest first: less than twice the `bytes` asked for, and the turn where they begin. */
+  async recent({
+    owner,
+    sessionId,
+    throughTurn,
+    bytes,
+  }: RecentRequest): Promise<readonly Message[]> {
+    const { tables } = this.#context.database;
+    const sizes = await readSizes(tables, { owner, sessionId, throughTurn });
+    const span = { first: firstOfNewest(sizes, bytes), last: throughTurn };
+    return this.#list({ owner, sessionId }, span);
+  }
+
+  /** A page of whole turns before or after a message, by default the newest. */
+  page(request: PageRequest): Promise<PageResult> {
+    return this.#context.database.read((tables) => readPage(tables, request));
+  }
+
+  async #list(key: SessionKey, span: TurnSpan): Promise<readonly Message[]> {
+    const { rows } = await listMessages(this.#context.database.tables, { ...key, ...span });
+    return rows.map(toMessage);
+  }
+}
+
+/** A message on its way into a session. */
+export interface NewMessage extends MessageBody {
+  readonly owner: string;
+  readonly sessionId: string;
+  readonly id?: string | undefined;
+  /** The turn an answer belongs to; default the latest. A user message always opens a new one. */
+  readonly turn?: number | undefined;
+}
+
+/** Stores a message inside a unit; undefined if the owner has no such session. */
+export async function appendMessage(
+  tables: Kysely<Schema>,
+  { turn, ...request }: NewMessage,
+  { clock, newId }: StoreContext,
+): Promise<Message | undefined> {
+  const now = clock();
+  const opensTurn = request.type === 'human' ? 1 : 0;
+  const { owner, sessionId } = request;
+  const { rows } = await takePlace(tables, { owner, sessionId, opensTurn, now });
+  const [place] = rows;
+  if (place === undefined) return undefined;
+  const message = {
+    ...request,
+    id: request.id ?? newId(),
+    seq: place.last_seq,
+    turn: opensTurn ? place.last_turn : (turn ?? place.last_turn),
+    createdAt: now,
+  };
+  await insertMessage(tables, toMessageRow(message));
+  return message;
+}
+
+interface Place {
+  readonly owner: string;
+  readonly sessionId: string;
+  readonly opensTurn: number;
+  readonly now: number;
+}
+
+/** Locks the session, so that numbers are given out one at a time in the order of storing. */
+const takePlace = prepared((tables, { owner, sessionId, opensTurn, now }: Place) =>
+  tables
+    .updateTable('sessions')
+    .set((e) => ({
+      last_seq: e('last_seq', '+', 1),
+      last_turn: e('last_turn', '+', opensTurn),
+      last_updated_at: now,
+    }))
+    .where('id', '=', sessionId)
+    .where('owner', '=', owner)
+    .returning(['last_seq', 'last_turn']),
+);
+
+export const insertMessage = prepared((tables, row: MessageRow) =>
+  tables.insertInto('messages').values(row),
+);

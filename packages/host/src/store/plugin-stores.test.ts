@@ -1,0 +1,219 @@
+import type { PluginMigrations } from '@sibyl/plugin-kit';
+import { sql } from 'kysely';
+import { describe, expect, it } from 'vitest';
+import { engines, newOwner, useStore } from '../../test/support/test-database.js';
+
+const oracleDid = 'did:key:zOracle';
+const plugin = 'notes';
+
+describe.each(engines)('the state of sessions on %s', (engine) => {
+  const test = useStore(engine);
+
+  async function placeOf(owner = newOwner()) {
+    const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid });
+    return { owner, sessionId, plugin };
+  }
+
+  it('keeps what JSON can hold, and forgets what is set to nothing', async () => {
+    const state = test.store.sessionState.of(await placeOf());
+    expect(await state.get('key')).toBeUndefined();
+    for (const value of [{ a: [1, null, 'x\u0000'] }, false, 0, null]) {
+      await state.set('key', value);
+      expect(await state.get('key')).toEqual(value);
+    }
+    await state.set('key', undefined);
+    expect(await state.get('key')).toBeUndefined();
+  });
+
+  it('is known to no other user, session, plugin or key', async () => {
+    const place = await placeOf();
+    const { sessionState } = test.store;
+    await sessionState.of(place).set('key', 1);
+    const elsewhere = [
+      { ...place, owner: newOwner() },
+      { ...place, plugin: 'other' },
+      await placeOf(place.owner),
+    ];
+    for (const other of elsewhere) {
+      expect(await sessionState.of(other).get('key')).toBeUndefined();
+      await sessionState.of(other).set('key', undefined);
+    }
+    expect(await sessionState.of(place).get('other')).toBeUndefined();
+    expect(await sessionState.of(place).get('key')).toBe(1);
+  });
+
+  it('cannot be set for a session of somebody else', async () => {
+    const place = await placeOf();
+    const theirs = test.store.sessionState.of({ ...place, owner: newOwner() });
+    await expect(theirs.set('key', 1)).rejects.toMatchObject({ code: 'session_not_found' });
+  });
+
+  it('goes with its session', async () => {
+    const place = await placeOf();
+    const state = test.store.sessionState.of(place);
+    await state.set('key', 1);
+    await test.store.sessions.delete(place);
+    expect(await state.get('key')).toBeUndefined();
+    await expect(state.set('key', 2)).rejects.toMatchObject({ code: 'session_not_found' });
+  });
+
+  it('refuses what is too long, or no JSON', async () => {
+    const state = test.store.sessionState.of(await placeOf());
+    await expect(async () => state.set('key', 'x'.repeat(1_100_000))).rejects.toThrow(
+      /keep it in a blob/,
+    );
+    await expect(async () => state.set('key', () => 1)).rejects.toThrow(/JSON/);
+  });
+});
+
+describe.each(engines)('secrets on %s', (engine) => {
+  const test = useStore(engine);
+
+  it('gives back what was set, until it is removed', async () => {
+    const secrets = test.store.secrets.of({ owner: newOwner(), plugin });
+    expect(await secrets.get('token')).toBeUndefined();
+    await secrets.set('token', 'first');
+    await secrets.set('token', 'second');
+    expect(await secrets.get('token')).toBe('second');
+    await secrets.set('token', undefined);
+    expect(await secrets.get('token')).toBeUndefined();
+  });
+
+  it('is known to no other user or plugin', async () => {
+    const owner = newOwner();
+    await test.store.secrets.of({ owner, plugin }).set('token', 'mine');
+    for (const other of [
+      { owner: newOwner(), plugin },
+      { owner, plugin: 'other' },
+    ]) {
+      const theirs = test.store.secrets.of(other);
+      expect(await theirs.get('token')).toBeUndefined();
+      await theirs.set('token', undefined);
+    }
+    expect(await test.store.secrets.of({ owner, plugin }).get('token')).toBe('mine');
+  });
+
+  it('does not open under another key', async () => {
+    const place = { owner: newOwner(), plugin };
+    await test.store.secrets.of(place).set('token', 'mine');
+    const stranger = await test.another({ secretKey: new Uint8Array(32).fill(8) });
+    await expect(stranger.secrets.of(place).get('token')).rejects.toThrow(/token cannot be read/);
+  });
+});
+
+describe.each(engines)('blobs on %s', (engine) => {
+  const test = useStore(engine);
+  const data = new Uint8Array([0, 1, 254, 255]);
+  const mediaType = 'application/octet-stream';
+
+  it('gives back the same bytes, until they are deleted', async () => {
+    const blobs = test.store.blobs.of({ owner: newOwner(), plugin });
+    const id = await blobs.put({ mediaType, data });
+    expect(await blobs.get(id)).toEqual({ mediaType, data });
+    await blobs.delete(id);
+    expect(await blobs.get(id)).toBeUndefined();
+  });
+
+  it('is known to no other user or plugin', async () => {
+    const owner = newOwner();
+    const id = await test.store.blobs.of({ owner, plugin }).put({ mediaType, data });
+    for (const other of [
+      { owner: newOwner(), plugin },
+      { owner, plugin: 'other' },
+    ]) {
+      const theirs = test.store.blobs.of(other);
+      expect(await theirs.get(id)).toBeUndefined();
+      await theirs.delete(id);
+    }
+    expect(await test.store.blobs.of({ owner, plugin }).get(id)).toBeDefined();
+  });
+
+  it('has limits, for one and for all together', async () => {
+    const blobs = test.store.blobs.of({ owner: newOwner(), plugin });
+    const large = new Uint8Array(25 * 1024 * 1024);
+    const tooLarge = blobs.put({ mediaType, data: new Uint8Array(large.length + 1) });
+    await expect(tooLarge).rejects.toThrow(/at most 25 MB/);
+    for (let i = 0; i < 8; i++) await blobs.put({ mediaType, data: large });
+    await expect(blobs.put({ mediaType, data })).rejects.toThrow(/200 MB of files/);
+  });
+});
+
+const migrations: PluginMigrations = {
+  '0001-pages': async (tables) => {
+    await tables.schema
+      .createTable('note_book_pages')
+      .addColumn('id', 'text', (c) => c.primaryKey().notNull())
+      .addColumn('text', 'text', (c) => c.notNull())
+      .execute();
+  },
+};
+const request = { plugin: 'note-book', migrations, plugins: ['note', 'note-book'] };
+
+describe.each(engines)("a plugin's tables on %s", (engine) => {
+  const test = useStore(engine);
+  const open = (more: Partial<typeof request> = {}) =>
+    test.store.pluginTables.open({ ...request, ...more });
+
+  it('are made once, by whoever comes first, and kept', async () => {
+    const second = await test.another();
+    const [database, same] = await Promise.all([open(), second.pluginTables.open(request)]);
+    expect(database.engine).toBe(engine);
+    await database.write((tables) =>
+      tables.insertInto('note_book_pages').values({ id: '1', text: 'kept' }).execute(),
+    );
+    await open();
+    expect(await same.tables.selectFrom('note_book_pages').selectAll().execute()).toEqual([
+      { id: '1', text: 'kept' },
+    ]);
+  });
+
+  it('can be joined, aliased and named within a query', async () => {
+    const { tables, write } = await open();
+    await write((handle) =>
+      handle.insertInto('note_book_pages').values({ id: '2', text: 'joined' }).execute(),
+    );
+    const rows = await tables
+      .with('short', (handle) => handle.selectFrom('note_book_pages').select('id'))
+      .selectFrom('short as s')
+      .innerJoin('note_book_pages as p', 'p.id', 's.id')
+      .select(['p.text', 's.id'])
+      .where('p.id', '=', '2')
+      .execute();
+    expect(rows).toEqual([{ id: '2', text: 'joined' }]);
+  });
+
+  it('get the steps that are added later', async () => {
+    await open();
+    const added: PluginMigrations = {
+      ...migrations,
+      '0002-colour': async (tables, on) => {
+        expect(on).toBe(engine);
+        await tables.schema.alterTable('note_book_pages').addColumn('colour', 'text').execute();
+      },
+    };
+    const { tables } = await open({ migrations: added });
+    await tables.selectFrom('note_book_pages').select('colour').execute();
+    await expect(open()).rejects.toThrow(/written by a newer plugin note-book.*0002-colour/);
+  });
+
+  it('are the only ones it can query', async () => {
+    const { tables, write, read } = await open({ plugin: 'note', migrations: {} });
+    const foreign = /is not the plugin note's: the names of its tables begin with note_/;
+    const attempts = [
+      () => tables.selectFrom('sessions').selectAll().execute(),
+      () => tables.selectFrom('note_book_pages').selectAll().execute(),
+      () =>
+        tables.selectFrom('note_x as n').innerJoin('secrets as s', 's.owner', 'n.owner').execute(),
+      () => write((handle) => handle.deleteFrom('delegations').execute()),
+      () => write((handle) => handle.schema.dropTable('messages').execute()),
+      () => read((handle) => handle.selectFrom('runs').selectAll().execute()),
+      () => sql`select * from ${sql.table('secrets')}`.execute(tables),
+      () => tables.selectFrom('main.sessions').selectAll().execute(),
+    ];
+    for (const attempt of attempts) await expect(attempt).rejects.toThrow(foreign);
+    const peek: PluginMigrations = {
+      '0001': async (handle) => void (await handle.selectFrom('secrets').selectAll().execute()),
+    };
+    await expect(open({ plugin: 'note', migrations: peek })).rejects.toThrow(foreign);
+  });
+});

@@ -1,0 +1,283 @@
+import type {
+  Blobs,
+  PluginDatabase,
+  PluginMigrations,
+  Secrets,
+  SessionState,
+} from '@sibyl/plugin-kit';
+import { OwnTables, tablePrefixOf } from '@sibyl/plugin-kit/rules';
+import { OracleError } from '@sibyl/protocol';
+import type { Kysely } from 'kysely';
+import type { Migration } from 'kysely/migration';
+import { type Database, prepared, type Schema, type StoreContext } from './database.js';
+import type { Vault } from './encryption.js';
+import type { MigrationPlan } from './migrations/migrate.js';
+
+const MB = 1024 * 1024;
+const MAX_BYTES = 25 * MB;
+/** Of one user with one plugin, all blobs together. */
+const MAX_TOTAL_BYTES = 200 * MB;
+
+type Blob = Parameters<Blobs['put']>[0];
+
+/** The files of users with plugins. */
+export class BlobStore {
+  readonly #context: StoreContext;
+
+  constructor(context: StoreContext) {
+    this.#context = context;
+  }
+
+  /** One user's files with one plugin. */
+  of(place: PluginPlace): Blobs {
+    return {
+      put: (blob) => this.#put(place, blob),
+      get: (id) => this.#get(place, id),
+      delete: (id) => this.#delete(place, id),
+    };
+  }
+
+  async #put(place: PluginPlace, { mediaType, data }: Blob): Promise<string> {
+    const { database, newId, clock } = this.#context;
+    const size = data.byteLength;
+    if (size > MAX_BYTES) throw tooLarge(`A file may have at most ${MAX_BYTES / MB} MB`);
+    const id = newId();
+    const row = { id, ...place, media_type: mediaType, size, data, created_at: clock() };
+    await database.write(async (tables) => {
+      if ((await totalOf(tables, place)) + size > MAX_TOTAL_BYTES)
+        throw tooLarge(`${MAX_TOTAL_BYTES / MB} MB of files are kept already; delete some first`);
+      await tables.insertInto('blobs').values(row).execute();
+    });
+    return id;
+  }
+
+  async #get({ owner, plugin }: PluginPlace, id: string): Promise<Blob | undefined> {
+    const row = await this.#context.database.tables
+      .selectFrom('blobs')
+      .select(['media_type', 'data'])
+      .where('id', '=', id)
+      .where('owner', '=', owner)
+      .where('plugin', '=', plugin)
+      .executeTakeFirst();
+    return row && { mediaType: row.media_type, data: new Uint8Array(row.data) };
+  }
+
+  async #delete({ owner, plugin }: PluginPlace, id: string): Promise<void> {
+    await this.#context.database.write((tables) =>
+      tables
+        .deleteFrom('blobs')
+        .where('id', '=', id)
+        .where('owner', '=', owner)
+        .where('plugin', '=', plugin)
+        .execute(),
+    );
+  }
+}
+
+async function totalOf(tables: Kysely<Schema>, { owner, plugin }: PluginPlace): Promise<number> {
+  const { total } = await tables
+    .selectFrom('blobs')
+    .select((e) => e.fn.sum('size').as('total'))
+    .where('owner', '=', owner)
+    .where('plugin', '=', plugin)
+    .executeTakeFirstOrThrow();
+  return Number(total ?? 0);
+}
+
+const tooLarge = (message: string) => new OracleError('body_too_large', { message });
+
+/** What one plugin keeps of one user. */
+export interface PluginPlace {
+  readonly owner: string;
+  readonly plugin: string;
+}
+
+export interface PluginTablesRequest {
+  readonly plugin: string;
+  readonly migrations: PluginMigrations;
+  /** Names of all plugins, so that none takes another's tables for its own. */
+  readonly plugins: readonly string[];
+}
+
+/** The tables that plugins make for themselves. */
+export class PluginTables {
+  readonly #database: Database;
+
+  constructor(database: Database) {
+    this.#database = database;
+  }
+
+  /** Brings the plugin's tables up to date and opens them, and no others. */
+  async open(request: PluginTablesRequest): Promise<PluginDatabase> {
+    const { engine, tables, write, read, migrate } = this.#database;
+    const own = new OwnTables(request.plugin, request.plugins);
+    const plan = planOf(request, (migration) => ({
+      up: (handle) => migration(handle.withPlugin(own), engine),
+    }));
+    if (Object.keys(plan.steps).length > 0) await migrate(plan);
+    return {
+      engine,
+      tables: tables.withPlugin(own),
+      write: (unit) => write((handle) => unit(handle.withPlugin(own))),
+      read: (unit) => read((handle) => unit(handle.withPlugin(own))),
+    };
+  }
+}
+
+function planOf(
+  { plugin, migrations }: PluginTablesRequest,
+  stepOf: (migration: PluginMigrations[string]) => Migration,
+): MigrationPlan {
+  const prefix = tablePrefixOf(plugin);
+  const steps = Object.entries(migrations).map(([name, step]) => [name, stepOf(step)]);
+  return {
+    author: `plugin ${plugin}`,
+    steps: Object.fromEntries(steps),
+    table: `${prefix}migration`,
+    lockTable: `${prefix}migration_lock`,
+  };
+}
+
+const SECRET_MAX_LENGTH = 16 * 1024;
+
+/** The secrets of users with plugins, sealed at rest. */
+export class SecretStore {
+  readonly #context: StoreContext;
+  readonly #vault: Vault;
+
+  constructor(context: StoreContext, vault: Vault) {
+    this.#context = context;
+    this.#vault = vault;
+  }
+
+  /** One user's secrets with one plugin. */
+  of(place: PluginPlace): Secrets {
+    return {
+      get: (name) => this.#get(place, name),
+      set: (name, value) =>
+        value === undefined ? this.#remove(place, name) : this.#put(place, name, value),
+    };
+  }
+
+  async #get({ owner, plugin }: PluginPlace, name: string): Promise<string | undefined> {
+    const row = await this.#context.database.tables
+      .selectFrom('secrets')
+      .select('ciphertext')
+      .where('owner', '=', owner)
+      .where('plugin', '=', plugin)
+      .where('name', '=', name)
+      .executeTakeFirst();
+    if (!row) return undefined;
+    const opened = this.#vault.open(row.ciphertext, boundTo(owner, plugin, name));
+    if ('ok' in opened) return opened.ok;
+    throw new Error(`The secret ${name} cannot be read. ${opened.error}`);
+  }
+
+  async #put({ owner, plugin }: PluginPlace, name: string, value: string): Promise<void> {
+    if (value.length > SECRET_MAX_LENGTH)
+      throw new Error(`The secret ${name} is longer than ${SECRET_MAX_LENGTH} characters`);
+    const ciphertext = this.#vault.seal(value, boundTo(owner, plugin, name));
+    await this.#context.database.write((tables) =>
+      tables
+        .insertInto('secrets')
+        .values({ owner, plugin, name, ciphertext })
+        .onConflict((c) => c.columns(['owner', 'plugin', 'name']).doUpdateSet({ ciphertext }))
+        .execute(),
+    );
+  }
+
+  async #remove({ owner, plugin }: PluginPlace, name: string): Promise<void> {
+    await this.#context.database.write((tables) =>
+      tables
+        .deleteFrom('secrets')
+        .where('owner', '=', owner)
+        .where('plugin', '=', plugin)
+        .where('name', '=', name)
+        .execute(),
+    );
+  }
+}
+
+/** A row moved to another user, plugin or name does not open. */
+const boundTo = (owner: string, plugin: string, name: string) => ['secret', owner, plugin, name];
+
+/** As much as a message may bring, such as the tools of a page. */
+const STATE_MAX_LENGTH = 1024 * 1024;
+
+interface StatePlace {
+  readonly owner: string;
+  readonly sessionId: string;
+  readonly plugin: string;
+}
+
+const findState = prepared(
+  (tables, { owner, sessionId, plugin, key }: StatePlace & { readonly key: string }) =>
+    tables
+      .selectFrom('session_state')
+      .select('value')
+      .where('session_id', '=', sessionId)
+      .where('owner', '=', owner)
+      .where('plugin', '=', plugin)
+      .where('key', '=', key),
+);
+
+/** What plugins keep for as long as a session lives; it goes with the session. */
+export class SessionStateStore {
+  readonly #context: StoreContext;
+
+  constructor(context: StoreContext) {
+    this.#context = context;
+  }
+
+  /** One plugin's part of one session. */
+  of(place: StatePlace): SessionState {
+    return {
+      get: (key) => this.#get(place, key),
+      set: (key, value) =>
+        value === undefined ? this.#remove(place, key) : this.#put(place, key, textOf(key, value)),
+    };
+  }
+
+  async #get(place: StatePlace, key: string): Promise<unknown> {
+    const { rows } = await findState(this.#context.database.tables, { ...place, key });
+    return rows[0] && JSON.parse(rows[0].value);
+  }
+
+  #put({ owner, sessionId, plugin }: StatePlace, key: string, value: string): Promise<void> {
+    return this.#context.database.write(async (tables) => {
+      const session = await tables
+        .selectFrom('sessions')
+        .select('id')
+        .where('owner', '=', owner)
+        .where('id', '=', sessionId)
+        .executeTakeFirst();
+      if (!session) throw new OracleError('session_not_found');
+      await tables
+        .insertInto('session_state')
+        .values({ session_id: sessionId, owner, plugin, key, value })
+        .onConflict((c) => c.columns(['session_id', 'plugin', 'key']).doUpdateSet({ value }))
+        .execute();
+    });
+  }
+
+  async #remove({ owner, sessionId, plugin }: StatePlace, key: string): Promise<void> {
+    await this.#context.database.write((tables) =>
+      tables
+        .deleteFrom('session_state')
+        .where('session_id', '=', sessionId)
+        .where('owner', '=', owner)
+        .where('plugin', '=', plugin)
+        .where('key', '=', key)
+        .execute(),
+    );
+  }
+}
+
+function textOf(key: string, value: unknown): string {
+  const text = JSON.stringify(value);
+  if (text === undefined) throw new Error(`The state ${key} is nothing JSON can hold`);
+  if (text.length <= STATE_MAX_LENGTH) return text;
+  throw new Error(
+    `The state ${key} is longer than ${STATE_MAX_LENGTH} characters: keep it in a blob`,
+  );
+}

@@ -1,0 +1,89 @@
+import { once } from 'node:events';
+import { connect, createServer, type Socket } from 'node:net';
+import pg from 'pg';
+import { expect, it, vi } from 'vitest';
+import { createTestDatabase } from '../../../test/support/test-database.js';
+import { openStore } from '../store.js';
+
+it('openStore opens as many PostgreSQL connections as poolSize allows', async () => {
+  const database = await createTestDatabase('postgres');
+  const store = await openStore({ ...database.options, poolSize: 3 });
+  const admin = new pg.Client({ connectionString: database.options.databaseUrl });
+  await admin.connect();
+  const session = { owner: 'did:a', oracleDid: 'did:o' };
+  await Promise.all(Array.from({ length: 30 }, () => store.sessions.create(session)));
+  const { rows } = await admin.query(
+    "select count(*)::int as n from pg_stat_activity where datname = current_database() and application_name = 'sibyl'",
+  );
+  expect(rows).toEqual([{ n: 3 }]);
+  await admin.end();
+  await store.close();
+  await database.drop();
+});
+
+const session = { owner: 'did:a', oracleDid: 'did:o' };
+
+it('goes on after the server has dropped every connection', async () => {
+  const database = await createTestDatabase('postgres');
+  const lost: Error[] = [];
+  const store = await openStore({ ...database.options, onConnectionLost: (e) => lost.push(e) });
+  await Promise.all(Array.from({ length: 10 }, () => store.sessions.create(session)));
+  const admin = new pg.Client({ connectionString: database.options.databaseUrl });
+  await admin.connect();
+  await admin.query(
+    'select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()',
+  );
+  await admin.end();
+  await expect.poll(() => lost.length).toBeGreaterThan(0);
+  await vi.waitFor(() => store.ping(), { timeout: 60_000 });
+  expect(await store.sessions.list({ owner: 'did:a', limit: 1, offset: 0 })).toMatchObject({
+    total: 10,
+  });
+  await store.close();
+  await database.drop();
+});
+
+it('fails while the server is out of reach and recovers with it', async () => {
+  const database = await createTestDatabase('postgres');
+  const proxy = await startProxy(database.options.databaseUrl ?? '');
+  const store = await openStore({ ...database.options, databaseUrl: proxy.url });
+  await store.ping();
+  await proxy.cut();
+  await expect(store.ping()).rejects.toThrow();
+  await expect(store.sessions.create(session)).rejects.toThrow();
+  await proxy.mend();
+  await vi.waitFor(() => store.ping(), { timeout: 60_000 });
+  expect(await store.sessions.create(session)).toMatchObject(session);
+  await store.close();
+  await proxy.cut();
+  await database.drop();
+});
+
+/** Stands between the store and the server, so that the way between them can be cut. */
+async function startProxy(target: string) {
+  const { hostname, port } = new URL(target);
+  const sockets = new Set<Socket>();
+  const server = createServer((client) => {
+    const upstream = connect(Number(port || 5432), hostname);
+    for (const socket of [client, upstream]) sockets.add(socket.on('error', () => {}));
+    client.pipe(upstream).pipe(client);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  const ownPort = typeof address === 'object' && address ? address.port : 0;
+  const url = new URL(target);
+  url.host = `127.0.0.1:${ownPort}`;
+  return {
+    url: url.href,
+    cut: async () => {
+      server.close();
+      for (const socket of sockets) socket.destroy();
+      await once(server, 'close');
+    },
+    mend: async () => {
+      server.listen(ownPort, '127.0.0.1');
+      await once(server, 'listening');
+    },
+  };
+}

@@ -1,0 +1,189 @@
+import { Kysely, PostgresDialect, type PostgresPool, type PostgresPoolClient } from 'kysely';
+import pg from 'pg';
+import {
+  type Database,
+  type DatabaseState,
+  readSnapshot,
+  type Schema,
+  storable,
+  type Unit,
+} from '../database.js';
+import { hostSchema, isBehind, migrate } from '../migrations/migrate.js';
+import { StoreError } from '../store-errors.js';
+import { OwnerQueue } from './owner-queue.js';
+
+const STATEMENT_TIMEOUT_MS = 30_000;
+const DEFAULT_POOL_SIZE = 10;
+const DEFAULT_WRITE_WAIT_MS = 10_000;
+
+/** Connects to PostgreSQL and brings its schema up to date. */
+export async function openPostgres({
+  poolSize: max = DEFAULT_POOL_SIZE,
+  writeWaitMs = DEFAULT_WRITE_WAIT_MS,
+  ...request
+}: PostgresRequest & {
+  readonly poolSize?: number | undefined;
+  readonly writeWaitMs?: number | undefined;
+}): Promise<Database> {
+  await reachPostgres(request, (tables) => migrate(tables, hostSchema));
+  return asDatabase(
+    connectTo({ ...request, max, statementTimeout: STATEMENT_TIMEOUT_MS }),
+    request,
+    writeWaitMs,
+  );
+}
+
+function asDatabase(
+  tables: Kysely<Schema>,
+  request: PostgresRequest,
+  writeWaitMs: number,
+): Database {
+  const underWay = new Set<Promise<unknown>>();
+  const write = <T>(unit: Unit<T>): Promise<T> => {
+    const writing = tables.transaction().execute(unit);
+    const forget = () => underWay.delete(writing);
+    underWay.add(writing);
+    writing.then(forget, forget);
+    return writing;
+  };
+  const owners = new OwnerQueue(write, writeWaitMs);
+  return {
+    engine: 'postgres',
+    tables,
+    write,
+    writeFor: (owner, unit) => owners.write(owner, unit),
+    read: (unit) => readSnapshot(tables, unit),
+    migrate: (plan) => onOneConnection(request, (own) => migrate(own, plan)),
+    // PostgreSQL has its autovacuum.
+    reclaim: async () => {},
+    close: async () => {
+      await owners.settled();
+      await Promise.allSettled(underWay);
+      await tables.destroy();
+    },
+  };
+}
+
+/** The tables of a PostgreSQL database, over a pool that connects when first used. */
+function connectTo(request: PoolRequest): Kysely<Schema> {
+  const pool = createStorablePool(createPostgresPool(request), request.onConnectionLost);
+  return new Kysely<Schema>({ dialect: new PostgresDialect({ pool }) });
+}
+
+/** Sees whether the database lets this machine in and what it holds, and leaves it as it is. */
+export async function lookAtPostgres(url: string): Promise<DatabaseState> {
+  const request = { url, onConnectionLost: () => {} };
+  const lacksSteps = await reachPostgres(request, (tables) => isBehind(tables, hostSchema));
+  return lacksSteps ? 'behind' : 'ready';
+}
+
+const INT8_OID = 20;
+
+interface PoolRequest {
+  readonly url: string;
+  readonly max: number;
+  /** Milliseconds a statement may take; 0 for no limit. */
+  readonly statementTimeout: number;
+  /** Is also called for connections that could not be made. */
+  readonly onConnectionLost: (error: Error) => void;
+}
+
+/** A pool that outlives the loss of its connections and reads 64-bit integers as numbers. */
+function createPostgresPool(request: PoolRequest): pg.Pool {
+  const pool = new pg.Pool({
+    connectionString: request.url,
+    max: request.max,
+    types: { getTypeParser },
+    statement_timeout: request.statementTimeout,
+    idle_in_transaction_session_timeout: 60_000,
+    connectionTimeoutMillis: 5_000,
+    idleTimeoutMillis: 30_000,
+    keepAlive: true,
+    application_name: 'sibyl',
+  });
+  // Without listeners on both, a lost connection would end the process: the pool speaks up for idle
+  // clients, while one at work speaks for itself.
+  pool.on('error', () => {});
+  pool.on('connect', (client) => client.on('error', request.onConnectionLost));
+  return pool;
+}
+
+const getTypeParser: typeof pg.types.getTypeParser = (oid: number, format?: 'text' | 'binary') => {
+  // Milliseconds, counts and sequence numbers all stay far below 2^53.
+  if (oid === INT8_OID) return Number;
+  return pg.types.getTypeParser(oid, format as 'text');
+};
+
+export interface PostgresRequest {
+  readonly url: string;
+  readonly onConnectionLost: (error: Error) => void;
+}
+
+/** Does the first thing on a server; what fails there names where it is and what to check. */
+async function reachPostgres<T>(request: PostgresRequest, unit: Unit<T>): Promise<T> {
+  const place = placeOf(request.url);
+  try {
+    return await onOneConnection(request, unit);
+  } catch (error) {
+    if (error instanceof StoreError) throw error;
+    throw new StoreError(
+      `Cannot open PostgreSQL at ${place}: ${reasonOf(error)}; check DATABASE_URL and that the server runs`,
+      { cause: error },
+    );
+  }
+}
+
+/** Has a connection of its own, since waiting for another process's migration may take long. */
+async function onOneConnection<T>(request: PostgresRequest, unit: Unit<T>): Promise<T> {
+  const tables = connectTo({ ...request, max: 1, statementTimeout: 0 });
+  try {
+    return await unit(tables);
+  } finally {
+    await tables.destroy();
+  }
+}
+
+/** Host and port alone: the rest of the URL may hold a password. */
+function placeOf(url: string): string {
+  if (!URL.canParse(url)) {
+    throw new StoreError(
+      'DATABASE_URL is not a valid URL; write postgres://user:password@host:5432/database',
+    );
+  }
+  const { hostname, port, searchParams } = new URL(url);
+  return `${searchParams.get('host') ?? (hostname || 'localhost')}:${port || '5432'}`;
+}
+
+function reasonOf(error: unknown): string {
+  // Trying several addresses of one name fails with one error each and no text of its own.
+  const first = error instanceof AggregateError ? error.errors[0] : error;
+  return first instanceof Error ? first.message : String(first);
+}
+
+/** The pool as Kysely sees it, with parameters PostgreSQL can store. */
+function createStorablePool(pool: pg.Pool, onConnectFailure: (error: Error) => void): PostgresPool {
+  const clients = new WeakMap<pg.PoolClient, PostgresPoolClient>();
+  return {
+    connect: async () => {
+      const client = await pool.connect().catch((error) => {
+        onConnectFailure(error);
+        throw error;
+      });
+      const known = clients.get(client) ?? storableClient(client);
+      clients.set(client, known);
+      return known;
+    },
+    end: () => pool.end(),
+    options: {},
+  };
+}
+
+function storableClient(client: pg.PoolClient): PostgresPoolClient {
+  const query = (sql: string, parameters: readonly unknown[]): Promise<unknown> =>
+    client.query(sql, parameters.map(storable));
+  return {
+    // Kysely's other form of query takes a cursor, which is only for streaming rows.
+    query: query as unknown as PostgresPoolClient['query'],
+    release: (discard) => client.release(discard),
+  };
+}

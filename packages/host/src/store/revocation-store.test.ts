@@ -1,0 +1,75 @@
+import { describe, expect, it } from 'vitest';
+import { engines, newOwner, useStore } from '../../test/support/test-database.js';
+
+describe.each(engines)('revocations on %s', (engine) => {
+  let now = 1_000_000;
+  const test = useStore(engine, { clock: () => now });
+
+  it('remembers each until it expires, in every process', async () => {
+    const { revocations } = test.store;
+    const owner = newOwner();
+    await revocations.add({ owner, cid: 'short', expiresAt: now / 1000 + 10 });
+    await revocations.add({ owner, cid: 'long', expiresAt: now / 1000 + 1_000 });
+    await revocations.add({ owner, cid: 'endless', expiresAt: null });
+    const second = await test.another();
+    for (const cid of ['short', 'long', 'endless'])
+      expect(await second.revocations.has(cid)).toBe(true);
+    now += 10_999;
+    expect(await revocations.has('short')).toBe(true);
+    expect(await revocations.prune()).toBe(1);
+    expect(await second.revocations.has('short')).toBe(false);
+    for (const cid of ['long', 'endless']) expect(await second.revocations.has(cid)).toBe(true);
+  });
+
+  it('says the same when revoked twice', async () => {
+    const { revocations } = test.store;
+    const owner = newOwner();
+    const revocation = { owner, cid: 'twice', expiresAt: 10_000 };
+    await Promise.all([revocations.add(revocation), revocations.add(revocation)]);
+    expect(await revocations.has('twice')).toBe(true);
+  });
+});
+
+describe.each(engines)('single-use tokens on %s', (engine) => {
+  const test = useStore(engine);
+
+  it('lets exactly one of 50 claims at once through, across processes', async () => {
+    const second = await test.another();
+    const owner = newOwner();
+    const claims = await Promise.all(
+      Array.from({ length: 50 }, (_, i) =>
+        (i % 2 === 0 ? test.store : second).singleUse.of(owner).claim('bafyrace', 100),
+      ),
+    );
+    expect(claims.filter((claimed) => claimed)).toHaveLength(1);
+  });
+
+  it('can be claimed again once released by the one who claimed it', async () => {
+    const mine = test.store.singleUse.of(newOwner());
+    const theirs = test.store.singleUse.of(newOwner());
+    expect(await mine.claim('bafyreleased', 100)).toBe(true);
+    await theirs.release('bafyreleased');
+    expect(await theirs.claim('bafyreleased', 100)).toBe(false);
+    await mine.release('bafyreleased');
+    expect(await theirs.claim('bafyreleased', 100)).toBe(true);
+  });
+
+  it('SingleUseStore.has knows a claim of anyone, in every process, until it is released', async () => {
+    const second = await test.another();
+    const claims = test.store.singleUse.of(newOwner());
+    expect(await second.singleUse.has('bafyhas')).toBe(false);
+    await claims.claim('bafyhas', 100);
+    expect(await second.singleUse.has('bafyhas')).toBe(true);
+    await claims.release('bafyhas');
+    expect(await second.singleUse.has('bafyhas')).toBe(false);
+  });
+
+  it('forgets only what has expired', async () => {
+    const claims = test.store.singleUse.of(newOwner());
+    await claims.claim('bafyold', 10);
+    await claims.claim('bafyyoung', 30);
+    expect(await test.store.singleUse.prune(20)).toBe(1);
+    expect(await claims.claim('bafyold', 40)).toBe(true);
+    expect(await claims.claim('bafyyoung', 40)).toBe(false);
+  });
+});

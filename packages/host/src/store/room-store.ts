@@ -1,0 +1,120 @@
+import type { RoomState } from '@sibyl/plugin-kit';
+import type { JsonObject } from '@sibyl/protocol';
+import type { Kysely } from 'kysely';
+import { prepared, type Schema, type StoreContext } from './database.js';
+
+export interface RoomKey {
+  readonly owner: string;
+  readonly oracleDid: string;
+}
+
+/** The room each user has with each oracle; preferences and sessions hang on it. */
+export class RoomStore {
+  readonly #context: StoreContext;
+
+  constructor(context: StoreContext) {
+    this.#context = context;
+  }
+
+  /** The id of the user's own room with this oracle, made on first use. */
+  async roomOf(key: RoomKey): Promise<string> {
+    const { database } = this.#context;
+    const { rows } = await findRoom(database.tables, key);
+    return rows[0]?.id ?? database.write((tables) => obtainRoom(tables, key, this.#context));
+  }
+}
+
+/** Finds or makes a room inside a unit; of two that make it at once, both get the same. */
+export async function obtainRoom(
+  tables: Kysely<Schema>,
+  key: RoomKey,
+  { newId, clock }: StoreContext,
+): Promise<string> {
+  const { rows } = await findRoom(tables, key);
+  if (rows[0] !== undefined) return rows[0].id;
+  const room = { id: newId(), owner: key.owner, oracle_did: key.oracleDid, created_at: clock() };
+  const { id } = await tables
+    .insertInto('rooms')
+    .values(room)
+    // Writing back what is there makes the row come back whoever was first.
+    .onConflict((c) => c.columns(['owner', 'oracle_did']).doUpdateSet({ owner: key.owner }))
+    .returning('id')
+    .executeTakeFirstOrThrow();
+  return id;
+}
+
+const findRoom = prepared((tables, { owner, oracleDid }: RoomKey) =>
+  tables
+    .selectFrom('rooms')
+    .select('id')
+    .where('owner', '=', owner)
+    .where('oracle_did', '=', oracleDid),
+);
+
+/** What belongs to a user's room rather than to a session, such as preferences (contract B6). */
+export class RoomStateStore {
+  readonly #context: StoreContext;
+  readonly #rooms: RoomStore;
+
+  constructor(context: StoreContext, rooms: RoomStore) {
+    this.#context = context;
+    this.#rooms = rooms;
+  }
+
+  /** The state of the rooms that users have with one oracle. */
+  of(oracleDid: string): RoomState {
+    return {
+      read: async ({ owner, roomId }, key) =>
+        this.#read([owner, roomId ?? (await this.#rooms.roomOf({ owner, oracleDid })), key]),
+      update: async ({ owner, roomId }, key, change) => {
+        const room = roomId ?? (await this.#rooms.roomOf({ owner, oracleDid }));
+        return this.#update([owner, room, key], change);
+      },
+    };
+  }
+
+  async #read([owner, roomId, key]: Place): Promise<JsonObject | undefined> {
+    const { rows } = await findState(this.#context.database.tables, { owner, roomId, key });
+    return dataOf(rows[0]);
+  }
+
+  #update(place: Place, change: Change): Promise<JsonObject> {
+    const [owner, room_id, key] = place;
+    const updated_at = this.#context.clock();
+    return this.#context.database.write(async (tables) => {
+      // The upsert locks the row, so what it returns stays current until the change is written.
+      const row = await tables
+        .insertInto('room_state')
+        .values({ owner, room_id, key, data: null, updated_at })
+        .onConflict((c) => c.columns(['owner', 'room_id', 'key']).doUpdateSet({ updated_at }))
+        .returning('data')
+        .executeTakeFirstOrThrow();
+      const data = change(dataOf(row));
+      await tables
+        .updateTable('room_state')
+        .set({ data: JSON.stringify(data) })
+        .where('owner', '=', owner)
+        .where('room_id', '=', room_id)
+        .where('key', '=', key)
+        .execute();
+      return data;
+    });
+  }
+}
+
+const findState = prepared(
+  (tables, { owner, roomId, key }: Readonly<Record<'owner' | 'roomId' | 'key', string>>) =>
+    tables
+      .selectFrom('room_state')
+      .select('data')
+      .where('owner', '=', owner)
+      .where('room_id', '=', roomId)
+      .where('key', '=', key),
+);
+
+type Place = readonly [owner: string, roomId: string, key: string];
+type Change = Parameters<RoomState['update']>[2];
+
+function dataOf(row: { readonly data: string | null } | undefined): JsonObject | undefined {
+  return row?.data ? JSON.parse(row.data) : undefined;
+}

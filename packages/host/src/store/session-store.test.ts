@@ -1,0 +1,143 @@
+import { describe, expect, it } from 'vitest';
+import { engines, newOwner, useStore } from '../../test/support/test-database.js';
+
+const oracleDid = 'did:key:zOracle';
+
+describe.each(engines)('sessions on %s', (engine) => {
+  const test = useStore(engine);
+
+  it('keeps what it was given', async () => {
+    const owner = newOwner();
+    const { sessions } = test.store;
+    const session = await sessions.create({
+      owner,
+      oracleDid,
+      oracleName: 'Pythia',
+      oracleEntityDid: 'did:ixo:entity:1',
+      title: 'Naming',
+      roomId: '!room:example.org',
+    });
+    expect(session).toMatchObject({ owner, title: 'Naming', roomId: '!room:example.org' });
+    expect(await sessions.find({ owner, sessionId: session.id })).toEqual(session);
+  });
+
+  it('is untitled and in the own room by default', async () => {
+    const owner = newOwner();
+    const session = await test.store.sessions.create({ owner, oracleDid });
+    expect(session.title).toBe('Untitled');
+    expect(session.roomId).toBe(await test.store.rooms.roomOf({ owner, oracleDid }));
+  });
+
+  it('treats a foreign session as unknown', async () => {
+    const { sessions } = test.store;
+    const owner = newOwner();
+    const { id: sessionId } = await sessions.create({ owner, oracleDid });
+    const foreign = { owner: newOwner(), sessionId };
+    const unknown = { owner, sessionId: 'nothing\u0000here' };
+    for (const key of [foreign, unknown]) {
+      expect(await sessions.find(key)).toBeUndefined();
+      await expect(sessions.get(key)).rejects.toMatchObject({ code: 'session_not_found' });
+      expect(await sessions.rename({ ...key, title: 'Mine now' })).toBe(false);
+      expect(await sessions.delete(key)).toBe(false);
+    }
+    await sessions.nameOnce({ ...foreign, title: 'Mine now' });
+    expect(await sessions.find({ owner, sessionId })).toMatchObject({ title: 'Untitled' });
+    await sessions.nameOnce({ owner, sessionId, title: 'Named' });
+    await sessions.nameOnce({ owner, sessionId, title: 'Named again' });
+    expect(await sessions.find({ owner, sessionId })).toMatchObject({ title: 'Named' });
+    expect((await sessions.list({ owner: foreign.owner, limit: 10, offset: 0 })).total).toBe(0);
+  });
+
+  it('deletes once', async () => {
+    const { sessions } = test.store;
+    const owner = newOwner();
+    const { id: sessionId } = await sessions.create({ owner, oracleDid });
+    expect(await sessions.delete({ owner, sessionId })).toBe(true);
+    expect(await sessions.delete({ owner, sessionId })).toBe(false);
+    expect(await sessions.find({ owner, sessionId })).toBeUndefined();
+  });
+
+  it('makes no more than an owner may have, and room is made by deleting', async () => {
+    const { sessions } = test.store;
+    const wanted = { owner: newOwner(), oracleDid };
+    const first = await sessions.createWithin(2, wanted);
+    expect(await sessions.createWithin(2, wanted)).toBeDefined();
+    expect(await sessions.createWithin(2, wanted)).toBeUndefined();
+    expect(await sessions.createWithin(2, { ...wanted, owner: newOwner() })).toBeDefined();
+    await sessions.delete({ owner: wanted.owner, sessionId: first?.id ?? '' });
+    expect(await sessions.createWithin(2, wanted)).toBeDefined();
+    expect(await sessions.createWithin(Number.POSITIVE_INFINITY, wanted)).toBeDefined();
+  });
+
+  it('keeps text PostgreSQL would refuse', async () => {
+    const owner = newOwner();
+    const session = await test.store.sessions.create({
+      owner,
+      oracleDid,
+      title: 'a\u0000b\ud800c',
+    });
+    const found = await test.store.sessions.find({ owner, sessionId: session.id });
+    expect(found?.title).toBe('a\ufffdb\ufffdc');
+  });
+});
+
+describe.each(engines)('the session list on %s', (engine) => {
+  let now = 1_700_000_000_000;
+  const test = useStore(engine, { clock: () => now });
+
+  it('pages through 1,000 sessions of each of two users without loss or repetition', async () => {
+    const owners = [newOwner(), newOwner()];
+    const created = new Map<string, string[]>();
+    for (const owner of owners) {
+      const ids: string[] = [];
+      while (ids.length < 1_000) {
+        // Groups of ten share a timestamp, so that the tie-break has work to do. One group at a time: a pool
+        // refuses those who wait too long for a connection, which a busy machine makes them do.
+        now += 1;
+        const group = Array.from({ length: 10 }, () =>
+          test.store.sessions.create({ owner, oracleDid }),
+        );
+        for (const { id } of await Promise.all(group)) ids.push(id);
+      }
+      created.set(owner, ids.sort());
+    }
+    for (const owner of owners) {
+      const pages = await Promise.all(
+        Array.from({ length: 11 }, (_, page) =>
+          test.store.sessions.list({ owner, limit: 100, offset: page * 100 }),
+        ),
+      );
+      expect(pages.map(({ total }) => total)).toEqual(Array(11).fill(1_000));
+      expect(pages[10]?.sessions).toEqual([]);
+      const listed = pages.flatMap(({ sessions }) => sessions);
+      expect(listed.map(({ id }) => id).sort()).toEqual(created.get(owner));
+      const sorted = listed.toSorted(
+        (a, b) => b.lastUpdatedAt - a.lastUpdatedAt || (a.id < b.id ? 1 : -1),
+      );
+      expect(listed).toEqual(sorted);
+    }
+  });
+
+  it('puts what was touched, renamed or written to on top', async () => {
+    const owner = newOwner();
+    const { sessions, messages } = test.store;
+    const ids: string[] = [];
+    for (let i = 0; i < 4; i++) {
+      now += 1;
+      ids.push((await sessions.create({ owner, oracleDid })).id);
+    }
+    const [first = '', second = '', third = ''] = ids;
+    const order = async () =>
+      (await sessions.list({ owner, limit: 10, offset: 0 })).sessions.map(({ id }) => id);
+    now += 1;
+    await sessions.rename({ owner, sessionId: first, title: 'First' });
+    expect((await order())[0]).toBe(first);
+    now += 1;
+    await sessions.rename({ owner, sessionId: second, title: 'Renamed' });
+    expect((await order())[0]).toBe(second);
+    now += 1;
+    const message = { type: 'human', content: 'hi', requestId: 'r', isComplete: true } as const;
+    await messages.append({ ...message, owner, sessionId: third });
+    expect((await order()).slice(0, 3)).toEqual([third, second, first]);
+  });
+});

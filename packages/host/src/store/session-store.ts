@@ -1,0 +1,184 @@
+import { OracleError } from '@sibyl/protocol';
+import type { Kysely } from 'kysely';
+import { prepared, type Schema, type SessionRow, type StoreContext } from './database.js';
+import { obtainRoom } from './room-store.js';
+
+export interface NewSession {
+  readonly owner: string;
+  readonly oracleDid: string;
+  readonly oracleName?: string | undefined;
+  readonly oracleEntityDid?: string | undefined;
+  readonly title?: string | undefined;
+  /** Default: the user's own room with this oracle. */
+  readonly roomId?: string | undefined;
+}
+
+export interface SessionKey {
+  readonly owner: string;
+  readonly sessionId: string;
+}
+
+export interface SessionListRequest {
+  readonly owner: string;
+  readonly limit: number;
+  readonly offset: number;
+}
+
+export interface SessionList {
+  readonly sessions: readonly Session[];
+  readonly total: number;
+}
+
+const findSession = prepared((tables, { owner, sessionId }: SessionKey) =>
+  tables.selectFrom('sessions').selectAll().where('owner', '=', owner).where('id', '=', sessionId),
+);
+
+const countSessions = prepared((tables, { owner }: Pick<SessionKey, 'owner'>) =>
+  tables
+    .selectFrom('sessions')
+    .select((e) => e.fn.countAll<number>().as('total'))
+    .where('owner', '=', owner),
+);
+
+const listSessions = prepared((tables, { owner, limit, offset }: SessionListRequest) =>
+  tables
+    .selectFrom('sessions')
+    .selectAll()
+    .where('owner', '=', owner)
+    .orderBy('last_updated_at', 'desc')
+    .orderBy('id', 'desc')
+    .limit(limit)
+    .offset(offset),
+);
+
+/** The sessions of each user (contract B2). */
+export class SessionStore {
+  readonly #context: StoreContext;
+
+  constructor(context: StoreContext) {
+    this.#context = context;
+  }
+
+  create(request: NewSession): Promise<Session> {
+    return this.#context.database.write((tables) => this.#insert(tables, request));
+  }
+
+  /** Undefined if the owner has as many already, also when many are asked for at the same instant. */
+  createWithin(limit: number, request: NewSession): Promise<Session | undefined> {
+    return this.#context.database.writeFor(request.owner, async (tables) => {
+      const { rows } = await countSessions(tables, { owner: request.owner });
+      return (rows[0]?.total ?? 0) < limit ? this.#insert(tables, request) : undefined;
+    });
+  }
+
+  /** Newest update first; `total` counts all of the owner's sessions, whatever the page. */
+  list({ owner, limit, offset }: SessionListRequest): Promise<SessionList> {
+    return this.#context.database.read(async (tables) => {
+      const counted = await countSessions(tables, { owner });
+      const { rows } = await listSessions(tables, { owner, limit, offset });
+      return { sessions: rows.map(toSession), total: counted.rows[0]?.total ?? 0 };
+    });
+  }
+
+  async find(key: SessionKey): Promise<Session | undefined> {
+    const { rows } = await findSession(this.#context.database.tables, key);
+    return rows[0] && toSession(rows[0]);
+  }
+
+  /** As `find`; one that the owner does not have is refused as unknown. */
+  async get(key: SessionKey): Promise<Session> {
+    const session = await this.find(key);
+    if (!session) throw new OracleError('session_not_found');
+    return session;
+  }
+
+  /** Moves the session to the top of the list; false if the owner has no such session. */
+  rename({ owner, sessionId, title }: SessionKey & { readonly title: string }): Promise<boolean> {
+    const values = { title, last_updated_at: this.#context.clock() };
+    return this.#context.database.write(async (tables) => {
+      const { numUpdatedRows } = await tables
+        .updateTable('sessions')
+        .set(values)
+        .where('owner', '=', owner)
+        .where('id', '=', sessionId)
+        .executeTakeFirstOrThrow();
+      return numUpdatedRows > 0n;
+    });
+  }
+
+  /** Names a session that has no name yet; its place in the list stays. */
+  async nameOnce({ owner, sessionId, title }: SessionKey & { title: string }): Promise<void> {
+    await this.#context.database.write((tables) =>
+      tables
+        .updateTable('sessions')
+        .set({ title })
+        .where('owner', '=', owner)
+        .where('id', '=', sessionId)
+        .where('title', '=', UNTITLED)
+        .execute(),
+    );
+  }
+
+  /** Takes messages, runs and their frames with it; false if the owner has no such session. */
+  delete({ owner, sessionId }: SessionKey): Promise<boolean> {
+    return this.#context.database.write(async (tables) => {
+      const { numDeletedRows } = await tables
+        .deleteFrom('sessions')
+        .where('owner', '=', owner)
+        .where('id', '=', sessionId)
+        .executeTakeFirstOrThrow();
+      return numDeletedRows > 0n;
+    });
+  }
+
+  async #insert(tables: Kysely<Schema>, request: NewSession): Promise<Session> {
+    const { clock, newId } = this.#context;
+    const { owner, oracleDid } = request;
+    const now = clock();
+    const row = {
+      id: newId(),
+      owner,
+      title: request.title ?? UNTITLED,
+      created_at: now,
+      last_updated_at: now,
+      oracle_did: oracleDid,
+      oracle_name: request.oracleName ?? null,
+      oracle_entity_did: request.oracleEntityDid ?? null,
+      room_id: request.roomId ?? (await obtainRoom(tables, { owner, oracleDid }, this.#context)),
+      last_seq: 0,
+      last_turn: 0,
+    };
+    await tables.insertInto('sessions').values(row).execute();
+    return toSession(row);
+  }
+}
+
+/** The title of a session that nobody has named yet (contract B2). */
+export const UNTITLED = 'Untitled';
+
+/** A conversation of one user with one oracle; times in milliseconds. */
+export interface Session {
+  readonly id: string;
+  readonly owner: string;
+  readonly title: string;
+  readonly createdAt: number;
+  readonly lastUpdatedAt: number;
+  readonly oracleDid: string;
+  readonly oracleName?: string;
+  readonly oracleEntityDid?: string;
+  readonly roomId: string;
+}
+
+function toSession(row: SessionRow): Session {
+  return {
+    id: row.id,
+    owner: row.owner,
+    title: row.title,
+    createdAt: row.created_at,
+    lastUpdatedAt: row.last_updated_at,
+    oracleDid: row.oracle_did,
+    ...(row.oracle_name !== null && { oracleName: row.oracle_name }),
+    ...(row.oracle_entity_did !== null && { oracleEntityDid: row.oracle_entity_did }),
+    roomId: row.room_id,
+  };
+}

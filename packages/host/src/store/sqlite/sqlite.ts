@@ -1,0 +1,174 @@
+import { chmodSync, closeSync, existsSync, mkdirSync, openSync } from 'node:fs';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { pathToFileURL } from 'node:url';
+import { Kysely, sql } from 'kysely';
+import { type Database, type DatabaseState, readSnapshot, type Schema } from '../database.js';
+import { hostSchema, isBehind, migrate } from '../migrations/migrate.js';
+import { classifyStoreFault, isStoreFault, StoreError } from '../store-errors.js';
+import { GroupCommit } from './group-commit.js';
+import { SqliteDialect, whenFree } from './sqlite-dialect.js';
+
+const OWNER_ONLY = 0o600;
+
+/** The first takes effect in a file that is new; the last bounds the log that a burst of writes leaves behind. */
+const SETTINGS = `
+  pragma auto_vacuum = incremental;
+  pragma journal_mode = wal;
+  pragma synchronous = full;
+  pragma journal_size_limit = ${16 * 1024 * 1024};
+`;
+
+/** Opens `sibyl.db` in `dataDir`, making both if needed, readable by this user alone. */
+export async function openSqlite(dataDir: string): Promise<Database> {
+  const path = sqliteFileIn(dataDir);
+  const handle = await openWriter(dataDir, path);
+  const writer = tablesOf(handle);
+  try {
+    await migrate(writer, hostSchema);
+    enableReclaim(handle);
+    return asDatabase({ handle, writer, reader: await openReader(path) });
+  } catch (error) {
+    await writer.destroy();
+    throw isStoreFault(error) ? cannotOpen(path, error) : error;
+  }
+}
+
+/** Reads have a connection of their own: they need not wait while another process writes. */
+async function openReader(path: string): Promise<Kysely<Schema>> {
+  const reader = tablesOf(new DatabaseSync(path, { readOnly: true }));
+  // Kysely would not close what has never been used.
+  await sql`select 1`.execute(reader);
+  return reader;
+}
+
+async function openWriter(dataDir: string, path: string): Promise<DatabaseSync> {
+  try {
+    makePrivateFile(dataDir, path);
+    const handle = new DatabaseSync(path, { timeout: 0, enableForeignKeyConstraints: true });
+    await whenFree(() => handle.exec(SETTINGS));
+    return handle;
+  } catch (error) {
+    throw cannotOpen(path, error);
+  }
+}
+
+/** SQLite gives -wal and -shm the mode of the main file. A directory that exists keeps its mode. */
+function makePrivateFile(dataDir: string, path: string): void {
+  mkdirSync(dataDir, { recursive: true, mode: 0o700 });
+  closeSync(openSync(path, 'a', OWNER_ONLY));
+  chmodSync(path, OWNER_ONLY);
+}
+
+interface Connections {
+  readonly handle: DatabaseSync;
+  readonly writer: Kysely<Schema>;
+  readonly reader: Kysely<Schema>;
+}
+
+function asDatabase({ handle, writer, reader }: Connections): Database {
+  const commits = new GroupCommit(writer);
+  return {
+    engine: 'sqlite',
+    tables: reader,
+    write: (unit) => commits.write(unit),
+    // SQLite has one writer at a time, for all owners.
+    writeFor: (_owner, unit) => commits.write(unit),
+    read: (unit) => readSnapshot(reader, unit),
+    migrate: (plan) => migrate(writer, plan),
+    reclaim: () => reclaim(handle, commits),
+    close: async () => {
+      await commits.settled();
+      // The writer last, since it folds the log into the main file.
+      await reader.destroy();
+      await writer.destroy();
+    },
+  };
+}
+
+/** Sees whether the file in `dataDir` can be read and written, and leaves it as it is. */
+export async function lookAtSqlite(dataDir: string): Promise<DatabaseState> {
+  const path = sqliteFileIn(dataDir);
+  if (!existsSync(path)) return 'absent';
+  try {
+    return await look(path);
+  } catch (error) {
+    throw cannotOpen(path, error);
+  }
+}
+
+async function look(path: string): Promise<DatabaseState> {
+  const url = pathToFileURL(path);
+  // Makes no file; one opened for reading alone would leave its -wal and -shm behind.
+  url.searchParams.set('mode', 'rw');
+  const handle = new DatabaseSync(url, { timeout: 0 });
+  try {
+    await whenFree(() => handle.exec('begin immediate; rollback'));
+    return (await isBehind(tablesOf(handle), hostSchema)) ? 'behind' : 'ready';
+  } finally {
+    handle.close();
+  }
+}
+
+export const sqliteFileIn = (dataDir: string): string => join(dataDir, 'sibyl.db');
+
+export const tablesOf = (handle: DatabaseSync): Kysely<Schema> =>
+  new Kysely<Schema>({ dialect: new SqliteDialect(handle) });
+
+/** Names the file to the operator, who may know the folder alone. */
+function cannotOpen(path: string, error: unknown): StoreError {
+  if (error instanceof StoreError) return error;
+  const reason = error instanceof Error ? error.message : String(error);
+  const remedy =
+    classifyStoreFault(error) === 'full'
+      ? 'free some space on its disk, then start again'
+      : 'check DATA_DIR';
+  return new StoreError(`Cannot open the SQLite file ${path}: ${reason}; ${remedy}`, {
+    cause: error,
+  });
+}
+
+/** Copying a file of this size takes about a second, once. */
+const CONVERT_BYTES = 64 * 1024 * 1024;
+
+/** So few that one portion does not hold up the event loop. */
+const PAGES_PER_PORTION = 256;
+
+/**
+ * Rewrites a file of an older version, which could not shrink. A large one stays as it is until the operator runs
+ * VACUUM, and so does one that another process uses now.
+ */
+function enableReclaim(handle: DatabaseSync): void {
+  if (readPragma(handle, 'auto_vacuum') !== 0) return;
+  const bytes = readPragma(handle, 'page_count') * readPragma(handle, 'page_size');
+  if (bytes > CONVERT_BYTES) return;
+  try {
+    handle.exec('pragma auto_vacuum = incremental; vacuum');
+  } catch (error) {
+    // No reason to refuse to start: the next start tries again.
+    if (!isStoreFault(error)) throw error;
+  }
+}
+
+/** Gives free pages back to the file system, a portion at a time between other writes. */
+async function reclaim(handle: DatabaseSync, commits: GroupCommit): Promise<void> {
+  let left = readPragma(handle, 'freelist_count');
+  for (let before = left + 1; left > 0 && left < before; ) {
+    before = left;
+    left = await commits.write(async () => {
+      handle.exec(`pragma incremental_vacuum(${PAGES_PER_PORTION})`);
+      return readPragma(handle, 'freelist_count');
+    });
+  }
+  try {
+    // The file shrinks when the log is folded into it.
+    handle.exec('pragma wal_checkpoint(passive)');
+  } catch (error) {
+    // Another write has begun; its own checkpoint does the same.
+    if (!isStoreFault(error)) throw error;
+  }
+}
+
+function readPragma(handle: DatabaseSync, name: string): number {
+  return Number(Object.values(handle.prepare(`pragma ${name}`).get() ?? {})[0]);
+}

@@ -1,0 +1,69 @@
+/** `passing`: a retry may succeed soon. `lasting`: the operator has to do something first. */
+export type StoreFaultKind = 'passing' | 'full' | 'lasting';
+
+/** SQLite's primary result codes for a file that cannot be used. Anything else is a bug in a query. */
+const SQLITE_FAULTS: Readonly<Record<number, StoreFaultKind>> = {
+  5: 'passing', // BUSY
+  6: 'passing', // LOCKED
+  7: 'passing', // NOMEM
+  8: 'lasting', // READONLY
+  10: 'passing', // IOERR
+  11: 'lasting', // CORRUPT
+  13: 'full', // FULL
+  14: 'passing', // CANTOPEN
+  15: 'passing', // PROTOCOL: locking
+  26: 'lasting', // NOTADB
+};
+
+/** Codes of Node and pg for a server that does not answer. */
+const CONNECTION_FAULTS = /^(ECONN|ETIMEDOUT|EPIPE|ENOTFOUND|EHOSTUNREACH|ENETUNREACH|EAI_AGAIN)/;
+
+/** The out-of-space codes of PostgreSQL and of the file system. */
+const FULL_FAULTS = /^(53100|ENOSPC|EDQUOT)$/;
+
+/**
+ * PostgreSQL's classes of connection faults, shortage, shutdown and system errors; a refused login or missing
+ * database; a timeout, deadlock or failed serialization; a server that only reads.
+ */
+const POSTGRES_FAULTS = /^(08|53|57|58|28|3D|25006$|25P0[34]$|40001$|40P01$|55P03$)/;
+
+const POSTGRES_CORRUPTION = /^XX00[12]$/;
+
+/** Errors of pg's pool and client, and of a driver that is closed, carry no code. */
+const CODELESS_FAULTS =
+  /^(Connection terminated|timeout exceeded when trying to connect|timeout expired|Query read timeout|Client (has encountered a connection error|was closed) and is not queryable|Cannot use a pool after calling end|driver has already been destroyed|database is not open)/;
+
+/** How the database failed; undefined if the error is a bug of ours rather than the database's fault. */
+export function classifyStoreFault(error: unknown): StoreFaultKind | undefined {
+  if (!(error instanceof Error)) return undefined;
+  const { code = '', errcode = 0 } = error as { code?: unknown; errcode?: number };
+  if (code === 'ERR_SQLITE_ERROR') return SQLITE_FAULTS[errcode & 0xff];
+  const text = String(code);
+  if (FULL_FAULTS.test(text)) return 'full';
+  if (POSTGRES_CORRUPTION.test(text)) return 'lasting';
+  if (CONNECTION_FAULTS.test(text) || POSTGRES_FAULTS.test(text)) return 'passing';
+  if (CODELESS_FAULTS.test(error.message)) return 'passing';
+  if (!(error instanceof StoreError)) return undefined;
+  return classifyStoreFault(error.cause) ?? 'passing';
+}
+
+export const isStoreFault = (error: unknown): boolean => classifyStoreFault(error) !== undefined;
+
+/** What is wrong with the store, in words that reveal nothing about it to strangers. */
+export function describeStoreFault(kind: StoreFaultKind): string {
+  switch (kind) {
+    case 'passing':
+      return 'The database does not accept writes at the moment';
+    case 'full':
+      return 'The disk of the database is full';
+    case 'lasting':
+      return 'The database cannot be written to until the operator repairs it';
+    default:
+      return kind satisfies never;
+  }
+}
+
+/** The store cannot be opened or reached; the message says what to do and holds no secret. */
+export class StoreError extends Error {
+  override readonly name = 'StoreError';
+}

@@ -1,0 +1,78 @@
+import type { MessageGate, ModelUse, TurnHold } from '@sibyl/plugin-kit';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import { OracleError } from '@sibyl/protocol';
+import { pino } from 'pino';
+import { expect, it } from 'vitest';
+import { unmetered } from '../agent/agent.js';
+import { Gates } from './gates.js';
+import { Hooks } from './hooks.js';
+
+const logger = pino({ level: 'silent' });
+const request = { owner: 'did:a', sessionId: 's', requestId: 'r', model: 'm', length: 1 };
+const use = (model: string, input: number): ModelUse => ({ model, input, output: 1, cached: 0 });
+
+function gatesOf(...admits: readonly MessageGate['admit'][]): Gates {
+  const plugins = admits.map((admit, i) => ({ name: `p${i}`, gate: { admit } }));
+  const hooks = new Hooks(logger, 1000);
+  const loaded = plugins as unknown as LoadedPlugin[];
+  return new Gates({ plugins: loaded, hooks, budget: unmetered, logger });
+}
+
+/** A gate that holds every turn and keeps what it is told. */
+function holding(more: Partial<TurnHold> = {}) {
+  const settled: (readonly ModelUse[])[] = [];
+  const settle = async (used: readonly ModelUse[]) => void settled.push(used);
+  return { settled, admit: async () => ({ settle, ...more }) };
+}
+
+it('lets everything in where there is no gate', async () => {
+  const gates = gatesOf();
+  const account = await gates.admit(request);
+  await account.check();
+  await account.settle();
+  await gates.close(0, 5_000);
+});
+
+it('adds up what a turn uses, by model', async () => {
+  const { admit, settled } = holding();
+  const account = await gatesOf(admit).admit(request);
+  for (const one of [use('a', 1), use('b', 2), use('a', 3)]) account.add(one);
+  account.add({ model: 'c', input: 0, output: 0, cached: 0 });
+  expect(account.total).toEqual({ input: 6, output: 3, cached: 0 });
+  await Promise.all([account.settle(), account.settle()]);
+  expect(settled).toEqual([[{ ...use('a', 4), output: 2 }, use('b', 2)]]);
+});
+
+it('lets nothing be spent once it is settled', async () => {
+  const account = await gatesOf(holding().admit).admit(request);
+  await account.settle();
+  await expect(account.check()).rejects.toThrow('The turn is over');
+});
+
+it('checks with all gates, and passes on the first refusal', async () => {
+  const checks: string[] = [];
+  const refusal = new OracleError('insufficient_credit');
+  const account = await gatesOf(
+    holding({ check: () => void checks.push('first') }).admit,
+    holding({ check: () => Promise.reject(refusal) }).admit,
+    holding({ check: () => void checks.push('third') }).admit,
+  ).admit(request);
+  await expect(account.check()).rejects.toBe(refusal);
+  expect(checks).toEqual(['first']);
+});
+
+it('stops waiting for a gate that cannot settle when the host has no more time', async () => {
+  let attempts = 0;
+  const settle = () => {
+    attempts += 1;
+    return Promise.reject(new Error('no disk'));
+  };
+  const gates = gatesOf(async () => ({ settle }));
+  const account = await gates.admit(request);
+  const settling = account.settle();
+  await gates.close(0, 5_000);
+  await settling;
+  const made = attempts;
+  await gates.close(0, 5_000);
+  expect(attempts).toBe(made);
+});

@@ -1,0 +1,194 @@
+import { describe, expect, it } from 'vitest';
+import { engines, newOwner, type TestStore, useStore } from '../../test/support/test-database.js';
+import { BEFORE_ALL, endOf, type Position, positionText } from '../bus/event-bus.js';
+import type { Frame } from '../store/runs/frames.js';
+import { endInterrupted } from './run-leases.js';
+import { MissedEvents, RunReader } from './run-reader.js';
+import type { Turns } from './turns.js';
+
+/** As a process sees runs that it does not carry out itself. */
+const elsewhere = { live: () => undefined } as unknown as Turns;
+
+async function startRun({ store }: TestStore) {
+  const owner = newOwner();
+  const { id: sessionId } = await store.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+  const message = { content: 'hi' };
+  const started = await store.runs.start({
+    owner,
+    sessionId,
+    requestId: 'r',
+    status: 'running',
+    message,
+  });
+  if (started.state !== 'started') throw new Error(started.state);
+  return { key: { owner, runId: started.run.id }, run: started.run };
+}
+
+const textFrames = (...texts: string[]): Frame[] =>
+  texts.map((content, i) => ({
+    seq: i + 1,
+    event: 'message',
+    data: JSON.stringify({ content, timestamp: '2030-01-01T00:00:00.000Z' }),
+  }));
+
+describe.each(engines)('a run of another process on %s', (engine) => {
+  let now = Date.now();
+  const test = useStore(engine, { clock: () => now });
+  const never = new AbortController().signal;
+
+  async function readAll(run: Parameters<RunReader['read']>[0], after: number) {
+    const frames: Frame[] = [];
+    const reader = new RunReader(elsewhere, test.store);
+    for await (const batch of reader.read(run, after, never)) frames.push(...batch);
+    return frames.map(({ seq, event, data }) => ({ seq, event, data: JSON.parse(data) }));
+  }
+
+  it('is followed to its end', async () => {
+    const { key, run } = await startRun(test);
+    const [one, two] = textFrames('one ', 'two') as [Frame, Frame];
+    await test.store.runs.appendFrames({ ...key, frames: [one] });
+    const reading = readAll(run, 0);
+    await test.store.runs.appendFrames({ ...key, frames: [two] });
+    const done = { seq: 3, event: 'done', data: '{"status":"finished"}' };
+    await test.store.runs.finish({ ...key, ending: { status: 'finished', frames: [done] } });
+    expect((await reading).map(({ seq, event }) => [seq, event])).toEqual([
+      [1, 'message'],
+      [2, 'message'],
+      [3, 'done'],
+    ]);
+  });
+
+  it('tells a client that saw more than a crash left to cut back', async () => {
+    const { key, run } = await startRun(test);
+    await test.store.runs.appendFrames({ ...key, frames: textFrames('stored ', 'too') });
+    const heir = await test.another();
+    now += 60_000;
+    await heir.runs.closeInterrupted(endInterrupted);
+    const stored = 'stored too';
+    const interrupted = { status: 'interrupted', interrupted: true, partialText: stored };
+    expect(await readAll(run, 1)).toMatchObject([
+      { seq: 2, data: { content: 'too' } },
+      { seq: 3, event: 'message_cache_invalidation', data: { status: 'done' } },
+      { seq: 4, event: 'done', data: interrupted },
+    ]);
+    for (const after of [3, 4])
+      expect(await readAll(run, after)).toMatchObject([
+        { seq: 4, event: 'done', data: interrupted },
+      ]);
+    expect(await readAll(run, 9)).toMatchObject([
+      { seq: 10, event: 'run', data: { resumed: true, partialLength: stored.length } },
+      { seq: 11, event: 'done', data: interrupted },
+    ]);
+  });
+
+  it('is told in one piece once its log is gone', async () => {
+    const { key, run } = await startRun(test);
+    const frames = [...textFrames('a long ', 'answer'), { seq: 3, event: 'done', data: '{}' }];
+    const message = { content: 'a long answer', isComplete: true };
+    await test.store.runs.finish({ ...key, ending: { status: 'finished', message, frames } });
+    now += 1000;
+    await test.store.runs.pruneFrames({ endedBefore: now });
+    for (const after of [0, 1]) {
+      expect(await readAll(run, after)).toMatchObject([
+        { seq: after + 1, event: 'run', data: { resumed: true, partialLength: 0 } },
+        { seq: after + 2, event: 'message', data: { content: 'a long answer' } },
+        { seq: after + 3, event: 'done', data: { status: 'finished' } },
+      ]);
+    }
+  });
+
+  it('is waited for, and its outcome is the stored one', async () => {
+    const { key, run } = await startRun(test);
+    const reader = new RunReader(elsewhere, test.store);
+    const waiting = reader.outcome(run, never);
+    const message = { content: 'the answer', isComplete: true };
+    await test.store.runs.finish({ ...key, ending: { status: 'finished', message } });
+    expect(await waiting).toMatchObject({ status: 'finished', text: 'the answer' });
+    await expect(reader.find({ owner: newOwner(), runId: run.id })).rejects.toMatchObject({
+      code: 'run_not_found',
+    });
+  });
+
+  it('RunReader.outcome ends when the client that waits has left', async () => {
+    const { run } = await startRun(test);
+    const leave = new AbortController();
+    const waiting = new RunReader(elsewhere, test.store).outcome(run, leave.signal);
+    leave.abort();
+    expect(await waiting).toBeUndefined();
+  });
+});
+
+/** As a process sees runs that it does not carry out itself. */
+
+const frame = (seq: number, event: string, data: object) => ({
+  seq,
+  event,
+  data: JSON.stringify(data),
+});
+
+describe.each(engines)('what a client missed, on %s', (engine) => {
+  let now = Date.now();
+  const test = useStore(engine, { clock: () => now });
+
+  async function openAudience() {
+    const owner = newOwner();
+    const { id } = await test.store.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+    return { owner, sessionId: id };
+  }
+
+  /** A run with a text and a routing step in its log. */
+  async function startRun(audience: { owner: string; sessionId: string }, step: string) {
+    const message = { content: 'hi' };
+    const request = { ...audience, requestId: 'r', status: 'running', message } as const;
+    const started = await test.store.runs.start(request);
+    if (started.state !== 'started') throw new Error(started.state);
+    const key = { owner: audience.owner, runId: started.run.id };
+    const told = { sessionId: audience.sessionId, requestId: 'r', step };
+    const frames = [frame(1, 'message', { content: 'x' }), frame(2, 'router_update', told)];
+    await test.store.runs.appendFrames({ ...key, frames });
+    return key;
+  }
+
+  async function missed(audience: { owner: string; sessionId: string }, seen: Position) {
+    const events: string[] = [];
+    for await (const { event, payload, position } of new MissedEvents(
+      elsewhere,
+      test.store.runs,
+    ).after(audience, seen))
+      events.push(
+        `${position && positionText(position)} ${'step' in payload ? payload.step : event}`,
+      );
+    return events;
+  }
+
+  it('is what the logs hold beyond what it saw, over all turns since', async () => {
+    const audience = await openAudience();
+    const turns = 120;
+    for (let turn = 1; turn <= turns; turn++) {
+      const key = await startRun(audience, `${turn}`);
+      const done = frame(3, 'done', {});
+      await test.store.runs.finish({ ...key, ending: { status: 'finished', frames: [done] } });
+    }
+    const all = Array.from({ length: turns }, (_, i) => `${i + 1}.2 ${i + 1}`);
+    expect(await missed(audience, BEFORE_ALL)).toEqual(all);
+    expect(await missed(audience, { turn: 5, seq: 1 })).toEqual(all.slice(4));
+    expect(await missed(audience, { turn: 5, seq: 2 })).toEqual(all.slice(5));
+    expect(await missed(audience, endOf(turns))).toEqual([]);
+    expect(await missed({ ...audience, owner: newOwner() }, BEFORE_ALL)).toEqual([]);
+    const latest = new MissedEvents(elsewhere, test.store.runs).latest(audience);
+    expect(await latest).toEqual(endOf(turns));
+  });
+
+  it('is also that a crash took what it saw, told once', async () => {
+    const audience = await openAudience();
+    await startRun(audience, 'a');
+    const heir = await test.another();
+    now += 60_000;
+    await heir.runs.closeInterrupted(endInterrupted);
+    const changed = `${positionText(endOf(1))} message_cache_invalidation`;
+    expect(await missed(audience, BEFORE_ALL)).toEqual(['1.2 a', changed]);
+    for (const seq of [2, 3, 4, 99])
+      expect(await missed(audience, { turn: 1, seq })).toEqual([changed]);
+    expect(await missed(audience, endOf(1))).toEqual([]);
+  });
+});

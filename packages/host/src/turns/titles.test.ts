@@ -1,0 +1,55 @@
+import { pino } from 'pino';
+import { describe, expect, it } from 'vitest';
+import { finish } from '../../test/support/agent/scripted-model.js';
+import { newOwner, useStore } from '../../test/support/test-database.js';
+import { unmetered } from '../agent/agent.js';
+import type { Model } from '../models/model.js';
+import { Titles } from './titles.js';
+
+const test = useStore('sqlite');
+
+/** A model that says one thing, or fails. */
+function modelSaying(text: string | Error): Model {
+  return {
+    id: 'test',
+    label: 'test',
+    provider: 'test',
+    vision: false,
+    tools: false,
+    async *stream() {
+      if (text instanceof Error) throw text;
+      yield { type: 'text', text };
+      yield finish();
+    },
+  };
+}
+
+async function titleFrom(said: string | Error, question: string, title?: string): Promise<string> {
+  const { sessions } = test.store;
+  const session = await sessions.create({ owner: newOwner(), oracleDid: 'did:o', title });
+  const logger = pino({ level: 'silent' });
+  const titles = new Titles({ sessions, model: modelSaying(said), logger });
+  await titles.nameAfter(session, { question, answer: 'because' }, unmetered);
+  const named = await sessions.find({ owner: session.owner, sessionId: session.id });
+  return named?.title ?? '';
+}
+
+describe('a session is named', () => {
+  it.each([
+    ['by the model', 'Soil carbon in Kenya', 'Soil carbon in Kenya'],
+    ['without its quotes and full stop', '"Soil carbon."\n\nHope that helps', 'Soil carbon'],
+    ['by the first words when the model fails', new Error('away'), 'how much carbon can soil hold'],
+    ['by the first words when it says nothing', '  ', 'how much carbon can soil hold'],
+    ['within bounds', 'x'.repeat(500), `${'x'.repeat(59)}…`],
+  ])('%s', async (_, said, expected) => {
+    expect(await titleFrom(said, 'how much carbon can soil hold')).toBe(expected);
+  });
+
+  it('without reading on for ever, or thinking long about it', async () => {
+    expect(await titleFrom(`a${'.'.repeat(200_000)}b`, 'question')).toBe(`a`);
+  });
+
+  it('once: a name of the user’s own stays', async () => {
+    expect(await titleFrom('Other', 'question', 'My title')).toBe('My title');
+  });
+});

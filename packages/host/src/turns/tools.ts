@@ -1,0 +1,294 @@
+import { setImmediate as yieldToOthers } from 'node:timers/promises';
+import type { SubAgent, Tool, TurnContext, Visibility } from '@sibyl/plugin-kit';
+import { type LoadedPlugin, subAgentFault, toolFault } from '@sibyl/plugin-kit/rules';
+import { z } from 'zod';
+import type { AgentPart, AgentRequest, AgentTool } from '../agent/agent.js';
+import { composeSubAgentPrompt } from '../agent/prompt.js';
+import { runAgent } from '../agent/run-agent.js';
+import { type ToolDefinition, toAgentTool } from '../agent/tool-schema.js';
+import type { Models } from '../models/models.js';
+import { RESERVED_TOOLS, type TurnTool } from './capabilities.js';
+import type { Hooks } from './hooks.js';
+import type { MiddlewareChain } from './middlewares.js';
+import type { TurnContexts } from './turn-context.js';
+
+/** The most that the schemas of all tools of a turn may hold: every model call sends them. */
+const MAX_CHARACTERS = 1024 * 1024;
+/** How long tools are read at a time, before other requests have their turn. */
+const SLICE_MS = 5;
+
+export interface ToolTurn extends SubAgentTurn {
+  readonly plugins: readonly LoadedPlugin[];
+  readonly contexts: TurnContexts;
+  readonly warn: TurnContext['warn'];
+  readonly signal: AbortSignal;
+}
+
+/** What one plugin brings, for every turn or for this one. */
+interface Contribution {
+  readonly plugin: LoadedPlugin;
+  readonly tools: readonly Tool[];
+  readonly subAgents: readonly SubAgent[];
+}
+
+/**
+ * All that the agent could use in a turn. Of two tools with one name the first counts: those of
+ * every turn before those of this one, then in the order of the plugins.
+ */
+export async function gatherTools(turn: ToolTurn): Promise<readonly TurnTool[]> {
+  const { plugins } = turn;
+  const brought = await Promise.all(plugins.map((plugin) => askForThisTurn(plugin, turn)));
+  const contributions = [...plugins.map(forEveryTurn), ...brought];
+  const byName = new Map<string, TurnTool>();
+  let characters = 0;
+  for await (const found of bindAll(contributions, turn)) {
+    const { name } = found.tool;
+    const first = RESERVED_TOOLS.has(name) ? 'the host' : byName.get(name)?.plugin.name;
+    if (first) tellCollision(found, first, turn);
+    else if (characters + found.characters > MAX_CHARACTERS) turn.warn('tool_left_out', full(name));
+    else {
+      byName.set(name, found);
+      characters += found.characters;
+    }
+  }
+  return [...byName.values()];
+}
+
+const full = (name: string) =>
+  `The tool ${name} is left out: the schemas of a turn may hold at most ${MAX_CHARACTERS} characters.`;
+
+function forEveryTurn(plugin: LoadedPlugin): Contribution {
+  const { tools, subAgents } = plugin;
+  return { plugin, tools, subAgents };
+}
+
+async function askForThisTurn(plugin: LoadedPlugin, turn: ToolTurn): Promise<Contribution> {
+  const [tools, subAgents] = await Promise.all([
+    ask({ plugin, hook: 'getRequestTools', turn }, readTools),
+    ask({ plugin, hook: 'getRequestSubAgents', turn }, readSubAgents),
+  ]);
+  return { plugin, tools, subAgents };
+}
+
+interface Asked {
+  readonly plugin: LoadedPlugin;
+  readonly hook: 'getRequestTools' | 'getRequestSubAgents';
+  readonly turn: ToolTurn;
+}
+
+/** A plugin that fails is missed by the user and by the agent, who are both told. */
+async function ask<T>(
+  { plugin, hook, turn }: Asked,
+  read: (brought: readonly unknown[]) => Brought<T>,
+): Promise<readonly T[]> {
+  const { plugin: hooked, name, manifest } = plugin;
+  if (!hooked[hook]) return [];
+  const { hooks, contexts, warn, signal } = turn;
+  const call = { plugin: name, hook, signal };
+  const context = contexts.of(plugin);
+  const answer = await hooks.ask(call, async (both) => {
+    const brought = await hooked[hook]?.({ ...context, signal: both });
+    if (Array.isArray(brought)) return read(brought);
+    throw new TypeError('gave no list');
+  });
+  if ('fault' in answer) {
+    warn('plugin_failed', `${manifest.title} is not fully available in this turn.`);
+    context.degrade(manifest.title, 'it failed to set up; some of its tools are missing');
+    return [];
+  }
+  for (const fault of answer.ok.faults) {
+    hooks.logFault(call, new TypeError(fault));
+    warn('tool_left_out', fault);
+  }
+  return answer.ok.usable;
+}
+
+/** Binds the tools one by one, and lets other requests have their turn in between. */
+async function* bindAll(
+  contributions: readonly Contribution[],
+  turn: ToolTurn,
+): AsyncGenerator<TurnTool> {
+  let sliceEnd = performance.now() + SLICE_MS;
+  for (const bindNext of contributions.flatMap((contribution) => listTools(contribution, turn))) {
+    const found = bindNext();
+    if (found) yield found;
+    if (performance.now() < sliceEnd) continue;
+    await yieldToOthers();
+    turn.signal.throwIfAborted();
+    sliceEnd = performance.now() + SLICE_MS;
+  }
+}
+
+/** One function for each tool, which reads its schema and binds it to the turn. */
+function listTools(
+  { plugin, tools, subAgents }: Contribution,
+  turn: ToolTurn,
+): (() => TurnTool | undefined)[] {
+  const own = (visibility: Visibility | undefined) => visibility ?? plugin.manifest.visibility;
+  const bindOwn = (definition: ToolDefinition, visibility: Visibility | undefined) => {
+    const bound = bind('main', definition, turn);
+    return bound && { plugin, visibility: own(visibility), ...bound };
+  };
+  return [
+    ...tools.map((tool) => () => bindOwn(definitionOf(tool, plugin, turn), tool.visibility)),
+    ...subAgents.map((agent) => () => bindOwn(agentOf(agent, plugin, turn), agent.visibility)),
+  ];
+}
+
+/** A tool whose schema cannot be used is left out of this turn, and the user is told. */
+function bind(
+  agent: string,
+  definition: ToolDefinition,
+  turn: ToolTurn,
+): Pick<TurnTool, 'tool' | 'characters'> | undefined {
+  const bound = toAgentTool(definition);
+  if ('ok' in bound)
+    return { tool: turn.chain.aroundTool(agent, bound.ok), characters: bound.characters };
+  turn.warn('tool_left_out', `The tool ${definition.name} cannot be used: ${bound.fault}`);
+  return undefined;
+}
+
+function definitionOf(tool: Tool, plugin: LoadedPlugin, { contexts }: ToolTurn): ToolDefinition {
+  const { name, description, inputSchema, timeoutMs, event } = tool;
+  return {
+    name,
+    description,
+    inputSchema,
+    timeoutMs,
+    event,
+    run: async (input, { id, signal }) =>
+      tool.run(input, { ...contexts.of(plugin), toolCallId: id, signal }),
+  };
+}
+
+function agentOf(agent: SubAgent, plugin: LoadedPlugin, turn: ToolTurn): ToolDefinition {
+  const context = turn.contexts.of(plugin);
+  const tools = (agent.tools ?? []).flatMap(
+    (tool) => bind(agent.name, definitionOf(tool, plugin, turn), turn)?.tool ?? [],
+  );
+  return subAgentTool({ agent, plugin: plugin.name, context, tools }, turn);
+}
+
+function tellCollision({ plugin, tool }: TurnTool, first: string, turn: ToolTurn): void {
+  const why = `${first} has a tool of that name`;
+  turn.hooks.logFault(
+    { plugin: plugin.name, hook: 'getRequestTools' },
+    new Error(`left out ${tool.name}: ${why}`),
+  );
+  turn.warn('tool_left_out', `The tool ${tool.name} of ${plugin.name} is left out: ${why}.`);
+}
+
+/** What a hook brought, parted from what cannot be used. */
+interface Brought<T> {
+  readonly usable: readonly T[];
+  readonly faults: readonly string[];
+}
+
+const readTools = (brought: readonly unknown[]) => read<Tool>(brought, toolFault);
+
+const readSubAgents = (brought: readonly unknown[]) => read<SubAgent>(brought, subAgentFault);
+
+function read<T>(
+  brought: readonly unknown[],
+  faultOf: (item: unknown) => string | undefined,
+): Brought<T> {
+  const usable: T[] = [];
+  const faults: string[] = [];
+  for (const item of brought) {
+    const fault = faultOf(item);
+    if (fault === undefined) usable.push(item as T);
+    else faults.push(`${nameOf(item)} cannot be used: ${fault}`);
+  }
+  return { usable, faults };
+}
+
+function nameOf(item: unknown): string {
+  const name = (item as { name?: unknown } | null | undefined)?.name;
+  return typeof name === 'string' && name ? `The tool ${name.slice(0, 100)}` : 'A tool';
+}
+
+/** Long enough for many steps, each of which has limits of its own. */
+const TIMEOUT_MS = 10 * 60_000;
+
+const Task = z.object({
+  task: z
+    .string()
+    .min(1)
+    .max(20_000)
+    .describe('All it needs to know, in full: it sees nothing of the conversation'),
+});
+
+/** What sub-agents share with the agent that calls them. */
+interface SubAgentTurn extends Pick<AgentRequest, 'smallModel' | 'summaries' | 'limits' | 'meter'> {
+  readonly models: Pick<Models, 'get'>;
+  readonly chain: MiddlewareChain;
+  readonly hooks: Hooks;
+}
+
+interface SubAgentParts {
+  readonly agent: SubAgent;
+  readonly plugin: string;
+  readonly context: TurnContext;
+  readonly tools: readonly AgentTool[];
+}
+
+/** A sub-agent as the tool by which the main agent calls it. */
+function subAgentTool(parts: SubAgentParts, turn: SubAgentTurn): ToolDefinition {
+  const { agent, context } = parts;
+  const { name } = agent;
+  return {
+    name: `call_${name}_agent`,
+    description: agent.description,
+    inputSchema: Task,
+    timeoutMs: TIMEOUT_MS,
+    run: async (input, { id, signal }) => {
+      context.emit.router({ from: 'main', to: name, step: 'call' });
+      try {
+        const { task } = Task.parse(input);
+        const asked = { ...parts, context: { ...context, toolCallId: id, signal } };
+        return await answerOf(runAgent(await requestOf(asked, turn, task)));
+      } finally {
+        context.emit.router({ from: name, to: 'main', step: 'return' });
+      }
+    },
+  };
+}
+
+async function requestOf(
+  { agent, plugin, context, tools }: SubAgentParts,
+  turn: SubAgentTurn,
+  task: string,
+): Promise<AgentRequest> {
+  const { models, chain, hooks, smallModel, summaries, limits, meter } = turn;
+  const { signal, user } = context;
+  const model = models.get(agent.model ?? 'subagent');
+  const call = { plugin, hook: `prompt of ${agent.name}`, signal };
+  const prompt = await hooks.ask(call, (both) =>
+    typeof agent.prompt === 'string' ? agent.prompt : agent.prompt({ ...context, signal: both }),
+  );
+  if (!('ok' in prompt) || typeof prompt.ok !== 'string')
+    throw new Error('This agent cannot be used in this turn: it could not be set up.');
+  return {
+    model,
+    smallModel,
+    summaries,
+    limits,
+    meter,
+    system: composeSubAgentPrompt({ prompt: prompt.ok, ...user }),
+    messages: [{ role: 'user', content: task }],
+    tools: () => tools,
+    hooks: chain.aroundModel({ agent: agent.name, model }),
+    signal,
+  };
+}
+
+/** What it said last, after its last tool; what came before was thinking aloud. */
+async function answerOf(parts: AsyncIterable<AgentPart>): Promise<string> {
+  let text = '';
+  for await (const part of parts) {
+    if (part.type === 'text') text += part.text;
+    if (part.type === 'tool-start') text = '';
+  }
+  if (text.trim()) return text.trim();
+  throw new Error('The agent ended without an answer.');
+}

@@ -1,0 +1,196 @@
+import type { TurnContext, TurnUser } from '@sibyl/plugin-kit';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import type { Logger } from 'pino';
+import { type AgentRequest, StepBudget, SummaryCache } from '../agent/agent.js';
+import { createLlms } from '../agent/ask-model.js';
+import { toModelMessages } from '../agent/conversation.js';
+import { composePrompt } from '../agent/prompt.js';
+import type { DelegatedAuthority } from '../auth/delegated-authority.js';
+import type { OracleIdentity } from '../auth/oracle-identity.js';
+import type { CallDesk } from '../bus/pending-client-calls.js';
+import type { Config } from '../config/config.js';
+import type { ModelRole } from '../models/model.js';
+import type { Models } from '../models/models.js';
+import type { Message } from '../store/message.js';
+import type { Session } from '../store/session-store.js';
+import type { Store } from '../store/store.js';
+import { Capabilities } from './capabilities.js';
+import type { TurnAccount } from './gates.js';
+import type { Hooks } from './hooks.js';
+import { MiddlewareChain } from './middlewares.js';
+import type { LiveRun } from './run-log.js';
+import type { RunRecorder } from './run-recorder.js';
+import { gatherTools } from './tools.js';
+import {
+  createClientCalls,
+  createTurnEmit,
+  TurnContexts,
+  type TurnFacts,
+  turnFacts,
+} from './turn-context.js';
+import { OutputLimit } from './turn-limits.js';
+import type { TurnRequest } from './turn-request.js';
+
+/** Where the host itself keeps state of a session: no plugin can have this name. */
+const HOST = '(host)';
+const WARNING_LIMIT = 1000;
+/**
+ * What is read of a long conversation for each token the model may be sent: a token is about four bytes, and what tools
+ * said is shortened as it grows old.
+ */
+const HISTORY_BYTES_PER_TOKEN = 16;
+
+interface TurnSetupParts {
+  readonly store: Store;
+  readonly models: Models;
+  readonly oracle: OracleIdentity;
+  readonly authority: DelegatedAuthority;
+  /** In the order of their dependencies. */
+  readonly plugins: readonly LoadedPlugin[];
+  readonly hooks: Hooks;
+  readonly desk: CallDesk;
+  /** Whether what plugins emit is checked first. */
+  readonly checksEvents: boolean;
+  readonly logger: Logger;
+  readonly settings: Config['turns'];
+}
+
+/** A job on its way to the agent. */
+interface Preparation extends TurnJob {
+  readonly warn: TurnContext['warn'];
+  readonly messages: readonly Message[];
+  readonly facts: TurnFacts;
+  /** The role `main` is the model of this turn. */
+  readonly models: Pick<Models, 'get'>;
+}
+
+/** Gathers all that the agent needs to answer a message, from the store and from the plugins. */
+export class TurnSetup {
+  /** Of older turns, so that a long session pays for each once. */
+  private readonly summaries = new SummaryCache();
+
+  constructor(private readonly parts: TurnSetupParts) {}
+
+  async prepare(job: TurnJob, warn: TurnContext['warn']): Promise<AgentRequest> {
+    const { live, request, session } = job;
+    const key = { owner: session.owner, sessionId: session.id };
+    const bytes = this.parts.settings.contextTokens * HISTORY_BYTES_PER_TOKEN;
+    const [messages, delegation] = await Promise.all([
+      this.parts.store.messages.recent({ ...key, throughTurn: live.run.turn, bytes }),
+      this.delegationOf(request),
+    ]);
+    const facts = turnFacts({ request, session, messages, delegation });
+    return this.requestOf({ ...job, warn, messages, facts, models: this.modelsOf(job) });
+  }
+
+  private async requestOf(turn: Preparation): Promise<AgentRequest> {
+    const { live, account, messages, models, warn } = turn;
+    const { plugins, hooks, settings } = this.parts;
+    const { signal } = live;
+    const contexts = await TurnContexts.open(this.contextParts(turn), plugins);
+    const chain = new MiddlewareChain({ plugins, contexts, hooks, signal });
+    const shared = {
+      smallModel: models.get('utility'),
+      limits: { steps: new StepBudget(settings.maxSteps), contextTokens: settings.contextTokens },
+      summaries: this.summaries,
+      meter: account,
+    };
+    const tools = await gatherTools({
+      ...shared,
+      models,
+      plugins,
+      contexts,
+      chain,
+      hooks,
+      warn,
+      signal,
+    });
+    const state = this.hostState(turn);
+    const capabilities = await Capabilities.open({ plugins, tools, state, chain });
+    const model = models.get('main');
+    return {
+      ...shared,
+      model,
+      system: this.prompt(turn.facts, contexts, capabilities),
+      messages: toModelMessages(messages),
+      tools: () => capabilities.offered,
+      hooks: chain.aroundModel({ agent: 'main', model }),
+      signal,
+    };
+  }
+
+  private contextParts({ live, recorder, request, account, facts, models, warn }: Preparation) {
+    const { store, authority, hooks, desk, checksEvents, logger } = this.parts;
+    const { run, signal } = live;
+    return {
+      request,
+      facts,
+      store,
+      ucan: authority.turnUcan(request.caller),
+      llm: createLlms({ modelFor: models.get, meter: account, signal }),
+      emit: createTurnEmit({ run, recorder, logger, checksEvents }),
+      client: createClientCalls({ run, recorder, desk }),
+      warn: (code: string, message: string) =>
+        warn(`${code}`.slice(0, WARNING_LIMIT), `${message}`.slice(0, WARNING_LIMIT)),
+      hooks,
+      logger,
+      signal,
+    };
+  }
+
+  private prompt(
+    { user }: TurnFacts,
+    { state, degraded }: TurnContexts,
+    { told }: Capabilities,
+  ): string {
+    const { oracle, settings } = this.parts;
+    return composePrompt({
+      oracleName: oracle.name,
+      capabilities: told,
+      instructions: settings.instructions,
+      preferences: state.userPreferences,
+      currentTime: user.currentTime,
+      timezone: user.timezone,
+      entity: state,
+      degraded,
+    });
+  }
+
+  private modelsOf({ live, request: { message } }: TurnJob): Pick<Models, 'get'> {
+    const { models, settings } = this.parts;
+    const output = new OutputLimit({
+      maxCharacters: settings.maxCharacters,
+      onReached: (error) => live.fail(error),
+    });
+    const main = (message.model && models.find(message.model)) || models.get('main');
+    return { get: (role: ModelRole) => output.watch(role === 'main' ? main : models.get(role)) };
+  }
+
+  private hostState({ session }: TurnJob) {
+    const { owner, id: sessionId } = session;
+    return this.parts.store.sessionState.of({ owner, sessionId, plugin: HOST });
+  }
+
+  /** Only plugins ask for it, and a turn without it is still a turn. */
+  private async delegationOf({ caller }: TurnRequest): Promise<TurnUser['delegation']> {
+    if (this.parts.plugins.length === 0) return undefined;
+    try {
+      const found = await this.parts.authority.delegationOf(caller);
+      if (!found) return undefined;
+      const { cid, expiration } = found;
+      return { cid, ...(Number.isFinite(expiration) && { expiration }) };
+    } catch (err) {
+      this.parts.logger.warn({ err, did: caller.did }, 'delegation not read');
+      return undefined;
+    }
+  }
+}
+
+/** One turn and everything it works with. */
+export interface TurnJob {
+  readonly live: LiveRun;
+  readonly recorder: RunRecorder;
+  readonly request: TurnRequest;
+  readonly session: Session;
+  readonly account: TurnAccount;
+}

@@ -1,0 +1,70 @@
+import { pino } from 'pino';
+import { describe, expect, it } from 'vitest';
+import { engines, newOwner, useStore } from '../../test/support/test-database.js';
+import { MemoryEventBus } from '../bus/event-bus.js';
+import type { Session } from '../store/session-store.js';
+import type { Store } from '../store/store.js';
+import type { TurnRequest } from './turn-request.js';
+import type { TurnJob } from './turn-setup.js';
+import { Turns } from './turns.js';
+
+/** Turns on a real store whose work lasts until it is cut; sessions are known in advance, so that looking them up takes no time. */
+function createTurns(store: Store, sessions: readonly Session[]) {
+  const account = { settle: async () => undefined };
+  const interrupted = { status: 'interrupted', messageId: undefined, text: '', warnings: [] };
+  const run = async ({ live }: TurnJob) => {
+    const aborted = Promise.withResolvers<void>();
+    live.signal.addEventListener('abort', () => aborted.resolve());
+    await aborted.promise;
+    await store.runs.finish({
+      owner: live.run.owner,
+      runId: live.run.id,
+      ending: { status: 'interrupted' },
+    });
+    return interrupted;
+  };
+  const find = async ({ sessionId }: { sessionId: string }) =>
+    sessions.find(({ id }) => id === sessionId);
+  return new Turns({
+    store: { runs: store.runs, idempotency: store.idempotency, sessions: { get: find } },
+    gates: { admit: async () => account },
+    runner: { run },
+    models: { get: () => ({ id: 'main' }) },
+    events: new MemoryEventBus(),
+    logger: pino({ level: 'silent' }),
+    settings: { maxPerUser: 1, max: 1, storeWaitMs: 1000 },
+  } as unknown as ConstructorParameters<typeof Turns>[0]);
+}
+
+const requestFor = ({ owner, id }: Session, multitask: 'enqueue' | 'interrupt' = 'enqueue') =>
+  ({
+    caller: { did: owner },
+    sessionId: id,
+    requestId: 'r',
+    message: { message: 'hi', multitask },
+    user: {},
+    client: 'api',
+  }) as unknown as TurnRequest;
+
+describe.each(engines)('Turns.start with multitask "interrupt" on %s', (engine) => {
+  const test = useStore(engine);
+
+  it('has the place of the turn it ends, whatever else asks for one at that instant', async () => {
+    const open = () => test.store.sessions.create({ owner: newOwner(), oracleDid: 'did:key:zO' });
+    const [mine, theirs] = await Promise.all([open(), open()]);
+    const turns = createTurns(test.store, [mine, theirs]);
+    const runId = await turns.start(requestFor(mine));
+    const other = turns
+      .live({ owner: mine.owner, runId })
+      ?.outcome.then(() => turns.start(requestFor(theirs)))
+      .catch((error: unknown) => error);
+    const second = await turns.start(requestFor(mine, 'interrupt'));
+    expect(second).not.toBe(runId);
+    expect(await other).toMatchObject({ code: 'host_busy' });
+    await turns.interruptAll({ owner: mine.owner, sessionId: mine.id });
+    // The place is free again, once.
+    await expect(turns.start(requestFor(theirs))).resolves.toEqual(expect.any(String));
+    await expect(turns.start(requestFor(mine))).rejects.toMatchObject({ code: 'host_busy' });
+    await turns.close(0, 60_000);
+  });
+});

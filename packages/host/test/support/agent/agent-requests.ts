@@ -1,0 +1,82 @@
+import {
+  type AgentPart,
+  type AgentRequest,
+  type AgentTool,
+  StepBudget,
+  unmetered,
+} from '../../../src/agent/agent.js';
+import { runAgent } from '../../../src/agent/run-agent.js';
+import { ScriptedModel } from './scripted-model.js';
+
+interface RequestChanges extends Partial<Omit<AgentRequest, 'tools' | 'limits'>> {
+  readonly tools?: readonly AgentTool[];
+  readonly limits?: { readonly steps: number; readonly contextTokens: number };
+}
+
+/** A request with all that a test does not care about filled in. */
+export function requestTo(
+  model: AgentRequest['model'],
+  changes: RequestChanges = {},
+): AgentRequest {
+  const { tools = [], limits = { steps: 10, contextTokens: 100_000 }, ...others } = changes;
+  return {
+    model,
+    smallModel: new ScriptedModel(),
+    system: 'You are Sibyl.',
+    messages: [{ role: 'user', content: 'Hello' }],
+    tools: () => tools,
+    limits: { ...limits, steps: new StepBudget(limits.steps) },
+    meter: unmetered,
+    signal: new AbortController().signal,
+    ...others,
+  };
+}
+
+/** A tool that takes any object. */
+export function tool(
+  name: string,
+  run: AgentTool['run'],
+  changes: Partial<AgentTool> = {},
+): AgentTool {
+  return {
+    name,
+    description: `The tool ${name}.`,
+    inputSchema: { type: 'object', properties: {} },
+    timeoutMs: 60_000,
+    check: (input) => ({ ok: input as Record<string, unknown> }),
+    run,
+    ...changes,
+  };
+}
+
+/** Runs the agent to its end; what it throws is given back beside what came before. */
+export async function runToEnd(
+  request: AgentRequest,
+  onPart: (part: AgentPart) => void = () => undefined,
+): Promise<{ readonly parts: AgentPart[]; readonly thrown: unknown }> {
+  const parts: AgentPart[] = [];
+  try {
+    for await (const part of runAgent(request)) {
+      parts.push(part);
+      onPart(part);
+    }
+    return { parts, thrown: undefined };
+  } catch (thrown) {
+    return { parts, thrown };
+  }
+}
+
+export function partsOf<T extends AgentPart['type']>(parts: readonly AgentPart[], type: T) {
+  return parts.filter((part): part is Extract<AgentPart, { type: T }> => part.type === type);
+}
+
+/** The calls that ended, in the order they did. */
+export function endsOf(parts: readonly AgentPart[]) {
+  return partsOf(parts, 'tool-end').map(({ call }) => call);
+}
+
+export function textOf(parts: readonly AgentPart[]): string {
+  return partsOf(parts, 'text')
+    .map(({ text }) => text)
+    .join('');
+}

@@ -1,0 +1,19 @@
+import type { Meter } from '../../../src/agent/agent.js';
+import type { ModelUse } from '../../../src/models/model.js';
+
+/** A meter that keeps what it is told, and may refuse. */
+export class RecordingMeter implements Meter {
+  readonly uses: ModelUse[] = [];
+  checks = 0;
+
+  constructor(private readonly refuse: (uses: readonly ModelUse[]) => void = () => undefined) {}
+
+  async check(): Promise<void> {
+    this.checks += 1;
+    this.refuse(this.uses);
+  }
+
+  add(use: ModelUse): void {
+    this.uses.push(use);
+  }
+}

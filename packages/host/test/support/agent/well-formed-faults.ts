@@ -1,0 +1,62 @@
+import type { ModelMessage } from '../../../src/models/model.js';
+
+/** What providers would refuse in a conversation; empty if nothing. */
+export function faultsOf(messages: readonly ModelMessage[]): string[] {
+  return [...orderFaults(messages), ...idFaults(messages), ...contentFaults(messages)];
+}
+
+const FOLLOWERS = {
+  user: ['assistant', 'calls'],
+  assistant: ['user'],
+  calls: ['tool'],
+  tool: ['assistant', 'calls'],
+};
+
+function kindOf(message: ModelMessage): keyof typeof FOLLOWERS {
+  return message.role === 'assistant' && message.toolCalls?.length ? 'calls' : message.role;
+}
+
+function orderFaults(messages: readonly ModelMessage[]): string[] {
+  const kinds = messages.map(kindOf);
+  const faults = kinds.slice(1).flatMap((kind, i) => {
+    const before = kinds[i] ?? 'user';
+    return FOLLOWERS[before].includes(kind) ? [] : [`${kind} after ${before}`];
+  });
+  if (kinds[0] !== 'user') faults.push(`begins with ${kinds[0]}`);
+  if (kinds.at(-1) === 'calls') faults.push('ends with open calls');
+  return faults;
+}
+
+function idFaults(messages: readonly ModelMessage[]): string[] {
+  const seen = new Set<string>();
+  return messages.flatMap((message, i) => {
+    if (message.role !== 'assistant' || !message.toolCalls?.length) return [];
+    const ids = message.toolCalls.map(({ id }) => id);
+    const next = messages[i + 1];
+    const answered = next?.role === 'tool' ? next.results.map(({ id }) => id) : [];
+    const faults = ids.filter((id) => id === '' || seen.has(id)).map((id) => `id ${id} again`);
+    for (const id of ids) seen.add(id);
+    return String(ids) === String(answered) ? faults : [...faults, `results ${answered} of ${ids}`];
+  });
+}
+
+function contentFaults(messages: readonly ModelMessage[]): string[] {
+  return messages.flatMap((message) => {
+    switch (message.role) {
+      case 'user':
+        return message.content.length > 0 ? [] : ['empty user message'];
+      case 'assistant':
+        return message.text || message.toolCalls?.length ? callFaults(message) : ['empty answer'];
+      case 'tool':
+        return message.results.length > 0 ? [] : ['no results'];
+      default:
+        return message satisfies never;
+    }
+  });
+}
+
+function callFaults({ toolCalls = [] }: Extract<ModelMessage, { role: 'assistant' }>): string[] {
+  const broken = toolCalls.filter(({ input }) => !input.startsWith('{'));
+  const unnamed = toolCalls.filter(({ name }) => !/^[\w-]{1,64}$/.test(name));
+  return [...broken.map(({ id }) => `input of ${id}`), ...unnamed.map(({ id }) => `name of ${id}`)];
+}
