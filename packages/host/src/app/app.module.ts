@@ -17,9 +17,10 @@ import {
   PluginsController,
 } from '../http/discovery.controller.js';
 import { ErrorFilter } from '../http/error-filter.js';
-import { HealthController, ReadinessChecks } from '../http/health.controller.js';
+import { HealthController } from '../http/health.controller.js';
 import { InvitationsController } from '../http/invitations.controller.js';
 import { HistoryController, MessagesController } from '../http/messages.controller.js';
+import { ReadinessChecks } from '../http/readiness.js';
 import { ReplySender } from '../http/replies.js';
 import { BodyInterceptor } from '../http/request-body.js';
 import { RunsController } from '../http/runs.controller.js';

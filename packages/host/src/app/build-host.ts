@@ -33,7 +33,7 @@ import { type EventBus, MemoryEventBus } from '../bus/event-bus.js';
 import { CallDesk } from '../bus/pending-client-calls.js';
 import type { Config } from '../config/config.js';
 import { HostFacts } from '../http/discovery.controller.js';
-import { ModelHealth, ReadinessChecks } from '../http/health.controller.js';
+import { ModelHealth, ReadinessChecks } from '../http/readiness.js';
 import { ReplySender, StreamPlaces } from '../http/replies.js';
 import { BodyBudget } from '../http/request-body.js';
 import { createModels, type Models } from '../models/models.js';

@@ -13,6 +13,25 @@ import { OracleIdentity } from '../auth/oracle-identity.js';
 import type { Models } from '../models/models.js';
 import { Public } from './ucan-guard.js';
 
+/** Where else to go, as the plugins tell: under the keys `page` and `gateway` of what they share. */
+interface Places {
+  readonly page?: string;
+  readonly gateway?: string;
+}
+
+/** What the host tells about itself. */
+export class HostFacts {
+  readonly places: Places;
+
+  constructor(
+    readonly version: string,
+    readonly features: readonly string[],
+    shared: Readonly<Record<string, unknown>>,
+  ) {
+    this.places = { ...placeOf(shared, 'page'), ...placeOf(shared, 'gateway') };
+  }
+}
+
 /** What a client needs before it can sign (contract B9). */
 @Public()
 @Controller('.well-known')
@@ -64,25 +83,6 @@ function didDocumentOf({ did, signer }: OracleIdentity): DidDocument {
     capabilityInvocation: [keyId],
     capabilityDelegation: [keyId],
   };
-}
-
-/** Where else to go, as the plugins tell: under the keys `page` and `gateway` of what they share. */
-interface Places {
-  readonly page?: string;
-  readonly gateway?: string;
-}
-
-/** What the host tells about itself. */
-export class HostFacts {
-  readonly places: Places;
-
-  constructor(
-    readonly version: string,
-    readonly features: readonly string[],
-    shared: Readonly<Record<string, unknown>>,
-  ) {
-    this.places = { ...placeOf(shared, 'page'), ...placeOf(shared, 'gateway') };
-  }
 }
 
 function placeOf(shared: Readonly<Record<string, unknown>>, key: keyof Places): Places {

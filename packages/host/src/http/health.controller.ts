@@ -1,14 +1,10 @@
 import { Controller, Get, Res } from '@nestjs/common';
 import { Describe } from '@sibyl/plugin-kit';
-import { type FaultKind, Health, Landing, Readiness, type ReadinessCheck } from '@sibyl/protocol';
+import { Health, Landing, Readiness } from '@sibyl/protocol';
 import type { Response } from 'express';
 import { OracleIdentity } from '../auth/oracle-identity.js';
-import { type Model, type ModelCall, ModelFault, type ModelPart } from '../models/model.js';
-import type { Models } from '../models/models.js';
-import type { DiskSpace } from '../store/disk-space.js';
-import type { ProbeResult, WriteProbe } from '../store/store.js';
-import { describeStoreFault } from '../store/store-errors.js';
 import { HostFacts } from './discovery.controller.js';
+import { ReadinessChecks } from './readiness.js';
 import { Public } from './ucan-guard.js';
 
 @Public()
@@ -46,143 +42,5 @@ export class HealthController {
     const readiness = await this.readiness.check();
     if (readiness.status === 'not_ready') response.status(503).setHeader('Retry-After', 5);
     return readiness;
-  }
-}
-
-interface ReadinessDeps {
-  readonly probe: WriteProbe;
-  readonly disk: DiskSpace | undefined;
-  readonly model: ModelHealth;
-  /** How many plugins are loaded. */
-  readonly plugins: number;
-}
-
-/**
- * Decides whether this host should receive requests. A store that takes no writes, a disk that is almost full and
- * a host that is stopping make it not ready. A failing model is only reported: every host shares the provider, and
- * history, sessions and other models still work.
- */
-export class ReadinessChecks {
-  private isDraining = false;
-
-  constructor(private readonly deps: ReadinessDeps) {}
-
-  /** Reports the host as not ready from now on. */
-  drain(): void {
-    this.isDraining = true;
-  }
-
-  async check(): Promise<Readiness> {
-    const { probe, model, plugins } = this.deps;
-    const [written, disk] = await Promise.all([probe.check(), this.checkDisk()]);
-    const host = this.checkHost();
-    const store = describeProbe(written);
-    const isReady = [host, store, disk].every(({ status }) => status !== 'failing');
-    return {
-      status: isReady ? 'ready' : 'not_ready',
-      timestamp: new Date().toISOString(),
-      checks: {
-        host,
-        store,
-        disk,
-        model: model.check(),
-        plugins: { status: 'ok', message: `Plugins loaded: ${plugins}` },
-      },
-    };
-  }
-
-  private checkHost(): ReadinessCheck {
-    if (this.isDraining) return { status: 'failing', message: 'The host is stopping' };
-    return { status: 'ok', message: 'The host accepts requests' };
-  }
-
-  private async checkDisk(): Promise<ReadinessCheck> {
-    const { disk } = this.deps;
-    if (!disk) return { status: 'ok', message: 'The database is not on the disk of this host' };
-    if (await disk.isLow()) {
-      return {
-        status: 'failing',
-        message:
-          'Less space is free than DISK_MIN_FREE demands; new sessions, messages and delegations are refused',
-      };
-    }
-    return { status: 'ok', message: 'Enough space is free' };
-  }
-}
-
-function describeProbe(result: ProbeResult): ReadinessCheck {
-  switch (result) {
-    case 'writable':
-      return { status: 'ok', message: 'The database accepts writes' };
-    case 'timeout':
-      return { status: 'failing', message: 'The database does not answer in time' };
-    case 'unknown-error':
-      return { status: 'failing', message: 'A test write failed; see the log' };
-    default:
-      return { status: 'failing', message: describeStoreFault(result) };
-  }
-}
-
-/** How long a failed call says something about the model. */
-const RELEVANT_MS = 5 * 60 * 1000;
-
-const messages: Readonly<Record<FaultKind, string>> = {
-  auth: 'The model provider rejected the key',
-  billing: 'The model provider refused for lack of credit',
-  rate_limit: 'The model provider limits the rate of requests',
-  network: 'The model provider could not be reached',
-  timeout: 'The model provider did not answer in time',
-  server: 'The model provider reported an error',
-  unknown: 'The last call of the model failed',
-};
-
-/** Knows how the calls of the main model went lately; makes none of its own, since calls cost money. */
-export class ModelHealth {
-  private mainId = '';
-  private last: { readonly at: number; readonly fault: FaultKind | undefined } | undefined;
-
-  /** The same models, observed. */
-  watch(models: Models): Models {
-    this.mainId = models.get('main').id;
-    const observed = new Map<Model, Model>();
-    const observe = (model: Model): Model => {
-      const known = observed.get(model) ?? this.observe(model);
-      observed.set(model, known);
-      return known;
-    };
-    return {
-      ...models,
-      get: (role) => observe(models.get(role)),
-      find: (id) => {
-        const model = models.find(id);
-        return model && observe(model);
-      },
-    };
-  }
-
-  check(): ReadinessCheck {
-    if (!this.last || performance.now() - this.last.at > RELEVANT_MS) {
-      return { status: 'unknown', message: 'The model was not called in the last minutes' };
-    }
-    const { fault } = this.last;
-    if (fault) return { status: 'failing', message: messages[fault] };
-    return { status: 'ok', message: 'The last call of the model succeeded' };
-  }
-
-  private observe(model: Model): Model {
-    if (model.id !== this.mainId) return model;
-    return { ...model, stream: (call) => this.observeCall(model, call) };
-  }
-
-  private async *observeCall(model: Model, call: ModelCall): AsyncGenerator<ModelPart> {
-    try {
-      for await (const part of model.stream(call)) {
-        if (part.type === 'finish') this.last = { at: performance.now(), fault: undefined };
-        yield part;
-      }
-    } catch (error) {
-      if (error instanceof ModelFault) this.last = { at: performance.now(), fault: error.kind };
-      throw error;
-    }
   }
 }

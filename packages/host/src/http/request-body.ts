@@ -11,6 +11,43 @@ import { addressKey } from '@sibyl/server-kit';
 import type { Request, Response } from 'express';
 import type { Observable } from 'rxjs';
 
+/** The part of the budget that one address may use: identities cost nothing, addresses do. */
+const ADDRESS_SHARE = 1 / 4;
+
+/** Bounds the bytes of all request bodies that the host is reading at the same time. */
+export class BodyBudget {
+  private used = 0;
+  /** Only addresses that are sending a body: one entry takes at least one connection. */
+  private readonly usedBy = new Map<string, number>();
+
+  constructor(private readonly maxBytes: number) {}
+
+  /** Counts the bytes of one body as they arrive; `release` gives them back. */
+  open(address: string | undefined) {
+    const key = addressKey(address);
+    let taken = 0;
+    return {
+      take: (bytes: number): void => {
+        const usedByAddress = (this.usedBy.get(key) ?? 0) + bytes;
+        if (this.used + bytes > this.maxBytes)
+          throw new OracleError('bodies_too_large', { retryAfterSeconds: 1 });
+        if (usedByAddress > this.maxBytes * ADDRESS_SHARE)
+          throw new OracleError('too_many_bodies', { retryAfterSeconds: 1 });
+        taken += bytes;
+        this.used += bytes;
+        this.usedBy.set(key, usedByAddress);
+      },
+      release: (): void => {
+        const left = (this.usedBy.get(key) ?? 0) - taken;
+        if (left > 0) this.usedBy.set(key, left);
+        else this.usedBy.delete(key);
+        this.used -= taken;
+        taken = 0;
+      },
+    };
+  }
+}
+
 /** Reads a JSON body once the guard has let the request in: nobody else's is worth the work. */
 @Injectable()
 export class BodyInterceptor implements NestInterceptor {
@@ -103,41 +140,4 @@ function parseJson(bytes: Buffer): unknown {
     throw new OracleError('invalid_json', { message: `The body is not valid JSON: ${message}` });
   }
   throw new OracleError('invalid_json', { message: 'The body must be a JSON object' });
-}
-
-/** The part of the budget that one address may use: identities cost nothing, addresses do. */
-const ADDRESS_SHARE = 1 / 4;
-
-/** Bounds the bytes of all request bodies that the host is reading at the same time. */
-export class BodyBudget {
-  private used = 0;
-  /** Only addresses that are sending a body: one entry takes at least one connection. */
-  private readonly usedBy = new Map<string, number>();
-
-  constructor(private readonly maxBytes: number) {}
-
-  /** Counts the bytes of one body as they arrive; `release` gives them back. */
-  open(address: string | undefined) {
-    const key = addressKey(address);
-    let taken = 0;
-    return {
-      take: (bytes: number): void => {
-        const usedByAddress = (this.usedBy.get(key) ?? 0) + bytes;
-        if (this.used + bytes > this.maxBytes)
-          throw new OracleError('bodies_too_large', { retryAfterSeconds: 1 });
-        if (usedByAddress > this.maxBytes * ADDRESS_SHARE)
-          throw new OracleError('too_many_bodies', { retryAfterSeconds: 1 });
-        taken += bytes;
-        this.used += bytes;
-        this.usedBy.set(key, usedByAddress);
-      },
-      release: (): void => {
-        const left = (this.usedBy.get(key) ?? 0) - taken;
-        if (left > 0) this.usedBy.set(key, left);
-        else this.usedBy.delete(key);
-        this.used -= taken;
-        taken = 0;
-      },
-    };
-  }
 }

@@ -52,11 +52,11 @@ it('loads no provider package before one is used', async () => {
       return next(name, context);
     } });
     const { createModels } = await import(${JSON.stringify(at('./models.ts'))});
-    const { loadConfig } = await import(${JSON.stringify(at('../../config/config.ts'))});
+    const { loadConfig } = await import(${JSON.stringify(at('../config/config.ts'))});
     createModels(loadConfig({ OPENAI_API_KEY: 'a', ANTHROPIC_API_KEY: 'b', GOOGLE_GENERATIVE_AI_API_KEY: 'c' }).models).list();
     console.log(JSON.stringify(seen));
   `;
-  const hooks = at('../../../test/support/source-hooks.ts');
+  const hooks = at('../../test/support/source-hooks.ts');
   const args = ['--import', hooks, '--input-type=module', '-e', program];
   const { stdout } = await promisify(execFile)(process.execPath, args);
   expect(JSON.parse(stdout)).toEqual([]);
