@@ -52,10 +52,10 @@ export function assertCheckable({ type, ...keywords }: Keywords): void {
 }
 
 class JsonCheck {
-  #steps = 0;
+  private steps = 0;
 
   check(schema: JsonSchema, value: unknown, path: Path | undefined): Checked {
-    this.#take(1);
+    this.take(1);
     if (schema === true) return { value, issues: NONE };
     if (schema === false) return failed(value, path, 'is not allowed');
     const { nullable, type, enum: allowed } = schema;
@@ -63,26 +63,26 @@ class JsonCheck {
     const wanted = readTypes(type);
     if (wanted.length > 0 && !wanted.some((name) => types[name]?.(value)))
       return failed(value, path, `expected ${wanted.join(' or ')}`);
-    if (Array.isArray(allowed) && !this.#isAmong(allowed, value))
+    if (Array.isArray(allowed) && !this.isAmong(allowed, value))
       return failed(value, path, `expected one of ${shorten(allowed)}`);
-    if (schema.const !== undefined && !this.#isAmong([schema.const], value))
+    if (schema.const !== undefined && !this.isAmong([schema.const], value))
       return failed(value, path, `expected ${shorten(schema.const)}`);
     const plain = plainFaults(schema, value).map((message) => issueAt(path, message));
-    return this.#combine(schema, this.#enter(schema, { value, issues: plain }, path), path);
+    return this.combine(schema, this.enter(schema, { value, issues: plain }, path), path);
   }
 
   /** Goes into an object or an array. */
-  #enter(schema: Keywords, { value, issues }: Checked, path: Path | undefined): Checked {
+  private enter(schema: Keywords, { value, issues }: Checked, path: Path | undefined): Checked {
     if (!isObject(value) && !Array.isArray(value)) return { value, issues };
     const inner = isObject(value)
-      ? this.#checkObject(schema, value, path)
-      : this.#checkArray(schema, value, path);
+      ? this.checkObject(schema, value, path)
+      : this.checkArray(schema, value, path);
     return issues.length === 0 ? inner : { ...inner, issues: [...issues, ...inner.issues] };
   }
 
-  #checkObject(schema: Keywords, value: JsonObject, path: Path | undefined): Checked {
+  private checkObject(schema: Keywords, value: JsonObject, path: Path | undefined): Checked {
     const properties = isObject(schema.properties) ? schema.properties : {};
-    const issues = this.#checkRequired(schema, value, path);
+    const issues = this.checkRequired(schema, value, path);
     const changes = new Map<string, unknown>();
     const checkField = (name: string, inner: JsonSchema) => {
       const checked = this.check(inner, value[name], { parent: path, step: name });
@@ -90,20 +90,24 @@ class JsonCheck {
       issues.push(...checked.issues);
     };
     for (const [name, inner] of Object.entries(properties)) {
-      this.#take(1);
+      this.take(1);
       if (Object.hasOwn(value, name)) checkField(name, inner as JsonSchema);
       else if (isObject(inner) && inner.default !== undefined)
-        changes.set(name, this.#copy(inner.default));
+        changes.set(name, this.copy(inner.default));
     }
-    const { unknown, schema: others } = this.#findOthers(schema, properties, value);
+    const { unknown, schema: others } = this.findOthers(schema, properties, value);
     if (others !== false) for (const name of unknown) checkField(name, others);
     else issues.push(...unknownFields(unknown, path));
     return { value: changes.size > 0 ? withChanges(value, changes) : value, issues };
   }
 
-  #checkRequired(schema: Keywords, value: JsonObject, path: Path | undefined): SchemaIssue[] {
+  private checkRequired(
+    schema: Keywords,
+    value: JsonObject,
+    path: Path | undefined,
+  ): SchemaIssue[] {
     const required = Array.isArray(schema.required) ? schema.required.map(String) : [];
-    this.#take(required.length);
+    this.take(required.length);
     const missing = required
       .filter((name) => !Object.hasOwn(value, name))
       .map((step) => issueAt({ parent: path, step }, 'is required'));
@@ -116,7 +120,7 @@ class JsonCheck {
   }
 
   /** The fields that `properties` does not describe, and the schema they must fit. */
-  #findOthers(
+  private findOthers(
     { additionalProperties, patternProperties }: Keywords,
     properties: JsonObject,
     value: JsonObject,
@@ -125,12 +129,12 @@ class JsonCheck {
     if (patternProperties !== undefined || [undefined, true].includes(additionalProperties as true))
       return { unknown: [], schema: true };
     const names = Object.keys(value);
-    this.#take(names.length);
+    this.take(names.length);
     const unknown = names.filter((name) => !Object.hasOwn(properties, name));
     return { unknown, schema: additionalProperties as JsonSchema };
   }
 
-  #checkArray(schema: Keywords, value: readonly unknown[], path: Path | undefined): Checked {
+  private checkArray(schema: Keywords, value: readonly unknown[], path: Path | undefined): Checked {
     const { prefixItems, items, additionalItems, contains, uniqueItems } = schema;
     const tuple = [prefixItems, items].find((list) => Array.isArray(list)) as
       | JsonSchema[]
@@ -140,45 +144,45 @@ class JsonCheck {
       this.check(tuple?.[i] ?? rest ?? true, item, { parent: path, step: i }),
     );
     const issues = checked.flatMap((item) => item.issues);
-    if (uniqueItems === true && this.#hasTwins(value))
+    if (uniqueItems === true && this.hasTwins(value))
       issues.push(issueAt(path, 'expected items that differ'));
-    if (contains !== undefined) issues.push(...this.#checkContains(schema, value, path));
+    if (contains !== undefined) issues.push(...this.checkContains(schema, value, path));
     return { value: checked.map((item) => item.value), issues };
   }
 
-  #checkContains(
+  private checkContains(
     schema: Keywords,
     value: readonly unknown[],
     path: Path | undefined,
   ): SchemaIssue[] {
     const { contains, minContains = 1, maxContains = Number.POSITIVE_INFINITY } = schema;
-    const fits = (item: unknown) => this.#fits(contains as JsonSchema, item);
+    const fits = (item: unknown) => this.fits(contains as JsonSchema, item);
     const found = value.filter(fits).length;
     if (found >= Number(minContains) && found <= Number(maxContains)) return [];
     return [issueAt(path, `has ${found} items that fit "contains", which are too few or too many`)];
   }
 
-  #combine(schema: Keywords, checked: Checked, path: Path | undefined): Checked {
+  private combine(schema: Keywords, checked: Checked, path: Path | undefined): Checked {
     const { allOf, anyOf, oneOf, not } = schema;
     let current = checked;
-    for (const part of [...listSchemas(allOf), ...this.#branch(schema, checked.value)]) {
+    for (const part of [...listSchemas(allOf), ...this.branch(schema, checked.value)]) {
       const next = this.check(part, current.value, path);
       current = { value: next.value, issues: [...current.issues, ...next.issues] };
     }
-    if (Array.isArray(anyOf)) current = this.#choose(listSchemas(anyOf), current, path);
-    if (Array.isArray(oneOf)) current = this.#choose(listSchemas(oneOf), current, path, 1);
-    if (not === undefined || !this.#fits(not as JsonSchema, checked.value)) return current;
+    if (Array.isArray(anyOf)) current = this.choose(listSchemas(anyOf), current, path);
+    if (Array.isArray(oneOf)) current = this.choose(listSchemas(oneOf), current, path, 1);
+    if (not === undefined || !this.fits(not as JsonSchema, checked.value)) return current;
     return { ...current, issues: [...current.issues, issueAt(path, 'is not allowed')] };
   }
 
   /** What `if` demands of this value. */
-  #branch(schema: Keywords, value: unknown): JsonSchema[] {
+  private branch(schema: Keywords, value: unknown): JsonSchema[] {
     if (schema.if === undefined) return [];
-    const branch = this.#fits(schema.if as JsonSchema, value) ? schema.then : schema.else;
+    const branch = this.fits(schema.if as JsonSchema, value) ? schema.then : schema.else;
     return branch === undefined ? [] : [branch as JsonSchema];
   }
 
-  #choose(
+  private choose(
     schemas: readonly JsonSchema[],
     { value, issues }: Checked,
     path: Path | undefined,
@@ -193,36 +197,36 @@ class JsonCheck {
     return { value, issues: [...issues, { ...issueAt(path, message), errors }] };
   }
 
-  #fits(schema: JsonSchema, value: unknown): boolean {
+  private fits(schema: JsonSchema, value: unknown): boolean {
     return this.check(schema, value, undefined).issues.length === 0;
   }
 
-  #isAmong(allowed: readonly unknown[], value: unknown): boolean {
-    this.#take(allowed.length);
+  private isAmong(allowed: readonly unknown[], value: unknown): boolean {
+    this.take(allowed.length);
     if (typeof value !== 'object' || value === null) return allowed.includes(value);
-    const text = this.#textOf(value);
-    return allowed.some((one) => typeof one === 'object' && this.#textOf(one) === text);
+    const text = this.textOf(value);
+    return allowed.some((one) => typeof one === 'object' && this.textOf(one) === text);
   }
 
-  #hasTwins(items: readonly unknown[]): boolean {
-    return new Set(items.map((item) => this.#textOf(item))).size < items.length;
+  private hasTwins(items: readonly unknown[]): boolean {
+    return new Set(items.map((item) => this.textOf(item))).size < items.length;
   }
 
-  #textOf(value: unknown): string {
+  private textOf(value: unknown): string {
     const text = canonicalJson(value);
-    this.#take(Math.ceil(text.length / 10));
+    this.take(Math.ceil(text.length / 10));
     return text;
   }
 
-  #copy(value: unknown): unknown {
+  private copy(value: unknown): unknown {
     const text = JSON.stringify(value);
-    this.#take(text.length);
+    this.take(text.length);
     return JSON.parse(text);
   }
 
-  #take(steps: number): void {
-    this.#steps += steps;
-    if (this.#steps > MAX_STEPS) throw new Error('The input is too large to check');
+  private take(steps: number): void {
+    this.steps += steps;
+    if (this.steps > MAX_STEPS) throw new Error('The input is too large to check');
   }
 }
 

@@ -31,37 +31,37 @@ interface StageWork {
  * ones left over, but never the shares of later ones.
  */
 export class Closing<Shares extends CloseShares> {
-  readonly #shares: Shares;
-  readonly #logger: Pick<Logger, 'error'>;
-  readonly #deadline: number;
-  readonly #faults: unknown[] = [];
+  private readonly shares: Shares;
+  private readonly logger: Pick<Logger, 'error'>;
+  private readonly deadline: number;
+  private readonly faults: unknown[] = [];
 
   constructor(shares: Shares, logger: Pick<Logger, 'error'>) {
-    this.#shares = shares;
-    this.#logger = logger;
-    this.#deadline = performance.now() + sum(Object.values(shares));
+    this.shares = shares;
+    this.logger = logger;
+    this.deadline = performance.now() + sum(Object.values(shares));
   }
 
   /** How many milliseconds are left until this stage has to be over. */
   left(stage: keyof Shares & string): number {
-    const stages = Object.keys(this.#shares);
+    const stages = Object.keys(this.shares);
     const later = stages.slice(stages.indexOf(stage) + 1);
-    const reserved = sum(later.map((each) => this.#shares[each] ?? 0));
-    return Math.max(0, this.#deadline - reserved - performance.now());
+    const reserved = sum(later.map((each) => this.shares[each] ?? 0));
+    return Math.max(0, this.deadline - reserved - performance.now());
   }
 
   /** Runs a stage, and goes on without it once its time is over. A stage that fails keeps no later one from closing. */
   async run(stage: keyof Shares & string, { run, maxMs = Infinity }: StageWork): Promise<void> {
     const leftMs = Math.min(this.left(stage), maxMs);
     const running = (async () => run(leftMs))();
-    running.catch((fault) => this.#faults.push(fault));
+    running.catch((fault) => this.faults.push(fault));
     if (!(await settlesWithin(leftMs, running)))
-      this.#logger.error({ stage }, 'a stage of closing took too long; closing without it');
+      this.logger.error({ stage }, 'a stage of closing took too long; closing without it');
   }
 
   /** Throws the first fault of a stage. */
   end(): void {
-    if (this.#faults.length > 0) throw this.#faults[0];
+    if (this.faults.length > 0) throw this.faults[0];
   }
 }
 

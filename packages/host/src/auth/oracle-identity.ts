@@ -109,10 +109,10 @@ interface OracleAuthorityParts {
 /** What the oracle does under its own name, rather than for a user. */
 export class OracleAuthority implements OracleUcan {
   // Plugins hold this object, and its signer is the oracle's key.
-  readonly #parts: OracleAuthorityParts;
+  private readonly parts: OracleAuthorityParts;
 
   constructor(parts: OracleAuthorityParts) {
-    this.#parts = parts;
+    this.parts = parts;
   }
 
   /** Of its own authority: a UCAN without proofs, which only the oracle itself can make. */
@@ -120,7 +120,7 @@ export class OracleAuthority implements OracleUcan {
     const { can, with: resource, nb } = wanted;
     const expiration = systemClock() + Math.max(ttlSeconds ?? DEFAULT_TTL_SECONDS, MIN_TTL_SECONDS);
     const { ok, error } = mintDelegation({
-      signer: this.#parts.signer,
+      signer: this.parts.signer,
       audience,
       capabilities: [{ can, with: resource, ...(nb && { nb }) }],
       expiration,
@@ -131,15 +131,15 @@ export class OracleAuthority implements OracleUcan {
   }
 
   resolveServiceDid(serviceUrl: string): Promise<string> {
-    return resolveServiceDid(this.#parts.resolver, serviceUrl);
+    return resolveServiceDid(this.parts.resolver, serviceUrl);
   }
 
   /** Why a token was refused goes to the log, with its CID: the one who sent it might learn from it. */
   async acceptOnce(token: string, wanted: Wanted) {
-    const { error } = await this.#parts.verifierFor(wanted.issuer).verifySingleUse(token, wanted);
+    const { error } = await this.parts.verifierFor(wanted.issuer).verifySingleUse(token, wanted);
     if (!error) return { ok: true } as const;
     const { code, detail, cid } = error;
-    this.#parts.logger.info({ reason: code, detail, cid, did: wanted.issuer }, 'token refused');
+    this.parts.logger.info({ reason: code, detail, cid, did: wanted.issuer }, 'token refused');
     return { fault: reasonOf(code) };
   }
 }

@@ -56,44 +56,44 @@ interface CallDeskOptions {
 
 /** The calls to users' pages that wait for an answer; each is answered once, from its own audience. */
 export class CallDesk {
-  readonly #timeoutMs: number;
-  readonly #graceMs: number;
-  readonly #audiences = new Map<string, Map<string, Entry>>();
-  readonly #used = new LruMap<string, true>({
+  private readonly timeoutMs: number;
+  private readonly graceMs: number;
+  private readonly audiences = new Map<string, Map<string, Entry>>();
+  private readonly used = new LruMap<string, true>({
     maxBytes: USED_IDS_MAX_BYTES,
     sizeOf: (_, id) => textBytes(id),
   });
 
   constructor({ timeoutMs, graceMs = GRACE_MS }: CallDeskOptions) {
-    this.#timeoutMs = timeoutMs;
-    this.#graceMs = Math.min(graceMs, timeoutMs);
+    this.timeoutMs = timeoutMs;
+    this.graceMs = Math.min(graceMs, timeoutMs);
   }
 
   /** Sends a call and waits; rejects in words for the model. */
   async call(audience: Audience, call: PageCall): Promise<unknown> {
     call.signal.throwIfAborted();
     const name = audienceName(audience);
-    const id = this.#ownId(name, call.toolCallId);
+    const id = this.ownId(name, call.toolCallId);
     const outcome = Promise.withResolvers<unknown>();
     const entry: Entry = { call, pages: new Set(), outcome, sent: undefined };
-    const entries = this.#audiences.get(name) ?? new Map<string, Entry>();
-    this.#audiences.set(name, entries.set(id, entry));
-    const stopWatching = this.#watch(entry);
+    const entries = this.audiences.get(name) ?? new Map<string, Entry>();
+    this.audiences.set(name, entries.set(id, entry));
+    const stopWatching = this.watch(entry);
     try {
       entry.sent = call.send(id);
       return await outcome.promise;
     } finally {
       stopWatching();
       entries.delete(id);
-      if (entries.size === 0) this.#audiences.delete(name);
+      if (entries.size === 0) this.audiences.delete(name);
     }
   }
 
   /** Hands an answer to the call it is for; false if none such waits for this audience. */
   answer(audience: Audience, { event, toolCallId, result, error }: PageAnswer): boolean {
-    const entry = this.#find(audience, toolCallId);
+    const entry = this.find(audience, toolCallId);
     if (entry?.call.event !== event) return false;
-    this.#audiences.get(audienceName(audience))?.delete(toolCallId);
+    this.audiences.get(audienceName(audience))?.delete(toolCallId);
     if (error === undefined) entry.outcome.resolve(result);
     else entry.outcome.reject(new Error(error || `${entry.call.toolName} failed in the page.`));
     return true;
@@ -101,7 +101,7 @@ export class CallDesk {
 
   /** What waits for an audience, in the order it was sent. */
   open(audience: Audience): readonly OpenCall[] {
-    const entries = this.#audiences.get(audienceName(audience))?.values() ?? [];
+    const entries = this.audiences.get(audienceName(audience))?.values() ?? [];
     return [...entries].flatMap(({ sent, pages }) =>
       sent ? [{ sent, isHeld: [...pages].some(({ connected }) => connected) }] : [],
     );
@@ -109,25 +109,25 @@ export class CallDesk {
 
   /** Notes that a page has got a call. */
   given(audience: Audience, toolCallId: string, page: Page): void {
-    const pages = this.#find(audience, toolCallId)?.pages;
+    const pages = this.find(audience, toolCallId)?.pages;
     // Those that are gone count no more, however often a page comes back.
     for (const known of pages ?? []) if (!known.connected) pages?.delete(known);
     pages?.add(page);
   }
 
-  #find(audience: Audience, toolCallId: string): Entry | undefined {
-    return this.#audiences.get(audienceName(audience))?.get(toolCallId);
+  private find(audience: Audience, toolCallId: string): Entry | undefined {
+    return this.audiences.get(audienceName(audience))?.get(toolCallId);
   }
 
   /** Ends the wait when nobody came, nobody answered, or the turn is over. */
-  #watch({ call, pages, outcome }: Entry): () => void {
+  private watch({ call, pages, outcome }: Entry): () => void {
     const { toolName, signal } = call;
     const grace = setTimeout(() => {
       if (pages.size === 0) outcome.reject(new Error(noPage(toolName)));
-    }, this.#graceMs);
+    }, this.graceMs);
     const timeout = setTimeout(
-      () => outcome.reject(new Error(noAnswer(toolName, this.#timeoutMs))),
-      this.#timeoutMs,
+      () => outcome.reject(new Error(noAnswer(toolName, this.timeoutMs))),
+      this.timeoutMs,
     );
     const abort = () => outcome.reject(signal.reason);
     signal.addEventListener('abort', abort, { once: true });
@@ -142,11 +142,11 @@ export class CallDesk {
    * The model's id, except for one that a page could not send back or that this session had before: some models
    * count from zero every time.
    */
-  #ownId(audience: string, wanted: string): string {
+  private ownId(audience: string, wanted: string): string {
     const isUsable = wanted.length > 0 && wanted.length <= MAX_ID_LENGTH;
-    const isFree = isUsable && !this.#used.get(`${audience} ${wanted}`);
+    const isFree = isUsable && !this.used.get(`${audience} ${wanted}`);
     const id = isFree ? wanted : randomUUID();
-    this.#used.set(`${audience} ${id}`, true);
+    this.used.set(`${audience} ${id}`, true);
     return id;
   }
 }

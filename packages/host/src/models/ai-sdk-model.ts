@@ -71,50 +71,50 @@ type SdkFinish = Extract<LanguageModelV4StreamPart, { type: 'finish' }>;
 
 /** Turns one stream of the SDK's parts into ours. */
 class StreamReader {
-  readonly #step = new StepRecorder();
-  readonly #model: string;
-  readonly #call: ModelCall;
-  #finish: SdkFinish | undefined;
+  private readonly step = new StepRecorder();
+  private readonly model: string;
+  private readonly call: ModelCall;
+  private finish: SdkFinish | undefined;
 
   constructor(model: string, call: ModelCall) {
-    this.#model = model;
-    this.#call = call;
+    this.model = model;
+    this.call = call;
   }
 
   async *read(stream: ReadableStream<LanguageModelV4StreamPart>): AsyncGenerator<ModelPart> {
     for await (const part of stream) {
-      const ours = this.#translate(part);
+      const ours = this.translate(part);
       if (ours) yield ours;
-      else this.#call.onActivity?.();
+      else this.call.onActivity?.();
     }
-    yield this.#end();
+    yield this.end();
   }
 
-  #translate(part: LanguageModelV4StreamPart): ModelPart | undefined {
+  private translate(part: LanguageModelV4StreamPart): ModelPart | undefined {
     switch (part.type) {
       case 'text-start':
       case 'reasoning-start':
-        this.#step.open(kindOf(part.type), part.id, part.providerMetadata);
+        this.step.open(kindOf(part.type), part.id, part.providerMetadata);
         return undefined;
       case 'text-delta':
       case 'reasoning-delta': {
         const type = kindOf(part.type);
-        this.#step.add(type, part.id, part.delta, part.providerMetadata);
+        this.step.add(type, part.id, part.delta, part.providerMetadata);
         return part.delta ? { type, text: part.delta } : undefined;
       }
       case 'text-end':
       case 'reasoning-end':
-        this.#step.add(kindOf(part.type), part.id, '', part.providerMetadata);
+        this.step.add(kindOf(part.type), part.id, '', part.providerMetadata);
         return undefined;
       case 'tool-call':
         if (part.providerExecuted) return undefined;
-        this.#step.call(part.toolCallId, part.providerMetadata);
+        this.step.call(part.toolCallId, part.providerMetadata);
         return {
           type: 'tool-call',
           call: { id: part.toolCallId, name: part.toolName, input: part.input || '{}' },
         };
       case 'finish':
-        this.#finish = part;
+        this.finish = part;
         return undefined;
       case 'error':
         throw faultOfSdkError(part.error);
@@ -124,13 +124,13 @@ class StreamReader {
     }
   }
 
-  #end(): ModelFinish {
-    if (!this.#finish) throw faultOfKind('network', 'the stream ended before the answer');
+  private end(): ModelFinish {
+    if (!this.finish) throw faultOfKind('network', 'the stream ended before the answer');
     return {
       type: 'finish',
-      reason: reasonOf(this.#finish.finishReason),
-      usage: usageOf(this.#finish.usage),
-      providerData: this.#step.dataFor(this.#model),
+      reason: reasonOf(this.finish.finishReason),
+      usage: usageOf(this.finish.usage),
+      providerData: this.step.dataFor(this.model),
     };
   }
 }
@@ -224,12 +224,12 @@ interface Block {
  * or refuse a tool call that comes back without what preceded it.
  */
 class StepRecorder {
-  readonly #blocks: Block[] = [];
+  private readonly blocks: Block[] = [];
   readonly #open = new Map<string, Block>();
 
   open(type: 'text' | 'reasoning', id: string, metadata: Metadata): void {
     const block: Block = { type, text: '' };
-    this.#blocks.push(block);
+    this.blocks.push(block);
     this.#open.set(`${type}:${id}`, block);
     this.add(type, id, '', metadata);
   }
@@ -242,14 +242,14 @@ class StepRecorder {
   }
 
   call(id: string, metadata: Metadata): void {
-    this.#blocks.push({ type: 'tool-call', text: id, metadata });
+    this.blocks.push({ type: 'tool-call', text: id, metadata });
   }
 
   /** Only a step that goes on after its tools needs replaying. */
   dataFor(model: string): JsonObject | undefined {
-    const calls = this.#blocks.some(({ type }) => type === 'tool-call');
-    const matters = calls && this.#blocks.some(({ metadata }) => metadata);
-    return matters ? { model, blocks: this.#blocks } : undefined;
+    const calls = this.blocks.some(({ type }) => type === 'tool-call');
+    const matters = calls && this.blocks.some(({ metadata }) => metadata);
+    return matters ? { model, blocks: this.blocks } : undefined;
   }
 }
 

@@ -55,9 +55,9 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
       readonly name = 'counter';
       readonly version = '1.0.0';
       readonly manifest = testPlugin('counter', {}).manifest;
-      readonly #tools = [tool('count')];
+      private readonly tools = [tool('count')];
       getTools() {
-        return this.#tools;
+        return this.tools;
       }
     }
     const { plugins } = await load([new Counter()]);

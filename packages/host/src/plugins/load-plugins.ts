@@ -139,19 +139,18 @@ const isNamedIn = (text: string, { name }: { readonly name: string }) =>
 
 /** Sees to it that every name the agent or another plugin knows means one thing. */
 class NameClaims {
-  readonly #tools = new Map([...RESERVED_TOOLS].map((name) => [name, 'the host']));
-  readonly #shared = new Map<string, string>();
+  private readonly tools = new Map([...RESERVED_TOOLS].map((name) => [name, 'the host']));
+  private readonly shared = new Map<string, string>();
 
   /** Claims all names of a plugin; those that are taken are faults of it. */
   claim({ name, tools, subAgents, shared }: LoadedPlugin, hooks: HookCalls): void {
     const owner = `the plugin ${name}`;
-    for (const tool of tools) this.#take(this.#tools, owner, tool.name, hooks);
-    for (const agent of subAgents)
-      this.#take(this.#tools, owner, `call_${agent.name}_agent`, hooks);
-    for (const key of Object.keys(shared)) this.#takeShared(owner, key, hooks);
+    for (const tool of tools) this.take(this.tools, owner, tool.name, hooks);
+    for (const agent of subAgents) this.take(this.tools, owner, `call_${agent.name}_agent`, hooks);
+    for (const key of Object.keys(shared)) this.takeShared(owner, key, hooks);
   }
 
-  #take(names: Map<string, string>, owner: string, tool: string, hooks: HookCalls): void {
+  private take(names: Map<string, string>, owner: string, tool: string, hooks: HookCalls): void {
     const taken = names.get(tool);
     if (taken)
       hooks.fail(
@@ -161,14 +160,14 @@ class NameClaims {
     else names.set(tool, owner);
   }
 
-  #takeShared(owner: string, key: string, hooks: HookCalls): void {
-    const taken = this.#shared.get(key);
+  private takeShared(owner: string, key: string, hooks: HookCalls): void {
+    const taken = this.shared.get(key);
     if (taken)
       hooks.fail(
         `it shares ${key}, which ${taken} shares already`,
         'Rename the key, or switch one of the two off',
       );
-    else this.#shared.set(key, owner);
+    else this.shared.set(key, owner);
   }
 }
 
@@ -181,17 +180,17 @@ interface CloseTask {
 
 /** What plugins want done when the host closes. */
 class CloseTasks {
-  readonly #tasks: CloseTask[] = [];
+  private readonly tasks: CloseTask[] = [];
 
   constructor(private readonly logger: Logger) {}
 
   add(task: CloseTask): void {
-    this.#tasks.push(task);
+    this.tasks.push(task);
   }
 
   /** Runs them all, the last first; one that fails or hangs keeps no other from its turn. */
   async run(): Promise<void> {
-    for (const { plugin, run } of this.#tasks.splice(0).reverse()) {
+    for (const { plugin, run } of this.tasks.splice(0).reverse()) {
       await inTime(LIMIT, async () => run()).catch((err) =>
         this.logger.warn({ err, plugin }, 'plugin did not close well'),
       );

@@ -10,51 +10,51 @@ interface RegisterOptions {
 
 /** Counts open connections: of an address from their first byte, of a user once that is proven. */
 export class ConnectionRegister {
-  readonly #options: RegisterOptions;
+  private readonly options: RegisterOptions;
   /** No more entries than connections, as in `#users`. */
-  readonly #addresses = new Map<string, number>();
-  #total = 0;
+  private readonly addresses = new Map<string, number>();
+  private total = 0;
   /** User → session → sockets. */
-  readonly #users = new Map<string, Map<string, number>>();
+  private readonly users = new Map<string, Map<string, number>>();
 
   constructor(options: RegisterOptions) {
-    this.#options = options;
+    this.options = options;
   }
 
   assertRoom(address: string): void {
-    if ((this.#addresses.get(address) ?? 0) >= this.#options.maxPerAddress)
+    if ((this.addresses.get(address) ?? 0) >= this.options.maxPerAddress)
       throw new OracleError('too_many_sockets', { retryAfterSeconds: 60 });
-    if (this.#total >= this.#options.maxTotal)
+    if (this.total >= this.options.maxTotal)
       throw new OracleError('sockets_full', { retryAfterSeconds: 60 });
   }
 
   /** Counts a connection of an address, if there is room for it; returns how to stop counting it. */
   enter(address: string): () => void {
     this.assertRoom(address);
-    add(this.#addresses, address, 1);
-    this.#total += 1;
+    add(this.addresses, address, 1);
+    this.total += 1;
     return () => {
-      add(this.#addresses, address, -1);
-      this.#total -= 1;
+      add(this.addresses, address, -1);
+      this.total -= 1;
     };
   }
 
   /** Counts a socket of a user, unless that has too many; returns how to stop counting it. */
   seat({ owner, sessionId }: Audience): () => void {
-    if (this.figuresOf(owner).totalConnections >= this.#options.maxPerUser)
+    if (this.figuresOf(owner).totalConnections >= this.options.maxPerUser)
       throw new OracleError('too_many_sockets', { retryAfterSeconds: 60 });
-    const sessions = this.#users.get(owner) ?? new Map<string, number>();
-    this.#users.set(owner, sessions);
+    const sessions = this.users.get(owner) ?? new Map<string, number>();
+    this.users.set(owner, sessions);
     add(sessions, sessionId, 1);
     return () => {
       add(sessions, sessionId, -1);
-      if (sessions.size === 0) this.#users.delete(owner);
+      if (sessions.size === 0) this.users.delete(owner);
     };
   }
 
   /** A user's own figures (contract B5). */
   figuresOf(owner: string): { activeSessions: number; totalConnections: number } {
-    const counts = [...(this.#users.get(owner)?.values() ?? [])];
+    const counts = [...(this.users.get(owner)?.values() ?? [])];
     return {
       activeSessions: counts.length,
       totalConnections: counts.reduce((sum, count) => sum + count, 0),
@@ -91,41 +91,41 @@ const MAX_LENGTH = 1024 * 1024;
 
 /** Takes an audience's events from the moment it is made, and keeps them until they are wanted. */
 export class Inbox {
-  readonly #leave: () => void;
-  #waiting: ServerEvent[] = [];
-  #length = 0;
-  #isFull = false;
-  #deliver: Listener = (event) => this.#keep(event);
+  private readonly leave: () => void;
+  private waiting: ServerEvent[] = [];
+  private length = 0;
+  private isFull = false;
+  private deliver: Listener = (event) => this.keep(event);
 
   constructor(
     bus: EventBus,
     audience: Audience,
     private readonly onFull: () => void,
   ) {
-    this.#leave = bus.subscribe(audience, (event) => this.#deliver(event));
+    this.leave = bus.subscribe(audience, (event) => this.deliver(event));
   }
 
   /** Hands over what waits, then all that comes. */
   open(deliver: Listener): void {
-    const waiting = this.#waiting;
-    this.#waiting = [];
-    this.#length = 0;
-    this.#deliver = deliver;
+    const waiting = this.waiting;
+    this.waiting = [];
+    this.length = 0;
+    this.deliver = deliver;
     for (const event of waiting) deliver(event);
   }
 
   close(): void {
-    this.#leave();
-    this.#waiting = [];
-    this.#length = 0;
+    this.leave();
+    this.waiting = [];
+    this.length = 0;
   }
 
-  #keep(event: ServerEvent): void {
-    if (this.#isFull) return;
-    this.#length += JSON.stringify(event.payload).length;
-    if (this.#waiting.push(event) <= MAX_WAITING && this.#length <= MAX_LENGTH) return;
-    this.#isFull = true;
-    this.#waiting = [];
+  private keep(event: ServerEvent): void {
+    if (this.isFull) return;
+    this.length += JSON.stringify(event.payload).length;
+    if (this.waiting.push(event) <= MAX_WAITING && this.length <= MAX_LENGTH) return;
+    this.isFull = true;
+    this.waiting = [];
     this.onFull();
   }
 }

@@ -38,16 +38,16 @@ export interface Seat extends Omit<ReadHandshake, 'sessionId'> {
 
 /** Lets sockets in: with a proven caller, into a session of theirs, once per connection. */
 export class Admission {
-  readonly #known = new WeakSet<Connection>();
+  private readonly known = new WeakSet<Connection>();
 
   constructor(private readonly parts: AdmissionParts) {}
 
   async admit(socket: Socket): Promise<Seat> {
     // A client could ask again and again while the first answer is on its way.
-    if (this.#known.has(socket.conn)) throw new OracleError('bad_request', { message: ONE_SOCKET });
-    this.#known.add(socket.conn);
+    if (this.known.has(socket.conn)) throw new OracleError('bad_request', { message: ONE_SOCKET });
+    this.known.add(socket.conn);
     const address = this.parts.addressOf(socket.request);
-    const { sessionId, ...handshake } = await this.#read(socket, address);
+    const { sessionId, ...handshake } = await this.read(socket, address);
     const caller = await proveCaller(this.parts, { credentials: handshake.credentials, address });
     await this.parts.allowList.assertAllowed(caller.did);
     if (caller.login) await this.parts.presented.record(caller.login);
@@ -57,12 +57,12 @@ export class Admission {
       audience,
       caller,
       address,
-      inbox: await this.#sit(audience, socket.conn),
+      inbox: await this.sit(audience, socket.conn),
     };
   }
 
   /** Failed attempts count against the address, as they do over HTTP. */
-  async #read({ handshake }: Socket, address: string): Promise<ReadHandshake> {
+  private async read({ handshake }: Socket, address: string): Promise<ReadHandshake> {
     try {
       return readHandshake(handshake);
     } catch (refusal) {
@@ -71,7 +71,7 @@ export class Admission {
     }
   }
 
-  async #sit(audience: Audience, connection: Connection): Promise<Inbox> {
+  private async sit(audience: Audience, connection: Connection): Promise<Inbox> {
     const { register, events, sessions } = this.parts;
     whenClosed(connection, register.seat(audience));
     // Before the session is looked for, so that its deletion cannot be missed in between.

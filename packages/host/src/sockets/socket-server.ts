@@ -41,18 +41,18 @@ interface SocketServerParts extends Omit<SessionSocketParts, 'register' | 'backl
 
 /** Serves the sessions' events over Socket.IO, on the host's own port (contract A3, A4). */
 export class SocketServer {
-  readonly #parts: SessionSocketParts & SocketServerParts;
-  readonly #admission: Admission;
-  readonly #connections = new Set<Connection>();
-  readonly #sockets = new Set<SessionSocket>();
-  #isClosing = false;
+  private readonly parts: SessionSocketParts & SocketServerParts;
+  private readonly admission: Admission;
+  private readonly connections = new Set<Connection>();
+  private readonly sockets = new Set<SessionSocket>();
+  private isClosing = false;
 
   constructor(server: HttpServer, parts: SocketServerParts) {
     const { config, cors } = parts;
     const register = new ConnectionRegister(config.sockets);
     const addressOf = (request: IncomingMessage) => addressKey(parts.clientAddress(request));
-    this.#parts = { ...parts, register, backlog: new SocketBacklog(config.sockets.backlogLimit) };
-    this.#admission = new Admission({ ...parts, register, addressOf });
+    this.parts = { ...parts, register, backlog: new SocketBacklog(config.sockets.backlogLimit) };
+    this.admission = new Admission({ ...parts, register, addressOf });
     const io = new Server(server, {
       cors,
       maxHttpBufferSize: config.sockets.messageLimit,
@@ -61,11 +61,11 @@ export class SocketServer {
       serveClient: false,
     });
     const { corsOrigins } = config;
-    const isClosing = () => this.#isClosing;
+    const isClosing = () => this.isClosing;
     io.engine.use(createConnectionCheck({ register, corsOrigins, addressOf, isClosing }));
     io.engine.on('connection', (connection: Connection) => {
-      this.#connections.add(connection);
-      whenClosed(connection, () => this.#connections.delete(connection));
+      this.connections.add(connection);
+      whenClosed(connection, () => this.connections.delete(connection));
       try {
         whenClosed(connection, register.enter(addressOf(connection.request)));
       } catch {
@@ -74,51 +74,51 @@ export class SocketServer {
       }
     });
     io.use((socket, next) => {
-      this.#admit(socket).then(() => next(), next);
+      this.admit(socket).then(() => next(), next);
     });
-    io.on('connection', (socket) => this.#open(socket));
+    io.on('connection', (socket) => this.open(socket));
   }
 
   /** Tells every client that the host stops, and lets go of them, of the last after `limitMs`. */
   async close(limitMs: number): Promise<void> {
-    this.#isClosing = true;
-    for (const socket of this.#sockets) socket.close('host_stopping');
-    for (const connection of this.#connections) connection.close();
+    this.isClosing = true;
+    for (const socket of this.sockets) socket.close('host_stopping');
+    for (const connection of this.connections) connection.close();
     const deadline = performance.now() + Math.min(CLOSE_MS, limitMs - CUT_MS);
-    while (this.#connections.size > 0 && performance.now() < deadline) await sleep(10);
-    for (const connection of this.#connections) cutOff(connection);
+    while (this.connections.size > 0 && performance.now() < deadline) await sleep(10);
+    for (const connection of this.connections) cutOff(connection);
   }
 
-  async #admit(socket: Socket): Promise<void> {
-    const { metrics } = this.#parts;
+  private async admit(socket: Socket): Promise<void> {
+    const { metrics } = this.parts;
     try {
-      const seat = await this.#admission.admit(socket);
+      const seat = await this.admission.admit(socket);
       // With it the client keeps count of what it has seen, and says so when it comes back.
       Object.assign(socket, { pid: seat.streamId, data: seat });
       metrics.count('sibyl_socket_handshakes_total', { outcome: 'admitted' });
     } catch (error) {
       const refusal = oracleErrorOf(error);
       metrics.count('sibyl_socket_handshakes_total', { outcome: refusal.code });
-      this.#log(refusal, error);
+      this.log(refusal, error);
       // Once the refusal is out there is nothing left to talk about.
       setImmediate(() => socket.conn.close());
       throw connectError(refusal);
     }
   }
 
-  #log({ code, status, message }: OracleError, error: unknown): void {
-    const { logger } = this.#parts;
+  private log({ code, status, message }: OracleError, error: unknown): void {
+    const { logger } = this.parts;
     if (status >= 500) logger.error({ err: error }, message);
     else logger.info({ reason: code }, 'socket refused');
   }
 
-  #open(socket: Socket): void {
-    const open = new SessionSocket(socket, socket.data as Seat, this.#parts);
-    this.#sockets.add(open);
-    socket.once('disconnect', () => this.#sockets.delete(open));
+  private open(socket: Socket): void {
+    const open = new SessionSocket(socket, socket.data as Seat, this.parts);
+    this.sockets.add(open);
+    socket.once('disconnect', () => this.sockets.delete(open));
     open.open().catch((err) => {
       // It comes back, and says what it has seen.
-      this.#parts.logger.warn({ err }, 'socket dropped: what it missed cannot be read');
+      this.parts.logger.warn({ err }, 'socket dropped: what it missed cannot be read');
       cutOff(socket.conn);
     });
   }

@@ -15,32 +15,31 @@ interface WriteLimitOptions {
 
 /** Watches what a connection has not taken yet: one that falls too far behind is given up. */
 export class WriteLimit {
-  readonly #connection: Connection;
-  readonly #options: WriteLimitOptions;
-  readonly #backlog: BacklogEntry;
+  private readonly connection: Connection;
+  private readonly options: WriteLimitOptions;
+  private readonly backlog: BacklogEntry;
 
   constructor(connection: Connection, options: WriteLimitOptions) {
-    this.#connection = connection;
-    this.#options = options;
-    this.#backlog = options.backlog.open(options.giveUp);
+    this.connection = connection;
+    this.options = options;
+    this.backlog = options.backlog.open(options.giveUp);
     connection.on('packetCreate', ({ data }: { data?: string | Buffer }) => {
-      if (this.#backlog.bytes > LIMIT) options.giveUp();
-      this.#backlog.add(typeof data === 'string' ? 2 * data.length : (data?.length ?? 0));
+      if (this.backlog.bytes > LIMIT) options.giveUp();
+      this.backlog.add(typeof data === 'string' ? 2 * data.length : (data?.length ?? 0));
     });
     // What was handed over before has been taken when more is handed over.
-    connection.on('flush', () => this.#backlog.clear());
-    connection.once('close', () => this.#backlog.close());
+    connection.on('flush', () => this.backlog.clear());
+    connection.once('close', () => this.backlog.close());
   }
 
   /** Resolves when the connection has taken most of what it got, or is gone. */
   async room(): Promise<void> {
-    while (this.#backlog.bytes > FULL && this.#connection.readyState === 'open')
-      await this.#change();
+    while (this.backlog.bytes > FULL && this.connection.readyState === 'open') await this.change();
   }
 
-  #change(): Promise<void> {
-    const connection = this.#connection;
-    const { stallMs, giveUp } = this.#options;
+  private change(): Promise<void> {
+    const connection = this.connection;
+    const { stallMs, giveUp } = this.options;
     return new Promise((resolve) => {
       const settle = () => {
         clearTimeout(impatience);
@@ -65,19 +64,19 @@ interface BacklogEntry {
 /** What all sockets together have not taken yet; beyond the limit the one that is furthest behind is given up. */
 export class SocketBacklog {
   readonly #open = new Map<BacklogEntry, () => void>();
-  #total = 0;
+  private total = 0;
 
   constructor(private readonly maxBytes: number) {}
 
   get bytes(): number {
-    return this.#total;
+    return this.total;
   }
 
   open(giveUp: () => void): BacklogEntry {
     let bytes = 0;
     const change = (to: number) => {
       if (!this.#open.has(entry)) return;
-      this.#total += to - bytes;
+      this.total += to - bytes;
       bytes = to;
     };
     const entry: BacklogEntry = {
@@ -86,7 +85,7 @@ export class SocketBacklog {
       },
       add: (more) => {
         change(bytes + more);
-        while (this.#total > this.maxBytes) this.#dropFurthestBehind();
+        while (this.total > this.maxBytes) this.dropFurthestBehind();
       },
       clear: () => change(0),
       close: () => {
@@ -98,7 +97,7 @@ export class SocketBacklog {
     return entry;
   }
 
-  #dropFurthestBehind(): void {
+  private dropFurthestBehind(): void {
     const [furthest] = [...this.#open].sort(([a], [b]) => b.bytes - a.bytes);
     if (!furthest) return;
     const [entry, giveUp] = furthest;

@@ -19,21 +19,21 @@ const findCaller = prepared((tables, { did }: Pick<InvitedCaller, 'did'>) =>
 
 /** Users who may call because they redeemed an invitation. */
 export class CallerStore {
-  readonly #context: StoreContext;
+  private readonly context: StoreContext;
 
   constructor(context: StoreContext) {
-    this.#context = context;
+    this.context = context;
   }
 
   async has(did: string): Promise<boolean> {
-    const { rows } = await findCaller(this.#context.database.tables, { did });
+    const { rows } = await findCaller(this.context.database.tables, { did });
     return rows.length > 0;
   }
 
   /** Returns those of the given DIDs that are stored; takes at most a few hundred at a time. */
   async filterStored(dids: readonly string[]): Promise<readonly string[]> {
     if (dids.length === 0) return [];
-    const { tables } = this.#context.database;
+    const { tables } = this.context.database;
     const rows = await tables
       .selectFrom('callers')
       .select('did')
@@ -50,7 +50,7 @@ export class CallerStore {
     did: string,
     invitation: { readonly cid: string; readonly expiration: number },
   ): Promise<'redeemed' | 'already-stored' | 'used'> {
-    const { database, clock } = this.#context;
+    const { database, clock } = this.context;
     const { cid, expiration } = invitation;
     return database.write(async (tables) => {
       const used = await tables
@@ -76,7 +76,7 @@ export class CallerStore {
 
   /** All of them, newest first. */
   async list(): Promise<readonly InvitedCaller[]> {
-    const rows = await this.#context.database.tables
+    const rows = await this.context.database.tables
       .selectFrom('callers')
       .selectAll()
       .orderBy('created_at', 'desc')
@@ -87,7 +87,7 @@ export class CallerStore {
 
   /** Returns whether the caller was stored. */
   remove(did: string): Promise<boolean> {
-    return this.#context.database.write(async (tables) => {
+    return this.context.database.write(async (tables) => {
       const { numDeletedRows } = await tables
         .deleteFrom('callers')
         .where('did', '=', did)

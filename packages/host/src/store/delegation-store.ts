@@ -59,20 +59,20 @@ export type DelegationResult =
  * given is current; its token alone is kept, encrypted.
  */
 export class DelegationStore {
-  readonly #context: StoreContext;
-  readonly #vault: Vault;
+  private readonly context: StoreContext;
+  private readonly vault: Vault;
 
   constructor(context: StoreContext, vault: Vault) {
-    this.#context = context;
-    this.#vault = vault;
+    this.context = context;
+    this.vault = vault;
   }
 
   /** Makes a delegation the current one; returns what was dropped to make room. */
   put({ raw, ...facts }: DelegationFacts & { readonly raw: string }): Promise<MadeRoom> {
     const { owner, audience, cid } = facts;
-    const ciphertext = this.#vault.seal(raw, placeOf(facts));
-    return this.#context.database.write(async (tables) => {
-      const stored_at = await this.#nextTime(tables, owner);
+    const ciphertext = this.vault.seal(raw, placeOf(facts));
+    return this.context.database.write(async (tables) => {
+      const stored_at = await this.nextTime(tables, owner);
       const row = toRow(facts);
       const { capabilities } = row;
       await tables
@@ -90,16 +90,16 @@ export class DelegationStore {
         .where('cid', '!=', cid)
         .where('ciphertext', 'is not', null)
         .execute();
-      return this.#makeRoom(tables, owner);
+      return this.makeRoom(tables, owner);
     });
   }
 
   /** The current delegation. */
   async get(key: DelegationKey): Promise<DelegationResult> {
-    const { rows } = await findCurrent(this.#context.database.tables, key);
+    const { rows } = await findCurrent(this.context.database.tables, key);
     const [row] = rows;
     if (row === undefined || row.ciphertext === null) return { error: 'not-found' };
-    const opened = this.#vault.open(row.ciphertext, placeOf(key));
+    const opened = this.vault.open(row.ciphertext, placeOf(key));
     if ('error' in opened) return { error: 'unreadable', reason: opened.error };
     return { ok: { cid: row.cid, expiresAt: row.expires_at, raw: opened.ok } };
   }
@@ -110,23 +110,23 @@ export class DelegationStore {
    */
   async recordUse(facts: DelegationFacts): Promise<readonly string[]> {
     const { owner, cid } = facts;
-    const now = this.#context.clock();
-    const { rows } = await findUse(this.#context.database.tables, { owner, cid });
+    const now = this.context.clock();
+    const { rows } = await findUse(this.context.database.tables, { owner, cid });
     if (now - (rows[0]?.last_used_at ?? 0) < USE_PRECISION_MS) return [];
-    return this.#context.database.write(async (tables) => {
-      const created_at = await this.#nextTime(tables, owner);
+    return this.context.database.write(async (tables) => {
+      const created_at = await this.nextTime(tables, owner);
       await tables
         .insertInto('delegations')
         .values({ ...toRow(facts), created_at, last_used_at: now })
         .onConflict((c) => c.columns(['owner', 'cid']).doUpdateSet({ last_used_at: now }))
         .execute();
-      return (await this.#makeRoom(tables, owner)).dropped;
+      return (await this.makeRoom(tables, owner)).dropped;
     });
   }
 
   /** All delegations of a user that are not revoked, newest first. */
   async list(owner: string): Promise<readonly DelegationRecord[]> {
-    const rows = await this.#context.database.tables
+    const rows = await this.context.database.tables
       .selectFrom('delegations')
       .selectAll()
       .where('owner', '=', owner)
@@ -154,18 +154,18 @@ export class DelegationStore {
 
   /** Drops one delegation of a user and remembers its CID as revoked, both or neither. */
   async revoke(owner: string, cid: string): Promise<boolean> {
-    const revoked = await this.#revokeWhere(owner, (query) => query.where('cid', '=', cid));
+    const revoked = await this.revokeWhere(owner, (query) => query.where('cid', '=', cid));
     return revoked.length > 0;
   }
 
   /** Revokes the current delegation of a user and those it replaced; returns their CIDs. */
   revokeStored(owner: string): Promise<readonly string[]> {
-    return this.#revokeWhere(owner, (query) => query.where('stored_at', 'is not', null));
+    return this.revokeWhere(owner, (query) => query.where('stored_at', 'is not', null));
   }
 
   /** Revokes every delegation that `list` has for a user, including those that were only presented. */
   revokeAll(owner: string): Promise<readonly string[]> {
-    return this.#revokeWhere(owner, (query) => query);
+    return this.revokeWhere(owner, (query) => query);
   }
 
   /**
@@ -173,9 +173,9 @@ export class DelegationStore {
    * that were only presented and not used for `UNUSED_PRESENTED_MS`.
    */
   prune(): Promise<number> {
-    const now = this.#seconds();
-    const unusedSince = this.#context.clock() - UNUSED_PRESENTED_MS;
-    return this.#context.database.write(async (tables) => {
+    const now = this.seconds();
+    const unusedSince = this.context.clock() - UNUSED_PRESENTED_MS;
+    return this.context.database.write(async (tables) => {
       const { numDeletedRows } = await tables
         .deleteFrom('delegations')
         .where('ciphertext', 'is', null)
@@ -190,11 +190,11 @@ export class DelegationStore {
     });
   }
 
-  #revokeWhere(
+  private revokeWhere(
     owner: string,
     narrow: (query: ReturnType<typeof deleteOf>) => ReturnType<typeof deleteOf>,
   ): Promise<readonly string[]> {
-    return this.#context.database.write(async (tables) => {
+    return this.context.database.write(async (tables) => {
       const rows = await narrow(deleteOf(tables, owner)).returning(['cid', 'expires_at']).execute();
       for (const { cid, expires_at } of rows)
         await addRevocation(tables, { owner, cid, expiresAt: expires_at });
@@ -203,13 +203,13 @@ export class DelegationStore {
   }
 
   /** Later than the creation of every other row of the user, so that their order is certain. */
-  async #nextTime(tables: Kysely<Schema>, owner: string): Promise<number> {
+  private async nextTime(tables: Kysely<Schema>, owner: string): Promise<number> {
     const { newest } = await tables
       .selectFrom('delegations')
       .select(({ fn }) => fn.max('created_at').as('newest'))
       .where('owner', '=', owner)
       .executeTakeFirstOrThrow();
-    return Math.max(this.#context.clock(), Number(newest ?? 0) + 1);
+    return Math.max(this.context.clock(), Number(newest ?? 0) + 1);
   }
 
   /**
@@ -218,8 +218,8 @@ export class DelegationStore {
    * to the host and could not find it again. One that was only presented stays valid and is listed
    * again at its next use; until then "revoke all" does not reach it.
    */
-  async #makeRoom(tables: Kysely<Schema>, owner: string): Promise<MadeRoom> {
-    const now = this.#seconds();
+  private async makeRoom(tables: Kysely<Schema>, owner: string): Promise<MadeRoom> {
+    const now = this.seconds();
     const rank = sql<number>`case when expires_at <= ${now} then 0 when stored_at is not null then 1 else 2 end`;
     const { count } = await tables
       .selectFrom('delegations')
@@ -245,8 +245,8 @@ export class DelegationStore {
     return { dropped: rows.map(({ cid }) => cid), revoked: replaced.map(({ cid }) => cid) };
   }
 
-  #seconds(): number {
-    return Math.floor(this.#context.clock() / 1000);
+  private seconds(): number {
+    return Math.floor(this.context.clock() / 1000);
   }
 }
 

@@ -14,14 +14,14 @@ export interface FirstRequest {
 
 /** The runs that requests with an `Idempotency-Key` started, per user; starting a run claims the key. */
 export class IdempotencyStore {
-  readonly #context: StoreContext;
+  private readonly context: StoreContext;
 
   constructor(context: StoreContext) {
-    this.#context = context;
+    this.context = context;
   }
 
   async find({ owner, key }: IdempotencyKey): Promise<FirstRequest | undefined> {
-    const { database, clock } = this.#context;
+    const { database, clock } = this.context;
     const row = await database.tables
       .selectFrom('idempotency_keys')
       .select(['body_hash', 'run_id'])
@@ -34,8 +34,8 @@ export class IdempotencyStore {
 
   /** Forgets what has expired; says how many. */
   prune(): Promise<number> {
-    const now = this.#context.clock();
-    return this.#context.database.write(async (tables) => {
+    const now = this.context.clock();
+    return this.context.database.write(async (tables) => {
       const { numDeletedRows } = await tables
         .deleteFrom('idempotency_keys')
         .where('expires_at', '<=', now)

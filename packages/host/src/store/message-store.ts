@@ -36,22 +36,22 @@ const listMessages = prepared((tables, { owner, sessionId, first, last }: Sessio
 
 /** The messages of each session, in the order of their turns (contract B3). */
 export class MessageStore {
-  readonly #context: StoreContext;
+  private readonly context: StoreContext;
 
   constructor(context: StoreContext) {
-    this.#context = context;
+    this.context = context;
   }
 
   /** Undefined if the owner has no such session. */
   append(message: NewMessage): Promise<Message | undefined> {
-    return this.#context.database.write((tables) => appendMessage(tables, message, this.#context));
+    return this.context.database.write((tables) => appendMessage(tables, message, this.context));
   }
 
   async find(key: {
     readonly owner: string;
     readonly messageId: string;
   }): Promise<Message | undefined> {
-    const row = await this.#context.database.tables
+    const row = await this.context.database.tables
       .selectFrom('messages')
       .selectAll()
       .where('id', '=', key.messageId)
@@ -63,8 +63,8 @@ export class MessageStore {
   /** All of a session, oldest first, a part at a time: together they may not fit into memory. */
   async *pages({ owner, sessionId }: SessionKey): AsyncGenerator<readonly Message[]> {
     const all = { owner, sessionId, throughTurn: Number.MAX_SAFE_INTEGER };
-    const sizes = await readSizes(this.#context.database.tables, all);
-    for (const span of spansOf(sizes, PAGE_BYTES)) yield this.#list({ owner, sessionId }, span);
+    const sizes = await readSizes(this.context.database.tables, all);
+    for (const span of spansOf(sizes, PAGE_BYTES)) yield this.list({ owner, sessionId }, span);
   }
 
   /** The newest turns, oldest first: less than twice the `bytes` asked for, and the turn where they begin. */
@@ -74,19 +74,19 @@ export class MessageStore {
     throughTurn,
     bytes,
   }: RecentRequest): Promise<readonly Message[]> {
-    const { tables } = this.#context.database;
+    const { tables } = this.context.database;
     const sizes = await readSizes(tables, { owner, sessionId, throughTurn });
     const span = { first: firstOfNewest(sizes, bytes), last: throughTurn };
-    return this.#list({ owner, sessionId }, span);
+    return this.list({ owner, sessionId }, span);
   }
 
   /** A page of whole turns before or after a message, by default the newest. */
   page(request: PageRequest): Promise<PageResult> {
-    return this.#context.database.read((tables) => readPage(tables, request));
+    return this.context.database.read((tables) => readPage(tables, request));
   }
 
-  async #list(key: SessionKey, span: TurnSpan): Promise<readonly Message[]> {
-    const { rows } = await listMessages(this.#context.database.tables, { ...key, ...span });
+  private async list(key: SessionKey, span: TurnSpan): Promise<readonly Message[]> {
+    const { rows } = await listMessages(this.context.database.tables, { ...key, ...span });
     return rows.map(toMessage);
   }
 }

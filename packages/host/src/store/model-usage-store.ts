@@ -5,28 +5,28 @@ const DAY_MS = 24 * 60 * 60 * 1000;
 
 /** The tokens that all hosts on this database have spent on models, per day in UTC. */
 export class ModelUsageStore {
-  readonly #context: StoreContext;
+  private readonly context: StoreContext;
 
   constructor(context: StoreContext) {
-    this.#context = context;
+    this.context = context;
   }
 
   /** Adds tokens to a day and returns the day's total. */
   add(day: string, tokens: number): Promise<number> {
-    return this.#context.database.write(async (tables) => {
+    return this.context.database.write(async (tables) => {
       const { rows } = await addTokens(tables, { day, tokens });
       return rows[0]?.tokens ?? tokens;
     });
   }
 
   async total(day: string): Promise<number> {
-    const { rows } = await selectTokens(this.#context.database.tables, { day });
+    const { rows } = await selectTokens(this.context.database.tables, { day });
     return rows[0]?.tokens ?? 0;
   }
 
   /** Forgets the days of more than a month ago. */
   async prune(): Promise<void> {
-    const { database, clock } = this.#context;
+    const { database, clock } = this.context;
     const first = utcDay(clock() - KEPT_DAYS * DAY_MS);
     await database.write((tables) =>
       tables.deleteFrom('model_usage').where('day', '<', first).execute(),

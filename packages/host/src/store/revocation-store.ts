@@ -15,26 +15,26 @@ const findRevocation = prepared((tables, { cid }: Pick<Revocation, 'cid'>) =>
 
 /** Revoked delegations, remembered until they would have expired anyway. */
 export class RevocationStore {
-  readonly #context: StoreContext;
+  private readonly context: StoreContext;
 
   constructor(context: StoreContext) {
-    this.#context = context;
+    this.context = context;
   }
 
   add(revocation: Revocation): Promise<void> {
-    return this.#context.database.write((tables) => addRevocation(tables, revocation));
+    return this.context.database.write((tables) => addRevocation(tables, revocation));
   }
 
   /** Whoever revoked it: a CID has one issuer, and only that issuer can store and revoke it. */
   async has(cid: string): Promise<boolean> {
-    const { rows } = await findRevocation(this.#context.database.tables, { cid });
+    const { rows } = await findRevocation(this.context.database.tables, { cid });
     return rows.length > 0;
   }
 
   /** Forgets what has expired; says how many. */
   prune(): Promise<number> {
-    const now = Math.floor(this.#context.clock() / 1000);
-    return this.#context.database.write(async (tables) => {
+    const now = Math.floor(this.context.clock() / 1000);
+    return this.context.database.write(async (tables) => {
       const { numDeletedRows } = await tables
         .deleteFrom('revocations')
         .where('expires_at', '<=', now)
@@ -69,15 +69,15 @@ const findClaim = prepared((tables, { cid }: { readonly cid: string }) =>
 
 /** Tokens that may be used once, across all processes. */
 export class SingleUseStore {
-  readonly #context: StoreContext;
+  private readonly context: StoreContext;
 
   constructor(context: StoreContext) {
-    this.#context = context;
+    this.context = context;
   }
 
   /** The claims made on behalf of one caller. */
   of(owner: string): SingleUseClaims {
-    const { database } = this.#context;
+    const { database } = this.context;
     return {
       claim: (cid, expiresAt) =>
         database.write((tables) => claimOnce(tables, { cid, owner, expires_at: expiresAt })),
@@ -94,13 +94,13 @@ export class SingleUseStore {
 
   /** Whether a token has been claimed and not released, by anyone. */
   async has(cid: string): Promise<boolean> {
-    const { rows } = await findClaim(this.#context.database.tables, { cid });
+    const { rows } = await findClaim(this.context.database.tables, { cid });
     return rows.length > 0;
   }
 
   /** Forgets claims that expired before `time`, in the unit `expiresAt` was given in; says how many. */
   prune(time: number): Promise<number> {
-    return this.#context.database.write(async (tables) => {
+    return this.context.database.write(async (tables) => {
       const { numDeletedRows } = await tables
         .deleteFrom('single_use')
         .where('expires_at', '<', time)

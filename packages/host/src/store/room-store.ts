@@ -10,17 +10,17 @@ export interface RoomKey {
 
 /** The room each user has with each oracle; preferences and sessions hang on it. */
 export class RoomStore {
-  readonly #context: StoreContext;
+  private readonly context: StoreContext;
 
   constructor(context: StoreContext) {
-    this.#context = context;
+    this.context = context;
   }
 
   /** The id of the user's own room with this oracle, made on first use. */
   async roomOf(key: RoomKey): Promise<string> {
-    const { database } = this.#context;
+    const { database } = this.context;
     const { rows } = await findRoom(database.tables, key);
-    return rows[0]?.id ?? database.write((tables) => obtainRoom(tables, key, this.#context));
+    return rows[0]?.id ?? database.write((tables) => obtainRoom(tables, key, this.context));
   }
 }
 
@@ -53,35 +53,35 @@ const findRoom = prepared((tables, { owner, oracleDid }: RoomKey) =>
 
 /** What belongs to a user's room rather than to a session, such as preferences (contract B6). */
 export class RoomStateStore {
-  readonly #context: StoreContext;
-  readonly #rooms: RoomStore;
+  private readonly context: StoreContext;
+  private readonly rooms: RoomStore;
 
   constructor(context: StoreContext, rooms: RoomStore) {
-    this.#context = context;
-    this.#rooms = rooms;
+    this.context = context;
+    this.rooms = rooms;
   }
 
   /** The state of the rooms that users have with one oracle. */
   of(oracleDid: string): RoomState {
     return {
       read: async ({ owner, roomId }, key) =>
-        this.#read([owner, roomId ?? (await this.#rooms.roomOf({ owner, oracleDid })), key]),
+        this.read([owner, roomId ?? (await this.rooms.roomOf({ owner, oracleDid })), key]),
       update: async ({ owner, roomId }, key, change) => {
-        const room = roomId ?? (await this.#rooms.roomOf({ owner, oracleDid }));
-        return this.#update([owner, room, key], change);
+        const room = roomId ?? (await this.rooms.roomOf({ owner, oracleDid }));
+        return this.update([owner, room, key], change);
       },
     };
   }
 
-  async #read([owner, roomId, key]: Place): Promise<JsonObject | undefined> {
-    const { rows } = await findState(this.#context.database.tables, { owner, roomId, key });
+  private async read([owner, roomId, key]: Place): Promise<JsonObject | undefined> {
+    const { rows } = await findState(this.context.database.tables, { owner, roomId, key });
     return dataOf(rows[0]);
   }
 
-  #update(place: Place, change: Change): Promise<JsonObject> {
+  private update(place: Place, change: Change): Promise<JsonObject> {
     const [owner, room_id, key] = place;
-    const updated_at = this.#context.clock();
-    return this.#context.database.write(async (tables) => {
+    const updated_at = this.context.clock();
+    return this.context.database.write(async (tables) => {
       // The upsert locks the row, so what it returns stays current until the change is written.
       const row = await tables
         .insertInto('room_state')

@@ -53,27 +53,27 @@ const listSessions = prepared((tables, { owner, limit, offset }: SessionListRequ
 
 /** The sessions of each user (contract B2). */
 export class SessionStore {
-  readonly #context: StoreContext;
+  private readonly context: StoreContext;
 
   constructor(context: StoreContext) {
-    this.#context = context;
+    this.context = context;
   }
 
   create(request: NewSession): Promise<Session> {
-    return this.#context.database.write((tables) => this.#insert(tables, request));
+    return this.context.database.write((tables) => this.insert(tables, request));
   }
 
   /** Undefined if the owner has as many already, also when many are asked for at the same instant. */
   createWithin(limit: number, request: NewSession): Promise<Session | undefined> {
-    return this.#context.database.writeFor(request.owner, async (tables) => {
+    return this.context.database.writeFor(request.owner, async (tables) => {
       const { rows } = await countSessions(tables, { owner: request.owner });
-      return (rows[0]?.total ?? 0) < limit ? this.#insert(tables, request) : undefined;
+      return (rows[0]?.total ?? 0) < limit ? this.insert(tables, request) : undefined;
     });
   }
 
   /** Newest update first; `total` counts all of the owner's sessions, whatever the page. */
   list({ owner, limit, offset }: SessionListRequest): Promise<SessionList> {
-    return this.#context.database.read(async (tables) => {
+    return this.context.database.read(async (tables) => {
       const counted = await countSessions(tables, { owner });
       const { rows } = await listSessions(tables, { owner, limit, offset });
       return { sessions: rows.map(toSession), total: counted.rows[0]?.total ?? 0 };
@@ -81,7 +81,7 @@ export class SessionStore {
   }
 
   async find(key: SessionKey): Promise<Session | undefined> {
-    const { rows } = await findSession(this.#context.database.tables, key);
+    const { rows } = await findSession(this.context.database.tables, key);
     return rows[0] && toSession(rows[0]);
   }
 
@@ -94,8 +94,8 @@ export class SessionStore {
 
   /** Moves the session to the top of the list; false if the owner has no such session. */
   rename({ owner, sessionId, title }: SessionKey & { readonly title: string }): Promise<boolean> {
-    const values = { title, last_updated_at: this.#context.clock() };
-    return this.#context.database.write(async (tables) => {
+    const values = { title, last_updated_at: this.context.clock() };
+    return this.context.database.write(async (tables) => {
       const { numUpdatedRows } = await tables
         .updateTable('sessions')
         .set(values)
@@ -108,7 +108,7 @@ export class SessionStore {
 
   /** Names a session that has no name yet; its place in the list stays. */
   async nameOnce({ owner, sessionId, title }: SessionKey & { title: string }): Promise<void> {
-    await this.#context.database.write((tables) =>
+    await this.context.database.write((tables) =>
       tables
         .updateTable('sessions')
         .set({ title })
@@ -121,7 +121,7 @@ export class SessionStore {
 
   /** Takes messages, runs and their frames with it; false if the owner has no such session. */
   delete({ owner, sessionId }: SessionKey): Promise<boolean> {
-    return this.#context.database.write(async (tables) => {
+    return this.context.database.write(async (tables) => {
       const { numDeletedRows } = await tables
         .deleteFrom('sessions')
         .where('owner', '=', owner)
@@ -131,8 +131,8 @@ export class SessionStore {
     });
   }
 
-  async #insert(tables: Kysely<Schema>, request: NewSession): Promise<Session> {
-    const { clock, newId } = this.#context;
+  private async insert(tables: Kysely<Schema>, request: NewSession): Promise<Session> {
+    const { clock, newId } = this.context;
     const { owner, oracleDid } = request;
     const now = clock();
     const row = {
@@ -144,7 +144,7 @@ export class SessionStore {
       oracle_did: oracleDid,
       oracle_name: request.oracleName ?? null,
       oracle_entity_did: request.oracleEntityDid ?? null,
-      room_id: request.roomId ?? (await obtainRoom(tables, { owner, oracleDid }, this.#context)),
+      room_id: request.roomId ?? (await obtainRoom(tables, { owner, oracleDid }, this.context)),
       last_seq: 0,
       last_turn: 0,
     };

@@ -19,19 +19,19 @@ interface CapabilitiesParts {
 
 /** What the agent can do in a turn: what it always can, and what was loaded for the session. */
 export class Capabilities {
-  readonly #parts: CapabilitiesParts;
-  readonly #core: readonly AgentTool[];
-  readonly #loaded: Set<string>;
+  private readonly parts: CapabilitiesParts;
+  private readonly core: readonly AgentTool[];
+  private readonly loaded: Set<string>;
   #offered: readonly AgentTool[];
 
   private constructor(parts: CapabilitiesParts, loaded: readonly string[]) {
-    this.#parts = parts;
-    this.#loaded = new Set(loaded);
+    this.parts = parts;
+    this.loaded = new Set(loaded);
     const core = hasMore(parts.tools)
-      ? capabilityTools({ list: () => this.#list(), load: (names) => this.#load(names) })
+      ? capabilityTools({ list: () => this.list(), load: (names) => this.load(names) })
       : [];
-    this.#core = core.map((tool) => parts.chain.aroundTool('main', tool));
-    this.#offered = this.#offer();
+    this.core = core.map((tool) => parts.chain.aroundTool('main', tool));
+    this.#offered = this.offer();
   }
 
   static async open(parts: CapabilitiesParts): Promise<Capabilities> {
@@ -46,62 +46,62 @@ export class Capabilities {
 
   /** What the prompt tells of. */
   get told(): readonly Capability[] {
-    const { plugins } = this.#parts;
+    const { plugins } = this.parts;
     return plugins
-      .filter(({ name, manifest }) => manifest.visibility === 'always' || this.#loaded.has(name))
-      .map(({ name, manifest }) => ({ ...manifest, tools: this.#toolsOf(name, 'offered') }));
+      .filter(({ name, manifest }) => manifest.visibility === 'always' || this.loaded.has(name))
+      .map(({ name, manifest }) => ({ ...manifest, tools: this.toolsOf(name, 'offered') }));
   }
 
-  #offer(): readonly AgentTool[] {
-    const usable = this.#parts.tools.filter((found) => this.#isOffered(found));
-    return [...this.#core, ...usable.map(({ tool }) => tool)];
+  private offer(): readonly AgentTool[] {
+    const usable = this.parts.tools.filter((found) => this.isOffered(found));
+    return [...this.core, ...usable.map(({ tool }) => tool)];
   }
 
-  #isOffered({ visibility, plugin }: TurnTool): boolean {
-    return visibility !== 'on-demand' || this.#loaded.has(plugin.name);
+  private isOffered({ visibility, plugin }: TurnTool): boolean {
+    return visibility !== 'on-demand' || this.loaded.has(plugin.name);
   }
 
-  #toolsOf(plugin: string, which: 'offered' | 'on-demand'): string[] {
-    return this.#parts.tools
+  private toolsOf(plugin: string, which: 'offered' | 'on-demand'): string[] {
+    return this.parts.tools
       .filter((found) => found.plugin.name === plugin)
       .filter((found) =>
-        which === 'offered' ? this.#isOffered(found) : found.visibility === 'on-demand',
+        which === 'offered' ? this.isOffered(found) : found.visibility === 'on-demand',
       )
       .map(({ tool }) => tool.name);
   }
 
-  #list(): unknown {
-    const capabilities = this.#loadable().map(({ name, manifest }) => {
+  private list(): unknown {
+    const capabilities = this.loadable().map(({ name, manifest }) => {
       const { visibility: _, ...described } = manifest;
-      const tools = this.#toolsOf(name, 'on-demand');
-      return { name, ...described, isLoaded: this.#loaded.has(name), tools };
+      const tools = this.toolsOf(name, 'on-demand');
+      return { name, ...described, isLoaded: this.loaded.has(name), tools };
     });
     return { capabilities };
   }
 
-  async #load(names: readonly string[]): Promise<unknown> {
+  private async load(names: readonly string[]): Promise<unknown> {
     const wanted = new Set(names);
-    const found = this.#loadable().filter(({ name }) => wanted.has(name));
-    const loaded = new Set([...this.#loaded, ...found.map(({ name }) => name)]);
-    if (loaded.size > this.#loaded.size) await this.#parts.state.set(KEY, [...loaded]);
-    for (const { name } of found) this.#loaded.add(name);
-    this.#offered = this.#offer();
+    const found = this.loadable().filter(({ name }) => wanted.has(name));
+    const loaded = new Set([...this.loaded, ...found.map(({ name }) => name)]);
+    if (loaded.size > this.loaded.size) await this.parts.state.set(KEY, [...loaded]);
+    for (const { name } of found) this.loaded.add(name);
+    this.#offered = this.offer();
     const unknown = [...wanted].filter((name) => !loaded.has(name));
     return {
       loaded: found.map(({ name, manifest: { whenToUse, whenNotToUse } }) => {
-        return { name, tools: this.#toolsOf(name, 'on-demand'), whenToUse, whenNotToUse };
+        return { name, tools: this.toolsOf(name, 'on-demand'), whenToUse, whenNotToUse };
       }),
       ...(unknown.length > 0 && { unknown, hint: 'list_capabilities tells the names' }),
     };
   }
 
-  #loadable(): readonly LoadedPlugin[] {
+  private loadable(): readonly LoadedPlugin[] {
     const names = new Set(
-      this.#parts.tools.flatMap(({ visibility, plugin }) =>
+      this.parts.tools.flatMap(({ visibility, plugin }) =>
         visibility === 'on-demand' ? [plugin.name] : [],
       ),
     );
-    return this.#parts.plugins.filter(({ name }) => names.has(name));
+    return this.parts.plugins.filter(({ name }) => names.has(name));
   }
 }
 

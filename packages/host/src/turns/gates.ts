@@ -35,29 +35,29 @@ interface PluginGate {
 
 /** Asks the plugins whether a message may become a turn, and tells each what the turn has used. */
 export class Gates {
-  readonly #parts: GatesParts;
-  readonly #gates: readonly PluginGate[];
-  readonly #open = new Set<Promise<void>>();
-  readonly #giveUp = new AbortController();
+  private readonly parts: GatesParts;
+  private readonly gates: readonly PluginGate[];
+  private readonly open = new Set<Promise<void>>();
+  private readonly giveUp = new AbortController();
   /** Of calls that belong to no turn. */
-  readonly #always = new AbortController().signal;
+  private readonly always = new AbortController().signal;
 
   constructor(parts: GatesParts) {
-    this.#parts = parts;
-    this.#gates = parts.plugins.flatMap(({ name: plugin, gate }) =>
+    this.parts = parts;
+    this.gates = parts.plugins.flatMap(({ name: plugin, gate }) =>
       gate ? [{ plugin, gate }] : [],
     );
   }
 
   /** Throws a gate's refusal, which a gate that fails gives too; what is let in must be settled, whatever becomes of it. */
   async admit(request: GateRequest): Promise<TurnAccount> {
-    if (this.#open.size >= MAX_OPEN)
+    if (this.open.size >= MAX_OPEN)
       throw new OracleError('gate_unavailable', { retryAfterSeconds: 5 });
     const holds: PluginHold[] = [];
-    const account = this.#openAccount(holds);
+    const account = this.openAccount(holds);
     try {
-      await this.#parts.budget.check();
-      for (const gate of this.#gates) holds.push(...(await this.#ask(gate, request)));
+      await this.parts.budget.check();
+      for (const gate of this.gates) holds.push(...(await this.ask(gate, request)));
       return account;
     } catch (refusal) {
       void account.settle();
@@ -67,38 +67,38 @@ export class Gates {
 
   /** Waits until every account is settled, for at most `limitMs`, repeating what fails for `patienceMs`. */
   async close(patienceMs: number, limitMs: number): Promise<void> {
-    const impatience = setTimeout(() => this.#giveUp.abort(), patienceMs);
-    const isClosed = await settlesWithin(limitMs, this.#untilClosed());
+    const impatience = setTimeout(() => this.giveUp.abort(), patienceMs);
+    const isClosed = await settlesWithin(limitMs, this.untilClosed());
     clearTimeout(impatience);
-    if (!isClosed) this.#parts.logger.error({ turns: this.#open.size }, 'turns were not settled');
+    if (!isClosed) this.parts.logger.error({ turns: this.open.size }, 'turns were not settled');
   }
 
-  async #untilClosed(): Promise<void> {
-    while (this.#open.size > 0) await Promise.all(this.#open);
+  private async untilClosed(): Promise<void> {
+    while (this.open.size > 0) await Promise.all(this.open);
   }
 
-  #openAccount(holds: readonly PluginHold[]): TurnAccount {
+  private openAccount(holds: readonly PluginHold[]): TurnAccount {
     const closed = Promise.withResolvers<void>();
-    this.#open.add(closed.promise);
-    const { budget } = this.#parts;
+    this.open.add(closed.promise);
+    const { budget } = this.parts;
     return new TurnAccount({
       check: async (used) => {
         await budget.check();
-        await this.#check(holds, used);
+        await this.check(holds, used);
       },
       add: (use) => budget.add(use),
       settle: async (used) => {
-        await Promise.all(holds.map((held) => this.#settle(held, used)));
-        this.#open.delete(closed.promise);
+        await Promise.all(holds.map((held) => this.settle(held, used)));
+        this.open.delete(closed.promise);
         closed.resolve();
       },
     });
   }
 
-  async #ask({ plugin, gate }: PluginGate, request: GateRequest): Promise<PluginHold[]> {
-    const call = { plugin, hook: 'getMessageGate', signal: this.#always };
+  private async ask({ plugin, gate }: PluginGate, request: GateRequest): Promise<PluginHold[]> {
+    const call = { plugin, hook: 'getMessageGate', signal: this.always };
     let admission: Promise<TurnHold | undefined> | undefined;
-    const asked = this.#parts.hooks.insist(call, () => {
+    const asked = this.parts.hooks.insist(call, () => {
       admission = gate.admit(request);
       return admission;
     });
@@ -109,28 +109,28 @@ export class Gates {
     });
     if (hold === undefined) return [];
     if (typeof hold?.settle === 'function') return [{ plugin, hold }];
-    throw this.#parts.hooks.refuse(call, new Error('admit gave no hold'));
+    throw this.parts.hooks.refuse(call, new Error('admit gave no hold'));
   }
 
-  async #check(holds: readonly PluginHold[], used: readonly ModelUse[]): Promise<void> {
+  private async check(holds: readonly PluginHold[], used: readonly ModelUse[]): Promise<void> {
     for (const { plugin, hold } of holds) {
       if (!hold.check) continue;
-      const call = { plugin, hook: 'TurnHold.check', signal: this.#always };
-      await this.#parts.hooks.insist(call, () => hold.check?.(used));
+      const call = { plugin, hook: 'TurnHold.check', signal: this.always };
+      await this.parts.hooks.insist(call, () => hold.check?.(used));
     }
   }
 
-  async #settle({ plugin, hold }: PluginHold, used: readonly ModelUse[]): Promise<void> {
-    const call = { plugin, hook: 'TurnHold.settle', signal: this.#always };
+  private async settle({ plugin, hold }: PluginHold, used: readonly ModelUse[]): Promise<void> {
+    const call = { plugin, hook: 'TurnHold.settle', signal: this.always };
     let wait = FIRST_RETRY_MS;
     for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
-      const answer = await this.#parts.hooks.ask(call, () => hold.settle(used));
+      const answer = await this.parts.hooks.ask(call, () => hold.settle(used));
       if ('ok' in answer) return;
-      if (this.#giveUp.signal.aborted) break;
-      await sleep(wait, undefined, { signal: this.#giveUp.signal }).catch(() => undefined);
+      if (this.giveUp.signal.aborted) break;
+      await sleep(wait, undefined, { signal: this.giveUp.signal }).catch(() => undefined);
       wait = Math.min(2 * wait, LAST_RETRY_MS);
     }
-    this.#parts.logger.error({ plugin, used }, 'a turn was not settled');
+    this.parts.logger.error({ plugin, used }, 'a turn was not settled');
   }
 }
 
@@ -142,17 +142,17 @@ interface TurnAccountParts {
 
 /** What one turn spends on models, from being let in until all that belongs to it is over. */
 export class TurnAccount implements Meter {
-  readonly #parts: TurnAccountParts;
-  readonly #uses = new Map<string, ModelUse>();
-  #settled: Promise<void> | undefined;
+  private readonly parts: TurnAccountParts;
+  private readonly uses = new Map<string, ModelUse>();
+  private settled: Promise<void> | undefined;
 
   constructor(parts: TurnAccountParts) {
-    this.#parts = parts;
+    this.parts = parts;
   }
 
   /** By model. */
   get used(): readonly ModelUse[] {
-    return [...this.#uses.values()];
+    return [...this.uses.values()];
   }
 
   get total(): TokenUsage {
@@ -161,21 +161,21 @@ export class TurnAccount implements Meter {
 
   /** What comes after the account is closed would be paid by nobody. */
   async check(): Promise<void> {
-    if (this.#settled !== undefined) throw new Error('The turn is over');
-    await this.#parts.check(this.used);
+    if (this.settled !== undefined) throw new Error('The turn is over');
+    await this.parts.check(this.used);
   }
 
   add(use: ModelUse): void {
     if (use.input + use.output === 0) return;
-    this.#parts.add(use);
-    const known = this.#uses.get(use.model);
-    this.#uses.set(use.model, known ? { model: use.model, ...sum(known, use) } : use);
+    this.parts.add(use);
+    const known = this.uses.get(use.model);
+    this.uses.set(use.model, known ? { model: use.model, ...sum(known, use) } : use);
   }
 
   /** Closes the account; asked again, it is the same once. */
   settle(): Promise<void> {
-    this.#settled ??= this.#parts.settle(this.used);
-    return this.#settled;
+    this.settled ??= this.parts.settle(this.used);
+    return this.settled;
   }
 }
 

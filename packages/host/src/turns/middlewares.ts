@@ -32,14 +32,14 @@ type Run = AgentTool['run'];
 
 /** The plugins' middlewares around the calls of one turn, the first of them outermost. */
 export class MiddlewareChain {
-  readonly #links: readonly Link[];
-  readonly #hooks: Hooks;
-  readonly #signal: AbortSignal;
+  private readonly links: readonly Link[];
+  private readonly hooks: Hooks;
+  private readonly signal: AbortSignal;
 
   constructor({ plugins, contexts, hooks, signal }: MiddlewareChainParts) {
-    this.#hooks = hooks;
-    this.#signal = signal;
-    this.#links = plugins.flatMap((plugin) =>
+    this.hooks = hooks;
+    this.signal = signal;
+    this.links = plugins.flatMap((plugin) =>
       plugin.middlewares.map((middleware) => {
         return { middleware, turn: contexts.of(plugin), plugin: plugin.name };
       }),
@@ -48,34 +48,34 @@ export class MiddlewareChain {
 
   /** Around the model calls of an agent; nothing where nobody stands there. */
   aroundModel(asker: Asker): ModelHooks | undefined {
-    if (!this.#links.some(({ middleware: m }) => m.beforeModel || m.afterModel)) return undefined;
+    if (!this.links.some(({ middleware: m }) => m.beforeModel || m.afterModel)) return undefined;
     return {
-      before: (call) => this.#before(asker, call),
-      after: (answer) => this.#after(asker, answer),
+      before: (call) => this.before(asker, call),
+      after: (answer) => this.after(asker, answer),
     };
   }
 
   /** The tool as an agent calls it: through every middleware that wraps tool calls. */
   aroundTool(agent: string, tool: AgentTool): AgentTool {
-    const run = this.#links
+    const run = this.links
       .filter(({ middleware }) => middleware.wrapToolCall)
       .reduceRight<Run>(
-        (next, link) => this.#wrap(link, { agent, name: tool.name }, next),
+        (next, link) => this.wrap(link, { agent, name: tool.name }, next),
         tool.run,
       );
     return run === tool.run ? tool : { ...tool, run };
   }
 
-  async #before({ agent, model }: Asker, call: ModelCall): Promise<ModelCall> {
+  private async before({ agent, model }: Asker, call: ModelCall): Promise<ModelCall> {
     let current = call;
-    for (const link of this.#links) {
+    for (const link of this.links) {
       const { middleware } = link;
       if (!middleware.beforeModel) continue;
       const { system, messages, tools } = current;
       const { id, vision } = model;
       const request = { agent, model: { id, vision }, system, messages, tools };
       const before = current;
-      const patched = await this.#callAround(link, 'beforeModel', async (signal) =>
+      const patched = await this.callAround(link, 'beforeModel', async (signal) =>
         patchCall(before, await middleware.beforeModel?.(request, { ...link.turn, signal })),
       );
       current = patched ?? before;
@@ -83,35 +83,35 @@ export class MiddlewareChain {
     return current;
   }
 
-  async #after({ agent }: Asker, answer: ModelAnswer): Promise<void> {
-    for (const link of this.#links) {
+  private async after({ agent }: Asker, answer: ModelAnswer): Promise<void> {
+    for (const link of this.links) {
       const { middleware } = link;
       if (!middleware.afterModel) continue;
-      await this.#callAround(link, 'afterModel', (signal) =>
+      await this.callAround(link, 'afterModel', (signal) =>
         middleware.afterModel?.({ agent, ...answer }, { ...link.turn, signal }),
       );
     }
   }
 
   /** Calls a hook around a model call: its failure ends the turn, or returns undefined where it may be skipped. */
-  async #callAround<T>(
+  private async callAround<T>(
     link: Link,
     hook: 'beforeModel' | 'afterModel',
     work: (signal: AbortSignal) => T | Promise<T>,
   ): Promise<T | undefined> {
-    const call = this.#call(link, hook);
+    const call = this.call(link, hook);
     if (mayBeSkipped(link)) {
-      const answer = await this.#hooks.askForLeave(call, work);
+      const answer = await this.hooks.askForLeave(call, work);
       return 'ok' in answer ? answer.ok : undefined;
     }
-    return this.#hooks.insist(call, work, (fault) =>
-      this.#hooks.block(call, fault, 'This message was not answered'),
+    return this.hooks.insist(call, work, (fault) =>
+      this.hooks.block(call, fault, 'This message was not answered'),
     );
   }
 
-  #wrap(link: Link, { agent, name }: { agent: string; name: string }, next: Run): Run {
+  private wrap(link: Link, { agent, name }: { agent: string; name: string }, next: Run): Run {
     const { middleware, turn } = link;
-    const call = this.#call(link, 'wrapToolCall');
+    const call = this.call(link, 'wrapToolCall');
     return (input, { id, signal }) =>
       callThrough({
         input,
@@ -120,16 +120,16 @@ export class MiddlewareChain {
           return middleware.wrapToolCall?.(request, callNext, { ...turn, toolCallId: id, signal });
         },
         next: async (changed: JsonObject) => next(changed, { id, signal }),
-        timeoutMs: this.#hooks.timeoutMs,
+        timeoutMs: this.hooks.timeoutMs,
         signal,
         onFailure: mayBeSkipped(link)
-          ? { skip: (fault) => this.#hooks.logFault(call, fault) }
-          : { fail: (fault, hasRun) => this.#hooks.block(call, fault, describeTool(name, hasRun)) },
+          ? { skip: (fault) => this.hooks.logFault(call, fault) }
+          : { fail: (fault, hasRun) => this.hooks.block(call, fault, describeTool(name, hasRun)) },
       });
   }
 
-  #call({ plugin, middleware }: Link, hook: string) {
-    return { plugin, hook: `${hook} of ${middleware.name}`, signal: this.#signal };
+  private call({ plugin, middleware }: Link, hook: string) {
+    return { plugin, hook: `${hook} of ${middleware.name}`, signal: this.signal };
   }
 }
 
@@ -214,75 +214,75 @@ export function callThrough(wrapping: Wrapping): Promise<unknown> {
 }
 
 class WrappedCall {
-  readonly #wrapping: Wrapping;
-  readonly #overdue = Promise.withResolvers<never>();
+  private readonly wrapping: Wrapping;
+  private readonly overdue = Promise.withResolvers<never>();
   /** The outcome of the call, each time it was made. */
-  readonly #made: Promise<unknown>[] = [];
+  private readonly made: Promise<unknown>[] = [];
   /** What the call itself threw, each time it was made. */
-  readonly #callFaults = new Set<unknown>();
-  #underWay = 0;
-  #timer: NodeJS.Timeout | undefined;
-  #isOver = false;
+  private readonly callFaults = new Set<unknown>();
+  private underWay = 0;
+  private timer: NodeJS.Timeout | undefined;
+  private isOver = false;
 
   constructor(wrapping: Wrapping) {
-    this.#wrapping = wrapping;
+    this.wrapping = wrapping;
   }
 
   async run(): Promise<unknown> {
-    const { wrap } = this.#wrapping;
-    this.#startClock();
+    const { wrap } = this.wrapping;
+    this.startClock();
     try {
-      return await Promise.race([wrap((input) => this.#next(input)), this.#overdue.promise]);
+      return await Promise.race([wrap((input) => this.next(input)), this.overdue.promise]);
     } catch (fault) {
-      return await this.#endFailed(fault);
+      return await this.endFailed(fault);
     } finally {
-      this.#isOver = true;
-      clearTimeout(this.#timer);
+      this.isOver = true;
+      clearTimeout(this.timer);
     }
   }
 
-  #next(input: JsonObject): Promise<unknown> {
-    const made = this.#make(input);
+  private next(input: JsonObject): Promise<unknown> {
+    const made = this.make(input);
     // The middleware may never look at it.
     made.catch(() => undefined);
     return made;
   }
 
-  async #make(input: JsonObject): Promise<unknown> {
+  private async make(input: JsonObject): Promise<unknown> {
     // A middleware that was given up must not make the call a second time.
-    if (this.#isOver) throw new Error('This middleware failed, and its call is over');
-    this.#wrapping.signal.throwIfAborted();
+    if (this.isOver) throw new Error('This middleware failed, and its call is over');
+    this.wrapping.signal.throwIfAborted();
     if (typeof input !== 'object' || input === null || Array.isArray(input))
       throw new TypeError('The input of a tool is an object');
-    this.#underWay += 1;
-    clearTimeout(this.#timer);
-    const made = this.#wrapping.next(input).finally(() => {
-      this.#underWay -= 1;
-      if (this.#underWay === 0 && !this.#isOver) this.#startClock();
+    this.underWay += 1;
+    clearTimeout(this.timer);
+    const made = this.wrapping.next(input).finally(() => {
+      this.underWay -= 1;
+      if (this.underWay === 0 && !this.isOver) this.startClock();
     });
-    made.catch((fault) => this.#callFaults.add(fault));
-    this.#made.push(made);
+    made.catch((fault) => this.callFaults.add(fault));
+    this.made.push(made);
     return made;
   }
 
-  async #endFailed(fault: unknown): Promise<unknown> {
-    const { input, next, signal, onFailure } = this.#wrapping;
-    this.#isOver = true;
+  private async endFailed(fault: unknown): Promise<unknown> {
+    const { input, next, signal, onFailure } = this.wrapping;
+    this.isOver = true;
     const error = soundError(fault);
     // Nothing of the call may still run once its result is reported; an aborted turn does not wait.
-    if (!signal.aborted) await Promise.allSettled(this.#made);
+    if (!signal.aborted) await Promise.allSettled(this.made);
     if (error instanceof OracleError) throw error;
     signal.throwIfAborted();
     // The call failed, and the middleware passed that on.
-    if (this.#callFaults.has(fault)) throw fault;
-    if ('fail' in onFailure) throw onFailure.fail(error, this.#made.length > 0);
+    if (this.callFaults.has(fault)) throw fault;
+    if ('fail' in onFailure) throw onFailure.fail(error, this.made.length > 0);
     onFailure.skip(error);
-    return this.#made.at(-1) ?? next(input);
+    return this.made.at(-1) ?? next(input);
   }
 
-  #startClock(): void {
-    const { timeoutMs } = this.#wrapping;
+  private startClock(): void {
+    const { timeoutMs } = this.wrapping;
     const fault = new Error(`did not answer within ${timeoutMs / 1000} s`);
-    this.#timer = setTimeout(() => this.#overdue.reject(fault), timeoutMs);
+    this.timer = setTimeout(() => this.overdue.reject(fault), timeoutMs);
   }
 }

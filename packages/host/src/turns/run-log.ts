@@ -8,9 +8,9 @@ const FRAME_BYTES = 80;
 
 /** The frames of a run under way, in memory; any number of readers, each at its own pace. */
 export class RunLog {
-  readonly #frames: Frame[] = [];
-  #waiting: (() => void)[] = [];
-  #isClosed = false;
+  private readonly frames: Frame[] = [];
+  private waiting: (() => void)[] = [];
+  private isClosed = false;
   #bytes = 0;
 
   /** The memory that the frames take, estimated. */
@@ -19,50 +19,50 @@ export class RunLog {
   }
 
   get lastSeq(): number {
-    return this.#frames.length;
+    return this.frames.length;
   }
 
   add(event: string, data: string): Frame {
-    const frame = { seq: this.#frames.length + 1, event, data };
-    this.#frames.push(frame);
+    const frame = { seq: this.frames.length + 1, event, data };
+    this.frames.push(frame);
     this.#bytes += FRAME_BYTES + textBytes(data);
-    this.#wake();
+    this.wake();
     return frame;
   }
 
   /** What is there above `after`. */
   since(after: number): readonly Frame[] {
-    return this.#frames.slice(after);
+    return this.frames.slice(after);
   }
 
   /** No frame follows. */
   close(): void {
-    this.#isClosed = true;
-    this.#wake();
+    this.isClosed = true;
+    this.wake();
   }
 
   /** Yields what is there above `after`, then what comes, until the log closes or the signal fires. */
   async *read(after: number, signal: AbortSignal): AsyncGenerator<readonly Frame[]> {
-    const wake = () => this.#wake();
+    const wake = () => this.wake();
     signal.addEventListener('abort', wake, { once: true });
     try {
-      let seen = Math.min(after, this.#frames.length);
+      let seen = Math.min(after, this.frames.length);
       while (!signal.aborted) {
-        const fresh = this.#frames.slice(seen);
+        const fresh = this.frames.slice(seen);
         seen += fresh.length;
         if (fresh.length > 0) yield fresh;
-        else if (this.#isClosed) return;
-        else await new Promise<void>((resolve) => this.#waiting.push(resolve));
+        else if (this.isClosed) return;
+        else await new Promise<void>((resolve) => this.waiting.push(resolve));
       }
     } finally {
       signal.removeEventListener('abort', wake);
     }
   }
 
-  #wake(): void {
-    if (this.#waiting.length === 0) return;
-    const waiting = this.#waiting;
-    this.#waiting = [];
+  private wake(): void {
+    if (this.waiting.length === 0) return;
+    const waiting = this.waiting;
+    this.waiting = [];
     for (const resolve of waiting) resolve();
   }
 }
@@ -74,7 +74,7 @@ export type CutReason = 'aborted' | 'interrupted';
 export class LiveRun {
   readonly log = new RunLog();
   readonly outcome: Promise<RunOutcome>;
-  readonly #abort = new AbortController();
+  private readonly abort = new AbortController();
   #settle!: (outcome: RunOutcome) => void;
   #cutReason: CutReason | undefined;
   #error: OracleError | undefined;
@@ -86,7 +86,7 @@ export class LiveRun {
   }
 
   get signal(): AbortSignal {
-    return this.#abort.signal;
+    return this.abort.signal;
   }
 
   /** Set when the run is to end before its time. */
@@ -104,20 +104,20 @@ export class LiveRun {
     if (this.signal.aborted) return;
     this.#cutReason = reason;
     this.#error = error;
-    this.#abort.abort(new Error(`The turn was ${reason}`));
+    this.abort.abort(new Error(`The turn was ${reason}`));
   }
 
   /** Ends the run as failed. */
   fail(error: OracleError): void {
     if (this.signal.aborted) return;
     this.#error = error;
-    this.#abort.abort(error);
+    this.abort.abort(error);
   }
 
   /** What plugins still do for the turn ends with it. */
   settle(outcome: RunOutcome): void {
     this.#settle(outcome);
-    this.#abort.abort(new Error('The turn is over'));
+    this.abort.abort(new Error('The turn is over'));
   }
 }
 

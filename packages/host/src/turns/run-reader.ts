@@ -41,7 +41,7 @@ export class RunReader {
   /** Yields the frames above `after`, replayed then live; the last is always `done`. */
   read(run: Run, after: number, signal: AbortSignal): AsyncGenerator<readonly Frame[]> {
     const live = this.turns.live({ owner: run.owner, runId: run.id });
-    return live ? live.log.read(after, signal) : this.#readStored(run, after, signal);
+    return live ? live.log.read(after, signal) : this.readStored(run, after, signal);
   }
 
   /** Waits for the end of a run; undefined as soon as `gone` fires. */
@@ -57,7 +57,7 @@ export class RunReader {
         return {
           status,
           messageId,
-          text: await this.#textOf(now),
+          text: await this.textOf(now),
           warnings,
           error: readError(now),
         };
@@ -67,7 +67,7 @@ export class RunReader {
     return undefined;
   }
 
-  async *#readStored(
+  private async *readStored(
     { owner, id: runId }: Run,
     after: number,
     signal: AbortSignal,
@@ -81,7 +81,7 @@ export class RunReader {
       if (frames.at(-1)?.event === 'done') return;
       seen = frames.at(-1)?.seq ?? seen;
       if (hasEnded(run)) {
-        yield await this.#ending(run, run.status, seen);
+        yield await this.ending(run, run.status, seen);
         return;
       }
       await sleep(POLL_MS, undefined, { signal }).catch(() => undefined);
@@ -92,8 +92,12 @@ export class RunReader {
    * What to tell a client that has seen up to `seen` when the log holds nothing beyond: it has all,
    * it saw more than a crash left (contract B4), or the log was dropped with age.
    */
-  async #ending(run: Run, status: DoneFrame['status'], seen: number): Promise<readonly Frame[]> {
-    const text = await this.#textOf(run);
+  private async ending(
+    run: Run,
+    status: DoneFrame['status'],
+    seen: number,
+  ): Promise<readonly Frame[]> {
+    const text = await this.textOf(run);
     const done = doneOf({ runId: run.id, messageId: run.messageId, status, text });
     if (seen === run.lastSeq && seen > 0) return numbered([done], seen);
     const { id: runId, sessionId, requestId } = run;
@@ -109,7 +113,7 @@ export class RunReader {
     return numbered([start, ...whole, done], seen + 1);
   }
 
-  async #textOf({ owner, messageId }: Run): Promise<string> {
+  private async textOf({ owner, messageId }: Run): Promise<string> {
     if (messageId === undefined) return '';
     return (await this.store.messages.find({ owner, messageId }))?.content ?? '';
   }

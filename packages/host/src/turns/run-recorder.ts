@@ -51,31 +51,31 @@ interface RunRecorderParts {
 
 /** Writes a run's frames to its log and its session's sockets at once, and to the store soon after. */
 export class RunRecorder {
-  readonly #parts: RunRecorderParts;
-  #unsaved: Frame[] = [];
-  #timer: NodeJS.Timeout | undefined;
-  #saving: Promise<void> = Promise.resolve();
-  #saveRetryMs = FIRST_RETRY_MS;
-  #isEnding = false;
+  private readonly parts: RunRecorderParts;
+  private unsaved: Frame[] = [];
+  private timer: NodeJS.Timeout | undefined;
+  private saving: Promise<void> = Promise.resolve();
+  private saveRetryMs = FIRST_RETRY_MS;
+  private isEnding = false;
   /** What the end of the run will be in the store; replaced when readers saw another end. */
   #end: LastWrite | undefined;
-  #isShown = false;
+  private isShown = false;
 
   constructor(parts: RunRecorderParts) {
-    this.#parts = parts;
+    this.parts = parts;
   }
 
   /** Returns what the sockets were told, if anything; once the run is ending nothing is written. */
   write(part: ReplyPart): ServerEvent | undefined {
-    if (this.#isEnding || !this.#hasRoomFor(part)) return undefined;
-    this.#unsaved.push(this.#parts.log.add(part.event, JSON.stringify(part.data)));
-    this.#timer ??= setTimeout(() => this.#startSaving(), FLUSH_MS);
-    return this.#tell(part);
+    if (this.isEnding || !this.hasRoomFor(part)) return undefined;
+    this.unsaved.push(this.parts.log.add(part.event, JSON.stringify(part.data)));
+    this.timer ??= setTimeout(() => this.startSaving(), FLUSH_MS);
+    return this.tell(part);
   }
 
   /** Why the run fails is written however full the log is. */
-  #hasRoomFor({ event }: ReplyPart): boolean {
-    const { log, onFull } = this.#parts;
+  private hasRoomFor({ event }: ReplyPart): boolean {
+    const { log, onFull } = this.parts;
     if (log.bytes < MAX_LOG_BYTES || event === 'error') return true;
     onFull(new OracleError('turn_too_long', { message: LOG_FULL }));
     return false;
@@ -86,18 +86,18 @@ export class RunRecorder {
    * time, they see the run fail instead, and the failure is stored once the store works again.
    */
   async end(ending: Ending, done: DonePart): Promise<Run> {
-    this.#isEnding = true;
-    const { log, storeWaitMs } = this.#parts;
+    this.isEnding = true;
+    const { log, storeWaitMs } = this.parts;
     this.#end = { ending, last: [toFrame(done, log.lastSeq + 1)] };
-    const timer = setTimeout(() => this.#showUnstored(), storeWaitMs);
+    const timer = setTimeout(() => this.showUnstored(), storeWaitMs);
     try {
-      await this.#settleSaving();
-      const ended = await this.#storeEnd();
-      if (this.#isShown) this.#announce(ended);
+      await this.settleSaving();
+      const ended = await this.storeEnd();
+      if (this.isShown) this.announce(ended);
       else log.add(done.event, JSON.stringify(done.data));
       return ended;
     } catch (error) {
-      if (!this.#isShown) this.#showLost(ending.message?.content ?? '');
+      if (!this.isShown) this.showLost(ending.message?.content ?? '');
       throw error;
     } finally {
       clearTimeout(timer);
@@ -106,37 +106,37 @@ export class RunRecorder {
   }
 
   /** Until it works or the host gives up: the run is kept in memory meanwhile, where readers find it. */
-  async #storeEnd(): Promise<Run> {
+  private async storeEnd(): Promise<Run> {
     for (let wait = FIRST_RETRY_MS; ; wait = Math.min(2 * wait, LAST_RETRY_MS)) {
       try {
-        return await this.#finish();
+        return await this.finish();
       } catch (error) {
         if (error instanceof EndedElsewhere) throw error;
-        await this.#waitAfter(error, wait);
+        await this.waitAfter(error, wait);
       }
     }
   }
 
-  async #waitAfter(error: unknown, wait: number): Promise<void> {
-    const { giveUp } = this.#parts;
+  private async waitAfter(error: unknown, wait: number): Promise<void> {
+    const { giveUp } = this.parts;
     if (giveUp.aborted) throw error;
-    this.#report(error, 'outcome not stored yet', wait);
-    if (!mayPassSoon(error)) this.#showUnstored();
+    this.report(error, 'outcome not stored yet', wait);
+    if (!mayPassSoon(error)) this.showUnstored();
     await sleep(wait, undefined, { signal: giveUp }).catch(() => undefined);
   }
 
-  async #finish(): Promise<Run> {
-    const { run, runs } = this.#parts;
+  private async finish(): Promise<Run> {
+    const { run, runs } = this.parts;
     const { ending, last } = this.#end as LastWrite;
-    const frames = [...this.#unsaved, ...last];
+    const frames = [...this.unsaved, ...last];
     const key = { owner: run.owner, runId: run.id };
     const ended = await runs.finish({ ...key, ending: { ...ending, frames } });
-    return ended?.run ?? this.#findStored(ending);
+    return ended?.run ?? this.findStored(ending);
   }
 
   /** An attempt may have been stored although its reply was lost. */
-  async #findStored({ status, message }: Ending): Promise<Run> {
-    const { run, runs } = this.#parts;
+  private async findStored({ status, message }: Ending): Promise<Run> {
+    const { run, runs } = this.parts;
     const stored = await runs.find({ owner: run.owner, runId: run.id });
     const isOurs = message ? stored?.messageId === message.id : stored?.status === status;
     if (!stored || !isOurs) throw new EndedElsewhere();
@@ -144,10 +144,10 @@ export class RunRecorder {
   }
 
   /** Ends the run as failed for its readers, and from now on for the store as well. */
-  #showUnstored(): void {
-    if (this.#isShown || !this.#end) return;
-    this.#isShown = true;
-    const { run, log, onUnstored } = this.#parts;
+  private showUnstored(): void {
+    if (this.isShown || !this.#end) return;
+    this.isShown = true;
+    const { run, log, onUnstored } = this.parts;
     const { ending } = this.#end;
     const fault = { kind: 'server', message: UNSTORED } as const;
     const { sessionId, requestId } = run;
@@ -179,64 +179,64 @@ export class RunRecorder {
   }
 
   /** Readers have left with a failure: pages that show the session read it again. */
-  #announce(stored: Run): void {
-    const { run, events } = this.#parts;
+  private announce(stored: Run): void {
+    const { run, events } = this.parts;
     const { event, data: payload } = cacheInvalidation(run, stored.messageId);
     events.publish(run, { event, payload, position: endOf(run.turn) });
   }
 
   /** What was shown is not what is stored: who has it must read again. */
-  #showLost(text: string): void {
-    const { run, log } = this.#parts;
+  private showLost(text: string): void {
+    const { run, log } = this.parts;
     const changed = cacheInvalidation(run);
     log.add(changed.event, JSON.stringify(changed.data));
-    this.#tell(changed);
+    this.tell(changed);
     const done = doneOf({ runId: run.id, messageId: undefined, status: 'interrupted', text });
     log.add(done.event, JSON.stringify(done.data));
   }
 
   /** Tells the session's sockets of the frame just added. */
-  #tell(part: ReplyPart): ServerEvent | undefined {
-    const { run, log, events } = this.#parts;
+  private tell(part: ReplyPart): ServerEvent | undefined {
+    const { run, log, events } = this.parts;
     const told = toServerEvent(part, { turn: run.turn, seq: log.lastSeq });
     if (told) events.publish(run, told);
     return told;
   }
 
-  async #settleSaving(): Promise<void> {
-    clearTimeout(this.#timer);
-    await this.#saving;
+  private async settleSaving(): Promise<void> {
+    clearTimeout(this.timer);
+    await this.saving;
     // A save that failed has asked for another.
-    clearTimeout(this.#timer);
+    clearTimeout(this.timer);
   }
 
   /** One after the other, so that what is stored of the log never goes back. */
-  #startSaving(): void {
-    this.#timer = undefined;
-    this.#saving = this.#saving.then(() => this.#save());
+  private startSaving(): void {
+    this.timer = undefined;
+    this.saving = this.saving.then(() => this.save());
   }
 
-  async #save(): Promise<void> {
-    const { run, runs, onLost } = this.#parts;
-    const frames = this.#unsaved;
-    this.#unsaved = [];
+  private async save(): Promise<void> {
+    const { run, runs, onLost } = this.parts;
+    const frames = this.unsaved;
+    this.unsaved = [];
     try {
       const isOurs = await runs.appendFrames({ owner: run.owner, runId: run.id, frames });
-      this.#saveRetryMs = FIRST_RETRY_MS;
+      this.saveRetryMs = FIRST_RETRY_MS;
       if (!isOurs) onLost();
     } catch (err) {
-      this.#report(err, 'frames not stored; trying again', this.#saveRetryMs);
-      this.#unsaved = [...frames, ...this.#unsaved];
-      this.#timer ??= setTimeout(() => this.#startSaving(), this.#saveRetryMs);
-      this.#saveRetryMs = Math.min(2 * this.#saveRetryMs, LAST_RETRY_MS);
+      this.report(err, 'frames not stored; trying again', this.saveRetryMs);
+      this.unsaved = [...frames, ...this.unsaved];
+      this.timer ??= setTimeout(() => this.startSaving(), this.saveRetryMs);
+      this.saveRetryMs = Math.min(2 * this.saveRetryMs, LAST_RETRY_MS);
     }
   }
 
   /** One warning, without a stack, per run: the store itself reports when an outage begins and ends. */
-  #report(error: unknown, text: string, wait: number): void {
+  private report(error: unknown, text: string, wait: number): void {
     const reason = error instanceof Error ? error.message : String(error);
     const level = wait === FIRST_RETRY_MS ? 'warn' : 'debug';
-    this.#parts.logger[level]({ reason, runId: this.#parts.run.id }, text);
+    this.parts.logger[level]({ reason, runId: this.parts.run.id }, text);
   }
 }
 

@@ -17,17 +17,17 @@ interface SessionsParts {
 
 /** Opens sessions of users with this oracle, and ends them with all that belongs to them. */
 export class SessionsService {
-  readonly #parts: SessionsParts;
+  private readonly parts: SessionsParts;
 
   constructor(parts: SessionsParts) {
-    this.#parts = parts;
+    this.parts = parts;
   }
 
   async open(wanted: {
     readonly owner: string;
     readonly title?: string | undefined;
   }): Promise<Session> {
-    const { sessions, oracle, maxPerUser, disk } = this.#parts;
+    const { sessions, oracle, maxPerUser, disk } = this.parts;
     await disk?.assertRoom();
     const { did: oracleDid, name: oracleName, entityDid: oracleEntityDid } = oracle;
     const session = await sessions.createWithin(maxPerUser, {
@@ -42,7 +42,7 @@ export class SessionsService {
 
   /** Takes messages and runs with it, and ends the sockets that still listen. */
   async remove(key: SessionKey): Promise<void> {
-    const { sessions, turns, events } = this.#parts;
+    const { sessions, turns, events } = this.parts;
     await turns.interruptAll(key);
     // An id that could not have been ours is as unknown as any other.
     const isKnown = Id.safeParse(key.sessionId).success && (await sessions.delete(key));

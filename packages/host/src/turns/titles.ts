@@ -29,43 +29,43 @@ interface TitlesParts {
 
 /** Names sessions after what was talked about, in the background. */
 export class Titles {
-  readonly #parts: TitlesParts;
-  readonly #closing = new AbortController();
-  readonly #underWay = new Set<Promise<void>>();
+  private readonly parts: TitlesParts;
+  private readonly closing = new AbortController();
+  private readonly underWay = new Set<Promise<void>>();
 
   constructor(parts: TitlesParts) {
-    this.#parts = parts;
+    this.parts = parts;
   }
 
   /** Names a session, unless it has a name already; never rejects. */
   async nameAfter(session: Session, exchange: Exchange, meter: Meter): Promise<void> {
     if (session.title !== UNTITLED) return;
-    const naming = this.#name(session, exchange, meter).catch((err) => {
-      this.#parts.logger.warn({ err, sessionId: session.id }, 'session not named');
+    const naming = this.name(session, exchange, meter).catch((err) => {
+      this.parts.logger.warn({ err, sessionId: session.id }, 'session not named');
     });
-    this.#underWay.add(naming);
+    this.underWay.add(naming);
     await naming;
-    this.#underWay.delete(naming);
+    this.underWay.delete(naming);
   }
 
   /** Falls back to the first words for titles in progress, and waits until that is stored, for at most `limitMs`. */
   async close(limitMs: number): Promise<void> {
-    this.#closing.abort();
-    if (!(await settlesWithin(limitMs, Promise.all(this.#underWay))))
-      this.#parts.logger.warn({ sessions: this.#underWay.size }, 'sessions not named');
+    this.closing.abort();
+    if (!(await settlesWithin(limitMs, Promise.all(this.underWay))))
+      this.parts.logger.warn({ sessions: this.underWay.size }, 'sessions not named');
   }
 
-  async #name(session: Session, exchange: Exchange, meter: Meter): Promise<void> {
-    const asked = this.#underWay.size < MAX_ASKED ? await this.#ask(exchange, meter) : '';
+  private async name(session: Session, exchange: Exchange, meter: Meter): Promise<void> {
+    const asked = this.underWay.size < MAX_ASKED ? await this.ask(exchange, meter) : '';
     const title = asked || firstWords(exchange.question);
     const { owner, id: sessionId } = session;
-    await this.#parts.sessions.nameOnce({ owner, sessionId, title });
+    await this.parts.sessions.nameOnce({ owner, sessionId, title });
   }
 
-  async #ask({ question, answer }: Exchange, meter: Meter): Promise<string> {
+  private async ask({ question, answer }: Exchange, meter: Meter): Promise<string> {
     const prompt = `User: ${question.slice(0, SAMPLE_LENGTH)}\n\nAssistant: ${answer.slice(0, SAMPLE_LENGTH)}`;
-    const { model, logger } = this.#parts;
-    const signal = AbortSignal.any([AbortSignal.timeout(PATIENCE_MS), this.#closing.signal]);
+    const { model, logger } = this.parts;
+    const signal = AbortSignal.any([AbortSignal.timeout(PATIENCE_MS), this.closing.signal]);
     const enough = MAX_ANSWER;
     try {
       const { text } = await askModel({

@@ -42,12 +42,12 @@ interface TurnContextsParts {
 export class TurnContexts {
   /** What plugins say the agent cannot do in this turn. */
   readonly degraded: DegradedService[] = [];
-  readonly #parts: TurnContextsParts;
-  readonly #contexts = new Map<string, TurnContext>();
-  #shared: Shared = {};
+  private readonly parts: TurnContextsParts;
+  private readonly contexts = new Map<string, TurnContext>();
+  private shared: Shared = {};
 
   private constructor(parts: TurnContextsParts) {
-    this.#parts = parts;
+    this.parts = parts;
   }
 
   /** Asks the plugins, in their order, for what they share with the others. */
@@ -56,42 +56,42 @@ export class TurnContexts {
     plugins: readonly LoadedPlugin[],
   ): Promise<TurnContexts> {
     const contexts = new TurnContexts(parts);
-    for (const plugin of plugins) await contexts.#gather(plugin);
+    for (const plugin of plugins) await contexts.gather(plugin);
     return contexts;
   }
 
   get state() {
-    return stateOf(this.#parts.request, this.#shared);
+    return stateOf(this.parts.request, this.shared);
   }
 
   /** Outside of any tool call. */
   of(plugin: LoadedPlugin): TurnContext {
-    const known = this.#contexts.get(plugin.name);
+    const known = this.contexts.get(plugin.name);
     if (known) return known;
-    const context = this.#make(plugin);
-    this.#contexts.set(plugin.name, context);
+    const context = this.make(plugin);
+    this.contexts.set(plugin.name, context);
     return context;
   }
 
-  async #gather(plugin: LoadedPlugin): Promise<void> {
+  private async gather(plugin: LoadedPlugin): Promise<void> {
     const entries = Object.entries(plugin.shared);
     if (entries.length === 0) return;
     // Made for this alone: what comes later in the order is not there yet.
-    const turn = this.#make(plugin);
+    const turn = this.make(plugin);
     const values = await Promise.all(
       entries.map(async ([key, value]) => {
         if (typeof value !== 'function') return [[key, value] as const];
         const hook = `getSharedState: ${key}`;
-        const call = { plugin: plugin.name, hook, signal: this.#parts.signal };
-        const answer = await this.#parts.hooks.ask(call, (signal) => value({ ...turn, signal }));
+        const call = { plugin: plugin.name, hook, signal: this.parts.signal };
+        const answer = await this.parts.hooks.ask(call, (signal) => value({ ...turn, signal }));
         return 'ok' in answer ? [[key, answer.ok] as const] : [];
       }),
     );
-    this.#shared = Object.freeze({ ...this.#shared, ...Object.fromEntries(values.flat()) });
+    this.shared = Object.freeze({ ...this.shared, ...Object.fromEntries(values.flat()) });
   }
 
-  #make({ name: plugin, config }: LoadedPlugin): TurnContext {
-    const { facts, store, ucan, llm, emit, client, warn, logger, signal } = this.#parts;
+  private make({ name: plugin, config }: LoadedPlugin): TurnContext {
+    const { facts, store, ucan, llm, emit, client, warn, logger, signal } = this.parts;
     const { did: owner } = facts.user;
     const { id: sessionId, requestId } = facts.session;
     return {
@@ -105,7 +105,7 @@ export class TurnContexts {
       llm,
       emit,
       client,
-      shared: this.#shared,
+      shared: this.shared,
       logger: logger.child({ plugin, requestId, sessionId }),
       warn,
       degrade: (name, missing) =>

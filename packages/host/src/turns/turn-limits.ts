@@ -21,37 +21,36 @@ export interface TurnPlace {
 
 /** Counts the turns that run or wait on this host. Model calls cost money and identities do not. */
 export class TurnPlaces {
-  readonly #limits: TurnLimits;
-  readonly #perUser = new Map<string, number>();
-  #total = 0;
+  private readonly limits: TurnLimits;
+  private readonly perUser = new Map<string, number>();
+  private total = 0;
 
   constructor(limits: TurnLimits) {
-    this.#limits = limits;
+    this.limits = limits;
   }
 
   /** Takes a place at once, or throws why there is none. */
   take(owner: string): TurnPlace {
-    const { maxPerUser, max } = this.#limits;
-    const taken = this.#perUser.get(owner) ?? 0;
+    const { maxPerUser, max } = this.limits;
+    const taken = this.perUser.get(owner) ?? 0;
     if (taken >= maxPerUser) throw tooManyTurns();
-    if (this.#total >= max)
-      throw new OracleError('host_busy', { retryAfterSeconds: RETRY_SECONDS });
-    this.#perUser.set(owner, taken + 1);
-    this.#total += 1;
+    if (this.total >= max) throw new OracleError('host_busy', { retryAfterSeconds: RETRY_SECONDS });
+    this.perUser.set(owner, taken + 1);
+    this.total += 1;
     let isTaken = true;
     return {
       release: () => {
-        if (isTaken) this.#release(owner);
+        if (isTaken) this.release(owner);
         isTaken = false;
       },
     };
   }
 
-  #release(owner: string): void {
-    this.#total -= 1;
-    const left = (this.#perUser.get(owner) ?? 1) - 1;
-    if (left > 0) this.#perUser.set(owner, left);
-    else this.#perUser.delete(owner);
+  private release(owner: string): void {
+    this.total -= 1;
+    const left = (this.perUser.get(owner) ?? 1) - 1;
+    if (left > 0) this.perUser.set(owner, left);
+    else this.perUser.delete(owner);
   }
 }
 
@@ -82,98 +81,98 @@ interface ModelBudgetParts {
  * reset it and hosts on one database share it. Calls in progress when it runs out are finished.
  */
 export class ModelBudget implements Meter {
-  readonly #parts: ModelBudgetParts;
-  readonly #clock: () => number;
-  #day = '';
+  private readonly parts: ModelBudgetParts;
+  private readonly clock: () => number;
+  private day = '';
   /** The day's total in the store, as far as it is known. */
-  #stored = 0;
+  private stored = 0;
   /** Spent, but not in the store yet. */
-  #unstored = 0;
-  #readAt = Number.NEGATIVE_INFINITY;
-  #reading: Promise<void> | undefined;
-  #storing: Promise<void> | undefined;
-  #retry: NodeJS.Timeout | undefined;
+  private unstored = 0;
+  private readAt = Number.NEGATIVE_INFINITY;
+  private reading: Promise<void> | undefined;
+  private storing: Promise<void> | undefined;
+  private retry: NodeJS.Timeout | undefined;
 
   constructor(parts: ModelBudgetParts) {
-    this.#parts = parts;
-    this.#clock = parts.clock ?? Date.now;
+    this.parts = parts;
+    this.clock = parts.clock ?? Date.now;
   }
 
   /** Throws when the day's budget is used up, or when the store cannot tell. */
   async check(): Promise<void> {
-    const { tokensPerDay } = this.#parts;
+    const { tokensPerDay } = this.parts;
     if (tokensPerDay === Number.POSITIVE_INFINITY) return;
-    this.#beginDay();
+    this.beginDay();
     // Again if a new day began meanwhile: what was read is the total of the day before.
-    while (performance.now() - this.#readAt > FRESH_MS) await this.#read();
-    if (this.#stored + this.#unstored < tokensPerDay) return;
-    const retryAfterSeconds = Math.ceil((DAY_MS - (this.#clock() % DAY_MS)) / 1000);
+    while (performance.now() - this.readAt > FRESH_MS) await this.read();
+    if (this.stored + this.unstored < tokensPerDay) return;
+    const retryAfterSeconds = Math.ceil((DAY_MS - (this.clock() % DAY_MS)) / 1000);
     throw new OracleError('model_budget_exhausted', { retryAfterSeconds });
   }
 
   add({ input, output }: ModelUse): void {
-    if (this.#parts.tokensPerDay === Number.POSITIVE_INFINITY || input + output === 0) return;
-    this.#unstored += input + output;
-    this.#startStoring();
+    if (this.parts.tokensPerDay === Number.POSITIVE_INFINITY || input + output === 0) return;
+    this.unstored += input + output;
+    this.startStoring();
   }
 
   /** Makes a last attempt to store what was spent. */
   async close(): Promise<void> {
-    clearTimeout(this.#retry);
-    this.#startStoring();
-    await this.#storing;
-    clearTimeout(this.#retry);
+    clearTimeout(this.retry);
+    this.startStoring();
+    await this.storing;
+    clearTimeout(this.retry);
   }
 
-  #beginDay(): void {
-    const day = utcDay(this.#clock());
-    if (day === this.#day) return;
-    this.#day = day;
-    this.#stored = 0;
-    this.#readAt = Number.NEGATIVE_INFINITY;
+  private beginDay(): void {
+    const day = utcDay(this.clock());
+    if (day === this.day) return;
+    this.day = day;
+    this.stored = 0;
+    this.readAt = Number.NEGATIVE_INFINITY;
   }
 
   /** Checks that come together share one read. */
-  #read(): Promise<void> {
-    this.#reading ??= this.#readTotal().finally(() => {
-      this.#reading = undefined;
+  private read(): Promise<void> {
+    this.reading ??= this.readTotal().finally(() => {
+      this.reading = undefined;
     });
-    return this.#reading;
+    return this.reading;
   }
 
-  async #readTotal(): Promise<void> {
-    const day = this.#day;
-    const total = await this.#parts.usage.total(day);
-    this.#know(day, total);
-    if (day === this.#day) this.#readAt = performance.now();
+  private async readTotal(): Promise<void> {
+    const day = this.day;
+    const total = await this.parts.usage.total(day);
+    this.know(day, total);
+    if (day === this.day) this.readAt = performance.now();
   }
 
   /** A day's total only grows: a smaller one was read before what is known already. */
-  #know(day: string, total: number): void {
-    if (day === this.#day) this.#stored = Math.max(this.#stored, total);
+  private know(day: string, total: number): void {
+    if (day === this.day) this.stored = Math.max(this.stored, total);
   }
 
-  #startStoring(): void {
-    this.#storing ??= this.#store().finally(() => {
-      this.#storing = undefined;
+  private startStoring(): void {
+    this.storing ??= this.store().finally(() => {
+      this.storing = undefined;
     });
   }
 
   /** What is spent meanwhile goes along with the next write. */
-  async #store(): Promise<void> {
+  private async store(): Promise<void> {
     try {
-      while (this.#unstored > 0) {
-        this.#beginDay();
-        const [day, tokens] = [this.#day, this.#unstored];
-        const total = await this.#parts.usage.add(day, tokens);
-        this.#unstored -= tokens;
-        this.#know(day, total);
+      while (this.unstored > 0) {
+        this.beginDay();
+        const [day, tokens] = [this.day, this.unstored];
+        const total = await this.parts.usage.add(day, tokens);
+        this.unstored -= tokens;
+        this.know(day, total);
       }
     } catch (err) {
-      const { logger } = this.#parts;
-      logger.warn({ err, tokens: this.#unstored }, 'model usage not stored; trying again');
-      this.#retry = setTimeout(() => this.#startStoring(), RETRY_MS);
-      this.#retry.unref();
+      const { logger } = this.parts;
+      logger.warn({ err, tokens: this.unstored }, 'model usage not stored; trying again');
+      this.retry = setTimeout(() => this.startStoring(), RETRY_MS);
+      this.retry.unref();
     }
   }
 }
@@ -189,12 +188,12 @@ interface OutputLimitParts {
 
 /** Limits what all models of one turn write together, those of sub-agents and summaries included. */
 export class OutputLimit {
-  readonly #parts: OutputLimitParts;
-  #characters = 0;
-  #reached: OracleError | undefined;
+  private readonly parts: OutputLimitParts;
+  private characters = 0;
+  private reached: OracleError | undefined;
 
   constructor(parts: OutputLimitParts) {
-    this.#parts = parts;
+    this.parts = parts;
   }
 
   /** The same model, whose answers count. */
@@ -210,21 +209,21 @@ export class OutputLimit {
 
   /** Throws if it was too much already: no call is worth making any more. */
   assertLeft(): void {
-    if (this.#reached) throw this.#reached;
+    if (this.reached) throw this.reached;
   }
 
   /** Throws once it is too much. */
   count(part: ModelPart): void {
-    this.#characters += charactersIn(part);
-    const { maxCharacters, onReached } = this.#parts;
-    if (this.#characters <= maxCharacters) return;
-    if (this.#reached === undefined) {
+    this.characters += charactersIn(part);
+    const { maxCharacters, onReached } = this.parts;
+    if (this.characters <= maxCharacters) return;
+    if (this.reached === undefined) {
       const message = `The turn was stopped after ${maxCharacters} characters, the most that one turn may have on this host.`;
-      this.#reached = new OracleError('turn_too_long', { message });
+      this.reached = new OracleError('turn_too_long', { message });
       // Only after the stream that wrote too much is closed: it may not expect to be aborted by its reader.
-      setImmediate(onReached, this.#reached);
+      setImmediate(onReached, this.reached);
     }
-    throw this.#reached;
+    throw this.reached;
   }
 }
 

@@ -29,34 +29,34 @@ export class DidWebService {
   readonly requests: ServiceRequest[] = [];
   /** What it answers; a test may replace it. */
   answer: (request: ServiceRequest) => Answer = () => ({ status: 404, body: {} });
-  readonly #key = generateSigner().did.slice('did:key:'.length);
-  readonly #server = createServer(async (request, response) => {
+  private readonly key = generateSigner().did.slice('did:key:'.length);
+  private readonly server = createServer(async (request, response) => {
     if (request.url === '/.well-known/did.json')
-      return void response.end(JSON.stringify(this.#document));
-    const { status, body } = this.answer(await this.#read(request));
+      return void response.end(JSON.stringify(this.document));
+    const { status, body } = this.answer(await this.read(request));
     response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
   });
 
   async start(): Promise<this> {
-    this.#server.listen(0, '127.0.0.1');
-    await once(this.#server, 'listening');
+    this.server.listen(0, '127.0.0.1');
+    await once(this.server, 'listening');
     return this;
   }
 
   stop(): void {
-    this.#server.closeAllConnections();
-    this.#server.close();
+    this.server.closeAllConnections();
+    this.server.close();
   }
 
   get host(): string {
-    return `127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+    return `127.0.0.1:${(this.server.address() as AddressInfo).port}`;
   }
 
   get did(): string {
     return `did:web:${encodeURIComponent(this.host)}`;
   }
 
-  async #read(request: IncomingMessage): Promise<ServiceRequest> {
+  private async read(request: IncomingMessage): Promise<ServiceRequest> {
     const body = await text(request);
     const read = {
       method: request.method ?? '',
@@ -69,9 +69,9 @@ export class DidWebService {
     return read;
   }
 
-  get #document() {
+  private get document() {
     const id = `${this.did}#key-1`;
-    const method = { id, type: 'Multikey', controller: this.did, publicKeyMultibase: this.#key };
+    const method = { id, type: 'Multikey', controller: this.did, publicKeyMultibase: this.key };
     return { id: this.did, verificationMethod: [method], assertionMethod: [id] };
   }
 }

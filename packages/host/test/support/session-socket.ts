@@ -14,12 +14,12 @@ type Options = Partial<ManagerOptions & SocketOptions>;
 export class SessionSocket {
   /** Every event so far. */
   readonly heard: HeardEvent[] = [];
-  readonly #waiting = new Set<() => void>();
+  private readonly waiting = new Set<() => void>();
 
   constructor(readonly socket: Socket) {
-    socket.onAny((name: string, data: unknown) => this.#hear({ name, data }));
+    socket.onAny((name: string, data: unknown) => this.hear({ name, data }));
     for (const name of ['connect', 'disconnect', 'connect_error'] as const)
-      socket.on(name, (detail?: unknown) => this.#hear({ name: `(${name})`, data: detail }));
+      socket.on(name, (detail?: unknown) => this.hear({ name: `(${name})`, data: detail }));
   }
 
   /** What was heard under a name. */
@@ -32,7 +32,7 @@ export class SessionSocket {
     for (;;) {
       const found = this.heard.find((event) => event.name === name && matches(event.data));
       if (found) return found.data;
-      await new Promise<void>((resolve) => this.#waiting.add(resolve));
+      await new Promise<void>((resolve) => this.waiting.add(resolve));
     }
   }
 
@@ -43,7 +43,7 @@ export class SessionSocket {
     for (;;) {
       const answers = this.all(answer);
       if (answers.length > seen) return answers.at(-1);
-      await new Promise<void>((resolve) => this.#waiting.add(resolve));
+      await new Promise<void>((resolve) => this.waiting.add(resolve));
     }
   }
 
@@ -52,10 +52,10 @@ export class SessionSocket {
     this.socket.io.engine.close();
   }
 
-  #hear(event: HeardEvent): void {
+  private hear(event: HeardEvent): void {
     this.heard.push(event);
-    const waiting = [...this.#waiting];
-    this.#waiting.clear();
+    const waiting = [...this.waiting];
+    this.waiting.clear();
     for (const wake of waiting) wake();
   }
 }

@@ -20,17 +20,19 @@ export class SlackServer {
   readonly tokens = new Set<string>();
   /** How many of the next calls are answered with this status. */
   readonly failing = { status: 500, calls: 0 };
-  readonly #server = createServer((request, response) => void this.#answer(request, response));
+  private readonly server = createServer(
+    (request, response) => void this.answer(request, response),
+  );
 
   async start(): Promise<this> {
-    this.#server.listen(0, '127.0.0.1');
-    await once(this.#server, 'listening');
+    this.server.listen(0, '127.0.0.1');
+    await once(this.server, 'listening');
     return this;
   }
 
   /** What a host needs to work with it. */
   get env() {
-    const { port } = this.#server.address() as AddressInfo;
+    const { port } = this.server.address() as AddressInfo;
     return {
       SLACK_SIGNING_SECRET: SECRET,
       SLACK_BOT_TOKEN: 'xoxb-test',
@@ -40,11 +42,11 @@ export class SlackServer {
   }
 
   stop(): void {
-    this.#server.closeAllConnections();
-    this.#server.close();
+    this.server.closeAllConnections();
+    this.server.close();
   }
 
-  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  private async answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const form = new URLSearchParams(await text(request));
     this.tokens.add(String(request.headers.authorization));
     if (this.failing.calls > 0) {
@@ -53,10 +55,10 @@ export class SlackServer {
     }
     const method = request.url?.split('/').at(-1) ?? '';
     response.writeHead(200, { 'content-type': 'application/json' });
-    response.end(JSON.stringify(this.#call(method, Object.fromEntries(form))));
+    response.end(JSON.stringify(this.call(method, Object.fromEntries(form))));
   }
 
-  #call(method: string, form: Record<string, string | undefined>): object {
+  private call(method: string, form: Record<string, string | undefined>): object {
     const { channel = '', text: said = '', ts = '', thread_ts: thread } = form;
     const post = this.posts.find((one) => one.ts === ts && one.channel === channel);
     switch (method) {

@@ -11,14 +11,14 @@ export interface SseFrame {
 /** A stream of frames as a client reads it. */
 export class SseStream {
   readonly frames: SseFrame[] = [];
-  readonly #reader: ReadableStreamDefaultReader<Uint8Array>;
-  readonly #decoder = new TextDecoder();
-  #buffer = '';
-  #hasEnded = false;
+  private readonly reader: ReadableStreamDefaultReader<Uint8Array>;
+  private readonly decoder = new TextDecoder();
+  private buffer = '';
+  private hasEnded = false;
 
   constructor(readonly response: Response) {
     if (!response.body) throw new Error('no body');
-    this.#reader = response.body.getReader() as ReadableStreamDefaultReader<Uint8Array>;
+    this.reader = response.body.getReader() as ReadableStreamDefaultReader<Uint8Array>;
   }
 
   get runId(): string {
@@ -45,8 +45,8 @@ export class SseStream {
         const frame = this.frames[looked];
         if (frame && matches(frame)) return frame;
       }
-      if (this.#hasEnded) throw new Error(`The stream ended: ${JSON.stringify(this.frames)}`);
-      await this.#readMore();
+      if (this.hasEnded) throw new Error(`The stream ended: ${JSON.stringify(this.frames)}`);
+      await this.readMore();
     }
   }
 
@@ -56,22 +56,22 @@ export class SseStream {
 
   /** Reads to the end, which comes after `done`. */
   async toEnd(): Promise<readonly SseFrame[]> {
-    while (!this.#hasEnded) await this.#readMore();
+    while (!this.hasEnded) await this.readMore();
     return this.frames;
   }
 
   /** Leaves as a client does whose network is gone. */
   async drop(): Promise<void> {
-    await this.#reader.cancel();
-    this.#hasEnded = true;
+    await this.reader.cancel();
+    this.hasEnded = true;
   }
 
-  async #readMore(): Promise<void> {
-    const { done, value } = await this.#reader.read();
-    this.#hasEnded = done;
-    this.#buffer += this.#decoder.decode(value, { stream: !done });
-    const blocks = this.#buffer.split('\n\n');
-    this.#buffer = blocks.pop() ?? '';
+  private async readMore(): Promise<void> {
+    const { done, value } = await this.reader.read();
+    this.hasEnded = done;
+    this.buffer += this.decoder.decode(value, { stream: !done });
+    const blocks = this.buffer.split('\n\n');
+    this.buffer = blocks.pop() ?? '';
     for (const block of blocks) if (!block.startsWith(':')) this.frames.push(frameOf(block));
   }
 }

@@ -3,13 +3,13 @@ import { type Capability, generateSigner, mintAuthInvocation, mintDelegation } f
 
 /** Somebody with a key of their own, talking to one host. */
 export class TestUser {
-  readonly #bearer: string;
+  private readonly bearer: string;
 
   constructor(
     readonly host: { readonly url: string; readonly did: string },
     readonly signer = generateSigner(),
   ) {
-    this.#bearer = this.mint();
+    this.bearer = this.mint();
   }
 
   /** The same person at another address. */
@@ -22,7 +22,7 @@ export class TestUser {
   }
 
   get headers(): Record<string, string> {
-    return { authorization: `Bearer ${this.#bearer}`, 'x-auth-type': 'ucan' };
+    return { authorization: `Bearer ${this.bearer}`, 'x-auth-type': 'ucan' };
   }
 
   /** A fresh auth invocation. */

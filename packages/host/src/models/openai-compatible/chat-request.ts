@@ -82,37 +82,37 @@ type Detail = Record<string, unknown>;
 
 /** Keeps a step's reasoning as its server wants it back with the results of its tools. */
 export class ReasoningRecord {
-  #field: Field | undefined;
-  #text = '';
-  readonly #details: Detail[] = [];
+  private field: Field | undefined;
+  private text = '';
+  private readonly details: Detail[] = [];
 
   /** Reads a delta; what it returns is the new text, if any. */
   read(delta: Detail): string {
-    if (Array.isArray(delta.reasoning_details)) delta.reasoning_details.forEach(this.#merge);
+    if (Array.isArray(delta.reasoning_details)) delta.reasoning_details.forEach(this.merge);
     const field = fieldOf(delta);
     const text = field ? (delta[field] as string) : '';
-    if (text) this.#field ??= field;
-    this.#text += text;
+    if (text) this.field ??= field;
+    this.text += text;
     return text;
   }
 
   dataFor(model: string): JsonObject | undefined {
-    if (!this.#field && this.#details.length === 0) return undefined;
+    if (!this.field && this.details.length === 0) return undefined;
     return {
       model,
       message: {
-        ...(this.#field && { [this.#field]: this.#text }),
-        ...(this.#details.length > 0 && { reasoning_details: this.#details }),
+        ...(this.field && { [this.field]: this.text }),
+        ...(this.details.length > 0 && { reasoning_details: this.details }),
       },
     };
   }
 
   /** Pieces of one block arrive one by one, but are taken back only as a whole. */
-  #merge = (detail: Detail): void => {
-    const last = this.#details.at(-1);
+  private merge = (detail: Detail): void => {
+    const last = this.details.at(-1);
     const goesOn = last && last.type === detail.type && last.index === detail.index;
     if (!goesOn) {
-      this.#details.push({ ...detail });
+      this.details.push({ ...detail });
       return;
     }
     for (const [key, value] of Object.entries(detail)) {

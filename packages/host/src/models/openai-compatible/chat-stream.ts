@@ -16,12 +16,12 @@ type Fields = Record<string, unknown>;
 
 /** Reads the events of one chat completion; no schema per event, for there are hundreds in an answer. */
 export class ChatStream {
-  readonly #reasoning = new ReasoningRecord();
-  readonly #calls = new ToolCallAssembly();
-  #reason: string | undefined;
+  private readonly reasoning = new ReasoningRecord();
+  private readonly calls = new ToolCallAssembly();
+  private reason: string | undefined;
   #isDone = false;
-  #usage: ModelUsage | undefined;
-  #written = 0;
+  private usage: ModelUsage | undefined;
+  private written = 0;
 
   /** Whether the server said that nothing follows. */
   get isDone(): boolean {
@@ -35,37 +35,37 @@ export class ChatStream {
     }
     const chunk = parsed(data);
     if (chunk.error) throw faultInStream(chunk);
-    this.#usage = usageIn(chunk.usage) ?? this.#usage;
+    this.usage = usageIn(chunk.usage) ?? this.usage;
     const choice = first(chunk.choices);
     if (!choice) return [];
-    if (typeof choice.finish_reason === 'string') this.#reason = choice.finish_reason;
-    return this.#readDelta(fieldsOf(choice.delta ?? choice.message));
+    if (typeof choice.finish_reason === 'string') this.reason = choice.finish_reason;
+    return this.readDelta(fieldsOf(choice.delta ?? choice.message));
   }
 
-  #readDelta(delta: Fields): ModelPart[] {
+  private readDelta(delta: Fields): ModelPart[] {
     const parts: ModelPart[] = [];
-    const reasoning = this.#reasoning.read(delta);
+    const reasoning = this.reasoning.read(delta);
     if (reasoning) parts.push({ type: 'reasoning', text: reasoning });
     const text = textIn(delta.content) || (typeof delta.refusal === 'string' ? delta.refusal : '');
     if (text) parts.push({ type: 'text', text });
-    this.#written += text.length + reasoning.length;
+    this.written += text.length + reasoning.length;
     if (Array.isArray(delta.tool_calls))
-      for (const piece of delta.tool_calls) this.#calls.add(piece);
+      for (const piece of delta.tool_calls) this.calls.add(piece);
     return parts;
   }
 
   /** The tool calls and the finish, once the stream is over; `sent` is the length of the request. */
   end(model: string, sent: number): ModelPart[] {
-    if (!this.#isDone && this.#reason === undefined)
+    if (!this.#isDone && this.reason === undefined)
       throw faultOfKind('network', 'the stream ended before the answer');
-    const calls = this.#calls.calls();
-    for (const { input } of calls) this.#written += input.length;
+    const calls = this.calls.calls();
+    for (const { input } of calls) this.written += input.length;
     const hasCalls = calls.length > 0;
     const finish: ModelFinish = {
       type: 'finish',
-      reason: reasonOf(this.#reason, hasCalls),
-      usage: this.#usage ?? estimate(sent, this.#written),
-      providerData: hasCalls ? this.#reasoning.dataFor(model) : undefined,
+      reason: reasonOf(this.reason, hasCalls),
+      usage: this.usage ?? estimate(sent, this.written),
+      providerData: hasCalls ? this.reasoning.dataFor(model) : undefined,
     };
     return [...calls.map((call) => ({ type: 'tool-call' as const, call })), finish];
   }
@@ -157,30 +157,30 @@ interface Piece {
 
 /** Puts tool calls together from their pieces, whatever a server leaves out. */
 export class ToolCallAssembly {
-  readonly #drafts: Draft[] = [];
-  #characters = 0;
+  private readonly drafts: Draft[] = [];
+  private characters = 0;
 
   add(piece: unknown): void {
     if (typeof piece !== 'object' || piece === null) return;
     const { index, id, function: called = {} } = piece as Record<string, unknown>;
     const { name, arguments: input } = (called ?? {}) as Record<string, unknown>;
-    const before = this.#drafts.length;
-    const draft = this.#draftOf({ index, id, name });
-    if (this.#drafts.length > before) this.#count(CALL_CHARACTERS);
+    const before = this.drafts.length;
+    const draft = this.draftOf({ index, id, name });
+    if (this.drafts.length > before) this.count(CALL_CHARACTERS);
     draft.name ||= textOf(name);
     if (typeof input === 'string') draft.input += input;
     else if (typeof input === 'object' && input !== null) draft.input = JSON.stringify(input);
-    this.#count(typeof input === 'string' ? input.length : draft.input.length);
+    this.count(typeof input === 'string' ? input.length : draft.input.length);
   }
 
-  #count(characters: number): void {
-    this.#characters += characters;
-    if (this.#characters > MAX_CHARACTERS)
+  private count(characters: number): void {
+    this.characters += characters;
+    if (this.characters > MAX_CHARACTERS)
       throw faultOfKind('server', 'the tool calls of the answer never end');
   }
 
   calls(): ModelToolCall[] {
-    const named = this.#drafts.filter(({ name }) => name);
+    const named = this.drafts.filter(({ name }) => name);
     return named.map(({ id, name, input }) => ({
       id: id || `call_${randomUUID()}`,
       name,
@@ -188,14 +188,14 @@ export class ToolCallAssembly {
     }));
   }
 
-  #draftOf({ index, id, name }: Piece): Draft {
-    const found = this.#drafts.findLast((draft) => index === undefined || draft.index === index);
+  private draftOf({ index, id, name }: Piece): Draft {
+    const found = this.drafts.findLast((draft) => index === undefined || draft.index === index);
     if (found && !beginsAnother(found, { index, id, name })) {
       found.id ||= textOf(id);
       return found;
     }
     const draft = { id: textOf(id), name: '', input: '', index };
-    this.#drafts.push(draft);
+    this.drafts.push(draft);
     return draft;
   }
 }

@@ -34,20 +34,20 @@ interface Answer {
 }
 
 class ChatClient {
-  readonly #id: string;
-  readonly #name: string;
-  readonly #key: string;
-  readonly #url: URL;
-  readonly #headers: Record<string, string>;
-  #asksUsage = true;
+  private readonly id: string;
+  private readonly name: string;
+  private readonly key: string;
+  private readonly url: URL;
+  private readonly headers: Record<string, string>;
+  private asksUsage = true;
 
   constructor(id: string, name: string, { apiKey = '', baseUrl = '' }: ProviderAccess) {
-    this.#key = apiKey;
-    this.#id = id;
-    this.#name = name;
-    this.#url = new URL(baseUrl);
-    this.#url.pathname = `${this.#url.pathname.replace(/\/+$/, '')}/chat/completions`;
-    this.#headers = {
+    this.key = apiKey;
+    this.id = id;
+    this.name = name;
+    this.url = new URL(baseUrl);
+    this.url.pathname = `${this.url.pathname.replace(/\/+$/, '')}/chat/completions`;
+    this.headers = {
       'content-type': 'application/json',
       accept: 'text/event-stream, application/json',
       ...(apiKey && { authorization: `Bearer ${apiKey}` }),
@@ -58,7 +58,7 @@ class ChatClient {
     call.signal.throwIfAborted();
     let answer: Answer | undefined;
     try {
-      answer = await this.#ask(call);
+      answer = await this.ask(call);
       const { reply, reader, sent } = answer;
       for await (const text of reply.iterator({ destroyOnReturn: false })) {
         call.onActivity?.();
@@ -66,7 +66,7 @@ class ChatClient {
         if (reader.isDone) break;
       }
       leave(answer);
-      for (const part of reader.end(this.#id, sent)) yield part;
+      for (const part of reader.end(this.id, sent)) yield part;
     } catch (error) {
       call.signal.throwIfAborted();
       throw error instanceof ModelFault ? error : faultOfKind('network', String(error));
@@ -75,22 +75,22 @@ class ChatClient {
     }
   }
 
-  async #ask(call: ModelCall): Promise<Answer> {
-    const asksUsage = this.#asksUsage;
-    const body = chatRequestOf(call, { id: this.#id, name: this.#name, asksUsage });
+  private async ask(call: ModelCall): Promise<Answer> {
+    const asksUsage = this.asksUsage;
+    const body = chatRequestOf(call, { id: this.id, name: this.name, asksUsage });
     const { signal } = call;
-    const reply = await postJson({ url: this.#url, headers: this.#headers, body, signal });
+    const reply = await postJson({ url: this.url, headers: this.headers, body, signal });
     reply.setEncoding('utf8');
     if (reply.statusCode === 200)
       return { reply, reader: new ReplyReader(reply), sent: body.length };
     const refusal = await refusalOf(reply);
     // Calls made at the same time are refused together, and each is made again.
     if (asksUsage && refusal.text.includes('stream_options')) {
-      this.#asksUsage = false;
-      return this.#ask(call);
+      this.asksUsage = false;
+      return this.ask(call);
     }
     // Some servers repeat the key they refuse.
-    throw faultOfRefusal({ ...refusal, text: refusal.text.replaceAll(this.#key || '\0', '…') });
+    throw faultOfRefusal({ ...refusal, text: refusal.text.replaceAll(this.key || '\0', '…') });
   }
 }
 

@@ -22,66 +22,66 @@ interface Line {
  */
 export class OwnerQueue {
   readonly #write: Database['write'];
-  readonly #waitMs: number;
+  private readonly waitMs: number;
   /** The owners that have a write in progress. */
-  readonly #lines = new Map<string, Line>();
+  private readonly lines = new Map<string, Line>();
 
   /** `waitMs`: how long a write may wait until it begins; it fails after that, and never begins. */
   constructor(write: Database['write'], waitMs: number) {
     this.#write = write;
-    this.#waitMs = waitMs;
+    this.waitMs = waitMs;
   }
 
   async write<T>(owner: string, unit: Unit<T>): Promise<T> {
-    const line = this.#lines.get(owner) ?? { waiting: new Set(), served: Promise.resolve() };
+    const line = this.lines.get(owner) ?? { waiting: new Set(), served: Promise.resolve() };
     if (line.waiting.size >= MAX_WAITING)
       throw new OracleError('rate_limited', { retryAfterSeconds: RETRY_SECONDS });
-    const writing: OwnerWrite<T> = new OwnerWrite(unit, this.#waitMs, () =>
+    const writing: OwnerWrite<T> = new OwnerWrite(unit, this.waitMs, () =>
       line.waiting.delete(writing),
     );
     line.waiting.add(writing);
-    if (!this.#lines.has(owner)) {
-      this.#lines.set(owner, line);
-      line.served = this.#serve(owner, line);
+    if (!this.lines.has(owner)) {
+      this.lines.set(owner, line);
+      line.served = this.serve(owner, line);
     }
     return writing.outcome;
   }
 
   /** Settles once no write is left. */
   async settled(): Promise<void> {
-    while (this.#lines.size > 0)
-      await Promise.all([...this.#lines.values()].map(({ served }) => served));
+    while (this.lines.size > 0)
+      await Promise.all([...this.lines.values()].map(({ served }) => served));
   }
 
-  async #serve(owner: string, { waiting }: Line): Promise<void> {
+  private async serve(owner: string, { waiting }: Line): Promise<void> {
     // The loop also reaches the writes that are added while it runs.
     for (const writing of waiting) {
       waiting.delete(writing);
       // Also when it has given up: two writes in progress would take two connections.
       await writing.run(owner, this.#write);
     }
-    this.#lines.delete(owner);
+    this.lines.delete(owner);
   }
 }
 
 /** A write that fails unless it begins in time. */
 class OwnerWrite<T> {
-  readonly #unit: Unit<T>;
-  readonly #settled = Promise.withResolvers<T>();
-  readonly #timer: NodeJS.Timeout;
-  #fault: StoreError | undefined;
+  private readonly unit: Unit<T>;
+  private readonly settled = Promise.withResolvers<T>();
+  private readonly timer: NodeJS.Timeout;
+  private fault: StoreError | undefined;
 
   constructor(unit: Unit<T>, waitMs: number, onGiveUp: () => void) {
-    this.#unit = unit;
-    this.#timer = setTimeout(() => {
-      this.#fault = new StoreError(`The write did not begin within ${waitMs / 1000} s`);
-      this.#settled.reject(this.#fault);
+    this.unit = unit;
+    this.timer = setTimeout(() => {
+      this.fault = new StoreError(`The write did not begin within ${waitMs / 1000} s`);
+      this.settled.reject(this.fault);
       onGiveUp();
     }, waitMs);
   }
 
   get outcome(): Promise<T> {
-    return this.#settled.promise;
+    return this.settled.promise;
   }
 
   /** Never rejects. */
@@ -92,15 +92,15 @@ class OwnerWrite<T> {
         await sql`select pg_advisory_xact_lock(${OWNER_LOCK_CLASS}::int, hashtext(${owner}))`.execute(
           tables,
         );
-        if (this.#fault) throw this.#fault;
-        clearTimeout(this.#timer);
-        return this.#unit(tables);
+        if (this.fault) throw this.fault;
+        clearTimeout(this.timer);
+        return this.unit(tables);
       });
-      this.#settled.resolve(value);
+      this.settled.resolve(value);
     } catch (error) {
-      this.#settled.reject(error);
+      this.settled.reject(error);
     } finally {
-      clearTimeout(this.#timer);
+      clearTimeout(this.timer);
     }
   }
 }

@@ -20,49 +20,49 @@ interface Waiting {
  * event loop. A unit that fails undoes only itself; each caller hears after the commit.
  */
 export class GroupCommit {
-  readonly #tables: Kysely<Schema>;
-  #waiting: Waiting[] = [];
-  #draining: Promise<void> | undefined;
+  private readonly tables: Kysely<Schema>;
+  private waiting: Waiting[] = [];
+  private draining: Promise<void> | undefined;
 
   constructor(tables: Kysely<Schema>) {
-    this.#tables = tables;
+    this.tables = tables;
   }
 
   write<T>(unit: Unit<T>): Promise<T> {
-    if (this.#waiting.length >= MAX_WAITING) {
+    if (this.waiting.length >= MAX_WAITING) {
       return Promise.reject(new StoreError('Too many writes are waiting; try again'));
     }
     return new Promise<T>((resolve, reject) => {
-      this.#waiting.push({ unit, resolve: (value) => resolve(value as T), reject });
-      this.#draining ??= this.#drain();
+      this.waiting.push({ unit, resolve: (value) => resolve(value as T), reject });
+      this.draining ??= this.drain();
     });
   }
 
   /** Settles once everything submitted so far is on disk. */
   async settled(): Promise<void> {
-    await this.#draining;
+    await this.draining;
   }
 
-  async #drain(): Promise<void> {
-    while (this.#waiting.length > 0) {
+  private async drain(): Promise<void> {
+    while (this.waiting.length > 0) {
       // What arrives in the same turn of the event loop joins this commit.
       await nextTick();
-      await this.#commit(this.#waiting.splice(0, MAX_UNITS));
+      await this.commit(this.waiting.splice(0, MAX_UNITS));
     }
-    this.#draining = undefined;
+    this.draining = undefined;
   }
 
-  async #commit(units: readonly Waiting[]): Promise<void> {
+  private async commit(units: readonly Waiting[]): Promise<void> {
     try {
-      const answers = await this.#runAll(units);
+      const answers = await this.runAll(units);
       for (const answer of answers) answer();
     } catch (error) {
       for (const { reject } of units) reject(error);
     }
   }
 
-  async #runAll(units: readonly Waiting[]): Promise<(() => void)[]> {
-    const transaction = await this.#tables.startTransaction().execute();
+  private async runAll(units: readonly Waiting[]): Promise<(() => void)[]> {
+    const transaction = await this.tables.startTransaction().execute();
     try {
       const answers: (() => void)[] = [];
       for (const waiting of units) answers.push(await runOne(transaction, waiting));

@@ -19,14 +19,14 @@ import { StoreError } from '../store-errors.js';
 
 /** Kysely on `node:sqlite`. */
 export class SqliteDialect implements Dialect {
-  readonly #handle: DatabaseSync;
+  private readonly handle: DatabaseSync;
 
   constructor(handle: DatabaseSync) {
-    this.#handle = handle;
+    this.handle = handle;
   }
 
   createDriver(): Driver {
-    return new SqliteDriver(this.#handle);
+    return new SqliteDriver(this.handle);
   }
 
   createQueryCompiler(): QueryCompiler {
@@ -63,19 +63,19 @@ interface Prepared {
 
 /** Runs compiled queries on one SQLite handle and keeps the statements used last prepared. */
 class SqliteConnection implements DatabaseConnection {
-  readonly #handle: DatabaseSync;
-  readonly #prepared = new LruMap<string, Prepared>({
+  private readonly handle: DatabaseSync;
+  private readonly prepared = new LruMap<string, Prepared>({
     maxBytes: MAX_STATEMENT_BYTES,
     maxEntries: MAX_STATEMENTS,
     sizeOf: (_, sql) => textBytes(sql) + BYTES_PER_CHARACTER * sql.length,
   });
 
   constructor(handle: DatabaseSync) {
-    this.#handle = handle;
+    this.handle = handle;
   }
 
   async executeQuery<R>({ sql, parameters }: CompiledQuery): Promise<QueryResult<R>> {
-    const { statement, returnsRows } = this.#prepare(sql);
+    const { statement, returnsRows } = this.prepare(sql);
     const values = parameters.map(storable) as SQLInputValue[];
     if (returnsRows) return { rows: statement.all(...values) as R[] };
     return { rows: [], numAffectedRows: BigInt(statement.run(...values).changes) };
@@ -86,16 +86,16 @@ class SqliteConnection implements DatabaseConnection {
     throw new Error('The store reads whole pages; streaming rows is not built');
   }
 
-  #prepare(sql: string): Prepared {
-    const known = this.#prepared.get(sql);
+  private prepare(sql: string): Prepared {
+    const known = this.prepared.get(sql);
     if (known) return known;
-    const prepared = this.#compile(sql);
-    this.#prepared.set(sql, prepared);
+    const prepared = this.compile(sql);
+    this.prepared.set(sql, prepared);
     return prepared;
   }
 
-  #compile(sql: string): Prepared {
-    const statement = this.#handle.prepare(sql);
+  private compile(sql: string): Prepared {
+    const statement = this.handle.prepare(sql);
     return { statement, returnsRows: statement.columns().length > 0 };
   }
 }
@@ -104,65 +104,65 @@ const BUSY_TIMEOUT_MS = 5_000;
 
 /** Kysely's driver port on one `node:sqlite` handle; Kysely itself serialises its users. */
 class SqliteDriver implements Driver {
-  readonly #handle: DatabaseSync;
-  readonly #connection: SqliteConnection;
+  private readonly handle: DatabaseSync;
+  private readonly connection: SqliteConnection;
 
   constructor(handle: DatabaseSync) {
-    this.#handle = handle;
-    this.#connection = new SqliteConnection(handle);
+    this.handle = handle;
+    this.connection = new SqliteConnection(handle);
   }
 
   async init(): Promise<void> {
-    this.#handle.exec(`pragma busy_timeout = ${BUSY_TIMEOUT_MS}`);
+    this.handle.exec(`pragma busy_timeout = ${BUSY_TIMEOUT_MS}`);
   }
 
   async acquireConnection(): Promise<SqliteConnection> {
-    return this.#connection;
+    return this.connection;
   }
 
   async beginTransaction(_: unknown, settings: TransactionSettings): Promise<void> {
-    if (settings.accessMode === 'read only') return this.#handle.exec('begin');
+    if (settings.accessMode === 'read only') return this.handle.exec('begin');
     // Taking the write lock at once: a reader that turns writer midway could not wait for its turn.
-    await whenFree(() => this.#beginImmediate());
+    await whenFree(() => this.beginImmediate());
   }
 
   async commitTransaction(): Promise<void> {
-    this.#handle.exec('commit');
+    this.handle.exec('commit');
   }
 
   async rollbackTransaction(): Promise<void> {
     // SQLite rolls back by itself when the disk is full or fails.
-    if (this.#handle.isTransaction) this.#handle.exec('rollback');
+    if (this.handle.isTransaction) this.handle.exec('rollback');
   }
 
   async savepoint(_: unknown, name: string): Promise<void> {
-    await this.#run(`savepoint "${name}"`);
+    await this.run(`savepoint "${name}"`);
   }
 
   async rollbackToSavepoint(_: unknown, name: string): Promise<void> {
-    await this.#run(`rollback to "${name}"`);
+    await this.run(`rollback to "${name}"`);
   }
 
   async releaseSavepoint(_: unknown, name: string): Promise<void> {
-    await this.#run(`release "${name}"`);
+    await this.run(`release "${name}"`);
   }
 
   async releaseConnection(): Promise<void> {}
 
   async destroy(): Promise<void> {
-    this.#handle.close();
+    this.handle.close();
   }
 
-  async #run(sql: string): Promise<void> {
-    await this.#connection.executeQuery(CompiledQuery.raw(sql));
+  private async run(sql: string): Promise<void> {
+    await this.connection.executeQuery(CompiledQuery.raw(sql));
   }
 
-  #beginImmediate(): void {
-    this.#handle.exec('pragma busy_timeout = 0');
+  private beginImmediate(): void {
+    this.handle.exec('pragma busy_timeout = 0');
     try {
-      this.#handle.exec('begin immediate');
+      this.handle.exec('begin immediate');
     } finally {
-      this.#handle.exec(`pragma busy_timeout = ${BUSY_TIMEOUT_MS}`);
+      this.handle.exec(`pragma busy_timeout = ${BUSY_TIMEOUT_MS}`);
     }
   }
 }
