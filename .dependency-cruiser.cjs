@@ -23,12 +23,12 @@ const lookInwards = layers.slice(1).map((folders, i) => ({
 /** What each package may import of the others; the host may import all. */
 const packages = {
   protocol: [],
-  'server-kit': [],
-  'safe-fetch': ['server-kit'],
-  ucan: ['server-kit'],
+  'server-kit': ['protocol'],
+  'safe-fetch': ['protocol', 'server-kit'],
+  ucan: ['protocol', 'server-kit'],
   'plugin-kit': ['protocol', 'safe-fetch', 'server-kit', 'ucan'],
   client: ['protocol', 'ucan'],
-  gateway: ['server-kit', 'ucan'],
+  gateway: ['protocol', 'server-kit', 'ucan'],
   web: ['client', 'protocol'],
 };
 

@@ -17,6 +17,7 @@ const OPERATED = [
   'packages/gateway/src/{descriptors,demo-chain,openapi,routes,schema-source,nodes}/**/*.ts',
   'packages/gateway/src/{http/docs-page,upstream/grpc/grpc-upstream,http/close-server}.ts',
   'packages/plugin-kit/src/{rules,testing}/**/*.ts',
+  'packages/server-kit/src/docs-page.ts',
   'plugins/{chat-page,claims}/src/*.ts',
 ];
 

@@ -48,6 +48,7 @@ export {
 export { ModelInfo, ModelList } from './models.js';
 export { PluginInfo, PluginList } from './plugins.js';
 export { PreferencesPatch, UserPreferences } from './preferences.js';
+export type { Result } from './result.js';
 export {
   CurrentRun,
   DoneFrame,
@@ -90,3 +91,4 @@ export {
   serverEvents,
   ToolResult,
 } from './socket-events.js';
+export { type SseEvent, SseParser, type SseParserOptions } from './sse-parser.js';

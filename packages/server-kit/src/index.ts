@@ -1,4 +1,34 @@
 export { addressKey } from './address-key.js';
+export {
+  ByteBudget,
+  type ByteLimits,
+  type ByteReservation,
+  type ExceededLimit,
+} from './byte-budget.js';
+export { type DocsFile, DocsPage, type DocsPageOptions } from './docs-page.js';
 export { keepKeyFile, readKeyFile } from './key-file.js';
 export { type LruLimits, LruMap, textBytes } from './lru-map.js';
+export {
+  type Counter,
+  type CounterSeries,
+  type GaugeReading,
+  type Histogram,
+  type HistogramSeries,
+  type Labels,
+  MetricsRegistry,
+} from './metrics.js';
+export {
+  logUnhandledRejections,
+  type ProcessLogger,
+  waitForShutdown,
+  waitForUncaughtException,
+} from './process-signals.js';
 export { RateLimiter, type RateLimiterOptions, type RateVerdict } from './rate-limiter.js';
+export {
+  abortable,
+  abortableIterable,
+  settlesWithin,
+  type TimeLimit,
+  TimeoutError,
+  withTimeout,
+} from './timeouts.js';

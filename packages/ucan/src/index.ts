@@ -21,7 +21,6 @@ export { type InvocationRequest, mintInvocation } from './mint/mint-invocation.j
 export type { MintedToken } from './mint/minted-token.js';
 export { createMinter, type Minter, type MintRequest } from './mint/minter.js';
 export { type ServiceRequest, serviceRequest } from './mint/service-request.js';
-export type { Result } from './result.js';
 export { covers, isCovered } from './verify/coverage.js';
 export { createRevocationSet, type RevocationSet, type Revocations } from './verify/revocations.js';
 export {

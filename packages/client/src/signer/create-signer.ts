@@ -1,8 +1,8 @@
+import type { Result } from '@sibyl/protocol';
 import {
   type MintedToken,
   mintAuthInvocation,
   mintDelegation,
-  type Result,
   type UcanFault,
 } from '@sibyl/ucan/browser';
 import type { OracleSigner } from './oracle-signer.js';

@@ -2,7 +2,6 @@ export type { Ipld, IpldMap } from '../codec/ipld.js';
 export type { Capability } from '../codec/ucan-block.js';
 export type { UcanFault, UcanFaultCode } from '../fault.js';
 export type { MintedToken } from '../mint/minted-token.js';
-export type { Result } from '../result.js';
 export {
   mintAuthInvocation,
   mintDelegation,

@@ -1,3 +1,4 @@
+import type { Result } from '@sibyl/protocol';
 import { type Block, encodeArchiveRoot, encodeCar } from '../codec/archive.js';
 import { base64 } from '../codec/base-text.js';
 import { concat } from '../codec/bytes.js';
@@ -12,7 +13,6 @@ import {
 } from '../codec/ucan-block.js';
 import type { UcanFault } from '../fault.js';
 import type { MintedToken } from '../mint/minted-token.js';
-import type { Result } from '../result.js';
 import type { WebSigner } from './web-signer.js';
 
 export interface WebDelegationRequest {

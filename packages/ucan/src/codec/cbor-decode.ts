@@ -1,4 +1,4 @@
-import type { Result } from '../result.js';
+import type { Result } from '@sibyl/protocol';
 import { compareBytes } from './bytes.js';
 import type { Ipld, IpldMap } from './ipld.js';
 import { isCidV1, Link } from './link.js';

@@ -1,5 +1,5 @@
+import type { Result } from '@sibyl/protocol';
 import { describe, expect, it } from 'vitest';
-import type { Result } from '../result.js';
 import { createCachedResolver } from './cached-resolver.js';
 import type { DidFault, DidKeys } from './did-resolver.js';
 

@@ -1,6 +1,6 @@
+import type { Result } from '@sibyl/protocol';
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import { type Clock, systemClock } from '../clock.js';
-import type { Result } from '../result.js';
 import type { DidFault, DidKeys, DidResolver } from './did-resolver.js';
 import { createSingleFlight } from './single-flight.js';
 

@@ -1,4 +1,4 @@
-import type { Result } from '../result.js';
+import type { Result } from '@sibyl/protocol';
 import { decodeBase58, encodeBase58 } from './base58.js';
 import { refuseDid } from './did-fault.js';
 import type { DidFault, DidResolver } from './did-resolver.js';

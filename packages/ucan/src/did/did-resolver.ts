@@ -1,4 +1,4 @@
-import type { Result } from '../result.js';
+import type { Result } from '@sibyl/protocol';
 
 /** Why a DID gave no keys; only `did_unavailable` and `did_busy` are worth retrying. */
 export interface DidFault {

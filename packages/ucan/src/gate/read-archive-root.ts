@@ -1,9 +1,9 @@
+import type { Result } from '@sibyl/protocol';
 import type { Block } from '../codec/archive.js';
 import { concat, startsWith, utf8 } from '../codec/bytes.js';
 import { CID_LENGTH, isUcanLink, Link } from '../codec/link.js';
 import { UCAN_VERSION } from '../codec/ucan-block.js';
 import { refuse, type UcanFault } from '../fault.js';
-import type { Result } from '../result.js';
 
 /** All bytes before the CID in an archive's root block. */
 const ARCHIVE_ROOT_HEAD = concat([

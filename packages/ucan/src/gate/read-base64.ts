@@ -1,5 +1,5 @@
+import type { Result } from '@sibyl/protocol';
 import { refuse, type UcanFault } from '../fault.js';
-import type { Result } from '../result.js';
 import { LIMITS } from './limits.js';
 
 /** Standard padded base64 in its only spelling: what it decodes to encodes to the same text. */

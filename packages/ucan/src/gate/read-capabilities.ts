@@ -1,7 +1,7 @@
+import type { Result } from '@sibyl/protocol';
 import { type Ipld, isIpldMap } from '../codec/ipld.js';
 import type { Capability } from '../codec/ucan-block.js';
 import { refuse, type UcanFault } from '../fault.js';
-import type { Result } from '../result.js';
 import { LIMITS } from './limits.js';
 
 /** Reads `att`, refusing any field besides can, with and nb: an unknown one might be a limit. */

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import type { Result } from '@sibyl/protocol';
 import type { Block } from '../codec/archive.js';
 import { equalBytes } from '../codec/bytes.js';
 import { decodeCbor } from '../codec/cbor-decode.js';
@@ -6,7 +7,6 @@ import { isIpldMap } from '../codec/ipld.js';
 import { CID_LENGTH, isUcanLink, Link } from '../codec/link.js';
 import { readVarint } from '../codec/varint.js';
 import { refuse, type UcanFault } from '../fault.js';
-import type { Result } from '../result.js';
 import { LIMITS } from './limits.js';
 
 export interface Car {

@@ -1,6 +1,6 @@
+import type { Result } from '@sibyl/protocol';
 import type { Block } from '../codec/archive.js';
 import { refuse, type UcanFault } from '../fault.js';
-import type { Result } from '../result.js';
 import { checkShape } from './check-shape.js';
 import { readArchiveRoot } from './read-archive-root.js';
 import { readBase64 } from './read-base64.js';

@@ -1,3 +1,4 @@
+import type { Result } from '@sibyl/protocol';
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import type { Block } from '../codec/archive.js';
 import { equalBytes, startsWith } from '../codec/bytes.js';
@@ -13,7 +14,6 @@ import {
   type UcanPayload,
 } from '../codec/ucan-block.js';
 import { refuse, type UcanFault } from '../fault.js';
-import type { Result } from '../result.js';
 import { readCapabilities } from './read-capabilities.js';
 import type { Ucan } from './token.js';
 

@@ -1,6 +1,6 @@
+import type { Result } from '@sibyl/protocol';
 import { equalBytes } from '../codec/bytes.js';
 import { refuse, type UcanFault } from '../fault.js';
-import type { Result } from '../result.js';
 import { type Signer, signerFromSeed } from './signer.js';
 
 /** Multicodec of an Ed25519 private key, then of its public key, as ucanto lines them up. */

@@ -6,10 +6,10 @@ import {
   randomBytes,
   sign,
 } from 'node:crypto';
+import type { Result } from '@sibyl/protocol';
 import { encodePrincipal } from '../codec/principal.js';
 import { didFromPublicKey } from '../did/did-key.js';
 import { refuse, type UcanFault } from '../fault.js';
-import type { Result } from '../result.js';
 
 const SEED_LENGTH = 32;
 const PKCS8_HEAD = Buffer.from('302e020100300506032b657004220420', 'hex');

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import type { Result } from '@sibyl/protocol';
 import { type Block, encodeArchiveRoot, encodeCar } from '../codec/archive.js';
 import { concat, equalBytes } from '../codec/bytes.js';
 import { linkOfDigest } from '../codec/link.js';
@@ -6,7 +7,6 @@ import { encodeUcan, SIGNATURE_HEAD, signingBytes, type UcanPayload } from '../c
 import { refuse, type UcanFault } from '../fault.js';
 import { readUcan } from '../gate/read-ucan.js';
 import type { Signer } from '../keys/signer.js';
-import type { Result } from '../result.js';
 import type { MintedToken } from './minted-token.js';
 
 export function blockOf(bytes: Uint8Array): Block {

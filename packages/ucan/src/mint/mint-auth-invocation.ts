@@ -1,8 +1,8 @@
+import type { Result } from '@sibyl/protocol';
 import { type Clock, systemClock } from '../clock.js';
 import { AUTH_CAPABILITY } from '../codec/ucan-block.js';
 import type { UcanFault } from '../fault.js';
 import type { Signer } from '../keys/signer.js';
-import type { Result } from '../result.js';
 import { issue } from './issue.js';
 import type { MintedToken } from './minted-token.js';
 import { nonceFact } from './nonce-fact.js';

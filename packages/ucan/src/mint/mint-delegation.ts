@@ -1,8 +1,8 @@
+import type { Result } from '@sibyl/protocol';
 import type { IpldMap } from '../codec/ipld.js';
 import type { UcanFault } from '../fault.js';
 import type { Capability } from '../gate/token.js';
 import type { Signer } from '../keys/signer.js';
-import type { Result } from '../result.js';
 import { checkProofs } from '../verify/delegation-rules.js';
 import { issue } from './issue.js';
 import type { MintedToken } from './minted-token.js';

@@ -1,9 +1,9 @@
+import type { Result } from '@sibyl/protocol';
 import { type Clock, systemClock } from '../clock.js';
 import type { IpldMap } from '../codec/ipld.js';
 import { refuse, type UcanFault } from '../fault.js';
 import type { Capability, Ucan } from '../gate/token.js';
 import type { Signer } from '../keys/signer.js';
-import type { Result } from '../result.js';
 import { isCovered } from '../verify/coverage.js';
 import type { VerifiedDelegation } from '../verify/verdict.js';
 import { issue } from './issue.js';

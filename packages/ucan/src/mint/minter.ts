@@ -1,9 +1,9 @@
+import type { Result } from '@sibyl/protocol';
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import { type Clock, systemClock } from '../clock.js';
 import { encodeDagJson } from '../codec/dag-json.js';
 import type { UcanFault } from '../fault.js';
 import type { Signer } from '../keys/signer.js';
-import type { Result } from '../result.js';
 import { type InvocationRequest, mintInvocation } from './mint-invocation.js';
 import type { MintedToken } from './minted-token.js';
 

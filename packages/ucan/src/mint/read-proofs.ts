@@ -1,9 +1,9 @@
+import type { Result } from '@sibyl/protocol';
 import type { Block } from '../codec/archive.js';
 import type { Link } from '../codec/link.js';
 import type { UcanFault } from '../fault.js';
 import { readToken } from '../gate/read-token.js';
 import type { Ucan } from '../gate/token.js';
-import type { Result } from '../result.js';
 import { blockOf } from './issue.js';
 
 export interface Proofs {

@@ -1,9 +1,9 @@
+import type { Result } from '@sibyl/protocol';
 import { encodeCar } from '../codec/archive.js';
 import { encodeCbor } from '../codec/cbor-encode.js';
 import { refuse, type UcanFault } from '../fault.js';
 import { readArchiveRoot } from '../gate/read-archive-root.js';
 import { readCar } from '../gate/read-car.js';
-import type { Result } from '../result.js';
 import { blockOf } from './issue.js';
 import type { MintedToken } from './minted-token.js';
 

@@ -1,6 +1,6 @@
+import type { Result } from '@sibyl/protocol';
 import { createDidKeyResolver } from '../did/did-key.js';
 import { type Signer, signerFromSeed } from '../keys/signer.js';
-import type { Result } from '../result.js';
 import { createRevocationSet } from '../verify/revocations.js';
 import { createVerifier, type VerifierOptions } from '../verify/verifier.js';
 

@@ -1,7 +1,7 @@
+import type { Result } from '@sibyl/protocol';
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import type { Clock } from '../clock.js';
 import { refuse, type UcanFault } from '../fault.js';
-import type { Result } from '../result.js';
 import { measureVerdict, type Verdict } from './verdict.js';
 
 interface Entry<V> {

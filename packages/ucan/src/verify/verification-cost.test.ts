@@ -1,5 +1,5 @@
+import type { Result } from '@sibyl/protocol';
 import { expect, test } from 'vitest';
-import type { Result } from '../result.js';
 import { forgeToken, forgeUcan } from '../test-support/forge.js';
 import { linkFrom } from '../test-support/hostile-chains.js';
 import { alice, bob, oracle, signerNamed, verifierWith } from '../test-support/verifier.js';

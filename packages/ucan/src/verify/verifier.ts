@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import type { Result } from '@sibyl/protocol';
 import { type Clock, systemClock } from '../clock.js';
 import { AUTH_CAPABILITY } from '../codec/ucan-block.js';
 import type { DidResolver } from '../did/did-resolver.js';
@@ -6,7 +7,6 @@ import { refuse, type UcanFault } from '../fault.js';
 import { LIMITS } from '../gate/limits.js';
 import { named, readToken } from '../gate/read-token.js';
 import type { Capability, Token } from '../gate/token.js';
-import type { Result } from '../result.js';
 import { checkDelegation } from './delegation-rules.js';
 import { checkInvocation } from './invocation-rules.js';
 import { checkRevocations, type Revocations } from './revocations.js';

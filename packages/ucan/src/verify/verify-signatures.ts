@@ -1,3 +1,4 @@
+import type { Result } from '@sibyl/protocol';
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import { signingBytes } from '../codec/ucan-block.js';
 import type { DidKeys, DidResolver } from '../did/did-resolver.js';
@@ -5,7 +6,6 @@ import { refuse, type UcanFault } from '../fault.js';
 import { named } from '../gate/read-token.js';
 import type { Token, Ucan } from '../gate/token.js';
 import { isSoundPublicKey, verifyEd25519 } from '../keys/ed25519.js';
-import type { Result } from '../result.js';
 
 /** What is left to do for a token that passed every local check. */
 export interface VerificationCost {

@@ -1,4 +1,4 @@
-import type { Result } from '../../result.js';
+import type { Result } from '@sibyl/protocol';
 import { refuseDid } from '../did-fault.js';
 import type { DidFault } from '../did-resolver.js';
 

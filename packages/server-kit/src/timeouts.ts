@@ -1,0 +1,119 @@
+/** Node fires timers beyond this at once. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
+/** Work took longer than `withTimeout` allows. */
+export class TimeoutError extends Error {
+  override readonly name = 'TimeoutError';
+}
+
+export interface TimeLimit {
+  readonly ms: number;
+  /** The message of the `TimeoutError`. */
+  readonly message: string;
+  /** Ends the work earlier. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/**
+ * Settles as the work does. Rejects with a `TimeoutError` once the time is up and with the signal's reason once
+ * that is aborted, even if the work ignores the signal it receives.
+ */
+export async function withTimeout<T>(
+  { ms, message, signal }: TimeLimit,
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const timeout = new AbortController();
+  const timer = setTimeout(
+    () => timeout.abort(new TimeoutError(message)),
+    Math.min(ms, MAX_TIMER_MS),
+  );
+  const either = signal ? AbortSignal.any([signal, timeout.signal]) : timeout.signal;
+  try {
+    return await abortable(() => work(either), either);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** Whether work settles in time, fulfilled or rejected. */
+export async function settlesWithin(ms: number, work: Promise<unknown>): Promise<boolean> {
+  const settled = work.then(
+    () => true,
+    () => true,
+  );
+  return withTimeout({ ms, message: `not settled within ${ms} ms` }, () => settled).catch(
+    () => false,
+  );
+}
+
+/** Settles as the work does, or rejects with the signal's reason as soon as it is aborted. */
+export async function abortable<T>(work: () => Promise<T>, signal: AbortSignal): Promise<T> {
+  signal.throwIfAborted();
+  const aborted = Promise.withResolvers<never>();
+  const onAbort = () => aborted.reject(signal.reason);
+  signal.addEventListener('abort', onAbort, { once: true });
+  try {
+    return await Promise.race([work(), aborted.promise]);
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+  }
+}
+
+/** Iterates over a source until an abort ends it at once with the signal's reason, even if the source ignores it. */
+export function abortableIterable<T>(
+  source: AsyncIterable<T>,
+  signal: AbortSignal,
+): AsyncIterable<T> {
+  return { [Symbol.asyncIterator]: () => new AbortableIterator(source, signal) };
+}
+
+/** Not a generator: this runs for every token of every answer. */
+class AbortableIterator<T> implements AsyncIterator<T> {
+  private readonly source: AsyncIterator<T>;
+  private reject: (reason: unknown) => void = () => undefined;
+
+  constructor(
+    source: AsyncIterable<T>,
+    private readonly signal: AbortSignal,
+  ) {
+    this.source = source[Symbol.asyncIterator]();
+    signal.addEventListener('abort', this.onAbort, { once: true });
+  }
+
+  next(): Promise<IteratorResult<T>> {
+    if (this.signal.aborted) return Promise.reject(this.signal.reason);
+    return new Promise((resolve, reject) => {
+      this.reject = reject;
+      this.source.next().then(
+        (result) => {
+          if (result.done) this.stopListening();
+          resolve(result);
+        },
+        (error) => {
+          this.stopListening();
+          reject(error);
+        },
+      );
+    });
+  }
+
+  async return(): Promise<IteratorResult<T>> {
+    this.stopListening();
+    this.closeSource();
+    return { done: true, value: undefined };
+  }
+
+  private readonly onAbort = () => {
+    this.closeSource();
+    this.reject(this.signal.reason);
+  };
+
+  private stopListening(): void {
+    this.signal.removeEventListener('abort', this.onAbort);
+  }
+
+  /** Not awaited: a source that hangs in its last step would block the caller. */
+  private closeSource(): void {
+    this.source.return?.().catch(() => undefined);
+  }
+}
