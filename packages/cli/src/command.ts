@@ -1,5 +1,5 @@
 import type { ParseArgsOptionDescriptor } from 'node:util';
-import type { Output } from './terminal/output.js';
+import type { Output } from './terminal.js';
 
 /** An option of a command, with what help says of it. */
 export interface Option extends ParseArgsOptionDescriptor {

@@ -1,1 +1,1 @@
-export { type GatewayProcess, startGateway } from './gateway/gateway-process.js';
+export { type GatewayProcess, startGateway } from './commands/gateway.js';

@@ -1,11 +1,19 @@
 import { parseArgs } from 'node:util';
 import { OracleClientError } from '@sibyl/client';
-import { type Call, type Command, CommandError, UsageError } from './command.js';
-import { commands } from './commands/commands.js';
-import { loadDotEnv } from './config/environment.js';
-import { helpOf, optionsOf, overview } from './help.js';
-import { ownVersion } from './own-version.js';
-import { Output } from './terminal/output.js';
+import { type Call, type Command, CommandError, type Option, UsageError } from './command.js';
+import { callers, invite } from './commands/callers.js';
+import { chat } from './commands/chat.js';
+import { credits } from './commands/credits.js';
+import { delegate } from './commands/delegate.js';
+import { doctor } from './commands/doctor.js';
+import { gateway } from './commands/gateway.js';
+import { key } from './commands/key.js';
+import { newOracle } from './commands/new.js';
+import { plugins } from './commands/plugins.js';
+import { start } from './commands/start.js';
+import { token } from './commands/token.js';
+import { loadDotEnv, ownVersion } from './environment.js';
+import { Output, table } from './terminal.js';
 
 /** Runs one command line; resolves to its exit code: 0 done, 1 not done, 2 not understood. */
 export async function run(argv: readonly string[]): Promise<number> {
@@ -74,4 +82,63 @@ function explain(error: unknown, command: Command, isJson: boolean): number {
 function isForTheUser(error: unknown): error is Error {
   if (error instanceof CommandError || error instanceof OracleClientError) return true;
   return error instanceof Error && 'syscall' in error;
+}
+
+/** Every command, in the order help shows them. */
+export const commands: readonly Command[] = [
+  start,
+  newOracle,
+  chat,
+  key,
+  token,
+  delegate,
+  invite,
+  callers,
+  doctor,
+  plugins,
+  credits,
+  gateway,
+];
+
+/** Options that every command has. */
+export const commonOptions: Readonly<Record<string, Option>> = {
+  json: { type: 'boolean', summary: 'Write one JSON document instead of text' },
+  help: { type: 'boolean', short: 'h', summary: 'Show this help' },
+};
+
+/** All options of a command. */
+export const optionsOf = (command: Command): Readonly<Record<string, Option>> => ({
+  ...command.options,
+  ...commonOptions,
+});
+
+/** What `sibyl` alone shows. */
+export function overview(commands: readonly Command[]): string {
+  const rows = commands.map(({ name, summary }) => [`  ${name}`, summary]);
+  return [
+    'Usage: sibyl <command> [options]',
+    '',
+    'Commands:',
+    table(rows),
+    '',
+    '"sibyl <command> --help" says more.',
+  ].join('\n');
+}
+
+export function helpOf(command: Command): string {
+  const usage = command.usage.map((line) => `  sibyl ${command.name} ${line}`.trimEnd());
+  const options = Object.entries(optionsOf(command)).map(([name, option]) => [
+    `  ${option.short ? `-${option.short}, ` : ''}--${name}${option.value ? ` <${option.value}>` : ''}`,
+    option.summary,
+  ]);
+  return [
+    command.summary,
+    '',
+    'Usage:',
+    ...usage,
+    ...(command.details ? ['', command.details] : []),
+    '',
+    'Options:',
+    table(options),
+  ].join('\n');
 }

@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSy
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { useOracle } from '../../web/test/support/oracle.js';
-import { commands } from '../src/commands/commands.js';
+import { commands } from '../src/run.js';
 import { sibyl, useFolder } from './support/sibyl.js';
 
 const oracle = useOracle();

@@ -2,8 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import type { Option } from '../src/command.js';
-import { commands } from '../src/commands/commands.js';
-import { commonOptions } from '../src/help.js';
+import { commands, commonOptions } from '../src/run.js';
 
 const page = readFileSync(join(import.meta.dirname, '../../../docs/cli.md'), 'utf8');
 const [, ...sections] = page.split(/^## /m);

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { existsSync, writeFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { beforeAll, expect, it, onTestFinished } from 'vitest';
-import { tarballs } from '../src/scaffold/tarballs.js';
+import { tarballs } from '../src/commands/new.js';
 import { endGroupOf } from './support/end-group-of.js';
 import { useFolder } from './support/sibyl.js';
 

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { Did } from './identifiers.js';
+import { Did, Timestamp } from './identifiers.js';
 
 /** Reply of `GET /.well-known/oracle.json`: what a client needs before it can sign. */
 export const OracleCard = z
@@ -35,3 +35,74 @@ export const DidDocument = z
   })
   .meta({ id: 'DidDocument' });
 export type DidDocument = z.infer<typeof DidDocument>;
+
+/** Reply of `GET /`. */
+export const Landing = z
+  .object({ status: z.literal('ok'), message: z.string(), timestamp: Timestamp })
+  .meta({ id: 'Landing' });
+export type Landing = z.infer<typeof Landing>;
+
+/** Reply of `GET /health`. */
+export const Health = z
+  .object({ status: z.enum(['ok', 'unavailable']), timestamp: Timestamp })
+  .meta({ id: 'Health' });
+export type Health = z.infer<typeof Health>;
+
+const ReadinessCheck = z
+  .object({ status: z.enum(['ok', 'failing', 'unknown']), message: z.string() })
+  .meta({ id: 'ReadinessCheck' });
+export type ReadinessCheck = z.infer<typeof ReadinessCheck>;
+
+/** Reply of `GET /health/ready`; `not_ready` comes with status 503. */
+export const Readiness = z
+  .object({
+    status: z.enum(['ready', 'not_ready']),
+    timestamp: Timestamp,
+    checks: z.object({
+      host: ReadinessCheck,
+      store: ReadinessCheck,
+      disk: ReadinessCheck,
+      model: ReadinessCheck,
+      plugins: ReadinessCheck,
+    }),
+  })
+  .meta({ id: 'Readiness' });
+export type Readiness = z.infer<typeof Readiness>;
+
+/** A model this host can answer with. */
+export const ModelInfo = z
+  .object({
+    id: z.string(),
+    label: z.string(),
+    provider: z.string(),
+    isDefault: z.boolean(),
+    vision: z.boolean(),
+    tools: z.boolean(),
+  })
+  .meta({ id: 'ModelInfo' });
+export type ModelInfo = z.infer<typeof ModelInfo>;
+
+/** Reply of `GET /models`. */
+export const ModelList = z
+  .object({ models: z.array(ModelInfo), default: z.string() })
+  .meta({ id: 'ModelList' });
+export type ModelList = z.infer<typeof ModelList>;
+
+/** A plugin as its users may know it. */
+export const PluginInfo = z
+  .object({
+    name: z.string(),
+    title: z.string(),
+    summary: z.string(),
+    category: z.string(),
+    visibility: z.enum(['always', 'on-demand']),
+    stability: z.enum(['stable', 'beta', 'experimental']),
+    examples: z.array(z.string()).describe('Things a user could say'),
+    tags: z.array(z.string()),
+  })
+  .meta({ id: 'PluginInfo' });
+export type PluginInfo = z.infer<typeof PluginInfo>;
+
+/** Reply of `GET /plugins`. */
+export const PluginList = z.object({ plugins: z.array(PluginInfo) }).meta({ id: 'PluginList' });
+export type PluginList = z.infer<typeof PluginList>;

@@ -5,12 +5,32 @@ export {
   DelegationStatus,
   DelegationStored,
   DelegationsRevoked,
+  InvitationRedeemed,
+  RedeemInvitation,
   StoreDelegation,
-} from './delegation.js';
-export { describeIssues, type SchemaIssue } from './describe-issues.js';
-export { DidDocument, OracleCard } from './discovery.js';
-export { ErrorBody } from './error-body.js';
-export { type ErrorCode, errorCatalog, OracleError, type OracleErrorOptions } from './errors.js';
+} from './delegations.js';
+export {
+  DidDocument,
+  Health,
+  Landing,
+  ModelInfo,
+  ModelList,
+  OracleCard,
+  PluginInfo,
+  PluginList,
+  Readiness,
+  type ReadinessCheck,
+} from './discovery.js';
+export type { Result } from './errors.js';
+export {
+  describeIssues,
+  ErrorBody,
+  type ErrorCode,
+  errorCatalog,
+  OracleError,
+  type OracleErrorOptions,
+  type SchemaIssue,
+} from './errors.js';
 export {
   ActionCallEvent,
   BrowserToolCallEvent,
@@ -21,7 +41,6 @@ export {
   ToolCallEvent,
 } from './events.js';
 export { corsExposedHeaders, corsMethods, corsRequestHeaders, requestHeaders } from './headers.js';
-export { Health, Landing, Readiness, type ReadinessCheck } from './health.js';
 export {
   Did,
   Id,
@@ -34,21 +53,24 @@ export {
   UcanToken,
   wholeNumber,
 } from './identifiers.js';
-export { InvitationRedeemed, RedeemInvitation } from './invitations.js';
 export { type JsonLimits, JsonObject, type JsonSize, measureJson } from './json.js';
 export {
+  AbortTurn,
+  AgAction,
+  Attachment,
+  BrowserTool,
   Message,
   MessageList,
   MessagePage,
+  Multitask,
   PageMessages,
   Reply,
   ReplyWarning,
+  SendMessage,
   ToolCall,
+  TurnAborted,
 } from './messages.js';
-export { ModelInfo, ModelList } from './models.js';
-export { PluginInfo, PluginList } from './plugins.js';
 export { PreferencesPatch, UserPreferences } from './preferences.js';
-export type { Result } from './result.js';
 export {
   CurrentRun,
   DoneFrame,
@@ -64,15 +86,6 @@ export {
   TextFrame,
   WarningFrame,
 } from './run-frames.js';
-export {
-  AbortTurn,
-  AgAction,
-  Attachment,
-  BrowserTool,
-  Multitask,
-  SendMessage,
-  TurnAborted,
-} from './send-message.js';
 export {
   CreateSession,
   ListSessions,

@@ -1,7 +1,110 @@
 import { z } from 'zod';
-import { Id, Timestamp, wholeNumber } from './identifiers.js';
-import { JsonObject } from './json.js';
-import { Attachment } from './send-message.js';
+import { Id, RequestId, Timestamp, TimezoneName, UcanToken, wholeNumber } from './identifiers.js';
+import { JsonObject, type JsonSize, measureJson } from './json.js';
+
+const ToolName = z.string().min(1).max(128);
+const Description = z.string().max(4096);
+
+/** A file in Matrix; with both `mxcUri` and `eventId` the event wins (contract B3). */
+export const Attachment = z
+  .strictObject({
+    mxcUri: z
+      .string()
+      .max(512)
+      .regex(/^mxc:\/\/[^/\s]+\/[^/\s]+$/, { error: 'must be mxc://server/media' })
+      .optional(),
+    eventId: z
+      .string()
+      .max(255)
+      .regex(/^\$\S+$/, { error: 'must start with $' })
+      .optional(),
+    filename: z.string().min(1).max(255),
+    mimetype: z.string().min(1).max(255),
+    size: z.int().min(0).optional(),
+    category: z.string().max(64).optional(),
+  })
+  .refine(({ mxcUri, eventId }) => mxcUri !== undefined || eventId !== undefined, {
+    error: 'needs mxcUri or eventId',
+  })
+  .meta({ id: 'Attachment', anyOf: [{ required: ['mxcUri'] }, { required: ['eventId'] }] });
+export type Attachment = z.infer<typeof Attachment>;
+
+/** A tool that runs in the user's browser. */
+export const BrowserTool = z
+  .strictObject({ name: ToolName, schema: JsonObject, description: Description })
+  .meta({ id: 'BrowserTool' });
+export type BrowserTool = z.infer<typeof BrowserTool>;
+
+/** An AG-UI action of the user's page. */
+export const AgAction = z
+  .strictObject({
+    name: ToolName,
+    description: Description,
+    schema: JsonObject,
+    hasRender: z.boolean().optional(),
+  })
+  .meta({ id: 'AgAction' });
+export type AgAction = z.infer<typeof AgAction>;
+
+/** The most that the schemas in `tools` may hold, and the same for `agActions`: all of it is sent to the model. */
+const MAX_DECLARATIONS = 128;
+const SCHEMAS_LIMITS = { depth: 100, values: 20_000, characters: 256 * 1024 };
+
+/** What a page declares. Its size is checked before anything else, so that a huge list costs next to nothing. */
+const declarations = <T extends z.ZodType>(item: T) =>
+  z.preprocess((sent, { addIssue }) => {
+    const excess = Array.isArray(sent) ? findListExcess(sent) : undefined;
+    if (excess === undefined) return sent;
+    addIssue({ code: 'custom', message: excess });
+    return z.NEVER;
+  }, z.array(item).max(MAX_DECLARATIONS));
+
+const findListExcess = (list: readonly unknown[]): string | undefined =>
+  list.length > MAX_DECLARATIONS
+    ? `may hold at most ${MAX_DECLARATIONS} entries`
+    : describeExcess(measureJson(list.map(readSchema), SCHEMAS_LIMITS));
+
+const readSchema = (declaration: unknown): unknown =>
+  (declaration as { schema?: unknown } | null | undefined)?.schema;
+
+const describeExcess = ({ excess }: JsonSize): string | undefined =>
+  excess && `the schemas ${excess} together`;
+
+/** What to do if a turn is running in this session. */
+export const Multitask = z.enum(['enqueue', 'interrupt', 'reject']);
+export type Multitask = z.infer<typeof Multitask>;
+
+/** Body of `POST /messages/:sessionId` (contract A2, B3). */
+export const SendMessage = z
+  .strictObject({
+    message: z.string().min(1).max(200_000),
+    stream: z.boolean().default(false),
+    returnAllMessages: z.boolean().default(false),
+    tools: declarations(BrowserTool).optional(),
+    agActions: declarations(AgAction).optional(),
+    attachments: z.array(Attachment).max(10).optional(),
+    mcpInvocations: z
+      .record(z.string().min(1).max(256), UcanToken)
+      .refine((map) => Object.keys(map).length <= 32, { error: 'may hold at most 32 tokens' })
+      .meta({ maxProperties: 32 })
+      .optional(),
+    timezone: TimezoneName.optional(),
+    homeServer: z.string().min(1).max(255).optional(),
+    metadata: JsonObject.optional(),
+    model: z.string().min(1).max(200).optional(),
+    requestId: RequestId.optional(),
+    multitask: Multitask.default('enqueue'),
+  })
+  .meta({ id: 'SendMessage' });
+export type SendMessage = z.infer<typeof SendMessage>;
+
+/** Body of `POST /messages/abort`. */
+export const AbortTurn = z.strictObject({ sessionId: Id }).meta({ id: 'AbortTurn' });
+export type AbortTurn = z.infer<typeof AbortTurn>;
+
+/** Reply of `POST /messages/abort`: whether a turn of the caller was running in that session. */
+export const TurnAborted = z.object({ success: z.boolean() }).meta({ id: 'TurnAborted' });
+export type TurnAborted = z.infer<typeof TurnAborted>;
 
 /** A tool call as history keeps it; `output` is the JSON text of the result. */
 export const ToolCall = z

@@ -1,4 +1,4 @@
-export type { AddressLookup } from './look-up.js';
+export type { AddressLookup } from './resolve-host.js';
 export {
   createSafeFetch,
   type SafeFetch,

@@ -1,7 +1,7 @@
+import { lookup, Resolver } from 'node:dns/promises';
 import { isIP } from 'node:net';
-import type { AllowList } from './allow-list.js';
-import type { AddressLookup } from './look-up.js';
-import { isPublicAddress } from './public-address.js';
+import { abortable } from '@sibyl/server-kit';
+import { type AllowList, isPublicAddress } from './address-rules.js';
 import { SafeFetchError } from './safe-fetch-error.js';
 
 export interface ResolveRules {
@@ -28,9 +28,12 @@ export async function resolveHost(
 }
 
 async function lookUp(hostname: string, lookup: AddressLookup, signal: AbortSignal) {
-  const addresses = await untilAborted(lookup(hostname, signal), signal).catch((error: unknown) => {
-    throw noAddress(hostname, error);
-  });
+  // The system's lookup cannot be canceled, but the wait for it can.
+  const addresses = await abortable(() => lookup(hostname, signal), signal).catch(
+    (error: unknown) => {
+      throw noAddress(hostname, error);
+    },
+  );
   if (addresses.length === 0 || addresses.some((address) => isIP(address) === 0)) {
     throw noAddress(hostname);
   }
@@ -61,12 +64,44 @@ function checkAddress(address: string, { host, protocol }: URL, allowList: Allow
     );
 }
 
-/** What the system looks up cannot be cancelled, so the wait for it is. */
-function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const stop = () => reject(signal.reason);
-    if (signal.aborted) stop();
-    signal.addEventListener('abort', stop, { once: true });
-    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', stop));
-  });
+/** Every address of a host name; a signal ends the search. */
+export type AddressLookup = (hostname: string, signal: AbortSignal) => Promise<readonly string[]>;
+
+/** Time for one name server to answer, and how often it is asked. */
+const TIMEOUT_MS = 3000;
+const TRIES = 2;
+
+/** Asks the system, which knows hosts files and search domains, on one of the few threads that files are read with. */
+export const systemLookup: AddressLookup = async (hostname) => {
+  const answers = await lookup(hostname, { all: true });
+  return answers.map(({ address }) => address);
+};
+
+/** Asks name servers, the system's unless told: names that strangers chose take no thread however slow they are. */
+export const dnsLookup =
+  (servers?: readonly string[]): AddressLookup =>
+  async (hostname, signal) => {
+    // RFC 6761: no name server is to be asked.
+    if (/(^|\.)localhost\.?$/.test(hostname)) return ['127.0.0.1'];
+    const resolver = new Resolver({ timeout: TIMEOUT_MS, tries: TRIES });
+    if (servers) resolver.setServers(servers);
+    const cancel = () => resolver.cancel();
+    signal.addEventListener('abort', cancel, { once: true });
+    try {
+      return await addressesOf(hostname, resolver);
+    } finally {
+      signal.removeEventListener('abort', cancel);
+    }
+  };
+
+/** Of both kinds; one kind alone will do. */
+async function addressesOf(hostname: string, resolver: Resolver): Promise<string[]> {
+  const answers = await Promise.allSettled([
+    resolver.resolve4(hostname),
+    resolver.resolve6(hostname),
+  ]);
+  const found = answers.flatMap((answer) => (answer.status === 'fulfilled' ? answer.value : []));
+  const [first] = answers;
+  if (found.length === 0 && first.status === 'rejected') throw first.reason;
+  return found;
 }

@@ -1,20 +1,25 @@
 import type { IncomingMessage } from 'node:http';
-import { createAllowList } from './allow-list.js';
-import { checkRedirect, checkUrl } from './check-url.js';
+import { createAllowList } from './address-rules.js';
 import { type ConnectionLimits, type ConnectionSlot, ConnectionSlots } from './connection-slots.js';
-import { type Deadline, startDeadline } from './deadline.js';
-import type { BodyLimits } from './limited-body.js';
-import { type AddressLookup, dnsLookup, systemLookup } from './look-up.js';
 import {
+  type BodyLimits,
+  type Deadline,
   isRedirect,
   type OutgoingRequest,
   redirectedRequest,
+  sendRequest,
+  startDeadline,
   toOutgoingRequest,
-} from './outgoing-request.js';
-import { type ResolveRules, resolveHost } from './resolve-host.js';
+  toResponse,
+} from './exchange.js';
+import {
+  type AddressLookup,
+  dnsLookup,
+  type ResolveRules,
+  resolveHost,
+  systemLookup,
+} from './resolve-host.js';
 import { SafeFetchError, toSafeFetchError } from './safe-fetch-error.js';
-import { sendRequest } from './send-request.js';
-import { toResponse } from './to-response.js';
 
 const MAX_REDIRECTS = 3;
 
@@ -139,4 +144,32 @@ function tooManyRedirects(host: string, limit: number): SafeFetchError {
     'too_many_redirects',
     `${host} redirects once more than the ${limit} allowed; ${advice}.`,
   );
+}
+
+/** Parses what is about to be asked and refuses what no request may ever name; who may do without TLS is for its address to say. */
+export function checkUrl(input: string | URL): URL {
+  const url = URL.parse(String(input));
+  if (!url) throw new SafeFetchError('url_invalid', 'The URL is not valid; give an absolute one.');
+  if (url.protocol !== 'https:' && url.protocol !== 'http:') {
+    throw new SafeFetchError('scheme_refused', `${url.protocol} is refused; use https.`);
+  }
+  if (url.username || url.password) {
+    throw new SafeFetchError(
+      'url_invalid',
+      'The URL carries a user name or password; send credentials in a header.',
+    );
+  }
+  return url;
+}
+
+/** Checks where a redirect leads; leaving TLS is refused whoever it leads to. */
+export function checkRedirect(location: string, from: URL): URL {
+  const target = URL.parse(location, from.href);
+  if (!target) {
+    throw new SafeFetchError('url_invalid', `${from.host} redirects to an invalid URL.`);
+  }
+  if (from.protocol === 'https:' && target.protocol === 'http:') {
+    throw new SafeFetchError('scheme_refused', `${from.host} redirects from https to http.`);
+  }
+  return checkUrl(target);
 }

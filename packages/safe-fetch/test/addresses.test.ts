@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { createSafeFetch } from '../src/index.js';
-import { serve } from './local-server.js';
+import { serve } from './support/local-server.js';
 
 const rejects = (code: string) => expect.objectContaining({ name: 'SafeFetchError', code });
 

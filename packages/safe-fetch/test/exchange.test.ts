@@ -4,8 +4,8 @@ import type { TLSSocket } from 'node:tls';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it, vi } from 'vitest';
 import { createSafeFetch } from '../src/index.js';
-import { selfSigned } from './certificate.js';
-import { serve, serveRaw } from './local-server.js';
+import { selfSigned } from './support/certificate.js';
+import { serve, serveRaw } from './support/local-server.js';
 
 const rejects = (code: string) => expect.objectContaining({ name: 'SafeFetchError', code });
 const safeFetch = createSafeFetch({ allow: ['127.0.0.1/32'], maxBytes: 1000 });

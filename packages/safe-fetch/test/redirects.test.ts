@@ -2,8 +2,8 @@ import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
 import { createSafeFetch } from '../src/index.js';
-import { selfSigned } from './certificate.js';
-import { serve } from './local-server.js';
+import { selfSigned } from './support/certificate.js';
+import { serve } from './support/local-server.js';
 
 const rejects = (code: string) => expect.objectContaining({ name: 'SafeFetchError', code });
 const safeFetch = createSafeFetch({ allow: ['127.0.0.1/32'] });

@@ -1,4 +1,3 @@
-export { addressKey } from './address-key.js';
 export {
   ByteBudget,
   type ByteLimits,
@@ -23,7 +22,12 @@ export {
   waitForShutdown,
   waitForUncaughtException,
 } from './process-signals.js';
-export { RateLimiter, type RateLimiterOptions, type RateVerdict } from './rate-limiter.js';
+export {
+  addressKey,
+  RateLimiter,
+  type RateLimiterOptions,
+  type RateVerdict,
+} from './rate-limiter.js';
 export {
   abortable,
   abortableIterable,

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { RateLimiter } from './rate-limiter.js';
+import { addressKey, RateLimiter } from './rate-limiter.js';
 
 function limiterAt(ms: number, maxBytes?: number) {
   const clock = { ms };
@@ -84,4 +84,16 @@ describe('RateLimiter', () => {
     expect(limiter.peek(`0${'x'.repeat(1_000)}`, 1).allowed).toBe(true);
     expect(limiter.peek(`99${'x'.repeat(1_000)}`, 1).allowed).toBe(false);
   });
+});
+
+it.each([
+  ['127.0.0.1', '127.0.0.1'],
+  ['::ffff:10.0.0.9', '10.0.0.9'],
+  ['2001:db8:1:2:3:4:5:6', '2001:db8:1:2::/64'],
+  ['2001:db8:1:2::9', '2001:db8:1:2::/64'],
+  ['::1', '0:0:0:0::/64'],
+  ['fe80::1%eth0', 'fe80:0:0:0::/64'],
+  [undefined, 'unknown'],
+])('%s is limited as %s', (address, key) => {
+  expect(addressKey(address)).toBe(key);
 });

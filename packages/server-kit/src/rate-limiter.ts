@@ -1,3 +1,4 @@
+import { isIPv6 } from 'node:net';
 import { LruMap, textBytes } from './lru-map.js';
 
 /** Whether a request is allowed, and the figures of the `RateLimit-*` headers. */
@@ -81,4 +82,21 @@ function verdict({ tokens, perMinute, cost, allowed }: Standing): RateVerdict {
     remaining: Math.floor(tokens),
     resetSeconds: Math.max(1, Math.ceil((missing / perMinute) * 60)),
   };
+}
+
+/** The key an address is limited by: one IPv6 customer holds a whole /64. */
+export function addressKey(address: string | undefined): string {
+  if (!address) return 'unknown';
+  const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address)?.[1];
+  if (mapped) return mapped;
+  if (!isIPv6(address)) return address;
+  return `${expand(address).slice(0, 4).join(':')}::/64`;
+}
+
+function expand(address: string): string[] {
+  const [head = '', tail] = address.split('%', 1)[0]?.split('::') ?? [];
+  const left = head.split(':').filter(Boolean);
+  if (tail === undefined) return left;
+  const right = tail.split(':').filter(Boolean);
+  return [...left, ...Array<string>(8 - left.length - right.length).fill('0'), ...right];
 }

@@ -1,8 +1,8 @@
 import { createInterface, type Interface } from 'node:readline/promises';
-import { type OracleClient, OracleClientError } from '@sibyl/client';
-import { type Call, type Command } from '../command.js';
-import { type OpenOracle, openOracle } from '../oracle/open-oracle.js';
-import { ReplyPrinter } from '../oracle/reply-printer.js';
+import { type OracleClient, OracleClientError, type ReplyPart } from '@sibyl/client';
+import type { Call, Command } from '../command.js';
+import { type OpenOracle, openOracle } from '../open-oracle.js';
+import { type Output, plainText } from '../terminal.js';
 
 /** Talks to an oracle in the terminal. */
 export const chat: Command = {
@@ -121,4 +121,67 @@ async function answer(
   const printer = new ReplyPrinter(output);
   for await (const part of client.stream(sessionId, message)) printer.print(part);
   return printer.status;
+}
+
+const SHOWN = 200;
+
+const marks = { isRunning: '⚙', done: '✓', error: '✗' } as const;
+
+/** Writes a reply to the terminal as it comes: text as it is, all else as short lines between. */
+export class ReplyPrinter {
+  status = '';
+  #isInLine = false;
+
+  constructor(private readonly output: Output) {}
+
+  print(part: ReplyPart): void {
+    switch (part.event) {
+      case 'message':
+        this.#text(part.data.content);
+        break;
+      case 'tool_call':
+      case 'action_call':
+        this.#call(part.data);
+        break;
+      case 'router_update':
+        this.#line(`→ ${part.data.to ?? ''} ${part.data.step}`);
+        break;
+      case 'warning':
+        this.#line(`! ${part.data.message}`);
+        break;
+      case 'error':
+        this.#line(`✗ ${part.data.error}`);
+        break;
+      case 'done':
+        this.#end(part.data.status);
+        break;
+    }
+  }
+
+  #text(text: string): void {
+    this.output.write(plainText(text));
+    this.#isInLine = !text.endsWith('\n');
+  }
+
+  #call(call: {
+    toolName: string;
+    status: keyof typeof marks;
+    args: object;
+    output?: string | undefined;
+  }): void {
+    const shown = call.status === 'isRunning' ? JSON.stringify(call.args) : (call.output ?? '');
+    this.#line(`${marks[call.status]} ${call.toolName} ${shown.slice(0, SHOWN)}`);
+  }
+
+  #end(status: string): void {
+    this.status = status;
+    if (status !== 'finished') this.#line(`(${status})`);
+    else if (this.#isInLine) this.output.write('\n');
+  }
+
+  #line(text: string): void {
+    if (this.#isInLine) this.output.write('\n');
+    this.#isInLine = false;
+    this.output.write(`${this.output.dim(plainText(text))}\n`);
+  }
 }

@@ -1,7 +1,6 @@
 import { type Call, type Command, UsageError } from '../command.js';
-import { type OpenOracle, openOracle } from '../oracle/open-oracle.js';
-import { plainText } from '../terminal/plain-text.js';
-import { table } from '../terminal/table.js';
+import { type OpenOracle, openOracle } from '../open-oracle.js';
+import { plainText, table } from '../terminal.js';
 
 const HOUR_SECONDS = 3600;
 const DEFAULT_HOURS = 24;

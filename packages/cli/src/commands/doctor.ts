@@ -1,6 +1,5 @@
-import type { Check } from '../checks/check.js';
-import { checks } from '../checks/checks.js';
 import type { Command } from '../command.js';
+import { variable } from '../environment.js';
 
 const marks = { ok: '✓', off: '–', fault: '✗' } as const;
 
@@ -29,4 +28,155 @@ export const doctor: Command = {
 function describe(name: string, { state, text, remedy }: Check): string {
   const advice = remedy ? `\n    ${remedy}` : '';
   return `${marks[state]} ${name}: ${text.replaceAll('\n', '\n    ')}${advice}`;
+}
+
+const madeAtStart = (path: string) => `made at the first start, in ${path}`;
+
+async function pluginFetch() {
+  const { createPluginFetch, loadConfig } = await import('@sibyl/host');
+  return createPluginFetch(loadConfig());
+}
+
+/** Every check, in the order they make sense. The host is loaded by those who need it: that takes a second. */
+export const checks: Readonly<Record<string, () => Promise<Check>>> = {
+  configuration: async () => {
+    const { BootError, describePlugins, loadConfig } = await import('@sibyl/host');
+    try {
+      // Finds faults of plugins' variables too.
+      describePlugins();
+      const { dataDir, oracle } = loadConfig();
+      return { state: 'ok', text: `${oracle.name}, data in ${dataDir}` };
+    } catch (error) {
+      if (!(error instanceof BootError)) throw error;
+      const remedy =
+        'Set these variables in the environment or in .env; docs/configuration.md lists them all';
+      return { state: 'fault', text: error.message, remedy };
+    }
+  },
+  key: async () => {
+    const { checkKey, loadConfig } = await import('@sibyl/host');
+    const found = await checkKey(loadConfig());
+    if ('did' in found) return { state: 'ok', text: found.did };
+    if ('makes' in found) return { state: 'ok', text: madeAtStart(found.makes) };
+    const remedy = 'Check ORACLE_MNEMONIC or ORACLE_PRIVATE_KEY, or the key file in DATA_DIR';
+    return { state: 'fault', text: found.fault, remedy };
+  },
+  store: async () => {
+    const { checkStore, loadConfig } = await import('@sibyl/host');
+    const config = loadConfig();
+    const place = config.databaseUrl ? 'PostgreSQL' : `SQLite in ${config.dataDir}`;
+    const found = await checkStore(config);
+    if ('makes' in found) return { state: 'ok', text: `SQLite, ${madeAtStart(found.makes)}` };
+    if ('isBehind' in found) {
+      const more = found.isBehind ? '; the next start brings its tables up to date' : '';
+      return { state: 'ok', text: `${place}${more}` };
+    }
+    const remedy = config.databaseUrl
+      ? 'Check DATABASE_URL, and that the database is up and lets this machine in'
+      : 'Check that DATA_DIR can be written and no other program holds it';
+    return { state: 'fault', text: `${place}: ${found.fault}`, remedy };
+  },
+  model: async () => {
+    const { checkModel, loadConfig } = await import('@sibyl/host');
+    const config = loadConfig();
+    const { main } = config.models;
+    if (main === 'offline') {
+      const text = 'the built-in offline model, which only knows a few rules';
+      return { state: 'off', text: `${text}; set MODEL and its key for a real one` };
+    }
+    const fault = await checkModel(config);
+    if (!fault) return { state: 'ok', text: `${main} answers` };
+    const remedy =
+      "Check MODEL, the provider's key variable, and that this machine reaches the provider";
+    return { state: 'fault', text: `${main}: ${fault}`, remedy };
+  },
+  Matrix: async () => {
+    const url = variable('MATRIX_BASE_URL');
+    const token = variable('MATRIX_ACCESS_TOKEN');
+    if (!url) return { state: 'off', text: 'not configured (MATRIX_BASE_URL)' };
+    const path = token ? '/_matrix/client/v3/account/whoami' : '/_matrix/client/versions';
+    return checkAddress({
+      url: `${url.replace(/\/+$/, '')}${path}`,
+      headers: token ? { authorization: `Bearer ${token}` } : {},
+      remedy: 'Check MATRIX_BASE_URL and MATRIX_ACCESS_TOKEN',
+      fetch: await pluginFetch(),
+    });
+  },
+  chain: async () => {
+    const url = variable('CHAIN_REST_URL');
+    if (!url) {
+      const blocksync = variable('BLOCKSYNC_GRAPHQL_URL');
+      if (!blocksync)
+        return { state: 'off', text: 'not configured (CHAIN_REST_URL); did:ixo callers get 401' };
+      return checkAddress({
+        url: `${blocksync}?query=%7B__typename%7D`,
+        headers: { accept: 'application/json' },
+        remedy: 'Check BLOCKSYNC_GRAPHQL_URL',
+        fetch,
+      });
+    }
+    const path = '/cosmos/base/tendermint/v1beta1/node_info';
+    return checkAddress({
+      url: `${url.replace(/\/+$/, '')}${path}`,
+      headers: {},
+      remedy: 'Check CHAIN_REST_URL',
+      fetch,
+    });
+  },
+  gateway: async () => {
+    const url = variable('GATEWAY_URL');
+    if (!url)
+      return {
+        state: 'off',
+        text: 'not configured (GATEWAY_URL); one started beside the oracle needs none',
+      };
+    return checkAddress({
+      url: `${url.replace(/\/+$/, '')}/health`,
+      headers: {},
+      remedy: 'Start it with "sibyl gateway", or check GATEWAY_URL',
+      fetch: await pluginFetch(),
+    });
+  },
+};
+
+const PATIENCE_MS = 10_000;
+
+/** What an oracle does not ask, whatever is there. */
+const REFUSALS: ReadonlySet<unknown> = new Set(['address_refused', 'scheme_refused']);
+
+interface Address {
+  readonly url: string;
+  readonly headers: Record<string, string>;
+  readonly remedy: string;
+  /** What the oracle itself would ask with. */
+  readonly fetch: (url: string, init: RequestInit) => Promise<Response>;
+}
+
+/** Whether something answers well at an address that the operator configured. */
+export async function checkAddress({ url, headers, remedy, fetch }: Address): Promise<Check> {
+  try {
+    const response = await fetch(url, { headers, signal: AbortSignal.timeout(PATIENCE_MS) });
+    await response.body?.cancel();
+    const { host } = new URL(url);
+    if (response.ok) return { state: 'ok', text: `${host} answers` };
+    return { state: 'fault', text: `${host} answers ${response.status}`, remedy };
+  } catch (error) {
+    const { cause, message, code } = error as Error & { readonly code?: unknown };
+    if (REFUSALS.has(code)) return { state: 'fault', text: message, remedy: opening(url) };
+    const reason = cause instanceof Error ? cause.message : message;
+    return { state: 'fault', text: `no answer (${reason})`, remedy };
+  }
+}
+
+function opening(url: string): string {
+  const allowed = [variable('OUTGOING_ALLOW'), new URL(url).host].filter(Boolean).join(',');
+  return `Set OUTGOING_ALLOW=${allowed} in the environment or in .env`;
+}
+
+/** What a look at one part has found. */
+export interface Check {
+  readonly state: 'ok' | 'off' | 'fault';
+  readonly text: string;
+  /** What to do about a fault. */
+  readonly remedy?: string;
 }

@@ -1,5 +1,10 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
 import type { Command } from '../command.js';
-import { setVariable } from '../config/environment.js';
+import { setVariable, variable } from '../environment.js';
 
 /** Runs the query gateway in this folder. */
 export const gateway: Command = {
@@ -25,3 +30,84 @@ export const gateway: Command = {
     return serve();
   },
 };
+
+const MAIN = fileURLToPath(new URL('../main.js', import.meta.url));
+
+/** A query gateway in a process of its own, which ends with this one. */
+export interface GatewayProcess {
+  /** Resolves once it has ended. */
+  stop(): Promise<void>;
+}
+
+/**
+ * Starts a gateway as the environment configures it, for the oracle of this process to use unless that has
+ * another; undefined, having said why, where its port is taken.
+ */
+export async function startGateway(): Promise<GatewayProcess | undefined> {
+  const host = variable('GATEWAY_HOST') ?? '127.0.0.1';
+  const wanted = variable('GATEWAY_PORT') ?? '3001';
+  try {
+    const port = await freePort(Number(wanted), host);
+    const child = forkGateway(port);
+    const address = `${addressOf(host)}:${port}`;
+    if (!variable('GATEWAY_URL')) offer(address);
+    return { stop: () => stop(child) };
+  } catch (error) {
+    const { message } = error as Error;
+    complain(`The gateway cannot start (${message}): set GATEWAY_PORT to another port`);
+    return undefined;
+  }
+}
+
+/** The oracle refuses addresses inside the network that nobody has named. */
+function offer(address: string): void {
+  setVariable('GATEWAY_URL', `http://${address}`);
+  const allowed = variable('OUTGOING_ALLOW');
+  setVariable('OUTGOING_ALLOW', allowed ? `${allowed},${address}` : address);
+}
+
+/** Where a server that listens on this host is reached from here. */
+function addressOf(host: string): string {
+  if (host === '0.0.0.0' || host === '::') return '127.0.0.1';
+  return host.includes(':') ? `[${host}]` : host;
+}
+
+function forkGateway(port: number): ChildProcess {
+  const isTerminal = Boolean(process.stdout.isTTY);
+  const child = fork(MAIN, ['gateway', '--port', String(port)], {
+    stdio: ['ignore', isTerminal ? 'pipe' : 'inherit', 'inherit', 'ipc'],
+  });
+  if (child.stdout) createInterface(child.stdout).on('line', showLine);
+  child.once('exit', (code, signal) => {
+    if (code !== 0) complain(`The gateway has ended (${signal ?? `exit code ${code}`})`);
+  });
+  return child;
+}
+
+/** A log line as people read it; programs get it as it is. */
+function showLine(line: string): void {
+  const [, message] = /"msg":("(?:[^"\\]|\\.)*")/.exec(line) ?? [];
+  process.stdout.write(`gateway: ${message ? JSON.parse(message) : line}\n`);
+}
+
+function complain(fault: string): void {
+  process.stderr.write(`${fault}; the oracle goes on without it\n`);
+}
+
+async function stop(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  child.removeAllListeners('exit');
+  const ended = once(child, 'exit');
+  child.kill('SIGTERM');
+  await ended;
+}
+
+/** The port if nobody listens there, any free one for 0; fails as listening does. */
+export async function freePort(port: number, host: string): Promise<number> {
+  const server = createServer().listen({ port, host, exclusive: true });
+  await once(server, 'listening');
+  const { port: free } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return free;
+}

@@ -1,10 +1,12 @@
 import { chmod, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { createInterface } from 'node:readline/promises';
+import { Writable } from 'node:stream';
+import { text } from 'node:stream/consumers';
 import { openKeyFile, signerFromMnemonic, signerFromPrivateKey } from '@sibyl/client/node';
 import { exportPrivateKey, signerFromMnemonic as seedFromMnemonic } from '@sibyl/ucan';
 import { type Call, type Command, CommandError, UsageError } from '../command.js';
-import { keyFile } from '../config/environment.js';
-import { readSecret } from '../terminal/read-secret.js';
+import { keyFile } from '../environment.js';
 
 /** Your key: who you are to every oracle. */
 export const key: Command = {
@@ -87,4 +89,23 @@ async function replace({ output }: Call, text: string | undefined): Promise<numb
   if (hadKey) output.note(`The key you had is kept in ${kept}`);
   output.result({ did, path, ...(hadKey && { kept }) }, did);
   return 0;
+}
+
+/** Reads one secret: typed without being shown, or from a pipe. */
+export async function readSecret(question: string): Promise<string> {
+  const secret = process.stdin.isTTY ? await ask(question) : await text(process.stdin);
+  if (!secret.trim()) throw new CommandError('Nothing was given');
+  return secret.trim();
+}
+
+async function ask(question: string): Promise<string> {
+  process.stderr.write(question);
+  const nowhere = new Writable({ write: (_chunk, _encoding, done) => done() });
+  const terminal = createInterface({ input: process.stdin, output: nowhere, terminal: true });
+  try {
+    return await terminal.question('');
+  } finally {
+    terminal.close();
+    process.stderr.write('\n');
+  }
 }

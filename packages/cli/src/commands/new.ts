@@ -1,5 +1,11 @@
-import { type Command, UsageError } from '../command.js';
-import { createProject } from '../scaffold/create-project.js';
+import { spawn } from 'node:child_process';
+import { existsSync, readdirSync } from 'node:fs';
+import { cp, mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { type Command, CommandError, UsageError } from '../command.js';
+import { ownVersion } from '../environment.js';
+import type { Output } from '../terminal.js';
 
 /** Writes the project of a custom oracle. */
 export const newOracle: Command = {
@@ -33,3 +39,87 @@ export const newOracle: Command = {
     return 0;
   },
 };
+
+const TEMPLATE = fileURLToPath(new URL('../../template', import.meta.url));
+
+/** npm leaves files of these names out of a package, or reads them as its own. */
+const RENAMED = { gitignore: '.gitignore', 'package.json.template': 'package.json' } as const;
+
+interface ProjectOptions {
+  readonly name: string;
+  /** A folder with tarballs of Sibyl's packages. */
+  readonly packages: string | undefined;
+  readonly isInstalled: boolean;
+  readonly output: Output;
+}
+
+/** Writes a project from the template, and installs what it needs. */
+export async function createProject(options: ProjectOptions): Promise<{ folder: string }> {
+  const { name, packages, isInstalled, output } = options;
+  const folder = resolve(name);
+  if (existsSync(folder)) throw new CommandError(`${folder} is there already: choose another name`);
+  const specs = packages === undefined ? {} : tarballs(resolve(packages));
+  await mkdir(folder);
+  await cp(TEMPLATE, folder, { recursive: true });
+  for (const [from, to] of Object.entries(RENAMED))
+    await rename(join(folder, from), join(folder, to));
+  // Keys of model providers are going to be in it.
+  const settings = await readFile(join(folder, 'env.example'));
+  await writeFile(join(folder, '.env'), settings, { mode: 0o600, flag: 'wx' });
+  await fillIn(folder, { __NAME__: name, __SIBYL__: ownVersion() });
+  await useTarballs(folder, specs);
+  if (isInstalled) await output.progress('Installing', install(folder));
+  return { folder };
+}
+
+/** Replaces the words that stand for something else in every file. */
+async function fillIn(folder: string, words: Readonly<Record<string, string>>): Promise<void> {
+  for (const entry of await readdir(folder, { recursive: true, withFileTypes: true })) {
+    if (!entry.isFile()) continue;
+    const path = join(entry.parentPath, entry.name);
+    const text = await readFile(path, 'utf8');
+    const filled = text.replaceAll(/__[A-Z]+__/g, (word) => words[word] ?? word);
+    if (filled !== text) await writeFile(path, filled);
+  }
+}
+
+/** Points every package of Sibyl, also those that others need, at its tarball. */
+async function useTarballs(folder: string, specs: Readonly<Record<string, string>>): Promise<void> {
+  const path = join(folder, 'package.json');
+  const manifest = JSON.parse(await readFile(path, 'utf8'));
+  const pointed = (wanted: Record<string, string>) =>
+    Object.fromEntries(Object.entries(wanted).map(([name, spec]) => [name, specs[name] ?? spec]));
+  const changed = {
+    ...manifest,
+    dependencies: pointed(manifest.dependencies),
+    devDependencies: pointed(manifest.devDependencies),
+    overrides: { ...specs, ...manifest.overrides },
+  };
+  await writeFile(path, `${JSON.stringify(changed, null, 2)}\n`);
+}
+
+function install(folder: string): Promise<void> {
+  const npm = spawn('npm', ['install', '--no-audit', '--no-fund', '--loglevel=error'], {
+    cwd: folder,
+    stdio: ['ignore', 'ignore', 'inherit'],
+  });
+  return new Promise((resolved, reject) => {
+    const fail = () =>
+      reject(
+        new CommandError(`npm install failed: run it again in ${folder} once its cause is mended`),
+      );
+    npm.once('error', fail).once('close', (code) => (code === 0 ? resolved() : fail()));
+  });
+}
+
+const NAME = /^sibyl-(.+)-\d+\.\d+\.\d+.*\.tgz$/;
+
+/** Package name → its tarball, as `npm pack` names them. */
+export function tarballs(folder: string): Record<string, string> {
+  const found = readdirSync(folder).flatMap((file) => {
+    const [, name] = NAME.exec(file) ?? [];
+    return name ? [[`@sibyl/${name}`, `file:${join(folder, file)}`] as const] : [];
+  });
+  if (found.length === 0) throw new CommandError(`There are no packages of Sibyl in ${folder}`);
+  return Object.fromEntries(found);
+}

@@ -1,5 +1,5 @@
 import { type Command, CommandError } from '../command.js';
-import { table } from '../terminal/table.js';
+import { table } from '../terminal.js';
 
 /** Which plugins would load here, and why others would not. */
 export const plugins: Command = {

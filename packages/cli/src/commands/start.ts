@@ -1,6 +1,6 @@
 import type { Command } from '../command.js';
-import { setVariable } from '../config/environment.js';
-import { startGateway } from '../gateway/gateway-process.js';
+import { setVariable } from '../environment.js';
+import { startGateway } from './gateway.js';
 
 /** Runs the host in this folder. */
 export const start: Command = {

@@ -1,5 +1,5 @@
 import type { Command } from '../command.js';
-import { openOracle } from '../oracle/open-oracle.js';
+import { openOracle } from '../open-oracle.js';
 
 /** Signs a bearer token. */
 export const token: Command = {

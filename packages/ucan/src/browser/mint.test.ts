@@ -1,12 +1,17 @@
 import { describe, expect, test } from 'vitest';
-import { systemClock } from '../clock.js';
+import { ucantoCases } from '../../test/support/ucanto-cases.js';
+import { archiveOf, delegateWithUcanto } from '../../test/support/ucanto-tokens.js';
+import { alice, NOW, okOf, oracle, verifierWith } from '../../test/support/verifier.js';
+import { systemClock } from '../codec/ucan.js';
 import { createDidKeyResolver } from '../did/did-key.js';
-import { readToken } from '../gate/read-token.js';
-import { ucantoCases } from '../test-support/ucanto-cases.js';
-import { archiveOf, delegateWithUcanto } from '../test-support/ucanto-tokens.js';
-import { alice, NOW, okOf, oracle, verifierWith } from '../test-support/verifier.js';
-import { mintAuthInvocation, mintDelegation } from './mint.js';
-import { createWebSigner, generateWebKeyPair, type WebKeyPair } from './web-signer.js';
+import { readToken } from '../read/read-token.js';
+import {
+  createWebSigner,
+  generateWebKeyPair,
+  mintAuthInvocation,
+  mintDelegation,
+  type WebKeyPair,
+} from './mint.js';
 
 /** The key of alice as WebCrypto holds it, not extractable. */
 async function keyPairOfAlice(): Promise<WebKeyPair> {

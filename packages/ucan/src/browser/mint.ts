@@ -1,19 +1,19 @@
 import type { Result } from '@sibyl/protocol';
-import { type Block, encodeArchiveRoot, encodeCar } from '../codec/archive.js';
-import { base64 } from '../codec/base-text.js';
-import { concat } from '../codec/bytes.js';
-import type { IpldMap } from '../codec/ipld.js';
-import { linkOfDigest } from '../codec/link.js';
+import { base64, concat } from '../codec/bytes.js';
+import { type IpldMap, linkOfDigest } from '../codec/ipld.js';
 import {
   AUTH_CAPABILITY,
+  type Block,
   type Capability,
+  encodeArchiveRoot,
+  encodeCar,
   encodeUcan,
+  type MintedToken,
   SIGNATURE_HEAD,
   signingBytes,
-} from '../codec/ucan-block.js';
-import type { UcanFault } from '../fault.js';
-import type { MintedToken } from '../mint/minted-token.js';
-import type { WebSigner } from './web-signer.js';
+} from '../codec/ucan.js';
+import { didFromPublicKey } from '../did/did-key.js';
+import type { UcanFault } from '../errors.js';
 
 export interface WebDelegationRequest {
   readonly signer: WebSigner;
@@ -68,4 +68,36 @@ export async function mintDelegation(
 async function blockOf(bytes: Uint8Array): Promise<Block> {
   const digest = await crypto.subtle.digest('SHA-256', bytes as Uint8Array<ArrayBuffer>);
   return { link: linkOfDigest(new Uint8Array(digest)), bytes };
+}
+
+/** An Ed25519 key held by WebCrypto, and the DID it signs under. */
+export interface WebSigner {
+  readonly did: string;
+  sign(bytes: Uint8Array): Promise<Uint8Array>;
+}
+
+/** `CryptoKey`, by whatever name the surrounding types know it. */
+type WebKey = Parameters<typeof crypto.subtle.sign>[1];
+
+/** The two halves of a key; the private one need not be extractable. */
+export interface WebKeyPair {
+  readonly privateKey: WebKey;
+  readonly publicKey: WebKey;
+}
+
+/** Makes a key whose private half never leaves WebCrypto; it can be kept in IndexedDB. */
+export async function generateWebKeyPair(): Promise<WebKeyPair> {
+  return crypto.subtle.generateKey('Ed25519', false, ['sign', 'verify']) as Promise<WebKeyPair>;
+}
+
+/** Signs with the key under its own did:key, or under another DID whose document lists it. */
+export async function createWebSigner(keys: WebKeyPair, did?: string): Promise<WebSigner> {
+  const raw = new Uint8Array(await crypto.subtle.exportKey('raw', keys.publicKey));
+  return {
+    did: did ?? didFromPublicKey(raw),
+    sign: async (bytes) =>
+      new Uint8Array(
+        await crypto.subtle.sign('Ed25519', keys.privateKey, bytes as Uint8Array<ArrayBuffer>),
+      ),
+  };
 }

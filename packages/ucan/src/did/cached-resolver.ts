@@ -1,8 +1,12 @@
 import type { Result } from '@sibyl/protocol';
 import { LruMap, textBytes } from '@sibyl/server-kit';
-import { type Clock, systemClock } from '../clock.js';
-import type { DidFault, DidKeys, DidResolver } from './did-resolver.js';
-import { createSingleFlight } from './single-flight.js';
+import { type Clock, systemClock } from '../codec/ucan.js';
+import {
+  createSingleFlight,
+  type DidFault,
+  type DidKeys,
+  type DidResolver,
+} from './did-resolver.js';
 
 const KEYS_TTL = { min: 60, max: 300 };
 const FAULT_TTL_MAX = 10;

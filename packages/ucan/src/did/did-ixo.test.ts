@@ -5,7 +5,7 @@ import {
   json,
   serveDocuments,
   slowAnswers,
-} from '../../test/document-server.js';
+} from '../../test/support/document-server.js';
 import { createDidIxoResolver } from './did-ixo.js';
 
 const DID = 'did:ixo:ixo1abc';

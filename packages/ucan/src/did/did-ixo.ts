@@ -1,10 +1,19 @@
-import { refuseDid } from './did-fault.js';
-import type { DidResolver } from './did-resolver.js';
-import { didMethod } from './did-syntax.js';
-import { type DidFetch, FETCH_LIMITS, type FetchLimits } from './document/fetch-json.js';
-import { createBlocksyncResolver } from './ixo/blocksync.js';
-import { createChainResolver } from './ixo/chain-rest.js';
-import { createSingleFlight } from './single-flight.js';
+import { fieldOf, isRecord, keysOfDocument } from './did-document.js';
+import {
+  createSingleFlight,
+  type DidResolver,
+  didMethod,
+  IXO_NEEDS,
+  refuseDid,
+} from './did-resolver.js';
+import {
+  type DidFetch,
+  FETCH_LIMITS,
+  type FetchLimits,
+  fetchJson,
+  type JsonAnswer,
+  unexpectedStatus,
+} from './fetch-json.js';
 
 export interface DidIxoOptions {
   readonly chainRestUrl?: string | undefined;
@@ -15,9 +24,6 @@ export interface DidIxoOptions {
   /** Lookups in progress at most, 50 by default; beyond it the fault is `did_busy`. */
   readonly maxPending?: number | undefined;
 }
-
-/** Said to whoever brings a did:ixo to a host without a source for it. */
-export const IXO_NEEDS = 'did:ixo needs CHAIN_REST_URL or BLOCKSYNC_GRAPHQL_URL';
 
 /** Resolves did:ixo from the chain, and from Blocksync when the chain is not configured or not available. */
 export function createDidIxoResolver(options: DidIxoOptions): DidResolver {
@@ -52,4 +58,77 @@ async function askInTurn(sources: readonly DidResolver[], did: string) {
   }
   if (details.length === 0) return refuseDid('did_unsupported', IXO_NEEDS);
   return refuseDid('did_unavailable', details.join('; '));
+}
+
+export interface IxoSource {
+  readonly url: string;
+  readonly fetch: DidFetch;
+  readonly limits: FetchLimits;
+}
+
+/** Reads did:ixo from a node's REST interface, the source of truth. */
+export function createChainResolver({ url, fetch, limits }: IxoSource): DidResolver {
+  return {
+    async resolve(did) {
+      const asked = `${url.replace(/\/+$/, '')}/ixo/did/dids/${did}`;
+      const { ok: answer, error } = await fetchJson({ url: asked, fetch, limits });
+      if (error) return { error };
+      if (isNotFound(answer)) return refuseDid('did_not_found', 'the chain does not know the DID');
+      if (answer.status !== 200) return unexpectedStatus(asked, answer.status);
+      const document = isRecord(answer.json) ? fieldOf(answer.json, 'iidDocument') : undefined;
+      return keysOfDocument(document, did, 'required');
+    },
+  };
+}
+
+/** The chain's own error has no gRPC code, so a node passes it on as an internal one with this text. */
+function isNotFound({ status, json }: JsonAnswer): boolean {
+  if (status === 404) return true;
+  if (status < 400 || !isRecord(json)) return false;
+  const { code, message } = json;
+  return code === 5 || (typeof message === 'string' && /did document not found/i.test(message));
+}
+
+const FIELDS = [
+  'id',
+  'verificationMethod',
+  'authentication',
+  'assertionMethod',
+  'capabilityInvocation',
+  'capabilityDelegation',
+  'metadata',
+].join(' ');
+const QUERY = `query($id:String!){iids(filter:{id:{equalTo:$id}}){nodes{${FIELDS}}}}`;
+
+/**
+ * Reads did:ixo from the Blocksync index. An index that leaves the relationships out cannot say which keys sign, so
+ * every Ed25519 verification method counts there; one that gives them is held to them.
+ */
+export function createBlocksyncResolver({ url, fetch, limits }: IxoSource): DidResolver {
+  return {
+    async resolve(did) {
+      const body = { query: QUERY, variables: { id: did } };
+      const { ok: answer, error } = await fetchJson({ url, fetch, limits, body });
+      if (error) return { error };
+      if (answer.status !== 200) return unexpectedStatus(url, answer.status);
+      if (hasErrors(answer.json))
+        return refuseDid('did_unavailable', 'Blocksync refused the query');
+      const nodes = nodesOf(answer.json);
+      if (!nodes) return refuseDid('did_invalid', 'Blocksync answered without nodes');
+      if (nodes.length === 0) return refuseDid('did_not_found', 'Blocksync does not know the DID');
+      if (nodes.length > 1) return refuseDid('did_invalid', 'Blocksync knows the DID twice');
+      return keysOfDocument(nodes[0], did, 'assumed');
+    },
+  };
+}
+
+function hasErrors(json: unknown): boolean {
+  return isRecord(json) && Array.isArray(json.errors) && json.errors.length > 0;
+}
+
+function nodesOf(json: unknown): unknown[] | undefined {
+  const data = isRecord(json) ? json.data : undefined;
+  const iids = isRecord(data) ? data.iids : undefined;
+  const nodes = isRecord(iids) ? iids.nodes : undefined;
+  return Array.isArray(nodes) ? nodes : undefined;
 }

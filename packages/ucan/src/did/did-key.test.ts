@@ -1,6 +1,6 @@
 import { createHash, createPrivateKey, createPublicKey, randomBytes } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
-import { decodeBase58, encodeBase58 } from './base58.js';
+import { decodeBase58, encodeBase58 } from '../codec/bytes.js';
 import { createDidKeyResolver, didFromPublicKey, publicKeyFromDid } from './did-key.js';
 
 /** The mnemonic `abandon` ×11 `about`, hashed to an Ed25519 seed. */

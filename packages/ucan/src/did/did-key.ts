@@ -1,7 +1,6 @@
 import type { Result } from '@sibyl/protocol';
-import { decodeBase58, encodeBase58 } from './base58.js';
-import { refuseDid } from './did-fault.js';
-import type { DidFault, DidResolver } from './did-resolver.js';
+import { decodeBase58, encodeBase58 } from '../codec/bytes.js';
+import { type DidFault, type DidResolver, refuseDid } from './did-resolver.js';
 
 const PREFIX = 'did:key:z';
 /** The varint of multicodec 0xed, Ed25519 public key. */

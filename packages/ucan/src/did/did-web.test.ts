@@ -5,8 +5,8 @@ import {
   json,
   serveDocuments,
   slowAnswers,
-} from '../../test/document-server.js';
-import { encodeBase58 } from './base58.js';
+} from '../../test/support/document-server.js';
+import { encodeBase58 } from '../codec/bytes.js';
 import { createDidWebResolver, didWebUrl } from './did-web.js';
 
 const KEY = Uint8Array.from({ length: 32 }, (_, i) => i + 1);

@@ -1,16 +1,19 @@
 import type { Result } from '@sibyl/protocol';
-import { refuseDid } from './did-fault.js';
-import type { DidFault, DidResolver } from './did-resolver.js';
-import { didMethod } from './did-syntax.js';
-import { keysOfDocument } from './document/did-document.js';
+import { keysOfDocument } from './did-document.js';
+import {
+  createSingleFlight,
+  type DidFault,
+  type DidResolver,
+  didMethod,
+  refuseDid,
+} from './did-resolver.js';
 import {
   type DidFetch,
   FETCH_LIMITS,
   type FetchLimits,
   fetchJson,
   unexpectedStatus,
-} from './document/fetch-json.js';
-import { createSingleFlight } from './single-flight.js';
+} from './fetch-json.js';
 
 const PREFIX = 'did:web:';
 const HOST = /^([A-Za-z0-9.-]+)(?:%3[Aa](\d{1,5}))?$/;
@@ -60,4 +63,14 @@ export function didWebUrl(did: string): Result<string, DidFault> {
 function withoutTlsOnLoopback(url: string): string {
   const parsed = new URL(url);
   return LOOPBACK.has(parsed.hostname) ? url.replace('https:', 'http:') : url;
+}
+
+/** The did:web that the service at an address must prove to be. */
+export function didWebOf(address: string): Result<string, DidFault> {
+  const url = URL.parse(address);
+  if (!url || !/^https?:$/.test(url.protocol) || url.username || url.search) {
+    return refuseDid('did_invalid', 'a service address is http(s)://host/path');
+  }
+  const path = url.pathname.split('/').filter(Boolean);
+  return { ok: ['did:web', url.host.replace(':', '%3A'), ...path].join(':') };
 }

@@ -1,10 +1,10 @@
 import { Signature } from '@ucanto/core';
 import { ed25519 } from '@ucanto/principal';
 import { describe, expect, test } from 'vitest';
+import { plusGroupOrder } from '../../test/support/hostile-signatures.js';
+import { alice, bob } from '../../test/support/verifier.js';
 import { concat, utf8 } from '../codec/bytes.js';
 import { didFromPublicKey } from '../did/did-key.js';
-import { plusGroupOrder } from '../test-support/hostile-signatures.js';
-import { alice, bob } from '../test-support/verifier.js';
 import { isCanonicalSignature, isSoundPublicKey, verifyEd25519 } from './ed25519.js';
 
 const message = utf8('message');

@@ -1,10 +1,15 @@
 import { ed25519 } from '@ucanto/principal';
 import { describe, expect, test } from 'vitest';
+import { alice, bob, okOf } from '../../test/support/verifier.js';
 import { utf8 } from '../codec/bytes.js';
-import { alice, bob, okOf } from '../test-support/verifier.js';
 import { verifyEd25519 } from './ed25519.js';
-import { exportPrivateKey, signerFromPrivateKey } from './private-key-text.js';
-import { generateSigner, signerFromMnemonic, signerFromSeed } from './signer.js';
+import {
+  exportPrivateKey,
+  generateSigner,
+  signerFromMnemonic,
+  signerFromPrivateKey,
+  signerFromSeed,
+} from './signer.js';
 
 const MNEMONIC = `${'abandon '.repeat(11)}about`;
 const GOLDEN = 'did:key:z6MkpPcjwo4wP49VnvG7isXnqvFJyEqZ5JxSjohHxTT9Zr1c';

@@ -1,14 +1,18 @@
 import { Delegation } from '@ucanto/core';
 import { describe, expect, test } from 'vitest';
-import { readToken } from '../gate/read-token.js';
-import { ucantoCases } from '../test-support/ucanto-cases.js';
-import { archiveOf, delegateWithUcanto } from '../test-support/ucanto-tokens.js';
-import { alice, bob, clock, NOW, okOf, oracle, verifierWith } from '../test-support/verifier.js';
-import { mintAuthInvocation } from './mint-auth-invocation.js';
-import { type DelegationRequest, mintDelegation } from './mint-delegation.js';
-import { type InvocationRequest, mintInvocation } from './mint-invocation.js';
+import { ucantoCases } from '../../test/support/ucanto-cases.js';
+import { archiveOf, delegateWithUcanto } from '../../test/support/ucanto-tokens.js';
+import { alice, bob, clock, NOW, okOf, oracle, verifierWith } from '../../test/support/verifier.js';
+import { readToken } from '../read/read-token.js';
+import {
+  type DelegationRequest,
+  type InvocationRequest,
+  mintAuthInvocation,
+  mintDelegation,
+  mintInvocation,
+  serviceRequest,
+} from './mint.js';
 import { createMinter } from './minter.js';
-import { serviceRequest } from './service-request.js';
 
 const service = 'did:web:files.example';
 const grant = { can: 'store/*', with: 'ixo:files/*' };

@@ -1,11 +1,10 @@
 import type { Result } from '@sibyl/protocol';
 import { LruMap, textBytes } from '@sibyl/server-kit';
-import { type Clock, systemClock } from '../clock.js';
-import { encodeDagJson } from '../codec/dag-json.js';
-import type { UcanFault } from '../fault.js';
+import { encodeDagJson } from '../codec/ipld.js';
+import { type Clock, type MintedToken, systemClock } from '../codec/ucan.js';
+import type { UcanFault } from '../errors.js';
 import type { Signer } from '../keys/signer.js';
-import { type InvocationRequest, mintInvocation } from './mint-invocation.js';
-import type { MintedToken } from './minted-token.js';
+import { type InvocationRequest, mintInvocation } from './mint.js';
 
 export type MintRequest = Omit<InvocationRequest, 'signer' | 'clock'>;
 

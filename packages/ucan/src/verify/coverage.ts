@@ -1,7 +1,6 @@
 import { equalBytes } from '../codec/bytes.js';
-import { type Ipld, isIpldMap } from '../codec/ipld.js';
-import { Link } from '../codec/link.js';
-import type { Capability } from '../codec/ucan-block.js';
+import { type Ipld, isIpldMap, Link } from '../codec/ipld.js';
+import type { Capability } from '../codec/ucan.js';
 
 /** Whether holding `grant` allows `claim`: ability, resource and caveats may only narrow. */
 export function covers(grant: Capability, claim: Capability): boolean {

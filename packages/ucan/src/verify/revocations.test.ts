@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
-import { countingResolver, ixoAlice } from '../test-support/counting-resolver.js';
-import { forgeToken, forgeUcan } from '../test-support/forge.js';
-import { linkFrom } from '../test-support/hostile-chains.js';
-import { alice, bob, NOW, oracle, verifierWith } from '../test-support/verifier.js';
+import { countingResolver, ixoAlice } from '../../test/support/counting-resolver.js';
+import { forgeToken, forgeUcan } from '../../test/support/forge.js';
+import { linkFrom } from '../../test/support/hostile-chains.js';
+import { alice, bob, NOW, oracle, verifierWith } from '../../test/support/verifier.js';
 import { createRevocationSet } from './revocations.js';
 
 describe('revocation', () => {

@@ -1,6 +1,6 @@
 import { LruMap, textBytes } from '@sibyl/server-kit';
-import type { Clock } from '../clock.js';
-import { refuse, type UcanFault } from '../fault.js';
+import type { Clock } from '../codec/ucan.js';
+import { refuse, type UcanFault } from '../errors.js';
 
 /** Tells whether a UCAN, known by its CID, was revoked. */
 export interface Revocations {

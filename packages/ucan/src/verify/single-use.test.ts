@@ -1,7 +1,7 @@
 import { describe, expect, test, vi } from 'vitest';
+import { type Forgery, forgeToken, forgeUcan } from '../../test/support/forge.js';
+import { alice, bob, clock, NOW, oracle, verifierWith } from '../../test/support/verifier.js';
 import { createDidKeyResolver } from '../did/did-key.js';
-import { type Forgery, forgeToken, forgeUcan } from '../test-support/forge.js';
-import { alice, bob, clock, NOW, oracle, verifierWith } from '../test-support/verifier.js';
 import { createMemorySingleUseStore, type SingleUseStore } from './single-use.js';
 
 const call = { can: 'mcp/call', with: `ixo:oracle:${oracle.did}:mcp/files/read` };

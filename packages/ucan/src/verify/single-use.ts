@@ -1,6 +1,6 @@
-import type { Clock } from '../clock.js';
-import { refuse, type UcanFault } from '../fault.js';
-import type { Ucan } from '../gate/token.js';
+import type { Clock } from '../codec/ucan.js';
+import { refuse, type UcanFault } from '../errors.js';
+import type { Ucan } from '../read/token.js';
 import { createExpiringCids } from './revocations.js';
 
 /** Remembers which single-use tokens were spent, by canonical CID. */

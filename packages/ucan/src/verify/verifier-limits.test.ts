@@ -1,10 +1,9 @@
 import { describe, expect, test, vi } from 'vitest';
-import type { IpldMap } from '../codec/ipld.js';
-import { Link } from '../codec/link.js';
-import { countingResolver, ixoAlice } from '../test-support/counting-resolver.js';
-import { forgeToken, forgeUcan } from '../test-support/forge.js';
-import { linkFrom } from '../test-support/hostile-chains.js';
-import { alice, bob, NOW, oracle, verifierWith } from '../test-support/verifier.js';
+import { countingResolver, ixoAlice } from '../../test/support/counting-resolver.js';
+import { forgeToken, forgeUcan } from '../../test/support/forge.js';
+import { linkFrom } from '../../test/support/hostile-chains.js';
+import { alice, bob, NOW, oracle, verifierWith } from '../../test/support/verifier.js';
+import { type IpldMap, Link } from '../codec/ipld.js';
 import { measureVerdict } from './verdict.js';
 
 const token = forgeToken(forgeUcan());

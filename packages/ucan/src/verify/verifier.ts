@@ -1,25 +1,22 @@
 import { createHash } from 'node:crypto';
 import type { Result } from '@sibyl/protocol';
-import { type Clock, systemClock } from '../clock.js';
-import { AUTH_CAPABILITY } from '../codec/ucan-block.js';
+import { AUTH_CAPABILITY, type Clock, systemClock } from '../codec/ucan.js';
 import type { DidResolver } from '../did/did-resolver.js';
-import { refuse, type UcanFault } from '../fault.js';
-import { LIMITS } from '../gate/limits.js';
-import { named, readToken } from '../gate/read-token.js';
-import type { Capability, Token } from '../gate/token.js';
-import { checkDelegation } from './delegation-rules.js';
-import { checkInvocation } from './invocation-rules.js';
+import { refuse, type UcanFault } from '../errors.js';
+import { named, readToken } from '../read/read-token.js';
+import { type Capability, LIMITS, type Token } from '../read/token.js';
 import { checkRevocations, type Revocations } from './revocations.js';
+import { checkDelegation, checkInvocation } from './rules.js';
+import { SignatureVerifier, type VerificationCost } from './signatures.js';
 import { checkSpent, type SingleUseStore, type SpentTokens, spendOnce } from './single-use.js';
 import {
   delegationOf,
   invocationOf,
   type Verdict,
+  VerdictCache,
   type VerifiedDelegation,
   type VerifiedInvocation,
 } from './verdict.js';
-import { VerdictCache } from './verdict-cache.js';
-import { SignatureVerifier, type VerificationCost } from './verify-signatures.js';
 
 export interface VerifierOptions {
   /** The oracle's DID; a token for anybody else is refused. */

@@ -1,0 +1,52 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { isAbsolute, join } from 'node:path';
+import { CommandError } from './command.js';
+
+/** Takes variables of `.env` in this folder, where the environment has none of that name. */
+export function loadDotEnv(): void {
+  if (existsSync('.env')) process.loadEnvFile('.env');
+}
+
+/** Where the oracle is unless a command is told: SIBYL_URL, else on this machine. */
+export function defaultUrl(): string {
+  return variable('SIBYL_URL') ?? `http://127.0.0.1:${variable('PORT') ?? 3000}`;
+}
+
+/** Where the user's key is: SIBYL_KEY_FILE, else among the user's settings. */
+export function keyFile(): string {
+  return variable('SIBYL_KEY_FILE') ?? join(settingsFolder(), 'sibyl', 'key');
+}
+
+/** Never relative: a key must not end up in whatever folder the command runs in. */
+function settingsFolder(): string {
+  const settings = variable('XDG_CONFIG_HOME');
+  if (settings !== undefined && isAbsolute(settings)) return settings;
+  const home = findHome();
+  if (isAbsolute(home)) return join(home, '.config');
+  throw new CommandError(
+    'Cannot find your home folder, where your key is kept: set HOME, or SIBYL_KEY_FILE to the path of the key',
+  );
+}
+
+function findHome(): string {
+  try {
+    return homedir();
+  } catch {
+    return '';
+  }
+}
+
+/** A variable, unset if empty. */
+export const variable = (name: string): string | undefined =>
+  process.env[name]?.trim() || undefined;
+
+export function setVariable(name: string, value: string): void {
+  process.env[name] = value;
+}
+
+/** The version of this command, which all packages of Sibyl share. */
+export function ownVersion(): string {
+  const path = new URL('../package.json', import.meta.url);
+  return JSON.parse(readFileSync(path, 'utf8')).version;
+}

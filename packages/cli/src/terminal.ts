@@ -1,0 +1,62 @@
+/** Where a command writes: text for people, or one JSON document for programs. */
+export class Output {
+  readonly #isTerminal = Boolean(process.stdout.isTTY);
+
+  constructor(readonly format: 'text' | 'json') {}
+
+  /** The result: `value` as JSON, or `text` for people. */
+  result(value: unknown, text: string): void {
+    process.stdout.write(`${this.format === 'json' ? JSON.stringify(value, null, 2) : text}\n`);
+  }
+
+  /** A line on the way, for people alone; kept apart from the result. */
+  note(text: string): void {
+    if (this.format === 'text') process.stderr.write(`${text}\n`);
+  }
+
+  write(text: string): void {
+    process.stdout.write(text);
+  }
+
+  /** Less important, where the terminal can show that. */
+  dim(text: string): string {
+    return this.#isTerminal ? `\u001b[2m${text}\u001b[22m` : text;
+  }
+
+  bold(text: string): string {
+    return this.#isTerminal ? `\u001b[1m${text}\u001b[22m` : text;
+  }
+
+  /** Says what is being waited for once it takes more than a second. */
+  async progress<T>(text: string, work: Promise<T>): Promise<T> {
+    const timer = setTimeout(() => this.note(this.dim(`${text}…`)), SILENT_MS);
+    try {
+      return await work;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+
+const SILENT_MS = 1000;
+
+/** Rows as columns of equal width. */
+export function table(rows: readonly (readonly string[])[]): string {
+  const widths = rows.reduce<number[]>(
+    (widest, row) => row.map((cell, place) => Math.max(widest[place] ?? 0, cell.length)),
+    [],
+  );
+  return rows
+    .map((row) =>
+      row
+        .map((cell, place) => cell.padEnd(widths[place] ?? 0))
+        .join('  ')
+        .trimEnd(),
+    )
+    .join('\n');
+}
+
+/** Without the characters that steer a terminal: a model or tool must not move its cursor or name its window. */
+export const plainText = (text: string): string =>
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is taken out.
+  text.replaceAll(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, '');

@@ -1,0 +1,209 @@
+import { createHash, randomBytes } from 'node:crypto';
+import type { Result } from '@sibyl/protocol';
+import { concat, equalBytes } from '../codec/bytes.js';
+import { encodeCbor } from '../codec/cbor.js';
+import { type IpldMap, type Link, linkOfDigest } from '../codec/ipld.js';
+import {
+  AUTH_CAPABILITY,
+  type Block,
+  type Clock,
+  encodeArchiveRoot,
+  encodeCar,
+  encodeUcan,
+  type MintedToken,
+  SIGNATURE_HEAD,
+  signingBytes,
+  systemClock,
+  type UcanPayload,
+} from '../codec/ucan.js';
+import { refuse, type UcanFault } from '../errors.js';
+import type { Signer } from '../keys/signer.js';
+import { readArchiveRoot, readCar } from '../read/read-car.js';
+import { readToken } from '../read/read-token.js';
+import { readUcan } from '../read/read-ucan.js';
+import type { Capability, Ucan } from '../read/token.js';
+import { isCovered } from '../verify/coverage.js';
+import { checkProofs } from '../verify/rules.js';
+import type { VerifiedDelegation } from '../verify/verdict.js';
+
+export interface AuthInvocationRequest {
+  readonly signer: Signer;
+  /** The oracle's DID. */
+  readonly audience: string;
+  readonly ttlSeconds?: number;
+  readonly clock?: Clock;
+}
+
+/** Mints the bearer that says who is calling (contract B8). */
+export function mintAuthInvocation(request: AuthInvocationRequest): Result<MintedToken, UcanFault> {
+  const { signer, audience, ttlSeconds = 300, clock = systemClock } = request;
+  const payload = {
+    issuer: signer.did,
+    audience,
+    capabilities: [AUTH_CAPABILITY],
+    expiration: clock() + ttlSeconds,
+    facts: [nonceFact()],
+    proofs: [],
+  };
+  return issue(payload, signer, []);
+}
+
+export interface DelegationRequest {
+  readonly signer: Signer;
+  readonly audience: string;
+  readonly capabilities: readonly Capability[];
+  /** Unix seconds; null for a delegation that never expires. */
+  readonly expiration: number | null;
+  readonly notBefore?: number;
+  readonly nonce?: string;
+  readonly facts?: readonly IpldMap[];
+  /** Tokens whose rights are passed on. */
+  readonly proofs?: readonly string[];
+}
+
+/** Mints a delegation; one that its own proofs do not bear out is refused here already. */
+export function mintDelegation(request: DelegationRequest): Result<MintedToken, UcanFault> {
+  const { signer, facts = [], proofs: tokens = [], ...fields } = request;
+  const proofs = readProofs(tokens);
+  if (proofs.error) return proofs;
+  const payload = { ...fields, issuer: signer.did, facts, proofs: proofs.ok.links };
+  const fault = checkProofs(payload, proofs.ok.roots);
+  return fault ? { error: fault } : issue(payload, signer, proofs.ok.blocks);
+}
+
+const DEFAULT_TTL_SECONDS = 300;
+/** A token that would run out on its way is not worth sending. */
+const MIN_LIFE_SECONDS = 5;
+
+export interface InvocationRequest {
+  /** The oracle; the delegation must be addressed to its DID. */
+  readonly signer: Signer;
+  readonly delegation: VerifiedDelegation;
+  /** The DID of the service to be called. */
+  readonly audience: string;
+  readonly can: string;
+  readonly with: string;
+  readonly nb?: IpldMap;
+  readonly ttlSeconds?: number;
+  readonly clock?: Clock;
+}
+
+/** Mints the call of a service on behalf of a user, with the user's delegation as its proof. */
+export function mintInvocation(request: InvocationRequest): Result<MintedToken, UcanFault> {
+  const { signer, delegation, audience, ttlSeconds = DEFAULT_TTL_SECONDS } = request;
+  const now = (request.clock ?? systemClock)();
+  const capability = capabilityOf(request);
+  if (delegation.audience !== signer.did) {
+    return refuse('chain_broken', `the delegation is for ${delegation.audience}`);
+  }
+  if (!isCovered(capability, delegation.capabilities)) {
+    return refuse('not_covered', `${capability.can} at ${capability.with}`);
+  }
+  const expiration = Math.min(now + ttlSeconds, delegation.expiration);
+  if (expiration - now < MIN_LIFE_SECONDS) {
+    return refuse('too_short_lived', `${expiration - now} s left`);
+  }
+  const proofs = readProofs([delegation.token]);
+  if (proofs.error) return proofs;
+  const payload = {
+    issuer: signer.did,
+    audience,
+    capabilities: [capability],
+    expiration,
+    ...startOf(proofs.ok.roots),
+    facts: [nonceFact()],
+    proofs: proofs.ok.links,
+  };
+  return issue(payload, signer, proofs.ok.blocks);
+}
+
+/** The bounds of a UCAN lie inside those of its proof. */
+function startOf([delegation]: readonly Ucan[]): { readonly notBefore?: number } {
+  return delegation?.notBefore === undefined ? {} : { notBefore: delegation.notBefore };
+}
+
+function capabilityOf({ can, with: resource, nb }: InvocationRequest): Capability {
+  return { can, with: resource, ...(nb && { nb }) };
+}
+
+const CAR_TYPE = 'application/vnd.ipld.car';
+
+/** What is to be POSTed to a ucanto service, through whatever fetch the host trusts. */
+export interface ServiceRequest {
+  readonly method: 'POST';
+  readonly headers: Readonly<Record<'content-type' | 'accept', string>>;
+  readonly body: Uint8Array;
+}
+
+/** Wraps a minted invocation in the message ucanto services read. */
+export function serviceRequest(minted: MintedToken): Result<ServiceRequest, UcanFault> {
+  // Not through the gate: with the invocation a chain may be longer than the gate would let in.
+  const car = readCar(Buffer.from(minted.token, 'base64'));
+  const link = car.ok && readArchiveRoot(car.ok.root);
+  if (!car.ok || !link?.ok) return refuse('mint_invalid', 'not an archive of ours');
+  const message = encodeCbor({ 'ucanto/message@7.0.0': { execute: [link.ok] } });
+  return {
+    ok: {
+      method: 'POST',
+      headers: { 'content-type': CAR_TYPE, accept: CAR_TYPE },
+      body: encodeCar(blockOf(message), [...car.ok.blocks.values()]),
+    },
+  };
+}
+
+export function blockOf(bytes: Uint8Array): Block {
+  return { link: linkOfDigest(createHash('sha256').update(bytes).digest()), bytes };
+}
+
+/** Signs a UCAN and archives it with the UCANs it rests on. */
+export function issue(
+  payload: UcanPayload,
+  signer: Signer,
+  proofs: readonly Block[],
+): Result<MintedToken, UcanFault> {
+  const message = signingBytes(payload);
+  const signature = concat([SIGNATURE_HEAD, signer.sign(message)]);
+  const bytes = encodeUcan(payload, signature);
+  if (!bytes) return refuse('mint_invalid', 'issuer or audience is not a DID');
+  const block = blockOf(bytes);
+  // What the gate would not read must not leave the house: capitals in `can`, lone surrogates, …
+  const readable = readUcan(block);
+  if (readable.error) return refuse('mint_invalid', readable.error.detail);
+  if (!equalBytes(signingBytes(readable.ok), message)) {
+    return refuse('mint_invalid', 'would be read as something else than was signed');
+  }
+  const car = encodeCar(blockOf(encodeArchiveRoot(block.link)), [...proofs, block]);
+  return {
+    ok: {
+      cid: block.link.toString(),
+      expiration: payload.expiration ?? Number.POSITIVE_INFINITY,
+      token: Buffer.from(car).toString('base64'),
+    },
+  };
+}
+
+export interface Proofs {
+  /** The outermost UCAN of each token. */
+  readonly roots: readonly Ucan[];
+  readonly links: readonly Link[];
+  /** All UCANs of all tokens, each once. */
+  readonly blocks: readonly Block[];
+}
+
+/** Opens tokens that a new one is to rest on. */
+export function readProofs(tokens: readonly string[]): Result<Proofs, UcanFault> {
+  const roots: Ucan[] = [];
+  const links: Link[] = [];
+  const blocks = new Map<string, Block>();
+  for (const text of tokens) {
+    const token = readToken(text);
+    if (token.error) return token;
+    for (const ucan of token.ok.ucans.values()) blocks.set(ucan.cid, blockOf(ucan.bytes));
+    roots.push(token.ok.root);
+    links.push(blockOf(token.ok.root.bytes).link);
+  }
+  return { ok: { roots, links, blocks: [...blocks.values()] } };
+}
+
+/** Makes two tokens that say the same two different tokens. */
+export const nonceFact = (): IpldMap => ({ nonce: randomBytes(12).toString('base64url') });

@@ -1,0 +1,88 @@
+import type { Result } from '@sibyl/protocol';
+import type { Block } from '../codec/ucan.js';
+import { refuse, type UcanFault } from '../errors.js';
+import { readArchiveRoot, readCar } from './read-car.js';
+import { readUcan } from './read-ucan.js';
+import { LIMITS, type Token, type Ucan } from './token.js';
+
+/** The strict gate: reads a token cheapest check first, so that no library meets hostile bytes. */
+export function readToken(token: unknown): Result<Token, UcanFault> {
+  const bytes = readBase64(token);
+  if (bytes.error) return bytes;
+  const car = readCar(bytes.ok);
+  if (car.error) return car;
+  const link = readArchiveRoot(car.ok.root);
+  if (link.error) return link;
+  const ucans = readUcans(car.ok.blocks);
+  if (ucans.error) return ucans;
+  const root = ucans.ok.get(link.ok.toString());
+  if (!root) return refuse('proof_missing', `the UCAN ${link.ok} is not in the archive`);
+  const fault = checkShape(root, ucans.ok);
+  if (fault) return { error: named(fault, root) };
+  return { ok: { text: token as string, root, ucans: ucans.ok } };
+}
+
+function readUcans(
+  blocks: ReadonlyMap<string, Block>,
+): Result<ReadonlyMap<string, Ucan>, UcanFault> {
+  const ucans = new Map<string, Ucan>();
+  for (const [cid, block] of blocks) {
+    const ucan = readUcan(block);
+    if (ucan.error) return { error: { ...ucan.error, cid } };
+    ucans.set(cid, ucan.ok);
+  }
+  return { ok: ucans };
+}
+
+/** Adds to a fault which UCAN it is about and who issued it. */
+export function named(fault: UcanFault, ucan: Ucan): UcanFault {
+  return { cid: ucan.cid, issuer: ucan.issuer, ...fault };
+}
+
+/** Standard padded base64 in its only spelling: what it decodes to encodes to the same text. */
+export function readBase64(token: unknown): Result<Uint8Array, UcanFault> {
+  if (typeof token !== 'string') return refuse('token_not_string', `a ${typeof token}`);
+  if (token.length > LIMITS.characters) {
+    return refuse('token_too_long', `${token.length} characters`);
+  }
+  // The decoder passes over foreign characters and missing padding; the way back shows them.
+  const bytes = Buffer.from(token, 'base64');
+  if (bytes.toString('base64') !== token) return refuse('base64_invalid', 'not canonical');
+  return { ok: bytes };
+}
+
+/** Checks the size and the links of a chain; a UCAN is visited once a layer, whatever links to it. */
+export function checkShape(root: Ucan, ucans: ReadonlyMap<string, Ucan>): UcanFault | undefined {
+  if (ucans.size > LIMITS.ucans) return refuse('too_many_ucans', `${ucans.size} UCANs`).error;
+  const seen = new Set<string>();
+  let layer: readonly Ucan[] = [root];
+  for (let depth = 1; layer.length > 0; depth += 1) {
+    if (depth > LIMITS.depth) return refuse('too_deep', `over ${LIMITS.depth} layers`).error;
+    const next: Ucan[] = [];
+    for (const ucan of layer) {
+      seen.add(ucan.cid);
+      const fault = collectProofs(ucan, ucans, next);
+      if (fault) return fault;
+    }
+    layer = [...new Set(next)];
+  }
+  return seen.size < ucans.size
+    ? refuse('block_unreachable', `${ucans.size - seen.size} blocks`).error
+    : undefined;
+}
+
+function collectProofs(
+  ucan: Ucan,
+  ucans: ReadonlyMap<string, Ucan>,
+  into: Ucan[],
+): UcanFault | undefined {
+  if (ucan.proofs.length > LIMITS.proofs) {
+    return refuse('too_many_proofs', `${ucan.proofs.length} proofs`).error;
+  }
+  for (const link of ucan.proofs) {
+    const proof = ucans.get(link.toString());
+    if (!proof) return refuse('proof_missing', link.toString()).error;
+    into.push(proof);
+  }
+  return undefined;
+}

@@ -1,0 +1,28 @@
+import type { Capability, UcanPayload } from '../codec/ucan.js';
+
+export type { Capability };
+
+/** One UCAN that passed the gate; its signature is still unproven. */
+export interface Ucan extends UcanPayload {
+  readonly cid: string;
+  readonly bytes: Uint8Array;
+  readonly signature: Uint8Array;
+}
+
+/** A token that passed the gate: the outermost UCAN and the chain of its proofs. */
+export interface Token {
+  readonly text: string;
+  readonly root: Ucan;
+  /** Every UCAN of the chain by its CID, `root` among them. */
+  readonly ucans: ReadonlyMap<string, Ucan>;
+}
+
+/** What the gate lets through; every later step relies on these bounds. */
+export const LIMITS = {
+  characters: 8192,
+  blocks: 10,
+  ucans: 8,
+  depth: 4,
+  proofs: 2,
+  capabilities: 16,
+} as const;

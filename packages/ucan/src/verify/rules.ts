@@ -1,0 +1,129 @@
+import type { UcanPayload } from '../codec/ucan.js';
+import { refuse, type UcanFault } from '../errors.js';
+import { named } from '../read/read-token.js';
+import type { Capability, Token, Ucan } from '../read/token.js';
+import { isCovered } from './coverage.js';
+
+export interface InvocationRules {
+  readonly audiences: ReadonlySet<string>;
+  readonly capability: Capability;
+  /** Whoever else signed is refused; unset: anybody may call. */
+  readonly issuer?: string;
+  readonly now: number;
+  readonly maxTtlSeconds: number;
+}
+
+/** Everything about an invocation that can be judged without network and signature. */
+export function checkInvocation({ root }: Token, rules: InvocationRules): UcanFault | undefined {
+  const { audiences, issuer, now, maxTtlSeconds } = rules;
+  if (!audiences.has(root.audience)) return refuse('wrong_audience', root.audience).error;
+  if (issuer !== undefined && root.issuer !== issuer) {
+    return refuse('wrong_issuer', `not ${issuer}`).error;
+  }
+  if (root.proofs.length > 0) return refuse('has_proofs', `${root.proofs.length} proofs`).error;
+  return (
+    checkTtl(root, now, maxTtlSeconds) ??
+    checkTime(root, now) ??
+    checkCapability(root.capabilities, rules.capability)
+  );
+}
+
+function checkCapability(
+  capabilities: readonly Capability[],
+  expected: Capability,
+): UcanFault | undefined {
+  const [capability, ...others] = capabilities;
+  if (!capability || others.length > 0) {
+    return refuse('wrong_capability', `${capabilities.length} capabilities`).error;
+  }
+  if (capability.can !== expected.can || capability.with !== expected.with) {
+    return refuse('wrong_capability', `${capability.can} at ${capability.with}`).error;
+  }
+  // ucanto writes an empty `nb` when it is handed one, so that one says nothing.
+  if (Object.keys(capability.nb ?? {}).length > 0) {
+    return refuse('has_caveats', Object.keys(capability.nb ?? {}).join()).error;
+  }
+  return undefined;
+}
+
+export interface DelegationRules {
+  readonly audiences: ReadonlySet<string>;
+  readonly now: number;
+}
+
+/** Everything about a delegation that can be judged without network and signature. */
+export function checkDelegation(token: Token, rules: DelegationRules): UcanFault | undefined {
+  const { root, ucans } = token;
+  if (!rules.audiences.has(root.audience)) return refuse('wrong_audience', root.audience).error;
+  if (root.capabilities.length === 0) return refuse('wrong_capability', 'none delegated').error;
+  const call = root.capabilities.find(({ can }) => isCall(can));
+  if (call) return refuse('wrong_purpose', `${call.can} is an invocation`).error;
+  for (const ucan of ucans.values()) {
+    const fault = checkTime(ucan, rules.now) ?? checkProofs(ucan, proofsOf(ucan, ucans));
+    if (fault) return named(fault, ucan);
+  }
+  return undefined;
+}
+
+/**
+ * Whether an ability calls the oracle or a tool. UCANs have no type, and such tokens are passed on to
+ * other services: as delegations they would let those services act as the user.
+ */
+const isCall = (can: string): boolean => can.startsWith('oracle/') || can.startsWith('mcp/');
+
+/** The proofs of a UCAN; the gate saw to it that none is missing. */
+export function proofsOf(ucan: Ucan, ucans: ReadonlyMap<string, Ucan>): readonly Ucan[] {
+  return ucan.proofs.flatMap((link) => ucans.get(link.toString()) ?? []);
+}
+
+/** Checks that proofs are meant for the issuer and grant all that is claimed, for as long. */
+export function checkProofs(ucan: UcanPayload, proofs: readonly Ucan[]): UcanFault | undefined {
+  // Without proofs a UCAN speaks for its issuer alone, which is all the authority there is.
+  if (proofs.length === 0) return undefined;
+  for (const proof of proofs) {
+    if (proof.audience !== ucan.issuer) {
+      return refuse('chain_broken', `proof ${proof.cid} is for ${proof.audience}`).error;
+    }
+    if (!isWithin(ucan, proof)) return refuse('time_bounds', `outside ${proof.cid}`).error;
+  }
+  const grants = proofs.flatMap((proof) => proof.capabilities);
+  const beyond = ucan.capabilities.find((capability) => !isCovered(capability, grants));
+  return beyond && refuse('escalation', `${beyond.can} at ${beyond.with}`).error;
+}
+
+function isWithin(ucan: UcanPayload, proof: UcanPayload): boolean {
+  return (
+    (ucan.expiration ?? Number.POSITIVE_INFINITY) <=
+      (proof.expiration ?? Number.POSITIVE_INFINITY) &&
+    (ucan.notBefore ?? 0) >= (proof.notBefore ?? 0)
+  );
+}
+
+/** How far the clock of an issuer may run ahead of ours. */
+export const SKEW_SECONDS = 30;
+
+/** The end of the year 9999: later times are mistakes, such as milliseconds, and overflow dates. */
+export const LATEST_TIME = 253_402_300_799;
+
+/** Expiry has no grace; only `nbf` allows for skew. */
+export function checkTime(ucan: Ucan, now: number): UcanFault | undefined {
+  if ((ucan.expiration ?? 0) > LATEST_TIME) {
+    return refuse('expiry_too_far', `${ucan.expiration} is after the year 9999`).error;
+  }
+  if (ucan.expiration !== null && ucan.expiration <= now) {
+    return refuse('expired', `${now - ucan.expiration} s ago`).error;
+  }
+  if ((ucan.notBefore ?? 0) > now + SKEW_SECONDS) {
+    return refuse('not_yet_valid', `in ${(ucan.notBefore ?? 0) - now} s`).error;
+  }
+  return undefined;
+}
+
+/** A token presented as proof of who is calling must run out soon. */
+export function checkTtl(ucan: Ucan, now: number, maxTtlSeconds: number): UcanFault | undefined {
+  if (ucan.expiration === null) return refuse('expiry_missing', 'no exp').error;
+  if (ucan.expiration > now + maxTtlSeconds + SKEW_SECONDS) {
+    return refuse('expiry_too_far', `in ${ucan.expiration - now} s`).error;
+  }
+  return undefined;
+}

@@ -1,0 +1,83 @@
+import type { Result } from '@sibyl/protocol';
+import { LruMap, textBytes } from '@sibyl/server-kit';
+import { signingBytes } from '../codec/ucan.js';
+import type { DidKeys, DidResolver } from '../did/did-resolver.js';
+import { refuse, type UcanFault } from '../errors.js';
+import { isSoundPublicKey, verifyEd25519 } from '../keys/ed25519.js';
+import { named } from '../read/read-token.js';
+import type { Token, Ucan } from '../read/token.js';
+
+/** What is left to do for a token that passed every local check. */
+export interface VerificationCost {
+  /** Signatures that were not verified before. */
+  readonly signatures: number;
+  /** Issuers whose keys have to be asked for over the network. */
+  readonly lookups: number;
+  /** The length of the token. */
+  readonly characters: number;
+}
+
+/** Verifies the signatures of chains, and remembers those that will stay valid forever. */
+export class SignatureVerifier {
+  /** CIDs of UCANs signed by the key in their issuer's did:key: nothing can change that. */
+  readonly #proven: LruMap<string, true>;
+  readonly #resolver: DidResolver;
+
+  constructor(resolver: DidResolver, maxBytes: number) {
+    this.#resolver = resolver;
+    this.#proven = new LruMap({ maxBytes, sizeOf: (_, cid) => textBytes(cid) });
+  }
+
+  measure({ text, ucans }: Token): VerificationCost {
+    const open = [...ucans.values()].filter(({ cid }) => !this.#proven.get(cid));
+    const issuers = new Set(open.map(({ issuer }) => issuer));
+    return {
+      signatures: open.length,
+      lookups: [...issuers].filter((did) => this.#needsLookup(did)).length,
+      characters: text.length,
+    };
+  }
+
+  /** Verifies every signature of the chain; those that need no lookup first, to spare the network. */
+  async verify({ ucans }: Token): Promise<UcanFault | undefined> {
+    const keysOf = new Map<string, DidKeys>();
+    const open = [...ucans.values()].filter(({ cid }) => !this.#proven.get(cid));
+    const offlineFirst = ({ issuer }: Ucan) => Number(!isOffline(issuer));
+    for (const ucan of open.sort((a, b) => offlineFirst(a) - offlineFirst(b))) {
+      const known = keysOf.get(ucan.issuer);
+      const keys: Result<DidKeys, UcanFault> = known
+        ? { ok: known }
+        : await this.#resolveIssuer(ucan.issuer);
+      if (keys.error) return named(keys.error, ucan);
+      keysOf.set(ucan.issuer, keys.ok);
+      const fault = checkSignature(ucan, keys.ok);
+      if (fault) return named(fault, ucan);
+      if (isOffline(ucan.issuer)) this.#proven.set(ucan.cid, true);
+    }
+    return undefined;
+  }
+
+  #needsLookup(did: string): boolean {
+    return !isOffline(did) && (this.#resolver.needsLookup?.(did) ?? true);
+  }
+
+  async #resolveIssuer(did: string): Promise<Result<DidKeys, UcanFault>> {
+    try {
+      const keys = await this.#resolver.resolve(did);
+      return keys.error ? refuse(keys.error.code, keys.error.detail) : { ok: keys.ok };
+    } catch {
+      return refuse('did_unavailable', `the resolver failed for ${did}`);
+    }
+  }
+}
+
+/** A did:key holds its own key. */
+const isOffline = (did: string): boolean => did.startsWith('did:key:');
+
+function checkSignature(ucan: Ucan, keys: DidKeys): UcanFault | undefined {
+  const sound = keys.filter(isSoundPublicKey);
+  if (sound.length === 0) return refuse('weak_key', `${keys.length} keys, none sound`).error;
+  const message = signingBytes(ucan);
+  const isSigned = sound.some((key) => verifyEd25519(key, message, ucan.signature));
+  return isSigned ? undefined : refuse('signature_invalid', 'no key of the issuer fits').error;
+}

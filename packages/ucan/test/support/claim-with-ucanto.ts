@@ -1,0 +1,90 @@
+import * as core from '@ucanto/core';
+import type { Delegation, ParsedCapability, Principal } from '@ucanto/interface';
+import { ed25519 } from '@ucanto/principal';
+import { capability as capabilityParser, claim } from '@ucanto/validator';
+import { didFromPublicKey } from '../../src/did/did-key.js';
+import type { Capability, Token, Ucan } from '../../src/read/token.js';
+import { covers } from '../../src/verify/coverage.js';
+import { proofsOf } from '../../src/verify/rules.js';
+
+/** The key that signed each UCAN of a chain, by CID. */
+export type SigningKeys = ReadonlyMap<string, Uint8Array>;
+
+/** Why ucanto finds no path from a capability of the root of the chain to a UCAN without proofs, if so. */
+export async function claimWithUcanto(
+  token: Token,
+  keys: SigningKeys,
+): Promise<string | undefined> {
+  try {
+    const root = viewOf(token.root, token);
+    for (const [index, capability] of token.root.capabilities.entries()) {
+      const result = await claim(parserOf(capability, index), [root], claimOptions(token, keys));
+      if (result.error) return result.error.message;
+    }
+    return undefined;
+  } catch (cause) {
+    return String(cause);
+  }
+}
+
+/** A UCAN as ucanto sees it, without its time bounds: those were checked here, with our clock. */
+function viewOf(ucan: Ucan, token: Token): Delegation {
+  const view = core.Delegation.create({
+    root: { cid: core.parseLink(ucan.cid) as never, bytes: ucan.bytes as never },
+    blocks: new Map(),
+  });
+  const data = Object.create(core.UCAN.decode(ucan.bytes as never), {
+    expiration: { value: Number.POSITIVE_INFINITY },
+    notBefore: { value: undefined },
+  });
+  const proofs = proofsOf(ucan, token.ucans).map((proof) => viewOf(proof, token));
+  return Object.defineProperties(view, { data: { value: data }, proofs: { value: proofs } });
+}
+
+/** Matches the capability at this place of the root and what may grant it in the proofs. */
+function parserOf({ can }: Capability, index: number) {
+  const anything = { read: (input: unknown) => ({ ok: input }) };
+  const parser = capabilityParser({
+    can: can as never,
+    with: anything as never,
+    nb: anything as never,
+    derives: (claimed: unknown, granted: unknown) =>
+      covers(granted as Capability, claimed as Capability)
+        ? { ok: {} }
+        : { error: new core.Failure('the proof does not cover it') },
+  });
+  const select: typeof parser.select = (sources) => parser.select(sources.slice(index, index + 1));
+  return Object.assign(Object.create(parser) as typeof parser, { select });
+}
+
+function claimOptions(token: Token, keys: SigningKeys) {
+  return {
+    authority: verifierOf(token.root.audience),
+    principal: { parse: verifierOf },
+    canIssue: (capability: unknown) => canIssue(capability as ClaimedCapability),
+    resolveDIDKey: (did: string) => ({ ok: signingKeysOf(did, token, keys) }),
+    validateAuthorization: () => ({ ok: {} }),
+  } as never as Parameters<typeof claim>[2];
+}
+
+type ClaimedCapability = ParsedCapability & { readonly delegation: Delegation };
+
+/**
+ * Only a UCAN without proofs speaks for itself, and nobody for the signature of another: ucanto
+ * takes an attestation by whoever may issue it instead of a signature.
+ */
+function canIssue({ can, delegation }: ClaimedCapability): boolean {
+  return delegation.proofs.length === 0 && can !== 'ucan/attest';
+}
+
+/** Verifies with ucanto's own implementation of Ed25519. */
+function verifierOf(did: string): Principal {
+  return did.startsWith('did:key:') ? ed25519.Verifier.parse(did) : ({ did: () => did } as never);
+}
+
+function signingKeysOf(did: string, token: Token, keys: SigningKeys): string[] {
+  return [...token.ucans.values()]
+    .filter((ucan) => ucan.issuer === did)
+    .flatMap((ucan) => keys.get(ucan.cid) ?? [])
+    .map(didFromPublicKey);
+}
