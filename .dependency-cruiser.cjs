@@ -28,7 +28,9 @@ const packages = {
   ucan: ['protocol', 'server-kit'],
   'plugin-kit': ['protocol', 'safe-fetch', 'server-kit', 'ucan'],
   client: ['protocol', 'ucan'],
-  gateway: ['protocol', 'server-kit', 'ucan'],
+  'grpc-client': ['protocol', 'server-kit'],
+  gateway: ['grpc-client', 'protocol', 'server-kit', 'ucan'],
+  'demo-chain': ['grpc-client'],
   web: ['client', 'protocol'],
 };
 

@@ -1,4 +1,4 @@
-// Compiles the gateway and runs it in this process.
+// Compiles the gateway and runs it in this process; without GATEWAY_UPSTREAMS, with the demo chain.
 import { spawnSync } from 'node:child_process';
 
 const MAIN = 'packages/gateway/dist/main.js';
@@ -12,6 +12,10 @@ const watch = setInterval(() => {
   process.kill(process.pid, 'SIGTERM');
 }, LOOK_MS).unref();
 
-const { status } = spawnSync('tsc', ['-b', 'packages/gateway'], { stdio: 'inherit' });
-if (status === 0) await import(`../${MAIN}`);
-else process.exitCode = status ?? 1;
+const { status } = spawnSync('tsc', ['-b', 'packages/gateway', 'packages/demo-chain'], {
+  stdio: 'inherit',
+});
+if (status === 0) {
+  await import('./demo-chain.ts');
+  await import(`../${MAIN}`);
+} else process.exitCode = status ?? 1;

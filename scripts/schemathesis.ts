@@ -98,7 +98,7 @@ async function runSchemathesis(name: string, { url, headers }: Service): Promise
 
 /** The host as an operator runs it, with a token that outlives the run. */
 async function startHost(folder: string): Promise<Service> {
-  const service = await startProcess(MAIN, {
+  const service = await startProcess([MAIN], {
     PORT: '0',
     DATA_DIR: folder,
     UCAN_AUTH_MAX_TTL_SECONDS: String(TOKEN_SECONDS),
@@ -118,14 +118,18 @@ async function startHost(folder: string): Promise<Service> {
   return { ...service, headers: { Authorization: `Bearer ${ok.token}`, 'X-Auth-Type': 'ucan' } };
 }
 
-/** The gateway with its demo chain. */
+/** The gateway with the demo chain. */
 function startGateway(folder: string): Promise<Service> {
-  return startProcess('packages/gateway/dist/main.js', { GATEWAY_PORT: '0', DATA_DIR: folder });
+  const args = ['--import', './scripts/demo-chain.ts', 'packages/gateway/dist/main.js'];
+  return startProcess(args, { GATEWAY_PORT: '0', DATA_DIR: folder });
 }
 
-async function startProcess(main: string, env: Record<string, string>): Promise<Service> {
+async function startProcess(
+  args: readonly string[],
+  env: Record<string, string>,
+): Promise<Service> {
   const { PATH = '', HOME = '' } = process.env;
-  const child = spawn(process.execPath, [main], {
+  const child = spawn(process.execPath, args, {
     env: { PATH, HOME, LOG_LEVEL: 'info', ...env },
     stdio: ['ignore', 'pipe', 'inherit'],
   });

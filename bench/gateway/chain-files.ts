@@ -1,6 +1,6 @@
 import { createFileRegistry, type DescMessage, fromBinary } from '@bufbuild/protobuf';
 import { FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt';
-import { compileProtos } from '../../packages/gateway/scripts/compile-protos.ts';
+import { compileProtos } from '../../packages/demo-chain/scripts/compile-protos.ts';
 
 /** The protos of the chain as a FileDescriptorSet. */
 export const chainFiles: Uint8Array = compileProtos();

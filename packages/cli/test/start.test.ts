@@ -2,11 +2,19 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { afterEach, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
+import { type RunningDemoChain, startDemoChain } from '../../demo-chain/src/index.js';
 import { type SibylRun, sibyl, startSibyl, useFolder } from './support/sibyl.js';
 
 const DATA_DIR = join(useFolder(), 'data');
 const started: SibylRun[] = [];
+let chain: RunningDemoChain;
+
+beforeAll(async () => {
+  chain = await startDemoChain();
+});
+
+afterAll(() => chain.close());
 
 afterEach(async () => {
   for (const { child, ended } of started.splice(0)) {
@@ -16,7 +24,7 @@ afterEach(async () => {
 });
 
 function start(args: readonly string[], env: Record<string, string> = {}): SibylRun {
-  const own = { DATA_DIR, PORT: '0', GATEWAY_PORT: '0', ...env };
+  const own = { DATA_DIR, PORT: '0', GATEWAY_PORT: '0', GATEWAY_UPSTREAMS: chain.url, ...env };
   const run = startSibyl(args, { env: own, input: '' });
   started.push(run);
   return run;

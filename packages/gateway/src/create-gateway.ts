@@ -1,28 +1,26 @@
 import { readFile } from 'node:fs/promises';
 import { rootCertificates } from 'node:tls';
+import { ReplyMemory } from '@sibyl/grpc-client';
+import { Admission } from './auth/admission.js';
+import { askChain, createGate } from './auth/create-gate.js';
 import type { Config } from './config/config.js';
-import type { UpstreamAddress } from './config/upstream-url.js';
-import { Admission } from './gating/admission.js';
-import { askChain } from './gating/ask-chain.js';
-import { createGate } from './gating/create-gate.js';
-import { closerOf } from './http/close-server.js';
-import type { GatewayParts } from './http/gateway-parts.js';
+import { ByteBudget } from './http/byte-budget.js';
+import type { GatewayParts } from './http/gateway-deps.js';
 import { Handler } from './http/handler.js';
-import { createHttpServer, listen } from './http/http-server.js';
-import { createOperatorHandler } from './http/operator-handler.js';
+import { createOperatorHandler } from './http/own-routes.js';
+import { closerOf, createHttpServer, listen } from './http/server.js';
 import { Watches } from './http/watches.js';
-import { ByteBudget } from './limits/byte-budget.js';
 import { BlockWatch } from './nodes/block-watch.js';
 import { ChainNode } from './nodes/chain-node.js';
-import { createUpstream } from './nodes/create-upstream.js';
 import { NodePool } from './nodes/node-pool.js';
 import { createLogger, type Logger } from './observe/logger.js';
 import { Metrics } from './observe/metrics.js';
-import { Answers } from './query/answers.js';
-import { Questions } from './query/questions.js';
-import { SchemaKeeper } from './schema-source/schema-keeper.js';
-import { SchemaRefresh } from './schema-source/schema-refresh.js';
-import { ReplyMemory } from './upstream/reply-memory.js';
+import { Questions } from './query/query-parser.js';
+import { Answers } from './query/query-service.js';
+import { SchemaKeeper, SchemaRefresh } from './schema/schema-registry.js';
+import { AbciUpstream } from './upstream/abci-upstream.js';
+import { GrpcUpstream } from './upstream/grpc-upstream.js';
+import type { Upstream, UpstreamOptions } from './upstream/upstream.js';
 
 export interface GatewayOptions {
   readonly config: Config;
@@ -71,9 +69,7 @@ interface Running {
 }
 
 async function start(config: Config, logger: Logger): Promise<Running> {
-  const demo = config.nodes.addresses.length === 0 ? await startDemo(logger) : undefined;
-  const addresses = demo ? [demo.address] : config.nodes.addresses;
-  const { parts, refresh, did } = await createParts(config, logger, addresses);
+  const { parts, refresh, did } = await createParts(config, logger);
   const times = {
     requestTimeoutMs: config.requestTimeoutMs,
     answerTimeoutMs: config.nodes.timeoutMs,
@@ -101,20 +97,11 @@ async function start(config: Config, logger: Logger): Promise<Running> {
     parts.watches.close();
     await Promise.all(closers.map((close) => close()));
     for (const { upstream } of parts.pool.nodes) upstream.close();
-    await demo?.close();
   }
 }
 
-async function startDemo(logger: Logger) {
-  const { startDemoChain } = await import('./demo-chain/index.js');
-  const { url, close } = await startDemoChain();
-  logger.info({ url }, 'GATEWAY_UPSTREAMS is unset: serving the built-in demo chain');
-  const address: UpstreamAddress = { url: new URL(url), from: undefined };
-  return { address, close };
-}
-
-async function createParts(config: Config, logger: Logger, addresses: readonly UpstreamAddress[]) {
-  const { caFile, maxReplyBytes, maxLag, pollMs } = config.nodes;
+async function createParts(config: Config, logger: Logger) {
+  const { addresses, caFile, maxReplyBytes, maxLag, pollMs } = config.nodes;
   const ca =
     caFile === undefined ? undefined : [...rootCertificates, await readFile(caFile, 'utf8')];
   const memory = new ReplyMemory(Math.max(256 * 1024 * 1024, 16 * maxReplyBytes));
@@ -148,6 +135,11 @@ async function createParts(config: Config, logger: Logger, addresses: readonly U
   const limits = { incoming, outgoing };
   const parts: GatewayParts = { ...shared, ...limits, questions, answers, admission, watches };
   return { parts, refresh: new SchemaRefresh({ pool, blocks, keeper, pollMs }), did };
+}
+
+function createUpstream(options: UpstreamOptions): Upstream {
+  const isRpc = options.url.protocol.startsWith('rpc+');
+  return isRpc ? new AbciUpstream(options) : new GrpcUpstream(options);
 }
 
 /** Clients see counts and numbers alone, so the log is where a number gets its address. */

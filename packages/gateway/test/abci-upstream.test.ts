@@ -1,10 +1,10 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';
+import { GrpcCode } from '@sibyl/grpc-client';
 import { afterEach, expect, it } from 'vitest';
-import { AbciUpstream } from '../src/upstream/abci/abci-upstream.js';
-import { GrpcCode } from '../src/upstream/grpc-error.js';
-import { startTestNode } from './support/test-node.js';
+import { startTestNode } from '../../demo-chain/test/support/test-node.js';
+import { AbciUpstream } from '../src/upstream/abci-upstream.js';
 
 const METHOD = '/ixo.entity.v1beta1.Query/Params';
 const NOTHING = new Uint8Array();

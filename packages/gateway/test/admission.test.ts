@@ -7,9 +7,9 @@ import {
   type Signer,
 } from '@sibyl/ucan';
 import { expect, it } from 'vitest';
+import { Admission } from '../src/auth/admission.js';
+import { UcanGate } from '../src/auth/ucan-gate.js';
 import { loadConfig } from '../src/config/config.js';
-import { Admission } from '../src/gating/admission.js';
-import { UcanGate } from '../src/gating/ucan-gate.js';
 
 const GATEWAY = generateSigner().did;
 const ADDRESS = '198.51.100.7';
@@ -32,7 +32,7 @@ function admissionWith(did: DidResolver) {
   });
   const logger = { debug: write, info: write, warn: write, error: write };
   const gate = new UcanGate({ verifier, issuers: ['*'], logger });
-  const config = loadConfig({ GATEWAY_AUTH: 'ucan' });
+  const config = loadConfig({ GATEWAY_UPSTREAMS: 'grpc://a:9090', GATEWAY_AUTH: 'ucan' });
   const admission = new Admission(gate, config);
   const statusWith = async (token: string, address = ADDRESS): Promise<number> => {
     const headers = { authorization: `Bearer ${token}`, 'x-auth-type': 'ucan' };

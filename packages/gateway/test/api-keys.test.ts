@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { afterEach, expect, it } from 'vitest';
+import { startTestNode } from '../../demo-chain/test/support/test-node.js';
 import { ask, type RunningGateway, startGateway } from './support/running-gateway.js';
-import { startTestNode } from './support/test-node.js';
 
 const PARAMS = '/ixo/entity/params';
 const cleanups: (() => unknown)[] = [];

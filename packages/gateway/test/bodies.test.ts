@@ -2,9 +2,9 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { startTestNode, type TestNode } from '../../demo-chain/test/support/test-node.js';
 import { ask, type RunningGateway, startGateway } from './support/running-gateway.js';
 import { smallDescriptors } from './support/small-descriptors.js';
-import { startTestNode, type TestNode } from './support/test-node.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'sibyl-descriptors-'));
 let node: TestNode;

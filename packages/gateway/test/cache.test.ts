@@ -1,8 +1,8 @@
+import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { GrpcCode, GrpcError } from '../src/upstream/grpc-error.js';
+import { startTestNode, type TestNode } from '../../demo-chain/test/support/test-node.js';
 import { ENTITY_PARAMS, entityParams, largeEntityParams } from './support/entity-params.js';
 import { type RunningGateway, startGateway } from './support/running-gateway.js';
-import { startTestNode, type TestNode } from './support/test-node.js';
 
 const PARAMS = '/ixo/entity/params';
 const SECRET = 'a secret of the operator';

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { startTestNode, type TestNode } from '../../demo-chain/test/support/test-node.js';
 import { ask, type RunningGateway, startGateway } from './support/running-gateway.js';
-import { startTestNode, type TestNode } from './support/test-node.js';
 
 const PARAMS = '/ixo/entity/params';
 const NOT_IMPLEMENTED = { code: 12, message: 'Not Implemented', details: [] };

@@ -1,11 +1,15 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import { afterEach, expect, it } from 'vitest';
-import { GrpcCode, GrpcError } from '../src/upstream/grpc-error.js';
+import {
+  startTestNode,
+  type TestNode,
+  type TestNodeOptions,
+} from '../../demo-chain/test/support/test-node.js';
 import { type RunningGateway, startGateway } from './support/running-gateway.js';
 import { noteOf, smallDescriptors } from './support/small-descriptors.js';
-import { startTestNode, type TestNode, type TestNodeOptions } from './support/test-node.js';
 
 const PARAMS = '/ixo/entity/params';
 const FILE_DESCRIPTORS = 'cosmos.reflection.v1.ReflectionService/FileDescriptors';

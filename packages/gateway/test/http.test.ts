@@ -2,9 +2,8 @@ import { request } from 'node:http';
 import { buffer } from 'node:stream/consumers';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { ENTITY_PARAMS } from './support/entity-params.js';
+import { startTestNode, type TestNode } from '../../demo-chain/test/support/test-node.js';
 import { ask, type RunningGateway, startGateway } from './support/running-gateway.js';
-import { startTestNode, type TestNode } from './support/test-node.js';
 
 const PARAMS = '/ixo/entity/params';
 const CLAIMS = '/ixo/claims/claims';
@@ -223,15 +222,6 @@ it('serves the chain under the prefix of the deployment, and under its own', asy
   const paths = schema.routes.map(({ path }: { path: string }) => path);
   expect(paths).toContain('/impact/entity/params');
   await other.close();
-});
-
-it('serves the demo chain when it is given no nodes', async () => {
-  const demo = await startGateway([]);
-  const { status, json } = await demo.get('/ixo/entity/params');
-  expect(status).toBe(200);
-  expect(Number(json.params.createSequence)).toBeGreaterThan(0);
-  expect(node.callsOf(ENTITY_PARAMS)).toBeGreaterThan(0);
-  await demo.close();
 });
 
 /** The bytes as they were sent: fetch would decompress them. */

@@ -1,9 +1,9 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { startTestNode, type TestNode } from '../../demo-chain/test/support/test-node.js';
 import { ENTITY_PARAMS, largeEntityParams } from './support/entity-params.js';
 import { type RunningGateway, startGateway } from './support/running-gateway.js';
-import { startTestNode, type TestNode } from './support/test-node.js';
 
 const PARAMS = '/ixo/entity/params';
 /** More than the system buffers for a connection, and six of them fit into the memory of one caller. */

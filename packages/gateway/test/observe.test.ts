@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startTestNode, type TestNode } from '../../demo-chain/test/support/test-node.js';
 import { ENTITY_PARAMS } from './support/entity-params.js';
 import { ask, type RunningGateway, startGateway } from './support/running-gateway.js';
-import { startTestNode, type TestNode } from './support/test-node.js';
 
 let node: TestNode;
 let gateway: RunningGateway;

@@ -1,9 +1,9 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { startBlocks } from '../src/demo-chain/blocks.js';
+import { startBlocks } from '../../demo-chain/src/queries/service.js';
+import { startTestNode } from '../../demo-chain/test/support/test-node.js';
 import { ENTITY_PARAMS } from './support/entity-params.js';
 import { startNodeProcess } from './support/node-process.js';
 import { ask, startGateway } from './support/running-gateway.js';
-import { startTestNode } from './support/test-node.js';
 
 const PARAMS = '/ixo/entity/params';
 /** Not a query of the chain's state, so the reply is kept for a second. */

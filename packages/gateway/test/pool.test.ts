@@ -1,9 +1,13 @@
+import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import { afterEach, expect, it } from 'vitest';
-import { GrpcCode, GrpcError } from '../src/upstream/grpc-error.js';
+import { ManualBlocks } from '../../demo-chain/test/support/manual-blocks.js';
+import {
+  startTestNode,
+  type TestNode,
+  type TestNodeOptions,
+} from '../../demo-chain/test/support/test-node.js';
 import { ENTITY_PARAMS } from './support/entity-params.js';
-import { ManualBlocks } from './support/manual-blocks.js';
 import { type RunningGateway, startGateway } from './support/running-gateway.js';
-import { startTestNode, type TestNode, type TestNodeOptions } from './support/test-node.js';
 
 const PARAMS = '/ixo/entity/params';
 const CLAIMS = '/ixo/claims/claims';

@@ -5,8 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterEach, expect, it } from 'vitest';
+import { startTestNode } from '../../demo-chain/test/support/test-node.js';
 import { ask } from './support/running-gateway.js';
-import { startTestNode } from './support/test-node.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'sibyl-gateway-process-'));
 const cleanups: (() => unknown)[] = [];

@@ -5,9 +5,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { startTestNode, type TestNode } from '../../demo-chain/test/support/test-node.js';
 import { ENTITY_PARAMS, largeEntityParams } from './support/entity-params.js';
 import { ask, type RunningGateway, startGateway } from './support/running-gateway.js';
-import { startTestNode, type TestNode } from './support/test-node.js';
 
 const PARAMS = '/ixo/entity/params';
 let node: TestNode;

@@ -8,9 +8,9 @@ import {
   type Signer,
 } from '@sibyl/ucan';
 import { afterEach, expect, it } from 'vitest';
-import { loadChainSchema } from '../src/demo-chain/chain-schema.js';
+import { loadChainSchema } from '../../demo-chain/src/chain-schema.js';
+import { startTestNode } from '../../demo-chain/test/support/test-node.js';
 import { ask, type RunningGateway, startGateway } from './support/running-gateway.js';
-import { startTestNode } from './support/test-node.js';
 
 const PARAMS = '/ixo/entity/params';
 const EVERYTHING = { can: 'chain/query', with: 'ixo:chain' };

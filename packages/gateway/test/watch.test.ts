@@ -1,9 +1,9 @@
 import { connect } from 'node:net';
+import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { GrpcCode, GrpcError } from '../src/upstream/grpc-error.js';
+import { startTestNode, type TestNode } from '../../demo-chain/test/support/test-node.js';
 import { ENTITY_PARAMS, entityParams, largeEntityParams } from './support/entity-params.js';
 import { ask, type RunningGateway, startGateway } from './support/running-gateway.js';
-import { startTestNode, type TestNode } from './support/test-node.js';
 
 const WATCH = '/ixo/entity/params?watch';
 const cleanups: (() => unknown)[] = [];

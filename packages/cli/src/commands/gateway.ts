@@ -12,7 +12,7 @@ export const gateway: Command = {
   summary: "Serve a blockchain's gRPC queries as HTTP/JSON",
   usage: ['[--port <number>]'],
   details:
-    'Without GATEWAY_UPSTREAMS it serves a small built-in demo chain. Reads its configuration from the environment and from .env in this folder.',
+    'GATEWAY_UPSTREAMS names the nodes. Reads its configuration from the environment and from .env in this folder.',
   options: {
     port: {
       type: 'string',
@@ -39,16 +39,23 @@ export interface GatewayProcess {
   stop(): Promise<void>;
 }
 
+export interface GatewayProcessOptions {
+  /** URL of a module that the process loads before the gateway. */
+  readonly preload?: string;
+}
+
 /**
  * Starts a gateway as the environment configures it, for the oracle of this process to use unless that has
  * another; undefined, having said why, where its port is taken.
  */
-export async function startGateway(): Promise<GatewayProcess | undefined> {
+export async function startGateway({
+  preload,
+}: GatewayProcessOptions = {}): Promise<GatewayProcess | undefined> {
   const host = variable('GATEWAY_HOST') ?? '127.0.0.1';
   const wanted = variable('GATEWAY_PORT') ?? '3001';
   try {
     const port = await freePort(Number(wanted), host);
-    const child = forkGateway(port);
+    const child = forkGateway(port, preload);
     const address = `${addressOf(host)}:${port}`;
     if (!variable('GATEWAY_URL')) offer(address);
     return { stop: () => stop(child) };
@@ -72,9 +79,10 @@ function addressOf(host: string): string {
   return host.includes(':') ? `[${host}]` : host;
 }
 
-function forkGateway(port: number): ChildProcess {
+function forkGateway(port: number, preload: string | undefined): ChildProcess {
   const isTerminal = Boolean(process.stdout.isTTY);
   const child = fork(MAIN, ['gateway', '--port', String(port)], {
+    execArgv: [...process.execArgv, ...(preload ? ['--import', preload] : [])],
     stdio: ['ignore', isTerminal ? 'pipe' : 'inherit', 'inherit', 'ipc'],
   });
   if (child.stdout) createInterface(child.stdout).on('line', showLine);

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { descriptorSet } from '../../test/schema/descriptor-set.js';
 import { REQUEST_FACTS } from '../../test/schema/request-facts.js';
 import { type Wire, wire } from '../../test/schema/wire.js';
-import { loadSchema, type SchemaOptions } from '../schema.js';
+import { loadSchema, type SchemaOptions } from '../schema/schema.js';
 
 const descriptors = descriptorSet(REQUEST_FACTS);
 

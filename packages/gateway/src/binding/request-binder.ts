@@ -1,11 +1,26 @@
-import type { DescMessage, Registry } from '@bufbuild/protobuf';
+import type { DescField, DescMessage, Registry } from '@bufbuild/protobuf';
 import { BinaryWriter } from '@bufbuild/protobuf/wire';
-import { BindFault, namingField } from './bind-fault.js';
-import { bindTexts } from './bind-text.js';
-import { type FieldPath, fieldPath } from './field-path.js';
-import { bindBody } from './json-body/bind-body.js';
-import { MessageDraft } from './message-draft.js';
-import { avoidCounting, capPageLimit, pageFieldOf } from './page-rules.js';
+import { formOf, messageForm } from '../schema/options.js';
+import { BindFault, namingField, ValueFault } from './bind-error.js';
+import { bindBody } from './json-binder.js';
+import {
+  asValue,
+  type FieldPath,
+  fieldNamed,
+  fieldPath,
+  MessageDraft,
+  type WireValue,
+} from './message-draft.js';
+import {
+  type Base64Reading,
+  parseDecimalText,
+  parseDuration,
+  parseInteger,
+  parseIntegerText,
+  parseTimestamp,
+  UINT64,
+} from './parse-values.js';
+import { enumNumber, enumValue, scalarFromText, textValue, timeValue } from './wire-values.js';
 
 /** The parts of an HTTP request that make a gRPC request. */
 export interface BindInput {
@@ -123,4 +138,95 @@ function variablePath(type: DescMessage, name: string): FieldPath {
   const path = fieldPath(type, name);
   if (!path) throw new BindFault(name, `is in the path, but not in ${type.typeName}`);
   return path;
+}
+
+/** Puts texts of a URL into the field at the end of a path; a single field takes the first. */
+export function bindTexts(
+  draft: MessageDraft,
+  path: FieldPath,
+  texts: readonly string[],
+  base64: Base64Reading,
+): void {
+  const field = path.at(-1) as DescField;
+  const parent = path.slice(0, -1).reduce((parent, step) => {
+    // A path leads on only through messages, or it would not have been found.
+    return parent.child(step as DescField & { message: DescMessage });
+  }, draft);
+  const values = texts.map((text) => valueFromText(field, text, base64));
+  if (field.fieldKind === 'list') {
+    parent.clear(field);
+    for (const value of values) parent.add(field, value);
+  } else parent.set(field, values[0] as WireValue);
+}
+
+/** Reads one value of a field from a URL. */
+function valueFromText(field: DescField, text: string, base64: Base64Reading): WireValue {
+  if (field.fieldKind === 'map') throw new ValueFault('is a map, which a URL cannot carry');
+  if (field.message) return messageFromText(field.message, text, base64);
+  if (field.enum) return enumValue(enumNumber(field.enum, text));
+  switch (formOf(field)) {
+    case 'integer':
+      return textValue(parseIntegerText(text));
+    case 'decimal':
+      return textValue(parseDecimalText(text));
+    default:
+      return scalarFromText(field.scalar, text, base64);
+  }
+}
+
+function messageFromText(type: DescMessage, text: string, base64: Base64Reading): WireValue {
+  switch (messageForm(type)) {
+    case 'timestamp':
+      return timeValue(text === 'null' ? NO_TIME : parseTimestamp(text));
+    case 'duration':
+      return timeValue(text === 'null' ? NO_TIME : parseDuration(text));
+    case 'only_member':
+      return wrapped(type, [text], base64);
+    default:
+      if (type.typeName === 'google.protobuf.FieldMask')
+        return wrapped(type, text.split(','), base64);
+      throw new ValueFault('is a message; name one of its fields after a dot');
+  }
+}
+
+/** A message whose one field holds the texts. */
+function wrapped(type: DescMessage, texts: readonly string[], base64: Base64Reading): WireValue {
+  const [field] = type.fields;
+  if (!field || type.fields.length > 1) throw new ValueFault('is more than a URL can carry');
+  const draft = new MessageDraft(type);
+  bindTexts(draft, [field], texts, base64);
+  return asValue(draft);
+}
+
+const NO_TIME = { seconds: 0n, nanos: 0 };
+
+const PAGE_REQUEST = 'cosmos.base.query.v1beta1.PageRequest';
+
+/** What a node takes when no limit is given; but then it also counts all there is. */
+const DEFAULT_LIMIT = 100;
+
+type PageField = DescField & { readonly fieldKind: 'message'; readonly message: DescMessage };
+
+/** The field by which a request asks for a page, if it has one. */
+export function pageFieldOf(type: DescMessage): PageField | undefined {
+  return type.fields.find(
+    (field): field is PageField =>
+      field.fieldKind === 'message' && field.message.typeName === PAGE_REQUEST && !field.deprecated,
+  );
+}
+
+/** Lowers a page's limit to the largest that is allowed. */
+export function capPageLimit(field: DescField, text: string, max: number): string {
+  if (field.name !== 'limit' || field.parent.typeName !== PAGE_REQUEST) return text;
+  return parseInteger(text, UINT64) > BigInt(max) ? String(max) : text;
+}
+
+/** Names the node's own limit where none was given, so that it does not count what nobody asked for. */
+export function avoidCounting(draft: MessageDraft, pageField: PageField, max: number): void {
+  const limit = fieldNamed(pageField.message, 'limit');
+  const countTotal = fieldNamed(pageField.message, 'count_total');
+  if (!limit?.scalar || !countTotal) return;
+  const page = draft.child(pageField);
+  if (page.has(limit) || page.has(countTotal)) return;
+  page.set(limit, scalarFromText(limit.scalar, String(Math.min(DEFAULT_LIMIT, max)), 'node'));
 }

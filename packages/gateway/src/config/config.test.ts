@@ -4,9 +4,12 @@ import { ConfigError, loadConfig } from './config.js';
 
 const DIGEST = createHash('sha256').update('key').digest('hex');
 
-function faultsOf(env: Record<string, string>): string {
+const NODES = { GATEWAY_UPSTREAMS: 'grpc://a:9090' };
+
+/** The message for an invalid environment. */
+function readError(env: Record<string, string>): string {
   try {
-    loadConfig(env);
+    loadConfig({ ...NODES, ...env });
   } catch (error) {
     if (error instanceof ConfigError) return error.message;
     throw error;
@@ -14,14 +17,14 @@ function faultsOf(env: Record<string, string>): string {
   return '';
 }
 
-it('has a default for everything', () => {
-  const config = loadConfig({});
+it('loadConfig has a default for everything but the nodes', () => {
+  const config = loadConfig(NODES);
   expect(config).toMatchObject({
     host: '127.0.0.1',
     port: 3001,
     compat: undefined,
     corsOrigins: [],
-    nodes: { addresses: [], timeoutMs: 15_000, maxReplyBytes: 16 * 1024 * 1024 },
+    nodes: { timeoutMs: 15_000, maxReplyBytes: 16 * 1024 * 1024 },
     schema: { prefix: 'ixo', legacy: true },
     gating: { auth: 'none', apiKeys: [], ucanIssuers: ['*'], perMinute: undefined },
     cache: { maxBytes: 64 * 1024 * 1024 },
@@ -29,8 +32,9 @@ it('has a default for everything', () => {
   expect(Object.isFrozen(config)).toBe(true);
 });
 
-it('takes an empty variable for an unset one', () => {
-  expect(loadConfig({ GATEWAY_PORT: ' ', GATEWAY_COMPAT: '' })).toEqual(loadConfig({}));
+it('loadConfig treats an empty variable as unset', () => {
+  const env = { ...NODES, GATEWAY_PORT: ' ', GATEWAY_COMPAT: '' };
+  expect(loadConfig(env)).toEqual(loadConfig(NODES));
 });
 
 it('reads the addresses of nodes, and what the operator says about them', () => {
@@ -51,16 +55,16 @@ it.each([
   ['a:9090', 'must start with one of'],
   ['//a', 'must be URLs'],
 ])('refuses the address %s', (url, reason) => {
-  expect(faultsOf({ GATEWAY_UPSTREAMS: url })).toContain(reason);
+  expect(readError({ GATEWAY_UPSTREAMS: url })).toContain(reason);
 });
 
 it('never repeats an address, which may hold a password', () => {
-  expect(faultsOf({ GATEWAY_UPSTREAMS: 'http://me:hidden@a:1' })).not.toContain('hidden');
+  expect(readError({ GATEWAY_UPSTREAMS: 'http://me:hidden@a:1' })).not.toContain('hidden');
 });
 
 it('reads API keys with their names, limits and scopes', () => {
   const keys = `${DIGEST};name=mobile;limit=60;scope=/ixo/entity/*|/ixo/claims/params,${DIGEST}`;
-  const { apiKeys } = loadConfig({ GATEWAY_API_KEYS: keys }).gating;
+  const { apiKeys } = loadConfig({ ...NODES, GATEWAY_API_KEYS: keys }).gating;
   expect(apiKeys).toMatchObject([
     { name: 'mobile', limit: 60, scopes: ['/ixo/entity/*', '/ixo/claims/params'] },
     { name: DIGEST.slice(0, 8), limit: undefined, scopes: undefined },
@@ -76,11 +80,12 @@ it.each([
   [`${DIGEST};name=a b`, 'name'],
   [`${DIGEST};colour=red`, ';colour='],
 ])('refuses the API key %s', (key, reason) => {
-  expect(faultsOf({ GATEWAY_API_KEYS: key })).toContain(reason);
+  expect(readError({ GATEWAY_API_KEYS: key })).toContain(reason);
 });
 
 it('tells all that is wrong at once, each with what to do', () => {
-  const message = faultsOf({
+  const message = readError({
+    GATEWAY_UPSTREAMS: '',
     GATEWAY_PORT: '70000',
     GATEWAY_COMPAT: 'yes',
     GATEWAY_AUTH: 'api-key',
@@ -88,6 +93,7 @@ it('tells all that is wrong at once, each with what to do', () => {
     GATEWAY_CACHE_BYPASS_SECRET: 'short',
   });
   for (const variable of [
+    'GATEWAY_UPSTREAMS',
     'GATEWAY_PORT',
     'GATEWAY_COMPAT',
     'GATEWAY_API_KEYS',
@@ -96,8 +102,8 @@ it('tells all that is wrong at once, each with what to do', () => {
   ]) {
     expect(message).toContain(`${variable} (gateway)`);
   }
-  expect(message).toMatch(/^5 variables are wrong in the environment:/);
-  expect(message.match(/→/g)).toHaveLength(5);
+  expect(message).toMatch(/^6 variables are wrong in the environment:/);
+  expect(message.match(/→/g)).toHaveLength(6);
 });
 
 it.each([
@@ -109,5 +115,5 @@ it.each([
   ['GATEWAY_TIMEOUT_SECONDS', '0'],
   ['GATEWAY_BLOCK_POLL_MS', '1'],
 ])('refuses %s=%s', (name, value) => {
-  expect(faultsOf({ [name]: value })).toContain(name);
+  expect(readError({ [name]: value })).toContain(name);
 });

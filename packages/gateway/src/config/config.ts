@@ -1,8 +1,6 @@
 import { existsSync } from 'node:fs';
 import type { z } from 'zod';
-import type { ApiKey } from './api-key.js';
-import { Environment } from './environment.js';
-import type { UpstreamAddress } from './upstream-url.js';
+import { type ApiKey, Environment, type UpstreamAddress } from './environment.js';
 
 /** What the environment says, checked, named and frozen. */
 export interface Config {
@@ -13,7 +11,6 @@ export interface Config {
   readonly dataDir: string;
   readonly logLevel: Environment['LOG_LEVEL'];
   readonly nodes: {
-    /** None: the demo chain. */
     readonly addresses: readonly UpstreamAddress[];
     readonly caFile: string | undefined;
     readonly timeoutMs: number;
@@ -123,7 +120,13 @@ function describeFault(issue: z.core.$ZodIssue): Fault {
 
 /** Faults of several variables together, and of files: found even when one alone is wrong too. */
 function crossFaults(env: NodeJS.ProcessEnv): Fault[] {
-  return [...keyFaults(env), ...fileFaults(env)];
+  return [...upstreamFaults(env), ...keyFaults(env), ...fileFaults(env)];
+}
+
+function upstreamFaults(env: NodeJS.ProcessEnv): Fault[] {
+  if (env.GATEWAY_UPSTREAMS) return [];
+  const remedy = 'Set it to the addresses of nodes, such as grpc://127.0.0.1:9090';
+  return [{ variable: 'GATEWAY_UPSTREAMS', problem: 'missing', remedy }];
 }
 
 function keyFaults(env: NodeJS.ProcessEnv): Fault[] {

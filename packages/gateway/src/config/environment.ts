@@ -1,6 +1,4 @@
 import { z } from 'zod';
-import { ApiKey } from './api-key.js';
-import { UpstreamUrl } from './upstream-url.js';
 
 const flag = z.enum(['true', 'false']).transform((value) => value === 'true');
 const whole = z
@@ -52,6 +50,79 @@ function isOrigin(text: string): boolean {
   return URL.canParse(text) && new URL(text).origin === text;
 }
 
+/** A key as the operator keeps it: never the key itself. */
+export interface ApiKey {
+  /** For logs and metrics. */
+  readonly name: string;
+  readonly sha256: Buffer;
+  /** Requests a minute. */
+  readonly limit: number | undefined;
+  /** Route templates it opens, a `*` at the end standing for the rest; unset: all. */
+  readonly scopes: readonly string[] | undefined;
+}
+
+const FORM = /^([0-9a-f]{64})((?:;[a-z]+=[^;]*)*)$/i;
+const NAME = /^[\w.-]{1,64}$/;
+const LIMIT = /^[1-9]\d{0,8}$/;
+const SCOPE = /^\/[^\s*]*\*?$/;
+
+/** Reads one entry of GATEWAY_API_KEYS: the digest, then `;name=`, `;limit=` and `;scope=` as wished. */
+export const ApiKey = z.string().transform((text, context): ApiKey => {
+  const [, digest = '', rest = ''] = FORM.exec(text) ?? [];
+  const { name = digest.slice(0, 8), limit, scope, ...others } = parametersOf(rest);
+  const scopes = scope?.split('|');
+  const problem =
+    (!digest && 'must be 64 hex digits each, then ;name=…, ;limit=… or ;scope=…') ||
+    (Object.keys(others).length > 0 && `knows no ;${Object.keys(others)[0]}=`) ||
+    (!NAME.test(name) && 'has a name that is not plain') ||
+    (limit !== undefined && !LIMIT.test(limit) && 'has a limit that is no number') ||
+    (scopes && !scopes.every((item) => SCOPE.test(item)) && 'has a scope that is no route');
+  if (problem) {
+    context.addIssue({ code: 'custom', message: problem });
+    return z.NEVER;
+  }
+  return {
+    name,
+    sha256: Buffer.from(digest, 'hex'),
+    limit: limit === undefined ? undefined : Number(limit),
+    scopes,
+  };
+});
+
+function parametersOf(text: string): Record<string, string> {
+  const pairs = text.split(';').filter(Boolean);
+  return Object.fromEntries(pairs.map((pair) => pair.split(/=(.*)/, 2) as [string, string]));
+}
+
+/** A node's address, and what the operator says about it. */
+export interface UpstreamAddress {
+  readonly url: URL;
+  /** The first height it keeps, if the operator says. */
+  readonly from: number | undefined;
+}
+
+const PROTOCOLS = ['grpc:', 'grpcs:', 'rpc+http:', 'rpc+https:'];
+
+/** Reads one entry of GATEWAY_UPSTREAMS. */
+export const UpstreamUrl = z.string().transform((text, context): UpstreamAddress => {
+  const fail = (message: string) => {
+    // Never the entry itself: it may hold a password.
+    context.addIssue({ code: 'custom', message });
+    return z.NEVER;
+  };
+  if (!URL.canParse(text)) return fail('must be URLs such as grpc://127.0.0.1:9090');
+  const url = new URL(text);
+  if (!PROTOCOLS.includes(url.protocol)) return fail(`must start with one of ${names()}`);
+  if (!url.hostname) return fail('must name a host');
+  if (url.protocol.startsWith('grpc') && !url.port) return fail(`needs the port of ${url.host}`);
+  const from = url.searchParams.get('from');
+  if (from !== null && !/^[1-9]\d{0,14}$/.test(from)) return fail('has a ?from= that is no height');
+  url.searchParams.delete('from');
+  return { url, from: from === null ? undefined : Number(from) };
+});
+
+const names = () => PROTOCOLS.map((protocol) => `${protocol}//`).join(', ');
+
 /** Every variable the gateway reads; a default is written as an operator would write it. */
 export const Environment = z.object({
   GATEWAY_PORT: port.prefault('3001').describe('Port of the HTTP server; 0 picks a free one'),
@@ -65,7 +136,7 @@ export const Environment = z.object({
     .pipe(z.array(UpstreamUrl))
     .prefault('')
     .describe(
-      'Nodes, separated by commas: grpc://, grpcs://, rpc+http:// or rpc+https://, with ?from=1 on one that keeps every height; unset: the built-in demo chain',
+      'Nodes, separated by commas: grpc://, grpcs://, rpc+http:// or rpc+https://, with ?from=1 on one that keeps every height; required',
     ),
   GATEWAY_UPSTREAM_CA: z
     .string()

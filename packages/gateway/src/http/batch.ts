@@ -1,18 +1,14 @@
+import { GrpcCode } from '@sibyl/grpc-client';
 import { z } from 'zod';
-import { hasMoreValues } from '../binding/json-body/json-size.js';
-import { permit } from '../gating/admission.js';
-import { type Caller } from '../gating/caller.js';
-import type { ByteBudget } from '../limits/byte-budget.js';
-import { explainFault } from '../query/explain-fault.js';
-import { extraCost } from '../query/query-cost.js';
-import { badRequest, QueryFault } from '../query/query-fault.js';
-import type { Asked } from '../query/questions.js';
-import { GrpcCode } from '../upstream/grpc-error.js';
-import { HEIGHT_METADATA, parseHeight } from '../upstream/height.js';
-import type { Exchange } from './exchange.js';
-import type { GatewayParts } from './gateway-parts.js';
-import { readBody } from './read-body.js';
-import { bodyOf } from './send-json.js';
+import { permit } from '../auth/admission.js';
+import { type Caller } from '../auth/gate.js';
+import { hasMoreValues } from '../binding/json-node.js';
+import { badRequest, explainFault, QueryFault } from '../query/query-error.js';
+import { type Asked, extraCost } from '../query/query-parser.js';
+import { HEIGHT_METADATA, parseHeight } from '../upstream/upstream.js';
+import type { ByteBudget } from './byte-budget.js';
+import type { GatewayParts } from './gateway-deps.js';
+import { bodyOf, type Exchange, readBody } from './request-context.js';
 
 /** All results of one batch together. */
 const MAX_REPLY_BYTES = 32 * 1024 * 1024;

@@ -1,12 +1,14 @@
-import { permit } from '../gating/admission.js';
-import type { Caller } from '../gating/caller.js';
-import { bodyCost, extraCost } from '../query/query-cost.js';
-import { badRequest } from '../query/query-fault.js';
-import type { AskedQuestion } from '../query/question.js';
-import type { Exchange } from './exchange.js';
-import type { GatewayParts } from './gateway-parts.js';
-import { readBody } from './read-body.js';
-import { ReplySender } from './send-reply.js';
+import type { OutgoingHttpHeaders } from 'node:http';
+import { permit } from '../auth/admission.js';
+import type { Caller } from '../auth/gate.js';
+import type { Config } from '../config/config.js';
+import { badRequest } from '../query/query-error.js';
+import { bodyCost, extraCost } from '../query/query-parser.js';
+import type { AskedQuestion } from '../query/query-service.js';
+import type { Encoding, Reply } from '../query/reply-cache.js';
+import type { ByteBudget } from './byte-budget.js';
+import type { GatewayParts } from './gateway-deps.js';
+import { type Exchange, readBody } from './request-context.js';
 
 /** Serves the chain's routes. What is known is sent at once, without a promise on the way. */
 export class ChainQueries {
@@ -64,4 +66,95 @@ export class ChainQueries {
     if (question.height !== undefined) throw badRequest('what was at a height never changes');
     this.parts.watches.begin(exchange, question, caller);
   }
+}
+
+/** Below this, compression costs more than it saves. */
+const COMPRESSED_FROM_BYTES = 1024;
+/** A year: caches need no longer promise than that. */
+const FINAL = 'max-age=31536000, immutable';
+const VARY = 'Accept-Encoding, X-Cosmos-Block-Height, Grpc-Metadata-X-Cosmos-Block-Height';
+
+/** Sends replies, each in the form its client takes. */
+export class ReplySender {
+  private readonly lasting: string;
+  private readonly passing: string;
+  private readonly isPlain: boolean;
+
+  constructor(
+    { compat, gating }: Pick<Config, 'compat' | 'gating'>,
+    private readonly outgoing: ByteBudget,
+  ) {
+    // What was given to one who may ask must not be handed on to one who may not.
+    const sharing = gating.auth === 'none' ? 'public' : 'private';
+    this.lasting = `${sharing}, ${FINAL}`;
+    this.passing = `${sharing}, no-cache`;
+    this.isPlain = compat === 'node';
+  }
+
+  /** `successor` is the path to use instead, if the one asked is a legacy one. */
+  send(exchange: Exchange, reply: Reply, successor: string | undefined): void | Promise<void> {
+    const { headers, request } = exchange;
+    const head = this.describe(headers, reply, successor);
+    if (this.isPlain) return this.sendBody(exchange, reply, head);
+    if (isKnown(request.headers['if-none-match'], reply.etag)) return exchange.send(304, head);
+    const isLarge = reply.length >= COMPRESSED_FROM_BYTES;
+    const encoding = isLarge ? acceptedEncoding(request.headers['accept-encoding']) : undefined;
+    if (!encoding) return this.sendBody(exchange, reply, head);
+    return reply.as(encoding).then((body) => {
+      exchange.holdMemory(body, this.outgoing);
+      head['Content-Encoding'] = encoding;
+      exchange.send(200, Object.assign(head, contentOf(body.length)), body);
+    });
+  }
+
+  /** The headers beside those of the content. */
+  private describe(
+    { Vary }: OutgoingHttpHeaders,
+    { etag, height, isFinal }: Reply,
+    successor: string | undefined,
+  ): OutgoingHttpHeaders {
+    const head: OutgoingHttpHeaders = {};
+    if (successor !== undefined) {
+      head.Deprecation = 'true';
+      head.Link = `<${successor}>; rel="successor-version"`;
+    }
+    if (height !== undefined) head['Grpc-Metadata-X-Cosmos-Block-Height'] = height;
+    if (this.isPlain) return head;
+    head.Vary = Vary === undefined ? VARY : `${Vary}, ${VARY}`;
+    head.ETag = etag;
+    head['Cache-Control'] = isFinal ? this.lasting : this.passing;
+    if (height !== undefined) head['X-Block-Height'] = height;
+    return head;
+  }
+
+  private sendBody(exchange: Exchange, reply: Reply, head: OutgoingHttpHeaders): void {
+    const body = reply.text ?? reply.body;
+    if (typeof body !== 'string') exchange.holdMemory(body, this.outgoing);
+    exchange.send(200, Object.assign(head, contentOf(reply.length)), body);
+  }
+}
+
+function contentOf(length: number): OutgoingHttpHeaders {
+  return { 'Content-Type': 'application/json', 'Content-Length': length };
+}
+
+/** Whether a client already has this: tags are compared without their weakness. */
+function isKnown(header: string | undefined, etag: string): boolean {
+  if (header === undefined) return false;
+  const plain = (tag: string) => tag.trim().replace(/^W\//, '');
+  return header.trim() === '*' || header.split(',').some((tag) => plain(tag) === plain(etag));
+}
+
+const PREFERRED: readonly Encoding[] = ['br', 'gzip'];
+const REFUSED = /^q=0(\.0*)?$/;
+
+/** The best encoding a client takes, by its `Accept-Encoding`. */
+export function acceptedEncoding(header: string | string[] | undefined): Encoding | undefined {
+  if (typeof header !== 'string') return undefined;
+  const accepted = new Set<string>();
+  for (const item of header.toLowerCase().split(',')) {
+    const [name = '', weight = ''] = item.split(';').map((part) => part.trim());
+    if (!REFUSED.test(weight)) accepted.add(name);
+  }
+  return PREFERRED.find((encoding) => accepted.has(encoding));
 }

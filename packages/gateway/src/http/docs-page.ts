@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
-import type { Exchange } from './exchange.js';
+import type { Exchange } from './request-context.js';
 
 /** What the page needs of Swagger UI; nothing else of its folder is served. */
 const ASSETS: Readonly<Record<string, string>> = {

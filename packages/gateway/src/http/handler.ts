@@ -1,17 +1,15 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Caller } from '../gating/caller.js';
-import { explainFault } from '../query/explain-fault.js';
-import { QueryFault } from '../query/query-fault.js';
-import { GrpcCode } from '../upstream/grpc-error.js';
-import { readAddressKey } from './address.js';
+import { isIP } from 'node:net';
+import { GrpcCode } from '@sibyl/grpc-client';
+import { addressKey } from '@sibyl/server-kit';
+import type { Caller } from '../auth/gate.js';
+import { explainFault, QueryFault } from '../query/query-error.js';
 import { serveBatch } from './batch.js';
 import { ChainQueries } from './chain-queries.js';
-import { Cors } from './cors.js';
 import { serveDocsPage } from './docs-page.js';
-import { Exchange } from './exchange.js';
-import type { GatewayParts } from './gateway-parts.js';
+import type { GatewayParts } from './gateway-deps.js';
 import { ownRoutes } from './own-routes.js';
-import { sendFault } from './send-json.js';
+import { Exchange, sendFault } from './request-context.js';
 
 /** Longer targets than this no route has; a batch takes them one by one. */
 const MAX_TARGET_CHARACTERS = 8192;
@@ -142,4 +140,83 @@ function refuseMethod(exchange: Exchange, allowed: readonly string[]): void {
 function tooLong(): QueryFault {
   const text = `the address is longer than ${MAX_TARGET_CHARACTERS} characters`;
   return new QueryFault(GrpcCode.invalidArgument, text, { status: 414 });
+}
+
+/** `1.2.3.4:5678` and `[2001:db8::1]:5678`, as some proxies write addresses. */
+const WITH_PORT = /^(?:\[([^\]]+)\]|(\d+\.\d+\.\d+\.\d+))(?::\d+)?$/;
+
+/**
+ * The key that limits count the sender of a request by: of the addresses that proxies forwarded, the one
+ * that the outermost trusted proxy saw. An IPv6 address counts as its /64.
+ */
+export function readAddressKey({ socket, headers }: IncomingMessage, proxies: number): string {
+  const peer = socket.remoteAddress;
+  if (proxies === 0) return addressKey(peer);
+  const forwarded = String(headers['x-forwarded-for'] ?? '')
+    .split(',')
+    .map((address) => address.trim())
+    .filter(Boolean);
+  const claimed = forwarded.at(-proxies) ?? forwarded[0] ?? '';
+  const [, bracketed, dotted] = WITH_PORT.exec(claimed) ?? [];
+  const address = bracketed ?? dotted ?? claimed;
+  // Anything else is not an address, and must not become a key that a client chooses.
+  return addressKey(isIP(address) ? address : peer);
+}
+
+const ALLOW_ORIGIN = 'Access-Control-Allow-Origin';
+const METHODS = 'GET, HEAD, POST, OPTIONS';
+const REQUEST_HEADERS = [
+  'Authorization',
+  'Content-Type',
+  'Grpc-Metadata-X-Cosmos-Block-Height',
+  'Grpc-Timeout',
+  'If-None-Match',
+  'Last-Event-ID',
+  'X-API-Key',
+  'X-Auth-Type',
+  'X-Cosmos-Block-Height',
+  'X-Request-Id',
+].join(', ');
+const EXPOSED_HEADERS = [
+  'Deprecation',
+  'ETag',
+  'Grpc-Metadata-X-Cosmos-Block-Height',
+  'Link',
+  'Retry-After',
+  'X-Block-Height',
+  'X-Request-Id',
+].join(', ');
+const PREFLIGHT_SECONDS = '600';
+
+/** Lets pages of the configured origins read answers; without any, nothing is said. */
+export class Cors {
+  private readonly origins: ReadonlySet<string>;
+
+  constructor(origins: readonly string[]) {
+    this.origins = new Set(origins);
+  }
+
+  /** Sets what an answer to this origin needs. */
+  allow({ request, headers }: Exchange): void {
+    if (this.origins.size === 0) return;
+    const isForAll = this.origins.has('*');
+    if (!isForAll) headers.Vary = 'Origin';
+    const { origin } = request.headers;
+    if (origin === undefined || !(isForAll || this.origins.has(origin))) return;
+    headers[ALLOW_ORIGIN] = isForAll ? '*' : origin;
+    headers['Access-Control-Expose-Headers'] = EXPOSED_HEADERS;
+  }
+
+  /** Whether a page asks in advance and was answered. */
+  answerPreflight(exchange: Exchange): boolean {
+    const { request, method, headers } = exchange;
+    const isPreflight = method === 'OPTIONS' && 'access-control-request-method' in request.headers;
+    if (!isPreflight || !(ALLOW_ORIGIN in headers)) return false;
+    exchange.send(204, {
+      'Access-Control-Allow-Methods': METHODS,
+      'Access-Control-Allow-Headers': REQUEST_HEADERS,
+      'Access-Control-Max-Age': PREFLIGHT_SECONDS,
+    });
+    return true;
+  }
 }

@@ -1,12 +1,13 @@
-import { gaugesOf } from '../observe/gauges.js';
-import { describeNodes, summarizeHealth } from '../observe/health.js';
-import { QueryFault } from '../query/query-fault.js';
-import { openApiOf, type Schema } from '../schema.js';
-import type { SchemaGroup } from '../schema-source/schema-keeper.js';
-import { GrpcCode } from '../upstream/grpc-error.js';
-import type { Exchange } from './exchange.js';
-import type { GatewayParts } from './gateway-parts.js';
-import { sendJson, sendJsonText } from './send-json.js';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { GrpcCode } from '@sibyl/grpc-client';
+import type { ChainNode } from '../nodes/chain-node.js';
+import type { NodePool } from '../nodes/node-pool.js';
+import { gaugesOf } from '../observe/metrics.js';
+import { QueryFault } from '../query/query-error.js';
+import { openApiOf, type Schema } from '../schema/schema.js';
+import type { SchemaGroup, SchemaKeeper } from '../schema/schema-registry.js';
+import type { GatewayParts } from './gateway-deps.js';
+import { Exchange, sendFault, sendJson, sendJsonText } from './request-context.js';
 
 /** What the gateway serves of its own, beside the chain's routes. */
 export interface OwnRoute {
@@ -112,3 +113,96 @@ function sendMetrics(
   const headers = { 'Content-Type': 'text/plain; version=0.0.4' };
   exchange.send(200, headers, Buffer.from(metrics.print(gauges)));
 }
+
+/** Answers on the port for operators, which only they can reach. */
+export function createOperatorHandler(parts: GatewayParts) {
+  return (request: IncomingMessage, response: ServerResponse): void => {
+    const exchange = new Exchange(request, response);
+    const serve = operatorRoutes.get(exchange.path);
+    const isRead = exchange.method === 'GET' || exchange.method === 'HEAD';
+    if (serve && isRead) serve(exchange, parts);
+    else sendFault(exchange, serve ? readOnly() : unknownPath());
+  };
+}
+
+function unknownPath(): QueryFault {
+  const paths = [...operatorRoutes.keys()].join(' and ');
+  return new QueryFault(GrpcCode.notFound, `this port serves ${paths}`);
+}
+
+function readOnly(): QueryFault {
+  const headers = { Allow: 'GET, HEAD' };
+  return new QueryFault(GrpcCode.unimplemented, 'only GET and HEAD are allowed here', {
+    status: 405,
+    headers,
+  });
+}
+
+export interface HealthParts {
+  readonly pool: NodePool;
+  readonly keeper: SchemaKeeper;
+}
+
+/** How the gateway is, for people and for load balancers: anyone may read it, so it names no node. */
+export function summarizeHealth({ pool, keeper }: HealthParts) {
+  const states = pool.nodes.map((node) => stateOf(node, pool));
+  const count = (wanted: string) => states.filter((state) => state === wanted).length;
+  return {
+    status: statusOf(count('up'), states.length, keeper.groups.length),
+    latestHeight: String(pool.latest),
+    nodes: {
+      total: states.length,
+      up: count('up'),
+      lagging: count('lagging'),
+      down: count('down'),
+    },
+    schemas: keeper.groups.length,
+    timestamp: new Date().toISOString(),
+  };
+}
+
+/** How each node is, for operators. */
+export function describeNodes({ pool, keeper }: HealthParts) {
+  return {
+    nodes: pool.nodes.map((node) => nodeHealth(node, { pool, keeper })),
+    schemas: keeper.groups.map(({ schema, source, nodes }) => ({
+      fingerprint: schema.fingerprint,
+      source,
+      routes: schema.routes.length,
+      nodes: nodes.map(({ name }) => name),
+    })),
+  };
+}
+
+function statusOf(up: number, all: number, schemas: number) {
+  if (schemas === 0) return 'starting';
+  if (up === 0) return 'down';
+  return up < all ? 'degraded' : 'ok';
+}
+
+function nodeHealth(node: ChainNode, { pool, keeper }: HealthParts) {
+  const { name, upstream, height, earliest, latencyMs, breaker } = node;
+  const state = stateOf(node, pool);
+  const reason = node.setAside ?? (state === 'up' ? undefined : node.lastFault);
+  return {
+    number: node.number,
+    url: name,
+    kind: upstream.kind,
+    state,
+    ...(reason !== undefined && { reason }),
+    height: String(height),
+    ...(earliest !== undefined && { earliest: String(earliest) }),
+    lag: Math.max(0, pool.latest - height),
+    ...(height > 0 && { secondsSinceBlock: rounded((performance.now() - node.blockAt) / 1000) }),
+    latencyMs: rounded(latencyMs),
+    errorRate: rounded(breaker.errorRate),
+    ...(keeper.isKnown(node) && { version: keeper.versionOf(node) }),
+  };
+}
+
+function stateOf(node: ChainNode, pool: NodePool): 'up' | 'lagging' | 'down' {
+  if (!node.isUp) return 'down';
+  return pool.isLagging(node) ? 'lagging' : 'up';
+}
+
+const rounded = (value: number) => Math.round(value * 100) / 100;

@@ -1,16 +1,13 @@
 import type { ServerResponse } from 'node:http';
-import type { Reply } from '../cache/reply.js';
-import type { Caller } from '../gating/caller.js';
-import type { ByteBudget } from '../limits/byte-budget.js';
+import { GrpcCode } from '@sibyl/grpc-client';
+import type { Caller } from '../auth/gate.js';
 import type { BlockWatch } from '../nodes/block-watch.js';
 import type { NodePool } from '../nodes/node-pool.js';
-import type { Answers } from '../query/answers.js';
-import { explainFault } from '../query/explain-fault.js';
-import { QueryFault } from '../query/query-fault.js';
-import type { Question } from '../query/question.js';
-import { GrpcCode } from '../upstream/grpc-error.js';
-import type { Exchange } from './exchange.js';
-import { bodyOf } from './send-json.js';
+import { explainFault, QueryFault } from '../query/query-error.js';
+import type { Answers, Question } from '../query/query-service.js';
+import type { Reply } from '../query/reply-cache.js';
+import type { ByteBudget } from './byte-budget.js';
+import { bodyOf, type Exchange } from './request-context.js';
 
 const HEARTBEAT_MS = 15_000;
 const RETRY_SECONDS = '30';

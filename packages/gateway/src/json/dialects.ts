@@ -1,19 +1,19 @@
-import type { DescEnum, DescField, ScalarType } from '@bufbuild/protobuf';
-import { type FieldForm, isBigNumber, isNullable } from '../descriptors/field-form.js';
-import { ENUM_NUMBER, enumWriter } from './enum-writer.js';
-import { GO_SCALARS, PROTO_SCALARS, type ScalarWriters } from './scalar-writers.js';
+import { type DescEnum, type DescField, ScalarType } from '@bufbuild/protobuf';
+import { type FieldForm, isBigNumber, isNullable } from '../schema/options.js';
+import type { JsonSink } from './json-sink.js';
 import {
-  DURATION,
-  GO_DURATION,
-  GO_TIME,
-  STD_DURATION,
-  STD_TIME,
-  TIMESTAMP,
-} from './time-writers.js';
-import { spanWriter, type ValueWriter } from './value-writer.js';
-import { writeDecimalText, writeIntegerText } from './values/big-numbers.js';
-import { writeHex } from './values/bytes.js';
-import { writeRawJson } from './values/raw-json.js';
+  writeDecimalText,
+  writeDouble,
+  writeFloat,
+  writeInt64,
+  writeInteger,
+  writeIntegerText,
+  writeUint64,
+} from './numbers.js';
+import { writeBase64, writeHex, writeRawJson, writeText } from './text.js';
+import { DURATION, GO_DURATION, GO_TIME, STD_DURATION, STD_TIME, TIMESTAMP } from './times.js';
+import { jsonBytes, spanWriter, type ValueWriter } from './value-writer.js';
+import { WIRE_TYPE, type WireReader } from './wire-reader.js';
 
 /** One of the two ways in which a node turns a message into JSON. */
 export interface Dialect {
@@ -78,3 +78,156 @@ function scalarOf(writers: ScalarWriters, type: ScalarType): ValueWriter {
   if (!writer) throw new TypeError(`There is no scalar type ${type}`);
   return writer;
 }
+
+const QUOTE = 0x22;
+const TRUE = jsonBytes('true');
+const FALSE = jsonBytes('false');
+const floats = new DataView(new ArrayBuffer(8));
+
+type Layout = 'varint' | 'bit32' | 'bit64';
+
+/** Prints the number whose halves the reader holds. */
+type PrintHalves = (out: JsonSink, low: number, high: number) => void;
+
+const zigzagLow = (low: number, high: number) => ((low >>> 1) | (high << 31)) ^ -(low & 1);
+const zigzagHigh = (low: number, high: number) => (high >>> 1) ^ -(low & 1);
+
+const printInt32: PrintHalves = (out, low) => writeInteger(out, low);
+const printUint32: PrintHalves = (out, low) => writeInteger(out, low >>> 0);
+const printSint32: PrintHalves = (out, low) => writeInteger(out, (low >>> 1) ^ -(low & 1));
+const printSint64: PrintHalves = (out, low, high) =>
+  writeInt64(out, zigzagLow(low, high), zigzagHigh(low, high));
+const printBool: PrintHalves = (out, low, high) => out.raw((low | high) === 0 ? FALSE : TRUE);
+
+const printFloat: PrintHalves = (out, low) => {
+  floats.setInt32(0, low);
+  writeFloat(out, floats.getFloat32(0));
+};
+
+const printDouble: PrintHalves = (out, low, high) => {
+  floats.setInt32(0, high);
+  floats.setInt32(4, low);
+  writeDouble(out, floats.getFloat64(0));
+};
+
+/** Bare in both dialects of JSON. */
+const COMMON = new Map<ScalarType, ValueWriter>([
+  [ScalarType.STRING, spanWriter(writeText, '""')],
+  [ScalarType.BYTES, spanWriter(writeBase64, 'null')],
+  [ScalarType.BOOL, numberWriter('varint', printBool, 'false')],
+  [ScalarType.INT32, numberWriter('varint', printInt32, '0')],
+  [ScalarType.UINT32, numberWriter('varint', printUint32, '0')],
+  [ScalarType.SINT32, numberWriter('varint', printSint32, '0')],
+  [ScalarType.FIXED32, numberWriter('bit32', printUint32, '0')],
+  [ScalarType.SFIXED32, numberWriter('bit32', printInt32, '0')],
+  [ScalarType.FLOAT, numberWriter('bit32', printFloat, '0')],
+  [ScalarType.DOUBLE, numberWriter('bit64', printDouble, '0')],
+]);
+
+const LONG: readonly (readonly [ScalarType, Layout, PrintHalves])[] = [
+  [ScalarType.INT64, 'varint', writeInt64],
+  [ScalarType.UINT64, 'varint', writeUint64],
+  [ScalarType.SINT64, 'varint', printSint64],
+  [ScalarType.FIXED64, 'bit64', writeUint64],
+  [ScalarType.SFIXED64, 'bit64', writeInt64],
+];
+
+export type ScalarWriters = ReadonlyMap<ScalarType, ValueWriter>;
+
+/** As protobuf's JSON has it: 64-bit integers in quotes, which JavaScript could not hold. */
+export const PROTO_SCALARS: ScalarWriters = new Map([
+  ...COMMON,
+  ...LONG.map(
+    ([type, layout, print]) => [type, numberWriter(layout, quoted(print), '"0"')] as const,
+  ),
+]);
+
+/** As `encoding/json` of Go has it: all numbers bare. */
+export const GO_SCALARS: ScalarWriters = new Map([
+  ...COMMON,
+  ...LONG.map(([type, layout, print]) => [type, numberWriter(layout, print, '0')] as const),
+]);
+
+function quoted(print: PrintHalves): PrintHalves {
+  return (out, low, high) => {
+    out.byte(QUOTE);
+    print(out, low, high);
+    out.byte(QUOTE);
+  };
+}
+
+function numberWriter(layout: Layout, print: PrintHalves, zero: string): ValueWriter {
+  const zeroBytes = jsonBytes(zero);
+  return {
+    wireType: WIRE_TYPE[layout],
+    write(wire: WireReader, out: JsonSink) {
+      wire[layout]();
+      print(out, wire.low, wire.high);
+    },
+    zero: () => zeroBytes,
+  };
+}
+
+const ZERO = jsonBytes('0');
+
+/** Enums whose Go type has names of its own, and one for all other numbers. */
+const OWN_NAMES: ReadonlyMap<string, EnumNames> = new Map([
+  [
+    'cosmwasm.wasm.v1.AccessType',
+    {
+      names: [
+        [1, '"Nobody"'],
+        [3, '"Everybody"'],
+        [4, '"AnyOfAddresses"'],
+      ],
+      rest: '"Unspecified"',
+    },
+  ],
+  ['google.protobuf.NullValue', { names: [], rest: 'null' }],
+]);
+
+interface EnumNames {
+  readonly names: readonly (readonly [number: number, json: string])[];
+  readonly rest?: string;
+}
+
+/** Prints the name of an enum's value, or the bare number if it has none. */
+export function enumWriter(type: DescEnum): ValueWriter {
+  const { names, rest: restName } = OWN_NAMES.get(type.typeName) ?? declaredNames(type);
+  const texts: Uint8Array[] = [];
+  for (const [number, json] of names) texts[number] ??= jsonBytes(json);
+  const rest = restName === undefined ? undefined : jsonBytes(restName);
+  const zero = texts[0] ?? rest ?? ZERO;
+  return {
+    wireType: WIRE_TYPE.varint,
+    write(wire, out) {
+      wire.varint();
+      const text = texts[wire.low] ?? rest;
+      if (text) out.raw(text);
+      else writeInteger(out, wire.low);
+    },
+    zero: () => zero,
+  };
+}
+
+/** The JSON of all values that have a name. */
+export function enumJson(type: DescEnum): unknown[] {
+  const { names, rest } = OWN_NAMES.get(type.typeName) ?? declaredNames(type);
+  return [...names.map(([, json]) => json), ...(rest ? [rest] : [])].map((json) =>
+    JSON.parse(json),
+  );
+}
+
+function declaredNames(type: DescEnum): EnumNames {
+  return { names: type.values.map(({ number, name }) => [number, `"${name}"`]) };
+}
+
+/** Prints an enum's number, as Go's own JSON does. */
+export const ENUM_NUMBER: ValueWriter = {
+  wireType: WIRE_TYPE.varint,
+  write(wire, out) {
+    wire.varint();
+    writeInteger(out, wire.low);
+  },
+  zero: () => ZERO,
+};

@@ -5,19 +5,53 @@ import {
   type Registry,
   ScalarType,
 } from '@bufbuild/protobuf';
-import { formOf, isNullable, isPointer } from '../descriptors/field-form.js';
-import { messageForm } from '../descriptors/message-form.js';
-import { type AnyContent, anyWriter } from './any-writer.js';
+import { formOf, isNullable, isPointer, messageForm } from '../schema/options.js';
 import { type Dialect, GO_DIALECT, PROTO_DIALECT } from './dialects.js';
-import { EmbeddedWriter } from './embedded-writer.js';
-import { isGoPrinted } from './go-printed.js';
-import { ListWriter } from './members/list-writer.js';
-import { MapWriter } from './members/map-writer.js';
-import type { MemberWriter } from './members/member-writer.js';
-import { OneofWriter } from './members/oneof-writer.js';
-import { SingleWriter } from './members/single-writer.js';
+import { JsonSink, Label } from './json-sink.js';
+import {
+  ListWriter,
+  MapWriter,
+  type MemberWriter,
+  OneofWriter,
+  SingleWriter,
+} from './member-writers.js';
 import { MessageWriter } from './message-writer.js';
-import { jsonBytes, type ValueWriter } from './value-writer.js';
+import { writeText } from './text.js';
+import { EmbeddedWriter, jsonBytes, type PrintBody, type ValueWriter } from './value-writer.js';
+import { WIRE_TYPE, WireFault, WireReader } from './wire-reader.js';
+
+/** What every reply is read and printed with; printing never waits, so one of each is enough. */
+const wire = new WireReader();
+const sink = new JsonSink();
+
+/** Prints the replies of one method. */
+export class ReplyWriter {
+  readonly #writers: JsonWriters;
+  readonly #type: DescMessage;
+  #message: MessageWriter | undefined;
+
+  constructor(writers: JsonWriters, type: DescMessage) {
+    this.#writers = writers;
+    this.#type = type;
+  }
+
+  write(reply: Uint8Array): Buffer {
+    wire.reset(reply);
+    sink.at = 0;
+    this.#writer().writeBody(wire, sink);
+    return sink.take();
+  }
+
+  slices(reply: Uint8Array): Generator<Buffer> {
+    return this.#writer().slices(new WireReader(reply), new JsonSink());
+  }
+
+  /** Made on first use, which keeps the start short. */
+  #writer(): MessageWriter {
+    this.#message ??= this.#writers.message(this.#type);
+    return this.#message;
+  }
+}
 
 const NULL = jsonBytes('null');
 const EMPTY_TEXT = jsonBytes('""');
@@ -136,4 +170,64 @@ function nameOf(field: DescField) {
 function absentMapValue(field: DescField & { fieldKind: 'map' }, value: ValueWriter): Uint8Array {
   if (field.mapKind === 'message' && isNullable(field)) return NULL;
   return field.scalar === ScalarType.BYTES ? EMPTY_TEXT : value.zero();
+}
+
+/** How the message inside an Any is printed: its members inline, or its special form as a `value`. */
+export interface AnyContent {
+  readonly isInline: boolean;
+  readonly print: PrintBody;
+}
+
+const TYPE_URL_TAG = (1 << 3) | WIRE_TYPE.lengthDelimited;
+const VALUE_TAG = (2 << 3) | WIRE_TYPE.lengthDelimited;
+const TYPE_LABEL = new Label('@type');
+const VALUE_LABEL = new Label('value');
+
+/** Prints an Any by the type it names. */
+export function anyWriter(contentOf: (typeName: string) => AnyContent | undefined): ValueWriter {
+  const embedded = new EmbeddedWriter((wire, out) => {
+    const span = readAny(wire);
+    const url = Buffer.from(wire.bytes.subarray(span.urlStart, span.urlEnd)).toString();
+    const content = contentOf(url.slice(url.lastIndexOf('/') + 1));
+    if (!content)
+      throw new WireFault(`The reply holds an Any of unknown type ${JSON.stringify(url)}`);
+    const start = out.at;
+    out.label(TYPE_LABEL);
+    writeText(out, wire.bytes, span.urlStart, span.urlEnd);
+    if (!content.isInline) out.label(VALUE_LABEL);
+    const outer = wire.narrow(span.valueStart, span.valueEnd);
+    content.print(wire, out);
+    wire.leave(outer);
+    out.closeObject(start);
+  });
+  return {
+    wireType: embedded.wireType,
+    write: (wire, out) => embedded.write(wire, out),
+    writeBody: embedded.writeBody,
+    zero: () => NULL,
+  };
+}
+
+function readAny(wire: WireReader) {
+  const span = { urlStart: 0, urlEnd: 0, valueStart: 0, valueEnd: 0 };
+  while (wire.at < wire.end) {
+    const tag = wire.tag();
+    wire.skip(tag);
+    if (tag !== TYPE_URL_TAG && tag !== VALUE_TAG) continue;
+    // The length was read last, as part of skipping.
+    const start = wire.at - wire.low;
+    if (tag === TYPE_URL_TAG) Object.assign(span, { urlStart: start, urlEnd: wire.at });
+    else Object.assign(span, { valueStart: start, valueEnd: wire.at });
+  }
+  return span;
+}
+
+const GO_PRINTED = new Set([
+  'cosmos.staking.v1beta1.DelegationResponse',
+  'cosmos.staking.v1beta1.RedelegationResponse',
+]);
+
+/** Whether a message's Go type prints itself by `encoding/json` when it is the value of a field. */
+export function isGoPrinted(type: DescMessage): boolean {
+  return GO_PRINTED.has(type.typeName);
 }

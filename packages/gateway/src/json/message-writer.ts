@@ -1,9 +1,8 @@
 import type { DescMessage } from '@bufbuild/protobuf';
 import type { JsonSink } from './json-sink.js';
-import type { MemberWriter } from './members/member-writer.js';
+import type { MemberWriter } from './member-writers.js';
 import { jsonBytes } from './value-writer.js';
-import { WireFault } from './wire-fault.js';
-import type { WireReader } from './wire-reader.js';
+import { WireFault, type WireReader } from './wire-reader.js';
 
 /** Printing this much takes well under a millisecond. */
 const SLICE_SIZE = 64 * 1024;

@@ -1,5 +1,3 @@
-import { WireFault } from './wire-fault.js';
-
 /** The part of a tag that says how its value is laid out. */
 export const WIRE_TYPE = {
   varint: 0,
@@ -202,4 +200,9 @@ export class WireReader {
 
 function cutShort(): WireFault {
   return new WireFault('The reply is cut short');
+}
+
+/** The node's reply does not fit its descriptors: malformed wire, or an Any of unknown type. */
+export class WireFault extends Error {
+  override readonly name = 'WireFault';
 }

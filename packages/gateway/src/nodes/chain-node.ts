@@ -1,9 +1,7 @@
-import type { UpstreamAddress } from '../config/upstream-url.js';
-import { GrpcCode, GrpcError } from '../upstream/grpc-error.js';
+import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
+import type { UpstreamAddress } from '../config/environment.js';
 import type { Upstream, UpstreamCall, UpstreamReply } from '../upstream/upstream.js';
 import { CircuitBreaker } from './circuit-breaker.js';
-import { findEarliest } from './find-earliest.js';
-import { heightFaultOf } from './height-fault.js';
 
 /** How much the newest call counts in the mean latency. */
 const NEWEST_SHARE = 0.2;
@@ -138,4 +136,65 @@ function describeFault(fault: unknown): string {
 /** A caller may set a short deadline, which the node cannot help. */
 function isOwnDeadline(fault: GrpcError, tookMs: number): boolean {
   return fault.code === GrpcCode.deadlineExceeded && tookMs < HANGING_MS;
+}
+
+/** Why a node cannot speak of a height. */
+export interface HeightFault {
+  readonly kind: 'pruned' | 'future';
+  /** The first height it has, if it says. */
+  readonly earliest: number | undefined;
+}
+
+const FUTURE =
+  /height in the future|must be less than or equal to the (?:current|head) blockchain/i;
+const PRUNED = /pruned|version does not exist|lowest height is|failed to load state at height/i;
+const LOWEST = /lowest height is (\d{1,15})/i;
+
+/** Reads a node's refusal of a height; nodes tell it only in words, and one text stands for both cases. */
+export function heightFaultOf(
+  fault: unknown,
+  asked: number | undefined,
+  latest: number,
+): HeightFault | undefined {
+  if (!(fault instanceof GrpcError) || fault.origin !== 'node') return undefined;
+  if (asked === undefined) return undefined;
+  if (FUTURE.test(fault.message)) return { kind: 'future', earliest: undefined };
+  if (!PRUNED.test(fault.message)) return undefined;
+  if (asked > latest) return { kind: 'future', earliest: undefined };
+  const lowest = LOWEST.exec(fault.message)?.[1];
+  return { kind: 'pruned', earliest: lowest === undefined ? undefined : Number(lowest) };
+}
+
+/** Any method will do: a node loads the state of the height before it looks at the query. */
+const PROBE = '/cosmos.base.node.v1beta1.Service/Status';
+const TIMEOUT_MS = 2000;
+
+/** Bisects for the first height a node has between one it lacks and its latest; undefined if it gives no clear answers. */
+export async function findEarliest(
+  upstream: Upstream,
+  missing: number,
+  latest: number,
+): Promise<number | undefined> {
+  let lacks = missing;
+  let has = latest;
+  try {
+    while (has - lacks > 1) {
+      const middle = Math.floor((lacks + has) / 2);
+      if (await hasHeight(upstream, middle, latest)) has = middle;
+      else lacks = middle;
+    }
+    return has;
+  } catch {
+    return undefined;
+  }
+}
+
+async function hasHeight(upstream: Upstream, height: number, latest: number): Promise<boolean> {
+  try {
+    await upstream.call(PROBE, new Uint8Array(), { height, timeoutMs: TIMEOUT_MS });
+    return true;
+  } catch (fault) {
+    if (heightFaultOf(fault, height, latest)) return false;
+    throw fault;
+  }
 }

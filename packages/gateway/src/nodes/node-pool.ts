@@ -1,7 +1,6 @@
-import { GrpcCode, GrpcError } from '../upstream/grpc-error.js';
+import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import type { UpstreamCall, UpstreamReply } from '../upstream/upstream.js';
-import type { ChainNode } from './chain-node.js';
-import { heightFaultOf } from './height-fault.js';
+import { type ChainNode, heightFaultOf } from './chain-node.js';
 
 /** How much of the time that is left one attempt may take while another node could be asked. */
 const ATTEMPT_SHARE = 2 / 3;

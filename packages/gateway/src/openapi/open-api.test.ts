@@ -1,5 +1,6 @@
 import { compileErrors, validate } from '@readme/openapi-parser';
 import { describe, expect, it } from 'vitest';
+import { readCompiledProtos } from '../../../demo-chain/src/chain-schema.js';
 import { descriptorSet } from '../../test/schema/descriptor-set.js';
 import type { Facts } from '../../test/schema/facts.js';
 import { misfit, resolve } from '../../test/schema/fits-schema.js';
@@ -7,8 +8,7 @@ import { RandomSource } from '../../test/schema/random/random-source.js';
 import { RandomWire } from '../../test/schema/random/random-wire.js';
 import { SHAPES } from '../../test/schema/random/shapes.js';
 import { REQUEST_FACTS } from '../../test/schema/request-facts.js';
-import { readCompiledProtos } from '../demo-chain/chain-schema.js';
-import { loadSchema, openApiOf } from '../schema.js';
+import { loadSchema, openApiOf } from '../schema/schema.js';
 
 interface Operation {
   readonly operationId: string;

@@ -1,4 +1,4 @@
-import { DescriptorFault } from '../descriptors/descriptor-fault.js';
+import { DescriptorFault } from '../schema/descriptors.js';
 
 /** What one step of a path must be: a text, any one segment, or any number of them. */
 export type Step = { readonly text: string } | 'one' | 'many';
@@ -77,4 +77,47 @@ function toStep(step: string, template: string): Step {
 /** Colons are common in ids and may stay as they are. */
 function encodeSegment(segment: string): string {
   return encodeURIComponent(segment).replaceAll('%3A', ':');
+}
+
+/** How a path is cut: `node` decodes first and keeps a trailing slash, as the node does. */
+export type PathReading = 'node' | 'exact';
+
+/** The decoded segments of a raw path; undefined if it is not one. */
+export function splitPath(path: string, reading: PathReading): string[] | undefined {
+  if (!path.startsWith('/')) return undefined;
+  try {
+    if (reading === 'node') return decodeURIComponent(path).slice(1).split('/');
+    const segments = path.slice(1).split('/');
+    if (segments.length > 1 && segments.at(-1) === '') segments.pop();
+    return segments.map((segment) =>
+      segment.includes('%') ? decodeURIComponent(segment) : segment,
+    );
+  } catch {
+    return undefined;
+  }
+}
+
+/** The first segment of the paths that are the chain's own. */
+const CHAIN_PREFIX = 'ixo';
+
+/** The prefix a deployment shows in place of the chain's own. */
+export class ChainPrefix {
+  readonly #segments: readonly string[];
+
+  constructor(prefix = CHAIN_PREFIX) {
+    this.#segments = prefix.split('/').filter((segment) => segment !== '');
+  }
+
+  /** A declared path or template as this deployment shows it. */
+  show(path: string): string {
+    const rest = path.slice(CHAIN_PREFIX.length + 1);
+    if (!path.startsWith(`/${CHAIN_PREFIX}`) || (rest !== '' && !rest.startsWith('/'))) return path;
+    return `/${this.#segments.join('/')}${rest}`.replace('//', '/');
+  }
+
+  /** Shown segments as the chain declares them; undefined if they have another prefix. */
+  declared(segments: readonly string[]): string[] | undefined {
+    if (!this.#segments.every((segment, i) => segments[i] === segment)) return undefined;
+    return [CHAIN_PREFIX, ...segments.slice(this.#segments.length)];
+  }
 }

@@ -1,10 +1,12 @@
-import type { ChainPrefix } from './chain-prefix.js';
-import { LEGACY_PATHS } from './legacy-paths.js';
 import { NearestTemplates } from './nearest-templates.js';
-import { PathTemplate } from './path-template.js';
+import {
+  type ChainPrefix,
+  type PathReading,
+  PathTemplate,
+  type Step,
+  splitPath,
+} from './path-template.js';
 import type { Route } from './route.js';
-import { RouteTree } from './route-tree.js';
-import { type PathReading, splitPath } from './split-path.js';
 
 export type Match =
   | {
@@ -105,4 +107,123 @@ function legacyEntries(routes: readonly Route[]): Entry[] {
     if (!route || declared.has(legacy)) return [];
     return [{ route, path: new PathTemplate(legacy), isLegacy: true }];
   });
+}
+
+/**
+ * Paths of earlier versions of the chain, and what took their place. Those without a variable come
+ * before what the chain declares, or `/ixo/entity/{id}` would take `/ixo/entity/config` for an id.
+ */
+export const LEGACY_PATHS: readonly (readonly [legacy: string, successor: string])[] = [
+  ['/ixo/claim', '/ixo/claims/claims'],
+  ['/ixo/claim/{id}', '/ixo/claims/claim/{id}'],
+  ['/ixo/collection', '/ixo/claims/collections'],
+  ['/ixo/collection/{id}', '/ixo/claims/collection/{id}'],
+  ['/ixo/dispute', '/ixo/claims/disputes'],
+  ['/ixo/dispute/{proof}', '/ixo/claims/dispute/{proof}'],
+  ['/ixo/token/config', '/ixo/token/params'],
+  ['/ixo/token/{minter}', '/ixo/token/minter/{minter}'],
+  ['/ixo/token/{minter}/{contract_address}', '/ixo/token/minter/{minter}/{contract_address}'],
+  ['/ixo/did', '/ixo/did/dids'],
+  ['/ixo/did/{id}', '/ixo/did/dids/{id}'],
+  ['/ixo/allDidDocs', '/ixo/did/dids'],
+  ['/did', '/ixo/did/dids'],
+  ['/did/{id}', '/ixo/did/dids/{id}'],
+  ['/allDidDocs', '/ixo/did/dids'],
+  ['/ixo/bonds', '/ixo/bonds/bonds'],
+  ['/ixo/bonds_detailed', '/ixo/bonds/bonds_detailed'],
+  ['/ixo/entity/config', '/ixo/entity/params'],
+];
+
+/** A branch point of all paths that begin alike. */
+interface Node<T> {
+  readonly texts: Map<string, Node<T>>;
+  one: Node<T> | undefined;
+  /** Paths that go on with any number of segments and then these steps. */
+  readonly many: { readonly tail: readonly Step[]; readonly end: End<T> }[];
+  end: End<T> | undefined;
+  /** The earliest declaration below this point. */
+  earliest: number;
+}
+
+interface End<T> {
+  readonly order: number;
+  readonly value: T;
+}
+
+/** Finds what was added first of all whose steps fit a path. */
+export class RouteTree<T> {
+  readonly #root: Node<T> = newNode();
+  #size = 0;
+
+  add(steps: readonly Step[], value: T): void {
+    const end = { order: this.#size, value };
+    this.#size += 1;
+    let node = this.#root;
+    for (const [i, step] of steps.entries()) {
+      node.earliest = Math.min(node.earliest, end.order);
+      if (step === 'many') {
+        node.many.push({ tail: steps.slice(i + 1), end });
+        return;
+      }
+      node = nextNode(node, step);
+    }
+    node.earliest = Math.min(node.earliest, end.order);
+    node.end ??= end;
+  }
+
+  find(segments: readonly string[]): T | undefined {
+    return search(this.#root, segments, 0, undefined)?.value;
+  }
+}
+
+function newNode<T>(): Node<T> {
+  return { texts: new Map(), one: undefined, many: [], end: undefined, earliest: Infinity };
+}
+
+function nextNode<T>(node: Node<T>, step: Exclude<Step, 'many'>): Node<T> {
+  if (step === 'one') {
+    node.one ??= newNode();
+    return node.one;
+  }
+  const known = node.texts.get(step.text);
+  if (known) return known;
+  const next = newNode<T>();
+  node.texts.set(step.text, next);
+  return next;
+}
+
+/** The earliest end that fits from here on, if it is earlier than the best so far. */
+function search<T>(
+  node: Node<T>,
+  segments: readonly string[],
+  at: number,
+  best: End<T> | undefined,
+): End<T> | undefined {
+  if (best && best.order < node.earliest) return best;
+  let found = endsHere(node, segments, at).reduce(earlier, best);
+  const segment = segments[at];
+  if (segment === undefined) return found;
+  const next = node.texts.get(segment);
+  if (next) found = search(next, segments, at + 1, found);
+  if (node.one && segment !== '') found = search(node.one, segments, at + 1, found);
+  return found;
+}
+
+/** The ends at this point that fit the rest of the path. */
+function endsHere<T>(node: Node<T>, segments: readonly string[], at: number): End<T>[] {
+  if (node.many.length === 0 && at < segments.length) return [];
+  const ends = node.many.filter(({ tail }) => fitsAtEnd(tail, segments, at)).map(({ end }) => end);
+  return node.end && at === segments.length ? [node.end, ...ends] : ends;
+}
+
+function earlier<T>(best: End<T> | undefined, end: End<T>): End<T> {
+  return best && best.order < end.order ? best : end;
+}
+
+function fitsAtEnd(tail: readonly Step[], segments: readonly string[], at: number): boolean {
+  const start = segments.length - tail.length;
+  if (start < at) return false;
+  return tail.every(
+    (step, i) => step === 'one' || (step !== 'many' && step.text === segments[start + i]),
+  );
 }

@@ -1,9 +1,15 @@
 import type { DescMessage, DescMethod } from '@bufbuild/protobuf';
-import type { BindInput, RequestBinder } from '../binding/request-binder.js';
-import type { HttpMethod } from '../descriptors/http-bindings.js';
-import { methodSummary } from '../descriptors/method-summary.js';
-import type { ReplyWriter } from '../json/reply-writer.js';
-import type { PathTemplate } from './path-template.js';
+import { BindFault } from '../binding/bind-error.js';
+import { type BindInput, type BindRules, RequestBinder } from '../binding/request-binder.js';
+import { JsonWriters, ReplyWriter } from '../json/json-writers.js';
+import { DescriptorFault, type Descriptors } from '../schema/descriptors.js';
+import {
+  type HttpBinding,
+  type HttpMethod,
+  httpBindings,
+  methodSummary,
+} from '../schema/options.js';
+import { type ChainPrefix, PathTemplate } from './path-template.js';
 
 interface RouteParts {
   readonly httpMethod: HttpMethod;
@@ -71,4 +77,48 @@ export class Route {
   slices(reply: Uint8Array): Iterable<Buffer> {
     return this.#writer.slices(reply);
   }
+}
+
+export interface RouteSettings {
+  readonly prefix: ChainPrefix;
+  readonly served: ReadonlySet<string> | undefined;
+  readonly rules: BindRules;
+}
+
+/** All routes the descriptors declare, in their order, and sentences on those that cannot be served. */
+export function buildRoutes(descriptors: Descriptors, settings: RouteSettings) {
+  const writers = new JsonWriters(descriptors.registry);
+  const routes: Route[] = [];
+  const notices: string[] = [];
+  for (const method of descriptors.files.flatMap(methodsOf))
+    for (const binding of httpBindings(method))
+      try {
+        routes.push(buildRoute(method, binding, writers, settings));
+      } catch (cause) {
+        if (!(cause instanceof DescriptorFault || cause instanceof BindFault)) throw cause;
+        notices.push(`${method.parent.typeName}/${method.name} is left out: ${cause.message}`);
+      }
+  return { routes, notices };
+}
+
+function methodsOf(file: Descriptors['files'][number]): DescMethod[] {
+  return file.services.flatMap((service) => service.methods);
+}
+
+function buildRoute(
+  method: DescMethod,
+  { httpMethod, template, body }: HttpBinding,
+  writers: JsonWriters,
+  { prefix, served, rules }: RouteSettings,
+): Route {
+  if (method.methodKind !== 'unary') throw new DescriptorFault('it is a stream');
+  const path = new PathTemplate(template);
+  return new Route(method, {
+    httpMethod,
+    path,
+    template: prefix.show(template),
+    isServed: served === undefined || served.has(method.parent.typeName),
+    binder: new RequestBinder({ type: method.input, variables: path.variables, body }, rules),
+    writer: new ReplyWriter(writers, method.output),
+  });
 }

@@ -1,43 +1,62 @@
-/** What goes with one query. */
+import type { MessageStream, ReplyMemory } from '@sibyl/grpc-client';
+
+export interface UpstreamOptions {
+  /** The address of the node; its user and password become Basic credentials. */
+  readonly url: URL;
+  /** Trusted certificates, in PEM; default: those that ship with Node. */
+  readonly ca?: readonly string[] | undefined;
+  readonly maxReplyBytes: number;
+  /** Memory limit that all nodes share; default: unlimited. */
+  readonly memory?: ReplyMemory | undefined;
+}
+
 export interface UpstreamCall {
-  /** Unset: the latest block. */
+  /** Default: the latest block. */
   readonly height?: number | undefined;
   readonly metadata?: Readonly<Record<string, string>>;
   readonly timeoutMs: number;
   readonly signal?: AbortSignal;
-  /** Larger replies than this are refused; unset: the upstream's own limit. */
+  /** Default: the limit of the upstream. */
   readonly maxReplyBytes?: number;
 }
 
 export interface UpstreamReply {
-  /** The response message, still encoded. */
+  /** The encoded response message. */
   readonly message: Uint8Array;
-  /** The block the reply speaks of, if the node says. */
+  /** The height of the state the reply was made from, if the node reports it. */
   readonly height: number | undefined;
 }
 
-/** How far a node is, and how far back it goes. */
 export interface NodeStatus {
   readonly height: number;
-  /** Unset: the node does not say. */
+  /** The first height the node has, if it reports it. */
   readonly earliest: number | undefined;
-  /** Whether the node says of itself that it is still catching up with the chain. */
+  /** Whether the node reports that it is still catching up with the chain. */
   readonly isCatchingUp: boolean;
 }
 
-/** A stream on which messages are asked and answered one by one. */
-export interface MessageExchange {
-  ask(message: Uint8Array): Promise<Uint8Array>;
-  close(): void;
-}
-
-/** One node of the chain, whatever it speaks; every failure is a `GrpcError`. */
+/** One node of the chain, independent of its protocol; every failure is a `GrpcError`. */
 export interface Upstream {
   readonly kind: 'grpc' | 'rpc';
-  /** Asks a unary method, such as `/ixo.entity.v1beta1.Query/Entity`. */
+  /** Calls a unary method, such as `/ixo.entity.v1beta1.Query/Entity`. */
   call(method: string, request: Uint8Array, call: UpstreamCall): Promise<UpstreamReply>;
   status(timeoutMs: number): Promise<NodeStatus>;
   /** Opens a bidirectional method; only gRPC has them. */
-  open?(method: string, timeoutMs: number): Promise<MessageExchange>;
+  open?(method: string, timeoutMs: number): Promise<MessageStream>;
   close(): void;
+}
+
+/** The header and metadata name of a block height, in requests and replies. */
+export const HEIGHT_METADATA = 'x-cosmos-block-height';
+
+/** Parses a block height: a whole number that JavaScript represents exactly. */
+export function parseHeight(text: unknown): number | undefined {
+  return typeof text === 'string' && /^\d{1,15}$/.test(text) ? Number(text) : undefined;
+}
+
+/** The `authorization` header for an address with user and password. */
+export function readBasicCredentials({ username, password }: URL): string | undefined {
+  if (!username) return undefined;
+  const pair = `${decodeURIComponent(username)}:${decodeURIComponent(password)}`;
+  return `Basic ${Buffer.from(pair).toString('base64')}`;
 }

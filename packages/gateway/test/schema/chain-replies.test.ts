@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { readCompiledProtos } from '../../src/demo-chain/chain-schema.js';
+import { readCompiledProtos } from '../../../demo-chain/src/chain-schema.js';
 import type { Facts } from './facts.js';
 import { replyWriters } from './print-reply.js';
 import { RandomSource } from './random/random-source.js';

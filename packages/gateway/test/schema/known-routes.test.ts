@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { loadSchema, type Route } from '../../src/schema.js';
+import { loadSchema, type Route } from '../../src/schema/schema.js';
 import { descriptorSet } from './descriptor-set.js';
 import { collidingPaths, factsOf, type KnownRoute, patternOf, samplePath } from './known-routes.js';
 import { referenceFile } from './reference-file.js';

@@ -1,6 +1,5 @@
-import { readDescriptors } from '../../src/descriptors/read-descriptors.js';
-import { JsonWriters } from '../../src/json/json-writers.js';
-import { ReplyWriter } from '../../src/json/reply-writer.js';
+import { JsonWriters, ReplyWriter } from '../../src/json/json-writers.js';
+import { readDescriptors } from '../../src/schema/descriptors.js';
 import { descriptorSet } from './descriptor-set.js';
 import type { Facts } from './facts.js';
 import type { Wire } from './wire.js';

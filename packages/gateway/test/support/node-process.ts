@@ -9,7 +9,7 @@ const FROM_SOURCE = [
   '--import',
   new URL('./source-hooks.ts', import.meta.url).href,
 ];
-const DEMO_CHAIN = new URL('../../src/demo-chain/index.ts', import.meta.url).href;
+const DEMO_CHAIN = new URL('../../../demo-chain/src/index.ts', import.meta.url).href;
 const PROGRAM = `
   const { startDemoChain } = await import(${JSON.stringify(DEMO_CHAIN)});
   process.stdout.write((await startDemoChain()).url + '\\n');

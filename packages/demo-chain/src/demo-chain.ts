@@ -1,0 +1,97 @@
+import type { DescMethod } from '@bufbuild/protobuf';
+import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
+import type { ChainSchema } from './chain-schema.js';
+import type { Answer, AnswerQuery, MessageAnswers, Query } from './grpc-server.js';
+import { claimsAnswers } from './queries/claims.js';
+import { entityAnswers, iidAnswers } from './queries/entities.js';
+import { epochsAnswers, nodeAnswers, tendermintAnswers } from './queries/node.js';
+import type { AnswerMethod, Blocks, ServiceAnswers } from './queries/service.js';
+import { tokenAnswers } from './queries/tokens.js';
+import { FILE_DESCRIPTORS, fileDescriptorsReply, reflectionStreams } from './reflection.js';
+
+export interface DemoChainOptions {
+  readonly schema: ChainSchema;
+  readonly blocks: Blocks;
+  /** The version the node says it runs. */
+  readonly version?: string;
+}
+
+/** A chain without a network: what a gRPC server, or any other, gives its callers. */
+export interface DemoChain {
+  readonly answer: AnswerQuery;
+  readonly streams: Readonly<Record<string, MessageAnswers>>;
+}
+
+interface Method {
+  readonly desc: DescMethod;
+  readonly answer: AnswerMethod;
+}
+
+/** A small chain with records in entity, claims, token and iid; other services it has not compiled in. */
+export function createDemoChain(options: DemoChainOptions): DemoChain {
+  const { schema, blocks } = options;
+  const services: Record<string, ServiceAnswers> = {
+    'cosmos.base.node.v1beta1.Service': nodeAnswers,
+    'cosmos.base.tendermint.v1beta1.Service': tendermintAnswers(options.version ?? 'v1.0.0'),
+    'ixo.claims.v1beta1.Query': claimsAnswers,
+    'ixo.entity.v1beta1.Query': entityAnswers,
+    'ixo.epochs.v1beta1.Query': epochsAnswers,
+    'ixo.iid.v1beta1.Query': iidAnswers,
+    'ixo.token.v1beta1.Query': tokenAnswers,
+  };
+  const methods = methodsOf(schema, services);
+  const files = fileDescriptorsReply(schema);
+  const served = [...Object.keys(services), 'cosmos.reflection.v1.ReflectionService'];
+  return {
+    streams: reflectionStreams(schema, served),
+    answer(query) {
+      if (query.method === FILE_DESCRIPTORS) return { message: files };
+      const method = methods.get(query.method);
+      if (!method) throw new GrpcError(GrpcCode.unimplemented, `unknown method ${query.method}`);
+      return answerAt(heightFor(query, blocks), { query, method, options });
+    },
+  };
+}
+
+function methodsOf(
+  { registry }: ChainSchema,
+  services: Readonly<Record<string, ServiceAnswers>>,
+): Map<string, Method> {
+  const methods = Object.entries(services).flatMap(([service, answers]) =>
+    (registry.getService(service)?.methods ?? []).flatMap((desc): [string, Method][] => {
+      const answer = answers[desc.name];
+      return answer ? [[`${service}/${desc.name}`, { desc, answer }]] : [];
+    }),
+  );
+  return new Map(methods);
+}
+
+interface Asked {
+  readonly query: Query;
+  readonly method: Method;
+  readonly options: DemoChainOptions;
+}
+
+function answerAt(height: number, { query, method, options }: Asked): Answer {
+  const { schema, blocks } = options;
+  try {
+    const request = schema.decode(method.desc.input.typeName, query.request);
+    const reply = method.answer(request, { height, blocks });
+    return { height, message: schema.encode(method.desc.output.typeName, reply) };
+  } catch (error) {
+    if (error instanceof GrpcError) return { height, error };
+    throw error;
+  }
+}
+
+/** The block a query is about; one not yet made or no longer kept is refused in the words of a node. */
+function heightFor({ height }: Query, { latest, earliest }: Blocks): number {
+  if (!height) return latest;
+  if (height > latest) {
+    const text = 'cannot query with height in the future; please provide a valid height';
+    throw new GrpcError(GrpcCode.unknown, `codespace sdk code 26: invalid height: ${text}`);
+  }
+  if (height >= earliest) return height;
+  const text = `failed to load state at height ${height}; version does not exist (latest height: ${latest})`;
+  throw new GrpcError(GrpcCode.unknown, `codespace sdk code 18: invalid request: ${text}`);
+}

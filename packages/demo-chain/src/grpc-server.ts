@@ -1,0 +1,230 @@
+import {
+  createSecureServer,
+  createServer,
+  type Http2Server,
+  type IncomingHttpHeaders,
+  type OutgoingHttpHeaders,
+  type ServerHttp2Session,
+  type ServerHttp2Stream,
+} from 'node:http2';
+import type { AddressInfo } from 'node:net';
+import { encodeMessage, GrpcCode, GrpcError, MessageReader } from '@sibyl/grpc-client';
+
+export interface GrpcServerOptions {
+  readonly answer: AnswerQuery;
+  /** Bidirectional methods by name; each message is answered by one. */
+  readonly streams?: Readonly<Record<string, MessageAnswers>>;
+  /** Unset: plaintext. */
+  readonly tls?: { readonly key: string; readonly cert: string };
+  /** Unset: any free one. */
+  readonly port?: number;
+}
+
+/** A running gRPC server on this machine. */
+export interface GrpcServer {
+  /** `grpc://` or `grpcs://`, host and port. */
+  readonly url: string;
+  readonly port: number;
+  /** Tells every client to go elsewhere; calls under way are still answered. */
+  goAway(): void;
+  /** Cuts every connection in the middle of whatever it does. */
+  cutConnections(): void;
+  /** Lets the process end while the server listens. */
+  unref(): void;
+  close(): Promise<void>;
+}
+
+/** Serves unary queries, and streams that answer message by message, over HTTP/2. */
+export async function startGrpcServer(options: GrpcServerOptions): Promise<GrpcServer> {
+  const { tls, streams = {}, answer } = options;
+  const server = tls ? createSecureServer(tls) : createServer();
+  const sessions = trackSessions(server);
+  server.on('stream', (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => {
+    // A client that has gone needs no answer.
+    stream.on('error', () => {});
+    const method = methodOf(headers);
+    if (!method) return refuse(stream, new GrpcError(GrpcCode.internal, 'no gRPC request'));
+    const messageAnswers = streams[method];
+    if (messageAnswers) return answerStream(stream, messageAnswers);
+    answerCall(stream, { method, headers, answer });
+  });
+  await listen(server, options.port ?? 0);
+  const { port } = server.address() as AddressInfo;
+  return {
+    url: `${tls ? 'grpcs' : 'grpc'}://127.0.0.1:${port}`,
+    port,
+    goAway() {
+      for (const session of sessions) session.close();
+    },
+    cutConnections() {
+      for (const session of sessions) session.destroy();
+    },
+    unref: () => void server.unref(),
+    close: () => close(server, sessions),
+  };
+}
+
+/** The method of a request, if it is one of gRPC. */
+function methodOf(headers: IncomingHttpHeaders): string | undefined {
+  const isGrpc = headers['content-type']?.startsWith('application/grpc');
+  return isGrpc && headers[':method'] === 'POST' ? headers[':path']?.slice(1) : undefined;
+}
+
+function trackSessions(server: Http2Server): Set<ServerHttp2Session> {
+  const sessions = new Set<ServerHttp2Session>();
+  server.on('session', (session) => {
+    sessions.add(session);
+    session.on('error', () => {});
+    session.once('close', () => sessions.delete(session));
+  });
+  return sessions;
+}
+
+function listen(server: Http2Server, port: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(port, '127.0.0.1', () => {
+      server.off('error', reject);
+      resolve();
+    });
+  });
+}
+
+function close(server: Http2Server, sessions: ReadonlySet<ServerHttp2Session>): Promise<void> {
+  return new Promise((resolve) => {
+    server.close(() => resolve());
+    for (const session of sessions) session.destroy();
+  });
+}
+
+const MAX_REQUEST_BYTES = 4 * 1024 * 1024;
+
+const HEIGHT_METADATA = 'x-cosmos-block-height';
+
+interface Call {
+  readonly method: string;
+  readonly headers: IncomingHttpHeaders;
+  readonly answer: AnswerQuery;
+}
+
+/** Answers a unary call once its request is there. */
+export function answerCall(stream: ServerHttp2Stream, call: Call): void {
+  const reader = new MessageReader(MAX_REQUEST_BYTES);
+  const requests: Buffer[] = [];
+  stream.on('data', (chunk: Buffer) => {
+    try {
+      requests.push(...reader.read(chunk));
+    } catch (error) {
+      refuse(stream, asGrpcError(error));
+    }
+  });
+  stream.once('end', () => {
+    void answerOf(call, requests).then((answer) => send(stream, answer));
+  });
+}
+
+async function answerOf(call: Call, requests: readonly Buffer[]): Promise<Answer> {
+  try {
+    const [request] = requests;
+    if (!request || requests.length > 1) {
+      throw new GrpcError(
+        GrpcCode.internal,
+        `a unary call has one message, not ${requests.length}`,
+      );
+    }
+    return await call.answer({ method: call.method, request, height: heightOf(call.headers) });
+  } catch (error) {
+    return { error: asGrpcError(error) };
+  }
+}
+
+function heightOf(headers: IncomingHttpHeaders): number | undefined {
+  const text = headers[HEIGHT_METADATA];
+  if (text === undefined) return undefined;
+  if (/^\d{1,15}$/.test(String(text))) return Number(text);
+  throw new GrpcError(GrpcCode.invalidArgument, `invalid height header "${text}": invalid request`);
+}
+
+/** As servers do: what is known of a failed call beside the failure goes before it in headers of its own. */
+function send(stream: ServerHttp2Stream, answer: Answer): void {
+  if (stream.destroyed || stream.headersSent) return;
+  const { height } = answer;
+  const error = 'error' in answer ? answer.error : undefined;
+  if (error && height === undefined) {
+    refuse(stream, error);
+    return;
+  }
+  const headers: OutgoingHttpHeaders = { ':status': 200, ...CONTENT_TYPE };
+  if (height !== undefined) headers[HEIGHT_METADATA] = String(height);
+  stream.respond(headers, { waitForTrailers: true });
+  stream.once('wantTrailers', () => stream.sendTrailers(error ? trailersOf(error) : OK_TRAILERS));
+  if ('message' in answer) stream.end(encodeMessage(answer.message));
+  else stream.end();
+}
+
+function asGrpcError(error: unknown): GrpcError {
+  return error instanceof GrpcError ? error : new GrpcError(GrpcCode.unknown, String(error));
+}
+
+const MAX_STREAM_MESSAGE_BYTES = 64 * 1024;
+
+/** The answer to each message of a stream. */
+export type MessageAnswers = (message: Uint8Array) => Uint8Array;
+
+/** Answers the messages of a stream one by one, until the client has no more. */
+export function answerStream(stream: ServerHttp2Stream, answerTo: MessageAnswers): void {
+  const reader = new MessageReader(MAX_STREAM_MESSAGE_BYTES);
+  stream.respond({ ':status': 200, ...CONTENT_TYPE }, { waitForTrailers: true });
+  stream.once('wantTrailers', () => stream.sendTrailers(OK_TRAILERS));
+  stream.on('data', (chunk: Buffer) => {
+    try {
+      for (const message of reader.read(chunk)) stream.write(encodeMessage(answerTo(message)));
+    } catch {
+      // Nothing sensible can follow a broken message.
+      stream.close();
+    }
+  });
+  stream.once('end', () => stream.end());
+}
+
+export const CONTENT_TYPE = { 'content-type': 'application/grpc' };
+
+/** The trailers of a call that went well. */
+export const OK_TRAILERS: OutgoingHttpHeaders = { 'grpc-status': String(GrpcCode.ok) };
+
+/** The trailers of a call that failed. */
+export function trailersOf({ code, message }: GrpcError): OutgoingHttpHeaders {
+  return { 'grpc-status': String(code), 'grpc-message': percentEncode(message) };
+}
+
+/** Ends a call that got no further than its request. */
+export function refuse(stream: ServerHttp2Stream, error: GrpcError): void {
+  if (stream.destroyed) return;
+  stream.respond({ ':status': 200, ...CONTENT_TYPE, ...trailersOf(error) }, { endStream: true });
+}
+
+/** Header values are printable ASCII; gRPC has the rest, and the percent sign, as bytes in hex. */
+function percentEncode(text: string): string {
+  return encodeURI(text.toWellFormed()).replace(/%(20|22|3C|3E|5B|5C|5D|5E|60|7B|7C|7D)/g, (code) =>
+    decodeURIComponent(code),
+  );
+}
+
+/** A query as it reaches a node. */
+export interface Query {
+  /** Such as `ixo.entity.v1beta1.Query/Entity`. */
+  readonly method: string;
+  /** The request message, still encoded. */
+  readonly request: Uint8Array;
+  /** The block asked about; unset: the latest. */
+  readonly height?: number | undefined;
+}
+
+/** What a node says to a query, and of which block it speaks. */
+export type Answer = { readonly height?: number | undefined } & (
+  | { readonly message: Uint8Array }
+  | { readonly error: GrpcError }
+);
+
+/** Answers queries; may also throw a `GrpcError`. */
+export type AnswerQuery = (query: Query) => Answer | Promise<Answer>;

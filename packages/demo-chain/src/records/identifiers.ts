@@ -1,0 +1,68 @@
+import { createHash } from 'node:crypto';
+
+const BASE32 = 'abcdefghijklmnopqrstuvwxyz234567';
+/** A CID of version 1, of raw bytes, by SHA-256. */
+const CID_PREFIX = Buffer.from([0x01, 0x55, 0x12, 0x20]);
+
+const digest = (algorithm: string, text: string) => createHash(algorithm).update(text).digest();
+
+/** The address of whoever has this name on the demo chain. */
+export const addressOf = (name: string): string =>
+  bech32('ixo', digest('sha256', name).subarray(0, 20));
+
+/** The address of a contract, which is longer than that of a person. */
+export const contractOf = (name: string): string =>
+  bech32('ixo', digest('sha256', `contract ${name}`));
+
+/** The did of a person. */
+export const didOf = (name: string): string => `did:ixo:${addressOf(name)}`;
+
+/** The did of a project, an organisation, a device or whatever else is an entity. */
+export const entityDidOf = (name: string): string =>
+  `did:ixo:entity:${digest('md5', name).toString('hex')}`;
+
+/** The id of a token, as its contract makes it. */
+export const tokenIdOf = (name: string): string => digest('md5', `token ${name}`).toString('hex');
+
+/** The content id of a text. */
+export function cidOf(text: string): string {
+  const digits = fiveBitDigits(Buffer.concat([CID_PREFIX, digest('sha256', text)]));
+  return `b${digits.map((digit) => BASE32[digit]).join('')}`;
+}
+
+const ALPHABET = 'qpzry9x8gf2tvdw0s3jn54khce6mua7l';
+const GENERATOR = [0x3b6a57b2, 0x26508e6d, 0x1ea119fa, 0x3d4233dd, 0x2a1462b3];
+const CHECKSUM_DIGITS = 6;
+
+/** Bytes as chains print addresses: a prefix, five bits a character, and a checksum. */
+export function bech32(prefix: string, bytes: Uint8Array): string {
+  const data = fiveBitDigits(bytes);
+  const digits = [...data, ...checksumOf(prefix, data)];
+  return `${prefix}1${digits.map((digit) => ALPHABET[digit]).join('')}`;
+}
+
+function checksumOf(prefix: string, data: readonly number[]): number[] {
+  const codes = [...prefix].map((letter) => letter.charCodeAt(0));
+  const high = codes.map((code) => code >> 5);
+  const low = codes.map((code) => code & 31);
+  const sum = polymod([...high, 0, ...low, ...data, ...Array(CHECKSUM_DIGITS).fill(0)]) ^ 1;
+  return Array.from({ length: CHECKSUM_DIGITS }, (_, i) => (sum >> (5 * (5 - i))) & 31);
+}
+
+function polymod(values: readonly number[]): number {
+  return values.reduce((sum, value) => {
+    const shifted = ((sum & 0x1ffffff) << 5) ^ value;
+    return GENERATOR.reduce((at, term, i) => (((sum >> 25) >> i) & 1 ? at ^ term : at), shifted);
+  }, 1);
+}
+
+/** Bytes as numbers of five bits each, which base32 and bech32 both print. */
+export function fiveBitDigits(bytes: Uint8Array): number[] {
+  const bits = [...bytes].map((byte) => byte.toString(2).padStart(8, '0')).join('');
+  return (bits.match(/.{1,5}/g) ?? []).map((five) => Number.parseInt(five.padEnd(5, '0'), 2));
+}
+
+/** What stands where a real chain would hash its state: as long, as opaque, and the same at every start. */
+export function hashOf(what: string): string {
+  return createHash('sha256').update(what).digest('base64');
+}

@@ -1,0 +1,72 @@
+import { loadChainSchema } from '../../src/chain-schema.js';
+import { createDemoChain, type DemoChain } from '../../src/demo-chain.js';
+import { type Answer, type Query, startGrpcServer } from '../../src/grpc-server.js';
+import { LOCALHOST_TLS } from './localhost-tls.js';
+import { ManualBlocks } from './manual-blocks.js';
+import { startRpcServer } from './rpc-server.js';
+
+/** Said before the chain says anything: an answer instead of its own, a thrown `GrpcError`, or a wait. */
+export type Interruption = (query: Query) => Answer | undefined | Promise<Answer | undefined>;
+
+export interface TestNodeOptions {
+  /** What is spoken, and over what; plaintext gRPC unless said. */
+  readonly over?: 'grpc' | 'grpcs' | 'rpc+http';
+  readonly blocks?: ManualBlocks;
+  /** The version the node says it runs. */
+  readonly version?: string;
+  /** The port of a node that comes back. */
+  readonly port?: number;
+  /** Another chain than the demo chain. */
+  readonly chain?: DemoChain;
+}
+
+/** A node that a test drives. */
+export interface TestNode {
+  /** As `GATEWAY_UPSTREAMS` has it. */
+  readonly url: string;
+  readonly port: number;
+  readonly blocks: ManualBlocks;
+  /** How many queries have arrived: of one method, such as `ixo.entity.v1beta1.Query/Entity`, or of all. */
+  callsOf(method?: string): number;
+  /** Every query from now on meets this first; nothing: the chain answers by itself again. */
+  interrupt(interruption?: Interruption): void;
+  /** Tells clients to go elsewhere, letting calls under way finish. */
+  goAway(): void;
+  /** Cuts every connection; new ones are accepted. */
+  cutConnections(): void;
+  close(): Promise<void>;
+}
+
+const schema = loadChainSchema();
+
+/** Starts the demo chain as a node whose blocks, faults and connections the test controls. */
+export async function startTestNode(options: TestNodeOptions = {}): Promise<TestNode> {
+  const { over = 'grpc', blocks = new ManualBlocks(), version = 'v1.0.0', port = 0 } = options;
+  const chain = options.chain ?? createDemoChain({ schema, blocks, version });
+  const calls = new Map<string, number>();
+  let interruption: Interruption | undefined;
+  const answer = async (query: Query) => {
+    calls.set(query.method, (calls.get(query.method) ?? 0) + 1);
+    return (await interruption?.(query)) ?? chain.answer(query);
+  };
+  const server =
+    over === 'rpc+http'
+      ? await startRpcServer({ answer, blocks, version, port })
+      : await startGrpcServer({
+          ...chain,
+          answer,
+          port,
+          ...(over === 'grpcs' && { tls: LOCALHOST_TLS }),
+        });
+  return {
+    ...server,
+    blocks,
+    callsOf: (method) =>
+      method
+        ? (calls.get(method) ?? 0)
+        : [...calls.values()].reduce((sum, count) => sum + count, 0),
+    interrupt(next) {
+      interruption = next;
+    },
+  };
+}

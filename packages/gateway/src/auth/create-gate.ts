@@ -1,0 +1,98 @@
+import { hash, timingSafeEqual } from 'node:crypto';
+import type { DidFetch } from '@sibyl/ucan';
+import type { ApiKey } from '../config/environment.js';
+import type { NodePool } from '../nodes/node-pool.js';
+import { explainFault } from '../query/query-error.js';
+import type { Questions } from '../query/query-parser.js';
+import type { Answers } from '../query/query-service.js';
+import { bearerOf, type Caller, type Credentials, type Gate, unauthenticated } from './gate.js';
+import type { UcanGateParts } from './ucan-gate.js';
+
+/** The gate the configuration asks for, and the DID it is known by, if any. */
+export async function createGate(parts: UcanGateParts): Promise<{ gate: Gate; did?: string }> {
+  const { auth, apiKeys } = parts.config.gating;
+  switch (auth) {
+    case 'none':
+      return { gate: openGate };
+    case 'api-key':
+      return { gate: new ApiKeyGate(apiKeys) };
+    case 'ucan': {
+      // Loaded where it is needed, since it would slow every other start.
+      const { createUcanGate } = await import('./ucan-gate.js');
+      return createUcanGate(parts);
+    }
+    default:
+      return auth satisfies never;
+  }
+}
+
+/** Lets everybody in, by their address. */
+export const openGate: Gate = {
+  admit: ({ address }) => ({
+    name: address,
+    address,
+    perMinute: undefined,
+    expiresAt: undefined,
+    mayAsk: () => true,
+  }),
+};
+
+/** Lets those in who know a key; only digests of keys are kept. */
+export class ApiKeyGate implements Gate {
+  private readonly callers: readonly { readonly sha256: Buffer; readonly caller: Caller }[];
+
+  constructor(keys: readonly ApiKey[]) {
+    this.callers = keys.map((key) => ({ sha256: key.sha256, caller: callerOf(key) }));
+  }
+
+  admit({ headers }: Credentials): Caller {
+    const given = headers['x-api-key'] ?? bearerOf(headers);
+    if (typeof given !== 'string' || given === '') {
+      throw unauthenticated('an API key is needed: X-API-Key, or Authorization: Bearer');
+    }
+    const digest = hash('sha256', given, 'buffer');
+    // All are compared, so that the time taken says nothing about which one is close.
+    const found = this.callers.filter(({ sha256 }) => timingSafeEqual(sha256, digest));
+    if (!found[0]) throw unauthenticated('the API key is not known');
+    return found[0].caller;
+  }
+}
+
+function callerOf({ name, limit, scopes }: ApiKey): Caller {
+  return {
+    name: `key ${name}`,
+    address: undefined,
+    perMinute: limit,
+    expiresAt: undefined,
+    mayAsk: (template) =>
+      scopes === undefined || scopes.some((scope) => isInScope(template, scope)),
+  };
+}
+
+/** Whether a route's template lies in a scope: the template itself, or what `/*` at a slash stands for. */
+export function isInScope(template: string, scope: string): boolean {
+  if (!scope.endsWith('*')) return template === scope;
+  return template.startsWith(scope.slice(0, -1));
+}
+
+interface AskChainParts {
+  readonly questions: Questions;
+  readonly answers: Answers;
+  readonly pool: NodePool;
+}
+
+/** A fetch that takes the path of an address to the chain behind this gateway, past the gate. */
+export function askChain({ questions, answers, pool }: AskChainParts): DidFetch {
+  return async (url) => {
+    const { pathname: path, searchParams: query } = new URL(url);
+    try {
+      const asked = { method: 'GET', path, query, headers: {} };
+      const { body } = await answers.answer(await questions.read(asked, () => {}));
+      return new Response(new Uint8Array(body));
+    } catch (fault) {
+      const told = explainFault(fault, { pool, height: undefined, compat: undefined });
+      if (!told) throw fault;
+      return Response.json({ code: told.code, message: told.message }, { status: told.status });
+    }
+  };
+}

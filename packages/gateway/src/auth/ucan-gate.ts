@@ -1,0 +1,145 @@
+import { join } from 'node:path';
+import { keepKeyFile } from '@sibyl/server-kit';
+import {
+  type Charge,
+  createCachedResolver,
+  createDidIxoResolver,
+  createDidKeyResolver,
+  createDidResolver,
+  createVerifier,
+  type DidFetch,
+  exportPrivateKey,
+  generateSigner,
+  isCovered,
+  readToken,
+  type Signer,
+  signerFromPrivateKey,
+  systemClock,
+  type VerifiedDelegation,
+  type Verifier,
+} from '@sibyl/ucan';
+import { type Config, ConfigError } from '../config/config.js';
+import type { Logger } from '../observe/logger.js';
+import { WAITING } from './admission.js';
+import {
+  bearerOf,
+  busy,
+  type Caller,
+  type Credentials,
+  forbidden,
+  type Gate,
+  unauthenticated,
+} from './gate.js';
+
+/** What a UCAN must let its bearer do. */
+export const CHAIN_QUERY = 'chain/query';
+/** The chain's routes; `ixo:chain/ixo/entity/*` is a part of them, by template. */
+export const CHAIN = 'ixo:chain';
+/** How far ahead a bearer may expire, clock skew included: it can be used until then by whoever sees it. */
+const MAX_LIFE_SECONDS = 930;
+const BUSY_RETRY_SECONDS = 3;
+
+interface UcanGateOptions {
+  readonly verifier: Verifier;
+  /** DIDs at the root of a chain of UCANs whose word counts; `*` for all. */
+  readonly issuers: readonly string[];
+  readonly logger: Logger;
+}
+
+/** Lets those in who bring a UCAN for this gateway with the capability to query. */
+export class UcanGate implements Gate {
+  constructor(private readonly options: UcanGateOptions) {}
+
+  async admit({ headers, address }: Credentials, charge: Charge): Promise<Caller> {
+    const isUcan =
+      String(headers['x-auth-type'] ?? '')
+        .trim()
+        .toLowerCase() === 'ucan';
+    const token = isUcan ? bearerOf(headers) : undefined;
+    if (token === undefined) {
+      throw unauthenticated(
+        'a UCAN is needed: Authorization: Bearer <invocation> with X-Auth-Type: ucan',
+      );
+    }
+    const { ok, error } = await this.options.verifier.verifyDelegation(token, { charge });
+    if (error) throw this.refusal(error);
+    if (ok.expiration > Date.now() / 1000 + MAX_LIFE_SECONDS) {
+      throw this.refusal({ code: 'expiry_too_far', detail: `${ok.expiration}`, issuer: ok.did });
+    }
+    if (!this.isTrusted(token)) throw forbidden('none whose word counts here granted this UCAN');
+    return callerOf(ok, address);
+  }
+
+  /** Every chain of proofs must begin with somebody trusted: one stranger could grant anything. */
+  private isTrusted(token: string): boolean {
+    const { issuers } = this.options;
+    if (issuers.includes('*')) return true;
+    const ucans = [...(readToken(token).ok?.ucans.values() ?? [])];
+    const roots = ucans.filter(({ proofs }) => proofs.length === 0);
+    return roots.length > 0 && roots.every(({ issuer }) => issuers.includes(issuer));
+  }
+
+  /** The reason goes to the log alone: it would help an attacker. */
+  private refusal(fault: { code: string; detail: string; cid?: string; issuer?: string }) {
+    const { code, detail, cid, issuer } = fault;
+    this.options.logger.info({ reason: code, detail, cid, did: issuer }, 'caller refused');
+    if (code === 'did_busy' || code === 'verifier_busy') return busy(BUSY_RETRY_SECONDS);
+    return unauthenticated('Invalid UCAN invocation');
+  }
+}
+
+function callerOf(
+  { did, capabilities: grants, expiration }: VerifiedDelegation,
+  address: string,
+): Caller {
+  const everything = { can: CHAIN_QUERY, with: CHAIN };
+  const isWhole = isCovered(everything, grants);
+  return {
+    name: did,
+    address,
+    perMinute: undefined,
+    expiresAt: expiration * 1000,
+    mayAsk: (template) =>
+      isWhole || isCovered({ can: CHAIN_QUERY, with: `${CHAIN}${template}` }, grants),
+  };
+}
+
+export interface UcanGateParts {
+  readonly config: Config;
+  readonly logger: Logger;
+  /** Asks the chain itself, for the keys of did:ixo. */
+  readonly askChain: DidFetch;
+}
+
+/** A gate for UCANs addressed to the gateway's DID. */
+export async function createUcanGate({ config, logger, askChain }: UcanGateParts) {
+  const { did = (await keepSigner(config.dataDir)).did, ucanIssuers } = config.gating;
+  // The nodes are the operator's own, so the limits of verifications suffice: they keep one address
+  // from using up all lookups.
+  const maxPending = WAITING.total;
+  // The address is never looked up: `askChain` takes the path alone.
+  const ixo = createDidIxoResolver({ chainRestUrl: 'http://chain', fetch: askChain, maxPending });
+  const methods = {
+    key: createDidKeyResolver(),
+    ixo: createCachedResolver({ resolver: ixo, clock: systemClock, maxPending }),
+  };
+  const verifier = createVerifier({
+    audience: did,
+    resolver: createDidResolver({ methods }),
+    // Bearers live for minutes, so there is nobody to revoke one with.
+    revocations: { isRevoked: () => false },
+  });
+  return { gate: new UcanGate({ verifier, issuers: ucanIssuers, logger }), did };
+}
+
+const FILE_NAME = 'gateway.key';
+
+/** The gateway's own key; the first start makes it, for its owner only. */
+export async function keepSigner(dataDir: string): Promise<Signer> {
+  const path = join(dataDir, FILE_NAME);
+  const text = await keepKeyFile(path, () => exportPrivateKey(generateSigner()));
+  const { ok, error } = signerFromPrivateKey(text);
+  if (!error) return ok;
+  const remedy = 'restore it from a backup, or remove it to get a new key and a new DID';
+  throw new ConfigError(`${path} (${remedy}): ${error.detail}`);
+}

@@ -1,0 +1,258 @@
+import { type DescField, type DescMessage, type Registry, ScalarType } from '@bufbuild/protobuf';
+import { formOf, isNullable, messageForm } from '../schema/options.js';
+import { BindFault, namingField, quote, ValueFault } from './bind-error.js';
+import { type JsonNode, readJson, stringOf } from './json-node.js';
+import { asValue, fieldNamed, MessageDraft, type WireValue } from './message-draft.js';
+import {
+  parseDecimalText,
+  parseDuration,
+  parseHex,
+  parseIntegerText,
+  parseTimestamp,
+} from './parse-values.js';
+import {
+  anyValue,
+  boolValue,
+  bytesValue,
+  enumNumber,
+  enumValue,
+  mapEntryValue,
+  scalarFromText,
+  textValue,
+  timeValue,
+} from './wire-values.js';
+
+/** Puts the JSON of a body into the message, or into the one field that takes it. */
+export function bindBody(
+  draft: MessageDraft,
+  target: string,
+  body: Uint8Array | undefined,
+  registry: Registry,
+): void {
+  if (!body || body.length === 0) return;
+  const json = readJson(body);
+  const binder = new JsonBinder(registry);
+  if (target === '*') {
+    binder.bindMembers(draft, json, '');
+    return;
+  }
+  const field = fieldNamed(draft.type, target);
+  if (!field) throw new BindFault(target, `takes the body, but is not in ${draft.type.typeName}`);
+  binder.bindField(draft, field, json, target);
+}
+
+/** Puts protobuf's JSON into messages. A path is only there to name the field in a fault. */
+export class JsonBinder {
+  readonly #registry: Registry;
+
+  constructor(registry: Registry) {
+    this.#registry = registry;
+  }
+
+  bindMembers(draft: MessageDraft, json: JsonNode, path: string): void {
+    for (const [name, value] of expectMembers(json, path)) {
+      const field = fieldNamed(draft.type, name);
+      if (!field) throw new BindFault(join(path, name), `is not a field of ${draft.type.typeName}`);
+      this.bindField(draft, field, value, join(path, name));
+    }
+    fillNonNullable(draft);
+  }
+
+  bindField(draft: MessageDraft, field: DescField, json: JsonNode, path: string): void {
+    if (json.text === 'null' && !takesNull(field)) return;
+    if (field.fieldKind === 'list') this.#bindList(draft, field, json, path);
+    else if (field.fieldKind === 'map') this.#bindMap(draft, field, json, path);
+    else {
+      const value = this.#value(field, json, path);
+      namingField(path, () => draft.set(field, value));
+    }
+  }
+
+  #bindList(draft: MessageDraft, field: DescField, json: JsonNode, path: string): void {
+    if (!json.items) throw new BindFault(path, `${quote(json.text)} is not a list`);
+    draft.clear(field);
+    for (const [i, item] of json.items.entries())
+      draft.add(field, this.#value(field, item, `${path}[${i}]`));
+  }
+
+  #bindMap(
+    draft: MessageDraft,
+    field: DescField & { readonly fieldKind: 'map' },
+    json: JsonNode,
+    path: string,
+  ): void {
+    draft.clear(field);
+    for (const [name, item] of expectMembers(json, path)) {
+      const at = join(path, name);
+      const key = namingField(at, () => scalarFromText(field.mapKey, name, 'tolerant'));
+      draft.add(field, mapEntryValue(key, this.#value(field, item, at)));
+    }
+  }
+
+  #value(field: DescField, json: JsonNode, path: string): WireValue {
+    if (field.message) return this.#message(field.message, json, path);
+    return namingField(path, () => leafFromJson(field, json));
+  }
+
+  #message(type: DescMessage, json: JsonNode, path: string): WireValue {
+    const form = messageForm(type);
+    switch (form) {
+      case 'timestamp':
+        return namingField(path, () => timeValue(parseTimestamp(expectString(json))));
+      case 'duration':
+        return namingField(path, () => timeValue(parseDuration(expectString(json))));
+      case 'any':
+        return this.#any(json, path);
+      case 'fields':
+      case 'only_member': {
+        const draft = new MessageDraft(type);
+        if (form === 'fields') this.bindMembers(draft, json, path);
+        else this.bindField(draft, onlyMember(type, json), json, path);
+        return asValue(draft);
+      }
+      default:
+        return form satisfies never;
+    }
+  }
+
+  #any(json: JsonNode, path: string): WireValue {
+    const members = expectMembers(json, path);
+    const url = members.find(([name]) => name === '@type')?.[1];
+    const typeUrl = url && stringOf(url);
+    if (typeUrl === undefined) throw new BindFault(join(path, '@type'), 'is missing');
+    const type = this.#registry.getMessage(typeUrl.slice(typeUrl.lastIndexOf('/') + 1));
+    if (!type)
+      throw new BindFault(join(path, '@type'), `${quote(typeUrl)} is no type of this chain`);
+    const others = members.filter(([name]) => name !== '@type');
+    if (messageForm(type) === 'fields')
+      return anyValue(typeUrl, this.#message(type, { text: json.text, members: others }, path));
+    const special = others.find(([name]) => name === 'value')?.[1];
+    if (!special) throw new BindFault(join(path, 'value'), 'is missing');
+    return anyValue(typeUrl, this.#message(type, special, join(path, 'value')));
+  }
+}
+
+function expectMembers(json: JsonNode, path: string): NonNullable<JsonNode['members']> {
+  if (!json.members) throw new BindFault(path, `${quote(json.text)} is not an object`);
+  return json.members;
+}
+
+function join(path: string, name: string): string {
+  return path === '' ? name : `${path}.${name}`;
+}
+
+/** In a dynamic value null is a value like any other. */
+function takesNull(field: DescField): boolean {
+  return (
+    field.message?.typeName === 'google.protobuf.Value' ||
+    field.enum?.typeName === 'google.protobuf.NullValue'
+  );
+}
+
+/** The field of a wrapper, or the one that a dynamic value is of. */
+function onlyMember(type: DescMessage, json: JsonNode): DescField {
+  const name = type.fields.length === 1 ? type.fields[0]?.name : dynamicField(json);
+  const field = fieldNamed(type, name ?? '');
+  if (!field) throw new BindFault('', `${type.typeName} is not as it should be`);
+  return field;
+}
+
+function dynamicField(json: JsonNode): string {
+  if (json.members) return 'struct_value';
+  if (json.items) return 'list_value';
+  if (json.text === 'null') return 'null_value';
+  if (json.text === 'true' || json.text === 'false') return 'bool_value';
+  return json.text.startsWith('"') ? 'string_value' : 'number_value';
+}
+
+/** Reads one value of a field that is no message. */
+export function leafFromJson(field: DescField, json: JsonNode): WireValue {
+  if (field.message) throw new TypeError(`${field.name} is a message`);
+  if (field.enum) return enumFromJson(field.enum, json);
+  switch (formOf(field)) {
+    case 'integer':
+      return textValue(parseIntegerText(stringOf(json) ?? json.text));
+    case 'decimal':
+      return textValue(parseDecimalText(stringOf(json) ?? json.text));
+    case 'hex':
+      return bytesValue(parseHex(expectString(json)));
+    case 'raw_json':
+      return bytesValue(Buffer.from(json.text));
+    default:
+      return scalarFromJson(field.scalar, json);
+  }
+}
+
+function enumFromJson(type: NonNullable<DescField['enum']>, json: JsonNode): WireValue {
+  if (json.text === 'null') return enumValue(0);
+  return enumValue(enumNumber(type, stringOf(json) ?? json.text));
+}
+
+const FLOATS = new Set([ScalarType.FLOAT, ScalarType.DOUBLE]);
+const NOT_FINITE = new Set(['NaN', 'Infinity', '-Infinity']);
+const WHOLE = /^-?(0|[1-9]\d*)$/;
+const NUMBER = /^-?\d/;
+
+/** Reads a scalar from protobuf's JSON, where numbers may stand in quotes. */
+export function scalarFromJson(type: ScalarType, json: JsonNode): WireValue {
+  const text = stringOf(json);
+  switch (type) {
+    case ScalarType.STRING:
+      return textValue(expectString(json));
+    case ScalarType.BYTES:
+      return scalarFromText(type, expectString(json), 'tolerant');
+    case ScalarType.BOOL:
+      if (json.text !== 'true' && json.text !== 'false')
+        throw new ValueFault(`${quote(json.text)} is neither true nor false`);
+      return boolValue(json.text === 'true');
+    default:
+      return numberFromJson(type, text ?? json.text);
+  }
+}
+
+export function expectString(json: JsonNode): string {
+  const text = stringOf(json);
+  if (text === undefined) throw new ValueFault(`${quote(json.text)} is not a string`);
+  return text;
+}
+
+function numberFromJson(type: ScalarType, text: string): WireValue {
+  const isRight = FLOATS.has(type) ? NUMBER.test(text) || NOT_FINITE.has(text) : WHOLE.test(text);
+  if (!isRight) throw new ValueFault(`${quote(text)} is not a number of this kind`);
+  return scalarFromText(type, text, 'tolerant');
+}
+
+/** Go's zero time, in the year 1. */
+const YEAR_1 = { seconds: -62_135_596_800n, nanos: 0 };
+
+/**
+ * Adds what Go sends even when it is not set. The bytes of a message inside an Any are kept as they are,
+ * and are signed, so they have to be those that Go makes.
+ */
+export function fillNonNullable(draft: MessageDraft): void {
+  for (const field of draft.type.fields) {
+    if (field.fieldKind === 'list' || field.fieldKind === 'map' || field.oneof) continue;
+    if (draft.has(field) || isNullable(field)) continue;
+    const zero = zeroOf(field);
+    if (zero) draft.set(field, zero);
+  }
+}
+
+function zeroOf(field: DescField): WireValue | undefined {
+  switch (formOf(field)) {
+    case 'std_time':
+      return timeValue(YEAR_1);
+    case 'integer':
+    case 'decimal':
+      return textValue('0');
+    default:
+      if (!field.message) return undefined;
+      return emptyMessage(field.message);
+  }
+}
+
+function emptyMessage(type: NonNullable<DescField['message']>): WireValue {
+  const draft = new MessageDraft(type);
+  fillNonNullable(draft);
+  return asValue(draft);
+}

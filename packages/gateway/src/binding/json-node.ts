@@ -1,0 +1,118 @@
+import { BindFault } from './bind-error.js';
+
+/**
+ * A JSON value with its source text, since that is the value of numbers with all their digits and of
+ * raw JSON with its exact bytes.
+ */
+export interface JsonNode {
+  readonly text: string;
+  /** Of an object, in order. */
+  readonly members?: readonly (readonly [string, JsonNode])[];
+  /** Of a list. */
+  readonly items?: readonly JsonNode[];
+}
+
+const MAX_DEPTH = 64;
+/** Far more than a transaction has. */
+const MAX_VALUES = 10_000;
+const SPACE = /\s*/y;
+const STRING_OR_WORD = /"[^"\\]*(?:\\.[^"\\]*)*"|[^\s,\]}]+/y;
+const utf8 = new TextDecoder('utf-8', { fatal: true });
+
+export function readJson(body: Uint8Array): JsonNode {
+  if (hasMoreValues(body, MAX_VALUES)) {
+    throw new BindFault('', `The body has more than ${MAX_VALUES} values`);
+  }
+  try {
+    const text = utf8.decode(body);
+    // The reader below takes valid JSON for granted.
+    JSON.parse(text);
+    return new JsonReader(text).read(0);
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new BindFault('', `The body is not readable as JSON: ${reason}`);
+  }
+}
+
+/** The text a JSON string stands for; undefined if it is no string. */
+export function stringOf({ text }: JsonNode): string | undefined {
+  return text.startsWith('"') ? (JSON.parse(text) as string) : undefined;
+}
+
+class JsonReader {
+  readonly #text: string;
+  #at = 0;
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  read(depth: number): JsonNode {
+    if (depth > MAX_DEPTH) throw new SyntaxError('it is nested too deep');
+    this.#match(SPACE);
+    const start = this.#at;
+    const first = this.#text[start];
+    if (first === '{') {
+      const members = this.#readList('}', () => this.#readMember(depth + 1));
+      return { text: this.#text.slice(start, this.#at), members };
+    }
+    if (first === '[') {
+      const items = this.#readList(']', () => this.read(depth + 1));
+      return { text: this.#text.slice(start, this.#at), items };
+    }
+    return { text: this.#match(STRING_OR_WORD) };
+  }
+
+  #readMember(depth: number): readonly [string, JsonNode] {
+    const name = JSON.parse(this.#match(STRING_OR_WORD)) as string;
+    this.#match(SPACE);
+    this.#at += 1;
+    return [name, this.read(depth)];
+  }
+
+  /** Reads what stands between the bracket the reader is at and the one that closes it. */
+  #readList<T>(closing: string, readItem: () => T): T[] {
+    const items: T[] = [];
+    this.#at += 1;
+    this.#match(SPACE);
+    while (this.#text[this.#at] !== closing) {
+      items.push(readItem());
+      this.#match(SPACE);
+      if (this.#text[this.#at] === ',') this.#at += 1;
+      this.#match(SPACE);
+    }
+    this.#at += 1;
+    return items;
+  }
+
+  #match(pattern: RegExp): string {
+    pattern.lastIndex = this.#at;
+    const found = pattern.exec(this.#text)?.[0] ?? '';
+    this.#at += found.length;
+    return found;
+  }
+}
+
+const [QUOTE, BACKSLASH, COMMA, BRACE, BRACKET] = Buffer.from('"\\,{[');
+
+/**
+ * Whether a JSON text holds more values than allowed, found without parsing it: a megabyte of empty lists takes
+ * a second to read. Texts that are not JSON have some result.
+ */
+export function hasMoreValues(json: Uint8Array, max: number): boolean {
+  let values = 1;
+  for (let at = 0; at < json.length; at += 1) {
+    const byte = json[at];
+    if (byte === QUOTE) at = endOfString(json, at);
+    else if (byte === COMMA || byte === BRACE || byte === BRACKET) values += 1;
+    if (values > max) return true;
+  }
+  return false;
+}
+
+/** Where the string ends that begins at the quote here. */
+function endOfString(json: Uint8Array, start: number): number {
+  let at = start + 1;
+  while (at < json.length && json[at] !== QUOTE) at += json[at] === BACKSLASH ? 2 : 1;
+  return at;
+}

@@ -1,0 +1,128 @@
+import { randomUUID } from 'node:crypto';
+import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import { GrpcCode } from '@sibyl/grpc-client';
+import { badRequest, QueryFault } from '../query/query-error.js';
+import type { ByteBudget } from './byte-budget.js';
+
+const REQUEST_ID = /^[A-Za-z0-9._:-]{1,128}$/;
+/** Smaller bodies are not worth counting: the number of connections limits them. */
+const COUNTED_FROM_BYTES = 16 * 1024;
+const NO_QUERY = new URLSearchParams();
+
+/** One request and its answer on their way through the gateway. */
+export class Exchange {
+  readonly startedAt = performance.now();
+  /** The path, still percent-encoded. */
+  readonly path: string;
+  /** Not to be changed: those without one share it. */
+  readonly query: URLSearchParams;
+  /** The caller's own, if it is well-formed. */
+  requestId: string | undefined;
+  /** What every answer says, whatever it is; set all at once, since that is the quickest way. */
+  readonly headers: OutgoingHttpHeaders;
+  /** What limits count the sender by; set once it is known. */
+  callerKey = '';
+  /** The gRPC method, or what else was asked, for the metrics. */
+  subject = 'unmatched';
+  /** The height asked for, once it is known. */
+  height: number | undefined;
+
+  constructor(
+    readonly request: IncomingMessage,
+    readonly response: ServerResponse,
+  ) {
+    const target = request.url ?? '/';
+    const mark = target.indexOf('?');
+    this.path = mark < 0 ? target : target.slice(0, mark);
+    this.query = mark < 0 ? NO_QUERY : new URLSearchParams(target.slice(mark + 1));
+    this.headers = { 'X-Content-Type-Options': 'nosniff' };
+    const given = request.headers['x-request-id'];
+    if (typeof given === 'string' && REQUEST_ID.test(given)) this.identify(given);
+  }
+
+  /** Gives the exchange an id to be told and logged, unless it has one. */
+  identify(id: string = randomUUID()): string {
+    this.requestId ??= id;
+    this.headers['X-Request-Id'] = this.requestId;
+    return this.requestId;
+  }
+
+  get method(): string {
+    return this.request.method ?? 'GET';
+  }
+
+  /** Sends an answer whole. */
+  send(status: number, headers: OutgoingHttpHeaders, body?: Buffer | string): void {
+    this.begin(status, headers);
+    if (typeof body === 'string') this.response.end(body, 'latin1');
+    else this.response.end(body);
+  }
+
+  /** Counts a body as memory in use until the client has taken it or has left. Throws 429 or 503. */
+  holdMemory(body: Buffer, outgoing: ByteBudget): void {
+    if (body.length < COUNTED_FROM_BYTES || this.response.destroyed) return;
+    this.response.once('close', outgoing.reserveShared(this.callerKey, body));
+  }
+
+  /** Sends the head of an answer. */
+  begin(status: number, headers: OutgoingHttpHeaders): void {
+    this.response.writeHead(status, Object.assign(this.headers, headers));
+  }
+}
+
+const MAX_BYTES = 1024 * 1024;
+
+/** Reads a request's body, up to a limit; its memory is reserved before the first byte is read. */
+export async function readBody(exchange: Exchange, incoming: ByteBudget): Promise<Buffer> {
+  const { request, callerKey } = exchange;
+  const declared = request.headers['content-length'];
+  const expected = declared === undefined ? MAX_BYTES : Number(declared);
+  if (expected > MAX_BYTES) throw tooLarge();
+  const release = incoming.reserve(callerKey, expected);
+  const pieces: Buffer[] = [];
+  let size = 0;
+  try {
+    for await (const piece of request as AsyncIterable<Buffer>) {
+      size += piece.length;
+      if (size > MAX_BYTES) throw tooLarge();
+      pieces.push(piece);
+    }
+    return Buffer.concat(pieces, size);
+  } catch (fault) {
+    throw fault instanceof QueryFault ? fault : badRequest('the body was cut off');
+  } finally {
+    release();
+  }
+}
+
+function tooLarge(): QueryFault {
+  const text = `the body has more than ${MAX_BYTES} bytes`;
+  // The rest is not read, so nothing more can come on this connection.
+  const headers = { Connection: 'close' };
+  return new QueryFault(GrpcCode.invalidArgument, text, { status: 413, headers });
+}
+
+/** Sends something of the gateway's own, never to be kept by caches. */
+export function sendJson(exchange: Exchange, status: number, value: object): void {
+  sendJsonText(exchange, status, Buffer.from(JSON.stringify(value)));
+}
+
+/** Sends JSON that was written before. */
+export function sendJsonText(exchange: Exchange, status: number, body: Buffer): void {
+  const headers = {
+    'Content-Type': 'application/json',
+    'Content-Length': body.length,
+    'Cache-Control': 'no-store',
+  };
+  exchange.send(status, headers, body);
+}
+
+/** Sends a fault as a node would say it. */
+export function sendFault(exchange: Exchange, fault: QueryFault): void {
+  Object.assign(exchange.headers, fault.headers);
+  sendJson(exchange, fault.status, bodyOf(fault));
+}
+
+export function bodyOf({ code, message }: Pick<QueryFault, 'code' | 'message'>): object {
+  return { code, message, details: [] };
+}

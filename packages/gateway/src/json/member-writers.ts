@@ -1,0 +1,336 @@
+import { ScalarType } from '@bufbuild/protobuf';
+import { JsonSink, Label } from './json-sink.js';
+import { jsonBytes, type ValueWriter } from './value-writer.js';
+import { WIRE_TYPE, type WireReader } from './wire-reader.js';
+
+/** Prints one member of an object: a field, or a oneof, of which at most one field is there. */
+export interface MemberWriter {
+  /** The tags its values come under. */
+  readonly tags: readonly { readonly tag: number; readonly choice: number }[];
+  readonly isRepeated: boolean;
+  /**
+   * Where in a message's frame the member's two notes are, set by the message. They are the place of the
+   * value (of the first tag if repeated) and how many there were (the choice of a oneof); 0 for none.
+   */
+  place: number;
+  /** Prints a comma, the name and the value, unless the member is left out. */
+  write(wire: WireReader, out: JsonSink, frame: number): void;
+  writeValue(wire: WireReader, out: JsonSink, frame: number): void;
+  /** Does what `write` does, pausing after each item; only lists have this. */
+  writeItems?(wire: WireReader, out: JsonSink, frame: number): Generator<void>;
+}
+
+export interface SingleOptions {
+  readonly name: string;
+  readonly number: number;
+  /** Prints as null when it is not there, not as the zero of its type. */
+  readonly isNullable: boolean;
+  /** Is left out when it is zero. */
+  readonly omitsZero: boolean;
+}
+
+const NULL = jsonBytes('null');
+
+/** Prints a field that is there at most once. */
+export class SingleWriter implements MemberWriter {
+  readonly tags: MemberWriter['tags'];
+  readonly isRepeated = false;
+  place = 0;
+  readonly #label: Label;
+  readonly #value: ValueWriter;
+  readonly #options: SingleOptions;
+
+  constructor(value: ValueWriter, options: SingleOptions) {
+    this.tags = [{ tag: (options.number << 3) | value.wireType, choice: 0 }];
+    this.#label = new Label(options.name);
+    this.#value = value;
+    this.#options = options;
+  }
+
+  write(wire: WireReader, out: JsonSink, frame: number): void {
+    const start = out.at;
+    out.label(this.#label);
+    const valueStart = out.at;
+    this.writeValue(wire, out, frame);
+    if (this.#options.omitsZero && isWritten(out, valueStart, this.#absent())) out.at = start;
+  }
+
+  writeValue(wire: WireReader, out: JsonSink, frame: number): void {
+    const count = wire.frames[frame + this.place + 1] as number;
+    if (count === 0) out.raw(this.#absent());
+    else if (count > 1 && this.#value.writeBody) this.#writeMerged(wire, out, frame);
+    else {
+      wire.at = wire.frames[frame + this.place] as number;
+      this.#value.write(wire, out);
+    }
+  }
+
+  #absent(): Uint8Array {
+    return this.#options.isNullable ? NULL : this.#value.zero();
+  }
+
+  /** A message that comes in parts is what its parts make when joined. */
+  #writeMerged(wire: WireReader, out: JsonSink, frame: number): void {
+    const parts: Uint8Array[] = [];
+    wire.at = wire.frames[frame] as number;
+    while (wire.at < wire.end) {
+      const tag = wire.tag();
+      const isPart = tag === this.tags[0]?.tag;
+      const from = wire.at;
+      wire.skip(tag);
+      if (isPart) parts.push(withoutLength(wire, from));
+    }
+    this.#value.writeBody?.(wire.branch(Buffer.concat(parts)), out);
+  }
+}
+
+function withoutLength(wire: WireReader, from: number): Uint8Array {
+  const to = wire.at;
+  wire.at = from;
+  const length = wire.length();
+  wire.at = to;
+  return wire.bytes.subarray(to - length, to);
+}
+
+function isWritten(out: JsonSink, start: number, text: Uint8Array): boolean {
+  return Buffer.compare(out.buffer.subarray(start, out.at), text) === 0;
+}
+
+interface Choice {
+  readonly name: string;
+  readonly number: number;
+  readonly value: ValueWriter;
+}
+
+/** Prints whichever field of a oneof came last on the wire; the object goes without if none did. */
+export class OneofWriter implements MemberWriter {
+  readonly tags: MemberWriter['tags'];
+  readonly isRepeated = false;
+  place = 0;
+  readonly #labels: readonly Label[];
+  readonly #values: readonly ValueWriter[];
+
+  constructor(choices: readonly Choice[]) {
+    this.tags = choices.map(({ number, value }, i) => ({
+      tag: (number << 3) | value.wireType,
+      choice: i + 1,
+    }));
+    this.#labels = choices.map(({ name }) => new Label(name));
+    this.#values = choices.map(({ value }) => value);
+  }
+
+  write(wire: WireReader, out: JsonSink, frame: number): void {
+    const choice = wire.frames[frame + this.place + 1] as number;
+    const label = this.#labels[choice - 1];
+    if (!label) return;
+    out.label(label);
+    this.writeValue(wire, out, frame);
+  }
+
+  writeValue(wire: WireReader, out: JsonSink, frame: number): void {
+    const choice = wire.frames[frame + this.place + 1] as number;
+    wire.at = wire.frames[frame + this.place] as number;
+    const value = this.#values[choice - 1];
+    if (value) value.write(wire, out);
+    else out.raw(NULL);
+  }
+}
+
+export interface ListOptions {
+  readonly name: string;
+  readonly number: number;
+  /** What an empty list prints as; an empty text leaves it out. */
+  readonly empty: '[]' | 'null' | '';
+}
+
+const COMMA = 0x2c;
+const BRACKET_CLOSE = 0x5d;
+
+/** Prints a repeated field. Numbers may come packed or one by one, and other fields in between. */
+export class ListWriter implements MemberWriter {
+  readonly tags: MemberWriter['tags'];
+  readonly isRepeated = true;
+  place = 0;
+  readonly #itemTag: number;
+  readonly #packedTag: number;
+  readonly #label: Label;
+  readonly #empty: Uint8Array;
+  readonly #value: ValueWriter;
+
+  constructor(value: ValueWriter, { name, number, empty }: ListOptions) {
+    this.#itemTag = (number << 3) | value.wireType;
+    this.#packedTag = (number << 3) | WIRE_TYPE.lengthDelimited;
+    this.tags = [this.#itemTag, this.#packedTag].map((tag) => ({ tag, choice: 0 }));
+    this.#label = new Label(name);
+    this.#empty = jsonBytes(empty);
+    this.#value = value;
+  }
+
+  write(wire: WireReader, out: JsonSink, frame: number): void {
+    if (this.#count(wire, frame) === 0 && this.#empty.length === 0) return;
+    out.label(this.#label);
+    this.writeValue(wire, out, frame);
+  }
+
+  writeValue(wire: WireReader, out: JsonSink, frame: number): void {
+    const count = this.#count(wire, frame);
+    if (count === 0) {
+      out.raw(this.#empty);
+      return;
+    }
+    const start = out.at;
+    wire.at = wire.frames[frame + this.place] as number;
+    for (let left = count; left > 0; left -= 1) this.#writeNext(wire, out);
+    out.closeList(start);
+  }
+
+  *writeItems(wire: WireReader, out: JsonSink, frame: number): Generator<void> {
+    const count = this.#count(wire, frame);
+    if (count === 0 || this.#itemTag !== this.#packedTag) return this.write(wire, out, frame);
+    out.label(this.#label);
+    const start = out.at;
+    wire.at = wire.frames[frame + this.place] as number;
+    for (let done = 0; done < count; done += 1) {
+      this.#writeNext(wire, out);
+      if (done === 0) out.openList(start);
+      yield;
+    }
+    out.byte(BRACKET_CLOSE);
+  }
+
+  #count(wire: WireReader, frame: number): number {
+    return wire.frames[frame + this.place + 1] as number;
+  }
+
+  /** Prints what comes under the list's next tag, from the reader's place on. */
+  #writeNext(wire: WireReader, out: JsonSink): void {
+    let tag = wire.tag();
+    while (tag !== this.#itemTag && tag !== this.#packedTag) {
+      wire.skip(tag);
+      tag = wire.tag();
+    }
+    if (tag === this.#itemTag) this.#writeItem(wire, out);
+    else {
+      const outer = wire.enter();
+      while (wire.at < wire.end) this.#writeItem(wire, out);
+      wire.leave(outer);
+    }
+  }
+
+  #writeItem(wire: WireReader, out: JsonSink): void {
+    out.byte(COMMA);
+    this.#value.write(wire, out);
+  }
+}
+
+export interface MapOptions {
+  readonly name: string;
+  readonly number: number;
+  readonly keyType: ScalarType;
+  readonly key: ValueWriter;
+  readonly value: ValueWriter;
+  /** What an entry without a value prints. */
+  absent(): Uint8Array;
+}
+
+interface Entry {
+  /** What entries are told apart and sorted by. */
+  readonly rank: string | bigint;
+  readonly label: Uint8Array;
+  /** Where the value is on the wire; 0 if the entry has none. */
+  readonly valueAt: number;
+}
+
+/** Keys are printed one at a time. */
+const keySink = new JsonSink();
+
+/** Prints a map, sorted by key; of two entries with one key the later counts. */
+export class MapWriter implements MemberWriter {
+  readonly tags: MemberWriter['tags'];
+  readonly isRepeated = true;
+  place = 0;
+  readonly #options: MapOptions;
+  readonly #tag: number;
+  readonly #label: Label;
+
+  constructor(options: MapOptions) {
+    this.#tag = (options.number << 3) | WIRE_TYPE.lengthDelimited;
+    this.tags = [{ tag: this.#tag, choice: 0 }];
+    this.#options = options;
+    this.#label = new Label(options.name);
+  }
+
+  write(wire: WireReader, out: JsonSink, frame: number): void {
+    out.label(this.#label);
+    this.writeValue(wire, out, frame);
+  }
+
+  writeValue(wire: WireReader, out: JsonSink, frame: number): void {
+    const start = out.at;
+    for (const { label, valueAt } of this.#sortedEntries(wire, frame)) {
+      out.raw(label);
+      if (valueAt === 0) out.raw(this.#options.absent());
+      else {
+        wire.at = valueAt;
+        this.#options.value.write(wire, out);
+      }
+    }
+    out.closeObject(start);
+  }
+
+  #sortedEntries(wire: WireReader, frame: number): Entry[] {
+    const entries = new Map<string | bigint, Entry>();
+    let left = wire.frames[frame + this.place + 1] as number;
+    wire.at = wire.frames[frame + this.place] as number;
+    while (left > 0) {
+      const tag = wire.tag();
+      if (tag !== this.#tag) {
+        wire.skip(tag);
+        continue;
+      }
+      const entry = this.#readEntry(wire);
+      entries.set(entry.rank, entry);
+      left -= 1;
+    }
+    return [...entries.values()].sort((a, b) => (a.rank < b.rank ? -1 : 1));
+  }
+
+  #readEntry(wire: WireReader): Entry {
+    const { key, value } = this.#options;
+    const outer = wire.enter();
+    let keyAt = 0;
+    let valueAt = 0;
+    while (wire.at < wire.end) {
+      const tag = wire.tag();
+      if (tag === (8 | key.wireType)) keyAt = wire.at;
+      if (tag === (16 | value.wireType)) valueAt = wire.at;
+      wire.skip(tag);
+    }
+    const json = keyAt === 0 ? key.zero() : this.#printKey(wire, keyAt);
+    const rank = this.#rank(wire, keyAt, json);
+    wire.leave(outer);
+    const name = json[0] === 0x22 ? latin1(json) : `"${latin1(json)}"`;
+    return { rank, label: Buffer.from(`,${name}:`, 'latin1'), valueAt };
+  }
+
+  #printKey(wire: WireReader, keyAt: number): Uint8Array {
+    wire.at = keyAt;
+    this.#options.key.write(wire, keySink);
+    return keySink.take();
+  }
+
+  /** Text is sorted by its bytes, numbers by value. */
+  #rank(wire: WireReader, keyAt: number, json: Uint8Array): string | bigint {
+    const { keyType } = this.#options;
+    if (keyType === ScalarType.BOOL) return latin1(json);
+    if (keyType !== ScalarType.STRING) return BigInt(latin1(json).replaceAll('"', ''));
+    if (keyAt === 0) return '';
+    wire.at = keyAt;
+    const length = wire.length();
+    return latin1(wire.bytes.subarray(wire.at, wire.at + length));
+  }
+}
+
+function latin1(bytes: Uint8Array): string {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('latin1');
+}

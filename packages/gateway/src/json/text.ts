@@ -1,0 +1,214 @@
+import type { JsonSink } from './json-sink.js';
+import { WireFault } from './wire-reader.js';
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const LETTER_U = 0x75;
+/** What is written for a byte that is not UTF-8. */
+const REPLACEMENT = 0xfffd;
+const LOWER_HEX = new TextEncoder().encode('0123456789abcdef');
+
+/** An escape may take six bytes for one. */
+const MOST_PER_BYTE = 6;
+
+/** For each byte: 0 to copy it, 1 to look closer. */
+const NEEDS_CARE = new Uint8Array(256).map((_, byte) =>
+  byte < 0x20 || byte > 0x7f || '"\\<>&'.includes(String.fromCharCode(byte)) ? 1 : 0,
+);
+
+/** The letter after the backslash, for characters that have one. */
+const SHORT_ESCAPES = new Uint8Array(0x80);
+for (const [character, letter] of ['\bb', '\ff', '\nn', '\rr', '\tt', '""', '\\\\'])
+  SHORT_ESCAPES[(character as string).charCodeAt(0)] = (letter as string).charCodeAt(0);
+
+/** Writes UTF-8 as a JSON string with Go's escaping, which is also safe inside HTML. */
+export function writeText(out: JsonSink, bytes: Uint8Array, start: number, end: number): void {
+  const buffer = out.reserve((end - start) * MOST_PER_BYTE + 2);
+  buffer[out.at] = QUOTE;
+  out.at += 1;
+  let from = copyPlain(out, bytes, start, end);
+  let { at } = out;
+  let checkedTo = from;
+  while (from < end) {
+    const byte = bytes[from] as number;
+    if (needsCare(byte) === 0 || from < checkedTo) {
+      buffer[at] = byte;
+      at += 1;
+      from += 1;
+    } else if (byte < 0x80) {
+      at = writeEscape(buffer, at, byte);
+      from += 1;
+    } else {
+      const length = utf8SequenceLength(bytes, from, end);
+      const unit = escapedUnit(bytes, from, length);
+      checkedTo = from + length;
+      if (unit === 0) continue;
+      at = writeUnicodeEscape(buffer, at, unit);
+      from += length || 1;
+    }
+  }
+  buffer[at] = QUOTE;
+  out.at = at + 1;
+}
+
+/** Copies four at a time, up to where one of four needs care; says where that is. */
+function copyPlain(out: JsonSink, bytes: Uint8Array, start: number, end: number): number {
+  const { buffer } = out;
+  let { at } = out;
+  let from = start;
+  for (; from <= end - 4; from += 4) {
+    const a = bytes[from] as number;
+    const b = bytes[from + 1] as number;
+    const c = bytes[from + 2] as number;
+    const d = bytes[from + 3] as number;
+    if (needsCare(a) | needsCare(b) | needsCare(c) | needsCare(d)) break;
+    buffer[at] = a;
+    buffer[at + 1] = b;
+    buffer[at + 2] = c;
+    buffer[at + 3] = d;
+    at += 4;
+  }
+  out.at = at;
+  return from;
+}
+
+const needsCare = (byte: number) => NEEDS_CARE[byte] as number;
+
+function writeEscape(buffer: Uint8Array, at: number, character: number): number {
+  const letter = SHORT_ESCAPES[character] as number;
+  if (letter === 0) return writeUnicodeEscape(buffer, at, character);
+  buffer[at] = BACKSLASH;
+  buffer[at + 1] = letter;
+  return at + 2;
+}
+
+/** What is escaped of a sequence of this length; 0 if it is copied. */
+function escapedUnit(bytes: Uint8Array, at: number, length: number): number {
+  return length === 0 ? REPLACEMENT : lineSeparatorAt(bytes, at);
+}
+
+/** U+2028 or U+2029 if it stands there, else 0. JSON allows both, but JavaScript once did not. */
+export function lineSeparatorAt(bytes: Uint8Array, at: number): number {
+  if (bytes[at] !== 0xe2 || bytes[at + 1] !== 0x80) return 0;
+  const last = bytes[at + 2] as number;
+  return last === 0xa8 || last === 0xa9 ? 0x2000 + (last & 0x3f) : 0;
+}
+
+export function writeUnicodeEscape(buffer: Uint8Array, at: number, unit: number): number {
+  buffer[at] = BACKSLASH;
+  buffer[at + 1] = LETTER_U;
+  for (let i = 0; i < 4; i += 1)
+    buffer[at + 2 + i] = LOWER_HEX[(unit >> (12 - 4 * i)) & 0xf] as number;
+  return at + 6;
+}
+
+/** The length of the UTF-8 sequence that begins at `at`; 0 if none does. ASCII is not expected here. */
+export function utf8SequenceLength(bytes: Uint8Array, at: number, end: number): number {
+  const first = bytes[at] as number;
+  const length = lengthByFirstByte(first);
+  if (length === 0 || length > end - at) return 0;
+  if (!isSecondByte(first, bytes[at + 1] as number)) return 0;
+  for (let i = 2; i < length; i += 1) if (!isContinuation(bytes[at + i] as number)) return 0;
+  return length;
+}
+
+function lengthByFirstByte(byte: number): number {
+  if (byte < 0xc2 || byte > 0xf4) return 0;
+  if (byte < 0xe0) return 2;
+  return byte < 0xf0 ? 3 : 4;
+}
+
+/** Some first bytes narrow the second: no overlong forms, no surrogates, nothing over U+10FFFF. */
+function isSecondByte(first: number, second: number): boolean {
+  if (first === 0xe0) return second >= 0xa0 && second <= 0xbf;
+  if (first === 0xed) return second >= 0x80 && second <= 0x9f;
+  if (first === 0xf0) return second >= 0x90 && second <= 0xbf;
+  if (first === 0xf4) return second >= 0x80 && second <= 0x8f;
+  return isContinuation(second);
+}
+
+function isContinuation(byte: number): boolean {
+  return (byte & 0xc0) === 0x80;
+}
+
+const SPACES = new Set([0x20, 0x09, 0x0a, 0x0d]);
+const HTML_CHARACTERS = new Set([0x3c, 0x3e, 0x26]);
+
+/** Writes bytes that hold JSON as they are, less the space between tokens, with Go's HTML escaping. */
+export function writeRawJson(out: JsonSink, bytes: Uint8Array, start: number, end: number): void {
+  assertJson(bytes.subarray(start, end));
+  const buffer = out.reserve((end - start) * MOST_PER_BYTE);
+  let { at } = out;
+  let from = start;
+  let isInString = false;
+  let isEscaped = false;
+  while (from < end) {
+    const byte = bytes[from] as number;
+    if (byte === QUOTE && !isEscaped) isInString = !isInString;
+    isEscaped = byte === BACKSLASH && !isEscaped;
+    const unit = escapedRawUnit(bytes, from);
+    if (unit !== 0) at = writeUnicodeEscape(buffer, at, unit);
+    else if (isInString || !SPACES.has(byte)) {
+      buffer[at] = byte;
+      at += 1;
+    }
+    from += unit > 0xff ? 3 : 1;
+  }
+  out.at = at;
+}
+
+/** The character that is escaped there; 0 if it is copied. */
+function escapedRawUnit(bytes: Uint8Array, at: number): number {
+  const byte = bytes[at] as number;
+  return HTML_CHARACTERS.has(byte) ? byte : lineSeparatorAt(bytes, at);
+}
+
+function assertJson(bytes: Uint8Array): void {
+  try {
+    JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString());
+  } catch (cause) {
+    throw new WireFault('The reply holds a contract message that is not JSON', { cause });
+  }
+}
+
+const PADDING = 0x3d;
+const encoder = new TextEncoder();
+const BASE64 = encoder.encode('ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/');
+const UPPER_HEX = encoder.encode('0123456789ABCDEF');
+
+/** Writes padded standard base64 in quotes. */
+export function writeBase64(out: JsonSink, bytes: Uint8Array, start: number, end: number): void {
+  const buffer = out.reserve(Math.ceil((end - start) / 3) * 4 + 2);
+  let { at } = out;
+  buffer[at] = QUOTE;
+  at += 1;
+  for (let from = start; from < end; from += 3) {
+    const left = end - from;
+    const first = bytes[from] as number;
+    const second = left > 1 ? (bytes[from + 1] as number) : 0;
+    const third = left > 2 ? (bytes[from + 2] as number) : 0;
+    buffer[at] = BASE64[first >> 2] as number;
+    buffer[at + 1] = BASE64[((first & 3) << 4) | (second >> 4)] as number;
+    buffer[at + 2] = left > 1 ? (BASE64[((second & 15) << 2) | (third >> 6)] as number) : PADDING;
+    buffer[at + 3] = left > 2 ? (BASE64[third & 63] as number) : PADDING;
+    at += 4;
+  }
+  buffer[at] = QUOTE;
+  out.at = at + 1;
+}
+
+/** Writes upper-case hex in quotes. */
+export function writeHex(out: JsonSink, bytes: Uint8Array, start: number, end: number): void {
+  const buffer = out.reserve((end - start) * 2 + 2);
+  let { at } = out;
+  buffer[at] = QUOTE;
+  at += 1;
+  for (let from = start; from < end; from += 1) {
+    const byte = bytes[from] as number;
+    buffer[at] = UPPER_HEX[byte >> 4] as number;
+    buffer[at + 1] = UPPER_HEX[byte & 15] as number;
+    at += 2;
+  }
+  buffer[at] = QUOTE;
+  out.at = at + 1;
+}

@@ -1,0 +1,177 @@
+import { setImmediate } from 'node:timers/promises';
+import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
+import type { BlockWatch } from '../nodes/block-watch.js';
+import type { NodePool } from '../nodes/node-pool.js';
+import type { Metrics } from '../observe/metrics.js';
+import type { Route } from '../schema/schema.js';
+import type { SchemaGroup } from '../schema/schema-registry.js';
+import { QueryFault } from './query-error.js';
+import { etagOf, Reply, ReplyCache } from './reply-cache.js';
+import { Flights, type Seat } from './single-flight.js';
+
+/** A message of this size takes a millisecond; larger ones are written in slices, so as not to hold up the others. */
+const SLICED_FROM_BYTES = 128 * 1024;
+/** What is no state of the chain, such as a node's own status, may change within a block. */
+const STATELESS_LIFE_MS = 1000;
+/** The shortest timeout of a call to the nodes; a caller may stop waiting earlier. */
+const SHORTEST_CALL_MS = 1000;
+
+/** Calls to nodes in progress at a time, and the memory of their questions. */
+const FLIGHT_LIMITS = { maxCalls: 4096, maxKeyBytes: 32 * 1024 * 1024 };
+
+interface AnswersOptions {
+  readonly pool: NodePool;
+  readonly blocks: BlockWatch;
+  readonly cacheBytes: number;
+  readonly metrics: Metrics;
+  /** The longest a call to the nodes may take. */
+  readonly longestMs: number;
+}
+
+/** Answers questions: from memory while nothing can have changed, else from a node, asked once for all callers. */
+export class Answers {
+  readonly cache: ReplyCache;
+  private readonly flights = new Flights<Reply>(FLIGHT_LIMITS);
+  private unshared = 0;
+
+  constructor(private readonly options: AnswersOptions) {
+    this.cache = new ReplyCache(options.cacheBytes);
+    let latest = 0;
+    options.blocks.on('block', (height) => {
+      // Heights that come again may be those of a chain that began anew.
+      if (height < latest) this.cache.clear();
+      latest = height;
+    });
+  }
+
+  /** `onGone` receives what to call if the caller leaves. A known answer is returned at once. */
+  answer(question: Question, onGone?: (leave: () => void) => void): Reply | Promise<Reply> {
+    const known = this.find(question);
+    if (known) {
+      this.options.metrics.countCache('hit');
+      return known;
+    }
+    const { outcome, leave } = this.board(question);
+    onGone?.(leave);
+    const { timeoutMs } = question;
+    return timeoutMs < this.callTimeout(timeoutMs) ? within(timeoutMs, outcome, leave) : outcome;
+  }
+
+  /** While no node answers, the latest block is unknown; what was at a height never changes. */
+  private find(question: Question): Reply | undefined {
+    const { latest } = this.options.pool;
+    const { isFresh, height, metadata } = question;
+    if (isFresh || metadata || (height === undefined && latest === 0)) return undefined;
+    return this.cache.get(keyOf(question, latest));
+  }
+
+  /** Joins the call that asks the same, or begins one. */
+  private board(question: Question): Seat<Reply> {
+    const { metrics, pool } = this.options;
+    const { metadata } = question;
+    const key = keyOf(question, pool.latest);
+    // Metadata may change the answer in ways unknown here, so such a call is not shared.
+    this.unshared += metadata ? 1 : 0;
+    const flight = metadata
+      ? `${key}#${this.unshared}`
+      : `${key}!${this.callTimeout(question.timeoutMs)}`;
+    const isShared = this.flights.isRunning(flight);
+    if (!isShared && !this.flights.hasRoomFor(flight)) throw tooBusy();
+    metrics.countCache(isShared ? 'shared' : 'miss');
+    return this.flights.share(flight, (signal) => this.ask(question, key, signal));
+  }
+
+  /**
+   * The timeout of the call behind a question: one of a few, so that timeouts chosen by clients cannot
+   * multiply the calls for one question.
+   */
+  private callTimeout(timeoutMs: number): number {
+    const doublings = Math.max(0, Math.ceil(Math.log2(timeoutMs / SHORTEST_CALL_MS)));
+    return Math.min(this.options.longestMs, SHORTEST_CALL_MS * 2 ** doublings);
+  }
+
+  private async ask(question: Question, key: string, signal: AbortSignal): Promise<Reply> {
+    const { pool, blocks } = this.options;
+    const { route, group, message, height, metadata } = question;
+    const timeoutMs = this.callTimeout(question.timeoutMs);
+    const call = { height, timeoutMs, signal, ...(metadata && { metadata }) };
+    const latest = pool.latest;
+    const told = await pool.call(group.nodes, route.grpcMethod, message, call);
+    const isFinal = height !== undefined && isState(route);
+    const isLong = told.message.length >= SLICED_FROM_BYTES;
+    const reply = new Reply({
+      body: isLong ? await writeInSlices(route, told.message) : route.write(told.message),
+      etag: etagOf(told.message, group.schema.fingerprint),
+      height: told.height ?? height,
+      isFinal,
+    });
+    // A node may be a block further than it was when the key was made.
+    const isNewer = height === undefined && told.height !== undefined && told.height !== latest;
+    const kept = isNewer ? keyOf(question, told.height) : key;
+    if (!metadata) this.cache.set(kept, reply, isState(route) ? undefined : STATELESS_LIFE_MS);
+    blocks.notice();
+    return reply;
+  }
+}
+
+/** The outcome, unless a caller's own time is up first; the call goes on for the others. */
+async function within(ms: number, outcome: Promise<Reply>, leave: () => void): Promise<Reply> {
+  const late = Promise.withResolvers<never>();
+  const timer = setTimeout(() => {
+    leave();
+    const text = `the node did not answer within ${ms} ms`;
+    late.reject(new GrpcError(GrpcCode.deadlineExceeded, text, 'transport'));
+  }, ms);
+  try {
+    return await Promise.race([outcome, late.promise]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function tooBusy(): QueryFault {
+  const text = 'too many queries are in progress; try again in a second';
+  return new QueryFault(GrpcCode.unavailable, text, { headers: { 'Retry-After': '1' } });
+}
+
+/** Modules keep their queries of the state in services called Query; those of the node are called Service. */
+function isState({ grpcMethod }: Route): boolean {
+  return grpcMethod.slice(0, grpcMethod.lastIndexOf('/')).endsWith('.Query');
+}
+
+/** What tells questions apart; the schema is part of it, since it makes the JSON, and the latest is a moment too. */
+function keyOf({ route, group, message, height }: Question, latest: number): string {
+  const bytes = Buffer.from(message.buffer, message.byteOffset, message.length).toString('latin1');
+  const moment = height === undefined ? `~${latest}` : `=${height}`;
+  return `${group.schema.fingerprint}${route.grpcMethod}\n${bytes.length}\n${bytes}${moment}`;
+}
+
+async function writeInSlices(route: Route, message: Uint8Array): Promise<Buffer> {
+  const slices: Buffer[] = [];
+  for (const slice of route.slices(message)) {
+    slices.push(slice);
+    await setImmediate();
+  }
+  return Buffer.concat(slices);
+}
+
+/** One query of the chain, ready to be asked. */
+export interface Question {
+  readonly route: Route;
+  readonly group: SchemaGroup;
+  /** The request message, encoded. */
+  readonly message: Uint8Array;
+  /** Unset: the latest block. */
+  readonly height: number | undefined;
+  /** Sent along to the node; such a question is neither cached nor shared. */
+  readonly metadata: Readonly<Record<string, string>> | undefined;
+  readonly timeoutMs: number;
+  /** Goes to the node even if the answer is known. */
+  readonly isFresh: boolean;
+}
+
+/** A question as it came by HTTP. */
+export interface AskedQuestion extends Question {
+  /** The path to use instead of the one asked, where that is a legacy one. */
+  readonly successor: string | undefined;
+}

@@ -1,0 +1,147 @@
+import { hash } from 'node:crypto';
+import { promisify } from 'node:util';
+import { brotliCompress, constants, gzip } from 'node:zlib';
+import { LruMap, textBytes } from '@sibyl/server-kit';
+
+/** What an entry takes beside its key and bytes: the objects, the tag, two buffers. */
+const ENTRY_BYTES = 512;
+
+interface Entry {
+  readonly reply: Reply;
+  /** Milliseconds of `performance.now()`; unset: never. */
+  readonly expiresAt: number | undefined;
+}
+
+/** Replies by question, up to a number of bytes; the least recently used ones make room. */
+export class ReplyCache {
+  private readonly entries: LruMap<string, Entry>;
+
+  constructor(private readonly maxBytes: number) {
+    this.entries = new LruMap({
+      maxBytes,
+      sizeOf: ({ reply }, key) => ENTRY_BYTES + textBytes(key) + reply.bytes,
+    });
+  }
+
+  get bytes(): number {
+    return this.entries.bytes;
+  }
+
+  get size(): number {
+    return this.entries.size;
+  }
+
+  get(key: string): Reply | undefined {
+    const entry = this.entries.get(key);
+    if (!entry) return undefined;
+    if (entry.expiresAt === undefined || entry.expiresAt > performance.now()) return entry.reply;
+    this.entries.delete(key);
+    return undefined;
+  }
+
+  /** Keeps a reply, for so long if a time is given. */
+  set(key: string, reply: Reply, lifeMs?: number): void {
+    this.entries.delete(key);
+    // One reply must not drive out all others.
+    if (ENTRY_BYTES + textBytes(key) + reply.bytes > this.maxBytes / 4) return;
+    const expiresAt = lifeMs === undefined ? undefined : performance.now() + lifeMs;
+    const entry: Entry = { reply, expiresAt };
+    this.entries.set(key, entry);
+    reply.onGrown = () => {
+      // Stored again, so that its new size counts.
+      if (this.entries.get(key) === entry) this.entries.set(key, entry);
+    };
+  }
+
+  clear(): void {
+    this.entries.deleteWhere(() => true);
+  }
+}
+
+/** Up to here copying a body costs less than sending it by itself. */
+const SMALL_BYTES = 4096;
+
+export type Encoding = 'gzip' | 'br';
+
+/** From here on bodies are compressed less, which takes a fifth of the time. */
+const LARGE_BYTES = 1024 * 1024;
+
+const compress: Readonly<Record<Encoding, (body: Buffer) => Promise<Buffer>>> = {
+  gzip: (body) => promisify(gzip)(body, { level: body.length < LARGE_BYTES ? 6 : 1 }),
+  br: (body) => {
+    const quality = body.length < LARGE_BYTES ? 4 : 1;
+    return promisify(brotliCompress)(body, {
+      params: { [constants.BROTLI_PARAM_QUALITY]: quality },
+    });
+  },
+};
+
+interface ReplyParts {
+  /** The reply's JSON. */
+  readonly body: Buffer;
+  /** Equal for equal bodies. */
+  readonly etag: string;
+  /** The block it speaks of, if known. */
+  readonly height: number | undefined;
+  /** Whether the same question at that height has this answer for ever. */
+  readonly isFinal: boolean;
+}
+
+/** A finished answer, in the forms it was asked for so far. */
+export class Reply {
+  readonly etag: string;
+  readonly height: number | undefined;
+  readonly isFinal: boolean;
+  /** The length of the body in bytes. */
+  readonly length: number;
+  /**
+   * A small body as one byte a character: it goes out together with the head that way. It is the only
+   * copy, since a small buffer may hold on to a much larger piece of memory that it is a part of.
+   */
+  readonly text: string | undefined;
+  /** Called when the reply takes more memory. */
+  onGrown: (() => void) | undefined;
+  private readonly large: Buffer | undefined;
+  private encoded: Map<Encoding, Promise<Buffer>> | undefined;
+  private encodedBytes = 0;
+
+  constructor({ body, etag, height, isFinal }: ReplyParts) {
+    const isSmall = body.length <= SMALL_BYTES;
+    this.length = body.length;
+    this.etag = etag;
+    this.height = height;
+    this.isFinal = isFinal;
+    this.text = isSmall ? body.toString('latin1') : undefined;
+    this.large = isSmall ? undefined : body;
+  }
+
+  get body(): Buffer {
+    return this.large ?? Buffer.from(this.text ?? '', 'latin1');
+  }
+
+  /** The memory it takes, compressed forms included. */
+  get bytes(): number {
+    return this.length + this.encodedBytes;
+  }
+
+  /** The body compressed; done once for all who ask. */
+  as(encoding: Encoding): Promise<Buffer> {
+    return this.encoded?.get(encoding) ?? this.encode(encoding);
+  }
+
+  private encode(encoding: Encoding): Promise<Buffer> {
+    const encoded = compress[encoding](this.body).then((bytes) => {
+      this.encodedBytes += bytes.length;
+      this.onGrown?.();
+      return bytes;
+    });
+    this.encoded ??= new Map();
+    this.encoded.set(encoding, encoded);
+    return encoded;
+  }
+}
+
+/** A tag for the reply made from this message: weak, since compressed forms share it. */
+export function etagOf(message: Uint8Array, fingerprint: string): string {
+  return `W/"${fingerprint.slice(0, 8)}${hash('sha1', message, 'base64url')}"`;
+}

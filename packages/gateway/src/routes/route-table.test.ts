@@ -1,0 +1,40 @@
+import { describe, expect, it } from 'vitest';
+import { PathTemplate } from './path-template.js';
+import { RouteTree } from './route-table.js';
+
+function treeOf(...templates: string[]): RouteTree<string> {
+  const tree = new RouteTree<string>();
+  for (const template of templates) tree.add(new PathTemplate(template).steps, template);
+  return tree;
+}
+
+const find = (tree: RouteTree<string>, path: string) => tree.find(path.slice(1).split('/'));
+
+describe('a route tree', () => {
+  it('finds what was declared first', () => {
+    expect(find(treeOf('/e/params', '/e/{id}'), '/e/params')).toBe('/e/params');
+    expect(find(treeOf('/e/{id}', '/e/params'), '/e/params')).toBe('/e/{id}');
+    expect(find(treeOf('/e/{a}', '/e/{b}'), '/e/x')).toBe('/e/{a}');
+    expect(find(treeOf('/{a}/x/{b}', '/e/{a}/y', '/e/x/y'), '/e/x/y')).toBe('/{a}/x/{b}');
+  });
+
+  it('goes back where a text leads nowhere', () => {
+    const tree = treeOf('/e/params/x', '/e/{id}/y');
+    expect(find(tree, '/e/params/y')).toBe('/e/{id}/y');
+    expect(find(tree, '/e/params')).toBeUndefined();
+  });
+
+  it('lets a deep wildcard take any number of segments', () => {
+    const tree = treeOf('/d/list', '/d/{x=**}', '/d/{x=**}/total');
+    expect(find(tree, '/d/list')).toBe('/d/list');
+    expect(find(tree, '/d/a/b/total')).toBe('/d/{x=**}');
+    expect(find(treeOf('/d/{x=**}/total', '/d/{x=**}'), '/d/a/b/total')).toBe('/d/{x=**}/total');
+    expect(find(treeOf('/d/{x=**}/total'), '/d/total')).toBe('/d/{x=**}/total');
+    expect(find(treeOf('/d/{x=**}/total'), '/d/a/b')).toBeUndefined();
+    expect(find(treeOf('/d/{x=**}/{y}/z'), '/d/z')).toBeUndefined();
+  });
+
+  it('takes no empty segment for a variable', () => {
+    expect(find(treeOf('/e/{id}/x'), '/e//x')).toBeUndefined();
+  });
+});

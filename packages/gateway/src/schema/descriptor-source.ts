@@ -1,0 +1,153 @@
+import { readFile } from 'node:fs/promises';
+import { fromBinary } from '@bufbuild/protobuf';
+import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
+import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
+import { GrpcCode, GrpcError, type MessageStream } from '@sibyl/grpc-client';
+import type { Upstream } from '../upstream/upstream.js';
+import { bytesFields, messageAt } from '../upstream/wire-fields.js';
+
+const FILE_DESCRIPTORS = '/cosmos.reflection.v1.ReflectionService/FileDescriptors';
+const DESCRIPTORS_TIMEOUT_MS = 10_000;
+const MAX_BYTES = 64 * 1024 * 1024;
+
+/** A chain's descriptors, and who told them. */
+export interface Descriptors {
+  readonly source: 'file' | 'chain reflection' | 'server reflection';
+  /** One FileDescriptorSet, or its files one by one. */
+  readonly files: Uint8Array | readonly Uint8Array[];
+  /** What the node really serves, if it says. */
+  readonly served: ReadonlySet<string> | undefined;
+}
+
+/** Reads a node's descriptors: from the operator's file, the chain's reflection or the server's. */
+export async function readDescriptors(
+  upstream: Upstream,
+  file: string | undefined,
+): Promise<Descriptors> {
+  const served = await withReflection(upstream, readServices).catch(() => undefined);
+  if (file !== undefined) return { source: 'file', files: await readFile(file), served };
+  const whole = await chainReflection(upstream);
+  if (whole) return { source: 'chain reflection', files: whole, served };
+  const files = await withReflection(upstream, async (stream) => {
+    const services = await readServices(stream);
+    return readFiles(stream, withoutReflection(services));
+  });
+  if (files) return { source: 'server reflection', files, served };
+  const text = 'the node has no reflection: give its descriptors in GATEWAY_DESCRIPTORS';
+  throw new GrpcError(GrpcCode.unimplemented, text);
+}
+
+/** One call for the whole schema; its reply has the layout of a FileDescriptorSet. */
+async function chainReflection(upstream: Upstream): Promise<Uint8Array | undefined> {
+  try {
+    const call = { timeoutMs: DESCRIPTORS_TIMEOUT_MS, maxReplyBytes: MAX_BYTES };
+    return (await upstream.call(FILE_DESCRIPTORS, new Uint8Array(), call)).message;
+  } catch (fault) {
+    if (fault instanceof GrpcError && fault.code === GrpcCode.unimplemented) return undefined;
+    throw fault;
+  }
+}
+
+/** Servers tend not to know the files of their own reflection. */
+function withoutReflection(services: ReadonlySet<string>): string[] {
+  return [...services].filter((name) => !name.startsWith('grpc.reflection.'));
+}
+
+const VERSIONS = ['v1', 'v1alpha'];
+const REFLECTION_TIMEOUT_MS = 10_000;
+/** More files than this no chain has. */
+const MAX_FILES = 5000;
+
+/** Field numbers of ServerReflectionRequest and ServerReflectionResponse. */
+const ASK = { fileByName: 3, fileOfSymbol: 4, services: 7 } as const;
+const TOLD = { files: 4, services: 6, error: 7 } as const;
+
+const text = (bytes: Uint8Array) => Buffer.from(bytes).toString();
+
+/** Asks a server by gRPC reflection; undefined if it has none. */
+export async function withReflection<T>(
+  upstream: Upstream,
+  use: (stream: MessageStream) => Promise<T>,
+): Promise<T | undefined> {
+  for (const version of VERSIONS) {
+    const method = `/grpc.reflection.${version}.ServerReflection/ServerReflectionInfo`;
+    const stream = await upstream.open?.(method, REFLECTION_TIMEOUT_MS);
+    try {
+      if (stream) return await use(stream);
+    } catch (fault) {
+      if (!isUnimplemented(fault)) throw fault;
+    } finally {
+      stream?.close();
+    }
+  }
+  return undefined;
+}
+
+/** Full names of the services this very binary serves. */
+export async function readServices(stream: MessageStream): Promise<ReadonlySet<string>> {
+  const answer = await ask(stream, ASK.services, '*');
+  const services = bytesFields(messageAt(answer, [TOLD.services]), 1);
+  return new Set(services.map((service) => text(messageAt(service, [1]))));
+}
+
+/** The files that declare the services and all that those files need. */
+export async function readFiles(
+  stream: MessageStream,
+  services: Iterable<string>,
+): Promise<Uint8Array[]> {
+  const files = new Map<string, Uint8Array>();
+  const wanted: string[] = [];
+  const keep = (answer: Uint8Array) => {
+    for (const file of bytesFields(messageAt(answer, [TOLD.files]), 1)) {
+      const { name, dependency } = fromBinary(FileDescriptorProtoSchema, file);
+      if (files.has(name)) continue;
+      files.set(name, file);
+      wanted.push(...dependency);
+    }
+  };
+  for (const service of services) keep(await ask(stream, ASK.fileOfSymbol, service));
+  for (let name = wanted.pop(); name !== undefined; name = wanted.pop()) {
+    if (files.size > MAX_FILES) throw new GrpcError(GrpcCode.internal, 'reflection has no end');
+    if (!files.has(name)) keep(await ask(stream, ASK.fileByName, name));
+  }
+  return [...files.values()];
+}
+
+async function ask(stream: MessageStream, field: number, value: string): Promise<Uint8Array> {
+  const request = new BinaryWriter().tag(field, WireType.LengthDelimited).string(value).finish();
+  const answer = await stream.send(request);
+  const [error] = bytesFields(answer, TOLD.error);
+  if (!error) return answer;
+  throw new GrpcError(GrpcCode.notFound, `reflection of ${value}: ${text(messageAt(error, [2]))}`);
+}
+
+function isUnimplemented(fault: unknown): boolean {
+  return fault instanceof GrpcError && fault.code === GrpcCode.unimplemented;
+}
+
+const NODE_INFO = '/cosmos.base.tendermint.v1beta1.Service/GetNodeInfo';
+const VERSION_TIMEOUT_MS = 5000;
+
+/** Which chain a node belongs to and which program it runs. */
+export interface NodeVersion {
+  readonly network: string;
+  /** Equal while the program is. */
+  readonly build: string;
+  readonly version: string;
+}
+
+/** Asks a node what it runs; undefined if it has no answer to that. */
+export async function readNodeVersion(upstream: Upstream): Promise<NodeVersion | undefined> {
+  try {
+    const { message } = await upstream.call(NODE_INFO, new Uint8Array(), {
+      timeoutMs: VERSION_TIMEOUT_MS,
+    });
+    const textAt = (path: readonly number[]) => Buffer.from(messageAt(message, path)).toString();
+    // GetNodeInfoResponse: 1 default_node_info (4 network), 2 application_version (3 version).
+    const build = Buffer.from(messageAt(message, [2])).toString('base64');
+    return { network: textAt([1, 4]), version: textAt([2, 3]), build };
+  } catch (fault) {
+    if (fault instanceof GrpcError && fault.code === GrpcCode.unimplemented) return undefined;
+    throw fault;
+  }
+}

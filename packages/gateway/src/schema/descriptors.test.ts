@@ -1,0 +1,72 @@
+import { toBinary } from '@bufbuild/protobuf';
+import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
+import { describe, expect, it } from 'vitest';
+import { descriptorFiles, descriptorSet } from '../../test/schema/descriptor-set.js';
+import type { Facts } from '../../test/schema/facts.js';
+import { readDescriptors } from './descriptors.js';
+
+const facts: Facts = {
+  messages: {
+    'z.Base': [{ no: 1, name: 'at', type: 'google.protobuf.Timestamp' }],
+    'a.Uses': [{ no: 1, name: 'base', type: 'z.Base' }],
+  },
+};
+
+const files = descriptorFiles(facts);
+const bytesOf = (file: (typeof files)[number]) => toBinary(FileDescriptorProtoSchema, file);
+const namesOf = (list: readonly { readonly name: string }[]) => list.map(({ name }) => name);
+
+describe('descriptors', () => {
+  it('are read in any order and keep the one they came in', () => {
+    const byName = files.toSorted((a, b) => (a.name < b.name ? -1 : 1)).map(bytesOf);
+    const { files: read, registry } = readDescriptors(byName);
+    expect(namesOf(read)).toEqual(['a/all', 'z/all']);
+    expect(registry.getMessage('a.Uses')?.fields[0]?.message?.typeName).toBe('z.Base');
+  });
+
+  it('are the same as a set and as single files', () => {
+    expect(namesOf(readDescriptors(descriptorSet(facts)).files)).toEqual(['z/all', 'a/all']);
+    expect(namesOf(readDescriptors(files.map(bytesOf)).files)).toEqual(['z/all', 'a/all']);
+  });
+
+  it('bring the files every compiler has', () => {
+    expect(
+      readDescriptors(files.map(bytesOf)).registry.getMessage('google.protobuf.Any'),
+    ).toBeDefined();
+  });
+
+  it('may come twice', () => {
+    const [first] = files.map(bytesOf);
+    const twice = [...files.map(bytesOf), first as Uint8Array];
+    expect(namesOf(readDescriptors(twice).files)).toEqual(['z/all', 'a/all']);
+  });
+
+  it('do without an import that only brings options, and say so', () => {
+    const [base] = descriptorFiles(facts);
+    if (!base) throw new Error('There is no file');
+    base.dependency.push('amino/amino.proto');
+    expect(readDescriptors([bytesOf(base)]).notices).toEqual([
+      'z/all.proto imports amino/amino.proto, which the descriptors leave out',
+    ]);
+  });
+
+  it('that lack a type are a fault that names it', () => {
+    const [, uses] = files.map(bytesOf);
+    expect(() => readDescriptors([uses as Uint8Array])).toThrow(/incomplete: .*z\.Base/);
+  });
+
+  it.each([
+    ['nothing', [], 'hold no file'],
+    ['no descriptors', Uint8Array.of(10, 99, 1), 'not readable'],
+    ['an empty set', new Uint8Array(), 'hold no file'],
+  ])('%s are a fault', (_, bytes, reason) => {
+    expect(() => readDescriptors(bytes)).toThrow(reason);
+  });
+
+  it('that import each other are a fault', () => {
+    const [base, uses] = descriptorFiles(facts);
+    base?.dependency.push('a/all.proto');
+    const both = [base, uses].flatMap((file) => (file ? [bytesOf(file)] : []));
+    expect(() => readDescriptors(both)).toThrow('imports itself');
+  });
+});

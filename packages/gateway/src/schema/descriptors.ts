@@ -1,0 +1,120 @@
+import { createHash } from 'node:crypto';
+import {
+  create,
+  createFileRegistry,
+  type DescFile,
+  type FileRegistry,
+  fromBinary,
+} from '@bufbuild/protobuf';
+import {
+  type FileDescriptorProto,
+  FileDescriptorProtoSchema,
+  FileDescriptorSetSchema,
+  file_google_protobuf_any,
+  file_google_protobuf_descriptor,
+  file_google_protobuf_duration,
+  file_google_protobuf_empty,
+  file_google_protobuf_field_mask,
+  file_google_protobuf_struct,
+  file_google_protobuf_timestamp,
+  file_google_protobuf_wrappers,
+} from '@bufbuild/protobuf/wkt';
+
+/** What a chain declares, with its files in the order they were given. */
+export interface Descriptors {
+  readonly registry: FileRegistry;
+  readonly files: readonly DescFile[];
+  /** Sentences on what is missing and was done without. */
+  readonly notices: readonly string[];
+  readonly fingerprint: string;
+}
+
+/** Files every compiler brings along, so that senders often leave them out. */
+const STANDARD_FILES = [
+  file_google_protobuf_any,
+  file_google_protobuf_descriptor,
+  file_google_protobuf_duration,
+  file_google_protobuf_empty,
+  file_google_protobuf_field_mask,
+  file_google_protobuf_struct,
+  file_google_protobuf_timestamp,
+  file_google_protobuf_wrappers,
+].map((file) => file.proto);
+
+/** Reads one `FileDescriptorSet`, or a list of single `FileDescriptorProto`s, in any order. */
+export function readDescriptors(bytes: Uint8Array | readonly Uint8Array[]): Descriptors {
+  const given = parse(bytes);
+  if (given.length === 0) throw new DescriptorFault('The descriptors hold no file');
+  const files = new Map<string, FileDescriptorProto>();
+  for (const file of [...given, ...STANDARD_FILES])
+    if (!files.has(file.name)) files.set(file.name, file);
+  const notices = dropMissingImports(files);
+  const registry = register(sortByImports(files));
+  const names = new Set(given.map((file) => file.name));
+  const inOrder = [...names].flatMap((name) => registry.getFile(name) ?? []);
+  return { registry, files: inOrder, notices, fingerprint: fingerprintOf(bytes) };
+}
+
+function parse(bytes: Uint8Array | readonly Uint8Array[]): FileDescriptorProto[] {
+  try {
+    if (bytes instanceof Uint8Array) return fromBinary(FileDescriptorSetSchema, bytes).file;
+    return bytes.map((file) => fromBinary(FileDescriptorProtoSchema, file));
+  } catch (cause) {
+    throw new DescriptorFault(`The descriptors are not readable: ${reasonOf(cause)}`, { cause });
+  }
+}
+
+function fingerprintOf(bytes: Uint8Array | readonly Uint8Array[]): string {
+  const hash = createHash('sha256');
+  for (const part of bytes instanceof Uint8Array ? [bytes] : bytes) hash.update(part);
+  return hash.digest('hex');
+}
+
+/** An import often brings only options, which are read without it; a missing type is found later. */
+function dropMissingImports(files: ReadonlyMap<string, FileDescriptorProto>): string[] {
+  const notices: string[] = [];
+  for (const file of files.values()) {
+    const missing = file.dependency.filter((name) => !files.has(name));
+    if (missing.length === 0) continue;
+    notices.push(`${file.name} imports ${missing.join(', ')}, which the descriptors leave out`);
+    file.dependency = file.dependency.filter((name) => files.has(name));
+  }
+  return notices;
+}
+
+function register(file: FileDescriptorProto[]): FileRegistry {
+  try {
+    return createFileRegistry(create(FileDescriptorSetSchema, { file }));
+  } catch (cause) {
+    throw new DescriptorFault(`The descriptors are incomplete: ${reasonOf(cause)}`, { cause });
+  }
+}
+
+function reasonOf(cause: unknown): string {
+  return cause instanceof Error ? cause.message : String(cause);
+}
+
+/** Puts every file after those it imports, and otherwise keeps the order. */
+export function sortByImports(files: ReadonlyMap<string, FileDescriptorProto>) {
+  const sorted: FileDescriptorProto[] = [];
+  const state = new Map<string, 'open' | 'done'>();
+  const visit = (file: FileDescriptorProto): void => {
+    if (state.get(file.name) === 'done') return;
+    if (state.get(file.name) === 'open')
+      throw new DescriptorFault(`${file.name} imports itself, directly or through others`);
+    state.set(file.name, 'open');
+    for (const name of file.dependency) {
+      const imported = files.get(name);
+      if (imported) visit(imported);
+    }
+    state.set(file.name, 'done');
+    sorted.push(file);
+  };
+  for (const file of files.values()) visit(file);
+  return sorted;
+}
+
+/** The descriptors are unreadable or incomplete; the message names the file. */
+export class DescriptorFault extends Error {
+  override readonly name = 'DescriptorFault';
+}

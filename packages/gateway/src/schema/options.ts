@@ -1,0 +1,202 @@
+import {
+  type DescField,
+  type DescMessage,
+  type DescMethod,
+  ScalarType,
+  type UnknownField,
+} from '@bufbuild/protobuf';
+import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
+import { FeatureSet_FieldPresence } from '@bufbuild/protobuf/wkt';
+
+/** Extensions of field options from gogo.proto. They decide the Go type, and with it the JSON. */
+const NULLABLE = 65001;
+const CUSTOM_TYPE = 65003;
+const CAST_TYPE = 65007;
+const STD_TIME = 65010;
+const STD_DURATION = 65011;
+
+/**
+ * What a field's value stands for beyond its type: `decimal` is an integer times 10^-18, `integer` a
+ * number of any size as text, `hex` and `raw_json` are bytes, `std_time` and `std_duration` Go's own
+ * types for a Timestamp and a Duration.
+ */
+export type FieldForm =
+  | 'plain'
+  | 'decimal'
+  | 'integer'
+  | 'hex'
+  | 'raw_json'
+  | 'std_time'
+  | 'std_duration';
+
+const CUSTOM_FORMS = new Map<string, FieldForm>([
+  ['Int', 'integer'],
+  ['Uint', 'integer'],
+  ['LegacyDec', 'decimal'],
+  ['Dec', 'decimal'],
+]);
+
+const CAST_FORMS = new Map<string, FieldForm>([
+  ['HexBytes', 'hex'],
+  ['RawContractMessage', 'raw_json'],
+  ['RawMessage', 'raw_json'],
+]);
+
+export function formOf(field: DescField): FieldForm {
+  const { options } = field.proto;
+  if (field.message) {
+    if (extensionFlag(options, STD_TIME)) return 'std_time';
+    return extensionFlag(options, STD_DURATION) ? 'std_duration' : 'plain';
+  }
+  if (field.scalar !== ScalarType.STRING && field.scalar !== ScalarType.BYTES) return 'plain';
+  const custom = CUSTOM_FORMS.get(typeName(extensionText(options, CUSTOM_TYPE)));
+  if (custom) return custom;
+  if (field.scalar !== ScalarType.BYTES) return 'plain';
+  return CAST_FORMS.get(typeName(extensionText(options, CAST_TYPE))) ?? 'plain';
+}
+
+/** Whether Go may hold the field, or an item of it, by a pointer. */
+export function isNullable(field: DescField): boolean {
+  return extensionFlag(field.proto.options, NULLABLE) !== false;
+}
+
+/** Whether Go holds a single field by a pointer, so that it can be absent. */
+export function isPointer(field: DescField): boolean {
+  if (!isNullable(field)) return false;
+  if (field.message || isBigNumber(field)) return true;
+  const isExplicit = field.presence !== FeatureSet_FieldPresence.IMPLICIT;
+  return isExplicit && field.scalar !== ScalarType.BYTES;
+}
+
+/** Whether the value is a number of any size, as text. */
+export function isBigNumber(field: DescField): boolean {
+  return ['integer', 'decimal'].includes(formOf(field));
+}
+
+/** `cosmossdk.io/math.Int` and the older `github.com/cosmos/cosmos-sdk/types.Int` are both `Int`. */
+function typeName(goType: string | undefined): string {
+  return goType?.slice(goType.lastIndexOf('.') + 1) ?? '';
+}
+
+/**
+ * How a message is written in JSON: `fields` as an object, `only_member` as the value of its one field
+ * or oneof, the others in a form of their own.
+ */
+export type MessageForm = 'fields' | 'any' | 'timestamp' | 'duration' | 'only_member';
+
+const FORMS = new Map<string, MessageForm>([
+  ['Any', 'any'],
+  ['Timestamp', 'timestamp'],
+  ['Duration', 'duration'],
+  ['Struct', 'only_member'],
+  ['ListValue', 'only_member'],
+  ['Value', 'only_member'],
+  ...[
+    'DoubleValue',
+    'FloatValue',
+    'Int64Value',
+    'UInt64Value',
+    'Int32Value',
+    'UInt32Value',
+    'BoolValue',
+    'StringValue',
+    'BytesValue',
+  ].map((name) => [name, 'only_member'] as const),
+]);
+
+const PACKAGE = 'google.protobuf.';
+
+export function messageForm(message: DescMessage): MessageForm {
+  if (!message.typeName.startsWith(PACKAGE)) return 'fields';
+  return FORMS.get(message.typeName.slice(PACKAGE.length)) ?? 'fields';
+}
+
+export type HttpMethod = 'GET' | 'PUT' | 'POST' | 'DELETE' | 'PATCH';
+
+/** One HTTP form of a gRPC method. */
+export interface HttpBinding {
+  readonly httpMethod: HttpMethod;
+  readonly template: string;
+  /** `*` for the whole request, the name of a field, or empty for none. */
+  readonly body: string;
+}
+
+/** The extension `google.api.http` of method options, and the fields of its `HttpRule`. */
+const HTTP_RULE = 72295728;
+const METHOD_FIELDS: Readonly<Record<number, HttpMethod>> = {
+  2: 'GET',
+  3: 'PUT',
+  4: 'POST',
+  5: 'DELETE',
+  6: 'PATCH',
+};
+const BODY_FIELD = 7;
+const ADDITIONAL_BINDINGS_FIELD = 11;
+
+export function httpBindings(method: DescMethod): HttpBinding[] {
+  return extensionBytes(method.proto.options, HTTP_RULE).flatMap(readRule);
+}
+
+function readRule(rule: Uint8Array): HttpBinding[] {
+  const reader = new BinaryReader(rule);
+  const additional: HttpBinding[] = [];
+  let main: Pick<HttpBinding, 'httpMethod' | 'template'> | undefined;
+  let body = '';
+  while (reader.pos < reader.len) {
+    const [number, wireType] = reader.tag();
+    const httpMethod = METHOD_FIELDS[number];
+    if (httpMethod) main = { httpMethod, template: reader.string() };
+    else if (number === BODY_FIELD) body = reader.string();
+    else if (number === ADDITIONAL_BINDINGS_FIELD) additional.push(...readRule(reader.bytes()));
+    else reader.skip(wireType, number);
+  }
+  return main ? [{ ...main, body }, ...additional] : additional;
+}
+
+/** Field numbers on the way from a file to a method in its descriptor. */
+const SERVICES = 6;
+const METHODS = 2;
+
+/** The first paragraph of a method's leading comment, or its name if the comments were left out. */
+export function methodSummary(method: DescMethod): string {
+  const { file } = method.parent;
+  const path = [
+    SERVICES,
+    file.services.indexOf(method.parent),
+    METHODS,
+    method.parent.methods.indexOf(method),
+  ];
+  const location = file.proto.sourceCodeInfo?.location.find(
+    (location) =>
+      location.path.length === path.length && path.every((step, i) => location.path[i] === step),
+  );
+  const [paragraph = ''] = (location?.leadingComments ?? '').trim().split(/\n\s*\n/);
+  return paragraph.replace(/\s+/g, ' ') || method.name;
+}
+
+/** Options of a descriptor; those of extensions stay with it as they came over the wire. */
+interface Options {
+  readonly $unknown?: UnknownField[] | undefined;
+}
+
+const utf8 = new TextDecoder();
+
+/** All values of an extension that holds text or a message, in order. */
+export function extensionBytes(options: Options | undefined, number: number): Uint8Array[] {
+  const fields = options?.$unknown ?? [];
+  return fields
+    .filter((field) => field.no === number && field.wireType === WireType.LengthDelimited)
+    .map((field) => new BinaryReader(field.data).bytes());
+}
+
+export function extensionText(options: Options | undefined, number: number): string | undefined {
+  const last = extensionBytes(options, number).at(-1);
+  return last && utf8.decode(last);
+}
+
+export function extensionFlag(options: Options | undefined, number: number): boolean | undefined {
+  const last = options?.$unknown?.findLast(
+    (field) => field.no === number && field.wireType === WireType.Varint,
+  );
+  return last && new BinaryReader(last.data).bool();
+}

@@ -1,0 +1,179 @@
+import { createHash } from 'node:crypto';
+import type { GrpcError } from '@sibyl/grpc-client';
+import type { Config } from '../config/config.js';
+import type { BlockWatch } from '../nodes/block-watch.js';
+import type { ChainNode } from '../nodes/chain-node.js';
+import type { NodePool } from '../nodes/node-pool.js';
+import type { Logger } from '../observe/logger.js';
+import {
+  type Descriptors,
+  type NodeVersion,
+  readDescriptors,
+  readNodeVersion,
+} from './descriptor-source.js';
+import { loadSchema, type Schema } from './schema.js';
+
+/** What is known of a node's schema. */
+interface NodeSchema {
+  readonly schema: Schema;
+  readonly source: Descriptors['source'];
+  readonly version: NodeVersion | undefined;
+}
+
+/** Nodes that serve the same schema. */
+export interface SchemaGroup {
+  readonly schema: Schema;
+  readonly source: Descriptors['source'];
+  readonly nodes: readonly ChainNode[];
+}
+
+interface SchemaKeeperOptions {
+  readonly nodes: readonly ChainNode[];
+  readonly config: Pick<Config, 'schema' | 'compat'>;
+  readonly logger: Logger;
+}
+
+/** Knows the schema of every node, and learns it anew when a node runs another program. */
+export class SchemaKeeper {
+  /** In the order of the nodes as configured. */
+  groups: readonly SchemaGroup[] = [];
+  private readonly known = new Map<ChainNode, NodeSchema>();
+  private readonly compiled = new Map<string, Schema>();
+  private readonly running = new Map<ChainNode, Promise<void>>();
+
+  constructor(private readonly options: SchemaKeeperOptions) {}
+
+  versionOf(node: ChainNode): string | undefined {
+    return this.known.get(node)?.version?.version;
+  }
+
+  isKnown(node: ChainNode): boolean {
+    return this.known.has(node);
+  }
+
+  /** Learns the schema of a node if it is new or may have changed; a failure leaves all as it was. */
+  refresh(node: ChainNode): Promise<void> {
+    const running =
+      this.running.get(node) ?? this.learn(node).catch((fault) => this.warn(node, fault));
+    this.running.set(node, running);
+    return running.finally(() => this.running.delete(node));
+  }
+
+  private async learn(node: ChainNode): Promise<void> {
+    const version = await readNodeVersion(node.upstream);
+    const before = this.known.get(node);
+    if (before && version && before.version?.build === version.build) return;
+    const descriptors = await readDescriptors(
+      node.upstream,
+      this.options.config.schema.descriptorsFile,
+    );
+    const schema = this.compile(descriptors);
+    this.known.set(node, { schema, source: descriptors.source, version });
+    this.setStrangersAside();
+    this.regroup();
+    if (before?.schema !== schema) this.tell(node, schema);
+  }
+
+  /** A node of another chain than the first would answer other questions than those asked. */
+  private setStrangersAside(): void {
+    const versions = this.options.nodes.map((node) => this.known.get(node)?.version);
+    const ours = versions.find((version) => version !== undefined)?.network;
+    for (const [i, node] of this.options.nodes.entries()) {
+      const network = versions[i]?.network ?? ours;
+      node.setAside = network === ours ? undefined : `it belongs to ${network}, not to ${ours}`;
+    }
+  }
+
+  private compile({ files, served }: Descriptors): Schema {
+    const { schema, compat } = this.options.config;
+    const hash = createHash('sha256');
+    for (const file of files instanceof Uint8Array ? [files] : files) hash.update(file);
+    const key = hash.update(JSON.stringify(served ? [...served].sort() : null)).digest('hex');
+    const { prefix, legacy, maxPageLimit } = schema;
+    const found =
+      this.compiled.get(key) ??
+      loadSchema(files, {
+        prefix,
+        legacy,
+        maxPageLimit,
+        ...(served && { served }),
+        ...(compat && { compat }),
+      });
+    this.compiled.set(key, found);
+    return found;
+  }
+
+  private regroup(): void {
+    const groups = new Map<Schema, { source: Descriptors['source']; nodes: ChainNode[] }>();
+    for (const node of this.options.nodes) {
+      const found = this.known.get(node);
+      if (!found || node.setAside) continue;
+      const group = groups.get(found.schema) ?? { source: found.source, nodes: [] };
+      groups.set(found.schema, { ...group, nodes: [...group.nodes, node] });
+    }
+    this.groups = [...groups].map(([schema, group]) => ({ schema, ...group }));
+    this.forgetUnused();
+  }
+
+  private tell(node: ChainNode, { routes, notices, fingerprint }: Schema): void {
+    const about = { node: node.name, routes: routes.length, fingerprint, notices };
+    this.options.logger.info(about, `schema of ${node.name}: ${routes.length} routes`);
+  }
+
+  private forgetUnused(): void {
+    const used = new Set([...this.known.values()].map(({ schema }) => schema));
+    for (const [key, schema] of this.compiled) if (!used.has(schema)) this.compiled.delete(key);
+  }
+
+  private warn(node: ChainNode, fault: unknown): void {
+    const { message, detail } = fault as Partial<GrpcError>;
+    node.lastFault = detail ?? message ?? String(fault);
+    this.options.logger.warn(
+      { node: node.name, reason: node.lastFault },
+      'schema could not be read',
+    );
+  }
+}
+
+/** Every so many rounds of asking for blocks, nodes are asked for their version. */
+const ROUNDS = 10;
+
+interface SchemaRefreshOptions {
+  readonly pool: NodePool;
+  readonly blocks: BlockWatch;
+  readonly keeper: SchemaKeeper;
+  readonly pollMs: number;
+}
+
+/** Has schemas learnt when a node comes up, and looked after from time to time: an upgrade restarts a node. */
+export class SchemaRefresh {
+  private timer: NodeJS.Timeout | undefined;
+  private round = 0;
+
+  constructor(private readonly options: SchemaRefreshOptions) {
+    options.blocks.on('up', (node) => void options.keeper.refresh(node));
+  }
+
+  /** Settles once the nodes that answer were asked for the first time. */
+  async start(): Promise<void> {
+    const { pool, keeper, pollMs } = this.options;
+    this.timer = setInterval(() => this.look(), pollMs);
+    await Promise.all(pool.nodes.filter(isUp).map((node) => keeper.refresh(node)));
+  }
+
+  stop(): void {
+    clearInterval(this.timer);
+  }
+
+  private look(): void {
+    const { pool, keeper } = this.options;
+    this.round += 1;
+    const isDue = this.round % ROUNDS === 0;
+    for (const node of pool.nodes.filter(isUp)) {
+      if (isDue || !keeper.isKnown(node)) void keeper.refresh(node);
+    }
+  }
+}
+
+/** One set aside is looked at again: its address may lead to another node by now. */
+const isUp = (node: ChainNode) => node.height > 0 && !node.breaker.isOpen;

@@ -1,0 +1,81 @@
+import { createHash } from 'node:crypto';
+import { type ApiInfo, openApiDocument } from '../openapi/open-api.js';
+import { ChainPrefix } from '../routes/path-template.js';
+import { buildRoutes, type Route } from '../routes/route.js';
+import { type Match, RouteTable } from '../routes/route-table.js';
+import { readDescriptors } from './descriptors.js';
+
+export { BindFault } from '../binding/bind-error.js';
+export { WireFault } from '../json/wire-reader.js';
+export type { Route } from '../routes/route.js';
+export type { Match } from '../routes/route-table.js';
+
+export interface SchemaOptions {
+  /** The prefix this deployment shows instead of the chain's own, which stays accepted. */
+  readonly prefix?: string | undefined;
+  /** Accept the paths of earlier chain versions; such a match has a `successor`. Default: true. */
+  readonly legacy?: boolean | undefined;
+  /** Full names of the services the node really serves; unset: all that are declared. */
+  readonly served?: ReadonlySet<string> | undefined;
+  /** `node` mirrors the node: paths, page limits and base64 exactly as it takes them. */
+  readonly compat?: 'node' | undefined;
+  /** The largest `pagination.limit` that is passed on. Default: 1000. */
+  readonly maxPageLimit?: number | undefined;
+}
+
+/**
+ * The seam between HTTP and the chain's descriptors: which route a path names, the request's wire
+ * bytes for it, and the reply's JSON. Nothing here talks to a node.
+ */
+export interface Schema {
+  /** In order of declaration, which is the order of precedence. */
+  readonly routes: readonly Route[];
+  /** Equal for equal descriptors, served services and options; differs after an upgrade of the chain. */
+  readonly fingerprint: string;
+  /** Sentences on what was declared and could not be used, for the log. */
+  readonly notices: readonly string[];
+  /**
+   * Finds the route of a raw (still percent-encoded) path without its query. HEAD matches as GET; OPTIONS
+   * never matches, so its answer carries `allow`.
+   */
+  match(httpMethod: string, path: string): Match;
+  /** The route of a gRPC method, such as `/ixo.entity.v1beta1.Query/Params`. */
+  routeOf(grpcMethod: string): Route | undefined;
+}
+
+/**
+ * Reads descriptors: either one `FileDescriptorSet` (a node's `FileDescriptors` reply has the same
+ * layout) or a list of single `FileDescriptorProto`s, in any order. Throws `DescriptorFault`.
+ */
+export function loadSchema(
+  bytes: Uint8Array | readonly Uint8Array[],
+  options: SchemaOptions = {},
+): Schema {
+  const { legacy = true, served, compat, maxPageLimit = 1000 } = options;
+  const descriptors = readDescriptors(bytes);
+  const { registry } = descriptors;
+  const prefix = new ChainPrefix(options.prefix);
+  const rules = { registry, compat, maxPageLimit };
+  const { routes, notices } = buildRoutes(descriptors, { prefix, served, rules });
+  const table = new RouteTable(routes, { prefix, legacy, reading: compat ?? 'exact' });
+  const byGrpcMethod = new Map(routes.toReversed().map((route) => [route.grpcMethod, route]));
+  return {
+    routes,
+    fingerprint: fingerprintOf(descriptors.fingerprint, options),
+    notices: [...descriptors.notices, ...notices],
+    match: (httpMethod, path) => table.match(httpMethod, path),
+    routeOf: (grpcMethod) => byGrpcMethod.get(grpcMethod),
+  };
+}
+
+function fingerprintOf(descriptors: string, options: SchemaOptions): string {
+  const served = options.served && [...options.served].sort();
+  return createHash('sha256')
+    .update(JSON.stringify([descriptors, { ...options, served }]))
+    .digest('hex');
+}
+
+/** The schema's routes as an OpenAPI 3.1 document. */
+export function openApiOf(schema: Schema, info: ApiInfo): Record<string, unknown> {
+  return openApiDocument(schema.routes, info);
+}

@@ -1,0 +1,84 @@
+import {
+  createGrpcClient,
+  type GrpcClient,
+  GrpcCode,
+  GrpcError,
+  type MessageStream,
+} from '@sibyl/grpc-client';
+import {
+  HEIGHT_METADATA,
+  type NodeStatus,
+  parseHeight,
+  readBasicCredentials,
+  type Upstream,
+  type UpstreamCall,
+  type UpstreamOptions,
+  type UpstreamReply,
+} from './upstream.js';
+import { bytesFields, integerField, messageAt } from './wire-fields.js';
+
+const STATUS = '/cosmos.base.node.v1beta1.Service/Status';
+const LATEST_BLOCK = '/cosmos.base.tendermint.v1beta1.Service/GetLatestBlock';
+
+/** A node reached by gRPC. */
+export class GrpcUpstream implements Upstream {
+  readonly kind = 'grpc';
+  private readonly client: GrpcClient;
+
+  constructor({ url, ca, maxReplyBytes, memory }: UpstreamOptions) {
+    this.client = createGrpcClient({
+      url,
+      ca,
+      authorization: readBasicCredentials(url),
+      userAgent: 'sibyl-gateway',
+      maxReplyBytes,
+      memory,
+    });
+  }
+
+  async call(method: string, message: Uint8Array, call: UpstreamCall): Promise<UpstreamReply> {
+    const { height, metadata, ...limits } = call;
+    const sent =
+      height === undefined ? metadata : { [HEIGHT_METADATA]: String(height), ...metadata };
+    const reply = await this.client.call(method, message, { ...limits, metadata: sent });
+    return { message: reply.message, height: parseHeight(reply.headers.get(HEIGHT_METADATA)) };
+  }
+
+  async status(timeoutMs: number): Promise<NodeStatus> {
+    try {
+      return await this.readStatus(timeoutMs);
+    } catch (error) {
+      if (!(error instanceof GrpcError) || error.code !== GrpcCode.unimplemented) throw error;
+      return this.readLatestBlock(timeoutMs);
+    }
+  }
+
+  open(method: string, timeoutMs: number): Promise<MessageStream> {
+    return this.client.open(method, { timeoutMs });
+  }
+
+  close(): void {
+    this.client.close();
+  }
+
+  /** StatusResponse: 1 earliest_store_height, 2 height. */
+  private async readStatus(timeoutMs: number): Promise<NodeStatus> {
+    const { message, height } = await this.call(STATUS, new Uint8Array(), { timeoutMs });
+    const earliest = integerField(message, 1);
+    return {
+      height: integerField(message, 2) || (height ?? 0),
+      // Nodes that do not know it send 0.
+      earliest: earliest > 0 ? earliest : undefined,
+      isCatchingUp: false,
+    };
+  }
+
+  /** GetLatestBlockResponse: 2 block, 3 sdk_block; in both, header is 1, and in the header, height is 3. */
+  private async readLatestBlock(timeoutMs: number): Promise<NodeStatus> {
+    const reply = await this.call(LATEST_BLOCK, new Uint8Array(), { timeoutMs });
+    const block = bytesFields(reply.message, 3)[0] ?? messageAt(reply.message, [2]);
+    const height = integerField(messageAt(block, [1]), 3) || reply.height;
+    if (!height) throw new GrpcError(GrpcCode.internal, 'the node does not report its height');
+    return { height, earliest: undefined, isCatchingUp: false };
+  }
+}

@@ -1,0 +1,109 @@
+import { BidirectionalCall, callUnary, type GrpcReply, type MessageStream } from './calls.js';
+import { Connection } from './connection.js';
+import { GrpcCode, type GrpcError } from './grpc-error.js';
+import { openSession } from './http2/session.js';
+import type { PeerAddress, RequestHeaders } from './http2/transport.js';
+import { ReplyMemory } from './reply-memory.js';
+
+export interface GrpcClientOptions {
+  /** `grpc://host:port`, or `grpcs://host:port` for TLS. */
+  readonly url: URL;
+  /** Trusted certificates, in PEM; default: those that ship with Node. */
+  readonly ca?: readonly string[] | undefined;
+  /** Value of the `authorization` header, if any. */
+  readonly authorization?: string | undefined;
+  readonly userAgent?: string | undefined;
+  readonly maxReplyBytes: number;
+  /** Memory limit that several clients share; default: unlimited. */
+  readonly memory?: ReplyMemory | undefined;
+}
+
+export interface CallOptions {
+  readonly timeoutMs: number;
+  readonly metadata?: Readonly<Record<string, string>> | undefined;
+  readonly signal?: AbortSignal | undefined;
+  /** Default: the limit of the client. */
+  readonly maxReplyBytes?: number | undefined;
+}
+
+/** Calls the methods of one server over one connection, which it opens on demand. Every failure is a `GrpcError`. */
+export interface GrpcClient {
+  /** Calls a unary method, such as `/package.Service/Method`. */
+  call(method: string, message: Uint8Array, options: CallOptions): Promise<GrpcReply>;
+  /** Opens a bidirectional method; the timeout limits the stream as a whole. */
+  open(method: string, options: { readonly timeoutMs: number }): Promise<MessageStream>;
+  close(): void;
+}
+
+export function createGrpcClient(options: GrpcClientOptions): GrpcClient {
+  return new ConnectedClient(options);
+}
+
+/** gRPC allows eight digits. */
+const MAX_TIMEOUT_MS = 99_999_999;
+
+class ConnectedClient implements GrpcClient {
+  private readonly connection: Connection;
+  private readonly peer: PeerAddress;
+  private readonly memory: ReplyMemory;
+  /** The header fields that every call of a method shares. */
+  private readonly fixedHeaders = new Map<string, readonly string[]>();
+
+  constructor(private readonly options: GrpcClientOptions) {
+    const { url, ca } = options;
+    this.memory = options.memory ?? new ReplyMemory(Number.POSITIVE_INFINITY);
+    this.peer = { scheme: url.protocol === 'grpcs:' ? 'https' : 'http', url, ca };
+    this.connection = new Connection(this.peer, openSession);
+  }
+
+  async call(method: string, message: Uint8Array, call: CallOptions): Promise<GrpcReply> {
+    const { timeoutMs, signal, maxReplyBytes = this.options.maxReplyBytes } = call;
+    // Without a microtask when the connection is open.
+    const session = this.connection.session ?? (await this.connection.open());
+    const headers = this.buildHeaders(method, call);
+    const { memory } = this;
+    try {
+      const limits = { timeoutMs, maxReplyBytes, signal, memory };
+      return await callUnary(session, { headers, message, ...limits });
+    } catch (error) {
+      if ((error as GrpcError).code === GrpcCode.deadlineExceeded) this.connection.probe();
+      throw error;
+    }
+  }
+
+  async open(method: string, { timeoutMs }: { timeoutMs: number }): Promise<MessageStream> {
+    const session = await this.connection.open();
+    const headers = this.buildHeaders(method, { timeoutMs });
+    return new BidirectionalCall(session, {
+      headers,
+      timeoutMs,
+      maxReplyBytes: this.options.maxReplyBytes,
+    });
+  }
+
+  close(): void {
+    this.connection.close();
+  }
+
+  private buildHeaders(method: string, { timeoutMs, metadata }: CallOptions): RequestHeaders {
+    const limit = Math.min(Math.max(1, Math.ceil(timeoutMs)), MAX_TIMEOUT_MS);
+    const variable = ['grpc-timeout', `${limit}m`];
+    for (const name in metadata) variable.push(name, metadata[name] ?? '');
+    return { fixed: this.getFixedHeaders(method), variable };
+  }
+
+  private getFixedHeaders(method: string): readonly string[] {
+    const known = this.fixedHeaders.get(method);
+    if (known) return known;
+    const { scheme, url } = this.peer;
+    const { authorization, userAgent } = this.options;
+    const fields = [
+      ...[':method', 'POST', ':scheme', scheme, ':authority', url.host, ':path', method],
+      ...['content-type', 'application/grpc', 'te', 'trailers'],
+      ...(userAgent ? ['user-agent', userAgent] : []),
+      ...(authorization ? ['authorization', authorization] : []),
+    ];
+    this.fixedHeaders.set(method, fields);
+    return fields;
+  }
+}

@@ -1,0 +1,11 @@
+export type { GrpcReply, MessageStream } from './calls.js';
+export { Backoff } from './connection.js';
+export {
+  type CallOptions,
+  createGrpcClient,
+  type GrpcClient,
+  type GrpcClientOptions,
+} from './grpc-client.js';
+export { type ErrorOrigin, GrpcCode, GrpcError, httpStatusOf } from './grpc-error.js';
+export { encodeMessage, MessageReader } from './message-framing.js';
+export { ReplyMemory } from './reply-memory.js';

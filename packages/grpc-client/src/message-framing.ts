@@ -1,0 +1,71 @@
+import { GrpcCode, GrpcError } from './grpc-error.js';
+
+/** Compression flag and length, before every message. */
+const PREFIX_BYTES = 5;
+
+/** Adds the gRPC prefix to a message. */
+export function encodeMessage(message: Uint8Array): Buffer {
+  const frame = Buffer.allocUnsafe(PREFIX_BYTES + message.length);
+  frame[0] = 0;
+  frame.writeUInt32BE(message.length, 1);
+  frame.set(message, PREFIX_BYTES);
+  return frame;
+}
+
+/** Assembles messages from the chunks of a stream. It copies, so a chunk may be overwritten afterwards. */
+export class MessageReader {
+  private readonly prefix = Buffer.allocUnsafe(PREFIX_BYTES);
+  private prefixBytes = 0;
+  private message: Buffer | undefined;
+  private messageBytes = 0;
+
+  /** Calls `onMessage` with the size of a message before it allocates memory for it; `onMessage` may throw. */
+  constructor(
+    private readonly maxBytes: number,
+    private readonly onMessage: (bytes: number) => void = () => {},
+  ) {}
+
+  /** Returns the messages that the chunk completes. Throws a `GrpcError` for compressed or too large ones. */
+  read(chunk: Buffer): Buffer[] {
+    const messages: Buffer[] = [];
+    let at = 0;
+    while (at < chunk.length) {
+      at += this.message ? this.fill(this.message, chunk, at) : this.readPrefix(chunk, at);
+      if (this.message?.length !== this.messageBytes) continue;
+      messages.push(this.message);
+      this.message = undefined;
+      this.prefixBytes = 0;
+    }
+    return messages;
+  }
+
+  private readPrefix(chunk: Buffer, at: number): number {
+    const copied = chunk.copy(this.prefix, this.prefixBytes, at);
+    this.prefixBytes += copied;
+    if (this.prefixBytes === PREFIX_BYTES) this.message = Buffer.allocUnsafe(this.checkLength());
+    this.messageBytes = 0;
+    return copied;
+  }
+
+  private fill(message: Buffer, chunk: Buffer, at: number): number {
+    const copied = chunk.copy(message, this.messageBytes, at);
+    this.messageBytes += copied;
+    return copied;
+  }
+
+  private checkLength(): number {
+    if (this.prefix[0] !== 0) {
+      throw new GrpcError(
+        GrpcCode.internal,
+        'the node sent a compressed reply, which is not supported',
+      );
+    }
+    const length = this.prefix.readUInt32BE(1);
+    if (length <= this.maxBytes) {
+      this.onMessage(length);
+      return length;
+    }
+    const text = `the reply has ${length} bytes; the limit is ${this.maxBytes}`;
+    throw new GrpcError(GrpcCode.resourceExhausted, text);
+  }
+}
