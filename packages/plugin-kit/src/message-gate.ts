@@ -1,4 +1,4 @@
-import type { ModelUse } from './model-call.js';
+import type { ModelUse } from './model.js';
 
 /** A message that asks to become a turn. */
 export interface GateRequest {

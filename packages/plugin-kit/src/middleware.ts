@@ -1,6 +1,6 @@
 import type { JsonObject } from '@sibyl/protocol';
-import type { ModelMessage, ModelTool, ModelUse } from './model-call.js';
-import type { TurnContext } from './turn-context.js';
+import type { TurnContext } from './context.js';
+import type { ModelMessage, ModelTool, ModelUse } from './model.js';
 
 /** A model is about to be asked. */
 export interface ModelRequest {

@@ -1,14 +1,16 @@
 import type { DynamicModule, RequestMethod, Type } from '@nestjs/common';
 import type { z } from 'zod';
+import type {
+  EarlyPluginContext,
+  PluginContext,
+  PluginMigrations,
+  RoomState,
+  TurnContext,
+} from './context.js';
 import type { PluginManifestInput } from './manifest.js';
 import type { MessageGate } from './message-gate.js';
 import type { Middleware } from './middleware.js';
-import type { EarlyPluginContext, PluginContext } from './plugin-context.js';
-import type { PluginMigrations } from './plugin-database.js';
-import type { RoomState } from './room-state.js';
-import type { SubAgent } from './sub-agent.js';
-import type { Tool } from './tool.js';
-import type { TurnContext } from './turn-context.js';
+import type { SubAgent, Tool } from './tool.js';
 
 /** A route a plugin opens to callers without a UCAN: a path, or a path and its method. */
 export type AuthExcludedRoute = string | { readonly path: string; readonly method?: RequestMethod };

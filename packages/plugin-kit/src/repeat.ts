@@ -1,4 +1,4 @@
-import type { PluginContext } from './plugin-context.js';
+import type { PluginContext } from './context.js';
 
 interface Repetition extends Pick<PluginContext, 'logger' | 'onClose'> {
   readonly everyMs: number;

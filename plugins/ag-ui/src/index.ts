@@ -1,6 +1,6 @@
-import { definePlugin, defineTool, type Tool } from '@sibyl/plugin-kit';
-import type { AgAction } from '@sibyl/protocol';
-import { declaredActions } from './declared-actions.js';
+import { definePlugin, defineTool, type Tool, type TurnContext } from '@sibyl/plugin-kit';
+import { AgAction } from '@sibyl/protocol';
+import { z } from 'zod';
 
 /** Actions (AG-UI) that the user's page declares with a message: what the agent may do to, or show in, the page. */
 export const agUi = definePlugin({
@@ -38,3 +38,19 @@ const toTool = ({ name, description, schema, hasRender }: AgAction): Tool =>
       return result;
     },
   });
+
+const KEY = 'actions';
+const Remembered = z.array(AgAction).default([]).catch([]);
+
+/** The actions of the user's page: as this message declares them, else as the last one did that declared any. */
+export async function declaredActions({
+  request,
+  sessionState,
+}: TurnContext): Promise<readonly AgAction[]> {
+  const remembered = Remembered.parse(await sessionState.get(KEY));
+  const { agActions = remembered } = request;
+  // Most pages declare the same with every message.
+  if (JSON.stringify(agActions) !== JSON.stringify(remembered))
+    await sessionState.set(KEY, agActions);
+  return agActions;
+}

@@ -1,6 +1,6 @@
-import { definePlugin, defineTool, type Tool } from '@sibyl/plugin-kit';
-import type { BrowserTool } from '@sibyl/protocol';
-import { declaredTools } from './declared-tools.js';
+import { definePlugin, defineTool, type Tool, type TurnContext } from '@sibyl/plugin-kit';
+import { BrowserTool } from '@sibyl/protocol';
+import { z } from 'zod';
 
 /** Tools that the user's page declares with a message and runs when the agent calls them. */
 export const browserTools = definePlugin({
@@ -27,3 +27,18 @@ const toTool = ({ name, description, schema }: BrowserTool): Tool =>
     run: (args, { client, toolCallId, signal }) =>
       client.call({ event: 'browser_tool_call', toolCallId, toolName: name, args, signal }),
   });
+
+const KEY = 'tools';
+const Remembered = z.array(BrowserTool).default([]).catch([]);
+
+/** The tools of the user's page: as this message declares them, else as the last one did that declared any. */
+export async function declaredTools({
+  request,
+  sessionState,
+}: TurnContext): Promise<readonly BrowserTool[]> {
+  const remembered = Remembered.parse(await sessionState.get(KEY));
+  const { tools = remembered } = request;
+  // Most pages declare the same with every message.
+  if (JSON.stringify(tools) !== JSON.stringify(remembered)) await sessionState.set(KEY, tools);
+  return tools;
+}

@@ -1,7 +1,6 @@
 import { definePlugin } from '@sibyl/plugin-kit';
-import { chainTools } from './chain-tools.js';
-import { ChainConfig } from './config.js';
-import { Gateway } from './gateway.js';
+import { ChainConfig, Gateway } from './gateway.js';
+import { chainTools } from './tools.js';
 
 /** Lets the agent look things up on a chain, through a protocol query gateway. */
 export const chain = definePlugin({

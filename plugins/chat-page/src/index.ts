@@ -2,8 +2,7 @@ import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { type DynamicModule, Module } from '@nestjs/common';
 import { definePlugin, type PluginContext } from '@sibyl/plugin-kit';
-import { PAGE, type Page, PageController } from './page.controller.js';
-import { readPageFiles } from './page-files.js';
+import { PAGE, type Page, PageController, readPageFiles } from './page.js';
 
 @Module({})
 class ChatPageModule {}

@@ -3,15 +3,13 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
 import { engines, newOwner } from '../../../packages/host/test/support/test-database.js';
 import { credits, grantCredits } from '../../credits/src/index.js';
-import { costing, openLedger, turn } from '../../credits/test/open-ledger.js';
-import { ClaimsServer } from '../test/claims-server.js';
+import { costing, openLedger, turn } from '../../credits/test/support/open-ledger.js';
+import { ClaimsServer } from '../test/support/claims-server.js';
 import { ClaimRunner } from './claim-runner.js';
+import { backoff, ClaimStore, RunnerLease } from './claim-store.js';
+import { UserClaims } from './claims-api.js';
+import { ClaimsService } from './claims-service.js';
 import { claims } from './index.js';
-import { ClaimsService } from './service/claims-service.js';
-import { backoff } from './store/backoff.js';
-import { ClaimStore } from './store/claim-store.js';
-import { RunnerLease } from './store/runner-lease.js';
-import { UserClaims } from './user-claims.js';
 
 const none = { settled: 0, submitted: 0, failed: 0, postponed: 0 };
 

@@ -1,9 +1,7 @@
 import type { Logger } from '@sibyl/plugin-kit';
 import type { ClaimsProcessed } from './claim.js';
-import { type ClaimsService, ServiceError, type Verdict } from './service/claims-service.js';
-import type { ClaimNews, ClaimStore } from './store/claim-store.js';
-import type { RunnerLease } from './store/runner-lease.js';
-import type { ClaimRow } from './store/tables.js';
+import type { ClaimNews, ClaimRow, ClaimStore, RunnerLease } from './claim-store.js';
+import { type ClaimsService, ServiceError, type Verdict } from './claims-service.js';
 import type { Unpaid, UnpaidUsage } from './unpaid-usage.js';
 
 /** How long one call works; whoever called should not wait for longer. */

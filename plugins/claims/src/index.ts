@@ -1,15 +1,24 @@
 import { type DynamicModule, Module, RequestMethod } from '@nestjs/common';
 import { definePlugin, type PluginContext } from '@sibyl/plugin-kit';
+import { z } from 'zod';
 import { ClaimRunner } from './claim-runner.js';
-import { ClaimsController } from './claims.controller.js';
-import { ClaimsConfig } from './config.js';
-import { CronSecret } from './cron-secret.js';
-import { ClaimsService } from './service/claims-service.js';
-import { ClaimStore } from './store/claim-store.js';
-import { RunnerLease } from './store/runner-lease.js';
-import { migrations } from './store/tables.js';
+import { ClaimStore, migrations, RunnerLease } from './claim-store.js';
+import { ClaimsController, CronSecret, UserClaims } from './claims-api.js';
+import { ClaimsService } from './claims-service.js';
 import { unpaidUsageOf } from './unpaid-usage.js';
-import { UserClaims } from './user-claims.js';
+
+/** The plugin's variables. */
+export const ClaimsConfig = z.object({
+  CLAIMS_URL: z
+    .url({ protocol: /^https?$/, error: 'must be an http(s) URL' })
+    .transform((url) => url.replace(/\/+$/, ''))
+    .describe('Service that claims are submitted to'),
+  CRON_SECRET: z
+    .string()
+    .min(8, { error: 'must have at least 8 characters' })
+    .describe('What whoever calls POST /claims/process must send as Authorization: Bearer …'),
+});
+export type ClaimsConfig = z.output<typeof ClaimsConfig>;
 
 @Module({})
 class ClaimsModule {}

@@ -1,5 +1,5 @@
 import type { PluginContext, TurnUser } from '@sibyl/plugin-kit';
-import type { MatrixConfig } from './config.js';
+import { z } from 'zod';
 
 type SafeFetch = PluginContext['fetch'];
 
@@ -125,3 +125,23 @@ const HIDDEN: ReadonlySet<string> = new Set(['SafeFetchError', 'SyntaxError']);
 
 /** A path segment. */
 export const segment = (text: string): string => encodeURIComponent(text);
+
+const Url = z
+  .url({ protocol: /^https?$/ })
+  .transform((url) => url.replace(/\/+$/, ''))
+  .optional();
+
+/** The variables of the plugin. */
+export const MatrixConfig = z.object({
+  MATRIX_BASE_URL: Url.describe(
+    "The oracle's homeserver; also where files are looked up for users who name none",
+  ),
+  MATRIX_ACCESS_TOKEN: z
+    .string()
+    .min(1)
+    .optional()
+    .describe(
+      "The oracle's own access token, used towards MATRIX_BASE_URL only; with it, preferences are kept in the user's room with the oracle",
+    ),
+});
+export type MatrixConfig = z.output<typeof MatrixConfig>;

@@ -1,11 +1,24 @@
-import { definePlugin, type PluginContext, type TurnContext } from '@sibyl/plugin-kit';
-import { MatrixConfig } from './config.js';
-import { FileReader } from './files/read-files.js';
-import { oracleHomeserver, userHomeserver } from './homeserver.js';
-import { filesMiddleware, turnFiles } from './matrix-files.js';
-import { migrations } from './migrations.js';
-import { MatrixRoomState } from './rooms/matrix-room-state.js';
-import { RoomDirectory } from './rooms/room-directory.js';
+import {
+  definePlugin,
+  type PluginContext,
+  type PluginMigrations,
+  type TurnContext,
+} from '@sibyl/plugin-kit';
+import { FileReader } from './file-reader.js';
+import { MatrixConfig, oracleHomeserver, userHomeserver } from './homeserver.js';
+import { MatrixRoomState, RoomDirectory } from './rooms.js';
+import { filesMiddleware, turnFiles } from './turn-files.js';
+
+export const migrations: PluginMigrations = {
+  async '0001-rooms'(tables) {
+    await tables.schema
+      .createTable('matrix_rooms')
+      .addColumn('owner', 'text', (column) => column.primaryKey())
+      .addColumn('room_id', 'text', (column) => column.notNull())
+      .addColumn('user_id', 'text')
+      .execute();
+  },
+};
 
 type Context = Pick<PluginContext<MatrixConfig>, 'config' | 'database' | 'oracle' | 'fetch'>;
 

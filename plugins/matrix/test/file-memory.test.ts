@@ -2,8 +2,8 @@ import type { TurnContext } from '@sibyl/plugin-kit';
 import { createSafeFetch } from '@sibyl/safe-fetch';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { usedMemory } from '../../../packages/host/test/support/used-memory.js';
-import type { MatrixConfig } from '../src/config.js';
-import { FileReader, type ReadFile } from '../src/files/read-files.js';
+import { FileReader, type ReadFile } from '../src/file-reader.js';
+import type { MatrixConfig } from '../src/homeserver.js';
 import { startHomeserver, type TestHomeserver } from './support/homeserver.js';
 
 const MB = 1024 ** 2;

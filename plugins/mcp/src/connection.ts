@@ -1,9 +1,13 @@
-import type { ListToolsResult, MCPClient } from '@ai-sdk/mcp';
+import { AsyncLocalStorage } from 'node:async_hooks';
+import type {
+  CallToolResult,
+  JSONRPCMessage,
+  ListToolsResult,
+  MCPClient,
+  MCPTransport,
+} from '@ai-sdk/mcp';
 import type { PluginContext } from '@sibyl/plugin-kit';
-import { withInvocation } from './invocation-meta.js';
-import { openClient } from './open-client.js';
-import { resultOf } from './result-of.js';
-import type { McpServer } from './server-config.js';
+import type { McpServer } from './config.js';
 
 /** A list is asked for again after this long, so that new tools appear without a restart. */
 const LIST_AGE_MS = 60_000;
@@ -169,4 +173,105 @@ async function listTools(client: MCPClient, timeout: number): Promise<McpTool[]>
 /** A refusal of the server carries a code. */
 function isRefusal(error: unknown): boolean {
   return error instanceof Error && 'code' in error && typeof error.code === 'number';
+}
+
+const MAX_REPLY_BYTES = 4 * 1024 ** 2;
+
+type SafeFetch = PluginContext['fetch'];
+
+/** Connects to a server; the SDK is loaded by the first host that has one. */
+export async function openClient(
+  server: McpServer,
+  { fetch, logger }: Pick<PluginContext, 'fetch' | 'logger'>,
+): Promise<MCPClient> {
+  const { createMCPClient } = await import('@ai-sdk/mcp');
+  return createMCPClient({
+    transport: 'url' in server ? httpTransport(server, fetch) : await stdioTransport(server),
+    clientName: 'sibyl',
+    initializationOptions: { timeout: server.timeoutMs },
+    // Of streams beside the calls, which not every server has: a call that fails says so itself.
+    onUncaughtError: (err) => logger.info({ err }, 'fault beside the calls of an MCP server'),
+  });
+}
+
+function httpTransport({ url, headers }: Extract<McpServer, { url: string }>, fetch: SafeFetch) {
+  return {
+    type: 'http' as const,
+    url,
+    headers,
+    fetch: ((input: string | URL, init: RequestInit = {}) =>
+      fetch(input, {
+        ...init,
+        body: bodyWithInvocation(init.body) as NonNullable<RequestInit['body']>,
+        maxBytes: MAX_REPLY_BYTES,
+        // Streams stay open; each call has a limit of its own.
+        timeoutMs: Number.POSITIVE_INFINITY,
+      })) as typeof globalThis.fetch,
+  };
+}
+
+async function stdioTransport({ command, args, env }: Extract<McpServer, { command: string }>) {
+  const { StdioMCPTransport } = await import('@ai-sdk/mcp/mcp-stdio');
+  return carryInvocations(new StdioMCPTransport({ command, args, env, stderr: 'ignore' }));
+}
+
+/** Where a server finds the user's invocation: in the call's `_meta`, on every transport alike. */
+export const INVOCATION_META = 'ucan/invocation';
+
+/** The invocation that goes with the call under way; the client has no parameter for it. */
+const invocation = new AsyncLocalStorage<string>();
+
+export const withInvocation = <T>(token: string | undefined, call: () => T): T =>
+  token === undefined ? call() : invocation.run(token, call);
+
+/** Adds the invocation to the body of the call it belongs to. */
+export function bodyWithInvocation(body: unknown): unknown {
+  const token = invocation.getStore();
+  if (token === undefined || typeof body !== 'string') return body;
+  return JSON.stringify(withMeta(JSON.parse(body), token));
+}
+
+/** Adds the invocation to the calls that a transport sends. */
+export function carryInvocations<T extends MCPTransport>(transport: T): T {
+  const send = transport.send.bind(transport);
+  transport.send = (message, options) => {
+    const token = invocation.getStore();
+    return send(token === undefined ? message : withMeta(message, token), options);
+  };
+  return transport;
+}
+
+function withMeta(message: JSONRPCMessage, token: string): JSONRPCMessage {
+  if (!('method' in message) || message.method !== 'tools/call') return message;
+  const meta = { ...message.params?._meta, [INVOCATION_META]: token };
+  return { ...message, params: { ...message.params, _meta: meta } };
+}
+
+type Content = { readonly type: string; readonly [field: string]: unknown };
+
+/** What the model is told of a result; one marked as an error is thrown. */
+export function resultOf(result: CallToolResult): unknown {
+  const { isError, structuredContent, toolResult } = result as Record<string, unknown>;
+  const content = ((result as { content?: unknown }).content ?? []) as readonly Content[];
+  const text = content.map(describe).join('\n');
+  if (isError) throw new Error(text || 'The tool failed without saying why');
+  return structuredContent ?? toolResult ?? text;
+}
+
+function describe(content: Content): string {
+  switch (content.type) {
+    case 'text':
+      return String(content.text);
+    case 'image':
+    case 'audio':
+      return `[${content.type}, ${content.mimeType}]`;
+    case 'resource': {
+      const { uri, text } = content.resource as { uri: string; text?: string };
+      return text ?? `[resource ${uri}]`;
+    }
+    case 'resource_link':
+      return `[resource ${content.uri}]`;
+    default:
+      return `[${content.type}]`;
+  }
 }

@@ -3,7 +3,7 @@ import { McpConfig } from './config.js';
 import { Connection } from './connection.js';
 import { serverTools } from './server-tools.js';
 
-export { INVOCATION_META } from './invocation-meta.js';
+export { INVOCATION_META } from './connection.js';
 
 /** A turn waits no longer than this for a server that has to be connected first. */
 const PATIENCE_MS = 3000;

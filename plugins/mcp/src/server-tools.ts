@@ -1,7 +1,7 @@
+import { createHash } from 'node:crypto';
 import type { PluginContext, Tool, TurnContext } from '@sibyl/plugin-kit';
+import { isProtected } from './config.js';
 import type { Connection, McpTool } from './connection.js';
-import { isProtected } from './server-config.js';
-import { toolName } from './tool-name.js';
 
 /** As much as a page may say of its tools. */
 const DESCRIPTION_LENGTH = 4096;
@@ -56,4 +56,17 @@ async function takeInvocation({ server, tool, turn, needs }: ProtectedCall): Pro
     throw new Error("The user's invocation for this call is not valid, or was used before");
   }
   return token;
+}
+
+/** What every provider accepts. */
+const LONGEST = 64;
+const HASH_LENGTH = 8;
+
+/** `server__tool`, in letters every provider accepts; one that had to be changed ends with a hash of the original. */
+export function toolName(server: string, tool: string): string {
+  const plain = `${server}__${tool}`;
+  const name = plain.replaceAll(/[^A-Za-z0-9_-]/g, '_');
+  if (name === plain && name.length <= LONGEST) return name;
+  const hash = createHash('sha256').update(plain).digest('hex').slice(0, HASH_LENGTH);
+  return `${name.slice(0, LONGEST - HASH_LENGTH - 1)}_${hash}`;
 }

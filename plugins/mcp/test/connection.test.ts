@@ -1,9 +1,8 @@
 import { fileURLToPath } from 'node:url';
 import { createSafeFetch } from '@sibyl/safe-fetch';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { Connection } from '../src/connection.js';
-import { INVOCATION_META } from '../src/invocation-meta.js';
-import { McpServer } from '../src/server-config.js';
+import { McpServer } from '../src/config.js';
+import { Connection, INVOCATION_META } from '../src/connection.js';
 import { startHttpServer } from './support/http-server.js';
 
 const logger = { info() {}, warn() {}, error() {} };

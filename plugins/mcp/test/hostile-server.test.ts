@@ -3,8 +3,8 @@ import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { createSafeFetch } from '@sibyl/safe-fetch';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { McpServer } from '../src/config.js';
 import { Connection } from '../src/connection.js';
-import { McpServer } from '../src/server-config.js';
 
 const deep = (depth: number) => '['.repeat(depth) + ']'.repeat(depth);
 const textOf = (length: number) => `{"type": "text", "text": "${'x'.repeat(length)}"}`;

@@ -6,8 +6,8 @@ import {
 import { startHost, type TestHost } from '../../../packages/host/test/support/host.js';
 import { openSession, stream } from '../../../packages/host/test/support/stream.js';
 import { TestUser } from '../../../packages/host/test/support/user.js';
-import { INVOCATION_META } from '../src/invocation-meta.js';
-import { toolName } from '../src/tool-name.js';
+import { INVOCATION_META } from '../src/connection.js';
+import { toolName } from '../src/server-tools.js';
 import { type HttpMcpServer, startHttpServer } from './support/http-server.js';
 
 const ADD = toolName('open', 'add.numbers');

@@ -1,7 +1,31 @@
 import { randomUUID } from 'node:crypto';
-import { OracleError, type PluginDatabase } from '@sibyl/plugin-kit';
+import { OracleError, type PluginDatabase, type PluginMigrations } from '@sibyl/plugin-kit';
+import { wholeNumber } from '@sibyl/protocol';
 import { type Generated, type Kysely, type Selectable, sql } from 'kysely';
-import type { Fact } from './fact.js';
+import { z } from 'zod';
+
+export const FACT_LENGTH = 1000;
+
+/** Something the agent keeps of a user. */
+export const Fact = z
+  .object({ id: z.string(), text: z.string(), createdAt: z.iso.datetime() })
+  .meta({ id: 'Fact' });
+export type Fact = z.infer<typeof Fact>;
+
+/** Reply of `GET /memory`, newest first. */
+export const FactPage = z.object({ facts: z.array(Fact), total: z.int() }).meta({ id: 'FactPage' });
+export type FactPage = z.infer<typeof FactPage>;
+
+/** Query of `GET /memory`. */
+export const ListFacts = z.strictObject({
+  limit: wholeNumber({ min: 1, max: 100 }).default(50),
+  offset: wholeNumber({ min: 0 }).default(0),
+});
+export type ListFacts = z.infer<typeof ListFacts>;
+
+/** Reply of `DELETE /memory/:id`. */
+export const FactForgotten = z.object({ message: z.string() }).meta({ id: 'FactForgotten' });
+export type FactForgotten = z.infer<typeof FactForgotten>;
 
 /** What one user may have kept. */
 const FACTS_PER_USER = 1000;
@@ -152,4 +176,49 @@ async function findInSqlite(tables: Tables, { owner, words, limit }: Search): Pr
 
 function factOf({ id, text, created_at }: FoundRow): Fact {
   return { id, text, createdAt: new Date(Number(created_at)).toISOString() };
+}
+
+/** The tables: facts, and what finds them by their words. */
+export const migrations: PluginMigrations = {
+  async '0001-facts'(tables, engine) {
+    await tables.schema
+      .createTable('memory_facts')
+      // SQLite keeps no other row number through a VACUUM, and the words refer to it.
+      .addColumn('seq', engine === 'postgres' ? 'bigserial' : 'integer', (column) =>
+        column.primaryKey(),
+      )
+      .addColumn('id', 'text', (column) => column.notNull().unique())
+      .addColumn('owner', 'text', (column) => column.notNull())
+      .addColumn('text', 'text', (column) => column.notNull())
+      .addColumn('created_at', 'bigint', (column) => column.notNull())
+      .execute();
+    await tables.schema
+      .createIndex('memory_facts_by_owner')
+      .on('memory_facts')
+      .columns(['owner', 'created_at'])
+      .execute();
+    await (engine === 'postgres' ? indexWords(tables) : createWordTable(tables));
+  },
+};
+
+// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its own time.
+type AnyTables = Kysely<any>;
+
+/** The `simple` configuration: users write in any language. */
+async function indexWords(tables: AnyTables): Promise<void> {
+  await sql`create index memory_facts_by_word on memory_facts using gin (to_tsvector('simple', text))`.execute(
+    tables,
+  );
+}
+
+async function createWordTable(tables: AnyTables): Promise<void> {
+  await sql`create virtual table memory_words using fts5(text, content='memory_facts', content_rowid='seq', tokenize='unicode61 remove_diacritics 2')`.execute(
+    tables,
+  );
+  await sql`create trigger memory_facts_added after insert on memory_facts begin
+    insert into memory_words(rowid, text) values (new.seq, new.text);
+  end`.execute(tables);
+  await sql`create trigger memory_facts_removed after delete on memory_facts begin
+    insert into memory_words(memory_words, rowid, text) values ('delete', old.seq, old.text);
+  end`.execute(tables);
 }

@@ -1,10 +1,8 @@
 import { type DynamicModule, Module } from '@nestjs/common';
 import { definePlugin, type PluginContext } from '@sibyl/plugin-kit';
-import { FactStore } from './fact-store.js';
-import { knownFacts } from './known-facts.js';
-import { MemoryController } from './memory.controller.js';
-import { memoryTools } from './memory-tools.js';
-import { migrations } from './migrations.js';
+import { FactStore, migrations } from './fact-store.js';
+import { MemoryController } from './memory-api.js';
+import { knownFacts, memoryTools } from './memory-tools.js';
 
 @Module({})
 class MemoryModule {}

@@ -1,10 +1,9 @@
 import { type Logger, OracleError, type PluginTurns } from '@sibyl/plugin-kit';
 import type { ReplyPart } from '@sibyl/protocol';
-import { LiveReply } from './replies/live-reply.js';
-import type { SlackChannel } from './replies/slack-channel.js';
-import type { SlackMessage } from './requests/slack-message.js';
-import { type Inbox, keyOf, type Waiting } from './store/inbox.js';
-import { type Threads, userOf } from './store/threads.js';
+import type { SlackMessage } from './delivery.js';
+import { type Inbox, keyOf, type Waiting } from './inbox.js';
+import { LiveReply, type SlackChannel } from './live-reply.js';
+import { type Threads, userOf } from './threads.js';
 
 const THINKING = '_Thinking…_';
 /** Messages that are answered at the same time; the others wait in the inbox, not in memory. */

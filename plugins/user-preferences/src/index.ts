@@ -1,8 +1,6 @@
 import { type DynamicModule, Module } from '@nestjs/common';
 import { definePlugin, type TurnContext } from '@sibyl/plugin-kit';
-import { PreferenceKeeper } from './preference-keeper.js';
-import { PreferencesController } from './preferences.controller.js';
-import { setPreferencesTool } from './set-preferences-tool.js';
+import { PreferenceKeeper, PreferencesController, setPreferencesTool } from './preferences.js';
 
 @Module({})
 class PreferencesModule {}

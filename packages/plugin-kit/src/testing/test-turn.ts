@@ -1,14 +1,20 @@
 import { randomUUID } from 'node:crypto';
-import type { JsonObject, ReplyPart } from '@sibyl/protocol';
+import {
+  type AgAction,
+  type Attachment,
+  type BrowserTool,
+  type JsonObject,
+  type Message,
+  type ReplyPart,
+  runFrames,
+  type UserPreferences,
+} from '@sibyl/protocol';
+import { z } from 'zod';
+import { type TurnContext, type TurnEmit, type TurnUser, turnEmit } from '../context.js';
 import type { ModelRequest, ModelResponse } from '../middleware.js';
-import type { LoadedPlugin } from '../rules/set-up-plugin.js';
-import type { SubAgent } from '../sub-agent.js';
-import type { Tool } from '../tool.js';
-import type { TurnContext } from '../turn-context.js';
-import { type TurnNotes, turnContextOf } from './test-turn-context.js';
-import type { TestWorld } from './test-world.js';
-import { checkInput } from './tool-input.js';
-import type { TurnParts } from './turn-parts.js';
+import type { LoadedPlugin } from '../rules/plugin-setup.js';
+import type { SubAgent, Tool } from '../tool.js';
+import { createTurnUcan, ownRoomOf, TEST_USER, type TestWorld } from './test-host.js';
 
 interface Owned<T> {
   readonly item: T;
@@ -186,4 +192,108 @@ function named<T extends { readonly name: string }>(owned: readonly Owned<T>[], 
   const known = owned.map(({ item }) => item.name).join(', ') || 'none';
   if (!found) throw new Error(`Nothing here is called ${name}; there are: ${known}`);
   return found;
+}
+
+/** What is told of a turn; the rest is made up. */
+export interface TurnParts {
+  /** The user's DID. */
+  readonly user?: string;
+  readonly sessionId?: string;
+  readonly roomId?: string;
+  readonly client?: string;
+  readonly timezone?: string;
+  readonly matrix?: NonNullable<TurnUser['matrix']>;
+  readonly history?: readonly Message[];
+  readonly metadata?: Readonly<Record<string, unknown>>;
+  readonly preferences?: UserPreferences;
+  readonly tools?: readonly BrowserTool[];
+  readonly agActions?: readonly AgAction[];
+  readonly attachments?: readonly Attachment[];
+  readonly mcpInvocations?: Readonly<Record<string, string>>;
+  readonly signal?: AbortSignal;
+}
+
+/** What the plugins said in a turn. */
+export interface TurnNotes {
+  readonly events: ReplyPart[];
+  readonly warnings: { readonly code: string; readonly message: string }[];
+  readonly degraded: { readonly name: string; readonly missing: string }[];
+  readonly faults: string[];
+}
+
+interface PluginTurnParts extends TurnParts {
+  readonly plugin: LoadedPlugin;
+  readonly shared: Readonly<Record<string, unknown>>;
+}
+
+/** What one plugin sees of a turn. */
+export function turnContextOf(
+  parts: PluginTurnParts,
+  world: TestWorld,
+  notes: TurnNotes,
+): TurnContext {
+  const { plugin, user: owner = TEST_USER, sessionId = 'test-session' } = parts;
+  const place = { sessionId, requestId: randomUUID() };
+  return {
+    ...factsOf(parts, owner, place),
+    config: plugin.config,
+    ucan: createTurnUcan(world.options.delegated ?? []),
+    sessionState: world.keepers.sessionState(owner, sessionId, plugin.name),
+    secrets: world.keepers.secrets(owner, plugin.name),
+    blobs: world.keepers.blobs(owner, plugin.name),
+    llm: world.llm,
+    emit: emitTo(notes, place),
+    client: {
+      call: async ({ signal: _, ...call }) => {
+        if (world.options.page) return world.options.page(call);
+        throw new Error('No page is connected: give createTestRuntime a page');
+      },
+    },
+    shared: parts.shared,
+    logger: world.logger,
+    warn: (code, message) => void notes.warnings.push({ code, message }),
+    degrade: (name, missing) => void notes.degraded.push({ name, missing }),
+    signal: parts.signal ?? new AbortController().signal,
+    toolCallId: '',
+  };
+}
+
+interface Place {
+  readonly sessionId: string;
+  readonly requestId: string;
+}
+
+function factsOf(parts: PluginTurnParts, did: string, { sessionId, requestId }: Place) {
+  const { roomId = ownRoomOf(did), client = 'api', matrix, metadata = {}, shared } = parts;
+  const { tools, agActions, attachments = [], mcpInvocations = {} } = parts;
+  const preferences = parts.preferences ?? shared.userPreferences ?? {};
+  const { timezone = 'UTC', history = [] } = parts;
+  return {
+    user: { did, timezone, currentTime: new Date().toISOString(), ...(matrix && { matrix }) },
+    session: { id: sessionId, requestId, roomId, client },
+    history,
+    state: { userPreferences: preferences, metadata },
+    request: {
+      ...(tools && { tools }),
+      ...(agActions && { agActions }),
+      attachments,
+      mcpInvocations,
+    },
+  };
+}
+
+/** Takes what the contract allows, and notes the rest. */
+const emitTo = ({ events, faults }: TurnNotes, place: Place): TurnEmit =>
+  turnEmit(place, (part) => {
+    const { error } = runFrames[part.event].safeParse(part.data);
+    if (error) faults.push(`${part.event}: ${error.message}`);
+    else events.push(part);
+  });
+
+/** The input as the tool gets it, checked as the host does before every call. */
+export function checkInput({ name, inputSchema }: Tool, input: unknown): JsonObject {
+  const schema = inputSchema instanceof z.ZodType ? inputSchema : z.fromJSONSchema(inputSchema);
+  const { data, error } = schema.safeParse(input);
+  if (error) throw new Error(`The input of ${name} is refused: ${z.prettifyError(error)}`);
+  return data as JsonObject;
 }

@@ -1,6 +1,0 @@
-/** Where a plugin writes to the operator. */
-export interface Logger {
-  info(fields: object, message: string): void;
-  warn(fields: object, message: string): void;
-  error(fields: object, message: string): void;
-}

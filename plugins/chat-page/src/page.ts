@@ -1,0 +1,160 @@
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import { extname, join, relative, sep } from 'node:path';
+import { promisify } from 'node:util';
+import { brotliCompress, constants } from 'node:zlib';
+import { Controller, Get, Inject, Param, Req, Res } from '@nestjs/common';
+import { Describe } from '@sibyl/plugin-kit';
+import { OracleError } from '@sibyl/protocol';
+import { z } from 'zod';
+
+export const PAGE = Symbol('the page');
+
+/** What the page reads at its start; nothing secret. */
+const PageSettings = z
+  .object({ matrixBaseUrl: z.string().optional() })
+  .meta({ id: 'PageSettings' });
+
+/** What the controller serves. */
+export interface Page {
+  readonly files: ReadonlyMap<string, PageFile>;
+  readonly settings: { readonly matrixBaseUrl?: string };
+}
+
+interface PageRequest {
+  readonly path: string;
+  get(header: string): string | undefined;
+}
+
+interface PageResponse {
+  redirect(status: number, url: string): void;
+  setHeader(name: string, value: string): void;
+  status(code: number): PageResponse;
+  end(body?: Buffer): void;
+  json(body: object): void;
+}
+
+const NOT_MODIFIED = { 304: { when: 'The copy that `If-None-Match` names is current' } };
+
+const ONE_YEAR = 'public, max-age=31536000, immutable';
+
+@Controller('app')
+export class PageController {
+  readonly #page: Page;
+  readonly #policy: string;
+
+  constructor(@Inject(PAGE) page: Page) {
+    this.#page = page;
+    this.#policy = policyFor(page.settings.matrixBaseUrl);
+  }
+
+  @Get()
+  @Describe({
+    summary: 'The chat page',
+    mediaTypes: ['text/html'],
+    errors: ['not_found'],
+    otherReplies: { ...NOT_MODIFIED, 308: { when: 'Leads to `/app/`' } },
+  })
+  async index(@Req() request: PageRequest, @Res() response: PageResponse): Promise<void> {
+    // The page's own addresses are relative to the folder it is in.
+    if (!request.path.endsWith('/')) return void response.redirect(308, 'app/');
+    await this.#send('index.html', request, response);
+  }
+
+  @Get('settings.json')
+  @Describe({ summary: 'Settings of the chat page', reply: PageSettings })
+  settings(@Res() response: PageResponse): void {
+    response.json(this.#page.settings);
+  }
+
+  @Get('*path')
+  @Describe({
+    summary: 'The files of the chat page',
+    mediaTypes: ['*/*'],
+    errors: ['not_found'],
+    otherReplies: NOT_MODIFIED,
+  })
+  async file(
+    @Param('path') path: readonly string[] | string,
+    @Req() request: PageRequest,
+    @Res() response: PageResponse,
+  ): Promise<void> {
+    await this.#send([path].flat().join('/'), request, response);
+  }
+
+  async #send(name: string, request: PageRequest, response: PageResponse): Promise<void> {
+    const file = this.#page.files.get(name);
+    if (!file) throw new OracleError('not_found');
+    response.setHeader('Content-Security-Policy', this.#policy);
+    response.setHeader('Cache-Control', file.isImmutable ? ONE_YEAR : 'no-cache');
+    response.setHeader('ETag', file.etag);
+    response.setHeader('Vary', 'Accept-Encoding');
+    if (request.get('if-none-match') === file.etag) return void response.status(304).end();
+    response.setHeader('Content-Type', file.type);
+    if (!/\bbr\b/.test(request.get('accept-encoding') ?? '')) return void response.end(file.bytes);
+    response.setHeader('Content-Encoding', 'br');
+    response.end(await file.brotli());
+  }
+}
+
+/** No inline script or style, nothing from elsewhere; files go to the homeserver alone. */
+function policyFor(matrixBaseUrl: string | undefined): string {
+  return [
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "img-src 'self'",
+    `connect-src 'self'${matrixBaseUrl ? ` ${new URL(matrixBaseUrl).origin}` : ''}`,
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+  ].join('; ');
+}
+
+const TYPES: Readonly<Record<string, string>> = {
+  '.html': 'text/html; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.css': 'text/css; charset=utf-8',
+  '.svg': 'image/svg+xml',
+};
+
+/** A tenth more to send than at the highest, which would have the first reader wait for a second. */
+const QUALITY = 5;
+const compress = promisify(brotliCompress);
+
+/** A file of the page, ready to send. */
+export interface PageFile {
+  readonly type: string;
+  readonly bytes: Buffer;
+  /** Compressed for the first who asks, and kept: a start need not wait for it. */
+  brotli(): Promise<Buffer>;
+  readonly etag: string;
+  /** Its name changes with its content, so that a browser may keep it for good. */
+  readonly isImmutable: boolean;
+}
+
+/** Every file of a folder by its path, read once: no path a caller sends reaches the disk. */
+export function readPageFiles(folder: string): ReadonlyMap<string, PageFile> {
+  const files = new Map<string, PageFile>();
+  for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
+    if (!entry.isFile()) continue;
+    const path = join(entry.parentPath, entry.name);
+    const name = relative(folder, path).split(sep).join('/');
+    files.set(name, pageFile(name, readFileSync(path)));
+  }
+  return files;
+}
+
+function pageFile(name: string, bytes: Buffer): PageFile {
+  let compressed: Promise<Buffer> | undefined;
+  return {
+    type: TYPES[extname(name)] ?? 'application/octet-stream',
+    bytes,
+    brotli: () => {
+      compressed ??= compress(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: QUALITY } });
+      return compressed;
+    },
+    etag: `"${createHash('sha256').update(bytes).digest('base64url').slice(0, 22)}"`,
+    isImmutable: name.startsWith('assets/'),
+  };
+}

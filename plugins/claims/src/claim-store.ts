@@ -1,0 +1,266 @@
+import { randomUUID } from 'node:crypto';
+import type { PluginDatabase, PluginMigrations } from '@sibyl/plugin-kit';
+import type { Kysely } from 'kysely';
+import type { Claim, ClaimStatus } from './claim.js';
+import type { Unpaid } from './unpaid-usage.js';
+
+const BATCH = 50;
+
+/** What is known of a claim after it was tried. */
+export interface ClaimNews {
+  readonly status: ClaimStatus;
+  readonly reference?: string | undefined;
+  readonly reason?: string | undefined;
+}
+
+interface ClaimStoreParts {
+  readonly database: PluginDatabase<ClaimsTables>;
+  readonly clock: () => number;
+}
+
+/** Keeps the claims and when each is to be tried next. */
+export class ClaimStore {
+  readonly #parts: ClaimStoreParts;
+
+  constructor(parts: ClaimStoreParts) {
+    this.#parts = parts;
+  }
+
+  /** Makes claims of usage that is not claimed yet; of an open one the amount may have changed. */
+  async adopt(usage: readonly Unpaid[]): Promise<void> {
+    if (usage.length === 0) return;
+    const now = this.#parts.clock();
+    await this.#parts.database.write(async (tables) => {
+      await tables
+        .insertInto('claims_claims')
+        .values(usage.map((unpaid) => newClaim(unpaid, now)))
+        .onConflict((c) =>
+          c
+            .column('id')
+            .doUpdateSet((e) => ({ amount: e.ref('excluded.amount') }))
+            .where('claims_claims.status', '=', 'open'),
+        )
+        .execute();
+    });
+  }
+
+  /** Newest first. */
+  async list({ owner, limit }: { owner: string; limit: number }): Promise<Claim[]> {
+    const rows = await this.#parts.database.tables
+      .selectFrom('claims_claims')
+      .selectAll()
+      .where('owner', '=', owner)
+      .orderBy('created_at', 'desc')
+      .orderBy('id', 'desc')
+      .limit(limit)
+      .execute();
+    return rows.map(claimOf);
+  }
+
+  /** Some of those whose time has come. */
+  due(): Promise<readonly ClaimRow[]> {
+    return this.#parts.database.tables
+      .selectFrom('claims_claims')
+      .selectAll()
+      .where('status', 'in', ['open', 'submitted'])
+      .where('next_attempt_at', '<=', this.#parts.clock())
+      .orderBy('next_attempt_at')
+      .limit(BATCH)
+      .execute();
+  }
+
+  /** Notes an attempt before it is made, so that after a crash nobody takes it for the first. */
+  begin({ id, attempts }: ClaimRow, amount: number): Promise<void> {
+    const now = this.#parts.clock();
+    return this.#update(id, {
+      amount,
+      attempts: attempts + 1,
+      next_attempt_at: now + backoff(attempts + 1),
+    });
+  }
+
+  /** Notes how an attempt ended; one that is not over is tried again later. */
+  async record(id: string, { status, reference, reason }: ClaimNews): Promise<void> {
+    await this.#update(id, {
+      status,
+      reason: reason ?? null,
+      ...(reference !== undefined && { reference }),
+    });
+  }
+
+  async #update(id: string, values: Partial<ClaimRow>): Promise<void> {
+    const { database, clock } = this.#parts;
+    await database.write(async (tables) => {
+      await tables
+        .updateTable('claims_claims')
+        .set({ ...values, updated_at: clock() })
+        .where('id', '=', id)
+        .execute();
+    });
+  }
+}
+
+function newClaim({ sessionId, requestId, createdAt, ...unpaid }: Unpaid, now: number): ClaimRow {
+  return {
+    id: unpaid.id,
+    owner: unpaid.owner,
+    amount: unpaid.amount,
+    session_id: sessionId,
+    request_id: requestId,
+    status: 'open',
+    attempts: 0,
+    next_attempt_at: now,
+    reference: null,
+    reason: null,
+    created_at: createdAt,
+    updated_at: now,
+  };
+}
+
+function claimOf(row: ClaimRow): Claim {
+  return {
+    id: row.id,
+    amount: row.amount,
+    status: row.status,
+    sessionId: row.session_id,
+    requestId: row.request_id,
+    ...(row.reference !== null && { reference: row.reference }),
+    ...(row.reason !== null && { reason: row.reason }),
+    createdAt: new Date(row.created_at).toISOString(),
+    updatedAt: new Date(row.updated_at).toISOString(),
+  };
+}
+
+/** The plugin's tables; timestamps are milliseconds. */
+export interface ClaimsTables {
+  claims_claims: ClaimRow;
+  claims_leases: LeaseRow;
+}
+
+export interface ClaimRow {
+  id: string;
+  owner: string;
+  amount: number;
+  session_id: string;
+  request_id: string;
+  status: ClaimStatus;
+  /** How often it was sent, also where nobody knows whether it arrived. */
+  attempts: number;
+  next_attempt_at: number;
+  reference: string | null;
+  reason: string | null;
+  created_at: number;
+  updated_at: number;
+}
+
+interface LeaseRow {
+  name: string;
+  holder: string;
+  lease_until: number;
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its own time.
+type AnyTables = Kysely<any>;
+
+export const migrations: PluginMigrations = {
+  async '0001-claims'(tables) {
+    await createClaims(tables);
+    await createLeases(tables);
+  },
+};
+
+async function createClaims(tables: AnyTables): Promise<void> {
+  await tables.schema
+    .createTable('claims_claims')
+    .addColumn('id', 'text', (c) => c.primaryKey().notNull())
+    .addColumn('owner', 'text', (c) => c.notNull())
+    .addColumn('amount', 'bigint', (c) => c.notNull())
+    .addColumn('session_id', 'text', (c) => c.notNull())
+    .addColumn('request_id', 'text', (c) => c.notNull())
+    .addColumn('status', 'text', (c) => c.notNull())
+    .addColumn('attempts', 'bigint', (c) => c.notNull())
+    .addColumn('next_attempt_at', 'bigint', (c) => c.notNull())
+    .addColumn('reference', 'text')
+    .addColumn('reason', 'text')
+    .addColumn('created_at', 'bigint', (c) => c.notNull())
+    .addColumn('updated_at', 'bigint', (c) => c.notNull())
+    .execute();
+  await tables.schema
+    .createIndex('claims_by_owner')
+    .on('claims_claims')
+    .columns(['owner', 'created_at', 'id'])
+    .execute();
+  await tables.schema
+    .createIndex('claims_by_due')
+    .on('claims_claims')
+    .columns(['status', 'next_attempt_at'])
+    .execute();
+}
+
+async function createLeases(tables: AnyTables): Promise<void> {
+  await tables.schema
+    .createTable('claims_leases')
+    .addColumn('name', 'text', (c) => c.primaryKey().notNull())
+    .addColumn('holder', 'text', (c) => c.notNull())
+    .addColumn('lease_until', 'bigint', (c) => c.notNull())
+    .execute();
+}
+
+const FIRST_MS = 30_000;
+const LONGEST_MS = 6 * 60 * 60 * 1000;
+
+/** How long to wait after so many attempts: twice as long each time, at most six hours. */
+export function backoff(attempts: number): number {
+  return Math.min(FIRST_MS * 2 ** Math.max(0, attempts - 1), LONGEST_MS);
+}
+
+/** Longer than one claim can take. */
+const LEASE_MS = 60_000;
+const NAME = 'process';
+
+interface RunnerLeaseParts {
+  readonly database: PluginDatabase<ClaimsTables>;
+  readonly clock: () => number;
+}
+
+/** Lets one runner work at a time, whatever process it is in; one that died is forgotten after a minute. */
+export class RunnerLease {
+  readonly #parts: RunnerLeaseParts;
+  readonly #holder = randomUUID();
+
+  constructor(parts: RunnerLeaseParts) {
+    this.#parts = parts;
+  }
+
+  /** Takes the lease or prolongs it; false while another has it. */
+  hold(): Promise<boolean> {
+    const { database, clock } = this.#parts;
+    const now = clock();
+    const values = { holder: this.#holder, lease_until: now + LEASE_MS };
+    return database.write(async (tables) => {
+      const held = await tables
+        .insertInto('claims_leases')
+        .values({ name: NAME, ...values })
+        .onConflict((c) =>
+          c
+            .column('name')
+            .doUpdateSet(values)
+            .where((e) =>
+              e.or([
+                e('claims_leases.lease_until', '<', now),
+                e('claims_leases.holder', '=', this.#holder),
+              ]),
+            ),
+        )
+        .returning('name')
+        .executeTakeFirst();
+      return held !== undefined;
+    });
+  }
+
+  async release(): Promise<void> {
+    await this.#parts.database.write(async (tables) => {
+      await tables.deleteFrom('claims_leases').where('holder', '=', this.#holder).execute();
+    });
+  }
+}

@@ -1,0 +1,203 @@
+import type { ModelRequest, TurnContext } from '@sibyl/plugin-kit';
+import { describe, expect, it } from 'vitest';
+import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
+import { newOwner } from '../../../packages/host/test/support/test-database.js';
+import { openLedger } from '../test/support/open-ledger.js';
+import { CreditGate, HoldsAtWork } from './credit-gate.js';
+import { paidCalls } from './credit-middleware.js';
+import { credits } from './index.js';
+import { grantCredits } from './ledger.js';
+import { Prices } from './prices.js';
+
+const prices = Prices.parse({ m: { input: 1_000_000, output: 1_000_000 } });
+const used = (input: number, output = 0) => ({ model: 'm', input, cached: 0, output });
+
+describe('turns that are paid for', () => {
+  const test = usePluginTables('sqlite', credits);
+
+  async function openGate(balance: number) {
+    const { reservations, ledger } = openLedger(test.database);
+    const owner = newOwner();
+    await grantCredits(test.database, { owner, amount: balance });
+    const holds = new HoldsAtWork();
+    const settings = { prices, turnMinimum: 100, answerTokens: 50 };
+    const gate = new CreditGate({ reservations, holds, ...settings });
+    const request = { owner, sessionId: 's', requestId: 'r', model: 'm', length: 40 };
+    const turn = { user: { did: owner }, session: { id: 's', requestId: 'r' } } as TurnContext;
+    const middleware = paidCalls(holds);
+    return {
+      admit: (more: Partial<typeof request> = {}) => gate.admit({ ...request, ...more }),
+      /** A model is about to be sent about so many tokens. */
+      ask: (tokens: number, agent = 'main') =>
+        middleware.beforeModel?.({ ...modelRequest, agent, system: 'x'.repeat(tokens * 4) }, turn),
+      answered: (agent = 'main') =>
+        middleware.afterModel?.({ agent, text: '', toolCalls: [], use: used(0) }, turn),
+      /** Runs a tool call, within which a sub-agent may ask models. */
+      runTool: (work: () => Promise<unknown>) =>
+        middleware.wrapToolCall?.({ agent: 'main', id: '1', name: 'tool', input: {} }, work, turn),
+      statement: () => ledger.statement({ owner, limit: 10 }),
+    };
+  }
+
+  const modelRequest: ModelRequest = {
+    agent: 'main',
+    model: { id: 'm', vision: false },
+    system: '',
+    messages: [],
+    tools: [],
+  };
+
+  it('sets aside the minimum and the price of the message, and charges what was used', async () => {
+    const { admit, statement } = await openGate(1000);
+    const hold = await admit();
+    expect(await statement()).toMatchObject({ balance: 1000, reserved: 110 });
+    await hold.settle([used(20, 5), used(30, 1)]);
+    expect(await statement()).toMatchObject({
+      balance: 944,
+      reserved: 0,
+      entries: [{ amount: -56, usage: [used(50, 6)] }, {}],
+    });
+  });
+
+  it('refuses a turn that cannot be paid for', async () => {
+    const { admit } = await openGate(109);
+    await expect(admit()).rejects.toMatchObject({ code: 'insufficient_credit' });
+    await admit({ length: 0 });
+  });
+
+  it('sets aside what each call will take, before it is made', async () => {
+    const { admit, ask, answered, statement } = await openGate(1000);
+    const hold = await admit();
+    await hold.check?.([]);
+    await ask(300);
+    expect(await statement()).toMatchObject({ reserved: 351 });
+    await answered();
+    await hold.check?.([used(280, 20)]);
+    await ask(400);
+    expect(await statement()).toMatchObject({ reserved: 751 });
+    await answered();
+    await hold.check?.([used(280, 20), used(390, 60)]);
+    await expect(ask(500)).rejects.toMatchObject({ code: 'insufficient_credit' });
+    await hold.settle([used(280, 20), used(390, 60)]);
+    expect(await statement()).toMatchObject({ balance: 250, reserved: 0, unpaid: 0 });
+  });
+
+  it.each([
+    ['different names', 'first', 'second'],
+    ['one name', 'same', 'same'],
+  ])('paidCalls counts agents of %s that run at the same time together', async (_, one, other) => {
+    const { admit, ask, answered, runTool, statement } = await openGate(1000);
+    const hold = await admit();
+    const asked = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
+    const ending = Promise.withResolvers<void>();
+    const answering = Promise.withResolvers<void>();
+    const first = runTool(async () => {
+      await ask(100, one);
+      asked[0].resolve();
+      await answering.promise;
+      await answered(one);
+    });
+    const second = runTool(async () => {
+      await ask(200, other);
+      asked[1].resolve();
+      await ending.promise;
+    });
+    await Promise.all(asked.map(({ promise }) => promise));
+    expect(await statement()).toMatchObject({ reserved: 402 });
+    answering.resolve();
+    await first;
+    // The second call, 250 with its answer, is still to be paid for.
+    await hold.check?.([used(100, 50)]);
+    await expect(ask(600)).rejects.toMatchObject({ code: 'insufficient_credit' });
+    ending.resolve();
+    await second;
+    await ask(600);
+    expect(await statement()).toMatchObject({ reserved: 801 });
+  });
+
+  it('paidCalls no longer sets credit aside for a sub-agent that failed', async () => {
+    const { admit, ask, runTool } = await openGate(1000);
+    await admit();
+    const failed = runTool(async () => {
+      await ask(700, 'same');
+      throw new Error('the model hung up');
+    });
+    await expect(failed).rejects.toThrow('hung up');
+    await runTool(() => ask(800, 'same') as Promise<unknown>);
+  });
+
+  it('stops a turn whose calls of other kinds ran past the credit', async () => {
+    const { admit, statement } = await openGate(150);
+    const hold = await admit();
+    await hold.check?.([used(140)]);
+    await expect(hold.check?.([used(160)])).rejects.toMatchObject({ code: 'insufficient_credit' });
+    await hold.settle([used(160)]);
+    expect(await statement()).toMatchObject({ balance: 0, reserved: 0, unpaid: 10 });
+  });
+
+  it('paidCalls refuses a model call of a turn without a hold', async () => {
+    const { ask } = await openGate(1000);
+    await expect(ask(1)).rejects.toMatchObject({ code: 'gate_unavailable' });
+  });
+
+  it('tells turns of one request id apart by their order', async () => {
+    const { admit, ask, statement } = await openGate(1000);
+    const first = await admit();
+    const second = await admit();
+    await ask(200);
+    expect(await statement()).toMatchObject({ reserved: 251 + 110 });
+    await first.settle([]);
+    await ask(300);
+    expect(await statement()).toMatchObject({ reserved: 351 });
+    await second.settle([]);
+    expect(await statement()).toMatchObject({ balance: 1000, reserved: 0 });
+  });
+});
+
+describe('while the ledger fails', () => {
+  const test = usePluginTables('sqlite', credits);
+
+  /** A database whose writes fail while it is down. */
+  function openFailing() {
+    const state = { isDown: false };
+    const database: typeof test.database = {
+      ...test.database,
+      write: async (unit) => {
+        if (state.isDown) throw new Error('no disk');
+        return test.database.write(unit);
+      },
+    };
+    const { reservations, ledger } = openLedger(database, { initialGrant: 1000 });
+    const holds = new HoldsAtWork();
+    const settings = { prices, turnMinimum: 100, answerTokens: 50 };
+    const gate = new CreditGate({ reservations, holds, ...settings });
+    const owner = newOwner();
+    const request = { owner, sessionId: 's', requestId: 'r', model: 'm', length: 40 };
+    const call = { model: 'm', input: 500 };
+    const prepare = async () => holds.find(request)?.prepare(Symbol('call'), call);
+    return { state, ledger, holds, owner, prepare, admit: () => gate.admit(request) };
+  }
+
+  it('no turn is let in, and none goes on', async () => {
+    const { state, admit, prepare } = openFailing();
+    const hold = await admit();
+    state.isDown = true;
+    await expect(admit()).rejects.toThrow('no disk');
+    await expect(hold.check?.([used(5)])).rejects.toThrow('no disk');
+    await expect(prepare()).rejects.toMatchObject({ code: 'store_unavailable' });
+  });
+
+  it('a turn that is over is settled once the ledger works again', async () => {
+    const { state, admit, holds, ledger, owner } = openFailing();
+    const hold = await admit();
+    state.isDown = true;
+    await expect(hold.settle([used(70)])).rejects.toThrow('no disk');
+    state.isDown = false;
+    await holds.settleOver();
+    await holds.settleOver();
+    expect(await ledger.statement({ owner, limit: 5 })).toMatchObject({
+      balance: 930,
+      reserved: 0,
+    });
+  });
+});

@@ -1,0 +1,127 @@
+import { describe, expect, it } from 'vitest';
+import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
+import { engines, newOwner } from '../../../packages/host/test/support/test-database.js';
+import { costing, openLedger, turn } from '../test/support/open-ledger.js';
+import { credits } from './index.js';
+import { grantCredits } from './ledger.js';
+
+const LEASE_MS = 60_000;
+
+describe.each(engines)('turns whose process is gone on %s', (engine) => {
+  const test = usePluginTables(engine, credits);
+  let now = 1_000_000;
+  const clock = () => now;
+
+  const open = (database = test.database) => openLedger(database, { clock });
+
+  async function userWith(amount: number) {
+    const owner = newOwner();
+    await grantCredits(test.database, { owner, amount });
+    return owner;
+  }
+
+  const statementOf = (owner: string) => open().ledger.statement({ owner, limit: 100 });
+
+  it('are charged for what they are known to have cost, once their lease is over', async () => {
+    const dead = open().reservations;
+    const alive = open(await test.another()).reservations;
+    const owner = await userWith(1000);
+    const key = await dead.reserve({ owner, ...turn, amount: 600 });
+    await dead.extend(key, { amount: 700, incurred: 250 });
+    await alive.settleAbandoned();
+    expect(await statementOf(owner)).toMatchObject({ balance: 1000, reserved: 700 });
+    now += LEASE_MS + 1;
+    await Promise.all([alive.settleAbandoned(), alive.settleAbandoned()]);
+    expect(await statementOf(owner)).toMatchObject({
+      balance: 750,
+      reserved: 0,
+      entries: [{ kind: 'charge', amount: -250, note: 'the turn was cut off' }, {}],
+    });
+  });
+
+  it('are left alone while their process says that it lives', async () => {
+    const { reservations } = open();
+    const owner = await userWith(1000);
+    const key = await reservations.reserve({ owner, ...turn, amount: 600 });
+    now += LEASE_MS - 1;
+    await reservations.renew();
+    now += LEASE_MS - 1;
+    await open().reservations.settleAbandoned();
+    expect(await statementOf(owner)).toMatchObject({ reserved: 600 });
+    await reservations.settle(key, costing(1));
+  });
+
+  /** A process that has found what is abandoned, and waits before it settles it. */
+  async function openPausing() {
+    const database = await test.another();
+    const found = Promise.withResolvers<void>();
+    const goOn = Promise.withResolvers<void>();
+    const paused: typeof database = {
+      ...database,
+      write: async (unit) => {
+        found.resolve();
+        await goOn.promise;
+        return database.write(unit);
+      },
+    };
+    return { ...open(paused), found: found.promise, goOn: goOn.resolve };
+  }
+
+  it.each(['renew', 'extend'] as const)(
+    'settleAbandoned leaves alone a turn whose process comes back by %s just before it is settled',
+    async (sign) => {
+      const holder = open().reservations;
+      const owner = await userWith(1000);
+      const key = await holder.reserve({ owner, ...turn, amount: 600 });
+      await holder.extend(key, { amount: 600, incurred: 250 });
+      now += LEASE_MS + 1;
+      const { reservations, found, goOn } = await openPausing();
+      const settling = reservations.settleAbandoned();
+      await found;
+      if (sign === 'renew') await holder.renew();
+      else await holder.extend(key, { amount: 700, incurred: 300 });
+      goOn();
+      await settling;
+      const reserved = sign === 'renew' ? 600 : 700;
+      expect(await statementOf(owner)).toMatchObject({ balance: 1000, reserved, entries: [{}] });
+      await expect(
+        open().reservations.reserve({ owner, ...turn, amount: 1001 - reserved }),
+      ).rejects.toMatchObject({ code: 'insufficient_credit' });
+      await holder.settle(key, costing(400));
+      expect(await statementOf(owner)).toMatchObject({ balance: 600, reserved: 0 });
+    },
+  );
+
+  it('settleAbandoned of several processes settles each turn once', async () => {
+    await open().reservations.settleAbandoned();
+    const owner = await userWith(1000);
+    const dead = open().reservations;
+    const key = await dead.reserve({ owner, ...turn, amount: 600 });
+    await dead.extend(key, { amount: 600, incurred: 250 });
+    now += LEASE_MS + 1;
+    const processes = await Promise.all([openPausing(), openPausing(), openPausing()]);
+    const settling = processes.map(({ reservations }) => reservations.settleAbandoned());
+    await Promise.all(processes.map(({ found }) => found));
+    for (const { goOn } of processes) goOn();
+    expect((await Promise.all(settling)).reduce((sum, one) => sum + one)).toBe(1);
+    const statement = await statementOf(owner);
+    expect(statement).toMatchObject({ balance: 750, reserved: 0 });
+    expect(statement.entries).toHaveLength(2);
+  });
+
+  it.each([
+    { cost: 400, balance: 600, kind: 'charge' },
+    { cost: 100, balance: 900, kind: 'refund' },
+  ])('and comes back late are charged $cost in the end', async ({ cost, balance, kind }) => {
+    const late = open().reservations;
+    const owner = await userWith(1000);
+    const key = await late.reserve({ owner, ...turn, amount: 600 });
+    await late.extend(key, { amount: 600, incurred: 250 });
+    now += LEASE_MS + 1;
+    await open().reservations.settleAbandoned();
+    await late.settle(key, costing(cost));
+    await late.settle(key, costing(cost));
+    const statement = await statementOf(owner);
+    expect(statement).toMatchObject({ balance, reserved: 0, entries: [{ kind }, {}, {}] });
+  });
+});

@@ -1,0 +1,244 @@
+import { randomUUID } from 'node:crypto';
+import { OracleError, type PluginDatabase } from '@sibyl/plugin-kit';
+import { LockedAccount, type UsedBy } from './account.js';
+import type { CreditLines } from './subscription.js';
+import type { CreditsTables, ReservationRow, Tables } from './tables.js';
+
+/** How long a holder may be silent before its reservations count as left behind. */
+const LEASE_MS = 60_000;
+/** How long a holder that comes back late finds what was charged in its absence. */
+const MEMORY_MS = 24 * 60 * 60 * 1000;
+/** Abandoned reservations settled in one round; the next round takes the rest. */
+const ROUND = 200;
+
+export interface ReservationKey {
+  readonly owner: string;
+  readonly id: string;
+}
+
+interface NewReservation extends UsedBy {
+  readonly owner: string;
+  readonly amount: number;
+}
+
+interface ReservationsParts {
+  readonly database: PluginDatabase<CreditsTables>;
+  readonly lines: CreditLines;
+  readonly initialGrant: number;
+  readonly clock: () => number;
+}
+
+/** What turns under way have set aside. Each is settled once, by its holder or, if that is gone, by another. */
+export class Reservations {
+  readonly #parts: ReservationsParts;
+  readonly #holder = randomUUID();
+
+  constructor(parts: ReservationsParts) {
+    this.#parts = parts;
+  }
+
+  /** Sets an amount aside; throws `insufficient_credit` if there is not enough. */
+  async reserve(wanted: NewReservation): Promise<ReservationKey> {
+    const { owner } = wanted;
+    const id = randomUUID();
+    await this.#tryWithLine(owner, (line) =>
+      this.#change(owner, async (account, tables, now) => {
+        await account.welcome(this.#parts.initialGrant);
+        if (!account.reserve(wanted.amount, line)) return false;
+        const lease = { holder: this.#holder, lease_until: now + LEASE_MS };
+        await insert(tables, { ...wanted, id, now, lease });
+        return true;
+      }),
+    );
+    return { owner, id };
+  }
+
+  /** Notes what a turn has cost so far and sets aside what it needs in all; throws as `reserve` does. */
+  async extend(
+    key: ReservationKey,
+    { amount, incurred }: { readonly amount: number; readonly incurred: number },
+  ): Promise<void> {
+    await this.#tryWithLine(key.owner, (line) =>
+      this.#change(key.owner, async (account, tables, now) => {
+        const row = await find(tables, key);
+        if (!row) throw new Error('The reservation is settled');
+        const missing = Math.max(0, amount - row.amount);
+        const isEnough = account.reserve(missing, line);
+        await update(tables, key, {
+          amount: isEnough ? row.amount + missing : row.amount,
+          incurred,
+          lease_until: now + LEASE_MS,
+        });
+        return isEnough;
+      }),
+    );
+  }
+
+  /** Charges the cost and sets the rest free. Settling again changes nothing. */
+  settle(key: ReservationKey, { cost, usage }: { cost: number; usage: string }): Promise<void> {
+    return this.#change(key.owner, async (account, tables) => {
+      const row = await find(tables, key);
+      if (!row) return;
+      await chargeRest(account, row, { cost, usage });
+      await tables.deleteFrom('credits_reservations').where('id', '=', key.id).execute();
+    });
+  }
+
+  /** Tells the others that this holder lives. */
+  async renew(): Promise<void> {
+    const now = this.#parts.clock();
+    await this.#parts.database.write(async (tables) => {
+      await tables
+        .updateTable('credits_reservations')
+        .set({ lease_until: now + LEASE_MS })
+        .where('holder', '=', this.#holder)
+        .execute();
+    });
+  }
+
+  /** Settles what holders that are gone left behind, for what it is known to have cost; says how many. */
+  async settleAbandoned(): Promise<number> {
+    const { database, clock } = this.#parts;
+    const abandoned = await database.tables
+      .selectFrom('credits_reservations')
+      .select(['id', 'owner'])
+      .where('lease_until', '<', clock())
+      .where('amount', '>', 0)
+      .orderBy('lease_until')
+      .limit(ROUND)
+      .execute();
+    const settled = await Promise.all(abandoned.map((key) => this.#settleAbandoned(key)));
+    await this.#forgetOld();
+    return settled.filter(Boolean).length;
+  }
+
+  #settleAbandoned(key: ReservationKey): Promise<boolean> {
+    return this.#change(key.owner, async (account, tables, now) => {
+      const row = await find(tables, key);
+      // Its holder came back, or another was first.
+      if (!row || row.lease_until >= now || row.amount === 0) return false;
+      const cost = Math.max(row.incurred, row.charged);
+      await chargeRest(account, row, { cost, note: 'the turn was cut off' });
+      await update(tables, key, { amount: 0, charged: cost });
+      return true;
+    });
+  }
+
+  async #forgetOld(): Promise<void> {
+    const { database, clock } = this.#parts;
+    const before = clock() - MEMORY_MS;
+    await database.write(async (tables) => {
+      await tables
+        .deleteFrom('credits_reservations')
+        .where('lease_until', '<', before)
+        .where('amount', '=', 0)
+        .execute();
+    });
+  }
+
+  /** Balances come first: a line of credit is asked for only where they do not suffice. */
+  async #tryWithLine(owner: string, attempt: (line: number) => Promise<boolean>): Promise<void> {
+    if (await attempt(0)) return;
+    const { lines, database } = this.#parts;
+    const { amount: line, fault } = await lines.of(owner);
+    if (line > 0 && (await attempt(line))) return;
+    throw await outOfCredit(database.tables, owner, fault);
+  }
+
+  /** The account is always locked first, so that no two units wait for each other. */
+  #change<T>(
+    owner: string,
+    work: (account: LockedAccount, tables: Tables, now: number) => Promise<T>,
+  ): Promise<T> {
+    const { database, clock } = this.#parts;
+    return database.write(async (tables) => {
+      const now = clock();
+      const account = await LockedAccount.lock(tables, owner, now);
+      const result = await work(account, tables, now);
+      await account.save();
+      return result;
+    });
+  }
+}
+
+async function insert(
+  tables: Tables,
+  {
+    id,
+    now,
+    lease,
+    ...wanted
+  }: NewReservation & {
+    readonly id: string;
+    readonly now: number;
+    readonly lease: Pick<ReservationRow, 'holder' | 'lease_until'>;
+  },
+): Promise<void> {
+  await tables
+    .insertInto('credits_reservations')
+    .values({
+      id,
+      owner: wanted.owner,
+      session_id: wanted.sessionId,
+      request_id: wanted.requestId,
+      amount: wanted.amount,
+      incurred: 0,
+      charged: 0,
+      ...lease,
+      created_at: now,
+    })
+    .execute();
+}
+
+function find(tables: Tables, { owner, id }: ReservationKey): Promise<ReservationRow | undefined> {
+  return tables
+    .selectFrom('credits_reservations')
+    .selectAll()
+    .where('id', '=', id)
+    .where('owner', '=', owner)
+    .executeTakeFirst();
+}
+
+async function update(
+  tables: Tables,
+  { id }: ReservationKey,
+  values: Partial<ReservationRow>,
+): Promise<void> {
+  await tables.updateTable('credits_reservations').set(values).where('id', '=', id).execute();
+}
+
+async function chargeRest(
+  account: LockedAccount,
+  row: ReservationRow,
+  { cost, ...about }: { cost: number; usage?: string; note?: string },
+): Promise<void> {
+  const turn = { sessionId: row.session_id, requestId: row.request_id };
+  account.release(row.amount);
+  if (cost >= row.charged) await account.charge(cost - row.charged, { ...turn, ...about });
+  else await account.refund(row.charged - cost, turn);
+  await account.payUnpaid();
+}
+
+const SHOWN = 100;
+
+/** The answer to a user without credit, with the ids of what they left unpaid (contract B1). */
+export async function outOfCredit(
+  tables: Tables,
+  owner: string,
+  fault?: string,
+): Promise<OracleError> {
+  const rows = await tables
+    .selectFrom('credits_unpaid')
+    .select('id')
+    .where('owner', '=', owner)
+    .orderBy('created_at')
+    .orderBy('id')
+    .limit(SHOWN)
+    .execute();
+  const claims = rows.map(({ id }) => id);
+  return new OracleError('insufficient_credit', {
+    ...(fault !== undefined && { message: fault, retryAfterSeconds: 5 }),
+    // Published clients read one or the other.
+    fields: { claims, outstandingClaims: claims },
+  });
+}

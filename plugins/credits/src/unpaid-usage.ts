@@ -1,0 +1,127 @@
+import type { PluginDatabase } from '@sibyl/plugin-kit';
+import { LockedAccount } from './account.js';
+import type { CreditsTables, Tables, UnpaidRow } from './tables.js';
+
+const PAGE = 500;
+const SHOWN = 100;
+
+/** Usage that a balance could not pay. Its id stays the same until it is paid. */
+export interface Unpaid {
+  readonly id: string;
+  readonly owner: string;
+  readonly amount: number;
+  readonly sessionId: string;
+  readonly requestId: string;
+  readonly createdAt: number;
+}
+
+export interface UnpaidKey {
+  readonly owner: string;
+  readonly id: string;
+}
+
+interface UnpaidUsageParts {
+  readonly database: PluginDatabase<CreditsTables>;
+  readonly clock: () => number;
+  /** Told whose usage was paid by others. */
+  readonly onPaid: (owner: string) => void;
+}
+
+/** Lets another plugin collect what balances could not pay. */
+export class UnpaidUsage {
+  readonly #parts: UnpaidUsageParts;
+
+  constructor(parts: UnpaidUsageParts) {
+    this.#parts = parts;
+  }
+
+  /** What nobody collects yet, a page at a time in the order of ids. */
+  async list({ after = '' }: { readonly after?: string } = {}): Promise<readonly Unpaid[]> {
+    const rows = await this.#parts.database.tables
+      .selectFrom('credits_unpaid')
+      .selectAll()
+      .where('id', '>', after)
+      .where('taken_at', 'is', null)
+      .orderBy('id')
+      .limit(PAGE)
+      .execute();
+    return rows.map(unpaidOf);
+  }
+
+  /** An owner's, oldest first, whoever collects it. */
+  async of(owner: string): Promise<readonly Unpaid[]> {
+    const rows = await this.#parts.database.tables
+      .selectFrom('credits_unpaid')
+      .selectAll()
+      .where('owner', '=', owner)
+      .orderBy('created_at')
+      .orderBy('id')
+      .limit(SHOWN)
+      .execute();
+    return rows.map(unpaidOf);
+  }
+
+  /** Keeps the balance from paying it from now on, and returns it as it then stands; undefined once it is paid. */
+  take(key: UnpaidKey): Promise<Unpaid | undefined> {
+    return this.#change(key, async ({ row, tables }) => {
+      await setTaken(tables, key, row.taken_at ?? this.#parts.clock());
+      return unpaidOf(row);
+    });
+  }
+
+  /** It was paid elsewhere. */
+  async settle(key: UnpaidKey): Promise<void> {
+    await this.#change(key, ({ row, account }) => account.strikeUnpaid(row.id, row.amount));
+    this.#parts.onPaid(key.owner);
+  }
+
+  /** It could not be collected: the balance pays it again. */
+  async giveBack(key: UnpaidKey): Promise<void> {
+    await this.#change(key, async ({ account, tables }) => {
+      await setTaken(tables, key, null);
+      await account.payUnpaid();
+    });
+  }
+
+  #change<T>(key: UnpaidKey, work: (found: Found) => Promise<T>): Promise<T | undefined> {
+    const { database, clock } = this.#parts;
+    return database.write(async (tables) => {
+      const account = await LockedAccount.lock(tables, key.owner, clock());
+      const row = await tables
+        .selectFrom('credits_unpaid')
+        .selectAll()
+        .where('id', '=', key.id)
+        .where('owner', '=', key.owner)
+        .executeTakeFirst();
+      if (!row) return undefined;
+      const result = await work({ row, account, tables });
+      await account.save();
+      return result;
+    });
+  }
+}
+
+interface Found {
+  readonly row: UnpaidRow;
+  readonly account: LockedAccount;
+  readonly tables: Tables;
+}
+
+async function setTaken(tables: Tables, { id }: UnpaidKey, takenAt: number | null): Promise<void> {
+  await tables
+    .updateTable('credits_unpaid')
+    .set({ taken_at: takenAt })
+    .where('id', '=', id)
+    .execute();
+}
+
+function unpaidOf(row: UnpaidRow): Unpaid {
+  return {
+    id: row.id,
+    owner: row.owner,
+    amount: row.amount,
+    sessionId: row.session_id,
+    requestId: row.request_id,
+    createdAt: row.created_at,
+  };
+}

@@ -1,0 +1,30 @@
+import type { PluginDatabase } from '@sibyl/plugin-kit';
+import { Ledger } from '../../src/ledger.js';
+import { Reservations } from '../../src/reservations.js';
+import { type CreditLines, noLines } from '../../src/subscription.js';
+import { UnpaidUsage } from '../../src/unpaid-usage.js';
+
+interface LedgerChoice {
+  readonly initialGrant?: number;
+  readonly lines?: CreditLines;
+  readonly clock?: () => number;
+}
+
+/** The parts of the ledger on one database, as one process has them. */
+export function openLedger(
+  database: PluginDatabase,
+  { initialGrant = 0, lines = noLines, clock = Date.now }: LedgerChoice = {},
+) {
+  const parts = { database, clock, initialGrant };
+  return {
+    ledger: new Ledger(parts),
+    reservations: new Reservations({ ...parts, lines }),
+    unpaid: new UnpaidUsage({ database, clock, onPaid: (owner) => lines.forget(owner) }),
+  };
+}
+
+/** A turn, where it does not matter which. */
+export const turn = { sessionId: 'session', requestId: 'request' };
+
+/** How a turn ends that cost so much. */
+export const costing = (cost: number) => ({ cost, usage: '[]' });

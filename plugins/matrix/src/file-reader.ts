@@ -1,0 +1,252 @@
+import { type PluginContext, RateLimiter, type TurnContext } from '@sibyl/plugin-kit';
+import type { Attachment } from '@sibyl/protocol';
+import { fileKind, pdfText } from './file-content.js';
+import { decryptFile, downloadFile, locateFile } from './file-download.js';
+import { type Homeserver, type MatrixConfig, userHomeserver } from './homeserver.js';
+import { ReaderSlots } from './reader-slots.js';
+
+/** Security §4. */
+const FILE_BYTES = 25 * 1024 ** 2;
+const MESSAGE_BYTES = 50 * 1024 ** 2;
+/** What one user may have read in a minute, however many messages it takes. */
+const MEGABYTES_PER_MINUTE = 200;
+/** All files of a message, from its slot to its last byte. */
+const MESSAGE_MS = 60_000;
+
+/** What a file may take of the model's context, in characters; no more of its text is kept. */
+const FILE_LENGTH = 60_000;
+
+/** What became of an attachment. */
+export type ReadFile =
+  | { readonly name: string; readonly type: string; readonly text: string }
+  | { readonly name: string; readonly type: string; readonly image: Uint8Array }
+  | { readonly name: string; readonly type: string; readonly fault: string };
+
+interface FileReaderParts {
+  readonly fetch: PluginContext['fetch'];
+  readonly config: MatrixConfig;
+}
+
+/** Reads the files of messages, within what all of them together may take of the host. */
+export class FileReader {
+  readonly slots = new ReaderSlots({ total: 16, perUser: 2, perHomeserver: 8, waiting: 1000 });
+  /** Each takes a thread and up to 256 MB. */
+  private readonly pdfSlots = new ReaderSlots({
+    total: 2,
+    perUser: 1,
+    perHomeserver: 2,
+    waiting: 1000,
+  });
+  /** What turns hold of their files, until they are over. */
+  readonly budget = new ByteBudget({ total: 256 * 1024 ** 2, perUser: 100 * 1024 ** 2 });
+
+  private readonly rates = new RateLimiter({ maxBytes: 1024 ** 2 });
+
+  constructor(private readonly parts: FileReaderParts) {}
+
+  /** Reads one file after the other; a failing one costs only itself. The end of the turn ends the transfer too. */
+  async read(turn: TurnContext<MatrixConfig>, ownRoom: string | undefined): Promise<ReadFile[]> {
+    const { homeServer = this.parts.config.MATRIX_BASE_URL ?? '' } = turn.user.matrix ?? {};
+    const reader = { user: turn.user.did, homeserver: hostKey(homeServer) };
+    try {
+      return await this.slots.run(reader, turn.signal, () =>
+        this.readAll({ turn, ownRoom, reader, ...this.parts }),
+      );
+    } catch (error) {
+      turn.signal.throwIfAborted();
+      return turn.request.attachments.map(({ filename: name, mimetype: type }) => {
+        return { name, type, fault: describeFault(error, turn) };
+      });
+    }
+  }
+
+  private async readAll(reading: Omit<Reading, 'signal'>): Promise<ReadFile[]> {
+    const { turn, fetch, config } = reading;
+    const signal = AbortSignal.any([turn.signal, AbortSignal.timeout(MESSAGE_MS)]);
+    const files: ReadFile[] = [];
+    let left = MESSAGE_BYTES;
+    let homeserver: Homeserver | undefined;
+    for (const attachment of turn.request.attachments) {
+      const { filename: name, mimetype: type } = attachment;
+      try {
+        signal.throwIfAborted();
+        homeserver ??= await userHomeserver(turn.user, config, fetch, signal);
+        const place = { ...reading, signal, homeserver, left };
+        const file = await this.readOne(attachment, place);
+        left -= file.size;
+        files.push({ name, type, ...file.content });
+      } catch (error) {
+        turn.signal.throwIfAborted();
+        files.push({ name, type, fault: describeFault(error, turn) });
+      }
+    }
+    return files;
+  }
+
+  private async readOne(attachment: Attachment, place: Place) {
+    const { turn, signal, reader } = place;
+    const held = new HeldBytes(this.budget, turn.user.did);
+    try {
+      const bytes = await readBytes(attachment, place, (size) => {
+        held.set(size);
+        this.charge(turn.user.did, size);
+      });
+      const content = await this.readContent(attachment.mimetype, bytes, { reader, signal });
+      held.set('image' in content ? content.image.byteLength : 2 * content.text.length);
+      held.releaseWith(turn.signal);
+      return { content, size: bytes.length };
+    } catch (error) {
+      held.set(0);
+      throw error;
+    }
+  }
+
+  /** Before any of the bytes are read. */
+  private charge(user: string, bytes: number): void {
+    const cost = Math.max(1, Math.ceil(bytes / 1024 ** 2));
+    const { allowed, resetSeconds } = this.rates.take(user, MEGABYTES_PER_MINUTE, cost);
+    if (allowed) return;
+    throw new Error(
+      `${MEGABYTES_PER_MINUTE} MB of files a minute can be read; send it again in ${resetSeconds} seconds`,
+    );
+  }
+
+  private async readContent(
+    type: string,
+    bytes: Uint8Array,
+    { reader, signal }: Pick<Reading, 'reader' | 'signal'>,
+  ) {
+    switch (fileKind(type, bytes)) {
+      case 'text':
+        return { text: shorten(new TextDecoder().decode(bytes)) };
+      case 'pdf': {
+        const read = () => pdfText(bytes, FILE_LENGTH, signal);
+        const { text, length } = await this.pdfSlots.run(reader, signal, read);
+        return { text: shorten(text, length) };
+      }
+      case 'image':
+        return { image: bytes };
+    }
+  }
+}
+
+interface Reading extends FileReaderParts {
+  readonly turn: TurnContext<MatrixConfig>;
+  readonly ownRoom: string | undefined;
+  readonly reader: { readonly user: string; readonly homeserver: string };
+  readonly signal: AbortSignal;
+}
+
+type Place = Reading & { readonly homeserver: Homeserver; readonly left: number };
+
+/** One file's part of the budget. */
+class HeldBytes {
+  private bytes = 0;
+
+  constructor(
+    private readonly budget: ByteBudget,
+    private readonly user: string,
+  ) {}
+
+  /** Throws if the budget has not that much. */
+  set(bytes: number): void {
+    this.budget.release(this.user, this.bytes);
+    this.bytes = 0;
+    if (!this.budget.take(this.user, bytes)) throw new Error(BUSY);
+    this.bytes = bytes;
+  }
+
+  releaseWith(signal: AbortSignal): void {
+    if (signal.aborted) this.set(0);
+    else signal.addEventListener('abort', () => this.set(0), { once: true });
+  }
+}
+
+async function readBytes(
+  attachment: Attachment,
+  place: Place,
+  reserve: (bytes: number) => void,
+): Promise<Uint8Array> {
+  const { left, homeserver, fetch, signal } = place;
+  const maxBytes = Math.min(FILE_BYTES, left);
+  if ((attachment.size ?? 0) > maxBytes || maxBytes <= 0) throw new Error(TOO_LARGE);
+  const { mxcUri, encryption } = await locateFile(attachment, place);
+  const access = { homeserver: readableWith(attachment, homeserver), signal, fetch };
+  const bytes = await downloadFile({ mxcUri, maxBytes, reserve, ...access });
+  return encryption ? decryptFile(bytes, encryption) : bytes;
+}
+
+/** The oracle's token opens what was sent in the user's own room, never an address that the user just names. */
+function readableWith({ eventId }: Attachment, homeserver: Homeserver): Homeserver {
+  if (homeserver.as === 'user' || eventId !== undefined) return homeserver;
+  return { ...homeserver, token: undefined };
+}
+
+/** Copied: a slice would keep all of the original in memory. */
+function shorten(text: string, length = text.length): string {
+  if (length <= FILE_LENGTH) return text;
+  const start = Buffer.from(text.slice(0, FILE_LENGTH)).toString();
+  return `${start}\n[cut: ${length - FILE_LENGTH} more characters]`;
+}
+
+/** Names a homeserver, however it is written. */
+function hostKey(homeServer: string): string {
+  const url = URL.parse(/^https?:\/\//i.test(homeServer) ? homeServer : `https://${homeServer}`);
+  return url?.host ?? homeServer;
+}
+
+/** What a homeserver says of itself may be of any length. */
+const FAULT_LENGTH = 300;
+const TOO_LARGE = 'it is too large: 25 MB a file and 50 MB a message can be read';
+const BUSY = 'the host holds too many files right now; send it again in a minute';
+
+/** Why a server was not reached is for the operator: it could tell what is inside of the network. */
+function describeFault(error: unknown, { logger }: Pick<TurnContext, 'logger'>): string {
+  if (!(error instanceof Error)) return 'it cannot be read';
+  if (error.name === 'TimeoutError')
+    return `its homeserver took more than ${MESSAGE_MS / 1000} s for the files of this message`;
+  if (error.cause instanceof Error) logger.info({ err: error }, 'a file was not read');
+  if (error.name !== 'SafeFetchError') return error.message.slice(0, FAULT_LENGTH);
+  if ('code' in error && error.code === 'too_large') return TOO_LARGE;
+  logger.info({ err: error }, 'a homeserver was not reached');
+  return 'the homeserver cannot be reached';
+}
+
+interface BudgetLimits {
+  /** Of all users together. */
+  readonly total: number;
+  readonly perUser: number;
+}
+
+/** Counts the bytes that are held for users, and refuses what would pass a limit. */
+export class ByteBudget {
+  private readonly byUser = new Map<string, number>();
+  private held = 0;
+
+  constructor(private readonly limits: BudgetLimits) {}
+
+  /** The bytes of all users together. */
+  get bytes(): number {
+    return this.held;
+  }
+
+  /** Takes bytes for a user, if both limits allow it. */
+  take(user: string, bytes: number): boolean {
+    const held = (this.byUser.get(user) ?? 0) + bytes;
+    if (held > this.limits.perUser || this.held + bytes > this.limits.total) return false;
+    this.set(user, held);
+    this.held += bytes;
+    return true;
+  }
+
+  /** Gives back what was taken. */
+  release(user: string, bytes: number): void {
+    this.set(user, (this.byUser.get(user) ?? 0) - bytes);
+    this.held -= bytes;
+  }
+
+  private set(user: string, bytes: number): void {
+    if (bytes > 0) this.byUser.set(user, bytes);
+    else this.byUser.delete(user);
+  }
+}

@@ -1,0 +1,160 @@
+import { createHmac, timingSafeEqual } from 'node:crypto';
+import { OracleError } from '@sibyl/plugin-kit';
+import { z } from 'zod';
+
+const Challenge = z.object({ type: z.literal('url_verification'), challenge: z.string() });
+
+const SlackEvent = z.object({
+  type: z.string(),
+  subtype: z.string().optional(),
+  user: z.string().optional(),
+  bot_id: z.string().optional(),
+  text: z.string().optional(),
+  ts: z.string().optional(),
+  thread_ts: z.string().optional(),
+  channel: z.string().optional(),
+  channel_type: z.string().optional(),
+});
+export type SlackEvent = z.infer<typeof SlackEvent>;
+
+const EventCallback = z.object({
+  type: z.literal('event_callback'),
+  event_id: z.string().min(1).max(200),
+  team_id: z.string().regex(/^[A-Z0-9]{1,40}$/i),
+  authorizations: z
+    .array(z.object({ user_id: z.string().optional(), is_bot: z.boolean().optional() }))
+    .optional(),
+  event: SlackEvent,
+});
+export type EventCallback = z.infer<typeof EventCallback>;
+
+/** Kinds of deliveries that are of no use here, such as `app_rate_limited`. */
+const Other = z.object({ type: z.string() });
+
+/** What Slack delivers; `other` is acknowledged and left alone. */
+export type Delivery =
+  | { readonly kind: 'challenge'; readonly challenge: string }
+  | { readonly kind: 'event'; readonly callback: EventCallback }
+  | { readonly kind: 'other' };
+
+/** Reads a delivery that has proven to be Slack's. */
+export function readDelivery(body: Uint8Array): Delivery {
+  const payload = parseJson(body);
+  const challenge = Challenge.safeParse(payload);
+  if (challenge.success) return { kind: 'challenge', challenge: challenge.data.challenge };
+  const callback = EventCallback.safeParse(payload);
+  if (callback.success) return { kind: 'event', callback: callback.data };
+  if (Other.safeParse(payload).success) return { kind: 'other' };
+  throw new OracleError('validation_failed', { message: ['type: must say what this is'] });
+}
+
+function parseJson(body: Uint8Array): unknown {
+  try {
+    return JSON.parse(Buffer.from(body).toString('utf8'));
+  } catch (cause) {
+    throw new OracleError('invalid_json', { cause });
+  }
+}
+
+/** Something a person said to the bot. */
+export const SlackMessage = z.object({
+  eventId: z.string(),
+  team: z.string(),
+  user: z.string(),
+  channel: z.string(),
+  /** When it was said; names the message in its channel. */
+  ts: z.string(),
+  /** The thread to answer in; none in a direct conversation outside of threads. */
+  thread: z.string().optional(),
+  text: z.string(),
+});
+export type SlackMessage = z.infer<typeof SlackMessage>;
+
+/** Subtypes that are still somebody saying something. */
+const SPOKEN = new Set([undefined, 'file_share', 'thread_broadcast']);
+
+/** The message in an event; undefined for all that is not a person talking to the bot. */
+export function messageOf(callback: EventCallback): SlackMessage | undefined {
+  const { event, event_id: eventId, team_id: team } = callback;
+  const { user, channel, ts } = event;
+  if (!user || !channel || !ts || event.bot_id || !SPOKEN.has(event.subtype)) return undefined;
+  const self = callback.authorizations?.find(({ is_bot }) => is_bot)?.user_id;
+  if (user === self || !isAddressed(event)) return undefined;
+  const text = plainText(event.text ?? '', self);
+  if (!text) return undefined;
+  const thread = event.thread_ts ?? (isDirect(event) ? undefined : ts);
+  return { eventId, team, user, channel, ts, text, ...(thread && { thread }) };
+}
+
+function isAddressed(event: SlackEvent): boolean {
+  return event.type === 'app_mention' || (event.type === 'message' && isDirect(event));
+}
+
+function isDirect({ channel_type }: SlackEvent): boolean {
+  return channel_type === 'im';
+}
+
+const MARKUP = /<([^<>]*)>/g;
+const ENTITIES: Readonly<Record<string, string>> = { '&amp;': '&', '&lt;': '<', '&gt;': '>' };
+
+/** What somebody typed, out of Slack's markup; being addressed itself is left out. */
+export function plainText(text: string, self: string | undefined): string {
+  const plain = text.replace(MARKUP, (_, inside: string) => {
+    const [target = '', label] = inside.split('|', 2);
+    if (self !== undefined && target === `@${self}`) return '';
+    return nameOf(target, label);
+  });
+  return plain.replace(/&(amp|lt|gt);/g, (entity) => ENTITIES[entity] ?? entity).trim();
+}
+
+function nameOf(target: string, label: string | undefined): string {
+  const sign = target[0] ?? '';
+  if (sign === '@' || sign === '#') return label ? `${sign}${label.replace(/^[@#]/, '')}` : target;
+  if (sign === '!') return label ?? `@${target.slice(1)}`;
+  const address = target.replace(/^mailto:/, '');
+  return label && label !== address && label !== target ? `${label} (${address})` : address;
+}
+
+/** Older deliveries may have been recorded by somebody and sent again. */
+const MAX_AGE_SECONDS = 5 * 60;
+
+export interface SignedRequest {
+  /** `X-Slack-Signature`. */
+  readonly signature: string | undefined;
+  /** `X-Slack-Request-Timestamp`. */
+  readonly timestamp: string | undefined;
+  /** The body, byte for byte as it came. */
+  readonly body: Uint8Array;
+}
+
+/** Tells what Slack sent from what anybody could have sent. */
+export class RequestSignature {
+  readonly #secret: string;
+  readonly #clock: () => number;
+
+  constructor(secret: string, clock: () => number) {
+    this.#secret = secret;
+    this.#clock = clock;
+  }
+
+  /** Throws one and the same refusal, whatever is wrong. */
+  assert({ signature = '', timestamp = '', body }: SignedRequest): void {
+    const sent = Buffer.from(signature);
+    const expected = Buffer.from(this.sign(timestamp, body));
+    const isGenuine = sent.length === expected.length && timingSafeEqual(sent, expected);
+    if (isGenuine && this.#isFresh(timestamp)) return;
+    throw new OracleError('missing_authentication', {
+      message: 'The delivery is not signed by Slack, or too old',
+    });
+  }
+
+  sign(timestamp: string, body: Uint8Array): string {
+    const hmac = createHmac('sha256', this.#secret);
+    return `v0=${hmac.update(`v0:${timestamp}:`).update(body).digest('hex')}`;
+  }
+
+  #isFresh(timestamp: string): boolean {
+    if (!/^\d{1,12}$/.test(timestamp)) return false;
+    return Math.abs(this.#clock() / 1000 - Number(timestamp)) <= MAX_AGE_SECONDS;
+  }
+}

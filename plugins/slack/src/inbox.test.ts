@@ -1,0 +1,152 @@
+import { describe, expect, it } from 'vitest';
+import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
+import { engines } from '../../../packages/host/test/support/test-database.js';
+import type { SlackMessage } from './delivery.js';
+import { Inbox } from './inbox.js';
+import { slack } from './index.js';
+import { Threads } from './threads.js';
+
+const LEASE_MS = 60_000;
+let said = 0;
+
+function newMessage(more: Partial<SlackMessage> = {}): SlackMessage {
+  said += 1;
+  const place = { team: 'T1', user: 'U1', channel: 'C1', thread: '1.0' };
+  return { eventId: `Ev${said}`, ts: `${said}.0`, text: 'hello', ...place, ...more };
+}
+
+describe.each(engines)('the inbox on %s', (engine) => {
+  const test = usePluginTables(engine, slack);
+  let now = 1_000_000;
+  const clock = () => now;
+  const open = (database = test.database) => new Inbox({ database, clock });
+
+  it('accepts a message once, by its event and by itself, across processes', async () => {
+    const inboxes = [open(), open(await test.another())];
+    const message = newMessage();
+    const deliveries = [message, { ...message, eventId: 'EvOther' }];
+    const accepted = await Promise.all(
+      inboxes.flatMap((inbox) => deliveries.map((one) => inbox.accept(one))),
+    );
+    expect(accepted.filter(Boolean)).toHaveLength(1);
+    await Promise.all(inboxes.map((inbox) => inbox.finish(message)));
+    await Promise.all(inboxes.map((inbox) => inbox.finish({ ...message, eventId: 'EvOther' })));
+  });
+
+  it('hands what a dead process left behind to one other, with the answer so far', async () => {
+    const message = newMessage();
+    const dead = open();
+    await dead.accept(message);
+    await dead.noteReplies(message, ['9.1', '9.2']);
+    const alive = [open(), open(await test.another())] as const;
+    expect(await alive[0].takeOver(100)).toEqual([]);
+    now += LEASE_MS + 1;
+    const taken = await Promise.all(alive.map((inbox) => inbox.takeOver(100)));
+    expect(taken.flat()).toEqual([{ message, replies: ['9.1', '9.2'], attempts: 2 }]);
+    await alive[0].finish(message);
+    now += LEASE_MS + 1;
+    expect(await alive[0].takeOver(100)).toEqual([]);
+  });
+
+  it('leaves alone what a living process works on', async () => {
+    const message = newMessage();
+    const inbox = open();
+    await inbox.accept(message);
+    now += LEASE_MS - 1;
+    await inbox.renew();
+    now += LEASE_MS - 1;
+    expect(await open().takeOver(100)).toEqual([]);
+    await inbox.finish(message);
+  });
+
+  it('tries again later each time, and not for ever', async () => {
+    const message = newMessage();
+    const inbox = open();
+    await inbox.accept(message);
+    for (let attempts = 1; attempts < 8; attempts++) {
+      await inbox.postpone(message, attempts);
+      now += 5_000 * 3 ** attempts;
+      expect(await inbox.takeOver(100)).toEqual([]);
+      now += 1;
+      expect(await inbox.takeOver(100)).toMatchObject([{ attempts: attempts + 1 }]);
+    }
+    await inbox.postpone(message, 8);
+    now += 24 * 60 * 60 * 1000;
+    expect(await inbox.takeOver(100)).toEqual([]);
+  });
+
+  it('Inbox.takeOver takes no more than asked for, the oldest first, and what Inbox.release gave back', async () => {
+    const messages = [newMessage(), newMessage(), newMessage()];
+    const inbox = open();
+    for (const message of messages) {
+      await inbox.accept(message);
+      await inbox.release(message);
+      now += 1;
+    }
+    const second = open(await test.another());
+    const taken = await Promise.all([inbox.takeOver(1), second.takeOver(1), inbox.takeOver(1)]);
+    const rest = await inbox.takeOver(3);
+    const all = [...taken.flat(), ...rest];
+    expect(all.map(({ message }) => message.eventId).sort()).toEqual(
+      messages.map(({ eventId }) => eventId).sort(),
+    );
+    // Being given back is not an attempt.
+    expect(all.map(({ attempts }) => attempts)).toEqual([1, 1, 1]);
+    for (const message of messages) await inbox.finish(message);
+  });
+
+  it('forgets what cannot come again', async () => {
+    const message = newMessage();
+    const inbox = open();
+    await inbox.accept(message);
+    await inbox.finish(message);
+    await inbox.forgetOld();
+    expect(await inbox.accept(message)).toBe(false);
+    now += 24 * 60 * 60 * 1000 + 1;
+    await inbox.forgetOld();
+    expect(await inbox.accept(message)).toBe(true);
+    await inbox.finish(message);
+  });
+});
+
+describe.each(engines)('threads on %s', (engine) => {
+  const test = usePluginTables(engine, slack);
+  const opened: string[] = [];
+  const openThreads = (database = test.database) =>
+    new Threads({
+      database,
+      turns: {
+        openSession: async (user) => ({ sessionId: `${user}/${opened.push(user)}` }),
+        start: async () => (async function* () {})(),
+        abort: async () => false,
+      },
+    });
+
+  it('have a session for each user, the same for all who come at once', async () => {
+    const second = openThreads(await test.another());
+    const message = newMessage();
+    const sessions = await Promise.all(
+      [openThreads(), second, second].map((threads) => threads.sessionOf(message)),
+    );
+    expect(new Set(sessions).size).toBe(1);
+    expect(sessions[0]).toMatch(/^T1:U1\//);
+    const elsewhere = [
+      newMessage({ user: 'U2' }),
+      newMessage({ channel: 'C2' }),
+      newMessage({ thread: '2.0' }),
+      newMessage({ team: 'T2' }),
+    ];
+    const others = await Promise.all(elsewhere.map((other) => second.sessionOf(other)));
+    expect(new Set([...others, ...sessions]).size).toBe(5);
+  });
+
+  it('get another session when theirs is gone', async () => {
+    const threads = openThreads();
+    const { thread: _, ...message } = newMessage({ channel: 'D1' });
+    const gone = await threads.sessionOf(message);
+    await threads.forget(message, 'some other');
+    expect(await threads.sessionOf(message)).toBe(gone);
+    await threads.forget(message, gone);
+    expect(await threads.sessionOf(message)).not.toBe(gone);
+  });
+});
