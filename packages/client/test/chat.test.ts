@@ -200,14 +200,17 @@ describe('a chat', () => {
   it('shows what could not be sent, and why', async () => {
     const { chat } = await begin();
     network.goDown();
+    await chat.refresh();
+    expect(chat.getState().error).toMatchObject({ code: 'network_error' });
     await chat.send('into the void');
     expect(shown(chat)).toEqual(['human failed: into the void']);
     expect(chat.getState().error).toMatchObject({ code: 'network_error' });
     network.restore();
     const sent = chat.send('again');
+    expect(chat.getState().error).toBeUndefined();
     (await parts.model.next()).finish();
     await sent;
-    await expect.poll(() => chat.getState().error).toBeUndefined();
+    expect(chat.getState().error).toBeUndefined();
     expect(shown(chat).slice(0, 2)).toEqual(['human failed: into the void', 'human stored: again']);
   });
 

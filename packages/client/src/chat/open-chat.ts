@@ -58,7 +58,7 @@ class OpenChat implements Chat {
   send = async (message: MessageToSend): Promise<void> => {
     const given = typeof message === 'string' ? { message } : message;
     const { requestId = crypto.randomUUID() } = given;
-    delete this.#errors.turn;
+    this.#forgetErrors();
     this.#put(sentTurn(requestId, given));
     await this.#follow(requestId, (options) =>
       this.#client.stream(this.sessionId, { ...given, requestId }, options),
@@ -73,9 +73,7 @@ class OpenChat implements Chat {
   /** Those who ask while it is at work get the outcome of one more round. */
   refresh = (): Promise<void> => {
     this.#isStale = true;
-    this.#refreshing ??= this.#refreshWhileStale().finally(() => {
-      this.#refreshing = undefined;
-    });
+    this.#refreshing ??= this.#refreshWhileStale();
     return this.#refreshing;
   };
 
@@ -86,11 +84,16 @@ class OpenChat implements Chat {
   };
 
   async #refreshWhileStale(): Promise<void> {
-    while (this.#isStale && !this.#closing.signal.aborted) {
-      this.#isStale = false;
-      await this.#attempt('loading', () => this.#load());
-      if (this.#errors.loading && this.#loading === 'loading') this.#loading = 'failed';
-      this.#changed();
+    try {
+      while (this.#isStale && !this.#closing.signal.aborted) {
+        this.#isStale = false;
+        await this.#attempt('loading', () => this.#load());
+        if (this.#errors.loading && this.#loading === 'loading') this.#loading = 'failed';
+        this.#changed();
+      }
+    } finally {
+      // In the same step as the loop ends: a refresh requested between the two would be lost.
+      this.#refreshing = undefined;
     }
   }
 
@@ -144,6 +147,12 @@ class OpenChat implements Chat {
     const live = requestId === undefined ? undefined : this.#live.get(requestId);
     const isNews = live ? name === 'message_cache_invalidation' && !isOpen(live) : requestId;
     if (isNews) void this.refresh();
+  }
+
+  /** A new message starts without the errors of earlier requests; only a history that was never loaded stays failed. */
+  #forgetErrors(): void {
+    delete this.#errors.turn;
+    if (this.#loading === 'loaded') delete this.#errors.loading;
   }
 
   #put(live: LiveTurn): void {
