@@ -1,16 +1,23 @@
-import type { MessageList, PluginList } from '@sibyl/protocol';
-import type { Action, BrowserTool } from './calls/page-function.js';
-import { PageFunctions } from './calls/page-functions.js';
-import { createDelegations } from './delegations.js';
-import { SocketHub } from './events/socket-hub.js';
 import type {
+  DelegationList,
+  DelegationsRevoked,
+  MessageList,
+  PluginList,
+  StoreDelegation,
+} from '@sibyl/protocol';
+import { type Action, type BrowserTool, PageFunctions } from './browser-tools/tool-registry.js';
+import { signingError } from './errors.js';
+import { SocketHub } from './events/session-sockets.js';
+import { Http } from './http/http-client.js';
+import type {
+  Delegations,
   Messages,
   OracleClient,
   OracleClientOptions,
   Runs,
   Sessions,
 } from './oracle-client.js';
-import { Http } from './request/http.js';
+import type { OracleSigner } from './signers/signer.js';
 import { Turns } from './turns/turns.js';
 
 /** A client of the oracle at `url`; nothing is asked before the first call. */
@@ -98,3 +105,37 @@ const runsOf = (turns: Turns): Runs => ({
   current: (sessionId, options = {}) => turns.current(sessionId, options),
   join: (runId, { after = 0, ...options } = {}) => turns.join(runId, after, options),
 });
+
+const PATH = '/delegation';
+const LIST_PATH = '/delegations';
+const DAY_SECONDS = 86_400;
+
+/** What the user lets the oracle do on his behalf. */
+function createDelegations(http: Http, signer: OracleSigner): Delegations {
+  const create: Delegations['create'] = async ({ capabilities, expiration }) => {
+    const { did: audience } = await http.discovery.card();
+    const until = expiration ?? http.discovery.now() + DAY_SECONDS;
+    const minting = signer.delegate({ audience, capabilities, expiration: until });
+    return minting.catch((cause) => {
+      throw signingError(cause);
+    });
+  };
+  const store: Delegations['store'] = (raw) => {
+    const body: StoreDelegation = { raw };
+    return http.json({ method: 'POST', path: PATH, body });
+  };
+  return {
+    create,
+    store,
+    grant: async (terms) => store((await create(terms)).token),
+    status: (options = {}) => http.json({ path: PATH, ...options }),
+    list: async (options = {}) =>
+      (await http.json<DelegationList>({ path: LIST_PATH, ...options })).delegations,
+    revoke: async (cid) => {
+      const path = cid === undefined ? PATH : `${LIST_PATH}/${encodeURIComponent(cid)}`;
+      await http.json({ method: 'DELETE', path });
+    },
+    revokeAll: async () =>
+      (await http.json<DelegationsRevoked>({ method: 'DELETE', path: LIST_PATH })).revoked,
+  };
+}

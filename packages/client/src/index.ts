@@ -34,10 +34,11 @@ export type {
   CallContext,
   JsonSchema,
   StandardSchema,
-} from './calls/page-function.js';
+} from './browser-tools/tool-registry.js';
 export type { Chat, ChatMessage, ChatState } from './chat/chat.js';
 export { openChat } from './chat/open-chat.js';
 export { createOracleClient } from './create-oracle-client.js';
+export { type ClientErrorCode, OracleClientError } from './errors.js';
 export type {
   ConnectionState,
   ServerEvent,
@@ -56,14 +57,18 @@ export type {
   Runs,
   Sessions,
 } from './oracle-client.js';
-export { type ClientErrorCode, OracleClientError } from './oracle-client-error.js';
 export {
   type BrowserSigner,
   type BrowserSignerOptions,
   importBrowserKey,
   openBrowserSigner,
-} from './signer/browser-signer.js';
-export { createSigner, type SigningKey } from './signer/create-signer.js';
-export type { DelegationRequest, InvocationRequest, OracleSigner } from './signer/oracle-signer.js';
-export type { StreamOptions, StreamState } from './turns/stream-options.js';
+} from './signers/browser-signer.js';
+export {
+  createSigner,
+  type DelegationRequest,
+  type InvocationRequest,
+  type OracleSigner,
+  type SigningKey,
+} from './signers/signer.js';
+export type { StreamOptions, StreamState } from './turns/run-stream.js';
 export { addPart, type Call, emptyTurn, type Turn } from './turns/turn.js';

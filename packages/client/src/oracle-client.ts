@@ -17,10 +17,10 @@ import type {
   UserPreferences,
 } from '@sibyl/protocol';
 import type { Capability, MintedToken } from '@sibyl/ucan/browser';
-import type { Action, ArgumentSchema, BrowserTool } from './calls/page-function.js';
+import type { Action, ArgumentSchema, BrowserTool } from './browser-tools/tool-registry.js';
 import type { SessionEvents } from './events/session-events.js';
-import type { OracleSigner } from './signer/oracle-signer.js';
-import type { StreamOptions } from './turns/stream-options.js';
+import type { OracleSigner } from './signers/signer.js';
+import type { StreamOptions } from './turns/run-stream.js';
 
 export interface OracleClientOptions {
   /** Where the oracle is. */

@@ -1,10 +1,10 @@
+import type { Message } from '@sibyl/protocol';
+import type { Call } from '../turns/turn.js';
 import type { ChatMessage, ChatState } from './chat.js';
-import { type Exchange, pairUp } from './exchanges.js';
 import type { History } from './history.js';
-import type { LiveTurn } from './live-turn.js';
-import { showExchange } from './show-exchange.js';
+import { isOpen, type LiveTurn } from './live-turns.js';
 
-export interface ChatParts {
+interface ChatParts {
   readonly history: History;
   readonly live: readonly LiveTurn[];
   readonly loading: 'loading' | 'loaded' | 'failed';
@@ -69,4 +69,127 @@ function statusOf(turns: readonly LiveTurn[]): ChatState['status'] {
   if (turns.some(({ phase }) => phase === 'rejoining')) return 'rejoining';
   if (open.some(({ turn }) => turn.runId)) return 'running';
   return open.length > 0 ? 'sending' : 'ready';
+}
+
+const nothing = {
+  reasoning: '',
+  calls: [],
+  components: [],
+  attachments: [],
+  warnings: [],
+} as const;
+
+/** The messages of an exchange as a page shows them. */
+function showExchange(exchange: Exchange): ChatMessage[] {
+  return [showQuestion(exchange), showAnswer(exchange)].filter((message) => message !== undefined);
+}
+
+function showQuestion({ requestId, human, live, isWaiting }: Exchange): ChatMessage | undefined {
+  const question = live?.question;
+  if (!human && !question) return undefined;
+  return {
+    ...nothing,
+    id: question ? `${requestId}:human` : (human?.id ?? ''),
+    type: 'human',
+    content: human?.content ?? question?.content ?? '',
+    createdAt: human?.createdAt ?? live?.startedAt ?? '',
+    requestId,
+    attachments: human?.attachments ?? question?.attachments ?? [],
+    status: isWaiting ? 'waiting' : human ? 'stored' : statusOfQuestion(live),
+  };
+}
+
+/** The host has stored a question before it names the run (contract B4). */
+function statusOfQuestion(live: LiveTurn | undefined): ChatMessage['status'] {
+  if (live?.turn.runId) return 'stored';
+  return live?.phase === 'lost' ? 'failed' : 'sending';
+}
+
+function showAnswer({ ai, live, isWaiting }: Exchange): ChatMessage | undefined {
+  if (live?.turn.runId && !isWaiting) return liveAnswer(live, ai);
+  return ai && storedAnswer(ai);
+}
+
+function liveAnswer(live: LiveTurn, ai: Message | undefined): ChatMessage {
+  const { requestId, startedAt, turn } = live;
+  const { reasoning, calls, components, warnings, error } = turn;
+  return {
+    id: `${requestId}:ai`,
+    type: 'ai',
+    content: ai && !isOpen(live) ? ai.content : turn.text,
+    createdAt: ai?.createdAt ?? startedAt,
+    requestId,
+    reasoning,
+    calls,
+    components,
+    attachments: [],
+    warnings,
+    ...(error && { error }),
+    status: statusOfAnswer(live),
+  };
+}
+
+function statusOfAnswer(live: LiveTurn): ChatMessage['status'] {
+  const { status } = live.turn;
+  if (status === 'finished') return 'stored';
+  if (status === 'failed') return 'failed';
+  return isOpen(live) ? 'running' : 'incomplete';
+}
+
+function storedAnswer(ai: Message): ChatMessage {
+  const { id, content, createdAt, requestId, reasoning = '', toolCalls = [], isComplete } = ai;
+  const calls = toolCalls.map((call): Call => {
+    const isError = call.status === 'error';
+    return { ...call, kind: 'tool', ...(isError && { error: call.output }) };
+  });
+  const status = isComplete ? 'stored' : 'incomplete';
+  return { ...nothing, id, type: 'ai', content, createdAt, requestId, reasoning, calls, status };
+}
+
+/** A question, its answer, and what is known of the turn between them. */
+interface Exchange {
+  readonly requestId: string;
+  readonly human?: Message;
+  readonly ai?: Message;
+  readonly live?: LiveTurn;
+  /** Behind a turn that has not ended. */
+  readonly isWaiting: boolean;
+}
+
+/** Puts stored messages and live turns together, in order. */
+function pairUp(stored: readonly Message[], live: readonly LiveTurn[]): Exchange[] {
+  const exchanges = ofStored(stored);
+  const places = new Map(exchanges.map(({ requestId }, i) => [requestId, i]));
+  const firstOpen = live.find(isOpen);
+  let place = exchanges.length;
+  // From the last one backwards: one that is not stored stands before the one sent after it.
+  for (const turn of live.toReversed()) {
+    const { requestId } = turn;
+    const isWaiting = isOpen(turn) && turn !== firstOpen;
+    const known = places.get(requestId);
+    place = known ?? place;
+    const paired = {
+      requestId,
+      ...(known !== undefined && exchanges[known]),
+      live: turn,
+      isWaiting,
+    };
+    exchanges.splice(place, known === undefined ? 0 : 1, paired);
+  }
+  return exchanges;
+}
+
+/** A question begins an exchange; an answer joins the one it has the request id of. */
+function ofStored(messages: readonly Message[]): Exchange[] {
+  const exchanges: Exchange[] = [];
+  for (const message of messages) {
+    const { requestId, type } = message;
+    const last = exchanges.at(-1);
+    if (type === 'ai' && last?.requestId === requestId && !last.ai) {
+      exchanges[exchanges.length - 1] = { ...last, ai: message };
+    } else {
+      exchanges.push({ requestId, [type]: message, isWaiting: false });
+    }
+  }
+  return exchanges;
 }

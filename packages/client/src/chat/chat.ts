@@ -5,9 +5,9 @@ import type {
   RenderComponentEvent,
   WarningFrame,
 } from '@sibyl/protocol';
+import type { OracleClientError } from '../errors.js';
 import type { ConnectionState } from '../events/session-events.js';
 import type { MessageToSend } from '../oracle-client.js';
-import type { OracleClientError } from '../oracle-client-error.js';
 import type { Call } from '../turns/turn.js';
 
 /** A message as a page shows it: stored, or still on its way. */

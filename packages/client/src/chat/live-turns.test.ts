@@ -1,7 +1,6 @@
 import type { Message } from '@sibyl/protocol';
 import { expect, it } from 'vitest';
-import { followedTurn, type LiveTurn } from './live-turn.js';
-import { LiveTurns } from './live-turns.js';
+import { followedTurn, type LiveTurn, LiveTurns } from './live-turns.js';
 
 const message = (requestId: string): Message => ({
   id: requestId,

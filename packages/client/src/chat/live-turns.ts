@@ -1,5 +1,6 @@
-import type { Message } from '@sibyl/protocol';
-import type { LiveTurn } from './live-turn.js';
+import type { Attachment, Message } from '@sibyl/protocol';
+import type { MessageToSend } from '../oracle-client.js';
+import { emptyTurn, type Turn } from '../turns/turn.js';
 
 /** Turns that have ended and are still kept: events of their run may come in a little later than its stream. */
 const KEPT_AFTER_END = 5;
@@ -30,3 +31,28 @@ export class LiveTurns {
     for (const { requestId } of ended.slice(0, -KEPT_AFTER_END)) this.#turns.delete(requestId);
   }
 }
+
+/** A turn that this client has sent or follows, from its beginning on. */
+export interface LiveTurn {
+  readonly requestId: string;
+  readonly startedAt: string;
+  /** What was sent from here. */
+  readonly question?: { readonly content: string; readonly attachments: readonly Attachment[] };
+  readonly turn: Turn;
+  /** `lost` when reading it failed: before it had a run it was never sent, after that it goes on. */
+  readonly phase: 'open' | 'rejoining' | 'ended' | 'lost';
+}
+
+/** A turn about to be sent. */
+export function sentTurn(requestId: string, message: Exclude<MessageToSend, string>): LiveTurn {
+  const { message: content, attachments = [] } = message;
+  return { ...followedTurn(requestId), question: { content, attachments } };
+}
+
+/** A turn that somebody else has sent. */
+export function followedTurn(requestId: string): LiveTurn {
+  return { requestId, startedAt: new Date().toISOString(), turn: emptyTurn, phase: 'open' };
+}
+
+/** Whether more of it may come. */
+export const isOpen = ({ phase }: LiveTurn): boolean => phase === 'open' || phase === 'rejoining';

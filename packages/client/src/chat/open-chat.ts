@@ -1,16 +1,14 @@
 import type { ReplyPart, Run } from '@sibyl/protocol';
-import { Listeners } from '../events/listeners.js';
+import { OracleClientError } from '../errors.js';
 import type { ServerEvent, SessionEvents } from '../events/session-events.js';
+import { Listeners } from '../listeners.js';
 import type { MessageToSend, OracleClient } from '../oracle-client.js';
-import { OracleClientError } from '../oracle-client-error.js';
-import type { StreamOptions, StreamState } from '../turns/stream-options.js';
+import type { StreamOptions, StreamState } from '../turns/run-stream.js';
 import { addPart } from '../turns/turn.js';
 import type { Chat, ChatState } from './chat.js';
 import { ChatView } from './chat-view.js';
 import { History } from './history.js';
-import { followedTurn, isOpen, type LiveTurn, sentTurn } from './live-turn.js';
-import { LiveTurns } from './live-turns.js';
-import { joinTabs, type OtherTabs } from './other-tabs.js';
+import { followedTurn, isOpen, type LiveTurn, LiveTurns, sentTurn } from './live-turns.js';
 
 /** Opens a session: loads its newest messages and follows its turn, also one begun elsewhere. */
 export function openChat(client: OracleClient, sessionId: string): Chat {
@@ -188,4 +186,23 @@ class OpenChat implements Chat {
     this.#state = this.#show();
     this.#changes.tell();
   }
+}
+
+/** The other pages of this browser that show the same session. */
+interface OtherTabs {
+  /** Tells them that a turn has begun here. */
+  tell(): void;
+  close(): void;
+}
+
+/** Calls back when another page of this browser has begun a turn in the session. */
+function joinTabs(sessionId: string, onTurn: () => void): OtherTabs {
+  if (typeof BroadcastChannel === 'undefined') {
+    return { tell: () => undefined, close: () => undefined };
+  }
+  const channel = new BroadcastChannel(`sibyl:${sessionId}`);
+  channel.onmessage = onTurn;
+  // In Node, where it would keep the process from ending.
+  (channel as { unref?: () => void }).unref?.();
+  return { tell: () => channel.postMessage('turn'), close: () => channel.close() };
 }

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { readFrames } from './read-frames.js';
+import { splitAt } from '../../test/support/split-at.js';
 import { type SseEvent, SseParser } from './sse-parser.js';
 
 const lineEnd = fc.constantFrom('\n', '\r\n', '\r');
@@ -45,23 +45,12 @@ const stream = fc.array(fc.tuple(noise, written), { maxLength: 6 }).map((items) 
   events: items.map(([, { event }]) => event),
 }));
 
-/** Cuts something into pieces at the given places. */
-function cut<T extends { length: number; slice(from: number, to: number): T }>(
-  whole: T,
-  places: readonly number[],
-): T[] {
-  const ends = [...places.map((place) => place % (whole.length + 1)), whole.length].sort(
-    (a, b) => a - b,
-  );
-  return ends.map((end, i) => whole.slice(ends[i - 1] ?? 0, end));
-}
-
 describe('the parser of server-sent events', () => {
   test('reads the same events wherever the text is cut', () => {
     fc.assert(
       fc.property(stream, fc.array(fc.nat(), { maxLength: 30 }), ({ text, events }, places) => {
         const parser = new SseParser();
-        expect(cut(text, places).flatMap((piece) => parser.push(piece))).toEqual(events);
+        expect(splitAt(text, places).flatMap((piece) => parser.push(piece))).toEqual(events);
       }),
       { numRuns: 1000 },
     );
@@ -85,50 +74,5 @@ describe('the parser of server-sent events', () => {
 
   test('an event cut short by the end is no event', () => {
     expect(new SseParser().push('event: message\nid: 1\ndata: {"content":"x"}')).toEqual([]);
-  });
-});
-
-describe('frames out of bytes', () => {
-  const part = fc.record({ content: fc.string({ unit: 'grapheme' }), timestamp: fc.string() });
-
-  const streamOf = (pieces: readonly Uint8Array[]) =>
-    new ReadableStream<Uint8Array>({
-      start: (controller) => {
-        for (const piece of pieces) controller.enqueue(piece);
-        controller.close();
-      },
-    });
-
-  const readAll = async (pieces: readonly Uint8Array[]) => {
-    const read = [];
-    for await (const frame of readFrames(streamOf(pieces), () => undefined)) read.push(frame);
-    return read;
-  };
-
-  test('are the same wherever the bytes are cut, also within a character', async () => {
-    await fc.assert(
-      fc.asyncProperty(
-        fc.array(part),
-        fc.array(fc.nat(), { maxLength: 30 }),
-        async (parts, places) => {
-          const text = parts.map(
-            (data, i) => `event: message\nid: ${i + 1}\ndata: ${JSON.stringify(data)}\n\n`,
-          );
-          const bytes = new TextEncoder().encode(text.join(': heartbeat\n\n'));
-          expect(await readAll(cut(bytes, places))).toEqual(
-            parts.map((data, i) => ({ seq: i + 1, part: { event: 'message', data } })),
-          );
-        },
-      ),
-      { numRuns: 300 },
-    );
-  });
-
-  test.each([
-    ['no JSON', 'event: message\nid: 1\ndata: {"content\n\n'],
-    ['no number', 'event: message\ndata: {}\n\n'],
-  ])('what has %s is refused', async (_, text) => {
-    const reading = readAll([new TextEncoder().encode(text)]);
-    await expect(reading).rejects.toMatchObject({ code: 'invalid_reply' });
   });
 });

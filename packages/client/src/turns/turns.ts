@@ -1,12 +1,11 @@
 import type { CurrentRun, Reply, ReplyPart, Run, TurnAborted } from '@sibyl/protocol';
-import { type Attendance, attendTurn } from '../calls/attend-turn.js';
-import type { PageFunctions } from '../calls/page-functions.js';
-import type { SocketHub } from '../events/socket-hub.js';
+import { type Attendance, attendTurn } from '../browser-tools/tool-calls.js';
+import type { PageFunctions } from '../browser-tools/tool-registry.js';
+import type { SocketHub } from '../events/session-sockets.js';
+import type { Http, HttpRequest } from '../http/http-client.js';
 import type { MessageToSend, RequestOptions } from '../oracle-client.js';
-import type { Http, HttpRequest } from '../request/http.js';
-import { followRun, type OpenStream } from './follow-run.js';
-import { Retries } from './retries.js';
-import type { StreamOptions } from './stream-options.js';
+import { Retries } from './retry-policy.js';
+import { followRun, type OpenStream, type StreamOptions } from './run-stream.js';
 
 interface TurnsParts {
   readonly http: Http;

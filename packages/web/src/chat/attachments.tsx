@@ -2,7 +2,7 @@ import type { Attachment } from '@sibyl/client';
 import { useRef, useState } from 'react';
 import { IconButton } from '../page/icon-button.js';
 import { usePage } from '../page/page-context.js';
-import { storedMatrix, uploadFile } from '../panels/matrix-session.js';
+import { storedMatrix, uploadFile } from '../panels/matrix-panel.js';
 
 const MOST = 10;
 

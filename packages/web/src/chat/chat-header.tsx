@@ -1,7 +1,8 @@
-import type { ConnectionState } from '@sibyl/client';
+import type { ConnectionState, ModelList } from '@sibyl/client';
+import { useOracle } from '@sibyl/client/react';
+import { useEffect, useState } from 'react';
 import { IconButton } from '../page/icon-button.js';
 import type { PanelName } from '../panels/panels.js';
-import { ModelChoice } from './model-choice.js';
 
 /** What every view of the middle of the page can do with the rest of it. */
 export interface ChatFrame {
@@ -49,4 +50,44 @@ export function ChatHeader({
       )}
     </header>
   );
+}
+
+/** Which model answers; absent where there is nothing to choose. */
+function ModelChoice() {
+  const client = useOracle();
+  const [list, setList] = useState<ModelList>();
+  const [model, setModel] = useState(chosenModel);
+  useEffect(() => {
+    client.models.list().then(setList, () => undefined);
+  }, [client]);
+  if (!list || list.models.length === 0) return null;
+  const isKnown = list.models.some(({ id }) => id === model);
+  const choose = (id: string) => {
+    chooseModel(id === list.default ? undefined : id);
+    setModel(id);
+  };
+  return (
+    <select
+      className="model"
+      aria-label="Model"
+      value={isKnown ? model : list.default}
+      onChange={({ target }) => choose(target.value)}
+    >
+      {list.models.map(({ id, label }) => (
+        <option key={id} value={id}>
+          {label}
+        </option>
+      ))}
+    </select>
+  );
+}
+
+const KEY = 'sibyl-model';
+
+/** The model the user has chosen; none for the oracle's own choice. */
+export const chosenModel = (): string | undefined => localStorage.getItem(KEY) ?? undefined;
+
+function chooseModel(id: string | undefined): void {
+  if (id === undefined) localStorage.removeItem(KEY);
+  else localStorage.setItem(KEY, id);
 }

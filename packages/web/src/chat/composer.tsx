@@ -1,9 +1,8 @@
 import type { Attachment, MessageToSend, OracleClientError } from '@sibyl/client';
 import { type KeyboardEvent, useEffect, useRef, useState } from 'react';
-import { Icon } from '../page/icon.js';
-import { IconButton } from '../page/icon-button.js';
+import { Icon, IconButton } from '../page/icon-button.js';
 import { AttachButton, AttachmentList } from './attachments.js';
-import { chosenModel } from './chosen-model.js';
+import { chosenModel } from './chat-header.js';
 
 interface ComposerProps {
   readonly waiting?: number;

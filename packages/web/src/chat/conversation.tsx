@@ -1,10 +1,10 @@
 import type { MessageToSend } from '@sibyl/client';
 import { useChat } from '@sibyl/client/react';
 import { useEffect, useRef } from 'react';
+import { SendContext } from '../page/page-context.js';
 import { type ChatFrame, ChatHeader } from './chat-header.js';
 import { Composer } from './composer.js';
 import { MessageList } from './message-list.js';
-import { SendContext } from './send-context.js';
 
 interface ConversationProps extends ChatFrame {
   readonly sessionId: string;

@@ -1,10 +1,8 @@
-import type { ChatMessage } from '@sibyl/client';
+import type { Call, ChatMessage } from '@sibyl/client';
 import { useActionRenderer } from '@sibyl/client/react';
-import { lazy, memo, Suspense } from 'react';
-import { CopyButton } from '../page/copy-button.js';
+import { Component, lazy, memo, type ReactNode, Suspense } from 'react';
+import { CopyButton } from '../page/icon-button.js';
 import { AttachmentList } from './attachments.js';
-import { CallCard } from './call-card.js';
-import { Shield } from './shield.js';
 
 // Loaded with the first answer: it is larger than all the rest of the page.
 const Markdown = lazy(async () => ({
@@ -95,4 +93,72 @@ function State({ message: { status, error } }: { readonly message: ChatMessage }
   if (status === 'incomplete') return <p className="quiet">Stopped before its end</p>;
   if (status === 'failed') return <p className="fault">Not sent</p>;
   return null;
+}
+
+const states: Record<Call['status'], string> = {
+  running: 'running',
+  done: 'done',
+  error: 'failed',
+};
+
+const kinds: Record<Call['kind'], string> = {
+  tool: 'Tool',
+  'browser-tool': 'Tool in this page',
+  action: 'Action',
+};
+
+/** A call of a tool: its name and state, and on demand what went in and came out. */
+function CallCard({ call }: { readonly call: Call }) {
+  const { name, kind, args, status, output, error } = call;
+  return (
+    <details className="call" data-status={status}>
+      <summary>
+        <span className="kind">{kinds[kind]}</span> <code>{name}</code>{' '}
+        <span className="status">{states[status]}</span>
+      </summary>
+      <h4>Input</h4>
+      <pre>{JSON.stringify(args, null, 2)}</pre>
+      {output !== undefined && status !== 'error' && (
+        <>
+          <h4>Output</h4>
+          <pre>{pretty(output)}</pre>
+        </>
+      )}
+      {error !== undefined && (
+        <>
+          <h4>Fault</h4>
+          <pre>{pretty(error)}</pre>
+        </>
+      )}
+    </details>
+  );
+}
+
+/** `output` is JSON text; whatever else it is, is shown as it is. */
+function pretty(text: string): string {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'string' ? value : JSON.stringify(value, null, 2);
+  } catch {
+    return text;
+  }
+}
+
+interface ShieldProps {
+  /** Shown where what is inside cannot be. */
+  readonly instead: ReactNode;
+  readonly children: ReactNode;
+}
+
+/** Keeps what cannot be shown from taking the page along: React would take all of it away. */
+class Shield extends Component<ShieldProps, { readonly hasFailed: boolean }> {
+  override readonly state = { hasFailed: false };
+
+  static getDerivedStateFromError() {
+    return { hasFailed: true };
+  }
+
+  override render(): ReactNode {
+    return this.state.hasFailed ? this.props.instead : this.props.children;
+  }
 }

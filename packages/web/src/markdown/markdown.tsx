@@ -1,10 +1,9 @@
-import { memo, type ReactNode } from 'react';
+import { isValidElement, memo, type ReactNode } from 'react';
 import ReactMarkdown, { type Components } from 'react-markdown';
 import rehypeHighlight from 'rehype-highlight';
 import remarkGfm from 'remark-gfm';
-import { blocksOf } from './blocks-of.js';
-import { CodeBlock } from './code-block.js';
-import { isRenderable } from './is-renderable.js';
+import { CopyButton } from '../page/icon-button.js';
+import { blocksOf, isRenderable } from './markdown-blocks.js';
 
 const remarkPlugins = [remarkGfm];
 const rehypePlugins = [rehypeHighlight];
@@ -53,3 +52,30 @@ const Block = memo(({ text }: { readonly text: string }) =>
     <p className="text">{text}</p>
   ),
 );
+
+/** Code with its language and a button that copies it. */
+function CodeBlock({ children }: { readonly children?: ReactNode }) {
+  return (
+    <div className="code">
+      <div className="code-head">
+        <span>{languageOf(children)}</span>
+        <CopyButton text={textOf(children).replace(/\n$/, '')} label="Copy the code" />
+      </div>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard. */}
+      <pre tabIndex={0}>{children}</pre>
+    </div>
+  );
+}
+
+function languageOf(node: ReactNode): string {
+  if (!isValidElement<{ className?: string }>(node)) return '';
+  return /language-([\w+#-]+)/.exec(node.props.className ?? '')?.[1] ?? '';
+}
+
+/** What the highlighter has cut into pieces, as one text. */
+function textOf(node: ReactNode): string {
+  if (typeof node === 'string' || typeof node === 'number') return String(node);
+  if (Array.isArray(node)) return node.map(textOf).join('');
+  if (isValidElement<{ children?: ReactNode }>(node)) return textOf(node.props.children);
+  return '';
+}

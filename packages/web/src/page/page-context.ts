@@ -1,12 +1,17 @@
-import type { BrowserSigner, OracleCard } from '@sibyl/client';
+import type { BrowserSigner, MessageToSend, OracleCard } from '@sibyl/client';
 import { createContext, use } from 'react';
-import type { PageSettings } from './oracle-address.js';
 
 /** What every part of the page may need to know. */
-export interface PageFacts {
+interface PageFacts {
   readonly signer: BrowserSigner;
   readonly card: OracleCard;
   readonly settings: PageSettings;
+}
+
+/** What the host tells the page beside what every client can ask. */
+export interface PageSettings {
+  /** The homeserver to upload files to; without it there are no attachments. */
+  readonly matrixBaseUrl?: string;
 }
 
 export const PageContext = createContext<PageFacts | undefined>(undefined);
@@ -16,3 +21,6 @@ export function usePage(): PageFacts {
   if (!facts) throw new Error('usePage outside of the page');
   return facts;
 }
+
+/** Sends a message into the conversation around, for what is shown inside of it. */
+export const SendContext = createContext<((message: MessageToSend) => void) | undefined>(undefined);

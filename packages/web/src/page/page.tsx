@@ -1,12 +1,11 @@
 import type { MessageToSend } from '@sibyl/client';
 import { useSessions } from '@sibyl/client/react';
-import { useState } from 'react';
-import { BuiltIns } from '../built-ins/built-ins.js';
+import { useEffect, useState } from 'react';
+import { BuiltIns } from '../actions/page-actions.js';
 import { Conversation } from '../chat/conversation.js';
 import { Welcome } from '../chat/welcome.js';
 import { type PanelName, Panels } from '../panels/panels.js';
-import { Sidebar } from '../sessions/sidebar.js';
-import { useSessionId } from './use-session-id.js';
+import { Sidebar } from './sidebar.js';
 
 /** A message that opened a session and is still to be sent in it. */
 interface Opening {
@@ -61,4 +60,20 @@ export function Page() {
       <Panels name={panel} sessionId={sessionId} onClose={() => setPanel(undefined)} />
     </div>
   );
+}
+
+const read = () => /^#\/s\/([\w-]+)$/.exec(location.hash)?.[1];
+
+/** The session the address names, and how to go to another. */
+function useSessionId(): readonly [string | undefined, (sessionId?: string) => void] {
+  const [sessionId, setSessionId] = useState(read);
+  useEffect(() => {
+    const follow = () => setSessionId(read());
+    window.addEventListener('hashchange', follow);
+    return () => window.removeEventListener('hashchange', follow);
+  }, []);
+  const go = (next?: string) => {
+    location.hash = next ? `#/s/${next}` : '#/';
+  };
+  return [sessionId, go];
 }

@@ -2,15 +2,15 @@ import {
   type BrowserSigner,
   createOracleClient,
   type OracleCard,
+  type OracleClient,
+  OracleClientError,
   openBrowserSigner,
 } from '@sibyl/client';
 import { OracleProvider } from '@sibyl/client/react';
 import { useEffect, useState } from 'react';
-import { storedMatrix } from '../panels/matrix-session.js';
-import { type AccessFault, checkAccess, takeInvitation } from './invitation.js';
-import { loadPageSettings, oracleAddress, type PageSettings } from './oracle-address.js';
+import { storedMatrix } from '../panels/matrix-panel.js';
 import { Page } from './page.js';
-import { PageContext } from './page-context.js';
+import { PageContext, type PageSettings } from './page-context.js';
 
 interface Ready {
   readonly signer: BrowserSigner;
@@ -76,4 +76,64 @@ function NotAdmitted({ fault, did }: { readonly fault: AccessFault; readonly did
       </button>
     </main>
   );
+}
+
+/** What keeps the user from the oracle, if anything; `code` as in the client's errors. */
+interface AccessFault {
+  readonly code: string;
+  readonly message: string;
+}
+
+/** The invitation in the address, which is removed from it: it must not stay in the history. */
+function takeInvitation(): string | undefined {
+  const invitation = new URLSearchParams(location.hash.slice(1)).get('invite');
+  if (invitation === null) return undefined;
+  history.replaceState(history.state, '', `${location.pathname}${location.search}`);
+  // Some programs decode %2B in links, and a plus sign in a query stands for a space.
+  return invitation.replaceAll(' ', '+');
+}
+
+/**
+ * Redeems an invitation and finds out whether the user may use an oracle for invited users. A fault
+ * of the invitation counts only for a user who is not admitted anyway.
+ */
+async function checkAccess(
+  client: OracleClient,
+  invitation: string | undefined,
+): Promise<AccessFault | undefined> {
+  const refused =
+    invitation === undefined
+      ? undefined
+      : await findFault(() => client.redeemInvitation(invitation));
+  const { features } = await client.card();
+  if (!features.includes('invitations')) return undefined;
+  const closed = await findFault(() => client.sessions.list({ limit: 1 }));
+  return closed?.code === 'caller_not_allowed' ? (refused ?? closed) : undefined;
+}
+
+/** Other faults than refusals, such as a lost connection, are for the caller. */
+async function findFault(work: () => Promise<unknown>): Promise<AccessFault | undefined> {
+  try {
+    await work();
+    return undefined;
+  } catch (error) {
+    if (error instanceof OracleClientError && REFUSALS.has(error.code)) return error;
+    throw error;
+  }
+}
+
+const REFUSALS: ReadonlySet<string> = new Set([
+  'caller_not_allowed',
+  'invalid_invitation',
+  'invitation_used',
+  'invitation_expired',
+  'validation_failed',
+]);
+
+/** Where the oracle is: the page is served by it, one folder down. */
+const oracleAddress = (): string => new URL('..', location.href.split('#')[0]).href;
+
+async function loadPageSettings(): Promise<PageSettings> {
+  const response = await fetch(new URL('settings.json', location.href.split('#')[0]));
+  return response.ok ? response.json() : {};
 }

@@ -1,6 +1,6 @@
 import { importBrowserKey } from '@sibyl/client';
 import { type FormEvent, useEffect, useState } from 'react';
-import { CopyButton } from '../page/copy-button.js';
+import { CopyButton } from '../page/icon-button.js';
 import { usePage } from '../page/page-context.js';
 
 /** The key the user is known by: shown, taken out once, or replaced by another. */

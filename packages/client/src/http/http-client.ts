@@ -1,0 +1,148 @@
+import type { ErrorBody } from '@sibyl/protocol';
+import { OracleClientError } from '../errors.js';
+import type { OracleSigner } from '../signers/signer.js';
+import { Bearer, Discovery } from './bearer-tokens.js';
+
+interface HttpOptions {
+  /** Without a slash at its end. */
+  readonly url: string;
+  readonly signer: OracleSigner;
+  readonly fetch: typeof globalThis.fetch;
+  /** Sent with every request that needs authentication. */
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+export interface HttpRequest {
+  readonly method?: 'GET' | 'POST' | 'PATCH' | 'DELETE';
+  readonly path: string;
+  /** What is undefined is left out. */
+  readonly query?: Readonly<Record<string, string | number | undefined>>;
+  readonly body?: unknown;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Sends requests to one oracle as one user. */
+export class Http {
+  readonly discovery: Discovery;
+  readonly bearer: Bearer;
+  readonly #options: HttpOptions;
+
+  constructor(options: HttpOptions) {
+    this.#options = options;
+    this.discovery = new Discovery((path) => this.ask({ path }));
+    this.bearer = new Bearer(options.signer, this.discovery);
+  }
+
+  /** Asks a public route. */
+  async ask<T>({ path, signal }: Pick<HttpRequest, 'path' | 'signal'>): Promise<T> {
+    const { fetch, url } = this.#options;
+    const response = await fetchReply(fetch, url + path, { headers: {}, signal });
+    return readJson(await accepted(response));
+  }
+
+  async json<T>(request: HttpRequest): Promise<T> {
+    return readJson(await this.open(request));
+  }
+
+  /** Sends a request and returns the accepting answer; a refused token is replaced once. */
+  async open(request: HttpRequest): Promise<Response> {
+    const token = await this.bearer.token();
+    const response = await this.#send(request, token);
+    if (response.status !== 401) return accepted(response);
+    await response.body?.cancel();
+    return accepted(await this.#send(request, await this.bearer.replace(token)));
+  }
+
+  #send({ method = 'GET', signal, ...request }: HttpRequest, token: string): Promise<Response> {
+    const { url, fetch } = this.#options;
+    const { body } = request;
+    return fetchReply(fetch, url + request.path + queryText(request.query), {
+      method,
+      signal,
+      headers: {
+        ...this.#options.headers,
+        ...(body !== undefined && { 'content-type': 'application/json' }),
+        ...request.headers,
+        authorization: `Bearer ${token}`,
+        'x-auth-type': 'ucan',
+      },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+    });
+  }
+}
+
+async function accepted(response: Response): Promise<Response> {
+  if (response.ok) return response;
+  throw await readRefusal(response);
+}
+
+function queryText(query: HttpRequest['query'] = {}): string {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined);
+  return given.length === 0 ? '' : `?${new URLSearchParams(given.map(([k, v]) => [k, `${v}`]))}`;
+}
+
+/** One request, ready to be sent. */
+interface OutgoingRequest extends Omit<RequestInit, 'headers' | 'body' | 'signal'> {
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body?: string;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Sends a request; that nobody answered becomes an error of ours, that the caller left stays his. */
+async function fetchReply(
+  fetch: typeof globalThis.fetch,
+  url: string,
+  { signal, ...request }: OutgoingRequest,
+): Promise<Response> {
+  try {
+    // No cookies: the bearer says who is calling, and `*` as CORS_ORIGIN forbids them.
+    return await fetch(url, { ...request, credentials: 'omit', ...(signal && { signal }) });
+  } catch (cause) {
+    signal?.throwIfAborted();
+    throw new OracleClientError('network_error', `No answer from ${new URL(url).origin}`, {
+      cause,
+    });
+  }
+}
+
+/** The JSON of an answer. */
+async function readJson<T>(response: Response): Promise<T> {
+  try {
+    return await response.json();
+  } catch (cause) {
+    throw new OracleClientError('invalid_reply', `${response.url} did not answer with JSON`, {
+      cause,
+      status: response.status,
+    });
+  }
+}
+
+/** The error that a refusing answer stands for (contract B1). */
+async function readRefusal(response: Response): Promise<OracleClientError> {
+  const { status } = response;
+  const body = await response.json().catch(() => undefined);
+  if (!isErrorBody(body)) {
+    return new OracleClientError('invalid_reply', `${response.url} answered ${status}`, { status });
+  }
+  const lines = typeof body.message === 'string' ? [] : body.message;
+  const message = typeof body.message === 'string' ? body.message : body.message.join('; ');
+  return new OracleClientError(body.code, message, {
+    status,
+    lines,
+    requestId: body.requestId,
+    ...retryAfterOf(response),
+    ...(body.claims && { claims: body.claims }),
+  });
+}
+
+function isErrorBody(body: unknown): body is ErrorBody {
+  const { code, message } = (body ?? {}) as Partial<ErrorBody>;
+  return typeof code === 'string' && (typeof message === 'string' || Array.isArray(message));
+}
+
+/** Only what a page of the same origin, or Node, may read. */
+function retryAfterOf({ headers }: Response): { readonly retryAfterSeconds?: number } {
+  const seconds = Number(headers.get('retry-after') ?? Number.NaN);
+  return Number.isFinite(seconds) ? { retryAfterSeconds: seconds } : {};
+}

@@ -1,0 +1,57 @@
+import { randomUUID } from 'node:crypto';
+import { link, mkdir, readFile, unlink, writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import * as ucan from '@sibyl/ucan';
+import { exportPrivateKey, generateSigner } from '@sibyl/ucan';
+import { OracleClientError } from './errors.js';
+import { createSigner, type OracleSigner } from './signers/signer.js';
+
+/** The signer of a mnemonic: its seed is the SHA-256 of the trimmed text. */
+export const signerFromMnemonic = (text: string): OracleSigner =>
+  signerOf(ucan.signerFromMnemonic(text));
+
+/** The signer of a key as the chat page and `sibyl key export` write it, or of 64 hex digits. */
+export const signerFromPrivateKey = (text: string): OracleSigner =>
+  signerOf(ucan.signerFromPrivateKey(text));
+
+function signerOf({ ok, error }: ReturnType<typeof ucan.signerFromMnemonic>): OracleSigner {
+  if (ok) return createSigner(ok);
+  throw new OracleClientError('key_invalid', error.detail);
+}
+
+/** The signer of the key in a file, which is made (readable by its owner alone) when missing. */
+export async function openKeyFile(path: string): Promise<OracleSigner> {
+  const text = (await readKey(path)) ?? (await makeKey(path)) ?? (await readKey(path)) ?? '';
+  try {
+    return signerFromPrivateKey(text);
+  } catch (cause) {
+    const { message } = cause as Error;
+    throw new OracleClientError('key_invalid', `${path}: ${message}`, { cause });
+  }
+}
+
+async function readKey(path: string): Promise<string | undefined> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
+/** Writes a new key in one step, unless another process was faster. */
+async function makeKey(path: string): Promise<string | undefined> {
+  const text = exportPrivateKey(generateSigner());
+  const draft = `${path}.${randomUUID()}`;
+  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  await writeFile(draft, `${text}\n`, { mode: 0o600, flag: 'wx', flush: true });
+  try {
+    await link(draft, path);
+    return text;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return undefined;
+    throw error;
+  } finally {
+    await unlink(draft);
+  }
+}

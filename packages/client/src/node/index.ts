@@ -1,2 +1,0 @@
-export { openKeyFile } from './key-file.js';
-export { signerFromMnemonic, signerFromPrivateKey } from './node-signers.js';

@@ -1,0 +1,160 @@
+import type { DelegationStatus, Session, SessionPage, UserPreferences } from '@sibyl/protocol';
+import { useCallback, useEffect, useRef, useState } from 'react';
+import { OracleClientError } from '../errors.js';
+import type { Delegations, DelegationTerms, Sessions } from '../oracle-client.js';
+import { useOracle } from './oracle-provider.js';
+
+/** The most the host gives at once. */
+const PAGE_LIMIT = 100;
+
+export interface UseSessions extends Loaded {
+  /** Newest first, as far as loaded. */
+  readonly sessions: readonly Session[];
+  readonly total: number;
+  readonly hasMore: boolean;
+  loadMore(): Promise<void>;
+  create(title?: string): Promise<Session>;
+  rename(sessionId: string, title: string): Promise<void>;
+  remove(sessionId: string): Promise<void>;
+}
+
+/** The user's sessions. */
+export function useSessions({ pageSize = 20 }: { readonly pageSize?: number } = {}): UseSessions {
+  const { sessions: routes } = useOracle();
+  const [wanted, setWanted] = useState(pageSize);
+  const load = useCallback(
+    (signal: AbortSignal) => loadNewest(routes, wanted, signal),
+    [routes, wanted],
+  );
+  const { value, ...loaded } = useLoaded(load);
+  const { sessions = [], total = 0 } = value ?? {};
+  const { refresh } = loaded;
+  const create = useCallback(
+    async (title?: string) => {
+      const session = await routes.create(title === undefined ? {} : { title });
+      await refresh();
+      return session;
+    },
+    [routes, refresh],
+  );
+  const rename = useCallback(
+    async (sessionId: string, title: string) => {
+      await routes.rename(sessionId, title);
+      await refresh();
+    },
+    [routes, refresh],
+  );
+  const remove = useCallback(
+    async (sessionId: string) => {
+      await routes.delete(sessionId);
+      await refresh();
+    },
+    [routes, refresh],
+  );
+  const loadMore = useCallback(async () => setWanted((now) => now + pageSize), [pageSize]);
+  const hasMore = sessions.length < total;
+  return { sessions, total, hasMore, loadMore, create, rename, remove, ...loaded };
+}
+
+/** Always from the newest on: sessions move to the front while they are used. */
+async function loadNewest(
+  routes: Sessions,
+  wanted: number,
+  signal: AbortSignal,
+): Promise<SessionPage> {
+  const offsets = Array.from({ length: Math.ceil(wanted / PAGE_LIMIT) }, (_, i) => i * PAGE_LIMIT);
+  const pages = await Promise.all(
+    offsets.map((offset) =>
+      routes.list({ offset, limit: Math.min(PAGE_LIMIT, wanted - offset), signal }),
+    ),
+  );
+  const byId = new Map(
+    pages.flatMap(({ sessions }) => sessions).map((session) => [session.sessionId, session]),
+  );
+  return { sessions: [...byId.values()], total: pages[0]?.total ?? 0 };
+}
+
+export interface UseDelegation extends Loaded {
+  readonly status: DelegationStatus | undefined;
+  readonly grant: Delegations['grant'];
+  readonly revoke: Delegations['revoke'];
+}
+
+/** What the user lets the oracle do on his behalf. */
+export function useDelegation(): UseDelegation {
+  const { delegation } = useOracle();
+  const load = useCallback((signal: AbortSignal) => delegation.status({ signal }), [delegation]);
+  const { value: status, ...loaded } = useLoaded(load);
+  const { refresh } = loaded;
+  const grant = useCallback(
+    async (terms: DelegationTerms) => {
+      const stored = await delegation.grant(terms);
+      await refresh();
+      return stored;
+    },
+    [delegation, refresh],
+  );
+  const revoke = useCallback(
+    async (cid?: string) => {
+      await delegation.revoke(cid);
+      await refresh();
+    },
+    [delegation, refresh],
+  );
+  return { status, grant, revoke, ...loaded };
+}
+
+export interface UsePreferences extends Loaded {
+  readonly preferences: UserPreferences;
+}
+
+/** How the user wants the agent to behave; it changes by what the user says in a chat. */
+export function usePreferences(): UsePreferences {
+  const client = useOracle();
+  const load = useCallback((signal: AbortSignal) => client.preferences.get({ signal }), [client]);
+  const { value: preferences = {}, ...loaded } = useLoaded(load);
+  return { preferences, ...loaded };
+}
+
+/** What a hook has loaded, or why it could not. */
+export interface Loaded {
+  readonly isLoading: boolean;
+  readonly error?: OracleClientError;
+  refresh(): Promise<void>;
+}
+
+interface State<T> {
+  readonly value: T | undefined;
+  readonly error?: OracleClientError;
+  readonly isLoading: boolean;
+}
+
+/** Loads something when mounted, and again when `load` is another; what comes too late is dropped. */
+function useLoaded<T>(
+  load: (signal: AbortSignal) => Promise<T>,
+): Loaded & { readonly value: T | undefined } {
+  const [state, setState] = useState<State<T>>({ value: undefined, isLoading: true });
+  const current = useRef(new AbortController());
+  const refresh = useCallback(async () => {
+    current.current.abort();
+    current.current = new AbortController();
+    const { signal } = current.current;
+    const show = (loaded: Partial<State<T>>) => {
+      if (!signal.aborted) setState(({ value }) => ({ value, isLoading: false, ...loaded }));
+    };
+    setState((before) => ({ ...before, isLoading: true }));
+    try {
+      show({ value: await load(signal) });
+    } catch (error) {
+      if (signal.aborted) return;
+      // Errors of the client are shown; anything else is a fault of the page.
+      if (!(error instanceof OracleClientError)) throw error;
+      show({ error });
+    }
+  }, [load]);
+  useEffect(() => {
+    void refresh();
+    return () => current.current.abort();
+  }, [refresh]);
+  return { ...state, refresh };
+}

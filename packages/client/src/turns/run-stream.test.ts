@@ -1,0 +1,146 @@
+import type { ReplyPart } from '@sibyl/protocol';
+import fc from 'fast-check';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { splitAt } from '../../test/support/split-at.js';
+import { OracleClientError } from '../errors.js';
+import { followRun, type OpenStream, type Position, readFrames } from './run-stream.js';
+
+beforeEach(() => void vi.useFakeTimers());
+afterEach(() => void vi.useRealTimers());
+
+const frame = (seq: number, event: string, data: object = {}) =>
+  `event: ${event}\nid: ${seq}\ndata: ${JSON.stringify(data)}\n\n`;
+const run = frame(1, 'run', { runId: 'r', sessionId: 's', requestId: 'q' });
+const done = (seq: number) => frame(seq, 'done', { runId: 'r', status: 'finished' });
+
+/** A host that answers each attempt with the next of these; `silent` ones never end. */
+function hostOf(...answers: (string | { silent: string } | Error)[]) {
+  const positions: Position[] = [];
+  const open: OpenStream = async (position, signal) => {
+    positions.push(position);
+    const answer = answers[positions.length - 1] ?? new Error('no more answers');
+    if (answer instanceof Error) throw answer;
+    const [text, isSilent] = typeof answer === 'string' ? [answer, false] : [answer.silent, true];
+    const body = new ReadableStream({
+      start: (controller) => {
+        controller.enqueue(new TextEncoder().encode(text));
+        if (!isSilent) return controller.close();
+        signal.addEventListener('abort', () => controller.error(signal.reason));
+      },
+    });
+    return new Response(body);
+  };
+  return { open, positions };
+}
+
+async function collect(stream: AsyncIterable<ReplyPart>): Promise<string[]> {
+  const events: string[] = [];
+  for await (const { event } of stream) events.push(event);
+  return events;
+}
+
+const START = { runId: undefined, after: 0 };
+const JOINED = { runId: 'r', after: 7 };
+const refusal = (status: number, retryAfterSeconds?: number) =>
+  new OracleClientError('internal_error', 'refused', {
+    status,
+    ...(retryAfterSeconds && { retryAfterSeconds }),
+  });
+
+it('takes a stream that is silent for three heartbeats for broken', async () => {
+  const { open, positions } = hostOf({ silent: run }, done(2));
+  const events = collect(followRun(open, START));
+  await vi.advanceTimersByTimeAsync(44_000);
+  expect(positions).toHaveLength(1);
+  await vi.advanceTimersByTimeAsync(2_000);
+  expect(await events).toEqual(['run', 'done']);
+  expect(positions).toEqual([START, { runId: 'r', after: 1 }]);
+});
+
+it('takes a heartbeat for a sign of life, not for a frame', async () => {
+  const { open } = hostOf(`: heartbeat\n\n${run}: heartbeat\n\n${done(2)}`);
+  expect(await collect(followRun(open, START))).toEqual(['run', 'done']);
+});
+
+it('waits as long as a host asks for, once the turn has begun', async () => {
+  const { open, positions } = hostOf(run, refusal(503, 20), refusal(429), done(2));
+  const events = collect(followRun(open, START));
+  await vi.advanceTimersByTimeAsync(15_000);
+  expect(positions).toHaveLength(2);
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(await events).toEqual(['run', 'done']);
+});
+
+it.each([
+  [START, refusal(503), 1],
+  [START, refusal(429), 1],
+  [JOINED, refusal(404), 1],
+  [JOINED, refusal(401), 1],
+])('believes a refusal: %o %o', async (start, error, attempts) => {
+  const { open, positions } = hostOf(error, done(8));
+  await expect(collect(followRun(open, start))).rejects.toBe(error);
+  expect(positions).toHaveLength(attempts);
+});
+
+it('tries three times to begin, and two minutes to go on', async () => {
+  const gone = new OracleClientError('network_error', 'gone');
+  const beginning = hostOf(gone, gone, gone, done(1));
+  const begun = expect(collect(followRun(beginning.open, START))).rejects.toBe(gone);
+  await vi.advanceTimersByTimeAsync(10_000);
+  await begun;
+  expect(beginning.positions).toHaveLength(3);
+
+  const going = hostOf(...Array.from({ length: 1000 }, () => gone));
+  const lost = expect(collect(followRun(going.open, JOINED))).rejects.toMatchObject({
+    code: 'connection_lost',
+    cause: gone,
+  });
+  await vi.advanceTimersByTimeAsync(130_000);
+  await lost;
+  expect(going.positions.length).toBeGreaterThan(10);
+});
+
+describe('frames out of bytes', () => {
+  const part = fc.record({ content: fc.string({ unit: 'grapheme' }), timestamp: fc.string() });
+
+  const streamOf = (pieces: readonly Uint8Array[]) =>
+    new ReadableStream<Uint8Array>({
+      start: (controller) => {
+        for (const piece of pieces) controller.enqueue(piece);
+        controller.close();
+      },
+    });
+
+  const readAll = async (pieces: readonly Uint8Array[]) => {
+    const read = [];
+    for await (const frame of readFrames(streamOf(pieces), () => undefined)) read.push(frame);
+    return read;
+  };
+
+  it('are the same wherever the bytes are cut, also within a character', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(part),
+        fc.array(fc.nat(), { maxLength: 30 }),
+        async (parts, places) => {
+          const text = parts.map(
+            (data, i) => `event: message\nid: ${i + 1}\ndata: ${JSON.stringify(data)}\n\n`,
+          );
+          const bytes = new TextEncoder().encode(text.join(': heartbeat\n\n'));
+          expect(await readAll(splitAt(bytes, places))).toEqual(
+            parts.map((data, i) => ({ seq: i + 1, part: { event: 'message', data } })),
+          );
+        },
+      ),
+      { numRuns: 300 },
+    );
+  });
+
+  it.each([
+    ['no JSON', 'event: message\nid: 1\ndata: {"content\n\n'],
+    ['no number', 'event: message\ndata: {}\n\n'],
+  ])('what has %s is refused', async (_, text) => {
+    const reading = readAll([new TextEncoder().encode(text)]);
+    await expect(reading).rejects.toMatchObject({ code: 'invalid_reply' });
+  });
+});

@@ -1,0 +1,112 @@
+import type { JsonObject } from '@sibyl/client';
+import { type FormEvent, use, useState } from 'react';
+import { SendContext } from '../page/page-context.js';
+
+export const formSchema = {
+  type: 'object',
+  properties: {
+    title: { type: 'string' },
+    fields: {
+      type: 'array',
+      minItems: 1,
+      maxItems: 20,
+      items: {
+        type: 'object',
+        properties: {
+          name: { type: 'string' },
+          label: { type: 'string' },
+          kind: { type: 'string', enum: ['text', 'number', 'date', 'choice'] },
+          choices: { type: 'array', items: { type: 'string' }, maxItems: 50 },
+        },
+        required: ['name', 'label', 'kind'],
+      },
+    },
+  },
+  required: ['title', 'fields'],
+} as const;
+
+interface Field {
+  readonly name: string;
+  readonly label: string;
+  readonly kind: string;
+  readonly choices: readonly string[];
+}
+
+interface FormData {
+  readonly title: string;
+  readonly fields: readonly Field[];
+}
+
+/** A model may send anything: fields without a name are left out. */
+export function readForm({ title, fields }: JsonObject): FormData {
+  const list = Array.isArray(fields) ? fields : [];
+  return {
+    title: typeof title === 'string' ? title : 'Form',
+    fields: list.flatMap((field) => {
+      const { name, label, kind = 'text', choices } = (field ?? {}) as Partial<Field>;
+      if (typeof name !== 'string' || !name) return [];
+      const options = Array.isArray(choices) ? choices.filter(isText) : [];
+      return [{ name, label: isText(label) ? label : name, kind, choices: options }];
+    }),
+  };
+}
+
+const isText = (value: unknown): value is string => typeof value === 'string';
+
+/** A form whose values become the user's next message. */
+export function FormView({ id, title, fields }: FormData & { readonly id: string }) {
+  const send = use(SendContext);
+  const [values, setValues] = useState<Readonly<Record<string, string>>>({});
+  const [isSent, setSent] = useState(false);
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    setSent(true);
+    const lines = fields.map(({ name, label }) => `${label}: ${values[name] ?? ''}`);
+    send?.([title, ...lines].join('\n'));
+  };
+  return (
+    <form className="built-in fields" aria-label={title} onSubmit={submit}>
+      <h3>{title}</h3>
+      {fields.map((field) => (
+        <label key={field.name} htmlFor={`${id} ${field.name}`}>
+          {field.label}
+          <Entry
+            id={`${id} ${field.name}`}
+            field={field}
+            value={values[field.name] ?? ''}
+            onChange={(value) => setValues({ ...values, [field.name]: value })}
+          />
+        </label>
+      ))}
+      <button type="submit" className="primary" disabled={isSent}>
+        {isSent ? 'Sent' : 'Send'}
+      </button>
+    </form>
+  );
+}
+
+interface EntryProps {
+  readonly id: string;
+  readonly field: Field;
+  readonly value: string;
+  readonly onChange: (value: string) => void;
+}
+
+function Entry({ id, field: { kind, choices }, value, onChange }: EntryProps) {
+  if (kind === 'choice') {
+    return (
+      <select id={id} required value={value} onChange={({ target }) => onChange(target.value)}>
+        <option value="" disabled>
+          Choose…
+        </option>
+        {choices.map((choice) => (
+          <option key={choice}>{choice}</option>
+        ))}
+      </select>
+    );
+  }
+  const type = kind === 'number' || kind === 'date' ? kind : 'text';
+  return (
+    <input id={id} type={type} value={value} onChange={({ target }) => onChange(target.value)} />
+  );
+}

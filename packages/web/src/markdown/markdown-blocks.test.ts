@@ -1,0 +1,56 @@
+import { describe, expect, it } from 'vitest';
+import { blocksOf, isRenderable } from './markdown-blocks.js';
+
+describe('blocksOf', () => {
+  it('splits paragraphs and headings', () => {
+    expect(blocksOf('# A\n\none\ntwo\n\nthree')).toEqual(['# A\n', 'one\ntwo\n', 'three']);
+  });
+
+  it.each([
+    ['a list', '- a\n\n- b\n\n  more of b\n\n1. c'],
+    ['a quote', '> a\n\n> b'],
+    ['a fence with blank lines', '```ts\na\n\nb\n```'],
+    ['a fence inside a longer one', '````md\n```\n\n```\n\nx\n````'],
+    ['a fence that is not closed yet', '~~~\na\n\nb'],
+  ])('keeps %s whole', (_, text) => {
+    expect(blocksOf(text)).toEqual([text]);
+  });
+
+  it('loses nothing', () => {
+    const text = 'a\n\n\n```\nx\n\n```\n\n- l\n\nend\n';
+    expect(blocksOf(text).join('\n')).toBe(text);
+  });
+
+  it('changes only the last block while text is added', () => {
+    const before = blocksOf('one\n\ntwo\n\nthr');
+    const after = blocksOf('one\n\ntwo\n\nthree and more');
+    expect(after.slice(0, 2)).toEqual(before.slice(0, 2));
+  });
+});
+
+it.each([
+  ['prose', 'Some *words*, a [link](https://a.b) and a list:\n\n- one\n- two\n  - three'],
+  ['a rule', `${'-'.repeat(80)}\n${'* '.repeat(40)}`],
+  ['a quote in a quote', '>>> said\n>> said\n> she'],
+  ['long code', `\`\`\`ts\n${'const a = [[[]]];\n'.repeat(5000)}\`\`\``],
+  ['a table', `|a|b|\n|-|-|\n${'|1|2|\n'.repeat(500)}`],
+  ['numbers', '1. 2. 3. '.repeat(20)],
+])('%s is rendered', (_, text) => {
+  expect(isRenderable(text)).toBe(true);
+});
+
+// Each takes the usual parsers seconds to minutes, or more stack than there is.
+it.each([
+  ['quotes', `${'>'.repeat(5000)}x`],
+  ['spaced quotes', `${'> '.repeat(5000)}x`],
+  ['lists', '- '.repeat(3000)],
+  ['numbered lists', '1. '.repeat(3000)],
+  ['emphasis', `${'*'.repeat(20_000)}a${'*'.repeat(20_000)}`],
+  ['brackets', '!['.repeat(3000)],
+  ['emphasis in emphasis', `${'*a('.repeat(2000)}${')a*'.repeat(2000)}`],
+  ['links in links', `${'[('.repeat(2000)}${')](x)'.repeat(2000)}`],
+  ['quotes after code', `\`\`\`\n\`\`\`\n${'>'.repeat(5000)}x`],
+  ['a deep list', Array.from({ length: 300 }, (_, i) => `${' '.repeat(2 * i)}- a`).join('\n')],
+])('%s without end are not', (_, text) => {
+  expect(isRenderable(text)).toBe(false);
+});

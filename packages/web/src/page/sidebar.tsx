@@ -1,0 +1,213 @@
+import type { Session } from '@sibyl/client';
+import type { UseSessions } from '@sibyl/client/react';
+import { type FormEvent, useEffect, useRef, useState } from 'react';
+import type { PanelName } from '../panels/panels.js';
+import { CopyButton, Icon, IconButton, type IconName } from './icon-button.js';
+import { usePage } from './page-context.js';
+import { ThemeChoice } from './theme.js';
+
+interface SidebarProps {
+  readonly sessions: UseSessions;
+  readonly current: string | undefined;
+  readonly onShow: (sessionId?: string) => void;
+  readonly onPanel: (panel: PanelName) => void;
+  readonly onClose: () => void;
+}
+
+const entries: readonly (readonly [PanelName, IconName, string])[] = [
+  ['preferences', 'sliders', 'Preferences'],
+  ['delegation', 'shield', 'Delegation'],
+  ['key', 'key', 'Your key'],
+];
+
+export function Sidebar({ sessions, current, onShow, onPanel, onClose }: SidebarProps) {
+  const { card, signer, settings } = usePage();
+  return (
+    <nav className="sidebar" aria-label="Conversations">
+      <header>
+        <img src="./icon.svg" alt="" width="28" height="28" />
+        <h1>{card.name}</h1>
+        <IconButton className="only-narrow" icon="close" label="Close the list" onClick={onClose} />
+      </header>
+      <button type="button" className="new-chat" onClick={() => onShow()}>
+        <Icon name="plus" /> New conversation
+      </button>
+      <SessionList sessions={sessions} current={current} onShow={onShow} />
+      <footer>
+        <ul className="entries">
+          {entries.map(([panel, icon, label]) => (
+            <li key={panel}>
+              <button type="button" onClick={() => onPanel(panel)}>
+                <Icon name={icon} /> {label}
+              </button>
+            </li>
+          ))}
+          {settings.matrixBaseUrl && (
+            <li>
+              <button type="button" onClick={() => onPanel('matrix')}>
+                <Icon name="clip" /> Matrix
+              </button>
+            </li>
+          )}
+          {card.gateway && (
+            <li>
+              <a href={`${card.gateway}/docs`} target="_blank" rel="noreferrer">
+                <Icon name="pulse" /> Chain gateway
+              </a>
+            </li>
+          )}
+        </ul>
+        <ThemeChoice />
+        <p className="identity">
+          <span title="Your DID: the key in this browser">{short(signer.did)}</span>
+          <CopyButton text={signer.did} label="Copy your DID" />
+        </p>
+      </footer>
+    </nav>
+  );
+}
+
+const short = (did: string) => (did.length > 24 ? `${did.slice(0, 14)}…${did.slice(-6)}` : did);
+
+interface SessionListProps {
+  readonly sessions: UseSessions;
+  readonly current: string | undefined;
+  readonly onShow: (sessionId?: string) => void;
+}
+
+/** The caller's sessions, newest first; more are loaded when the end comes into view. */
+function SessionList({ sessions, current, onShow }: SessionListProps) {
+  const end = useRef<HTMLLIElement>(null);
+  const { hasMore, isLoading, loadMore } = sessions;
+  useEffect(() => {
+    if (!end.current || !hasMore || isLoading) return;
+    const watch = new IntersectionObserver(([entry]) => {
+      if (entry?.isIntersecting) void loadMore();
+    });
+    watch.observe(end.current);
+    return () => watch.disconnect();
+  }, [hasMore, isLoading, loadMore]);
+
+  const [fault, setFault] = useState<string>();
+  const attempt = (work: Promise<void>) => {
+    setFault(undefined);
+    return work.catch(({ message }: Error) => setFault(message));
+  };
+  const remove = async (sessionId: string) => {
+    await sessions.remove(sessionId);
+    if (sessionId === current) onShow();
+  };
+  return (
+    <ul className="sessions">
+      {sessions.sessions.map((session) => (
+        <SessionRow
+          key={session.sessionId}
+          session={session}
+          isCurrent={session.sessionId === current}
+          onShow={() => onShow(session.sessionId)}
+          onRename={(title) => attempt(sessions.rename(session.sessionId, title))}
+          onRemove={() => attempt(remove(session.sessionId))}
+        />
+      ))}
+      {hasMore && (
+        <li ref={end} className="quiet">
+          Loading…
+        </li>
+      )}
+      {!isLoading && sessions.total === 0 && <li className="quiet">Nothing here yet</li>}
+      {(fault ?? sessions.error) && (
+        <li className="fault" role="alert">
+          {fault ?? sessions.error?.message}
+        </li>
+      )}
+    </ul>
+  );
+}
+
+interface SessionRowProps {
+  readonly session: Session;
+  readonly isCurrent: boolean;
+  readonly onShow: () => void;
+  readonly onRename: (title: string) => Promise<void>;
+  readonly onRemove: () => Promise<void>;
+}
+
+type Mode = 'shown' | 'renamed' | 'removed';
+
+/** One session: shown, being renamed, or about to be deleted. */
+function SessionRow(props: SessionRowProps) {
+  const [mode, setMode] = useState<Mode>('shown');
+  const back = () => setMode('shown');
+  switch (mode) {
+    case 'renamed':
+      return <RenameRow {...props} onDone={back} />;
+    case 'removed':
+      return <RemoveRow {...props} onDone={back} />;
+    case 'shown':
+      return <ShownRow {...props} onMode={setMode} />;
+  }
+}
+
+function ShownRow({
+  session,
+  isCurrent,
+  onShow,
+  onMode,
+}: SessionRowProps & { onMode(mode: Mode): void }) {
+  const { title, lastUpdatedAt } = session;
+  return (
+    <li className="session" data-current={isCurrent || undefined}>
+      <button
+        type="button"
+        className="title"
+        aria-current={isCurrent ? 'page' : undefined}
+        title={new Date(lastUpdatedAt).toLocaleString()}
+        onClick={onShow}
+      >
+        {title}
+      </button>
+      <IconButton icon="pencil" label={`Rename ${title}`} onClick={() => onMode('renamed')} />
+      <IconButton icon="trash" label={`Delete ${title}`} onClick={() => onMode('removed')} />
+    </li>
+  );
+}
+
+function RenameRow({ session, onRename, onDone }: SessionRowProps & { onDone(): void }) {
+  const [title, setTitle] = useState(session.title);
+  const save = async (event: FormEvent) => {
+    event.preventDefault();
+    const named = title.trim();
+    if (named && named !== session.title) await onRename(named);
+    onDone();
+  };
+  return (
+    <li className="session">
+      <form onSubmit={save}>
+        <input
+          // biome-ignore lint/a11y/noAutofocus: the user has just asked to write here.
+          autoFocus
+          aria-label="New title"
+          maxLength={200}
+          value={title}
+          onChange={({ target }) => setTitle(target.value)}
+          onKeyDown={({ key }) => key === 'Escape' && onDone()}
+          onBlur={save}
+        />
+      </form>
+    </li>
+  );
+}
+
+function RemoveRow({ session, onRemove, onDone }: SessionRowProps & { onDone(): void }) {
+  return (
+    <li className="session confirm">
+      <span>Delete “{session.title}” for good?</span>
+      <button type="button" className="danger" onClick={onRemove}>
+        Delete
+      </button>
+      <button type="button" onClick={onDone}>
+        Keep
+      </button>
+    </li>
+  );
+}

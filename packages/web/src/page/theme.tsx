@@ -1,0 +1,55 @@
+import { useEffect, useState } from 'react';
+
+const themes = ['system', 'light', 'dark'] as const;
+export type Theme = (typeof themes)[number];
+
+const KEY = 'sibyl-theme';
+const CHANGED = 'sibyl-theme-changed';
+
+export function storedTheme(): Theme {
+  const stored = localStorage.getItem(KEY);
+  return themes.find((theme) => theme === stored) ?? 'system';
+}
+
+export function applyTheme(theme: Theme): void {
+  document.documentElement.dataset.theme = theme;
+}
+
+/** Shows and keeps a theme. */
+export function chooseTheme(theme: Theme): void {
+  localStorage.setItem(KEY, theme);
+  applyTheme(theme);
+  window.dispatchEvent(new Event(CHANGED));
+}
+
+/** The theme, also when the agent changes it. */
+function useTheme(): Theme {
+  const [theme, setTheme] = useState(storedTheme);
+  useEffect(() => {
+    const read = () => setTheme(storedTheme());
+    window.addEventListener(CHANGED, read);
+    return () => window.removeEventListener(CHANGED, read);
+  }, []);
+  return theme;
+}
+
+const labels: Record<Theme, string> = { system: 'System', light: 'Light', dark: 'Dark' };
+
+export function ThemeChoice() {
+  const theme = useTheme();
+  return (
+    <fieldset className="choice" aria-label="Colours">
+      {themes.map((each) => (
+        <label key={each}>
+          <input
+            type="radio"
+            name="theme"
+            checked={theme === each}
+            onChange={() => chooseTheme(each)}
+          />
+          <span>{labels[each]}</span>
+        </label>
+      ))}
+    </fieldset>
+  );
+}
