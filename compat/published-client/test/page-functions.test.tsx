@@ -5,7 +5,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { z } from 'zod';
 import { openSession } from '../../../packages/host/test/support/stream.js';
 import { useOracle } from '../../../packages/web/test/support/oracle.js';
-import { type ChatOptions, openChatOf } from './support/published-chat.js';
+import { type ChatOptions, renderNewChat } from './support/published-chat.js';
 import { PublishedUser } from './support/published-user.js';
 
 const oracle = useOracle();
@@ -16,7 +16,7 @@ afterEach(() => {
 });
 
 const newUser = () => new PublishedUser(oracle);
-const openChat = (options: ChatOptions) => openChatOf(newUser(), options);
+const openChat = (options: ChatOptions) => renderNewChat(newUser(), options);
 const overrides = () => ({ baseUrl: oracle.url });
 
 describe('functions of a page with the published client', () => {

@@ -5,7 +5,7 @@ import { cleanup, renderHook } from '@testing-library/react';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { openSession } from '../../../packages/host/test/support/stream.js';
 import { useOracle } from '../../../packages/web/test/support/oracle.js';
-import { type ChatOptions, chatOf, openChatOf } from './support/published-chat.js';
+import { type ChatOptions, renderChat, renderNewChat } from './support/published-chat.js';
 import { PublishedUser } from './support/published-user.js';
 
 const oracle = useOracle({}, join(import.meta.dirname, 'support/oracle-process.ts'));
@@ -17,12 +17,12 @@ afterEach(() => {
 });
 
 const newUser = () => new PublishedUser(oracle);
-const openChat = (options: ChatOptions = {}) => openChatOf(newUser(), options);
+const openChat = (options: ChatOptions = {}) => renderNewChat(newUser(), options);
 const overrides = () => ({ baseUrl: oracle.url });
-const textOf = ({ content }: IMessage) => JSON.stringify(content);
+const toText = ({ content }: IMessage) => JSON.stringify(content);
 
 const texts = (chat: { current: { messages: IMessage[] } }) =>
-  chat.current.messages.map(textOf).join();
+  chat.current.messages.map(toText).join();
 
 describe('the published client', () => {
   it('lists, creates and deletes sessions, and lists models', async () => {
@@ -60,7 +60,7 @@ describe('the published client', () => {
     await sent;
     await expect.poll(() => texts(chat)).toContain('Good to know');
     unmount();
-    const again = await chatOf(user, sessionId);
+    const again = await renderChat(user, sessionId);
     await expect
       .poll(() => again.chat.current.messages.map(({ type }) => type))
       .toEqual(['human', 'ai']);
@@ -74,7 +74,7 @@ describe('the published client', () => {
     turn.say('Once upon ');
     await expect.poll(() => texts(chat)).toContain('Once upon');
     unmount();
-    const again = await chatOf(user, sessionId);
+    const again = await renderChat(user, sessionId);
     await expect.poll(() => texts(again.chat)).toContain('Once upon');
     turn.say('a time');
     turn.finish();
@@ -109,7 +109,7 @@ describe('the published client', () => {
   it('says which claims are to be paid', async () => {
     const user = new PublishedUser(poorOracle);
     const onPaymentRequiredError = vi.fn();
-    const { chat } = await chatOf(user, await openSession(user), { onPaymentRequiredError });
+    const { chat } = await renderChat(user, await openSession(user), { onPaymentRequiredError });
     await chat.current.sendMessage('Hello').catch(() => undefined);
     await expect.poll(() => onPaymentRequiredError.mock.calls).toEqual([[[]]]);
   });

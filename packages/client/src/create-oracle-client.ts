@@ -5,10 +5,10 @@ import type {
   PluginList,
   StoreDelegation,
 } from '@sibyl/protocol';
-import { type Action, type BrowserTool, PageFunctions } from './browser-tools/tool-registry.js';
-import { signingError } from './errors.js';
-import { SocketHub } from './events/session-sockets.js';
-import { Http } from './http/http-client.js';
+import { type Action, type BrowserTool, ToolRegistry } from './browser-tools/tool-registry.js';
+import { toSigningError } from './errors.js';
+import { SessionSockets } from './events/session-sockets.js';
+import { HttpClient } from './http/http-client.js';
 import type {
   Delegations,
   Messages,
@@ -24,29 +24,29 @@ import { Turns } from './turns/turns.js';
 export function createOracleClient(options: OracleClientOptions): OracleClient {
   const url = String(options.url).replace(/\/+$/, '');
   const { signer, fetch = globalThis.fetch.bind(globalThis) } = options;
-  const http = new Http({ url, signer, fetch, headers: headersOf(options) });
-  const functions = new PageFunctions();
-  const sockets = new SocketHub({
+  const http = new HttpClient({ url, signer, fetch, headers: buildHeaders(options) });
+  const functions = new ToolRegistry();
+  const sockets = new SessionSockets({
     url,
-    token: (refused) => (refused ? http.bearer.replace(refused) : http.bearer.token()),
+    token: (refused) => (refused ? http.tokens.replace(refused) : http.tokens.get()),
   });
   const turns = new Turns({ http, functions, sockets });
   return {
     url,
     did: signer.did,
     card: () => http.discovery.card(),
-    sessions: sessionsOf(http),
-    messages: messagesOf(http, turns),
-    runs: runsOf(turns),
+    sessions: createSessions(http),
+    messages: createMessages(http, turns),
+    runs: createRuns(turns),
     delegation: createDelegations(http, signer),
     redeemInvitation: async (invitation) => {
-      await http.json({ method: 'POST', path: '/invitations', body: { invitation } });
+      await http.requestJson({ method: 'POST', path: '/invitations', body: { invitation } });
     },
-    preferences: { get: (request) => http.json({ path: '/user-preferences', ...request }) },
-    models: { list: (request) => http.ask({ path: '/models', ...request }) },
+    preferences: { get: (request) => http.requestJson({ path: '/user-preferences', ...request }) },
+    models: { list: (request) => http.getPublic({ path: '/models', ...request }) },
     plugins: {
       list: async (request) =>
-        (await http.ask<PluginList>({ path: '/plugins', ...request })).plugins,
+        (await http.getPublic<PluginList>({ path: '/plugins', ...request })).plugins,
     },
     stream: (...message) => turns.stream(...message),
     resume: (...session) => turns.resume(...session),
@@ -61,7 +61,7 @@ export function createOracleClient(options: OracleClientOptions): OracleClient {
 }
 
 /** What goes with every request (contract A3). */
-function headersOf({ timezone = ownTimezone(), matrix }: OracleClientOptions) {
+function buildHeaders({ timezone = readTimezone(), matrix }: OracleClientOptions) {
   return {
     ...(timezone && { 'x-timezone': timezone }),
     ...(matrix && {
@@ -72,36 +72,36 @@ function headersOf({ timezone = ownTimezone(), matrix }: OracleClientOptions) {
 }
 
 /** Nothing on platforms that do not know where they are. */
-function ownTimezone(): string | undefined {
+function readTimezone(): string | undefined {
   const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
   return timeZone === 'Etc/Unknown' ? undefined : timeZone;
 }
 
-const sessionPath = (sessionId: string) => `/sessions/${encodeURIComponent(sessionId)}`;
+const toSessionPath = (sessionId: string) => `/sessions/${encodeURIComponent(sessionId)}`;
 
-const sessionsOf = (http: Http): Sessions => ({
+const createSessions = (http: HttpClient): Sessions => ({
   create: ({ title, signal } = {}) =>
-    http.json({ method: 'POST', path: '/sessions', body: { title }, signal }),
+    http.requestJson({ method: 'POST', path: '/sessions', body: { title }, signal }),
   list: ({ limit, offset, signal } = {}) =>
-    http.json({ path: '/sessions', query: { limit, offset }, signal }),
+    http.requestJson({ path: '/sessions', query: { limit, offset }, signal }),
   rename: (sessionId, title) =>
-    http.json({ method: 'PATCH', path: sessionPath(sessionId), body: { title } }),
+    http.requestJson({ method: 'PATCH', path: toSessionPath(sessionId), body: { title } }),
   delete: async (sessionId) => {
-    await http.json({ method: 'DELETE', path: sessionPath(sessionId) });
+    await http.requestJson({ method: 'DELETE', path: toSessionPath(sessionId) });
   },
 });
 
-const messagesOf = (http: Http, turns: Turns): Messages => ({
+const createMessages = (http: HttpClient, turns: Turns): Messages => ({
   list: async (sessionId, { signal } = {}) => {
     const path = `/messages/${encodeURIComponent(sessionId)}`;
-    return (await http.json<MessageList>({ path, signal })).messages;
+    return (await http.requestJson<MessageList>({ path, signal })).messages;
   },
   page: (sessionId, { signal, ...query } = {}) =>
-    http.json({ path: `${sessionPath(sessionId)}/messages`, query, signal }),
+    http.requestJson({ path: `${toSessionPath(sessionId)}/messages`, query, signal }),
   send: (sessionId, message, options = {}) => turns.send(sessionId, message, options),
 });
 
-const runsOf = (turns: Turns): Runs => ({
+const createRuns = (turns: Turns): Runs => ({
   current: (sessionId, options = {}) => turns.current(sessionId, options),
   join: (runId, { after = 0, ...options } = {}) => turns.join(runId, after, options),
 });
@@ -111,31 +111,31 @@ const LIST_PATH = '/delegations';
 const DAY_SECONDS = 86_400;
 
 /** What the user lets the oracle do on his behalf. */
-function createDelegations(http: Http, signer: OracleSigner): Delegations {
+function createDelegations(http: HttpClient, signer: OracleSigner): Delegations {
   const create: Delegations['create'] = async ({ capabilities, expiration }) => {
     const { did: audience } = await http.discovery.card();
     const until = expiration ?? http.discovery.now() + DAY_SECONDS;
     const minting = signer.delegate({ audience, capabilities, expiration: until });
     return minting.catch((cause) => {
-      throw signingError(cause);
+      throw toSigningError(cause);
     });
   };
   const store: Delegations['store'] = (raw) => {
     const body: StoreDelegation = { raw };
-    return http.json({ method: 'POST', path: PATH, body });
+    return http.requestJson({ method: 'POST', path: PATH, body });
   };
   return {
     create,
     store,
     grant: async (terms) => store((await create(terms)).token),
-    status: (options = {}) => http.json({ path: PATH, ...options }),
+    status: (options = {}) => http.requestJson({ path: PATH, ...options }),
     list: async (options = {}) =>
-      (await http.json<DelegationList>({ path: LIST_PATH, ...options })).delegations,
+      (await http.requestJson<DelegationList>({ path: LIST_PATH, ...options })).delegations,
     revoke: async (cid) => {
       const path = cid === undefined ? PATH : `${LIST_PATH}/${encodeURIComponent(cid)}`;
-      await http.json({ method: 'DELETE', path });
+      await http.requestJson({ method: 'DELETE', path });
     },
     revokeAll: async () =>
-      (await http.json<DelegationsRevoked>({ method: 'DELETE', path: LIST_PATH })).revoked,
+      (await http.requestJson<DelegationsRevoked>({ method: 'DELETE', path: LIST_PATH })).revoked,
   };
 }

@@ -29,9 +29,9 @@ export type {
   Action,
   ActionView,
   ArgumentSchema,
-  ArgumentsOf,
   BrowserTool,
   CallContext,
+  InferArguments,
   JsonSchema,
   StandardSchema,
 } from './browser-tools/tool-registry.js';

@@ -8,20 +8,20 @@ import { createSigner, type OracleSigner } from './signers/signer.js';
 
 /** The signer of a mnemonic: its seed is the SHA-256 of the trimmed text. */
 export const signerFromMnemonic = (text: string): OracleSigner =>
-  signerOf(ucan.signerFromMnemonic(text));
+  toOracleSigner(ucan.signerFromMnemonic(text));
 
 /** The signer of a key as the chat page and `sibyl key export` write it, or of 64 hex digits. */
 export const signerFromPrivateKey = (text: string): OracleSigner =>
-  signerOf(ucan.signerFromPrivateKey(text));
+  toOracleSigner(ucan.signerFromPrivateKey(text));
 
-function signerOf({ ok, error }: ReturnType<typeof ucan.signerFromMnemonic>): OracleSigner {
+function toOracleSigner({ ok, error }: ReturnType<typeof ucan.signerFromMnemonic>): OracleSigner {
   if (ok) return createSigner(ok);
   throw new OracleClientError('key_invalid', error.detail);
 }
 
 /** The signer of the key in a file, which is made (readable by its owner alone) when missing. */
 export async function openKeyFile(path: string): Promise<OracleSigner> {
-  const text = (await readKey(path)) ?? (await makeKey(path)) ?? (await readKey(path)) ?? '';
+  const text = (await readKey(path)) ?? (await createKey(path)) ?? (await readKey(path)) ?? '';
   try {
     return signerFromPrivateKey(text);
   } catch (cause) {
@@ -40,7 +40,7 @@ async function readKey(path: string): Promise<string | undefined> {
 }
 
 /** Writes a new key in one step, unless another process was faster. */
-async function makeKey(path: string): Promise<string | undefined> {
+async function createKey(path: string): Promise<string | undefined> {
   const text = exportPrivateKey(generateSigner());
   const draft = `${path}.${randomUUID()}`;
   await mkdir(dirname(path), { recursive: true, mode: 0o700 });

@@ -12,7 +12,7 @@ afterEach(async () => {
 });
 
 /** Opens the browser's key, and says what the page may know of it. */
-const keyOf = (page: Page) =>
+const openKey = (page: Page) =>
   page.evaluate(async () => {
     const signer = await sibyl.openBrowserSigner();
     return { did: signer.did, canExport: await signer.canExport() };
@@ -62,40 +62,40 @@ const readSecrets = (page: Page) =>
 describe('the key of a browser', () => {
   it('is made on the first visit, and is there on the next and in other tabs', async () => {
     const page = await web.open();
-    const { did, canExport } = await keyOf(page);
+    const { did, canExport } = await openKey(page);
     expect(did).toMatch(/^did:key:z6Mk/);
     expect(canExport).toBe(true);
     await page.reload();
-    expect((await keyOf(page)).did).toBe(did);
-    expect((await keyOf(await web.open(page.context()))).did).toBe(did);
-    expect((await keyOf(await web.open())).did).not.toBe(did);
+    expect((await openKey(page)).did).toBe(did);
+    expect((await openKey(await web.open(page.context()))).did).toBe(did);
+    expect((await openKey(await web.open())).did).not.toBe(did);
   });
 
   it('is one, however many tabs open it at once', async () => {
     const first = await web.open();
     const tabs = [first, await web.open(first.context()), await web.open(first.context())];
-    const keys = await Promise.all(tabs.map(keyOf));
+    const keys = await Promise.all(tabs.map(openKey));
     expect(new Set(keys.map(({ did }) => did)).size).toBe(1);
   });
 
   it('can be exported once; after that no script can read it', async () => {
     const page = await web.open();
-    const { did } = await keyOf(page);
+    const { did } = await openKey(page);
     const text = await exportKey(page);
     expect(signerFromPrivateKey(text).did).toBe(did);
     expect(await exportKey(page)).toBe('not exported: key_not_exportable');
-    expect(await keyOf(page)).toEqual({ did, canExport: false });
+    expect(await openKey(page)).toEqual({ did, canExport: false });
     expect(await readSecrets(page)).toEqual(['sealed']);
   });
 
   it('can be carried to another browser, where it stays', async () => {
     const page = await web.open();
-    const { did } = await keyOf(page);
+    const { did } = await openKey(page);
     const text = await exportKey(page);
     const other = await web.open();
     expect(await importKey(other, 'rubbish')).toBe('not imported: key_invalid');
     expect(await importKey(other, ` ${text}\n`)).toBe(did);
-    expect(await keyOf(other)).toEqual({ did, canExport: false });
+    expect(await openKey(other)).toEqual({ did, canExport: false });
     expect(await readSecrets(other)).toEqual(['sealed']);
   });
 });

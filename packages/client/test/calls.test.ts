@@ -3,7 +3,7 @@ import { generateSigner } from '@sibyl/ucan';
 import { afterEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { useControlledHost } from '../../host/test/support/controlled-host.js';
-import { clientOf } from './support/client.js';
+import { createTestClient } from './support/client.js';
 import { read } from './support/reading.js';
 
 const parts = useControlledHost();
@@ -14,7 +14,7 @@ afterEach(() => {
 });
 
 function page(): OracleClient {
-  const client = clientOf(parts.host, { signer });
+  const client = createTestClient(parts.host, { signer });
   clients.push(client);
   return client;
 }

@@ -2,7 +2,7 @@ import { type Chat, createSigner, type OracleClient, openChat } from '@sibyl/cli
 import { generateSigner } from '@sibyl/ucan';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { useControlledHost } from '../../host/test/support/controlled-host.js';
-import { clientOf } from './support/client.js';
+import { createTestClient } from './support/client.js';
 import { type Network, startNetwork } from './support/network.js';
 
 const parts = useControlledHost();
@@ -11,7 +11,7 @@ let network: Network;
 let client: OracleClient;
 beforeAll(async () => {
   network = await startNetwork(parts.host.url);
-  client = clientOf(network, { signer });
+  client = createTestClient(network, { signer });
 });
 afterAll(() => {
   client.close();
@@ -129,7 +129,7 @@ describe('a chat', () => {
     const turn = await parts.model.next();
     turn.say('half ');
     await until(chat).toEqual(['human stored: go', 'ai running: half ']);
-    const reloaded = open(sessionId, clientOf(network, { signer }));
+    const reloaded = open(sessionId, createTestClient(network, { signer }));
     await until(reloaded).toEqual(['human stored: go', 'ai running: half ']);
     turn.say('whole');
     turn.finish();
@@ -139,7 +139,7 @@ describe('a chat', () => {
 
   it('follows a turn that another page begins', async () => {
     const { sessionId, chat } = await begin();
-    const other = open(sessionId, clientOf(network, { signer }));
+    const other = open(sessionId, createTestClient(network, { signer }));
     await expect.poll(() => other.getState().connection).toBe('connected');
     await untilStatus(other).toBe('ready');
     const sent = chat.send('go');

@@ -7,7 +7,7 @@ import {
   startControlledModel,
 } from '../../host/test/support/controlled-model.js';
 import { type HostProcess, runHost, untilListening } from '../../host/test/support/process.js';
-import { clientOf } from './support/client.js';
+import { createTestClient } from './support/client.js';
 import { read } from './support/reading.js';
 
 let dataDir: string;
@@ -34,16 +34,16 @@ async function start(port = '0'): Promise<string> {
 
 it('after a crash of the host a client shows exactly what is stored', async () => {
   const url = await start();
-  const client = clientOf({ url });
+  const client = createTestClient({ url });
   const { sessionId } = await client.sessions.create();
   const reading = read(client.stream(sessionId, 'go'));
   const turn = await model.next();
   turn.say('this is stored, ');
-  await reading.untilText('this is stored, ');
+  await reading.waitForText('this is stored, ');
   const isStored = async () => ((await client.runs.current(sessionId))?.lastSeq ?? 0) >= 2;
   await expect.poll(isStored).toBe(true);
   turn.say('this hardly');
-  await reading.untilText('this is stored, this hardly');
+  await reading.waitForText('this is stored, this hardly');
   host.child.kill('SIGKILL');
   await host.ended;
   await start(new URL(url).port);
@@ -57,7 +57,7 @@ it.each([-3600, 3600])('a clock that is %i s off keeps nobody out', async (secon
   const url = await start();
   vi.useFakeTimers({ toFake: ['Date'] });
   vi.setSystemTime(Date.now() + seconds * 1000);
-  const client = clientOf({ url });
+  const client = createTestClient({ url });
   expect((await client.sessions.list()).total).toBe(0);
   const { expiration } = await client.delegation.grant({
     capabilities: [{ can: 'store/*', with: client.did }],

@@ -2,7 +2,7 @@ import { type ConnectionState, createSigner, type ServerEvent } from '@sibyl/cli
 import { generateSigner } from '@sibyl/ucan';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { useControlledHost } from '../../host/test/support/controlled-host.js';
-import { clientOf } from './support/client.js';
+import { createTestClient } from './support/client.js';
 import { type Network, startNetwork } from './support/network.js';
 import { read } from './support/reading.js';
 
@@ -17,7 +17,7 @@ afterEach(() => network.restore());
 const signer = createSigner(generateSigner());
 
 async function listen(options = {}) {
-  const client = clientOf(network, { signer, ...options });
+  const client = createTestClient(network, { signer, ...options });
   const { sessionId } = await client.sessions.create();
   const events = client.events(sessionId);
   const seen: ServerEvent[] = [];
@@ -35,7 +35,7 @@ describe('the events of a session', () => {
     expect(events.state).toBe('connected');
     expect(await events.ping()).toMatchObject({ sessionId });
     expect(await events.status()).toMatchObject({ connected: true, totalConnections: 1 });
-    expect((await events.catalogue()).serverEvents).toContain('tool_call');
+    expect((await events.catalog()).serverEvents).toContain('tool_call');
     client.close();
     expect(events.state).toBe('disconnected');
   });
@@ -80,7 +80,7 @@ describe('the events of a session', () => {
     await events.ready();
     network.goDown();
     await expect.poll(() => states).toEqual(['connected', 'connecting']);
-    const direct = clientOf(parts.host, { signer });
+    const direct = createTestClient(parts.host, { signer });
     const reading = read(direct.stream(sessionId, 'go'));
     (await parts.model.next()).call({ name: 'recall', input: { query: 'soil' } });
     (await parts.model.next()).finish();
@@ -107,7 +107,7 @@ describe('the events of a session', () => {
   it('of a session that is not there, or of somebody else, are refused for good', async () => {
     const { client, sessionId } = await listen();
     for (const [stranger, id] of [
-      [clientOf(network), sessionId],
+      [createTestClient(network), sessionId],
       [client, 'nowhere'],
     ] as const) {
       const events = stranger.events(id);

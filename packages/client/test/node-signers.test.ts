@@ -6,7 +6,7 @@ import { openKeyFile, signerFromMnemonic, signerFromPrivateKey } from '@sibyl/cl
 import { exportPrivateKey, generateSigner } from '@sibyl/ucan';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startHost, type TestHost } from '../../host/test/support/host.js';
-import { clientOf } from './support/client.js';
+import { createTestClient } from './support/client.js';
 
 const MNEMONIC = `${'abandon '.repeat(11)}about`;
 const MNEMONIC_DID = 'did:key:z6MkpPcjwo4wP49VnvG7isXnqvFJyEqZ5JxSjohHxTT9Zr1c';
@@ -22,8 +22,8 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-const isLetIn = async (signer: OracleSigner) => {
-  const { total } = await clientOf(host, { signer }).sessions.list();
+const isAccepted = async (signer: OracleSigner) => {
+  const { total } = await createTestClient(host, { signer }).sessions.list();
   return total === 0;
 };
 
@@ -34,7 +34,7 @@ describe('a key in a file', () => {
     expect((await stat(path)).mode & 0o777).toBe(0o600);
     expect((await openKeyFile(path)).did).toBe(signer.did);
     expect(signerFromPrivateKey(await readFile(path, 'utf8')).did).toBe(signer.did);
-    expect(await isLetIn(signer)).toBe(true);
+    expect(await isAccepted(signer)).toBe(true);
   });
 
   it('is one, however many make it at once', async () => {
@@ -57,14 +57,14 @@ describe('a key as text', () => {
   it('is a mnemonic', async () => {
     const signer = signerFromMnemonic(` ${MNEMONIC}\n`);
     expect(signer.did).toBe(MNEMONIC_DID);
-    expect(await isLetIn(signer)).toBe(true);
+    expect(await isAccepted(signer)).toBe(true);
   });
 
   it('is a private key as it was exported', async () => {
     const key = generateSigner();
     const signer = signerFromPrivateKey(exportPrivateKey(key));
     expect(signer.did).toBe(key.did);
-    expect(await isLetIn(signer)).toBe(true);
+    expect(await isAccepted(signer)).toBe(true);
   });
 
   it.each([

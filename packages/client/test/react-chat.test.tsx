@@ -2,7 +2,7 @@ import './support/dom.js';
 import { type UseChat, useChat } from '@sibyl/client/react';
 import { render, screen, waitFor } from '@testing-library/react';
 import { describe, expect, it } from 'vitest';
-import { click, patient, untilStatus, useReactPages } from './support/react-page.js';
+import { click, POLL_OPTIONS, useReactPages, waitForStatus } from './support/react-page.js';
 
 const pages = useReactPages();
 
@@ -35,23 +35,23 @@ function Conversation({ sessionId, onShow }: ConversationProps) {
 
 const shown = () => screen.queryAllByRole('listitem').map(({ textContent }) => textContent);
 const untilShown = (...expected: string[]) =>
-  waitFor(() => expect(shown()).toEqual(expected), patient);
+  waitFor(() => expect(shown()).toEqual(expected), POLL_OPTIONS);
 
 describe('useChat', () => {
   it('sends, shows the answer as it grows, and stops', async () => {
     const { client, wrapper } = pages.open();
     const { sessionId } = await client.sessions.create();
     render(<Conversation sessionId={sessionId} />, { wrapper });
-    await untilStatus('ready');
+    await waitForStatus('ready');
     await click('Send');
     const turn = await pages.model.next();
     turn.say('hi ');
     await untilShown('human: hello', 'ai: hi ');
-    await untilStatus('running');
+    await waitForStatus('running');
     turn.say('there');
     await untilShown('human: hello', 'ai: hi there');
     await click('Stop');
-    await untilStatus('ready');
+    await waitForStatus('ready');
     await untilShown('human: hello', 'ai: hi there');
   });
 
@@ -74,13 +74,13 @@ describe('useChat', () => {
       wrapper,
     });
     const [early] = sends;
-    await untilStatus('ready');
+    await waitForStatus('ready');
     const sent = early?.('to one');
     (await pages.model.next()).answer('1');
     await sent;
     await untilShown('human: to one', 'ai: 1');
     rerender(<Conversation sessionId={two.sessionId} />);
-    await untilStatus('ready');
+    await waitForStatus('ready');
     expect(shown()).toEqual([]);
     void early?.('to one again');
     rerender(<Conversation sessionId={one.sessionId} />);
@@ -94,7 +94,7 @@ describe('useChat', () => {
     const { client, wrapper } = pages.open();
     const { sessionId } = await client.sessions.create();
     const first = render(<Conversation sessionId={sessionId} />, { wrapper });
-    await untilStatus('ready');
+    await waitForStatus('ready');
     await click('Send');
     const turn = await pages.model.next();
     turn.say('half ');
@@ -108,7 +108,7 @@ describe('useChat', () => {
     turn.say('whole');
     turn.finish();
     await untilShown('human: hello', 'ai: half whole');
-    await untilStatus('ready');
+    await waitForStatus('ready');
   });
 
   it('shows nothing without a session, and changes from one to another', async () => {
@@ -118,12 +118,12 @@ describe('useChat', () => {
     (await pages.model.next()).finish();
     await reply;
     const { rerender } = render(<Conversation sessionId={undefined} />, { wrapper });
-    await untilStatus('loading');
+    await waitForStatus('loading');
     rerender(<Conversation sessionId={one.sessionId} />);
     await untilShown('human: first', 'ai: ');
     rerender(<Conversation sessionId={two.sessionId} />);
     expect(shown()).toEqual([]);
-    await untilStatus('ready');
+    await waitForStatus('ready');
     expect(shown()).toEqual([]);
   });
 });

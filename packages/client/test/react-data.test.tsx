@@ -2,21 +2,21 @@ import './support/dom.js';
 import { useDelegation, usePreferences, useSessions } from '@sibyl/client/react';
 import { act, renderHook, waitFor } from '@testing-library/react';
 import { describe, expect, it } from 'vitest';
-import { patient, someoneNew, useReactPages } from './support/react-page.js';
+import { createUser, POLL_OPTIONS, useReactPages } from './support/react-page.js';
 
 const pages = useReactPages();
 
 describe('useSessions', () => {
   it('shows sessions by the page, and creates, renames and removes them', async () => {
-    const { client, wrapper } = pages.open(someoneNew());
+    const { client, wrapper } = pages.open(createUser());
     for (const title of ['a', 'b', 'c']) await client.sessions.create({ title });
     const { result } = renderHook(() => useSessions({ pageSize: 2 }), { wrapper });
     expect(result.current).toMatchObject({ isLoading: true, sessions: [] });
     const titles = () => result.current.sessions.map(({ title }) => title);
-    await waitFor(() => expect(titles()).toEqual(['c', 'b']), patient);
+    await waitFor(() => expect(titles()).toEqual(['c', 'b']), POLL_OPTIONS);
     expect(result.current).toMatchObject({ total: 3, hasMore: true });
     await act(() => result.current.loadMore());
-    await waitFor(() => expect(titles()).toEqual(['c', 'b', 'a']), patient);
+    await waitFor(() => expect(titles()).toEqual(['c', 'b', 'a']), POLL_OPTIONS);
     expect(result.current.hasMore).toBe(false);
 
     const { sessionId } = await act(() => result.current.create('d'));
@@ -28,16 +28,16 @@ describe('useSessions', () => {
   });
 
   it('says what went wrong', async () => {
-    const { did, ...locked } = someoneNew();
+    const { did, ...locked } = createUser();
     const invoke = () => Promise.reject(new Error('locked'));
     const { wrapper } = pages.open({ ...locked, did, invoke });
     const { result } = renderHook(() => usePreferences(), { wrapper });
-    await waitFor(() => expect(result.current.isLoading).toBe(false), patient);
+    await waitFor(() => expect(result.current.isLoading).toBe(false), POLL_OPTIONS);
     expect(result.current.error?.code).toBe('signing_failed');
   });
 
   it('answers everybody who asks for the list again', async () => {
-    const { wrapper } = pages.open(someoneNew());
+    const { wrapper } = pages.open(createUser());
     const { result } = renderHook(() => useSessions(), { wrapper });
     await act(async () => {
       await Promise.all([result.current.refresh(), result.current.refresh()]);
@@ -48,9 +48,9 @@ describe('useSessions', () => {
 
 describe('useDelegation', () => {
   it('grants, shows until when, and revokes', async () => {
-    const { client, wrapper } = pages.open(someoneNew());
+    const { client, wrapper } = pages.open(createUser());
     const { result } = renderHook(() => useDelegation(), { wrapper });
-    await waitFor(() => expect(result.current.status).toEqual({ authorized: false }), patient);
+    await waitFor(() => expect(result.current.status).toEqual({ authorized: false }), POLL_OPTIONS);
     const capabilities = [{ can: 'store/*', with: client.did }];
     const { expiration } = await act(() => result.current.grant({ capabilities }));
     expect(result.current.status).toEqual({ authorized: true, expiration });
@@ -61,10 +61,10 @@ describe('useDelegation', () => {
 
 describe('usePreferences', () => {
   it('shows what a conversation has set', async () => {
-    const { client, wrapper } = pages.open(someoneNew());
+    const { client, wrapper } = pages.open(createUser());
     const { sessionId } = await client.sessions.create();
     const { result } = renderHook(() => usePreferences(), { wrapper });
-    await waitFor(() => expect(result.current.isLoading).toBe(false), patient);
+    await waitFor(() => expect(result.current.isLoading).toBe(false), POLL_OPTIONS);
     expect(result.current.preferences).toEqual({});
     const reply = client.messages.send(sessionId, 'in Spanish please');
     const input = { language: 'Spanish' };

@@ -4,7 +4,7 @@ import { cleanup, render } from '@testing-library/react';
 import { useState } from 'react';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { click, untilStatus, useReactPages } from './support/react-page.js';
+import { click, useReactPages, waitForStatus } from './support/react-page.js';
 
 const pages = useReactPages();
 
@@ -58,7 +58,7 @@ describe('functions of the page', () => {
     const { client, wrapper } = pages.open();
     const { sessionId } = await client.sessions.create();
     const view = render(<Workbench sessionId={sessionId} />, { wrapper });
-    await untilStatus('ready');
+    await waitForStatus('ready');
     return { client, sessionId, view };
   };
 
@@ -72,7 +72,7 @@ describe('functions of the page', () => {
     const third = await pages.model.next();
     expect(third.body.messages.at(-1).content).toContain('was red');
     third.finish();
-    await untilStatus('ready');
+    await waitForStatus('ready');
     expect(view.container.querySelector('b')?.textContent).toBe('blue');
   });
 
@@ -81,14 +81,14 @@ describe('functions of the page', () => {
     await click('Send');
     (await pages.model.next()).call({ name: 'show_rows', input: { rows: ['a', 'b'] } });
     (await pages.model.next()).finish();
-    await untilStatus('ready');
+    await waitForStatus('ready');
     const text = (selector: string) => view.container.querySelector(selector)?.textContent;
     expect(text('div')).toBe('a+b done {"length":2}');
     expect(text('aside')).toBe('a+b done undefined');
     cleanup();
     const again = pages.open();
     const stored = render(<Workbench sessionId={sessionId} />, { wrapper: again.wrapper });
-    await untilStatus('ready');
+    await waitForStatus('ready');
     expect(stored.container.querySelector('div')?.textContent).toBe('a+b done {"length":2}');
   });
 
@@ -97,7 +97,7 @@ describe('functions of the page', () => {
     await click('Send');
     (await pages.model.next()).call({ name: 'show_rows', input: { rows: [] } });
     (await pages.model.next()).finish();
-    await untilStatus('ready');
+    await waitForStatus('ready');
     expect(view.container.querySelector('div')?.innerHTML).toBe('');
   });
 

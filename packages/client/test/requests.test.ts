@@ -2,7 +2,7 @@ import { createOracleClient, createSigner, OracleClientError } from '@sibyl/clie
 import { generateSigner } from '@sibyl/ucan';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startHost, type TestHost } from '../../host/test/support/host.js';
-import { clientOf } from './support/client.js';
+import { createTestClient } from './support/client.js';
 
 let host: TestHost;
 beforeAll(async () => {
@@ -12,13 +12,13 @@ afterAll(() => host.close());
 
 describe('what a client can ask', () => {
   it('finds out whom to sign for', async () => {
-    const client = clientOf(host);
+    const client = createTestClient(host);
     expect(await client.card()).toMatchObject({ did: host.did });
     expect(client.did).toMatch(/^did:key:z/);
   });
 
   it('creates, lists, renames and deletes sessions', async () => {
-    const client = clientOf(host);
+    const client = createTestClient(host);
     const titles = ['one', 'two', 'three'];
     for (const title of titles) await client.sessions.create({ title });
     const untitled = await client.sessions.create();
@@ -36,7 +36,7 @@ describe('what a client can ask', () => {
   });
 
   it('sends a message, reads the answer and the history', async () => {
-    const client = clientOf(host);
+    const client = createTestClient(host);
     const { sessionId } = await client.sessions.create();
     const reply = await client.messages.send(sessionId, 'hello');
     expect(reply.message.content).not.toBe('');
@@ -54,7 +54,7 @@ describe('what a client can ask', () => {
   });
 
   it('streams an answer', async () => {
-    const client = clientOf(host);
+    const client = createTestClient(host);
     const { sessionId } = await client.sessions.create();
     const parts = [];
     for await (const part of client.stream(sessionId, 'hello')) parts.push(part);
@@ -77,7 +77,7 @@ describe('what a client can ask', () => {
   });
 
   it('grants a delegation, sees it, revokes it, grants it again', async () => {
-    const client = clientOf(host);
+    const client = createTestClient(host);
     expect(await client.delegation.status()).toEqual({ authorized: false });
     const capabilities = [{ can: 'store/*', with: client.did }];
     const expiration = Math.floor(Date.now() / 1000) + 3600;
@@ -93,7 +93,7 @@ describe('what a client can ask', () => {
   });
 
   it('delegation.list shows every delegation; revoke and revokeAll end them', async () => {
-    const client = clientOf(host);
+    const client = createTestClient(host);
     const capabilities = [{ can: 'store/*', with: client.did }];
     for (const nth of [1, 2, 3])
       await client.delegation.grant({
@@ -114,7 +114,7 @@ describe('what a client can ask', () => {
   });
 
   it('redeemInvitation says why an invitation is refused', async () => {
-    await expect(clientOf(host).redeemInvitation('garbage')).rejects.toMatchObject({
+    await expect(createTestClient(host).redeemInvitation('garbage')).rejects.toMatchObject({
       code: 'invalid_invitation',
       status: 400,
     });
@@ -146,32 +146,32 @@ describe('what goes wrong has a code', () => {
     );
 
   it('a refusal has the code, the status and the request id of the host', async () => {
-    const error = await failing(clientOf(host).messages.list('nowhere'));
+    const error = await failing(createTestClient(host).messages.list('nowhere'));
     expect(error).toBeInstanceOf(OracleClientError);
     expect(error).toMatchObject({ code: 'session_not_found', status: 404 });
     expect(error.requestId).toMatch(/^[\w-]{36}$/);
   });
 
   it('a validation names each field', async () => {
-    const error = await failing(clientOf(host).sessions.list({ limit: 1000, offset: -1 }));
+    const error = await failing(createTestClient(host).sessions.list({ limit: 1000, offset: -1 }));
     expect(error).toMatchObject({ code: 'validation_failed', status: 400 });
     expect(error.lines).toHaveLength(2);
   });
 
   it('a stream that is refused throws before the first part', async () => {
-    const error = await failing(clientOf(host).stream('nowhere', 'hello').next());
+    const error = await failing(createTestClient(host).stream('nowhere', 'hello').next());
     expect(error).toMatchObject({ code: 'session_not_found' });
   });
 
   it('nobody answers', async () => {
-    const error = await failing(clientOf({ url: 'http://127.0.0.1:1' }).sessions.list());
+    const error = await failing(createTestClient({ url: 'http://127.0.0.1:1' }).sessions.list());
     expect(error).toMatchObject({ code: 'network_error', status: undefined });
     expect(error.message).toBe('No answer from http://127.0.0.1:1');
   });
 
   it('somebody else answers', async () => {
     const answer = (text: string, status = 200) =>
-      clientOf(host, { fetch: async () => new Response(text, { status }) }).sessions.list();
+      createTestClient(host, { fetch: async () => new Response(text, { status }) }).sessions.list();
     expect(await failing(answer('<html>'))).toMatchObject({ code: 'invalid_reply' });
     expect(await failing(answer('{}'))).toMatchObject({ code: 'invalid_reply' });
     expect(await failing(answer('<html>', 502))).toMatchObject({
@@ -182,15 +182,15 @@ describe('what goes wrong has a code', () => {
 
   it('the caller leaves: the reason is the caller’s', async () => {
     const signal = AbortSignal.abort(new Error('left'));
-    expect((await failing(clientOf(host).sessions.list({ signal }))).message).toBe('left');
-    const stream = clientOf(host).stream('any', 'hello', { signal });
+    expect((await failing(createTestClient(host).sessions.list({ signal }))).message).toBe('left');
+    const stream = createTestClient(host).stream('any', 'hello', { signal });
     expect((await failing(stream.next())).message).toBe('left');
   });
 
   it('the signer refuses', async () => {
     const sign = () => Promise.reject(new Error('the user said no'));
     const { did } = generateSigner();
-    const client = clientOf(host, { signer: createSigner({ did, sign }) });
+    const client = createTestClient(host, { signer: createSigner({ did, sign }) });
     expect(await failing(client.sessions.list())).toMatchObject({
       code: 'signing_failed',
       message: 'Not signed: the user said no',

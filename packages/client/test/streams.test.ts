@@ -2,7 +2,7 @@ import { createSigner, type OracleClientOptions, type StreamState } from '@sibyl
 import { generateSigner } from '@sibyl/ucan';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { useControlledHost } from '../../host/test/support/controlled-host.js';
-import { clientOf } from './support/client.js';
+import { createTestClient } from './support/client.js';
 import { type Network, startNetwork } from './support/network.js';
 import { read } from './support/reading.js';
 
@@ -15,7 +15,7 @@ afterAll(() => network.close());
 afterEach(() => network.restore());
 
 async function begin(options: Partial<OracleClientOptions> = {}) {
-  const client = clientOf(network, options);
+  const client = createTestClient(network, options);
   const { sessionId } = await client.sessions.create();
   return { client, sessionId };
 }
@@ -31,8 +31,8 @@ describe('a stream', () => {
     const words = ['one ', 'two ', 'three '];
     for (const [i, word] of words.entries()) {
       turn.say(word);
-      await reading.untilText(words.slice(0, i + 1).join(''));
-      network.cut();
+      await reading.waitForText(words.slice(0, i + 1).join(''));
+      network.dropConnections();
     }
     turn.finish();
     await reading.ended;
@@ -46,9 +46,9 @@ describe('a stream', () => {
     const reading = read(client.stream(sessionId, 'go'));
     const turn = await parts.model.next();
     turn.say('before ');
-    await reading.untilText('before ');
+    await reading.waitForText('before ');
     network.goDown();
-    await network.untilMissed();
+    await network.waitForAttempt();
     turn.say('after');
     turn.finish();
     network.restore();
@@ -58,15 +58,15 @@ describe('a stream', () => {
 
   it('gives up in the end; the turn goes on and can be resumed', async () => {
     const { client, sessionId } = await begin();
-    const reading = read(client.stream(sessionId, 'go', { giveUpAfterMs: 100 }));
+    const reading = read(client.stream(sessionId, 'go', { reconnectTimeoutMs: 100 }));
     const turn = await parts.model.next();
     turn.say('half ');
-    await reading.untilText('half ');
+    await reading.waitForText('half ');
     network.goDown();
     await expect(reading.ended).rejects.toMatchObject({ code: 'connection_lost' });
     network.restore();
     const again = read(client.resume(sessionId));
-    await again.untilText('half ');
+    await again.waitForText('half ');
     turn.say('whole');
     turn.finish();
     await again.ended;
@@ -123,7 +123,7 @@ describe('a stream', () => {
     const reading = read(client.stream(sessionId, 'go', { signal: leaving.signal }));
     const turn = await parts.model.next();
     turn.say('x');
-    await reading.untilText('x');
+    await reading.waitForText('x');
     leaving.abort(new Error('left'));
     await expect(reading.ended).rejects.toThrow('left');
     expect(await client.abort(sessionId)).toBe(true);
@@ -135,7 +135,7 @@ describe('a stream', () => {
     const reading = read(client.stream(sessionId, 'go'));
     const turn = await parts.model.next();
     turn.say('cut ');
-    await reading.untilText('cut ');
+    await reading.waitForText('cut ');
     expect(await client.abort(sessionId)).toBe(true);
     await reading.ended;
     expect(reading.turn).toMatchObject({ text: 'cut ', status: 'aborted' });
@@ -148,9 +148,9 @@ describe('a stream', () => {
     const first = read(client.stream(sessionId, 'go'));
     const turn = await parts.model.next();
     turn.say('both');
-    await first.untilText('both');
-    const second = read(clientOf(parts.host, { signer }).resume(sessionId));
-    await second.untilText('both');
+    await first.waitForText('both');
+    const second = read(createTestClient(parts.host, { signer }).resume(sessionId));
+    await second.waitForText('both');
     turn.finish();
     await Promise.all([first.ended, second.ended]);
     expect(second.parts).toEqual(first.parts);
@@ -177,7 +177,7 @@ it('a message that waits for its whole answer survives a lost connection', async
   const { client, sessionId } = await begin();
   const reply = client.messages.send(sessionId, 'go');
   const turn = await parts.model.next();
-  network.cut();
+  network.dropConnections();
   turn.say('one answer');
   turn.finish();
   expect((await reply).message.content).toBe('one answer');

@@ -13,7 +13,7 @@ beforeAll(async () => {
 afterAll(() => host.close());
 
 type Principal = Parameters<typeof delegate>[0]['audience'];
-const principalOf = (did: string) => Verifier.parse(did as `did:key:${string}`) as Principal;
+const parsePrincipal = (did: string) => Verifier.parse(did as `did:key:${string}`) as Principal;
 
 /** A wallet that makes its tokens with ucanto, and knows nothing of ours. */
 async function ucantoWallet(): Promise<OracleSigner> {
@@ -21,7 +21,7 @@ async function ucantoWallet(): Promise<OracleSigner> {
   const mint = async (audience: string, capabilities: object[], expiration: number) => {
     const minted = await delegate({
       issuer,
-      audience: principalOf(audience),
+      audience: parsePrincipal(audience),
       capabilities: capabilities as never,
       expiration,
       facts: [{ nonce: crypto.randomUUID() }],
@@ -101,7 +101,7 @@ async function proveStoring(delegation: object, audience: string) {
   });
   return access(delegation as never, {
     capability: store,
-    authority: principalOf(audience) as never,
+    authority: parsePrincipal(audience) as never,
     principal: Verifier,
     validateAuthorization: () => ({ ok: {} }),
   });

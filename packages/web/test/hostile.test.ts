@@ -23,7 +23,7 @@ const isUnharmed = (page: Page) =>
   );
 
 it('runs nothing that stands in a message, a title, a call or what it brought', async () => {
-  const { page, complaints } = await arrive();
+  const { page, consoleErrors } = await arrive();
   await write(page, SCRIPTS);
   const input = { title: SCRIPTS, columns: [SCRIPTS], rows: [[SCRIPTS]] };
   (await oracle.model.next()).call(
@@ -49,7 +49,7 @@ it('runs nothing that stands in a message, a title, a call or what it brought', 
     .locator('.messages a')
     .evaluateAll((links) => links.map((link) => link.getAttribute('href')));
   expect(addresses.join()).not.toMatch(/script:/i);
-  expect(complaints).toEqual([]);
+  expect(consoleErrors).toEqual([]);
 });
 
 it('stays whatever a model has it show', async () => {

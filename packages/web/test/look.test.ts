@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
-import { expectText, PICTURES } from './support/browser.js';
+import { expectText, SCREENSHOTS } from './support/browser.js';
 import { usePage } from './support/use-page.js';
 
 const { oracle, arrive, write } = usePage();
@@ -11,7 +11,7 @@ const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.mi
 
 describe('what the page shows', () => {
   it('is text, whatever models, tools and users write', async () => {
-    const { page, complaints } = await arrive();
+    const { page, consoleErrors } = await arrive();
     await page.evaluate(() => Object.assign(window, { hacked: false }));
     const attack = '<img src=x onerror="window.hacked=true"><script>window.hacked=true</script>';
     await write(page, attack);
@@ -33,7 +33,7 @@ describe('what the page shows', () => {
     );
     expect(await page.locator('.messages img, .messages script').count()).toBe(0);
     expect(await page.locator('a[href^="javascript:"]').count()).toBe(0);
-    expect(complaints).toEqual([]);
+    expect(consoleErrors).toEqual([]);
   });
 });
 
@@ -43,9 +43,9 @@ describe('how the page looks', () => {
     ['dark', { colorScheme: 'dark' as const }],
     ['phone', { width: 390, height: 844 }],
   ])('is without serious fault for everybody: %s', async (name, options) => {
-    const { page, complaints } = await arrive(options);
-    expect(await seriousFaults(page)).toEqual([]);
-    await page.screenshot({ path: `${PICTURES}/welcome-${name}.png` });
+    const { page, consoleErrors } = await arrive(options);
+    expect(await findSeriousViolations(page)).toEqual([]);
+    await page.screenshot({ path: `${SCREENSHOTS}/welcome-${name}.png` });
     await write(page, 'How much carbon is in the soil?');
     const turn = await oracle.model.next();
     turn.think('The user asks about soil carbon.');
@@ -53,10 +53,10 @@ describe('how the page looks', () => {
     turn.finish();
     await expectText(page, 'tonnes');
     await expect.poll(() => page.locator('.hljs-keyword').count()).toBeGreaterThan(0);
-    expect(await seriousFaults(page)).toEqual([]);
-    expect(await reachesBeyond(page)).toEqual([]);
-    await page.screenshot({ path: `${PICTURES}/chat-${name}.png` });
-    expect(complaints).toEqual([]);
+    expect(await findSeriousViolations(page)).toEqual([]);
+    expect(await findOverflow(page)).toEqual([]);
+    await page.screenshot({ path: `${SCREENSHOTS}/chat-${name}.png` });
+    expect(consoleErrors).toEqual([]);
   });
 });
 
@@ -73,7 +73,7 @@ const stock = density * depth * share;
 `;
 
 /** What stands out of the window at its right side. */
-const reachesBeyond = (page: Page): Promise<string[]> =>
+const findOverflow = (page: Page): Promise<string[]> =>
   page.evaluate(() =>
     [...document.querySelectorAll('main *')]
       .filter((element) => element.getBoundingClientRect().right > innerWidth + 1)
@@ -81,7 +81,7 @@ const reachesBeyond = (page: Page): Promise<string[]> =>
   );
 
 /** What axe finds that would keep somebody out. */
-async function seriousFaults(page: Page): Promise<string[]> {
+async function findSeriousViolations(page: Page): Promise<string[]> {
   await page.evaluate(axe);
   return page.evaluate(async () => {
     const { axe } = window as unknown as {

@@ -1,6 +1,6 @@
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
-import { expectText, openTab, PICTURES } from './support/browser.js';
+import { expectText, openTab, SCREENSHOTS } from './support/browser.js';
 import { usePage } from './support/use-page.js';
 
 const { oracle, arrive, write, converse } = usePage();
@@ -9,7 +9,7 @@ const answers = (page: Page) => page.getByLabel('Answer', { exact: true });
 
 describe('the page', () => {
   it('goes from the first visit to the first answer without any step between', async () => {
-    const { page, complaints } = await arrive();
+    const { page, consoleErrors } = await arrive();
     await expectText(page, 'Memory');
     await write(page, 'Good morning');
     const turn = await oracle.model.next();
@@ -20,7 +20,7 @@ describe('the page', () => {
     await expect.poll(() => page.locator('strong').textContent()).toBe('you');
     await expectText(page, 'Connected');
     expect(page.url()).toContain('#/s/');
-    expect(complaints).toEqual([]);
+    expect(consoleErrors).toEqual([]);
   });
 
   it('goes on with the answer after a reload', async () => {
@@ -38,9 +38,9 @@ describe('the page', () => {
   });
 
   it('shows the same turn in two tabs', async () => {
-    const { page, context, complaints } = await arrive();
+    const { page, context, consoleErrors } = await arrive();
     await converse(page, 'First', 'One');
-    const other = await openTab(context, complaints);
+    const other = await openTab(context, consoleErrors);
     await other.goto(page.url());
     await expectText(other, 'One');
     await write(page, 'Second');
@@ -51,7 +51,7 @@ describe('the page', () => {
     turn.say('tabs');
     turn.finish();
     await expectText(other, 'Seen in both tabs');
-    expect(complaints).toEqual([]);
+    expect(consoleErrors).toEqual([]);
   });
 
   it('loses nothing when the network goes and comes back', async () => {
@@ -146,7 +146,7 @@ describe('the page', () => {
     const chart = page.getByRole('img', { name: /Carbon: Plot A 42, Plot B 17/ });
     await expect.poll(() => chart.locator('rect').count()).toBe(2);
     await expect.poll(() => page.getByRole('table').locator('tbody tr').count()).toBe(2);
-    await page.screenshot({ path: `${PICTURES}/components.png` });
+    await page.screenshot({ path: `${SCREENSHOTS}/components.png` });
     await page.getByRole('textbox', { name: 'Name' }).fill('C');
     await page.getByRole('form', { name: 'New plot' }).getByRole('button').click();
     const sent = await oracle.model.next();

@@ -13,7 +13,11 @@ export interface ChatOptions {
 }
 
 /** The published chat hook in a session of its user, connected. */
-export async function chatOf(user: PublishedUser, sessionId: string, options: ChatOptions = {}) {
+export async function renderChat(
+  user: PublishedUser,
+  sessionId: string,
+  options: ChatOptions = {},
+) {
   const { result, unmount } = renderHook(
     () =>
       useChat({
@@ -32,7 +36,7 @@ export async function chatOf(user: PublishedUser, sessionId: string, options: Ch
 }
 
 /** The same in a new session. */
-export async function openChatOf(user: PublishedUser, options: ChatOptions = {}) {
+export async function renderNewChat(user: PublishedUser, options: ChatOptions = {}) {
   const sessionId = await openSession(user);
-  return { user, sessionId, ...(await chatOf(user, sessionId, options)) };
+  return { user, sessionId, ...(await renderChat(user, sessionId, options)) };
 }

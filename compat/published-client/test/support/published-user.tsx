@@ -7,7 +7,7 @@ const TTL_SECONDS = 600;
 
 /** Somebody who uses the published client: their tokens come from a wallet, here a key of the test. */
 export class PublishedUser extends TestUser {
-  readonly #queryClient = new QueryClient();
+  private readonly queryClient = new QueryClient();
 
   /** What the page of such a user is wrapped in. */
   readonly Provider = ({ children }: PropsWithChildren) => (
@@ -18,15 +18,15 @@ export class PublishedUser extends TestUser {
         matrix: { accessToken: '', homeServer: '' },
       }}
       transactSignX={async () => undefined}
-      createDelegation={async () => this.#signed(this.delegate({ ttlSeconds: TTL_SECONDS }))}
-      createInvocation={async () => this.#signed(this.mint(TTL_SECONDS))}
-      queryClient={this.#queryClient}
+      createDelegation={async () => this.signed(this.delegate({ ttlSeconds: TTL_SECONDS }))}
+      createInvocation={async () => this.signed(this.mint(TTL_SECONDS))}
+      queryClient={this.queryClient}
     >
       {children}
     </OraclesProvider>
   );
 
-  #signed(serialized: string) {
+  private signed(serialized: string) {
     return { serialized, expiresAt: Date.now() + TTL_SECONDS * 1000 };
   }
 }

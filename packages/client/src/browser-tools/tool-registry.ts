@@ -33,7 +33,8 @@ export type JsonSchema = JsonObject & { readonly '~standard'?: never };
 export type ArgumentSchema = StandardSchema | JsonSchema;
 
 /** What `run` gets: what the schema says, or any object for a JSON Schema. */
-export type ArgumentsOf<Schema> = Schema extends StandardSchema<infer Output> ? Output : JsonObject;
+export type InferArguments<Schema> =
+  Schema extends StandardSchema<infer Output> ? Output : JsonObject;
 
 /** The call a function of the page is run for. */
 export interface CallContext {
@@ -42,7 +43,7 @@ export interface CallContext {
   readonly toolCallId: string;
 }
 
-interface PageFunction<Schema extends ArgumentSchema> {
+interface ToolDefinition<Schema extends ArgumentSchema> {
   readonly name: string;
   /** Tells the model what it does and when to use it. */
   readonly description: string;
@@ -51,8 +52,8 @@ interface PageFunction<Schema extends ArgumentSchema> {
 
 /** A tool that runs in the page: the model calls it, and gets what `run` returns. */
 export interface BrowserTool<Schema extends ArgumentSchema = ArgumentSchema>
-  extends PageFunction<Schema> {
-  run(args: ArgumentsOf<Schema>, call: CallContext): unknown;
+  extends ToolDefinition<Schema> {
+  run(args: InferArguments<Schema>, call: CallContext): unknown;
 }
 
 /** What an action's `render` is given. */
@@ -67,56 +68,56 @@ export interface ActionView<Args = JsonObject> {
 
 /** An AG-UI action: something the model may do to, or show in, the page. */
 export interface Action<Schema extends ArgumentSchema = ArgumentSchema, Rendered = unknown>
-  extends PageFunction<Schema> {
+  extends ToolDefinition<Schema> {
   /** Without it the action only shows something, and the model is told that it was shown. */
-  run?(args: ArgumentsOf<Schema>, call: CallContext): unknown;
+  run?(args: InferArguments<Schema>, call: CallContext): unknown;
   /** Shows the call, in whatever the page is made of. */
-  render?(view: ActionView<ArgumentsOf<Schema>>): Rendered;
+  render?(view: ActionView<InferArguments<Schema>>): Rendered;
 }
 
 /** What a message says about the functions of the page. */
-interface FunctionEntries {
+interface ToolDeclarations {
   readonly tools?: BrowserToolEntry[];
   readonly agActions?: AgAction[];
 }
 
 /** The functions a page offers to the model. */
-export class PageFunctions {
-  readonly #tools = new Map<string, BrowserTool>();
-  readonly #actions = new Map<string, Action>();
-  #hasTools = false;
-  #hasActions = false;
+export class ToolRegistry {
+  private readonly tools = new Map<string, BrowserTool>();
+  private readonly actions = new Map<string, Action>();
+  private hasTools = false;
+  private hasActions = false;
 
   /** Whether there is, or was, anything that could be called. */
   get isInUse(): boolean {
-    return this.#hasTools || this.#hasActions;
+    return this.hasTools || this.hasActions;
   }
 
   addTool(tool: BrowserTool): () => void {
-    this.#hasTools = true;
-    return add(this.#tools, tool);
+    this.hasTools = true;
+    return add(this.tools, tool);
   }
 
   addAction(action: Action): () => void {
-    this.#hasActions = true;
-    return add(this.#actions, action);
+    this.hasActions = true;
+    return add(this.actions, action);
   }
 
   tool(name: string): BrowserTool | undefined {
-    return this.#tools.get(name);
+    return this.tools.get(name);
   }
 
   action(name: string): Action | undefined {
-    return this.#actions.get(name);
+    return this.actions.get(name);
   }
 
   /** The host remembers what was declared: what was there and is gone must be said to be gone. */
-  entries(): FunctionEntries {
+  declare(): ToolDeclarations {
     return {
-      ...(this.#hasTools && { tools: [...this.#tools.values()].map(entryOf) }),
-      ...(this.#hasActions && {
-        agActions: [...this.#actions.values()].map((action) => ({
-          ...entryOf(action),
+      ...(this.hasTools && { tools: [...this.tools.values()].map(toDeclaration) }),
+      ...(this.hasActions && {
+        agActions: [...this.actions.values()].map((action) => ({
+          ...toDeclaration(action),
           hasRender: action.render !== undefined,
         })),
       }),
@@ -131,13 +132,13 @@ function add<T extends { readonly name: string }>(functions: Map<string, T>, add
   };
 }
 
-const entryOf = ({ name, description, schema }: BrowserTool | Action): BrowserToolEntry => ({
+const toDeclaration = ({ name, description, schema }: BrowserTool | Action): BrowserToolEntry => ({
   name,
   description,
-  schema: jsonSchemaOf(schema),
+  schema: toJsonSchema(schema),
 });
 
-function jsonSchemaOf(schema: ArgumentSchema): JsonObject {
+function toJsonSchema(schema: ArgumentSchema): JsonObject {
   return isStandardSchema(schema)
     ? schema['~standard'].jsonSchema.input({ target: 'draft-2020-12' })
     : schema;
@@ -147,7 +148,7 @@ const isStandardSchema = (schema: ArgumentSchema): schema is StandardSchema =>
   '~standard' in schema;
 
 /** The arguments as the schema reads them; throws what the model should be told. */
-export async function checkArguments(schema: ArgumentSchema, args: JsonObject): Promise<unknown> {
+export async function parseArguments(schema: ArgumentSchema, args: JsonObject): Promise<unknown> {
   if (!isStandardSchema(schema)) return args;
   const result = await schema['~standard'].validate(args);
   if (!result.issues) return result.value;
@@ -156,7 +157,7 @@ export async function checkArguments(schema: ArgumentSchema, args: JsonObject): 
 }
 
 /** The same at once; nothing when they do not fit, or when the schema takes its time. */
-export function readArguments(
+export function tryParseArguments(
   schema: ArgumentSchema,
   args: JsonObject,
 ): { readonly value: unknown } | undefined {

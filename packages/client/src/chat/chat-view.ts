@@ -4,7 +4,7 @@ import type { ChatMessage, ChatState } from './chat.js';
 import type { History } from './history.js';
 import { isOpen, type LiveTurn } from './live-turns.js';
 
-interface ChatParts {
+interface ChatViewInput {
   readonly history: History;
   readonly live: readonly LiveTurn[];
   readonly loading: 'loading' | 'loaded' | 'failed';
@@ -12,26 +12,26 @@ interface ChatParts {
   readonly connection: ChatState['connection'];
 }
 
-interface Shown {
-  readonly exchange: Exchange;
+interface CachedTurn {
+  readonly exchange: ConversationTurn;
   readonly messages: readonly ChatMessage[];
 }
 
 /** Makes the state of a chat; what has not changed stays the same object. */
 export class ChatView {
-  #shown = new Map<string, Shown>();
-  #messages: readonly ChatMessage[] = [];
+  private shown = new Map<string, CachedTurn>();
+  private messages: readonly ChatMessage[] = [];
 
-  show({ history, live: turns, loading, error, connection }: ChatParts): ChatState {
-    const shown = pairUp(history.messages, turns).map((exchange) => this.#show(exchange));
-    this.#shown = new Map(shown.map((each) => [keyOf(each.exchange), each]));
-    this.#messages = kept(
-      this.#messages,
+  build({ history, live: turns, loading, error, connection }: ChatViewInput): ChatState {
+    const shown = mergeTurns(history.messages, turns).map((exchange) => this.show(exchange));
+    this.shown = new Map(shown.map((each) => [getKey(each.exchange), each]));
+    this.messages = reuseIfEqual(
+      this.messages,
       shown.flatMap(({ messages }) => messages),
     );
     return {
-      messages: this.#messages,
-      status: loading === 'loaded' ? statusOf(turns) : loading,
+      messages: this.messages,
+      status: loading === 'loaded' ? getStatus(turns) : loading,
       ...(error && { error }),
       waiting: shown.filter(({ exchange }) => exchange.isWaiting).length,
       hasOlder: history.hasOlder,
@@ -39,16 +39,17 @@ export class ChatView {
     };
   }
 
-  #show(exchange: Exchange): Shown {
-    const known = this.#shown.get(keyOf(exchange));
+  private show(exchange: ConversationTurn): CachedTurn {
+    const known = this.shown.get(getKey(exchange));
     if (known && isSame(known.exchange, exchange)) return { ...known, exchange };
-    return { exchange, messages: showExchange(exchange) };
+    return { exchange, messages: toMessages(exchange) };
   }
 }
 
-const keyOf = ({ human, ai, requestId }: Exchange): string => human?.id ?? ai?.id ?? requestId;
+const getKey = ({ human, ai, requestId }: ConversationTurn): string =>
+  human?.id ?? ai?.id ?? requestId;
 
-const isSame = (a: Exchange, b: Exchange): boolean =>
+const isSame = (a: ConversationTurn, b: ConversationTurn): boolean =>
   a.human === b.human &&
   a.ai === b.ai &&
   a.isWaiting === b.isWaiting &&
@@ -59,19 +60,19 @@ const isDropped = (before: LiveTurn | undefined, now: LiveTurn | undefined): boo
   now === undefined && before?.phase === 'ended';
 
 /** The list there was, when the new one holds the same. */
-function kept<T>(before: readonly T[], now: readonly T[]): readonly T[] {
+function reuseIfEqual<T>(before: readonly T[], now: readonly T[]): readonly T[] {
   const isSameList = now.length === before.length && now.every((each, i) => each === before[i]);
   return isSameList ? before : now;
 }
 
-function statusOf(turns: readonly LiveTurn[]): ChatState['status'] {
+function getStatus(turns: readonly LiveTurn[]): ChatState['status'] {
   const open = turns.filter(({ phase }) => phase === 'open');
   if (turns.some(({ phase }) => phase === 'rejoining')) return 'rejoining';
   if (open.some(({ turn }) => turn.runId)) return 'running';
   return open.length > 0 ? 'sending' : 'ready';
 }
 
-const nothing = {
+const emptyFields = {
   reasoning: '',
   calls: [],
   components: [],
@@ -80,37 +81,42 @@ const nothing = {
 } as const;
 
 /** The messages of an exchange as a page shows them. */
-function showExchange(exchange: Exchange): ChatMessage[] {
-  return [showQuestion(exchange), showAnswer(exchange)].filter((message) => message !== undefined);
+function toMessages(exchange: ConversationTurn): ChatMessage[] {
+  return [toQuestion(exchange), toAnswer(exchange)].filter((message) => message !== undefined);
 }
 
-function showQuestion({ requestId, human, live, isWaiting }: Exchange): ChatMessage | undefined {
+function toQuestion({
+  requestId,
+  human,
+  live,
+  isWaiting,
+}: ConversationTurn): ChatMessage | undefined {
   const question = live?.question;
   if (!human && !question) return undefined;
   return {
-    ...nothing,
+    ...emptyFields,
     id: question ? `${requestId}:human` : (human?.id ?? ''),
     type: 'human',
     content: human?.content ?? question?.content ?? '',
     createdAt: human?.createdAt ?? live?.startedAt ?? '',
     requestId,
     attachments: human?.attachments ?? question?.attachments ?? [],
-    status: isWaiting ? 'waiting' : human ? 'stored' : statusOfQuestion(live),
+    status: isWaiting ? 'waiting' : human ? 'stored' : getQuestionStatus(live),
   };
 }
 
 /** The host has stored a question before it names the run (contract B4). */
-function statusOfQuestion(live: LiveTurn | undefined): ChatMessage['status'] {
+function getQuestionStatus(live: LiveTurn | undefined): ChatMessage['status'] {
   if (live?.turn.runId) return 'stored';
   return live?.phase === 'lost' ? 'failed' : 'sending';
 }
 
-function showAnswer({ ai, live, isWaiting }: Exchange): ChatMessage | undefined {
-  if (live?.turn.runId && !isWaiting) return liveAnswer(live, ai);
-  return ai && storedAnswer(ai);
+function toAnswer({ ai, live, isWaiting }: ConversationTurn): ChatMessage | undefined {
+  if (live?.turn.runId && !isWaiting) return toLiveAnswer(live, ai);
+  return ai && toStoredAnswer(ai);
 }
 
-function liveAnswer(live: LiveTurn, ai: Message | undefined): ChatMessage {
+function toLiveAnswer(live: LiveTurn, ai: Message | undefined): ChatMessage {
   const { requestId, startedAt, turn } = live;
   const { reasoning, calls, components, warnings, error } = turn;
   return {
@@ -125,29 +131,39 @@ function liveAnswer(live: LiveTurn, ai: Message | undefined): ChatMessage {
     attachments: [],
     warnings,
     ...(error && { error }),
-    status: statusOfAnswer(live),
+    status: getAnswerStatus(live),
   };
 }
 
-function statusOfAnswer(live: LiveTurn): ChatMessage['status'] {
+function getAnswerStatus(live: LiveTurn): ChatMessage['status'] {
   const { status } = live.turn;
   if (status === 'finished') return 'stored';
   if (status === 'failed') return 'failed';
   return isOpen(live) ? 'running' : 'incomplete';
 }
 
-function storedAnswer(ai: Message): ChatMessage {
+function toStoredAnswer(ai: Message): ChatMessage {
   const { id, content, createdAt, requestId, reasoning = '', toolCalls = [], isComplete } = ai;
   const calls = toolCalls.map((call): Call => {
     const isError = call.status === 'error';
     return { ...call, kind: 'tool', ...(isError && { error: call.output }) };
   });
   const status = isComplete ? 'stored' : 'incomplete';
-  return { ...nothing, id, type: 'ai', content, createdAt, requestId, reasoning, calls, status };
+  return {
+    ...emptyFields,
+    id,
+    type: 'ai',
+    content,
+    createdAt,
+    requestId,
+    reasoning,
+    calls,
+    status,
+  };
 }
 
 /** A question, its answer, and what is known of the turn between them. */
-interface Exchange {
+interface ConversationTurn {
   readonly requestId: string;
   readonly human?: Message;
   readonly ai?: Message;
@@ -157,8 +173,8 @@ interface Exchange {
 }
 
 /** Puts stored messages and live turns together, in order. */
-function pairUp(stored: readonly Message[], live: readonly LiveTurn[]): Exchange[] {
-  const exchanges = ofStored(stored);
+function mergeTurns(stored: readonly Message[], live: readonly LiveTurn[]): ConversationTurn[] {
+  const exchanges = groupByTurn(stored);
   const places = new Map(exchanges.map(({ requestId }, i) => [requestId, i]));
   const firstOpen = live.find(isOpen);
   let place = exchanges.length;
@@ -180,8 +196,8 @@ function pairUp(stored: readonly Message[], live: readonly LiveTurn[]): Exchange
 }
 
 /** A question begins an exchange; an answer joins the one it has the request id of. */
-function ofStored(messages: readonly Message[]): Exchange[] {
-  const exchanges: Exchange[] = [];
+function groupByTurn(messages: readonly Message[]): ConversationTurn[] {
+  const exchanges: ConversationTurn[] = [];
   for (const message of messages) {
     const { requestId, type } = message;
     const last = exchanges.at(-1);

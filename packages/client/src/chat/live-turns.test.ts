@@ -1,6 +1,6 @@
 import type { Message } from '@sibyl/protocol';
 import { expect, it } from 'vitest';
-import { followedTurn, type LiveTurn, LiveTurns } from './live-turns.js';
+import { createFollowedTurn, type LiveTurn, LiveTurns } from './live-turns.js';
 
 const message = (requestId: string): Message => ({
   id: requestId,
@@ -14,25 +14,25 @@ const message = (requestId: string): Message => ({
 function fill(count: number, phase: LiveTurn['phase']) {
   const turns = new LiveTurns();
   const ids = Array.from({ length: count }, (_, i) => `${phase}-${i}`);
-  for (const id of ids) turns.put({ ...followedTurn(id), phase });
+  for (const id of ids) turns.put({ ...createFollowedTurn(id), phase });
   return { turns, ids, history: ids.map(message) };
 }
-const idsOf = (turns: LiveTurns) => turns.list().map(({ requestId }) => requestId);
+const listIds = (turns: LiveTurns) => turns.list().map(({ requestId }) => requestId);
 
 it('LiveTurns.dropStored drops ended turns that are in the history, except for the latest', () => {
   const { turns, ids, history } = fill(1000, 'ended');
   turns.dropStored(history);
-  expect(idsOf(turns)).toEqual(ids.slice(-5));
+  expect(listIds(turns)).toEqual(ids.slice(-5));
   expect(turns.get('ended-0')).toBeUndefined();
 });
 
 it('LiveTurns.dropStored keeps what is not in the history, and what has not ended', () => {
   const { turns, ids } = fill(20, 'ended');
   turns.dropStored([]);
-  expect(idsOf(turns)).toEqual(ids);
+  expect(listIds(turns)).toEqual(ids);
   for (const phase of ['open', 'rejoining', 'lost'] as const) {
     const other = fill(20, phase);
     other.turns.dropStored(other.history);
-    expect(idsOf(other.turns)).toEqual(other.ids);
+    expect(listIds(other.turns)).toEqual(other.ids);
   }
 });

@@ -7,19 +7,19 @@ const KEPT_AFTER_END = 5;
 
 /** The turns of an open chat that are not only in the history: running, just ended, or never sent. */
 export class LiveTurns {
-  readonly #turns = new Map<string, LiveTurn>();
+  private readonly turns = new Map<string, LiveTurn>();
 
   get(requestId: string): LiveTurn | undefined {
-    return this.#turns.get(requestId);
+    return this.turns.get(requestId);
   }
 
   /** In the order they began. */
   list(): readonly LiveTurn[] {
-    return [...this.#turns.values()];
+    return [...this.turns.values()];
   }
 
   put(live: LiveTurn): void {
-    this.#turns.set(live.requestId, live);
+    this.turns.set(live.requestId, live);
   }
 
   /** Drops turns that have ended and are in the history, except for the latest. */
@@ -28,7 +28,7 @@ export class LiveTurns {
     const ended = this.list().filter(
       ({ phase, requestId }) => phase === 'ended' && stored.has(requestId),
     );
-    for (const { requestId } of ended.slice(0, -KEPT_AFTER_END)) this.#turns.delete(requestId);
+    for (const { requestId } of ended.slice(0, -KEPT_AFTER_END)) this.turns.delete(requestId);
   }
 }
 
@@ -44,13 +44,16 @@ export interface LiveTurn {
 }
 
 /** A turn about to be sent. */
-export function sentTurn(requestId: string, message: Exclude<MessageToSend, string>): LiveTurn {
+export function createSentTurn(
+  requestId: string,
+  message: Exclude<MessageToSend, string>,
+): LiveTurn {
   const { message: content, attachments = [] } = message;
-  return { ...followedTurn(requestId), question: { content, attachments } };
+  return { ...createFollowedTurn(requestId), question: { content, attachments } };
 }
 
 /** A turn that somebody else has sent. */
-export function followedTurn(requestId: string): LiveTurn {
+export function createFollowedTurn(requestId: string): LiveTurn {
   return { requestId, startedAt: new Date().toISOString(), turn: emptyTurn, phase: 'open' };
 }
 

@@ -8,7 +8,13 @@ import { addPart } from '../turns/turn.js';
 import type { Chat, ChatState } from './chat.js';
 import { ChatView } from './chat-view.js';
 import { History } from './history.js';
-import { followedTurn, isOpen, type LiveTurn, LiveTurns, sentTurn } from './live-turns.js';
+import {
+  createFollowedTurn,
+  createSentTurn,
+  isOpen,
+  type LiveTurn,
+  LiveTurns,
+} from './live-turns.js';
 
 /** Opens a session: loads its newest messages and follows its turn, also one begun elsewhere. */
 export function openChat(client: OracleClient, sessionId: string): Chat {
@@ -44,7 +50,7 @@ class OpenChat implements Chat {
       if (state === 'connected' && this.#loading !== 'loading') void this.refresh();
       this.#changed();
     });
-    this.#tabs = joinTabs(sessionId, () => void this.refresh());
+    this.#tabs = connectTabs(sessionId, () => void this.refresh());
     this.#state = this.#show();
     void this.refresh();
   }
@@ -57,7 +63,7 @@ class OpenChat implements Chat {
     const given = typeof message === 'string' ? { message } : message;
     const { requestId = crypto.randomUUID() } = given;
     this.#forgetErrors();
-    this.#put(sentTurn(requestId, given));
+    this.#put(createSentTurn(requestId, given));
     await this.#follow(requestId, (options) =>
       this.#client.stream(this.sessionId, { ...given, requestId }, options),
     );
@@ -113,7 +119,7 @@ class OpenChat implements Chat {
     const known = this.#live.get(requestId);
     if (known && known.phase !== 'lost') return;
     delete this.#errors.turn;
-    this.#put({ ...known, ...followedTurn(requestId) });
+    this.#put({ ...known, ...createFollowedTurn(requestId) });
     void this.#follow(requestId, (options) => this.#client.runs.join(runId, options));
   }
 
@@ -130,7 +136,7 @@ class OpenChat implements Chat {
     await this.#attempt('turn', async () => {
       for await (const part of open({ signal: this.#closing.signal, onState })) {
         change(({ turn }) => ({ turn: addPart(turn, part) }));
-        if (part.event === 'run' && this.#live.get(requestId)?.question) this.#tabs.tell();
+        if (part.event === 'run' && this.#live.get(requestId)?.question) this.#tabs.notify();
       }
       change(() => ({ phase: 'ended' }));
       await this.refresh();
@@ -173,7 +179,7 @@ class OpenChat implements Chat {
   }
 
   #show(): ChatState {
-    return this.#view.show({
+    return this.#view.build({
       history: this.#history,
       live: this.#live.list(),
       loading: this.#loading,
@@ -184,25 +190,25 @@ class OpenChat implements Chat {
 
   #changed(): void {
     this.#state = this.#show();
-    this.#changes.tell();
+    this.#changes.notify();
   }
 }
 
 /** The other pages of this browser that show the same session. */
 interface OtherTabs {
   /** Tells them that a turn has begun here. */
-  tell(): void;
+  notify(): void;
   close(): void;
 }
 
 /** Calls back when another page of this browser has begun a turn in the session. */
-function joinTabs(sessionId: string, onTurn: () => void): OtherTabs {
+function connectTabs(sessionId: string, onTurn: () => void): OtherTabs {
   if (typeof BroadcastChannel === 'undefined') {
-    return { tell: () => undefined, close: () => undefined };
+    return { notify: () => undefined, close: () => undefined };
   }
   const channel = new BroadcastChannel(`sibyl:${sessionId}`);
   channel.onmessage = onTurn;
   // In Node, where it would keep the process from ending.
   (channel as { unref?: () => void }).unref?.();
-  return { tell: () => channel.postMessage('turn'), close: () => channel.close() };
+  return { notify: () => channel.postMessage('turn'), close: () => channel.close() };
 }

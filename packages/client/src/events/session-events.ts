@@ -31,6 +31,6 @@ export interface SessionEvents {
   ping(): Promise<ServerEvents['pong']>;
   status(): Promise<ServerEvents['status']>;
   /** Every event the host knows. */
-  catalogue(): Promise<ServerEvents['available-events']>;
+  catalog(): Promise<ServerEvents['available-events']>;
   close(): void;
 }

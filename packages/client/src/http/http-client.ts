@@ -1,9 +1,9 @@
 import type { ErrorBody } from '@sibyl/protocol';
 import { OracleClientError } from '../errors.js';
 import type { OracleSigner } from '../signers/signer.js';
-import { Bearer, Discovery } from './bearer-tokens.js';
+import { BearerTokens, Discovery } from './bearer-tokens.js';
 
-interface HttpOptions {
+interface HttpClientOptions {
   /** Without a slash at its end. */
   readonly url: string;
   readonly signer: OracleSigner;
@@ -23,45 +23,48 @@ export interface HttpRequest {
 }
 
 /** Sends requests to one oracle as one user. */
-export class Http {
+export class HttpClient {
   readonly discovery: Discovery;
-  readonly bearer: Bearer;
-  readonly #options: HttpOptions;
+  readonly tokens: BearerTokens;
+  private readonly options: HttpClientOptions;
 
-  constructor(options: HttpOptions) {
-    this.#options = options;
-    this.discovery = new Discovery((path) => this.ask({ path }));
-    this.bearer = new Bearer(options.signer, this.discovery);
+  constructor(options: HttpClientOptions) {
+    this.options = options;
+    this.discovery = new Discovery((path) => this.getPublic({ path }));
+    this.tokens = new BearerTokens(options.signer, this.discovery);
   }
 
   /** Asks a public route. */
-  async ask<T>({ path, signal }: Pick<HttpRequest, 'path' | 'signal'>): Promise<T> {
-    const { fetch, url } = this.#options;
-    const response = await fetchReply(fetch, url + path, { headers: {}, signal });
-    return readJson(await accepted(response));
+  async getPublic<T>({ path, signal }: Pick<HttpRequest, 'path' | 'signal'>): Promise<T> {
+    const { fetch, url } = this.options;
+    const response = await sendRequest(fetch, url + path, { headers: {}, signal });
+    return readJson(await requireOk(response));
   }
 
-  async json<T>(request: HttpRequest): Promise<T> {
-    return readJson(await this.open(request));
+  async requestJson<T>(request: HttpRequest): Promise<T> {
+    return readJson(await this.request(request));
   }
 
   /** Sends a request and returns the accepting answer; a refused token is replaced once. */
-  async open(request: HttpRequest): Promise<Response> {
-    const token = await this.bearer.token();
-    const response = await this.#send(request, token);
-    if (response.status !== 401) return accepted(response);
+  async request(request: HttpRequest): Promise<Response> {
+    const token = await this.tokens.get();
+    const response = await this.send(request, token);
+    if (response.status !== 401) return requireOk(response);
     await response.body?.cancel();
-    return accepted(await this.#send(request, await this.bearer.replace(token)));
+    return requireOk(await this.send(request, await this.tokens.replace(token)));
   }
 
-  #send({ method = 'GET', signal, ...request }: HttpRequest, token: string): Promise<Response> {
-    const { url, fetch } = this.#options;
+  private send(
+    { method = 'GET', signal, ...request }: HttpRequest,
+    token: string,
+  ): Promise<Response> {
+    const { url, fetch } = this.options;
     const { body } = request;
-    return fetchReply(fetch, url + request.path + queryText(request.query), {
+    return sendRequest(fetch, url + request.path + buildQuery(request.query), {
       method,
       signal,
       headers: {
-        ...this.#options.headers,
+        ...this.options.headers,
         ...(body !== undefined && { 'content-type': 'application/json' }),
         ...request.headers,
         authorization: `Bearer ${token}`,
@@ -72,12 +75,12 @@ export class Http {
   }
 }
 
-async function accepted(response: Response): Promise<Response> {
+async function requireOk(response: Response): Promise<Response> {
   if (response.ok) return response;
-  throw await readRefusal(response);
+  throw await readError(response);
 }
 
-function queryText(query: HttpRequest['query'] = {}): string {
+function buildQuery(query: HttpRequest['query'] = {}): string {
   const given = Object.entries(query).filter(([, value]) => value !== undefined);
   return given.length === 0 ? '' : `?${new URLSearchParams(given.map(([k, v]) => [k, `${v}`]))}`;
 }
@@ -90,7 +93,7 @@ interface OutgoingRequest extends Omit<RequestInit, 'headers' | 'body' | 'signal
 }
 
 /** Sends a request; that nobody answered becomes an error of ours, that the caller left stays his. */
-async function fetchReply(
+async function sendRequest(
   fetch: typeof globalThis.fetch,
   url: string,
   { signal, ...request }: OutgoingRequest,
@@ -119,7 +122,7 @@ async function readJson<T>(response: Response): Promise<T> {
 }
 
 /** The error that a refusing answer stands for (contract B1). */
-async function readRefusal(response: Response): Promise<OracleClientError> {
+async function readError(response: Response): Promise<OracleClientError> {
   const { status } = response;
   const body = await response.json().catch(() => undefined);
   if (!isErrorBody(body)) {
@@ -131,7 +134,7 @@ async function readRefusal(response: Response): Promise<OracleClientError> {
     status,
     lines,
     requestId: body.requestId,
-    ...retryAfterOf(response),
+    ...readRetryAfter(response),
     ...(body.claims && { claims: body.claims }),
   });
 }
@@ -142,7 +145,7 @@ function isErrorBody(body: unknown): body is ErrorBody {
 }
 
 /** Only what a page of the same origin, or Node, may read. */
-function retryAfterOf({ headers }: Response): { readonly retryAfterSeconds?: number } {
+function readRetryAfter({ headers }: Response): { readonly retryAfterSeconds?: number } {
   const seconds = Number(headers.get('retry-after') ?? Number.NaN);
   return Number.isFinite(seconds) ? { retryAfterSeconds: seconds } : {};
 }

@@ -1,6 +1,6 @@
 export { OracleProvider, type OracleProviderProps, useOracle } from './oracle-provider.js';
 export {
-  type Loaded,
+  type Resource,
   type UseDelegation,
   type UsePreferences,
   type UseSessions,

@@ -7,7 +7,7 @@ import { useOracle } from './oracle-provider.js';
 /** The most the host gives at once. */
 const PAGE_LIMIT = 100;
 
-export interface UseSessions extends Loaded {
+export interface UseSessions extends Resource {
   /** Newest first, as far as loaded. */
   readonly sessions: readonly Session[];
   readonly total: number;
@@ -26,7 +26,7 @@ export function useSessions({ pageSize = 20 }: { readonly pageSize?: number } = 
     (signal: AbortSignal) => loadNewest(routes, wanted, signal),
     [routes, wanted],
   );
-  const { value, ...loaded } = useLoaded(load);
+  const { value, ...loaded } = useResource(load);
   const { sessions = [], total = 0 } = value ?? {};
   const { refresh } = loaded;
   const create = useCallback(
@@ -74,7 +74,7 @@ async function loadNewest(
   return { sessions: [...byId.values()], total: pages[0]?.total ?? 0 };
 }
 
-export interface UseDelegation extends Loaded {
+export interface UseDelegation extends Resource {
   readonly status: DelegationStatus | undefined;
   readonly grant: Delegations['grant'];
   readonly revoke: Delegations['revoke'];
@@ -84,7 +84,7 @@ export interface UseDelegation extends Loaded {
 export function useDelegation(): UseDelegation {
   const { delegation } = useOracle();
   const load = useCallback((signal: AbortSignal) => delegation.status({ signal }), [delegation]);
-  const { value: status, ...loaded } = useLoaded(load);
+  const { value: status, ...loaded } = useResource(load);
   const { refresh } = loaded;
   const grant = useCallback(
     async (terms: DelegationTerms) => {
@@ -104,7 +104,7 @@ export function useDelegation(): UseDelegation {
   return { status, grant, revoke, ...loaded };
 }
 
-export interface UsePreferences extends Loaded {
+export interface UsePreferences extends Resource {
   readonly preferences: UserPreferences;
 }
 
@@ -112,12 +112,12 @@ export interface UsePreferences extends Loaded {
 export function usePreferences(): UsePreferences {
   const client = useOracle();
   const load = useCallback((signal: AbortSignal) => client.preferences.get({ signal }), [client]);
-  const { value: preferences = {}, ...loaded } = useLoaded(load);
+  const { value: preferences = {}, ...loaded } = useResource(load);
   return { preferences, ...loaded };
 }
 
 /** What a hook has loaded, or why it could not. */
-export interface Loaded {
+export interface Resource {
   readonly isLoading: boolean;
   readonly error?: OracleClientError;
   refresh(): Promise<void>;
@@ -130,9 +130,9 @@ interface State<T> {
 }
 
 /** Loads something when mounted, and again when `load` is another; what comes too late is dropped. */
-function useLoaded<T>(
+function useResource<T>(
   load: (signal: AbortSignal) => Promise<T>,
-): Loaded & { readonly value: T | undefined } {
+): Resource & { readonly value: T | undefined } {
   const [state, setState] = useState<State<T>>({ value: undefined, isLoading: true });
   const current = useRef(new AbortController());
   const refresh = useCallback(async () => {

@@ -14,7 +14,7 @@ const loading: ChatState = {
   connection: 'connecting',
 };
 
-const noChat = {
+const closedChat = {
   subscribe: () => () => undefined,
   getState: () => loading,
   abort: async () => false,
@@ -41,8 +41,8 @@ export function useChat(sessionId: string | undefined): UseChat {
   }, [client, sessionId]);
   // Between two sessions the one that is left is still open.
   const chat = open?.sessionId === sessionId ? open : undefined;
-  const { subscribe, getState, abort, loadOlder, refresh } = chat ?? noChat;
-  const sendLater = useSendLater(chat, sessionId);
+  const { subscribe, getState, abort, loadOlder, refresh } = chat ?? closedChat;
+  const sendLater = useSendWhenOpen(chat, sessionId);
   const send = chat?.send ?? sendLater;
   const state = useSyncExternalStore(
     subscribe,
@@ -51,7 +51,7 @@ export function useChat(sessionId: string | undefined): UseChat {
   return { ...state, send, abort, loadOlder, refresh };
 }
 
-interface Pending {
+interface PendingMessage {
   /** Where it was to be sent; undefined for the session that is opened next. */
   readonly sessionId: string | undefined;
   readonly message: MessageToSend;
@@ -60,13 +60,13 @@ interface Pending {
 }
 
 /** Keeps messages until there is a chat to send them in. */
-function useSendLater(chat: Chat | undefined, sessionId: string | undefined): Chat['send'] {
-  const pending = useRef<readonly Pending[]>([]);
+function useSendWhenOpen(chat: Chat | undefined, sessionId: string | undefined): Chat['send'] {
+  const pending = useRef<readonly PendingMessage[]>([]);
   const current = useRef<Chat>(undefined);
   const flush = useCallback(() => {
     const { current: open } = current;
     if (!open) return;
-    const isDue = (each: Pending) => [undefined, open.sessionId].includes(each.sessionId);
+    const isDue = (each: PendingMessage) => [undefined, open.sessionId].includes(each.sessionId);
     const due = pending.current.filter(isDue);
     pending.current = pending.current.filter((each) => !isDue(each));
     for (const { message, resolve, reject } of due) open.send(message).then(resolve, reject);

@@ -5,7 +5,7 @@ import {
   type ActionView,
   type ArgumentSchema,
   type BrowserTool,
-  readArguments,
+  tryParseArguments,
 } from '../browser-tools/tool-registry.js';
 import type { OracleClient } from '../oracle-client.js';
 import type { Call } from '../turns/turn.js';
@@ -89,7 +89,7 @@ export function useActionRenderer(): ActionRenderer {
 /** What the model sent is not always what the action takes: then there is nothing to show. */
 function render(client: OracleClient, name: string, view: ActionView): ReactNode {
   const action = client.action(name);
-  const args = action && readArguments(action.schema, view.args);
+  const args = action && tryParseArguments(action.schema, view.args);
   if (!args) return null;
   return (action?.render?.({ ...view, args: args.value as never }) as ReactNode) ?? null;
 }

@@ -17,7 +17,7 @@ export interface BrowserSignerOptions {
 
 const DEFAULT_NAME = 'user';
 /** What comes before the seed in PKCS #8. */
-const PKCS8_HEAD = [
+const PKCS8_PREFIX = [
   0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
 
@@ -26,8 +26,8 @@ export async function openBrowserSigner(
   options: BrowserSignerOptions = {},
 ): Promise<BrowserSigner> {
   const { name = DEFAULT_NAME } = options;
-  const key = (await findKey(name)) ?? (await keepFirstKey(name, await makeKey()));
-  return signerOf(name, key);
+  const key = (await findKey(name)) ?? (await storeKeyIfAbsent(name, await generateKey()));
+  return createBrowserSigner(name, key);
 }
 
 /** Replaces this browser's key by one exported elsewhere. */
@@ -36,19 +36,22 @@ export async function importBrowserKey(
   options: BrowserSignerOptions = {},
 ): Promise<BrowserSigner> {
   const { name = DEFAULT_NAME } = options;
-  const { seed, publicKey } = readKeyText(text);
+  const { seed, publicKey } = parseKey(text);
   const extractable = await importSeed(seed, 'extractable');
-  const raw = await publicBytes(extractable);
+  const raw = await exportPublicKey(extractable);
   if (publicKey?.some((byte, i) => byte !== raw[i])) {
     throw new OracleClientError('key_invalid', 'The two halves of this key do not belong together');
   }
   // Whoever brings a key has it elsewhere: here it need not be readable any more.
-  const key = { privateKey: await importSeed(seed, 'sealed'), publicKey: await importPublic(raw) };
-  await keepKey(name, key);
-  return signerOf(name, key);
+  const key = {
+    privateKey: await importSeed(seed, 'sealed'),
+    publicKey: await importPublicKey(raw),
+  };
+  await storeKey(name, key);
+  return createBrowserSigner(name, key);
 }
 
-async function signerOf(name: string, key: KeptKey): Promise<BrowserSigner> {
+async function createBrowserSigner(name: string, key: StoredKey): Promise<BrowserSigner> {
   return {
     ...createSigner(await createWebSigner(key)),
     canExport: async () => (await findKey(name))?.backup !== undefined,
@@ -60,46 +63,48 @@ async function signerOf(name: string, key: KeptKey): Promise<BrowserSigner> {
           'This key was exported or imported before, and cannot leave the browser again',
         );
       }
-      const text = writeKeyText({
-        seed: await seedOf(backup),
-        publicKey: await publicBytes(backup),
+      const text = formatKey({
+        seed: await exportSeed(backup),
+        publicKey: await exportPublicKey(backup),
       });
-      await keepKey(name, sealed);
+      await storeKey(name, sealed);
       return text;
     },
   };
 }
 
-async function makeKey(): Promise<KeptKey> {
-  const { privateKey, publicKey } = (await subtle().generateKey('Ed25519', true, [
+async function generateKey(): Promise<StoredKey> {
+  const { privateKey, publicKey } = (await requireSubtleCrypto().generateKey('Ed25519', true, [
     'sign',
     'verify',
   ])) as CryptoKeyPair;
-  const sealed = await importSeed(await seedOf(privateKey), 'sealed');
+  const sealed = await importSeed(await exportSeed(privateKey), 'sealed');
   return { privateKey: sealed, publicKey, backup: privateKey };
 }
 
 async function importSeed(seed: Uint8Array, as: 'extractable' | 'sealed'): Promise<CryptoKey> {
-  const pkcs8 = Uint8Array.from([...PKCS8_HEAD, ...seed]);
-  return subtle().importKey('pkcs8', pkcs8, 'Ed25519', as === 'extractable', ['sign']);
+  const pkcs8 = Uint8Array.from([...PKCS8_PREFIX, ...seed]);
+  return requireSubtleCrypto().importKey('pkcs8', pkcs8, 'Ed25519', as === 'extractable', ['sign']);
 }
 
-async function importPublic(raw: Uint8Array): Promise<CryptoKey> {
-  return subtle().importKey('raw', Uint8Array.from(raw), 'Ed25519', true, ['verify']);
+async function importPublicKey(raw: Uint8Array): Promise<CryptoKey> {
+  return requireSubtleCrypto().importKey('raw', Uint8Array.from(raw), 'Ed25519', true, ['verify']);
 }
 
-async function seedOf(privateKey: CryptoKey): Promise<Uint8Array> {
-  return new Uint8Array(await subtle().exportKey('pkcs8', privateKey)).slice(PKCS8_HEAD.length);
+async function exportSeed(privateKey: CryptoKey): Promise<Uint8Array> {
+  return new Uint8Array(await requireSubtleCrypto().exportKey('pkcs8', privateKey)).slice(
+    PKCS8_PREFIX.length,
+  );
 }
 
 /** The public half, which WebCrypto gives away only beside the private one, as a JWK. */
-async function publicBytes(privateKey: CryptoKey): Promise<Uint8Array> {
-  const { x = '' } = await subtle().exportKey('jwk', privateKey);
+async function exportPublicKey(privateKey: CryptoKey): Promise<Uint8Array> {
+  const { x = '' } = await requireSubtleCrypto().exportKey('jwk', privateKey);
   const base64 = x.replaceAll('-', '+').replaceAll('_', '/');
   return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 }
 
-function subtle(): SubtleCrypto {
+function requireSubtleCrypto(): SubtleCrypto {
   // Absent on pages served without TLS from anywhere but this machine.
   if (globalThis.crypto?.subtle) return crypto.subtle;
   throw new OracleClientError(
@@ -109,8 +114,8 @@ function subtle(): SubtleCrypto {
 }
 
 /** Multicodec of an Ed25519 private key, then of its public key, as ucanto lines them up. */
-const PRIVATE_HEAD = [0x80, 0x26];
-const PUBLIC_HEAD = [0xed, 0x01];
+const PRIVATE_KEY_PREFIX = [0x80, 0x26];
+const PUBLIC_KEY_PREFIX = [0xed, 0x01];
 const HEX_SEED = /^[0-9a-f]{64}$/i;
 
 /** The 32 secret bytes of a key and, where the text holds it, the public half. */
@@ -120,29 +125,33 @@ interface KeyBytes {
 }
 
 /** Writes a private key as ucanto and the command line do: `M` and base64. */
-function writeKeyText({ seed, publicKey }: Required<KeyBytes>): string {
-  const bytes = [...PRIVATE_HEAD, ...seed, ...PUBLIC_HEAD, ...publicKey];
+function formatKey({ seed, publicKey }: Required<KeyBytes>): string {
+  const bytes = [...PRIVATE_KEY_PREFIX, ...seed, ...PUBLIC_KEY_PREFIX, ...publicKey];
   return `M${btoa(String.fromCharCode(...bytes))}`;
 }
 
 /** Reads what `writeKeyText` writes, or a seed as 64 hex digits. */
-function readKeyText(text: string): KeyBytes {
+function parseKey(text: string): KeyBytes {
   const trimmed = text.trim();
-  if (HEX_SEED.test(trimmed)) return { seed: bytesOfHex(trimmed) };
-  const bytes = trimmed.startsWith('M') ? bytesOfBase64(trimmed.slice(1)) : [];
-  if (!holds(bytes, 0, PRIVATE_HEAD) || !holds(bytes, 34, PUBLIC_HEAD) || bytes.length !== 68) {
+  if (HEX_SEED.test(trimmed)) return { seed: parseHex(trimmed) };
+  const bytes = trimmed.startsWith('M') ? parseBase64(trimmed.slice(1)) : [];
+  if (
+    !startsWithAt(bytes, 0, PRIVATE_KEY_PREFIX) ||
+    !startsWithAt(bytes, 34, PUBLIC_KEY_PREFIX) ||
+    bytes.length !== 68
+  ) {
     throw new OracleClientError('key_invalid', 'This is not a private key as it was exported');
   }
   return { seed: Uint8Array.from(bytes.slice(2, 34)), publicKey: Uint8Array.from(bytes.slice(36)) };
 }
 
-const holds = (bytes: readonly number[], at: number, head: readonly number[]): boolean =>
+const startsWithAt = (bytes: readonly number[], at: number, head: readonly number[]): boolean =>
   head.every((byte, i) => bytes[at + i] === byte);
 
-const bytesOfHex = (text: string): Uint8Array =>
+const parseHex = (text: string): Uint8Array =>
   Uint8Array.from(text.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
 
-function bytesOfBase64(text: string): number[] {
+function parseBase64(text: string): number[] {
   try {
     return Array.from(atob(text), (character) => character.charCodeAt(0));
   } catch {
@@ -154,7 +163,7 @@ const DATABASE = 'sibyl';
 const STORE = 'keys';
 
 /** A key as the browser keeps it. */
-interface KeptKey {
+interface StoredKey {
   /** Not extractable. */
   readonly privateKey: CryptoKey;
   readonly publicKey: CryptoKey;
@@ -163,26 +172,26 @@ interface KeptKey {
 }
 
 /** Finds a key by its name. */
-async function findKey(name: string): Promise<KeptKey | undefined> {
-  return inStore('readonly', (keys) => keys.get(name));
+async function findKey(name: string): Promise<StoredKey | undefined> {
+  return runTransaction('readonly', (keys) => keys.get(name));
 }
 
 /** Keeps a key, in place of one of the same name. */
-async function keepKey(name: string, key: KeptKey): Promise<void> {
-  await inStore('readwrite', (keys) => keys.put(key, name));
+async function storeKey(name: string, key: StoredKey): Promise<void> {
+  await runTransaction('readwrite', (keys) => keys.put(key, name));
 }
 
 /** Keeps a key unless another tab was faster; returns the one that is kept. */
-async function keepFirstKey(name: string, key: KeptKey): Promise<KeptKey> {
-  return inStore('readwrite', (keys) => {
-    const found: IDBRequest<KeptKey | undefined> = keys.get(name);
+async function storeKeyIfAbsent(name: string, key: StoredKey): Promise<StoredKey> {
+  return runTransaction('readwrite', (keys) => {
+    const found: IDBRequest<StoredKey | undefined> = keys.get(name);
     found.onsuccess = () => found.result ?? keys.put(key, name);
     return found;
   }).then((found) => found ?? key);
 }
 
 /** Runs one request in one transaction, and waits until that is on disk. */
-async function inStore<T>(
+async function runTransaction<T>(
   mode: IDBTransactionMode,
   request: (keys: IDBObjectStore) => IDBRequest<T>,
 ): Promise<T> {

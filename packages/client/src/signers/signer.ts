@@ -6,7 +6,7 @@ import {
   mintDelegation,
   type UcanFault,
 } from '@sibyl/ucan/browser';
-import { signingError } from '../errors.js';
+import { toSigningError } from '../errors.js';
 
 export interface InvocationRequest {
   /** The oracle's DID. */
@@ -50,17 +50,17 @@ export function createSigner(key: SigningKey): OracleSigner {
   return {
     did: key.did,
     invoke: (request) =>
-      minted(mintAuthInvocation({ signer, ttlSeconds: BEARER_SECONDS, ...request })),
+      unwrapToken(mintAuthInvocation({ signer, ttlSeconds: BEARER_SECONDS, ...request })),
     // The host remembers what was revoked: the same terms granted again must be another token.
     delegate: (request) =>
-      minted(mintDelegation({ signer, nonce: crypto.randomUUID(), ...request })),
+      unwrapToken(mintDelegation({ signer, nonce: crypto.randomUUID(), ...request })),
   };
 }
 
-async function minted(minting: Promise<Result<MintedToken, UcanFault>>): Promise<MintedToken> {
+async function unwrapToken(minting: Promise<Result<MintedToken, UcanFault>>): Promise<MintedToken> {
   const { ok, error } = await minting.catch((cause) => {
-    throw signingError(cause);
+    throw toSigningError(cause);
   });
   if (ok) return ok;
-  throw signingError(error.detail);
+  throw toSigningError(error.detail);
 }

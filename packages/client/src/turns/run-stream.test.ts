@@ -14,7 +14,7 @@ const run = frame(1, 'run', { runId: 'r', sessionId: 's', requestId: 'q' });
 const done = (seq: number) => frame(seq, 'done', { runId: 'r', status: 'finished' });
 
 /** A host that answers each attempt with the next of these; `silent` ones never end. */
-function hostOf(...answers: (string | { silent: string } | Error)[]) {
+function fakeHost(...answers: (string | { silent: string } | Error)[]) {
   const positions: Position[] = [];
   const open: OpenStream = async (position, signal) => {
     positions.push(position);
@@ -41,14 +41,14 @@ async function collect(stream: AsyncIterable<ReplyPart>): Promise<string[]> {
 
 const START = { runId: undefined, after: 0 };
 const JOINED = { runId: 'r', after: 7 };
-const refusal = (status: number, retryAfterSeconds?: number) =>
+const rejection = (status: number, retryAfterSeconds?: number) =>
   new OracleClientError('internal_error', 'refused', {
     status,
     ...(retryAfterSeconds && { retryAfterSeconds }),
   });
 
 it('takes a stream that is silent for three heartbeats for broken', async () => {
-  const { open, positions } = hostOf({ silent: run }, done(2));
+  const { open, positions } = fakeHost({ silent: run }, done(2));
   const events = collect(followRun(open, START));
   await vi.advanceTimersByTimeAsync(44_000);
   expect(positions).toHaveLength(1);
@@ -58,12 +58,12 @@ it('takes a stream that is silent for three heartbeats for broken', async () => 
 });
 
 it('takes a heartbeat for a sign of life, not for a frame', async () => {
-  const { open } = hostOf(`: heartbeat\n\n${run}: heartbeat\n\n${done(2)}`);
+  const { open } = fakeHost(`: heartbeat\n\n${run}: heartbeat\n\n${done(2)}`);
   expect(await collect(followRun(open, START))).toEqual(['run', 'done']);
 });
 
 it('waits as long as a host asks for, once the turn has begun', async () => {
-  const { open, positions } = hostOf(run, refusal(503, 20), refusal(429), done(2));
+  const { open, positions } = fakeHost(run, rejection(503, 20), rejection(429), done(2));
   const events = collect(followRun(open, START));
   await vi.advanceTimersByTimeAsync(15_000);
   expect(positions).toHaveLength(2);
@@ -72,25 +72,25 @@ it('waits as long as a host asks for, once the turn has begun', async () => {
 });
 
 it.each([
-  [START, refusal(503), 1],
-  [START, refusal(429), 1],
-  [JOINED, refusal(404), 1],
-  [JOINED, refusal(401), 1],
+  [START, rejection(503), 1],
+  [START, rejection(429), 1],
+  [JOINED, rejection(404), 1],
+  [JOINED, rejection(401), 1],
 ])('believes a refusal: %o %o', async (start, error, attempts) => {
-  const { open, positions } = hostOf(error, done(8));
+  const { open, positions } = fakeHost(error, done(8));
   await expect(collect(followRun(open, start))).rejects.toBe(error);
   expect(positions).toHaveLength(attempts);
 });
 
 it('tries three times to begin, and two minutes to go on', async () => {
   const gone = new OracleClientError('network_error', 'gone');
-  const beginning = hostOf(gone, gone, gone, done(1));
+  const beginning = fakeHost(gone, gone, gone, done(1));
   const begun = expect(collect(followRun(beginning.open, START))).rejects.toBe(gone);
   await vi.advanceTimersByTimeAsync(10_000);
   await begun;
   expect(beginning.positions).toHaveLength(3);
 
-  const going = hostOf(...Array.from({ length: 1000 }, () => gone));
+  const going = fakeHost(...Array.from({ length: 1000 }, () => gone));
   const lost = expect(collect(followRun(going.open, JOINED))).rejects.toMatchObject({
     code: 'connection_lost',
     cause: gone,
@@ -103,7 +103,7 @@ it('tries three times to begin, and two minutes to go on', async () => {
 describe('frames out of bytes', () => {
   const part = fc.record({ content: fc.string({ unit: 'grapheme' }), timestamp: fc.string() });
 
-  const streamOf = (pieces: readonly Uint8Array[]) =>
+  const toStream = (pieces: readonly Uint8Array[]) =>
     new ReadableStream<Uint8Array>({
       start: (controller) => {
         for (const piece of pieces) controller.enqueue(piece);
@@ -113,7 +113,7 @@ describe('frames out of bytes', () => {
 
   const readAll = async (pieces: readonly Uint8Array[]) => {
     const read = [];
-    for await (const frame of readFrames(streamOf(pieces), () => undefined)) read.push(frame);
+    for await (const frame of readFrames(toStream(pieces), () => undefined)) read.push(frame);
     return read;
   };
 

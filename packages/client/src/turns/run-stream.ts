@@ -1,6 +1,6 @@
 import type { ReplyPart } from '@sibyl/protocol';
 import { OracleClientError } from '../errors.js';
-import { Retries } from './retry-policy.js';
+import { RetryPolicy } from './retry-policy.js';
 import { type SseEvent, SseParser } from './sse-parser.js';
 
 /** Whether frames arrive, or the client is joining the run again. */
@@ -11,7 +11,7 @@ export interface StreamOptions {
   readonly signal?: AbortSignal;
   readonly onState?: (state: StreamState) => void;
   /** How long to try to join again without success, in milliseconds; two minutes unless given. */
-  readonly giveUpAfterMs?: number;
+  readonly reconnectTimeoutMs?: number;
 }
 
 /** How far a run has been read. */
@@ -31,42 +31,42 @@ export async function* followRun(
   start: Position,
   options: StreamOptions = {},
 ): AsyncGenerator<ReplyPart, void> {
-  const retries = new Retries(options);
-  const tell = tellChanges(options.onState);
+  const retries = new RetryPolicy(options);
+  const tell = onlyChanges(options.onState);
   let position = start;
   // A run that is joined has begun, whatever happens to the first attempt.
-  if (start.runId) retries.succeeded();
-  const attempt = async function* (connection: Connection) {
+  if (start.runId) retries.reset();
+  const attempt = async function* (connection: StreamConnection) {
     const response = await open(position, connection.signal);
     tell('live');
-    for await (const { seq, part } of framesOf(response, connection)) {
+    for await (const { seq, part } of readParts(response, connection)) {
       position = { runId: runIdOf(part) ?? position.runId, after: seq };
-      retries.succeeded();
+      retries.reset();
       yield part;
       if (part.event === 'done') return;
     }
     throw new OracleClientError('network_error', 'The stream ended before the turn did');
   };
   for (;;) {
-    const connection = new Connection(options.signal);
+    const connection = new StreamConnection(options.signal);
     try {
       return yield* attempt(connection);
     } catch (error) {
       tell('rejoining');
-      await retries.afterFailure(error);
+      await retries.waitOrThrow(error);
     } finally {
-      connection.end();
+      connection.close();
     }
   }
 }
 
-async function* framesOf(
+async function* readParts(
   { body }: Response,
-  connection: Connection,
+  connection: StreamConnection,
 ): AsyncGenerator<NumberedPart, void> {
   if (!body) return;
   try {
-    yield* readFrames(body, () => connection.heard());
+    yield* readFrames(body, () => connection.resetTimer());
   } catch (cause) {
     if (cause instanceof OracleClientError) throw cause;
     throw new OracleClientError('network_error', 'The stream broke', { cause });
@@ -77,7 +77,7 @@ const runIdOf = ({ event, data }: ReplyPart): string | undefined =>
   event === 'run' ? data.runId : undefined;
 
 /** Tells a state only when it is another than before. */
-function tellChanges(onState: StreamOptions['onState']): (state: StreamState) => void {
+function onlyChanges(onState: StreamOptions['onState']): (state: StreamState) => void {
   let told: StreamState | undefined;
   return (state) => {
     if (state === told) return;
@@ -87,37 +87,37 @@ function tellChanges(onState: StreamOptions['onState']): (state: StreamState) =>
 }
 
 /** Three heartbeats (contract B4): a stream that is silent for longer has broken without saying so. */
-const SILENCE_MS = 45_000;
+const SILENCE_TIMEOUT_MS = 45_000;
 
 /** One attempt to read a stream: ends with the caller's signal, or when nothing can come any more. */
-class Connection {
-  readonly #broken = new AbortController();
+class StreamConnection {
+  private readonly broken = new AbortController();
   readonly signal: AbortSignal;
-  #timer: ReturnType<typeof setTimeout> | undefined;
+  private timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(signal: AbortSignal | undefined) {
-    this.signal = signal ? AbortSignal.any([signal, this.#broken.signal]) : this.#broken.signal;
+    this.signal = signal ? AbortSignal.any([signal, this.broken.signal]) : this.broken.signal;
     // Browsers know of a lost network long before the connection does.
-    globalThis.addEventListener?.('offline', this.#goOffline);
-    this.heard();
+    globalThis.addEventListener?.('offline', this.goOffline);
+    this.resetTimer();
   }
 
   /** To be called on every sign of life. */
-  heard(): void {
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#break('The stream fell silent'), SILENCE_MS);
+  resetTimer(): void {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.break('The stream fell silent'), SILENCE_TIMEOUT_MS);
   }
 
-  end(): void {
-    clearTimeout(this.#timer);
-    globalThis.removeEventListener?.('offline', this.#goOffline);
-    this.#broken.abort();
+  close(): void {
+    clearTimeout(this.timer);
+    globalThis.removeEventListener?.('offline', this.goOffline);
+    this.broken.abort();
   }
 
-  readonly #goOffline = () => this.#break('The network is gone');
+  private readonly goOffline = () => this.break('The network is gone');
 
-  #break(why: string): void {
-    this.#broken.abort(new OracleClientError('network_error', why));
+  private break(why: string): void {
+    this.broken.abort(new OracleClientError('network_error', why));
   }
 }
 
@@ -141,7 +141,7 @@ export async function* readFrames(
       if (done) return;
       onSign();
       for (const event of parser.push(decoder.decode(value, { stream: true }))) {
-        yield numbered(event);
+        yield parseFrame(event);
       }
     }
   } finally {
@@ -150,7 +150,7 @@ export async function* readFrames(
   }
 }
 
-function numbered({ event, id, data }: SseEvent): NumberedPart {
+function parseFrame({ event, id, data }: SseEvent): NumberedPart {
   const seq = Number(id);
   try {
     const part = { event, data: JSON.parse(data) } as ReplyPart;

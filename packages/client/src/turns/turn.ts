@@ -54,34 +54,36 @@ export const emptyTurn: Turn = {
 
 /** The turn with one more part; text is cut back where the host says so (contract B4). */
 export function addPart(turn: Turn, part: ReplyPart): Turn {
-  if (part.event === 'run') return begin(turn, part.data);
-  if (part.event === 'done') return end(turn, part.data);
-  return { ...turn, status: 'running', ...changeBy(turn, part) };
+  if (part.event === 'run') return startTurn(turn, part.data);
+  if (part.event === 'done') return endTurn(turn, part.data);
+  return { ...turn, status: 'running', ...applyPart(turn, part) };
 }
 
-function begin(turn: Turn, { runId, requestId, resumed, partialLength = 0 }: RunFrame): Turn {
+function startTurn(turn: Turn, { runId, requestId, resumed, partialLength = 0 }: RunFrame): Turn {
   const text = resumed ? turn.text.slice(0, partialLength) : turn.text;
   return { ...turn, runId, requestId, text };
 }
 
-function end(turn: Turn, { status, messageId, partialText = turn.text }: DoneFrame): Turn {
+function endTurn(turn: Turn, { status, messageId, partialText = turn.text }: DoneFrame): Turn {
   return { ...turn, status, text: partialText, ...(messageId && { messageId }) };
 }
 
-function changeBy(turn: Turn, part: Exclude<ReplyPart, { event: 'run' | 'done' }>): Partial<Turn> {
+function applyPart(turn: Turn, part: Exclude<ReplyPart, { event: 'run' | 'done' }>): Partial<Turn> {
   switch (part.event) {
     case 'message':
       return { text: turn.text + part.data.content };
     case 'reasoning':
       return { reasoning: turn.reasoning + part.data.reasoning };
     case 'tool_call':
-      return { calls: upsert(turn.calls, callOf('tool', part.data.eventId, part.data)) };
+      return { calls: upsertCall(turn.calls, toCall('tool', part.data.eventId, part.data)) };
     case 'browser_tool_call':
-      return { calls: upsert(turn.calls, callOf('browser-tool', part.data.toolCallId, part.data)) };
+      return {
+        calls: upsertCall(turn.calls, toCall('browser-tool', part.data.toolCallId, part.data)),
+      };
     case 'action_call':
-      return { calls: upsert(turn.calls, callOf('action', part.data.toolCallId, part.data)) };
+      return { calls: upsertCall(turn.calls, toCall('action', part.data.toolCallId, part.data)) };
     case 'render_component':
-      return { components: replace(turn.components, part.data) };
+      return { components: upsertComponent(turn.components, part.data) };
     case 'router_update':
       return { steps: [...turn.steps, part.data] };
     case 'warning':
@@ -100,7 +102,7 @@ function changeBy(turn: Turn, part: Exclude<ReplyPart, { event: 'run' | 'done' }
 type CallEvent = Pick<ToolCallEvent, 'toolName' | 'args'> &
   Partial<Pick<ToolCallEvent | ActionCallEvent, 'status' | 'output' | 'error'>>;
 
-function callOf(
+function toCall(
   kind: Call['kind'],
   id: string,
   {
@@ -123,14 +125,14 @@ function callOf(
 }
 
 /** A call that is told twice, as the model's and as the page's, is one, and the page's. */
-function upsert(calls: readonly Call[], call: Call): readonly Call[] {
+function upsertCall(calls: readonly Call[], call: Call): readonly Call[] {
   const known = calls.find(({ id }) => id === call.id);
   if (!known) return [...calls, call];
   const kind = call.kind === 'tool' ? known.kind : call.kind;
   return calls.map((each) => (each === known ? { ...known, ...call, kind } : each));
 }
 
-function replace(
+function upsertComponent(
   components: readonly RenderComponentEvent[],
   component: RenderComponentEvent,
 ): readonly RenderComponentEvent[] {

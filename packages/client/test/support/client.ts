@@ -7,7 +7,7 @@ import {
 import { generateSigner } from '@sibyl/ucan';
 
 /** A client of somebody with a new key. */
-export function clientOf(
+export function createTestClient(
   { url }: { readonly url: string },
   options: Partial<OracleClientOptions> = {},
 ): OracleClient {

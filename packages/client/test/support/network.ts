@@ -5,12 +5,12 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 export interface Network {
   readonly url: string;
   /** Breaks every connection there is. */
-  cut(): void;
+  dropConnections(): void;
   /** Breaks every connection, also new ones, until it is restored. */
   goDown(): void;
   restore(): void;
   /** Waits until somebody has tried to connect in vain. */
-  untilMissed(): Promise<void>;
+  waitForAttempt(): Promise<void>;
   close(): void;
 }
 
@@ -22,7 +22,7 @@ export async function startNetwork(hostUrl: string): Promise<Network> {
   const server = createServer((near) => {
     if (isDown) {
       near.destroy();
-      for (const tell of waiting.splice(0)) tell();
+      for (const resolve of waiting.splice(0)) resolve();
       return;
     }
     const far = connect(Number(target.port), target.hostname);
@@ -41,22 +41,22 @@ export async function startNetwork(hostUrl: string): Promise<Network> {
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
-  const cut = () => {
+  const dropConnections = () => {
     for (const socket of sockets) socket.destroy();
   };
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    cut,
+    dropConnections,
     goDown: () => {
       isDown = true;
-      cut();
+      dropConnections();
     },
     restore: () => {
       isDown = false;
     },
-    untilMissed: () => new Promise((resolve) => waiting.push(resolve)),
+    waitForAttempt: () => new Promise((resolve) => waiting.push(resolve)),
     close: () => {
-      cut();
+      dropConnections();
       server.close();
     },
   };

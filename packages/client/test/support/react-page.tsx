@@ -8,10 +8,10 @@ import {
   type ControlledHost,
   useControlledHost,
 } from '../../../host/test/support/controlled-host.js';
-import { clientOf } from './client.js';
+import { createTestClient } from './client.js';
 
 /** How long a busy machine may take to show something. */
-export const patient = { timeout: 10_000 };
+export const POLL_OPTIONS = { timeout: 10_000 };
 
 /** A client, and what gives it to the hooks of a page. */
 export interface ReactPage {
@@ -27,7 +27,7 @@ export interface ReactPages extends Pick<ControlledHost, 'model'> {
 
 export function useReactPages(): ReactPages {
   const parts = useControlledHost();
-  const sameUser = someoneNew();
+  const sameUser = createUser();
   const clients: OracleClient[] = [];
   afterEach(() => {
     cleanup();
@@ -38,7 +38,7 @@ export function useReactPages(): ReactPages {
       return parts.model;
     },
     open(signer = sameUser) {
-      const client = clientOf(parts.host, { signer });
+      const client = createTestClient(parts.host, { signer });
       clients.push(client);
       const wrapper: ReactPage['wrapper'] = ({ children }) => (
         <StrictMode>
@@ -50,11 +50,11 @@ export function useReactPages(): ReactPages {
   };
 }
 
-export const someoneNew = (): OracleSigner => createSigner(generateSigner());
+export const createUser = (): OracleSigner => createSigner(generateSigner());
 
 /** Waits until the page's `<output>` says this. */
-export const untilStatus = (status: string): Promise<void> =>
-  waitFor(() => expect(screen.getByRole('status').textContent).toBe(status), patient);
+export const waitForStatus = (status: string): Promise<void> =>
+  waitFor(() => expect(screen.getByRole('status').textContent).toBe(status), POLL_OPTIONS);
 
 export const click = (name: string): Promise<void> =>
   act(async () => screen.getByRole('button', { name }).click());

@@ -7,7 +7,7 @@ export interface Reading {
   /** Settles with the stream. */
   readonly ended: Promise<void>;
   /** Waits until the answer so far is this text. */
-  untilText(text: string): Promise<void>;
+  waitForText(text: string): Promise<void>;
 }
 
 /** Reads a stream to its end in the background. */
@@ -34,7 +34,7 @@ export function read(stream: AsyncIterable<ReplyPart>): Reading {
       return turn;
     },
     ended,
-    untilText: async (text) => {
+    waitForText: async (text) => {
       const failed = ended.then(() => {
         if (turn.text !== text) throw new Error(`The stream ended with ${turn.text}`);
       });

@@ -56,12 +56,16 @@ const MAX_LABELS = 12;
 
 /** Draws the points; a list of them is there for those who cannot see the drawing. */
 export function Chart({ title, kind, unit, points }: ChartData) {
-  const scale = scaleOf(points);
+  const scale = createScale(points);
   const every = Math.ceil(points.length / MAX_LABELS);
   return (
     <figure className="built-in chart">
       <figcaption>{unit ? `${title} (${unit})` : title}</figcaption>
-      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={describe(title, unit, points)}>
+      <svg
+        viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+        role="img"
+        aria-label={describeChart(title, unit, points)}
+      >
         {scale.ticks.map((tick) => (
           <g key={tick} className="tick">
             <line
@@ -104,7 +108,7 @@ interface Scale {
   y(value: number): number;
 }
 
-function scaleOf(points: readonly Point[]): Scale {
+function createScale(points: readonly Point[]): Scale {
   const values = points.map(({ value }) => value);
   const low = Math.min(0, ...values);
   const high = Math.max(0, ...values);
@@ -164,5 +168,5 @@ function Line({ points, scale }: { readonly points: readonly Point[]; readonly s
   );
 }
 
-const describe = (title: string, unit: string, points: readonly Point[]) =>
+const describeChart = (title: string, unit: string, points: readonly Point[]) =>
   `${title}: ${points.map(({ label, value }) => `${label} ${value}${unit && ` ${unit}`}`).join(', ')}`;

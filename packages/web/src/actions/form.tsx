@@ -70,7 +70,7 @@ export function FormView({ id, title, fields }: FormData & { readonly id: string
       {fields.map((field) => (
         <label key={field.name} htmlFor={`${id} ${field.name}`}>
           {field.label}
-          <Entry
+          <FieldInput
             id={`${id} ${field.name}`}
             field={field}
             value={values[field.name] ?? ''}
@@ -85,14 +85,14 @@ export function FormView({ id, title, fields }: FormData & { readonly id: string
   );
 }
 
-interface EntryProps {
+interface FieldInputProps {
   readonly id: string;
   readonly field: Field;
   readonly value: string;
   readonly onChange: (value: string) => void;
 }
 
-function Entry({ id, field: { kind, choices }, value, onChange }: EntryProps) {
+function FieldInput({ id, field: { kind, choices }, value, onChange }: FieldInputProps) {
   if (kind === 'choice') {
     return (
       <select id={id} required value={value} onChange={({ target }) => onChange(target.value)}>

@@ -5,7 +5,7 @@ import { FormView, formSchema, readForm } from './form.js';
 import { readTable, TableView, tableSchema } from './table.js';
 
 /** What this page can do for the agent: one tool that changes it, and three things it can show. */
-export function BuiltIns() {
+export function PageActions() {
   useBrowserTool({
     name: 'set_page_colours',
     description: "Changes the colours of the user's page: light, dark, or as their system has it.",
@@ -24,14 +24,14 @@ export function BuiltIns() {
     name: 'show_table',
     description: 'Shows rows in a table. Use it for data with more than a few rows or columns.',
     schema: tableSchema,
-    run: (args) => shown(readTable(args)),
+    run: (args) => confirmShown(readTable(args)),
     render: ({ args }) => <TableView {...readTable(args)} />,
   });
   useAction({
     name: 'show_chart',
     description: 'Shows numbers as a bar or line chart. Use it to compare values or show a course.',
     schema: chartSchema,
-    run: (args) => shown(readChart(args)),
+    run: (args) => confirmShown(readChart(args)),
     render: ({ args }) => <Chart {...readChart(args)} />,
   });
   useAction({
@@ -39,10 +39,10 @@ export function BuiltIns() {
     description:
       'Shows a form. What the user fills in comes back as their next message; end your answer after showing it.',
     schema: formSchema,
-    run: (args) => shown(readForm(args)),
+    run: (args) => confirmShown(readForm(args)),
     render: ({ args, toolCallId }) => <FormView id={toolCallId} {...readForm(args)} />,
   });
   return null;
 }
 
-const shown = (_: unknown) => ({ shown: true });
+const confirmShown = (_: unknown) => ({ shown: true });

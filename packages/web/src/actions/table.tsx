@@ -24,13 +24,13 @@ interface Table {
 export function readTable({ title, columns, rows }: JsonObject): Table {
   return {
     title: typeof title === 'string' ? title : '',
-    columns: listOf(columns).map(cell),
-    rows: listOf(rows).map((row) => listOf(row).map(cell)),
+    columns: toList(columns).map(toCell),
+    rows: toList(rows).map((row) => toList(row).map(toCell)),
   };
 }
 
-const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
-const cell = (value: unknown): string =>
+const toList = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
+const toCell = (value: unknown): string =>
   value === null || value === undefined
     ? ''
     : typeof value === 'object'

@@ -2,20 +2,20 @@ import type { Attachment } from '@sibyl/client';
 import { useRef, useState } from 'react';
 import { IconButton } from '../page/icon-button.js';
 import { usePage } from '../page/page-context.js';
-import { storedMatrix, uploadFile } from '../panels/matrix-panel.js';
+import { readMatrixSession, uploadFile } from '../panels/matrix-panel.js';
 
-const MOST = 10;
+const MAX_FILES = 10;
 
 /** Uploads files to the user's homeserver; shown to those who are signed in there. */
 export function AttachButton({ onAttach }: { readonly onAttach: (file: Attachment) => void }) {
   const { settings } = usePage();
   const input = useRef<HTMLInputElement>(null);
   const [fault, setFault] = useState<string>();
-  const matrix = storedMatrix(settings.matrixBaseUrl);
+  const matrix = readMatrixSession(settings.matrixBaseUrl);
   if (!matrix) return null;
   const upload = async (files: readonly File[]) => {
     setFault(undefined);
-    for (const file of files.slice(0, MOST)) {
+    for (const file of files.slice(0, MAX_FILES)) {
       try {
         onAttach(await uploadFile(matrix, file));
       } catch (error) {

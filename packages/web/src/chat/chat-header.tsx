@@ -17,7 +17,7 @@ interface ChatHeaderProps extends ChatFrame {
   readonly hasEvents?: boolean;
 }
 
-const states: Record<ConnectionState, string> = {
+const connectionLabels: Record<ConnectionState, string> = {
   connected: 'Connected',
   connecting: 'Connecting…',
   disconnected: 'Not connected',
@@ -41,7 +41,7 @@ export function ChatHeader({
       <h2>{title}</h2>
       {connection && (
         <span className="connection" data-state={connection} role="status">
-          {states[connection]}
+          {connectionLabels[connection]}
         </span>
       )}
       <ModelChoice />
@@ -56,14 +56,14 @@ export function ChatHeader({
 function ModelChoice() {
   const client = useOracle();
   const [list, setList] = useState<ModelList>();
-  const [model, setModel] = useState(chosenModel);
+  const [model, setModel] = useState(readChosenModel);
   useEffect(() => {
     client.models.list().then(setList, () => undefined);
   }, [client]);
   if (!list || list.models.length === 0) return null;
   const isKnown = list.models.some(({ id }) => id === model);
   const choose = (id: string) => {
-    chooseModel(id === list.default ? undefined : id);
+    storeChosenModel(id === list.default ? undefined : id);
     setModel(id);
   };
   return (
@@ -85,9 +85,9 @@ function ModelChoice() {
 const KEY = 'sibyl-model';
 
 /** The model the user has chosen; none for the oracle's own choice. */
-export const chosenModel = (): string | undefined => localStorage.getItem(KEY) ?? undefined;
+export const readChosenModel = (): string | undefined => localStorage.getItem(KEY) ?? undefined;
 
-function chooseModel(id: string | undefined): void {
+function storeChosenModel(id: string | undefined): void {
   if (id === undefined) localStorage.removeItem(KEY);
   else localStorage.setItem(KEY, id);
 }

@@ -2,7 +2,7 @@ import type { Attachment, MessageToSend, OracleClientError } from '@sibyl/client
 import { type KeyboardEvent, useEffect, useRef, useState } from 'react';
 import { Icon, IconButton } from '../page/icon-button.js';
 import { AttachButton, AttachmentList } from './attachments.js';
-import { chosenModel } from './chat-header.js';
+import { readChosenModel } from './chat-header.js';
 
 interface ComposerProps {
   readonly waiting?: number;
@@ -24,7 +24,7 @@ export function Composer({ waiting = 0, isBusy = false, error, onSend, onStop }:
     if (!text.trim()) return;
     setText('');
     setFiles([]);
-    onSend(messageOf(text.trim(), files)).catch(() => {
+    onSend(buildMessage(text.trim(), files)).catch(() => {
       setText((since) => since || text);
       setFiles((since) => (since.length > 0 ? since : files));
     });
@@ -72,8 +72,8 @@ export function Composer({ waiting = 0, isBusy = false, error, onSend, onStop }:
   );
 }
 
-function messageOf(message: string, files: readonly Attachment[]): MessageToSend {
-  const model = chosenModel();
+function buildMessage(message: string, files: readonly Attachment[]): MessageToSend {
+  const model = readChosenModel();
   return {
     message,
     ...(model && { model }),

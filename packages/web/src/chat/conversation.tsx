@@ -22,7 +22,7 @@ export function Conversation(props: ConversationProps) {
   useOnce(opening !== undefined && chat.status === 'ready', () => {
     if (opening !== undefined) void chat.send(opening);
   });
-  useAfter(isBusy, onTurnOver);
+  useAfterTurn(isBusy, onTurnOver);
   return (
     <main className="conversation">
       <ChatHeader {...frame} title={title} connection={chat.connection} hasEvents />
@@ -51,15 +51,15 @@ function useOnce(isTime: boolean, run: () => void): void {
 }
 
 /** Titles are made after a turn, so the list is read again then, and once more a little later. */
-function useAfter(isBusy: boolean, run: () => Promise<void>): void {
+function useAfterTurn(isBusy: boolean, run: () => Promise<void>): void {
   const wasBusy = useRef(false);
   useEffect(() => {
     if (wasBusy.current && !isBusy) {
       void run();
-      setTimeout(() => void run(), TITLE_MS);
+      setTimeout(() => void run(), TITLE_DELAY_MS);
     }
     wasBusy.current = isBusy;
   }, [isBusy, run]);
 }
 
-const TITLE_MS = 2000;
+const TITLE_DELAY_MS = 2000;

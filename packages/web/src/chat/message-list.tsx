@@ -3,14 +3,14 @@ import { useEffect, useLayoutEffect, useRef } from 'react';
 import { MessageView } from './message-view.js';
 
 /** Closer to the end than this, the list follows what is added. */
-const NEAR_PX = 120;
+const NEAR_END_PX = 120;
 
 /** The messages of a session; older ones are loaded when the top comes into view. */
 export function MessageList({ chat }: { readonly chat: UseChat }) {
   const { messages, hasOlder, loadOlder, status } = chat;
   const list = useRef<HTMLDivElement>(null);
   const top = useRef<HTMLDivElement>(null);
-  useFollow(list, messages);
+  useAutoScroll(list, messages);
 
   useEffect(() => {
     if (!top.current || !hasOlder) return;
@@ -42,7 +42,7 @@ export function MessageList({ chat }: { readonly chat: UseChat }) {
 }
 
 /** Keeps the end in view while the reader is there, and the place while earlier messages are added. */
-function useFollow(
+function useAutoScroll(
   list: React.RefObject<HTMLDivElement | null>,
   messages: UseChat['messages'],
 ): void {
@@ -53,7 +53,8 @@ function useFollow(
     const element = list.current;
     if (!element) return;
     const look = () => {
-      isNear.current = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_PX;
+      isNear.current =
+        element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END_PX;
     };
     element.addEventListener('scroll', look, { passive: true });
     return () => element.removeEventListener('scroll', look);

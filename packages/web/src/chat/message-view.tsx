@@ -11,9 +11,9 @@ const Markdown = lazy(async () => ({
 
 /** One message with all that belongs to it; what a model sends may be nothing that can be shown. */
 export const MessageView = memo(({ message }: { readonly message: ChatMessage }) => (
-  <Shield instead={<PlainMessage message={message} />}>
+  <ErrorBoundary instead={<PlainMessage message={message} />}>
     {message.type === 'human' ? <UserMessage message={message} /> : <Answer message={message} />}
-  </Shield>
+  </ErrorBoundary>
 ));
 
 function PlainMessage({ message: { content } }: { readonly message: ChatMessage }) {
@@ -30,7 +30,7 @@ function UserMessage({ message }: { readonly message: ChatMessage }) {
     <article className="message human" aria-label="You">
       <p className="text">{message.content}</p>
       <AttachmentList files={message.attachments} />
-      <State message={message} />
+      <MessageStatus message={message} />
     </article>
   );
 }
@@ -49,7 +49,7 @@ function Answer({ message }: { readonly message: ChatMessage }) {
       )}
       {calls.map((call) => (
         <div key={call.id} className="call-with-view">
-          <CallCard call={call} />
+          <ToolCallCard call={call} />
           {renderCall(call)}
         </div>
       ))}
@@ -65,7 +65,7 @@ function Answer({ message }: { readonly message: ChatMessage }) {
           {text}
         </p>
       ))}
-      <State message={message} />
+      <MessageStatus message={message} />
       {!isGrowing && content && <CopyButton text={content} label="Copy the answer" />}
     </article>
   );
@@ -80,7 +80,7 @@ function Text({ text }: { readonly text: string }) {
 }
 
 /** What is to be said of a message that is not simply there. */
-function State({ message: { status, error } }: { readonly message: ChatMessage }) {
+function MessageStatus({ message: { status, error } }: { readonly message: ChatMessage }) {
   if (error) {
     return (
       <p className="fault" role="alert">
@@ -95,39 +95,39 @@ function State({ message: { status, error } }: { readonly message: ChatMessage }
   return null;
 }
 
-const states: Record<Call['status'], string> = {
+const statusLabels: Record<Call['status'], string> = {
   running: 'running',
   done: 'done',
   error: 'failed',
 };
 
-const kinds: Record<Call['kind'], string> = {
+const kindLabels: Record<Call['kind'], string> = {
   tool: 'Tool',
   'browser-tool': 'Tool in this page',
   action: 'Action',
 };
 
 /** A call of a tool: its name and state, and on demand what went in and came out. */
-function CallCard({ call }: { readonly call: Call }) {
+function ToolCallCard({ call }: { readonly call: Call }) {
   const { name, kind, args, status, output, error } = call;
   return (
     <details className="call" data-status={status}>
       <summary>
-        <span className="kind">{kinds[kind]}</span> <code>{name}</code>{' '}
-        <span className="status">{states[status]}</span>
+        <span className="kind">{kindLabels[kind]}</span> <code>{name}</code>{' '}
+        <span className="status">{statusLabels[status]}</span>
       </summary>
       <h4>Input</h4>
       <pre>{JSON.stringify(args, null, 2)}</pre>
       {output !== undefined && status !== 'error' && (
         <>
           <h4>Output</h4>
-          <pre>{pretty(output)}</pre>
+          <pre>{formatJson(output)}</pre>
         </>
       )}
       {error !== undefined && (
         <>
           <h4>Fault</h4>
-          <pre>{pretty(error)}</pre>
+          <pre>{formatJson(error)}</pre>
         </>
       )}
     </details>
@@ -135,7 +135,7 @@ function CallCard({ call }: { readonly call: Call }) {
 }
 
 /** `output` is JSON text; whatever else it is, is shown as it is. */
-function pretty(text: string): string {
+function formatJson(text: string): string {
   try {
     const value: unknown = JSON.parse(text);
     return typeof value === 'string' ? value : JSON.stringify(value, null, 2);
@@ -144,14 +144,14 @@ function pretty(text: string): string {
   }
 }
 
-interface ShieldProps {
+interface ErrorBoundaryProps {
   /** Shown where what is inside cannot be. */
   readonly instead: ReactNode;
   readonly children: ReactNode;
 }
 
 /** Keeps what cannot be shown from taking the page along: React would take all of it away. */
-class Shield extends Component<ShieldProps, { readonly hasFailed: boolean }> {
+class ErrorBoundary extends Component<ErrorBoundaryProps, { readonly hasFailed: boolean }> {
   override readonly state = { hasFailed: false };
 
   static getDerivedStateFromError() {

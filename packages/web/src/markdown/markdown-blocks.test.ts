@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { blocksOf, isRenderable } from './markdown-blocks.js';
+import { isRenderable, splitBlocks } from './markdown-blocks.js';
 
 describe('blocksOf', () => {
   it('splits paragraphs and headings', () => {
-    expect(blocksOf('# A\n\none\ntwo\n\nthree')).toEqual(['# A\n', 'one\ntwo\n', 'three']);
+    expect(splitBlocks('# A\n\none\ntwo\n\nthree')).toEqual(['# A\n', 'one\ntwo\n', 'three']);
   });
 
   it.each([
@@ -13,17 +13,17 @@ describe('blocksOf', () => {
     ['a fence inside a longer one', '````md\n```\n\n```\n\nx\n````'],
     ['a fence that is not closed yet', '~~~\na\n\nb'],
   ])('keeps %s whole', (_, text) => {
-    expect(blocksOf(text)).toEqual([text]);
+    expect(splitBlocks(text)).toEqual([text]);
   });
 
   it('loses nothing', () => {
     const text = 'a\n\n\n```\nx\n\n```\n\n- l\n\nend\n';
-    expect(blocksOf(text).join('\n')).toBe(text);
+    expect(splitBlocks(text).join('\n')).toBe(text);
   });
 
   it('changes only the last block while text is added', () => {
-    const before = blocksOf('one\n\ntwo\n\nthr');
-    const after = blocksOf('one\n\ntwo\n\nthree and more');
+    const before = splitBlocks('one\n\ntwo\n\nthr');
+    const after = splitBlocks('one\n\ntwo\n\nthree and more');
     expect(after.slice(0, 2)).toEqual(before.slice(0, 2));
   });
 });

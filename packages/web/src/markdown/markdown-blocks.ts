@@ -3,7 +3,7 @@ const FENCE = /^ {0,3}(`{3,}|~{3,})/;
 const CONTINUES = /^(\s+\S|[-*+] |\d+[.)] |>|\||\[[^\]]+\]:)/;
 
 /** Splits markdown where a block surely ends, so that a growing text can be rendered block by block. */
-export function blocksOf(text: string): string[] {
+export function splitBlocks(text: string): string[] {
   const blocks: string[] = [];
   let current: string[] = [];
   let fence: string | undefined;
@@ -13,7 +13,7 @@ export function blocksOf(text: string): string[] {
       blocks.push(current.join('\n'));
       current = [];
     }
-    fence = fenceAfter(line, fence);
+    fence = trackFence(line, fence);
     current.push(line);
   }
   if (current.length > 0) blocks.push(current.join('\n'));
@@ -21,7 +21,7 @@ export function blocksOf(text: string): string[] {
 }
 
 /** The fence that is open after this line; one closes with at least as many of its own marks. */
-function fenceAfter(line: string, open: string | undefined): string | undefined {
+function trackFence(line: string, open: string | undefined): string | undefined {
   const [, marks] = FENCE.exec(line) ?? [];
   if (!marks) return open;
   if (open === undefined) return marks;
@@ -29,14 +29,14 @@ function fenceAfter(line: string, open: string | undefined): string | undefined 
 }
 
 /** Longer than anything but code is written in one piece; parsing nested lists takes longer with every level. */
-const LONGEST = 20_000;
+const MAX_LENGTH = 20_000;
 
 /** Marks that open something inside of something, one after the other. */
 const NESTED = /(?:[>*_~[\]!`]\s?|[-+] |\d{1,9}[.)] ){100}/;
 
 /** Marks that wait for another like them: each is compared with all that are open. */
 const PAIRED = /[*_[]/g;
-const MOST_PAIRED = 1500;
+const MAX_PAIRED = 1500;
 
 const FENCE_START = /^ {0,3}(```|~~~)/;
 
@@ -44,7 +44,7 @@ const FENCE_START = /^ {0,3}(```|~~~)/;
 export function isRenderable(block: string): boolean {
   if (isCode(block)) return true;
   const paired = block.match(PAIRED)?.length ?? 0;
-  return block.length <= LONGEST && paired <= MOST_PAIRED && !NESTED.test(block);
+  return block.length <= MAX_LENGTH && paired <= MAX_PAIRED && !NESTED.test(block);
 }
 
 /** Code and nothing after it. */

@@ -3,7 +3,7 @@ import ReactMarkdown, { type Components } from 'react-markdown';
 import rehypeHighlight from 'rehype-highlight';
 import remarkGfm from 'remark-gfm';
 import { CopyButton } from '../page/icon-button.js';
-import { blocksOf, isRenderable } from './markdown-blocks.js';
+import { isRenderable, splitBlocks } from './markdown-blocks.js';
 
 const remarkPlugins = [remarkGfm];
 const rehypePlugins = [rehypeHighlight];
@@ -32,7 +32,7 @@ const components: Components = {
 export function Markdown({ text }: { readonly text: string }): ReactNode {
   return (
     <div className="markdown">
-      {blocksOf(text).map((block, index) => (
+      {splitBlocks(text).map((block, index) => (
         <Block key={index} text={block} />
       ))}
     </div>
@@ -58,8 +58,8 @@ function CodeBlock({ children }: { readonly children?: ReactNode }) {
   return (
     <div className="code">
       <div className="code-head">
-        <span>{languageOf(children)}</span>
-        <CopyButton text={textOf(children).replace(/\n$/, '')} label="Copy the code" />
+        <span>{findLanguage(children)}</span>
+        <CopyButton text={collectText(children).replace(/\n$/, '')} label="Copy the code" />
       </div>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard. */}
       <pre tabIndex={0}>{children}</pre>
@@ -67,15 +67,15 @@ function CodeBlock({ children }: { readonly children?: ReactNode }) {
   );
 }
 
-function languageOf(node: ReactNode): string {
+function findLanguage(node: ReactNode): string {
   if (!isValidElement<{ className?: string }>(node)) return '';
   return /language-([\w+#-]+)/.exec(node.props.className ?? '')?.[1] ?? '';
 }
 
 /** What the highlighter has cut into pieces, as one text. */
-function textOf(node: ReactNode): string {
+function collectText(node: ReactNode): string {
   if (typeof node === 'string' || typeof node === 'number') return String(node);
-  if (Array.isArray(node)) return node.map(textOf).join('');
-  if (isValidElement<{ children?: ReactNode }>(node)) return textOf(node.props.children);
+  if (Array.isArray(node)) return node.map(collectText).join('');
+  if (isValidElement<{ children?: ReactNode }>(node)) return collectText(node.props.children);
   return '';
 }

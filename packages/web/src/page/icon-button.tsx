@@ -26,10 +26,10 @@ const SHOWN_MS = 1500;
 export function CopyButton({ text, label }: { readonly text: string; readonly label: string }) {
   // Browsers give it only to pages from https:// or this machine.
   if (!navigator.clipboard) return null;
-  return <WorkingButton text={text} label={label} />;
+  return <ActiveCopyButton text={text} label={label} />;
 }
 
-function WorkingButton({ text, label }: { readonly text: string; readonly label: string }) {
+function ActiveCopyButton({ text, label }: { readonly text: string; readonly label: string }) {
   const [isCopied, setCopied] = useState(false);
   const copy = async () => {
     await navigator.clipboard.writeText(text);

@@ -2,7 +2,7 @@ import type { BrowserSigner, MessageToSend, OracleCard } from '@sibyl/client';
 import { createContext, use } from 'react';
 
 /** What every part of the page may need to know. */
-interface PageFacts {
+interface PageValues {
   readonly signer: BrowserSigner;
   readonly card: OracleCard;
   readonly settings: PageSettings;
@@ -14,9 +14,9 @@ export interface PageSettings {
   readonly matrixBaseUrl?: string;
 }
 
-export const PageContext = createContext<PageFacts | undefined>(undefined);
+export const PageContext = createContext<PageValues | undefined>(undefined);
 
-export function usePage(): PageFacts {
+export function usePage(): PageValues {
   const facts = use(PageContext);
   if (!facts) throw new Error('usePage outside of the page');
   return facts;

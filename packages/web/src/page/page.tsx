@@ -1,7 +1,7 @@
 import type { MessageToSend } from '@sibyl/client';
 import { useSessions } from '@sibyl/client/react';
 import { useEffect, useState } from 'react';
-import { BuiltIns } from '../actions/page-actions.js';
+import { PageActions } from '../actions/page-actions.js';
 import { Conversation } from '../chat/conversation.js';
 import { Welcome } from '../chat/welcome.js';
 import { type PanelName, Panels } from '../panels/panels.js';
@@ -37,7 +37,7 @@ export function Page() {
 
   return (
     <div className="page" data-sidebar={isSidebarOpen ? 'open' : 'closed'}>
-      <BuiltIns />
+      <PageActions />
       <Sidebar
         sessions={sessions}
         current={sessionId}

@@ -59,7 +59,7 @@ export function Sidebar({ sessions, current, onShow, onPanel, onClose }: Sidebar
         </ul>
         <ThemeChoice />
         <p className="identity">
-          <span title="Your DID: the key in this browser">{short(signer.did)}</span>
+          <span title="Your DID: the key in this browser">{shorten(signer.did)}</span>
           <CopyButton text={signer.did} label="Copy your DID" />
         </p>
       </footer>
@@ -67,7 +67,7 @@ export function Sidebar({ sessions, current, onShow, onPanel, onClose }: Sidebar
   );
 }
 
-const short = (did: string) => (did.length > 24 ? `${did.slice(0, 14)}…${did.slice(-6)}` : did);
+const shorten = (did: string) => (did.length > 24 ? `${did.slice(0, 14)}…${did.slice(-6)}` : did);
 
 interface SessionListProps {
   readonly sessions: UseSessions;

@@ -8,23 +8,23 @@ import {
 } from '@sibyl/client';
 import { OracleProvider } from '@sibyl/client/react';
 import { useEffect, useState } from 'react';
-import { storedMatrix } from '../panels/matrix-panel.js';
+import { readMatrixSession } from '../panels/matrix-panel.js';
 import { Page } from './page.js';
 import { PageContext, type PageSettings } from './page-context.js';
 
-interface Ready {
+interface OpenedPage {
   readonly signer: BrowserSigner;
   readonly client: ReturnType<typeof createOracleClient>;
   readonly card: OracleCard;
   readonly settings: PageSettings;
-  readonly accessFault: AccessFault | undefined;
+  readonly accessFault: AccessError | undefined;
 }
 
-async function open(invitation: string | undefined): Promise<Ready> {
+async function open(invitation: string | undefined): Promise<OpenedPage> {
   const signer = await openBrowserSigner();
   const settings = await loadPageSettings();
-  const matrix = storedMatrix(settings.matrixBaseUrl);
-  const client = createOracleClient({ url: oracleAddress(), signer, ...(matrix && { matrix }) });
+  const matrix = readMatrixSession(settings.matrixBaseUrl);
+  const client = createOracleClient({ url: getOracleUrl(), signer, ...(matrix && { matrix }) });
   const card = await client.card();
   const accessFault = await checkAccess(client, invitation);
   return { signer, client, settings, card, accessFault };
@@ -35,7 +35,7 @@ const invitation = takeInvitation();
 
 /** Opens or makes the user's key, meets the oracle, then shows the page. */
 export function Start() {
-  const [ready, setReady] = useState<Ready>();
+  const [ready, setReady] = useState<OpenedPage>();
   const [fault, setFault] = useState<string>();
   useEffect(() => {
     open(invitation).then(setReady, (error: Error) => setFault(error.message));
@@ -63,7 +63,7 @@ export function Start() {
   );
 }
 
-function NotAdmitted({ fault, did }: { readonly fault: AccessFault; readonly did: string }) {
+function NotAdmitted({ fault, did }: { readonly fault: AccessError; readonly did: string }) {
   return (
     <main className="notice" role="alert">
       <h1>You need an invitation</h1>
@@ -79,7 +79,7 @@ function NotAdmitted({ fault, did }: { readonly fault: AccessFault; readonly did
 }
 
 /** What keeps the user from the oracle, if anything; `code` as in the client's errors. */
-interface AccessFault {
+interface AccessError {
   readonly code: string;
   readonly message: string;
 }
@@ -100,29 +100,29 @@ function takeInvitation(): string | undefined {
 async function checkAccess(
   client: OracleClient,
   invitation: string | undefined,
-): Promise<AccessFault | undefined> {
+): Promise<AccessError | undefined> {
   const refused =
     invitation === undefined
       ? undefined
-      : await findFault(() => client.redeemInvitation(invitation));
+      : await findAccessError(() => client.redeemInvitation(invitation));
   const { features } = await client.card();
   if (!features.includes('invitations')) return undefined;
-  const closed = await findFault(() => client.sessions.list({ limit: 1 }));
+  const closed = await findAccessError(() => client.sessions.list({ limit: 1 }));
   return closed?.code === 'caller_not_allowed' ? (refused ?? closed) : undefined;
 }
 
 /** Other faults than refusals, such as a lost connection, are for the caller. */
-async function findFault(work: () => Promise<unknown>): Promise<AccessFault | undefined> {
+async function findAccessError(work: () => Promise<unknown>): Promise<AccessError | undefined> {
   try {
     await work();
     return undefined;
   } catch (error) {
-    if (error instanceof OracleClientError && REFUSALS.has(error.code)) return error;
+    if (error instanceof OracleClientError && ACCESS_CODES.has(error.code)) return error;
     throw error;
   }
 }
 
-const REFUSALS: ReadonlySet<string> = new Set([
+const ACCESS_CODES: ReadonlySet<string> = new Set([
   'caller_not_allowed',
   'invalid_invitation',
   'invitation_used',
@@ -131,7 +131,7 @@ const REFUSALS: ReadonlySet<string> = new Set([
 ]);
 
 /** Where the oracle is: the page is served by it, one folder down. */
-const oracleAddress = (): string => new URL('..', location.href.split('#')[0]).href;
+const getOracleUrl = (): string => new URL('..', location.href.split('#')[0]).href;
 
 async function loadPageSettings(): Promise<PageSettings> {
   const response = await fetch(new URL('settings.json', location.href.split('#')[0]));

@@ -6,7 +6,7 @@ export type Theme = (typeof themes)[number];
 const KEY = 'sibyl-theme';
 const CHANGED = 'sibyl-theme-changed';
 
-export function storedTheme(): Theme {
+export function readTheme(): Theme {
   const stored = localStorage.getItem(KEY);
   return themes.find((theme) => theme === stored) ?? 'system';
 }
@@ -24,9 +24,9 @@ export function chooseTheme(theme: Theme): void {
 
 /** The theme, also when the agent changes it. */
 function useTheme(): Theme {
-  const [theme, setTheme] = useState(storedTheme);
+  const [theme, setTheme] = useState(readTheme);
   useEffect(() => {
-    const read = () => setTheme(storedTheme());
+    const read = () => setTheme(readTheme());
     window.addEventListener(CHANGED, read);
     return () => window.removeEventListener(CHANGED, read);
   }, []);

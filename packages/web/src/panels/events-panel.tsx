@@ -2,9 +2,9 @@ import type { ServerEvent } from '@sibyl/client';
 import { useOracle } from '@sibyl/client/react';
 import { useEffect, useState } from 'react';
 
-const KEPT = 200;
+const MAX_EVENTS = 200;
 
-interface Seen {
+interface SeenEvent {
   readonly at: number;
   readonly time: string;
   readonly event: ServerEvent;
@@ -13,7 +13,7 @@ interface Seen {
 /** For developers: what the socket brings, as it comes. */
 export function EventsPanel({ sessionId }: { readonly sessionId: string | undefined }) {
   const client = useOracle();
-  const [seen, setSeen] = useState<readonly Seen[]>([]);
+  const [seen, setSeen] = useState<readonly SeenEvent[]>([]);
   useEffect(() => {
     if (!sessionId) return;
     let at = 0;
@@ -21,7 +21,7 @@ export function EventsPanel({ sessionId }: { readonly sessionId: string | undefi
     const stop = events.onAny((event) => {
       at += 1;
       const entry = { at, time: new Date().toLocaleTimeString(), event };
-      setSeen((before) => [...before.slice(1 - KEPT), entry]);
+      setSeen((before) => [...before.slice(1 - MAX_EVENTS), entry]);
     });
     events.emit('status');
     return () => {

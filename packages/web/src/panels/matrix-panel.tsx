@@ -6,7 +6,7 @@ import { usePage } from '../page/page-context.js';
 export function MatrixPanel() {
   const { settings } = usePage();
   const [token, setToken] = useState('');
-  const isSignedIn = storedMatrix(settings.matrixBaseUrl) !== undefined;
+  const isSignedIn = readMatrixSession(settings.matrixBaseUrl) !== undefined;
   const keep = (event: FormEvent) => {
     event.preventDefault();
     storeMatrixToken(token.trim());
@@ -50,7 +50,7 @@ export function MatrixPanel() {
 const KEY = 'sibyl-matrix-token';
 
 /** The user's session at the oracle's homeserver, if they have given one; it ends with the tab. */
-export function storedMatrix(homeServer: string | undefined): MatrixSession | undefined {
+export function readMatrixSession(homeServer: string | undefined): MatrixSession | undefined {
   const accessToken = sessionStorage.getItem(KEY);
   return homeServer && accessToken ? { homeServer, accessToken } : undefined;
 }

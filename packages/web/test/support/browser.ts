@@ -11,14 +11,14 @@ const ARGS = [
 ];
 
 /** Where pictures of the page are kept. */
-export const PICTURES = 'test-output/page';
+export const SCREENSHOTS = 'test-output/page';
 
 /** Someone at a browser of their own. */
 export interface Visitor {
   readonly page: Page;
   readonly context: BrowserContext;
   /** Everything the console complained about. */
-  readonly complaints: string[];
+  readonly consoleErrors: string[];
 }
 
 export interface VisitOptions {
@@ -36,7 +36,7 @@ export interface Browsing {
 export function useBrowser(): Browsing {
   let browser: Browser;
   beforeAll(async () => {
-    mkdirSync(PICTURES, { recursive: true });
+    mkdirSync(SCREENSHOTS, { recursive: true });
     browser = await chromium.launch({ executablePath: inject('chromium'), args: ARGS });
   });
   afterAll(() => browser?.close());
@@ -45,19 +45,19 @@ export function useBrowser(): Browsing {
       const viewport = { width, height };
       const context = await browser.newContext({ viewport, colorScheme });
       await context.grantPermissions(['clipboard-read', 'clipboard-write']);
-      const complaints: string[] = [];
-      return { context, complaints, page: await openTab(context, complaints) };
+      const consoleErrors: string[] = [];
+      return { context, consoleErrors, page: await openTab(context, consoleErrors) };
     },
   };
 }
 
 /** One more tab of the same profile. */
-export async function openTab(context: BrowserContext, complaints: string[]): Promise<Page> {
+export async function openTab(context: BrowserContext, consoleErrors: string[]): Promise<Page> {
   const page = await context.newPage();
   page.setDefaultTimeout(60_000);
-  page.on('pageerror', ({ message }) => complaints.push(message));
+  page.on('pageerror', ({ message }) => consoleErrors.push(message));
   page.on('console', (message) => {
-    if (message.type() === 'error') complaints.push(message.text());
+    if (message.type() === 'error') consoleErrors.push(message.text());
   });
   return page;
 }
