@@ -1,8 +1,11 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import {
+  startTestNode,
+  type TestNode,
+} from '../../../packages/demo-chain/test/support/test-node.js';
 import { createGateway, type Gateway, loadConfig } from '../../../packages/gateway/src/index.js';
-import { startTestNode, type TestNode } from '../../../packages/demo-chain/test/support/test-node.js';
 import { useTool } from '../../../packages/host/test/support/ask.js';
 import {
   type ControlledModel,

@@ -1,10 +1,9 @@
 import { randomUUID } from 'node:crypto';
-import { OracleError } from '@sibyl/protocol';
+import { OracleError, type Result } from '@sibyl/protocol';
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import {
   createVerifier,
   mintDelegation,
-  type Result,
   type Signer,
   type UcanFault,
   type Verifier,

@@ -1,14 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import type { OracleUcan } from '@sibyl/plugin-kit';
-import { OracleError } from '@sibyl/protocol';
+import { OracleError, type Result } from '@sibyl/protocol';
 import { keepKeyFile, readKeyFile } from '@sibyl/server-kit';
 import {
   type DidResolver,
   exportPrivateKey,
   generateSigner,
   mintDelegation,
-  type Result,
   type Signer,
   signerFromMnemonic,
   signerFromPrivateKey,
