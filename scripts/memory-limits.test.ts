@@ -9,7 +9,6 @@ const SHORT_LIVED = [
   'packages/host/src/{plugins/*,app/openapi,app/serve-openapi,app/shutdown}.ts',
   'packages/gateway/src/{binding,json}/**/*.ts',
   'plugins/slack/src/mrkdwn.ts',
-  'plugins/credits/src/credit-gate.ts',
 ];
 
 /** Collections in these files are as large as what the operator has configured: plugins, nodes, a chain's schema. */
