@@ -25,7 +25,7 @@ const texts = (chat: { current: { messages: IMessage[] } }) =>
   chat.current.messages.map(toText).join();
 
 describe('the published client', () => {
-  it('lists, creates and deletes sessions, and lists models', async () => {
+  it('useOracleSessions lists, creates and deletes sessions; useModels lists models', async () => {
     const user = newUser();
     const { result } = renderHook(() => useOracleSessions(user.host.did, overrides()), {
       wrapper: user.Provider,
@@ -45,11 +45,11 @@ describe('the published client', () => {
       .toBe('openai-compatible/controlled');
   });
 
-  it('streams an answer with reasoning and a tool call, and finds it in the history', async () => {
+  it('useChat streams an answer with reasoning and a tool call, and finds it in the history', async () => {
     const { user, sessionId, chat, unmount } = await openChat();
     const sent = chat.current.sendMessage('I work in Nairobi');
     const turn = await oracle.model.next();
-    turn.think('They tell where they work.');
+    turn.think('The user says where they work.');
     turn.call({ name: 'remember', input: { fact: 'Works in Nairobi' } });
     const after = await oracle.model.next();
     await expect.poll(() => JSON.stringify(chat.current.messages)).toContain('remember');
@@ -67,9 +67,9 @@ describe('the published client', () => {
     expect(texts(again.chat)).toContain('Good to know');
   });
 
-  it('joins a running turn again', async () => {
+  it('useChat resumes a running turn', async () => {
     const { user, sessionId, chat, unmount } = await openChat();
-    void chat.current.sendMessage('Tell me a story');
+    void chat.current.sendMessage('Write a story');
     const turn = await oracle.model.next();
     turn.say('Once upon ');
     await expect.poll(() => texts(chat)).toContain('Once upon');
@@ -82,9 +82,9 @@ describe('the published client', () => {
     await expect.poll(() => again.chat.current.run.ended).toBe('done');
   });
 
-  it('aborts', async () => {
+  it('abortStream cancels the turn', async () => {
     const { chat } = await openChat();
-    void chat.current.sendMessage('Go on for ever');
+    void chat.current.sendMessage('Keep talking');
     const turn = await oracle.model.next();
     turn.say('On and on');
     await expect.poll(() => texts(chat)).toContain('On and on');
@@ -93,7 +93,7 @@ describe('the published client', () => {
     await expect.poll(() => chat.current.isSending).toBe(false);
   });
 
-  it('reads the history again when messages have changed', async () => {
+  it('useChat reloads the history when messages have changed', async () => {
     const { user, sessionId, chat } = await openChat();
     const elsewhere = user.request('POST', `/messages/${sessionId}`, {
       body: { message: 'Hello' },
@@ -106,7 +106,7 @@ describe('the published client', () => {
     expect((await elsewhere).status).toBe(200);
   });
 
-  it('says which claims are to be paid', async () => {
+  it('onPaymentRequiredError receives the unpaid claims', async () => {
     const user = new PublishedUser(poorOracle);
     const onPaymentRequiredError = vi.fn();
     const { chat } = await renderChat(user, await openSession(user), { onPaymentRequiredError });

@@ -7,14 +7,14 @@ import { describe, expect, it } from 'vitest';
 const MAX_BYTES = 20_000;
 
 interface Bundle {
-  /** Bytes of what is loaded at once, minified and compressed. */
+  /** Bytes of the initial chunks, minified and compressed. */
   readonly size: number;
-  /** What is loaded later, by what it holds. */
-  readonly later: readonly string[];
+  /** Modules that are loaded on demand. */
+  readonly onDemand: readonly string[];
   readonly modules: readonly string[];
 }
 
-/** Bundles a page that imports these names, as a browser gets it. */
+/** Bundles a page with this code for a browser. */
 async function bundle(code: string): Promise<Bundle> {
   const bundled = await rolldown({
     input: 'page',
@@ -33,35 +33,37 @@ async function bundle(code: string): Promise<Bundle> {
   const { output } = await bundled.generate({ format: 'esm', minify: true });
   const chunks = output.filter((part) => part.type === 'chunk');
   const entry = chunks.find(({ isEntry }) => isEntry);
-  const atOnce = chunks.filter((each) => each === entry || entry?.imports.includes(each.fileName));
+  const initial = chunks.filter((each) => each === entry || entry?.imports.includes(each.fileName));
   return {
-    size: gzipSync(atOnce.map((chunk) => chunk.code).join('')).length,
-    later: chunks.filter((each) => !atOnce.includes(each)).flatMap(({ moduleIds }) => moduleIds),
-    modules: atOnce.flatMap(({ moduleIds }) => moduleIds),
+    size: gzipSync(initial.map((chunk) => chunk.code).join('')).length,
+    onDemand: chunks
+      .filter((each) => !initial.includes(each))
+      .flatMap(({ moduleIds }) => moduleIds),
+    modules: initial.flatMap(({ moduleIds }) => moduleIds),
   };
 }
 
 const findSource = (id: string) =>
   fileURLToPath(new URL(`.${id.slice('@sibyl/client'.length)}/index.ts`, import.meta.url));
 
-describe('in a browser', () => {
-  it(`all of the core is under ${MAX_BYTES} bytes, and the socket comes later`, async () => {
-    const { size, later, modules } = await bundle(`export * from '@sibyl/client'`);
+describe('bundle size in a browser', () => {
+  it(`@sibyl/client is under ${MAX_BYTES} bytes and loads the socket on demand`, async () => {
+    const { size, onDemand, modules } = await bundle(`export * from '@sibyl/client'`);
     expect(size).toBeGreaterThan(5_000);
     expect(size).toBeLessThan(MAX_BYTES);
-    expect(later.some((id) => id.includes('/socket.io-client/'))).toBe(true);
+    expect(onDemand.some((id) => id.includes('/socket.io-client/'))).toBe(true);
     expect(modules.filter((id) => /node_modules/.test(id))).toEqual([]);
     expect(modules.filter(isBuiltin)).toEqual([]);
   });
 
-  it('what is not used is not there', async () => {
+  it('createOracleClient alone does not include the signer and chat code', async () => {
     const all = await bundle(`export * from '@sibyl/client'`);
     const some = await bundle(`export { createOracleClient } from '@sibyl/client'`);
     expect(some.size).toBeLessThan(all.size * 0.8);
     expect(some.modules.filter((id) => /browser-signer|key-store|chat/.test(id))).toEqual([]);
   });
 
-  it('the hooks bring nothing but themselves', async () => {
+  it('@sibyl/client/react includes no dependencies', async () => {
     const { size, modules } = await bundle(`export * from '@sibyl/client/react'`);
     expect(size).toBeLessThan(MAX_BYTES);
     expect(modules.filter((id) => /node_modules/.test(id))).toEqual([]);

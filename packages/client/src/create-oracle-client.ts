@@ -20,17 +20,17 @@ import type {
 import type { OracleSigner } from './signers/signer.js';
 import { Turns } from './turns/turns.js';
 
-/** A client of the oracle at `url`; nothing is asked before the first call. */
+/** Creates a client for the oracle at `url`. It sends nothing until the first call. */
 export function createOracleClient(options: OracleClientOptions): OracleClient {
   const url = String(options.url).replace(/\/+$/, '');
   const { signer, fetch = globalThis.fetch.bind(globalThis) } = options;
   const http = new HttpClient({ url, signer, fetch, headers: buildHeaders(options) });
-  const functions = new ToolRegistry();
+  const tools = new ToolRegistry();
   const sockets = new SessionSockets({
     url,
-    token: (refused) => (refused ? http.tokens.replace(refused) : http.tokens.get()),
+    token: (rejected) => (rejected ? http.tokens.replace(rejected) : http.tokens.get()),
   });
-  const turns = new Turns({ http, functions, sockets });
+  const turns = new Turns({ http, tools, sockets });
   return {
     url,
     did: signer.did,
@@ -52,15 +52,15 @@ export function createOracleClient(options: OracleClientOptions): OracleClient {
     resume: (...session) => turns.resume(...session),
     abort: (sessionId) => turns.abort(sessionId),
     events: (sessionId) => sockets.open(sessionId),
-    // What a function takes is checked by its schema when it is called.
-    addTool: (tool) => functions.addTool(tool as unknown as BrowserTool),
-    addAction: (action) => functions.addAction(action as unknown as Action),
-    action: (name) => functions.action(name),
+    // The types are erased here: the schema checks the arguments of every call.
+    addTool: (tool) => tools.addTool(tool as unknown as BrowserTool),
+    addAction: (action) => tools.addAction(action as unknown as Action),
+    action: (name) => tools.action(name),
     close: () => sockets.close(),
   };
 }
 
-/** What goes with every request (contract A3). */
+/** Headers sent with every authenticated request. */
 function buildHeaders({ timezone = readTimezone(), matrix }: OracleClientOptions) {
   return {
     ...(timezone && { 'x-timezone': timezone }),
@@ -71,7 +71,7 @@ function buildHeaders({ timezone = readTimezone(), matrix }: OracleClientOptions
   };
 }
 
-/** Nothing on platforms that do not know where they are. */
+/** Undefined where the platform does not know its time zone. */
 function readTimezone(): string | undefined {
   const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
   return timeZone === 'Etc/Unknown' ? undefined : timeZone;
@@ -110,12 +110,12 @@ const PATH = '/delegation';
 const LIST_PATH = '/delegations';
 const DAY_SECONDS = 86_400;
 
-/** What the user lets the oracle do on his behalf. */
+/** Delegations from the user to the oracle. */
 function createDelegations(http: HttpClient, signer: OracleSigner): Delegations {
   const create: Delegations['create'] = async ({ capabilities, expiration }) => {
     const { did: audience } = await http.discovery.card();
-    const until = expiration ?? http.discovery.now() + DAY_SECONDS;
-    const minting = signer.delegate({ audience, capabilities, expiration: until });
+    const expiresAt = expiration ?? http.discovery.now() + DAY_SECONDS;
+    const minting = signer.delegate({ audience, capabilities, expiration: expiresAt });
     return minting.catch((cause) => {
       throw toSigningError(cause);
     });

@@ -1,34 +1,34 @@
 import type { ErrorCode } from '@sibyl/protocol';
 
-/** What can go wrong on this side of the wire. */
+/** Errors that occur in the client. */
 export type ClientErrorCode =
-  /** Nobody answered. */
+  /** The oracle cannot be reached. */
   | 'network_error'
-  /** A stream broke and could not be joined again; the turn goes on without this client. */
+  /** A stream broke and reconnecting failed; the turn continues on the server. */
   | 'connection_lost'
-  /** What answered does not speak the contract: not an oracle, or something in between. */
+  /** The reply is not from an oracle, or a proxy changed it. */
   | 'invalid_reply'
-  /** The signer refused or could not sign. */
+  /** The signer rejected the request or failed. */
   | 'signing_failed'
-  /** The text or file is not a key. */
+  /** The text or file is not a valid key. */
   | 'key_invalid'
-  /** The key was exported before, or imported: it cannot leave the browser any more. */
+  /** The key was already exported or imported and cannot be exported again. */
   | 'key_not_exportable'
-  /** This platform lacks what the call needs; the message says what. */
+  /** The browser lacks a required feature; the message names it. */
   | 'unsupported_platform';
 
 interface OracleClientErrorFields extends ErrorOptions {
-  /** The HTTP status, when a host answered. */
+  /** The HTTP status, if the oracle replied. */
   readonly status?: number;
   readonly requestId?: string;
-  /** One line per field that a validation refused. */
+  /** One line per invalid field. */
   readonly lines?: readonly string[];
   readonly retryAfterSeconds?: number;
-  /** Ids of the unsettled claims behind a 402. */
+  /** Ids of the unsettled claims that caused a 402. */
   readonly claims?: readonly string[];
 }
 
-/** The one error this package throws; `code` is for programs, `message` for people. */
+/** The only error class of this package; `code` is for programs, `message` for people. */
 export class OracleClientError extends Error {
   override readonly name = 'OracleClientError';
   readonly code: ErrorCode | ClientErrorCode | (string & {});
@@ -53,9 +53,9 @@ export class OracleClientError extends Error {
   }
 }
 
-/** What a signer throws, as an error of this package. */
+/** Wraps what a signer throws. */
 export function toSigningError(cause: unknown): OracleClientError {
   if (cause instanceof OracleClientError) return cause;
   const reason = cause instanceof Error ? cause.message : String(cause);
-  return new OracleClientError('signing_failed', `Not signed: ${reason}`, { cause });
+  return new OracleClientError('signing_failed', `Signing failed: ${reason}`, { cause });
 }

@@ -1,16 +1,16 @@
-/** Those who want to be told something. */
+/** A set of callbacks that receive every value. */
 export class Listeners<T> {
-  private readonly listeners = new Set<(told: T) => void>();
+  private readonly listeners = new Set<(value: T) => void>();
 
-  /** Returns what ends it. */
-  add(listener: (told: T) => void): () => void {
-    // Wrapped, so that one function added twice is two listeners.
-    const own = (told: T) => listener(told);
-    this.listeners.add(own);
-    return () => void this.listeners.delete(own);
+  /** Returns a function that removes the listener. */
+  add(listener: (value: T) => void): () => void {
+    // Wrapped, so that a function added twice is called twice.
+    const wrapped = (value: T) => listener(value);
+    this.listeners.add(wrapped);
+    return () => void this.listeners.delete(wrapped);
   }
 
-  notify(told: T): void {
-    for (const listener of [...this.listeners]) listener(told);
+  notify(value: T): void {
+    for (const listener of [...this.listeners]) listener(value);
   }
 }

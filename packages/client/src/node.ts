@@ -6,11 +6,11 @@ import { exportPrivateKey, generateSigner } from '@sibyl/ucan';
 import { OracleClientError } from './errors.js';
 import { createSigner, type OracleSigner } from './signers/signer.js';
 
-/** The signer of a mnemonic: its seed is the SHA-256 of the trimmed text. */
+/** Creates a signer from a mnemonic: its seed is the SHA-256 of the trimmed text. */
 export const signerFromMnemonic = (text: string): OracleSigner =>
   toOracleSigner(ucan.signerFromMnemonic(text));
 
-/** The signer of a key as the chat page and `sibyl key export` write it, or of 64 hex digits. */
+/** Creates a signer from a private key as exported by the chat page or `sibyl key export`, or from 64 hex digits. */
 export const signerFromPrivateKey = (text: string): OracleSigner =>
   toOracleSigner(ucan.signerFromPrivateKey(text));
 
@@ -19,7 +19,7 @@ function toOracleSigner({ ok, error }: ReturnType<typeof ucan.signerFromMnemonic
   throw new OracleClientError('key_invalid', error.detail);
 }
 
-/** The signer of the key in a file, which is made (readable by its owner alone) when missing. */
+/** Opens the key in a file; creates the file, readable only by its owner, if it does not exist. */
 export async function openKeyFile(path: string): Promise<OracleSigner> {
   const text = (await readKey(path)) ?? (await createKey(path)) ?? (await readKey(path)) ?? '';
   try {
@@ -39,7 +39,7 @@ async function readKey(path: string): Promise<string | undefined> {
   }
 }
 
-/** Writes a new key in one step, unless another process was faster. */
+/** Writes a new key atomically; returns undefined if another process was faster. */
 async function createKey(path: string): Promise<string | undefined> {
   const text = exportPrivateKey(generateSigner());
   const draft = `${path}.${randomUUID()}`;

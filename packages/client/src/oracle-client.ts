@@ -23,12 +23,12 @@ import type { OracleSigner } from './signers/signer.js';
 import type { StreamOptions } from './turns/run-stream.js';
 
 export interface OracleClientOptions {
-  /** Where the oracle is. */
+  /** The oracle's address. */
   readonly url: string | URL;
   readonly signer: OracleSigner;
-  /** Takes the place of the platform's own. */
+  /** Replaces `globalThis.fetch`. */
   readonly fetch?: typeof globalThis.fetch;
-  /** The user's IANA time zone; the platform's own unless given. */
+  /** The user's IANA time zone; defaults to the platform's. */
   readonly timezone?: string;
   /** The user's Matrix session, for attachments and rooms. */
   readonly matrix?: MatrixSession;
@@ -39,52 +39,52 @@ export interface MatrixSession {
   readonly homeServer: string;
 }
 
-/** Ends a request; a turn it started goes on. */
+/** `signal` cancels the request; a turn that it started continues. */
 export interface RequestOptions {
   readonly signal?: AbortSignal;
 }
 
-/** A message to send: its text, or with everything that may come with it (contract A2, B3). */
+/** A message to send: its text, or an object with attachments, model and other fields. */
 export type MessageToSend =
   | string
   | (Pick<SendMessage, 'message'> & Partial<Omit<SendMessage, 'message' | 'stream'>>);
 
-/** Talks to one oracle as one user. */
+/** Represents one user at one oracle. */
 export interface OracleClient {
   readonly url: string;
   /** The user's DID. */
   readonly did: string;
-  /** What the oracle says of itself; asked once. */
+  /** The oracle's description of itself; requested once and cached. */
   card(): Promise<OracleCard>;
 
   readonly sessions: Sessions;
   readonly messages: Messages;
   readonly runs: Runs;
   readonly delegation: Delegations;
-  /** Redeems an invitation of the operator, so that the user may use this oracle. */
+  /** Redeems an operator's invitation, which gives the user access to this oracle. */
   redeemInvitation(invitation: string): Promise<void>;
   readonly preferences: { get(options?: RequestOptions): Promise<UserPreferences> };
   readonly models: { list(options?: RequestOptions): Promise<ModelList> };
-  /** What the oracle can do, by plugin. */
+  /** The oracle's capabilities, by plugin. */
   readonly plugins: { list(options?: RequestOptions): Promise<readonly PluginInfo[]> };
 
-  /** Sends a message and reads the answer as it comes, joining again by itself after a drop. */
+  /** Sends a message and streams the answer; reconnects automatically. */
   stream(
     sessionId: string,
     message: MessageToSend,
     options?: StreamOptions,
   ): AsyncGenerator<ReplyPart, void>;
-  /** Reads the turn at work in a session from its beginning; ends at once when there is none. */
+  /** Streams the active turn of a session from its beginning; ends immediately if there is none. */
   resume(sessionId: string, options?: StreamOptions): AsyncGenerator<ReplyPart, void>;
-  /** Ends the turn at work in a session; says whether there was one. */
+  /** Cancels the active turn of a session; returns whether there was one. */
   abort(sessionId: string): Promise<boolean>;
 
-  /** Listens to a session; the socket's code is loaded when this is first called. */
+  /** Subscribes to a session's events. Loads the socket code on first use. */
   events(sessionId: string): SessionEvents;
-  /** Offers a function of the page to the model from the next message on; returns what ends it. */
+  /** Makes a tool available to the model from the next message on; returns a function that removes it. */
   addTool<Schema extends ArgumentSchema>(tool: BrowserTool<Schema>): () => void;
   addAction<Schema extends ArgumentSchema, Rendered>(action: Action<Schema, Rendered>): () => void;
-  /** The action of that name, for whoever renders its calls. */
+  /** The action with that name, to render its calls. */
   action(name: string): Action | undefined;
   /** Closes every socket. */
   close(): void;
@@ -92,7 +92,7 @@ export interface OracleClient {
 
 export interface Sessions {
   create(options?: RequestOptions & { readonly title?: string }): Promise<Session>;
-  /** One page, newest first; 20 unless `limit` says otherwise. */
+  /** One page, newest first; `limit` defaults to 20. */
   list(
     page?: RequestOptions & { readonly limit?: number; readonly offset?: number },
   ): Promise<SessionPage>;
@@ -103,16 +103,16 @@ export interface Sessions {
 export interface Messages {
   /** All messages, oldest first. */
   list(sessionId: string, options?: RequestOptions): Promise<readonly Message[]>;
-  /** The newest turns, or those before or after a cursor. */
+  /** The newest turns, or the turns before or after a cursor. */
   page(sessionId: string, page?: RequestOptions & Partial<PageMessages>): Promise<MessagePage>;
   /** Sends a message and waits for the whole answer. */
   send(sessionId: string, message: MessageToSend, options?: RequestOptions): Promise<Reply>;
 }
 
 export interface Runs {
-  /** The turn at work in a session, else the last one. */
+  /** The active turn of a session, or else the last one. */
   current(sessionId: string, options?: RequestOptions): Promise<Run | null>;
-  /** Reads a run after the frame with that number; from its beginning unless given. */
+  /** Streams a run from the frame after number `after`; defaults to its beginning. */
   join(
     runId: string,
     options?: StreamOptions & { readonly after?: number },
@@ -121,22 +121,22 @@ export interface Runs {
 
 export interface DelegationTerms {
   readonly capabilities: readonly Capability[];
-  /** Unix seconds; a day from now unless given. */
+  /** Unix seconds; defaults to one day from now. */
   readonly expiration?: number;
 }
 
 export interface Delegations {
   /** Signs a delegation to the oracle without sending it. */
   create(terms: DelegationTerms): Promise<MintedToken>;
-  /** Gives the oracle a delegation to keep. */
+  /** Stores a signed delegation at the oracle. */
   store(token: string): Promise<DelegationStored>;
-  /** Signs and stores. */
+  /** Signs a delegation and stores it. */
   grant(terms: DelegationTerms): Promise<DelegationStored>;
   status(options?: RequestOptions): Promise<DelegationStatus>;
-  /** The user's delegations that the oracle knows of, newest first. */
+  /** The user's delegations at the oracle, newest first. */
   list(options?: RequestOptions): Promise<readonly DelegationInfo[]>;
-  /** Revokes one delegation; without a CID, the stored one and those it replaced. */
+  /** Revokes one delegation; without a CID, the current one and those it replaced. */
   revoke(cid?: string): Promise<void>;
-  /** Revokes every delegation that the oracle knows of; returns how many. */
+  /** Revokes all delegations at the oracle; returns their number. */
   revokeAll(): Promise<number>;
 }

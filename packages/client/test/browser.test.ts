@@ -11,7 +11,7 @@ afterEach(async () => {
   await host?.close();
 });
 
-/** Opens the browser's key, and says what the page may know of it. */
+/** Opens the browser's key in the page. */
 const openKey = (page: Page) =>
   page.evaluate(async () => {
     const signer = await sibyl.openBrowserSigner();
@@ -34,7 +34,7 @@ const importKey = (page: Page, text: string) =>
     text,
   );
 
-/** What a script that got into the page could read out of the key store. */
+/** Tries to read all private keys from IndexedDB, like an injected script. */
 const readSecrets = (page: Page) =>
   page.evaluate(
     () =>
@@ -42,9 +42,9 @@ const readSecrets = (page: Page) =>
         const opening = indexedDB.open('sibyl');
         opening.onerror = () => reject(opening.error);
         opening.onsuccess = () => {
-          const asked = opening.result.transaction('keys').objectStore('keys').getAll();
-          asked.onsuccess = async () => {
-            const keys = (asked.result as object[]).flatMap((kept) => Object.values(kept));
+          const request = opening.result.transaction('keys').objectStore('keys').getAll();
+          request.onsuccess = async () => {
+            const keys = (request.result as object[]).flatMap((kept) => Object.values(kept));
             const secret = (keys as CryptoKey[]).filter(({ type }) => type === 'private');
             const read = secret.map((key) =>
               crypto.subtle.exportKey('pkcs8', key).then(
@@ -59,8 +59,8 @@ const readSecrets = (page: Page) =>
       }),
   );
 
-describe('the key of a browser', () => {
-  it('is made on the first visit, and is there on the next and in other tabs', async () => {
+describe('openBrowserSigner', () => {
+  it('generates a key on the first visit and finds it on the next and in other tabs', async () => {
     const page = await web.open();
     const { did, canExport } = await openKey(page);
     expect(did).toMatch(/^did:key:z6Mk/);
@@ -71,14 +71,14 @@ describe('the key of a browser', () => {
     expect((await openKey(await web.open())).did).not.toBe(did);
   });
 
-  it('is one, however many tabs open it at once', async () => {
+  it('generates one key when several tabs open it at once', async () => {
     const first = await web.open();
     const tabs = [first, await web.open(first.context()), await web.open(first.context())];
     const keys = await Promise.all(tabs.map(openKey));
     expect(new Set(keys.map(({ did }) => did)).size).toBe(1);
   });
 
-  it('can be exported once; after that no script can read it', async () => {
+  it('exportKey works once; after that no script can read the key', async () => {
     const page = await web.open();
     const { did } = await openKey(page);
     const text = await exportKey(page);
@@ -88,20 +88,20 @@ describe('the key of a browser', () => {
     expect(await readSecrets(page)).toEqual(['sealed']);
   });
 
-  it('can be carried to another browser, where it stays', async () => {
+  it('importBrowserKey stores a key of another browser, not exportable', async () => {
     const page = await web.open();
     const { did } = await openKey(page);
     const text = await exportKey(page);
     const other = await web.open();
-    expect(await importKey(other, 'rubbish')).toBe('not imported: key_invalid');
+    expect(await importKey(other, 'invalid')).toBe('not imported: key_invalid');
     expect(await importKey(other, ` ${text}\n`)).toBe(did);
     expect(await openKey(other)).toEqual({ did, canExport: false });
     expect(await readSecrets(other)).toEqual(['sealed']);
   });
 });
 
-describe('a page of another origin', () => {
-  /** Everything a page does: sessions, a stream, events, a delegation, what goes wrong. */
+describe('createOracleClient on a page of another origin', () => {
+  /** Uses sessions, a stream, events, a delegation and an error. */
   const converse = (page: Page, url: string) =>
     page.evaluate(async (oracle) => {
       const { addPart, createOracleClient, emptyTurn, openBrowserSigner } = sibyl;
@@ -123,8 +123,8 @@ describe('a page of another origin', () => {
 
   it.each([
     ['every origin', () => '*'],
-    ['this origin alone', () => web.origin],
-  ])('is served by a host that lets %s in', async (_, origin) => {
+    ['only this origin', () => web.origin],
+  ])('works if CORS_ORIGIN allows %s', async (_, origin) => {
     host = await startHost({ env: { CORS_ORIGIN: origin() } });
     expect(await converse(await web.open(), host.url)).toEqual({
       status: 'finished',
@@ -134,8 +134,8 @@ describe('a page of another origin', () => {
     });
   });
 
-  it('is not served by a host that lets others in', async () => {
+  it('fails if CORS_ORIGIN allows only other origins', async () => {
     host = await startHost({ env: { CORS_ORIGIN: 'https://elsewhere.example' } });
-    await expect(converse(await web.open(), host.url)).rejects.toThrow(/No answer from/);
+    await expect(converse(await web.open(), host.url)).rejects.toThrow(/Cannot reach/);
   });
 });

@@ -5,12 +5,12 @@ import { useControlledHost } from '../../host/test/support/controlled-host.js';
 import { createTestClient } from './support/client.js';
 import { type Network, startNetwork } from './support/network.js';
 
-const parts = useControlledHost();
+const server = useControlledHost();
 const signer = createSigner(generateSigner());
 let network: Network;
 let client: OracleClient;
 beforeAll(async () => {
-  network = await startNetwork(parts.host.url);
+  network = await startNetwork(server.host.url);
   client = createTestClient(network, { signer });
 });
 afterAll(() => {
@@ -23,7 +23,6 @@ afterEach(() => {
   for (const chat of chats.splice(0)) chat.close();
 });
 
-/** A page that shows a session. */
 function open(sessionId: string, of = client): Chat {
   const chat = openChat(of, sessionId);
   chats.push(chat);
@@ -37,23 +36,23 @@ async function begin() {
   return { sessionId, chat };
 }
 
-/** What a page shows, in short. */
+/** The messages in short form. */
 const shown = (chat: Chat) =>
   chat.getState().messages.map(({ type, content, status }) => `${type} ${status}: ${content}`);
-const until = (chat: Chat) => expect.poll(() => shown(chat));
-const untilStatus = (chat: Chat) => expect.poll(() => chat.getState().status);
+const pollShown = (chat: Chat) => expect.poll(() => shown(chat));
+const pollStatus = (chat: Chat) => expect.poll(() => chat.getState().status);
 
-describe('a chat', () => {
-  it('shows a question and its answer from sending to storing, under the same ids', async () => {
+describe('openChat', () => {
+  it('shows a question and its answer, with the same ids before and after they are stored', async () => {
     const { sessionId, chat } = await begin();
     const sent = chat.send('hello');
     expect(shown(chat)).toEqual(['human sending: hello']);
     expect(chat.getState().status).toBe('sending');
     const [question] = chat.getState().messages;
-    const turn = await parts.model.next();
+    const turn = await server.model.next();
     turn.think('well');
     turn.say('hi ');
-    await until(chat).toEqual(['human stored: hello', 'ai running: hi ']);
+    await pollShown(chat).toEqual(['human stored: hello', 'ai running: hi ']);
     expect(chat.getState().status).toBe('running');
     const answer = chat.getState().messages[1];
     turn.say('there');
@@ -65,13 +64,13 @@ describe('a chat', () => {
     const ids = chat.getState().messages.map(({ id }) => id);
     expect(ids).toEqual([question?.id, answer?.id]);
     const again = open(sessionId);
-    await until(again).toEqual(shown(chat));
+    await pollShown(again).toEqual(shown(chat));
   });
 
-  it('keeps what has not changed', async () => {
+  it('keeps the objects of unchanged messages', async () => {
     const { chat } = await begin();
     const first = chat.send('one');
-    (await parts.model.next()).finish();
+    (await server.model.next()).finish();
     await first;
     const before = chat.getState();
     await chat.refresh();
@@ -79,18 +78,18 @@ describe('a chat', () => {
     const second = chat.send('two');
     expect(chat.getState().messages.slice(0, 2)).toEqual(before.messages);
     expect(chat.getState().messages[0]).toBe(before.messages[0]);
-    (await parts.model.next()).finish();
+    (await server.model.next()).finish();
     await second;
   });
 
-  it('openChat shows turns as before when it keeps nothing but their messages', async () => {
+  it('shows the same messages after their live turns are dropped', async () => {
     const { chat } = await begin();
     const answer = async (question: string) => {
       const sent = chat.send(question);
-      const turn = await parts.model.next();
+      const turn = await server.model.next();
       turn.think(`about ${question}`);
       turn.call({ name: 'recall', input: { query: question } });
-      (await parts.model.next()).finish();
+      (await server.model.next()).finish();
       await sent;
     };
     await answer('first');
@@ -101,17 +100,17 @@ describe('a chat', () => {
     for (const [i, message] of before.entries()) expect(chat.getState().messages[i]).toBe(message);
   });
 
-  it('shows what waits behind a turn', async () => {
+  it('shows queued messages', async () => {
     const { chat } = await begin();
     const first = chat.send('first');
-    const turn = await parts.model.next();
-    await until(chat).toEqual(['human stored: first', 'ai running: ']);
+    const turn = await server.model.next();
+    await pollShown(chat).toEqual(['human stored: first', 'ai running: ']);
     const second = chat.send('second');
-    await until(chat).toEqual(['human stored: first', 'ai running: ', 'human waiting: second']);
+    await pollShown(chat).toEqual(['human stored: first', 'ai running: ', 'human waiting: second']);
     expect(chat.getState().waiting).toBe(1);
     turn.say('1');
     turn.finish();
-    const next = await parts.model.next();
+    const next = await server.model.next();
     next.say('2');
     next.finish();
     await Promise.all([first, second]);
@@ -123,39 +122,39 @@ describe('a chat', () => {
     ]);
   });
 
-  it('that is opened amid a turn follows it from its beginning', async () => {
+  it('follows a turn that is already running from its beginning', async () => {
     const { sessionId, chat } = await begin();
     const sent = chat.send('go');
-    const turn = await parts.model.next();
+    const turn = await server.model.next();
     turn.say('half ');
-    await until(chat).toEqual(['human stored: go', 'ai running: half ']);
+    await pollShown(chat).toEqual(['human stored: go', 'ai running: half ']);
     const reloaded = open(sessionId, createTestClient(network, { signer }));
-    await until(reloaded).toEqual(['human stored: go', 'ai running: half ']);
+    await pollShown(reloaded).toEqual(['human stored: go', 'ai running: half ']);
     turn.say('whole');
     turn.finish();
     await sent;
-    await until(reloaded).toEqual(['human stored: go', 'ai stored: half whole']);
+    await pollShown(reloaded).toEqual(['human stored: go', 'ai stored: half whole']);
   });
 
-  it('follows a turn that another page begins', async () => {
+  it('follows a turn that another page starts', async () => {
     const { sessionId, chat } = await begin();
     const other = open(sessionId, createTestClient(network, { signer }));
     await expect.poll(() => other.getState().connection).toBe('connected');
-    await untilStatus(other).toBe('ready');
+    await pollStatus(other).toBe('ready');
     const sent = chat.send('go');
-    const turn = await parts.model.next();
+    const turn = await server.model.next();
     turn.say('both');
-    await until(other).toEqual(['human stored: go', 'ai running: both']);
+    await pollShown(other).toEqual(['human stored: go', 'ai running: both']);
     turn.finish();
     await sent;
-    await until(other).toEqual(['human stored: go', 'ai stored: both']);
+    await pollShown(other).toEqual(['human stored: go', 'ai stored: both']);
   });
 
-  it('loads older messages by the page', async () => {
+  it('loadOlder loads one page of older messages', async () => {
     const { sessionId, chat } = await begin();
     for (let n = 1; n <= 22; n++) {
       const sent = client.messages.send(sessionId, `question ${n}`);
-      (await parts.model.next()).finish();
+      (await server.model.next()).finish();
       await sent;
     }
     await chat.refresh();
@@ -170,14 +169,14 @@ describe('a chat', () => {
     expect(chat.getState().messages).toBe(before);
   });
 
-  it('says when the connection is gone, and goes on when it is back', async () => {
+  it('reconnects after the connection is lost', async () => {
     const { chat } = await begin();
     const sent = chat.send('go');
-    const turn = await parts.model.next();
+    const turn = await server.model.next();
     turn.say('one ');
-    await until(chat).toEqual(['human stored: go', 'ai running: one ']);
+    await pollShown(chat).toEqual(['human stored: go', 'ai running: one ']);
     network.goDown();
-    await untilStatus(chat).toBe('rejoining');
+    await pollStatus(chat).toBe('rejoining');
     turn.say('two');
     turn.finish();
     network.restore();
@@ -185,19 +184,19 @@ describe('a chat', () => {
     expect(shown(chat)).toEqual(['human stored: go', 'ai stored: one two']);
   });
 
-  it('shows what was stopped as incomplete', async () => {
+  it('abort leaves an incomplete answer', async () => {
     const { sessionId, chat } = await begin();
     const sent = chat.send('go');
-    const turn = await parts.model.next();
-    turn.say('cut');
-    await until(chat).toEqual(['human stored: go', 'ai running: cut']);
+    const turn = await server.model.next();
+    turn.say('half');
+    await pollShown(chat).toEqual(['human stored: go', 'ai running: half']);
     expect(await chat.abort()).toBe(true);
     await sent;
-    expect(shown(chat)).toEqual(['human stored: go', 'ai incomplete: cut']);
-    await until(open(sessionId)).toEqual(shown(chat));
+    expect(shown(chat)).toEqual(['human stored: go', 'ai incomplete: half']);
+    await pollShown(open(sessionId)).toEqual(shown(chat));
   });
 
-  it('shows what could not be sent, and why', async () => {
+  it('send shows a failed message with its error, which the next send clears', async () => {
     const { chat } = await begin();
     network.goDown();
     await chat.refresh();
@@ -208,17 +207,17 @@ describe('a chat', () => {
     network.restore();
     const sent = chat.send('again');
     expect(chat.getState().error).toBeUndefined();
-    (await parts.model.next()).finish();
+    (await server.model.next()).finish();
     await sent;
     expect(chat.getState().error).toBeUndefined();
     expect(shown(chat).slice(0, 2)).toEqual(['human failed: into the void', 'human stored: again']);
   });
 
-  it('shows calls, running and done, also from the store', async () => {
+  it('shows tool calls, live and from the history', async () => {
     const { sessionId, chat } = await begin();
     const sent = chat.send('go');
-    (await parts.model.next()).call({ name: 'recall', input: { query: 'soil' } });
-    const turn = await parts.model.next();
+    (await server.model.next()).call({ name: 'recall', input: { query: 'soil' } });
+    const turn = await server.model.next();
     turn.finish();
     await sent;
     const calls = chat.getState().messages[1]?.calls;
@@ -227,9 +226,9 @@ describe('a chat', () => {
     await expect.poll(() => again.getState().messages[1]?.calls).toEqual(calls);
   });
 
-  it('of a session that is not there has failed', async () => {
+  it('has the status failed for an unknown session', async () => {
     const chat = open('nowhere');
-    await untilStatus(chat).toBe('failed');
+    await pollStatus(chat).toBe('failed');
     expect(chat.getState().error).toMatchObject({ code: 'session_not_found' });
   });
 });

@@ -32,7 +32,7 @@ async function start(port = '0'): Promise<string> {
   return untilListening(host);
 }
 
-it('after a crash of the host a client shows exactly what is stored', async () => {
+it('stream resumes after a server crash with exactly the stored text', async () => {
   const url = await start();
   const client = createTestClient({ url });
   const { sessionId } = await client.sessions.create();
@@ -53,7 +53,7 @@ it('after a crash of the host a client shows exactly what is stored', async () =
   expect(reading.turn).toMatchObject({ status: 'interrupted', text: stored?.content });
 });
 
-it.each([-3600, 3600])('a clock that is %i s off keeps nobody out', async (seconds) => {
+it.each([-3600, 3600])('requests work on a device whose clock is %i s off', async (seconds) => {
   const url = await start();
   vi.useFakeTimers({ toFake: ['Date'] });
   vi.setSystemTime(Date.now() + seconds * 1000);

@@ -6,10 +6,10 @@ import { createTestClient } from './support/client.js';
 import { type Network, startNetwork } from './support/network.js';
 import { read } from './support/reading.js';
 
-const parts = useControlledHost();
+const server = useControlledHost();
 let network: Network;
 beforeAll(async () => {
-  network = await startNetwork(parts.host.url);
+  network = await startNetwork(server.host.url);
 });
 afterAll(() => network.close());
 afterEach(() => network.restore());
@@ -28,8 +28,8 @@ async function listen(options = {}) {
   return { client, sessionId, events, seen, states, namesSeen };
 }
 
-describe('the events of a session', () => {
-  it('are asked for by name', async () => {
+describe('client.events', () => {
+  it('ping, status and catalog return the reply', async () => {
     const { client, sessionId, events } = await listen();
     await events.ready();
     expect(events.state).toBe('connected');
@@ -40,7 +40,7 @@ describe('the events of a session', () => {
     expect(events.state).toBe('disconnected');
   });
 
-  it('come over one socket, however many listen, until the last has left', async () => {
+  it('shares one socket until the last subscriber closes', async () => {
     const { client, sessionId, events, states } = await listen();
     const other = client.events(sessionId);
     await other.ready();
@@ -56,34 +56,34 @@ describe('the events of a session', () => {
     again.close();
   });
 
-  it('arrive without their envelopes', async () => {
+  it('removes the envelope of events', async () => {
     const { client, sessionId, events, seen } = await listen();
     await events.ready();
     const names: string[] = [];
     const stop = events.on('tool_call', ({ toolName }) => names.push(toolName));
     const reading = read(client.stream(sessionId, 'go'));
-    (await parts.model.next()).call({ name: 'recall', input: { query: 'soil' } });
-    const turn = await parts.model.next();
+    (await server.model.next()).call({ name: 'recall', input: { query: 'soil' } });
+    const turn = await server.model.next();
     await expect.poll(() => names).toEqual(['recall', 'recall']);
     stop();
     turn.finish();
     await reading.ended;
-    const told = seen.filter(({ name }) => name === 'tool_call').map(({ payload }) => payload);
-    expect(told).toEqual(
+    const received = seen.filter(({ name }) => name === 'tool_call').map(({ payload }) => payload);
+    expect(received).toEqual(
       reading.parts.filter(({ event }) => event === 'tool_call').map(({ data }) => data),
     );
     client.close();
   });
 
-  it('that happened while the network was gone come when it is back', async () => {
+  it('receives missed events after a reconnect', async () => {
     const { client, sessionId, events, states, namesSeen } = await listen();
     await events.ready();
     network.goDown();
     await expect.poll(() => states).toEqual(['connected', 'connecting']);
-    const direct = createTestClient(parts.host, { signer });
+    const direct = createTestClient(server.host, { signer });
     const reading = read(direct.stream(sessionId, 'go'));
-    (await parts.model.next()).call({ name: 'recall', input: { query: 'soil' } });
-    (await parts.model.next()).finish();
+    (await server.model.next()).call({ name: 'recall', input: { query: 'soil' } });
+    (await server.model.next()).finish();
     await reading.ended;
     network.restore();
     await expect.poll(() => states.at(-1)).toBe('connected');
@@ -91,7 +91,7 @@ describe('the events of a session', () => {
     client.close();
   });
 
-  it('go on when the token has run out', async () => {
+  it('reconnects when the token expires', async () => {
     const short = {
       ...signer,
       invoke: (request: { audience: string; now: number }) =>
@@ -104,7 +104,7 @@ describe('the events of a session', () => {
     client.close();
   });
 
-  it('of a session that is not there, or of somebody else, are refused for good', async () => {
+  it('is rejected for an unknown session and for a session of another user', async () => {
     const { client, sessionId } = await listen();
     for (const [stranger, id] of [
       [createTestClient(network), sessionId],
@@ -118,7 +118,7 @@ describe('the events of a session', () => {
     client.close();
   });
 
-  it('end with the session', async () => {
+  it('disconnects when the session is deleted', async () => {
     const { client, sessionId, events, states } = await listen();
     await events.ready();
     await client.sessions.delete(sessionId);

@@ -27,8 +27,8 @@ const isAccepted = async (signer: OracleSigner) => {
   return total === 0;
 };
 
-describe('a key in a file', () => {
-  it('is made when missing, for its owner alone, and found again', async () => {
+describe('openKeyFile', () => {
+  it('creates a missing file, readable only by its owner, and opens it again', async () => {
     const path = join(folder, 'deep', 'user.key');
     const signer = await openKeyFile(path);
     expect((await stat(path)).mode & 0o777).toBe(0o600);
@@ -37,13 +37,13 @@ describe('a key in a file', () => {
     expect(await isAccepted(signer)).toBe(true);
   });
 
-  it('is one, however many make it at once', async () => {
+  it('creates one key when called several times at once', async () => {
     const path = join(folder, 'race.key');
     const signers = await Promise.all(Array.from({ length: 20 }, () => openKeyFile(path)));
     expect(new Set(signers.map(({ did }) => did)).size).toBe(1);
   });
 
-  it('that is no key is named, and stays as it is', async () => {
+  it('names an invalid file and does not change it', async () => {
     const path = join(folder, 'broken.key');
     await writeFile(path, 'nonsense');
     const opening = openKeyFile(path);
@@ -53,14 +53,14 @@ describe('a key in a file', () => {
   });
 });
 
-describe('a key as text', () => {
-  it('is a mnemonic', async () => {
+describe('signers from text', () => {
+  it('signerFromMnemonic accepts a mnemonic', async () => {
     const signer = signerFromMnemonic(` ${MNEMONIC}\n`);
     expect(signer.did).toBe(MNEMONIC_DID);
     expect(await isAccepted(signer)).toBe(true);
   });
 
-  it('is a private key as it was exported', async () => {
+  it('signerFromPrivateKey accepts an exported key', async () => {
     const key = generateSigner();
     const signer = signerFromPrivateKey(exportPrivateKey(key));
     expect(signer.did).toBe(key.did);
@@ -68,9 +68,9 @@ describe('a key as text', () => {
   });
 
   it.each([
-    ['a mnemonic', () => signerFromMnemonic(' ')],
-    ['a private key', () => signerFromPrivateKey('M123')],
-  ])('is refused when it is no %s', (_, make) => {
+    ['signerFromMnemonic', () => signerFromMnemonic(' ')],
+    ['signerFromPrivateKey', () => signerFromPrivateKey('M123')],
+  ])('%s rejects invalid text', (_, make) => {
     expect(make).toThrow(OracleClientError);
   });
 });

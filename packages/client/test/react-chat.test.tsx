@@ -8,7 +8,7 @@ const pages = useReactPages();
 
 interface ConversationProps {
   readonly sessionId: string | undefined;
-  /** Gets `send` of every time the conversation is shown. */
+  /** Receives the `send` function of every render. */
   readonly onShow?: (send: UseChat['send']) => void;
 }
 
@@ -34,11 +34,11 @@ function Conversation({ sessionId, onShow }: ConversationProps) {
 }
 
 const shown = () => screen.queryAllByRole('listitem').map(({ textContent }) => textContent);
-const untilShown = (...expected: string[]) =>
+const waitForMessages = (...expected: string[]) =>
   waitFor(() => expect(shown()).toEqual(expected), POLL_OPTIONS);
 
 describe('useChat', () => {
-  it('sends, shows the answer as it grows, and stops', async () => {
+  it('sends a message, streams the answer, and stops it', async () => {
     const { client, wrapper } = pages.open();
     const { sessionId } = await client.sessions.create();
     render(<Conversation sessionId={sessionId} />, { wrapper });
@@ -46,26 +46,26 @@ describe('useChat', () => {
     await click('Send');
     const turn = await pages.model.next();
     turn.say('hi ');
-    await untilShown('human: hello', 'ai: hi ');
+    await waitForMessages('human: hello', 'ai: hi ');
     await waitForStatus('running');
     turn.say('there');
-    await untilShown('human: hello', 'ai: hi there');
+    await waitForMessages('human: hello', 'ai: hi there');
     await click('Stop');
     await waitForStatus('ready');
-    await untilShown('human: hello', 'ai: hi there');
+    await waitForMessages('human: hello', 'ai: hi there');
   });
 
-  it('sends a message once the session is there that it was sent before', async () => {
+  it('sends an early message once the session exists', async () => {
     const { client, wrapper } = pages.open();
     const { rerender } = render(<Conversation sessionId={undefined} />, { wrapper });
     await click('Send');
     const { sessionId } = await client.sessions.create();
     rerender(<Conversation sessionId={sessionId} />);
     (await pages.model.next()).answer('hi');
-    await untilShown('human: hello', 'ai: hi');
+    await waitForMessages('human: hello', 'ai: hi');
   });
 
-  it('sends with what it gave a page before the session was open, once, and to that session', async () => {
+  it('sends with the `send` of an earlier render, once, and to its session', async () => {
     const { client, wrapper } = pages.open();
     const [one, two] = [await client.sessions.create(), await client.sessions.create()];
     const sends: UseChat['send'][] = [];
@@ -78,19 +78,19 @@ describe('useChat', () => {
     const sent = early?.('to one');
     (await pages.model.next()).answer('1');
     await sent;
-    await untilShown('human: to one', 'ai: 1');
+    await waitForMessages('human: to one', 'ai: 1');
     rerender(<Conversation sessionId={two.sessionId} />);
     await waitForStatus('ready');
     expect(shown()).toEqual([]);
     void early?.('to one again');
     rerender(<Conversation sessionId={one.sessionId} />);
     (await pages.model.next()).answer('2');
-    await untilShown('human: to one', 'ai: 1', 'human: to one again', 'ai: 2');
+    await waitForMessages('human: to one', 'ai: 1', 'human: to one again', 'ai: 2');
     const { messages } = await client.messages.page(two.sessionId);
     expect(messages).toEqual([]);
   });
 
-  it('resumes on reload', async () => {
+  it('resumes a turn after a reload', async () => {
     const { client, wrapper } = pages.open();
     const { sessionId } = await client.sessions.create();
     const first = render(<Conversation sessionId={sessionId} />, { wrapper });
@@ -98,20 +98,20 @@ describe('useChat', () => {
     await click('Send');
     const turn = await pages.model.next();
     turn.say('half ');
-    await untilShown('human: hello', 'ai: half ');
+    await waitForMessages('human: hello', 'ai: half ');
     first.unmount();
     client.close();
 
     const again = pages.open();
     render(<Conversation sessionId={sessionId} />, { wrapper: again.wrapper });
-    await untilShown('human: hello', 'ai: half ');
+    await waitForMessages('human: hello', 'ai: half ');
     turn.say('whole');
     turn.finish();
-    await untilShown('human: hello', 'ai: half whole');
+    await waitForMessages('human: hello', 'ai: half whole');
     await waitForStatus('ready');
   });
 
-  it('shows nothing without a session, and changes from one to another', async () => {
+  it('shows nothing without a session, and switches sessions', async () => {
     const { client, wrapper } = pages.open();
     const [one, two] = [await client.sessions.create(), await client.sessions.create()];
     const reply = client.messages.send(one.sessionId, 'first');
@@ -120,7 +120,7 @@ describe('useChat', () => {
     const { rerender } = render(<Conversation sessionId={undefined} />, { wrapper });
     await waitForStatus('loading');
     rerender(<Conversation sessionId={one.sessionId} />);
-    await untilShown('human: first', 'ai: ');
+    await waitForMessages('human: first', 'ai: ');
     rerender(<Conversation sessionId={two.sessionId} />);
     expect(shown()).toEqual([]);
     await waitForStatus('ready');

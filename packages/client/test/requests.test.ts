@@ -10,14 +10,14 @@ beforeAll(async () => {
 });
 afterAll(() => host.close());
 
-describe('what a client can ask', () => {
-  it('finds out whom to sign for', async () => {
+describe('createOracleClient', () => {
+  it('card returns the DID of the oracle', async () => {
     const client = createTestClient(host);
     expect(await client.card()).toMatchObject({ did: host.did });
     expect(client.did).toMatch(/^did:key:z/);
   });
 
-  it('creates, lists, renames and deletes sessions', async () => {
+  it('sessions: create, list, rename and delete', async () => {
     const client = createTestClient(host);
     const titles = ['one', 'two', 'three'];
     for (const title of titles) await client.sessions.create({ title });
@@ -35,7 +35,7 @@ describe('what a client can ask', () => {
     expect((await client.sessions.list()).sessions).toHaveLength(3);
   });
 
-  it('sends a message, reads the answer and the history', async () => {
+  it('messages: send, list and page', async () => {
     const client = createTestClient(host);
     const { sessionId } = await client.sessions.create();
     const reply = await client.messages.send(sessionId, 'hello');
@@ -53,7 +53,7 @@ describe('what a client can ask', () => {
     expect(older.messages[0]?.content).toBe('hello');
   });
 
-  it('streams an answer', async () => {
+  it('stream yields the parts of an answer', async () => {
     const client = createTestClient(host);
     const { sessionId } = await client.sessions.create();
     const parts = [];
@@ -64,7 +64,7 @@ describe('what a client can ask', () => {
     for await (const part of client.resume(sessionId)) throw new Error(`unexpected ${part.event}`);
   });
 
-  it('lists models and plugins, without a key', async () => {
+  it('models.list and plugins.list work without a signer', async () => {
     const signer = {
       did: 'did:key:none',
       invoke: () => Promise.reject(new Error('locked')),
@@ -76,7 +76,7 @@ describe('what a client can ask', () => {
     expect(plugins.map(({ name }) => name)).toContain('memory');
   });
 
-  it('grants a delegation, sees it, revokes it, grants it again', async () => {
+  it('delegation: grant, status, revoke, create and store', async () => {
     const client = createTestClient(host);
     expect(await client.delegation.status()).toEqual({ authorized: false });
     const capabilities = [{ can: 'store/*', with: client.did }];
@@ -113,14 +113,14 @@ describe('what a client can ask', () => {
     expect(await client.delegation.list()).toEqual([]);
   });
 
-  it('redeemInvitation says why an invitation is refused', async () => {
+  it('redeemInvitation returns the reason for a rejected invitation', async () => {
     await expect(createTestClient(host).redeemInvitation('garbage')).rejects.toMatchObject({
       code: 'invalid_invitation',
       status: 400,
     });
   });
 
-  it('speaks through a path that a proxy adds, and with a slash too many', async () => {
+  it('accepts a url with a path prefix and a trailing slash', async () => {
     const paths: string[] = [];
     const client = createOracleClient({
       url: 'https://proxy.example/oracle/',
@@ -138,38 +138,38 @@ describe('what a client can ask', () => {
   });
 });
 
-describe('what goes wrong has a code', () => {
+describe('OracleClientError', () => {
   const failing = (promise: Promise<unknown>): Promise<OracleClientError> =>
     promise.then(
       () => Promise.reject(new Error('nothing went wrong')),
       (error) => error,
     );
 
-  it('a refusal has the code, the status and the request id of the host', async () => {
+  it('has the code, status and request id of an error reply', async () => {
     const error = await failing(createTestClient(host).messages.list('nowhere'));
     expect(error).toBeInstanceOf(OracleClientError);
     expect(error).toMatchObject({ code: 'session_not_found', status: 404 });
     expect(error.requestId).toMatch(/^[\w-]{36}$/);
   });
 
-  it('a validation names each field', async () => {
+  it('has one line per invalid field', async () => {
     const error = await failing(createTestClient(host).sessions.list({ limit: 1000, offset: -1 }));
     expect(error).toMatchObject({ code: 'validation_failed', status: 400 });
     expect(error.lines).toHaveLength(2);
   });
 
-  it('a stream that is refused throws before the first part', async () => {
+  it('is thrown by a rejected stream before the first part', async () => {
     const error = await failing(createTestClient(host).stream('nowhere', 'hello').next());
     expect(error).toMatchObject({ code: 'session_not_found' });
   });
 
-  it('nobody answers', async () => {
+  it('has the code network_error if the oracle is unreachable', async () => {
     const error = await failing(createTestClient({ url: 'http://127.0.0.1:1' }).sessions.list());
     expect(error).toMatchObject({ code: 'network_error', status: undefined });
-    expect(error.message).toBe('No answer from http://127.0.0.1:1');
+    expect(error.message).toBe('Cannot reach http://127.0.0.1:1');
   });
 
-  it('somebody else answers', async () => {
+  it('has the code invalid_reply if the reply is not from an oracle', async () => {
     const answer = (text: string, status = 200) =>
       createTestClient(host, { fetch: async () => new Response(text, { status }) }).sessions.list();
     expect(await failing(answer('<html>'))).toMatchObject({ code: 'invalid_reply' });
@@ -180,20 +180,22 @@ describe('what goes wrong has a code', () => {
     });
   });
 
-  it('the caller leaves: the reason is the caller’s', async () => {
-    const signal = AbortSignal.abort(new Error('left'));
-    expect((await failing(createTestClient(host).sessions.list({ signal }))).message).toBe('left');
+  it('is not thrown on abort: the reason is the caller’s', async () => {
+    const signal = AbortSignal.abort(new Error('cancelled'));
+    expect((await failing(createTestClient(host).sessions.list({ signal }))).message).toBe(
+      'cancelled',
+    );
     const stream = createTestClient(host).stream('any', 'hello', { signal });
-    expect((await failing(stream.next())).message).toBe('left');
+    expect((await failing(stream.next())).message).toBe('cancelled');
   });
 
-  it('the signer refuses', async () => {
+  it('has the code signing_failed if the signer rejects', async () => {
     const sign = () => Promise.reject(new Error('the user said no'));
     const { did } = generateSigner();
     const client = createTestClient(host, { signer: createSigner({ did, sign }) });
     expect(await failing(client.sessions.list())).toMatchObject({
       code: 'signing_failed',
-      message: 'Not signed: the user said no',
+      message: 'Signing failed: the user said no',
     });
   });
 });

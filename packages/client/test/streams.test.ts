@@ -6,10 +6,10 @@ import { createTestClient } from './support/client.js';
 import { type Network, startNetwork } from './support/network.js';
 import { read } from './support/reading.js';
 
-const parts = useControlledHost();
+const server = useControlledHost();
 let network: Network;
 beforeAll(async () => {
-  network = await startNetwork(parts.host.url);
+  network = await startNetwork(server.host.url);
 });
 afterAll(() => network.close());
 afterEach(() => network.restore());
@@ -20,14 +20,14 @@ async function begin(options: Partial<OracleClientOptions> = {}) {
   return { client, sessionId };
 }
 
-describe('a stream', () => {
-  it('joins again after the connection breaks, and misses and repeats nothing', async () => {
+describe('client.stream', () => {
+  it('reconnects without losing or repeating parts', async () => {
     const { client, sessionId } = await begin();
     const states: StreamState[] = [];
     const reading = read(
       client.stream(sessionId, 'go', { onState: (state) => states.push(state) }),
     );
-    const turn = await parts.model.next();
+    const turn = await server.model.next();
     const words = ['one ', 'two ', 'three '];
     for (const [i, word] of words.entries()) {
       turn.say(word);
@@ -41,10 +41,10 @@ describe('a stream', () => {
     expect(states.slice(0, 3)).toEqual(['live', 'rejoining', 'live']);
   });
 
-  it('waits while there is no network, and reads what came meanwhile', async () => {
+  it('waits while offline and reads the parts it missed', async () => {
     const { client, sessionId } = await begin();
     const reading = read(client.stream(sessionId, 'go'));
-    const turn = await parts.model.next();
+    const turn = await server.model.next();
     turn.say('before ');
     await reading.waitForText('before ');
     network.goDown();
@@ -56,10 +56,10 @@ describe('a stream', () => {
     expect(reading.turn).toMatchObject({ text: 'before after', status: 'finished' });
   });
 
-  it('gives up in the end; the turn goes on and can be resumed', async () => {
+  it('stops after reconnectTimeoutMs; the turn continues and can be resumed', async () => {
     const { client, sessionId } = await begin();
     const reading = read(client.stream(sessionId, 'go', { reconnectTimeoutMs: 100 }));
-    const turn = await parts.model.next();
+    const turn = await server.model.next();
     turn.say('half ');
     await reading.waitForText('half ');
     network.goDown();
@@ -73,7 +73,7 @@ describe('a stream', () => {
     expect(again.turn).toMatchObject({ text: 'half whole', status: 'finished' });
   });
 
-  it('whose first answer got lost finds its turn instead of starting another', async () => {
+  it('finds its turn again if the first reply is lost', async () => {
     let isLost = false;
     const { client, sessionId } = await begin({
       fetch: async (url, request) => {
@@ -85,7 +85,7 @@ describe('a stream', () => {
       },
     });
     const reading = read(client.stream(sessionId, 'once'));
-    const turn = await parts.model.next();
+    const turn = await server.model.next();
     turn.say('yes');
     turn.finish();
     await reading.ended;
@@ -95,7 +95,7 @@ describe('a stream', () => {
     expect(messages.map(({ content }) => content)).toEqual(['once', 'yes']);
   });
 
-  it('is not begun where nobody answers', async () => {
+  it('throws network_error if the oracle is unreachable', async () => {
     const { client, sessionId } = await begin();
     network.goDown();
     await expect(read(client.stream(sessionId, 'go')).ended).rejects.toMatchObject({
@@ -103,11 +103,11 @@ describe('a stream', () => {
     });
   });
 
-  it('can be left; the turn goes on', async () => {
+  it('the turn continues after the reader stops', async () => {
     const { client, sessionId } = await begin();
     const stream = client.stream(sessionId, 'go');
     await stream.next();
-    const turn = await parts.model.next();
+    const turn = await server.model.next();
     await stream.return();
     turn.say('alone');
     turn.finish();
@@ -117,11 +117,11 @@ describe('a stream', () => {
     await expect.poll(stored).toBe('alone');
   });
 
-  it('ends with the reason of its signal', async () => {
+  it('throws the reason of its signal', async () => {
     const { client, sessionId } = await begin();
     const leaving = new AbortController();
     const reading = read(client.stream(sessionId, 'go', { signal: leaving.signal }));
-    const turn = await parts.model.next();
+    const turn = await server.model.next();
     turn.say('x');
     await reading.waitForText('x');
     leaving.abort(new Error('left'));
@@ -130,36 +130,36 @@ describe('a stream', () => {
     await turn.left;
   });
 
-  it('is ended by abort, and says so', async () => {
+  it('ends with the status aborted after abort', async () => {
     const { client, sessionId } = await begin();
     const reading = read(client.stream(sessionId, 'go'));
-    const turn = await parts.model.next();
-    turn.say('cut ');
-    await reading.waitForText('cut ');
+    const turn = await server.model.next();
+    turn.say('half ');
+    await reading.waitForText('half ');
     expect(await client.abort(sessionId)).toBe(true);
     await reading.ended;
-    expect(reading.turn).toMatchObject({ text: 'cut ', status: 'aborted' });
+    expect(reading.turn).toMatchObject({ text: 'half ', status: 'aborted' });
     expect(await client.abort(sessionId)).toBe(false);
   });
 
-  it('is read by several at once', async () => {
+  it('resume lets several clients read a turn', async () => {
     const signer = createSigner(generateSigner());
     const { client, sessionId } = await begin({ signer });
     const first = read(client.stream(sessionId, 'go'));
-    const turn = await parts.model.next();
+    const turn = await server.model.next();
     turn.say('both');
     await first.waitForText('both');
-    const second = read(createTestClient(parts.host, { signer }).resume(sessionId));
+    const second = read(createTestClient(server.host, { signer }).resume(sessionId));
     await second.waitForText('both');
     turn.finish();
     await Promise.all([first.ended, second.ended]);
     expect(second.parts).toEqual(first.parts);
   });
 
-  it('can be joined after a frame', async () => {
+  it('runs.join starts after the given frame', async () => {
     const { client, sessionId } = await begin();
     const reading = read(client.stream(sessionId, 'go'));
-    const turn = await parts.model.next();
+    const turn = await server.model.next();
     turn.say('all of it');
     turn.finish();
     await reading.ended;
@@ -173,10 +173,10 @@ describe('a stream', () => {
   });
 });
 
-it('a message that waits for its whole answer survives a lost connection', async () => {
+it('messages.send survives a lost connection', async () => {
   const { client, sessionId } = await begin();
   const reply = client.messages.send(sessionId, 'go');
-  const turn = await parts.model.next();
+  const turn = await server.model.next();
   network.dropConnections();
   turn.say('one answer');
   turn.finish();

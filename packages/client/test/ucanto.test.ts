@@ -15,7 +15,7 @@ afterAll(() => host.close());
 type Principal = Parameters<typeof delegate>[0]['audience'];
 const parsePrincipal = (did: string) => Verifier.parse(did as `did:key:${string}`) as Principal;
 
-/** A wallet that makes its tokens with ucanto, and knows nothing of ours. */
+/** A wallet that mints its tokens with ucanto only. */
 async function ucantoWallet(): Promise<OracleSigner> {
   const issuer = await ed25519.generate();
   const mint = async (audience: string, capabilities: object[], expiration: number) => {
@@ -41,8 +41,8 @@ async function ucantoWallet(): Promise<OracleSigner> {
   };
 }
 
-describe('tokens', () => {
-  it('minted by ucanto serve this client', async () => {
+describe('OracleSigner and ucanto', () => {
+  it('the client works with tokens minted by ucanto', async () => {
     const client = createOracleClient({ url: host.url, signer: await ucantoWallet() });
     const { sessionId } = await client.sessions.create();
     expect((await client.messages.send(sessionId, 'hello')).sessionId).toBe(sessionId);
@@ -58,7 +58,7 @@ describe('tokens', () => {
     client.close();
   });
 
-  it('minted here are what ucanto reads and proves', async () => {
+  it('ucanto validates tokens of createSigner', async () => {
     const signer = createSigner(generateSigner());
     const audience = host.did;
     const now = Math.floor(Date.now() / 1000);
@@ -78,7 +78,7 @@ describe('tokens', () => {
     expect(await proveStoring(read, audience)).toMatchObject({ ok: {} });
   });
 
-  it('minted here for what is not one’s own are read, and not proven', async () => {
+  it('ucanto rejects a delegation of createSigner for a resource of another user', async () => {
     const signer = createSigner(generateSigner());
     const { token } = await signer.delegate({
       audience: host.did,
@@ -91,7 +91,7 @@ describe('tokens', () => {
   });
 });
 
-/** Whether ucanto's own validator lets the holder store something. */
+/** Validates a delegation with ucanto's validator. */
 async function proveStoring(delegation: object, audience: string) {
   const store = capability({
     can: 'store/add',

@@ -17,12 +17,12 @@ const SCRIPTS = [
   '```"><script>window.pwned=1</script>\ncode\n```',
 ].join('\n\n');
 
-const isUnharmed = (page: Page) =>
+const hasNoScripts = (page: Page) =>
   page.evaluate(
     () => !('pwned' in window) && document.querySelector('iframe, script:not([src])') === null,
   );
 
-it('runs nothing that stands in a message, a title, a call or what it brought', async () => {
+it('the page runs no script from messages, titles, tool calls or their results', async () => {
   const { page, consoleErrors } = await arrive();
   await write(page, SCRIPTS);
   const input = { title: SCRIPTS, columns: [SCRIPTS], rows: [[SCRIPTS]] };
@@ -44,7 +44,7 @@ it('runs nothing that stands in a message, a title, a call or what it brought', 
   await page.getByLabel('New title').fill(SCRIPTS.slice(0, 200));
   await page.keyboard.press('Enter');
   await expect.poll(() => row.textContent()).toContain('<script>');
-  expect(await isUnharmed(page)).toBe(true);
+  expect(await hasNoScripts(page)).toBe(true);
   const addresses = await page
     .locator('.messages a')
     .evaluateAll((links) => links.map((link) => link.getAttribute('href')));
@@ -52,7 +52,7 @@ it('runs nothing that stands in a message, a title, a call or what it brought', 
   expect(consoleErrors).toEqual([]);
 });
 
-it('stays whatever a model has it show', async () => {
+it('the page survives unexpected arguments and pathological Markdown', async () => {
   const { page } = await arrive();
   await write(page, 'Show me');
   (await oracle.model.next()).call(

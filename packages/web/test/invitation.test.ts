@@ -15,14 +15,14 @@ async function invite(): Promise<string> {
 
 const REFUSAL = 'This oracle is open to invited users only. Ask its operator for an invitation.';
 
-it('the page tells a user without an invitation to ask for one', async () => {
+it('the page asks a user without access for an invitation', async () => {
   const { page } = await browser.visit();
   await page.goto(`${oracle.url}/app`);
   await expectText(page, REFUSAL);
   await expectText(page, /did:key:z6Mk/);
 });
 
-it('a link with #invite= opens the page for good, and leaves the address bar', async () => {
+it('a link with #invite= gives permanent access and disappears from the address bar', async () => {
   const link = await invite();
   const { page } = await browser.visit();
   await page.goto(link);
@@ -37,7 +37,7 @@ it('a link with #invite= opens the page for good, and leaves the address bar', a
   expect(late.url()).not.toContain('invite');
 });
 
-it('a link whose invitation was damaged on the way says so', async () => {
+it('a link with a damaged #invite= shows an error', async () => {
   const { page } = await browser.visit();
   await page.goto(`${oracle.url}/app#invite=damaged`);
   await expectText(page, 'This is not a valid invitation to this oracle');

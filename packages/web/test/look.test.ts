@@ -6,11 +6,11 @@ import { expectText, SCREENSHOTS } from './support/browser.js';
 import { usePage } from './support/use-page.js';
 
 const { oracle, arrive, write } = usePage();
-// Run as text, not as a script tag: the page's policy would refuse that.
+// Evaluated as text: the content security policy forbids a script tag.
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
-describe('what the page shows', () => {
-  it('is text, whatever models, tools and users write', async () => {
+describe('content of the page', () => {
+  it('displays HTML of models, tools and users as text', async () => {
     const { page, consoleErrors } = await arrive();
     await page.evaluate(() => Object.assign(window, { hacked: false }));
     const attack = '<img src=x onerror="window.hacked=true"><script>window.hacked=true</script>';
@@ -37,12 +37,12 @@ describe('what the page shows', () => {
   });
 });
 
-describe('how the page looks', () => {
+describe('accessibility of the page', () => {
   it.each([
     ['light', { colorScheme: 'light' as const }],
     ['dark', { colorScheme: 'dark' as const }],
     ['phone', { width: 390, height: 844 }],
-  ])('is without serious fault for everybody: %s', async (name, options) => {
+  ])('axe finds no serious violation: %s', async (name, options) => {
     const { page, consoleErrors } = await arrive(options);
     expect(await findSeriousViolations(page)).toEqual([]);
     await page.screenshot({ path: `${SCREENSHOTS}/welcome-${name}.png` });
@@ -72,7 +72,7 @@ const stock = density * depth * share;
 \`\`\`
 `;
 
-/** What stands out of the window at its right side. */
+/** Elements that overflow the window on the right. */
 const findOverflow = (page: Page): Promise<string[]> =>
   page.evaluate(() =>
     [...document.querySelectorAll('main *')]
@@ -80,7 +80,7 @@ const findOverflow = (page: Page): Promise<string[]> =>
       .map(({ outerHTML }) => outerHTML.slice(0, 80)),
   );
 
-/** What axe finds that would keep somebody out. */
+/** The serious and critical violations that axe finds. */
 async function findSeriousViolations(page: Page): Promise<string[]> {
   await page.evaluate(axe);
   return page.evaluate(async () => {

@@ -7,8 +7,8 @@ const { oracle, arrive, write, converse } = usePage();
 
 const answers = (page: Page) => page.getByLabel('Answer', { exact: true });
 
-describe('the page', () => {
-  it('goes from the first visit to the first answer without any step between', async () => {
+describe('chat page', () => {
+  it('answers the first message of a new visitor without any setup', async () => {
     const { page, consoleErrors } = await arrive();
     await expectText(page, 'Memory');
     await write(page, 'Good morning');
@@ -23,9 +23,9 @@ describe('the page', () => {
     expect(consoleErrors).toEqual([]);
   });
 
-  it('goes on with the answer after a reload', async () => {
+  it('continues the answer after a reload', async () => {
     const { page } = await arrive();
-    await write(page, 'Tell me a story');
+    await write(page, 'Write a story');
     const turn = await oracle.model.next();
     turn.say('Once upon ');
     await expectText(page, 'Once upon');
@@ -54,7 +54,7 @@ describe('the page', () => {
     expect(consoleErrors).toEqual([]);
   });
 
-  it('loses nothing when the network goes and comes back', async () => {
+  it('continues the answer after the network was offline', async () => {
     const { page, context } = await arrive();
     await write(page, 'Count');
     const turn = await oracle.model.next();
@@ -62,7 +62,7 @@ describe('the page', () => {
     await expectText(page, 'one');
     await context.setOffline(true);
     turn.say('two ');
-    await expectText(page, /joining again|Connecting/);
+    await expectText(page, /Reconnecting|Connecting/);
     await context.setOffline(false);
     turn.say('three');
     turn.finish();
@@ -70,12 +70,12 @@ describe('the page', () => {
     await expectText(page, 'Connected');
   });
 
-  it('keeps a first message that cannot be sent', async () => {
+  it('keeps the text of a first message that cannot be sent', async () => {
     const { page, context } = await arrive();
     await context.setOffline(true);
-    await write(page, 'Is anybody there?');
+    await write(page, 'Are you there?');
     await expect.poll(() => page.getByRole('alert').isVisible()).toBe(true);
-    expect(await page.getByLabel('Your message').inputValue()).toBe('Is anybody there?');
+    expect(await page.getByLabel('Your message').inputValue()).toBe('Are you there?');
     await context.setOffline(false);
     await page.keyboard.press('Enter');
     const turn = await oracle.model.next();
@@ -86,24 +86,24 @@ describe('the page', () => {
 
   it('stops an answer', async () => {
     const { page } = await arrive();
-    await write(page, 'Go on for ever');
+    await write(page, 'Keep talking');
     const turn = await oracle.model.next();
     turn.say('On and on');
     await expectText(page, 'On and on');
     await page.getByRole('button', { name: 'Stop' }).click();
     await turn.left;
-    await expectText(page, 'Stopped before its end');
+    await expectText(page, 'Answer stopped');
     await converse(page, 'Thanks', 'You are welcome');
   });
 
-  it('says how many messages wait', async () => {
+  it('shows the number of queued messages', async () => {
     const { page } = await arrive();
     await write(page, 'First');
     const turn = await oracle.model.next();
     turn.say('Thinking');
     await expectText(page, 'Thinking');
     await write(page, 'Second');
-    await expectText(page, '1 message waits');
+    await expectText(page, '1 message is queued');
     turn.finish();
     const next = await oracle.model.next();
     next.say('Both done');
@@ -111,7 +111,7 @@ describe('the page', () => {
     await expectText(page, 'Both done');
   });
 
-  it('lets the agent change it by a browser tool', async () => {
+  it('lets the agent change the theme with a browser tool', async () => {
     const { page } = await arrive();
     await write(page, 'Make it dark');
     const turn = await oracle.model.next();
@@ -124,7 +124,7 @@ describe('the page', () => {
     expect(await page.locator('html').getAttribute('data-theme')).toBe('dark');
   });
 
-  it('shows a chart, a table and a form that an action brings', async () => {
+  it('shows the chart, table and form of actions', async () => {
     const { page } = await arrive();
     await write(page, 'Show me');
     const points = [
@@ -172,7 +172,7 @@ describe('the page', () => {
     await page.keyboard.press('Escape');
   });
 
-  it('grants a delegation, shows until when, and revokes it', async () => {
+  it('grants a delegation, shows its expiration, and revokes it', async () => {
     const { page } = await arrive();
     await page.getByRole('button', { name: 'Delegation' }).click();
     await page.getByRole('button', { name: 'Grant' }).click();
@@ -184,7 +184,7 @@ describe('the page', () => {
     await expect.poll(() => page.getByRole('button', { name: 'Grant' }).isVisible()).toBe(true);
   });
 
-  it('renames and deletes a conversation, and shows none of it to another profile', async () => {
+  it('renames and deletes a conversation, and hides it from other users', async () => {
     const { page } = await arrive();
     await converse(page, 'A secret', 'It is safe here');
     const row = page.locator('.session').first();
@@ -195,25 +195,25 @@ describe('the page', () => {
     await expect.poll(() => row.textContent()).toContain('My secret');
 
     const stranger = await arrive();
-    await expectText(stranger.page, 'Nothing here yet');
+    await expectText(stranger.page, 'No conversations yet');
     await stranger.page.goto(page.url());
     await expect.poll(() => stranger.page.getByText('It is safe here').count()).toBe(0);
 
     await row.hover();
     await row.getByRole('button', { name: /^Delete/ }).click();
     await page.getByRole('button', { name: 'Delete', exact: true }).click();
-    await expectText(page, 'Nothing here yet');
+    await expectText(page, 'No conversations yet');
   });
 
-  it('carries the key to another browser', async () => {
+  it('exports the key and imports it in another browser', async () => {
     const first = await arrive();
     await converse(first.page, 'Remember me', 'I will');
     await first.page.getByRole('button', { name: 'Your key' }).click();
-    await first.page.getByRole('button', { name: 'Export the key' }).click();
+    await first.page.getByRole('button', { name: 'Export key' }).click();
     const key = await first.page.getByTestId('private-key').textContent();
     const second = await arrive();
     await second.page.getByRole('button', { name: 'Your key' }).click();
-    await second.page.getByLabel('Private key').fill('rubbish');
+    await second.page.getByLabel('Private key').fill('invalid');
     await second.page.getByRole('button', { name: 'Import' }).click();
     await expect.poll(() => second.page.getByRole('alert').count()).toBe(1);
     await second.page.getByLabel('Private key').fill(key ?? '');

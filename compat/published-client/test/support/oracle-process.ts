@@ -1,4 +1,4 @@
-// A host with a plugin whose tool says that messages have changed.
+// A server with a plugin whose tool reports changed messages.
 import { createOracleApp } from '@sibyl/host';
 import { definePlugin, defineTool } from '@sibyl/plugin-kit';
 import { z } from 'zod';
@@ -8,7 +8,7 @@ const changes = definePlugin({
   version: '1.0.0',
   manifest: {
     title: 'Changes',
-    summary: 'Says that messages have changed.',
+    summary: 'Reports changed messages.',
     whenToUse: ['in tests'],
     category: 'test',
     visibility: 'silent',
@@ -16,7 +16,7 @@ const changes = definePlugin({
   getTools: () => [
     defineTool({
       name: 'change_messages',
-      description: 'Says that messages have changed.',
+      description: 'Reports changed messages.',
       inputSchema: z.object({}),
       run: (_, { emit }) => emit.messageCacheInvalidation({}),
     }),

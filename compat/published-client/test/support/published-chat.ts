@@ -4,7 +4,7 @@ import { expect } from 'vitest';
 import { openSession } from '../../../../packages/host/test/support/stream.js';
 import type { PublishedUser } from './published-user.js';
 
-/** With these the client shows calls of tools. */
+/** The client shows tool calls only with these. */
 const uiComponents = { ToolCall: () => null, Error: () => null };
 
 export interface ChatOptions {
@@ -12,7 +12,7 @@ export interface ChatOptions {
   readonly onPaymentRequiredError?: (claims: string[]) => void;
 }
 
-/** The published chat hook in a session of its user, connected. */
+/** Renders the published chat hook in a session and waits until it is connected. */
 export async function renderChat(
   user: PublishedUser,
   sessionId: string,
@@ -35,7 +35,7 @@ export async function renderChat(
   return { chat: result, unmount };
 }
 
-/** The same in a new session. */
+/** Like `renderChat`, in a new session. */
 export async function renderNewChat(user: PublishedUser, options: ChatOptions = {}) {
   const sessionId = await openSession(user);
   return { user, sessionId, ...(await renderChat(user, sessionId, options)) };

@@ -5,11 +5,11 @@ import { TestUser } from '../../../../packages/host/test/support/user.js';
 
 const TTL_SECONDS = 600;
 
-/** Somebody who uses the published client: their tokens come from a wallet, here a key of the test. */
+/** A user of the published client; the test's key replaces the wallet. */
 export class PublishedUser extends TestUser {
   private readonly queryClient = new QueryClient();
 
-  /** What the page of such a user is wrapped in. */
+  /** The provider of the user's page. */
   readonly Provider = ({ children }: PropsWithChildren) => (
     <OraclesProvider
       initialWallet={{

@@ -7,14 +7,14 @@ import type {
 import type { SessionEvents } from '../events/session-events.js';
 import { parseArguments, type ToolRegistry } from './tool-registry.js';
 
-/** How long the first message waits for the socket that calls come through. */
+/** How long the first message waits for the socket that delivers the calls. */
 const CONNECT_TIMEOUT_MS = 5_000;
 
-/** The page's part in a turn: answering the calls of its functions. */
+/** Runs the tool calls of one turn. */
 export interface CallHandler {
-  /** Resolves when calls can come in, or when it is no use waiting. */
+  /** Resolves when the socket is connected, rejected, or too slow. */
   ready(): Promise<void>;
-  /** To be told every part: a call that has returned needs no answer. */
+  /** Call with every part: a call that has already returned is not run. */
   observe(part: ReplyPart): void;
   close(): void;
 }
@@ -22,23 +22,23 @@ export interface CallHandler {
 interface CallHandlerDeps {
   readonly events: SessionEvents;
   readonly calls: PendingCalls;
-  readonly functions: ToolRegistry;
+  readonly tools: ToolRegistry;
 }
 
-/** Runs the page's functions when a turn calls them, each call once and in one tab. */
+/** Runs the page's tools when a turn calls them, each call once and in one tab. */
 export function handleCalls(
   requestId: string,
-  { events, calls, functions }: CallHandlerDeps,
+  { events, calls, tools }: CallHandlerDeps,
 ): CallHandler {
   const lock = lockTurn(requestId);
   const returned = new Set<string>();
-  const take = async (incoming: IncomingCall) => {
+  const run = async (incoming: IncomingCall) => {
     await lock.held;
     if (returned.has(incoming.call.toolCallId)) return;
-    const { event, payload } = await runCall(incoming, functions);
+    const { event, payload } = await runCall(incoming, tools);
     events.emit(event, payload);
   };
-  const leave = calls.subscribe(requestId, (incoming) => void take(incoming));
+  const unsubscribe = calls.subscribe(requestId, (incoming) => void run(incoming));
   return {
     ready: () => waitUntilReady(CONNECT_TIMEOUT_MS, events),
     observe: (part) => {
@@ -48,7 +48,7 @@ export function handleCalls(
       returned.add('eventId' in data ? data.eventId : data.toolCallId);
     },
     close: () => {
-      leave();
+      unsubscribe();
       lock.release();
       events.close();
     },
@@ -66,81 +66,79 @@ function waitUntilReady(ms: number, events: SessionEvents): Promise<void> {
   });
 }
 
-/** What the model is told of an action that only shows something. */
+/** The result of an action that only renders. */
 const SHOWN_RESULT = { shown: true };
 const MAX_ERROR_LENGTH = 4_000;
-/** A little under what hosts take in one message of a socket, unless configured. */
+/** Slightly below the server's default limit for a socket message. */
 const MAX_RESULT_BYTES = 250_000;
 
-/** What is to be sent to the host. */
 interface CallResult {
   readonly event: ClientEventName;
   readonly payload: object;
 }
 
-/** Runs what was called; whatever goes wrong is an answer too. */
-async function runCall({ kind, call }: IncomingCall, functions: ToolRegistry): Promise<CallResult> {
+/** Runs a call; errors become its result. */
+async function runCall({ kind, call }: IncomingCall, tools: ToolRegistry): Promise<CallResult> {
   const { sessionId, requestId, toolCallId, toolName, args } = call;
-  const called = kind === 'tool' ? functions.tool(toolName) : functions.action(toolName);
+  const called = kind === 'tool' ? tools.tool(toolName) : tools.action(toolName);
   const run = async (): Promise<unknown> => {
-    if (!called) throw new Error(`This page does not offer ${toolName}`);
-    const checked = await parseArguments(called.schema, args);
+    if (!called) throw new Error(`This page has no tool named ${toolName}`);
+    const parsed = await parseArguments(called.schema, args);
     if (!called.run) return SHOWN_RESULT;
-    return called.run(checked as never, { sessionId, requestId, toolCallId });
+    return called.run(parsed as never, { sessionId, requestId, toolCallId });
   };
-  const outcome = await captureResult(run);
+  const result = await captureResult(run);
   return kind === 'tool'
-    ? { event: 'tool_result', payload: { toolCallId, ...outcome } }
-    : { event: 'action_call_result', payload: { sessionId, toolCallId, ...outcome } };
+    ? { event: 'tool_result', payload: { toolCallId, ...result } }
+    : { event: 'action_call_result', payload: { sessionId, toolCallId, ...result } };
 }
 
 async function captureResult(run: () => Promise<unknown>): Promise<object> {
   try {
-    // What cannot be sent is told to the model now; inside the socket it would break the connection.
+    // Serialized here: a value that JSON cannot represent would break the connection in the socket.
     const text = JSON.stringify((await run()) ?? null) ?? 'null';
     const bytes = new TextEncoder().encode(text).length;
     if (bytes > MAX_RESULT_BYTES) throw new Error(`The result is too large: ${bytes} bytes`);
     return { result: JSON.parse(text) };
   } catch (error) {
     const text = error instanceof Error ? error.message : String(error);
-    return { result: null, error: text.slice(0, MAX_ERROR_LENGTH) || 'The function failed' };
+    return { result: null, error: text.slice(0, MAX_ERROR_LENGTH) || 'The tool failed' };
   }
 }
 
-/** The most that is kept of calls nobody here has asked for, and of ids of those that were. */
+/** Calls kept for turns that are not followed yet. */
 const MAX_PENDING = 100;
 const MAX_KNOWN_IDS = 1000;
 
-/** A call of something the page offers. */
 type IncomingCall =
   | { readonly kind: 'tool'; readonly call: BrowserToolCallEvent }
   | { readonly kind: 'action'; readonly call: ActionCallEvent };
 
-/** The calls that come in for a session, each once, until somebody attends the turn they are of. */
+/** The calls of a session, each once, kept until their turn is followed. */
 export class PendingCalls {
   private readonly known = new Set<string>();
-  private readonly takers = new Map<string, (call: IncomingCall) => void>();
-  private waiting: IncomingCall[] = [];
+  private readonly handlers = new Map<string, (call: IncomingCall) => void>();
+  private pending: IncomingCall[] = [];
 
   add(incoming: IncomingCall): void {
     const { toolCallId, requestId } = incoming.call;
     if (this.known.has(toolCallId)) return;
     this.remember(toolCallId);
-    const take = this.takers.get(requestId);
-    // A page that was reloaded is called before it knows of the turn.
-    if (!take) this.waiting = [...this.waiting, incoming].slice(-MAX_PENDING);
-    take?.(incoming);
+    const handle = this.handlers.get(requestId);
+    // After a reload, calls arrive before the page follows the turn.
+    if (!handle) this.pending = [...this.pending, incoming].slice(-MAX_PENDING);
+    handle?.(incoming);
   }
 
-  /** Hands over the calls of a turn, also those that came before; returns what ends it. */
-  subscribe(requestId: string, take: (call: IncomingCall) => void): () => void {
-    this.takers.set(requestId, take);
+  /** Delivers the calls of a turn, including pending ones; returns a function that stops it. */
+  subscribe(requestId: string, handle: (call: IncomingCall) => void): () => void {
+    this.handlers.set(requestId, handle);
     const isOfTurn = ({ call }: IncomingCall) => call.requestId === requestId;
-    const early = this.waiting.filter(isOfTurn);
-    this.waiting = this.waiting.filter((each) => !isOfTurn(each));
-    for (const each of early) take(each);
+    const early = this.pending.filter(isOfTurn);
+    this.pending = this.pending.filter((each) => !isOfTurn(each));
+    for (const each of early) handle(each);
     return () => {
-      if (this.takers.get(requestId) === take) this.takers.delete(requestId);
+      if (this.handlers.get(requestId) === handle) this.handlers.delete(requestId);
     };
   }
 
@@ -151,29 +149,29 @@ export class PendingCalls {
   }
 }
 
-/** The right to act for a turn: one tab of a browser has it at a time. */
+/** Held by one tab of the browser at a time. */
 interface TurnLock {
-  /** Resolves when this tab may act: at once, or when the one that could has gone. */
+  /** Resolves when this tab holds the lock: now, or when the tab that holds it is gone. */
   readonly held: Promise<void>;
   release(): void;
 }
 
-/** Asks for the right to act for a turn; where tabs cannot agree, everybody has it. */
+/** Requests the lock of a turn; without the Web Locks API every tab holds it. */
 function lockTurn(requestId: string): TurnLock {
   const locks = globalThis.navigator?.locks;
   if (!locks) return { held: Promise.resolve(), release: () => undefined };
-  const leaving = new AbortController();
-  const left = new Promise<void>((resolve) => {
-    leaving.signal.addEventListener('abort', () => resolve());
+  const releasing = new AbortController();
+  const released = new Promise<void>((resolve) => {
+    releasing.signal.addEventListener('abort', () => resolve());
   });
   const held = new Promise<void>((resolve) => {
     locks
-      .request(`sibyl:${requestId}`, { signal: leaving.signal }, () => {
+      .request(`sibyl:${requestId}`, { signal: releasing.signal }, () => {
         resolve();
-        return left;
+        return released;
       })
-      // Left before it was given.
+      // Released before it was granted.
       .catch(() => undefined);
   });
-  return { held, release: () => leaving.abort() };
+  return { held, release: () => releasing.abort() };
 }

@@ -1,11 +1,11 @@
 import {
   type AgAction,
-  type BrowserTool as BrowserToolEntry,
+  type BrowserTool as BrowserToolDeclaration,
   describeIssues,
   type JsonObject,
 } from '@sibyl/protocol';
 
-/** A schema of zod 4, or of any library that can validate and write JSON Schema (standardschema.dev). */
+/** A schema of zod 4 or any library with Standard Schema and JSON Schema support (standardschema.dev). */
 export interface StandardSchema<Output = unknown> {
   readonly '~standard': {
     readonly version: 1;
@@ -27,16 +27,16 @@ type StandardResult<Output> =
       }[];
     };
 
-/** A JSON Schema: draft-07 or 2020-12. Arguments are then what the model sent, unchecked. */
+/** A JSON Schema, draft-07 or 2020-12. It does not validate the arguments of a call. */
 export type JsonSchema = JsonObject & { readonly '~standard'?: never };
 
 export type ArgumentSchema = StandardSchema | JsonSchema;
 
-/** What `run` gets: what the schema says, or any object for a JSON Schema. */
+/** The arguments of `run`: the output of the schema, or any object for a JSON Schema. */
 export type InferArguments<Schema> =
   Schema extends StandardSchema<infer Output> ? Output : JsonObject;
 
-/** The call a function of the page is run for. */
+/** Identifies the call that a tool runs for. */
 export interface CallContext {
   readonly sessionId: string;
   readonly requestId: string;
@@ -45,50 +45,50 @@ export interface CallContext {
 
 interface ToolDefinition<Schema extends ArgumentSchema> {
   readonly name: string;
-  /** Tells the model what it does and when to use it. */
+  /** Explains to the model what the tool does and when to use it. */
   readonly description: string;
   readonly schema: Schema;
 }
 
-/** A tool that runs in the page: the model calls it, and gets what `run` returns. */
+/** A tool that runs in the page; the model receives what `run` returns. */
 export interface BrowserTool<Schema extends ArgumentSchema = ArgumentSchema>
   extends ToolDefinition<Schema> {
   run(args: InferArguments<Schema>, call: CallContext): unknown;
 }
 
-/** What an action's `render` is given. */
+/** The argument of an action's `render`. */
 export interface ActionView<Args = JsonObject> {
   readonly toolCallId: string;
   readonly status: 'running' | 'done' | 'error';
   readonly args: Args;
-  /** What `run` returned, once it has. */
+  /** The return value of `run`, once it has returned. */
   readonly result?: unknown;
   readonly error?: string;
 }
 
-/** An AG-UI action: something the model may do to, or show in, the page. */
+/** An AG-UI action: a tool that can also render something in the page. */
 export interface Action<Schema extends ArgumentSchema = ArgumentSchema, Rendered = unknown>
   extends ToolDefinition<Schema> {
-  /** Without it the action only shows something, and the model is told that it was shown. */
+  /** Optional: an action without it only renders, and the model receives `{ shown: true }`. */
   run?(args: InferArguments<Schema>, call: CallContext): unknown;
-  /** Shows the call, in whatever the page is made of. */
+  /** Renders the call with the page's UI framework. */
   render?(view: ActionView<InferArguments<Schema>>): Rendered;
 }
 
-/** What a message says about the functions of the page. */
+/** The tools and actions that a message declares. */
 interface ToolDeclarations {
-  readonly tools?: BrowserToolEntry[];
+  readonly tools?: BrowserToolDeclaration[];
   readonly agActions?: AgAction[];
 }
 
-/** The functions a page offers to the model. */
+/** The tools and actions of a page. */
 export class ToolRegistry {
   private readonly tools = new Map<string, BrowserTool>();
   private readonly actions = new Map<string, Action>();
   private hasTools = false;
   private hasActions = false;
 
-  /** Whether there is, or was, anything that could be called. */
+  /** Whether a tool or action was ever added. */
   get isInUse(): boolean {
     return this.hasTools || this.hasActions;
   }
@@ -111,8 +111,8 @@ export class ToolRegistry {
     return this.actions.get(name);
   }
 
-  /** The host remembers what was declared: what was there and is gone must be said to be gone. */
-  declare(): ToolDeclarations {
+  /** The server remembers declarations, so an empty list is sent once the last tool is removed. */
+  toDeclarations(): ToolDeclarations {
     return {
       ...(this.hasTools && { tools: [...this.tools.values()].map(toDeclaration) }),
       ...(this.hasActions && {
@@ -125,14 +125,21 @@ export class ToolRegistry {
   }
 }
 
-function add<T extends { readonly name: string }>(functions: Map<string, T>, added: T): () => void {
-  functions.set(added.name, added);
+function add<T extends { readonly name: string }>(
+  registered: Map<string, T>,
+  added: T,
+): () => void {
+  registered.set(added.name, added);
   return () => {
-    if (functions.get(added.name) === added) functions.delete(added.name);
+    if (registered.get(added.name) === added) registered.delete(added.name);
   };
 }
 
-const toDeclaration = ({ name, description, schema }: BrowserTool | Action): BrowserToolEntry => ({
+const toDeclaration = ({
+  name,
+  description,
+  schema,
+}: BrowserTool | Action): BrowserToolDeclaration => ({
   name,
   description,
   schema: toJsonSchema(schema),
@@ -147,16 +154,16 @@ function toJsonSchema(schema: ArgumentSchema): JsonObject {
 const isStandardSchema = (schema: ArgumentSchema): schema is StandardSchema =>
   '~standard' in schema;
 
-/** The arguments as the schema reads them; throws what the model should be told. */
+/** Validates arguments; the model receives the message of the error that this throws. */
 export async function parseArguments(schema: ArgumentSchema, args: JsonObject): Promise<unknown> {
   if (!isStandardSchema(schema)) return args;
   const result = await schema['~standard'].validate(args);
   if (!result.issues) return result.value;
   const lines = describeIssues(result.issues, 'arguments');
-  throw new Error(`The arguments do not fit: ${lines.join('; ')}`);
+  throw new Error(`Invalid arguments: ${lines.join('; ')}`);
 }
 
-/** The same at once; nothing when they do not fit, or when the schema takes its time. */
+/** Validates synchronously; returns undefined if the arguments are invalid or the schema is asynchronous. */
 export function tryParseArguments(
   schema: ArgumentSchema,
   args: JsonObject,

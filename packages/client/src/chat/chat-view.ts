@@ -13,36 +13,36 @@ interface ChatViewInput {
 }
 
 interface CachedTurn {
-  readonly exchange: ConversationTurn;
+  readonly turn: ConversationTurn;
   readonly messages: readonly ChatMessage[];
 }
 
-/** Makes the state of a chat; what has not changed stays the same object. */
+/** Builds the state of a chat; unchanged messages stay the same objects. */
 export class ChatView {
-  private shown = new Map<string, CachedTurn>();
+  private cache = new Map<string, CachedTurn>();
   private messages: readonly ChatMessage[] = [];
 
-  build({ history, live: turns, loading, error, connection }: ChatViewInput): ChatState {
-    const shown = mergeTurns(history.messages, turns).map((exchange) => this.show(exchange));
-    this.shown = new Map(shown.map((each) => [getKey(each.exchange), each]));
+  build({ history, live, loading, error, connection }: ChatViewInput): ChatState {
+    const cached = mergeTurns(history.messages, live).map((turn) => this.toCached(turn));
+    this.cache = new Map(cached.map((each) => [getKey(each.turn), each]));
     this.messages = reuseIfEqual(
       this.messages,
-      shown.flatMap(({ messages }) => messages),
+      cached.flatMap(({ messages }) => messages),
     );
     return {
       messages: this.messages,
-      status: loading === 'loaded' ? getStatus(turns) : loading,
+      status: loading === 'loaded' ? getStatus(live) : loading,
       ...(error && { error }),
-      waiting: shown.filter(({ exchange }) => exchange.isWaiting).length,
+      waiting: cached.filter(({ turn }) => turn.isWaiting).length,
       hasOlder: history.hasOlder,
       connection,
     };
   }
 
-  private show(exchange: ConversationTurn): CachedTurn {
-    const known = this.shown.get(getKey(exchange));
-    if (known && isSame(known.exchange, exchange)) return { ...known, exchange };
-    return { exchange, messages: toMessages(exchange) };
+  private toCached(turn: ConversationTurn): CachedTurn {
+    const known = this.cache.get(getKey(turn));
+    if (known && isSame(known.turn, turn)) return { ...known, turn };
+    return { turn, messages: toMessages(turn) };
   }
 }
 
@@ -55,11 +55,10 @@ const isSame = (a: ConversationTurn, b: ConversationTurn): boolean =>
   a.isWaiting === b.isWaiting &&
   (a.live === b.live || isDropped(a.live, b.live));
 
-/** A turn that has ended is shown as before once nothing but its messages is kept. */
+/** An ended turn looks the same after its live state is dropped. */
 const isDropped = (before: LiveTurn | undefined, now: LiveTurn | undefined): boolean =>
   now === undefined && before?.phase === 'ended';
 
-/** The list there was, when the new one holds the same. */
 function reuseIfEqual<T>(before: readonly T[], now: readonly T[]): readonly T[] {
   const isSameList = now.length === before.length && now.every((each, i) => each === before[i]);
   return isSameList ? before : now;
@@ -80,9 +79,8 @@ const emptyFields = {
   warnings: [],
 } as const;
 
-/** The messages of an exchange as a page shows them. */
-function toMessages(exchange: ConversationTurn): ChatMessage[] {
-  return [toQuestion(exchange), toAnswer(exchange)].filter((message) => message !== undefined);
+function toMessages(turn: ConversationTurn): ChatMessage[] {
+  return [toQuestion(turn), toAnswer(turn)].filter((message) => message !== undefined);
 }
 
 function toQuestion({
@@ -105,7 +103,7 @@ function toQuestion({
   };
 }
 
-/** The host has stored a question before it names the run (contract B4). */
+/** The server stores a question before it sends the run id. */
 function getQuestionStatus(live: LiveTurn | undefined): ChatMessage['status'] {
   if (live?.turn.runId) return 'stored';
   return live?.phase === 'lost' ? 'failed' : 'sending';
@@ -162,50 +160,50 @@ function toStoredAnswer(ai: Message): ChatMessage {
   };
 }
 
-/** A question, its answer, and what is known of the turn between them. */
+/** A question, its answer, and their live turn. */
 interface ConversationTurn {
   readonly requestId: string;
   readonly human?: Message;
   readonly ai?: Message;
   readonly live?: LiveTurn;
-  /** Behind a turn that has not ended. */
+  /** Queued behind another turn. */
   readonly isWaiting: boolean;
 }
 
-/** Puts stored messages and live turns together, in order. */
+/** Merges stored messages and live turns in order. */
 function mergeTurns(stored: readonly Message[], live: readonly LiveTurn[]): ConversationTurn[] {
-  const exchanges = groupByTurn(stored);
-  const places = new Map(exchanges.map(({ requestId }, i) => [requestId, i]));
+  const turns = groupByTurn(stored);
+  const indexes = new Map(turns.map(({ requestId }, i) => [requestId, i]));
   const firstOpen = live.find(isOpen);
-  let place = exchanges.length;
-  // From the last one backwards: one that is not stored stands before the one sent after it.
-  for (const turn of live.toReversed()) {
-    const { requestId } = turn;
-    const isWaiting = isOpen(turn) && turn !== firstOpen;
-    const known = places.get(requestId);
-    place = known ?? place;
-    const paired = {
+  let index = turns.length;
+  // Backwards: a turn that is not stored goes before the one sent after it.
+  for (const liveTurn of live.toReversed()) {
+    const { requestId } = liveTurn;
+    const isWaiting = isOpen(liveTurn) && liveTurn !== firstOpen;
+    const known = indexes.get(requestId);
+    index = known ?? index;
+    const merged = {
       requestId,
-      ...(known !== undefined && exchanges[known]),
-      live: turn,
+      ...(known !== undefined && turns[known]),
+      live: liveTurn,
       isWaiting,
     };
-    exchanges.splice(place, known === undefined ? 0 : 1, paired);
+    turns.splice(index, known === undefined ? 0 : 1, merged);
   }
-  return exchanges;
+  return turns;
 }
 
-/** A question begins an exchange; an answer joins the one it has the request id of. */
+/** Groups questions with their answers, which share a request id. */
 function groupByTurn(messages: readonly Message[]): ConversationTurn[] {
-  const exchanges: ConversationTurn[] = [];
+  const turns: ConversationTurn[] = [];
   for (const message of messages) {
     const { requestId, type } = message;
-    const last = exchanges.at(-1);
+    const last = turns.at(-1);
     if (type === 'ai' && last?.requestId === requestId && !last.ai) {
-      exchanges[exchanges.length - 1] = { ...last, ai: message };
+      turns[turns.length - 1] = { ...last, ai: message };
     } else {
-      exchanges.push({ requestId, [type]: message, isWaiting: false });
+      turns.push({ requestId, [type]: message, isWaiting: false });
     }
   }
-  return exchanges;
+  return turns;
 }

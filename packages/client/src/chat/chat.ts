@@ -10,9 +10,9 @@ import type { ConnectionState } from '../events/session-events.js';
 import type { MessageToSend } from '../oracle-client.js';
 import type { Call } from '../turns/turn.js';
 
-/** A message as a page shows it: stored, or still on its way. */
+/** A message as a page shows it, stored or in progress. */
 export interface ChatMessage {
-  /** Stays the same while the chat is open, also when the message gets stored. */
+  /** Stays the same while the chat is open, even after the message is stored. */
   readonly id: string;
   readonly type: Message['type'];
   readonly content: string;
@@ -26,38 +26,37 @@ export interface ChatMessage {
   /** Why the turn failed. */
   readonly error?: ErrorFrame;
   /**
-   * Of a question: `sending` until the host has it (`failed` if it never got it), `waiting` behind
-   * another turn, `stored`. Of an answer: `running` while it grows, then `stored`, `incomplete` when
-   * the turn was cut short, or `failed`.
+   * Of a question: `sending`, `failed` if the server never received it, `waiting` while queued, or
+   * `stored`. Of an answer: `running`, `stored`, `incomplete` if the turn was interrupted, or `failed`.
    */
   readonly status: 'sending' | 'waiting' | 'running' | 'stored' | 'incomplete' | 'failed';
 }
 
 export interface ChatState {
-  /** Oldest first: what is loaded of the history, then the turns at work and in the queue. */
+  /** Oldest first: the loaded history, then active and queued turns. */
   readonly messages: readonly ChatMessage[];
   readonly status: 'loading' | 'ready' | 'sending' | 'running' | 'rejoining' | 'failed';
-  /** What went wrong last: a request, not a turn, which has its own. */
+  /** The error of the last request. A failed turn has its error in its message. */
   readonly error?: OracleClientError;
-  /** Messages that wait for the turn at work. */
+  /** The number of queued messages. */
   readonly waiting: number;
   readonly hasOlder: boolean;
-  /** Of the session's socket. */
+  /** The state of the session's socket. */
   readonly connection: ConnectionState;
 }
 
-/** A session as a conversation: history and live turns in one list. */
+/** A session as one list of history and live turns. */
 export interface Chat {
   readonly sessionId: string;
   getState(): ChatState;
-  /** Calls back after every change; returns what ends it. */
+  /** Calls the listener after every change; returns a function that removes it. */
   subscribe(listener: () => void): () => void;
-  /** Settles when the turn has ended; what went wrong is in the state. */
+  /** Resolves when the turn has ended; errors are in the state. */
   send(message: MessageToSend): Promise<void>;
-  /** Ends the turn at work. */
+  /** Cancels the active turn; returns whether there was one. */
   abort(): Promise<boolean>;
   loadOlder(): Promise<void>;
-  /** Reads the history again and follows a turn that is at work. */
+  /** Reads the history again and follows the active turn. */
   refresh(): Promise<void>;
   close(): void;
 }

@@ -4,7 +4,7 @@ import type { OracleClient } from '../oracle-client.js';
 const PAGE_TURNS = 20;
 const MAX_TURNS = 100;
 
-/** What is loaded of a session's stored messages, from some point to the newest. */
+/** The loaded part of a session's stored messages, up to the newest. */
 export class History {
   private readonly client: OracleClient;
   private readonly sessionId: string;
@@ -25,15 +25,15 @@ export class History {
     return this.hasMore;
   }
 
-  /** Reads again what is loaded, as far as one page goes, and what is new. */
+  /** Reads new messages, and the loaded ones again, as far as one page goes. */
   async loadNewest(signal: AbortSignal): Promise<void> {
     const loaded = this.stored.filter(({ type }) => type === 'human').length;
     const limit = Math.min(Math.max(loaded, PAGE_TURNS), MAX_TURNS);
     const page = await this.client.messages.page(this.sessionId, { limit, signal });
-    const seam = this.stored.findIndex(({ id }) => id === page.messages[0]?.id);
+    const overlap = this.stored.findIndex(({ id }) => id === page.messages[0]?.id);
     const newest = reuseUnchanged(this.stored, page.messages);
-    if (seam > 0) {
-      this.stored = [...this.stored.slice(0, seam), ...newest];
+    if (overlap > 0) {
+      this.stored = [...this.stored.slice(0, overlap), ...newest];
       return;
     }
     this.stored = newest;
@@ -45,7 +45,7 @@ export class History {
     const before = this.before;
     if (!this.hasMore || before === null) return;
     const page = await this.client.messages.page(this.sessionId, { before, signal });
-    // Somebody else has loaded it meanwhile.
+    // Another call has loaded this page in the meantime.
     if (this.before !== before) return;
     this.stored = [...page.messages, ...this.stored];
     this.before = page.prevCursor;
@@ -53,7 +53,7 @@ export class History {
   }
 }
 
-/** Messages read again; those that say what they said stay the same objects. */
+/** Keeps the objects of messages that have not changed. */
 function reuseUnchanged(before: readonly Message[], now: readonly Message[]): readonly Message[] {
   const known = new Map(before.map((message) => [message.id, message]));
   return now.map((message) => {

@@ -2,10 +2,10 @@ import type { Attachment, Message } from '@sibyl/protocol';
 import type { MessageToSend } from '../oracle-client.js';
 import { emptyTurn, type Turn } from '../turns/turn.js';
 
-/** Turns that have ended and are still kept: events of their run may come in a little later than its stream. */
+/** Ended turns that are kept, since socket events may arrive later than the stream. */
 const KEPT_AFTER_END = 5;
 
-/** The turns of an open chat that are not only in the history: running, just ended, or never sent. */
+/** The turns of an open chat that are running, just ended, or never sent. */
 export class LiveTurns {
   private readonly turns = new Map<string, LiveTurn>();
 
@@ -13,7 +13,7 @@ export class LiveTurns {
     return this.turns.get(requestId);
   }
 
-  /** In the order they began. */
+  /** In the order they started. */
   list(): readonly LiveTurn[] {
     return [...this.turns.values()];
   }
@@ -32,18 +32,17 @@ export class LiveTurns {
   }
 }
 
-/** A turn that this client has sent or follows, from its beginning on. */
+/** A turn that this client has sent or follows. */
 export interface LiveTurn {
   readonly requestId: string;
   readonly startedAt: string;
-  /** What was sent from here. */
+  /** Set if this client sent the message. */
   readonly question?: { readonly content: string; readonly attachments: readonly Attachment[] };
   readonly turn: Turn;
-  /** `lost` when reading it failed: before it had a run it was never sent, after that it goes on. */
+  /** `lost` when reading failed: without a run it was never sent; otherwise it continues on the server. */
   readonly phase: 'open' | 'rejoining' | 'ended' | 'lost';
 }
 
-/** A turn about to be sent. */
 export function createSentTurn(
   requestId: string,
   message: Exclude<MessageToSend, string>,
@@ -52,10 +51,10 @@ export function createSentTurn(
   return { ...createFollowedTurn(requestId), question: { content, attachments } };
 }
 
-/** A turn that somebody else has sent. */
+/** A turn that another client has sent. */
 export function createFollowedTurn(requestId: string): LiveTurn {
   return { requestId, startedAt: new Date().toISOString(), turn: emptyTurn, phase: 'open' };
 }
 
-/** Whether more of it may come. */
+/** Whether more parts may arrive. */
 export const isOpen = ({ phase }: LiveTurn): boolean => phase === 'open' || phase === 'rejoining';

@@ -16,7 +16,7 @@ import {
   LiveTurns,
 } from './live-turns.js';
 
-/** Opens a session: loads its newest messages and follows its turn, also one begun elsewhere. */
+/** Opens a session: loads its newest messages and follows its turns, including those of other clients. */
 export function openChat(client: OracleClient, sessionId: string): Chat {
   return new OpenChat(client, sessionId);
 }
@@ -34,7 +34,7 @@ class OpenChat implements Chat {
   #refreshing: Promise<void> | undefined;
   #isStale = false;
   #loading: 'loading' | 'loaded' | 'failed' = 'loading';
-  /** What went wrong with loading, and with the last turn. */
+  /** The errors of the last load and the last turn. */
   readonly #errors: { loading?: OracleClientError; turn?: OracleClientError } = {};
 
   constructor(
@@ -44,14 +44,14 @@ class OpenChat implements Chat {
     this.#client = client;
     this.#history = new History(client, sessionId);
     this.#events = client.events(sessionId);
-    this.#events.onAny((event) => this.#notice(event));
+    this.#events.onAny((event) => this.#onEvent(event));
     this.#events.onState((state) => {
-      // Whatever happened while nobody listened is found in the store.
+      // Events may have been missed while disconnected.
       if (state === 'connected' && this.#loading !== 'loading') void this.refresh();
       this.#changed();
     });
     this.#tabs = connectTabs(sessionId, () => void this.refresh());
-    this.#state = this.#show();
+    this.#state = this.#buildState();
     void this.refresh();
   }
 
@@ -60,12 +60,12 @@ class OpenChat implements Chat {
   subscribe = (listener: () => void): (() => void) => this.#changes.add(listener);
 
   send = async (message: MessageToSend): Promise<void> => {
-    const given = typeof message === 'string' ? { message } : message;
-    const { requestId = crypto.randomUUID() } = given;
-    this.#forgetErrors();
-    this.#put(createSentTurn(requestId, given));
+    const body = typeof message === 'string' ? { message } : message;
+    const { requestId = crypto.randomUUID() } = body;
+    this.#clearErrors();
+    this.#put(createSentTurn(requestId, body));
     await this.#follow(requestId, (options) =>
-      this.#client.stream(this.sessionId, { ...given, requestId }, options),
+      this.#client.stream(this.sessionId, { ...body, requestId }, options),
     );
   };
 
@@ -74,7 +74,7 @@ class OpenChat implements Chat {
   loadOlder = (): Promise<void> =>
     this.#attempt('loading', () => this.#history.loadOlder(this.#closing.signal));
 
-  /** Those who ask while it is at work get the outcome of one more round. */
+  /** A call during a refresh waits for one more round. */
   refresh = (): Promise<void> => {
     this.#isStale = true;
     this.#refreshing ??= this.#refreshWhileStale();
@@ -112,7 +112,7 @@ class OpenChat implements Chat {
     this.#join(run);
   }
 
-  /** Follows the turn at work, unless that is done already. */
+  /** Follows the active turn if it is not followed yet. */
   #join(run: Run | null): void {
     if (run?.status !== 'queued' && run?.status !== 'running') return;
     const { requestId, runId } = run;
@@ -141,20 +141,20 @@ class OpenChat implements Chat {
       change(() => ({ phase: 'ended' }));
       await this.refresh();
     });
-    // Not read again from here, or what fails at once would fail for ever: the next event will.
+    // No retry here, which could loop forever; the next event triggers a refresh.
     change(({ phase }) => ({ phase: phase === 'ended' ? phase : 'lost' }));
   }
 
-  /** An event of a turn that is not followed here, or of messages that have changed since. */
-  #notice({ name, payload }: ServerEvent): void {
+  /** Refreshes on events of turns that are not followed, and on changed messages. */
+  #onEvent({ name, payload }: ServerEvent): void {
     const { requestId } = payload as { readonly requestId?: string };
     const live = requestId === undefined ? undefined : this.#live.get(requestId);
-    const isNews = live ? name === 'message_cache_invalidation' && !isOpen(live) : requestId;
-    if (isNews) void this.refresh();
+    const isNew = live ? name === 'message_cache_invalidation' && !isOpen(live) : requestId;
+    if (isNew) void this.refresh();
   }
 
-  /** A new message starts without the errors of earlier requests; only a history that was never loaded stays failed. */
-  #forgetErrors(): void {
+  /** Keeps only the reason why the history was never loaded. */
+  #clearErrors(): void {
     delete this.#errors.turn;
     if (this.#loading === 'loaded') delete this.#errors.loading;
   }
@@ -164,7 +164,7 @@ class OpenChat implements Chat {
     this.#changed();
   }
 
-  /** Does something, and keeps for the state what went wrong. */
+  /** Runs work and stores its error for the state. */
   async #attempt(what: 'loading' | 'turn', work: () => Promise<void>): Promise<void> {
     try {
       await work();
@@ -178,7 +178,7 @@ class OpenChat implements Chat {
     }
   }
 
-  #show(): ChatState {
+  #buildState(): ChatState {
     return this.#view.build({
       history: this.#history,
       live: this.#live.list(),
@@ -189,26 +189,26 @@ class OpenChat implements Chat {
   }
 
   #changed(): void {
-    this.#state = this.#show();
+    this.#state = this.#buildState();
     this.#changes.notify();
   }
 }
 
-/** The other pages of this browser that show the same session. */
+/** Other tabs of this browser with the same session. */
 interface OtherTabs {
-  /** Tells them that a turn has begun here. */
+  /** Announces that a turn has started in this tab. */
   notify(): void;
   close(): void;
 }
 
-/** Calls back when another page of this browser has begun a turn in the session. */
+/** Calls `onTurn` when another tab starts a turn in the session. */
 function connectTabs(sessionId: string, onTurn: () => void): OtherTabs {
   if (typeof BroadcastChannel === 'undefined') {
     return { notify: () => undefined, close: () => undefined };
   }
   const channel = new BroadcastChannel(`sibyl:${sessionId}`);
   channel.onmessage = onTurn;
-  // In Node, where it would keep the process from ending.
+  // Node only: the channel must not keep the process alive.
   (channel as { unref?: () => void }).unref?.();
   return { notify: () => channel.postMessage('turn'), close: () => channel.close() };
 }

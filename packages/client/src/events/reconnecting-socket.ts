@@ -4,18 +4,18 @@ import type { ConnectionState } from './session-events.js';
 
 const MAX_DELAY_MS = 10_000;
 const RATE_LIMIT_DELAY_MS = 60_000;
-/** As often as this the host may refuse in a row before it is believed. */
+/** Consecutive rejections after which the socket stops reconnecting. */
 const MAX_REJECTIONS = 5;
 const REJECTED_DELAY_MS = 500;
 
 export interface SocketOptions {
-  /** The oracle's address, without a slash at its end. */
+  /** The oracle's address, without a trailing slash. */
   readonly url: string;
   readonly sessionId: string;
-  /** A token for the handshake; `refused` when the last one did not do. */
-  readonly token: (refused: string | undefined) => Promise<string>;
+  /** Returns a token for the handshake; `rejected` is the last one if it was rejected. */
+  readonly token: (rejected: string | undefined) => Promise<string>;
   readonly onEvent: (name: string, data: unknown) => void;
-  readonly onState: (state: ConnectionState, refusal?: Error) => void;
+  readonly onState: (state: ConnectionState, failure?: Error) => void;
 }
 
 export interface OpenSocket {
@@ -23,12 +23,12 @@ export interface OpenSocket {
   close(): void;
 }
 
-/** What the host says when it refuses a handshake: the fields of an error body. */
+/** A rejected handshake; `data` has the fields of an error body. */
 interface HandshakeError extends Error {
   readonly data?: { readonly code?: string; readonly retryAfterSeconds?: number };
 }
 
-/** Connects to a session's events, and again whenever the connection or the token ends (contract A3). */
+/** Connects to a session's events, and reconnects when the connection drops or the token expires. */
 export function openSocket(options: SocketOptions): OpenSocket {
   return new ReconnectingSocket(options);
 }
@@ -37,8 +37,8 @@ class ReconnectingSocket implements OpenSocket {
   private readonly options: SocketOptions;
   private readonly socket: Socket;
   private sent: string | undefined;
-  private refused: string | undefined;
-  private refusals = 0;
+  private rejected: string | undefined;
+  private rejections = 0;
   private closing: ClosingReason | undefined;
   private timer: ReturnType<typeof setTimeout> | undefined;
 
@@ -48,7 +48,7 @@ class ReconnectingSocket implements OpenSocket {
     this.socket = io(origin, {
       path: `${pathname.replace(/\/$/, '')}/socket.io`,
       query: { sessionId: options.sessionId },
-      auth: (send) => void this.present(send),
+      auth: (send) => void this.authenticate(send),
       transports: ['websocket', 'polling'],
       tryAllTransports: true,
       reconnectionDelayMax: MAX_DELAY_MS,
@@ -71,8 +71,8 @@ class ReconnectingSocket implements OpenSocket {
     const { onEvent, onState } = this.options;
     const socket = this.socket;
     socket.on('connected', () => {
-      this.refusals = 0;
-      this.refused = undefined;
+      this.rejections = 0;
+      this.rejected = undefined;
       this.closing = undefined;
       onState('connected');
     });
@@ -81,40 +81,41 @@ class ReconnectingSocket implements OpenSocket {
     });
     socket.on('connect_error', (error: HandshakeError) => {
       if (socket.active) return onState('connecting');
-      this.refused = this.sent;
-      this.tryAgain(error);
+      this.rejected = this.sent;
+      this.reconnectLater(error);
     });
     socket.on('disconnect', (reason) => {
-      if (reason === 'io server disconnect') this.tryAgain(new Error('The host closed it'));
+      if (reason === 'io server disconnect')
+        this.reconnectLater(new Error('The oracle closed the connection'));
       else if (reason !== 'io client disconnect') onState('connecting');
     });
     socket.onAny((name: string, data: unknown) => onEvent(name, data));
   }
 
-  private async present(send: (proof: object) => void): Promise<void> {
+  private async authenticate(send: (auth: object) => void): Promise<void> {
     try {
-      this.sent = await this.options.token(this.refused);
+      this.sent = await this.options.token(this.rejected);
       send({ invocation: this.sent });
     } catch {
-      // Without a proof the host refuses, and after a while it is tried again.
+      // The oracle rejects a handshake without a token, and the socket retries later.
       send({});
     }
   }
 
-  /** The socket does not come back by itself when the host has refused or closed it. */
-  private tryAgain(reason: HandshakeError): void {
+  /** Socket.IO does not reconnect by itself when the server rejects or closes the connection. */
+  private reconnectLater(error: HandshakeError): void {
     const { onState } = this.options;
-    this.refusals += 1;
-    const { code, retryAfterSeconds = 0 } = reason.data ?? {};
-    const isGone = isFinal(code) || isFinal(this.closing);
-    if (isGone || this.refusals >= MAX_REJECTIONS) return void onState('disconnected', reason);
+    this.rejections += 1;
+    const { code, retryAfterSeconds = 0 } = error.data ?? {};
+    const isRejected = isFinal(code) || isFinal(this.closing);
+    if (isRejected || this.rejections >= MAX_REJECTIONS) return void onState('disconnected', error);
     onState('connecting');
-    const limit = this.closing === 'rate_limited' ? RATE_LIMIT_DELAY_MS : 0;
-    const wait = Math.max(REJECTED_DELAY_MS * this.refusals, limit, retryAfterSeconds * 1000);
-    this.timer = setTimeout(() => this.socket.connect(), wait);
+    const minDelay = this.closing === 'rate_limited' ? RATE_LIMIT_DELAY_MS : 0;
+    const delay = Math.max(REJECTED_DELAY_MS * this.rejections, minDelay, retryAfterSeconds * 1000);
+    this.timer = setTimeout(() => this.socket.connect(), delay);
   }
 }
 
-/** Reasons after which connecting again cannot help. */
+/** Reasons for which reconnecting cannot help. */
 const isFinal = (reason: string | undefined): boolean =>
   reason === 'session_not_found' || reason === 'session_deleted' || reason === 'caller_not_allowed';

@@ -15,27 +15,27 @@ interface SharedSocket {
   refCount: number;
 }
 
-/** The sockets of a client: one for each session that somebody listens to. */
+/** The sockets of a client: one per session with subscribers. */
 export class SessionSockets {
-  private readonly parts: Omit<SocketDeps, 'sessionId'>;
+  private readonly deps: Omit<SocketDeps, 'sessionId'>;
   private readonly sockets = new Map<string, SharedSocket>();
 
-  constructor(parts: Omit<SocketDeps, 'sessionId'>) {
-    this.parts = parts;
+  constructor(deps: Omit<SocketDeps, 'sessionId'>) {
+    this.deps = deps;
   }
 
   open(sessionId: string): SessionEvents {
     return this.openWithCalls(sessionId).events;
   }
 
-  /** The events of a session, and the calls among them. */
+  /** Also returns the tool calls among the events. */
   openWithCalls(sessionId: string): {
     readonly events: SessionEvents;
     readonly calls: PendingCalls;
   } {
-    const shared = this.take(sessionId);
+    const shared = this.acquire(sessionId);
     const { socket } = shared;
-    const events = createSessionEvents(sessionId, socket, () => this.leave(sessionId, shared));
+    const events = createSessionEvents(sessionId, socket, () => this.release(sessionId, shared));
     return { events, calls: socket.calls };
   }
 
@@ -44,19 +44,19 @@ export class SessionSockets {
     this.sockets.clear();
   }
 
-  private take(sessionId: string): SharedSocket {
+  private acquire(sessionId: string): SharedSocket {
     const known = this.sockets.get(sessionId);
-    // A socket the host refused for good is no use to who comes next.
+    // A rejected socket stays closed, so a new subscriber gets a new one.
     if (known && known.socket.state !== 'disconnected') {
       known.refCount += 1;
       return known;
     }
-    const shared = { socket: new SessionSocket({ ...this.parts, sessionId }), refCount: 1 };
+    const shared = { socket: new SessionSocket({ ...this.deps, sessionId }), refCount: 1 };
     this.sockets.set(sessionId, shared);
     return shared;
   }
 
-  private leave(sessionId: string, shared: SharedSocket): void {
+  private release(sessionId: string, shared: SharedSocket): void {
     shared.refCount -= 1;
     if (shared.refCount > 0) return;
     shared.socket.close();
@@ -64,34 +64,34 @@ export class SessionSockets {
   }
 }
 
-/** What one holder sees of a socket; closing it ends all that this holder asked for. */
+/** One subscriber's view of a socket; closing it removes this subscriber's listeners. */
 function createSessionEvents(
   sessionId: string,
   socket: SessionSocket,
-  leave: () => void,
+  release: () => void,
 ): SessionEvents {
-  const endings = new Set<() => void>();
-  const until = (stop: () => void) => {
-    const end = () => {
-      endings.delete(end);
-      stop();
+  const removals = new Set<() => void>();
+  const track = (remove: () => void) => {
+    const removeOnce = () => {
+      removals.delete(removeOnce);
+      remove();
     };
-    endings.add(end);
-    return end;
+    removals.add(removeOnce);
+    return removeOnce;
   };
   const on: SessionEvents['on'] = (name, listener) =>
-    until(
+    track(
       socket.events.add((event) => {
         if (event.name === name) listener(event.payload as never);
       }),
     );
-  const ask = <Name extends ServerEventName>(question: ClientEventName, answer: Name) =>
+  const request = <Name extends ServerEventName>(name: ClientEventName, replyName: Name) =>
     new Promise<ServerEvents[Name]>((resolve) => {
-      const stop = on(answer, (payload) => {
+      const stop = on(replyName, (payload) => {
         stop();
         resolve(payload);
       });
-      socket.emit(question, undefined);
+      socket.emit(name, undefined);
     });
   let isOpen = true;
   return {
@@ -100,37 +100,37 @@ function createSessionEvents(
       return isOpen ? socket.state : 'disconnected';
     },
     on,
-    onAny: (listener) => until(socket.events.add((event: ServerEvent) => listener(event))),
-    onState: (listener) => until(socket.states.add(listener)),
+    onAny: (listener) => track(socket.events.add((event: ServerEvent) => listener(event))),
+    onState: (listener) => track(socket.states.add(listener)),
     ready: () => socket.ready(),
     emit: (name, payload) => socket.emit(name, payload),
-    ping: () => ask('ping', 'pong'),
-    status: () => ask('status', 'status'),
-    catalog: () => ask('list-events', 'available-events'),
+    ping: () => request('ping', 'pong'),
+    status: () => request('status', 'status'),
+    catalog: () => request('list-events', 'available-events'),
     close: () => {
       if (!isOpen) return;
       isOpen = false;
-      for (const end of [...endings]) end();
-      leave();
+      for (const remove of [...removals]) remove();
+      release();
     },
   };
 }
 
 type SocketDeps = Pick<SocketOptions, 'url' | 'sessionId' | 'token'>;
 
-/** The one socket of a session; its code is loaded when it is made. */
+/** The socket of a session; loads the socket code when it is created. */
 class SessionSocket {
   readonly events = new Listeners<ServerEvent>();
   readonly calls = new PendingCalls();
   readonly states = new Listeners<ConnectionState>();
   private connection: ConnectionState = 'connecting';
-  private refusal: Error | undefined;
+  private failure: Error | undefined;
   private isClosed = false;
   private socket: OpenSocket | undefined;
   private unsent: { readonly name: ClientEventName; readonly payload: unknown }[] = [];
 
-  constructor(parts: SocketDeps) {
-    this.open(parts).catch((cause) => this.enter('disconnected', cause));
+  constructor(deps: SocketDeps) {
+    this.open(deps).catch((cause) => this.setState('disconnected', cause));
   }
 
   get state(): ConnectionState {
@@ -148,7 +148,7 @@ class SessionSocket {
         if (this.connection === 'connecting') return;
         stop();
         if (this.connection === 'connected') resolve();
-        else reject(this.refused());
+        else reject(this.toError());
       };
       const stop = this.states.add(settle);
       settle();
@@ -158,16 +158,16 @@ class SessionSocket {
   close(): void {
     this.isClosed = true;
     this.socket?.close();
-    this.enter('disconnected', new Error('The connection was closed here'));
+    this.setState('disconnected', new Error('The client closed the connection'));
   }
 
-  private async open(parts: SocketDeps): Promise<void> {
+  private async open(deps: SocketDeps): Promise<void> {
     const { openSocket } = await import('./reconnecting-socket.js');
     if (this.isClosed) return;
     const socket = openSocket({
-      ...parts,
+      ...deps,
       onEvent: (name, data) => this.receive(toServerEvent(name as ServerEventName, data)),
-      onState: (state, refusal) => this.enter(state, refusal),
+      onState: (state, failure) => this.setState(state, failure),
     });
     for (const { name, payload } of this.unsent) socket.emit(name, payload);
     this.unsent = [];
@@ -181,21 +181,21 @@ class SessionSocket {
     this.events.notify(event);
   }
 
-  private enter(state: ConnectionState, refusal?: Error): void {
-    this.refusal = refusal;
+  private setState(state: ConnectionState, failure?: Error): void {
+    this.failure = failure;
     if (this.connection === state) return;
     this.connection = state;
     this.states.notify(state);
   }
 
-  private refused(): OracleClientError {
-    const cause = this.refusal;
-    const message = `No events: ${cause?.message ?? 'the host refuses the connection'}`;
+  private toError(): OracleClientError {
+    const cause = this.failure;
+    const message = `Cannot receive live events: ${cause?.message ?? 'the oracle rejected the connection'}`;
     return new OracleClientError('connection_lost', message, { cause });
   }
 }
 
-/** Some payloads travel in an envelope that repeats the name (contract B5). */
+/** Removes the envelope that some payloads have on the wire. */
 function toServerEvent(name: ServerEventName, data: unknown): ServerEvent {
   const envelope = (data ?? {}) as { readonly eventName?: unknown; readonly payload?: unknown };
   const payload = envelope.eventName === name ? envelope.payload : data;

@@ -2,7 +2,7 @@ import type { Health, OracleCard } from '@sibyl/protocol';
 import { OracleClientError, toSigningError } from '../errors.js';
 import type { OracleSigner } from '../signers/signer.js';
 
-/** A token with less left than this is not used any more. */
+/** Renews a token this long before it expires. */
 const RENEW_BEFORE_SECONDS = 30;
 
 interface CachedToken {
@@ -10,11 +10,11 @@ interface CachedToken {
   readonly renewAt: number;
 }
 
-/** The token that says who is calling: made when needed, kept until shortly before it expires. */
+/** Mints the token that identifies the user, and caches it until shortly before it expires. */
 export class BearerTokens {
   private readonly signer: OracleSigner;
   private readonly discovery: Discovery;
-  private kept: Promise<CachedToken> | undefined;
+  private cached: Promise<CachedToken> | undefined;
 
   constructor(signer: OracleSigner, discovery: Discovery) {
     this.signer = signer;
@@ -22,34 +22,34 @@ export class BearerTokens {
   }
 
   async get(): Promise<string> {
-    const kept = this.keep();
-    const { token, renewAt } = await kept;
+    const cached = this.getOrMint();
+    const { token, renewAt } = await cached;
     if (this.discovery.now() < renewAt) return token;
-    this.drop(kept);
-    return (await this.keep()).token;
+    this.drop(cached);
+    return (await this.getOrMint()).token;
   }
 
-  /** Another token in place of one that was refused: the oracle's DID and clock are asked again. */
-  async replace(refused: string): Promise<string> {
-    const kept = this.kept;
-    if (kept && (await kept).token === refused) {
+  /** Replaces a rejected token after reading the oracle's DID and clock again. */
+  async replace(rejected: string): Promise<string> {
+    const cached = this.cached;
+    if (cached && (await cached).token === rejected) {
       await this.discovery.refresh();
-      this.drop(kept);
+      this.drop(cached);
     }
     return this.get();
   }
 
-  private keep(): Promise<CachedToken> {
-    this.kept ??= this.mint().catch((error) => {
-      this.kept = undefined;
+  private getOrMint(): Promise<CachedToken> {
+    this.cached ??= this.mint().catch((error) => {
+      this.cached = undefined;
       throw error;
     });
-    return this.kept;
+    return this.cached;
   }
 
-  /** Unless somebody else has dropped it already. */
-  private drop(kept: Promise<CachedToken>): void {
-    if (this.kept === kept) this.kept = undefined;
+  /** Does nothing if another request has already dropped it. */
+  private drop(cached: Promise<CachedToken>): void {
+    if (this.cached === cached) this.cached = undefined;
   }
 
   private async mint(): Promise<CachedToken> {
@@ -62,48 +62,50 @@ export class BearerTokens {
   }
 }
 
-/** Asks a public route. */
 type GetPublic = <T>(path: string) => Promise<T>;
 
-/** What must be known of an oracle before a token can be made for it: its DID and its clock. */
+/** Finds out the oracle's DID and clock, which a token depends on. */
 export class Discovery {
-  private readonly ask: GetPublic;
+  private readonly getPublic: GetPublic;
   private cachedCard: Promise<OracleCard> | undefined;
-  /** How far the oracle's clock is ahead of this one. */
-  private aheadMs = 0;
+  /** How far the oracle's clock is ahead of this device's. */
+  private clockOffsetMs = 0;
 
-  constructor(ask: GetPublic) {
-    this.ask = ask;
+  constructor(getPublic: GetPublic) {
+    this.getPublic = getPublic;
   }
 
   card(): Promise<OracleCard> {
-    this.cachedCard ??= this.askForCard().catch((error) => {
+    this.cachedCard ??= this.fetchCard().catch((error) => {
       this.cachedCard = undefined;
       throw error;
     });
     return this.cachedCard;
   }
 
-  /** Unix seconds, by the oracle's clock as far as it is known. */
+  /** Unix seconds by the oracle's clock, if it is known. */
   now(): number {
-    return Math.floor((Date.now() + this.aheadMs) / 1000);
+    return Math.floor((Date.now() + this.clockOffsetMs) / 1000);
   }
 
-  /** Asks both again: a token was refused, and a wrong DID or a wrong clock may be why. */
+  /** Reads both again, since a wrong DID or clock may be the reason for a rejected token. */
   async refresh(): Promise<void> {
     this.cachedCard = undefined;
     await Promise.all([this.card(), this.readClock()]);
   }
 
-  private async askForCard(): Promise<OracleCard> {
-    const card = await this.ask<OracleCard>('/.well-known/oracle.json');
+  private async fetchCard(): Promise<OracleCard> {
+    const card = await this.getPublic<OracleCard>('/.well-known/oracle.json');
     if (typeof card?.did === 'string' && card.did.startsWith('did:')) return card;
-    throw new OracleClientError('invalid_reply', 'This is not an oracle: its card names no DID');
+    throw new OracleClientError(
+      'invalid_reply',
+      'Not an oracle: /.well-known/oracle.json contains no DID',
+    );
   }
 
   private async readClock(): Promise<void> {
-    const { timestamp } = await this.ask<Health>('/health');
-    const aheadMs = Date.parse(timestamp) - Date.now();
-    if (Number.isFinite(aheadMs)) this.aheadMs = aheadMs;
+    const { timestamp } = await this.getPublic<Health>('/health');
+    const clockOffsetMs = Date.parse(timestamp) - Date.now();
+    if (Number.isFinite(clockOffsetMs)) this.clockOffsetMs = clockOffsetMs;
   }
 }

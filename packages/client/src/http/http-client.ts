@@ -4,7 +4,7 @@ import type { OracleSigner } from '../signers/signer.js';
 import { BearerTokens, Discovery } from './bearer-tokens.js';
 
 interface HttpClientOptions {
-  /** Without a slash at its end. */
+  /** Without a trailing slash. */
   readonly url: string;
   readonly signer: OracleSigner;
   readonly fetch: typeof globalThis.fetch;
@@ -15,14 +15,14 @@ interface HttpClientOptions {
 export interface HttpRequest {
   readonly method?: 'GET' | 'POST' | 'PATCH' | 'DELETE';
   readonly path: string;
-  /** What is undefined is left out. */
+  /** Undefined values are omitted. */
   readonly query?: Readonly<Record<string, string | number | undefined>>;
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Sends requests to one oracle as one user. */
+/** Sends a user's requests to an oracle. */
 export class HttpClient {
   readonly discovery: Discovery;
   readonly tokens: BearerTokens;
@@ -34,7 +34,7 @@ export class HttpClient {
     this.tokens = new BearerTokens(options.signer, this.discovery);
   }
 
-  /** Asks a public route. */
+  /** Requests a route that needs no authentication. */
   async getPublic<T>({ path, signal }: Pick<HttpRequest, 'path' | 'signal'>): Promise<T> {
     const { fetch, url } = this.options;
     const response = await sendRequest(fetch, url + path, { headers: {}, signal });
@@ -45,7 +45,7 @@ export class HttpClient {
     return readJson(await this.request(request));
   }
 
-  /** Sends a request and returns the accepting answer; a refused token is replaced once. */
+  /** Sends a request, with a new token if the first is rejected; throws on an error status. */
   async request(request: HttpRequest): Promise<Response> {
     const token = await this.tokens.get();
     const response = await this.send(request, token);
@@ -85,48 +85,47 @@ function buildQuery(query: HttpRequest['query'] = {}): string {
   return given.length === 0 ? '' : `?${new URLSearchParams(given.map(([k, v]) => [k, `${v}`]))}`;
 }
 
-/** One request, ready to be sent. */
 interface OutgoingRequest extends Omit<RequestInit, 'headers' | 'body' | 'signal'> {
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: string;
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Sends a request; that nobody answered becomes an error of ours, that the caller left stays his. */
+/** Wraps network failures in an OracleClientError; an abort throws the caller's reason. */
 async function sendRequest(
   fetch: typeof globalThis.fetch,
   url: string,
   { signal, ...request }: OutgoingRequest,
 ): Promise<Response> {
   try {
-    // No cookies: the bearer says who is calling, and `*` as CORS_ORIGIN forbids them.
+    // No cookies: the bearer token identifies the user, and CORS_ORIGIN=* forbids credentials.
     return await fetch(url, { ...request, credentials: 'omit', ...(signal && { signal }) });
   } catch (cause) {
     signal?.throwIfAborted();
-    throw new OracleClientError('network_error', `No answer from ${new URL(url).origin}`, {
+    throw new OracleClientError('network_error', `Cannot reach ${new URL(url).origin}`, {
       cause,
     });
   }
 }
 
-/** The JSON of an answer. */
 async function readJson<T>(response: Response): Promise<T> {
   try {
     return await response.json();
   } catch (cause) {
-    throw new OracleClientError('invalid_reply', `${response.url} did not answer with JSON`, {
+    throw new OracleClientError('invalid_reply', `${response.url} did not return JSON`, {
       cause,
       status: response.status,
     });
   }
 }
 
-/** The error that a refusing answer stands for (contract B1). */
 async function readError(response: Response): Promise<OracleClientError> {
   const { status } = response;
   const body = await response.json().catch(() => undefined);
   if (!isErrorBody(body)) {
-    return new OracleClientError('invalid_reply', `${response.url} answered ${status}`, { status });
+    return new OracleClientError('invalid_reply', `${response.url} returned status ${status}`, {
+      status,
+    });
   }
   const lines = typeof body.message === 'string' ? [] : body.message;
   const message = typeof body.message === 'string' ? body.message : body.message.join('; ');
@@ -144,7 +143,7 @@ function isErrorBody(body: unknown): body is ErrorBody {
   return typeof code === 'string' && (typeof message === 'string' || Array.isArray(message));
 }
 
-/** Only what a page of the same origin, or Node, may read. */
+/** Undefined on pages of another origin, which cannot read this header. */
 function readRetryAfter({ headers }: Response): { readonly retryAfterSeconds?: number } {
   const seconds = Number(headers.get('retry-after') ?? Number.NaN);
   return Number.isFinite(seconds) ? { retryAfterSeconds: seconds } : {};

@@ -8,14 +8,14 @@ export interface OracleProviderProps {
   readonly children?: ReactNode;
 }
 
-/** Gives the hooks below it their client. */
+/** Provides the client to the hooks inside it. */
 export function OracleProvider({ client, children }: OracleProviderProps): ReactElement {
   return createElement(OracleContext, { value: client }, children);
 }
 
-/** The client of the surrounding provider. */
+/** Returns the client of the surrounding OracleProvider. */
 export function useOracle(): OracleClient {
   const client = useContext(OracleContext);
-  if (!client) throw new Error('This hook needs an OracleProvider above it');
+  if (!client) throw new Error('This hook must be used inside an OracleProvider');
   return client;
 }

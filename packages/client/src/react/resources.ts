@@ -4,11 +4,11 @@ import { OracleClientError } from '../errors.js';
 import type { Delegations, DelegationTerms, Sessions } from '../oracle-client.js';
 import { useOracle } from './oracle-provider.js';
 
-/** The most the host gives at once. */
+/** The server's page limit. */
 const PAGE_LIMIT = 100;
 
 export interface UseSessions extends Resource {
-  /** Newest first, as far as loaded. */
+  /** The loaded sessions, newest first. */
   readonly sessions: readonly Session[];
   readonly total: number;
   readonly hasMore: boolean;
@@ -18,7 +18,7 @@ export interface UseSessions extends Resource {
   remove(sessionId: string): Promise<void>;
 }
 
-/** The user's sessions. */
+/** Lists and manages the user's sessions. */
 export function useSessions({ pageSize = 20 }: { readonly pageSize?: number } = {}): UseSessions {
   const { sessions: routes } = useOracle();
   const [wanted, setWanted] = useState(pageSize);
@@ -26,9 +26,9 @@ export function useSessions({ pageSize = 20 }: { readonly pageSize?: number } = 
     (signal: AbortSignal) => loadNewest(routes, wanted, signal),
     [routes, wanted],
   );
-  const { value, ...loaded } = useResource(load);
+  const { value, ...resource } = useResource(load);
   const { sessions = [], total = 0 } = value ?? {};
-  const { refresh } = loaded;
+  const { refresh } = resource;
   const create = useCallback(
     async (title?: string) => {
       const session = await routes.create(title === undefined ? {} : { title });
@@ -53,10 +53,10 @@ export function useSessions({ pageSize = 20 }: { readonly pageSize?: number } = 
   );
   const loadMore = useCallback(async () => setWanted((now) => now + pageSize), [pageSize]);
   const hasMore = sessions.length < total;
-  return { sessions, total, hasMore, loadMore, create, rename, remove, ...loaded };
+  return { sessions, total, hasMore, loadMore, create, rename, remove, ...resource };
 }
 
-/** Always from the newest on: sessions move to the front while they are used. */
+/** Always starts at the newest, since sessions move to the front when they are used. */
 async function loadNewest(
   routes: Sessions,
   wanted: number,
@@ -80,12 +80,12 @@ export interface UseDelegation extends Resource {
   readonly revoke: Delegations['revoke'];
 }
 
-/** What the user lets the oracle do on his behalf. */
+/** Grants and revokes delegations to the oracle. */
 export function useDelegation(): UseDelegation {
   const { delegation } = useOracle();
   const load = useCallback((signal: AbortSignal) => delegation.status({ signal }), [delegation]);
-  const { value: status, ...loaded } = useResource(load);
-  const { refresh } = loaded;
+  const { value: status, ...resource } = useResource(load);
+  const { refresh } = resource;
   const grant = useCallback(
     async (terms: DelegationTerms) => {
       const stored = await delegation.grant(terms);
@@ -101,22 +101,22 @@ export function useDelegation(): UseDelegation {
     },
     [delegation, refresh],
   );
-  return { status, grant, revoke, ...loaded };
+  return { status, grant, revoke, ...resource };
 }
 
 export interface UsePreferences extends Resource {
   readonly preferences: UserPreferences;
 }
 
-/** How the user wants the agent to behave; it changes by what the user says in a chat. */
+/** Reads the user's preferences, which change through messages in a chat. */
 export function usePreferences(): UsePreferences {
   const client = useOracle();
   const load = useCallback((signal: AbortSignal) => client.preferences.get({ signal }), [client]);
-  const { value: preferences = {}, ...loaded } = useResource(load);
-  return { preferences, ...loaded };
+  const { value: preferences = {}, ...resource } = useResource(load);
+  return { preferences, ...resource };
 }
 
-/** What a hook has loaded, or why it could not. */
+/** The loading state of a hook. */
 export interface Resource {
   readonly isLoading: boolean;
   readonly error?: OracleClientError;
@@ -129,7 +129,7 @@ interface State<T> {
   readonly isLoading: boolean;
 }
 
-/** Loads something when mounted, and again when `load` is another; what comes too late is dropped. */
+/** Loads a value on mount and when `load` changes; outdated results are dropped. */
 function useResource<T>(
   load: (signal: AbortSignal) => Promise<T>,
 ): Resource & { readonly value: T | undefined } {
@@ -147,7 +147,7 @@ function useResource<T>(
       show({ value: await load(signal) });
     } catch (error) {
       if (signal.aborted) return;
-      // Errors of the client are shown; anything else is a fault of the page.
+      // Other errors are bugs in the page.
       if (!(error instanceof OracleClientError)) throw error;
       show({ error });
     }

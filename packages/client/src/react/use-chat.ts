@@ -23,9 +23,8 @@ const closedChat = {
 };
 
 /**
- * The conversation of a session, `loading` as long as there is none. A turn that is at work, because
- * the page was reloaded or another one began it, is followed. A message sent before the session is open
- * is sent once it is.
+ * The conversation of a session; `loading` without a session id. Follows active turns, including those
+ * started before a reload or by another client. A message sent before the session is open waits for it.
  */
 export function useChat(sessionId: string | undefined): UseChat {
   const client = useOracle();
@@ -39,7 +38,7 @@ export function useChat(sessionId: string | undefined): UseChat {
       setOpen(undefined);
     };
   }, [client, sessionId]);
-  // Between two sessions the one that is left is still open.
+  // After a change of session, the previous chat is still open for one render.
   const chat = open?.sessionId === sessionId ? open : undefined;
   const { subscribe, getState, abort, loadOlder, refresh } = chat ?? closedChat;
   const sendLater = useSendWhenOpen(chat, sessionId);
@@ -52,14 +51,14 @@ export function useChat(sessionId: string | undefined): UseChat {
 }
 
 interface PendingMessage {
-  /** Where it was to be sent; undefined for the session that is opened next. */
+  /** The target session; undefined for the next one that is opened. */
   readonly sessionId: string | undefined;
   readonly message: MessageToSend;
   readonly resolve: () => void;
   readonly reject: (reason: unknown) => void;
 }
 
-/** Keeps messages until there is a chat to send them in. */
+/** Queues messages until the chat is open. */
 function useSendWhenOpen(chat: Chat | undefined, sessionId: string | undefined): Chat['send'] {
   const pending = useRef<readonly PendingMessage[]>([]);
   const current = useRef<Chat>(undefined);
@@ -82,7 +81,7 @@ function useSendWhenOpen(chat: Chat | undefined, sessionId: string | undefined):
     (message) =>
       new Promise<void>((resolve, reject) => {
         pending.current = [...pending.current, { sessionId, message, resolve, reject }];
-        // A page may still call this when the chat has opened meanwhile.
+        // The page may call an older `send` after the chat has opened.
         flush();
       }),
     [sessionId, flush],

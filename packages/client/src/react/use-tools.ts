@@ -11,7 +11,7 @@ import type { OracleClient } from '../oracle-client.js';
 import type { Call } from '../turns/turn.js';
 import { useOracle } from './oracle-provider.js';
 
-/** Offers a tool to the model while the component is mounted. */
+/** Makes a browser tool available to the model while the component is mounted. */
 export function useBrowserTool<Schema extends ArgumentSchema>(tool: BrowserTool<Schema>): void {
   const client = useOracle();
   const latest = useRef(tool);
@@ -25,14 +25,14 @@ export function useBrowserTool<Schema extends ArgumentSchema>(tool: BrowserTool<
         name,
         description,
         schema: latest.current.schema,
-        // The newest, so that it sees the state of the last render.
+        // The latest function, so that it sees the current state.
         run: (args, call) => latest.current.run(args, call),
       }),
     [client, name, description],
   );
 }
 
-/** Offers an action to the model while the component is mounted. */
+/** Makes an action available to the model while the component is mounted. */
 export function useAction<Schema extends ArgumentSchema>(action: Action<Schema, ReactNode>): void {
   const client = useOracle();
   const latest = useRef(action);
@@ -40,29 +40,29 @@ export function useAction<Schema extends ArgumentSchema>(action: Action<Schema, 
     latest.current = action;
   });
   const { name, description } = action;
-  const runs = action.run !== undefined;
-  const renders = action.render !== undefined;
+  const hasRun = action.run !== undefined;
+  const hasRender = action.render !== undefined;
   useEffect(
     () =>
       client.addAction<Schema, ReactNode>({
         name,
         description,
         schema: latest.current.schema,
-        // The newest, so that they see the state of the last render.
-        ...(runs && { run: (args, call) => latest.current.run?.(args, call) }),
-        ...(renders && { render: (view) => latest.current.render?.(view) }),
+        // The latest functions, so that they see the current state.
+        ...(hasRun && { run: (args, call) => latest.current.run?.(args, call) }),
+        ...(hasRender && { render: (view) => latest.current.render?.(view) }),
       }),
-    [client, name, description, runs, renders],
+    [client, name, description, hasRun, hasRender],
   );
 }
 
-/** Shows what actions with `render` have to show; nothing for anything else. */
+/** Renders calls and components; null without a matching action. */
 export interface ActionRenderer {
   renderCall(call: Call): ReactNode;
   renderComponent(component: RenderComponentEvent): ReactNode;
 }
 
-/** Renders calls by the actions of `useAction`, those of stored messages too. */
+/** Renders calls with the actions of `useAction`, also for stored messages. */
 export function useActionRenderer(): ActionRenderer {
   const client = useOracle();
   return useMemo(
@@ -86,7 +86,7 @@ export function useActionRenderer(): ActionRenderer {
   );
 }
 
-/** What the model sent is not always what the action takes: then there is nothing to show. */
+/** Returns null if the model sent invalid arguments. */
 function render(client: OracleClient, name: string, view: ActionView): ReactNode {
   const action = client.action(name);
   const args = action && tryParseArguments(action.schema, view.args);
@@ -94,7 +94,7 @@ function render(client: OracleClient, name: string, view: ActionView): ReactNode
   return (action?.render?.({ ...view, args: args.value as never }) as ReactNode) ?? null;
 }
 
-/** Results are kept as JSON text; older ones may have been shortened. */
+/** Results are stored as JSON text, which may be truncated. */
 function readResult(output: string): unknown {
   try {
     return JSON.parse(output);

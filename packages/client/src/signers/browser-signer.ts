@@ -2,26 +2,26 @@ import { createWebSigner } from '@sibyl/ucan/browser';
 import { OracleClientError } from '../errors.js';
 import { createSigner, type OracleSigner } from './signer.js';
 
-/** The signer of a key that this browser keeps in IndexedDB. */
+/** A signer whose key is stored in this browser's IndexedDB. */
 export interface BrowserSigner extends OracleSigner {
-  /** Whether `exportKey` would work: the key was made here and never exported. */
+  /** Whether `exportKey` works: the key was generated here and never exported. */
   canExport(): Promise<boolean>;
-  /** The private key as text, once: after that no script on this page can read it again. */
+  /** Returns the private key as text. Works once: after that, no script on this page can read the key. */
   exportKey(): Promise<string>;
 }
 
 export interface BrowserSignerOptions {
-  /** Tells keys of one origin apart. */
+  /** Distinguishes several keys of one origin. */
   readonly name?: string;
 }
 
 const DEFAULT_NAME = 'user';
-/** What comes before the seed in PKCS #8. */
+/** Precedes the seed in PKCS #8. */
 const PKCS8_PREFIX = [
   0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
 
-/** Opens this browser's key, or makes one on the first visit. */
+/** Opens this browser's key; generates one on the first visit. */
 export async function openBrowserSigner(
   options: BrowserSignerOptions = {},
 ): Promise<BrowserSigner> {
@@ -30,7 +30,7 @@ export async function openBrowserSigner(
   return createBrowserSigner(name, key);
 }
 
-/** Replaces this browser's key by one exported elsewhere. */
+/** Replaces this browser's key with one that was exported elsewhere. */
 export async function importBrowserKey(
   text: string,
   options: BrowserSignerOptions = {},
@@ -40,9 +40,12 @@ export async function importBrowserKey(
   const extractable = await importSeed(seed, 'extractable');
   const raw = await exportPublicKey(extractable);
   if (publicKey?.some((byte, i) => byte !== raw[i])) {
-    throw new OracleClientError('key_invalid', 'The two halves of this key do not belong together');
+    throw new OracleClientError(
+      'key_invalid',
+      'Invalid private key: the public key does not match',
+    );
   }
-  // Whoever brings a key has it elsewhere: here it need not be readable any more.
+  // The user has this key elsewhere, so it is stored without an exportable copy.
   const key = {
     privateKey: await importSeed(seed, 'sealed'),
     publicKey: await importPublicKey(raw),
@@ -56,18 +59,18 @@ async function createBrowserSigner(name: string, key: StoredKey): Promise<Browse
     ...createSigner(await createWebSigner(key)),
     canExport: async () => (await findKey(name))?.backup !== undefined,
     exportKey: async () => {
-      const { backup, ...sealed } = (await findKey(name)) ?? key;
+      const { backup, ...withoutBackup } = (await findKey(name)) ?? key;
       if (!backup) {
         throw new OracleClientError(
           'key_not_exportable',
-          'This key was exported or imported before, and cannot leave the browser again',
+          'This key was already exported or imported and cannot be exported again',
         );
       }
       const text = formatKey({
         seed: await exportSeed(backup),
         publicKey: await exportPublicKey(backup),
       });
-      await storeKey(name, sealed);
+      await storeKey(name, withoutBackup);
       return text;
     },
   };
@@ -97,7 +100,7 @@ async function exportSeed(privateKey: CryptoKey): Promise<Uint8Array> {
   );
 }
 
-/** The public half, which WebCrypto gives away only beside the private one, as a JWK. */
+/** Reads the public key from the private key's JWK, the only way WebCrypto offers. */
 async function exportPublicKey(privateKey: CryptoKey): Promise<Uint8Array> {
   const { x = '' } = await requireSubtleCrypto().exportKey('jwk', privateKey);
   const base64 = x.replaceAll('-', '+').replaceAll('_', '/');
@@ -105,32 +108,32 @@ async function exportPublicKey(privateKey: CryptoKey): Promise<Uint8Array> {
 }
 
 function requireSubtleCrypto(): SubtleCrypto {
-  // Absent on pages served without TLS from anywhere but this machine.
+  // Undefined on pages without TLS, except on localhost.
   if (globalThis.crypto?.subtle) return crypto.subtle;
   throw new OracleClientError(
     'unsupported_platform',
-    'Keys need WebCrypto, which browsers give only to pages from https:// or localhost',
+    'WebCrypto is not available. Open this page over https:// or on localhost.',
   );
 }
 
-/** Multicodec of an Ed25519 private key, then of its public key, as ucanto lines them up. */
+/** Multicodec prefixes of an Ed25519 private key and its public key, in ucanto's format. */
 const PRIVATE_KEY_PREFIX = [0x80, 0x26];
 const PUBLIC_KEY_PREFIX = [0xed, 0x01];
 const HEX_SEED = /^[0-9a-f]{64}$/i;
 
-/** The 32 secret bytes of a key and, where the text holds it, the public half. */
+/** The 32-byte seed and, if the text contains it, the public key. */
 interface KeyBytes {
   readonly seed: Uint8Array;
   readonly publicKey?: Uint8Array;
 }
 
-/** Writes a private key as ucanto and the command line do: `M` and base64. */
+/** Formats a private key like ucanto and the command line: `M` and base64. */
 function formatKey({ seed, publicKey }: Required<KeyBytes>): string {
   const bytes = [...PRIVATE_KEY_PREFIX, ...seed, ...PUBLIC_KEY_PREFIX, ...publicKey];
   return `M${btoa(String.fromCharCode(...bytes))}`;
 }
 
-/** Reads what `writeKeyText` writes, or a seed as 64 hex digits. */
+/** Parses the output of `formatKey`, or a seed of 64 hex digits. */
 function parseKey(text: string): KeyBytes {
   const trimmed = text.trim();
   if (HEX_SEED.test(trimmed)) return { seed: parseHex(trimmed) };
@@ -140,7 +143,7 @@ function parseKey(text: string): KeyBytes {
     !startsWithAt(bytes, 34, PUBLIC_KEY_PREFIX) ||
     bytes.length !== 68
   ) {
-    throw new OracleClientError('key_invalid', 'This is not a private key as it was exported');
+    throw new OracleClientError('key_invalid', 'This is not a valid private key');
   }
   return { seed: Uint8Array.from(bytes.slice(2, 34)), publicKey: Uint8Array.from(bytes.slice(36)) };
 }
@@ -162,26 +165,25 @@ function parseBase64(text: string): number[] {
 const DATABASE = 'sibyl';
 const STORE = 'keys';
 
-/** A key as the browser keeps it. */
+/** A key in IndexedDB. */
 interface StoredKey {
   /** Not extractable. */
   readonly privateKey: CryptoKey;
   readonly publicKey: CryptoKey;
-  /** The same private key, extractable, until it has been exported. */
+  /** An extractable copy of the private key, deleted by the export. */
   readonly backup?: CryptoKey;
 }
 
-/** Finds a key by its name. */
 async function findKey(name: string): Promise<StoredKey | undefined> {
   return runTransaction('readonly', (keys) => keys.get(name));
 }
 
-/** Keeps a key, in place of one of the same name. */
+/** Stores a key and replaces one of the same name. */
 async function storeKey(name: string, key: StoredKey): Promise<void> {
   await runTransaction('readwrite', (keys) => keys.put(key, name));
 }
 
-/** Keeps a key unless another tab was faster; returns the one that is kept. */
+/** Stores a key unless another tab was faster; returns the stored one. */
 async function storeKeyIfAbsent(name: string, key: StoredKey): Promise<StoredKey> {
   return runTransaction('readwrite', (keys) => {
     const found: IDBRequest<StoredKey | undefined> = keys.get(name);
@@ -190,7 +192,7 @@ async function storeKeyIfAbsent(name: string, key: StoredKey): Promise<StoredKey
   }).then((found) => found ?? key);
 }
 
-/** Runs one request in one transaction, and waits until that is on disk. */
+/** Runs one request in a transaction and waits until it is on disk. */
 async function runTransaction<T>(
   mode: IDBTransactionMode,
   request: (keys: IDBObjectStore) => IDBRequest<T>,
@@ -199,8 +201,8 @@ async function runTransaction<T>(
   try {
     return await new Promise((resolve, reject) => {
       const transaction = database.transaction(STORE, mode, { durability: 'strict' });
-      const asked = request(transaction.objectStore(STORE));
-      transaction.oncomplete = () => resolve(asked.result);
+      const pending = request(transaction.objectStore(STORE));
+      transaction.oncomplete = () => resolve(pending.result);
       transaction.onabort = () => reject(transaction.error);
     });
   } finally {
@@ -212,7 +214,7 @@ function openDatabase(): Promise<IDBDatabase> {
   if (typeof indexedDB === 'undefined') {
     throw new OracleClientError(
       'unsupported_platform',
-      'Keys are kept in IndexedDB, which is not there',
+      'IndexedDB is not available, so this browser cannot store a key',
     );
   }
   return new Promise((resolve, reject) => {

@@ -11,7 +11,7 @@ import { toSigningError } from '../errors.js';
 export interface InvocationRequest {
   /** The oracle's DID. */
   readonly audience: string;
-  /** Unix seconds now, as the oracle's clock has it. */
+  /** The current time by the oracle's clock, in Unix seconds. */
   readonly now: number;
 }
 
@@ -24,34 +24,34 @@ export interface DelegationRequest {
 }
 
 /**
- * Who is calling: makes the tokens that prove it. `createSigner` builds one around a function that
- * signs bytes; a wallet that mints tokens of its own can be one directly.
+ * Creates the tokens that identify the user. `createSigner` builds one from a function that signs
+ * bytes; a wallet that mints tokens can implement this interface directly.
  */
 export interface OracleSigner {
   readonly did: string;
-  /** Makes a bearer for the oracle (contract B8). */
+  /** Creates a bearer token for the oracle. */
   invoke(request: InvocationRequest): Promise<MintedToken>;
-  /** Makes a delegation from the user to the oracle. */
+  /** Creates a delegation from the user to the oracle. */
   delegate(request: DelegationRequest): Promise<MintedToken>;
 }
 
 const BEARER_SECONDS = 300;
 
 export interface SigningKey {
-  /** The DID whose key signs: a did:key, or one whose document lists the key. */
+  /** The signer's DID: a did:key, or a DID whose document lists the key. */
   readonly did: string;
-  /** Signs with Ed25519: 64 bytes. */
+  /** Returns an Ed25519 signature of 64 bytes. */
   sign(bytes: Uint8Array): Uint8Array | Promise<Uint8Array>;
 }
 
-/** A signer around a function that signs, wherever the key may be. */
+/** Creates a signer from a function that signs bytes. */
 export function createSigner(key: SigningKey): OracleSigner {
   const signer = { did: key.did, sign: async (bytes: Uint8Array) => key.sign(bytes) };
   return {
     did: key.did,
     invoke: (request) =>
       unwrapToken(mintAuthInvocation({ signer, ttlSeconds: BEARER_SECONDS, ...request })),
-    // The host remembers what was revoked: the same terms granted again must be another token.
+    // Revocation is by token, so granting the same terms again needs a different token.
     delegate: (request) =>
       unwrapToken(mintDelegation({ signer, nonce: crypto.randomUUID(), ...request })),
   };

@@ -8,24 +8,24 @@ afterEach(() => {
 });
 
 it.each([3_600_000, -3_600_000])(
-  'Retries measures how long it fails on a clock that a step of %d ms does not change',
+  'RetryPolicy measures time with a monotonic clock: a clock step of %d ms changes nothing',
   async (step) => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
-    const retries = new RetryPolicy({ reconnectTimeoutMs: 60_000 });
-    const lost = new OracleClientError('network_error', 'gone');
+    const policy = new RetryPolicy({ reconnectTimeoutMs: 60_000 });
+    const lost = new OracleClientError('network_error', 'offline');
     const failOnce = async () => {
-      const next = retries.waitOrThrow(lost).then(
-        () => 'again',
+      const next = policy.waitOrThrow(lost).then(
+        () => 'retry',
         ({ code }) => code,
       );
       await vi.advanceTimersByTimeAsync(8_000);
       return next;
     };
-    retries.reset();
-    expect(await failOnce()).toBe('again');
+    policy.reset();
+    expect(await failOnce()).toBe('retry');
     const now = Date.now;
     vi.spyOn(Date, 'now').mockImplementation(() => now() + step);
-    expect(await failOnce()).toBe('again');
+    expect(await failOnce()).toBe('retry');
     await vi.advanceTimersByTimeAsync(60_000);
     expect(await failOnce()).toBe('connection_lost');
   },

@@ -13,14 +13,14 @@ const frame = (seq: number, event: string, data: object = {}) =>
 const run = frame(1, 'run', { runId: 'r', sessionId: 's', requestId: 'q' });
 const done = (seq: number) => frame(seq, 'done', { runId: 'r', status: 'finished' });
 
-/** A host that answers each attempt with the next of these; `silent` ones never end. */
-function fakeHost(...answers: (string | { silent: string } | Error)[]) {
+/** A server that replies each attempt with the next of these; `silent` ones never end. */
+function fakeHost(...replies: (string | { silent: string } | Error)[]) {
   const positions: Position[] = [];
   const open: OpenStream = async (position, signal) => {
     positions.push(position);
-    const answer = answers[positions.length - 1] ?? new Error('no more answers');
-    if (answer instanceof Error) throw answer;
-    const [text, isSilent] = typeof answer === 'string' ? [answer, false] : [answer.silent, true];
+    const reply = replies[positions.length - 1] ?? new Error('no more replies');
+    if (reply instanceof Error) throw reply;
+    const [text, isSilent] = typeof reply === 'string' ? [reply, false] : [reply.silent, true];
     const body = new ReadableStream({
       start: (controller) => {
         controller.enqueue(new TextEncoder().encode(text));
@@ -42,12 +42,12 @@ async function collect(stream: AsyncIterable<ReplyPart>): Promise<string[]> {
 const START = { runId: undefined, after: 0 };
 const JOINED = { runId: 'r', after: 7 };
 const rejection = (status: number, retryAfterSeconds?: number) =>
-  new OracleClientError('internal_error', 'refused', {
+  new OracleClientError('internal_error', 'rejected', {
     status,
     ...(retryAfterSeconds && { retryAfterSeconds }),
   });
 
-it('takes a stream that is silent for three heartbeats for broken', async () => {
+it('followRun reconnects a stream that is silent for three heartbeats', async () => {
   const { open, positions } = fakeHost({ silent: run }, done(2));
   const events = collect(followRun(open, START));
   await vi.advanceTimersByTimeAsync(44_000);
@@ -57,12 +57,12 @@ it('takes a stream that is silent for three heartbeats for broken', async () => 
   expect(positions).toEqual([START, { runId: 'r', after: 1 }]);
 });
 
-it('takes a heartbeat for a sign of life, not for a frame', async () => {
+it('followRun ignores heartbeats between frames', async () => {
   const { open } = fakeHost(`: heartbeat\n\n${run}: heartbeat\n\n${done(2)}`);
   expect(await collect(followRun(open, START))).toEqual(['run', 'done']);
 });
 
-it('waits as long as a host asks for, once the turn has begun', async () => {
+it('followRun waits for Retry-After once the turn has started', async () => {
   const { open, positions } = fakeHost(run, rejection(503, 20), rejection(429), done(2));
   const events = collect(followRun(open, START));
   await vi.advanceTimersByTimeAsync(15_000);
@@ -76,58 +76,58 @@ it.each([
   [START, rejection(429), 1],
   [JOINED, rejection(404), 1],
   [JOINED, rejection(401), 1],
-])('believes a refusal: %o %o', async (start, error, attempts) => {
+])('followRun does not retry a rejected request: %o %o', async (start, error, attempts) => {
   const { open, positions } = fakeHost(error, done(8));
   await expect(collect(followRun(open, start))).rejects.toBe(error);
   expect(positions).toHaveLength(attempts);
 });
 
-it('tries three times to begin, and two minutes to go on', async () => {
-  const gone = new OracleClientError('network_error', 'gone');
-  const beginning = fakeHost(gone, gone, gone, done(1));
-  const begun = expect(collect(followRun(beginning.open, START))).rejects.toBe(gone);
+it('followRun tries three times to start, and reconnects for two minutes', async () => {
+  const offline = new OracleClientError('network_error', 'offline');
+  const first = fakeHost(offline, offline, offline, done(1));
+  const notStarted = expect(collect(followRun(first.open, START))).rejects.toBe(offline);
   await vi.advanceTimersByTimeAsync(10_000);
-  await begun;
-  expect(beginning.positions).toHaveLength(3);
+  await notStarted;
+  expect(first.positions).toHaveLength(3);
 
-  const going = fakeHost(...Array.from({ length: 1000 }, () => gone));
-  const lost = expect(collect(followRun(going.open, JOINED))).rejects.toMatchObject({
+  const joined = fakeHost(...Array.from({ length: 1000 }, () => offline));
+  const lost = expect(collect(followRun(joined.open, JOINED))).rejects.toMatchObject({
     code: 'connection_lost',
-    cause: gone,
+    cause: offline,
   });
   await vi.advanceTimersByTimeAsync(130_000);
   await lost;
-  expect(going.positions.length).toBeGreaterThan(10);
+  expect(joined.positions.length).toBeGreaterThan(10);
 });
 
-describe('frames out of bytes', () => {
+describe('readFrames', () => {
   const part = fc.record({ content: fc.string({ unit: 'grapheme' }), timestamp: fc.string() });
 
-  const toStream = (pieces: readonly Uint8Array[]) =>
+  const toStream = (chunks: readonly Uint8Array[]) =>
     new ReadableStream<Uint8Array>({
       start: (controller) => {
-        for (const piece of pieces) controller.enqueue(piece);
+        for (const chunk of chunks) controller.enqueue(chunk);
         controller.close();
       },
     });
 
-  const readAll = async (pieces: readonly Uint8Array[]) => {
+  const readAll = async (chunks: readonly Uint8Array[]) => {
     const read = [];
-    for await (const frame of readFrames(toStream(pieces), () => undefined)) read.push(frame);
+    for await (const frame of readFrames(toStream(chunks), () => undefined)) read.push(frame);
     return read;
   };
 
-  it('are the same wherever the bytes are cut, also within a character', async () => {
+  it('returns the same frames wherever the bytes are split, even within a character', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(part),
         fc.array(fc.nat(), { maxLength: 30 }),
-        async (parts, places) => {
+        async (parts, positions) => {
           const text = parts.map(
             (data, i) => `event: message\nid: ${i + 1}\ndata: ${JSON.stringify(data)}\n\n`,
           );
           const bytes = new TextEncoder().encode(text.join(': heartbeat\n\n'));
-          expect(await readAll(splitAt(bytes, places))).toEqual(
+          expect(await readAll(splitAt(bytes, positions))).toEqual(
             parts.map((data, i) => ({ seq: i + 1, part: { event: 'message', data } })),
           );
         },
@@ -137,9 +137,9 @@ describe('frames out of bytes', () => {
   });
 
   it.each([
-    ['no JSON', 'event: message\nid: 1\ndata: {"content\n\n'],
-    ['no number', 'event: message\ndata: {}\n\n'],
-  ])('what has %s is refused', async (_, text) => {
+    ['without JSON', 'event: message\nid: 1\ndata: {"content\n\n'],
+    ['without a number', 'event: message\ndata: {}\n\n'],
+  ])('rejects a frame %s', async (_, text) => {
     const reading = readAll([new TextEncoder().encode(text)]);
     await expect(reading).rejects.toMatchObject({ code: 'invalid_reply' });
   });

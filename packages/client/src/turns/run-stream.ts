@@ -3,56 +3,59 @@ import { OracleClientError } from '../errors.js';
 import { RetryPolicy } from './retry-policy.js';
 import { type SseEvent, SseParser } from './sse-parser.js';
 
-/** Whether frames arrive, or the client is joining the run again. */
+/** Whether the stream is connected or reconnecting. */
 export type StreamState = 'live' | 'rejoining';
 
 export interface StreamOptions {
-  /** Stops reading; the turn goes on at the host. `abort` ends the turn itself. */
+  /** Stops reading; the turn continues on the server. `abort` cancels the turn itself. */
   readonly signal?: AbortSignal;
   readonly onState?: (state: StreamState) => void;
-  /** How long to try to join again without success, in milliseconds; two minutes unless given. */
+  /** How long to try to reconnect, in milliseconds; defaults to two minutes. */
   readonly reconnectTimeoutMs?: number;
 }
 
 /** How far a run has been read. */
 export interface Position {
-  /** Undefined until the first frame of a new run has named it. */
+  /** Undefined until the first frame of a new run. */
   readonly runId: string | undefined;
-  /** The number of the last frame seen. */
+  /** The number of the last received frame. */
   readonly after: number;
 }
 
 /** Opens a run's stream after a position. */
 export type OpenStream = (position: Position, signal: AbortSignal) => Promise<Response>;
 
-/** Reads a run up to `done`, opening it again after every drop (contract B4). */
+/** Reads a run up to `done`; reconnects after every drop. */
 export async function* followRun(
   open: OpenStream,
   start: Position,
   options: StreamOptions = {},
 ): AsyncGenerator<ReplyPart, void> {
   const retries = new RetryPolicy(options);
-  const tell = onlyChanges(options.onState);
+  const setState = onlyChanges(options.onState);
   let position = start;
-  // A run that is joined has begun, whatever happens to the first attempt.
+  // A run that is joined has already started.
   if (start.runId) retries.reset();
   const attempt = async function* (connection: StreamConnection) {
     const response = await open(position, connection.signal);
-    tell('live');
+    setState('live');
     for await (const { seq, part } of readParts(response, connection)) {
-      position = { runId: runIdOf(part) ?? position.runId, after: seq };
+      position = { runId: part.event === 'run' ? part.data.runId : position.runId, after: seq };
       retries.reset();
       yield part;
       if (part.event === 'done') return;
     }
-    throw new OracleClientError('network_error', 'The stream ended before the turn did');
+    throw new OracleClientError(
+      'network_error',
+      'The connection closed before the answer was complete',
+    );
   };
   for (;;) {
     const connection = new StreamConnection(options.signal);
     try {
       return yield* attempt(connection);
     } catch (error) {
-      tell('rejoining');
+      setState('rejoining');
       await retries.waitOrThrow(error);
     } finally {
       connection.close();
@@ -69,27 +72,24 @@ async function* readParts(
     yield* readFrames(body, () => connection.resetTimer());
   } catch (cause) {
     if (cause instanceof OracleClientError) throw cause;
-    throw new OracleClientError('network_error', 'The stream broke', { cause });
+    throw new OracleClientError('network_error', 'The connection broke', { cause });
   }
 }
 
-const runIdOf = ({ event, data }: ReplyPart): string | undefined =>
-  event === 'run' ? data.runId : undefined;
-
-/** Tells a state only when it is another than before. */
+/** Calls `onState` only when the state changes. */
 function onlyChanges(onState: StreamOptions['onState']): (state: StreamState) => void {
-  let told: StreamState | undefined;
+  let current: StreamState | undefined;
   return (state) => {
-    if (state === told) return;
-    told = state;
+    if (state === current) return;
+    current = state;
     onState?.(state);
   };
 }
 
-/** Three heartbeats (contract B4): a stream that is silent for longer has broken without saying so. */
+/** Three heartbeats: a stream that is silent for longer is broken. */
 const SILENCE_TIMEOUT_MS = 45_000;
 
-/** One attempt to read a stream: ends with the caller's signal, or when nothing can come any more. */
+/** One attempt to read a stream; aborts with the caller's signal, when offline, or after a silence. */
 class StreamConnection {
   private readonly broken = new AbortController();
   readonly signal: AbortSignal;
@@ -97,15 +97,15 @@ class StreamConnection {
 
   constructor(signal: AbortSignal | undefined) {
     this.signal = signal ? AbortSignal.any([signal, this.broken.signal]) : this.broken.signal;
-    // Browsers know of a lost network long before the connection does.
+    // Browsers notice a lost network long before the connection times out.
     globalThis.addEventListener?.('offline', this.goOffline);
     this.resetTimer();
   }
 
-  /** To be called on every sign of life. */
+  /** Call whenever data arrives. */
   resetTimer(): void {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.break('The stream fell silent'), SILENCE_TIMEOUT_MS);
+    this.timer = setTimeout(() => this.fail('The connection timed out'), SILENCE_TIMEOUT_MS);
   }
 
   close(): void {
@@ -114,23 +114,23 @@ class StreamConnection {
     this.broken.abort();
   }
 
-  private readonly goOffline = () => this.break('The network is gone');
+  private readonly goOffline = () => this.fail('This device is offline');
 
-  private break(why: string): void {
-    this.broken.abort(new OracleClientError('network_error', why));
+  private fail(message: string): void {
+    this.broken.abort(new OracleClientError('network_error', message));
   }
 }
 
-/** A part of a reply and its number within the run. */
+/** A part of a reply with its number within the run. */
 interface NumberedPart {
   readonly seq: number;
   readonly part: ReplyPart;
 }
 
-/** Reads the frames of a stream as they come; `onSign` is called on every sign of life. */
+/** Reads the frames of a stream; calls `onData` whenever data arrives, heartbeats included. */
 export async function* readFrames(
   body: ReadableStream<Uint8Array>,
-  onSign: () => void,
+  onData: () => void,
 ): AsyncGenerator<NumberedPart, void> {
   const decoder = new TextDecoder();
   const parser = new SseParser();
@@ -139,13 +139,13 @@ export async function* readFrames(
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
-      onSign();
+      onData();
       for (const event of parser.push(decoder.decode(value, { stream: true }))) {
         yield parseFrame(event);
       }
     }
   } finally {
-    // A body that has failed already cannot be cancelled, and need not be.
+    // Cancelling a body that has already failed rejects.
     await reader.cancel().catch(() => undefined);
   }
 }
@@ -156,7 +156,7 @@ function parseFrame({ event, id, data }: SseEvent): NumberedPart {
     const part = { event, data: JSON.parse(data) } as ReplyPart;
     if (seq > 0) return { seq, part };
   } catch {
-    // Told below.
+    // Reported below.
   }
-  throw new OracleClientError('invalid_reply', 'The stream holds something that is no frame');
+  throw new OracleClientError('invalid_reply', 'The oracle sent an invalid stream frame');
 }

@@ -4,7 +4,7 @@ import { splitAt } from '../../test/support/split-at.js';
 import { type SseEvent, SseParser } from './sse-parser.js';
 
 const lineEnd = fc.constantFrom('\n', '\r\n', '\r');
-/** Text of every script, with what splits lines in other grammars but not in this one. */
+/** Any text, including characters that separate lines elsewhere but not here. */
 const line = fc
   .string({ unit: 'binary', maxLength: 40 })
   .map((text) => text.replaceAll(/[\r\n\uD800-\uDFFF]/g, '\u2028'));
@@ -15,7 +15,7 @@ interface Written {
   readonly event: SseEvent;
 }
 
-/** An event and one of the ways to write it down. */
+/** An event and one of its possible notations. */
 const written: fc.Arbitrary<Written> = fc
   .record({
     event: name,
@@ -30,7 +30,7 @@ const written: fc.Arbitrary<Written> = fc
     event: { event, id: String(id), data: lines.join('\n') },
   }));
 
-/** What stands between events and means nothing. */
+/** Text between events that has no meaning. */
 const noise = fc.constantFrom(
   '',
   ': heartbeat\n\n',
@@ -45,34 +45,34 @@ const stream = fc.array(fc.tuple(noise, written), { maxLength: 6 }).map((items) 
   events: items.map(([, { event }]) => event),
 }));
 
-describe('the parser of server-sent events', () => {
-  test('reads the same events wherever the text is cut', () => {
+describe('SseParser', () => {
+  test('returns the same events wherever the text is split', () => {
     fc.assert(
-      fc.property(stream, fc.array(fc.nat(), { maxLength: 30 }), ({ text, events }, places) => {
+      fc.property(stream, fc.array(fc.nat(), { maxLength: 30 }), ({ text, events }, positions) => {
         const parser = new SseParser();
-        expect(splitAt(text, places).flatMap((piece) => parser.push(piece))).toEqual(events);
+        expect(splitAt(text, positions).flatMap((chunk) => parser.push(chunk))).toEqual(events);
       }),
       { numRuns: 1000 },
     );
   });
 
-  test('reads the same events character by character', () => {
+  test('returns the same events character by character', () => {
     fc.assert(
       fc.property(stream, ({ text, events }) => {
         const parser = new SseParser();
-        expect(text.split('').flatMap((piece) => parser.push(piece))).toEqual(events);
+        expect(text.split('').flatMap((chunk) => parser.push(chunk))).toEqual(events);
       }),
     );
   });
 
-  test('gives an event away as soon as its empty line has come, and not before', () => {
+  test('returns an event as soon as its empty line arrives, not before', () => {
     const parser = new SseParser();
     expect(parser.push('event: message\nid: 1\ndata: {}\n')).toEqual([]);
     expect(parser.push('\r')).toEqual([{ event: 'message', id: '1', data: '{}' }]);
     expect(parser.push('\n')).toEqual([]);
   });
 
-  test('an event cut short by the end is no event', () => {
+  test('ignores an incomplete event at the end', () => {
     expect(new SseParser().push('event: message\nid: 1\ndata: {"content":"x"}')).toEqual([]);
   });
 });

@@ -1,4 +1,4 @@
-/** One server-sent event, as text. */
+/** A server-sent event. */
 export interface SseEvent {
   readonly event: string;
   readonly id: string;
@@ -7,7 +7,7 @@ export interface SseEvent {
 
 const LINE_END = /\r\n|\n|\r/;
 
-/** Reads server-sent events out of text that comes in pieces, cut anywhere. */
+/** Parses server-sent events from chunks of text that may be split anywhere. */
 export class SseParser {
   private rest = '';
   private endedInReturn = false;
@@ -15,12 +15,12 @@ export class SseParser {
   private id = '';
   private data: string[] = [];
 
-  /** The events that are whole with this piece. */
-  push(piece: string): SseEvent[] {
-    if (piece === '') return [];
-    // A carriage return ended its line already; the line feed that belongs to it is no second end.
-    const text = this.endedInReturn && piece.startsWith('\n') ? piece.slice(1) : piece;
-    this.endedInReturn = piece.endsWith('\r');
+  /** Returns the events that this chunk completes. */
+  push(chunk: string): SseEvent[] {
+    if (chunk === '') return [];
+    // The carriage return already ended the line, so the line feed after it does not end another.
+    const text = this.endedInReturn && chunk.startsWith('\n') ? chunk.slice(1) : chunk;
+    this.endedInReturn = chunk.endsWith('\r');
     const lines = (this.rest + text).split(LINE_END);
     this.rest = lines.pop() ?? '';
     return lines.flatMap((line) => (line === '' ? this.dispatch() : this.read(line)));

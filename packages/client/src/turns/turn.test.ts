@@ -2,20 +2,20 @@ import type { ReplyPart } from '@sibyl/protocol';
 import { expect, test } from 'vitest';
 import { addPart, emptyTurn, type Turn } from './turn.js';
 
-const place = { sessionId: 's', requestId: 'q' };
+const ids = { sessionId: 's', requestId: 'q' };
 const timestamp = '2026-01-02T03:04:05.678Z';
 const say = (content: string): ReplyPart => ({ event: 'message', data: { content, timestamp } });
 const run = (more: object = {}): ReplyPart => ({
   event: 'run',
-  data: { ...place, runId: 'r', ...more },
+  data: { ...ids, runId: 'r', ...more },
 });
 const add = (parts: readonly ReplyPart[], turn: Turn = emptyTurn) => parts.reduce(addPart, turn);
 
-test('adds up text and reasoning', () => {
+test('addPart appends text and reasoning', () => {
   const turn = add([
     run(),
-    { event: 'reasoning', data: { ...place, reasoning: 'hm', isComplete: false, timestamp } },
-    { event: 'reasoning', data: { ...place, reasoning: '', isComplete: true, timestamp } },
+    { event: 'reasoning', data: { ...ids, reasoning: 'hm', isComplete: false, timestamp } },
+    { event: 'reasoning', data: { ...ids, reasoning: '', isComplete: true, timestamp } },
     say('Hel'),
     say('lo'),
     { event: 'done', data: { runId: 'r', messageId: 'm', status: 'finished' } },
@@ -27,30 +27,30 @@ test('adds up text and reasoning', () => {
   });
 });
 
-test('waits until more than the first frame has come', () => {
+test('addPart keeps the status `waiting` until the second frame', () => {
   expect(add([run()]).status).toBe('waiting');
   expect(add([run(), say('x')]).status).toBe('running');
 });
 
-test('cuts text back to what a crash has left', () => {
+test('addPart removes text that a crash has lost', () => {
   const seen = add([run(), say('stored, '), say('lost')]);
-  const cut = add([run({ resumed: true, partialLength: 8 })], seen);
-  expect(cut.text).toBe('stored, ');
+  const resumed = add([run({ resumed: true, partialLength: 8 })], seen);
+  expect(resumed.text).toBe('stored, ');
   const done = { runId: 'r', status: 'interrupted', partialText: 'stored, ' } as const;
-  expect(add([{ event: 'done', data: done }], cut)).toMatchObject({
+  expect(add([{ event: 'done', data: done }], resumed)).toMatchObject({
     text: 'stored, ',
     status: 'interrupted',
   });
 });
 
-test('takes the whole answer of a run whose frames are gone', () => {
+test('addPart replaces the text when a resumed run repeats the whole answer', () => {
   const seen = add([run(), say('the beg')]);
   const rest = [run({ resumed: true, partialLength: 0 }), say('the beginning and the end')];
   expect(add(rest, seen).text).toBe('the beginning and the end');
 });
 
-test('a call is one, from its start to its end, whoever tells of it', () => {
-  const call = { ...place, toolName: 'paint', args: { colour: 'red' } };
+test('addPart merges the events of a call', () => {
+  const call = { ...ids, toolName: 'paint', args: { color: 'red' } };
   const turn = add([
     { event: 'tool_call', data: { ...call, eventId: '1', status: 'isRunning' } },
     { event: 'browser_tool_call', data: { ...call, toolCallId: '1' } },
@@ -58,35 +58,35 @@ test('a call is one, from its start to its end, whoever tells of it', () => {
     { event: 'tool_call', data: { ...call, eventId: '1', status: 'done', output: '"ok"' } },
     { event: 'action_call', data: { ...call, toolCallId: '2', status: 'error', error: 'no' } },
   ]);
-  const shown = { name: 'paint', args: { colour: 'red' } };
+  const shown = { name: 'paint', args: { color: 'red' } };
   expect(turn.calls).toEqual([
     { ...shown, id: '1', kind: 'browser-tool', status: 'done', output: '"ok"' },
     { ...shown, id: '2', kind: 'action', status: 'error', error: 'no' },
   ]);
 });
 
-test('keeps components, steps, warnings and the fault', () => {
-  const component = { ...place, eventId: 'c', componentName: 'table' };
-  const step = { ...place, to: 'writer', step: 'enter' };
-  const warning = { ...place, code: 'tool_left_out', message: 'left out', timestamp };
-  const fault = { ...place, error: 'no', kind: 'server', retryable: true, timestamp } as const;
+test('addPart keeps components, steps, warnings and the error', () => {
+  const component = { ...ids, eventId: 'c', componentName: 'table' };
+  const step = { ...ids, to: 'writer', step: 'enter' };
+  const warning = { ...ids, code: 'tool_left_out', message: 'left out', timestamp };
+  const error = { ...ids, error: 'no', kind: 'server', retryable: true, timestamp } as const;
   const turn = add([
     { event: 'render_component', data: { ...component, status: 'isRunning' } },
     { event: 'render_component', data: { ...component, status: 'done' } },
     { event: 'router_update', data: step },
     { event: 'warning', data: warning },
-    { event: 'message_cache_invalidation', data: { ...place, status: 'done' } },
-    { event: 'error', data: fault },
+    { event: 'message_cache_invalidation', data: { ...ids, status: 'done' } },
+    { event: 'error', data: error },
   ]);
   expect(turn).toMatchObject({
     components: [{ ...component, status: 'done' }],
     steps: [step],
     warnings: [warning],
-    error: fault,
+    error,
   });
 });
 
-test('passes over what it does not know', () => {
+test('addPart ignores unknown events', () => {
   const unknown = { event: 'later', data: {} } as never as ReplyPart;
   expect(add([unknown])).toEqual({ ...emptyTurn, status: 'running' });
 });

@@ -12,7 +12,7 @@ import type {
   WarningFrame,
 } from '@sibyl/protocol';
 
-/** A call of a tool, of a browser tool or of an action, as far as it has come. */
+/** A call of a tool, browser tool or action, and its current state. */
 export interface Call {
   readonly id: string;
   readonly kind: 'tool' | 'browser-tool' | 'action';
@@ -24,11 +24,11 @@ export interface Call {
   readonly error?: string;
 }
 
-/** What the parts of a stream add up to. */
+/** The accumulated parts of a stream. */
 export interface Turn {
   readonly runId?: string;
   readonly requestId?: string;
-  /** `waiting` until more than the first frame has come: the turn may be queued. */
+  /** `waiting` until the second frame: the turn may be queued. */
   readonly status: 'waiting' | 'running' | DoneFrame['status'];
   readonly text: string;
   readonly reasoning: string;
@@ -37,11 +37,11 @@ export interface Turn {
   readonly steps: readonly RouterUpdateEvent[];
   readonly warnings: readonly WarningFrame[];
   readonly error?: ErrorFrame;
-  /** The stored message, once there is one. */
+  /** The stored message, once it exists. */
   readonly messageId?: string;
 }
 
-/** A turn of which nothing has come yet. */
+/** A turn without any parts. */
 export const emptyTurn: Turn = {
   status: 'waiting',
   text: '',
@@ -52,7 +52,7 @@ export const emptyTurn: Turn = {
   warnings: [],
 };
 
-/** The turn with one more part; text is cut back where the host says so (contract B4). */
+/** Adds a part to a turn. Text that the server lost in a crash is removed again. */
 export function addPart(turn: Turn, part: ReplyPart): Turn {
   if (part.event === 'run') return startTurn(turn, part.data);
   if (part.event === 'done') return endTurn(turn, part.data);
@@ -93,7 +93,7 @@ function applyPart(turn: Turn, part: Exclude<ReplyPart, { event: 'run' | 'done' 
     case 'message_cache_invalidation':
       return {};
     default:
-      // A host newer than this client may send more.
+      // A newer server may send other parts.
       part satisfies never;
       return {};
   }
@@ -124,7 +124,7 @@ function toCall(
   };
 }
 
-/** A call that is told twice, as the model's and as the page's, is one, and the page's. */
+/** A call may arrive as the model's and as the page's: both are one call, of the page's kind. */
 function upsertCall(calls: readonly Call[], call: Call): readonly Call[] {
   const known = calls.find(({ id }) => id === call.id);
   if (!known) return [...calls, call];

@@ -9,7 +9,7 @@ import { followRun, type OpenStream, type StreamOptions } from './run-stream.js'
 
 interface TurnsDeps {
   readonly http: HttpClient;
-  readonly functions: ToolRegistry;
+  readonly tools: ToolRegistry;
   readonly sockets: SessionSockets;
 }
 
@@ -18,12 +18,12 @@ interface TurnIds {
   readonly requestId: string;
 }
 
-/** Sends messages and reads runs; answers what they call in the page. */
+/** Sends messages, reads runs, and runs the page's tools that they call. */
 export class Turns {
-  private readonly parts: TurnsDeps;
+  private readonly deps: TurnsDeps;
 
-  constructor(parts: TurnsDeps) {
-    this.parts = parts;
+  constructor(deps: TurnsDeps) {
+    this.deps = deps;
   }
 
   async *stream(
@@ -31,72 +31,72 @@ export class Turns {
     message: MessageToSend,
     options?: StreamOptions,
   ): AsyncGenerator<ReplyPart, void> {
-    const { place, request } = this.prepare(sessionId, message, { stream: true });
+    const { ids, request } = this.prepare(sessionId, message, { stream: true });
     const open: OpenStream = ({ runId, after }, signal) =>
-      this.parts.http.request(
+      this.deps.http.request(
         runId ? buildJoinRequest(runId, after, signal) : { ...request, signal },
       );
-    const attendance = this.attend(place);
+    const calls = this.handleCalls(ids);
     try {
-      await attendance?.ready();
+      await calls?.ready();
       for await (const part of followRun(open, { runId: undefined, after: 0 }, options)) {
-        attendance?.observe(part);
+        calls?.observe(part);
         yield part;
       }
     } finally {
-      attendance?.close();
+      calls?.close();
     }
   }
 
   async send(sessionId: string, message: MessageToSend, options: RequestOptions): Promise<Reply> {
-    const { place, request } = this.prepare(sessionId, message, {});
-    const attendance = this.attend(place);
+    const { ids, request } = this.prepare(sessionId, message, {});
+    const calls = this.handleCalls(ids);
     const retries = new RetryPolicy(options);
     try {
-      await attendance?.ready();
+      await calls?.ready();
       for (;;) {
         try {
-          return await this.parts.http.requestJson<Reply>({ ...request, ...options });
+          return await this.deps.http.requestJson<Reply>({ ...request, ...options });
         } catch (error) {
-          // Sent again, it finds the turn it started by its key.
+          // The idempotency key makes a repeated request find the turn of the first.
           await retries.waitOrThrow(error);
         }
       }
     } finally {
-      attendance?.close();
+      calls?.close();
     }
   }
 
   async *join(runId: string, after: number, options?: StreamOptions) {
     const open: OpenStream = (position, signal) =>
-      this.parts.http.request(buildJoinRequest(runId, position.after, signal));
-    let attendance: CallHandler | undefined;
+      this.deps.http.request(buildJoinRequest(runId, position.after, signal));
+    let calls: CallHandler | undefined;
     try {
       for await (const part of followRun(open, { runId, after }, options)) {
-        attendance ??= this.attend(readTurnIds(part));
-        attendance?.observe(part);
+        calls ??= this.handleCalls(readTurnIds(part));
+        calls?.observe(part);
         yield part;
       }
     } finally {
-      attendance?.close();
+      calls?.close();
     }
   }
 
   async *resume(sessionId: string, options: StreamOptions = {}): AsyncGenerator<ReplyPart, void> {
     const { signal } = options;
     const run = await this.current(sessionId, { ...(signal && { signal }) });
-    const isAtWork = run?.status === 'queued' || run?.status === 'running';
-    if (isAtWork) yield* this.join(run.runId, 0, options);
+    const isActive = run?.status === 'queued' || run?.status === 'running';
+    if (isActive) yield* this.join(run.runId, 0, options);
   }
 
   async current(sessionId: string, { signal }: RequestOptions): Promise<Run | null> {
     const path = `/sessions/${encodeURIComponent(sessionId)}/run`;
-    return (await this.parts.http.requestJson<CurrentRun>({ path, signal })).run;
+    return (await this.deps.http.requestJson<CurrentRun>({ path, signal })).run;
   }
 
   async abort(sessionId: string): Promise<boolean> {
     const request = { method: 'POST', path: '/messages/abort', body: { sessionId } } as const;
-    return (await this.parts.http.requestJson<TurnAborted>(request)).success;
+    return (await this.deps.http.requestJson<TurnAborted>(request)).success;
   }
 
   private prepare(sessionId: string, message: MessageToSend, more: object) {
@@ -105,18 +105,18 @@ export class Turns {
     const request: HttpRequest = {
       method: 'POST',
       path: `/messages/${encodeURIComponent(sessionId)}`,
-      body: { ...this.parts.functions.declare(), ...given, ...more, requestId },
+      body: { ...this.deps.tools.toDeclarations(), ...given, ...more, requestId },
       headers: { 'idempotency-key': requestId },
     };
-    return { place: { sessionId, requestId }, request };
+    return { ids: { sessionId, requestId }, request };
   }
 
-  /** Only pages that offer something load and open a socket for it. */
-  private attend(place: TurnIds | undefined): CallHandler | undefined {
-    const { functions, sockets } = this.parts;
-    if (!place || !functions.isInUse) return undefined;
-    const { sessionId, requestId } = place;
-    return handleCalls(requestId, { ...sockets.openWithCalls(sessionId), functions });
+  /** Only pages with tools load and open a socket. */
+  private handleCalls(ids: TurnIds | undefined): CallHandler | undefined {
+    const { tools, sockets } = this.deps;
+    if (!ids || !tools.isInUse) return undefined;
+    const { sessionId, requestId } = ids;
+    return handleCalls(requestId, { ...sockets.openWithCalls(sessionId), tools });
   }
 }
 
@@ -126,7 +126,6 @@ const buildJoinRequest = (runId: string, after: number, signal: AbortSignal): Ht
   signal,
 });
 
-/** Where a part belongs, for those parts that say so. */
 function readTurnIds({ data }: ReplyPart): TurnIds | undefined {
   return 'sessionId' in data && 'requestId' in data ? data : undefined;
 }

@@ -6,7 +6,7 @@ import {
 } from '@sibyl/client';
 import { generateSigner } from '@sibyl/ucan';
 
-/** A client of somebody with a new key. */
+/** Creates a client with a new key. */
 export function createTestClient(
   { url }: { readonly url: string },
   options: Partial<OracleClientOptions> = {},

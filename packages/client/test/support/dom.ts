@@ -1,6 +1,6 @@
 import { JSDOM } from 'jsdom';
 
-// To be imported before React. Not vitest's jsdom environment: its AbortSignal is none that Node's fetch takes.
+// Import before React. Not Vitest's jsdom environment: Node's fetch rejects its AbortSignal.
 const { window } = new JSDOM('<!doctype html><body></body>', { pretendToBeVisual: true });
 const { document, HTMLElement, HTMLIFrameElement, Node } = window;
 Object.assign(globalThis, { window, document, HTMLElement, HTMLIFrameElement, Node });

@@ -1,15 +1,15 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 
-/** A network between a client and a host, which can fail. */
+/** A proxy between client and server that can fail. */
 export interface Network {
   readonly url: string;
-  /** Breaks every connection there is. */
+  /** Closes all connections. */
   dropConnections(): void;
-  /** Breaks every connection, also new ones, until it is restored. */
+  /** Closes all connections and rejects new ones until `restore`. */
   goDown(): void;
   restore(): void;
-  /** Waits until somebody has tried to connect in vain. */
+  /** Waits for a rejected connection attempt. */
   waitForAttempt(): Promise<void>;
   close(): void;
 }

@@ -10,23 +10,23 @@ import {
 } from '../../../host/test/support/controlled-host.js';
 import { createTestClient } from './client.js';
 
-/** How long a busy machine may take to show something. */
+/** A busy machine may be slow. */
 export const POLL_OPTIONS = { timeout: 10_000 };
 
-/** A client, and what gives it to the hooks of a page. */
+/** A client and its provider for hooks. */
 export interface ReactPage {
   readonly client: OracleClient;
   readonly wrapper: (props: { children: ReactNode }) => ReactNode;
 }
 
-/** Pages that talk to a host, during the surrounding file. */
+/** Pages connected to a server, for one test file. */
 export interface ReactPages extends Pick<ControlledHost, 'model'> {
-  /** A page of the same user every time, or of another. */
+  /** Opens a page of the default user, or of another. */
   open(signer?: OracleSigner): ReactPage;
 }
 
 export function useReactPages(): ReactPages {
-  const parts = useControlledHost();
+  const server = useControlledHost();
   const sameUser = createUser();
   const clients: OracleClient[] = [];
   afterEach(() => {
@@ -35,10 +35,10 @@ export function useReactPages(): ReactPages {
   });
   return {
     get model() {
-      return parts.model;
+      return server.model;
     },
     open(signer = sameUser) {
-      const client = createTestClient(parts.host, { signer });
+      const client = createTestClient(server.host, { signer });
       clients.push(client);
       const wrapper: ReactPage['wrapper'] = ({ children }) => (
         <StrictMode>
@@ -52,7 +52,7 @@ export function useReactPages(): ReactPages {
 
 export const createUser = (): OracleSigner => createSigner(generateSigner());
 
-/** Waits until the page's `<output>` says this. */
+/** Waits until the page's `<output>` shows this status. */
 export const waitForStatus = (status: string): Promise<void> =>
   waitFor(() => expect(screen.getByRole('status').textContent).toBe(status), POLL_OPTIONS);
 

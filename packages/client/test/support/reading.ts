@@ -1,12 +1,12 @@
 import { addPart, emptyTurn, type ReplyPart, type Turn } from '@sibyl/client';
 
-/** A stream that is being read, and what has come of it. */
+/** A stream that is read in the background, and its parts. */
 export interface Reading {
   readonly parts: readonly ReplyPart[];
   readonly turn: Turn;
   /** Settles with the stream. */
   readonly ended: Promise<void>;
-  /** Waits until the answer so far is this text. */
+  /** Waits until the text of the turn is this. */
   waitForText(text: string): Promise<void>;
 }
 

@@ -16,17 +16,17 @@ declare global {
   var sibyl: typeof import('@sibyl/client');
 }
 
-/** A page with nothing on it but the client, from an origin of its own. */
+/** An empty page with the client, served from a separate origin. */
 export interface WebPage {
   readonly origin: string;
-  /** A tab in a profile that knows nothing, or in that of another tab. */
+  /** Opens a tab in a new profile, or in the given one. */
   open(context?: BrowserContext): Promise<Page>;
-  /** Closes every tab: what a browser keeps open would keep a host from closing. */
+  /** Closes all tabs, whose open connections would delay the server's shutdown. */
   leave(): Promise<void>;
 }
 
 export function useWebPage(): WebPage {
-  const parts: { origin: string; browser?: Browser } = { origin: '' };
+  const state: { origin: string; browser?: Browser } = { origin: '' };
   const server = createServer();
   beforeAll(async () => {
     const files = await bundle();
@@ -37,34 +37,34 @@ export function useWebPage(): WebPage {
     });
     server.listen(0, '127.0.0.1');
     await once(server, 'listening');
-    parts.origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-    parts.browser = await chromium.launch({
+    state.origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    state.browser = await chromium.launch({
       executablePath: inject('chromium'),
       args: ['--headless', '--no-sandbox', '--disable-gpu'],
     });
   });
   afterAll(async () => {
-    await parts.browser?.close();
+    await state.browser?.close();
     server.closeAllConnections();
     server.close();
   });
   return {
     get origin() {
-      return parts.origin;
+      return state.origin;
     },
     async open(context) {
-      const page = await (context ?? (await parts.browser?.newContext()))?.newPage();
+      const page = await (context ?? (await state.browser?.newContext()))?.newPage();
       if (!page) throw new Error('no browser');
-      await page.goto(parts.origin);
+      await page.goto(state.origin);
       return page;
     },
     async leave() {
-      await Promise.all(parts.browser?.contexts().map((context) => context.close()) ?? []);
+      await Promise.all(state.browser?.contexts().map((context) => context.close()) ?? []);
     },
   };
 }
 
-/** The client as a page loads it: path → code. */
+/** Bundles the client: path → code. */
 async function bundle(): Promise<Map<string, string>> {
   const bundled = await rolldown({
     input: { client: ENTRY },

@@ -34,7 +34,7 @@ interface ChartData {
   readonly points: readonly Point[];
 }
 
-/** A model may send anything: points that are none are left out. */
+/** Reads what a model sent; invalid points are omitted. */
 export function readChart({ title, kind, unit, points }: JsonObject): ChartData {
   const list = Array.isArray(points) ? points.slice(0, MAX_POINTS) : [];
   return {
@@ -54,12 +54,12 @@ const HEIGHT = 280;
 const MARGIN = { top: 16, right: 16, bottom: 44, left: 56 };
 const MAX_LABELS = 12;
 
-/** Draws the points; a list of them is there for those who cannot see the drawing. */
+/** Draws the points; screen readers get them as a list. */
 export function Chart({ title, kind, unit, points }: ChartData) {
   const scale = createScale(points);
   const every = Math.ceil(points.length / MAX_LABELS);
   return (
-    <figure className="built-in chart">
+    <figure className="action-view chart">
       <figcaption>{unit ? `${title} (${unit})` : title}</figcaption>
       <svg
         viewBox={`0 0 ${WIDTH} ${HEIGHT}`}

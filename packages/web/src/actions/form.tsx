@@ -37,7 +37,7 @@ interface FormData {
   readonly fields: readonly Field[];
 }
 
-/** A model may send anything: fields without a name are left out. */
+/** Reads what a model sent; fields without a name are omitted. */
 export function readForm({ title, fields }: JsonObject): FormData {
   const list = Array.isArray(fields) ? fields : [];
   return {
@@ -65,7 +65,7 @@ export function FormView({ id, title, fields }: FormData & { readonly id: string
     send?.([title, ...lines].join('\n'));
   };
   return (
-    <form className="built-in fields" aria-label={title} onSubmit={submit}>
+    <form className="action-view fields" aria-label={title} onSubmit={submit}>
       <h3>{title}</h3>
       {fields.map((field) => (
         <label key={field.name} htmlFor={`${id} ${field.name}`}>

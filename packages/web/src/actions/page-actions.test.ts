@@ -3,8 +3,8 @@ import { readChart } from './chart.js';
 import { readForm } from './form.js';
 import { readTable } from './table.js';
 
-/** What no schema allows, and models send all the same. */
-const odd: readonly unknown[] = [
+/** Values that no schema allows but models may send. */
+const unexpected: readonly unknown[] = [
   undefined,
   null,
   0,
@@ -24,15 +24,15 @@ describe.each([
   ['chart', readChart, ['title', 'kind', 'unit', 'points']],
   ['form', readForm, ['title', 'fields']],
   ['table', readTable, ['title', 'columns', 'rows']],
-] as const)('a %s', (_, read, fields) => {
-  it('is read from whatever a model sends', () => {
-    for (const value of odd)
+] as const)('reading a %s', (_, read, fields) => {
+  it('never throws on unexpected values', () => {
+    for (const value of unexpected)
       for (const field of fields) expect(() => read({ [field]: value })).not.toThrow();
   });
 });
 
-it('reads a form whose fields are anything', () => {
-  const fields = odd.flatMap((value) => [
+it('readForm accepts fields of any type', () => {
+  const fields = unexpected.flatMap((value) => [
     { name: value },
     { name: 'a', label: value },
     { name: 'a', kind: value },
@@ -42,8 +42,8 @@ it('reads a form whose fields are anything', () => {
     expect([label, ...choices].every((text) => typeof text === 'string')).toBe(true);
 });
 
-it('reads a chart whose points are anything', () => {
-  const points = odd.flatMap((value) => [
+it('readChart accepts points of any type', () => {
+  const points = unexpected.flatMap((value) => [
     { label: value, value: 1 },
     { label: 'a', value },
   ]);

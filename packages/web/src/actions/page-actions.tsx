@@ -4,11 +4,11 @@ import { Chart, chartSchema, readChart } from './chart.js';
 import { FormView, formSchema, readForm } from './form.js';
 import { readTable, TableView, tableSchema } from './table.js';
 
-/** What this page can do for the agent: one tool that changes it, and three things it can show. */
+/** The page's tools and actions for the agent. */
 export function PageActions() {
   useBrowserTool({
     name: 'set_page_colours',
-    description: "Changes the colours of the user's page: light, dark, or as their system has it.",
+    description: "Changes the color theme of the user's page: light, dark, or the system setting.",
     schema: {
       type: 'object',
       properties: { theme: { type: 'string', enum: ['system', 'light', 'dark'] } },
@@ -29,7 +29,7 @@ export function PageActions() {
   });
   useAction({
     name: 'show_chart',
-    description: 'Shows numbers as a bar or line chart. Use it to compare values or show a course.',
+    description: 'Shows numbers as a bar or line chart. Use it to compare values or show a trend.',
     schema: chartSchema,
     run: (args) => confirmShown(readChart(args)),
     render: ({ args }) => <Chart {...readChart(args)} />,
@@ -37,7 +37,7 @@ export function PageActions() {
   useAction({
     name: 'show_form',
     description:
-      'Shows a form. What the user fills in comes back as their next message; end your answer after showing it.',
+      "Shows a form. The user's input arrives as their next message, so end your answer after showing it.",
     schema: formSchema,
     run: (args) => confirmShown(readForm(args)),
     render: ({ args, toolCallId }) => <FormView id={toolCallId} {...readForm(args)} />,

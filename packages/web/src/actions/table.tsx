@@ -20,7 +20,7 @@ interface Table {
   readonly rows: readonly (readonly string[])[];
 }
 
-/** A model may send anything: what is not a table becomes an empty one. */
+/** Reads what a model sent; anything else than a table becomes an empty one. */
 export function readTable({ title, columns, rows }: JsonObject): Table {
   return {
     title: typeof title === 'string' ? title : '',
@@ -39,7 +39,7 @@ const toCell = (value: unknown): string =>
 
 export function TableView({ title, columns, rows }: Table) {
   return (
-    <figure className="built-in">
+    <figure className="action-view">
       {title && <figcaption>{title}</figcaption>}
       <div className="table-frame">
         <table>
@@ -55,8 +55,8 @@ export function TableView({ title, columns, rows }: Table) {
           <tbody>
             {rows.map((row, index) => (
               <tr key={index}>
-                {columns.map((column, place) => (
-                  <td key={`${column} ${place.toString()}`}>{row[place] ?? ''}</td>
+                {columns.map((column, position) => (
+                  <td key={`${column} ${position.toString()}`}>{row[position] ?? ''}</td>
                 ))}
               </tr>
             ))}

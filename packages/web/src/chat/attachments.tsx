@@ -6,20 +6,20 @@ import { readMatrixSession, uploadFile } from '../panels/matrix-panel.js';
 
 const MAX_FILES = 10;
 
-/** Uploads files to the user's homeserver; shown to those who are signed in there. */
+/** Uploads files to the user's homeserver; hidden without a Matrix session. */
 export function AttachButton({ onAttach }: { readonly onAttach: (file: Attachment) => void }) {
   const { settings } = usePage();
   const input = useRef<HTMLInputElement>(null);
-  const [fault, setFault] = useState<string>();
+  const [error, setError] = useState<string>();
   const matrix = readMatrixSession(settings.matrixBaseUrl);
   if (!matrix) return null;
   const upload = async (files: readonly File[]) => {
-    setFault(undefined);
+    setError(undefined);
     for (const file of files.slice(0, MAX_FILES)) {
       try {
         onAttach(await uploadFile(matrix, file));
-      } catch (error) {
-        setFault(`${file.name}: ${(error as Error).message}`);
+      } catch (cause) {
+        setError(`${file.name}: ${(cause as Error).message}`);
       }
     }
   };
@@ -34,9 +34,9 @@ export function AttachButton({ onAttach }: { readonly onAttach: (file: Attachmen
         onChange={({ target }) => void upload([...(target.files ?? [])])}
       />
       <IconButton icon="clip" label="Attach files" onClick={() => input.current?.click()} />
-      {fault && (
-        <span className="fault" role="alert">
-          {fault}
+      {error && (
+        <span className="error" role="alert">
+          {error}
         </span>
       )}
     </>

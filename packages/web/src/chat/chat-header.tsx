@@ -4,7 +4,7 @@ import { useEffect, useState } from 'react';
 import { IconButton } from '../page/icon-button.js';
 import type { PanelName } from '../panels/panels.js';
 
-/** What every view of the middle of the page can do with the rest of it. */
+/** Lets a view open the sidebar and the panels. */
 export interface ChatFrame {
   readonly onOpenSidebar: () => void;
   readonly onPanel: (panel: PanelName) => void;
@@ -13,14 +13,14 @@ export interface ChatFrame {
 interface ChatHeaderProps extends ChatFrame {
   readonly title: string;
   readonly connection?: ConnectionState;
-  /** Whether there is a session whose events can be looked at. */
+  /** Whether there is a session with live events. */
   readonly hasEvents?: boolean;
 }
 
 const connectionLabels: Record<ConnectionState, string> = {
   connected: 'Connected',
   connecting: 'Connecting…',
-  disconnected: 'Not connected',
+  disconnected: 'Disconnected',
 };
 
 export function ChatHeader({
@@ -52,7 +52,7 @@ export function ChatHeader({
   );
 }
 
-/** Which model answers; absent where there is nothing to choose. */
+/** Selects the model; hidden if the oracle lists none. */
 function ModelChoice() {
   const client = useOracle();
   const [list, setList] = useState<ModelList>();
@@ -84,7 +84,7 @@ function ModelChoice() {
 
 const KEY = 'sibyl-model';
 
-/** The model the user has chosen; none for the oracle's own choice. */
+/** Undefined means the oracle's default model. */
 export const readChosenModel = (): string | undefined => localStorage.getItem(KEY) ?? undefined;
 
 function storeChosenModel(id: string | undefined): void {

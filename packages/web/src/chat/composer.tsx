@@ -8,12 +8,12 @@ interface ComposerProps {
   readonly waiting?: number;
   readonly isBusy?: boolean;
   readonly error?: OracleClientError | undefined;
-  /** Rejects when the message got nowhere, having said why. */
+  /** Rejects if the message could not be sent; the caller shows the error. */
   readonly onSend: (message: MessageToSend) => Promise<void>;
   readonly onStop?: () => Promise<unknown>;
 }
 
-/** Where the user writes. Enter sends, Shift+Enter breaks the line, Escape stops the answer. */
+/** The message input. Enter sends, Shift+Enter inserts a line break, Escape stops the answer. */
 export function Composer({ waiting = 0, isBusy = false, error, onSend, onStop }: ComposerProps) {
   const [text, setText] = useState('');
   const [files, setFiles] = useState<readonly Attachment[]>([]);
@@ -25,8 +25,8 @@ export function Composer({ waiting = 0, isBusy = false, error, onSend, onStop }:
     setText('');
     setFiles([]);
     onSend(buildMessage(text.trim(), files)).catch(() => {
-      setText((since) => since || text);
-      setFiles((since) => (since.length > 0 ? since : files));
+      setText((current) => current || text);
+      setFiles((current) => (current.length > 0 ? current : files));
     });
   };
   const onKeyDown = (event: KeyboardEvent) => {
@@ -85,13 +85,13 @@ function Notices({ error, waiting }: Required<Pick<ComposerProps, 'error' | 'wai
   return (
     <>
       {error && (
-        <p className="fault" role="alert">
+        <p className="error" role="alert">
           {error.message}
         </p>
       )}
       {waiting > 0 && (
         <p className="quiet" role="status">
-          {waiting === 1 ? '1 message waits' : `${waiting} messages wait`} for the answer above
+          {waiting === 1 ? '1 message is queued' : `${waiting} messages are queued`}
         </p>
       )}
     </>

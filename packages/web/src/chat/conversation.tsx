@@ -9,12 +9,12 @@ import { MessageList } from './message-list.js';
 interface ConversationProps extends ChatFrame {
   readonly sessionId: string;
   readonly title: string | undefined;
-  /** The message that opened this session, not sent yet. */
+  /** The first message of a new session, not sent yet. */
   readonly opening: MessageToSend | undefined;
   readonly onTurnOver: () => Promise<void>;
 }
 
-/** One session: its messages, and where to write the next. */
+/** One session: its messages and the composer. */
 export function Conversation(props: ConversationProps) {
   const { sessionId, title = 'Conversation', opening, onTurnOver, ...frame } = props;
   const chat = useChat(sessionId);
@@ -40,17 +40,17 @@ export function Conversation(props: ConversationProps) {
   );
 }
 
-/** Runs once, as soon as it may. */
-function useOnce(isTime: boolean, run: () => void): void {
+/** Runs once, as soon as `isReady` is true. */
+function useOnce(isReady: boolean, run: () => void): void {
   const hasRun = useRef(false);
   useEffect(() => {
-    if (!isTime || hasRun.current) return;
+    if (!isReady || hasRun.current) return;
     hasRun.current = true;
     run();
   });
 }
 
-/** Titles are made after a turn, so the list is read again then, and once more a little later. */
+/** Refreshes the list after a turn, and again later, since the title is generated after the turn. */
 function useAfterTurn(isBusy: boolean, run: () => Promise<void>): void {
   const wasBusy = useRef(false);
   useEffect(() => {

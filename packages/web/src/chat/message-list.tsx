@@ -2,10 +2,10 @@ import type { UseChat } from '@sibyl/client/react';
 import { useEffect, useLayoutEffect, useRef } from 'react';
 import { MessageView } from './message-view.js';
 
-/** Closer to the end than this, the list follows what is added. */
+/** Within this distance from the end, the list scrolls with new text. */
 const NEAR_END_PX = 120;
 
-/** The messages of a session; older ones are loaded when the top comes into view. */
+/** The messages of a session; loads older ones when the top becomes visible. */
 export function MessageList({ chat }: { readonly chat: UseChat }) {
   const { messages, hasOlder, loadOlder, status } = chat;
   const list = useRef<HTMLDivElement>(null);
@@ -34,14 +34,14 @@ export function MessageList({ chat }: { readonly chat: UseChat }) {
       ))}
       {status === 'rejoining' && (
         <p className="quiet" role="status">
-          Connection lost; joining again…
+          Connection lost. Reconnecting…
         </p>
       )}
     </div>
   );
 }
 
-/** Keeps the end in view while the reader is there, and the place while earlier messages are added. */
+/** Follows the end while the reader is there; otherwise keeps the position when older messages load. */
 function useAutoScroll(
   list: React.RefObject<HTMLDivElement | null>,
   messages: UseChat['messages'],
@@ -52,12 +52,12 @@ function useAutoScroll(
   useEffect(() => {
     const element = list.current;
     if (!element) return;
-    const look = () => {
+    const update = () => {
       isNear.current =
         element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END_PX;
     };
-    element.addEventListener('scroll', look, { passive: true });
-    return () => element.removeEventListener('scroll', look);
+    element.addEventListener('scroll', update, { passive: true });
+    return () => element.removeEventListener('scroll', update);
   }, [list]);
   useLayoutEffect(() => {
     const element = list.current;

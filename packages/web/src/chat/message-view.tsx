@@ -4,14 +4,14 @@ import { Component, lazy, memo, type ReactNode, Suspense } from 'react';
 import { CopyButton } from '../page/icon-button.js';
 import { AttachmentList } from './attachments.js';
 
-// Loaded with the first answer: it is larger than all the rest of the page.
+// Loaded with the first answer, since it is larger than the rest of the page.
 const Markdown = lazy(async () => ({
   default: (await import('../markdown/markdown.js')).Markdown,
 }));
 
-/** One message with all that belongs to it; what a model sends may be nothing that can be shown. */
+/** One message; falls back to plain text if the model sent something that cannot be rendered. */
 export const MessageView = memo(({ message }: { readonly message: ChatMessage }) => (
-  <ErrorBoundary instead={<PlainMessage message={message} />}>
+  <ErrorBoundary fallback={<PlainMessage message={message} />}>
     {message.type === 'human' ? <UserMessage message={message} /> : <Answer message={message} />}
   </ErrorBoundary>
 ));
@@ -20,7 +20,7 @@ function PlainMessage({ message: { content } }: { readonly message: ChatMessage 
   return (
     <article className="message" aria-label="Message">
       <p className="text">{content}</p>
-      <p className="quiet">Parts of this message cannot be shown</p>
+      <p className="quiet">Some parts of this message cannot be displayed.</p>
     </article>
   );
 }
@@ -38,9 +38,9 @@ function UserMessage({ message }: { readonly message: ChatMessage }) {
 function Answer({ message }: { readonly message: ChatMessage }) {
   const { renderCall, renderComponent } = useActionRenderer();
   const { content, reasoning, calls, components, warnings, status } = message;
-  const isGrowing = status === 'running' || status === 'waiting';
+  const isRunning = status === 'running' || status === 'waiting';
   return (
-    <article className="message ai" aria-label="Answer" aria-busy={isGrowing}>
+    <article className="message ai" aria-label="Answer" aria-busy={isRunning}>
       {reasoning && (
         <details className="reasoning">
           <summary>Reasoning</summary>
@@ -59,14 +59,14 @@ function Answer({ message }: { readonly message: ChatMessage }) {
           <div key={component.eventId}>{renderComponent(component)}</div>
         ))}
       {content && <Text text={content} />}
-      {isGrowing && !content && <span className="thinking" role="status" aria-label="Thinking" />}
+      {isRunning && !content && <span className="thinking" role="status" aria-label="Thinking" />}
       {warnings.map(({ code, message: text, timestamp }) => (
         <p key={`${code} ${timestamp}`} className="warning">
           {text}
         </p>
       ))}
       <MessageStatus message={message} />
-      {!isGrowing && content && <CopyButton text={content} label="Copy the answer" />}
+      {!isRunning && content && <CopyButton text={content} label="Copy answer" />}
     </article>
   );
 }
@@ -79,19 +79,20 @@ function Text({ text }: { readonly text: string }) {
   );
 }
 
-/** What is to be said of a message that is not simply there. */
+/** The state of a message that is queued, incomplete or failed. */
 function MessageStatus({ message: { status, error } }: { readonly message: ChatMessage }) {
   if (error) {
     return (
-      <p className="fault" role="alert">
+      <p className="error" role="alert">
         {error.error}
-        {error.retryable && ' You can send the message again.'}
+        {error.retryable && ' Try sending the message again.'}
       </p>
     );
   }
-  if (status === 'waiting') return <p className="quiet">Waiting for the answer above</p>;
-  if (status === 'incomplete') return <p className="quiet">Stopped before its end</p>;
-  if (status === 'failed') return <p className="fault">Not sent</p>;
+  if (status === 'waiting')
+    return <p className="quiet">Queued until the current answer is finished</p>;
+  if (status === 'incomplete') return <p className="quiet">Answer stopped</p>;
+  if (status === 'failed') return <p className="error">Message not sent</p>;
   return null;
 }
 
@@ -107,7 +108,7 @@ const kindLabels: Record<Call['kind'], string> = {
   action: 'Action',
 };
 
-/** A call of a tool: its name and state, and on demand what went in and came out. */
+/** A tool call: its name and status; input and output on demand. */
 function ToolCallCard({ call }: { readonly call: Call }) {
   const { name, kind, args, status, output, error } = call;
   return (
@@ -126,7 +127,7 @@ function ToolCallCard({ call }: { readonly call: Call }) {
       )}
       {error !== undefined && (
         <>
-          <h4>Fault</h4>
+          <h4>Error</h4>
           <pre>{formatJson(error)}</pre>
         </>
       )}
@@ -134,7 +135,7 @@ function ToolCallCard({ call }: { readonly call: Call }) {
   );
 }
 
-/** `output` is JSON text; whatever else it is, is shown as it is. */
+/** Pretty-prints JSON; shows other text unchanged. */
 function formatJson(text: string): string {
   try {
     const value: unknown = JSON.parse(text);
@@ -145,20 +146,20 @@ function formatJson(text: string): string {
 }
 
 interface ErrorBoundaryProps {
-  /** Shown where what is inside cannot be. */
-  readonly instead: ReactNode;
+  /** Rendered if the children throw. */
+  readonly fallback: ReactNode;
   readonly children: ReactNode;
 }
 
-/** Keeps what cannot be shown from taking the page along: React would take all of it away. */
-class ErrorBoundary extends Component<ErrorBoundaryProps, { readonly hasFailed: boolean }> {
-  override readonly state = { hasFailed: false };
+/** Without a boundary, React unmounts the whole page when a component throws. */
+class ErrorBoundary extends Component<ErrorBoundaryProps, { readonly hasError: boolean }> {
+  override readonly state = { hasError: false };
 
   static getDerivedStateFromError() {
-    return { hasFailed: true };
+    return { hasError: true };
   }
 
   override render(): ReactNode {
-    return this.state.hasFailed ? this.props.instead : this.props.children;
+    return this.state.hasError ? this.props.fallback : this.props.children;
   }
 }

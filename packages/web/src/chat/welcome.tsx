@@ -9,14 +9,14 @@ interface WelcomeProps extends ChatFrame {
   readonly onSend: (message: MessageToSend) => Promise<void>;
 }
 
-/** What is shown before a conversation begins: who this is and what it can do. */
+/** Shown before a conversation starts: the oracle's name and capabilities. */
 export function Welcome({ onSend, ...frame }: WelcomeProps) {
   const { card } = usePage();
-  const [fault, setFault] = useState<string>();
+  const [error, setError] = useState<string>();
   const send = (message: MessageToSend) =>
-    onSend(message).catch((error: Error) => {
-      setFault(error.message);
-      throw error;
+    onSend(message).catch((cause: Error) => {
+      setError(cause.message);
+      throw cause;
     });
   return (
     <main className="conversation">
@@ -25,13 +25,14 @@ export function Welcome({ onSend, ...frame }: WelcomeProps) {
         <img src="./icon.svg" alt="" width="56" height="56" />
         <h2>{card.name}</h2>
         <p>
-          Ask anything. You are known here only by a key that this browser has made: nothing to
-          register, and nobody else sees your conversations.
+          Ask anything. You do not need an account: a key in this browser identifies you. Other
+          users cannot see your conversations; the operator of this oracle and its model provider
+          can.
         </p>
         <Capabilities onSend={(example) => void send(example).catch(() => undefined)} />
-        {fault && (
-          <p className="fault" role="alert">
-            {fault}
+        {error && (
+          <p className="error" role="alert">
+            {error}
           </p>
         )}
       </section>

@@ -16,7 +16,7 @@ describe('blocksOf', () => {
     expect(splitBlocks(text)).toEqual([text]);
   });
 
-  it('loses nothing', () => {
+  it('preserves all text', () => {
     const text = 'a\n\n\n```\nx\n\n```\n\n- l\n\nend\n';
     expect(splitBlocks(text).join('\n')).toBe(text);
   });
@@ -35,11 +35,11 @@ it.each([
   ['long code', `\`\`\`ts\n${'const a = [[[]]];\n'.repeat(5000)}\`\`\``],
   ['a table', `|a|b|\n|-|-|\n${'|1|2|\n'.repeat(500)}`],
   ['numbers', '1. 2. 3. '.repeat(20)],
-])('%s is rendered', (_, text) => {
+])('isRenderable accepts %s', (_, text) => {
   expect(isRenderable(text)).toBe(true);
 });
 
-// Each takes the usual parsers seconds to minutes, or more stack than there is.
+// Each takes common parsers seconds to minutes, or overflows the stack.
 it.each([
   ['quotes', `${'>'.repeat(5000)}x`],
   ['spaced quotes', `${'> '.repeat(5000)}x`],
@@ -51,6 +51,6 @@ it.each([
   ['links in links', `${'[('.repeat(2000)}${')](x)'.repeat(2000)}`],
   ['quotes after code', `\`\`\`\n\`\`\`\n${'>'.repeat(5000)}x`],
   ['a deep list', Array.from({ length: 300 }, (_, i) => `${' '.repeat(2 * i)}- a`).join('\n')],
-])('%s without end are not', (_, text) => {
+])('isRenderable rejects endless %s', (_, text) => {
   expect(isRenderable(text)).toBe(false);
 });

@@ -1,8 +1,8 @@
 const FENCE = /^ {0,3}(`{3,}|~{3,})/;
-/** Lines that belong to what is above them even after a blank one: lists, quotes, tables, references. */
+/** Lines that continue a block even after a blank line: lists, quotes, tables, references. */
 const CONTINUES = /^(\s+\S|[-*+] |\d+[.)] |>|\||\[[^\]]+\]:)/;
 
-/** Splits markdown where a block surely ends, so that a growing text can be rendered block by block. */
+/** Splits Markdown where a block certainly ends, so that streaming text renders block by block. */
 export function splitBlocks(text: string): string[] {
   const blocks: string[] = [];
   let current: string[] = [];
@@ -20,7 +20,7 @@ export function splitBlocks(text: string): string[] {
   return blocks;
 }
 
-/** The fence that is open after this line; one closes with at least as many of its own marks. */
+/** Returns the fence that is open after this line; at least as many of the same marks close it. */
 function trackFence(line: string, open: string | undefined): string | undefined {
   const [, marks] = FENCE.exec(line) ?? [];
   if (!marks) return open;
@@ -28,26 +28,26 @@ function trackFence(line: string, open: string | undefined): string | undefined 
   return marks.startsWith(open) ? undefined : open;
 }
 
-/** Longer than anything but code is written in one piece; parsing nested lists takes longer with every level. */
+/** Parsing time grows with every level of nested lists, and prose has no longer blocks than this. */
 const MAX_LENGTH = 20_000;
 
-/** Marks that open something inside of something, one after the other. */
+/** A long run of marks that each open a nested element. */
 const NESTED = /(?:[>*_~[\]!`]\s?|[-+] |\d{1,9}[.)] ){100}/;
 
-/** Marks that wait for another like them: each is compared with all that are open. */
+/** Marks that the parser matches against all open ones. */
 const PAIRED = /[*_[]/g;
 const MAX_PAIRED = 1500;
 
 const FENCE_START = /^ {0,3}(```|~~~)/;
 
-/** Whether markdown can be rendered in no time; otherwise it is nobody's prose, and shown as it is. */
+/** Whether Markdown renders quickly; other blocks are displayed as plain text. */
 export function isRenderable(block: string): boolean {
   if (isCode(block)) return true;
   const paired = block.match(PAIRED)?.length ?? 0;
   return block.length <= MAX_LENGTH && paired <= MAX_PAIRED && !NESTED.test(block);
 }
 
-/** Code and nothing after it. */
+/** Whether the block is a single code fence. */
 function isCode(block: string): boolean {
   const [first = '', ...lines] = block.trimEnd().split('\n');
   const [, marks] = FENCE_START.exec(first) ?? [];

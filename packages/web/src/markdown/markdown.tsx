@@ -15,7 +15,7 @@ const components: Components = {
       {children}
     </a>
   ),
-  // An image would be fetched from wherever the model says, and tell that server something.
+  // A link: loading an image from an address of the model's choice could leak data to that server.
   img: ({ src, alt }) => (
     <a href={String(src)} target="_blank" rel="noreferrer noopener nofollow">
       {alt || 'Image'}
@@ -28,7 +28,7 @@ const components: Components = {
   ),
 };
 
-/** Text of a model as it is meant; HTML in it is shown as text. Only the block that grows is rendered again. */
+/** Renders Markdown; HTML in it is displayed as text. Only the block that grows is rendered again. */
 export function Markdown({ text }: { readonly text: string }): ReactNode {
   return (
     <div className="markdown">
@@ -53,13 +53,13 @@ const Block = memo(({ text }: { readonly text: string }) =>
   ),
 );
 
-/** Code with its language and a button that copies it. */
+/** Code with its language and a copy button. */
 function CodeBlock({ children }: { readonly children?: ReactNode }) {
   return (
     <div className="code">
       <div className="code-head">
         <span>{findLanguage(children)}</span>
-        <CopyButton text={collectText(children).replace(/\n$/, '')} label="Copy the code" />
+        <CopyButton text={collectText(children).replace(/\n$/, '')} label="Copy code" />
       </div>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard. */}
       <pre tabIndex={0}>{children}</pre>
@@ -72,7 +72,7 @@ function findLanguage(node: ReactNode): string {
   return /language-([\w+#-]+)/.exec(node.props.className ?? '')?.[1] ?? '';
 }
 
-/** What the highlighter has cut into pieces, as one text. */
+/** Joins the elements that the highlighter created into one text. */
 function collectText(node: ReactNode): string {
   if (typeof node === 'string' || typeof node === 'number') return String(node);
   if (Array.isArray(node)) return node.map(collectText).join('');

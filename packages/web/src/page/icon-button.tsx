@@ -5,7 +5,7 @@ interface IconButtonProps extends Omit<ComponentProps<'button'>, 'children' | 'a
   readonly label: string;
 }
 
-/** A button that shows only a drawing; its label is for those who cannot see it, and on hover. */
+/** A button with an icon; its label is for screen readers and the tooltip. */
 export function IconButton({ icon, label, className = '', ...rest }: IconButtonProps) {
   return (
     <button
@@ -20,11 +20,11 @@ export function IconButton({ icon, label, className = '', ...rest }: IconButtonP
   );
 }
 
-const SHOWN_MS = 1500;
+const CONFIRMATION_MS = 1500;
 
-/** Copies a text, and says so for a moment. */
+/** Copies a text and confirms it briefly. */
 export function CopyButton({ text, label }: { readonly text: string; readonly label: string }) {
-  // Browsers give it only to pages from https:// or this machine.
+  // Only available over https:// or on localhost.
   if (!navigator.clipboard) return null;
   return <ActiveCopyButton text={text} label={label} />;
 }
@@ -34,7 +34,7 @@ function ActiveCopyButton({ text, label }: { readonly text: string; readonly lab
   const copy = async () => {
     await navigator.clipboard.writeText(text);
     setCopied(true);
-    setTimeout(() => setCopied(false), SHOWN_MS);
+    setTimeout(() => setCopied(false), CONFIRMATION_MS);
   };
   return (
     <IconButton
@@ -66,7 +66,7 @@ const paths = {
 
 export type IconName = keyof typeof paths;
 
-/** A drawing beside a label; it says nothing by itself. */
+/** Hidden from screen readers: the label beside it is enough. */
 export function Icon({ name }: { readonly name: IconName }) {
   return (
     <svg className="icon" viewBox="0 0 24 24" aria-hidden="true" focusable="false">

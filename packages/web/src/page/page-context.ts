@@ -1,26 +1,26 @@
 import type { BrowserSigner, MessageToSend, OracleCard } from '@sibyl/client';
 import { createContext, use } from 'react';
 
-/** What every part of the page may need to know. */
+/** Values that all parts of the page need. */
 interface PageValues {
   readonly signer: BrowserSigner;
   readonly card: OracleCard;
   readonly settings: PageSettings;
 }
 
-/** What the host tells the page beside what every client can ask. */
+/** Settings from the server that only the page needs. */
 export interface PageSettings {
-  /** The homeserver to upload files to; without it there are no attachments. */
+  /** The homeserver for uploads; attachments are disabled without it. */
   readonly matrixBaseUrl?: string;
 }
 
 export const PageContext = createContext<PageValues | undefined>(undefined);
 
 export function usePage(): PageValues {
-  const facts = use(PageContext);
-  if (!facts) throw new Error('usePage outside of the page');
-  return facts;
+  const values = use(PageContext);
+  if (!values) throw new Error('usePage must be used inside PageContext');
+  return values;
 }
 
-/** Sends a message into the conversation around, for what is shown inside of it. */
+/** Sends a message to the current conversation. */
 export const SendContext = createContext<((message: MessageToSend) => void) | undefined>(undefined);

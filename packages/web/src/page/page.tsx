@@ -7,13 +7,13 @@ import { Welcome } from '../chat/welcome.js';
 import { type PanelName, Panels } from '../panels/panels.js';
 import { Sidebar } from './sidebar.js';
 
-/** A message that opened a session and is still to be sent in it. */
+/** The first message of a new session, not sent yet. */
 interface Opening {
   readonly sessionId: string;
   readonly message: MessageToSend;
 }
 
-/** The whole page: sessions at the side, the conversation in the middle, panels on demand. */
+/** The sidebar, the conversation, and the open panel. */
 export function Page() {
   const [sessionId, go] = useSessionId();
   const sessions = useSessions({ pageSize: 30 });
@@ -64,13 +64,13 @@ export function Page() {
 
 const read = () => /^#\/s\/([\w-]+)$/.exec(location.hash)?.[1];
 
-/** The session the address names, and how to go to another. */
+/** The session in the address bar, and a function to change it. */
 function useSessionId(): readonly [string | undefined, (sessionId?: string) => void] {
   const [sessionId, setSessionId] = useState(read);
   useEffect(() => {
-    const follow = () => setSessionId(read());
-    window.addEventListener('hashchange', follow);
-    return () => window.removeEventListener('hashchange', follow);
+    const update = () => setSessionId(read());
+    window.addEventListener('hashchange', update);
+    return () => window.removeEventListener('hashchange', update);
   }, []);
   const go = (next?: string) => {
     location.hash = next ? `#/s/${next}` : '#/';

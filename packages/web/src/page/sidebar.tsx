@@ -27,7 +27,7 @@ export function Sidebar({ sessions, current, onShow, onPanel, onClose }: Sidebar
       <header>
         <img src="./icon.svg" alt="" width="28" height="28" />
         <h1>{card.name}</h1>
-        <IconButton className="only-narrow" icon="close" label="Close the list" onClick={onClose} />
+        <IconButton className="only-narrow" icon="close" label="Close list" onClick={onClose} />
       </header>
       <button type="button" className="new-chat" onClick={() => onShow()}>
         <Icon name="plus" /> New conversation
@@ -59,7 +59,7 @@ export function Sidebar({ sessions, current, onShow, onPanel, onClose }: Sidebar
         </ul>
         <ThemeChoice />
         <p className="identity">
-          <span title="Your DID: the key in this browser">{shorten(signer.did)}</span>
+          <span title="Your DID, derived from the key in this browser">{shorten(signer.did)}</span>
           <CopyButton text={signer.did} label="Copy your DID" />
         </p>
       </footer>
@@ -75,7 +75,7 @@ interface SessionListProps {
   readonly onShow: (sessionId?: string) => void;
 }
 
-/** The caller's sessions, newest first; more are loaded when the end comes into view. */
+/** The user's sessions, newest first; loads more when the end becomes visible. */
 function SessionList({ sessions, current, onShow }: SessionListProps) {
   const end = useRef<HTMLLIElement>(null);
   const { hasMore, isLoading, loadMore } = sessions;
@@ -88,10 +88,10 @@ function SessionList({ sessions, current, onShow }: SessionListProps) {
     return () => watch.disconnect();
   }, [hasMore, isLoading, loadMore]);
 
-  const [fault, setFault] = useState<string>();
+  const [error, setError] = useState<string>();
   const attempt = (work: Promise<void>) => {
-    setFault(undefined);
-    return work.catch(({ message }: Error) => setFault(message));
+    setError(undefined);
+    return work.catch(({ message }: Error) => setError(message));
   };
   const remove = async (sessionId: string) => {
     await sessions.remove(sessionId);
@@ -114,10 +114,10 @@ function SessionList({ sessions, current, onShow }: SessionListProps) {
           Loading…
         </li>
       )}
-      {!isLoading && sessions.total === 0 && <li className="quiet">Nothing here yet</li>}
-      {(fault ?? sessions.error) && (
-        <li className="fault" role="alert">
-          {fault ?? sessions.error?.message}
+      {!isLoading && sessions.total === 0 && <li className="quiet">No conversations yet</li>}
+      {(error ?? sessions.error) && (
+        <li className="error" role="alert">
+          {error ?? sessions.error?.message}
         </li>
       )}
     </ul>
@@ -132,23 +132,22 @@ interface SessionRowProps {
   readonly onRemove: () => Promise<void>;
 }
 
-type Mode = 'shown' | 'renamed' | 'removed';
+type Mode = 'view' | 'rename' | 'delete';
 
-/** One session: shown, being renamed, or about to be deleted. */
 function SessionRow(props: SessionRowProps) {
-  const [mode, setMode] = useState<Mode>('shown');
-  const back = () => setMode('shown');
+  const [mode, setMode] = useState<Mode>('view');
+  const back = () => setMode('view');
   switch (mode) {
-    case 'renamed':
+    case 'rename':
       return <RenameRow {...props} onDone={back} />;
-    case 'removed':
+    case 'delete':
       return <RemoveRow {...props} onDone={back} />;
-    case 'shown':
-      return <ShownRow {...props} onMode={setMode} />;
+    case 'view':
+      return <ViewRow {...props} onMode={setMode} />;
   }
 }
 
-function ShownRow({
+function ViewRow({
   session,
   isCurrent,
   onShow,
@@ -166,8 +165,8 @@ function ShownRow({
       >
         {title}
       </button>
-      <IconButton icon="pencil" label={`Rename ${title}`} onClick={() => onMode('renamed')} />
-      <IconButton icon="trash" label={`Delete ${title}`} onClick={() => onMode('removed')} />
+      <IconButton icon="pencil" label={`Rename ${title}`} onClick={() => onMode('rename')} />
+      <IconButton icon="trash" label={`Delete ${title}`} onClick={() => onMode('delete')} />
     </li>
   );
 }
@@ -184,7 +183,7 @@ function RenameRow({ session, onRename, onDone }: SessionRowProps & { onDone(): 
     <li className="session">
       <form onSubmit={save}>
         <input
-          // biome-ignore lint/a11y/noAutofocus: the user has just asked to write here.
+          // biome-ignore lint/a11y/noAutofocus: the user just clicked Rename.
           autoFocus
           aria-label="New title"
           maxLength={200}
@@ -201,12 +200,12 @@ function RenameRow({ session, onRename, onDone }: SessionRowProps & { onDone(): 
 function RemoveRow({ session, onRemove, onDone }: SessionRowProps & { onDone(): void }) {
   return (
     <li className="session confirm">
-      <span>Delete “{session.title}” for good?</span>
+      <span>Delete “{session.title}”? This cannot be undone.</span>
       <button type="button" className="danger" onClick={onRemove}>
         Delete
       </button>
       <button type="button" onClick={onDone}>
-        Keep
+        Cancel
       </button>
     </li>
   );

@@ -17,7 +17,7 @@ interface OpenedPage {
   readonly client: ReturnType<typeof createOracleClient>;
   readonly card: OracleCard;
   readonly settings: PageSettings;
-  readonly accessFault: AccessError | undefined;
+  readonly accessError: AccessError | undefined;
 }
 
 async function open(invitation: string | undefined): Promise<OpenedPage> {
@@ -26,25 +26,25 @@ async function open(invitation: string | undefined): Promise<OpenedPage> {
   const matrix = readMatrixSession(settings.matrixBaseUrl);
   const client = createOracleClient({ url: getOracleUrl(), signer, ...(matrix && { matrix }) });
   const card = await client.card();
-  const accessFault = await checkAccess(client, invitation);
-  return { signer, client, settings, card, accessFault };
+  const accessError = await checkAccess(client, invitation);
+  return { signer, client, settings, card, accessError };
 }
 
-/** Read once, before any part of the page looks at the address. */
+/** Read before other parts of the page use the address. */
 const invitation = takeInvitation();
 
-/** Opens or makes the user's key, meets the oracle, then shows the page. */
+/** Opens or generates the user's key, connects to the oracle, then shows the page. */
 export function Start() {
   const [ready, setReady] = useState<OpenedPage>();
-  const [fault, setFault] = useState<string>();
+  const [error, setError] = useState<string>();
   useEffect(() => {
-    open(invitation).then(setReady, (error: Error) => setFault(error.message));
+    open(invitation).then(setReady, (cause: Error) => setError(cause.message));
   }, []);
-  if (fault) {
+  if (error) {
     return (
       <main className="notice" role="alert">
-        <h1>The conversation cannot begin</h1>
-        <p>{fault}</p>
+        <h1>Cannot connect to the oracle</h1>
+        <p>{error}</p>
         <button type="button" onClick={() => location.reload()}>
           Try again
         </button>
@@ -52,8 +52,8 @@ export function Start() {
     );
   }
   if (!ready) return <main className="notice" aria-busy="true" aria-label="Loading" />;
-  const { client, accessFault, ...rest } = ready;
-  if (accessFault) return <NotAdmitted fault={accessFault} did={rest.signer.did} />;
+  const { client, accessError, ...rest } = ready;
+  if (accessError) return <AccessDenied error={accessError} did={rest.signer.did} />;
   return (
     <OracleProvider client={client}>
       <PageContext value={rest}>
@@ -63,13 +63,13 @@ export function Start() {
   );
 }
 
-function NotAdmitted({ fault, did }: { readonly fault: AccessError; readonly did: string }) {
+function AccessDenied({ error, did }: { readonly error: AccessError; readonly did: string }) {
   return (
     <main className="notice" role="alert">
       <h1>You need an invitation</h1>
-      <p>{fault.message}</p>
+      <p>{error.message}</p>
       <p>
-        Your DID, if the operator asks for it: <code>{did}</code>
+        If the operator asks for your DID: <code>{did}</code>
       </p>
       <button type="button" onClick={() => location.reload()}>
         Try again
@@ -78,40 +78,40 @@ function NotAdmitted({ fault, did }: { readonly fault: AccessError; readonly did
   );
 }
 
-/** What keeps the user from the oracle, if anything; `code` as in the client's errors. */
+/** Why the user may not use the oracle; `code` as in the client's errors. */
 interface AccessError {
   readonly code: string;
   readonly message: string;
 }
 
-/** The invitation in the address, which is removed from it: it must not stay in the history. */
+/** Reads the invitation from the address and removes it, so that it does not stay in the history. */
 function takeInvitation(): string | undefined {
   const invitation = new URLSearchParams(location.hash.slice(1)).get('invite');
   if (invitation === null) return undefined;
   history.replaceState(history.state, '', `${location.pathname}${location.search}`);
-  // Some programs decode %2B in links, and a plus sign in a query stands for a space.
+  // Some programs decode %2B in links, and a plus sign in a query means a space.
   return invitation.replaceAll(' ', '+');
 }
 
 /**
- * Redeems an invitation and finds out whether the user may use an oracle for invited users. A fault
- * of the invitation counts only for a user who is not admitted anyway.
+ * Redeems an invitation and checks whether the user may use an oracle for invited users. An error of
+ * the invitation matters only if the user has no access yet.
  */
 async function checkAccess(
   client: OracleClient,
   invitation: string | undefined,
 ): Promise<AccessError | undefined> {
-  const refused =
+  const rejected =
     invitation === undefined
       ? undefined
       : await findAccessError(() => client.redeemInvitation(invitation));
   const { features } = await client.card();
   if (!features.includes('invitations')) return undefined;
-  const closed = await findAccessError(() => client.sessions.list({ limit: 1 }));
-  return closed?.code === 'caller_not_allowed' ? (refused ?? closed) : undefined;
+  const denied = await findAccessError(() => client.sessions.list({ limit: 1 }));
+  return denied?.code === 'caller_not_allowed' ? (rejected ?? denied) : undefined;
 }
 
-/** Other faults than refusals, such as a lost connection, are for the caller. */
+/** Throws other errors, such as a lost connection. */
 async function findAccessError(work: () => Promise<unknown>): Promise<AccessError | undefined> {
   try {
     await work();
@@ -130,7 +130,7 @@ const ACCESS_CODES: ReadonlySet<string> = new Set([
   'validation_failed',
 ]);
 
-/** Where the oracle is: the page is served by it, one folder down. */
+/** The oracle serves this page one folder below its own address. */
 const getOracleUrl = (): string => new URL('..', location.href.split('#')[0]).href;
 
 async function loadPageSettings(): Promise<PageSettings> {

@@ -15,14 +15,14 @@ export function applyTheme(theme: Theme): void {
   document.documentElement.dataset.theme = theme;
 }
 
-/** Shows and keeps a theme. */
+/** Applies and stores a theme. */
 export function chooseTheme(theme: Theme): void {
   localStorage.setItem(KEY, theme);
   applyTheme(theme);
   window.dispatchEvent(new Event(CHANGED));
 }
 
-/** The theme, also when the agent changes it. */
+/** The current theme; updates when the agent changes it. */
 function useTheme(): Theme {
   const [theme, setTheme] = useState(readTheme);
   useEffect(() => {
@@ -38,7 +38,7 @@ const labels: Record<Theme, string> = { system: 'System', light: 'Light', dark: 
 export function ThemeChoice() {
   const theme = useTheme();
   return (
-    <fieldset className="choice" aria-label="Colours">
+    <fieldset className="choice" aria-label="Theme">
       {themes.map((each) => (
         <label key={each}>
           <input

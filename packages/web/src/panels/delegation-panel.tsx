@@ -7,18 +7,18 @@ const DAY_SECONDS = 86_400;
 const lifetimes = { '1 hour': 3600, '1 day': DAY_SECONDS, '30 days': 30 * DAY_SECONDS } as const;
 type Lifetime = keyof typeof lifetimes;
 
-/** Lets the oracle act for the user elsewhere: grant, see until when, revoke. */
+/** Grants, shows and revokes delegations. */
 export function DelegationPanel() {
   const { status, isLoading, error, grant, revoke, refresh } = useDelegation();
   if (isLoading && !status) return <p aria-busy="true">Loading…</p>;
   return (
     <>
       <p>
-        A delegation lets this oracle act for you at other services, within the limits you sign
-        here. It is signed by the key in this browser, and you can take it back at any time.
+        A delegation allows this oracle to act for you at other services, within the limits you set
+        here. The key in this browser signs it. You can revoke it at any time.
       </p>
       {error && (
-        <p className="fault" role="alert">
+        <p className="error" role="alert">
           {error.message}
         </p>
       )}
@@ -51,30 +51,30 @@ function Granted({ expiration, onRevoke }: GrantedProps) {
   );
 }
 
-/** Delegations that the oracle knows of besides the current one, such as one of another device. */
+/** Delegations besides the current one, such as those of another device. */
 function OtherDelegations({ onChange }: { readonly onChange: () => Promise<void> }) {
   const { delegation } = useOracle();
   const [others, setOthers] = useState<readonly DelegationInfo[]>([]);
-  const [fault, setFault] = useState<string>();
+  const [failure, setFailure] = useState<string>();
   useEffect(() => {
-    listOthers(delegation).then(setOthers, (error: Error) => setFault(error.message));
+    listOthers(delegation).then(setOthers, (error: Error) => setFailure(error.message));
   }, [delegation]);
   const change = async (work: () => Promise<unknown>) => {
-    setFault(undefined);
+    setFailure(undefined);
     try {
       await work();
       setOthers(await listOthers(delegation));
       await onChange();
     } catch (error) {
-      setFault((error as Error).message);
+      setFailure((error as Error).message);
     }
   };
   return (
     <section className="other-delegations" aria-label="Other delegations">
       {others.length > 0 && <h3>Other delegations</h3>}
-      {fault && (
-        <p className="fault" role="alert">
-          {fault}
+      {failure && (
+        <p className="error" role="alert">
+          {failure}
         </p>
       )}
       <ul>
@@ -104,12 +104,12 @@ const listOthers = async (delegation: Delegations) =>
   (await delegation.list()).filter(({ isCurrent }) => !isCurrent);
 
 function describeDelegation({ capabilities, expiration }: DelegationInfo): string {
-  const granted = capabilities.map(({ can, with: resource }) => `${can} with ${resource}`);
-  const until =
+  const granted = capabilities.map(({ can, with: resource }) => `${can} on ${resource}`);
+  const expiry =
     expiration === undefined
       ? 'never expires'
-      : `until ${new Date(expiration * 1000).toLocaleString()}`;
-  return `${granted.join(', ')}, ${until}`;
+      : `expires ${new Date(expiration * 1000).toLocaleString()}`;
+  return `${granted.join(', ')}, ${expiry}`;
 }
 
 function GrantForm({ onGrant }: { readonly onGrant: ReturnType<typeof useDelegation>['grant'] }) {
@@ -117,37 +117,37 @@ function GrantForm({ onGrant }: { readonly onGrant: ReturnType<typeof useDelegat
   const [can, setCan] = useState('*');
   const [resource, setResource] = useState<string>(signer.did);
   const [lifetime, setLifetime] = useState<Lifetime>('1 day');
-  const [fault, setFault] = useState<string>();
+  const [failure, setFailure] = useState<string>();
   const submit = async (event: FormEvent) => {
     event.preventDefault();
-    setFault(undefined);
+    setFailure(undefined);
     const expiration = Math.floor(Date.now() / 1000) + lifetimes[lifetime];
     const capabilities = [
       { can: can.trim() as `${string}/${string}`, with: resource.trim() as `${string}:${string}` },
     ];
-    await onGrant({ capabilities, expiration }).catch((error: Error) => setFault(error.message));
+    await onGrant({ capabilities, expiration }).catch((error: Error) => setFailure(error.message));
   };
   return (
     <form className="fields" onSubmit={submit}>
       <label>
-        May do
+        Action
         <input required value={can} onChange={({ target }) => setCan(target.value)} />
       </label>
       <label>
-        With
+        Resource
         <input required value={resource} onChange={({ target }) => setResource(target.value)} />
       </label>
       <label>
-        For
+        Expires after
         <select value={lifetime} onChange={({ target }) => setLifetime(target.value as Lifetime)}>
           {Object.keys(lifetimes).map((each) => (
             <option key={each}>{each}</option>
           ))}
         </select>
       </label>
-      {fault && (
-        <p className="fault" role="alert">
-          {fault}
+      {failure && (
+        <p className="error" role="alert">
+          {failure}
         </p>
       )}
       <button type="submit" className="primary">

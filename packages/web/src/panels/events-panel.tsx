@@ -5,22 +5,22 @@ import { useEffect, useState } from 'react';
 const MAX_EVENTS = 200;
 
 interface SeenEvent {
-  readonly at: number;
+  readonly id: number;
   readonly time: string;
   readonly event: ServerEvent;
 }
 
-/** For developers: what the socket brings, as it comes. */
+/** The session's socket events, for developers. */
 export function EventsPanel({ sessionId }: { readonly sessionId: string | undefined }) {
   const client = useOracle();
   const [seen, setSeen] = useState<readonly SeenEvent[]>([]);
   useEffect(() => {
     if (!sessionId) return;
-    let at = 0;
+    let id = 0;
     const events = client.events(sessionId);
     const stop = events.onAny((event) => {
-      at += 1;
-      const entry = { at, time: new Date().toLocaleTimeString(), event };
+      id += 1;
+      const entry = { id, time: new Date().toLocaleTimeString(), event };
       setSeen((before) => [...before.slice(1 - MAX_EVENTS), entry]);
     });
     events.emit('status');
@@ -32,10 +32,10 @@ export function EventsPanel({ sessionId }: { readonly sessionId: string | undefi
   if (!sessionId) return <p>Open a conversation first.</p>;
   return (
     <>
-      <p className="quiet">What the socket of this conversation brings, as it comes.</p>
+      <p className="quiet">Live events of this conversation, for developers.</p>
       <ol className="events" aria-label="Events">
-        {seen.map(({ at, time, event }) => (
-          <li key={at}>
+        {seen.map(({ id, time, event }) => (
+          <li key={id}>
             <details>
               <summary>
                 <time>{time}</time> <code>{event.name}</code>
@@ -45,7 +45,7 @@ export function EventsPanel({ sessionId }: { readonly sessionId: string | undefi
           </li>
         ))}
       </ol>
-      {seen.length === 0 && <p>Nothing yet.</p>}
+      {seen.length === 0 && <p>No events yet.</p>}
     </>
   );
 }

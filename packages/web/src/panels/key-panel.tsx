@@ -3,12 +3,14 @@ import { type FormEvent, useEffect, useState } from 'react';
 import { CopyButton } from '../page/icon-button.js';
 import { usePage } from '../page/page-context.js';
 
-/** The key the user is known by: shown, taken out once, or replaced by another. */
+/** Shows, exports and replaces the user's key. */
 export function KeyPanel() {
   const { signer } = usePage();
   return (
     <>
-      <p>You are known by this DID. Its key was made in this browser and signs every request.</p>
+      <p>
+        This DID identifies you. Its private key is stored in this browser and signs every request.
+      </p>
       <p className="identity">
         <code>{signer.did}</code>
         <CopyButton text={signer.did} label="Copy your DID" />
@@ -30,29 +32,32 @@ function ExportKey() {
     return (
       <section>
         <h3>Your private key</h3>
-        <p>Keep it where nobody else can read it. It is shown only this once.</p>
+        <p>Store it in a safe place. It is shown only once.</p>
         <p className="identity">
           <code data-testid="private-key">{text}</code>
-          <CopyButton text={text} label="Copy the private key" />
+          <CopyButton text={text} label="Copy private key" />
         </p>
       </section>
     );
   }
   return (
     <section>
-      <h3>Take it with you</h3>
+      <h3>Export</h3>
       {canExport ? (
         <>
           <p>
-            Export the key to use it in another browser or on the command line. That works once;
-            afterwards the key cannot be read from this browser again.
+            Export your key to use it in another browser or on the command line. You can do this
+            only once. If you clear this site’s data without an exported key, you lose access to
+            your conversations.
           </p>
           <button type="button" onClick={async () => setText(await signer.exportKey())}>
-            Export the key
+            Export key
           </button>
         </>
       ) : (
-        <p>This key was exported or imported before, and cannot be read from this browser again.</p>
+        <p>
+          This key was already exported or imported. It cannot be exported from this browser again.
+        </p>
       )}
     </section>
   );
@@ -60,20 +65,22 @@ function ExportKey() {
 
 function ImportKey() {
   const [text, setText] = useState('');
-  const [fault, setFault] = useState<string>();
+  const [failure, setFailure] = useState<string>();
   const submit = async (event: FormEvent) => {
     event.preventDefault();
     try {
       await importBrowserKey(text.trim());
       location.reload();
     } catch (error) {
-      setFault((error as Error).message);
+      setFailure((error as Error).message);
     }
   };
   return (
     <section>
       <h3>Use another key</h3>
-      <p>It replaces the one above. Export that first if you want to come back to it.</p>
+      <p>
+        The imported key replaces the one above. Export the current key first if you still need it.
+      </p>
       <form className="fields" onSubmit={submit}>
         <label>
           Private key
@@ -85,9 +92,9 @@ function ImportKey() {
             onChange={({ target }) => setText(target.value)}
           />
         </label>
-        {fault && (
-          <p className="fault" role="alert">
-            {fault}
+        {failure && (
+          <p className="error" role="alert">
+            {failure}
           </p>
         )}
         <button type="submit">Import</button>

@@ -2,32 +2,33 @@ import type { Attachment, MatrixSession } from '@sibyl/client';
 import { type FormEvent, useState } from 'react';
 import { usePage } from '../page/page-context.js';
 
-/** Signs in at the oracle's homeserver, so that files can be attached. */
+/** Stores an access token for the oracle's homeserver, which attachments need. */
 export function MatrixPanel() {
   const { settings } = usePage();
   const [token, setToken] = useState('');
   const isSignedIn = readMatrixSession(settings.matrixBaseUrl) !== undefined;
-  const keep = (event: FormEvent) => {
+  const save = (event: FormEvent) => {
     event.preventDefault();
     storeMatrixToken(token.trim());
     location.reload();
   };
-  const leave = () => {
+  const remove = () => {
     storeMatrixToken(undefined);
     location.reload();
   };
   return (
     <>
       <p>
-        Files go through your account at <code>{settings.matrixBaseUrl}</code>. The access token
-        stays in this tab and is sent with your messages, so that the oracle can read your files.
+        Files are uploaded to your account at <code>{settings.matrixBaseUrl}</code>. The access
+        token is stored in this tab and sent with your messages, so that the oracle can read your
+        files.
       </p>
       {isSignedIn ? (
-        <button type="button" onClick={leave}>
-          Forget the token
+        <button type="button" onClick={remove}>
+          Remove token
         </button>
       ) : (
-        <form className="fields" onSubmit={keep}>
+        <form className="fields" onSubmit={save}>
           <label>
             Access token
             <input
@@ -39,7 +40,7 @@ export function MatrixPanel() {
             />
           </label>
           <button type="submit" className="primary">
-            Use it
+            Save token
           </button>
         </form>
       )}
@@ -49,7 +50,7 @@ export function MatrixPanel() {
 
 const KEY = 'sibyl-matrix-token';
 
-/** The user's session at the oracle's homeserver, if they have given one; it ends with the tab. */
+/** Reads the user's Matrix session, which ends with the tab. */
 export function readMatrixSession(homeServer: string | undefined): MatrixSession | undefined {
   const accessToken = sessionStorage.getItem(KEY);
   return homeServer && accessToken ? { homeServer, accessToken } : undefined;
@@ -60,7 +61,7 @@ function storeMatrixToken(accessToken: string | undefined): void {
   else sessionStorage.removeItem(KEY);
 }
 
-/** Puts a file where the oracle can read it with the user's own rights. */
+/** Uploads a file with the user's rights; the oracle reads it with the same rights. */
 export async function uploadFile(matrix: MatrixSession, file: File): Promise<Attachment> {
   const mimetype = file.type || 'application/octet-stream';
   const name = encodeURIComponent(file.name);
@@ -69,7 +70,8 @@ export async function uploadFile(matrix: MatrixSession, file: File): Promise<Att
     headers: { authorization: `Bearer ${matrix.accessToken}`, 'content-type': mimetype },
     body: file,
   });
-  const answer = await response.json();
-  if (!response.ok) throw new Error(answer.error ?? `the homeserver answered ${response.status}`);
-  return { mxcUri: answer.content_uri, filename: file.name, mimetype, size: file.size };
+  const reply = await response.json();
+  if (!response.ok)
+    throw new Error(reply.error ?? `the homeserver returned status ${response.status}`);
+  return { mxcUri: reply.content_uri, filename: file.name, mimetype, size: file.size };
 }

@@ -22,7 +22,7 @@ interface PanelsProps {
   readonly onClose: () => void;
 }
 
-/** The panel that is open, if any. */
+/** The open panel, as a dialog. */
 export function Panels({ name, sessionId, onClose }: PanelsProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => {

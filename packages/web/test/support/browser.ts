@@ -10,14 +10,14 @@ const ARGS = [
   '--no-first-run',
 ];
 
-/** Where pictures of the page are kept. */
+/** Where screenshots are stored. */
 export const SCREENSHOTS = 'test-output/page';
 
-/** Someone at a browser of their own. */
+/** A user with a new browser profile. */
 export interface Visitor {
   readonly page: Page;
   readonly context: BrowserContext;
-  /** Everything the console complained about. */
+  /** Errors in the browser console. */
   readonly consoleErrors: string[];
 }
 
@@ -28,11 +28,11 @@ export interface VisitOptions {
 }
 
 export interface Browsing {
-  /** A new profile: nothing is known of it. */
+  /** Opens a new profile. */
   visit(options?: VisitOptions): Promise<Visitor>;
 }
 
-/** A Chromium for the surrounding file. */
+/** Starts Chromium for one test file. */
 export function useBrowser(): Browsing {
   let browser: Browser;
   beforeAll(async () => {
@@ -51,7 +51,7 @@ export function useBrowser(): Browsing {
   };
 }
 
-/** One more tab of the same profile. */
+/** Opens another tab of a profile. */
 export async function openTab(context: BrowserContext, consoleErrors: string[]): Promise<Page> {
   const page = await context.newPage();
   page.setDefaultTimeout(60_000);

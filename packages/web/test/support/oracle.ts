@@ -8,7 +8,7 @@ import {
 } from '../../../host/test/support/controlled-model.js';
 import { type HostProcess, runHost, untilListening } from '../../../host/test/support/process.js';
 
-/** A host as an operator starts it, with a model that says what the test tells it to. */
+/** A server process with a model that the test controls. */
 export interface RunningOracle {
   readonly url: string;
   readonly did: string;

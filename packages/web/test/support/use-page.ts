@@ -2,13 +2,13 @@ import type { Page } from 'playwright-core';
 import { expectText, useBrowser, type VisitOptions, type Visitor } from './browser.js';
 import { type RunningOracle, useOracle } from './oracle.js';
 
-/** The page of a running host, and what visitors do there. */
+/** The page of a running server, and actions of its visitors. */
 export interface PageInUse {
   readonly oracle: RunningOracle;
-  /** A visitor at the page's first view. */
+  /** Opens the page in a new profile. */
   arrive(options?: VisitOptions): Promise<Visitor>;
   write(page: Page, text: string): Promise<void>;
-  /** Sends a message and has the model answer it. */
+  /** Sends a message and lets the model answer it. */
   converse(page: Page, text: string, answer: string): Promise<void>;
 }
 

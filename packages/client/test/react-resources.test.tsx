@@ -7,7 +7,7 @@ import { createUser, POLL_OPTIONS, useReactPages } from './support/react-page.js
 const pages = useReactPages();
 
 describe('useSessions', () => {
-  it('shows sessions by the page, and creates, renames and removes them', async () => {
+  it('lists sessions in pages, and creates, renames and removes them', async () => {
     const { client, wrapper } = pages.open(createUser());
     for (const title of ['a', 'b', 'c']) await client.sessions.create({ title });
     const { result } = renderHook(() => useSessions({ pageSize: 2 }), { wrapper });
@@ -27,7 +27,7 @@ describe('useSessions', () => {
     expect(titles()).toEqual(['c', 'b', 'a']);
   });
 
-  it('says what went wrong', async () => {
+  it('returns the error', async () => {
     const { did, ...locked } = createUser();
     const invoke = () => Promise.reject(new Error('locked'));
     const { wrapper } = pages.open({ ...locked, did, invoke });
@@ -36,7 +36,7 @@ describe('useSessions', () => {
     expect(result.current.error?.code).toBe('signing_failed');
   });
 
-  it('answers everybody who asks for the list again', async () => {
+  it('resolves every concurrent refresh', async () => {
     const { wrapper } = pages.open(createUser());
     const { result } = renderHook(() => useSessions(), { wrapper });
     await act(async () => {
@@ -47,7 +47,7 @@ describe('useSessions', () => {
 });
 
 describe('useDelegation', () => {
-  it('grants, shows until when, and revokes', async () => {
+  it('grants, shows the expiration, and revokes', async () => {
     const { client, wrapper } = pages.open(createUser());
     const { result } = renderHook(() => useDelegation(), { wrapper });
     await waitFor(() => expect(result.current.status).toEqual({ authorized: false }), POLL_OPTIONS);
@@ -60,7 +60,7 @@ describe('useDelegation', () => {
 });
 
 describe('usePreferences', () => {
-  it('shows what a conversation has set', async () => {
+  it('shows preferences set in a conversation', async () => {
     const { client, wrapper } = pages.open(createUser());
     const { sessionId } = await client.sessions.create();
     const { result } = renderHook(() => usePreferences(), { wrapper });
@@ -76,6 +76,6 @@ describe('usePreferences', () => {
   });
 });
 
-it('a hook without its provider says what it lacks', () => {
-  expect(() => renderHook(() => useSessions())).toThrow('needs an OracleProvider');
+it('useSessions throws without an OracleProvider', () => {
+  expect(() => renderHook(() => useSessions())).toThrow('inside an OracleProvider');
 });

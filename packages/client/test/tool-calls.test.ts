@@ -6,7 +6,7 @@ import { useControlledHost } from '../../host/test/support/controlled-host.js';
 import { createTestClient } from './support/client.js';
 import { read } from './support/reading.js';
 
-const parts = useControlledHost();
+const server = useControlledHost();
 const signer = createSigner(generateSigner());
 const clients: OracleClient[] = [];
 afterEach(() => {
@@ -14,7 +14,7 @@ afterEach(() => {
 });
 
 function page(): OracleClient {
-  const client = createTestClient(parts.host, { signer });
+  const client = createTestClient(server.host, { signer });
   clients.push(client);
   return client;
 }
@@ -25,40 +25,40 @@ async function begin() {
   return { client, sessionId };
 }
 
-/** Has the model call something, and returns what it is told in the end. */
+/** Makes the model call a tool, and returns the result that it receives. */
 async function callOnce(name: string, input: object): Promise<string> {
-  (await parts.model.next()).call({ name, input });
-  const turn = await parts.model.next();
+  (await server.model.next()).call({ name, input });
+  const turn = await server.model.next();
   turn.finish();
   return turn.body.messages.at(-1).content;
 }
 
-const schema = z.object({ colour: z.enum(['red', 'blue']), shade: z.string().default('dark') });
+const schema = z.object({ color: z.enum(['red', 'blue']), shade: z.string().default('dark') });
 const paint = { name: 'paint', description: 'Paints the page', schema };
 
-describe('a browser tool', () => {
-  it('is declared with its schema, called with what that reads, and its result reaches the model', async () => {
+describe('addTool', () => {
+  it('declares the tool, runs it with parsed arguments, and sends its result to the model', async () => {
     const { client, sessionId } = await begin();
     const painted: unknown[] = [];
     client.addTool({
       ...paint,
-      run: ({ colour, shade }, call) => {
-        painted.push([`${shade} ${colour}`, call.sessionId === sessionId]);
-        return { painted: colour };
+      run: ({ color, shade }, call) => {
+        painted.push([`${shade} ${color}`, call.sessionId === sessionId]);
+        return { painted: color };
       },
     });
     const reading = read(client.stream(sessionId, 'paint it red'));
-    const first = await parts.model.next();
+    const first = await server.model.next();
     const declared = first.body.tools.map((tool: { function: object }) => tool.function);
     expect(declared).toContainEqual({
       name: 'paint',
       description: 'Paints the page',
       parameters: expect.objectContaining({
-        properties: expect.objectContaining({ colour: { type: 'string', enum: ['red', 'blue'] } }),
+        properties: expect.objectContaining({ color: { type: 'string', enum: ['red', 'blue'] } }),
       }),
     });
-    first.call({ name: 'paint', input: { colour: 'red' } });
-    const second = await parts.model.next();
+    first.call({ name: 'paint', input: { color: 'red' } });
+    const second = await server.model.next();
     expect(second.body.messages.at(-1).content).toContain('"painted":"red"');
     second.finish();
     await reading.ended;
@@ -68,7 +68,7 @@ describe('a browser tool', () => {
     ]);
   });
 
-  it('takes a JSON Schema as well, also for whole answers', async () => {
+  it('accepts a JSON Schema and works with messages.send', async () => {
     const { client, sessionId } = await begin();
     client.addTool({
       name: 'scroll',
@@ -89,18 +89,18 @@ describe('a browser tool', () => {
       },
       'no paint left',
     ],
-    ['returns what is no JSON', () => 1n, 'BigInt'],
+    ['returns a value that JSON cannot represent', () => 1n, 'BigInt'],
     ['returns too much', () => 'x'.repeat(300_000), 'too large'],
-  ])('that %s tells the model', async (_, run, expected) => {
+  ])('sends an error to the model when run %s', async (_, run, expected) => {
     const { client, sessionId } = await begin();
     client.addTool({ ...paint, run });
     const reading = read(client.stream(sessionId, 'paint'));
-    expect(await callOnce('paint', { colour: 'blue' })).toContain(expected);
+    expect(await callOnce('paint', { color: 'blue' })).toContain(expected);
     await reading.ended;
     expect(reading.turn.calls).toMatchObject([{ status: 'error' }]);
   });
 
-  it('is not run with arguments its schema refuses', async () => {
+  it('does not run the tool with invalid arguments', async () => {
     const { client, sessionId } = await begin();
     const strict = z.object({ to: z.number().refine((to) => to % 2 === 0, 'must be even') });
     const run = () => {
@@ -112,11 +112,11 @@ describe('a browser tool', () => {
     await reading.ended;
   });
 
-  it('that is taken away is not offered any more', async () => {
+  it('stops declaring a tool that was removed', async () => {
     const { client, sessionId } = await begin();
     const names = async () => {
       const reading = read(client.stream(sessionId, 'go'));
-      const turn = await parts.model.next();
+      const turn = await server.model.next();
       turn.finish();
       await reading.ended;
       return (turn.body.tools ?? []).map(
@@ -130,8 +130,8 @@ describe('a browser tool', () => {
   });
 });
 
-describe('an action', () => {
-  it('runs, and tells the page that there is something to show', async () => {
+describe('addAction', () => {
+  it('runs the action and sends a component to the page', async () => {
     const { client, sessionId } = await begin();
     client.addAction({
       name: 'show_table',
@@ -155,7 +155,7 @@ describe('an action', () => {
     ).toBe('a,b');
   });
 
-  it('that only shows something needs no function', async () => {
+  it('accepts an action that only renders', async () => {
     const { client, sessionId } = await begin();
     const render = () => 'a picture';
     client.addAction({ name: 'show', description: 'Shows', schema: {}, render });
@@ -165,8 +165,8 @@ describe('an action', () => {
   });
 });
 
-describe('with several pages open', () => {
-  /** Two pages of one user, of which the first has sent a message that calls `paint`. */
+describe('tool calls with several open pages', () => {
+  /** Two pages of one user; the first has sent a message that calls `paint`. */
   async function twoPages() {
     const { client: first, sessionId } = await begin();
     const second = page();
@@ -193,43 +193,43 @@ describe('with several pages open', () => {
     return { first, second, sessionId, stream, events, ran, hold };
   }
 
-  it('a call is run by the page that sent the message, and by no other', async () => {
+  it('only the page that sent the message runs the call', async () => {
     const { second, sessionId, stream, ran, hold } = await twoPages();
     const following = read(second.resume(sessionId));
     const sent = read(stream);
-    (await parts.model.next()).call({ name: 'paint', input: { colour: 'red' } });
+    (await server.model.next()).call({ name: 'paint', input: { color: 'red' } });
     const isCalled = () => following.turn.calls.length;
     await expect.poll(isCalled).toBe(1);
     await expect.poll(() => ran).toEqual(['first']);
     hold.resolve('by the first');
-    const turn = await parts.model.next();
+    const turn = await server.model.next();
     expect(turn.body.messages.at(-1).content).toContain('by the first');
     turn.finish();
     await Promise.all([sent.ended, following.ended]);
     expect(ran).toEqual(['first']);
   });
 
-  it('another page takes over when that one has gone', async () => {
+  it('another page runs the call when that page is gone', async () => {
     const { second, sessionId, stream, ran } = await twoPages();
     const following = read(second.resume(sessionId));
-    (await parts.model.next()).call({ name: 'paint', input: { colour: 'red' } });
+    (await server.model.next()).call({ name: 'paint', input: { color: 'red' } });
     await expect.poll(() => ran).toEqual(['first']);
     await stream.return();
-    const turn = await parts.model.next();
+    const turn = await server.model.next();
     expect(turn.body.messages.at(-1).content).toContain('by the second');
     turn.finish();
     await following.ended;
   });
 
-  it('a page that is called before it follows the turn runs the call once it does', async () => {
+  it('a page runs a call that arrived before it followed the turn', async () => {
     const { second, sessionId, stream, events, ran } = await twoPages();
     const called = new Promise((resolve) => events.on('browser_tool_call', resolve));
-    (await parts.model.next()).call({ name: 'paint', input: { colour: 'red' } });
+    (await server.model.next()).call({ name: 'paint', input: { color: 'red' } });
     await called;
     await stream.return();
     expect(ran).not.toContain('second');
     const following = read(second.resume(sessionId));
-    const turn = await parts.model.next();
+    const turn = await server.model.next();
     expect(turn.body.messages.at(-1).content).toContain('by the second');
     turn.finish();
     await following.ended;

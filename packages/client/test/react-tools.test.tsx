@@ -11,16 +11,16 @@ const pages = useReactPages();
 const rows = z.object({ rows: z.array(z.string()).min(1) });
 
 function Workbench({ sessionId }: { readonly sessionId: string }) {
-  const [colour, setColour] = useState('white');
+  const [color, setColor] = useState('white');
   const { messages, status, send } = useChat(sessionId);
   const { renderCall, renderComponent } = useActionRenderer();
   useBrowserTool({
     name: 'paint',
     description: 'Paints the page',
-    schema: z.object({ colour: z.string() }),
-    run: ({ colour: next }) => {
-      setColour(next);
-      return `was ${colour}`;
+    schema: z.object({ color: z.string() }),
+    run: ({ color: next }) => {
+      setColor(next);
+      return `was ${color}`;
     },
   });
   useAction({
@@ -35,7 +35,7 @@ function Workbench({ sessionId }: { readonly sessionId: string }) {
   return (
     <main>
       <output>{status}</output>
-      <b>{colour}</b>
+      <b>{color}</b>
       {messages.map(({ id, calls, components }) => (
         <section key={id}>
           {calls.map((call) => (
@@ -53,7 +53,7 @@ function Workbench({ sessionId }: { readonly sessionId: string }) {
   );
 }
 
-describe('functions of the page', () => {
+describe('tool hooks', () => {
   const open = async () => {
     const { client, wrapper } = pages.open();
     const { sessionId } = await client.sessions.create();
@@ -62,13 +62,13 @@ describe('functions of the page', () => {
     return { client, sessionId, view };
   };
 
-  it('useBrowserTool runs the newest function, which changes the page', async () => {
+  it('useBrowserTool runs the latest function', async () => {
     const { view } = await open();
     await click('Send');
-    (await pages.model.next()).call({ name: 'paint', input: { colour: 'red' } });
+    (await pages.model.next()).call({ name: 'paint', input: { color: 'red' } });
     const second = await pages.model.next();
     expect(second.body.messages.at(-1).content).toContain('was white');
-    second.call({ name: 'paint', input: { colour: 'blue' } });
+    second.call({ name: 'paint', input: { color: 'blue' } });
     const third = await pages.model.next();
     expect(third.body.messages.at(-1).content).toContain('was red');
     third.finish();
@@ -76,7 +76,7 @@ describe('functions of the page', () => {
     expect(view.container.querySelector('b')?.textContent).toBe('blue');
   });
 
-  it('useAction runs and renders, also what is stored', async () => {
+  it('useAction runs and renders, also from the history', async () => {
     const { sessionId, view } = await open();
     await click('Send');
     (await pages.model.next()).call({ name: 'show_rows', input: { rows: ['a', 'b'] } });
@@ -92,7 +92,7 @@ describe('functions of the page', () => {
     expect(stored.container.querySelector('div')?.textContent).toBe('a+b done {"length":2}');
   });
 
-  it('nothing is rendered of arguments the action does not take', async () => {
+  it('useActionRenderer renders nothing for invalid arguments', async () => {
     const { view } = await open();
     await click('Send');
     (await pages.model.next()).call({ name: 'show_rows', input: { rows: [] } });
@@ -101,7 +101,7 @@ describe('functions of the page', () => {
     expect(view.container.querySelector('div')?.innerHTML).toBe('');
   });
 
-  it('are taken away with the component', async () => {
+  it('removes tools when the component unmounts', async () => {
     const { client, sessionId, view } = await open();
     view.unmount();
     expect(client.action('show_rows')).toBeUndefined();

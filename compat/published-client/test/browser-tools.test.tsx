@@ -19,13 +19,13 @@ const newUser = () => new PublishedUser(oracle);
 const openChat = (options: ChatOptions) => renderNewChat(newUser(), options);
 const overrides = () => ({ baseUrl: oracle.url });
 
-describe('functions of a page with the published client', () => {
-  it('runs a browser tool', async () => {
+describe('browser tools and actions of the published client', () => {
+  it('useChat runs a browser tool', async () => {
     const fn = vi.fn(async () => ({ city: 'Nairobi' }));
     const browserTools = {
       where: {
         toolName: 'where',
-        description: 'Where the user is',
+        description: 'Returns the location of the user',
         schema: z.object({ precise: z.boolean() }) as never,
         fn: fn as never,
       },
@@ -103,7 +103,7 @@ describe('functions of a page with the published client', () => {
     await sent;
   });
 
-  it('runs and renders an AG-UI action', async () => {
+  it('useAgAction runs and renders an action', async () => {
     const user = newUser();
     const sessionId = await openSession(user);
     const handler = vi.fn(() => ({ rows: 2 }));

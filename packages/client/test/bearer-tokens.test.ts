@@ -8,11 +8,11 @@ beforeAll(async () => {
   host = await startHost();
 });
 afterAll(() => host.close());
-// Only the clock: sockets and the host go on as ever.
+// Only the clock: sockets and the server keep their timers.
 beforeEach(() => void vi.useFakeTimers({ toFake: ['Date'] }));
 afterEach(() => void vi.useRealTimers());
 
-/** A signer that counts what it signs. */
+/** A signer that records its tokens. */
 function countingSigner() {
   const signer = createSigner(generateSigner());
   const minted: { now: number; expiration: number }[] = [];
@@ -27,8 +27,8 @@ function countingSigner() {
   return { minted, client: createOracleClient({ url: host.url, signer: counting }) };
 }
 
-describe('the bearer', () => {
-  it('lives 300 s, is used for every request, and is renewed 30 s before its end', async () => {
+describe('BearerTokens', () => {
+  it('mints a token for 300 s, reuses it, and renews it 30 s before it expires', async () => {
     const { client, minted } = countingSigner();
     const start = Date.now();
     await Promise.all([client.sessions.list(), client.sessions.list(), client.delegation.status()]);
@@ -42,7 +42,7 @@ describe('the bearer', () => {
     expect(minted).toHaveLength(2);
   });
 
-  it('that is refused is replaced once, and the second refusal is final', async () => {
+  it('replaces a rejected token once; a second rejection is final', async () => {
     const signer = createSigner(generateSigner());
     let calls = 0;
     const client = createOracleClient({
