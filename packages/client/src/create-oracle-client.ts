@@ -55,7 +55,7 @@ export function createOracleClient(options: OracleClientOptions): OracleClient {
     // The types are erased here: the schema checks the arguments of every call.
     addTool: (tool) => tools.addTool(tool as unknown as BrowserTool),
     addAction: (action) => tools.addAction(action as unknown as Action),
-    action: (name) => tools.action(name),
+    action: (name) => tools.getAction(name),
     close: () => sockets.close(),
   };
 }

@@ -80,7 +80,7 @@ interface CallResult {
 /** Runs a call; errors become its result. */
 async function runCall({ kind, call }: IncomingCall, tools: ToolRegistry): Promise<CallResult> {
   const { sessionId, requestId, toolCallId, toolName, args } = call;
-  const called = kind === 'tool' ? tools.tool(toolName) : tools.action(toolName);
+  const called = kind === 'tool' ? tools.getTool(toolName) : tools.getAction(toolName);
   const run = async (): Promise<unknown> => {
     if (!called) throw new Error(`This page has no tool named ${toolName}`);
     const parsed = await parseArguments(called.schema, args);

@@ -103,11 +103,11 @@ export class ToolRegistry {
     return add(this.actions, action);
   }
 
-  tool(name: string): BrowserTool | undefined {
+  getTool(name: string): BrowserTool | undefined {
     return this.tools.get(name);
   }
 
-  action(name: string): Action | undefined {
+  getAction(name: string): Action | undefined {
     return this.actions.get(name);
   }
 
