@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
-import { styleFigures } from './style-figures.ts';
+import { measureStyle } from './style-figures.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'sibyl-style-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -13,10 +13,10 @@ function file(name: string, lines: readonly string[]): string {
   return path;
 }
 
-const linesOf = (paths: readonly string[]) =>
-  Object.fromEntries(styleFigures(paths).map(({ name, lines }) => [name, lines]));
+const measure = (paths: readonly string[]) =>
+  Object.fromEntries(measureStyle(paths).map(({ name, value }) => [name, value]));
 
-it('counts files by their lines, and functions that have a body in braces by theirs', () => {
+it('measureStyle counts the lines of files and of functions with a body in braces', () => {
   const short = file('short.ts', ['const double = (n: number) => n * 2;']);
   const long = file('long.tsx', [
     '/** Not a line of the function. */',
@@ -24,18 +24,20 @@ it('counts files by their lines, and functions that have a body in braces by the
     '  const inner = () => {',
     '    return <p>…</p>;',
     '  };',
+    '',
     '  return inner();',
     '}',
     'class Counter {',
     '  next(): number { return 1; }',
     '}',
   ]);
-  expect(linesOf([short, long])).toEqual({
-    'file, median': 1,
-    'file, p90': 10,
-    'file, longest': 10,
-    'function, median': 3,
-    'function, p90': 6,
-    'function, longest': 6,
+  expect(measure([short, long])).toEqual({
+    'product files': 2,
+    'file lines, median': 1,
+    'file lines, p90': 11,
+    'file lines, longest': 11,
+    'function lines, median': 3,
+    'function lines, p90': 6,
+    'function lines, longest': 6,
   });
 });
