@@ -1,4 +1,4 @@
-// Compiles every package, builds the page, then bundles the host: loading its 1,500 modules one by one takes longer than starting it.
+// Compiles every package, builds the page, then bundles the host, since loading its 1,500 modules one by one would take most of its start.
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
@@ -8,10 +8,10 @@ const STAMP = 'node_modules/.cache/sibyl/built';
 const LOCK = 'node_modules/.cache/sibyl/building.lock';
 const BUNDLE = 'packages/host/dist/bundle';
 
-/** What `npm start` runs. */
+/** The program that `npm start` runs. */
 export const MAIN = `${BUNDLE}/main.js`;
 
-/** What stays outside: parts that only some have, and those that load on first use. */
+/** Not bundled: optional dependencies, and those that load on first use. */
 const external = [
   /^@nestjs\/(websockets|microservices|platform-socket)/,
   /^@fastify\//,
@@ -22,7 +22,7 @@ const external = [
   /^@ai-sdk\//,
 ];
 
-/** Builds all; resolves to the exit code. */
+/** Resolves to the exit code. */
 async function build(): Promise<number> {
   const startedAt = new Date();
   const { status } = spawnSync('tsc', ['-b'], { stdio: 'inherit' });
@@ -31,12 +31,12 @@ async function build(): Promise<number> {
   await bundle();
   mkdirSync(dirname(STAMP), { recursive: true });
   writeFileSync(STAMP, '');
-  // What changes meanwhile is built the next time.
+  // Changes during the build count as not built.
   utimesSync(STAMP, startedAt, startedAt);
   return 0;
 }
 
-/** Builds if anything has changed since the last time; of several processes that ask at once, one builds. */
+/** Builds if a source has changed since the last build; of several concurrent processes, one builds. */
 export async function buildIfChanged(): Promise<number> {
   if (isBuilt()) return 0;
   const { withFileLock } = await import('./file-lock.ts');
@@ -47,7 +47,7 @@ export async function buildIfChanged(): Promise<number> {
   });
 }
 
-/** The same for a test that runs what was built: returns once that is current, and throws if it cannot be. */
+/** Like `buildIfChanged`, for tests that run build output: blocks until it is current, and throws if the build fails. */
 export function ensureBuilt(): void {
   if (isBuilt()) return;
   const commands = `${join(process.cwd(), 'node_modules/.bin')}${delimiter}${process.env.PATH}`;
@@ -65,7 +65,7 @@ async function buildPage(): Promise<void> {
 }
 
 async function bundle(): Promise<void> {
-  // Loaded here, since most starts have nothing to build.
+  // Loaded here, since most starts do not build.
   const { rolldown } = await import('rolldown');
   rmSync(BUNDLE, { recursive: true, force: true });
   const host = await rolldown({
@@ -81,7 +81,7 @@ async function bundle(): Promise<void> {
     sourcemap: true,
     // The API document names routes after their classes.
     keepNames: true,
-    // One character beyond ASCII doubles what a file takes in memory; lines stay, for traces of errors.
+    // One non-ASCII character doubles the memory of a file; line breaks stay, for stack traces.
     minify: {
       compress: false,
       mangle: false,
@@ -92,8 +92,8 @@ async function bundle(): Promise<void> {
 }
 
 /**
- * Node loads the whole of fetch for a module that imports `node:http`, for the sake of one name it
- * exports; taken from Node directly, fetch is loaded when first used.
+ * `import 'node:http'` loads all of fetch, because of one export; through `getBuiltinModule`, fetch is
+ * loaded on first use.
  */
 const withoutFetch: Plugin = {
   name: 'without-fetch',
@@ -108,12 +108,12 @@ const withoutFetch: Plugin = {
 };
 
 function isBuilt(): boolean {
-  const builtAt = touchedAt(STAMP);
-  return touchedAt(MAIN) > 0 && sources().every((path) => touchedAt(path) < builtAt);
+  const builtAt = readMtime(STAMP);
+  return readMtime(MAIN) > 0 && listSources().every((path) => readMtime(path) < builtAt);
 }
 
-function sources(): string[] {
-  const roots = ['packages', 'plugins'].filter((root) => touchedAt(root) > 0);
+function listSources(): string[] {
+  const roots = ['packages', 'plugins'].filter((root) => readMtime(root) > 0);
   const workspaces = roots.flatMap((root) => readdirSync(root).map((name) => join(root, name)));
   const parts = workspaces.flatMap((path) =>
     ['src', 'public', 'index.html', 'tsconfig.json', 'vite.config.ts', 'package.json'].map((part) =>
@@ -123,11 +123,11 @@ function sources(): string[] {
   return ['tsconfig.json', 'tsconfig.base.json', 'package-lock.json', 'scripts/build.ts', ...parts];
 }
 
-/** When a file, or anything in a folder, was last touched; 0 if it is not there. */
-function touchedAt(path: string): number {
+/** The last change of a file, or of any file in a folder; 0 if it does not exist. */
+function readMtime(path: string): number {
   const stats = statSync(path, { throwIfNoEntry: false });
   if (!stats?.isDirectory()) return stats?.mtimeMs ?? 0;
-  const inside = readdirSync(path).map((name) => touchedAt(join(path, name)));
+  const inside = readdirSync(path).map((name) => readMtime(join(path, name)));
   return Math.max(stats.mtimeMs, ...inside);
 }
 

@@ -1,17 +1,17 @@
 import { existsSync, globSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { referencePages } from './reference-pages.ts';
+import { buildReferencePages } from './reference-pages.ts';
 
-const pages = ['README.md', 'CHANGELOG.md', ...globSync('docs/**/*.md')];
+const pages = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', ...globSync('docs/**/*.md')];
 const scripts: Record<string, string> = JSON.parse(readFileSync('package.json', 'utf8')).scripts;
 
-it.each(Object.entries(await referencePages()))('%s says what the code says', (path, text) => {
+it.each(Object.entries(await buildReferencePages()))('%s matches the code', (path, text) => {
   expect(readFileSync(path, 'utf8'), 'run npm run docs').toBe(text);
 });
 
-/** Headings as links name them. */
-const anchorsOf = (text: string) =>
+/** Headings in the form of link anchors. */
+const listAnchors = (text: string) =>
   [...text.matchAll(/^#+ (.+)$/gm)].map(([, heading = '']) =>
     heading
       .toLowerCase()
@@ -22,17 +22,17 @@ const anchorsOf = (text: string) =>
 describe.each(pages)('%s', (page) => {
   const text = readFileSync(page, 'utf8');
 
-  it('links only to what is there', () => {
+  it('links only to files that exist', () => {
     const targets = [...text.matchAll(/\]\((?!https?:)([^)#\s]+)/g)].map((match) => match[1] ?? '');
     const missing = targets.filter((target) => !existsSync(join(dirname(page), target)));
     expect(missing).toEqual([]);
   });
 
-  it('links only to headings that are there', () => {
+  it('links only to headings that exist', () => {
     const links = [...text.matchAll(/\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)/g)];
     const dangling = links.filter(([, target = '', anchor = '']) => {
       const path = target ? join(dirname(page), target) : page;
-      return !anchorsOf(readFileSync(path, 'utf8')).includes(anchor);
+      return !listAnchors(readFileSync(path, 'utf8')).includes(anchor);
     });
     expect(dangling.map(([link]) => link)).toEqual([]);
   });
@@ -43,10 +43,10 @@ describe.each(pages)('%s', (page) => {
   });
 });
 
-it('the picture of the page is small', () => {
+it('docs/page.png is small', () => {
   expect(statSync('docs/page.png').size).toBeLessThan(100_000);
 });
 
-it('README stays short', () => {
+it('README.md is short', () => {
   expect(readFileSync('README.md', 'utf8').split('\n').length).toBeLessThanOrEqual(120);
 });

@@ -8,7 +8,7 @@ import { afterAll, expect, it } from 'vitest';
 const folder = mkdtempSync(join(tmpdir(), 'sibyl-lock-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-/** Writes a line when it has the lock and one before it gives it back; `hold` never does. */
+/** Writes a line when it has acquired the lock and one before it releases it; `hold` never releases it. */
 const PROGRAM = `
 import { appendFileSync } from 'node:fs';
 import { setTimeout } from 'node:timers/promises';
@@ -29,7 +29,7 @@ function run(name: string, mode = 'pass'): { child: ChildProcess; ended: Promise
   return { child, ended: once(child, 'close') };
 }
 
-const linesOf = (name: string) =>
+const readLines = (name: string) =>
   readFileSync(join(folder, `${name}.log`), { encoding: 'utf8', flag: 'a+' })
     .trim()
     .split('\n');
@@ -38,14 +38,14 @@ it('withFileLock lets one process at a time run its task', async () => {
   const runs = Array.from({ length: 4 }, () => run('many'));
   const codes = await Promise.all(runs.map(({ ended }) => ended));
   expect(codes).toEqual(runs.map(() => [0, null]));
-  expect(linesOf('many')).toEqual(runs.flatMap(() => ['enter', 'leave']));
+  expect(readLines('many')).toEqual(runs.flatMap(() => ['enter', 'leave']));
 });
 
 it('withFileLock frees the lock of a process that was killed', async () => {
   const holder = run('killed', 'hold');
-  await expect.poll(() => linesOf('killed')).toEqual(['enter']);
+  await expect.poll(() => readLines('killed')).toEqual(['enter']);
   const next = run('killed');
   holder.child.kill('SIGKILL');
   expect(await next.ended).toEqual([0, null]);
-  expect(linesOf('killed')).toEqual(['enter', 'enter', 'leave']);
+  expect(readLines('killed')).toEqual(['enter', 'enter', 'leave']);
 });

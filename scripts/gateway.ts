@@ -2,15 +2,15 @@
 import { spawnSync } from 'node:child_process';
 
 const MAIN = 'packages/gateway/dist/main.js';
-const LOOK_MS = 500;
+const CHECK_PARENT_MS = 500;
 
 const parent = process.ppid;
-// The shell that npm starts ends by a signal without passing it on.
+// The shell that npm starts exits on a signal without forwarding it.
 const watch = setInterval(() => {
   if (process.ppid === parent) return;
   clearInterval(watch);
   process.kill(process.pid, 'SIGTERM');
-}, LOOK_MS).unref();
+}, CHECK_PARENT_MS).unref();
 
 const { status } = spawnSync('tsc', ['-b', 'packages/gateway', 'packages/demo-chain'], {
   stdio: 'inherit',

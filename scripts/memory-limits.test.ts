@@ -2,7 +2,7 @@ import { globSync, readFileSync } from 'node:fs';
 import ts from 'typescript';
 import { describe, expect, it } from 'vitest';
 
-/** Collections in these files live as long as one message, turn, request or startup, which have limits of their own. */
+/** Collections in these files live as long as one message, turn, request or startup, which have their own limits. */
 const SHORT_LIVED = [
   'packages/host/src/{agent/{run-agent,run-tools,timeouts,conversation},models/**/*}.ts',
   'packages/host/src/turns/{turn-writer,turn-context,middlewares}.ts',
@@ -11,8 +11,8 @@ const SHORT_LIVED = [
   'plugins/slack/src/mrkdwn.ts',
 ];
 
-/** Collections in these files are as large as what the operator has configured: plugins, nodes, a chain's schema. */
-const OPERATED = [
+/** Collections in these files grow only with the operator's configuration: plugins, nodes, a chain's schema. */
+const CONFIGURED = [
   'packages/gateway/src/{openapi,routes,schema,nodes}/**/*.ts',
   'packages/gateway/src/http/{docs-page,server}.ts',
   'packages/grpc-client/src/grpc-client.ts',
@@ -39,7 +39,7 @@ function readTable(): string[] {
 }
 
 function findCollections(): string[] {
-  const excluded = new Set([...SHORT_LIVED, ...OPERATED].flatMap((pattern) => globSync(pattern)));
+  const excluded = new Set([...SHORT_LIVED, ...CONFIGURED].flatMap((pattern) => globSync(pattern)));
   return globSync(SOURCES)
     .filter((path) => !/\.test\.ts$|\/test-support\//.test(path) && !excluded.has(path))
     .flatMap((path) => collectionsIn(path).map((name) => `${shorten(path)}#${name}`))
@@ -58,10 +58,10 @@ function collectionsIn(path: string): string[] {
   );
   const names: string[] = [];
   const visit = (node: ts.Node, isLasting: boolean): void => {
-    if (ts.isPropertyDeclaration(node) && grows(node.initializer)) names.push(textOf(node.name));
-    if (isAssignedCollection(node)) names.push(textOf(node.left.name));
+    if (ts.isPropertyDeclaration(node) && grows(node.initializer)) names.push(getName(node.name));
+    if (isAssignedCollection(node)) names.push(getName(node.left.name));
     if (ts.isVariableDeclaration(node) && isLasting && grows(node.initializer))
-      names.push(textOf(node.name));
+      names.push(getName(node.name));
     const lasts = isLasting && (!ts.isFunctionLike(node) || isFactory(node));
     ts.forEachChild(node, (child) => visit(child, lasts));
   };
@@ -69,7 +69,7 @@ function collectionsIn(path: string): string[] {
   return names.filter((name) => !isConstant(name));
 }
 
-const textOf = (node: ts.Node): string => node.getText().replace('#', '');
+const getName = (node: ts.Node): string => node.getText().replace('#', '');
 
 const isFactory = (node: ts.Node): boolean =>
   ts.isFunctionDeclaration(node) && /^create/.test(node.name?.text ?? '');
@@ -86,7 +86,7 @@ function isAssignedCollection(
   );
 }
 
-/** Constants such as an empty list that stands for nothing do not grow. */
+/** Constants, such as an empty default list, do not grow. */
 const isConstant = (name: string): boolean => name === name.toUpperCase();
 
 /** An empty array, a map or a set that starts empty, or a cache. */
@@ -105,7 +105,7 @@ describe('docs/security.md, "What callers can fill"', () => {
     expect(found.filter((name) => !documented.includes(name))).toEqual([]);
   });
 
-  it('lists nothing that is no longer there', () => {
+  it('lists only collections that exist', () => {
     expect(documented.filter((name) => !found.includes(name))).toEqual([]);
   });
 });

@@ -1,4 +1,4 @@
-// Packs every package that is published, as it is built, into the folder given.
+// Packs the build output of every public package into the given folder.
 import { spawnSync } from 'node:child_process';
 import { globSync, mkdirSync, readFileSync } from 'node:fs';
 

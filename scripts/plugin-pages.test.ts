@@ -6,16 +6,16 @@ import { bundledPlugins } from '../packages/host/src/app/bundled-plugins.ts';
 import { bundledVariables } from '../packages/host/test/support/bundled-variables.ts';
 
 const config = Object.assign({}, ...Object.values(bundledVariables));
-const pageOf = (name: string) => `docs/plugins/${name}.md`;
+const getPage = (name: string) => `docs/plugins/${name}.md`;
 
-it('every bundled plugin has a page, and nothing else has', () => {
-  const pages = bundledPlugins.map(({ name }) => pageOf(name));
+it('docs/plugins has one page per bundled plugin', () => {
+  const pages = bundledPlugins.map(({ name }) => getPage(name));
   expect(globSync('docs/plugins/*.md').toSorted()).toEqual(pages.toSorted());
   const guide = readFileSync('docs/plugins.md', 'utf8');
   for (const { name } of bundledPlugins) expect(guide).toContain(`[${name}](plugins/${name}.md)`);
 });
 
-const named = bundledPlugins.map((plugin) => ({ plugin, page: pageOf(plugin.name) }));
+const named = bundledPlugins.map((plugin) => ({ plugin, page: getPage(plugin.name) }));
 
 describe.each(named)('$page', ({ plugin, page }) => {
   const text = readFileSync(page, 'utf8');
@@ -31,10 +31,10 @@ describe.each(named)('$page', ({ plugin, page }) => {
   });
   afterAll(() => runtime?.close());
 
-  it('has a row for each of its variables, with its default', () => {
+  it('has a row for each variable, with its default', () => {
     const rows = [...text.matchAll(/^\| `([A-Z][A-Z0-9_]+)` \| (?:`([^`]*)`)? *\|/gm)];
-    const told = rows.map(([, name, value = '']) => [name, value]);
-    expect(told).toEqual(Object.entries(plugin.configSchema?.shape ?? {}).map(withDefault));
+    const documented = rows.map(([, name, value = '']) => [name, value]);
+    expect(documented).toEqual(Object.entries(plugin.configSchema?.shape ?? {}).map(withDefault));
   });
 
   it('names its tools', () => {
@@ -42,14 +42,14 @@ describe.each(named)('$page', ({ plugin, page }) => {
     expect(tools.filter(({ name }) => !text.includes(`\`${name}\``))).toEqual([]);
   });
 
-  it('has a row for each of its routes', async () => {
+  it('has a row for each route', async () => {
     const rows = [...text.matchAll(/^\| `([A-Z]+ \/[^`?]*)/gm)].map(([, route]) => route);
     const routes = (await runtime.routes()).map(routeName);
     expect(rows.toSorted()).toEqual(routes.filter((route) => !alone.includes(route)).toSorted());
   });
 
   it('names the events it sends', () => {
-    const events = eventsIn(`plugins/${plugin.name}/src`);
+    const events = findEvents(`plugins/${plugin.name}/src`);
     expect(events.filter((event) => !text.includes(`\`${event}\``))).toEqual([]);
   });
 });
@@ -71,8 +71,8 @@ const emitted: Readonly<Record<string, string>> = {
   messageCacheInvalidation: 'message_cache_invalidation',
 };
 
-/** What the code of a plugin tells or asks the user's page. */
-function eventsIn(folder: string): string[] {
+/** The events that a plugin sends to the user's page. */
+function findEvents(folder: string): string[] {
   const code = globSync(`${folder}/**/*.ts`).map((path) => readFileSync(path, 'utf8'));
   const found = [...code.join('\n').matchAll(/emit\.(\w+)\(|\bevent: '(\w+)'/g)];
   return [...new Set(found.map(([, method = '', event]) => event ?? emitted[method] ?? method))];

@@ -1,4 +1,4 @@
-// Lets Schemathesis derive requests from the API documents of a real host and a real gateway, and checks every answer.
+// Runs Schemathesis against a real host and a real gateway: it derives requests from their API documents and checks every response.
 // Exit codes: 0 passed, 1 failed, 77 skipped with the reason on the last line.
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -46,7 +46,7 @@ async function main(): Promise<number> {
   return failed === 0 ? 0 : 1;
 }
 
-/** Installs the pinned version once; returns why it cannot. */
+/** Installs the pinned version once; returns the reason if that fails. */
 function installSchemathesis(): string | undefined {
   if (existsSync(join(VENV, 'installed'))) return undefined;
   const steps = [
@@ -89,14 +89,14 @@ async function runSchemathesis(name: string, { url, headers }: Service): Promise
       ...(values.seed ? ['--seed', values.seed] : []),
       ...Object.entries(headers).flatMap(([header, value]) => ['--header', `${header}: ${value}`]),
     ],
-    // It leaves caches where it runs.
+    // It writes caches to its working directory.
     { cwd: 'test-output', stdio: ['ignore', 'inherit', 'inherit'] },
   );
   const [code] = await once(child, 'close');
   return code ?? 1;
 }
 
-/** The host as an operator runs it, with a token that outlives the run. */
+/** The host as operators run it, with a token that is valid for the whole run. */
 async function startHost(folder: string): Promise<Service> {
   const service = await startProcess([MAIN], {
     PORT: '0',
@@ -149,7 +149,7 @@ async function readAddress(child: ChildProcess, ended: Promise<unknown>): Promis
   for (;;) {
     const [, url] = /listening on (http:[^\s",]+)/.exec(output) ?? [];
     if (url) return url;
-    if (child.exitCode !== null) throw new Error(`It did not start:\n${output}`);
+    if (child.exitCode !== null) throw new Error(`The process did not start:\n${output}`);
     await Promise.race([once(child.stdout ?? child, 'data'), ended]);
   }
 }

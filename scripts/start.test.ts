@@ -6,8 +6,8 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { endGroupOf } from '../packages/cli/test/support/end-group-of.ts';
 
-// What changed since the last build is built first.
-const PATIENCE_MS = 240_000;
+// Includes the build if sources have changed.
+const START_TIMEOUT_MS = 240_000;
 
 const HOST = /listening on (http:[^\s",]+), talk to it/;
 const GATEWAY = /listening on (http:[^\s",]+), routes described/;
@@ -41,12 +41,12 @@ function start(command: string, ...args: string[]): void {
   child = started;
 }
 
-async function addressIn(line: RegExp): Promise<string> {
-  await expect.poll(() => output, { timeout: PATIENCE_MS }).toMatch(line);
+async function findAddress(line: RegExp): Promise<string> {
+  await expect.poll(() => output, { timeout: START_TIMEOUT_MS }).toMatch(line);
   return line.exec(output)?.[1] ?? '';
 }
 
-const statusOf = (url: string): Promise<number | undefined> =>
+const fetchStatus = (url: string): Promise<number | undefined> =>
   fetch(`${url}/health`).then(
     ({ status }) => status,
     () => undefined,
@@ -54,32 +54,32 @@ const statusOf = (url: string): Promise<number | undefined> =>
 
 it.each([
   ['npm start', 'npm', ['start']],
-  ['its script', process.execPath, ['scripts/start.ts']],
-])('%s serves oracle and gateway until told to stop', { timeout: PATIENCE_MS }, async (...call) => {
+  ['node scripts/start.ts', process.execPath, ['scripts/start.ts']],
+])('%s serves oracle and gateway until SIGTERM', { timeout: START_TIMEOUT_MS }, async (...call) => {
   const [, command, args] = call;
   start(command, ...args);
-  const urls = [await addressIn(HOST), await addressIn(GATEWAY)];
-  expect(await Promise.all(urls.map(statusOf))).toEqual([200, 200]);
+  const urls = [await findAddress(HOST), await findAddress(GATEWAY)];
+  expect(await Promise.all(urls.map(fetchStatus))).toEqual([200, 200]);
   expect(output).toContain(', its model offline');
   child.kill('SIGTERM');
   await ended;
-  expect(await Promise.all(urls.map(statusOf))).toEqual([undefined, undefined]);
-  expect(output).not.toContain('goes on without it');
+  expect(await Promise.all(urls.map(fetchStatus))).toEqual([undefined, undefined]);
+  expect(output).not.toContain('without it');
 });
 
-it('runs no gateway where none is wanted', { timeout: PATIENCE_MS }, async () => {
+it('scripts/start.ts --no-gateway runs no gateway', { timeout: START_TIMEOUT_MS }, async () => {
   start(process.execPath, 'scripts/start.ts', '--no-gateway');
-  expect(await statusOf(await addressIn(HOST))).toBe(200);
+  expect(await fetchStatus(await findAddress(HOST))).toBe(200);
   child.kill('SIGTERM');
   expect(await ended).toBe(0);
   expect(output).not.toMatch(GATEWAY);
 });
 
-it('npm run gateway serves it until told to stop', { timeout: PATIENCE_MS }, async () => {
+it('npm run gateway serves it until SIGTERM', { timeout: START_TIMEOUT_MS }, async () => {
   start('npm', 'run', 'gateway');
-  const url = await addressIn(GATEWAY);
-  expect(await statusOf(url)).toBe(200);
+  const url = await findAddress(GATEWAY);
+  expect(await fetchStatus(url)).toBe(200);
   child.kill('SIGTERM');
   await ended;
-  expect(await statusOf(url)).toBe(undefined);
+  expect(await fetchStatus(url)).toBe(undefined);
 });

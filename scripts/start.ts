@@ -1,5 +1,5 @@
-// Builds what changed since the last start, then runs the host in this process and the demo gateway beside it.
-// The gateway stays away with --no-gateway, and where GATEWAY_URL names another.
+// Builds if sources have changed, then runs the host in this process and the demo gateway in another.
+// With --no-gateway or GATEWAY_URL, no gateway starts.
 import { existsSync } from 'node:fs';
 import { buildIfChanged, MAIN } from './build.ts';
 

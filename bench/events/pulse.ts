@@ -9,12 +9,15 @@ export interface Pulse {
 /** Now, on a clock that all processes of a machine share. */
 export const now = (): number => performance.timeOrigin + performance.now();
 
-/** Tells events at a steady pace, each with its number and the time it was told. */
-export async function beat({ count, gapMs }: Pulse, tell: (step: string) => void): Promise<void> {
+/** Sends events at a steady rate, each with its number and the time it was sent. */
+export async function sendPulse(
+  { count, gapMs }: Pulse,
+  send: (step: string) => void,
+): Promise<void> {
   const start = performance.now();
   for (let n = 0; n < count; n++) {
     const wait = start + n * gapMs - performance.now();
     if (wait > 0) await sleep(wait);
-    tell(`${n} ${now()}`);
+    send(`${n} ${now()}`);
   }
 }

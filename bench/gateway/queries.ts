@@ -1,16 +1,16 @@
 import type { JsonObject } from '@bufbuild/protobuf';
 
-/** A query, and the one reply the node has for it. */
+/** A query and the reply of the node. */
 export interface Query {
   readonly name: string;
   readonly method: string;
   readonly requestType: string;
   readonly replyType: string;
   readonly reply: JsonObject;
-  /** A different path for each number, all of them to this query. */
-  pathOf(n: number): string;
-  /** Reads back what the path asks. */
-  requestOf(path: string): JsonObject;
+  /** Returns a different path of this query for each number. */
+  buildPath(n: number): string;
+  /** Returns the request of a path. */
+  parsePath(path: string): JsonObject;
 }
 
 const did = (n: number) => `did:ixo:entity:${n.toString(16).padStart(32, '0')}`;
@@ -53,7 +53,7 @@ const claim = (_: unknown, i: number) => ({
   evaluation_history: [evaluation(i)],
 });
 
-const listOf = <T>(length: number, make: (_: unknown, i: number) => T) =>
+const repeat = <T>(length: number, make: (_: unknown, i: number) => T) =>
   Array.from({ length }, make);
 
 export const SMALL: Query = {
@@ -62,8 +62,8 @@ export const SMALL: Query = {
   requestType: 'ixo.bonds.v1beta1.QueryCurrentReserveRequest',
   replyType: 'ixo.bonds.v1beta1.QueryCurrentReserveResponse',
   reply: { current_reserve: coins },
-  pathOf: (n) => `/ixo/bonds/${did(n)}/current_reserve`,
-  requestOf: (path) => ({ bond_did: path.split('/')[3] ?? '' }),
+  buildPath: (n) => `/ixo/bonds/${did(n)}/current_reserve`,
+  parsePath: (path) => ({ bond_did: path.split('/')[3] ?? '' }),
 };
 
 export const MEDIUM: Query = {
@@ -93,12 +93,12 @@ export const MEDIUM: Query = {
           blockchainAccountID: address,
         },
       ],
-      linkedResource: listOf(10, resource),
+      linkedResource: repeat(10, resource),
       metadata: { versionId: cid, created: since, updated: since },
     },
   },
-  pathOf: (n) => `/ixo/entity/${did(n)}`,
-  requestOf: (path) => ({ id: path.split('/')[3] ?? '' }),
+  buildPath: (n) => `/ixo/entity/${did(n)}`,
+  parsePath: (path) => ({ id: path.split('/')[3] ?? '' }),
 };
 
 export const LARGE: Query = {
@@ -106,9 +106,9 @@ export const LARGE: Query = {
   method: 'ixo.claims.v1beta1.Query/ClaimList',
   requestType: 'ixo.claims.v1beta1.QueryClaimListRequest',
   replyType: 'ixo.claims.v1beta1.QueryClaimListResponse',
-  reply: { claims: listOf(140, claim), pagination: { total: '140' } },
-  pathOf: (n) => `/ixo/claims/claims?pagination.offset=${n}&pagination.limit=140`,
-  requestOf: (path) => {
+  reply: { claims: repeat(140, claim), pagination: { total: '140' } },
+  buildPath: (n) => `/ixo/claims/claims?pagination.offset=${n}&pagination.limit=140`,
+  parsePath: (path) => {
     const { searchParams } = new URL(path, 'http://gateway');
     const [offset, limit] = ['offset', 'limit'].map((key) => searchParams.get(`pagination.${key}`));
     return { pagination: { offset: offset ?? '0', limit: limit ?? '100' } };

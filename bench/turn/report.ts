@@ -1,38 +1,45 @@
-import type { FirstToken } from './measure/first-token.ts';
-import type { Streams } from './measure/streams.ts';
-import type { Throughput } from './measure/throughput.ts';
-import { LEAST_RATE, MOST_BYTES, MOST_FIRST_TOKEN, MOST_STREAM_TIME } from './targets.ts';
+import { atLeast, atMost, type Figure } from '../support/figures.ts';
+import type { FirstToken, Streams, Throughput } from './measure.ts';
 
-const line = (...cells: readonly string[]) => console.log(`| ${cells.join(' | ')} |`);
+/** Ratio of turns per second to the floor. */
+export const LEAST_RATE = 0.3;
+/** Ratio of the delay before the first token to the floor's. */
+export const MOST_FIRST_TOKEN = 3;
+/** Ratio of the time of many streams at once to the model's own. */
+export const MOST_STREAM_TIME = 1.3;
+/** Bytes on the wire per token. */
+export const MOST_BYTES = 120;
 
-function head(...cells: readonly string[]): void {
-  line(...cells);
-  line(...cells.map(() => '---'));
+const printLine = (...cells: readonly string[]) => console.log(`| ${cells.join(' | ')} |`);
+
+function printHead(...cells: readonly string[]): void {
+  printLine(...cells);
+  printLine(...cells.map(() => '---'));
 }
 
 const percent = (share: number) => `${Math.round(share * 100)} %`;
-const verdict = (isMet: boolean, target: string) => `${isMet ? 'met' : 'MISSED'}: ${target}`;
+const formatVerdict = (isMet: boolean, target: string) => `${isMet ? 'met' : 'MISSED'}: ${target}`;
 
 export function printThroughput(title: string, figures: readonly Throughput[]): void {
-  head(
+  printHead(
     title,
     'turns/s',
     '× floor (fetch)',
     '× floor (http)',
     'target',
-    'CPU a turn',
+    'CPU per turn',
     '× floor (fetch)',
     '× floor (http)',
     'load generator',
     'memory after',
   );
   for (const figure of figures) {
-    line(
+    printLine(
       `${figure.concurrency} at once: ${figure.name}`,
       figure.turnsPerSecond.toFixed(0),
       figure.toFloor.toFixed(2),
       figure.toLeanFloor.toFixed(2),
-      rateVerdict(figure),
+      formatRateVerdict(figure),
       `${figure.cpuMs.toFixed(2)} ms`,
       figure.cpuToFloor.toFixed(1),
       figure.cpuToLeanFloor.toFixed(1),
@@ -43,13 +50,13 @@ export function printThroughput(title: string, figures: readonly Throughput[]): 
   console.log('');
 }
 
-function rateVerdict({ name, concurrency, toFloor }: Throughput): string {
+function formatRateVerdict({ name, concurrency, toFloor }: Throughput): string {
   if (name !== 'host' || concurrency === 1) return '';
-  return verdict(toFloor >= LEAST_RATE, `≥ ${LEAST_RATE}, 0.5 wanted`);
+  return formatVerdict(toFloor >= LEAST_RATE, `≥ ${LEAST_RATE}, 0.5 wanted`);
 }
 
 export function printFirstToken(figures: readonly FirstToken[]): void {
-  head(
+  printHead(
     'time to first token, ms',
     "the model's own",
     'floor (fetch) adds',
@@ -59,42 +66,102 @@ export function printFirstToken(figures: readonly FirstToken[]): void {
     'target',
   );
   for (const { concurrency, share, own, floor, leanFloor, host } of figures) {
-    line(
+    printLine(
       `${concurrency} at once, p${share * 100}`,
       own.toFixed(1),
       floor.toFixed(1),
       leanFloor.toFixed(1),
       host.toFixed(1),
       (host / floor).toFixed(1),
-      verdict(host <= MOST_FIRST_TOKEN * floor, `≤ ${MOST_FIRST_TOKEN}`),
+      formatVerdict(host <= MOST_FIRST_TOKEN * floor, `≤ ${MOST_FIRST_TOKEN}`),
     );
   }
   console.log('');
 }
 
 export function printStreams(title: string, figures: readonly Streams[]): void {
-  head(
+  printHead(
     title,
     'seconds',
     "× the model's own",
-    'bytes a token',
+    'bytes per token',
     'targets',
-    'CPU a stream',
+    'CPU per stream',
     'load generator',
     'memory after',
   );
   for (const { name, seconds, toOwn, bytesPerToken, cpuMs, loadShare, megabytes } of figures) {
     const isMet = toOwn <= MOST_STREAM_TIME && bytesPerToken <= MOST_BYTES;
-    line(
+    printLine(
       name,
       seconds.toFixed(2),
       toOwn.toFixed(2),
       bytesPerToken.toFixed(0),
-      name === 'host' ? verdict(isMet, `≤ ${MOST_STREAM_TIME} ×, ≤ ${MOST_BYTES} bytes`) : '',
+      name === 'host' ? formatVerdict(isMet, `≤ ${MOST_STREAM_TIME} ×, ≤ ${MOST_BYTES} bytes`) : '',
       `${cpuMs.toFixed(1)} ms`,
       `${percent(loadShare)} of a core`,
       `${megabytes.toFixed(0)} MB`,
     );
   }
   console.log('');
+}
+
+/** Turns per second and processor time per turn, compared with the floor on fetch. */
+export function toThroughputFigures(title: string, all: readonly Throughput[]): Figure[] {
+  return all
+    .filter(({ name }) => name === 'host')
+    .flatMap((host) => {
+      const floor = all.find(({ name, concurrency }) => {
+        return name === 'floor on fetch' && concurrency === host.concurrency;
+      });
+      const where = `${title}, ${host.concurrency} at once`;
+      return [
+        {
+          name: `${where}: turns`,
+          ours: `${host.turnsPerSecond.toFixed(0)}/s`,
+          beside: `${floor?.name}: ${floor?.turnsPerSecond.toFixed(0)}/s`,
+          ratio: host.toFloor,
+          ...(host.concurrency > 1 && { target: atLeast(LEAST_RATE, host.toFloor) }),
+        },
+        {
+          name: `${where}: processor per turn`,
+          ours: `${host.cpuMs.toFixed(2)} ms`,
+          beside: `${floor?.name}: ${floor?.cpuMs.toFixed(2)} ms`,
+          ratio: host.cpuToFloor,
+        },
+      ];
+    });
+}
+
+/** The delay that a server adds before the first token. */
+export const toFirstTokenFigures = (all: readonly FirstToken[]): Figure[] =>
+  all.map(({ concurrency, share, floor, host }) => ({
+    name: `added before the first token, ${concurrency} at once, p${share * 100}`,
+    ours: `${host.toFixed(1)} ms`,
+    beside: `floor on fetch: ${floor.toFixed(1)} ms`,
+    ratio: host / floor,
+    target: atMost(MOST_FIRST_TOKEN, host / floor),
+  }));
+
+/** Many streams at once, compared with the model read directly. */
+export function toStreamFigures(title: string, all: readonly Streams[]): Figure[] {
+  const [own] = all;
+  return all
+    .filter(({ name }) => name === 'host')
+    .flatMap(({ seconds, toOwn, bytesPerToken }) => [
+      {
+        name: title,
+        ours: `${seconds.toFixed(2)} s`,
+        beside: `${own?.name}: ${own?.seconds.toFixed(2)} s`,
+        ratio: toOwn,
+        target: atMost(MOST_STREAM_TIME, toOwn),
+      },
+      {
+        name: `${title}: on the wire`,
+        ours: `${bytesPerToken.toFixed(0)} bytes per token`,
+        beside: `${own?.name}: ${own?.bytesPerToken.toFixed(0)} bytes per token`,
+        ratio: bytesPerToken / (own?.bytesPerToken ?? 0),
+        target: atMost(MOST_BYTES, bytesPerToken, ' bytes'),
+      },
+    ]);
 }

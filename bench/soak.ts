@@ -1,0 +1,202 @@
+// Drives a host with a steady mix of requests and prints how its memory develops: npm run bench:soak -- 30
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { mintTokens, type ServerProcess, startServer } from './support/server-process.ts';
+
+const MANY = '100000000';
+const USERS = 32;
+const SAMPLE_MS = 10_000;
+/** The share of samples that count as warm-up: the compiler and the caches are still busy. */
+const WARM_UP = 1 / 3;
+
+const minutes = Number(process.argv[2] ?? 2);
+if (!(minutes > 0)) throw new Error('The first argument is the number of minutes');
+
+interface Sample {
+  readonly minute: number;
+  readonly answers: number;
+  /** Megabytes. */
+  readonly rss: number;
+  readonly anonymous: number;
+  readonly heapTotal: number;
+  readonly heapUsed: number;
+  readonly external: number;
+}
+
+const HOST_ENV = {
+  PORT: '0',
+  MODEL: 'openai-compatible/stub',
+  LOG_LEVEL: 'warn',
+  NODE_ENV: 'production',
+  RATE_LIMIT_PER_MINUTE: MANY,
+  RATE_LIMIT_ANONYMOUS_PER_MINUTE: MANY,
+  TURNS_PER_USER: MANY,
+};
+
+const columns = ['rss', 'anonymous', 'heapTotal', 'heapUsed', 'external'] as const;
+
+async function main(): Promise<void> {
+  const dataDir = mkdtempSync(join(tmpdir(), 'sibyl-soak-'));
+  const model = await startServer(new URL('./servers/model.ts', import.meta.url), {
+    args: [JSON.stringify({ tokens: 20, gapMs: 0 })],
+  });
+  const host = await startServer(new URL('./servers/host.ts', import.meta.url), {
+    env: { ...HOST_ENV, DATA_DIR: dataDir, MODEL_BASE_URL: model.url },
+  });
+  try {
+    const load = new SteadyLoad(host.url, mintTokens(USERS, host.did ?? ''));
+    const samples = await takeSamples(host, load);
+    await load.stop();
+    printSlopes(samples.slice(Math.floor(samples.length * WARM_UP)));
+    if (load.failures === 0) return;
+    console.log(`${load.failures} requests failed: ${load.lastFailure}`);
+    process.exitCode = 1;
+  } finally {
+    await host.stop();
+    await model.stop();
+    rmSync(dataDir, { recursive: true, force: true });
+  }
+}
+
+async function takeSamples(host: ServerProcess, load: SteadyLoad): Promise<Sample[]> {
+  const startedAt = performance.now();
+  const samples: Sample[] = [];
+  console.log(`| minute | answers | ${columns.map((name) => `${name} MB`).join(' | ')} |`);
+  console.log(`|${'---|'.repeat(columns.length + 2)}`);
+  while (performance.now() - startedAt < minutes * 60_000) {
+    await sleep(SAMPLE_MS);
+    const minute = (performance.now() - startedAt) / 60_000;
+    const sample = { minute, answers: load.answers, ...(await measureMemory(host)) };
+    samples.push(sample);
+    const cells = [
+      minute.toFixed(1),
+      sample.answers,
+      ...columns.map((name) => sample[name].toFixed(1)),
+    ];
+    console.log(`| ${cells.join(' | ')} |`);
+  }
+  return samples;
+}
+
+async function measureMemory(host: ServerProcess) {
+  const { rss, heapTotal, heapUsed, external } = await host.memoryUsage();
+  const [, kilobytes] =
+    /^Anonymous:\s+(\d+)/m.exec(readFileSync(`/proc/${host.pid}/smaps_rollup`, 'utf8')) ?? [];
+  const megabytes = (bytes: number) => bytes / 1024 / 1024;
+  return {
+    rss: megabytes(rss),
+    anonymous: Number(kilobytes) / 1024,
+    heapTotal: megabytes(heapTotal),
+    heapUsed: megabytes(heapUsed),
+    external: megabytes(external),
+  };
+}
+
+function printSlopes(samples: readonly Sample[]): void {
+  console.log('\nSlope after warm-up, in MB a minute:');
+  for (const name of columns) {
+    const points = samples.map((sample) => [sample.minute, sample[name]] as const);
+    console.log(`  ${name}: ${slope(points).toFixed(2)}`);
+  }
+}
+
+/** The slope of the line of best fit. */
+function slope(points: readonly (readonly [number, number])[]): number {
+  const mean = (index: 0 | 1) =>
+    points.reduce((sum, point) => sum + point[index], 0) / points.length;
+  const [x, y] = [mean(0), mean(1)];
+  const above = points.reduce((sum, [px, py]) => sum + (px - x) * (py - y), 0);
+  const below = points.reduce((sum, [px]) => sum + (px - x) ** 2, 0);
+  return above / below;
+}
+
+const REQUESTS_PER_SECOND = 50;
+const TURNS_PER_SESSION = 10;
+/** A slow host gets fewer requests rather than a growing queue. */
+const MAX_RUNNING = 200;
+const MESSAGE = 'What does the almanac say about the weather on the coast tomorrow?';
+
+interface Chat {
+  readonly id: string;
+  readonly token: string;
+  turns: number;
+}
+
+/** Sends a steady mix of requests: of ten, five JSON turns, two streamed ones, two lists and one history. */
+class SteadyLoad {
+  answers = 0;
+  failures = 0;
+  lastFailure = '';
+  private sent = 0;
+  private readonly url: string;
+  private readonly tokens: readonly string[];
+  private readonly idle: Chat[] = [];
+  private readonly running = new Set<Promise<void>>();
+  private readonly timer: NodeJS.Timeout;
+
+  constructor(url: string, tokens: readonly string[]) {
+    this.url = url;
+    this.tokens = tokens;
+    this.timer = setInterval(() => this.sendNext(), 1000 / REQUESTS_PER_SECOND);
+  }
+
+  async stop(): Promise<void> {
+    clearInterval(this.timer);
+    await Promise.all(this.running);
+  }
+
+  private sendNext(): void {
+    if (this.running.size >= MAX_RUNNING) return;
+    const one = this.sendOne(this.sent++).catch((error) => {
+      this.failures += 1;
+      this.lastFailure = String(error);
+    });
+    this.running.add(one);
+    void one.then(() => this.running.delete(one));
+  }
+
+  private async sendOne(number: number): Promise<void> {
+    const chat = this.idle.shift() ?? (await this.open(number));
+    const kind = number % 10;
+    if (kind < 7) {
+      const body = { message: MESSAGE, stream: kind >= 5 };
+      await this.send(chat.token, { method: 'POST', path: `/messages/${chat.id}`, body });
+      chat.turns += 1;
+    } else {
+      const path = kind < 9 ? '/sessions' : `/messages/${chat.id}`;
+      await this.send(chat.token, { method: 'GET', path });
+    }
+    if (chat.turns < TURNS_PER_SESSION) this.idle.push(chat);
+    else await this.send(chat.token, { method: 'DELETE', path: `/sessions/${chat.id}` });
+    this.answers += 1;
+  }
+
+  private async open(number: number): Promise<Chat> {
+    const token = this.tokens[number % this.tokens.length] as string;
+    const request = { method: 'POST', path: '/sessions', body: { title: 'Soak' } };
+    const { sessionId } = JSON.parse(await this.send(token, request));
+    return { id: sessionId, token, turns: 0 };
+  }
+
+  private async send(
+    token: string,
+    { method, path, body }: { method: string; path: string; body?: object },
+  ): Promise<string> {
+    const response = await fetch(this.url + path, {
+      method,
+      headers: {
+        authorization: `Bearer ${token}`,
+        'x-auth-type': 'ucan',
+        'content-type': 'application/json',
+      },
+      ...(body && { body: JSON.stringify(body) }),
+    });
+    const text = await response.text();
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
+    return text;
+  }
+}
+
+await main();
