@@ -13,7 +13,7 @@ const home = mkdtempSync(join(tmpdir(), 'sibyl-examples-'));
 afterAll(() => rmSync(home, { recursive: true, force: true }));
 
 /** Page → its blocks that begin with "sh run", joined into one script. */
-const scripts = ['README.md', ...globSync('docs/**/*.md')].flatMap((page) => {
+const scripts = ['README.md', 'CONTRIBUTING.md', ...globSync('docs/**/*.md')].flatMap((page) => {
   const blocks = readFileSync(page, 'utf8').matchAll(/```sh run\n(.*?)```/gs);
   const script = [...blocks].map(([, code = '']) => code).join('\n');
   return script ? [[page, script] as const] : [];
@@ -21,6 +21,7 @@ const scripts = ['README.md', ...globSync('docs/**/*.md')].flatMap((page) => {
 
 it('these pages have shell examples that run', () => {
   expect(scripts.map(([page]) => page).toSorted()).toEqual([
+    'CONTRIBUTING.md',
     'README.md',
     'docs/cli.md',
     'docs/quickstart.md',

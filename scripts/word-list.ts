@@ -86,7 +86,7 @@ const phrases: readonly Rule[] = [
   { pattern: /\bhears? of\b/i, instead: 'receives' },
   { pattern: /\basks? for leave\b/i, instead: 'requests permission' },
   { pattern: /(?<!\bthere )\bis no (?!longer\b|more\b|such\b)\w+/i, instead: 'is not a …' },
-  { pattern: /\bof (its|their|his|her|our|your|my) own\b/i, instead: 'its own …, separate' },
+  { pattern: /\bof (its|their|his|her) own\b/i, instead: 'its own …, separate' },
   { pattern: /\banew\b/i, instead: 'again' },
   { pattern: /\bthrice\b/i, instead: 'three times' },
   { pattern: /\bwhose turn\b/i, instead: 'the user of the turn' },
