@@ -1,24 +1,77 @@
-import { defineConfig } from 'vitest/config';
+import { availableParallelism } from 'node:os';
+import { matchesGlob, relative } from 'node:path';
+import { configDefaults, defineConfig } from 'vitest/config';
+import { BaseSequencer, type TestSpecification } from 'vitest/node';
+
+/**
+ * Tests that start processes or browsers, install packages, kill hosts, wait for timeouts or measure memory or time.
+ * They start first, in this order, so that the longest ones do not run alone at the end.
+ */
+export const SLOW = [
+  'packages/cli/test/*.test.ts',
+  'packages/web/test/*.test.ts',
+  'packages/client/test/browser.test.ts',
+  '**/{crash,*-crash,processes,process,*-process}.test.ts',
+  'packages/host/**/{postgres,store-away,full-disk,limits,reply-status,turn-length}.test.ts',
+  'packages/host/**/{look-at-database,write-probe,provider-endings}.test.ts',
+  'packages/host/test/{attacks-*,slow-reader,slack-load,long-histories,stray}.test.ts',
+  'packages/host/test/{declared-schemas,socket-events,socket-limits}.test.ts',
+  'packages/gateway/test/{robustness,memory,outage,pool,watch,grpc-connection}.test.ts',
+  'scripts/{snippets,shell-examples,start,file-lock}.test.ts',
+  '**/{filled-caches,reply-cache,lru-map,file-memory,fuzz,verification-cost}.test.ts',
+  'compat/*/test/*.test.{ts,tsx}',
+];
+
+class SlowFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const rank = ({ moduleId }: TestSpecification) => {
+      const path = relative(this.ctx.config.root, moduleId);
+      const index = SLOW.findIndex((pattern) => matchesGlob(path, pattern));
+      return index < 0 ? SLOW.length : index;
+    };
+    return (await super.sort(files)).sort((a, b) => rank(a) - rank(b));
+  }
+}
+
+const project = {
+  // Read workspace packages from src, so that tests need no build. The condition has its own name, since other
+  // packages publish a `source` too; `import` or `module` beside it would break CommonJS dependencies of Express.
+  ssr: { resolve: { conditions: ['sibyl-source'] } },
+};
+
+/** Tests wait for conditions; these only limit how long a busy machine may take to meet one. */
+const timeouts = {
+  testTimeout: 120_000,
+  hookTimeout: 240_000,
+  expect: { poll: { timeout: 60_000 } },
+};
 
 export default defineConfig({
-  // Read workspace packages from src, so tests need no build. The condition has a name of its own,
-  // since other packages publish a `source` too; `import` or `module` beside it would break
-  // CommonJS dependencies of Express.
-  ssr: { resolve: { conditions: ['sibyl-source'] } },
   test: {
-    include: [
-      '{packages,plugins,examples,compat}/*/{src,test}/**/*.test.{ts,tsx}',
-      'scripts/**/*.test.ts',
-    ],
-    // Tests wait for conditions; these only bound how long a busy machine may take to meet one.
-    testTimeout: 120_000,
-    hookTimeout: 240_000,
-    expect: { poll: { timeout: 60_000 } },
-    // Unless told, one core is left idle, which is half of a small machine.
-    maxWorkers: '100%',
+    // More than cores, since slow tests often wait.
+    maxWorkers: availableParallelism() + 2,
+    sequence: { sequencer: SlowFirst },
+    // PostgreSQL and Chromium: once for both projects.
     globalSetup: [
       'packages/host/test/support/postgres.ts',
       'packages/web/test/support/chromium.ts',
+    ],
+    projects: [
+      {
+        ...project,
+        test: {
+          name: 'fast',
+          ...timeouts,
+          include: [
+            '{packages,plugins,examples,compat}/*/{src,test}/**/*.test.{ts,tsx}',
+            'scripts/**/*.test.ts',
+          ],
+          exclude: [...configDefaults.exclude, ...SLOW],
+          // Files share workers and the modules these have loaded, which halves the time.
+          isolate: false,
+        },
+      },
+      { ...project, test: { name: 'slow', ...timeouts, include: SLOW } },
     ],
   },
 });

@@ -1,31 +1,87 @@
-// Runs every check of the project and ends with one line of figures; with --full, checks by third-party tools too.
+// Runs all checks of the project and prints one line of totals at the end. Static checks run beside the tests; the output of
+// each check is one block. With --full, tests run with their full counts, and checks by third-party tools are added.
 import { spawn } from 'node:child_process';
-import { mkdirSync, readFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmSync } from 'node:fs';
 
 const REPORT = 'test-output/vitest.json';
 
-const checks: Record<string, readonly string[]> = {
-  'types and build': ['node', 'scripts/build.ts'],
-  'types of the tests': ['tsc', '-p', 'tsconfig.tests.json'],
-  'format and lint': ['biome', 'check', '--error-on-warnings'],
-  boundaries: ['depcruise', '--output-type', 'err', 'packages', 'plugins', 'examples', 'bench'],
-  'dead code': ['knip'],
-  'length of files and functions': ['node', 'scripts/style-figures.ts'],
-  tests: ['vitest', 'run', '--reporter=default', '--reporter=json', `--outputFile.json=${REPORT}`],
+interface Check {
+  readonly name: string;
+  readonly command: readonly string[];
+}
+
+const BUILD: Check = { name: 'types and build', command: ['node', 'scripts/build.ts'] };
+
+const STATIC: readonly Check[] = [
+  { name: 'types of the tests', command: ['tsc', '-p', 'tsconfig.tests.json'] },
+  { name: 'format and lint', command: ['biome', 'check', '--error-on-warnings'] },
+  {
+    name: 'boundaries',
+    command: ['depcruise', '--output-type', 'err', 'packages', 'plugins', 'examples', 'bench'],
+  },
+  { name: 'dead code', command: ['knip'] },
+  { name: 'length of files and functions', command: ['node', 'scripts/style-figures.ts'] },
+];
+
+const TESTS: Check = {
+  name: 'tests',
+  command: [
+    ...['vitest', 'run', '--reporter=default', '--reporter=json'],
+    `--outputFile.json=${REPORT}`,
+  ],
 };
 
 /** Third-party tools, which need more than Node and take minutes. */
-const fullChecks: Record<string, readonly string[]> = {
-  schemathesis: ['node', 'scripts/schemathesis.ts'],
-};
+const THIRD_PARTY: readonly Check[] = [
+  { name: 'schemathesis', command: ['node', 'scripts/schemathesis.ts'] },
+];
 
-/** The exit code of a check that cannot run here; it has printed why. */
+/** The exit code of a third-party check that cannot run here; it has printed why. */
 const SKIPPED = 77;
 
-function run([command = '', ...args]: readonly string[]): Promise<number> {
-  return new Promise((resolve) => {
-    const child = spawn(command, args, { stdio: ['ignore', 'inherit', 'inherit'] });
-    child.once('error', () => resolve(1)).once('close', (code) => resolve(code ?? 1));
+const totals = { passed: 0, failed: 0, skipped: 0 };
+
+async function main(): Promise<number> {
+  mkdirSync('test-output', { recursive: true });
+  rmSync(REPORT, { force: true });
+  const isFull = process.argv.includes('--full');
+  if (isFull) process.env.SIBYL_TEST_FULL = '1';
+  // Many tests run the build output, so they start after the build.
+  const tests = runCheck(BUILD).then((isBuilt) => (isBuilt ? runTests() : countMissingReport()));
+  await Promise.all([runInSequence(STATIC), tests]);
+  if (isFull) await runInSequence(THIRD_PARTY);
+  const { passed, failed, skipped } = totals;
+  console.log(`\n${passed} passed, ${failed} failed${skipped ? `, ${skipped} skipped` : ''}`);
+  return failed === 0 ? 0 : 1;
+}
+
+async function runInSequence(checks: readonly Check[]): Promise<void> {
+  for (const check of checks) await runCheck(check);
+}
+
+/** Resolves to whether the check passed. */
+async function runCheck(check: Check): Promise<boolean> {
+  const { name, command } = check;
+  const startedAt = performance.now();
+  const { code, output } = await runCommand(command);
+  const seconds = ((performance.now() - startedAt) / 1000).toFixed(0);
+  const isSkipped = code === SKIPPED && THIRD_PARTY.includes(check);
+  const result = isSkipped ? 'skipped' : code === 0 ? 'passed' : 'failed';
+  totals[result] += 1;
+  console.log(`\n── ${name}: ${command.join(' ')}\n${output}── ${name} ${result} in ${seconds} s`);
+  return code === 0;
+}
+
+function runCommand([command = '', ...args]: readonly string[]) {
+  return new Promise<{ code: number; output: string }>((resolve) => {
+    const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+    let output = '';
+    for (const stream of [child.stdout, child.stderr])
+      stream.setEncoding('utf8').on('data', (text: string) => {
+        output += text;
+      });
+    child.once('error', (error) => resolve({ code: 1, output: `${output}${error.message}\n` }));
+    child.once('close', (code) => resolve({ code: code ?? 1, output }));
   });
 }
 
@@ -33,6 +89,21 @@ interface Report {
   readonly numPassedTests: number;
   readonly numFailedTests: number;
   readonly numPendingTests: number;
+}
+
+async function runTests(): Promise<void> {
+  console.log('\n── tests started; their output follows when they end');
+  await runCheck(TESTS);
+  const report = readReport();
+  if (!report) return countMissingReport();
+  totals.passed += report.numPassedTests;
+  totals.failed += report.numFailedTests;
+  totals.skipped += report.numPendingTests;
+}
+
+function countMissingReport(): void {
+  console.log('✗ The tests wrote no report');
+  totals.failed += 1;
 }
 
 function readReport(): Report | undefined {
@@ -43,25 +114,4 @@ function readReport(): Report | undefined {
   }
 }
 
-mkdirSync('test-output', { recursive: true });
-let passed = 0;
-let failed = 0;
-let skipped = 0;
-const wanted = process.argv.includes('--full') ? { ...checks, ...fullChecks } : checks;
-for (const [name, command] of Object.entries(wanted)) {
-  console.log(`\n── ${name}: ${command.join(' ')}`);
-  const code = await run(command);
-  if (code === 0) passed++;
-  else if (code === SKIPPED && name in fullChecks) skipped++;
-  else {
-    failed++;
-    console.log(`✗ ${name} failed`);
-  }
-}
-const report = readReport();
-if (!report) console.log('✗ The tests left no report');
-passed += report?.numPassedTests ?? 0;
-failed += report?.numFailedTests ?? 1;
-skipped += report?.numPendingTests ?? 0;
-console.log(`\n${passed} passed, ${failed} failed${skipped ? `, ${skipped} skipped` : ''}`);
-process.exitCode = failed === 0 ? 0 : 1;
+process.exitCode = await main();
