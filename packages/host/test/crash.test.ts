@@ -2,6 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join as joinPath } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { scale } from '../../../scripts/test-scale.ts';
 import {
   type ControlledModel,
   type ModelTurn,
@@ -11,7 +12,7 @@ import { type HostProcess, runHost, untilListening } from './support/process.js'
 import { join, openSession, type SseStream, stream } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
-const CRASHES = 20;
+const CRASHES = scale(20, 5);
 const TOKEN_GAP_MS = 5;
 /** What may be lost of an answer (contract B4), and how late a machine may notice anything at best. */
 const LOSS_MS = 250;

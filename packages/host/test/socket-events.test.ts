@@ -1,5 +1,6 @@
 import { serverEvents } from '@sibyl/protocol';
 import { describe, expect, it } from 'vitest';
+import { scale } from '../../../scripts/test-scale.ts';
 import { useControlledHost } from './support/controlled-host.js';
 import { emitter, routedSteps } from './support/emitter.js';
 import { startHost } from './support/host.js';
@@ -104,11 +105,12 @@ describe('what happens in a turn', () => {
   });
 });
 
-it('500 clients in 500 sessions each hear their own session, all of it, in order', {
+const CLIENTS = scale(500, 100);
+it(`${CLIENTS} sockets in as many sessions each receive the events of their session, complete and in order`, {
   timeout: 240_000,
 }, async () => {
   const host = await startHost({ plugins: [emitter] });
-  const users = Array.from({ length: 500 }, () => new TestUser(host));
+  const users = Array.from({ length: CLIENTS }, () => new TestUser(host));
   const clients = await Promise.all(
     users.map(async (user) => {
       const sessionId = await openSession(user);

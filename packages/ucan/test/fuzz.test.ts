@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { scale } from '../../../scripts/test-scale.ts';
 import type { UcanFaultCode } from '../src/errors.js';
 import { forgeToken, forgeUcan } from './support/forge.js';
 import { linkFrom } from './support/hostile-chains.js';
@@ -6,7 +7,7 @@ import { mutate } from './support/mutations.js';
 import { seededRandom } from './support/ucanto-cases.js';
 import { alice, bob, oracle, verifierWith } from './support/verifier.js';
 
-const ROUNDS = 20_000;
+const ROUNDS = scale(20_000, 4_000);
 const grant = linkFrom(alice, bob, []);
 const second = linkFrom(alice, bob, [], { payload: { nonce: '2' } });
 

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { scale } from '../../../../scripts/test-scale.ts';
 import { descriptorSet } from './descriptor-set.js';
 import { replyWriters } from './print-reply.js';
 import { RandomSource } from './random/random-source.js';
@@ -6,7 +7,7 @@ import { RandomWire } from './random/random-wire.js';
 import { SHAPES } from './random/shapes.js';
 import { SlowJson } from './slow/slow-json.js';
 
-const MESSAGES = 10_000;
+const MESSAGES = scale(10_000, 2_000);
 
 describe(`${MESSAGES} random messages print as an independent slow implementation prints them`, () => {
   const writerOf = replyWriters(descriptorSet(SHAPES));
