@@ -88,7 +88,7 @@ function listen({ socket, sessionId }: Listener): Receipt {
 }
 
 /** A client in its own session. */
-export interface Listener {
+interface Listener {
   readonly sessionId: string;
   readonly socket: Socket;
   /** Requests the events; resolves when the client has received all. */

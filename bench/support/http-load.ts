@@ -2,7 +2,7 @@ import { connect } from 'node:net';
 
 const READ_BYTES = 64 * 1024;
 
-export interface HttpRequest {
+interface HttpRequest {
   readonly path: string;
   readonly headers?: Readonly<Record<string, string>>;
 }

@@ -170,7 +170,7 @@ export async function measureAll(
 }
 
 /** The series of one target under one load. */
-export function findSeries(all: readonly Series[], target: Target, load: LoadOptions): Series {
+function findSeries(all: readonly Series[], target: Target, load: LoadOptions): Series {
   const found = all.find((one) => one.target === target && one.load === load);
   if (!found) throw new Error(`${target.name} was not measured`);
   return found;
@@ -204,7 +204,7 @@ export interface Load {
 const MESSAGE = 'What does the almanac say about the weather on the coast tomorrow?';
 
 /** Sends turns, one at a time in each session, and measures the time from the first to the last. */
-export async function sendTurns(target: Target, options: LoadOptions): Promise<Load> {
+async function sendTurns(target: Target, options: LoadOptions): Promise<Load> {
   const { concurrency, sessionsPerClient, turnsPerSession } = options;
   const sessions = await openSessions(target, concurrency * sessionsPerClient);
   const answers: Posted[] = [];

@@ -2,13 +2,13 @@ import { atLeast, atMost, type Figure } from '../support/figures.ts';
 import type { FirstToken, Streams, Throughput } from './measure.ts';
 
 /** Ratio of turns per second to the floor. */
-export const LEAST_RATE = 0.3;
+const LEAST_RATE = 0.3;
 /** Ratio of the delay before the first token to the floor's. */
-export const MOST_FIRST_TOKEN = 3;
+const MOST_FIRST_TOKEN = 3;
 /** Ratio of the time of many streams at once to the model's own. */
-export const MOST_STREAM_TIME = 1.3;
+const MOST_STREAM_TIME = 1.3;
 /** Bytes on the wire per token. */
-export const MOST_BYTES = 120;
+const MOST_BYTES = 120;
 
 const printLine = (...cells: readonly string[]) => console.log(`| ${cells.join(' | ')} |`);
 

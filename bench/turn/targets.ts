@@ -91,7 +91,7 @@ export interface Target {
 const JSON_TYPE = { 'content-type': 'application/json' };
 
 /** The model, called as the servers call it. */
-export function stubTarget(server: ServerProcess): Target {
+function stubTarget(server: ServerProcess): Target {
   const session = { path: '/v1/chat/completions', headers: JSON_TYPE };
   const url = server.url.replace(/\/v1$/, '');
   return {
@@ -103,7 +103,7 @@ export function stubTarget(server: ServerProcess): Target {
   };
 }
 
-export function floorTarget(server: ServerProcess, name: string): Target {
+function floorTarget(server: ServerProcess, name: string): Target {
   return {
     name,
     server,
@@ -113,7 +113,7 @@ export function floorTarget(server: ServerProcess, name: string): Target {
 }
 
 /** The host, with several users. */
-export function hostTarget(server: ServerProcess, tokens: readonly string[]): Target {
+function hostTarget(server: ServerProcess, tokens: readonly string[]): Target {
   let opened = 0;
   return {
     name: 'host',
@@ -134,7 +134,7 @@ function buildServerBody(message: string, kind: 'json' | 'stream'): string {
   return JSON.stringify(kind === 'stream' ? { message, stream: true } : { message });
 }
 
-export interface PostOptions {
+interface PostOptions {
   readonly url: string;
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
