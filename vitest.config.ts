@@ -67,8 +67,9 @@ export default defineConfig({
             'scripts/**/*.test.ts',
           ],
           exclude: [...configDefaults.exclude, ...SLOW],
-          // Files share workers and the modules these have loaded, which halves the time.
+          // Files share workers and loaded modules, which saves most of the time of small files.
           isolate: false,
+          setupFiles: ['scripts/vitest-setup.ts'],
         },
       },
       { ...project, test: { name: 'slow', ...timeouts, include: SLOW } },

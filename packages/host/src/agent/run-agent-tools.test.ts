@@ -190,8 +190,11 @@ it('ends a call that takes too long, even one that does not listen', async () =>
 
 it('sets a timer that Node can hold, and takes it back', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
-  onTestFinished(() => void vi.useRealTimers());
   const set = vi.spyOn(globalThis, 'setTimeout');
+  onTestFinished(() => {
+    set.mockRestore();
+    vi.useRealTimers();
+  });
   const endless = tool('endless', async () => 1, { timeoutMs: Number.POSITIVE_INFINITY });
   const { ends } = await runCalls([['c1', 'endless', {}]], [endless]);
   expect(ends).toMatchObject([{ status: 'done' }]);
