@@ -190,9 +190,10 @@ it('ends a call that takes too long, even one that does not listen', async () =>
 
 it('sets a timer that Node can hold, and takes it back', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
-  const set = vi.spyOn(globalThis, 'setTimeout');
+  const set = vi.fn(setTimeout);
+  vi.stubGlobal('setTimeout', set);
   onTestFinished(() => {
-    set.mockRestore();
+    vi.unstubAllGlobals();
     vi.useRealTimers();
   });
   const endless = tool('endless', async () => 1, { timeoutMs: Number.POSITIVE_INFINITY });
