@@ -11,15 +11,15 @@ export const SLOW = [
   'packages/cli/test/*.test.ts',
   'packages/web/test/*.test.ts',
   'packages/client/test/browser.test.ts',
-  '**/{crash,*-crash,processes,process,*-process}.test.ts',
+  '**/{crash,*-crash,processes,process,process-signals}.test.ts',
   'packages/host/**/{postgres,store-away,full-disk,limits,reply-status,turn-length}.test.ts',
-  'packages/host/**/{look-at-database,write-probe,provider-endings}.test.ts',
+  'packages/host/**/{open-database,provider-endings}.test.ts',
   'packages/host/test/{attacks-*,slow-reader,slack-load,long-histories,stray}.test.ts',
   'packages/host/test/{declared-schemas,socket-events,socket-limits}.test.ts',
-  'packages/gateway/test/{robustness,memory,outage,pool,watch,grpc-connection}.test.ts',
+  'packages/gateway/test/{robustness,memory,outage,pool,watch}.test.ts',
   'scripts/{snippets,shell-examples,start,file-lock}.test.ts',
-  '**/{filled-caches,reply-cache,lru-map,file-memory,fuzz,verification-cost}.test.ts',
-  'compat/*/test/*.test.{ts,tsx}',
+  '**/{filled-caches,reply-cache,lru-map,file-memory,fuzz,verifier-cost}.test.ts',
+  'compat/*/test/*.test.tsx',
 ];
 
 class SlowFirst extends BaseSequencer {
