@@ -46,7 +46,26 @@ export function setVariable(name: string, value: string): void {
 }
 
 /** The version of this command, which all packages of Sibyl share. */
-export function ownVersion(): string {
+export function readVersion(): string {
   const path = new URL('../package.json', import.meta.url);
   return JSON.parse(readFileSync(path, 'utf8')).version;
+}
+
+/** Loads the host, which has two hundred dependencies, so that only commands that need it require its install. */
+export const loadHost = () => explainMissing('@sibyl/host', () => import('@sibyl/host'));
+
+export const loadGateway = () => explainMissing('@sibyl/gateway', () => import('@sibyl/gateway'));
+
+async function explainMissing<T>(name: string, load: () => Promise<T>): Promise<T> {
+  try {
+    return await load();
+  } catch (cause) {
+    const { code, message } = cause as NodeJS.ErrnoException;
+    const isMissing = code === 'ERR_MODULE_NOT_FOUND' && message.includes(`package '${name}'`);
+    if (!isMissing) throw cause;
+    throw new CommandError(
+      `This command needs the package ${name}. Run "npm install ${name}@${readVersion()}" where sibyl is installed (add -g if it is installed globally).`,
+      { cause },
+    );
+  }
 }

@@ -12,7 +12,7 @@ import { newOracle } from './commands/new.js';
 import { plugins } from './commands/plugins.js';
 import { start } from './commands/start.js';
 import { token } from './commands/token.js';
-import { loadDotEnv, ownVersion } from './environment.js';
+import { loadDotEnv, readVersion } from './environment.js';
 import { Output, table } from './terminal.js';
 
 /** Runs one command line; resolves to its exit code: 0 done, 1 not done, 2 not understood. */
@@ -23,7 +23,7 @@ export async function run(argv: readonly string[]): Promise<number> {
     return 0;
   }
   if (name === '--version') {
-    process.stdout.write(`${ownVersion()}\n`);
+    process.stdout.write(`${readVersion()}\n`);
     return 0;
   }
   const command = commands.find((each) => each.name === name);

@@ -56,6 +56,9 @@ export const DelegationsRevoked = z
   .meta({ id: 'DelegationsRevoked' });
 export type DelegationsRevoked = z.infer<typeof DelegationsRevoked>;
 
+/** The longest that an invitation may be valid. */
+export const INVITATION_MAX_DAYS = 365;
+
 /** Body of `POST /invitations`. */
 export const RedeemInvitation = z
   .strictObject({

@@ -5,6 +5,7 @@ export {
   DelegationStatus,
   DelegationStored,
   DelegationsRevoked,
+  INVITATION_MAX_DAYS,
   InvitationRedeemed,
   RedeemInvitation,
   StoreDelegation,

@@ -1,5 +1,6 @@
-import { INVITATION_MAX_DAYS } from '@sibyl/host/invitation-limits';
+import { INVITATION_MAX_DAYS } from '@sibyl/protocol';
 import { type Call, type Command, CommandError, UsageError } from '../command.js';
+import { loadHost } from '../environment.js';
 import { table } from '../terminal.js';
 
 /** Users whom invitations have admitted. */
@@ -29,7 +30,7 @@ async function explainFaults(work: () => Promise<number>): Promise<number> {
 }
 
 async function list({ output }: Call): Promise<number> {
-  const { listCallers } = await output.progress('Loading', import('@sibyl/host'));
+  const { listCallers } = await output.progress('Loading', loadHost());
   const found = await listCallers();
   const rows = found.map(({ did, createdAt }) => [did, new Date(createdAt).toLocaleString()]);
   output.result({ callers: found }, rows.length > 0 ? table(rows) : 'No invitation was redeemed');
@@ -37,7 +38,7 @@ async function list({ output }: Call): Promise<number> {
 }
 
 async function remove(did: string, { output }: Call): Promise<number> {
-  const { removeCaller } = await output.progress('Loading', import('@sibyl/host'));
+  const { removeCaller } = await output.progress('Loading', loadHost());
   if (!(await removeCaller(did))) throw new CommandError(`${did} has redeemed no invitation`);
   output.result({ ok: true, did }, `Removed ${did}`);
   return 0;
@@ -67,10 +68,7 @@ export const invite: Command = {
   async run({ options, output }) {
     const days = readNumber(options, 'days', { standard: DEFAULT_DAYS, max: INVITATION_MAX_DAYS });
     const count = readNumber(options, 'count', { standard: 1, max: MAX_COUNT });
-    const { createInvitations, loadConfig } = await output.progress(
-      'Loading',
-      import('@sibyl/host'),
-    );
+    const { createInvitations, loadConfig } = await output.progress('Loading', loadHost());
     try {
       const config = loadConfig();
       const invitations = await createInvitations({ days, count }, config);

@@ -1,4 +1,5 @@
 import { type Command, CommandError, UsageError } from '../command.js';
+import { loadHost } from '../environment.js';
 
 /** Gives users credit, in the store of the oracle whose configuration is here. */
 export const credits: Command = {
@@ -12,7 +13,7 @@ export const credits: Command = {
     if (action !== 'grant') throw new UsageError('Say what to do: grant');
     if (!did?.startsWith('did:')) throw new UsageError('Say to whom: a DID');
     if (!/^\d{1,15}$/.test(amount ?? '')) throw new UsageError('Say how much: a whole number');
-    const { grantCredits } = await output.progress('Loading', import('@sibyl/host'));
+    const { grantCredits } = await output.progress('Loading', loadHost());
     const note = typeof options.note === 'string' ? { note: options.note } : {};
     try {
       const outcome = await grantCredits({ owner: did, amount: Number(amount), ...note });

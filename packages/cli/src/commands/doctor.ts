@@ -1,5 +1,5 @@
 import type { Command } from '../command.js';
-import { variable } from '../environment.js';
+import { loadHost, variable } from '../environment.js';
 
 const marks = { ok: '✓', off: '–', fault: '✗' } as const;
 
@@ -33,14 +33,14 @@ function describe(name: string, { state, text, remedy }: Check): string {
 const madeAtStart = (path: string) => `made at the first start, in ${path}`;
 
 async function pluginFetch() {
-  const { createPluginFetch, loadConfig } = await import('@sibyl/host');
+  const { createPluginFetch, loadConfig } = await loadHost();
   return createPluginFetch(loadConfig());
 }
 
 /** Every check, in the order they make sense. The host is loaded by those who need it: that takes a second. */
 export const checks: Readonly<Record<string, () => Promise<Check>>> = {
   configuration: async () => {
-    const { BootError, describePlugins, loadConfig } = await import('@sibyl/host');
+    const { BootError, describePlugins, loadConfig } = await loadHost();
     try {
       // Finds faults of plugins' variables too.
       describePlugins();
@@ -54,7 +54,7 @@ export const checks: Readonly<Record<string, () => Promise<Check>>> = {
     }
   },
   key: async () => {
-    const { checkKey, loadConfig } = await import('@sibyl/host');
+    const { checkKey, loadConfig } = await loadHost();
     const found = await checkKey(loadConfig());
     if ('did' in found) return { state: 'ok', text: found.did };
     if ('makes' in found) return { state: 'ok', text: madeAtStart(found.makes) };
@@ -62,7 +62,7 @@ export const checks: Readonly<Record<string, () => Promise<Check>>> = {
     return { state: 'fault', text: found.fault, remedy };
   },
   store: async () => {
-    const { checkStore, loadConfig } = await import('@sibyl/host');
+    const { checkStore, loadConfig } = await loadHost();
     const config = loadConfig();
     const place = config.databaseUrl ? 'PostgreSQL' : `SQLite in ${config.dataDir}`;
     const found = await checkStore(config);
@@ -77,7 +77,7 @@ export const checks: Readonly<Record<string, () => Promise<Check>>> = {
     return { state: 'fault', text: `${place}: ${found.fault}`, remedy };
   },
   model: async () => {
-    const { checkModel, loadConfig } = await import('@sibyl/host');
+    const { checkModel, loadConfig } = await loadHost();
     const config = loadConfig();
     const { main } = config.models;
     if (main === 'offline') {

@@ -4,7 +4,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import type { Command } from '../command.js';
-import { setVariable, variable } from '../environment.js';
+import { loadGateway, setVariable, variable } from '../environment.js';
 
 /** Runs the query gateway in this folder. */
 export const gateway: Command = {
@@ -26,7 +26,7 @@ export const gateway: Command = {
     // Forked by an oracle, it must not outlive it.
     process.once('disconnect', () => process.kill(process.pid, 'SIGTERM'));
     process.channel?.unref();
-    const { serve } = await import('@sibyl/gateway');
+    const { serve } = await loadGateway();
     return serve();
   },
 };

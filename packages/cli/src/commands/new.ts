@@ -4,7 +4,7 @@ import { cp, mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promise
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { type Command, CommandError, UsageError } from '../command.js';
-import { ownVersion } from '../environment.js';
+import { readVersion } from '../environment.js';
 import type { Output } from '../terminal.js';
 
 /** Writes the project of a custom oracle. */
@@ -66,7 +66,7 @@ export async function createProject(options: ProjectOptions): Promise<{ folder: 
   // Keys of model providers are going to be in it.
   const settings = await readFile(join(folder, 'env.example'));
   await writeFile(join(folder, '.env'), settings, { mode: 0o600, flag: 'wx' });
-  await fillIn(folder, { __NAME__: name, __SIBYL__: ownVersion() });
+  await fillIn(folder, { __NAME__: name, __SIBYL__: readVersion() });
   await useTarballs(folder, specs);
   if (isInstalled) await output.progress('Installing', install(folder));
   return { folder };

@@ -1,4 +1,5 @@
 import { type Command, CommandError } from '../command.js';
+import { loadHost } from '../environment.js';
 import { table } from '../terminal.js';
 
 /** Which plugins would load here, and why others would not. */
@@ -8,7 +9,7 @@ export const plugins: Command = {
   usage: [''],
   details: 'Reads the environment and .env in this folder, as "sibyl start" does.',
   async run({ output }) {
-    const { BootError, describePlugins } = await output.progress('Loading', import('@sibyl/host'));
+    const { BootError, describePlugins } = await output.progress('Loading', loadHost());
     try {
       const status = describePlugins();
       const rows = status.map(({ name, version, isLoaded, reason = '' }) => [

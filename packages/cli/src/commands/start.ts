@@ -1,5 +1,5 @@
 import type { Command } from '../command.js';
-import { setVariable } from '../environment.js';
+import { loadHost, setVariable } from '../environment.js';
 import { startGateway } from './gateway.js';
 
 /** Runs the host in this folder. */
@@ -24,7 +24,7 @@ export const start: Command = {
   async run({ options }) {
     if (typeof options.port === 'string') setVariable('PORT', options.port);
     const gateway = options['with-gateway'] ? await startGateway() : undefined;
-    const { serve } = await import('@sibyl/host');
+    const { serve } = await loadHost();
     try {
       return await serve();
     } finally {

@@ -1,8 +1,8 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { OraclePlugin, PluginDatabase } from '@sibyl/plugin-kit';
+import { INVITATION_MAX_DAYS } from '@sibyl/protocol';
 import { mintInvitation } from '../auth/caller-allow-list.js';
-import { INVITATION_MAX_DAYS } from '../auth/invitation-limits.js';
 import { findOracleIdentity, keyFileIn, type OracleIdentity } from '../auth/oracle-identity.js';
 import { type Config, loadConfig } from '../config/config.js';
 import { createModels } from '../models/models.js';

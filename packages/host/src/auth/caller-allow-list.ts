@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { OracleError, type Result } from '@sibyl/protocol';
+import { INVITATION_MAX_DAYS, OracleError, type Result } from '@sibyl/protocol';
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import {
   createVerifier,
@@ -10,7 +10,6 @@ import {
 } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { CallerStore } from '../store/caller-store.js';
-import { INVITATION_MAX_DAYS } from './invitation-limits.js';
 
 /** How long an answer counts: a removal by another process takes effect within this time. */
 const FRESH_MS = 3000;

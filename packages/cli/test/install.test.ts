@@ -1,14 +1,18 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { delimiter, join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import type { OracleCard } from '@sibyl/protocol';
 import { beforeAll, expect, it, onTestFinished } from 'vitest';
 import { tarballs } from '../src/commands/new.js';
 import { endGroupOf } from './support/end-group-of.js';
 import { useFolder } from './support/sibyl.js';
 
 // Packages come from npm's cache or, on a new machine, from the registry.
-const PATIENCE_MS = 600_000;
+const TIMEOUT_MS = 600_000;
 
 const folder = useFolder();
 const demo = join(folder, 'demo');
@@ -35,13 +39,32 @@ function withoutOurCommands(path: string): string {
 
 /** Runs a command to its end; fails with what it wrote. */
 function run(cwd: string, command: string, ...args: string[]): string {
-  const options = { cwd, env, encoding: 'utf8', timeout: PATIENCE_MS } as const;
+  const options = { cwd, env, encoding: 'utf8', timeout: TIMEOUT_MS } as const;
   const { status, stdout, stderr } = spawnSync(command, args, options);
   expect({ status, output: status === 0 ? '' : stdout + stderr }).toEqual({
     status: 0,
     output: '',
   });
   return stdout;
+}
+
+/** Runs the installed command on this Node, since the one of the system may be too old. */
+async function runSibyl(...args: string[]) {
+  const child = spawn(process.execPath, ['node_modules/@sibyl/cli/bin/sibyl.js', ...args], {
+    cwd: folder,
+    env: { ...env, SIBYL_KEY_FILE: join(folder, 'key') },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr)]);
+  return { stdout, stderr, code: child.exitCode ?? (await once(child, 'exit'))[0] };
+}
+
+/** Serves what a client reads of an oracle before it signs. */
+async function serveOracleCard(card: OracleCard): Promise<string> {
+  const server = createServer((_, response) => response.end(JSON.stringify(card)));
+  onTestFinished(() => void server.close());
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
 beforeAll(() => {
@@ -51,25 +74,46 @@ beforeAll(() => {
   const manifest = { private: true, dependencies: { '@sibyl/cli': overrides['@sibyl/cli'] } };
   writeFileSync(join(folder, 'package.json'), JSON.stringify({ ...manifest, overrides }));
   run(folder, 'npm', 'install', '--no-audit', '--no-fund', '--ignore-scripts');
-}, PATIENCE_MS);
+}, TIMEOUT_MS);
 
-it('makes a project from packed packages', { timeout: PATIENCE_MS }, () => {
+it('sibyl key and sibyl token work without @sibyl/host', { timeout: TIMEOUT_MS }, async () => {
+  expect(existsSync(join(folder, 'node_modules/@sibyl/host'))).toBe(false);
+  const { packages: installed } = JSON.parse(
+    readFileSync(join(folder, 'node_modules/.package-lock.json'), 'utf8'),
+  );
+  expect(Object.keys(installed).length).toBeLessThan(30);
+  const did = (await runSibyl('key')).stdout.trim();
+  expect(did).toMatch(/^did:key:z/);
+  const url = await serveOracleCard({ did, name: 'Elsewhere', version: '0.1.0', features: [] });
+  const token = await runSibyl('token', url, '--json');
+  expect(JSON.parse(token.stdout)).toMatchObject({ issuer: did, audience: did });
+});
+
+it.each([
+  ['start', '@sibyl/host'],
+  ['gateway', '@sibyl/gateway'],
+])('sibyl %s without %s says how to install it', async (command, name) => {
+  const { code, stderr } = await runSibyl(command);
+  expect([code, stderr]).toEqual([1, expect.stringContaining(`Run "npm install ${name}@`)]);
+});
+
+it('makes a project from packed packages', { timeout: TIMEOUT_MS }, () => {
   const said = run(folder, 'npx', 'sibyl', 'new', 'demo', '--packages', packages);
   expect(said).toContain(`Made ${demo}`);
   expect(existsSync(join(demo, 'node_modules/@sibyl/web/dist/index.html'))).toBe(true);
 });
 
-it('whose tests pass', { timeout: PATIENCE_MS }, () => {
+it('whose tests pass', { timeout: TIMEOUT_MS }, () => {
   expect(run(demo, 'npm', 'test')).toMatch(/Tests.* passed/);
 });
 
-it('which knows the command', { timeout: PATIENCE_MS }, () => {
+it('which knows the command', { timeout: TIMEOUT_MS }, () => {
   const { checks } = JSON.parse(run(demo, 'npx', 'sibyl', 'doctor', '--json'));
   expect(checks[0]).toMatchObject({ state: 'ok', text: expect.stringContaining('demo') });
 });
 
 it('and which serves the chat page until it is told to stop', {
-  timeout: PATIENCE_MS,
+  timeout: TIMEOUT_MS,
 }, async () => {
   const npm = spawn('npm', ['start'], {
     cwd: demo,
