@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { endGroupOf } from '../packages/cli/test/support/end-group-of.ts';
+import { killProcessGroup } from '../packages/cli/test/support/kill-process-group.ts';
 
 // Includes the build if sources have changed.
 const START_TIMEOUT_MS = 240_000;
@@ -22,7 +22,7 @@ beforeEach(() => {
 });
 
 afterEach(async () => {
-  endGroupOf(child);
+  killProcessGroup(child);
   await ended;
   rmSync(dataDir, { recursive: true, force: true });
 });

@@ -39,7 +39,7 @@ async function runCommand(command: Command, argv: readonly string[]): Promise<nu
   try {
     const call = readCall(command, argv);
     if (call.options.help) {
-      process.stdout.write(`${helpOf(command)}\n`);
+      process.stdout.write(`${formatHelp(command)}\n`);
       return 0;
     }
     loadDotEnv();
@@ -53,7 +53,7 @@ function readCall(command: Command, argv: readonly string[]): Call {
   try {
     const { values, positionals } = parseArgs({
       args: [...argv],
-      options: { ...optionsOf(command) },
+      options: { ...getOptions(command) },
       allowPositionals: true,
     });
     return {
@@ -68,7 +68,7 @@ function readCall(command: Command, argv: readonly string[]): Call {
 
 function explain(error: unknown, command: Command, isJson: boolean): number {
   if (error instanceof UsageError) {
-    process.stderr.write(`${error.message}\n\n${helpOf(command)}\n`);
+    process.stderr.write(`${error.message}\n\n${formatHelp(command)}\n`);
     return 2;
   }
   if (!isForTheUser(error)) throw error;
@@ -107,7 +107,7 @@ export const commonOptions: Readonly<Record<string, Option>> = {
 };
 
 /** All options of a command. */
-export const optionsOf = (command: Command): Readonly<Record<string, Option>> => ({
+export const getOptions = (command: Command): Readonly<Record<string, Option>> => ({
   ...command.options,
   ...commonOptions,
 });
@@ -125,9 +125,9 @@ export function overview(commands: readonly Command[]): string {
   ].join('\n');
 }
 
-export function helpOf(command: Command): string {
+export function formatHelp(command: Command): string {
   const usage = command.usage.map((line) => `  sibyl ${command.name} ${line}`.trimEnd());
-  const options = Object.entries(optionsOf(command)).map(([name, option]) => [
+  const options = Object.entries(getOptions(command)).map(([name, option]) => [
     `  ${option.short ? `-${option.short}, ` : ''}--${name}${option.value ? ` <${option.value}>` : ''}`,
     option.summary,
   ]);

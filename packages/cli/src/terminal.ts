@@ -1,6 +1,6 @@
 /** Where a command writes: text for people, or one JSON document for programs. */
 export class Output {
-  readonly #isTerminal = Boolean(process.stdout.isTTY);
+  private readonly isTerminal = Boolean(process.stdout.isTTY);
 
   constructor(readonly format: 'text' | 'json') {}
 
@@ -20,11 +20,11 @@ export class Output {
 
   /** Less important, where the terminal can show that. */
   dim(text: string): string {
-    return this.#isTerminal ? `\u001b[2m${text}\u001b[22m` : text;
+    return this.isTerminal ? `\u001b[2m${text}\u001b[22m` : text;
   }
 
   bold(text: string): string {
-    return this.#isTerminal ? `\u001b[1m${text}\u001b[22m` : text;
+    return this.isTerminal ? `\u001b[1m${text}\u001b[22m` : text;
   }
 
   /** Says what is being waited for once it takes more than a second. */

@@ -16,19 +16,19 @@ it('docs/cli.md has a section for each command, in order', () => {
 });
 
 it('docs/cli.md tells the options of all', () => {
-  expect(rowsIn(titled.get('Every command'))).toEqual(rowsOf(commonOptions));
+  expect(rowsIn(titled.get('Every command'))).toEqual(readRows(commonOptions));
 });
 
 it.each(commands.map((command) => [command.name, command.options ?? {}]))(
   'docs/cli.md tells the options of %s',
   (name, options) => {
-    expect(rowsIn(titled.get(`sibyl ${name}`))).toEqual(rowsOf(options));
+    expect(rowsIn(titled.get(`sibyl ${name}`))).toEqual(readRows(options));
   },
 );
 
 const rowsIn = (section = ''): string[] => section.match(/^\| `-.*$/gm) ?? [];
 
-const rowsOf = (options: Readonly<Record<string, Option>>): string[] =>
+const readRows = (options: Readonly<Record<string, Option>>): string[] =>
   Object.entries(options).map(([name, { short, value, summary }]) => {
     const shown = value ? `\`--${name} <${value}>\`` : `\`--${name}\``;
     return `| ${short ? `\`-${short}\`, ` : ''}${shown} | ${summary} |`;

@@ -8,7 +8,7 @@ import { text } from 'node:stream/consumers';
 import type { OracleCard } from '@sibyl/protocol';
 import { beforeAll, expect, it, onTestFinished } from 'vitest';
 import { tarballs } from '../src/commands/new.js';
-import { endGroupOf } from './support/end-group-of.js';
+import { killProcessGroup } from './support/kill-process-group.js';
 import { useFolder } from './support/sibyl.js';
 
 // Packages come from npm's cache or, on a new machine, from the registry.
@@ -122,7 +122,7 @@ it('and which serves the chat page until it is told to stop', {
     detached: true,
   });
   const ended = once(npm, 'close');
-  onTestFinished(() => endGroupOf(npm));
+  onTestFinished(() => killProcessGroup(npm));
   let output = '';
   for (const stream of [npm.stdout, npm.stderr])
     stream.setEncoding('utf8').on('data', (chunk) => {

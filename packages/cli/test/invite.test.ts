@@ -15,7 +15,7 @@ const env = { DATA_DIR, ORACLE_MNEMONIC, CALLERS_ALLOW };
 
 const redeem = async (user: TestUser, invitation: string) =>
   (await user.request('POST', '/invitations', { body: { invitation } })).status;
-const statusOf = async (user: TestUser) => (await user.request('GET', '/sessions')).status;
+const fetchStatus = async (user: TestUser) => (await user.request('GET', '/sessions')).status;
 
 describe('sibyl invite', () => {
   it('prints invitations that a running oracle takes once each', async () => {
@@ -24,11 +24,11 @@ describe('sibyl invite', () => {
     const { invitations } = JSON.parse(stdout);
     expect(invitations).toHaveLength(2);
     const [alice, bob] = [new TestUser(oracle), new TestUser(oracle)];
-    expect(await statusOf(alice)).toBe(403);
+    expect(await fetchStatus(alice)).toBe(403);
     expect(await redeem(alice, invitations[0].invitation)).toBe(200);
     expect(await redeem(bob, invitations[0].invitation)).toBe(409);
     expect(await redeem(bob, invitations[1].invitation)).toBe(200);
-    expect([await statusOf(alice), await statusOf(bob)]).toEqual([200, 200]);
+    expect([await fetchStatus(alice), await fetchStatus(bob)]).toEqual([200, 200]);
   });
 
   it.each([
@@ -87,12 +87,12 @@ describe('sibyl callers', () => {
     const alice = new TestUser(oracle);
     const { stdout } = await sibyl(['invite', '--json'], { env });
     await redeem(alice, JSON.parse(stdout).invitations[0].invitation);
-    expect(await statusOf(alice)).toBe(200);
+    expect(await fetchStatus(alice)).toBe(200);
     const listed = await sibyl(['callers', 'list'], { env });
     expect(listed.stdout).toContain(alice.did);
     const removed = await sibyl(['callers', 'remove', alice.did], { env });
     expect(removed).toMatchObject({ code: 0, stdout: `Removed ${alice.did}` });
-    await expect.poll(() => statusOf(alice), { timeout: 60_000 }).toBe(403);
+    await expect.poll(() => fetchStatus(alice), { timeout: 60_000 }).toBe(403);
     const again = await sibyl(['callers', 'remove', alice.did], { env });
     expect(again).toMatchObject({ code: 1, stderr: expect.stringContaining('no invitation') });
     expect((await sibyl(['callers', 'list'], { env })).stdout).not.toContain(alice.did);

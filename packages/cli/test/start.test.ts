@@ -31,16 +31,16 @@ function start(args: readonly string[], env: Record<string, string> = {}): Sibyl
 }
 
 /** Loading takes a while on a busy machine. */
-const PATIENCE = { timeout: 60_000 };
+const TIMEOUT = { timeout: 60_000 };
 const HOST = /listening on (http:\S+?), talk to it/;
 const GATEWAY = /listening on (http:\S+?), routes described/;
 
 async function addressIn(run: SibylRun, line: RegExp): Promise<string> {
-  await expect.poll(() => run.stdout + run.stderr, PATIENCE).toMatch(line);
+  await expect.poll(() => run.stdout + run.stderr, TIMEOUT).toMatch(line);
   return line.exec(run.stdout)?.[1] ?? '';
 }
 
-const statusOf = (url: string): Promise<number | undefined> =>
+const fetchStatus = (url: string): Promise<number | undefined> =>
   fetch(`${url}/health`).then(
     ({ status }) => status,
     () => undefined,
@@ -55,16 +55,16 @@ async function takenPort() {
 it('start runs an oracle until it is told to stop', { timeout: 120_000 }, async () => {
   const run = start(['start', '--port', '0'], { PORT: '1' });
   const url = await addressIn(run, HOST);
-  expect(await statusOf(url)).toBe(200);
+  expect(await fetchStatus(url)).toBe(200);
   run.child.kill('SIGTERM');
   expect(await run.ended).toBe(0);
-  expect(await statusOf(url)).toBeUndefined();
+  expect(await fetchStatus(url)).toBeUndefined();
 });
 
 it('gateway runs a gateway until it is told to stop', { timeout: 120_000 }, async () => {
   const run = start(['gateway']);
   const url = await addressIn(run, GATEWAY);
-  expect(await statusOf(url)).toBe(200);
+  expect(await fetchStatus(url)).toBe(200);
   run.child.kill('SIGTERM');
   expect(await run.ended).toBe(0);
 });
@@ -78,11 +78,11 @@ const LogLine = {
 it('start --with-gateway runs both, logs alike, stops both', { timeout: 120_000 }, async () => {
   const run = start(['start', '--with-gateway']);
   const gateway = await addressIn(run, GATEWAY);
-  expect(await statusOf(await addressIn(run, HOST))).toBe(200);
-  expect(await statusOf(gateway)).toBe(200);
+  expect(await fetchStatus(await addressIn(run, HOST))).toBe(200);
+  expect(await fetchStatus(gateway)).toBe(200);
   run.child.kill('SIGTERM');
   expect(await run.ended).toBe(0);
-  expect(await statusOf(gateway)).toBeUndefined();
+  expect(await fetchStatus(gateway)).toBeUndefined();
   expect(run.stderr).toBe('');
   for (const line of run.stdout.trim().split('\n'))
     expect(JSON.parse(line)).toEqual(expect.objectContaining(LogLine));
@@ -101,7 +101,7 @@ it('leaves no gateway behind that nobody stops', { timeout: 120_000 }, async () 
   const run = start(['start', '--with-gateway']);
   const gateway = await addressIn(run, GATEWAY);
   run.child.kill('SIGKILL');
-  await expect.poll(() => statusOf(gateway)).toBeUndefined();
+  await expect.poll(() => fetchStatus(gateway)).toBeUndefined();
 });
 
 it.each([
@@ -113,7 +113,7 @@ it.each([
   const url = await addressIn(run, HOST);
   await expect.poll(() => run.stderr).toContain(message);
   other.close();
-  expect(await statusOf(url)).toBe(200);
+  expect(await fetchStatus(url)).toBe(200);
   run.child.kill('SIGTERM');
   expect(await run.ended).toBe(0);
 });

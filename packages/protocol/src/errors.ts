@@ -60,7 +60,7 @@ export const errorCatalog = {
   bodies_too_large: [503, 'The host is reading too many large bodies; try again'],
   disk_full: [503, 'The disk of this host is almost full; try again later'],
   host_stopping: [503, 'The host is stopping; try again'],
-  gate_unavailable: [503, 'Whether this turn may be made cannot be told right now; try again'],
+  gate_unavailable: [503, 'Whether this turn may be made cannot be shown right now; try again'],
   plugin_failed: [503, 'A plugin that this message depends on failed; try again'],
   verification_busy: [
     503,
@@ -120,8 +120,8 @@ export const ErrorBody = z
 export type ErrorBody = z.infer<typeof ErrorBody>;
 
 /** More than anybody mends at once; a value can be wrong in a hundred thousand places. */
-const MOST_LINES = 20;
-const LONGEST_LINE = 300;
+const MAX_LINES = 20;
+const MAX_LINE_LENGTH = 300;
 
 type Step = PropertyKey | { readonly key: PropertyKey };
 
@@ -138,20 +138,20 @@ export interface SchemaIssue {
 
 /** One line for each thing that is wrong, with the field it is wrong in; `whole` names the value itself. */
 export function describeIssues(issues: readonly SchemaIssue[], whole: string): string[] {
-  const lines = issues.flatMap((issue) => linesOf(issue, whole));
-  const told = lines.slice(0, MOST_LINES).map((line) => line.slice(0, LONGEST_LINE));
-  const more = lines.length - told.length;
-  return more > 0 ? [...told, `and ${more} more`] : told;
+  const lines = issues.flatMap((issue) => formatIssue(issue, whole));
+  const shown = lines.slice(0, MAX_LINES).map((line) => line.slice(0, MAX_LINE_LENGTH));
+  const more = lines.length - shown.length;
+  return more > 0 ? [...shown, `and ${more} more`] : shown;
 }
 
-function linesOf(
+function formatIssue(
   { path = [], message, code, keys = [], errors = [] }: SchemaIssue,
   whole: string,
 ): string[] {
   const steps = path.map((step) => String(typeof step === 'object' ? step.key : step));
   if (code === 'unrecognized_keys')
     return keys.map((key) => `${[...steps, key].join('.')}: unknown field`);
-  const wanted = errors.flatMap(([first]) => (first ? (linesOf(first, whole)[0] ?? []) : []));
+  const wanted = errors.flatMap(([first]) => (first ? (formatIssue(first, whole)[0] ?? []) : []));
   const alternatives = wanted.length > 0 ? `: ${wanted.join(', or ')}` : '';
   return [`${steps.join('.') || whole}: ${message}${alternatives}`];
 }

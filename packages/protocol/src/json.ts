@@ -30,52 +30,52 @@ export function measureJson(value: unknown, limits: JsonLimits): JsonSize {
 }
 
 class JsonWalk {
-  readonly #limits: Required<JsonLimits>;
-  readonly #open: { readonly container: object; readonly depth: number }[] = [];
-  #values = 0;
-  #characters = 0;
+  private readonly limits: Required<JsonLimits>;
+  private readonly open: { readonly container: object; readonly depth: number }[] = [];
+  private values = 0;
+  private characters = 0;
 
   constructor({ depth = MAX_DEPTH, values = MAX_VALUES, characters }: JsonLimits) {
-    this.#limits = { depth, values, characters: characters ?? Number.POSITIVE_INFINITY };
+    this.limits = { depth, values, characters: characters ?? Number.POSITIVE_INFINITY };
   }
 
   measure(root: unknown): JsonSize {
-    const excess = this.#findExcess(root);
-    return { values: this.#values, characters: this.#characters, excess };
+    const excess = this.findExcess(root);
+    return { values: this.values, characters: this.characters, excess };
   }
 
-  #findExcess(root: unknown): string | undefined {
-    let excess = this.#count(root, -1);
-    for (let level = this.#open.pop(); level && !excess; level = this.#open.pop())
-      excess = this.#enter(level.container, level.depth);
+  private findExcess(root: unknown): string | undefined {
+    let excess = this.count(root, -1);
+    for (let level = this.open.pop(); level && !excess; level = this.open.pop())
+      excess = this.enter(level.container, level.depth);
     return excess;
   }
 
-  #enter(container: object, depth: number): string | undefined {
+  private enter(container: object, depth: number): string | undefined {
     if (Array.isArray(container)) {
       for (const value of container) {
-        const excess = this.#count(value, depth);
+        const excess = this.count(value, depth);
         if (excess) return excess;
       }
       return undefined;
     }
     // Unlike Object.entries it makes no copy of what may be a huge object.
     for (const name in container) {
-      this.#characters += name.length + 3;
-      const excess = this.#count(Reflect.get(container, name), depth);
+      this.characters += name.length + 3;
+      const excess = this.count(Reflect.get(container, name), depth);
       if (excess) return excess;
     }
     return undefined;
   }
 
-  #count(value: unknown, depth: number): string | undefined {
-    const { depth: levels, values, characters } = this.#limits;
+  private count(value: unknown, depth: number): string | undefined {
+    const { depth: levels, values, characters } = this.limits;
     if (depth >= levels) return `may nest at most ${levels} levels`;
-    this.#values += 1;
-    this.#characters += typeof value === 'string' ? value.length + 2 : 1;
-    if (this.#values > values) return `may hold at most ${values} values`;
-    if (this.#characters > characters) return `may hold at most ${characters} characters of JSON`;
-    if (isContainer(value)) this.#open.push({ container: value, depth: depth + 1 });
+    this.values += 1;
+    this.characters += typeof value === 'string' ? value.length + 2 : 1;
+    if (this.values > values) return `may hold at most ${values} values`;
+    if (this.characters > characters) return `may hold at most ${characters} characters of JSON`;
+    if (isContainer(value)) this.open.push({ container: value, depth: depth + 1 });
     return undefined;
   }
 }

@@ -78,7 +78,7 @@ export function createAllowList(entries: readonly string[]): AllowList {
   const cidrs = cidrList(entries.filter((entry) => entry.includes('/')));
   const hosts = new Set(entries.filter((entry) => !entry.includes('/')).map(hostKey));
   return {
-    includesHost: (url) => hosts.has(url.hostname) || hosts.has(`${url.hostname}:${portOf(url)}`),
+    includesHost: (url) => hosts.has(url.hostname) || hosts.has(`${url.hostname}:${readPort(url)}`),
     includesAddress(address) {
       const family = isIP(address);
       return family !== 0 && cidrs.check(address, family === 4 ? 'ipv4' : 'ipv6');
@@ -97,6 +97,6 @@ function hostKey(entry: string): string {
   return port === undefined ? url.hostname : `${url.hostname}:${Number(port)}`;
 }
 
-function portOf(url: URL): string {
+function readPort(url: URL): string {
   return url.port || (url.protocol === 'https:' ? '443' : '80');
 }

@@ -132,7 +132,7 @@ export function toResponse(
   request: OutgoingRequest,
   limits: BodyLimits,
 ): Response {
-  const headers = headersOf(message);
+  const headers = toHeaders(message);
   const status = message.statusCode ?? 0;
   const isEmpty = request.method === 'HEAD' || NULL_BODY.has(status);
   if (!isEmpty) checkBodyHeaders(headers, limits);
@@ -146,7 +146,7 @@ export function toResponse(
   return Object.defineProperty(response, 'url', { value: request.url.href });
 }
 
-function headersOf(message: IncomingMessage): Headers {
+function toHeaders(message: IncomingMessage): Headers {
   const headers = new Headers();
   for (let i = 0; i + 1 < message.rawHeaders.length; i += 2) {
     headers.append(message.rawHeaders[i] ?? '', message.rawHeaders[i + 1] ?? '');
@@ -224,7 +224,7 @@ export function tooLarge({
 }
 
 /** The longest delay a Node timer keeps; a longer one would fire at once. */
-const LONGEST_DELAY = 2 ** 31 - 1;
+const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** One time limit over a whole exchange, DNS and body included. */
 export interface Deadline {
@@ -245,7 +245,7 @@ export function startDeadline(
     controller.abort(new SafeFetchError('timeout', `The server gave ${limit}.`));
   };
   const follow = () => controller.abort(caller?.reason);
-  const timer = setTimeout(expire, Math.min(timeoutMs, LONGEST_DELAY));
+  const timer = setTimeout(expire, Math.min(timeoutMs, MAX_TIMER_MS));
   if (caller?.aborted) follow();
   caller?.addEventListener('abort', follow, { once: true });
   return {

@@ -88,14 +88,14 @@ export const dnsLookup =
     const cancel = () => resolver.cancel();
     signal.addEventListener('abort', cancel, { once: true });
     try {
-      return await addressesOf(hostname, resolver);
+      return await resolveAddresses(hostname, resolver);
     } finally {
       signal.removeEventListener('abort', cancel);
     }
   };
 
 /** Of both kinds; one kind alone will do. */
-async function addressesOf(hostname: string, resolver: Resolver): Promise<string[]> {
+async function resolveAddresses(hostname: string, resolver: Resolver): Promise<string[]> {
   const answers = await Promise.allSettled([
     resolver.resolve4(hostname),
     resolver.resolve6(hostname),

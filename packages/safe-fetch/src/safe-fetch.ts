@@ -61,7 +61,7 @@ interface Settings extends ResolveRules {
   readonly limits: SettledLimits;
 }
 
-interface Exchange {
+interface FetchContext {
   readonly settings: Settings;
   readonly limits: SettledLimits;
   readonly deadline: Deadline;
@@ -98,7 +98,10 @@ async function fetchSafely(input: string | URL, init: SafeFetchInit, settings: S
   }
 }
 
-async function exchange(first: OutgoingRequest, { settings, limits, deadline, ...rest }: Exchange) {
+async function exchange(
+  first: OutgoingRequest,
+  { settings, limits, deadline, ...rest }: FetchContext,
+) {
   const { signal } = deadline;
   let request = first;
   for (let followed = 0; ; followed++) {

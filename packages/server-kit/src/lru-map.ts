@@ -16,58 +16,58 @@ interface Entry<V> {
 
 /** A map bounded in bytes: the least recently used entries make room for new ones. */
 export class LruMap<K, V> {
-  readonly #entries = new Map<K, Entry<V>>();
-  readonly #limits: LruLimits<K, V>;
-  #bytes = 0;
+  private readonly entries = new Map<K, Entry<V>>();
+  private readonly limits: LruLimits<K, V>;
+  private usedBytes = 0;
 
   constructor(limits: LruLimits<K, V>) {
-    this.#limits = limits;
+    this.limits = limits;
   }
 
   get size(): number {
-    return this.#entries.size;
+    return this.entries.size;
   }
 
   /** The estimated size of all entries. */
   get bytes(): number {
-    return this.#bytes;
+    return this.usedBytes;
   }
 
   /** Returns the value and marks it as used. */
   get(key: K): V | undefined {
-    const entry = this.#entries.get(key);
+    const entry = this.entries.get(key);
     if (!entry) return undefined;
-    this.#entries.delete(key);
-    this.#entries.set(key, entry);
+    this.entries.delete(key);
+    this.entries.set(key, entry);
     return entry.value;
   }
 
   /** Stores the value, unless it alone exceeds the limit; returns whether it was stored. */
   set(key: K, value: V): boolean {
     this.delete(key);
-    const { maxBytes, sizeOf, maxEntries = Number.POSITIVE_INFINITY } = this.#limits;
+    const { maxBytes, sizeOf, maxEntries = Number.POSITIVE_INFINITY } = this.limits;
     const bytes = sizeOf(value, key) + ENTRY_BYTES;
     if (bytes > maxBytes || maxEntries < 1) return false;
-    this.#entries.set(key, { value, bytes });
-    this.#bytes += bytes;
-    for (const oldest of this.#entries.keys()) {
-      if (this.#bytes <= maxBytes && this.#entries.size <= maxEntries) break;
+    this.entries.set(key, { value, bytes });
+    this.usedBytes += bytes;
+    for (const oldest of this.entries.keys()) {
+      if (this.usedBytes <= maxBytes && this.entries.size <= maxEntries) break;
       this.delete(oldest);
     }
     return true;
   }
 
   delete(key: K): boolean {
-    const entry = this.#entries.get(key);
+    const entry = this.entries.get(key);
     if (!entry) return false;
-    this.#bytes -= entry.bytes;
-    return this.#entries.delete(key);
+    this.usedBytes -= entry.bytes;
+    return this.entries.delete(key);
   }
 
   /** Deletes every matching entry and returns how many there were. */
   deleteWhere(matches: (value: V, key: K) => boolean): number {
     const before = this.size;
-    for (const [key, { value }] of this.#entries) if (matches(value, key)) this.delete(key);
+    for (const [key, { value }] of this.entries) if (matches(value, key)) this.delete(key);
     return before - this.size;
   }
 }

@@ -7,7 +7,7 @@ import { createRevocationSet } from '../src/verify/revocations.js';
 import { createMemorySingleUseStore } from '../src/verify/single-use.js';
 import { forgeToken } from './support/forge.js';
 import { linkFrom } from './support/hostile-chains.js';
-import { alice, clock, NOW, okOf, oracle, verifierWith } from './support/verifier.js';
+import { alice, clock, NOW, oracle, unwrap, verifierWith } from './support/verifier.js';
 
 const MIB = 1024 ** 2;
 /** For what a test itself leaves behind: compiled code, hidden classes, module-wide caches. */
@@ -20,7 +20,7 @@ const fills: readonly [name: string, limitBytes: number, fill: () => Promise<unk
     2 * MIB + 0.5 * MIB,
     async () => {
       const verifier = verifierWith({ cacheBytes: 2 * MIB });
-      for (let i = 0; i < 1000; i++) okOf(await verifier.verifyDelegation(largeDelegation(i)));
+      for (let i = 0; i < 1000; i++) unwrap(await verifier.verifyDelegation(largeDelegation(i)));
       return verifier;
     },
   ],
@@ -38,9 +38,9 @@ const fills: readonly [name: string, limitBytes: number, fill: () => Promise<unk
     2 * MIB,
     async () => {
       const minter = createMinter({ signer: oracle, clock, cacheBytes: 2 * MIB });
-      const delegation = okOf(await verifierWith().verifyDelegation(largeDelegation(0)));
+      const delegation = unwrap(await verifierWith().verifyDelegation(largeDelegation(0)));
       for (let i = 0; i < 1500; i++)
-        okOf(
+        unwrap(
           minter.mint({ delegation, audience: alice.did, can: 'store/add', with: `ixo:0/${i}` }),
         );
       return minter;

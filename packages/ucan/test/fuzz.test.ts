@@ -35,7 +35,7 @@ describe('mutated tokens', () => {
       const token = valid[Math.floor(random() * valid.length)] as string;
       const other = valid[Math.floor(random() * valid.length)] as string;
       const mutated = mutate(token, other, random);
-      const code = valid.includes(mutated) ? 'unchanged' : await refusalOf(mutated);
+      const code = valid.includes(mutated) ? 'unchanged' : await findError(mutated);
       codes.set(code, (codes.get(code) ?? 0) + 1);
     }
     expect(accepted).toEqual([]);
@@ -46,7 +46,7 @@ describe('mutated tokens', () => {
     }
     expect(codes.get('signature_invalid')).toBeGreaterThan(1000);
 
-    async function refusalOf(mutated: string): Promise<UcanFaultCode> {
+    async function findError(mutated: string): Promise<UcanFaultCode> {
       const delegation = await verifier.verifyDelegation(mutated);
       const invocation = await verifier.verifyInvocation(mutated);
       if (delegation.ok || invocation.ok) accepted.push(mutated);

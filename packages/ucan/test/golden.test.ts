@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { mintDelegation } from '../src/mint/mint.js';
-import { archiveOf, delegateWithUcanto } from './support/ucanto-tokens.js';
+import { delegateWithUcanto, toArchive } from './support/ucanto-tokens.js';
 import { alice, NOW, oracle, verifierWith } from './support/verifier.js';
 
 // Made once by @ucanto/core 10.4.6 from the seeds in test-support, valid until NOW + 300.
@@ -28,7 +28,7 @@ test('and is still what we and ucanto write', async () => {
     expiration: NOW + 300,
   };
   const theirs = await delegateWithUcanto(alice, fields);
-  expect(await archiveOf(theirs)).toBe(TOKEN);
+  expect(await toArchive(theirs)).toBe(TOKEN);
   expect(mintDelegation({ signer: alice, ...fields })).toMatchObject({
     ok: { cid: CID, token: TOKEN },
   });

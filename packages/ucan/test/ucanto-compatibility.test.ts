@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { archiveOf, delegateWithUcanto } from './support/ucanto-tokens.js';
+import { delegateWithUcanto, toArchive } from './support/ucanto-tokens.js';
 import { alice, bob, NOW, oracle, verifierWith } from './support/verifier.js';
 
 const AUTH = { can: '*', with: 'ixo:oracle' };
@@ -10,7 +10,7 @@ test('an invocation made by ucanto names its caller', async () => {
     capabilities: [AUTH],
     expiration: NOW + 300,
   });
-  const verdict = await verifierWith().verifyInvocation(await archiveOf(made));
+  const verdict = await verifierWith().verifyInvocation(await toArchive(made));
   expect(verdict.ok).toMatchObject({
     did: alice.did,
     cid: made.cid.toString(),
@@ -36,7 +36,7 @@ test('a chain made by ucanto is a delegation of its outermost issuer', async () 
     notBefore: NOW - 5,
     proofs: [grant],
   });
-  const verdict = await verifierWith().verifyDelegation(await archiveOf(made));
+  const verdict = await verifierWith().verifyDelegation(await toArchive(made));
   expect(verdict.error).toBeUndefined();
   expect(verdict.ok).toMatchObject({
     did: bob.did,

@@ -8,25 +8,25 @@ import { claimWithUcanto } from './support/claim-with-ucanto.js';
 import { type ForgedBlock, forgeToken } from './support/forge.js';
 import { diamond, linkFrom } from './support/hostile-chains.js';
 import { seededRandom } from './support/ucanto-cases.js';
-import { alice, bob, NOW, okOf, oracle, signerNamed, verifierWith } from './support/verifier.js';
+import { alice, bob, NOW, oracle, signerNamed, unwrap, verifierWith } from './support/verifier.js';
 
 const carol = signerNamed('carol');
 const people = [alice, bob, carol];
 const CLAIMS = ['1', '2'].map((n) => ({ can: 'store/add', with: `ixo:files/${n}` }));
 
-const publicKeyOf = (issuer: string) =>
+const readPublicKey = (issuer: string) =>
   people.find(({ did }) => did === issuer)?.publicKey ?? alice.publicKey;
 const askUcanto = (token: Token) =>
   claimWithUcanto(
     token,
-    new Map([...token.ucans.values()].map(({ cid, issuer }) => [cid, publicKeyOf(issuer)])),
+    new Map([...token.ucans.values()].map(({ cid, issuer }) => [cid, readPublicKey(issuer)])),
   );
 
 /** alice → bob → oracle, not checked by anything but the gate. */
 function chain(first: Partial<UcanPayload>, second: Partial<UcanPayload> = {}): Token {
   const proof = linkFrom(alice, bob, [], { payload: first });
   const top = linkFrom(bob, oracle, [proof], { payload: { capabilities: CLAIMS, ...second } });
-  return okOf(readToken(forgeToken(proof, top)));
+  return unwrap(readToken(forgeToken(proof, top)));
 }
 
 const didKeys = createDidKeyResolver();
@@ -40,7 +40,7 @@ describe('verifyDelegation and ucanto both', () => {
   test.each([
     ['a plain chain', chain({})],
     ['a chain with a start', chain({ notBefore: NOW - 20 }, { notBefore: NOW - 20 })],
-    ['a diamond', okOf(readToken(forgeToken(...diamond(3))))],
+    ['a diamond', unwrap(readToken(forgeToken(...diamond(3))))],
   ])('accept %s', async (_, token) => {
     expect(await verifierWith().verifyDelegation(token.text)).toHaveProperty('ok');
     expect(await askUcanto(token)).toBeUndefined();
@@ -73,12 +73,12 @@ describe('verifyDelegation and ucanto both', () => {
 
   /** A did:ixo issuer whose delegation carol vouches for; its own signature is missing. */
   function attested(): Token {
-    const ixo = okOf(alice.withDid('did:ixo:alice'));
+    const ixo = unwrap(alice.withDid('did:ixo:alice'));
     const grant = linkFrom(ixo, bob, [], { signature: (s) => s.map((b, i) => (i < 4 ? b : 0)) });
     const attest = { can: 'ucan/attest', with: oracle.did, nb: { proof: grant.link } };
     const attestation = linkFrom(carol, bob, [], { payload: { capabilities: [attest] } });
     const top = linkFrom(bob, oracle, [grant, attestation]);
-    return okOf(readToken(forgeToken(grant, attestation, top)));
+    return unwrap(readToken(forgeToken(grant, attestation, top)));
   }
 });
 
@@ -96,12 +96,12 @@ describe('verifyDelegation and ucanto judge random chains alike', () => {
   });
 
   async function compareVerdicts(seed: number): Promise<'accepted' | 'refused'> {
-    const { token, hasStrayProof } = randomChain(seededRandom(seed));
+    const { token, hasUnrelatedProof } = randomChain(seededRandom(seed));
     const { error } = await verifierWith().verifyDelegation(token.text);
     const refusal = await askAboutEveryUcan(token);
     if (!error) expect(refusal, `chain ${seed}, which we accept`).toBeUndefined();
     // A proof for another audience is an error here; ucanto passes over it.
-    else if (!hasStrayProof) expect(refusal, `chain ${seed}: ${error.code}`).toBeDefined();
+    else if (!hasUnrelatedProof) expect(refusal, `chain ${seed}: ${error.code}`).toBeDefined();
     return error ? 'refused' : 'accepted';
   }
 
@@ -143,10 +143,10 @@ describe('verifyDelegation and ucanto judge random chains alike', () => {
       return block;
     };
     link(pick(people), oracle, Math.floor(random() * 3));
-    const token = okOf(readToken(forgeToken(...blocks)));
-    const isStray = (ucan: Ucan) =>
+    const token = unwrap(readToken(forgeToken(...blocks)));
+    const isUnrelated = (ucan: Ucan) =>
       ucan.proofs.length > 1 &&
       ucan.proofs.some((proof) => token.ucans.get(`${proof}`)?.audience !== ucan.issuer);
-    return { token, hasStrayProof: [...token.ucans.values()].some(isStray) };
+    return { token, hasUnrelatedProof: [...token.ucans.values()].some(isUnrelated) };
   }
 });

@@ -13,8 +13,8 @@ import {
   mintInvocation,
   serviceRequest,
 } from '../src/mint/mint.js';
-import { archiveOf, delegateWithUcanto } from './support/ucanto-tokens.js';
-import { alice, bob, okOf, oracle, verifierWith } from './support/verifier.js';
+import { delegateWithUcanto, toArchive } from './support/ucanto-tokens.js';
+import { alice, bob, oracle, unwrap, verifierWith } from './support/verifier.js';
 
 const addFile = capability({
   can: 'store/add',
@@ -66,7 +66,7 @@ async function delegationOfAlice() {
     capabilities: [{ can: 'store/*', with: alice.did }],
     expiration: inAnHour,
   });
-  return okOf(await verifier.verifyDelegation(okOf(minted).token));
+  return unwrap(await verifier.verifyDelegation(unwrap(minted).token));
 }
 
 const addAs = async (more: Partial<InvocationRequest> = {}) =>
@@ -82,7 +82,7 @@ const addAs = async (more: Partial<InvocationRequest> = {}) =>
 
 /** Sends with our own message and reads the receipt with ucanto. */
 async function send(minted: MintedToken) {
-  const { method, headers, body } = okOf(serviceRequest(minted));
+  const { method, headers, body } = unwrap(serviceRequest(minted));
   const response = await fetch(running.url, { method, headers, body: Buffer.from(body) });
   const reply = new Uint8Array(await response.arrayBuffer());
   const message = await CAR.response.decode({ headers: {}, body: reply } as never);
@@ -97,7 +97,7 @@ async function sendWithUcanto(minted: MintedToken) {
     codec: CAR.outbound,
     channel: HTTP.open({ url: running.url }) as never,
   });
-  const receipts = await connection.execute(okOf(archive as never) as never);
+  const receipts = await connection.execute(unwrap(archive as never) as never);
   return (receipts as readonly { out: { ok?: unknown; error?: Error } }[])[0]?.out ?? {};
 }
 
@@ -106,7 +106,7 @@ describe.each([
   ["ucanto's client", sendWithUcanto],
 ])('a ucanto server, asked with %s', (_, ask) => {
   test('accepts what was minted from a delegation', async () => {
-    const out = await ask(okOf(await addAs()));
+    const out = await ask(unwrap(await addAs()));
     expect(out.error).toBeUndefined();
     expect(out.ok).toEqual({ name: 'a.txt', owner: alice.did });
   });
@@ -122,10 +122,10 @@ describe.each([
       audience: oracle.did,
       capabilities: [{ can: 'store/add', with: alice.did }],
       expiration: inAnHour,
-      proofs: [await archiveOf(toBob)],
+      proofs: [await toArchive(toBob)],
     });
-    const delegation = okOf(await verifier.verifyDelegation(okOf(minted).token));
-    const out = await ask(okOf(await addAs({ delegation })));
+    const delegation = unwrap(await verifier.verifyDelegation(unwrap(minted).token));
+    const out = await ask(unwrap(await addAs({ delegation })));
     expect(out.error).toBeUndefined();
   });
 
@@ -133,18 +133,18 @@ describe.each([
     const granted = await delegationOfAlice();
     const capabilities = [{ can: 'store/add', with: bob.did }];
     const forged = { ...granted, capabilities };
-    const out = await ask(okOf(await addAs({ delegation: forged, with: bob.did })));
+    const out = await ask(unwrap(await addAs({ delegation: forged, with: bob.did })));
     expect(out.error?.message).toMatch(/not authorized/i);
   });
 
   test('refuses what has expired', async () => {
     const expired = await addAs({ clock: () => systemClock() - 600 });
-    const out = await ask(okOf(expired));
+    const out = await ask(unwrap(expired));
     expect(out.error?.message).toMatch(/expired/i);
   });
 
   test('refuses what is meant for another service', async () => {
-    const out = await ask(okOf(await addAs({ audience: bob.did })));
+    const out = await ask(unwrap(await addAs({ audience: bob.did })));
     expect(out.error).toBeDefined();
   });
 });

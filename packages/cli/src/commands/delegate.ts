@@ -60,14 +60,14 @@ async function grant({ client, signer }: OpenOracle, { options, output }: Call):
   const stored = await client.delegation.grant({ capabilities: [capability], expiration });
   output.result(
     { ...stored, capability },
-    `Granted ${capability.can} with ${capability.with} until ${timeOf(expiration)}`,
+    `Granted ${capability.can} with ${capability.with} until ${formatTime(expiration)}`,
   );
   return 0;
 }
 
 async function status({ client }: OpenOracle, { output }: Call): Promise<number> {
   const now = await client.delegation.status();
-  const until = now.expiration === undefined ? '' : ` until ${timeOf(now.expiration)}`;
+  const until = now.expiration === undefined ? '' : ` until ${formatTime(now.expiration)}`;
   output.result(now, now.authorized ? `Granted${until}` : 'Nothing is granted');
   return 0;
 }
@@ -77,7 +77,7 @@ async function list({ client }: OpenOracle, { output }: Call): Promise<number> {
   const rows = delegations.map(({ cid, capabilities, expiration, isCurrent }) => [
     cid,
     capabilities.map(({ can, with: resource }) => `${can} with ${resource}`).join(', '),
-    expiration === undefined ? 'never expires' : `until ${timeOf(expiration)}`,
+    expiration === undefined ? 'never expires' : `until ${formatTime(expiration)}`,
     isCurrent ? 'current' : '',
   ]);
   const text = rows.length > 0 ? table(rows) : 'The oracle knows of no delegation of yours';
@@ -102,4 +102,4 @@ async function revoke(
 
 const actions = { grant, status, list, revoke };
 
-const timeOf = (seconds: number) => new Date(seconds * 1000).toLocaleString();
+const formatTime = (seconds: number) => new Date(seconds * 1000).toLocaleString();

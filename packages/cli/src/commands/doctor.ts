@@ -139,7 +139,7 @@ export const checks: Readonly<Record<string, () => Promise<Check>>> = {
   },
 };
 
-const PATIENCE_MS = 10_000;
+const TIMEOUT_MS = 10_000;
 
 /** What an oracle does not ask, whatever is there. */
 const REFUSALS: ReadonlySet<unknown> = new Set(['address_refused', 'scheme_refused']);
@@ -155,7 +155,7 @@ interface Address {
 /** Whether something answers well at an address that the operator configured. */
 export async function checkAddress({ url, headers, remedy, fetch }: Address): Promise<Check> {
   try {
-    const response = await fetch(url, { headers, signal: AbortSignal.timeout(PATIENCE_MS) });
+    const response = await fetch(url, { headers, signal: AbortSignal.timeout(TIMEOUT_MS) });
     await response.body?.cancel();
     const { host } = new URL(url);
     if (response.ok) return { state: 'ok', text: `${host} answers` };

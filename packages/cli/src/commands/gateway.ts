@@ -56,12 +56,12 @@ export async function startGateway({
   try {
     const port = await freePort(Number(wanted), host);
     const child = forkGateway(port, preload);
-    const address = `${addressOf(host)}:${port}`;
+    const address = `${toLocalAddress(host)}:${port}`;
     if (!variable('GATEWAY_URL')) offer(address);
     return { stop: () => stop(child) };
   } catch (error) {
     const { message } = error as Error;
-    complain(`The gateway cannot start (${message}): set GATEWAY_PORT to another port`);
+    warn(`The gateway cannot start (${message}): set GATEWAY_PORT to another port`);
     return undefined;
   }
 }
@@ -74,7 +74,7 @@ function offer(address: string): void {
 }
 
 /** Where a server that listens on this host is reached from here. */
-function addressOf(host: string): string {
+function toLocalAddress(host: string): string {
   if (host === '0.0.0.0' || host === '::') return '127.0.0.1';
   return host.includes(':') ? `[${host}]` : host;
 }
@@ -87,7 +87,7 @@ function forkGateway(port: number, preload: string | undefined): ChildProcess {
   });
   if (child.stdout) createInterface(child.stdout).on('line', showLine);
   child.once('exit', (code, signal) => {
-    if (code !== 0) complain(`The gateway has ended (${signal ?? `exit code ${code}`})`);
+    if (code !== 0) warn(`The gateway has ended (${signal ?? `exit code ${code}`})`);
   });
   return child;
 }
@@ -98,7 +98,7 @@ function showLine(line: string): void {
   process.stdout.write(`gateway: ${message ? JSON.parse(message) : line}\n`);
 }
 
-function complain(fault: string): void {
+function warn(fault: string): void {
   process.stderr.write(`${fault}; the oracle goes on without it\n`);
 }
 

@@ -60,10 +60,10 @@ async function importKey(call: Call): Promise<number> {
   // Fails with a clear error before anything is replaced.
   if (!mnemonic) signerFromPrivateKey(secret);
   else signerFromMnemonic(secret);
-  return replace(call, mnemonic ? privateKeyOf(secret) : secret);
+  return replace(call, mnemonic ? derivePrivateKey(secret) : secret);
 }
 
-function privateKeyOf(mnemonic: string): string {
+function derivePrivateKey(mnemonic: string): string {
   const { ok, error } = seedFromMnemonic(mnemonic);
   if (error) throw new CommandError(error.detail);
   return exportPrivateKey(ok);

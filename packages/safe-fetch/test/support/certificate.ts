@@ -8,7 +8,7 @@ const SUBJECT_ALT_NAME = Buffer.from('0603551d11', 'hex');
 /** A key and a certificate signed by itself, made anew so that no private key lies in the repository. */
 export function selfSigned(hostname: string): { key: string; cert: string } {
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
-  const name = nameOf(hostname);
+  const name = encodeName(hostname);
   const tbs = der(
     SEQUENCE,
     der(0xa0, der(0x02, Buffer.from([2]))),
@@ -28,7 +28,7 @@ export function selfSigned(hostname: string): { key: string; cert: string } {
   };
 }
 
-function nameOf(hostname: string): Buffer {
+function encodeName(hostname: string): Buffer {
   return der(SEQUENCE, der(0x31, der(SEQUENCE, COMMON_NAME, der(0x0c, Buffer.from(hostname)))));
 }
 

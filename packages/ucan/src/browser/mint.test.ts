@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { ucantoCases } from '../../test/support/ucanto-cases.js';
-import { archiveOf, delegateWithUcanto } from '../../test/support/ucanto-tokens.js';
-import { alice, NOW, okOf, oracle, verifierWith } from '../../test/support/verifier.js';
+import { delegateWithUcanto, toArchive } from '../../test/support/ucanto-tokens.js';
+import { alice, NOW, oracle, unwrap, verifierWith } from '../../test/support/verifier.js';
 import { systemClock } from '../codec/ucan.js';
 import { createDidKeyResolver } from '../did/did-key.js';
 import { readToken } from '../read/read-token.js';
@@ -36,16 +36,16 @@ describe('the browser minter', () => {
 
   test.each(ucantoCases)('writes the bytes ucanto writes: $name', async ({ fields }) => {
     const signer = await createWebSigner(await keyPairOfAlice());
-    const ours = okOf(await mintDelegation({ signer, ...(fields as never as typeof request) }));
+    const ours = unwrap(await mintDelegation({ signer, ...(fields as never as typeof request) }));
     const theirs = await delegateWithUcanto(alice, fields);
     expect(ours.cid).toBe(theirs.cid.toString());
-    expect(ours.token).toBe(await archiveOf(theirs));
+    expect(ours.token).toBe(await toArchive(theirs));
   });
   const request = { audience: '', capabilities: [], expiration: 0 };
 
   test('mints a bearer that the host accepts', async () => {
     const signer = await createWebSigner(await generateWebKeyPair());
-    const minted = okOf(await mintAuthInvocation({ signer, audience: oracle.did }));
+    const minted = unwrap(await mintAuthInvocation({ signer, audience: oracle.did }));
     const verifier = verifierWith({ clock: systemClock, resolver: createDidKeyResolver() });
     expect(await verifier.verifyInvocation(minted.token)).toMatchObject({
       ok: { did: signer.did, cid: minted.cid, expiration: minted.expiration },
@@ -56,8 +56,8 @@ describe('the browser minter', () => {
     const signer = await createWebSigner(await keyPairOfAlice(), 'did:ixo:alice');
     const request = { signer, audience: oracle.did, now: NOW, ttlSeconds: 60 };
     const [one, two] = [await mintAuthInvocation(request), await mintAuthInvocation(request)];
-    expect(okOf(one).token).not.toBe(okOf(two).token);
-    expect(okOf(readToken(okOf(one).token)).root).toMatchObject({
+    expect(unwrap(one).token).not.toBe(unwrap(two).token);
+    expect(unwrap(readToken(unwrap(one).token)).root).toMatchObject({
       issuer: 'did:ixo:alice',
       expiration: NOW + 60,
     });

@@ -1,6 +1,6 @@
 import type { Result } from '@sibyl/protocol';
 import { base64, concat } from '../codec/bytes.js';
-import { type IpldMap, linkOfDigest } from '../codec/ipld.js';
+import { type IpldMap, linkFromDigest } from '../codec/ipld.js';
 import {
   AUTH_CAPABILITY,
   type Block,
@@ -59,15 +59,15 @@ export async function mintDelegation(
   const signature = await signer.sign(signingBytes(payload));
   const bytes = encodeUcan(payload, concat([SIGNATURE_HEAD, signature]));
   if (!bytes) return { error: { code: 'mint_invalid', detail: 'issuer or audience is no DID' } };
-  const ucan = await blockOf(bytes);
-  const root = await blockOf(encodeArchiveRoot(ucan.link));
+  const ucan = await createBlock(bytes);
+  const root = await createBlock(encodeArchiveRoot(ucan.link));
   const token = base64(encodeCar(root, [ucan]));
   return { ok: { cid: ucan.link.toString(), expiration: request.expiration, token } };
 }
 
-async function blockOf(bytes: Uint8Array): Promise<Block> {
+async function createBlock(bytes: Uint8Array): Promise<Block> {
   const digest = await crypto.subtle.digest('SHA-256', bytes as Uint8Array<ArrayBuffer>);
-  return { link: linkOfDigest(new Uint8Array(digest)), bytes };
+  return { link: linkFromDigest(new Uint8Array(digest)), bytes };
 }
 
 /** An Ed25519 key held by WebCrypto, and the DID it signs under. */

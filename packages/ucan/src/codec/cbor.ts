@@ -67,7 +67,7 @@ export const TOO_MANY_VALUES = `more than ${MAX_VALUES} values`;
 
 const utf8Decoder = /* @__PURE__ */ new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-class CborFault extends Error {}
+class CborError extends Error {}
 
 /** Reads one DAG-CBOR value that fills the bytes, in its canonical form and no other. */
 export function decodeCbor(bytes: Uint8Array): Result<Ipld, string> {
@@ -76,133 +76,133 @@ export function decodeCbor(bytes: Uint8Array): Result<Ipld, string> {
     const value = reader.read(0);
     return reader.isAtEnd ? { ok: value } : { error: 'trailing bytes' };
   } catch (cause) {
-    return { error: cause instanceof CborFault ? cause.message : 'not UTF-8' };
+    return { error: cause instanceof CborError ? cause.message : 'not UTF-8' };
   }
 }
 
 class CborReader {
-  readonly #bytes: Uint8Array;
-  readonly #view: DataView;
-  #offset = 0;
-  #values = 0;
+  private readonly bytes: Uint8Array;
+  private readonly view: DataView;
+  private offset = 0;
+  private values = 0;
 
   constructor(bytes: Uint8Array) {
-    this.#bytes = bytes;
-    this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    this.bytes = bytes;
+    this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   }
 
   get isAtEnd(): boolean {
-    return this.#offset === this.#bytes.length;
+    return this.offset === this.bytes.length;
   }
 
   read(depth: number): Ipld {
-    if (depth > MAX_DEPTH) throw new CborFault('nested too deep');
-    this.#values += 1;
-    if (this.#values > MAX_VALUES) throw new CborFault(TOO_MANY_VALUES);
-    const initial = this.#take(1)[0] as number;
+    if (depth > MAX_DEPTH) throw new CborError('nested too deep');
+    this.values += 1;
+    if (this.values > MAX_VALUES) throw new CborError(TOO_MANY_VALUES);
+    const initial = this.take(1)[0] as number;
     const major = initial >> 5;
     const minor = initial & 31;
-    if (major === 7) return this.#readSimple(minor);
-    const argument = this.#readArgument(minor);
+    if (major === 7) return this.readSimple(minor);
+    const argument = this.readArgument(minor);
     switch (major) {
       case 0:
         return argument;
       case 1:
-        return this.#negative(argument);
+        return this.negative(argument);
       case 2:
         // A copy: a view would keep all of the token alive.
-        return new Uint8Array(this.#take(argument));
+        return new Uint8Array(this.take(argument));
       case 3:
-        return this.#readText(argument);
+        return this.readText(argument);
       case 4:
-        return this.#readArray(argument, depth);
+        return this.readArray(argument, depth);
       case 5:
-        return this.#readMap(argument, depth);
+        return this.readMap(argument, depth);
       default:
-        return this.#readLink(argument, depth);
+        return this.readLink(argument, depth);
     }
   }
 
-  #take(length: number): Uint8Array {
-    if (length > this.#bytes.length - this.#offset) throw new CborFault('cut short');
-    this.#offset += length;
-    return this.#bytes.subarray(this.#offset - length, this.#offset);
+  private take(length: number): Uint8Array {
+    if (length > this.bytes.length - this.offset) throw new CborError('cut short');
+    this.offset += length;
+    return this.bytes.subarray(this.offset - length, this.offset);
   }
 
-  #readArgument(minor: number): number {
+  private readArgument(minor: number): number {
     if (minor < 24) return minor;
-    if (minor > 27) throw new CborFault('indefinite or reserved length');
+    if (minor > 27) throw new CborError('indefinite or reserved length');
     const size = 1 << (minor - 24);
     let value = 0;
-    for (const byte of this.#take(size)) value = value * 256 + byte;
+    for (const byte of this.take(size)) value = value * 256 + byte;
     const smallest = size === 1 ? 24 : 256 ** (size / 2);
-    if (value < smallest) throw new CborFault('integer not in its shortest form');
-    if (!Number.isSafeInteger(value)) throw new CborFault('integer too large');
+    if (value < smallest) throw new CborError('integer not in its shortest form');
+    if (!Number.isSafeInteger(value)) throw new CborError('integer too large');
     return value;
   }
 
-  #negative(argument: number): number {
+  private negative(argument: number): number {
     const value = -1 - argument;
-    if (!Number.isSafeInteger(value)) throw new CborFault('integer too large');
+    if (!Number.isSafeInteger(value)) throw new CborError('integer too large');
     return value;
   }
 
-  #readSimple(minor: number): Ipld {
+  private readSimple(minor: number): Ipld {
     if (minor === 20) return false;
     if (minor === 21) return true;
     if (minor === 22) return null;
-    if (minor !== 27) throw new CborFault('simple value not allowed');
-    const at = this.#offset;
-    this.#take(8);
-    const value = this.#view.getFloat64(at);
+    if (minor !== 27) throw new CborError('simple value not allowed');
+    const at = this.offset;
+    this.take(8);
+    const value = this.view.getFloat64(at);
     // A whole number has its own encoding; as a float it would be a second one.
     if (!Number.isFinite(value) || Number.isInteger(value))
-      throw new CborFault('float not allowed');
+      throw new CborError('float not allowed');
     return value;
   }
 
-  #readText(length: number): string {
-    const text = utf8Decoder.decode(this.#take(length));
+  private readText(length: number): string {
+    const text = utf8Decoder.decode(this.take(length));
     // ucanto's decoder swallows a byte order mark and would read another text than we do.
-    if (text.startsWith('\uFEFF')) throw new CborFault('byte order mark');
+    if (text.startsWith('\uFEFF')) throw new CborError('byte order mark');
     return text;
   }
 
-  #readArray(length: number, depth: number): Ipld[] {
+  private readArray(length: number, depth: number): Ipld[] {
     // Not allocated by the header, which may lie: every item takes a byte, and those run out.
     const items: Ipld[] = [];
     for (let i = 0; i < length; i += 1) items.push(this.read(depth + 1));
     return items;
   }
 
-  #readMap(length: number, depth: number): IpldMap {
+  private readMap(length: number, depth: number): IpldMap {
     const map: Record<string, Ipld> = {};
     let previous: Uint8Array | undefined;
     for (let i = 0; i < length; i += 1) {
-      const start = this.#offset;
+      const start = this.offset;
       const key = this.read(depth + 1);
       // The value that follows counts for both.
-      this.#values -= 1;
-      if (typeof key !== 'string') throw new CborFault('map key is not text');
-      const keyBytes = this.#bytes.subarray(start, this.#offset);
+      this.values -= 1;
+      if (typeof key !== 'string') throw new CborError('map key is not text');
+      const keyBytes = this.bytes.subarray(start, this.offset);
       if (previous && compareBytes(previous, keyBytes) >= 0)
-        throw new CborFault('keys out of order');
-      if (key === '__proto__') throw new CborFault('key not allowed');
+        throw new CborError('keys out of order');
+      if (key === '__proto__') throw new CborError('key not allowed');
       // DAG-JSON, which is what gets signed, writes links and bytes as maps with this key: with
       // it one signature would fit two different blocks.
-      if (key === '/') throw new CborFault('key not allowed');
+      if (key === '/') throw new CborError('key not allowed');
       map[key] = this.read(depth + 1);
       previous = keyBytes;
     }
     return map;
   }
 
-  #readLink(tag: number, depth: number): Link {
-    if (tag !== 42) throw new CborFault('tag not allowed');
+  private readLink(tag: number, depth: number): Link {
+    if (tag !== 42) throw new CborError('tag not allowed');
     const value = this.read(depth + 1);
-    if (!(value instanceof Uint8Array) || value[0] !== 0) throw new CborFault('link malformed');
+    if (!(value instanceof Uint8Array) || value[0] !== 0) throw new CborError('link malformed');
     const bytes = value.subarray(1);
-    if (!isCidV1(bytes)) throw new CborFault('link is not a CIDv1');
+    if (!isCidV1(bytes)) throw new CborError('link is not a CIDv1');
     return new Link(bytes);
   }
 }

@@ -35,7 +35,7 @@ export const isUcanLink = ({ bytes }: Link): boolean =>
   bytes.length === CID_LENGTH && startsWith(bytes, UCAN_CID);
 
 /** The link of a block, given the SHA-256 of its bytes. */
-export const linkOfDigest = (digest: Uint8Array): Link => new Link(concat([UCAN_CID, digest]));
+export const linkFromDigest = (digest: Uint8Array): Link => new Link(concat([UCAN_CID, digest]));
 
 /** Whether the bytes are one whole CIDv1 and nothing else. */
 export function isCidV1(bytes: Uint8Array): boolean {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { encodeBase58 } from '../codec/bytes.js';
-import { keysOfDocument } from './did-document.js';
+import { readDocumentKeys } from './did-document.js';
 
 const DID = 'did:ixo:ixo1abc';
 const KEY = Uint8Array.from({ length: 32 }, (_, i) => i + 1);
@@ -19,7 +19,7 @@ const signing = (fields: object) => ({
   authentication: [`${DID}#1`],
 });
 const keyNumber = (n: number) => Buffer.alloc(32, n).toString('hex');
-const keys = (document: unknown) => keysOfDocument(document, DID, 'required');
+const keys = (document: unknown) => readDocumentKeys(document, DID, 'required');
 
 describe('key material', () => {
   it.each([
@@ -103,7 +103,7 @@ describe('relationships', () => {
 
   it('may be assumed only when the source gives none of them', () => {
     const assumed = (fields: object) =>
-      keysOfDocument({ id: DID, verificationMethod, ...fields }, DID, 'assumed');
+      readDocumentKeys({ id: DID, verificationMethod, ...fields }, DID, 'assumed');
     expect(assumed({}).ok).toEqual([KEY]);
     expect(assumed({ authentication: null }).ok).toEqual([KEY]);
     expect(assumed({ authentication: [] }).error?.code).toBe('did_invalid');

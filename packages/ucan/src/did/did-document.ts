@@ -24,7 +24,7 @@ export type RelationshipRule = 'required' | 'assumed';
 type Method = Record<string, unknown>;
 
 /** The Ed25519 keys that a DID document lets speak for the DID that was asked for. */
-export function keysOfDocument(
+export function readDocumentKeys(
   document: unknown,
   did: string,
   rule: RelationshipRule,
@@ -36,7 +36,7 @@ export function keysOfDocument(
   if (!methods || methods.length > MAX_METHODS) {
     return refuseDid('did_invalid', 'the DID document is malformed or has too many methods');
   }
-  const keys = distinct(methods.map(ed25519KeyOf).filter((key) => key !== undefined));
+  const keys = distinct(methods.map(readEd25519Key).filter((key) => key !== undefined));
   if (keys.length === 0) {
     return refuseDid('did_invalid', 'the DID document lets no Ed25519 key sign');
   }
@@ -58,9 +58,9 @@ function signingMethods(
   did: string,
   rule: RelationshipRule,
 ): Method[] | undefined {
-  const methods = fieldOf(document, 'verificationMethod') ?? [];
+  const methods = readField(document, 'verificationMethod') ?? [];
   if (!Array.isArray(methods) || !methods.every(isRecord)) return undefined;
-  const lists = RELATIONSHIPS.map((name) => fieldOf(document, name)).filter(isPresent);
+  const lists = RELATIONSHIPS.map((name) => readField(document, name)).filter(isPresent);
   if (rule === 'assumed' && lists.length === 0) return methods;
   if (!lists.every((list) => Array.isArray(list))) return undefined;
   const entries: unknown[] = lists.flat();
@@ -91,12 +91,12 @@ const ED25519_TYPE = 'Ed25519VerificationKey';
 const SELF_DESCRIBING_TYPE = 'Multikey';
 
 /** The raw Ed25519 key of a verification method; undefined for other kinds and for malformed material. */
-export function ed25519KeyOf(method: Record<string, unknown>): Uint8Array | undefined {
+export function readEd25519Key(method: Record<string, unknown>): Uint8Array | undefined {
   const { type } = method;
   if (typeof type !== 'string') return undefined;
   const saysEd25519 = type.startsWith(ED25519_TYPE);
   if (!saysEd25519 && type !== SELF_DESCRIBING_TYPE) return undefined;
-  const multibase = textOf(method, 'publicKeyMultibase');
+  const multibase = readText(method, 'publicKeyMultibase');
   // In base58 multibase the multicodec prefix is part of the key's format.
   if (multibase?.startsWith('z')) return fromMulticodec(decodeBase58(multibase.slice(1)));
   const bytes = multibase ? decodeHexMultibase(multibase) : decodePlain(method);
@@ -113,9 +113,9 @@ function decodeHexMultibase(text: string): Uint8Array | undefined {
 }
 
 function decodePlain(method: Record<string, unknown>): Uint8Array | undefined {
-  const base58 = textOf(method, 'publicKeyBase58');
+  const base58 = readText(method, 'publicKeyBase58');
   if (base58) return decodeBase58(base58);
-  const hex = textOf(method, 'publicKeyHex');
+  const hex = readText(method, 'publicKeyHex');
   return hex ? decodeHex(hex) : undefined;
 }
 
@@ -124,8 +124,8 @@ function decodeHex(text: string): Uint8Array | undefined {
   return Uint8Array.from(Buffer.from(text, 'hex'));
 }
 
-function textOf(method: Record<string, unknown>, name: string): string | undefined {
-  const value = fieldOf(method, name);
+function readText(method: Record<string, unknown>, name: string): string | undefined {
+  const value = readField(method, name);
   return typeof value === 'string' && value !== '' ? value : undefined;
 }
 
@@ -135,6 +135,6 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
 }
 
 /** Reads a field by its camelCase or its snake_case name; servers differ in how they write protobuf as JSON. */
-export function fieldOf(record: Record<string, unknown>, name: string): unknown {
+export function readField(record: Record<string, unknown>, name: string): unknown {
   return record[name] ?? record[name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)];
 }

@@ -1,4 +1,4 @@
-import { fieldOf, isRecord, keysOfDocument } from './did-document.js';
+import { isRecord, readDocumentKeys, readField } from './did-document.js';
 import {
   createSingleFlight,
   type DidResolver,
@@ -27,7 +27,7 @@ export interface DidIxoOptions {
 
 /** Resolves did:ixo from the chain, and from Blocksync when the chain is not configured or not available. */
 export function createDidIxoResolver(options: DidIxoOptions): DidResolver {
-  const sources = sourcesOf(options);
+  const sources = createSources(options);
   const resolve = createSingleFlight((did) => askInTurn(sources, did), options.maxPending);
   return {
     async resolve(did) {
@@ -40,7 +40,12 @@ export function createDidIxoResolver(options: DidIxoOptions): DidResolver {
   };
 }
 
-function sourcesOf({ chainRestUrl, blocksyncUrl, fetch, limits }: DidIxoOptions): DidResolver[] {
+function createSources({
+  chainRestUrl,
+  blocksyncUrl,
+  fetch,
+  limits,
+}: DidIxoOptions): DidResolver[] {
   const common = { fetch, limits: { ...FETCH_LIMITS, ...limits } };
   return [
     ...(chainRestUrl ? [createChainResolver({ ...common, url: chainRestUrl })] : []),
@@ -75,8 +80,8 @@ export function createChainResolver({ url, fetch, limits }: IxoSource): DidResol
       if (error) return { error };
       if (isNotFound(answer)) return refuseDid('did_not_found', 'the chain does not know the DID');
       if (answer.status !== 200) return unexpectedStatus(asked, answer.status);
-      const document = isRecord(answer.json) ? fieldOf(answer.json, 'iidDocument') : undefined;
-      return keysOfDocument(document, did, 'required');
+      const document = isRecord(answer.json) ? readField(answer.json, 'iidDocument') : undefined;
+      return readDocumentKeys(document, did, 'required');
     },
   };
 }
@@ -113,11 +118,11 @@ export function createBlocksyncResolver({ url, fetch, limits }: IxoSource): DidR
       if (answer.status !== 200) return unexpectedStatus(url, answer.status);
       if (hasErrors(answer.json))
         return refuseDid('did_unavailable', 'Blocksync refused the query');
-      const nodes = nodesOf(answer.json);
+      const nodes = readNodes(answer.json);
       if (!nodes) return refuseDid('did_invalid', 'Blocksync answered without nodes');
       if (nodes.length === 0) return refuseDid('did_not_found', 'Blocksync does not know the DID');
       if (nodes.length > 1) return refuseDid('did_invalid', 'Blocksync knows the DID twice');
-      return keysOfDocument(nodes[0], did, 'assumed');
+      return readDocumentKeys(nodes[0], did, 'assumed');
     },
   };
 }
@@ -126,7 +131,7 @@ function hasErrors(json: unknown): boolean {
   return isRecord(json) && Array.isArray(json.errors) && json.errors.length > 0;
 }
 
-function nodesOf(json: unknown): unknown[] | undefined {
+function readNodes(json: unknown): unknown[] | undefined {
   const data = isRecord(json) ? json.data : undefined;
   const iids = isRecord(data) ? data.iids : undefined;
   const nodes = isRecord(iids) ? iids.nodes : undefined;

@@ -9,7 +9,7 @@ const KNOWN_SEED = createHash('sha256')
   .update(`${'abandon '.repeat(11)}about`)
   .digest();
 
-function publicKeyOf(seed: Uint8Array): Uint8Array {
+function readPublicKey(seed: Uint8Array): Uint8Array {
   const pkcs8 = Buffer.concat([Buffer.from('302e020100300506032b657004220420', 'hex'), seed]);
   const key = createPrivateKey({ key: pkcs8, format: 'der', type: 'pkcs8' });
   return createPublicKey(key).export({ format: 'der', type: 'spki' }).subarray(-32);
@@ -17,7 +17,7 @@ function publicKeyOf(seed: Uint8Array): Uint8Array {
 
 describe('didFromPublicKey', () => {
   it('names a known key', () => {
-    expect(didFromPublicKey(publicKeyOf(KNOWN_SEED))).toBe(KNOWN_DID);
+    expect(didFromPublicKey(readPublicKey(KNOWN_SEED))).toBe(KNOWN_DID);
   });
 
   it('is undone by publicKeyFromDid for any key', () => {
@@ -73,7 +73,7 @@ describe('createDidKeyResolver', () => {
   it('gives the one key', async () => {
     const { ok } = await createDidKeyResolver().resolve(KNOWN_DID);
     expect(ok).toHaveLength(1);
-    expect(Buffer.from(ok?.[0] ?? [])).toEqual(Buffer.from(publicKeyOf(KNOWN_SEED)));
+    expect(Buffer.from(ok?.[0] ?? [])).toEqual(Buffer.from(readPublicKey(KNOWN_SEED)));
   });
 
   it('passes the fault on', async () => {

@@ -81,15 +81,15 @@ export function createSingleFlight(
   resolve: DidResolver['resolve'],
   maxPending = MAX_PENDING,
 ): DidResolver['resolve'] {
-  const flights = new Map<string, ReturnType<DidResolver['resolve']>>();
+  const pending = new Map<string, ReturnType<DidResolver['resolve']>>();
   return (did) => {
-    const running = flights.get(did);
+    const running = pending.get(did);
     if (running) return running;
-    if (flights.size >= maxPending) {
+    if (pending.size >= maxPending) {
       return Promise.resolve(refuseDid('did_busy', `${maxPending} lookups are in progress`));
     }
-    const flight = resolve(did).finally(() => flights.delete(did));
-    flights.set(did, flight);
+    const flight = resolve(did).finally(() => pending.delete(did));
+    pending.set(did, flight);
     return flight;
   };
 }

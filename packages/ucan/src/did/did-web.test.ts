@@ -11,7 +11,7 @@ import { createDidWebResolver, didWebUrl } from './did-web.js';
 
 const KEY = Uint8Array.from({ length: 32 }, (_, i) => i + 1);
 const publicKeyMultibase = `z${encodeBase58(Uint8Array.from([0xed, 0x01, ...KEY]))}`;
-const documentOf = (did: string) => ({
+const buildDocument = (did: string) => ({
   '@context': 'https://www.w3.org/ns/did/v1',
   id: did,
   verificationMethod: [{ id: `${did}#key`, type: 'Multikey', controller: did, publicKeyMultibase }],
@@ -64,13 +64,13 @@ describe('didWebUrl', () => {
 
 describe('createDidWebResolver', () => {
   it('reads the document of the host', async () => {
-    const { did, resolver, requests } = await withServer((did) => json(documentOf(did)));
+    const { did, resolver, requests } = await withServer((did) => json(buildDocument(did)));
     expect((await resolver.resolve(did)).ok).toEqual([KEY]);
     expect(requests).toEqual(['GET /.well-known/did.json']);
   });
 
   it('reads the document of a path', async () => {
-    const { did, resolver, requests } = await withServer((did) => json(documentOf(did)), ':a:b');
+    const { did, resolver, requests } = await withServer((did) => json(buildDocument(did)), ':a:b');
     expect((await resolver.resolve(did)).ok).toEqual([KEY]);
     expect(requests).toEqual(['GET /a/b/did.json']);
   });
@@ -81,13 +81,13 @@ describe('createDidWebResolver', () => {
   });
 
   it('refuses the document of another DID', async () => {
-    const { did, resolver } = await withServer(() => json(documentOf('did:web:example.org')));
+    const { did, resolver } = await withServer(() => json(buildDocument('did:web:example.org')));
     expect((await resolver.resolve(did)).error?.code).toBe('did_invalid');
   });
 
   it('refuses a document that is not UTF-8', async () => {
     const { did, resolver } = await withServer((did) => (response) => {
-      const document = JSON.stringify({ ...documentOf(did), note: '\u00ff' });
+      const document = JSON.stringify({ ...buildDocument(did), note: '\u00ff' });
       response.end(Buffer.from(document, 'latin1'));
     });
     expect((await resolver.resolve(did)).error?.code).toBe('did_invalid');
@@ -95,7 +95,7 @@ describe('createDidWebResolver', () => {
 
   it('counts no key without a relationship', async () => {
     const { did, resolver } = await withServer((did) =>
-      json({ ...documentOf(did), assertionMethod: undefined }),
+      json({ ...buildDocument(did), assertionMethod: undefined }),
     );
     expect((await resolver.resolve(did)).error?.code).toBe('did_invalid');
   });
@@ -111,7 +111,7 @@ describe('createDidWebResolver', () => {
   });
 
   it('asks once for callers at the same time', async () => {
-    const { did, resolver, requests } = await withServer((did) => json(documentOf(did)));
+    const { did, resolver, requests } = await withServer((did) => json(buildDocument(did)));
     await Promise.all([resolver.resolve(did), resolver.resolve(did)]);
     expect(requests).toHaveLength(1);
   });

@@ -1,5 +1,5 @@
 import type { Result } from '@sibyl/protocol';
-import { keysOfDocument } from './did-document.js';
+import { readDocumentKeys } from './did-document.js';
 import {
   createSingleFlight,
   type DidFault,
@@ -40,7 +40,7 @@ export function createDidWebResolver(options: DidWebOptions): DidResolver {
     if (status === 404 || status === 410) {
       return refuseDid('did_not_found', `${new URL(url).host} has no document for the DID`);
     }
-    return status === 200 ? keysOfDocument(json, did, 'required') : unexpectedStatus(url, status);
+    return status === 200 ? readDocumentKeys(json, did, 'required') : unexpectedStatus(url, status);
   });
   return { resolve };
 }

@@ -27,9 +27,9 @@ export interface JsonAnswer {
 
 /** Asks once, within the limits and without following redirects; any network trouble is `did_unavailable`. */
 export async function fetchJson(request: JsonRequest): Promise<Result<JsonAnswer, DidFault>> {
-  const host = hostOf(request.url);
+  const host = readHost(request.url);
   try {
-    const response = await request.fetch(request.url, initOf(request));
+    const response = await request.fetch(request.url, buildInit(request));
     const bytes = await readBytes(response, request.limits.maxBytes);
     if (!bytes) return refuseDid('did_invalid', `${host} answered with too large a document`);
     const json = parseJson(bytes);
@@ -45,15 +45,15 @@ export async function fetchJson(request: JsonRequest): Promise<Result<JsonAnswer
 
 /** The fault of a status that is neither an answer nor a plain "not found". */
 export function unexpectedStatus(url: string, status: number): { readonly error: DidFault } {
-  return refuseDid('did_unavailable', `${hostOf(url)} answered ${status}`);
+  return refuseDid('did_unavailable', `${readHost(url)} answered ${status}`);
 }
 
 /** Enough for the log; the rest of a configured URL may hold a key. */
-function hostOf(url: string): string {
+function readHost(url: string): string {
   return URL.parse(url)?.host ?? 'an invalid URL';
 }
 
-function initOf({ body, limits }: JsonRequest): RequestInit {
+function buildInit({ body, limits }: JsonRequest): RequestInit {
   const accept = 'application/json, application/did+json';
   const common = { redirect: 'error', signal: AbortSignal.timeout(limits.timeoutMs) } as const;
   if (body === undefined) return { ...common, headers: { accept } };

@@ -48,11 +48,11 @@ export function verifyEd25519(
   signature: Uint8Array,
 ): boolean {
   if (!isCanonicalSignature(signature) || !isSoundPublicKey(key)) return false;
-  const keyObject = keyObjectOf(key);
+  const keyObject = toKeyObject(key);
   return keyObject !== undefined && verify(null, message, keyObject, signature);
 }
 
-function keyObjectOf(key: Uint8Array): KeyObject | undefined {
+function toKeyObject(key: Uint8Array): KeyObject | undefined {
   const name = Buffer.from(key).toString('base64');
   const known = keyObjects.get(name);
   if (known) return known;

@@ -1,6 +1,6 @@
 import { ed25519 } from '@ucanto/principal';
 import { describe, expect, test } from 'vitest';
-import { alice, bob, okOf } from '../../test/support/verifier.js';
+import { alice, bob, unwrap } from '../../test/support/verifier.js';
 import { utf8 } from '../codec/bytes.js';
 import { verifyEd25519 } from './ed25519.js';
 import {
@@ -16,8 +16,8 @@ const GOLDEN = 'did:key:z6MkpPcjwo4wP49VnvG7isXnqvFJyEqZ5JxSjohHxTT9Zr1c';
 
 describe('a signer', () => {
   test('comes out of a mnemonic, whatever space is around it', () => {
-    expect(okOf(signerFromMnemonic(MNEMONIC)).did).toBe(GOLDEN);
-    expect(okOf(signerFromMnemonic(`  ${MNEMONIC}\n`)).did).toBe(GOLDEN);
+    expect(unwrap(signerFromMnemonic(MNEMONIC)).did).toBe(GOLDEN);
+    expect(unwrap(signerFromMnemonic(`  ${MNEMONIC}\n`)).did).toBe(GOLDEN);
   });
 
   test('is the same key in ucanto', async () => {
@@ -35,10 +35,10 @@ describe('a signer', () => {
   });
 
   test('signs under another DID with the same key', () => {
-    const named = okOf(alice.withDid('did:ixo:entity:1'));
+    const named = unwrap(alice.withDid('did:ixo:entity:1'));
     expect(named).toMatchObject({ did: 'did:ixo:entity:1', keyDid: alice.did });
     expect(named.sign(utf8('x'))).toEqual(alice.sign(utf8('x')));
-    expect(okOf(alice.withDid(alice.did)).did).toBe(alice.did);
+    expect(unwrap(alice.withDid(alice.did)).did).toBe(alice.did);
   });
 
   test('never signs under the key of another', () => {
@@ -48,7 +48,7 @@ describe('a signer', () => {
 
   test('keeps its seed to itself', () => {
     alice.exportSeed().fill(0);
-    expect(okOf(signerFromSeed(alice.exportSeed())).did).toBe(alice.did);
+    expect(unwrap(signerFromSeed(alice.exportSeed())).did).toBe(alice.did);
     expect(JSON.stringify(alice)).not.toContain(Buffer.from(alice.exportSeed()).toString('hex'));
   });
 });
@@ -60,7 +60,7 @@ describe('a private key as text', () => {
     Buffer.from(alice.exportSeed()).toString('hex'),
     Buffer.from(alice.exportSeed()).toString('hex').toUpperCase(),
   ])('is read: %s', (text) => {
-    expect(okOf(signerFromPrivateKey(text)).did).toBe(alice.did);
+    expect(unwrap(signerFromPrivateKey(text)).did).toBe(alice.did);
   });
 
   test.each([

@@ -31,7 +31,7 @@ export interface Signer {
 /** The signer of 32 secret bytes. */
 export function signerFromSeed(seed: Uint8Array): Result<Signer, UcanFault> {
   if (seed.length !== SEED_LENGTH) return refuse('key_invalid', `a seed has ${SEED_LENGTH} bytes`);
-  return { ok: signerOf(Uint8Array.from(seed)) };
+  return { ok: createSigner(Uint8Array.from(seed)) };
 }
 
 /** The signer of a mnemonic: its seed is the SHA-256 of the trimmed text. */
@@ -42,10 +42,10 @@ export function signerFromMnemonic(text: string): Result<Signer, UcanFault> {
 }
 
 export function generateSigner(): Signer {
-  return signerOf(Uint8Array.from(randomBytes(SEED_LENGTH)));
+  return createSigner(Uint8Array.from(randomBytes(SEED_LENGTH)));
 }
 
-function signerOf(seed: Uint8Array): Signer {
+function createSigner(seed: Uint8Array): Signer {
   const der = Buffer.concat([PKCS8_HEAD, seed]);
   const privateKey = createPrivateKey({ key: der, format: 'der', type: 'pkcs8' });
   const publicKey = rawPublicKey(privateKey);

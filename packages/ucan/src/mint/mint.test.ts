@@ -1,8 +1,16 @@
 import { Delegation } from '@ucanto/core';
 import { describe, expect, test } from 'vitest';
 import { ucantoCases } from '../../test/support/ucanto-cases.js';
-import { archiveOf, delegateWithUcanto } from '../../test/support/ucanto-tokens.js';
-import { alice, bob, clock, NOW, okOf, oracle, verifierWith } from '../../test/support/verifier.js';
+import { delegateWithUcanto, toArchive } from '../../test/support/ucanto-tokens.js';
+import {
+  alice,
+  bob,
+  clock,
+  NOW,
+  oracle,
+  unwrap,
+  verifierWith,
+} from '../../test/support/verifier.js';
 import { readToken } from '../read/read-token.js';
 import {
   type DelegationRequest,
@@ -19,8 +27,8 @@ const grant = { can: 'store/*', with: 'ixo:files/*' };
 
 const granted = async (expiration = NOW + 3600, more: Partial<DelegationRequest> = {}) => {
   const request = { signer: alice, audience: oracle.did, capabilities: [grant], expiration };
-  const minted = okOf(mintDelegation({ ...request, ...more }));
-  return okOf(await verifierWith().verifyDelegation(minted.token));
+  const minted = unwrap(mintDelegation({ ...request, ...more }));
+  return unwrap(await verifierWith().verifyDelegation(minted.token));
 };
 
 const requestOn = async (more: Partial<InvocationRequest> = {}): Promise<InvocationRequest> => ({
@@ -35,7 +43,7 @@ const requestOn = async (more: Partial<InvocationRequest> = {}): Promise<Invocat
 
 describe('an auth invocation', () => {
   test('names its caller and is never the same twice', async () => {
-    const mint = () => okOf(mintAuthInvocation({ signer: alice, audience: oracle.did, clock }));
+    const mint = () => unwrap(mintAuthInvocation({ signer: alice, audience: oracle.did, clock }));
     const minted = mint();
     expect(await verifierWith().verifyInvocation(minted.token)).toMatchObject({
       ok: { did: alice.did, cid: minted.cid, expiration: NOW + 300 },
@@ -50,7 +58,7 @@ describe('an auth invocation', () => {
   });
 
   test('can be read by ucanto', async () => {
-    const { token, cid } = okOf(mintAuthInvocation({ signer: alice, audience: oracle.did }));
+    const { token, cid } = unwrap(mintAuthInvocation({ signer: alice, audience: oracle.did }));
     const theirs = await Delegation.extract(Buffer.from(token, 'base64'));
     expect(theirs.ok?.cid.toString()).toBe(cid);
     expect(theirs.ok?.capabilities).toEqual([{ can: '*', with: 'ixo:oracle' }]);
@@ -60,14 +68,14 @@ describe('an auth invocation', () => {
 describe('a delegation', () => {
   test.each(ucantoCases)('has the bytes ucanto writes: $name', async ({ fields }) => {
     const minted = mintDelegation({ ...(fields as never as DelegationRequest), signer: alice });
-    expect(okOf(minted).token).toBe(await archiveOf(await delegateWithUcanto(alice, fields)));
+    expect(unwrap(minted).token).toBe(await toArchive(await delegateWithUcanto(alice, fields)));
   });
 
   test('may rest on two proofs', async () => {
     const proofs = ['1', '2'].map((name) => {
       const capabilities = [{ can: 'store/*', with: `ixo:files/${name}` }];
       const request = { signer: alice, audience: bob.did, capabilities, expiration: NOW + 60 };
-      return okOf(mintDelegation(request)).token;
+      return unwrap(mintDelegation(request)).token;
     });
     const delegation = await granted(NOW + 60, {
       signer: bob,
@@ -112,8 +120,8 @@ describe('a delegation', () => {
 describe('an invocation of a service', () => {
   test('carries its proof, a nonce and the life of a few minutes', async () => {
     const request = await requestOn({ nb: { size: 1 } });
-    const minted = okOf(mintInvocation(request));
-    const { root, ucans } = okOf(readToken(minted.token));
+    const minted = unwrap(mintInvocation(request));
+    const { root, ucans } = unwrap(readToken(minted.token));
     expect([...ucans.keys()]).toEqual([request.delegation.cid, minted.cid]);
     expect(root).toMatchObject({
       issuer: oracle.did,
@@ -126,14 +134,14 @@ describe('an invocation of a service', () => {
 
   test('is a chain that passes our own rules at the service', async () => {
     const delegation = await granted(NOW + 3600, { notBefore: NOW - 10 });
-    const minted = okOf(mintInvocation(await requestOn({ delegation })));
+    const minted = unwrap(mintInvocation(await requestOn({ delegation })));
     const verdict = await verifierWith({ audience: service }).verifyDelegation(minted.token);
     expect(verdict).toMatchObject({ ok: { did: oracle.did, expiration: NOW + 300 } });
   });
 
   test('does not outlive the delegation', async () => {
     const request = await requestOn({ delegation: await granted(NOW + 100) });
-    expect(okOf(mintInvocation(request)).expiration).toBe(NOW + 100);
+    expect(unwrap(mintInvocation(request)).expiration).toBe(NOW + 100);
   });
 
   test.each([
@@ -156,8 +164,8 @@ describe('an invocation of a service', () => {
   });
 
   test('is signed under the DID of an oracle that has another than its key', async () => {
-    const signer = okOf(oracle.withDid('did:ixo:oracle'));
-    const minted = okOf(
+    const signer = unwrap(oracle.withDid('did:ixo:oracle'));
+    const minted = unwrap(
       mintDelegation({
         signer: alice,
         audience: signer.did,
@@ -166,9 +174,9 @@ describe('an invocation of a service', () => {
       }),
     );
     const verifier = verifierWith({ audience: signer.did });
-    const delegation = okOf(await verifier.verifyDelegation(minted.token));
-    const invocation = okOf(mintInvocation(await requestOn({ signer, delegation })));
-    expect(okOf(readToken(invocation.token)).root.issuer).toBe('did:ixo:oracle');
+    const delegation = unwrap(await verifier.verifyDelegation(minted.token));
+    const invocation = unwrap(mintInvocation(await requestOn({ signer, delegation })));
+    expect(unwrap(readToken(invocation.token)).root.issuer).toBe('did:ixo:oracle');
   });
 
   test('is wrapped for a service only if it is a token', () => {
@@ -185,22 +193,22 @@ describe('the minter', () => {
     let now = NOW;
     const minter = minterAt(() => now);
     const request = await requestOn();
-    const first = okOf(minter.mint(request));
+    const first = unwrap(minter.mint(request));
     now = NOW + 149;
-    expect(okOf(minter.mint(request))).toBe(first);
+    expect(unwrap(minter.mint(request))).toBe(first);
     now = NOW + 150;
-    expect(okOf(minter.mint(request))).not.toBe(first);
+    expect(unwrap(minter.mint(request))).not.toBe(first);
   });
 
   test('hands out no token with less than 30 s left', async () => {
     let now = NOW;
     const minter = minterAt(() => now);
     const request = await requestOn({ ttlSeconds: 40 });
-    const first = okOf(minter.mint(request));
+    const first = unwrap(minter.mint(request));
     now = NOW + 9;
-    expect(okOf(minter.mint(request))).toBe(first);
+    expect(unwrap(minter.mint(request))).toBe(first);
     now = NOW + 10;
-    expect(okOf(minter.mint(request))).not.toBe(first);
+    expect(unwrap(minter.mint(request))).not.toBe(first);
   });
 
   test('tells apart what differs in anything', async () => {
@@ -215,34 +223,34 @@ describe('the minter', () => {
       requestOn({ nb: { a: 2 } }),
       requestOn({ ttlSeconds: 200 }),
     ]);
-    const cids = requests.map((request) => okOf(minter.mint(request)).cid);
+    const cids = requests.map((request) => unwrap(minter.mint(request)).cid);
     expect(new Set(cids).size).toBe(requests.length);
-    expect(requests.map((request) => okOf(minter.mint(request)).cid)).toEqual(cids);
+    expect(requests.map((request) => unwrap(minter.mint(request)).cid)).toEqual(cids);
   });
 
   test('tells users apart even under one delegation', async () => {
     const minter = minterAt(clock);
     const delegation = await granted();
     const other = { ...delegation, did: bob.did };
-    const first = okOf(minter.mint(await requestOn({ delegation })));
-    expect(okOf(minter.mint(await requestOn({ delegation: other }))).cid).not.toBe(first.cid);
+    const first = unwrap(minter.mint(await requestOn({ delegation })));
+    expect(unwrap(minter.mint(await requestOn({ delegation: other }))).cid).not.toBe(first.cid);
   });
 
   test('forgets what came of a delegation', async () => {
     const minter = minterAt(clock);
     const request = await requestOn();
-    const first = okOf(minter.mint(request));
+    const first = unwrap(minter.mint(request));
     expect(minter.forget('another')).toBe(0);
     expect(minter.forget(request.delegation.cid)).toBe(1);
-    expect(okOf(minter.mint(request)).cid).not.toBe(first.cid);
+    expect(unwrap(minter.mint(request)).cid).not.toBe(first.cid);
   });
 
   test('is bounded and keeps no failure', async () => {
     const minter = minterAt(clock, 4000);
     const [one, two] = [await requestOn(), await requestOn({ with: 'ixo:files/2' })];
-    const first = okOf(minter.mint(one));
+    const first = unwrap(minter.mint(one));
     minter.mint(two);
-    expect(okOf(minter.mint(one)).cid).not.toBe(first.cid);
+    expect(unwrap(minter.mint(one)).cid).not.toBe(first.cid);
     expect(minter.mint(await requestOn({ can: 'mail/send' })).error?.code).toBe('not_covered');
   });
 });

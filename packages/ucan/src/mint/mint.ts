@@ -2,7 +2,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import type { Result } from '@sibyl/protocol';
 import { concat, equalBytes } from '../codec/bytes.js';
 import { encodeCbor } from '../codec/cbor.js';
-import { type IpldMap, type Link, linkOfDigest } from '../codec/ipld.js';
+import { type IpldMap, type Link, linkFromDigest } from '../codec/ipld.js';
 import {
   AUTH_CAPABILITY,
   type Block,
@@ -92,7 +92,7 @@ export interface InvocationRequest {
 export function mintInvocation(request: InvocationRequest): Result<MintedToken, UcanFault> {
   const { signer, delegation, audience, ttlSeconds = DEFAULT_TTL_SECONDS } = request;
   const now = (request.clock ?? systemClock)();
-  const capability = capabilityOf(request);
+  const capability = toCapability(request);
   if (delegation.audience !== signer.did) {
     return refuse('chain_broken', `the delegation is for ${delegation.audience}`);
   }
@@ -110,7 +110,7 @@ export function mintInvocation(request: InvocationRequest): Result<MintedToken, 
     audience,
     capabilities: [capability],
     expiration,
-    ...startOf(proofs.ok.roots),
+    ...readStart(proofs.ok.roots),
     facts: [nonceFact()],
     proofs: proofs.ok.links,
   };
@@ -118,11 +118,11 @@ export function mintInvocation(request: InvocationRequest): Result<MintedToken, 
 }
 
 /** The bounds of a UCAN lie inside those of its proof. */
-function startOf([delegation]: readonly Ucan[]): { readonly notBefore?: number } {
+function readStart([delegation]: readonly Ucan[]): { readonly notBefore?: number } {
   return delegation?.notBefore === undefined ? {} : { notBefore: delegation.notBefore };
 }
 
-function capabilityOf({ can, with: resource, nb }: InvocationRequest): Capability {
+function toCapability({ can, with: resource, nb }: InvocationRequest): Capability {
   return { can, with: resource, ...(nb && { nb }) };
 }
 
@@ -146,13 +146,13 @@ export function serviceRequest(minted: MintedToken): Result<ServiceRequest, Ucan
     ok: {
       method: 'POST',
       headers: { 'content-type': CAR_TYPE, accept: CAR_TYPE },
-      body: encodeCar(blockOf(message), [...car.ok.blocks.values()]),
+      body: encodeCar(createBlock(message), [...car.ok.blocks.values()]),
     },
   };
 }
 
-export function blockOf(bytes: Uint8Array): Block {
-  return { link: linkOfDigest(createHash('sha256').update(bytes).digest()), bytes };
+export function createBlock(bytes: Uint8Array): Block {
+  return { link: linkFromDigest(createHash('sha256').update(bytes).digest()), bytes };
 }
 
 /** Signs a UCAN and archives it with the UCANs it rests on. */
@@ -165,14 +165,14 @@ export function issue(
   const signature = concat([SIGNATURE_HEAD, signer.sign(message)]);
   const bytes = encodeUcan(payload, signature);
   if (!bytes) return refuse('mint_invalid', 'issuer or audience is not a DID');
-  const block = blockOf(bytes);
+  const block = createBlock(bytes);
   // What the gate would not read must not leave the house: capitals in `can`, lone surrogates, …
   const readable = readUcan(block);
   if (readable.error) return refuse('mint_invalid', readable.error.detail);
   if (!equalBytes(signingBytes(readable.ok), message)) {
     return refuse('mint_invalid', 'would be read as something else than was signed');
   }
-  const car = encodeCar(blockOf(encodeArchiveRoot(block.link)), [...proofs, block]);
+  const car = encodeCar(createBlock(encodeArchiveRoot(block.link)), [...proofs, block]);
   return {
     ok: {
       cid: block.link.toString(),
@@ -198,9 +198,9 @@ export function readProofs(tokens: readonly string[]): Result<Proofs, UcanFault>
   for (const text of tokens) {
     const token = readToken(text);
     if (token.error) return token;
-    for (const ucan of token.ok.ucans.values()) blocks.set(ucan.cid, blockOf(ucan.bytes));
+    for (const ucan of token.ok.ucans.values()) blocks.set(ucan.cid, createBlock(ucan.bytes));
     roots.push(token.ok.root);
-    links.push(blockOf(token.ok.root.bytes).link);
+    links.push(createBlock(token.ok.root.bytes).link);
   }
   return { ok: { roots, links, blocks: [...blocks.values()] } };
 }

@@ -37,12 +37,12 @@ export function createMinter(options: {
   return {
     did: signer.did,
     mint(request) {
-      const key = keyOf(request);
+      const key = buildCacheKey(request);
       const known = entries.get(key);
       const now = clock();
       if (known && now < known.renewAt) return { ok: known.minted };
       const minted = mintInvocation({ ...request, signer, clock: () => now });
-      if (minted.ok) entries.set(key, entryOf(minted.ok, request, now));
+      if (minted.ok) entries.set(key, createEntry(minted.ok, request, now));
       return minted;
     },
     forget: (cid) => entries.deleteWhere(({ delegationCids }) => delegationCids.includes(cid)),
@@ -55,7 +55,14 @@ function measureEntry({ minted, delegationCids }: Entry, key: string): number {
 }
 
 /** User, delegation, service, ability, resource and caveats; a change of any mints anew. */
-function keyOf({ delegation, audience, can, with: resource, nb, ttlSeconds }: MintRequest): string {
+function buildCacheKey({
+  delegation,
+  audience,
+  can,
+  with: resource,
+  nb,
+  ttlSeconds,
+}: MintRequest): string {
   const caveats = encodeDagJson(nb ?? {});
   return JSON.stringify([
     delegation.did,
@@ -68,7 +75,7 @@ function keyOf({ delegation, audience, can, with: resource, nb, ttlSeconds }: Mi
   ]);
 }
 
-function entryOf(minted: MintedToken, { delegation }: MintRequest, now: number): Entry {
+function createEntry(minted: MintedToken, { delegation }: MintRequest, now: number): Entry {
   const half = now + (minted.expiration - now) / 2;
   return {
     minted,

@@ -49,8 +49,8 @@ function readPayload(fields: IpldMap, parties: Parties): Result<UcanPayload, Uca
   if (exp !== null && !isTime(exp)) return refuse('ucan_malformed', 'exp');
   if (nbf !== undefined && !isTime(nbf)) return refuse('ucan_malformed', 'nbf');
   if (nnc !== undefined && typeof nnc !== 'string') return refuse('ucan_malformed', 'nnc');
-  if (!isListOf(fct, isIpldMap)) return refuse('ucan_malformed', 'fct');
-  if (!isListOf(prf, isProof)) return refuse('ucan_malformed', 'prf');
+  if (!isListWith(fct, isIpldMap)) return refuse('ucan_malformed', 'fct');
+  if (!isListWith(prf, isProof)) return refuse('ucan_malformed', 'prf');
   return {
     ok: {
       ...parties,
@@ -94,7 +94,7 @@ const isTime = (value: Ipld | undefined): value is number =>
 
 const isProof = (value: Ipld): value is Link => value instanceof Link && isUcanLink(value);
 
-function isListOf<T extends Ipld>(
+function isListWith<T extends Ipld>(
   value: Ipld | undefined,
   isItem: (item: Ipld) => item is T,
 ): value is readonly T[] {

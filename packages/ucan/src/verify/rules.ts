@@ -59,7 +59,7 @@ export function checkDelegation(token: Token, rules: DelegationRules): UcanFault
   const call = root.capabilities.find(({ can }) => isCall(can));
   if (call) return refuse('wrong_purpose', `${call.can} is an invocation`).error;
   for (const ucan of ucans.values()) {
-    const fault = checkTime(ucan, rules.now) ?? checkProofs(ucan, proofsOf(ucan, ucans));
+    const fault = checkTime(ucan, rules.now) ?? checkProofs(ucan, findProofs(ucan, ucans));
     if (fault) return named(fault, ucan);
   }
   return undefined;
@@ -72,7 +72,7 @@ export function checkDelegation(token: Token, rules: DelegationRules): UcanFault
 const isCall = (can: string): boolean => can.startsWith('oracle/') || can.startsWith('mcp/');
 
 /** The proofs of a UCAN; the gate saw to it that none is missing. */
-export function proofsOf(ucan: Ucan, ucans: ReadonlyMap<string, Ucan>): readonly Ucan[] {
+export function findProofs(ucan: Ucan, ucans: ReadonlyMap<string, Ucan>): readonly Ucan[] {
   return ucan.proofs.flatMap((link) => ucans.get(link.toString()) ?? []);
 }
 

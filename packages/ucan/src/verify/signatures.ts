@@ -20,50 +20,50 @@ export interface VerificationCost {
 /** Verifies the signatures of chains, and remembers those that will stay valid forever. */
 export class SignatureVerifier {
   /** CIDs of UCANs signed by the key in their issuer's did:key: nothing can change that. */
-  readonly #proven: LruMap<string, true>;
-  readonly #resolver: DidResolver;
+  private readonly proven: LruMap<string, true>;
+  private readonly resolver: DidResolver;
 
   constructor(resolver: DidResolver, maxBytes: number) {
-    this.#resolver = resolver;
-    this.#proven = new LruMap({ maxBytes, sizeOf: (_, cid) => textBytes(cid) });
+    this.resolver = resolver;
+    this.proven = new LruMap({ maxBytes, sizeOf: (_, cid) => textBytes(cid) });
   }
 
   measure({ text, ucans }: Token): VerificationCost {
-    const open = [...ucans.values()].filter(({ cid }) => !this.#proven.get(cid));
+    const open = [...ucans.values()].filter(({ cid }) => !this.proven.get(cid));
     const issuers = new Set(open.map(({ issuer }) => issuer));
     return {
       signatures: open.length,
-      lookups: [...issuers].filter((did) => this.#needsLookup(did)).length,
+      lookups: [...issuers].filter((did) => this.needsLookup(did)).length,
       characters: text.length,
     };
   }
 
   /** Verifies every signature of the chain; those that need no lookup first, to spare the network. */
   async verify({ ucans }: Token): Promise<UcanFault | undefined> {
-    const keysOf = new Map<string, DidKeys>();
-    const open = [...ucans.values()].filter(({ cid }) => !this.#proven.get(cid));
+    const keysByIssuer = new Map<string, DidKeys>();
+    const open = [...ucans.values()].filter(({ cid }) => !this.proven.get(cid));
     const offlineFirst = ({ issuer }: Ucan) => Number(!isOffline(issuer));
     for (const ucan of open.sort((a, b) => offlineFirst(a) - offlineFirst(b))) {
-      const known = keysOf.get(ucan.issuer);
+      const known = keysByIssuer.get(ucan.issuer);
       const keys: Result<DidKeys, UcanFault> = known
         ? { ok: known }
-        : await this.#resolveIssuer(ucan.issuer);
+        : await this.resolveIssuer(ucan.issuer);
       if (keys.error) return named(keys.error, ucan);
-      keysOf.set(ucan.issuer, keys.ok);
+      keysByIssuer.set(ucan.issuer, keys.ok);
       const fault = checkSignature(ucan, keys.ok);
       if (fault) return named(fault, ucan);
-      if (isOffline(ucan.issuer)) this.#proven.set(ucan.cid, true);
+      if (isOffline(ucan.issuer)) this.proven.set(ucan.cid, true);
     }
     return undefined;
   }
 
-  #needsLookup(did: string): boolean {
-    return !isOffline(did) && (this.#resolver.needsLookup?.(did) ?? true);
+  private needsLookup(did: string): boolean {
+    return !isOffline(did) && (this.resolver.needsLookup?.(did) ?? true);
   }
 
-  async #resolveIssuer(did: string): Promise<Result<DidKeys, UcanFault>> {
+  private async resolveIssuer(did: string): Promise<Result<DidKeys, UcanFault>> {
     try {
-      const keys = await this.#resolver.resolve(did);
+      const keys = await this.resolver.resolve(did);
       return keys.error ? refuse(keys.error.code, keys.error.detail) : { ok: keys.ok };
     } catch {
       return refuse('did_unavailable', `the resolver failed for ${did}`);

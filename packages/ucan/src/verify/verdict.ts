@@ -31,13 +31,13 @@ export interface VerifiedDelegation extends Verdict {
   readonly token: string;
 }
 
-export const invocationOf = (token: Token): VerifiedInvocation => verdictOf(token);
+export const toInvocation = (token: Token): VerifiedInvocation => toVerdict(token);
 
-export function delegationOf(token: Token): VerifiedDelegation {
-  return { ...verdictOf(token), capabilities: token.root.capabilities, token: token.text };
+export function toDelegation(token: Token): VerifiedDelegation {
+  return { ...toVerdict(token), capabilities: token.root.capabilities, token: token.text };
 }
 
-function verdictOf({ root, ucans }: Token): Verdict {
+function toVerdict({ root, ucans }: Token): Verdict {
   const chain = [...ucans.values()];
   return {
     did: root.issuer,
@@ -92,28 +92,28 @@ export interface VerdictCacheOptions {
 const LOOKED_UP_SECONDS = 300;
 
 /** Verifications in progress at most: each holds a token in memory. */
-const MAX_FLIGHTS = 2000;
+const MAX_PENDING = 2000;
 
 /** Remembers successes and lets equal tokens that arrive together share one verification. */
 export class VerdictCache<V extends Verdict> {
-  readonly #options: VerdictCacheOptions;
-  readonly #entries: LruMap<string, Entry<V>>;
-  readonly #flights = new Map<string, Promise<Result<V, UcanFault>>>();
-  #generation = 0;
+  private readonly options: VerdictCacheOptions;
+  private readonly entries: LruMap<string, Entry<V>>;
+  private readonly pending = new Map<string, Promise<Result<V, UcanFault>>>();
+  private generation = 0;
 
   constructor(options: VerdictCacheOptions) {
-    this.#options = options;
-    this.#entries = new LruMap({
+    this.options = options;
+    this.entries = new LruMap({
       maxBytes: options.maxBytes,
       sizeOf: ({ verdict }, key) => measureVerdict(verdict) + textBytes(key),
     });
   }
 
   get(key: string): V | undefined {
-    const entry = this.#entries.get(key);
+    const entry = this.entries.get(key);
     if (!entry) return undefined;
-    if (entry.until > this.#options.clock()) return entry.verdict;
-    this.#entries.delete(key);
+    if (entry.until > this.options.clock()) return entry.verdict;
+    this.entries.delete(key);
     return undefined;
   }
 
@@ -122,44 +122,44 @@ export class VerdictCache<V extends Verdict> {
     key: string,
     verify: () => Promise<Result<V, UcanFault>>,
   ): Promise<Result<V, UcanFault>> {
-    const running = this.#flights.get(key);
+    const running = this.pending.get(key);
     if (running !== undefined) {
       const result = await running;
       // That the other caller could not pay says nothing about this one.
-      return result.error?.code === 'cost_refused' ? this.#verifyAndKeep(key, verify) : result;
+      return result.error?.code === 'cost_refused' ? this.verifyAndKeep(key, verify) : result;
     }
-    if (this.#flights.size >= MAX_FLIGHTS) {
-      return refuse('verifier_busy', `${MAX_FLIGHTS} verifications are in progress`);
+    if (this.pending.size >= MAX_PENDING) {
+      return refuse('verifier_busy', `${MAX_PENDING} verifications are in progress`);
     }
-    const started = this.#verifyAndKeep(key, verify);
-    this.#flights.set(key, started);
+    const started = this.verifyAndKeep(key, verify);
+    this.pending.set(key, started);
     try {
       return await started;
     } finally {
-      this.#flights.delete(key);
+      this.pending.delete(key);
     }
   }
 
   forget(matches: (verdict: Verdict) => boolean): number {
     // A verification that began before must not bring back what is being forgotten.
-    this.#generation += 1;
-    return this.#entries.deleteWhere(({ verdict }) => matches(verdict));
+    this.generation += 1;
+    return this.entries.deleteWhere(({ verdict }) => matches(verdict));
   }
 
-  async #verifyAndKeep(
+  private async verifyAndKeep(
     key: string,
     verify: () => Promise<Result<V, UcanFault>>,
   ): Promise<Result<V, UcanFault>> {
-    const generation = this.#generation;
+    const generation = this.generation;
     const result = await verify();
-    if (result.ok && generation === this.#generation) {
-      this.#entries.set(key, { verdict: result.ok, until: this.#keepUntil(result.ok) });
+    if (result.ok && generation === this.generation) {
+      this.entries.set(key, { verdict: result.ok, until: this.keepUntil(result.ok) });
     }
     return result;
   }
 
-  #keepUntil({ issuers, expiration }: V): number {
+  private keepUntil({ issuers, expiration }: V): number {
     const isOffline = issuers.every((did) => did.startsWith('did:key:'));
-    return isOffline ? expiration : Math.min(expiration, this.#options.clock() + LOOKED_UP_SECONDS);
+    return isOffline ? expiration : Math.min(expiration, this.options.clock() + LOOKED_UP_SECONDS);
   }
 }

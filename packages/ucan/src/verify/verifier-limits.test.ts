@@ -10,7 +10,7 @@ const token = forgeToken(forgeUcan());
 const ixoToken = forgeToken(forgeUcan({ signer: ixoAlice }));
 
 describe('verifyDelegation', () => {
-  const delegationOf = (can: string) =>
+  const buildDelegation = (can: string) =>
     forgeToken(
       linkFrom(alice, oracle, [], { payload: { capabilities: [{ can, with: 'ixo:x' }] } }),
     );
@@ -18,7 +18,7 @@ describe('verifyDelegation', () => {
   test.each(['mcp/call', 'mcp/*', 'oracle/ask', 'oracle/*', 'oracle/a/b'])(
     'refuses %s, which is an invocation',
     async (can) => {
-      const { error } = await verifierWith().verifyDelegation(delegationOf(can));
+      const { error } = await verifierWith().verifyDelegation(buildDelegation(can));
       expect(error).toMatchObject({ code: 'wrong_purpose', issuer: alice.did });
     },
   );
@@ -30,7 +30,7 @@ describe('verifyDelegation', () => {
   });
 
   test.each(['*', 'store/*', 'oracles/ask', 'mcps/call'])('accepts %s', async (can) => {
-    expect(await verifierWith().verifyDelegation(delegationOf(can))).toHaveProperty('ok');
+    expect(await verifierWith().verifyDelegation(buildDelegation(can))).toHaveProperty('ok');
   });
 
   test('refuses a token from the moment that any of its UCANs is spent, cached or not', async () => {
@@ -48,14 +48,14 @@ describe('verifyDelegation', () => {
 
   test('refuses everything while it cannot tell what is spent', async () => {
     const spentTokens = { has: () => Promise.reject(new Error('away')) };
-    const { error } = await verifierWith({ spentTokens }).verifyDelegation(delegationOf('a/b'));
+    const { error } = await verifierWith({ spentTokens }).verifyDelegation(buildDelegation('a/b'));
     expect(error?.code).toBe('replay_store_unavailable');
   });
 });
 
 describe('charge', () => {
   const proof = linkFrom(alice, bob, []);
-  const chainOf = (nonce: string) =>
+  const buildChain = (nonce: string) =>
     forgeToken(proof, linkFrom(bob, oracle, [proof], { payload: { nonce } }));
 
   test('hears what a token will cost, once, and how that ended', async () => {
@@ -72,8 +72,8 @@ describe('charge', () => {
   test('hears of signatures that are known already no more', async () => {
     const charge = vi.fn(() => () => undefined);
     const verifier = verifierWith();
-    await verifier.verifyDelegation(chainOf('1'), { charge });
-    await verifier.verifyDelegation(chainOf('2'), { charge });
+    await verifier.verifyDelegation(buildChain('1'), { charge });
+    await verifier.verifyDelegation(buildChain('2'), { charge });
     expect(charge.mock.calls).toMatchObject([[{ signatures: 2 }], [{ signatures: 1 }]]);
   });
 

@@ -10,8 +10,8 @@ import { checkDelegation, checkInvocation } from './rules.js';
 import { SignatureVerifier, type VerificationCost } from './signatures.js';
 import { checkSpent, type SingleUseStore, type SpentTokens, spendOnce } from './single-use.js';
 import {
-  delegationOf,
-  invocationOf,
+  toDelegation,
+  toInvocation,
   type Verdict,
   VerdictCache,
   type VerifiedDelegation,
@@ -84,73 +84,73 @@ export function createVerifier(options: VerifierOptions): Verifier {
 }
 
 class CachingVerifier implements Verifier {
-  readonly #options: VerifierOptions;
-  readonly #clock: Clock;
-  readonly #audiences: ReadonlySet<string>;
-  readonly #invocations: VerdictCache<VerifiedInvocation>;
-  readonly #delegations: VerdictCache<VerifiedDelegation>;
-  readonly #signatures: SignatureVerifier;
+  private readonly options: VerifierOptions;
+  private readonly clock: Clock;
+  private readonly audiences: ReadonlySet<string>;
+  private readonly invocations: VerdictCache<VerifiedInvocation>;
+  private readonly delegations: VerdictCache<VerifiedDelegation>;
+  private readonly signatures: SignatureVerifier;
 
   constructor(options: VerifierOptions) {
-    this.#options = options;
-    this.#clock = options.clock ?? systemClock;
-    this.#audiences = new Set([options.audience, ...(options.extraAudiences ?? [])]);
+    this.options = options;
+    this.clock = options.clock ?? systemClock;
+    this.audiences = new Set([options.audience, ...(options.extraAudiences ?? [])]);
     const maxBytes = options.cacheBytes ?? 8 * 1024 * 1024;
-    const cache = { clock: this.#clock, maxBytes };
-    this.#invocations = new VerdictCache(cache);
-    this.#delegations = new VerdictCache(cache);
-    this.#signatures = new SignatureVerifier(options.resolver, maxBytes / 4);
+    const cache = { clock: this.clock, maxBytes };
+    this.invocations = new VerdictCache(cache);
+    this.delegations = new VerdictCache(cache);
+    this.signatures = new SignatureVerifier(options.resolver, maxBytes / 4);
   }
 
   async verifyInvocation(text: unknown, options: VerifyOptions = {}) {
-    const result = await this.#verifyCached(text, options, {
-      cache: this.#invocations,
-      check: (token) => this.#checkInvocation(token, AUTH_CAPABILITY),
-      verdictOf: invocationOf,
+    const result = await this.verifyCached(text, options, {
+      cache: this.invocations,
+      check: (token) => this.checkInvocation(token, AUTH_CAPABILITY),
+      toVerdict: toInvocation,
     });
-    return this.#reported('invocation', result);
+    return this.reported('invocation', result);
   }
 
   async verifyDelegation(text: unknown, options: VerifyOptions = {}) {
-    const result = await this.#verifyCached(text, options, {
-      cache: this.#delegations,
-      check: (token) => checkDelegation(token, { audiences: this.#audiences, now: this.#clock() }),
-      verdictOf: delegationOf,
-      spentTokens: this.#options.spentTokens,
+    const result = await this.verifyCached(text, options, {
+      cache: this.delegations,
+      check: (token) => checkDelegation(token, { audiences: this.audiences, now: this.clock() }),
+      toVerdict: toDelegation,
+      spentTokens: this.options.spentTokens,
     });
-    return this.#reported('delegation', result);
+    return this.reported('delegation', result);
   }
 
   async verifySingleUse(text: unknown, expectation: SingleUseExpectation) {
-    return this.#reported('single_use', await this.#spend(text, expectation));
+    return this.reported('single_use', await this.spend(text, expectation));
   }
 
-  #reported<V>(purpose: TokenPurpose, result: Result<V, UcanFault>): Result<V, UcanFault> {
-    if (result.error) this.#options.onRefusal?.(purpose, result.error);
+  private reported<V>(purpose: TokenPurpose, result: Result<V, UcanFault>): Result<V, UcanFault> {
+    if (result.error) this.options.onRefusal?.(purpose, result.error);
     return result;
   }
 
-  async #spend(
+  private async spend(
     text: unknown,
     expectation: SingleUseExpectation,
   ): Promise<Result<VerifiedInvocation, UcanFault>> {
     const { can, with: resource, issuer } = expectation;
     const token = readToken(text);
     if (token.error) return token;
-    const store = this.#options.singleUse;
+    const store = this.options.singleUse;
     const fault =
-      this.#checkInvocation(token.ok, { can, with: resource }, issuer) ??
+      this.checkInvocation(token.ok, { can, with: resource }, issuer) ??
       (store
-        ? await spendOnce(token.ok.root, store, () => this.#prove(token.ok, expectation))
+        ? await spendOnce(token.ok.root, store, () => this.prove(token.ok, expectation))
         : refuse('replay_store_unavailable', 'none configured').error);
-    return fault ? { error: named(fault, token.ok.root) } : { ok: invocationOf(token.ok) };
+    return fault ? { error: named(fault, token.ok.root) } : { ok: toInvocation(token.ok) };
   }
 
   forget(matches: (verdict: Verdict) => boolean): number {
-    return this.#invocations.forget(matches) + this.#delegations.forget(matches);
+    return this.invocations.forget(matches) + this.delegations.forget(matches);
   }
 
-  async #verifyCached<V extends Verdict>(
+  private async verifyCached<V extends Verdict>(
     text: unknown,
     options: VerifyOptions,
     plan: VerifyPlan<V>,
@@ -164,42 +164,42 @@ class CachingVerifier implements Verifier {
     const known = plan.cache.get(key);
     const result: Result<V, UcanFault> = known
       ? { ok: known }
-      : await plan.cache.share(key, () => this.#verify(text, options, plan));
+      : await plan.cache.share(key, () => this.verify(text, options, plan));
     if (result.error) return result;
     // Since the verdict was reached time has passed, and the token may have been revoked or spent.
-    const fault = await this.#checkStanding(result.ok, plan.spentTokens);
+    const fault = await this.checkStanding(result.ok, plan.spentTokens);
     return fault ? { error: fault } : result;
   }
 
-  async #verify<V extends Verdict>(
+  private async verify<V extends Verdict>(
     text: string,
     options: VerifyOptions,
-    { check, verdictOf }: VerifyPlan<V>,
+    { check, toVerdict }: VerifyPlan<V>,
   ): Promise<Result<V, UcanFault>> {
     const token = readToken(text);
     if (token.error) return token;
-    const fault = check(token.ok) ?? (await this.#prove(token.ok, options));
-    return fault ? { error: named(fault, token.ok.root) } : { ok: verdictOf(token.ok) };
+    const fault = check(token.ok) ?? (await this.prove(token.ok, options));
+    return fault ? { error: named(fault, token.ok.root) } : { ok: toVerdict(token.ok) };
   }
 
-  #checkInvocation(token: Token, capability: Capability, issuer?: string) {
+  private checkInvocation(token: Token, capability: Capability, issuer?: string) {
     return checkInvocation(token, {
-      audiences: this.#audiences,
+      audiences: this.audiences,
       capability,
       ...(issuer !== undefined && { issuer }),
-      now: this.#clock(),
-      maxTtlSeconds: this.#options.maxTtlSeconds ?? 900,
+      now: this.clock(),
+      maxTtlSeconds: this.options.maxTtlSeconds ?? 900,
     });
   }
 
-  async #prove(token: Token, { charge }: VerifyOptions): Promise<UcanFault | undefined> {
-    const settle = charge ? charge(this.#signatures.measure(token)) : () => undefined;
+  private async prove(token: Token, { charge }: VerifyOptions): Promise<UcanFault | undefined> {
+    const settle = charge ? charge(this.signatures.measure(token)) : () => undefined;
     if (!settle) return refuse('cost_refused', 'its sender has used up its allowance').error;
     let isProven = false;
     try {
       const fault =
-        (await checkRevocations(token.ucans.keys(), this.#options.revocations)) ??
-        (await this.#signatures.verify(token));
+        (await checkRevocations(token.ucans.keys(), this.options.revocations)) ??
+        (await this.signatures.verify(token));
       isProven = fault === undefined;
       return fault;
     } finally {
@@ -207,14 +207,14 @@ class CachingVerifier implements Verifier {
     }
   }
 
-  async #checkStanding(
+  private async checkStanding(
     { did, cid, cids, expiration }: Verdict,
     spentTokens: SpentTokens | undefined,
   ): Promise<UcanFault | undefined> {
     const fault =
-      expiration <= this.#clock()
+      expiration <= this.clock()
         ? refuse('expired', 'since it was verified').error
-        : ((await checkRevocations(cids, this.#options.revocations)) ??
+        : ((await checkRevocations(cids, this.options.revocations)) ??
           (spentTokens && (await checkSpent(cids, spentTokens))));
     return fault && { cid, issuer: did, ...fault };
   }
@@ -223,6 +223,6 @@ class CachingVerifier implements Verifier {
 interface VerifyPlan<V extends Verdict> {
   readonly cache: VerdictCache<V>;
   readonly check: (token: Token) => UcanFault | undefined;
-  readonly verdictOf: (token: Token) => V;
+  readonly toVerdict: (token: Token) => V;
   readonly spentTokens?: SpentTokens | undefined;
 }

@@ -5,7 +5,7 @@ import { capability as capabilityParser, claim } from '@ucanto/validator';
 import { didFromPublicKey } from '../../src/did/did-key.js';
 import type { Capability, Token, Ucan } from '../../src/read/token.js';
 import { covers } from '../../src/verify/coverage.js';
-import { proofsOf } from '../../src/verify/rules.js';
+import { findProofs } from '../../src/verify/rules.js';
 
 /** The key that signed each UCAN of a chain, by CID. */
 export type SigningKeys = ReadonlyMap<string, Uint8Array>;
@@ -16,9 +16,13 @@ export async function claimWithUcanto(
   keys: SigningKeys,
 ): Promise<string | undefined> {
   try {
-    const root = viewOf(token.root, token);
+    const root = toView(token.root, token);
     for (const [index, capability] of token.root.capabilities.entries()) {
-      const result = await claim(parserOf(capability, index), [root], claimOptions(token, keys));
+      const result = await claim(
+        createParser(capability, index),
+        [root],
+        claimOptions(token, keys),
+      );
       if (result.error) return result.error.message;
     }
     return undefined;
@@ -28,7 +32,7 @@ export async function claimWithUcanto(
 }
 
 /** A UCAN as ucanto sees it, without its time bounds: those were checked here, with our clock. */
-function viewOf(ucan: Ucan, token: Token): Delegation {
+function toView(ucan: Ucan, token: Token): Delegation {
   const view = core.Delegation.create({
     root: { cid: core.parseLink(ucan.cid) as never, bytes: ucan.bytes as never },
     blocks: new Map(),
@@ -37,12 +41,12 @@ function viewOf(ucan: Ucan, token: Token): Delegation {
     expiration: { value: Number.POSITIVE_INFINITY },
     notBefore: { value: undefined },
   });
-  const proofs = proofsOf(ucan, token.ucans).map((proof) => viewOf(proof, token));
+  const proofs = findProofs(ucan, token.ucans).map((proof) => toView(proof, token));
   return Object.defineProperties(view, { data: { value: data }, proofs: { value: proofs } });
 }
 
 /** Matches the capability at this place of the root and what may grant it in the proofs. */
-function parserOf({ can }: Capability, index: number) {
+function createParser({ can }: Capability, index: number) {
   const anything = { read: (input: unknown) => ({ ok: input }) };
   const parser = capabilityParser({
     can: can as never,
@@ -59,10 +63,10 @@ function parserOf({ can }: Capability, index: number) {
 
 function claimOptions(token: Token, keys: SigningKeys) {
   return {
-    authority: verifierOf(token.root.audience),
-    principal: { parse: verifierOf },
+    authority: toVerifier(token.root.audience),
+    principal: { parse: toVerifier },
     canIssue: (capability: unknown) => canIssue(capability as ClaimedCapability),
-    resolveDIDKey: (did: string) => ({ ok: signingKeysOf(did, token, keys) }),
+    resolveDIDKey: (did: string) => ({ ok: readSigningKeys(did, token, keys) }),
     validateAuthorization: () => ({ ok: {} }),
   } as never as Parameters<typeof claim>[2];
 }
@@ -78,11 +82,11 @@ function canIssue({ can, delegation }: ClaimedCapability): boolean {
 }
 
 /** Verifies with ucanto's own implementation of Ed25519. */
-function verifierOf(did: string): Principal {
+function toVerifier(did: string): Principal {
   return did.startsWith('did:key:') ? ed25519.Verifier.parse(did) : ({ did: () => did } as never);
 }
 
-function signingKeysOf(did: string, token: Token, keys: SigningKeys): string[] {
+function readSigningKeys(did: string, token: Token, keys: SigningKeys): string[] {
   return [...token.ucans.values()]
     .filter((ucan) => ucan.issuer === did)
     .flatMap((ucan) => keys.get(ucan.cid) ?? [])

@@ -1,10 +1,10 @@
 import { vi } from 'vitest';
 import { createDidKeyResolver } from '../../src/did/did-key.js';
 import type { DidResolver } from '../../src/did/did-resolver.js';
-import { alice, bob, okOf } from './verifier.js';
+import { alice, bob, unwrap } from './verifier.js';
 
 /** alice under a DID that has to be looked up. */
-export const ixoAlice = okOf(alice.withDid('did:ixo:alice'));
+export const ixoAlice = unwrap(alice.withDid('did:ixo:alice'));
 
 /** Counts its calls; did:ixo:alice has two keys. */
 export function countingResolver(resolve?: DidResolver['resolve']) {

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { concat, varint } from '../../src/codec/bytes.js';
 import { encodeCbor } from '../../src/codec/cbor.js';
-import { type Ipld, Link, linkOfDigest } from '../../src/codec/ipld.js';
+import { type Ipld, Link, linkFromDigest } from '../../src/codec/ipld.js';
 import {
   encodePrincipal,
   SIGNATURE_HEAD,
@@ -49,8 +49,8 @@ export interface ForgedBlock {
   readonly bytes: Uint8Array;
 }
 
-export function blockOf(bytes: Uint8Array): ForgedBlock {
-  return { link: linkOfDigest(createHash('sha256').update(bytes).digest()), bytes };
+export function createBlock(bytes: Uint8Array): ForgedBlock {
+  return { link: linkFromDigest(createHash('sha256').update(bytes).digest()), bytes };
 }
 
 export type Fields = Record<string, Forgeable>;
@@ -76,11 +76,11 @@ export function forgeUcan(forgery: Forgery = {}): ForgedBlock {
     ...forgery.payload,
   };
   const signature = concat([SIGNATURE_HEAD, signer.sign(signingBytes(payload))]);
-  const fields = fieldsOf(payload, forgery.signature?.(signature) ?? signature);
-  return blockOf(forgeCbor(forgery.fields?.(fields) ?? fields));
+  const fields = toFields(payload, forgery.signature?.(signature) ?? signature);
+  return createBlock(forgeCbor(forgery.fields?.(fields) ?? fields));
 }
 
-function fieldsOf(payload: UcanPayload, signature: Uint8Array): Fields {
+function toFields(payload: UcanPayload, signature: Uint8Array): Fields {
   return {
     v: '0.9.1',
     s: signature,
@@ -95,7 +95,8 @@ function fieldsOf(payload: UcanPayload, signature: Uint8Array): Fields {
   };
 }
 
-export const archiveRoot = (link: Link): ForgedBlock => blockOf(forgeCbor({ 'ucan@0.9.1': link }));
+export const archiveRoot = (link: Link): ForgedBlock =>
+  createBlock(forgeCbor({ 'ucan@0.9.1': link }));
 
 export const section = (...parts: readonly Uint8Array[]): Uint8Array => {
   const bytes = concat(parts);

@@ -3,9 +3,9 @@ import { concat, utf8 } from '../../src/codec/bytes.js';
 import { Link } from '../../src/codec/ipld.js';
 import {
   archiveRoot,
-  blockOf,
   carBlock,
   carHeader,
+  createBlock,
   type ForgedBlock,
   forgeCar,
   forgeCbor,
@@ -150,7 +150,7 @@ function relabelled(bytes: readonly number[], digest: Uint8Array, block = ucan):
 }
 
 const other: ForgedBlock = forgeUcan({ payload: { nonce: 'other' } });
-const jwt = blockOf(utf8('eyJhbGciOiJFZERTQSJ9.eyJpc3MiOiJkaWQ6a2V5OnoifQ.c2ln'));
+const jwt = createBlock(utf8('eyJhbGciOiJFZERTQSJ9.eyJpc3MiOiJkaWQ6a2V5OnoifQ.c2ln'));
 
 const cids: readonly HostileToken[] = [
   {
@@ -188,7 +188,7 @@ const cids: readonly HostileToken[] = [
 ];
 
 function withArchiveRoot(bytes: Uint8Array): string {
-  const block = blockOf(bytes);
+  const block = createBlock(bytes);
   const head = carHeader({ roots: [block.link], version: 1 });
   return toText(concat([head, carBlock(block), carBlock(ucan)]));
 }

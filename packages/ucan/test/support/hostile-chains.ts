@@ -4,9 +4,9 @@ import type { Capability, UcanPayload } from '../../src/codec/ucan.js';
 import type { Signer } from '../../src/keys/signer.js';
 import {
   archiveRoot,
-  blockOf,
   carBlock,
   carHeader,
+  createBlock,
   type ForgedBlock,
   type Forgery,
   forgeToken,
@@ -111,7 +111,7 @@ const shapes: readonly HostileToken[] = [
   {
     name: 'foreign block',
     code: 'ucan_malformed',
-    token: forgeToken(grant, blockOf(Uint8Array.of(0x80)), top),
+    token: forgeToken(grant, createBlock(Uint8Array.of(0x80)), top),
   },
   { name: 'depth 5', code: 'too_deep', token: forgeToken(...line(5)) },
   {

@@ -3,12 +3,19 @@ import { decodeCbor } from '../../src/codec/cbor.js';
 import { type Ipld, type IpldMap, Link } from '../../src/codec/ipld.js';
 import { readToken } from '../../src/read/read-token.js';
 import type { Token, Ucan } from '../../src/read/token.js';
-import { blockOf, type Fields, type ForgedBlock, forgeCbor, forgeToken, toText } from './forge.js';
-import { bob, NOW, okOf } from './verifier.js';
+import {
+  createBlock,
+  type Fields,
+  type ForgedBlock,
+  forgeCbor,
+  forgeToken,
+  toText,
+} from './forge.js';
+import { bob, NOW, unwrap } from './verifier.js';
 
 export type Random = () => number;
 const below = (random: Random, limit: number): number => Math.floor(random() * limit);
-const pickOf = <T>(random: Random, items: readonly T[]): T =>
+const pickFrom = <T>(random: Random, items: readonly T[]): T =>
   items[below(random, items.length)] as T;
 
 type Mutation = (token: string, other: string, random: Random) => string;
@@ -16,7 +23,8 @@ type Mutation = (token: string, other: string, random: Random) => string;
 const BASE64 = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=-_ \n';
 
 const textMutations: readonly Mutation[] = [
-  (token, _, random) => replaceAt(token, below(random, token.length), pickOf(random, [...BASE64])),
+  (token, _, random) =>
+    replaceAt(token, below(random, token.length), pickFrom(random, [...BASE64])),
   (token, _, random) => token.slice(0, below(random, token.length)),
   (token, _, random) => token.slice(below(random, token.length)),
   (token, other, random) => {
@@ -25,7 +33,7 @@ const textMutations: readonly Mutation[] = [
   },
   (token, _, random) => {
     const at = below(random, token.length);
-    return token.slice(0, at) + pickOf(random, [...BASE64]) + token.slice(at);
+    return token.slice(0, at) + pickFrom(random, [...BASE64]) + token.slice(at);
   },
 ];
 
@@ -67,17 +75,17 @@ function flipBit(bytes: Uint8Array, random: Random): Uint8Array {
 }
 
 const mutateBytes: Mutation = (token, other, random) => {
-  const mutate = pickOf(random, byteMutations);
+  const mutate = pickFrom(random, byteMutations);
   return toText(mutate(Buffer.from(token, 'base64'), Buffer.from(other, 'base64'), random));
 };
 
 /** Changes one block and gives it, and all that rest on it, the CIDs they then deserve. */
 function rebuild(token: Token, change: (ucan: Ucan) => Uint8Array, random: Random): string {
-  const victim = pickOf(random, [...token.ucans.values()]);
+  const victim = pickFrom(random, [...token.ucans.values()]);
   const renamed = new Map<string, ForgedBlock>();
   for (const ucan of token.ucans.values()) {
     const bytes = ucan === victim ? change(ucan) : ucan.bytes;
-    renamed.set(ucan.cid, blockOf(relink(bytes, renamed)));
+    renamed.set(ucan.cid, createBlock(relink(bytes, renamed)));
   }
   return forgeToken(...renamed.values());
 }
@@ -126,10 +134,10 @@ const VALUES: readonly Ipld[] = [
 const KEYS = ['s', 'v', 'att', 'aud', 'exp', 'fct', 'iss', 'nbf', 'nnc', 'prf', 'x', 'jwt'];
 
 function changeField(ucan: Ucan, random: Random): Uint8Array {
-  const fields: Fields = { ...(okOf(decodeCbor(ucan.bytes)) as Fields) };
-  const key = pickOf(random, KEYS);
+  const fields: Fields = { ...(unwrap(decodeCbor(ucan.bytes)) as Fields) };
+  const key = pickFrom(random, KEYS);
   if (random() < 0.2) delete fields[key];
-  else fields[key] = pickOf(random, VALUES);
+  else fields[key] = pickFrom(random, VALUES);
   return forgeCbor(fields);
 }
 
@@ -137,26 +145,26 @@ const structureMutations: readonly Mutation[] = [
   (token, _, random) => rebuild(opened(token), (ucan) => changeField(ucan, random), random),
   (token, _, random) => rebuild(opened(token), (ucan) => flipBit(ucan.bytes, random), random),
   (token, other, random) =>
-    rebuild(opened(token), (ucan) => withSignatureOf(ucan, opened(other).root), random),
+    rebuild(opened(token), (ucan) => withSignatureFrom(ucan, opened(other).root), random),
 ];
 
 const openedTokens = new Map<string, Token>();
 
 function opened(token: string): Token {
-  const known = openedTokens.get(token) ?? okOf(readToken(token));
+  const known = openedTokens.get(token) ?? unwrap(readToken(token));
   openedTokens.set(token, known);
   return known;
 }
 
-function withSignatureOf(ucan: Ucan, other: Ucan): Uint8Array {
-  const { s } = okOf(decodeCbor(other.bytes)) as Fields;
-  return forgeCbor({ ...(okOf(decodeCbor(ucan.bytes)) as Fields), s: s as Uint8Array });
+function withSignatureFrom(ucan: Ucan, other: Ucan): Uint8Array {
+  const { s } = unwrap(decodeCbor(other.bytes)) as Fields;
+  return forgeCbor({ ...(unwrap(decodeCbor(ucan.bytes)) as Fields), s: s as Uint8Array });
 }
 
 /** Spoils a valid token in the text, in the bytes, or in a field with all CIDs put right again. */
 export function mutate(token: string, other: string, random: Random): string {
   const kind = random();
-  if (kind < 0.25) return pickOf(random, textMutations)(token, other, random);
+  if (kind < 0.25) return pickFrom(random, textMutations)(token, other, random);
   if (kind < 0.5) return mutateBytes(token, other, random);
-  return pickOf(random, structureMutations)(token, other, random);
+  return pickFrom(random, structureMutations)(token, other, random);
 }

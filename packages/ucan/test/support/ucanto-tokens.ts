@@ -4,7 +4,7 @@ import { ed25519 } from '@ucanto/principal';
 import type { Signer } from '../../src/keys/signer.js';
 
 /** The same key in ucanto's hands. */
-export async function ucantoSignerOf(signer: Signer): Promise<UcantoSigner> {
+export async function toUcantoSigner(signer: Signer): Promise<UcantoSigner> {
   const key = await ed25519.derive(signer.exportSeed());
   return signer.did === signer.keyDid ? key : key.withDID(signer.did as never);
 }
@@ -24,13 +24,13 @@ export async function delegateWithUcanto(signer: Signer, fields: UcantoFields) {
   const { audience, ...others } = fields;
   return delegate({
     ...(others as never as { capabilities: never }),
-    issuer: await ucantoSignerOf(signer),
+    issuer: await toUcantoSigner(signer),
     audience: { did: () => audience } as never,
   });
 }
 
 /** Its archive as a client sends it. */
-export async function archiveOf(delegation: Awaited<ReturnType<typeof delegate>>): Promise<string> {
+export async function toArchive(delegation: Awaited<ReturnType<typeof delegate>>): Promise<string> {
   const archive = await delegation.archive();
   if (archive.error) throw archive.error;
   return Buffer.from(archive.ok).toString('base64');

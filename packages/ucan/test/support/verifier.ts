@@ -5,14 +5,14 @@ import { createRevocationSet } from '../../src/verify/revocations.js';
 import { createVerifier, type VerifierOptions } from '../../src/verify/verifier.js';
 
 /** The value of a result that has to be one. */
-export function okOf<T>(result: Result<T, unknown>): T {
+export function unwrap<T>(result: Result<T, unknown>): T {
   if (result.error !== undefined) throw new Error(JSON.stringify(result.error));
   return result.ok as T;
 }
 
 /** A signer that is the same in every run. */
 export const signerNamed = (name: string): Signer =>
-  okOf(signerFromSeed(Uint8Array.from(Buffer.from(name.padEnd(32, '.')))));
+  unwrap(signerFromSeed(Uint8Array.from(Buffer.from(name.padEnd(32, '.')))));
 
 export const NOW = 1_800_000_000;
 export const clock = () => NOW;

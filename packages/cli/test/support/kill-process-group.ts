@@ -1,7 +1,7 @@
 import type { ChildProcess } from 'node:child_process';
 
 /** Ends a process that was started detached and all that it started, if any is left. */
-export function endGroupOf({ pid = 0 }: ChildProcess): void {
+export function killProcessGroup({ pid = 0 }: ChildProcess): void {
   try {
     process.kill(-pid, 'SIGKILL');
   } catch (error) {
