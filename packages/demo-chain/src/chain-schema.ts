@@ -27,7 +27,7 @@ export function readCompiledProtos(): Uint8Array {
 /** The schema of the demo chain, or of another FileDescriptorSet. */
 export function loadChainSchema(files: Uint8Array = readCompiledProtos()): ChainSchema {
   const registry = createFileRegistry(fromBinary(FileDescriptorSetSchema, files));
-  const descriptorOf = (type: string) => {
+  const getDescriptor = (type: string) => {
     const descriptor = registry.getMessage(type);
     if (!descriptor) throw new Error(`The schema has no message ${type}`);
     return descriptor;
@@ -35,13 +35,13 @@ export function loadChainSchema(files: Uint8Array = readCompiledProtos()): Chain
   return {
     registry,
     encode(type, message) {
-      const descriptor = descriptorOf(type);
+      const descriptor = getDescriptor(type);
       const built = fromJson(descriptor, message, { registry });
       shortenTypeUrls(built);
       return toBinary(descriptor, built);
     },
     decode(type, bytes) {
-      const descriptor = descriptorOf(type);
+      const descriptor = getDescriptor(type);
       const message = fromBinary(descriptor, bytes);
       return toJson(descriptor, message, { registry, useProtoFieldName: true }) as JsonObject;
     },

@@ -189,7 +189,7 @@ it('counts epochs from the first block', async () => {
     identifier: 'hour',
     current_epoch: '3',
     current_epoch_start_height: '1441',
-    current_epoch_start_time: blocks.timeOf(1441).toISOString().replace('.000Z', 'Z'),
+    current_epoch_start_time: blocks.getTime(1441).toISOString().replace('.000Z', 'Z'),
   });
 });
 

@@ -1,12 +1,12 @@
 import type { DescMethod } from '@bufbuild/protobuf';
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import type { ChainSchema } from './chain-schema.js';
-import type { Answer, AnswerQuery, MessageAnswers, Query } from './grpc-server.js';
-import { claimsAnswers } from './queries/claims.js';
-import { entityAnswers, iidAnswers } from './queries/entities.js';
-import { epochsAnswers, nodeAnswers, tendermintAnswers } from './queries/node.js';
-import type { AnswerMethod, Blocks, ServiceAnswers } from './queries/service.js';
-import { tokenAnswers } from './queries/tokens.js';
+import type { MessageHandler, Query, QueryHandler, QueryResult } from './grpc-server.js';
+import { claimsHandlers } from './queries/claims.js';
+import { entityHandlers, iidHandlers } from './queries/entities.js';
+import { epochsHandlers, nodeHandlers, tendermintHandlers } from './queries/node.js';
+import type { Blocks, MethodHandler, ServiceHandlers } from './queries/service.js';
+import { tokenHandlers } from './queries/tokens.js';
 import { FILE_DESCRIPTORS, fileDescriptorsReply, reflectionStreams } from './reflection.js';
 
 export interface DemoChainOptions {
@@ -18,28 +18,28 @@ export interface DemoChainOptions {
 
 /** A chain without a network: what a gRPC server, or any other, gives its callers. */
 export interface DemoChain {
-  readonly answer: AnswerQuery;
-  readonly streams: Readonly<Record<string, MessageAnswers>>;
+  readonly answer: QueryHandler;
+  readonly streams: Readonly<Record<string, MessageHandler>>;
 }
 
 interface Method {
   readonly desc: DescMethod;
-  readonly answer: AnswerMethod;
+  readonly answer: MethodHandler;
 }
 
 /** A small chain with records in entity, claims, token and iid; other services it has not compiled in. */
 export function createDemoChain(options: DemoChainOptions): DemoChain {
   const { schema, blocks } = options;
-  const services: Record<string, ServiceAnswers> = {
-    'cosmos.base.node.v1beta1.Service': nodeAnswers,
-    'cosmos.base.tendermint.v1beta1.Service': tendermintAnswers(options.version ?? 'v1.0.0'),
-    'ixo.claims.v1beta1.Query': claimsAnswers,
-    'ixo.entity.v1beta1.Query': entityAnswers,
-    'ixo.epochs.v1beta1.Query': epochsAnswers,
-    'ixo.iid.v1beta1.Query': iidAnswers,
-    'ixo.token.v1beta1.Query': tokenAnswers,
+  const services: Record<string, ServiceHandlers> = {
+    'cosmos.base.node.v1beta1.Service': nodeHandlers,
+    'cosmos.base.tendermint.v1beta1.Service': tendermintHandlers(options.version ?? 'v1.0.0'),
+    'ixo.claims.v1beta1.Query': claimsHandlers,
+    'ixo.entity.v1beta1.Query': entityHandlers,
+    'ixo.epochs.v1beta1.Query': epochsHandlers,
+    'ixo.iid.v1beta1.Query': iidHandlers,
+    'ixo.token.v1beta1.Query': tokenHandlers,
   };
-  const methods = methodsOf(schema, services);
+  const methods = listMethods(schema, services);
   const files = fileDescriptorsReply(schema);
   const served = [...Object.keys(services), 'cosmos.reflection.v1.ReflectionService'];
   return {
@@ -48,14 +48,14 @@ export function createDemoChain(options: DemoChainOptions): DemoChain {
       if (query.method === FILE_DESCRIPTORS) return { message: files };
       const method = methods.get(query.method);
       if (!method) throw new GrpcError(GrpcCode.unimplemented, `unknown method ${query.method}`);
-      return answerAt(heightFor(query, blocks), { query, method, options });
+      return runAt(heightFor(query, blocks), { query, method, options });
     },
   };
 }
 
-function methodsOf(
+function listMethods(
   { registry }: ChainSchema,
-  services: Readonly<Record<string, ServiceAnswers>>,
+  services: Readonly<Record<string, ServiceHandlers>>,
 ): Map<string, Method> {
   const methods = Object.entries(services).flatMap(([service, answers]) =>
     (registry.getService(service)?.methods ?? []).flatMap((desc): [string, Method][] => {
@@ -66,13 +66,13 @@ function methodsOf(
   return new Map(methods);
 }
 
-interface Asked {
+interface RunOptions {
   readonly query: Query;
   readonly method: Method;
   readonly options: DemoChainOptions;
 }
 
-function answerAt(height: number, { query, method, options }: Asked): Answer {
+function runAt(height: number, { query, method, options }: RunOptions): QueryResult {
   const { schema, blocks } = options;
   try {
     const request = schema.decode(method.desc.input.typeName, query.request);

@@ -102,7 +102,7 @@ it('cuts connections in the middle of a call, and takes new ones', async () => {
   });
   const call = callByGrpcJs(client, METHOD, Buffer.alloc(0));
   await arrived.promise;
-  server.cutConnections();
+  server.dropConnections();
   await expect(call).rejects.toMatchObject({ code: expect.any(Number) });
   expect((await callByGrpcJs(client, METHOD, Buffer.from('again'))).message.toString()).toBe(
     'again',

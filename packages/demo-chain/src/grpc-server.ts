@@ -11,9 +11,9 @@ import type { AddressInfo } from 'node:net';
 import { encodeMessage, GrpcCode, GrpcError, MessageReader } from '@sibyl/grpc-client';
 
 export interface GrpcServerOptions {
-  readonly answer: AnswerQuery;
+  readonly answer: QueryHandler;
   /** Bidirectional methods by name; each message is answered by one. */
-  readonly streams?: Readonly<Record<string, MessageAnswers>>;
+  readonly streams?: Readonly<Record<string, MessageHandler>>;
   /** Unset: plaintext. */
   readonly tls?: { readonly key: string; readonly cert: string };
   /** Unset: any free one. */
@@ -28,7 +28,7 @@ export interface GrpcServer {
   /** Tells every client to go elsewhere; calls under way are still answered. */
   goAway(): void;
   /** Cuts every connection in the middle of whatever it does. */
-  cutConnections(): void;
+  dropConnections(): void;
   /** Lets the process end while the server listens. */
   unref(): void;
   close(): Promise<void>;
@@ -42,11 +42,11 @@ export async function startGrpcServer(options: GrpcServerOptions): Promise<GrpcS
   server.on('stream', (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => {
     // A client that has gone needs no answer.
     stream.on('error', () => {});
-    const method = methodOf(headers);
+    const method = readMethod(headers);
     if (!method) return refuse(stream, new GrpcError(GrpcCode.internal, 'no gRPC request'));
-    const messageAnswers = streams[method];
-    if (messageAnswers) return answerStream(stream, messageAnswers);
-    answerCall(stream, { method, headers, answer });
+    const messageHandler = streams[method];
+    if (messageHandler) return handleStream(stream, messageHandler);
+    handleCall(stream, { method, headers, answer });
   });
   await listen(server, options.port ?? 0);
   const { port } = server.address() as AddressInfo;
@@ -56,7 +56,7 @@ export async function startGrpcServer(options: GrpcServerOptions): Promise<GrpcS
     goAway() {
       for (const session of sessions) session.close();
     },
-    cutConnections() {
+    dropConnections() {
       for (const session of sessions) session.destroy();
     },
     unref: () => void server.unref(),
@@ -65,7 +65,7 @@ export async function startGrpcServer(options: GrpcServerOptions): Promise<GrpcS
 }
 
 /** The method of a request, if it is one of gRPC. */
-function methodOf(headers: IncomingHttpHeaders): string | undefined {
+function readMethod(headers: IncomingHttpHeaders): string | undefined {
   const isGrpc = headers['content-type']?.startsWith('application/grpc');
   return isGrpc && headers[':method'] === 'POST' ? headers[':path']?.slice(1) : undefined;
 }
@@ -104,11 +104,11 @@ const HEIGHT_METADATA = 'x-cosmos-block-height';
 interface Call {
   readonly method: string;
   readonly headers: IncomingHttpHeaders;
-  readonly answer: AnswerQuery;
+  readonly answer: QueryHandler;
 }
 
-/** Answers a unary call once its request is there. */
-export function answerCall(stream: ServerHttp2Stream, call: Call): void {
+/** QueryService a unary call once its request is there. */
+export function handleCall(stream: ServerHttp2Stream, call: Call): void {
   const reader = new MessageReader(MAX_REQUEST_BYTES);
   const requests: Buffer[] = [];
   stream.on('data', (chunk: Buffer) => {
@@ -119,11 +119,11 @@ export function answerCall(stream: ServerHttp2Stream, call: Call): void {
     }
   });
   stream.once('end', () => {
-    void answerOf(call, requests).then((answer) => send(stream, answer));
+    void runCall(call, requests).then((answer) => send(stream, answer));
   });
 }
 
-async function answerOf(call: Call, requests: readonly Buffer[]): Promise<Answer> {
+async function runCall(call: Call, requests: readonly Buffer[]): Promise<QueryResult> {
   try {
     const [request] = requests;
     if (!request || requests.length > 1) {
@@ -132,13 +132,13 @@ async function answerOf(call: Call, requests: readonly Buffer[]): Promise<Answer
         `a unary call has one message, not ${requests.length}`,
       );
     }
-    return await call.answer({ method: call.method, request, height: heightOf(call.headers) });
+    return await call.answer({ method: call.method, request, height: readHeight(call.headers) });
   } catch (error) {
     return { error: asGrpcError(error) };
   }
 }
 
-function heightOf(headers: IncomingHttpHeaders): number | undefined {
+function readHeight(headers: IncomingHttpHeaders): number | undefined {
   const text = headers[HEIGHT_METADATA];
   if (text === undefined) return undefined;
   if (/^\d{1,15}$/.test(String(text))) return Number(text);
@@ -146,7 +146,7 @@ function heightOf(headers: IncomingHttpHeaders): number | undefined {
 }
 
 /** As servers do: what is known of a failed call beside the failure goes before it in headers of its own. */
-function send(stream: ServerHttp2Stream, answer: Answer): void {
+function send(stream: ServerHttp2Stream, answer: QueryResult): void {
   if (stream.destroyed || stream.headersSent) return;
   const { height } = answer;
   const error = 'error' in answer ? answer.error : undefined;
@@ -157,7 +157,9 @@ function send(stream: ServerHttp2Stream, answer: Answer): void {
   const headers: OutgoingHttpHeaders = { ':status': 200, ...CONTENT_TYPE };
   if (height !== undefined) headers[HEIGHT_METADATA] = String(height);
   stream.respond(headers, { waitForTrailers: true });
-  stream.once('wantTrailers', () => stream.sendTrailers(error ? trailersOf(error) : OK_TRAILERS));
+  stream.once('wantTrailers', () =>
+    stream.sendTrailers(error ? buildTrailers(error) : OK_TRAILERS),
+  );
   if ('message' in answer) stream.end(encodeMessage(answer.message));
   else stream.end();
 }
@@ -169,10 +171,10 @@ function asGrpcError(error: unknown): GrpcError {
 const MAX_STREAM_MESSAGE_BYTES = 64 * 1024;
 
 /** The answer to each message of a stream. */
-export type MessageAnswers = (message: Uint8Array) => Uint8Array;
+export type MessageHandler = (message: Uint8Array) => Uint8Array;
 
-/** Answers the messages of a stream one by one, until the client has no more. */
-export function answerStream(stream: ServerHttp2Stream, answerTo: MessageAnswers): void {
+/** QueryService the messages of a stream one by one, until the client has no more. */
+export function handleStream(stream: ServerHttp2Stream, answerTo: MessageHandler): void {
   const reader = new MessageReader(MAX_STREAM_MESSAGE_BYTES);
   stream.respond({ ':status': 200, ...CONTENT_TYPE }, { waitForTrailers: true });
   stream.once('wantTrailers', () => stream.sendTrailers(OK_TRAILERS));
@@ -193,14 +195,14 @@ export const CONTENT_TYPE = { 'content-type': 'application/grpc' };
 export const OK_TRAILERS: OutgoingHttpHeaders = { 'grpc-status': String(GrpcCode.ok) };
 
 /** The trailers of a call that failed. */
-export function trailersOf({ code, message }: GrpcError): OutgoingHttpHeaders {
+export function buildTrailers({ code, message }: GrpcError): OutgoingHttpHeaders {
   return { 'grpc-status': String(code), 'grpc-message': percentEncode(message) };
 }
 
 /** Ends a call that got no further than its request. */
 export function refuse(stream: ServerHttp2Stream, error: GrpcError): void {
   if (stream.destroyed) return;
-  stream.respond({ ':status': 200, ...CONTENT_TYPE, ...trailersOf(error) }, { endStream: true });
+  stream.respond({ ':status': 200, ...CONTENT_TYPE, ...buildTrailers(error) }, { endStream: true });
 }
 
 /** Header values are printable ASCII; gRPC has the rest, and the percent sign, as bytes in hex. */
@@ -221,10 +223,10 @@ export interface Query {
 }
 
 /** What a node says to a query, and of which block it speaks. */
-export type Answer = { readonly height?: number | undefined } & (
+export type QueryResult = { readonly height?: number | undefined } & (
   | { readonly message: Uint8Array }
   | { readonly error: GrpcError }
 );
 
-/** Answers queries; may also throw a `GrpcError`. */
-export type AnswerQuery = (query: Query) => Answer | Promise<Answer>;
+/** QueryService queries; may also throw a `GrpcError`. */
+export type QueryHandler = (query: Query) => QueryResult | Promise<QueryResult>;

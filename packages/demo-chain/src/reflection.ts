@@ -2,7 +2,7 @@ import { type DescFile, type JsonObject, toBinary } from '@bufbuild/protobuf';
 import { FileDescriptorProtoSchema, FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt';
 import { GrpcCode } from '@sibyl/grpc-client';
 import type { ChainSchema } from './chain-schema.js';
-import type { MessageAnswers } from './grpc-server.js';
+import type { MessageHandler } from './grpc-server.js';
 
 /** The method that gives the whole schema in one call. */
 export const FILE_DESCRIPTORS = 'cosmos.reflection.v1.ReflectionService/FileDescriptors';
@@ -21,7 +21,7 @@ export function fileDescriptorsReply({ registry }: ChainSchema): Uint8Array {
 export function reflectionStreams(
   schema: ChainSchema,
   services: readonly string[],
-): Record<string, MessageAnswers> {
+): Record<string, MessageHandler> {
   return Object.fromEntries(
     (['v1', 'v1alpha'] as const).map((version) => [
       `grpc.reflection.${version}.ServerReflection/ServerReflectionInfo`,
@@ -30,7 +30,7 @@ export function reflectionStreams(
           `grpc.reflection.${version}.ServerReflectionRequest`,
           message,
         );
-        const reply = answerReflection(schema, request, { services, version });
+        const reply = handleReflection(schema, request, { services, version });
         const answer = { valid_host: request.host ?? '', original_request: request, ...reply };
         return schema.encode(`grpc.reflection.${version}.ServerReflectionResponse`, answer);
       },
@@ -43,7 +43,7 @@ interface Reflected {
   readonly version: 'v1' | 'v1alpha';
 }
 
-function answerReflection(
+function handleReflection(
   schema: ChainSchema,
   request: JsonObject,
   { services, version }: Reflected,
@@ -53,33 +53,34 @@ function answerReflection(
   }
   if ('all_extension_numbers_of_type' in request) {
     const type = String(request.all_extension_numbers_of_type);
-    const numbers = extensionsOf(schema, type).map(({ number }) => number);
+    const numbers = listExtensions(schema, type).map(({ number }) => number);
     if (numbers.length === 0) return notFound(type);
     return { all_extension_numbers_response: { base_type_name: type, extension_number: numbers } };
   }
-  const file = fileAskedFor(schema, request);
+  const file = findFile(schema, request);
   if (!file) return notFound(JSON.stringify(request));
   // Servers differ in whether what a file imports comes with it.
   const files = version === 'v1' ? withImports(file) : [file];
   return { file_descriptor_response: { file_descriptor_proto: files.map(encodeFile) } };
 }
 
-function fileAskedFor(schema: ChainSchema, request: JsonObject): DescFile | undefined {
+function findFile(schema: ChainSchema, request: JsonObject): DescFile | undefined {
   const { file_by_filename: name, file_containing_symbol: symbol } = request;
   if (typeof name === 'string') return schema.registry.getFile(name);
-  if (typeof symbol === 'string') return fileOfSymbol(schema, symbol);
+  if (typeof symbol === 'string') return findSymbolFile(schema, symbol);
   const { containing_type: type, extension_number: number } =
     (request.file_containing_extension as JsonObject | undefined) ?? {};
-  return extensionsOf(schema, String(type)).find((extension) => extension.number === number)?.file;
+  return listExtensions(schema, String(type)).find((extension) => extension.number === number)
+    ?.file;
 }
 
 /** The file of a type, a service, or a method of a service. */
-function fileOfSymbol({ registry }: ChainSchema, symbol: string): DescFile | undefined {
+function findSymbolFile({ registry }: ChainSchema, symbol: string): DescFile | undefined {
   const found = registry.get(symbol) ?? registry.getService(symbol.replace(/\.[^.]+$/, ''));
   return found?.file;
 }
 
-function extensionsOf({ registry }: ChainSchema, type: string) {
+function listExtensions({ registry }: ChainSchema, type: string) {
   return [...registry]
     .filter((desc) => desc.kind === 'extension')
     .filter(({ extendee }) => extendee.typeName === type);

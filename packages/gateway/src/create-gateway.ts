@@ -2,22 +2,22 @@ import { readFile } from 'node:fs/promises';
 import { rootCertificates } from 'node:tls';
 import { ReplyMemory } from '@sibyl/grpc-client';
 import { Admission } from './auth/admission.js';
-import { askChain, createGate } from './auth/create-gate.js';
+import { createChainFetch, createGate } from './auth/create-gate.js';
 import type { Config } from './config/config.js';
 import { ByteBudget } from './http/byte-budget.js';
-import type { GatewayParts } from './http/gateway-deps.js';
+import type { GatewayDeps } from './http/gateway-deps.js';
 import { Handler } from './http/handler.js';
 import { createOperatorHandler } from './http/own-routes.js';
-import { closerOf, createHttpServer, listen } from './http/server.js';
+import { createCloser, createHttpServer, listen } from './http/server.js';
 import { Watches } from './http/watches.js';
 import { BlockWatch } from './nodes/block-watch.js';
 import { ChainNode } from './nodes/chain-node.js';
 import { NodePool } from './nodes/node-pool.js';
 import { createLogger, type Logger } from './observe/logger.js';
 import { Metrics } from './observe/metrics.js';
-import { Questions } from './query/query-parser.js';
-import { Answers } from './query/query-service.js';
-import { SchemaKeeper, SchemaRefresh } from './schema/schema-registry.js';
+import { QueryParser } from './query/query-parser.js';
+import { QueryService } from './query/query-service.js';
+import { SchemaRefresher, SchemaRegistry } from './schema/schema-registry.js';
 import { AbciUpstream } from './upstream/abci-upstream.js';
 import { GrpcUpstream } from './upstream/grpc-upstream.js';
 import type { Upstream, UpstreamOptions } from './upstream/upstream.js';
@@ -69,38 +69,38 @@ interface Running {
 }
 
 async function start(config: Config, logger: Logger): Promise<Running> {
-  const { parts, refresh, did } = await createParts(config, logger);
+  const { deps, refresh, did } = await createDeps(config, logger);
   const times = {
     requestTimeoutMs: config.requestTimeoutMs,
     answerTimeoutMs: config.nodes.timeoutMs,
   };
-  const server = createHttpServer(new Handler(parts).handle, times);
-  const operatorServer = createHttpServer(createOperatorHandler(parts), times);
-  const closers = [closerOf(server), closerOf(operatorServer)];
+  const server = createHttpServer(new Handler(deps).handle, times);
+  const operatorServer = createHttpServer(createOperatorHandler(deps), times);
+  const closers = [createCloser(server), createCloser(operatorServer)];
   const { host, port, metricsPort } = config;
   try {
     const url = await listen(server, port, host);
     const metricsUrl =
       metricsPort === undefined ? undefined : await listen(operatorServer, metricsPort, host);
-    await parts.blocks.start();
+    await deps.blocks.start();
     await refresh.start();
     return { url, metricsUrl, did, stop };
-  } catch (fault) {
+  } catch (error) {
     // An address in use must leave nothing running behind.
     await stop();
-    throw fault;
+    throw error;
   }
 
   async function stop() {
     refresh.stop();
-    parts.blocks.stop();
-    parts.watches.close();
+    deps.blocks.stop();
+    deps.watches.close();
     await Promise.all(closers.map((close) => close()));
-    for (const { upstream } of parts.pool.nodes) upstream.close();
+    for (const { upstream } of deps.pool.nodes) upstream.close();
   }
 }
 
-async function createParts(config: Config, logger: Logger) {
+async function createDeps(config: Config, logger: Logger) {
   const { addresses, caFile, maxReplyBytes, maxLag, pollMs } = config.nodes;
   const ca =
     caFile === undefined ? undefined : [...rootCertificates, await readFile(caFile, 'utf8')];
@@ -117,9 +117,9 @@ async function createParts(config: Config, logger: Logger) {
   const pool = new NodePool({ nodes, maxLag });
   const blocks = new BlockWatch(pool, pollMs);
   logStates(blocks, logger);
-  const keeper = new SchemaKeeper({ nodes, config, logger });
-  const questions = new Questions({ keeper, config });
-  const answers = new Answers({
+  const schemaRegistry = new SchemaRegistry({ nodes, config, logger });
+  const queryParser = new QueryParser({ schemaRegistry, config });
+  const queryService = new QueryService({
     pool,
     blocks,
     cacheBytes: config.cache.maxBytes,
@@ -127,14 +127,18 @@ async function createParts(config: Config, logger: Logger) {
     longestMs: config.nodes.timeoutMs,
   });
   const { incoming, outgoing } = createBudgets(maxReplyBytes);
-  const watches = new Watches({ answers, blocks, pool, outgoing, ...config.watch });
-  const asking = { config, logger, askChain: askChain({ questions, answers, pool }) };
+  const watches = new Watches({ queryService, blocks, pool, outgoing, ...config.watch });
+  const asking = {
+    config,
+    logger,
+    createChainFetch: createChainFetch({ queryParser, queryService, pool }),
+  };
   const { gate, did } = await createGate(asking);
   const admission = new Admission(gate, config);
-  const shared = { config, logger, metrics, pool, blocks, keeper };
+  const shared = { config, logger, metrics, pool, blocks, schemaRegistry };
   const limits = { incoming, outgoing };
-  const parts: GatewayParts = { ...shared, ...limits, questions, answers, admission, watches };
-  return { parts, refresh: new SchemaRefresh({ pool, blocks, keeper, pollMs }), did };
+  const deps: GatewayDeps = { ...shared, ...limits, queryParser, queryService, admission, watches };
+  return { deps, refresh: new SchemaRefresher({ pool, blocks, schemaRegistry, pollMs }), did };
 }
 
 function createUpstream(options: UpstreamOptions): Upstream {
@@ -147,8 +151,8 @@ function logStates(blocks: BlockWatch, logger: Logger): void {
   blocks.on('up', ({ number, name }) => {
     logger.info({ number, node: name }, `node ${number} (${name}) is up`);
   });
-  blocks.on('down', ({ number, name, lastFault }) => {
-    logger.warn({ number, node: name, reason: lastFault }, `node ${number} (${name}) is down`);
+  blocks.on('down', ({ number, name, lastError }) => {
+    logger.warn({ number, node: name, reason: lastError }, `node ${number} (${name}) is down`);
   });
 }
 

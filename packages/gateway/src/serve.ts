@@ -15,12 +15,12 @@ export async function serve(): Promise<number> {
     if (gateway.did) logger.info({ did: gateway.did }, `UCANs are addressed to ${gateway.did}`);
     if (gateway.metricsUrl) logger.info({ url: gateway.metricsUrl }, 'port for operators');
     logger.info({ url }, `listening on ${url}, routes described at ${url}/docs`);
-    await untilTold();
+    await waitForShutdown();
     logger.info({}, 'stopping');
     await gateway.close();
     return 0;
   } catch (error) {
-    if (!isForTheOperator(error)) throw error;
+    if (!isOperatorError(error)) throw error;
     process.stderr.write(`${error.message}\n`);
     return 1;
   }
@@ -29,7 +29,7 @@ export async function serve(): Promise<number> {
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT'] as const;
 
 /** Waits for a first SIGTERM or Ctrl-C; a second one ends the process at once, as usual. */
-function untilTold(): Promise<void> {
+function waitForShutdown(): Promise<void> {
   return new Promise((resolve) => {
     const stop = () => {
       for (const signal of STOP_SIGNALS) process.off(signal, stop);
@@ -40,7 +40,7 @@ function untilTold(): Promise<void> {
 }
 
 /** An address, a file or a folder that cannot be used. */
-const OPERATOR_FAULTS: ReadonlySet<string> = new Set([
+const OPERATOR_ERRORS: ReadonlySet<string> = new Set([
   'EADDRINUSE',
   'EADDRNOTAVAIL',
   'ENOTFOUND',
@@ -53,7 +53,7 @@ const OPERATOR_FAULTS: ReadonlySet<string> = new Set([
 ]);
 
 /** Faults an operator can mend, told without a stack. */
-function isForTheOperator(error: unknown): error is Error {
+function isOperatorError(error: unknown): error is Error {
   const { code = '' } = (error ?? {}) as NodeJS.ErrnoException;
-  return error instanceof ConfigError || OPERATOR_FAULTS.has(code);
+  return error instanceof ConfigError || OPERATOR_ERRORS.has(code);
 }

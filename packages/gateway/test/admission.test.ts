@@ -39,8 +39,8 @@ function admissionWith(did: DidResolver) {
     try {
       await admission.admit({ headers, address });
       return 200;
-    } catch (fault) {
-      return (fault as { status: number }).status;
+    } catch (error) {
+      return (error as { status: number }).status;
     }
   };
   return { statusWith, reasons };

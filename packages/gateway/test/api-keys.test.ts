@@ -79,10 +79,10 @@ it('limits each key by itself, its own limit before that of all', async () => {
   const keys = `${sha256('slow')};limit=2,${sha256('usual')}`;
   const gateway = await startGated(keys, { GATEWAY_RATE_LIMIT_PER_MINUTE: '4' });
   const statuses = async (key: string, count: number) => {
-    const answers = [];
+    const queryService = [];
     for (let i = 0; i < count; i += 1)
-      answers.push(await gateway.get(PARAMS, { 'x-api-key': key }));
-    return answers;
+      queryService.push(await gateway.get(PARAMS, { 'x-api-key': key }));
+    return queryService;
   };
   const slow = await statuses('slow', 3);
   expect(slow.map(({ status }) => status)).toEqual([200, 200, 429]);
@@ -135,10 +135,10 @@ it('admits a valid key from an address that keeps failing', async () => {
 
 it('does not hold valid keys against an address', async () => {
   const gateway = await startGated(sha256('one'));
-  const answers = await Promise.all(
+  const queryService = await Promise.all(
     Array.from({ length: 300 }, () => gateway.get(PARAMS, { 'x-api-key': 'one' })),
   );
-  expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
+  expect(new Set(queryService.map(({ status }) => status))).toEqual(new Set([200]));
 });
 
 it('never tells a key, nor its digest', async () => {

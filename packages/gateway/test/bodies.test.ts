@@ -38,7 +38,7 @@ it('refuses to broadcast, and says where to sign instead', async () => {
   const { status, json } = await post('/tx/txs', '{"text":"signed"}');
   expect({ status, code: json.code }).toEqual({ status: 403, code: 7 });
   expect(json.message).toContain('sign the transaction with your own key');
-  expect(node.callsOf('cosmos.tx.v1beta1.Service/BroadcastTx')).toBe(0);
+  expect(node.countCalls('cosmos.tx.v1beta1.Service/BroadcastTx')).toBe(0);
 });
 
 it('takes the request from the body', async () => {

@@ -22,7 +22,7 @@ afterEach(async () => {
   await node.close();
 });
 
-const calls = () => node.callsOf(ENTITY_PARAMS);
+const calls = () => node.countCalls(ENTITY_PARAMS);
 
 const height = async () => (await gateway.get('/health')).json.latestHeight;
 
@@ -39,9 +39,9 @@ it('asks the node once for a thousand equal requests at a time', async () => {
   const requests = Array.from({ length: 1000 }, () => gateway.get(PARAMS));
   await expect.poll(calls).toBe(1);
   gate.resolve(undefined);
-  const answers = await Promise.all(requests);
-  expect(new Set(answers.map(({ status, text }) => `${status} ${text}`)).size).toBe(1);
-  expect(answers[0]?.status).toBe(200);
+  const queryService = await Promise.all(requests);
+  expect(new Set(queryService.map(({ status, text }) => `${status} ${text}`)).size).toBe(1);
+  expect(queryService[0]?.status).toBe(200);
   expect(calls()).toBe(1);
 });
 
@@ -85,7 +85,7 @@ it('takes equal questions for equal, however they are spelt', async () => {
   await start();
   await gateway.get('/ixo/claims/claims?pagination.limit=2&pagination.reverse=true&unknown=1');
   await gateway.get('/ixo/claims/claims?pagination.reverse=1&pagination.limit=0x2');
-  expect(node.callsOf('ixo.claims.v1beta1.Query/ClaimList')).toBe(1);
+  expect(node.countCalls('ixo.claims.v1beta1.Query/ClaimList')).toBe(1);
 });
 
 it('ignores unknown Grpc-Metadata-* headers: they neither reach a node nor make a cache entry', async () => {
@@ -122,8 +122,8 @@ it('shares one call between equal requests with different Grpc-Timeout headers',
     new RegExp(`outcome="${outcome}"} (\\d+)`).exec((await gateway.get('/metrics')).text)?.[1];
   await expect.poll(() => counted('shared')).toBe('199');
   gate.resolve(undefined);
-  const answers = await Promise.all(requests);
-  expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
+  const queryService = await Promise.all(requests);
+  expect(new Set(queryService.map(({ status }) => status))).toEqual(new Set([200]));
   expect(calls()).toBe(1);
 });
 

@@ -62,10 +62,10 @@ it('passes on the words of the node for heights it does not have', async () => {
 it('asks the node even for what it does not serve', async () => {
   const { status } = await gateway.get('/ixo/bonds/params');
   expect(status).toBe(501);
-  expect(node.callsOf('ixo.bonds.v1beta1.Query/Params')).toBe(1);
+  expect(node.countCalls('ixo.bonds.v1beta1.Query/Params')).toBe(1);
 });
 
 it('still refuses to write, and still answers once for many', async () => {
   await Promise.all(Array.from({ length: 20 }, () => gateway.get('/ixo/token/params')));
-  expect(node.callsOf('ixo.token.v1beta1.Query/Params')).toBe(1);
+  expect(node.countCalls('ixo.token.v1beta1.Query/Params')).toBe(1);
 });

@@ -46,7 +46,7 @@ it('reads all of them in one call from the chain', async () => {
   const node = await withNode();
   const gateway = await withGateway([node]);
   expect(await schemasOf(gateway)).toMatchObject([{ source: 'chain reflection' }]);
-  expect(node.callsOf(FILE_DESCRIPTORS)).toBe(1);
+  expect(node.countCalls(FILE_DESCRIPTORS)).toBe(1);
 });
 
 it('reads them from the server where the chain has none', async () => {
@@ -74,7 +74,7 @@ it("takes the operator's file before all", async () => {
   );
   const gateway = await withGateway([node], { GATEWAY_DESCRIPTORS: path });
   expect(await schemasOf(gateway)).toMatchObject([{ source: 'file' }]);
-  expect(node.callsOf(FILE_DESCRIPTORS)).toBe(0);
+  expect(node.countCalls(FILE_DESCRIPTORS)).toBe(0);
   expect((await gateway.get('/a/note')).text).toBe('{"text":"from the node"}');
 });
 
@@ -139,9 +139,9 @@ it('serves other routes when the node runs another version, without a restart', 
 it('does not read descriptors again while the version stays', async () => {
   const node = await withNode();
   const gateway = await withGateway([node]);
-  const before = node.callsOf(NODE_INFO);
-  await expect.poll(() => node.callsOf(NODE_INFO)).toBeGreaterThan(before + 1);
-  expect(node.callsOf(FILE_DESCRIPTORS)).toBe(1);
+  const before = node.countCalls(NODE_INFO);
+  await expect.poll(() => node.countCalls(NODE_INFO)).toBeGreaterThan(before + 1);
+  expect(node.countCalls(FILE_DESCRIPTORS)).toBe(1);
   expect(await schemasOf(gateway)).toHaveLength(1);
 });
 
@@ -195,5 +195,5 @@ it('starts from live descriptors with one call for the schema', async () => {
   const node = await withNode();
   const gateway = await withGateway([node]);
   expect((await gateway.get(PARAMS)).status).toBe(200);
-  expect(node.callsOf(FILE_DESCRIPTORS)).toBe(1);
+  expect(node.countCalls(FILE_DESCRIPTORS)).toBe(1);
 });

@@ -55,7 +55,7 @@ describe('paths', () => {
     const { status, json } = await gateway.get('/ixo/bonds/params');
     expect(status).toBe(501);
     expect(json.message).toContain('/ixo.bonds.v1beta1.Query/Params');
-    expect(node.callsOf('ixo.bonds.v1beta1.Query/Params')).toBe(0);
+    expect(node.countCalls('ixo.bonds.v1beta1.Query/Params')).toBe(0);
   });
 
   it('does not mind a slash at the end', async () => {

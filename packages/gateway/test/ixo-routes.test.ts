@@ -12,7 +12,7 @@ import { ManualBlocks } from '../../demo-chain/test/support/manual-blocks.js';
 import { startTestNode, type TestNode } from '../../demo-chain/test/support/test-node.js';
 import { type RunningGateway, startGateway } from './support/running-gateway.js';
 import { SampleMessages } from './support/sample-messages.js';
-import { sampleRequest, templateOf } from './support/sample-requests.js';
+import { readTemplate, sampleRequest } from './support/sample-requests.js';
 import { seededPick } from './support/sample-values.js';
 
 const schema = loadChainSchema();
@@ -21,19 +21,19 @@ const services = [...registry].filter((desc) => desc.kind === 'service');
 const methods = services
   .filter(({ typeName }) => typeName.startsWith('ixo.'))
   .flatMap((service) => service.methods);
-const nameOf = (method: DescMethod) => `${method.parent.typeName}/${method.name}`;
+const pickName = (method: DescMethod) => `${method.parent.typeName}/${method.name}`;
 
 /** Each case at a block of its own, so that none is answered from the cache of another. */
 const cases = methods
   .flatMap((method) =>
     (['full', 'sparse', 'empty'] as const).map((fullness) => ({ method, fullness })),
   )
-  .map((one, i) => ({ ...one, height: i + 1, name: `${one.fullness} ${nameOf(one.method)}` }));
+  .map((one, i) => ({ ...one, height: i + 1, name: `${one.fullness} ${pickName(one.method)}` }));
 
 it('declares 59 routes of ten services', () => {
   expect(methods).toHaveLength(59);
   expect(new Set(methods.map(({ parent }) => parent)).size).toBe(10);
-  expect(new Set(methods.map((method) => templateOf(registry, method))).size).toBe(59);
+  expect(new Set(methods.map((method) => readTemplate(registry, method))).size).toBe(59);
 });
 
 describe.each(['grpc', 'grpcs', 'rpc+http'] as const)('over %s', (over) => {
@@ -61,10 +61,10 @@ describe.each(['grpc', 'grpcs', 'rpc+http'] as const)('over %s', (over) => {
   it.each(cases)('binds and prints $name', async ({ method, fullness, height }) => {
     const pick = seededPick(height);
     const reply = new SampleMessages(registry, pick).sample(method.output, fullness);
-    const { path, message } = sampleRequest(method, templateOf(registry, method), pick);
+    const { path, message } = sampleRequest(method, readTemplate(registry, method), pick);
     const asked: Query[] = [];
     node.interrupt((query) => {
-      if (query.method !== nameOf(method)) return undefined;
+      if (query.method !== pickName(method)) return undefined;
       asked.push(query);
       return { message: schema.encode(method.output.typeName, reply.wire), height };
     });

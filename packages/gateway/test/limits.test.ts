@@ -124,12 +124,12 @@ describe('the cost of a query', () => {
   it('is charged before the nodes are asked', async () => {
     const gateway = await start({ GATEWAY_RATE_LIMIT_PER_MINUTE: '12' });
     await gateway.get(`${CLAIMS}?pagination.countTotal=true`);
-    const before = node.callsOf('ixo.claims.v1beta1.Query/ClaimList');
+    const before = node.countCalls('ixo.claims.v1beta1.Query/ClaimList');
     const { status } = await gateway.get(
       `${CLAIMS}?pagination.countTotal=true&pagination.offset=1`,
     );
     expect(status).toBe(429);
-    expect(node.callsOf('ixo.claims.v1beta1.Query/ClaimList')).toBe(before);
+    expect(node.countCalls('ixo.claims.v1beta1.Query/ClaimList')).toBe(before);
   });
 
   it('of a batch is the sum of its queries', async () => {

@@ -80,7 +80,7 @@ describe('the memory of replies that a client does not read', { timeout: 180_000
       const held = async () =>
         /^sibyl_gateway_watchers (\d+)$/m.exec((await gateway.get('/metrics')).text)?.[1];
       await expect.poll(held).toBe(watching);
-      const calls = node.callsOf(ENTITY_PARAMS);
+      const calls = node.countCalls(ENTITY_PARAMS);
       expect(calls).toBe(i + 1);
       node.blocks.latest += 1;
       const height = String(node.blocks.latest);

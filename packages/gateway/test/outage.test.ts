@@ -72,13 +72,13 @@ describe('a step of the wall clock', { timeout: 180_000 }, () => {
       await query();
       await query(`${PARAMS}?height=60`);
       await query(SYNCING);
-      const calls = node.callsOf(ENTITY_PARAMS);
-      const before = node.callsOf(GET_SYNCING);
+      const calls = node.countCalls(ENTITY_PARAMS);
+      const before = node.countCalls(GET_SYNCING);
       step(ms);
       for (let i = 0; i < 5; i += 1) await query();
       await query(`${PARAMS}?height=60`);
       // Still cached...
-      expect(node.callsOf(ENTITY_PARAMS)).toBe(calls);
+      expect(node.countCalls(ENTITY_PARAMS)).toBe(calls);
       // ...until the next block, which is noticed as before.
       node.blocks.latest += 1;
       await expect
@@ -87,7 +87,7 @@ describe('a step of the wall clock', { timeout: 180_000 }, () => {
       // What is kept for a second goes after a second.
       const callsAfter = async () => {
         await query(SYNCING);
-        return node.callsOf(GET_SYNCING);
+        return node.countCalls(GET_SYNCING);
       };
       await expect.poll(callsAfter, { timeout: 20_000 }).toBeGreaterThan(before);
       expect(new Set(statuses)).toEqual(new Set([200]));

@@ -42,7 +42,7 @@ async function healthOf(gateway: RunningGateway): Promise<NodeHealth[]> {
   return (await gateway.health()).json.details.nodes;
 }
 
-const stateOf = async (gateway: RunningGateway, { url }: TestNode) =>
+const getNodeState = async (gateway: RunningGateway, { url }: TestNode) =>
   (await healthOf(gateway)).find((node) => node.url === url)?.state;
 
 it('loses no request when one of two nodes dies under load', async () => {
@@ -61,7 +61,7 @@ it('loses no request when one of two nodes dies under load', async () => {
   const clients = Array.from({ length: 20 }, (_, client) => ask(client));
   try {
     await expect
-      .poll(() => nodes.map((node) => node.callsOf(CLAIM_LIST) > 50))
+      .poll(() => nodes.map((node) => node.countCalls(CLAIM_LIST) > 50))
       .toEqual([true, true]);
     await nodes[0].close();
     const before = answered;
@@ -71,7 +71,7 @@ it('loses no request when one of two nodes dies under load', async () => {
     await Promise.all(clients);
   }
   expect(failures).toEqual([]);
-  await expect.poll(() => stateOf(gateway, nodes[0])).toBe('down');
+  await expect.poll(() => getNodeState(gateway, nodes[0])).toBe('down');
   expect((await gateway.get('/health')).json.status).toBe('degraded');
 });
 
@@ -93,7 +93,7 @@ it('makes up for a connection that breaks, even with one node', async () => {
   nodes[0].interrupt(({ method }) => {
     if (method !== ENTITY_PARAMS || cuts > 0) return undefined;
     cuts += 1;
-    nodes[0].cutConnections();
+    nodes[0].dropConnections();
     return new Promise(() => {});
   });
   expect((await gateway.get(PARAMS)).status).toBe(200);
@@ -118,14 +118,14 @@ it('asks nodes that lag behind only for what they have', async () => {
   for (let i = 0; i < 20; i += 1) {
     expect((await gateway.get(PARAMS)).headers.get('x-block-height')).toBe('100');
   }
-  expect(nodes[0].callsOf(ENTITY_PARAMS)).toBe(0);
+  expect(nodes[0].countCalls(ENTITY_PARAMS)).toBe(0);
   expect(await healthOf(gateway)).toMatchObject([{ state: 'lagging', lag: 10 }, { state: 'up' }]);
   nodes[0].blocks.latest = 100;
-  await expect.poll(() => stateOf(gateway, nodes[0])).toBe('up');
+  await expect.poll(() => getNodeState(gateway, nodes[0])).toBe('up');
   await Promise.all(
     Array.from({ length: 20 }, (_, i) => gateway.get(`/ixo/claims/claims?pagination.offset=${i}`)),
   );
-  expect(nodes[0].callsOf('ixo.claims.v1beta1.Query/ClaimList')).toBeGreaterThan(0);
+  expect(nodes[0].countCalls('ixo.claims.v1beta1.Query/ClaimList')).toBeGreaterThan(0);
 });
 
 it('falls back to a node that lags when the other is gone', async () => {
@@ -150,7 +150,7 @@ it('finds the node that keeps an old height, and goes straight to it from then o
     const { headers } = await gateway.get(`${PARAMS}?height=${height}`);
     expect(headers.get('x-block-height')).toBe(String(height));
   }
-  expect(nodes[0].callsOf(ENTITY_PARAMS)).toBe(0);
+  expect(nodes[0].countCalls(ENTITY_PARAMS)).toBe(0);
   expect((await gateway.get(`${PARAMS}?height=85`)).status).toBe(200);
 });
 
@@ -160,7 +160,7 @@ it('learns from a refusal which heights a node lacks', async () => {
   for (const height of [20, 19, 18, 17, 16]) {
     expect((await gateway.get(`${PARAMS}?height=${height}`)).status).toBe(200);
   }
-  expect(nodes[0].callsOf(ENTITY_PARAMS)).toBeLessThanOrEqual(1);
+  expect(nodes[0].countCalls(ENTITY_PARAMS)).toBeLessThanOrEqual(1);
 });
 
 it('finds out the range of a node that does not say when it is asked for less', async () => {
@@ -185,13 +185,13 @@ it('keeps away from a node that fails until it has recovered', async () => {
   nodes[0].interrupt(() => {
     throw new GrpcError(GrpcCode.unavailable, 'out of order');
   });
-  await expect.poll(() => stateOf(gateway, nodes[0])).toBe('down');
-  const before = nodes[0].callsOf(ENTITY_PARAMS);
+  await expect.poll(() => getNodeState(gateway, nodes[0])).toBe('down');
+  const before = nodes[0].countCalls(ENTITY_PARAMS);
   for (let i = 0; i < 20; i += 1) expect((await gateway.get(PARAMS)).status).toBe(200);
-  expect(nodes[0].callsOf(ENTITY_PARAMS)).toBe(before);
+  expect(nodes[0].countCalls(ENTITY_PARAMS)).toBe(before);
   expect((await healthOf(gateway))[0]?.reason).toContain('out of order');
   nodes[0].interrupt();
-  await expect.poll(() => stateOf(gateway, nodes[0])).toBe('up');
+  await expect.poll(() => getNodeState(gateway, nodes[0])).toBe('up');
 });
 
 it('asks another node while one hangs', async () => {

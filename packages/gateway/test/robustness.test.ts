@@ -126,11 +126,11 @@ async function askMany(from: number, count: number): Promise<void> {
   await Promise.all(
     Array.from({ length: 4 }, async (_, client) => {
       const socket = await open();
-      let answers = 0;
+      let queryService = 0;
       let wanted = 0;
       socket.on('data', (piece: Buffer) => {
-        answers += piece.toString('latin1').split('HTTP/1.1 404').length - 1;
-        if (answers >= wanted) socket.emit('answered');
+        queryService += piece.toString('latin1').split('HTTP/1.1 404').length - 1;
+        if (queryService >= wanted) socket.emit('answered');
       });
       for (let i = client; i < count; i += 4 * PIPELINED) {
         const paths = Array.from({ length: PIPELINED }, (__, n) => `/x${from + i + 4 * n}/y`);

@@ -172,11 +172,11 @@ it('looks up 60 did:ixo at a time', async () => {
     const { ok: signer } = key.withDid(`did:ixo:ixo1caller${i}`);
     return bearer(mint(gateway, { signer: signer as Signer }));
   });
-  const answers = headersOf.map((headers) => gateway.get(PARAMS, headers));
+  const queryService = headersOf.map((headers) => gateway.get(PARAMS, headers));
   // Each lookup may be asked of a node again, so there can be more.
   await expect.poll(() => lookups, { timeout: 60_000 }).toBeGreaterThanOrEqual(60);
   gate.resolve();
-  await Promise.all(answers);
+  await Promise.all(queryService);
   expect(gateway.log.filter(({ reason }) => reason === 'did_busy')).toEqual([]);
 });
 
@@ -216,7 +216,7 @@ it('keeps no ?watch slot for a client that left while its UCAN was checked', asy
     if (method !== 'ixo.iid.v1beta1.Query/IidDocument') return undefined;
     lookups += 1;
     await gate.promise;
-    return { message: documentOf(did, key.did.slice('did:key:'.length)), height };
+    return { message: findDocument(did, key.did.slice('did:key:'.length)), height };
   });
   const headers = bearer(mint(gateway, { signer: signer.ok }));
   const { hostname, port } = new URL(gateway.url);
@@ -236,7 +236,7 @@ it('keeps no ?watch slot for a client that left while its UCAN was checked', asy
 });
 
 /** QueryIidDocumentResponse with one key. */
-function documentOf(id: string, publicKeyMultibase: string): Uint8Array {
+function findDocument(id: string, publicKeyMultibase: string): Uint8Array {
   const method = { id: `${id}#key`, controller: id, publicKeyMultibase };
   const verificationMethod = [{ ...method, type: 'Ed25519VerificationKey2020' }];
   const iidDocument = { id, verificationMethod, authentication: [method.id] };

@@ -49,9 +49,9 @@ async function watch(path = WATCH): Promise<{ frames: Frame[]; stop: () => void 
     let text = '';
     for await (const piece of response.body ?? []) {
       text += Buffer.from(piece).toString();
-      const parts = text.split('\n\n');
-      text = parts.pop() ?? '';
-      frames.push(...parts.filter((part) => !part.startsWith(':')).map(frameOf));
+      const deps = text.split('\n\n');
+      text = deps.pop() ?? '';
+      frames.push(...deps.filter((part) => !part.startsWith(':')).map(frameOf));
     }
   };
   void read().catch(() => {});
@@ -74,9 +74,9 @@ it('tells the state of now, then every change, and nothing in between', async ()
   await expect.poll(() => frames.length).toBe(1);
   expect(frames[0]).toMatchObject({ event: 'update', id: '100' });
   expect(frames[0]?.data).toBe((await gateway.get('/ixo/entity/params')).text);
-  const before = node.callsOf(ENTITY_PARAMS);
+  const before = node.countCalls(ENTITY_PARAMS);
   node.blocks.latest = 101;
-  await expect.poll(() => node.callsOf(ENTITY_PARAMS)).toBeGreaterThan(before);
+  await expect.poll(() => node.countCalls(ENTITY_PARAMS)).toBeGreaterThan(before);
   sequence = 2;
   node.blocks.latest = 102;
   await expect.poll(() => frames.length).toBe(2);
@@ -87,11 +87,11 @@ it('tells the state of now, then every change, and nothing in between', async ()
 it('asks the node once a block for all who watch the same', async () => {
   const all = await Promise.all([watch(), watch(), watch()]);
   for (const { frames } of all) await expect.poll(() => frames.length).toBe(1);
-  const before = node.callsOf(ENTITY_PARAMS);
+  const before = node.countCalls(ENTITY_PARAMS);
   sequence = 2;
   node.blocks.latest = 101;
   for (const { frames } of all) await expect.poll(() => frames.length).toBe(2);
-  expect(node.callsOf(ENTITY_PARAMS)).toBe(before + 1);
+  expect(node.countCalls(ENTITY_PARAMS)).toBe(before + 1);
 });
 
 it('tells of a failure and goes on', async () => {

@@ -172,7 +172,7 @@ it('GrpcClient makes many concurrent calls on one connection', async () => {
   const { node, client } = await withNode();
   const replies = await Promise.all(Array.from({ length: 500 }, () => call(client)));
   expect(replies.every(({ height }) => height === 100)).toBe(true);
-  expect(node.callsOf('ixo.entity.v1beta1.Query/Params')).toBe(500);
+  expect(node.countCalls('ixo.entity.v1beta1.Query/Params')).toBe(500);
 });
 
 it('GrpcClient sends metadata, timeout, authorization and user agent', async () => {

@@ -56,7 +56,7 @@ it('GrpcClient reports a lost connection and opens a new one', async () => {
   });
   const lost = call(client);
   await arrived.promise;
-  node.cutConnections();
+  node.dropConnections();
   await expect(lost).rejects.toMatchObject({ code: GrpcCode.unavailable, origin: 'transport' });
   node.interrupt();
   await expect(call(client)).resolves.toMatchObject({ height: 100 });

@@ -14,10 +14,10 @@ import {
   PAST_CLAIMS,
   percent,
 } from '../records/claims.js';
-import { addressOf, cidOf, didOf, entityDidOf } from '../records/identifiers.js';
-import { found, type Moment, paginate, required, type ServiceAnswers } from './service.js';
+import { makeAddress, makeCid, makeDid, makeEntityDid } from '../records/identifiers.js';
+import { type BlockContext, found, paginate, required, type ServiceHandlers } from './service.js';
 
-const proofOf = (dispute: JsonObject) => String((dispute.data as JsonObject).proof);
+const getProof = (dispute: JsonObject) => String((dispute.data as JsonObject).proof);
 
 /** Records of one collection, each under the address of whom it is about. */
 const of = (collection: string, records: readonly JsonObject[], address: string) =>
@@ -25,11 +25,11 @@ const of = (collection: string, records: readonly JsonObject[], address: string)
     .filter(({ collection_id }) => collection_id === collection)
     .map((record) => ({ key: String(record[address]), record }));
 
-export const claimsAnswers: ServiceAnswers = {
+export const claimsHandlers: ServiceHandlers = {
   Params: () => ({
     params: {
       collection_sequence: String(COLLECTIONS.length + 1),
-      ixo_account: addressOf('ixo account'),
+      ixo_account: makeAddress('ixo account'),
       network_fee_percentage: percent(10),
       node_fee_percentage: percent(10),
       intent_sequence: String(INTENTS.length + 1),
@@ -60,18 +60,18 @@ export const claimsAnswers: ServiceAnswers = {
   },
   Dispute(request) {
     const proof = required(request, 'proof');
-    return { dispute: found(DISPUTES, (one) => proofOf(one) === proof, `dispute ${proof}`) };
+    return { dispute: found(DISPUTES, (one) => getProof(one) === proof, `dispute ${proof}`) };
   },
   DisputeList({ pagination: page }) {
-    const stored = DISPUTES.map((record) => ({ key: proofOf(record), record }));
+    const stored = DISPUTES.map((record) => ({ key: getProof(record), record }));
     const { records, pagination } = paginate(stored, page);
     return { disputes: records, pagination };
   },
   DisputeBySubject(request) {
     const subject = required(request, 'subjectId');
     const role = required(request, 'targetRole');
-    const isIt = (one: JsonObject) => one.subject_id === subject && one.target_role === role;
-    return { dispute: found(DISPUTES, isIt, `dispute about ${subject}`) };
+    const matches = (one: JsonObject) => one.subject_id === subject && one.target_role === role;
+    return { dispute: found(DISPUTES, matches, `dispute about ${subject}`) };
   },
   DisputeListForSubject(request) {
     const subject = required(request, 'subjectId');
@@ -81,8 +81,8 @@ export const claimsAnswers: ServiceAnswers = {
     const id = required(request, 'id');
     const agent = required(request, 'agentAddress');
     const stored = of(required(request, 'collectionId'), INTENTS, 'agent_address');
-    const isIt = ({ key, record }: (typeof stored)[number]) => key === agent && record.id === id;
-    return { intent: found(stored, isIt, `intent ${id}`).record };
+    const matches = ({ key, record }: (typeof stored)[number]) => key === agent && record.id === id;
+    return { intent: found(stored, matches, `intent ${id}`).record };
   },
   IntentList({ pagination: page }) {
     const stored = INTENTS.map((record) => ({ key: String(record.id), record }));
@@ -115,8 +115,8 @@ const rewards = new Map(COLLECTIONS.map(({ id, reward }) => [id, reward]));
 const liveQuota = COLLECTIONS.find(({ id }) => id === LIVE_COLLECTION)?.quota ?? 0;
 
 /** All claims there are at a moment. */
-export function claimsAt({ height, blocks }: Moment): ClaimRecord[] {
-  return [...PAST_CLAIMS, ...liveClaimsAt(height, liveQuota, blocks.timeOf)];
+export function claimsAt({ height, blocks }: BlockContext): ClaimRecord[] {
+  return [...PAST_CLAIMS, ...liveClaimsAt(height, liveQuota, blocks.getTime)];
 }
 
 /** A `ixo.claims.v1beta1.Collection` with its claims counted. */
@@ -144,8 +144,8 @@ export function writeClaim(claim: ClaimRecord): JsonObject {
   const evaluation = writeEvaluation(claim);
   return {
     collection_id: claim.collection,
-    agent_did: didOf(claim.agent),
-    agent_address: addressOf(claim.agent),
+    agent_did: makeDid(claim.agent),
+    agent_address: makeAddress(claim.agent),
     submission_date: claim.submitted.toISOString(),
     claim_id: claim.id,
     ...(evaluation && { evaluation, evaluation_history: [evaluation] }),
@@ -166,12 +166,12 @@ function writeEvaluation({ id, collection, verdict, evaluated }: ClaimRecord) {
   return {
     claim_id: id,
     collection_id: collection,
-    oracle: entityDidOf(oracle),
-    agent_did: didOf(agent),
-    agent_address: addressOf(agent),
+    oracle: makeEntityDid(oracle),
+    agent_did: makeDid(agent),
+    agent_address: makeAddress(agent),
     status: verdict,
     reason: verdict === 'REJECTED' ? 2 : 0,
-    verification_proof: cidOf(`evaluation of ${id}`),
+    verification_proof: makeCid(`evaluation of ${id}`),
     evaluation_date: evaluated.toISOString(),
   };
 }

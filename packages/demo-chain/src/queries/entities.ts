@@ -1,34 +1,34 @@
 import type { JsonObject } from '@bufbuild/protobuf';
 import { ENTITIES, IID_DOCUMENTS } from '../records/entities.js';
-import { addressOf, contractOf } from '../records/identifiers.js';
-import { found, paginate, required, type ServiceAnswers } from './service.js';
+import { makeAddress, makeContractAddress } from '../records/identifiers.js';
+import { found, paginate, required, type ServiceHandlers } from './service.js';
 
 const STORED_ENTITIES = ENTITIES.map((record) => ({ key: String(record.id), record }));
 
-function entityOf(request: JsonObject): JsonObject {
+function findEntity(request: JsonObject): JsonObject {
   const id = required(request, 'id');
   return found(ENTITIES, (entity) => entity.id === id, `entity ${id}`);
 }
 
-function documentOf({ id }: JsonObject): JsonObject {
+function findDocument({ id }: JsonObject): JsonObject {
   return found(IID_DOCUMENTS, (document) => document.id === id, `document of ${id}`);
 }
 
-export const entityAnswers: ServiceAnswers = {
+export const entityHandlers: ServiceHandlers = {
   Params: () => ({
     params: {
-      nftContractAddress: contractOf('entities'),
-      nftContractMinter: addressOf('minter of entities'),
+      nftContractAddress: makeContractAddress('entities'),
+      nftContractMinter: makeAddress('minter of entities'),
       createSequence: String(ENTITIES.length),
     },
   }),
   Entity(request) {
-    const entity = entityOf(request);
-    return { entity, iidDocument: documentOf(entity) };
+    const entity = findEntity(request);
+    return { entity, iidDocument: findDocument(entity) };
   },
-  EntityMetaData: (request) => ({ entity: entityOf(request) }),
-  EntityIidDocument: (request) => ({ iidDocument: documentOf(entityOf(request)) }),
-  EntityVerified: (request) => ({ entity_verified: entityOf(request).entity_verified ?? false }),
+  EntityMetaData: (request) => ({ entity: findEntity(request) }),
+  EntityIidDocument: (request) => ({ iidDocument: findDocument(findEntity(request)) }),
+  EntityVerified: (request) => ({ entity_verified: findEntity(request).entity_verified ?? false }),
   EntityList({ pagination: page }) {
     const { records, pagination } = paginate(STORED_ENTITIES, page);
     return { entities: records, pagination };
@@ -37,7 +37,7 @@ export const entityAnswers: ServiceAnswers = {
 
 const STORED_DOCUMENTS = IID_DOCUMENTS.map((record) => ({ key: String(record.id), record }));
 
-export const iidAnswers: ServiceAnswers = {
+export const iidHandlers: ServiceHandlers = {
   IidDocuments({ pagination: page }) {
     const { records, pagination } = paginate(STORED_DOCUMENTS, page);
     return { iidDocuments: records, pagination };

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import type { JsonObject } from '@bufbuild/protobuf';
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
-import { bech32, hashOf } from '../records/identifiers.js';
-import { found, type Moment, required, type ServiceAnswers } from './service.js';
+import { bech32, makeHash } from '../records/identifiers.js';
+import { type BlockContext, found, required, type ServiceHandlers } from './service.js';
 
 export const CHAIN_ID = 'sibyl-demo-1';
 
@@ -12,15 +12,15 @@ const VALIDATOR_ADDRESS = bech32('ixovalcons', VALIDATOR);
 const CONSENSUS = { block: '11' };
 
 /** `cosmos.base.tendermint.v1beta1.Service`: blocks, validators, and the node that has them. */
-export function tendermintAnswers(version: string): ServiceAnswers {
+export function tendermintHandlers(version: string): ServiceHandlers {
   return {
     GetNodeInfo: () => nodeInfo(version),
     GetSyncing: () => ({ syncing: false }),
-    GetLatestBlock: (_, { blocks }) => blockAt({ height: blocks.latest, blocks }),
-    GetBlockByHeight: (request, { blocks }) => blockAt(momentOf(request, blocks)),
+    GetLatestBlock: (_, { blocks }) => buildBlock({ height: blocks.latest, blocks }),
+    GetBlockByHeight: (request, { blocks }) => buildBlock(resolveBlock(request, blocks)),
     GetLatestValidatorSet: (_, { blocks }) => validatorsAt(blocks.latest),
     GetValidatorSetByHeight: (request, { blocks }) =>
-      validatorsAt(momentOf(request, blocks).height),
+      validatorsAt(resolveBlock(request, blocks).height),
   };
 }
 
@@ -46,7 +46,7 @@ function nodeInfo(version: string): JsonObject {
 }
 
 /** The block a request is about, which must be there. */
-function momentOf({ height: asked }: JsonObject, blocks: Moment['blocks']): Moment {
+function resolveBlock({ height: asked }: JsonObject, blocks: BlockContext['blocks']): BlockContext {
   const height = Number(asked ?? 0);
   const { latest, earliest } = blocks;
   if (height > latest) {
@@ -58,9 +58,9 @@ function momentOf({ height: asked }: JsonObject, blocks: Moment['blocks']): Mome
   throw new GrpcError(GrpcCode.notFound, text);
 }
 
-function blockAt({ height, blocks }: Moment): JsonObject {
-  const header = headerOf({ height, blocks });
-  const last_commit = commitOf({ height: height - 1, blocks });
+function buildBlock({ height, blocks }: BlockContext): JsonObject {
+  const header = buildHeader({ height, blocks });
+  const last_commit = buildCommit({ height: height - 1, blocks });
   const proposer = VALIDATOR.toString('base64');
   return {
     block_id: blockId(height),
@@ -73,25 +73,25 @@ function blockAt({ height, blocks }: Moment): JsonObject {
   };
 }
 
-function headerOf({ height, blocks }: Moment) {
+function buildHeader({ height, blocks }: BlockContext) {
   return {
     version: CONSENSUS,
     chain_id: CHAIN_ID,
     height: String(height),
-    time: blocks.timeOf(height).toISOString(),
+    time: blocks.getTime(height).toISOString(),
     last_block_id: blockId(height - 1),
-    last_commit_hash: hashOf(`commit ${height - 1}`),
-    data_hash: hashOf(''),
-    validators_hash: hashOf('validators'),
-    next_validators_hash: hashOf('validators'),
-    consensus_hash: hashOf('consensus'),
-    app_hash: hashOf(`state ${height - 1}`),
-    last_results_hash: hashOf(''),
-    evidence_hash: hashOf(''),
+    last_commit_hash: makeHash(`commit ${height - 1}`),
+    data_hash: makeHash(''),
+    validators_hash: makeHash('validators'),
+    next_validators_hash: makeHash('validators'),
+    consensus_hash: makeHash('consensus'),
+    app_hash: makeHash(`state ${height - 1}`),
+    last_results_hash: makeHash(''),
+    evidence_hash: makeHash(''),
   };
 }
 
-function commitOf({ height, blocks }: Moment) {
+function buildCommit({ height, blocks }: BlockContext) {
   return {
     height: String(height),
     block_id: blockId(height),
@@ -99,20 +99,20 @@ function commitOf({ height, blocks }: Moment) {
       {
         block_id_flag: 'BLOCK_ID_FLAG_COMMIT',
         validator_address: VALIDATOR.toString('base64'),
-        timestamp: blocks.timeOf(height).toISOString(),
-        signature: hashOf(`signature ${height}`),
+        timestamp: blocks.getTime(height).toISOString(),
+        signature: makeHash(`signature ${height}`),
       },
     ],
   };
 }
 
 function blockId(height: number) {
-  const part_set_header = { total: 1, hash: hashOf(`parts ${height}`) };
-  return { hash: hashOf(`block ${height}`), part_set_header };
+  const part_set_header = { total: 1, hash: makeHash(`parts ${height}`) };
+  return { hash: makeHash(`block ${height}`), part_set_header };
 }
 
 function validatorsAt(height: number): JsonObject {
-  const pub_key = { '@type': '/cosmos.crypto.ed25519.PubKey', key: hashOf('the validator') };
+  const pub_key = { '@type': '/cosmos.crypto.ed25519.PubKey', key: makeHash('the validator') };
   return {
     block_height: String(height),
     validators: [{ address: VALIDATOR_ADDRESS, pub_key, voting_power: '1000' }],
@@ -121,7 +121,7 @@ function validatorsAt(height: number): JsonObject {
 }
 
 /** `cosmos.base.node.v1beta1.Service`: how the node is set up and how far it is. */
-export const nodeAnswers: ServiceAnswers = {
+export const nodeHandlers: ServiceHandlers = {
   Config: (_, { blocks }) => ({
     minimum_gas_price: '0.025uixo',
     pruning_keep_recent: String(blocks.latest - blocks.earliest + 1),
@@ -130,9 +130,9 @@ export const nodeAnswers: ServiceAnswers = {
   Status: (_, { height, blocks }) => ({
     earliest_store_height: String(blocks.earliest),
     height: String(height),
-    timestamp: blocks.timeOf(height).toISOString(),
-    app_hash: hashOf(`state ${height}`),
-    validator_hash: hashOf('validators'),
+    timestamp: blocks.getTime(height).toISOString(),
+    app_hash: makeHash(`state ${height}`),
+    validator_hash: makeHash('validators'),
   }),
 };
 
@@ -145,18 +145,18 @@ const EPOCHS = [
 
 type Epoch = (typeof EPOCHS)[number];
 
-function numberOf({ seconds }: Epoch, { height, blocks }: Moment): number {
-  const elapsed = blocks.timeOf(height).getTime() - blocks.timeOf(1).getTime();
+function countEpochs({ seconds }: Epoch, { height, blocks }: BlockContext): number {
+  const elapsed = blocks.getTime(height).getTime() - blocks.getTime(1).getTime();
   return Math.floor(elapsed / 1000 / seconds) + 1;
 }
 
-function infoOf(epoch: Epoch, moment: Moment) {
+function buildEpochInfo(epoch: Epoch, moment: BlockContext) {
   const { identifier, seconds } = epoch;
   const { blocks } = moment;
-  const started = blocks.timeOf(1).getTime();
-  const current = numberOf(epoch, moment);
+  const started = blocks.getTime(1).getTime();
+  const current = countEpochs(epoch, moment);
   const since = started + (current - 1) * seconds * 1000;
-  const msPerBlock = started - blocks.timeOf(0).getTime();
+  const msPerBlock = started - blocks.getTime(0).getTime();
   return {
     identifier,
     start_time: new Date(started).toISOString(),
@@ -168,11 +168,11 @@ function infoOf(epoch: Epoch, moment: Moment) {
   };
 }
 
-export const epochsAnswers: ServiceAnswers = {
-  EpochInfos: (_, moment) => ({ epochs: EPOCHS.map((epoch) => infoOf(epoch, moment)) }),
+export const epochsHandlers: ServiceHandlers = {
+  EpochInfos: (_, moment) => ({ epochs: EPOCHS.map((epoch) => buildEpochInfo(epoch, moment)) }),
   CurrentEpoch(request, moment) {
     const identifier = required(request, 'identifier');
     const epoch = found(EPOCHS, (one) => one.identifier === identifier, `epoch ${identifier}`);
-    return { current_epoch: String(numberOf(epoch, moment)) };
+    return { current_epoch: String(countEpochs(epoch, moment)) };
   },
 };

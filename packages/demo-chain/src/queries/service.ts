@@ -2,16 +2,16 @@ import type { JsonObject, JsonValue } from '@bufbuild/protobuf';
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 
 /** The chain as it was at one block. */
-export interface Moment {
+export interface BlockContext {
   readonly height: number;
   readonly blocks: Blocks;
 }
 
-/** Answers one method: request and reply are JSON with proto names. */
-export type AnswerMethod = (request: JsonObject, moment: Moment) => JsonObject;
+/** QueryService one method: request and reply are JSON with proto names. */
+export type MethodHandler = (request: JsonObject, moment: BlockContext) => JsonObject;
 
 /** The methods of one service by name. */
-export type ServiceAnswers = Readonly<Record<string, AnswerMethod>>;
+export type ServiceHandlers = Readonly<Record<string, MethodHandler>>;
 
 /** A field of the request that must be there. */
 export function required(request: JsonObject, field: string): string {
@@ -48,10 +48,10 @@ export function paginate(stored: readonly Stored[], request: JsonValue | undefin
     const text = 'invalid request, either offset or key is expected, got both';
     throw new GrpcError(GrpcCode.invalidArgument, text);
   }
-  const rising = stored.toSorted((a, b) => Buffer.compare(bytesOf(a), bytesOf(b)));
+  const rising = stored.toSorted((a, b) => Buffer.compare(toBytes(a), toBytes(b)));
   const ordered = isReverse ? rising.reverse() : rising;
   const isPast = (one: Stored) => {
-    const order = Buffer.compare(bytesOf(one), key);
+    const order = Buffer.compare(toBytes(one), key);
     return isReverse ? order <= 0 : order >= 0;
   };
   const from = key.length > 0 ? ordered.findIndex(isPast) : offset;
@@ -61,7 +61,7 @@ export function paginate(stored: readonly Stored[], request: JsonValue | undefin
   return {
     records: page.map(({ record }) => record),
     pagination: {
-      ...(next && { next_key: bytesOf(next).toString('base64') }),
+      ...(next && { next_key: toBytes(next).toString('base64') }),
       ...(countTotal && key.length === 0 && { total: String(ordered.length) }),
     },
   };
@@ -79,13 +79,13 @@ function readRequest(request: JsonValue | undefined) {
   };
 }
 
-const bytesOf = ({ key }: Stored) => Buffer.from(key);
+const toBytes = ({ key }: Stored) => Buffer.from(key);
 
 /** The blocks of a chain: which is the latest, how far back they are kept, when each was made. */
 export interface Blocks {
   readonly latest: number;
   readonly earliest: number;
-  timeOf(height: number): Date;
+  getTime(height: number): Date;
 }
 
 export interface BlockPace {
@@ -109,6 +109,6 @@ export function startBlocks({ everyMs, past, kept }: BlockPace): Blocks {
     get earliest() {
       return Math.max(1, latest() - kept + 1);
     },
-    timeOf: (height) => new Date(genesis + height * everyMs),
+    getTime: (height) => new Date(genesis + height * everyMs),
   };
 }

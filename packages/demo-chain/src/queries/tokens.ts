@@ -1,11 +1,11 @@
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import { TOKEN_METADATA, TOKENS } from '../records/tokens.js';
-import { found, paginate, required, type ServiceAnswers } from './service.js';
+import { found, paginate, required, type ServiceHandlers } from './service.js';
 
 /** The code of the contract that keeps tokens. */
 const CONTRACT_CODE = '25';
 
-export const tokenAnswers: ServiceAnswers = {
+export const tokenHandlers: ServiceHandlers = {
   Params: () => ({ params: { ixo1155_contract_code: CONTRACT_CODE } }),
   TokenMetadata(request) {
     const id = required(request, 'id');
@@ -23,8 +23,8 @@ export const tokenAnswers: ServiceAnswers = {
   TokenDoc(request) {
     const minter = required(request, 'minter');
     const contract = required(request, 'contract_address');
-    const isIt = (token: (typeof TOKENS)[number]) =>
+    const matches = (token: (typeof TOKENS)[number]) =>
       token.minter === minter && token.contract_address === contract;
-    return { tokenDoc: found(TOKENS, isIt, `token ${contract} of ${minter}`) };
+    return { tokenDoc: found(TOKENS, matches, `token ${contract} of ${minter}`) };
   },
 };

@@ -1,6 +1,12 @@
 import type { JsonObject } from '@bufbuild/protobuf';
 import { PROJECTS } from './entities.js';
-import { addressOf, cidOf, contractOf, didOf, entityDidOf } from './identifiers.js';
+import {
+  makeAddress,
+  makeCid,
+  makeContractAddress,
+  makeDid,
+  makeEntityDid,
+} from './identifiers.js';
 
 /** An amount of the chain's own coin, in whole coins of a million parts. */
 export const coins = (amount: number) => [
@@ -26,7 +32,7 @@ const record = (
   id: string,
   project: string,
   rest: Omit<CollectionRecord, 'id' | 'entity'>,
-): CollectionRecord => ({ id, entity: entityDidOf(project), ...rest });
+): CollectionRecord => ({ id, entity: makeEntityDid(project), ...rest });
 
 /** The collection that gets new claims as blocks go by. */
 export const LIVE_COLLECTION = '1';
@@ -65,12 +71,12 @@ export const COLLECTIONS: readonly CollectionRecord[] = [
 /** The fields of `ixo.claims.v1beta1.Collection` that no claim changes. */
 export function describeCollection(record: CollectionRecord) {
   const { id, entity, protocol, quota, state, terms, reward } = record;
-  const payer = addressOf(`admin of ${id}`);
+  const payer = makeAddress(`admin of ${id}`);
   return {
     id,
     entity,
     admin: payer,
-    protocol: entityDidOf(protocol),
+    protocol: makeEntityDid(protocol),
     ...terms,
     quota: String(quota),
     state,
@@ -80,15 +86,15 @@ export function describeCollection(record: CollectionRecord) {
       approval: payment(payer, reward),
       rejection: payment(payer, 0),
     },
-    signer: addressOf(`signer of ${id}`),
-    escrow_account: contractOf(`escrow of ${id}`),
+    signer: makeAddress(`signer of ${id}`),
+    escrow_account: makeContractAddress(`escrow of ${id}`),
     intents: 'ALLOW',
     service_agent_deposit_required: coins(reward),
     evaluator_deposit_required: coins(reward),
     dispute_deposit_amount: coins(reward * 2),
     penalty_amount_per_dispute: coins(reward),
     min_deposit_period: '604800s',
-    adjudicators: [{ did: entityDidOf('Field verifier'), reward_percentage: percent(10) }],
+    adjudicators: [{ did: makeEntityDid('Field verifier'), reward_percentage: percent(10) }],
   };
 }
 
@@ -135,7 +141,7 @@ const ROWS: readonly Row[] = [
 
 export const PAST_CLAIMS: readonly ClaimRecord[] = ROWS.map(
   ([collection, agent, submitted, verdict]) => ({
-    id: cidOf(`${collection} ${agent} ${submitted}`),
+    id: makeCid(`${collection} ${agent} ${submitted}`),
     collection,
     agent,
     submitted: new Date(submitted),
@@ -153,28 +159,28 @@ const ONE_IN_THIS_MANY_IS_REJECTED = 8;
 const COOKS = ['Achieng Odhiambo', 'Baraka Mwangi', 'Esther Nakato'] as const;
 
 /** The claims that have come in by a block, at most as many as the collection takes. */
-export function liveClaimsAt(height: number, most: number, timeOf: (height: number) => Date) {
+export function liveClaimsAt(height: number, most: number, getTime: (height: number) => Date) {
   const count = Math.min(most, Math.floor(height / BLOCKS_PER_CLAIM));
   return Array.from({ length: count }, (_, i): ClaimRecord => {
     const submittedIn = (i + 1) * BLOCKS_PER_CLAIM;
     const evaluatedIn = submittedIn + BLOCKS_UNTIL_EVALUATION;
     const claim = {
-      id: cidOf(`cooking claim ${i}`),
+      id: makeCid(`cooking claim ${i}`),
       collection: LIVE_COLLECTION,
       agent: COOKS[i % COOKS.length] as string,
-      submitted: timeOf(submittedIn),
+      submitted: getTime(submittedIn),
     };
     if (evaluatedIn > height) return { ...claim, verdict: 'PENDING' };
     const isRejected = i % ONE_IN_THIS_MANY_IS_REJECTED === 5;
     const verdict = isRejected ? 'REJECTED' : 'APPROVED';
-    return { ...claim, evaluated: timeOf(evaluatedIn), verdict };
+    return { ...claim, evaluated: getTime(evaluatedIn), verdict };
   });
 }
 
 const document = (text: string) => ({
-  uri: `ipfs:${cidOf(text)}`,
+  uri: `ipfs:${makeCid(text)}`,
   type: 'application/pdf',
-  proof: cidOf(text),
+  proof: makeCid(text),
   encrypted: false,
 });
 
@@ -187,8 +193,8 @@ export const DISPUTES: readonly JsonObject[] = [
     type: 1,
     data: document('Cores of plot 14 were taken after the rains'),
     target_role: 'DISPUTE_TARGET_ROLE_SUBMITTER',
-    disputer_address: addressOf('Grace Wanjiru'),
-    disputer_did: didOf('Grace Wanjiru'),
+    disputer_address: makeAddress('Grace Wanjiru'),
+    disputer_did: makeDid('Grace Wanjiru'),
     dispute_deposit: coins(360),
     submitted_at: '2024-04-02T08:00:00Z',
     status: 'DISPUTE_STATUS_OPEN',
@@ -196,25 +202,25 @@ export const DISPUTES: readonly JsonObject[] = [
   {
     subject_id: mangroves?.id ?? '',
     type: 1,
-    data: document('Seedlings counted twice where two flights overlap'),
+    data: document('Seedlings counted twice where two singleFlight overlap'),
     target_role: 'DISPUTE_TARGET_ROLE_EVALUATOR',
-    disputer_address: addressOf('Hamisi Juma'),
-    disputer_did: didOf('Hamisi Juma'),
+    disputer_address: makeAddress('Hamisi Juma'),
+    disputer_did: makeDid('Hamisi Juma'),
     dispute_deposit: coins(120),
     submitted_at: '2024-04-20T10:30:00Z',
     status: 'DISPUTE_STATUS_AWARDED',
     resolution: {
-      adjudicator_did: entityDidOf('Field verifier'),
-      adjudicator_address: addressOf('Chipo Dube'),
-      adjudicator_payout_address: addressOf('Chipo Dube'),
+      adjudicator_did: makeEntityDid('Field verifier'),
+      adjudicator_address: makeAddress('Chipo Dube'),
+      adjudicator_payout_address: makeAddress('Chipo Dube'),
       resolved_at: '2024-05-06T15:45:00Z',
       data: document('The overlap is 3.2 hectares; the count was corrected'),
       intended_penalty: coins(60),
       actual_penalty_paid: coins(60),
       winner_amount: coins(54),
       adjudicator_amount: coins(6),
-      winner_address: addressOf('Hamisi Juma'),
-      loser_address: addressOf('Farida Hassan'),
+      winner_address: makeAddress('Hamisi Juma'),
+      loser_address: makeAddress('Farida Hassan'),
     },
   },
 ];
@@ -231,21 +237,21 @@ const assignments = COLLECTIONS.map(({ id, reward }, i) => ({
 /** Records of `ixo.claims.v1beta1.Intent`: work that somebody means to do, with the money set aside. */
 export const INTENTS: readonly JsonObject[] = assignments.map(({ id, reward, agent }, i) => ({
   id: String(i + 1),
-  agent_did: didOf(agent),
-  agent_address: addressOf(agent),
+  agent_did: makeDid(agent),
+  agent_address: makeAddress(agent),
   collection_id: id,
   created_at: `2025-0${i + 1}-10T08:00:00Z`,
   expire_at: `2025-0${i + 1}-17T08:00:00Z`,
   status: i === 0 ? 'ACTIVE' : 'EXPIRED',
   amount: coins(reward),
-  from_address: addressOf(`admin of ${id}`),
-  escrow_address: contractOf(`escrow of ${id}`),
+  from_address: makeAddress(`admin of ${id}`),
+  escrow_address: makeContractAddress(`escrow of ${id}`),
 }));
 
 /** Records of `ixo.claims.v1beta1.MemberBudget`. */
 export const MEMBER_BUDGETS: readonly JsonObject[] = assignments.map(({ id, reward, agent }) => ({
   collection_id: id,
-  member_address: addressOf(agent),
+  member_address: makeAddress(agent),
   period: '2592000s',
   period_spend_limit: coins(reward * 40),
   period_spent: coins(reward * 3),
@@ -255,7 +261,7 @@ export const MEMBER_BUDGETS: readonly JsonObject[] = assignments.map(({ id, rewa
 /** Records of `ixo.claims.v1beta1.AgentDepositBalance`. */
 export const DEPOSITS: readonly JsonObject[] = assignments.map(({ id, reward, agent }) => ({
   collection_id: id,
-  agent_address: addressOf(agent),
+  agent_address: makeAddress(agent),
   amount: coins(reward),
   withdrawable_at: '2026-02-01T00:00:00Z',
 }));

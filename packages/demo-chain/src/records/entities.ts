@@ -1,5 +1,5 @@
 import type { JsonObject } from '@bufbuild/protobuf';
-import { addressOf, cidOf, didOf, entityDidOf } from './identifiers.js';
+import { makeAddress, makeCid, makeDid, makeEntityDid } from './identifiers.js';
 
 /** An entity of the demo chain, as a person would describe it. */
 export interface Profile {
@@ -180,7 +180,7 @@ export const PROFILES: readonly Profile[] = [
 ];
 
 const MIDNIGHT = 'T00:00:00Z';
-const RELAYER = entityDidOf('Relayer of the demo chain');
+const RELAYER = makeEntityDid('Relayer of the demo chain');
 const CONTEXT = [
   { key: '', val: 'https://www.w3.org/ns/did/v1' },
   { key: 'ixo', val: 'https://w3id.org/ixo/ns/protocol/' },
@@ -188,32 +188,32 @@ const CONTEXT = [
 
 /** Records of `ixo.entity.v1beta1.Entity`. */
 export const ENTITIES: readonly JsonObject[] = PROFILES.map((profile) => ({
-  id: entityDidOf(profile.name),
+  id: makeEntityDid(profile.name),
   type: profile.type,
   start_date: profile.since + MIDNIGHT,
   ...(profile.until && { end_date: profile.until + MIDNIGHT }),
   status: 0,
   relayer_node: RELAYER,
-  credentials: profile.isVerified ? [cidOf(`credential of ${profile.name}`)] : [],
+  credentials: profile.isVerified ? [makeCid(`credential of ${profile.name}`)] : [],
   entity_verified: profile.isVerified ?? false,
-  metadata: metadataOf(profile),
-  accounts: [{ name: 'admin', address: addressOf(`admin of ${profile.name}`) }],
+  metadata: buildMetadata(profile),
+  accounts: [{ name: 'admin', address: makeAddress(`admin of ${profile.name}`) }],
 }));
 
 /** Records of `ixo.iid.v1beta1.IidDocument`: of every entity and of every person. */
 export const IID_DOCUMENTS: readonly JsonObject[] = [
-  ...PROFILES.map(documentOfEntity),
-  ...PEOPLE.map(documentOfPerson),
+  ...PROFILES.map(buildEntityDocument),
+  ...PEOPLE.map(buildPersonDocument),
 ];
 
-function documentOfEntity(profile: Profile): JsonObject {
-  const id = entityDidOf(profile.name);
-  const { version_id, ...dates } = metadataOf(profile);
+function buildEntityDocument(profile: Profile): JsonObject {
+  const id = makeEntityDid(profile.name);
+  const { version_id, ...dates } = buildMetadata(profile);
   return {
     context: CONTEXT,
     id,
-    controller: [didOf(profile.owner)],
-    verificationMethod: [keyOf(id, addressOf(`admin of ${profile.name}`))],
+    controller: [makeDid(profile.owner)],
+    verificationMethod: [buildVerificationMethod(id, makeAddress(`admin of ${profile.name}`))],
     authentication: [`${id}#owner`],
     service: [{ id: '{id}#demo', type: 'LinkedDomains', serviceEndpoint: 'https://demo.invalid' }],
     linkedResource: [profileResource(profile)],
@@ -223,20 +223,20 @@ function documentOfEntity(profile: Profile): JsonObject {
   };
 }
 
-function documentOfPerson(name: string): JsonObject {
-  const id = didOf(name);
+function buildPersonDocument(name: string): JsonObject {
+  const id = makeDid(name);
   return {
     context: CONTEXT,
     id,
     controller: [id],
-    verificationMethod: [keyOf(id, addressOf(name))],
+    verificationMethod: [buildVerificationMethod(id, makeAddress(name))],
     authentication: [`${id}#owner`],
     alsoKnownAs: name,
-    metadata: { versionId: cidOf(name), created: `2021-05-01${MIDNIGHT}` },
+    metadata: { versionId: makeCid(name), created: `2021-05-01${MIDNIGHT}` },
   };
 }
 
-function keyOf(did: string, address: string) {
+function buildVerificationMethod(did: string, address: string) {
   return {
     id: `${did}#owner`,
     type: 'CosmosAccountAddress',
@@ -246,7 +246,7 @@ function keyOf(did: string, address: string) {
 }
 
 function profileResource({ name, about }: Profile) {
-  const cid = cidOf(about);
+  const cid = makeCid(about);
   return {
     type: 'Settings',
     id: '{id}#profile',
@@ -259,10 +259,10 @@ function profileResource({ name, about }: Profile) {
 }
 
 function belongsTo(name: string) {
-  return { type: 'entity', id: entityDidOf(name), relationship: 'partOf' };
+  return { type: 'entity', id: makeEntityDid(name), relationship: 'partOf' };
 }
 
-function metadataOf({ name, since }: Profile) {
+function buildMetadata({ name, since }: Profile) {
   const created = since + MIDNIGHT;
-  return { version_id: cidOf(`version of ${name}`), created, updated: created };
+  return { version_id: makeCid(`version of ${name}`), created, updated: created };
 }

@@ -7,25 +7,25 @@ const CID_PREFIX = Buffer.from([0x01, 0x55, 0x12, 0x20]);
 const digest = (algorithm: string, text: string) => createHash(algorithm).update(text).digest();
 
 /** The address of whoever has this name on the demo chain. */
-export const addressOf = (name: string): string =>
+export const makeAddress = (name: string): string =>
   bech32('ixo', digest('sha256', name).subarray(0, 20));
 
 /** The address of a contract, which is longer than that of a person. */
-export const contractOf = (name: string): string =>
+export const makeContractAddress = (name: string): string =>
   bech32('ixo', digest('sha256', `contract ${name}`));
 
 /** The did of a person. */
-export const didOf = (name: string): string => `did:ixo:${addressOf(name)}`;
+export const makeDid = (name: string): string => `did:ixo:${makeAddress(name)}`;
 
 /** The did of a project, an organisation, a device or whatever else is an entity. */
-export const entityDidOf = (name: string): string =>
+export const makeEntityDid = (name: string): string =>
   `did:ixo:entity:${digest('md5', name).toString('hex')}`;
 
 /** The id of a token, as its contract makes it. */
-export const tokenIdOf = (name: string): string => digest('md5', `token ${name}`).toString('hex');
+export const makeTokenId = (name: string): string => digest('md5', `token ${name}`).toString('hex');
 
 /** The content id of a text. */
-export function cidOf(text: string): string {
+export function makeCid(text: string): string {
   const digits = fiveBitDigits(Buffer.concat([CID_PREFIX, digest('sha256', text)]));
   return `b${digits.map((digit) => BASE32[digit]).join('')}`;
 }
@@ -37,11 +37,11 @@ const CHECKSUM_DIGITS = 6;
 /** Bytes as chains print addresses: a prefix, five bits a character, and a checksum. */
 export function bech32(prefix: string, bytes: Uint8Array): string {
   const data = fiveBitDigits(bytes);
-  const digits = [...data, ...checksumOf(prefix, data)];
+  const digits = [...data, ...computeChecksum(prefix, data)];
   return `${prefix}1${digits.map((digit) => ALPHABET[digit]).join('')}`;
 }
 
-function checksumOf(prefix: string, data: readonly number[]): number[] {
+function computeChecksum(prefix: string, data: readonly number[]): number[] {
   const codes = [...prefix].map((letter) => letter.charCodeAt(0));
   const high = codes.map((code) => code >> 5);
   const low = codes.map((code) => code & 31);
@@ -63,6 +63,6 @@ export function fiveBitDigits(bytes: Uint8Array): number[] {
 }
 
 /** What stands where a real chain would hash its state: as long, as opaque, and the same at every start. */
-export function hashOf(what: string): string {
+export function makeHash(what: string): string {
   return createHash('sha256').update(what).digest('base64');
 }

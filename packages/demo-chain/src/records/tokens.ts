@@ -1,6 +1,12 @@
 import type { JsonObject } from '@bufbuild/protobuf';
 import { PROJECTS } from './entities.js';
-import { addressOf, cidOf, contractOf, entityDidOf, tokenIdOf } from './identifiers.js';
+import {
+  makeAddress,
+  makeCid,
+  makeContractAddress,
+  makeEntityDid,
+  makeTokenId,
+} from './identifiers.js';
 
 interface Batch {
   readonly id: string;
@@ -10,9 +16,9 @@ interface Batch {
 }
 
 const batch = (name: string, amount: number, owner: string, reason: string): Batch => ({
-  id: tokenIdOf(name),
+  id: makeTokenId(name),
   amount,
-  owner: addressOf(owner),
+  owner: makeAddress(owner),
   reason,
 });
 
@@ -22,12 +28,12 @@ const retirement = (of: Batch) => ({ ...written(of), jurisdiction: 'KE' });
 /** Records of `ixo.token.v1beta1.Token`. */
 export const TOKENS: readonly JsonObject[] = [
   {
-    minter: addressOf(`admin of ${PROJECTS.COOKING}`),
-    contract_address: contractOf('KISUMU'),
-    class: entityDidOf(PROJECTS.COOKING),
+    minter: makeAddress(`admin of ${PROJECTS.COOKING}`),
+    contract_address: makeContractAddress('KISUMU'),
+    class: makeEntityDid(PROJECTS.COOKING),
     name: 'KISUMU',
     description: 'One kilogram of carbon dioxide not emitted by a metered stove.',
-    image: `ipfs:${cidOf('image of KISUMU')}`,
+    image: `ipfs:${makeCid('image of KISUMU')}`,
     type: 'ixo1155',
     cap: '50000000',
     supply: '1843200',
@@ -39,17 +45,17 @@ export const TOKENS: readonly JsonObject[] = [
     transferred: [
       {
         ...retirement(batch('KISUMU 2024', 25000, 'Hamisi Juma', 'Moved to another registry')),
-        authorization_id: cidOf('authorization 1'),
+        authorization_id: makeCid('authorization 1'),
       },
     ],
   },
   {
-    minter: addressOf(`admin of ${PROJECTS.SOIL}`),
-    contract_address: contractOf('LAIKIPIA'),
-    class: entityDidOf(PROJECTS.SOIL),
+    minter: makeAddress(`admin of ${PROJECTS.SOIL}`),
+    contract_address: makeContractAddress('LAIKIPIA'),
+    class: makeEntityDid(PROJECTS.SOIL),
     name: 'LAIKIPIA',
     description: 'One tonne of carbon dioxide stored in soil for at least thirty years.',
-    image: `ipfs:${cidOf('image of LAIKIPIA')}`,
+    image: `ipfs:${makeCid('image of LAIKIPIA')}`,
     type: 'ixo1155',
     cap: '2500000',
     supply: '310450',
@@ -58,12 +64,12 @@ export const TOKENS: readonly JsonObject[] = [
     ),
   },
   {
-    minter: addressOf(`admin of ${PROJECTS.WATER}`),
-    contract_address: contractOf('TURKANA'),
-    class: entityDidOf(PROJECTS.WATER),
+    minter: makeAddress(`admin of ${PROJECTS.WATER}`),
+    contract_address: makeContractAddress('TURKANA'),
+    class: makeEntityDid(PROJECTS.WATER),
     name: 'TURKANA',
     description: 'One thousand litres of clean water drawn at a school.',
-    image: `ipfs:${cidOf('image of TURKANA')}`,
+    image: `ipfs:${makeCid('image of TURKANA')}`,
     type: 'ixo1155',
     cap: '900000',
     supply: '71200',
@@ -79,21 +85,21 @@ export const TOKEN_METADATA: ReadonlyMap<string, JsonObject> = new Map(
     { token: 'KISUMU', year: 2024, project: PROJECTS.COOKING },
     { token: 'LAIKIPIA', year: 2023, project: PROJECTS.SOIL },
   ].map(({ token, year, project }) => [
-    tokenIdOf(`${token} ${year}`),
+    makeTokenId(`${token} ${year}`),
     {
       name: token,
       description: `Credits of ${year}`,
       decimals: '0',
-      image: `ipfs:${cidOf(`image of ${token}`)}`,
+      image: `ipfs:${makeCid(`image of ${token}`)}`,
       index: String(year),
       properties: {
-        class: entityDidOf(project),
-        collection: contractOf(token),
+        class: makeEntityDid(project),
+        collection: makeContractAddress(token),
         cap: '0',
         linkedResources: [
           {
-            uri: `ipfs:${cidOf(`${token} ${year} report`)}`,
-            proof: cidOf(`${token} ${year} report`),
+            uri: `ipfs:${makeCid(`${token} ${year} report`)}`,
+            proof: makeCid(`${token} ${year} report`),
             type: 'application/json',
             id: 'report',
           },

@@ -1,5 +1,5 @@
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
-import type { AnswerQuery, Query } from '../../src/grpc-server.js';
+import type { Query, QueryHandler } from '../../src/grpc-server.js';
 
 /** The codes of the SDK that errors of queries become, and the words each is known by. */
 const SDK_ERRORS: Partial<Record<GrpcCode, readonly [code: number, words: string]>> = {
@@ -9,12 +9,12 @@ const SDK_ERRORS: Partial<Record<GrpcCode, readonly [code: number, words: string
 };
 const INVALID_REQUEST = [18, 'invalid request'] as const;
 
-interface Asked {
-  readonly answer: AnswerQuery;
+interface RunOptions {
+  readonly answer: QueryHandler;
 }
 
 /** The result of `abci_query`: the same bytes as over gRPC, errors by the numbers of the SDK. */
-export async function abciQuery(params: Readonly<Record<string, unknown>>, { answer }: Asked) {
+export async function abciQuery(params: Readonly<Record<string, unknown>>, { answer }: RunOptions) {
   const query: Query = {
     method: String(params.path).replace(/^\//, ''),
     request: Buffer.from(String(params.data ?? ''), 'hex'),
@@ -30,11 +30,11 @@ export async function abciQuery(params: Readonly<Record<string, unknown>>, { ans
   } catch (error) {
     if (!(error instanceof GrpcError)) throw error;
     const failed = { ...base, value: null, height: '0', codespace: 'sdk' };
-    return { response: { ...failed, ...sdkErrorOf(error) } };
+    return { response: { ...failed, ...toSdkError(error) } };
   }
 }
 
-function sdkErrorOf({ code, message }: GrpcError) {
+function toSdkError({ code, message }: GrpcError) {
   // Over gRPC errors of the SDK come as text, which is how the chain has them.
   const spelled = /^codespace sdk code (\d+): ([^:]+): (.*)$/s.exec(message);
   if (spelled) return { code: Number(spelled[1]), log: `${spelled[3]}: ${spelled[2]}` };

@@ -8,7 +8,7 @@ export class ManualBlocks implements Blocks {
 
   constructor(public latest = 100) {}
 
-  timeOf(height: number): Date {
+  getTime(height: number): Date {
     return new Date(GENESIS + height * 5000);
   }
 }

@@ -2,13 +2,13 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
-import type { AnswerQuery, GrpcServer } from '../../src/grpc-server.js';
+import type { GrpcServer, QueryHandler } from '../../src/grpc-server.js';
 import { CHAIN_ID } from '../../src/queries/node.js';
 import type { Blocks } from '../../src/queries/service.js';
 import { abciQuery } from './abci-query.js';
 
 export interface RpcServerOptions {
-  readonly answer: AnswerQuery;
+  readonly answer: QueryHandler;
   readonly blocks: Blocks;
   readonly version: string;
   readonly port?: number;
@@ -35,7 +35,7 @@ export async function startRpcServer(options: RpcServerOptions): Promise<GrpcSer
     url: `rpc+http://127.0.0.1:${port}`,
     port,
     goAway: () => server.closeIdleConnections(),
-    cutConnections: () => server.closeAllConnections(),
+    dropConnections: () => server.closeAllConnections(),
     unref: () => void server.unref(),
     async close() {
       server.closeAllConnections();
@@ -69,9 +69,9 @@ function statusOf({ blocks, version }: RpcServerOptions) {
     node_info: { network: CHAIN_ID, version: '0.38.17', moniker: version, other: {} },
     sync_info: {
       latest_block_height: String(latest),
-      latest_block_time: blocks.timeOf(latest).toISOString(),
+      latest_block_time: blocks.getTime(latest).toISOString(),
       earliest_block_height: String(earliest),
-      earliest_block_time: blocks.timeOf(earliest).toISOString(),
+      earliest_block_time: blocks.getTime(earliest).toISOString(),
       catching_up: false,
     },
     validator_info: {},

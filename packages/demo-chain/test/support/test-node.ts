@@ -1,12 +1,14 @@
 import { loadChainSchema } from '../../src/chain-schema.js';
 import { createDemoChain, type DemoChain } from '../../src/demo-chain.js';
-import { type Answer, type Query, startGrpcServer } from '../../src/grpc-server.js';
+import { type Query, type QueryResult, startGrpcServer } from '../../src/grpc-server.js';
 import { LOCALHOST_TLS } from './localhost-tls.js';
 import { ManualBlocks } from './manual-blocks.js';
 import { startRpcServer } from './rpc-server.js';
 
 /** Said before the chain says anything: an answer instead of its own, a thrown `GrpcError`, or a wait. */
-export type Interruption = (query: Query) => Answer | undefined | Promise<Answer | undefined>;
+export type Interruption = (
+  query: Query,
+) => QueryResult | undefined | Promise<QueryResult | undefined>;
 
 export interface TestNodeOptions {
   /** What is spoken, and over what; plaintext gRPC unless said. */
@@ -27,13 +29,13 @@ export interface TestNode {
   readonly port: number;
   readonly blocks: ManualBlocks;
   /** How many queries have arrived: of one method, such as `ixo.entity.v1beta1.Query/Entity`, or of all. */
-  callsOf(method?: string): number;
+  countCalls(method?: string): number;
   /** Every query from now on meets this first; nothing: the chain answers by itself again. */
   interrupt(interruption?: Interruption): void;
   /** Tells clients to go elsewhere, letting calls under way finish. */
   goAway(): void;
   /** Cuts every connection; new ones are accepted. */
-  cutConnections(): void;
+  dropConnections(): void;
   close(): Promise<void>;
 }
 
@@ -61,7 +63,7 @@ export async function startTestNode(options: TestNodeOptions = {}): Promise<Test
   return {
     ...server,
     blocks,
-    callsOf: (method) =>
+    countCalls: (method) =>
       method
         ? (calls.get(method) ?? 0)
         : [...calls.values()].reduce((sum, count) => sum + count, 0),

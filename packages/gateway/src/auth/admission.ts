@@ -2,7 +2,7 @@ import { GrpcCode } from '@sibyl/grpc-client';
 import { RateLimiter } from '@sibyl/server-kit';
 import type { Charge, Settle, VerificationCost } from '@sibyl/ucan';
 import type { Config } from '../config/config.js';
-import { QueryFault } from '../query/query-error.js';
+import { QueryError } from '../query/query-error.js';
 import type { Route } from '../schema/schema.js';
 import {
   busy,
@@ -36,8 +36,8 @@ export class Admission {
     try {
       const admitted = this.gate.admit(credentials, attempt.charge);
       return admitted instanceof Promise ? admitted.catch(attempt.fail) : admitted;
-    } catch (fault) {
-      return attempt.fail(fault);
+    } catch (error) {
+      return attempt.fail(error);
     }
   }
 
@@ -62,7 +62,7 @@ export class Admission {
 
 /** One check of credentials, and what it costs their address. */
 class Attempt {
-  private refusal: unknown;
+  private limitError: unknown;
 
   constructor(
     private readonly limits: VerificationLimits,
@@ -72,27 +72,27 @@ class Attempt {
   readonly charge: Charge = (work) => {
     try {
       return this.limits.reserve(this.address, work);
-    } catch (refusal) {
-      this.refusal = refusal;
+    } catch (limitError) {
+      this.limitError = limitError;
       return undefined;
     }
   };
 
   /** Throws what the client is answered; a failure of the gateway itself is not held against the address. */
-  readonly fail = (fault: unknown): never => {
-    if (this.refusal) throw this.refusal;
-    if (isInvalid(fault)) this.limits.countFailure(this.address);
-    throw fault;
+  readonly fail = (error: unknown): never => {
+    if (this.limitError) throw this.limitError;
+    if (isInvalid(error)) this.limits.countFailure(this.address);
+    throw error;
   };
 }
 
-const isInvalid = (fault: unknown): boolean =>
-  fault instanceof QueryFault &&
-  (fault.code === GrpcCode.unauthenticated || fault.code === GrpcCode.permissionDenied);
+const isInvalid = (error: unknown): boolean =>
+  error instanceof QueryError &&
+  (error.code === GrpcCode.unauthenticated || error.code === GrpcCode.permissionDenied);
 
 /** Throws 403 for a route that is not open to the caller. */
-export function permit(caller: Caller, route: Route): void {
-  if (caller.mayAsk(route.template)) return;
+export function checkPermission(caller: Caller, route: Route): void {
+  if (caller.mayQuery(route.template)) return;
   throw forbidden(`${route.template} is not among what you may ask`);
 }
 

@@ -2,15 +2,15 @@ import { hash, timingSafeEqual } from 'node:crypto';
 import type { DidFetch } from '@sibyl/ucan';
 import type { ApiKey } from '../config/environment.js';
 import type { NodePool } from '../nodes/node-pool.js';
-import { explainFault } from '../query/query-error.js';
-import type { Questions } from '../query/query-parser.js';
-import type { Answers } from '../query/query-service.js';
-import { bearerOf, type Caller, type Credentials, type Gate, unauthenticated } from './gate.js';
-import type { UcanGateParts } from './ucan-gate.js';
+import { toQueryError } from '../query/query-error.js';
+import type { QueryParser } from '../query/query-parser.js';
+import type { QueryService } from '../query/query-service.js';
+import { type Caller, type Credentials, type Gate, readBearer, unauthenticated } from './gate.js';
+import type { UcanGateDeps } from './ucan-gate.js';
 
 /** The gate the configuration asks for, and the DID it is known by, if any. */
-export async function createGate(parts: UcanGateParts): Promise<{ gate: Gate; did?: string }> {
-  const { auth, apiKeys } = parts.config.gating;
+export async function createGate(deps: UcanGateDeps): Promise<{ gate: Gate; did?: string }> {
+  const { auth, apiKeys } = deps.config.gating;
   switch (auth) {
     case 'none':
       return { gate: openGate };
@@ -19,7 +19,7 @@ export async function createGate(parts: UcanGateParts): Promise<{ gate: Gate; di
     case 'ucan': {
       // Loaded where it is needed, since it would slow every other start.
       const { createUcanGate } = await import('./ucan-gate.js');
-      return createUcanGate(parts);
+      return createUcanGate(deps);
     }
     default:
       return auth satisfies never;
@@ -33,7 +33,7 @@ export const openGate: Gate = {
     address,
     perMinute: undefined,
     expiresAt: undefined,
-    mayAsk: () => true,
+    mayQuery: () => true,
   }),
 };
 
@@ -42,11 +42,11 @@ export class ApiKeyGate implements Gate {
   private readonly callers: readonly { readonly sha256: Buffer; readonly caller: Caller }[];
 
   constructor(keys: readonly ApiKey[]) {
-    this.callers = keys.map((key) => ({ sha256: key.sha256, caller: callerOf(key) }));
+    this.callers = keys.map((key) => ({ sha256: key.sha256, caller: toCaller(key) }));
   }
 
   admit({ headers }: Credentials): Caller {
-    const given = headers['x-api-key'] ?? bearerOf(headers);
+    const given = headers['x-api-key'] ?? readBearer(headers);
     if (typeof given !== 'string' || given === '') {
       throw unauthenticated('an API key is needed: X-API-Key, or Authorization: Bearer');
     }
@@ -58,13 +58,13 @@ export class ApiKeyGate implements Gate {
   }
 }
 
-function callerOf({ name, limit, scopes }: ApiKey): Caller {
+function toCaller({ name, limit, scopes }: ApiKey): Caller {
   return {
     name: `key ${name}`,
     address: undefined,
     perMinute: limit,
     expiresAt: undefined,
-    mayAsk: (template) =>
+    mayQuery: (template) =>
       scopes === undefined || scopes.some((scope) => isInScope(template, scope)),
   };
 }
@@ -75,24 +75,27 @@ export function isInScope(template: string, scope: string): boolean {
   return template.startsWith(scope.slice(0, -1));
 }
 
-interface AskChainParts {
-  readonly questions: Questions;
-  readonly answers: Answers;
+interface ChainFetchDeps {
+  readonly queryParser: QueryParser;
+  readonly queryService: QueryService;
   readonly pool: NodePool;
 }
 
 /** A fetch that takes the path of an address to the chain behind this gateway, past the gate. */
-export function askChain({ questions, answers, pool }: AskChainParts): DidFetch {
+export function createChainFetch({ queryParser, queryService, pool }: ChainFetchDeps): DidFetch {
   return async (url) => {
     const { pathname: path, searchParams: query } = new URL(url);
     try {
-      const asked = { method: 'GET', path, query, headers: {} };
-      const { body } = await answers.answer(await questions.read(asked, () => {}));
+      const request = { method: 'GET', path, query, headers: {} };
+      const { body } = await queryService.answer(await queryParser.read(request, () => {}));
       return new Response(new Uint8Array(body));
-    } catch (fault) {
-      const told = explainFault(fault, { pool, height: undefined, compat: undefined });
-      if (!told) throw fault;
-      return Response.json({ code: told.code, message: told.message }, { status: told.status });
+    } catch (error) {
+      const queryError = toQueryError(error, { pool, height: undefined, compat: undefined });
+      if (!queryError) throw error;
+      return Response.json(
+        { code: queryError.code, message: queryError.message },
+        { status: queryError.status },
+      );
     }
   };
 }

@@ -22,12 +22,12 @@ import { type Config, ConfigError } from '../config/config.js';
 import type { Logger } from '../observe/logger.js';
 import { WAITING } from './admission.js';
 import {
-  bearerOf,
   busy,
   type Caller,
   type Credentials,
   forbidden,
   type Gate,
+  readBearer,
   unauthenticated,
 } from './gate.js';
 
@@ -55,19 +55,23 @@ export class UcanGate implements Gate {
       String(headers['x-auth-type'] ?? '')
         .trim()
         .toLowerCase() === 'ucan';
-    const token = isUcan ? bearerOf(headers) : undefined;
+    const token = isUcan ? readBearer(headers) : undefined;
     if (token === undefined) {
       throw unauthenticated(
         'a UCAN is needed: Authorization: Bearer <invocation> with X-Auth-Type: ucan',
       );
     }
     const { ok, error } = await this.options.verifier.verifyDelegation(token, { charge });
-    if (error) throw this.refusal(error);
+    if (error) throw this.toRefusalError(error);
     if (ok.expiration > Date.now() / 1000 + MAX_LIFE_SECONDS) {
-      throw this.refusal({ code: 'expiry_too_far', detail: `${ok.expiration}`, issuer: ok.did });
+      throw this.toRefusalError({
+        code: 'expiry_too_far',
+        detail: `${ok.expiration}`,
+        issuer: ok.did,
+      });
     }
     if (!this.isTrusted(token)) throw forbidden('none whose word counts here granted this UCAN');
-    return callerOf(ok, address);
+    return toCaller(ok, address);
   }
 
   /** Every chain of proofs must begin with somebody trusted: one stranger could grant anything. */
@@ -80,15 +84,15 @@ export class UcanGate implements Gate {
   }
 
   /** The reason goes to the log alone: it would help an attacker. */
-  private refusal(fault: { code: string; detail: string; cid?: string; issuer?: string }) {
-    const { code, detail, cid, issuer } = fault;
+  private toRefusalError(error: { code: string; detail: string; cid?: string; issuer?: string }) {
+    const { code, detail, cid, issuer } = error;
     this.options.logger.info({ reason: code, detail, cid, did: issuer }, 'caller refused');
     if (code === 'did_busy' || code === 'verifier_busy') return busy(BUSY_RETRY_SECONDS);
     return unauthenticated('Invalid UCAN invocation');
   }
 }
 
-function callerOf(
+function toCaller(
   { did, capabilities: grants, expiration }: VerifiedDelegation,
   address: string,
 ): Caller {
@@ -99,26 +103,30 @@ function callerOf(
     address,
     perMinute: undefined,
     expiresAt: expiration * 1000,
-    mayAsk: (template) =>
+    mayQuery: (template) =>
       isWhole || isCovered({ can: CHAIN_QUERY, with: `${CHAIN}${template}` }, grants),
   };
 }
 
-export interface UcanGateParts {
+export interface UcanGateDeps {
   readonly config: Config;
   readonly logger: Logger;
   /** Asks the chain itself, for the keys of did:ixo. */
-  readonly askChain: DidFetch;
+  readonly createChainFetch: DidFetch;
 }
 
 /** A gate for UCANs addressed to the gateway's DID. */
-export async function createUcanGate({ config, logger, askChain }: UcanGateParts) {
-  const { did = (await keepSigner(config.dataDir)).did, ucanIssuers } = config.gating;
+export async function createUcanGate({ config, logger, createChainFetch }: UcanGateDeps) {
+  const { did = (await loadSigner(config.dataDir)).did, ucanIssuers } = config.gating;
   // The nodes are the operator's own, so the limits of verifications suffice: they keep one address
   // from using up all lookups.
   const maxPending = WAITING.total;
-  // The address is never looked up: `askChain` takes the path alone.
-  const ixo = createDidIxoResolver({ chainRestUrl: 'http://chain', fetch: askChain, maxPending });
+  // The address is never looked up: `createChainFetch` takes the path alone.
+  const ixo = createDidIxoResolver({
+    chainRestUrl: 'http://chain',
+    fetch: createChainFetch,
+    maxPending,
+  });
   const methods = {
     key: createDidKeyResolver(),
     ixo: createCachedResolver({ resolver: ixo, clock: systemClock, maxPending }),
@@ -135,7 +143,7 @@ export async function createUcanGate({ config, logger, askChain }: UcanGateParts
 const FILE_NAME = 'gateway.key';
 
 /** The gateway's own key; the first start makes it, for its owner only. */
-export async function keepSigner(dataDir: string): Promise<Signer> {
+export async function loadSigner(dataDir: string): Promise<Signer> {
   const path = join(dataDir, FILE_NAME);
   const text = await keepKeyFile(path, () => exportPrivateKey(generateSigner()));
   const { ok, error } = signerFromPrivateKey(text);

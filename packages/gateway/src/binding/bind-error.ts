@@ -1,6 +1,6 @@
 /** The request does not fit the method's message; the message names the field. */
-export class BindFault extends Error {
-  override readonly name = 'BindFault';
+export class BindError extends Error {
+  override readonly name = 'BindError';
   /** The field's dotted path; empty for the body as a whole. */
   readonly field: string;
 
@@ -11,15 +11,15 @@ export class BindFault extends Error {
   }
 }
 
-/** A value cannot be read; who knows the field makes it a `BindFault`. */
-export class ValueFault extends Error {}
+/** A value cannot be read; who knows the field makes it a `BindError`. */
+export class ValueError extends Error {}
 
-/** Runs what may throw a `ValueFault`, and names the field if it does. */
-export function namingField<T>(field: string, read: () => T): T {
+/** Runs what may throw a `ValueError`, and names the field if it does. */
+export function withFieldName<T>(field: string, read: () => T): T {
   try {
     return read();
   } catch (cause) {
-    if (cause instanceof ValueFault) throw new BindFault(field, cause.message);
+    if (cause instanceof ValueError) throw new BindError(field, cause.message);
     throw cause;
   }
 }

@@ -1,8 +1,8 @@
 import { type DescField, type DescMessage, type Registry, ScalarType } from '@bufbuild/protobuf';
-import { formOf, isNullable, messageForm } from '../schema/options.js';
-import { BindFault, namingField, quote, ValueFault } from './bind-error.js';
-import { type JsonNode, readJson, stringOf } from './json-node.js';
-import { asValue, fieldNamed, MessageDraft, type WireValue } from './message-draft.js';
+import { getFieldForm, getMessageForm, isNullable } from '../schema/options.js';
+import { BindError, quote, ValueError, withFieldName } from './bind-error.js';
+import { type JsonNode, readJson, readString } from './json-node.js';
+import { asValue, findField, MessageDraft, type WireValue } from './message-draft.js';
 import {
   parseDecimalText,
   parseDuration,
@@ -36,23 +36,23 @@ export function bindBody(
     binder.bindMembers(draft, json, '');
     return;
   }
-  const field = fieldNamed(draft.type, target);
-  if (!field) throw new BindFault(target, `takes the body, but is not in ${draft.type.typeName}`);
+  const field = findField(draft.type, target);
+  if (!field) throw new BindError(target, `takes the body, but is not in ${draft.type.typeName}`);
   binder.bindField(draft, field, json, target);
 }
 
 /** Puts protobuf's JSON into messages. A path is only there to name the field in a fault. */
 export class JsonBinder {
-  readonly #registry: Registry;
+  private readonly registry: Registry;
 
   constructor(registry: Registry) {
-    this.#registry = registry;
+    this.registry = registry;
   }
 
   bindMembers(draft: MessageDraft, json: JsonNode, path: string): void {
     for (const [name, value] of expectMembers(json, path)) {
-      const field = fieldNamed(draft.type, name);
-      if (!field) throw new BindFault(join(path, name), `is not a field of ${draft.type.typeName}`);
+      const field = findField(draft.type, name);
+      if (!field) throw new BindError(join(path, name), `is not a field of ${draft.type.typeName}`);
       this.bindField(draft, field, value, join(path, name));
     }
     fillNonNullable(draft);
@@ -60,22 +60,22 @@ export class JsonBinder {
 
   bindField(draft: MessageDraft, field: DescField, json: JsonNode, path: string): void {
     if (json.text === 'null' && !takesNull(field)) return;
-    if (field.fieldKind === 'list') this.#bindList(draft, field, json, path);
-    else if (field.fieldKind === 'map') this.#bindMap(draft, field, json, path);
+    if (field.fieldKind === 'list') this.bindList(draft, field, json, path);
+    else if (field.fieldKind === 'map') this.bindMap(draft, field, json, path);
     else {
-      const value = this.#value(field, json, path);
-      namingField(path, () => draft.set(field, value));
+      const value = this.value(field, json, path);
+      withFieldName(path, () => draft.set(field, value));
     }
   }
 
-  #bindList(draft: MessageDraft, field: DescField, json: JsonNode, path: string): void {
-    if (!json.items) throw new BindFault(path, `${quote(json.text)} is not a list`);
+  private bindList(draft: MessageDraft, field: DescField, json: JsonNode, path: string): void {
+    if (!json.items) throw new BindError(path, `${quote(json.text)} is not a list`);
     draft.clear(field);
     for (const [i, item] of json.items.entries())
-      draft.add(field, this.#value(field, item, `${path}[${i}]`));
+      draft.add(field, this.value(field, item, `${path}[${i}]`));
   }
 
-  #bindMap(
+  private bindMap(
     draft: MessageDraft,
     field: DescField & { readonly fieldKind: 'map' },
     json: JsonNode,
@@ -84,25 +84,25 @@ export class JsonBinder {
     draft.clear(field);
     for (const [name, item] of expectMembers(json, path)) {
       const at = join(path, name);
-      const key = namingField(at, () => scalarFromText(field.mapKey, name, 'tolerant'));
-      draft.add(field, mapEntryValue(key, this.#value(field, item, at)));
+      const key = withFieldName(at, () => scalarFromText(field.mapKey, name, 'tolerant'));
+      draft.add(field, mapEntryValue(key, this.value(field, item, at)));
     }
   }
 
-  #value(field: DescField, json: JsonNode, path: string): WireValue {
-    if (field.message) return this.#message(field.message, json, path);
-    return namingField(path, () => leafFromJson(field, json));
+  private value(field: DescField, json: JsonNode, path: string): WireValue {
+    if (field.message) return this.message(field.message, json, path);
+    return withFieldName(path, () => leafFromJson(field, json));
   }
 
-  #message(type: DescMessage, json: JsonNode, path: string): WireValue {
-    const form = messageForm(type);
+  private message(type: DescMessage, json: JsonNode, path: string): WireValue {
+    const form = getMessageForm(type);
     switch (form) {
       case 'timestamp':
-        return namingField(path, () => timeValue(parseTimestamp(expectString(json))));
+        return withFieldName(path, () => timeValue(parseTimestamp(expectString(json))));
       case 'duration':
-        return namingField(path, () => timeValue(parseDuration(expectString(json))));
+        return withFieldName(path, () => timeValue(parseDuration(expectString(json))));
       case 'any':
-        return this.#any(json, path);
+        return this.any(json, path);
       case 'fields':
       case 'only_member': {
         const draft = new MessageDraft(type);
@@ -115,25 +115,25 @@ export class JsonBinder {
     }
   }
 
-  #any(json: JsonNode, path: string): WireValue {
+  private any(json: JsonNode, path: string): WireValue {
     const members = expectMembers(json, path);
     const url = members.find(([name]) => name === '@type')?.[1];
-    const typeUrl = url && stringOf(url);
-    if (typeUrl === undefined) throw new BindFault(join(path, '@type'), 'is missing');
-    const type = this.#registry.getMessage(typeUrl.slice(typeUrl.lastIndexOf('/') + 1));
+    const typeUrl = url && readString(url);
+    if (typeUrl === undefined) throw new BindError(join(path, '@type'), 'is missing');
+    const type = this.registry.getMessage(typeUrl.slice(typeUrl.lastIndexOf('/') + 1));
     if (!type)
-      throw new BindFault(join(path, '@type'), `${quote(typeUrl)} is no type of this chain`);
+      throw new BindError(join(path, '@type'), `${quote(typeUrl)} is no type of this chain`);
     const others = members.filter(([name]) => name !== '@type');
-    if (messageForm(type) === 'fields')
-      return anyValue(typeUrl, this.#message(type, { text: json.text, members: others }, path));
+    if (getMessageForm(type) === 'fields')
+      return anyValue(typeUrl, this.message(type, { text: json.text, members: others }, path));
     const special = others.find(([name]) => name === 'value')?.[1];
-    if (!special) throw new BindFault(join(path, 'value'), 'is missing');
-    return anyValue(typeUrl, this.#message(type, special, join(path, 'value')));
+    if (!special) throw new BindError(join(path, 'value'), 'is missing');
+    return anyValue(typeUrl, this.message(type, special, join(path, 'value')));
   }
 }
 
 function expectMembers(json: JsonNode, path: string): NonNullable<JsonNode['members']> {
-  if (!json.members) throw new BindFault(path, `${quote(json.text)} is not an object`);
+  if (!json.members) throw new BindError(path, `${quote(json.text)} is not an object`);
   return json.members;
 }
 
@@ -152,8 +152,8 @@ function takesNull(field: DescField): boolean {
 /** The field of a wrapper, or the one that a dynamic value is of. */
 function onlyMember(type: DescMessage, json: JsonNode): DescField {
   const name = type.fields.length === 1 ? type.fields[0]?.name : dynamicField(json);
-  const field = fieldNamed(type, name ?? '');
-  if (!field) throw new BindFault('', `${type.typeName} is not as it should be`);
+  const field = findField(type, name ?? '');
+  if (!field) throw new BindError('', `${type.typeName} is not as it should be`);
   return field;
 }
 
@@ -169,11 +169,11 @@ function dynamicField(json: JsonNode): string {
 export function leafFromJson(field: DescField, json: JsonNode): WireValue {
   if (field.message) throw new TypeError(`${field.name} is a message`);
   if (field.enum) return enumFromJson(field.enum, json);
-  switch (formOf(field)) {
+  switch (getFieldForm(field)) {
     case 'integer':
-      return textValue(parseIntegerText(stringOf(json) ?? json.text));
+      return textValue(parseIntegerText(readString(json) ?? json.text));
     case 'decimal':
-      return textValue(parseDecimalText(stringOf(json) ?? json.text));
+      return textValue(parseDecimalText(readString(json) ?? json.text));
     case 'hex':
       return bytesValue(parseHex(expectString(json)));
     case 'raw_json':
@@ -185,7 +185,7 @@ export function leafFromJson(field: DescField, json: JsonNode): WireValue {
 
 function enumFromJson(type: NonNullable<DescField['enum']>, json: JsonNode): WireValue {
   if (json.text === 'null') return enumValue(0);
-  return enumValue(enumNumber(type, stringOf(json) ?? json.text));
+  return enumValue(enumNumber(type, readString(json) ?? json.text));
 }
 
 const FLOATS = new Set([ScalarType.FLOAT, ScalarType.DOUBLE]);
@@ -195,7 +195,7 @@ const NUMBER = /^-?\d/;
 
 /** Reads a scalar from protobuf's JSON, where numbers may stand in quotes. */
 export function scalarFromJson(type: ScalarType, json: JsonNode): WireValue {
-  const text = stringOf(json);
+  const text = readString(json);
   switch (type) {
     case ScalarType.STRING:
       return textValue(expectString(json));
@@ -203,7 +203,7 @@ export function scalarFromJson(type: ScalarType, json: JsonNode): WireValue {
       return scalarFromText(type, expectString(json), 'tolerant');
     case ScalarType.BOOL:
       if (json.text !== 'true' && json.text !== 'false')
-        throw new ValueFault(`${quote(json.text)} is neither true nor false`);
+        throw new ValueError(`${quote(json.text)} is neither true nor false`);
       return boolValue(json.text === 'true');
     default:
       return numberFromJson(type, text ?? json.text);
@@ -211,14 +211,14 @@ export function scalarFromJson(type: ScalarType, json: JsonNode): WireValue {
 }
 
 export function expectString(json: JsonNode): string {
-  const text = stringOf(json);
-  if (text === undefined) throw new ValueFault(`${quote(json.text)} is not a string`);
+  const text = readString(json);
+  if (text === undefined) throw new ValueError(`${quote(json.text)} is not a string`);
   return text;
 }
 
 function numberFromJson(type: ScalarType, text: string): WireValue {
   const isRight = FLOATS.has(type) ? NUMBER.test(text) || NOT_FINITE.has(text) : WHOLE.test(text);
-  if (!isRight) throw new ValueFault(`${quote(text)} is not a number of this kind`);
+  if (!isRight) throw new ValueError(`${quote(text)} is not a number of this kind`);
   return scalarFromText(type, text, 'tolerant');
 }
 
@@ -233,13 +233,13 @@ export function fillNonNullable(draft: MessageDraft): void {
   for (const field of draft.type.fields) {
     if (field.fieldKind === 'list' || field.fieldKind === 'map' || field.oneof) continue;
     if (draft.has(field) || isNullable(field)) continue;
-    const zero = zeroOf(field);
+    const zero = buildZero(field);
     if (zero) draft.set(field, zero);
   }
 }
 
-function zeroOf(field: DescField): WireValue | undefined {
-  switch (formOf(field)) {
+function buildZero(field: DescField): WireValue | undefined {
+  switch (getFieldForm(field)) {
     case 'std_time':
       return timeValue(YEAR_1);
     case 'integer':

@@ -1,4 +1,4 @@
-import { BindFault } from './bind-error.js';
+import { BindError } from './bind-error.js';
 
 /**
  * A JSON value with its source text, since that is the value of numbers with all their digits and of
@@ -21,7 +21,7 @@ const utf8 = new TextDecoder('utf-8', { fatal: true });
 
 export function readJson(body: Uint8Array): JsonNode {
   if (hasMoreValues(body, MAX_VALUES)) {
-    throw new BindFault('', `The body has more than ${MAX_VALUES} values`);
+    throw new BindError('', `The body has more than ${MAX_VALUES} values`);
   }
   try {
     const text = utf8.decode(body);
@@ -30,65 +30,65 @@ export function readJson(body: Uint8Array): JsonNode {
     return new JsonReader(text).read(0);
   } catch (cause) {
     const reason = cause instanceof Error ? cause.message : String(cause);
-    throw new BindFault('', `The body is not readable as JSON: ${reason}`);
+    throw new BindError('', `The body is not readable as JSON: ${reason}`);
   }
 }
 
 /** The text a JSON string stands for; undefined if it is no string. */
-export function stringOf({ text }: JsonNode): string | undefined {
+export function readString({ text }: JsonNode): string | undefined {
   return text.startsWith('"') ? (JSON.parse(text) as string) : undefined;
 }
 
 class JsonReader {
-  readonly #text: string;
-  #at = 0;
+  private readonly text: string;
+  private at = 0;
 
   constructor(text: string) {
-    this.#text = text;
+    this.text = text;
   }
 
   read(depth: number): JsonNode {
     if (depth > MAX_DEPTH) throw new SyntaxError('it is nested too deep');
-    this.#match(SPACE);
-    const start = this.#at;
-    const first = this.#text[start];
+    this.match(SPACE);
+    const start = this.at;
+    const first = this.text[start];
     if (first === '{') {
-      const members = this.#readList('}', () => this.#readMember(depth + 1));
-      return { text: this.#text.slice(start, this.#at), members };
+      const members = this.readList('}', () => this.readMember(depth + 1));
+      return { text: this.text.slice(start, this.at), members };
     }
     if (first === '[') {
-      const items = this.#readList(']', () => this.read(depth + 1));
-      return { text: this.#text.slice(start, this.#at), items };
+      const items = this.readList(']', () => this.read(depth + 1));
+      return { text: this.text.slice(start, this.at), items };
     }
-    return { text: this.#match(STRING_OR_WORD) };
+    return { text: this.match(STRING_OR_WORD) };
   }
 
-  #readMember(depth: number): readonly [string, JsonNode] {
-    const name = JSON.parse(this.#match(STRING_OR_WORD)) as string;
-    this.#match(SPACE);
-    this.#at += 1;
+  private readMember(depth: number): readonly [string, JsonNode] {
+    const name = JSON.parse(this.match(STRING_OR_WORD)) as string;
+    this.match(SPACE);
+    this.at += 1;
     return [name, this.read(depth)];
   }
 
   /** Reads what stands between the bracket the reader is at and the one that closes it. */
-  #readList<T>(closing: string, readItem: () => T): T[] {
+  private readList<T>(closing: string, readItem: () => T): T[] {
     const items: T[] = [];
-    this.#at += 1;
-    this.#match(SPACE);
-    while (this.#text[this.#at] !== closing) {
+    this.at += 1;
+    this.match(SPACE);
+    while (this.text[this.at] !== closing) {
       items.push(readItem());
-      this.#match(SPACE);
-      if (this.#text[this.#at] === ',') this.#at += 1;
-      this.#match(SPACE);
+      this.match(SPACE);
+      if (this.text[this.at] === ',') this.at += 1;
+      this.match(SPACE);
     }
-    this.#at += 1;
+    this.at += 1;
     return items;
   }
 
-  #match(pattern: RegExp): string {
-    pattern.lastIndex = this.#at;
-    const found = pattern.exec(this.#text)?.[0] ?? '';
-    this.#at += found.length;
+  private match(pattern: RegExp): string {
+    pattern.lastIndex = this.at;
+    const found = pattern.exec(this.text)?.[0] ?? '';
+    this.at += found.length;
     return found;
   }
 }

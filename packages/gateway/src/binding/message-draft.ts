@@ -1,7 +1,7 @@
 import type { DescField, DescMessage } from '@bufbuild/protobuf';
 import { type BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { FeatureSet_FieldPresence } from '@bufbuild/protobuf/wkt';
-import { ValueFault } from './bind-error.js';
+import { ValueError } from './bind-error.js';
 
 /** A value ready to be written, without its tag. */
 export interface WireValue {
@@ -14,65 +14,65 @@ export interface WireValue {
 /** A request in the making: what is set, by field number, so that equal requests have equal bytes. */
 export class MessageDraft {
   readonly type: DescMessage;
-  readonly #values = new Map<number, WireValue[]>();
-  readonly #children = new Map<number, MessageDraft>();
+  private readonly values = new Map<number, WireValue[]>();
+  private readonly children = new Map<number, MessageDraft>();
 
   constructor(type: DescMessage) {
     this.type = type;
   }
 
   has(field: DescField): boolean {
-    return this.#values.has(field.number) || this.#children.has(field.number);
+    return this.values.has(field.number) || this.children.has(field.number);
   }
 
   /** Sets a single field; a zero is not sent where it could not be told from nothing. */
   set(field: DescField, value: WireValue): void {
-    this.#chooseInOneof(field);
+    this.chooseInOneof(field);
     this.clear(field);
     if (value.isZero && field.presence === FeatureSet_FieldPresence.IMPLICIT) return;
-    this.#values.set(field.number, [value]);
+    this.values.set(field.number, [value]);
   }
 
   add(field: DescField, value: WireValue): void {
-    const values = this.#values.get(field.number);
+    const values = this.values.get(field.number);
     if (values) values.push(value);
-    else this.#values.set(field.number, [value]);
+    else this.values.set(field.number, [value]);
   }
 
   clear(field: DescField): void {
-    this.#values.delete(field.number);
-    this.#children.delete(field.number);
+    this.values.delete(field.number);
+    this.children.delete(field.number);
   }
 
   /** The draft of a field that is a message, which is there from now on. */
   child(field: DescField & { readonly message: DescMessage }): MessageDraft {
-    const known = this.#children.get(field.number);
+    const known = this.children.get(field.number);
     if (known) return known;
-    this.#chooseInOneof(field);
+    this.chooseInOneof(field);
     const child = new MessageDraft(field.message);
-    this.#children.set(field.number, child);
+    this.children.set(field.number, child);
     return child;
   }
 
   write(writer: BinaryWriter): void {
-    const numbers = [...this.#values.keys(), ...this.#children.keys()].sort((a, b) => a - b);
+    const numbers = [...this.values.keys(), ...this.children.keys()].sort((a, b) => a - b);
     for (const number of numbers) {
-      const child = this.#children.get(number);
+      const child = this.children.get(number);
       if (child) writeTagged(writer, number, asValue(child));
-      else this.#writeValues(writer, number);
+      else this.writeValues(writer, number);
     }
   }
 
-  #writeValues(writer: BinaryWriter, number: number): void {
-    const values = this.#values.get(number) ?? [];
+  private writeValues(writer: BinaryWriter, number: number): void {
+    const values = this.values.get(number) ?? [];
     const field = this.type.fields.find((field) => field.number === number);
     if (field?.fieldKind === 'list' && field.packed) writePacked(writer, number, values);
     else for (const value of values) writeTagged(writer, number, value);
   }
 
-  #chooseInOneof(field: DescField): void {
+  private chooseInOneof(field: DescField): void {
     const other = field.oneof?.fields.find((one) => one !== field && this.has(one));
-    if (other) throw new ValueFault(`${other.name} is set already, and only one of the two may be`);
+    if (other) throw new ValueError(`${other.name} is set already, and only one of the two may be`);
   }
 }
 
@@ -106,7 +106,7 @@ export type FieldPath = readonly [DescField, ...DescField[]];
 const names = new WeakMap<DescMessage, ReadonlyMap<string, DescField>>();
 
 /** A message's field by its name or its lowerCamel name. */
-export function fieldNamed(type: DescMessage, name: string): DescField | undefined {
+export function findField(type: DescMessage, name: string): DescField | undefined {
   let fields = names.get(type);
   if (!fields) {
     fields = new Map([
@@ -119,11 +119,11 @@ export function fieldNamed(type: DescMessage, name: string): DescField | undefin
 }
 
 /** Follows a dotted path into a message; undefined if a field on the way is not there. */
-export function fieldPath(type: DescMessage, path: string): FieldPath | undefined {
+export function findFieldPath(type: DescMessage, path: string): FieldPath | undefined {
   const found: DescField[] = [];
   let within: DescMessage | undefined = type;
   for (const name of path.split('.')) {
-    const field: DescField | undefined = within && fieldNamed(within, name);
+    const field: DescField | undefined = within && findField(within, name);
     if (!field) return undefined;
     found.push(field);
     within = field.fieldKind === 'message' ? field.message : undefined;

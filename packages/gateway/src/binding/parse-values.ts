@@ -1,4 +1,4 @@
-import { quote, ValueFault } from './bind-error.js';
+import { quote, ValueError } from './bind-error.js';
 
 /** Go's literals in base 0: a prefix names the base, and underscores may stand between digits. */
 const LITERALS: readonly (readonly [RegExp, string])[] = [
@@ -40,7 +40,7 @@ export const UINT64: IntegerRange = { min: 0n, max: 2n ** 64n - 1n };
 export function parseInteger(text: string, { min, max }: IntegerRange): bigint {
   const value = readInteger(text, min < 0n ? /^[+-]/ : /^(?!)/);
   if (value === undefined || value < min || value > max)
-    throw new ValueFault(`${quote(text)} is not a whole number from ${min} to ${max}`);
+    throw new ValueError(`${quote(text)} is not a whole number from ${min} to ${max}`);
   return value;
 }
 
@@ -58,21 +58,21 @@ export function parseFloatText(text: string): number {
   const notFinite = NOT_FINITE.get(text.toLowerCase());
   if (notFinite !== undefined) return notFinite;
   const value = DECIMAL_NUMBER.test(text) ? Number(text) : Number.NaN;
-  if (!Number.isFinite(value)) throw new ValueFault(`${quote(text)} is not a number`);
+  if (!Number.isFinite(value)) throw new ValueError(`${quote(text)} is not a number`);
   return value;
 }
 
 export function parseBool(text: string): boolean {
   if (TRUE.has(text)) return true;
   if (FALSE.has(text)) return false;
-  throw new ValueFault(`${quote(text)} is neither true nor false`);
+  throw new ValueError(`${quote(text)} is neither true nor false`);
 }
 
 const DECIMALS = 18;
 
 /** A whole number of any size, in its canonical form. */
 export function parseIntegerText(text: string): string {
-  if (!/^-?\d{1,100}$/.test(text)) throw new ValueFault(`${quote(text)} is not a whole number`);
+  if (!/^-?\d{1,100}$/.test(text)) throw new ValueError(`${quote(text)} is not a whole number`);
   return String(BigInt(text));
 }
 
@@ -80,7 +80,7 @@ export function parseIntegerText(text: string): string {
 export function parseDecimalText(text: string): string {
   const match = /^(-?)(\d{1,100})(?:\.(\d{1,18}))?$/.exec(text);
   if (!match)
-    throw new ValueFault(`${quote(text)} is not a number with at most ${DECIMALS} decimals`);
+    throw new ValueError(`${quote(text)} is not a number with at most ${DECIMALS} decimals`);
   const [, sign, whole, fraction = ''] = match;
   return String(
     BigInt(`${sign}${whole}${fraction.padEnd(DECIMALS, '0')}`.replace(/^-(0+)$/, '$1')),
@@ -120,7 +120,7 @@ export function parseTimestamp(text: string): SecondsAndNanos {
     Number.isNaN(millis) ||
     !new Date(millis).toISOString().startsWith(text.slice(0, 19))
   )
-    throw new ValueFault(`${quote(text)} is not a time such as 2006-01-02T15:04:05Z`);
+    throw new ValueError(`${quote(text)} is not a time such as 2006-01-02T15:04:05Z`);
   const offset = offsetSeconds(match[8] as string);
   const nanos = Number((match[7] ?? '').slice(0, 9).padEnd(9, '0'));
   return { seconds: BigInt(millis / 1000 - offset), nanos };
@@ -147,8 +147,8 @@ export function parseDuration(text: string): SecondsAndNanos {
   return { seconds: signed / NANOS_PER_SECOND, nanos: Number(signed % NANOS_PER_SECOND) };
 }
 
-function notADuration(text: string): ValueFault {
-  return new ValueFault(`${quote(text)} is not a duration such as 1h30m or 2.5s`);
+function notADuration(text: string): ValueError {
+  return new ValueError(`${quote(text)} is not a duration such as 1h30m or 2.5s`);
 }
 
 /** How forgiving base64 is read: `node` as the node does, else every variant that can be meant. */
@@ -161,7 +161,7 @@ const TOLERANT = /^[A-Za-z0-9+/_ -]*$/;
 /** Standard or URL-safe base64; tolerant also of lost padding, and of a plus that a form made a space. */
 export function parseBase64(text: string, reading: Base64Reading): Uint8Array {
   const bytes = reading === 'node' ? parsePadded(text) : parseTolerant(text);
-  if (!bytes) throw new ValueFault(`${quote(text)} is not base64`);
+  if (!bytes) throw new ValueError(`${quote(text)} is not base64`);
   return bytes;
 }
 
@@ -191,6 +191,6 @@ function withoutPadding(text: string): string {
 }
 
 export function parseHex(text: string): Uint8Array {
-  if (!/^(?:[0-9a-f]{2})*$/i.test(text)) throw new ValueFault(`${quote(text)} is not hex`);
+  if (!/^(?:[0-9a-f]{2})*$/i.test(text)) throw new ValueError(`${quote(text)} is not hex`);
   return Buffer.from(text, 'hex');
 }

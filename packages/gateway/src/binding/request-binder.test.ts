@@ -169,13 +169,13 @@ describe('a page', () => {
 describe('query keys', () => {
   it('are taken if they name a field that the path does not bind', () => {
     const schema = loadSchema(descriptors);
-    const byId = schema.routeOf('/test.Query/ById');
+    const byId = schema.findRoute('/test.Query/ById');
     const keys = ['id', 'height', 'isOpen', 'packet_id.sequence', 'nothing', 'packet_id.nothing'];
     expect(keys.filter((key) => byId?.takesQueryKey(key))).toEqual([
       'height',
       'isOpen',
       'packet_id.sequence',
     ]);
-    expect(schema.routeOf('/test.Query/Send')?.takesQueryKey('height')).toBe(false);
+    expect(schema.findRoute('/test.Query/Send')?.takesQueryKey('height')).toBe(false);
   });
 });

@@ -1,13 +1,13 @@
 import type { DescField, DescMessage, Registry } from '@bufbuild/protobuf';
 import { BinaryWriter } from '@bufbuild/protobuf/wire';
-import { formOf, messageForm } from '../schema/options.js';
-import { BindFault, namingField, ValueFault } from './bind-error.js';
+import { getFieldForm, getMessageForm } from '../schema/options.js';
+import { BindError, ValueError, withFieldName } from './bind-error.js';
 import { bindBody } from './json-binder.js';
 import {
   asValue,
   type FieldPath,
-  fieldNamed,
-  fieldPath,
+  findField,
+  findFieldPath,
   MessageDraft,
   type WireValue,
 } from './message-draft.js';
@@ -48,80 +48,78 @@ export interface BoundMessage {
 
 /** Turns HTTP requests of one route into request messages on the wire. */
 export class RequestBinder {
-  readonly #message: BoundMessage;
-  readonly #rules: BindRules;
-  readonly #variables: ReadonlyMap<string, FieldPath>;
-  readonly #pageField: ReturnType<typeof pageFieldOf>;
+  private readonly message: BoundMessage;
+  private readonly rules: BindRules;
+  private readonly variables: ReadonlyMap<string, FieldPath>;
+  private readonly pageField: ReturnType<typeof findPageField>;
 
   constructor(message: BoundMessage, rules: BindRules) {
-    this.#message = message;
-    this.#rules = rules;
-    this.#variables = new Map(
+    this.message = message;
+    this.rules = rules;
+    this.variables = new Map(
       message.variables.map((name) => [name, variablePath(message.type, name)]),
     );
-    this.#pageField = rules.compat === 'node' ? undefined : pageFieldOf(message.type);
+    this.pageField = rules.compat === 'node' ? undefined : findPageField(message.type);
   }
 
   /** Whether a query key names a field that neither the path nor the body binds. */
   takesQueryKey(key: string): boolean {
-    return this.#queryField(key) !== undefined;
+    return this.queryField(key) !== undefined;
   }
 
   bind({ params, query, body }: BindInput): Uint8Array {
-    const draft = new MessageDraft(this.#message.type);
-    if (this.#message.body !== '') bindBody(draft, this.#message.body, body, this.#rules.registry);
-    this.#bindParams(draft, params);
-    this.#bindQuery(draft, query);
-    if (this.#pageField) avoidCounting(draft, this.#pageField, this.#rules.maxPageLimit);
-    return written(draft);
+    const draft = new MessageDraft(this.message.type);
+    if (this.message.body !== '') bindBody(draft, this.message.body, body, this.rules.registry);
+    this.bindParams(draft, params);
+    this.bindQuery(draft, query);
+    if (this.pageField) avoidCounting(draft, this.pageField, this.rules.maxPageLimit);
+    return encodeDraft(draft);
   }
 
-  #bindParams(draft: MessageDraft, params: ReadonlyMap<string, string>): void {
-    for (const [name, path] of this.#variables) {
+  private bindParams(draft: MessageDraft, params: ReadonlyMap<string, string>): void {
+    for (const [name, path] of this.variables) {
       const text = params.get(name) ?? '';
       const texts = path.at(-1)?.fieldKind === 'list' ? text.split(',') : [text];
-      namingField(name, () => bindTexts(draft, path, texts, this.#base64));
+      withFieldName(name, () => bindTexts(draft, path, texts, this.base64));
     }
   }
 
-  #bindQuery(draft: MessageDraft, query: URLSearchParams): void {
+  private bindQuery(draft: MessageDraft, query: URLSearchParams): void {
     const done = new Set<string>();
     for (const key of query.keys()) {
-      const path = done.has(key) ? undefined : this.#queryField(key);
+      const path = done.has(key) ? undefined : this.queryField(key);
       done.add(key);
-      if (path) namingField(key, () => this.#bindKey(draft, path, query.getAll(key)));
+      if (path) withFieldName(key, () => this.bindKey(draft, path, query.getAll(key)));
     }
   }
 
-  #bindKey(draft: MessageDraft, path: FieldPath, texts: readonly string[]): void {
+  private bindKey(draft: MessageDraft, path: FieldPath, texts: readonly string[]): void {
     const field = path.at(-1);
-    const { compat, maxPageLimit } = this.#rules;
+    const { compat, maxPageLimit } = this.rules;
     const capped =
       field && compat !== 'node'
         ? texts.map((text) => capPageLimit(field, text, maxPageLimit))
         : texts;
-    bindTexts(draft, path, capped, this.#base64);
+    bindTexts(draft, path, capped, this.base64);
   }
 
   /** Unknown keys are not an error to a node, so they are none here. */
-  #queryField(key: string): FieldPath | undefined {
-    if (this.#message.body === '*') return undefined;
-    const path = fieldPath(this.#message.type, key);
-    if (!path || path[0].name === this.#message.body) return undefined;
-    return [...this.#variables.values()].some((bound) => beginsWith(path, bound))
-      ? undefined
-      : path;
+  private queryField(key: string): FieldPath | undefined {
+    if (this.message.body === '*') return undefined;
+    const path = findFieldPath(this.message.type, key);
+    if (!path || path[0].name === this.message.body) return undefined;
+    return [...this.variables.values()].some((bound) => beginsWith(path, bound)) ? undefined : path;
   }
 
-  get #base64() {
-    return this.#rules.compat ?? 'tolerant';
+  private get base64() {
+    return this.rules.compat ?? 'tolerant';
   }
 }
 
 /** Kept for the next request, unless writing fails on the way: its buffer is most of what it costs. */
 let idle: BinaryWriter | undefined;
 
-function written(draft: MessageDraft): Uint8Array {
+function encodeDraft(draft: MessageDraft): Uint8Array {
   const writer = idle ?? new BinaryWriter();
   idle = undefined;
   draft.write(writer);
@@ -135,8 +133,8 @@ function beginsWith(path: FieldPath, bound: FieldPath): boolean {
 }
 
 function variablePath(type: DescMessage, name: string): FieldPath {
-  const path = fieldPath(type, name);
-  if (!path) throw new BindFault(name, `is in the path, but not in ${type.typeName}`);
+  const path = findFieldPath(type, name);
+  if (!path) throw new BindError(name, `is in the path, but not in ${type.typeName}`);
   return path;
 }
 
@@ -161,10 +159,10 @@ export function bindTexts(
 
 /** Reads one value of a field from a URL. */
 function valueFromText(field: DescField, text: string, base64: Base64Reading): WireValue {
-  if (field.fieldKind === 'map') throw new ValueFault('is a map, which a URL cannot carry');
+  if (field.fieldKind === 'map') throw new ValueError('is a map, which a URL cannot carry');
   if (field.message) return messageFromText(field.message, text, base64);
   if (field.enum) return enumValue(enumNumber(field.enum, text));
-  switch (formOf(field)) {
+  switch (getFieldForm(field)) {
     case 'integer':
       return textValue(parseIntegerText(text));
     case 'decimal':
@@ -175,24 +173,24 @@ function valueFromText(field: DescField, text: string, base64: Base64Reading): W
 }
 
 function messageFromText(type: DescMessage, text: string, base64: Base64Reading): WireValue {
-  switch (messageForm(type)) {
+  switch (getMessageForm(type)) {
     case 'timestamp':
       return timeValue(text === 'null' ? NO_TIME : parseTimestamp(text));
     case 'duration':
       return timeValue(text === 'null' ? NO_TIME : parseDuration(text));
     case 'only_member':
-      return wrapped(type, [text], base64);
+      return wrapTexts(type, [text], base64);
     default:
       if (type.typeName === 'google.protobuf.FieldMask')
-        return wrapped(type, text.split(','), base64);
-      throw new ValueFault('is a message; name one of its fields after a dot');
+        return wrapTexts(type, text.split(','), base64);
+      throw new ValueError('is a message; name one of its fields after a dot');
   }
 }
 
 /** A message whose one field holds the texts. */
-function wrapped(type: DescMessage, texts: readonly string[], base64: Base64Reading): WireValue {
+function wrapTexts(type: DescMessage, texts: readonly string[], base64: Base64Reading): WireValue {
   const [field] = type.fields;
-  if (!field || type.fields.length > 1) throw new ValueFault('is more than a URL can carry');
+  if (!field || type.fields.length > 1) throw new ValueError('is more than a URL can carry');
   const draft = new MessageDraft(type);
   bindTexts(draft, [field], texts, base64);
   return asValue(draft);
@@ -208,7 +206,7 @@ const DEFAULT_LIMIT = 100;
 type PageField = DescField & { readonly fieldKind: 'message'; readonly message: DescMessage };
 
 /** The field by which a request asks for a page, if it has one. */
-export function pageFieldOf(type: DescMessage): PageField | undefined {
+export function findPageField(type: DescMessage): PageField | undefined {
   return type.fields.find(
     (field): field is PageField =>
       field.fieldKind === 'message' && field.message.typeName === PAGE_REQUEST && !field.deprecated,
@@ -223,8 +221,8 @@ export function capPageLimit(field: DescField, text: string, max: number): strin
 
 /** Names the node's own limit where none was given, so that it does not count what nobody asked for. */
 export function avoidCounting(draft: MessageDraft, pageField: PageField, max: number): void {
-  const limit = fieldNamed(pageField.message, 'limit');
-  const countTotal = fieldNamed(pageField.message, 'count_total');
+  const limit = findField(pageField.message, 'limit');
+  const countTotal = findField(pageField.message, 'count_total');
   if (!limit?.scalar || !countTotal) return;
   const page = draft.child(pageField);
   if (page.has(limit) || page.has(countTotal)) return;

@@ -1,6 +1,6 @@
 import { type DescEnum, ScalarType } from '@bufbuild/protobuf';
 import { type BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
-import { quote, ValueFault } from './bind-error.js';
+import { quote, ValueError } from './bind-error.js';
 import type { WireValue } from './message-draft.js';
 import {
   type Base64Reading,
@@ -103,10 +103,10 @@ export function enumNumber(type: DescEnum, text: string): number {
     const number = BigInt(text);
     if (number >= INT32.min && number <= INT32.max) return Number(number);
   }
-  throw new ValueFault(`${quote(text)} is none of ${namesOf(type)}, nor a number`);
+  throw new ValueError(`${quote(text)} is none of ${listNames(type)}, nor a number`);
 }
 
-function namesOf(type: DescEnum): string {
+function listNames(type: DescEnum): string {
   const names = type.values.map((value) => value.name);
   return names.length > 12 ? `${names.slice(0, 12).join(', ')}, …` : names.join(', ');
 }

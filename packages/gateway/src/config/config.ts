@@ -55,12 +55,12 @@ export class ConfigError extends Error {
 export function loadConfig(env: NodeJS.ProcessEnv = process.env): Config {
   const given = Object.fromEntries(Object.entries(env).filter(([, value]) => value?.trim()));
   const parsed = Environment.safeParse(given);
-  const faults = [...(parsed.error?.issues.map(describeFault) ?? []), ...crossFaults(given)];
-  if (!parsed.success || faults.length > 0) throw new ConfigError(explain(faults));
-  return Object.freeze(configOf(parsed.data));
+  const issues = [...(parsed.error?.issues.map(describeIssue) ?? []), ...findIssues(given)];
+  if (!parsed.success || issues.length > 0) throw new ConfigError(formatIssues(issues));
+  return Object.freeze(buildConfig(parsed.data));
 }
 
-function configOf(env: Environment): Config {
+function buildConfig(env: Environment): Config {
   return {
     host: env.GATEWAY_HOST,
     port: env.GATEWAY_PORT,
@@ -106,36 +106,36 @@ function configOf(env: Environment): Config {
   };
 }
 
-interface Fault {
+interface ConfigIssue {
   readonly variable: string;
   readonly problem: string;
   readonly remedy: string;
 }
 
-function describeFault(issue: z.core.$ZodIssue): Fault {
+function describeIssue(issue: z.core.$ZodIssue): ConfigIssue {
   const variable = String(issue.path[0]);
   const meaning = Environment.shape[variable as keyof Environment].description ?? '';
   return { variable, problem: issue.message, remedy: `${meaning}. Unset it for the default` };
 }
 
 /** Faults of several variables together, and of files: found even when one alone is wrong too. */
-function crossFaults(env: NodeJS.ProcessEnv): Fault[] {
-  return [...upstreamFaults(env), ...keyFaults(env), ...fileFaults(env)];
+function findIssues(env: NodeJS.ProcessEnv): ConfigIssue[] {
+  return [...checkUpstreams(env), ...checkApiKeys(env), ...checkFiles(env)];
 }
 
-function upstreamFaults(env: NodeJS.ProcessEnv): Fault[] {
+function checkUpstreams(env: NodeJS.ProcessEnv): ConfigIssue[] {
   if (env.GATEWAY_UPSTREAMS) return [];
   const remedy = 'Set it to the addresses of nodes, such as grpc://127.0.0.1:9090';
   return [{ variable: 'GATEWAY_UPSTREAMS', problem: 'missing', remedy }];
 }
 
-function keyFaults(env: NodeJS.ProcessEnv): Fault[] {
+function checkApiKeys(env: NodeJS.ProcessEnv): ConfigIssue[] {
   if (env.GATEWAY_AUTH !== 'api-key' || env.GATEWAY_API_KEYS) return [];
   const remedy = 'Set it to the SHA-256 of each key: printf %s "$KEY" | sha256sum';
   return [{ variable: 'GATEWAY_API_KEYS', problem: 'missing, so nobody could ask', remedy }];
 }
 
-function fileFaults(env: NodeJS.ProcessEnv): Fault[] {
+function checkFiles(env: NodeJS.ProcessEnv): ConfigIssue[] {
   return ['GATEWAY_DESCRIPTORS', 'GATEWAY_UPSTREAM_CA'].flatMap((variable) => {
     const path = env[variable];
     if (!path || existsSync(path)) return [];
@@ -143,10 +143,10 @@ function fileFaults(env: NodeJS.ProcessEnv): Fault[] {
   });
 }
 
-function explain(faults: readonly Fault[]): string {
-  const lines = faults.map(
+function formatIssues(issues: readonly ConfigIssue[]): string {
+  const lines = issues.map(
     ({ variable, problem, remedy }) => `  ${variable} (gateway): ${problem}\n      → ${remedy}`,
   );
-  const count = faults.length === 1 ? 'One variable is' : `${faults.length} variables are`;
+  const count = issues.length === 1 ? 'One variable is' : `${issues.length} variables are`;
   return `${count} wrong in the environment:\n${lines.join('\n')}`;
 }

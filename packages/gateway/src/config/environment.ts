@@ -69,7 +69,7 @@ const SCOPE = /^\/[^\s*]*\*?$/;
 /** Reads one entry of GATEWAY_API_KEYS: the digest, then `;name=`, `;limit=` and `;scope=` as wished. */
 export const ApiKey = z.string().transform((text, context): ApiKey => {
   const [, digest = '', rest = ''] = FORM.exec(text) ?? [];
-  const { name = digest.slice(0, 8), limit, scope, ...others } = parametersOf(rest);
+  const { name = digest.slice(0, 8), limit, scope, ...others } = parseParameters(rest);
   const scopes = scope?.split('|');
   const problem =
     (!digest && 'must be 64 hex digits each, then ;name=…, ;limit=… or ;scope=…') ||
@@ -89,7 +89,7 @@ export const ApiKey = z.string().transform((text, context): ApiKey => {
   };
 });
 
-function parametersOf(text: string): Record<string, string> {
+function parseParameters(text: string): Record<string, string> {
   const pairs = text.split(';').filter(Boolean);
   return Object.fromEntries(pairs.map((pair) => pair.split(/=(.*)/, 2) as [string, string]));
 }

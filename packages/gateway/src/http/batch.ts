@@ -1,14 +1,14 @@
 import { GrpcCode } from '@sibyl/grpc-client';
 import { z } from 'zod';
-import { permit } from '../auth/admission.js';
+import { checkPermission } from '../auth/admission.js';
 import { type Caller } from '../auth/gate.js';
 import { hasMoreValues } from '../binding/json-node.js';
-import { badRequest, explainFault, QueryFault } from '../query/query-error.js';
-import { type Asked, extraCost } from '../query/query-parser.js';
+import { badRequest, QueryError, toQueryError } from '../query/query-error.js';
+import { extraCost, type QueryRequest } from '../query/query-parser.js';
 import { HEIGHT_METADATA, parseHeight } from '../upstream/upstream.js';
 import type { ByteBudget } from './byte-budget.js';
-import type { GatewayParts } from './gateway-deps.js';
-import { bodyOf, type Exchange, readBody } from './request-context.js';
+import type { GatewayDeps } from './gateway-deps.js';
+import { type RequestContext, readBody, toErrorBody } from './request-context.js';
 
 /** All results of one batch together. */
 const MAX_REPLY_BYTES = 32 * 1024 * 1024;
@@ -23,32 +23,32 @@ const Batch = z.strictObject({
 });
 type Batch = z.infer<typeof Batch>;
 
-/** Answers several queries at one height: that of the batch, or the latest for all of them. */
+/** QueryService several queries at one height: that of the batch, or the latest for all of them. */
 export async function serveBatch(
-  exchange: Exchange,
+  context: RequestContext,
   caller: Caller,
-  parts: GatewayParts,
+  deps: GatewayDeps,
 ): Promise<void> {
-  parts.admission.spend(caller, 1);
-  const { queries, height: wanted } = await readBatch(exchange, parts);
-  parts.admission.spend(caller, queries.length - 1);
-  const height = heightOf(wanted, parts.pool.latest);
+  deps.admission.spend(caller, 1);
+  const { queries, height: wanted } = await readBatch(context, deps);
+  deps.admission.spend(caller, queries.length - 1);
+  const height = resolveHeight(wanted, deps.pool.latest);
   const targets = queries.map((query) => (typeof query === 'string' ? query : query.path));
-  const asked = targets.map((target) => askedOf(target, height, exchange));
-  const results = await answerAll(asked, (one) => {
-    if (exchange.response.destroyed) throw clientLeft();
-    return answerOne(one, caller, parts);
+  const request = targets.map((target) => toQueryRequest(target, height, context));
+  const results = await answerAll(request, (one) => {
+    if (context.response.destroyed) throw clientLeft();
+    return answerOne(one, caller, deps);
   });
-  sendResults(exchange, height, results, parts.outgoing);
+  sendResults(context, height, results, deps.outgoing);
 }
 
 /** A few at a time, and no more once the results are too large together. */
 async function answerAll(
-  asked: readonly Asked[],
-  answer: (asked: Asked) => Promise<Result>,
+  request: readonly QueryRequest[],
+  answer: (request: QueryRequest) => Promise<Result>,
 ): Promise<Result[]> {
   const results: Result[] = [];
-  const rest = asked.entries();
+  const rest = request.entries();
   let size = 0;
   const answerRest = async () => {
     for (const [i, one] of rest) {
@@ -62,9 +62,12 @@ async function answerAll(
   return results;
 }
 
-async function readBatch(exchange: Exchange, { config, incoming }: GatewayParts): Promise<Batch> {
+async function readBatch(
+  context: RequestContext,
+  { config, incoming }: GatewayDeps,
+): Promise<Batch> {
   const limit = config.batchLimit;
-  const body = await readBody(exchange, incoming);
+  const body = await readBody(context, incoming);
   // Before anything is parsed: each query has at most two values, and there are a few more.
   if (hasMoreValues(body, 2 * limit + 100)) throw tooManyQueries(limit);
   const { data, error } = Batch.safeParse(parse(body.toString()));
@@ -84,16 +87,16 @@ function parse(text: string): unknown {
   }
 }
 
-function heightOf(wanted: string | undefined, latest: number): number {
+function resolveHeight(wanted: string | undefined, latest: number): number {
   const height = wanted === undefined ? latest : parseHeight(wanted);
   if (height === undefined) throw badRequest(`${wanted?.slice(0, 40)} is not a block height`);
   if (height > 0) return height;
   if (latest > 0) return latest;
-  throw new QueryFault(GrpcCode.unavailable, 'no node has told its height yet; see /health');
+  throw new QueryError(GrpcCode.unavailable, 'no node has told its height yet; see /health');
 }
 
 /** Headers that speak of the whole batch count for each query; the height is the batch's. */
-function askedOf(target: string, height: number, { request }: Exchange): Asked {
+function toQueryRequest(target: string, height: number, { request }: RequestContext): QueryRequest {
   const mark = target.indexOf('?');
   return {
     method: 'GET',
@@ -108,23 +111,30 @@ interface Result {
   readonly body: Buffer;
 }
 
-async function answerOne(asked: Asked, caller: Caller, parts: GatewayParts): Promise<Result> {
-  const height = parseHeight(asked.headers[HEIGHT_METADATA]);
+async function answerOne(
+  request: QueryRequest,
+  caller: Caller,
+  deps: GatewayDeps,
+): Promise<Result> {
+  const height = parseHeight(request.headers[HEIGHT_METADATA]);
   try {
-    const question = await parts.questions.read(asked, (route) => permit(caller, route));
-    parts.admission.spendExtra(caller, () => extraCost(question));
-    const { body } = await parts.answers.answer(question);
+    const query = await deps.queryParser.read(request, (route) => checkPermission(caller, route));
+    deps.admission.spendExtra(caller, () => extraCost(query));
+    const { body } = await deps.queryService.answer(query);
     return { status: 200, body };
-  } catch (fault) {
-    const told = explainFault(fault, { pool: parts.pool, height, compat: parts.config.compat });
-    if (!told) throw fault;
-    return { status: told.status, body: Buffer.from(JSON.stringify(bodyOf(told))) };
+  } catch (error) {
+    const queryError = toQueryError(error, { pool: deps.pool, height, compat: deps.config.compat });
+    if (!queryError) throw error;
+    return {
+      status: queryError.status,
+      body: Buffer.from(JSON.stringify(toErrorBody(queryError))),
+    };
   }
 }
 
 /** Bodies go in as they are: they are JSON already. */
 function sendResults(
-  exchange: Exchange,
+  context: RequestContext,
   height: number,
   results: readonly Result[],
   outgoing: ByteBudget,
@@ -136,19 +146,19 @@ function sendResults(
   ]);
   const all = [Buffer.from(`{"height":"${height}","results":[`), ...pieces, Buffer.from(']}')];
   const body = Buffer.concat(all);
-  exchange.holdMemory(body, outgoing);
+  context.holdMemory(body, outgoing);
   const headers = {
     'Content-Type': 'application/json',
     'Content-Length': body.length,
     'Cache-Control': 'no-store',
     'X-Block-Height': height,
   };
-  exchange.send(200, headers, body);
+  context.send(200, headers, body);
 }
 
-const clientLeft = () => new QueryFault(GrpcCode.cancelled, 'the client has left');
+const clientLeft = () => new QueryError(GrpcCode.cancelled, 'the client has left');
 
-function tooLarge(): QueryFault {
+function tooLarge(): QueryError {
   const text = `the results have more than ${MAX_REPLY_BYTES} bytes together; ask for fewer`;
-  return new QueryFault(GrpcCode.resourceExhausted, text, { status: 413 });
+  return new QueryError(GrpcCode.resourceExhausted, text, { status: 413 });
 }

@@ -1,5 +1,5 @@
 import { GrpcCode } from '@sibyl/grpc-client';
-import { QueryFault } from '../query/query-error.js';
+import { QueryError } from '../query/query-error.js';
 
 const RETRY_SECONDS = '5';
 
@@ -72,14 +72,14 @@ export class ByteBudget {
   }
 }
 
-function callerHoldsTooMuch(): QueryFault {
+function callerHoldsTooMuch(): QueryError {
   const text = `your requests in progress hold too much memory; try again in ${RETRY_SECONDS} seconds`;
-  return new QueryFault(GrpcCode.resourceExhausted, text, {
+  return new QueryError(GrpcCode.resourceExhausted, text, {
     headers: { 'Retry-After': RETRY_SECONDS },
   });
 }
 
-function allHoldTooMuch(): QueryFault {
+function allHoldTooMuch(): QueryError {
   const text = `requests in progress hold too much memory; try again in ${RETRY_SECONDS} seconds`;
-  return new QueryFault(GrpcCode.unavailable, text, { headers: { 'Retry-After': RETRY_SECONDS } });
+  return new QueryError(GrpcCode.unavailable, text, { headers: { 'Retry-After': RETRY_SECONDS } });
 }

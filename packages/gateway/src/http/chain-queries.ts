@@ -1,70 +1,70 @@
 import type { OutgoingHttpHeaders } from 'node:http';
-import { permit } from '../auth/admission.js';
+import { checkPermission } from '../auth/admission.js';
 import type { Caller } from '../auth/gate.js';
 import type { Config } from '../config/config.js';
 import { badRequest } from '../query/query-error.js';
 import { bodyCost, extraCost } from '../query/query-parser.js';
-import type { AskedQuestion } from '../query/query-service.js';
+import type { ParsedQuery } from '../query/query-service.js';
 import type { Encoding, Reply } from '../query/reply-cache.js';
 import type { ByteBudget } from './byte-budget.js';
-import type { GatewayParts } from './gateway-deps.js';
-import { type Exchange, readBody } from './request-context.js';
+import type { GatewayDeps } from './gateway-deps.js';
+import { type RequestContext, readBody } from './request-context.js';
 
 /** Serves the chain's routes. What is known is sent at once, without a promise on the way. */
 export class ChainQueries {
   private readonly sender: ReplySender;
 
-  constructor(private readonly parts: GatewayParts) {
-    this.sender = new ReplySender(parts.config, parts.outgoing);
+  constructor(private readonly deps: GatewayDeps) {
+    this.sender = new ReplySender(deps.config, deps.outgoing);
   }
 
-  serve(exchange: Exchange, caller: Caller): void | Promise<void> {
-    const { method, path, query, request } = exchange;
-    const { admission, config, incoming, questions } = this.parts;
+  serve(context: RequestContext, caller: Caller): void | Promise<void> {
+    const { method, path, query, request } = context;
+    const { admission, config, incoming, queryParser } = this.deps;
     admission.spend(caller, 1);
     const body = async () => {
-      const bytes = await readBody(exchange, incoming);
+      const bytes = await readBody(context, incoming);
       admission.spendExtra(caller, () => bodyCost(bytes.length));
       return bytes;
     };
-    const asked = { method, path, query, headers: request.headers, body };
+    const queryRequest = { method, path, query, headers: request.headers, body };
     if (method === 'OPTIONS' && !config.compat) {
-      return exchange.send(204, { Allow: questions.allowed(asked).join(', ') });
+      return context.send(204, { Allow: queryParser.allowed(queryRequest).join(', ') });
     }
-    const question = questions.read(asked, (route) => {
-      exchange.subject = route.grpcMethod;
-      permit(caller, route);
+    const parsed = queryParser.read(queryRequest, (route) => {
+      context.subject = route.grpcMethod;
+      checkPermission(caller, route);
     });
-    return question instanceof Promise
-      ? question.then((read) => this.answer(exchange, caller, read))
-      : this.answer(exchange, caller, question);
+    return parsed instanceof Promise
+      ? parsed.then((read) => this.answer(context, caller, read))
+      : this.answer(context, caller, parsed);
   }
 
   private answer(
-    exchange: Exchange,
+    context: RequestContext,
     caller: Caller,
-    question: AskedQuestion,
+    parsed: ParsedQuery,
   ): void | Promise<void> {
-    exchange.height = question.height;
-    this.parts.admission.spendExtra(caller, () => extraCost(question));
-    if (this.isWatch(exchange, question)) return this.watch(exchange, caller, question);
-    const onGone = (leave: () => void) => void exchange.response.once('close', leave);
-    const reply = this.parts.answers.answer(question, onGone);
-    const { successor } = question;
+    context.height = parsed.height;
+    this.deps.admission.spendExtra(caller, () => extraCost(parsed));
+    if (this.isWatch(context, parsed)) return this.watch(context, caller, parsed);
+    const onGone = (leave: () => void) => void context.response.once('close', leave);
+    const reply = this.deps.queryService.answer(parsed, onGone);
+    const { successor } = parsed;
     return reply instanceof Promise
-      ? reply.then((answered) => this.sender.send(exchange, answered, successor))
-      : this.sender.send(exchange, reply, successor);
+      ? reply.then((answered) => this.sender.send(context, answered, successor))
+      : this.sender.send(context, reply, successor);
   }
 
-  private isWatch({ query, method }: Exchange, { route }: AskedQuestion): boolean {
-    if (query.size === 0 || method !== 'GET' || this.parts.config.compat) return false;
+  private isWatch({ query, method }: RequestContext, { route }: ParsedQuery): boolean {
+    if (query.size === 0 || method !== 'GET' || this.deps.config.compat) return false;
     const isWanted = query.has('watch') && !['false', '0'].includes(query.get('watch') ?? '');
     return isWanted && !route.takesQueryKey('watch');
   }
 
-  private watch(exchange: Exchange, caller: Caller, question: AskedQuestion): void {
-    if (question.height !== undefined) throw badRequest('what was at a height never changes');
-    this.parts.watches.begin(exchange, question, caller);
+  private watch(context: RequestContext, caller: Caller, parsed: ParsedQuery): void {
+    if (parsed.height !== undefined) throw badRequest('what was at a height never changes');
+    this.deps.watches.begin(context, parsed, caller);
   }
 }
 
@@ -92,18 +92,18 @@ export class ReplySender {
   }
 
   /** `successor` is the path to use instead, if the one asked is a legacy one. */
-  send(exchange: Exchange, reply: Reply, successor: string | undefined): void | Promise<void> {
-    const { headers, request } = exchange;
+  send(context: RequestContext, reply: Reply, successor: string | undefined): void | Promise<void> {
+    const { headers, request } = context;
     const head = this.describe(headers, reply, successor);
-    if (this.isPlain) return this.sendBody(exchange, reply, head);
-    if (isKnown(request.headers['if-none-match'], reply.etag)) return exchange.send(304, head);
+    if (this.isPlain) return this.sendBody(context, reply, head);
+    if (isKnown(request.headers['if-none-match'], reply.etag)) return context.send(304, head);
     const isLarge = reply.length >= COMPRESSED_FROM_BYTES;
     const encoding = isLarge ? acceptedEncoding(request.headers['accept-encoding']) : undefined;
-    if (!encoding) return this.sendBody(exchange, reply, head);
+    if (!encoding) return this.sendBody(context, reply, head);
     return reply.as(encoding).then((body) => {
-      exchange.holdMemory(body, this.outgoing);
+      context.holdMemory(body, this.outgoing);
       head['Content-Encoding'] = encoding;
-      exchange.send(200, Object.assign(head, contentOf(body.length)), body);
+      context.send(200, Object.assign(head, contentHeaders(body.length)), body);
     });
   }
 
@@ -127,14 +127,14 @@ export class ReplySender {
     return head;
   }
 
-  private sendBody(exchange: Exchange, reply: Reply, head: OutgoingHttpHeaders): void {
+  private sendBody(context: RequestContext, reply: Reply, head: OutgoingHttpHeaders): void {
     const body = reply.text ?? reply.body;
-    if (typeof body !== 'string') exchange.holdMemory(body, this.outgoing);
-    exchange.send(200, Object.assign(head, contentOf(reply.length)), body);
+    if (typeof body !== 'string') context.holdMemory(body, this.outgoing);
+    context.send(200, Object.assign(head, contentHeaders(reply.length)), body);
   }
 }
 
-function contentOf(length: number): OutgoingHttpHeaders {
+function contentHeaders(length: number): OutgoingHttpHeaders {
   return { 'Content-Type': 'application/json', 'Content-Length': length };
 }
 

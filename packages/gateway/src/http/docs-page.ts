@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
-import type { Exchange } from './request-context.js';
+import type { RequestContext } from './request-context.js';
 
 /** What the page needs of Swagger UI; nothing else of its folder is served. */
 const ASSETS: Readonly<Record<string, string>> = {
@@ -24,52 +24,52 @@ const POLICY = [
 ].join('; ');
 
 /** Serves Swagger UI at `/docs`; false if the path is none of its own. */
-export async function serveDocsPage(exchange: Exchange): Promise<boolean> {
-  const { path } = exchange;
+export async function serveDocsPage(context: RequestContext): Promise<boolean> {
+  const { path } = context;
   if (path === '/docs' || path === '/docs/') {
     // Relative addresses, so that the page also works below a proxy's prefix.
-    send(exchange, 'text/html; charset=utf-8', pageOf(path === '/docs' ? 'docs/' : ''));
+    send(context, 'text/html; charset=utf-8', renderPage(path === '/docs' ? 'docs/' : ''));
     return true;
   }
   if (path === '/docs/init.js') {
-    send(exchange, 'text/javascript', INIT);
+    send(context, 'text/javascript', INIT);
     return true;
   }
   const name = path.slice('/docs/'.length);
   const type = Object.hasOwn(ASSETS, name) ? ASSETS[name] : undefined;
   if (type === undefined) return false;
-  await sendAsset(exchange, name, type);
+  await sendAsset(context, name, type);
   return true;
 }
 
-function send(exchange: Exchange, type: string, text: string): void {
+function send(context: RequestContext, type: string, text: string): void {
   const body = Buffer.from(text);
   const headers = { 'Content-Type': type, 'Content-Length': body.length };
-  exchange.send(200, { ...headers, 'Content-Security-Policy': POLICY }, body);
+  context.send(200, { ...headers, 'Content-Security-Policy': POLICY }, body);
 }
 
 /** The files of Swagger UI, read once. */
 const assets = new Map<string, Promise<Buffer>>();
 
-async function sendAsset(exchange: Exchange, name: string, type: string): Promise<void> {
+async function sendAsset(context: RequestContext, name: string, type: string): Promise<void> {
   const content = assets.get(name) ?? readAsset(name);
   assets.set(name, content);
   const body = await content;
   const headers = { 'Content-Type': type, 'Content-Length': body.length };
-  exchange.send(200, { ...headers, 'Cache-Control': 'public, max-age=3600' }, body);
+  context.send(200, { ...headers, 'Cache-Control': 'public, max-age=3600' }, body);
 }
 
 function readAsset(name: string): Promise<Buffer> {
   const require = createRequire(import.meta.url);
   const folder = dirname(require.resolve('swagger-ui-dist/package.json'));
-  return readFile(join(folder, name)).catch((fault) => {
+  return readFile(join(folder, name)).catch((error) => {
     assets.delete(name);
-    throw fault;
+    throw error;
   });
 }
 
 /** No inline script: the page's policy forbids it. */
-function pageOf(root: string): string {
+function renderPage(root: string): string {
   return `<!doctype html>
 <html lang="en">
 <head>

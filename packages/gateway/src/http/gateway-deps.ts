@@ -4,22 +4,22 @@ import type { BlockWatch } from '../nodes/block-watch.js';
 import type { NodePool } from '../nodes/node-pool.js';
 import type { Logger } from '../observe/logger.js';
 import type { Metrics } from '../observe/metrics.js';
-import type { Questions } from '../query/query-parser.js';
-import type { Answers } from '../query/query-service.js';
-import type { SchemaKeeper } from '../schema/schema-registry.js';
+import type { QueryParser } from '../query/query-parser.js';
+import type { QueryService } from '../query/query-service.js';
+import type { SchemaRegistry } from '../schema/schema-registry.js';
 import type { ByteBudget } from './byte-budget.js';
 import type { Watches } from './watches.js';
 
 /** Everything a request may need. */
-export interface GatewayParts {
+export interface GatewayDeps {
   readonly config: Config;
   readonly logger: Logger;
   readonly metrics: Metrics;
   readonly pool: NodePool;
   readonly blocks: BlockWatch;
-  readonly keeper: SchemaKeeper;
-  readonly questions: Questions;
-  readonly answers: Answers;
+  readonly schemaRegistry: SchemaRegistry;
+  readonly queryParser: QueryParser;
+  readonly queryService: QueryService;
   readonly admission: Admission;
   readonly watches: Watches;
   /** The memory of request bodies that are being read. */

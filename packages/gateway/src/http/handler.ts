@@ -3,13 +3,13 @@ import { isIP } from 'node:net';
 import { GrpcCode } from '@sibyl/grpc-client';
 import { addressKey } from '@sibyl/server-kit';
 import type { Caller } from '../auth/gate.js';
-import { explainFault, QueryFault } from '../query/query-error.js';
+import { QueryError, toQueryError } from '../query/query-error.js';
 import { serveBatch } from './batch.js';
 import { ChainQueries } from './chain-queries.js';
 import { serveDocsPage } from './docs-page.js';
-import type { GatewayParts } from './gateway-deps.js';
+import type { GatewayDeps } from './gateway-deps.js';
 import { ownRoutes } from './own-routes.js';
-import { Exchange, sendFault } from './request-context.js';
+import { RequestContext, sendError } from './request-context.js';
 
 /** Longer targets than this no route has; a batch takes them one by one. */
 const MAX_TARGET_CHARACTERS = 8192;
@@ -17,93 +17,93 @@ const MAX_TARGET_CHARACTERS = 8192;
 const BATCH = '/batch';
 const DOCS = '/docs';
 
-/** Answers every request, whatever comes. */
+/** QueryService every request, whatever comes. */
 export class Handler {
   private readonly cors: Cors;
   private readonly chain: ChainQueries;
 
-  constructor(private readonly parts: GatewayParts) {
-    this.cors = new Cors(parts.config.corsOrigins);
-    this.chain = new ChainQueries(parts);
+  constructor(private readonly deps: GatewayDeps) {
+    this.cors = new Cors(deps.config.corsOrigins);
+    this.chain = new ChainQueries(deps);
   }
 
   readonly handle = (request: IncomingMessage, response: ServerResponse): void => {
-    const exchange = new Exchange(request, response);
+    const context = new RequestContext(request, response);
     try {
-      const pending = this.respond(exchange);
-      if (pending instanceof Promise) void this.finish(exchange, pending);
-      else this.record(exchange);
-    } catch (fault) {
-      this.refuse(exchange, fault);
+      const pending = this.respond(context);
+      if (pending instanceof Promise) void this.finish(context, pending);
+      else this.record(context);
+    } catch (error) {
+      this.refuse(context, error);
     }
   };
 
-  private async finish(exchange: Exchange, pending: Promise<void>): Promise<void> {
+  private async finish(context: RequestContext, pending: Promise<void>): Promise<void> {
     try {
       await pending;
-      this.record(exchange);
-    } catch (fault) {
-      this.refuse(exchange, fault);
+      this.record(context);
+    } catch (error) {
+      this.refuse(context, error);
     }
   }
 
-  private respond(exchange: Exchange): void | Promise<void> {
-    this.cors.allow(exchange);
-    if ((exchange.request.url?.length ?? 0) > MAX_TARGET_CHARACTERS) throw tooLong();
-    if (this.cors.answerPreflight(exchange)) return;
-    const { path, method } = exchange;
+  private respond(context: RequestContext): void | Promise<void> {
+    this.cors.allow(context);
+    if ((context.request.url?.length ?? 0) > MAX_TARGET_CHARACTERS) throw tooLong();
+    if (this.cors.answerPreflight(context)) return;
+    const { path, method } = context;
     const allowed = ownMethods(path);
-    if (allowed && !allowed.includes(method)) return refuseMethod(exchange, allowed);
-    if (isOpen(path)) return this.serveOpen(exchange);
-    const caller = this.admit(exchange);
+    if (allowed && !allowed.includes(method)) return refuseMethod(context, allowed);
+    if (isOpen(path)) return this.serveOpen(context);
+    const caller = this.admit(context);
     return caller instanceof Promise
-      ? caller.then((admitted) => this.serveGated(exchange, admitted))
-      : this.serveGated(exchange, caller);
+      ? caller.then((admitted) => this.serveGated(context, admitted))
+      : this.serveGated(context, caller);
   }
 
-  private async serveOpen(exchange: Exchange): Promise<void> {
-    if (ownRoutes.has(exchange.path)) return this.serveOwn(exchange);
-    exchange.subject = DOCS;
-    const isServed = await serveDocsPage(exchange);
-    if (!isServed) throw new QueryFault(GrpcCode.notFound, 'there is no such page');
+  private async serveOpen(context: RequestContext): Promise<void> {
+    if (ownRoutes.has(context.path)) return this.serveOwn(context);
+    context.subject = DOCS;
+    const isServed = await serveDocsPage(context);
+    if (!isServed) throw new QueryError(GrpcCode.notFound, 'there is no such page');
   }
 
-  private serveGated(exchange: Exchange, caller: Caller): void | Promise<void> {
-    const { path, response } = exchange;
+  private serveGated(context: RequestContext, caller: Caller): void | Promise<void> {
+    const { path, response } = context;
     // The client may have left while its credentials were checked.
     if (response.destroyed) return;
-    exchange.callerKey = caller.name;
-    if (ownRoutes.has(path)) return this.serveOwn(exchange);
-    if (path !== BATCH) return this.chain.serve(exchange, caller);
-    exchange.subject = BATCH;
-    return serveBatch(exchange, caller, this.parts);
+    context.callerKey = caller.name;
+    if (ownRoutes.has(path)) return this.serveOwn(context);
+    if (path !== BATCH) return this.chain.serve(context, caller);
+    context.subject = BATCH;
+    return serveBatch(context, caller, this.deps);
   }
 
-  private serveOwn(exchange: Exchange): void {
-    exchange.subject = exchange.path;
-    ownRoutes.get(exchange.path)?.serve(exchange, this.parts);
+  private serveOwn(context: RequestContext): void {
+    context.subject = context.path;
+    ownRoutes.get(context.path)?.serve(context, this.deps);
   }
 
-  private admit({ request }: Exchange): Caller | Promise<Caller> {
-    const { admission, config } = this.parts;
+  private admit({ request }: RequestContext): Caller | Promise<Caller> {
+    const { admission, config } = this.deps;
     const address = readAddressKey(request, config.gating.proxies);
     return admission.admit({ headers: request.headers, address });
   }
 
-  private refuse(exchange: Exchange, fault: unknown): void {
-    const { pool, config, logger } = this.parts;
-    const { response, height } = exchange;
-    const told = explainFault(fault, { pool, height, compat: config.compat });
-    const requestId = exchange.identify();
-    if (!told) logger.error({ requestId, error: String((fault as Error)?.stack) }, 'fault');
+  private refuse(context: RequestContext, error: unknown): void {
+    const { pool, config, logger } = this.deps;
+    const { response, height } = context;
+    const queryError = toQueryError(error, { pool, height, compat: config.compat });
+    const requestId = context.identify();
+    if (!queryError) logger.error({ requestId, error: String((error as Error)?.stack) }, 'fault');
     // With the status out, all that is left is to hang up.
     if (response.headersSent) response.destroy();
-    else sendFault(exchange, told ?? new QueryFault(GrpcCode.internal, 'internal error'));
-    this.record(exchange);
+    else sendError(context, queryError ?? new QueryError(GrpcCode.internal, 'internal error'));
+    this.record(context);
   }
 
-  private record({ response, request, subject, startedAt, requestId }: Exchange): void {
-    const { metrics, logger } = this.parts;
+  private record({ response, request, subject, startedAt, requestId }: RequestContext): void {
+    const { metrics, logger } = this.deps;
     const ms = performance.now() - startedAt;
     const { statusCode: status } = response;
     metrics.countRequest(subject, status, ms / 1000);
@@ -127,19 +127,19 @@ function ownMethods(path: string): readonly string[] | undefined {
   return ownRoutes.has(path) || isDocs(path) ? ['GET', 'HEAD'] : undefined;
 }
 
-function refuseMethod(exchange: Exchange, allowed: readonly string[]): void {
+function refuseMethod(context: RequestContext, allowed: readonly string[]): void {
   const Allow = [...allowed, 'OPTIONS'].join(', ');
-  if (exchange.method === 'OPTIONS') {
-    exchange.send(204, { Allow });
+  if (context.method === 'OPTIONS') {
+    context.send(204, { Allow });
     return;
   }
-  const text = `${exchange.method} is not allowed here; allowed are ${Allow}`;
-  throw new QueryFault(GrpcCode.unimplemented, text, { status: 405, headers: { Allow } });
+  const text = `${context.method} is not allowed here; allowed are ${Allow}`;
+  throw new QueryError(GrpcCode.unimplemented, text, { status: 405, headers: { Allow } });
 }
 
-function tooLong(): QueryFault {
+function tooLong(): QueryError {
   const text = `the address is longer than ${MAX_TARGET_CHARACTERS} characters`;
-  return new QueryFault(GrpcCode.invalidArgument, text, { status: 414 });
+  return new QueryError(GrpcCode.invalidArgument, text, { status: 414 });
 }
 
 /** `1.2.3.4:5678` and `[2001:db8::1]:5678`, as some proxies write addresses. */
@@ -197,7 +197,7 @@ export class Cors {
   }
 
   /** Sets what an answer to this origin needs. */
-  allow({ request, headers }: Exchange): void {
+  allow({ request, headers }: RequestContext): void {
     if (this.origins.size === 0) return;
     const isForAll = this.origins.has('*');
     if (!isForAll) headers.Vary = 'Origin';
@@ -208,11 +208,11 @@ export class Cors {
   }
 
   /** Whether a page asks in advance and was answered. */
-  answerPreflight(exchange: Exchange): boolean {
-    const { request, method, headers } = exchange;
+  answerPreflight(context: RequestContext): boolean {
+    const { request, method, headers } = context;
     const isPreflight = method === 'OPTIONS' && 'access-control-request-method' in request.headers;
     if (!isPreflight || !(ALLOW_ORIGIN in headers)) return false;
-    exchange.send(204, {
+    context.send(204, {
       'Access-Control-Allow-Methods': METHODS,
       'Access-Control-Allow-Headers': REQUEST_HEADERS,
       'Access-Control-Max-Age': PREFLIGHT_SECONDS,

@@ -2,23 +2,23 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { GrpcCode } from '@sibyl/grpc-client';
 import type { ChainNode } from '../nodes/chain-node.js';
 import type { NodePool } from '../nodes/node-pool.js';
-import { gaugesOf } from '../observe/metrics.js';
-import { QueryFault } from '../query/query-error.js';
-import { openApiOf, type Schema } from '../schema/schema.js';
-import type { SchemaGroup, SchemaKeeper } from '../schema/schema-registry.js';
-import type { GatewayParts } from './gateway-deps.js';
-import { Exchange, sendFault, sendJson, sendJsonText } from './request-context.js';
+import { collectGauges } from '../observe/metrics.js';
+import { QueryError } from '../query/query-error.js';
+import { buildOpenApi, type Schema } from '../schema/schema.js';
+import type { SchemaGroup, SchemaRegistry } from '../schema/schema-registry.js';
+import type { GatewayDeps } from './gateway-deps.js';
+import { RequestContext, sendError, sendJson, sendJsonText } from './request-context.js';
 
 /** What the gateway serves of its own, beside the chain's routes. */
 export interface OwnRoute {
   /** Whether it is open to those who may not ask the chain. */
   readonly isPublic: boolean;
-  serve(exchange: Exchange, parts: GatewayParts): void;
+  serve(context: RequestContext, deps: GatewayDeps): void;
 }
 
 /** By path; all of them by GET and HEAD. */
 export const ownRoutes: ReadonlyMap<string, OwnRoute> = new Map<string, OwnRoute>([
-  ['/', { isPublic: true, serve: (exchange) => sendJson(exchange, 200, ENTRANCE) }],
+  ['/', { isPublic: true, serve: (context) => sendJson(context, 200, ENTRANCE) }],
   ['/health', { isPublic: true, serve: serveHealth }],
   ['/routes', { isPublic: true, serve: serveRoutes }],
   ['/docs/openapi.json', { isPublic: true, serve: serveOpenApi }],
@@ -38,15 +38,15 @@ const ENTRANCE = {
   health: '/health',
 };
 
-function serveHealth(exchange: Exchange, parts: GatewayParts): void {
-  const health = summarizeHealth(parts);
-  sendJson(exchange, isServing(health) ? 200 : 503, health);
+function serveHealth(context: RequestContext, deps: GatewayDeps): void {
+  const health = summarizeHealth(deps);
+  sendJson(context, isServing(health) ? 200 : 503, health);
 }
 
-function serveDetailedHealth(exchange: Exchange, parts: GatewayParts): void {
-  const health = summarizeHealth(parts);
-  const body = { ...health, details: describeNodes(parts) };
-  sendJson(exchange, isServing(health) ? 200 : 503, body);
+function serveDetailedHealth(context: RequestContext, deps: GatewayDeps): void {
+  const health = summarizeHealth(deps);
+  const body = { ...health, details: describeNodes(deps) };
+  sendJson(context, isServing(health) ? 200 : 503, body);
 }
 
 const isServing = ({ status }: ReturnType<typeof summarizeHealth>) =>
@@ -56,11 +56,11 @@ const isServing = ({ status }: ReturnType<typeof summarizeHealth>) =>
 const routeLists = new WeakMap<readonly SchemaGroup[], Buffer>();
 const documents = new WeakMap<Schema, Buffer>();
 
-function serveRoutes(exchange: Exchange, { keeper }: GatewayParts): void {
-  const { groups } = keeper;
+function serveRoutes(context: RequestContext, { schemaRegistry }: GatewayDeps): void {
+  const { groups } = schemaRegistry;
   const text = routeLists.get(groups) ?? Buffer.from(JSON.stringify(listRoutes(groups)));
   routeLists.set(groups, text);
-  sendJsonText(exchange, 200, text);
+  sendJsonText(context, 200, text);
 }
 
 function listRoutes(groups: readonly SchemaGroup[]) {
@@ -79,76 +79,81 @@ function listRoutes(groups: readonly SchemaGroup[]) {
   return { schemas };
 }
 
-function serveOpenApi(exchange: Exchange, { keeper }: GatewayParts): void {
-  const wanted = exchange.query.get('schema');
-  const group = keeper.groups.find(
+function serveOpenApi(context: RequestContext, { schemaRegistry }: GatewayDeps): void {
+  const wanted = context.query.get('schema');
+  const group = schemaRegistry.groups.find(
     ({ schema }) => wanted === null || schema.fingerprint === wanted,
   );
-  if (!group) throw new QueryFault(GrpcCode.notFound, 'no such schema is known now; see /routes');
+  if (!group) throw new QueryError(GrpcCode.notFound, 'no such schema is known now; see /routes');
   const { schema } = group;
   const info = { title: 'Chain queries', version: schema.fingerprint.slice(0, 12) };
-  const document = documents.get(schema) ?? Buffer.from(JSON.stringify(openApiOf(schema, info)));
+  const document = documents.get(schema) ?? Buffer.from(JSON.stringify(buildOpenApi(schema, info)));
   documents.set(schema, document);
-  sendJsonText(exchange, 200, document);
+  sendJsonText(context, 200, document);
 }
 
 /** Nodes by their number: their addresses are no business of clients. */
-function serveMetrics(exchange: Exchange, parts: GatewayParts): void {
-  if (parts.config.metricsPort !== undefined) {
-    throw new QueryFault(GrpcCode.notFound, 'metrics have a port of their own here');
+function serveMetrics(context: RequestContext, deps: GatewayDeps): void {
+  if (deps.config.metricsPort !== undefined) {
+    throw new QueryError(GrpcCode.notFound, 'metrics have a port of their own here');
   }
-  sendMetrics(exchange, parts, ({ number }) => String(number));
+  sendMetrics(context, deps, ({ number }) => String(number));
 }
 
-function serveDetailedMetrics(exchange: Exchange, parts: GatewayParts): void {
-  sendMetrics(exchange, parts, ({ name }) => name);
+function serveDetailedMetrics(context: RequestContext, deps: GatewayDeps): void {
+  sendMetrics(context, deps, ({ name }) => name);
 }
 
 function sendMetrics(
-  exchange: Exchange,
-  { metrics, pool, answers, watches }: GatewayParts,
-  labelNode: Parameters<typeof gaugesOf>[0]['labelNode'],
+  context: RequestContext,
+  { metrics, pool, queryService, watches }: GatewayDeps,
+  labelNode: Parameters<typeof collectGauges>[0]['labelNode'],
 ): void {
-  const gauges = gaugesOf({ pool, cache: answers.cache, watchers: watches.size, labelNode });
+  const gauges = collectGauges({
+    pool,
+    cache: queryService.cache,
+    watchers: watches.size,
+    labelNode,
+  });
   const headers = { 'Content-Type': 'text/plain; version=0.0.4' };
-  exchange.send(200, headers, Buffer.from(metrics.print(gauges)));
+  context.send(200, headers, Buffer.from(metrics.print(gauges)));
 }
 
-/** Answers on the port for operators, which only they can reach. */
-export function createOperatorHandler(parts: GatewayParts) {
+/** QueryService on the port for operators, which only they can reach. */
+export function createOperatorHandler(deps: GatewayDeps) {
   return (request: IncomingMessage, response: ServerResponse): void => {
-    const exchange = new Exchange(request, response);
-    const serve = operatorRoutes.get(exchange.path);
-    const isRead = exchange.method === 'GET' || exchange.method === 'HEAD';
-    if (serve && isRead) serve(exchange, parts);
-    else sendFault(exchange, serve ? readOnly() : unknownPath());
+    const context = new RequestContext(request, response);
+    const serve = operatorRoutes.get(context.path);
+    const isRead = context.method === 'GET' || context.method === 'HEAD';
+    if (serve && isRead) serve(context, deps);
+    else sendError(context, serve ? readOnly() : unknownPath());
   };
 }
 
-function unknownPath(): QueryFault {
+function unknownPath(): QueryError {
   const paths = [...operatorRoutes.keys()].join(' and ');
-  return new QueryFault(GrpcCode.notFound, `this port serves ${paths}`);
+  return new QueryError(GrpcCode.notFound, `this port serves ${paths}`);
 }
 
-function readOnly(): QueryFault {
+function readOnly(): QueryError {
   const headers = { Allow: 'GET, HEAD' };
-  return new QueryFault(GrpcCode.unimplemented, 'only GET and HEAD are allowed here', {
+  return new QueryError(GrpcCode.unimplemented, 'only GET and HEAD are allowed here', {
     status: 405,
     headers,
   });
 }
 
-export interface HealthParts {
+export interface HealthDeps {
   readonly pool: NodePool;
-  readonly keeper: SchemaKeeper;
+  readonly schemaRegistry: SchemaRegistry;
 }
 
 /** How the gateway is, for people and for load balancers: anyone may read it, so it names no node. */
-export function summarizeHealth({ pool, keeper }: HealthParts) {
-  const states = pool.nodes.map((node) => stateOf(node, pool));
+export function summarizeHealth({ pool, schemaRegistry }: HealthDeps) {
+  const states = pool.nodes.map((node) => getNodeState(node, pool));
   const count = (wanted: string) => states.filter((state) => state === wanted).length;
   return {
-    status: statusOf(count('up'), states.length, keeper.groups.length),
+    status: summarizeStatus(count('up'), states.length, schemaRegistry.groups.length),
     latestHeight: String(pool.latest),
     nodes: {
       total: states.length,
@@ -156,16 +161,16 @@ export function summarizeHealth({ pool, keeper }: HealthParts) {
       lagging: count('lagging'),
       down: count('down'),
     },
-    schemas: keeper.groups.length,
+    schemas: schemaRegistry.groups.length,
     timestamp: new Date().toISOString(),
   };
 }
 
 /** How each node is, for operators. */
-export function describeNodes({ pool, keeper }: HealthParts) {
+export function describeNodes({ pool, schemaRegistry }: HealthDeps) {
   return {
-    nodes: pool.nodes.map((node) => nodeHealth(node, { pool, keeper })),
-    schemas: keeper.groups.map(({ schema, source, nodes }) => ({
+    nodes: pool.nodes.map((node) => nodeHealth(node, { pool, schemaRegistry })),
+    schemas: schemaRegistry.groups.map(({ schema, source, nodes }) => ({
       fingerprint: schema.fingerprint,
       source,
       routes: schema.routes.length,
@@ -174,16 +179,16 @@ export function describeNodes({ pool, keeper }: HealthParts) {
   };
 }
 
-function statusOf(up: number, all: number, schemas: number) {
+function summarizeStatus(up: number, all: number, schemas: number) {
   if (schemas === 0) return 'starting';
   if (up === 0) return 'down';
   return up < all ? 'degraded' : 'ok';
 }
 
-function nodeHealth(node: ChainNode, { pool, keeper }: HealthParts) {
+function nodeHealth(node: ChainNode, { pool, schemaRegistry }: HealthDeps) {
   const { name, upstream, height, earliest, latencyMs, breaker } = node;
-  const state = stateOf(node, pool);
-  const reason = node.setAside ?? (state === 'up' ? undefined : node.lastFault);
+  const state = getNodeState(node, pool);
+  const reason = node.excludedReason ?? (state === 'up' ? undefined : node.lastError);
   return {
     number: node.number,
     url: name,
@@ -193,14 +198,16 @@ function nodeHealth(node: ChainNode, { pool, keeper }: HealthParts) {
     height: String(height),
     ...(earliest !== undefined && { earliest: String(earliest) }),
     lag: Math.max(0, pool.latest - height),
-    ...(height > 0 && { secondsSinceBlock: rounded((performance.now() - node.blockAt) / 1000) }),
+    ...(height > 0 && {
+      secondsSinceBlock: rounded((performance.now() - node.lastBlockAt) / 1000),
+    }),
     latencyMs: rounded(latencyMs),
     errorRate: rounded(breaker.errorRate),
-    ...(keeper.isKnown(node) && { version: keeper.versionOf(node) }),
+    ...(schemaRegistry.isKnown(node) && { version: schemaRegistry.getVersion(node) }),
   };
 }
 
-function stateOf(node: ChainNode, pool: NodePool): 'up' | 'lagging' | 'down' {
+function getNodeState(node: ChainNode, pool: NodePool): 'up' | 'lagging' | 'down' {
   if (!node.isUp) return 'down';
   return pool.isLagging(node) ? 'lagging' : 'up';
 }

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { GrpcCode } from '@sibyl/grpc-client';
-import { badRequest, QueryFault } from '../query/query-error.js';
+import { badRequest, QueryError } from '../query/query-error.js';
 import type { ByteBudget } from './byte-budget.js';
 
 const REQUEST_ID = /^[A-Za-z0-9._:-]{1,128}$/;
@@ -10,7 +10,7 @@ const COUNTED_FROM_BYTES = 16 * 1024;
 const NO_QUERY = new URLSearchParams();
 
 /** One request and its answer on their way through the gateway. */
-export class Exchange {
+export class RequestContext {
   readonly startedAt = performance.now();
   /** The path, still percent-encoded. */
   readonly path: string;
@@ -73,8 +73,8 @@ export class Exchange {
 const MAX_BYTES = 1024 * 1024;
 
 /** Reads a request's body, up to a limit; its memory is reserved before the first byte is read. */
-export async function readBody(exchange: Exchange, incoming: ByteBudget): Promise<Buffer> {
-  const { request, callerKey } = exchange;
+export async function readBody(context: RequestContext, incoming: ByteBudget): Promise<Buffer> {
+  const { request, callerKey } = context;
   const declared = request.headers['content-length'];
   const expected = declared === undefined ? MAX_BYTES : Number(declared);
   if (expected > MAX_BYTES) throw tooLarge();
@@ -88,41 +88,41 @@ export async function readBody(exchange: Exchange, incoming: ByteBudget): Promis
       pieces.push(piece);
     }
     return Buffer.concat(pieces, size);
-  } catch (fault) {
-    throw fault instanceof QueryFault ? fault : badRequest('the body was cut off');
+  } catch (error) {
+    throw error instanceof QueryError ? error : badRequest('the body was cut off');
   } finally {
     release();
   }
 }
 
-function tooLarge(): QueryFault {
+function tooLarge(): QueryError {
   const text = `the body has more than ${MAX_BYTES} bytes`;
   // The rest is not read, so nothing more can come on this connection.
   const headers = { Connection: 'close' };
-  return new QueryFault(GrpcCode.invalidArgument, text, { status: 413, headers });
+  return new QueryError(GrpcCode.invalidArgument, text, { status: 413, headers });
 }
 
 /** Sends something of the gateway's own, never to be kept by caches. */
-export function sendJson(exchange: Exchange, status: number, value: object): void {
-  sendJsonText(exchange, status, Buffer.from(JSON.stringify(value)));
+export function sendJson(context: RequestContext, status: number, value: object): void {
+  sendJsonText(context, status, Buffer.from(JSON.stringify(value)));
 }
 
 /** Sends JSON that was written before. */
-export function sendJsonText(exchange: Exchange, status: number, body: Buffer): void {
+export function sendJsonText(context: RequestContext, status: number, body: Buffer): void {
   const headers = {
     'Content-Type': 'application/json',
     'Content-Length': body.length,
     'Cache-Control': 'no-store',
   };
-  exchange.send(status, headers, body);
+  context.send(status, headers, body);
 }
 
 /** Sends a fault as a node would say it. */
-export function sendFault(exchange: Exchange, fault: QueryFault): void {
-  Object.assign(exchange.headers, fault.headers);
-  sendJson(exchange, fault.status, bodyOf(fault));
+export function sendError(context: RequestContext, error: QueryError): void {
+  Object.assign(context.headers, error.headers);
+  sendJson(context, error.status, toErrorBody(error));
 }
 
-export function bodyOf({ code, message }: Pick<QueryFault, 'code' | 'message'>): object {
+export function toErrorBody({ code, message }: Pick<QueryError, 'code' | 'message'>): object {
   return { code, message, details: [] };
 }

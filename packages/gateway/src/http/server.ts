@@ -48,9 +48,9 @@ export function createHttpServer(
   server.timeout = IDLE_MS + answerTimeoutMs;
   server.maxHeadersCount = MAX_HEADERS;
   server.maxConnections = MAX_CONNECTIONS;
-  server.on('clientError', (fault: NodeJS.ErrnoException, socket: Socket) => {
-    if (fault.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
-    socket.end(parseFaultAnswer(fault.code));
+  server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => {
+    if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
+    socket.end(buildErrorResponse(error.code));
     // Whoever keeps the other half open has had time to read why.
     setTimeout(() => socket.destroy(), LINGER_MS).unref();
   });
@@ -69,13 +69,13 @@ export async function listen(server: Server, port: number, host: string): Promis
   return `http://${family === 'IPv6' ? `[${address}]` : address}:${actual}`;
 }
 
-const FAULTS: Readonly<Record<string, readonly [number, string]>> = {
+const ERRORS: Readonly<Record<string, readonly [number, string]>> = {
   HPE_HEADER_OVERFLOW: [431, `the address and headers have more than ${MAX_HEADER_BYTES} bytes`],
   ERR_HTTP_REQUEST_TIMEOUT: [408, 'the request took too long to arrive'],
 };
 
-function parseFaultAnswer(code = ''): string {
-  const [status, message] = FAULTS[code] ?? [400, 'the request is not HTTP'];
+function buildErrorResponse(code = ''): string {
+  const [status, message] = ERRORS[code] ?? [400, 'the request is not HTTP'];
   const body = JSON.stringify({ code: 3, message, details: [] });
   return [
     `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
@@ -90,7 +90,7 @@ function parseFaultAnswer(code = ''): string {
 const CLOSING_MS = 5000;
 
 /** Makes the function that closes a server: answers under way are still sent, for a while. */
-export function closerOf(server: Server): () => Promise<void> {
+export function createCloser(server: Server): () => Promise<void> {
   // Node takes a connection that has not asked for anything yet for a busy one.
   const unused = new Set<Socket>();
   server.on('connection', (socket: Socket) => {

@@ -3,17 +3,17 @@ import { GrpcCode } from '@sibyl/grpc-client';
 import type { Caller } from '../auth/gate.js';
 import type { BlockWatch } from '../nodes/block-watch.js';
 import type { NodePool } from '../nodes/node-pool.js';
-import { explainFault, QueryFault } from '../query/query-error.js';
-import type { Answers, Question } from '../query/query-service.js';
+import { QueryError, toQueryError } from '../query/query-error.js';
+import type { Query, QueryService } from '../query/query-service.js';
 import type { Reply } from '../query/reply-cache.js';
 import type { ByteBudget } from './byte-budget.js';
-import { bodyOf, type Exchange } from './request-context.js';
+import { type RequestContext, toErrorBody } from './request-context.js';
 
 const HEARTBEAT_MS = 15_000;
 const RETRY_SECONDS = '30';
 
 interface WatchesOptions {
-  readonly answers: Answers;
+  readonly queryService: QueryService;
   readonly blocks: BlockWatch;
   readonly pool: NodePool;
   /** The memory of updates that readers have not taken yet. */
@@ -36,12 +36,12 @@ export class Watches {
   }
 
   /** Sends events until the client leaves, is too slow or its right to ask ends. */
-  begin(exchange: Exchange, question: Question, caller: Caller): void {
+  begin(context: RequestContext, query: Query, caller: Caller): void {
     const { name, address = name, expiresAt } = caller;
     const release = this.acquire(new Set([name, `address ${address}`]));
-    const { response, request } = exchange;
+    const { response, request } = context;
     response.once('close', release);
-    exchange.begin(200, {
+    context.begin(200, {
       'Content-Type': 'text/event-stream',
       'Cache-Control': 'no-cache, no-transform',
       'X-Accel-Buffering': 'no',
@@ -49,7 +49,7 @@ export class Watches {
     // The limit on stalled readers is the watch's own.
     request.socket.setTimeout(0);
     response.flushHeaders();
-    const watch = new Watch({ response, question, caller, expiresAt }, this.options);
+    const watch = new Watch({ response, query, caller, expiresAt }, this.options);
     this.running.add(watch);
     const expiry =
       expiresAt === undefined ? undefined : setTimeout(() => watch.end(), expiresAt - Date.now());
@@ -84,9 +84,9 @@ export class Watches {
   }
 }
 
-interface WatchParts {
+interface WatchTarget {
   readonly response: ServerResponse;
-  readonly question: Question;
+  readonly query: Query;
   readonly caller: Caller;
   /** When the caller's right to ask ends, in milliseconds of the wall clock. */
   readonly expiresAt: number | undefined;
@@ -94,7 +94,7 @@ interface WatchParts {
 
 class Watch {
   private readonly heartbeat: NodeJS.Timeout;
-  private readonly tell = () => void this.update();
+  private readonly onBlock = () => void this.update();
   private readonly response: ServerResponse;
   private sent = '';
   private isAsking = false;
@@ -103,24 +103,24 @@ class Watch {
   private release = () => {};
 
   constructor(
-    private readonly parts: WatchParts,
+    private readonly deps: WatchTarget,
     private readonly options: WatchesOptions,
   ) {
-    this.response = parts.response;
-    options.blocks.on('block', this.tell);
+    this.response = deps.response;
+    options.blocks.on('block', this.onBlock);
     this.heartbeat = setInterval(() => this.beat(), HEARTBEAT_MS);
     this.response.on('drain', () => {
       clearTimeout(this.stall);
-      if (this.isOutdated) this.tell();
+      if (this.isOutdated) this.onBlock();
     });
-    this.tell();
+    this.onBlock();
   }
 
   stop(): void {
     clearInterval(this.heartbeat);
     clearTimeout(this.stall);
     this.release();
-    this.options.blocks.off('block', this.tell);
+    this.options.blocks.off('block', this.onBlock);
   }
 
   end(): void {
@@ -141,16 +141,17 @@ class Watch {
   }
 
   private async sendChange(): Promise<void> {
-    const { answers, pool } = this.options;
-    const { question, expiresAt } = this.parts;
+    const { queryService, pool } = this.options;
+    const { query, expiresAt } = this.deps;
     // The timer of the expiry does not notice when the wall clock is set forward.
     if (expiresAt !== undefined && expiresAt <= Date.now()) return this.end();
     try {
-      this.sendReply(await answers.answer(question));
-    } catch (fault) {
+      this.sendReply(await queryService.answer(query));
+    } catch (error) {
       const context = { pool, height: undefined, compat: undefined };
-      const told = explainFault(fault, context) ?? new QueryFault(GrpcCode.internal, 'failed');
-      const data = JSON.stringify(bodyOf(told));
+      const queryError =
+        toQueryError(error, context) ?? new QueryError(GrpcCode.internal, 'failed');
+      const data = JSON.stringify(toErrorBody(queryError));
       this.send('error', { tag: data, data: Buffer.from(data), height: undefined });
     }
   }
@@ -176,11 +177,11 @@ class Watch {
   private reserve(data: Buffer): boolean {
     this.release();
     try {
-      this.release = this.options.outgoing.reserveShared(this.parts.caller.name, data);
+      this.release = this.options.outgoing.reserveShared(this.deps.caller.name, data);
       return true;
-    } catch (fault) {
-      if (fault instanceof QueryFault) return false;
-      throw fault;
+    } catch (error) {
+      if (error instanceof QueryError) return false;
+      throw error;
     }
   }
 
@@ -210,14 +211,14 @@ function inOneEvent(data: Buffer): Buffer {
   return Buffer.from(data.toString().replaceAll(/\r\n|\r|\n/g, '\ndata: '));
 }
 
-function tooManyOfCaller(max: number): QueryFault {
+function tooManyOfCaller(max: number): QueryError {
   const text = `you are watching ${max} queries already, which is the limit; close one first`;
-  return new QueryFault(GrpcCode.resourceExhausted, text, {
+  return new QueryError(GrpcCode.resourceExhausted, text, {
     headers: { 'Retry-After': RETRY_SECONDS },
   });
 }
 
-function tooManyWatchers(): QueryFault {
+function tooManyWatchers(): QueryError {
   const text = 'too many clients are watching; ask again later';
-  return new QueryFault(GrpcCode.unavailable, text, { headers: { 'Retry-After': RETRY_SECONDS } });
+  return new QueryError(GrpcCode.unavailable, text, { headers: { 'Retry-After': RETRY_SECONDS } });
 }

@@ -50,7 +50,7 @@ const GO_FORMS = new Map<FieldForm, ValueWriter>([
 export const PROTO_DIALECT: Dialect = {
   timestamp: TIMESTAMP,
   duration: DURATION,
-  scalar: (type) => scalarOf(PROTO_SCALARS, type),
+  scalar: (type) => getScalarWriter(PROTO_SCALARS, type),
   enum: enumWriter,
   form: (form) => PROTO_FORMS.get(form),
   emptyList: () => '[]',
@@ -61,7 +61,7 @@ export const PROTO_DIALECT: Dialect = {
 export const GO_DIALECT: Dialect = {
   timestamp: GO_TIME,
   duration: GO_DURATION,
-  scalar: (type) => scalarOf(GO_SCALARS, type),
+  scalar: (type) => getScalarWriter(GO_SCALARS, type),
   enum: () => ENUM_NUMBER,
   form: (form) => GO_FORMS.get(form),
   emptyList: (field) => (isNullable(field) || isNative(field) ? '' : 'null'),
@@ -73,7 +73,7 @@ function isNative(field: DescField): boolean {
   return !field.message && !isBigNumber(field);
 }
 
-function scalarOf(writers: ScalarWriters, type: ScalarType): ValueWriter {
+function getScalarWriter(writers: ScalarWriters, type: ScalarType): ValueWriter {
   const writer = writers.get(type);
   if (!writer) throw new TypeError(`There is no scalar type ${type}`);
   return writer;

@@ -7,14 +7,14 @@ const BRACKETS = { open: 0x5b, close: 0x5d };
 /** JSON text in the making, as bytes. */
 export class JsonSink {
   buffer = new Uint8Array(FIRST_SIZE);
-  #view = new DataView(this.buffer.buffer);
+  private view = new DataView(this.buffer.buffer);
   /** Where the next byte goes. */
   at = 0;
 
   /** The buffer, with room for `size` more bytes. It may be another one after the next call. */
   reserve(size: number): Uint8Array {
     const needed = this.at + size;
-    if (needed > this.buffer.length) this.#grow(needed);
+    if (needed > this.buffer.length) this.grow(needed);
     return this.buffer;
   }
 
@@ -27,7 +27,7 @@ export class JsonSink {
     const { at } = this;
     this.reserve(steps.length * 8);
     for (let i = 0; i < steps.length; i += 1) {
-      this.#view.setFloat64(at + i * 8, steps[i] as number, true);
+      this.view.setFloat64(at + i * 8, steps[i] as number, true);
     }
     this.at = at + length;
   }
@@ -57,23 +57,23 @@ export class JsonSink {
 
   /** Begins the object whose members, each with a comma before it, were written from `start` on. */
   openObject(start: number): void {
-    this.#open(start, BRACES.open);
+    this.open(start, BRACES.open);
   }
 
   /** Begins and ends it. */
   closeObject(start: number): void {
-    this.#open(start, BRACES.open);
+    this.open(start, BRACES.open);
     this.byte(BRACES.close);
   }
 
   /** Begins the list whose items, each with a comma before it, were written from `start` on. */
   openList(start: number): void {
-    this.#open(start, BRACKETS.open);
+    this.open(start, BRACKETS.open);
   }
 
   /** Begins and ends it. */
   closeList(start: number): void {
-    this.#open(start, BRACKETS.open);
+    this.open(start, BRACKETS.open);
     this.byte(BRACKETS.close);
   }
 
@@ -81,25 +81,25 @@ export class JsonSink {
   take(): Buffer {
     const taken = Buffer.from(this.buffer.subarray(0, this.at));
     this.at = 0;
-    if (this.buffer.length > LARGEST_KEPT) this.#use(new Uint8Array(FIRST_SIZE));
+    if (this.buffer.length > LARGEST_KEPT) this.use(new Uint8Array(FIRST_SIZE));
     return taken;
   }
 
   /** The first comma gives its place away. */
-  #open(start: number, opening: number): void {
+  private open(start: number, opening: number): void {
     if (this.at === start) this.byte(opening);
     else this.buffer[start] = opening;
   }
 
-  #grow(needed: number): void {
+  private grow(needed: number): void {
     const grown = new Uint8Array(Math.max(needed, this.buffer.length * 2));
     grown.set(this.buffer.subarray(0, this.at));
-    this.#use(grown);
+    this.use(grown);
   }
 
-  #use(buffer: Uint8Array<ArrayBuffer>): void {
+  private use(buffer: Uint8Array<ArrayBuffer>): void {
     this.buffer = buffer;
-    this.#view = new DataView(buffer.buffer);
+    this.view = new DataView(buffer.buffer);
   }
 }
 

@@ -5,7 +5,7 @@ import {
   type Registry,
   ScalarType,
 } from '@bufbuild/protobuf';
-import { formOf, isNullable, isPointer, messageForm } from '../schema/options.js';
+import { getFieldForm, getMessageForm, isNullable, isPointer } from '../schema/options.js';
 import { type Dialect, GO_DIALECT, PROTO_DIALECT } from './dialects.js';
 import { JsonSink, Label } from './json-sink.js';
 import {
@@ -18,7 +18,7 @@ import {
 import { MessageWriter } from './message-writer.js';
 import { writeText } from './text.js';
 import { EmbeddedWriter, jsonBytes, type PrintBody, type ValueWriter } from './value-writer.js';
-import { WIRE_TYPE, WireFault, WireReader } from './wire-reader.js';
+import { WIRE_TYPE, WireError, WireReader } from './wire-reader.js';
 
 /** What every reply is read and printed with; printing never waits, so one of each is enough. */
 const wire = new WireReader();
@@ -26,30 +26,30 @@ const sink = new JsonSink();
 
 /** Prints the replies of one method. */
 export class ReplyWriter {
-  readonly #writers: JsonWriters;
-  readonly #type: DescMessage;
-  #message: MessageWriter | undefined;
+  private readonly writers: JsonWriters;
+  private readonly type: DescMessage;
+  private message: MessageWriter | undefined;
 
   constructor(writers: JsonWriters, type: DescMessage) {
-    this.#writers = writers;
-    this.#type = type;
+    this.writers = writers;
+    this.type = type;
   }
 
   write(reply: Uint8Array): Buffer {
     wire.reset(reply);
     sink.at = 0;
-    this.#writer().writeBody(wire, sink);
+    this.writer().writeBody(wire, sink);
     return sink.take();
   }
 
   slices(reply: Uint8Array): Generator<Buffer> {
-    return this.#writer().slices(new WireReader(reply), new JsonSink());
+    return this.writer().slices(new WireReader(reply), new JsonSink());
   }
 
   /** Made on first use, which keeps the start short. */
-  #writer(): MessageWriter {
-    this.#message ??= this.#writers.message(this.#type);
-    return this.#message;
+  private writer(): MessageWriter {
+    this.message ??= this.writers.message(this.type);
+    return this.message;
   }
 }
 
@@ -58,78 +58,78 @@ const EMPTY_TEXT = jsonBytes('""');
 
 /** The writers of a schema's messages, each made when it is first needed. */
 export class JsonWriters {
-  readonly #registry: Registry;
-  readonly #dialect: Dialect;
-  readonly #any: ValueWriter;
-  readonly #messages = new Map<string, MessageWriter>();
-  readonly #embedded = new Map<string, ValueWriter>();
-  #goPrinted: JsonWriters | undefined;
+  private readonly registry: Registry;
+  private readonly dialect: Dialect;
+  private readonly any: ValueWriter;
+  private readonly messages = new Map<string, MessageWriter>();
+  private readonly embedded = new Map<string, ValueWriter>();
+  private goPrinted: JsonWriters | undefined;
 
   constructor(registry: Registry, dialect: Dialect = PROTO_DIALECT) {
-    this.#registry = registry;
-    this.#dialect = dialect;
-    this.#any = anyWriter((typeName) => this.#anyContent(typeName));
+    this.registry = registry;
+    this.dialect = dialect;
+    this.any = anyWriter((typeName) => this.anyContent(typeName));
   }
 
   message(type: DescMessage): MessageWriter {
-    const known = this.#messages.get(type.typeName);
+    const known = this.messages.get(type.typeName);
     if (known) return known;
     const writer = new MessageWriter(
       type,
-      type.members.map((member) => this.#member(member)),
+      type.members.map((member) => this.member(member)),
     );
-    this.#messages.set(type.typeName, writer);
+    this.messages.set(type.typeName, writer);
     return writer;
   }
 
-  #member(member: DescField | DescOneof): MemberWriter {
+  private member(member: DescField | DescOneof): MemberWriter {
     if (member.kind === 'oneof')
       return new OneofWriter(
-        member.fields.map((field) => ({ ...nameOf(field), value: this.#value(field) })),
+        member.fields.map((field) => ({ ...pickName(field), value: this.value(field) })),
       );
-    const value = this.#value(member);
-    if (member.fieldKind === 'map') return this.#map(member, value);
+    const value = this.value(member);
+    if (member.fieldKind === 'map') return this.map(member, value);
     if (member.fieldKind === 'list')
-      return new ListWriter(value, { ...nameOf(member), empty: this.#dialect.emptyList(member) });
+      return new ListWriter(value, { ...pickName(member), empty: this.dialect.emptyList(member) });
     return new SingleWriter(value, {
-      ...nameOf(member),
+      ...pickName(member),
       isNullable: isPointer(member),
-      omitsZero: this.#dialect.omitsZero(member),
+      omitsZero: this.dialect.omitsZero(member),
     });
   }
 
-  #map(field: DescField & { fieldKind: 'map' }, value: ValueWriter): MapWriter {
+  private map(field: DescField & { fieldKind: 'map' }, value: ValueWriter): MapWriter {
     return new MapWriter({
-      ...nameOf(field),
+      ...pickName(field),
       keyType: field.mapKey,
-      key: this.#dialect.scalar(field.mapKey),
+      key: this.dialect.scalar(field.mapKey),
       value,
       absent: () => absentMapValue(field, value),
     });
   }
 
-  #value(field: DescField): ValueWriter {
-    const special = this.#dialect.form(formOf(field));
+  private value(field: DescField): ValueWriter {
+    const special = this.dialect.form(getFieldForm(field));
     if (special) return special;
-    if (field.message) return this.#messageValue(field.message);
-    if (field.enum) return this.#dialect.enum(field.enum);
-    return this.#dialect.scalar(field.scalar);
+    if (field.message) return this.messageValue(field.message);
+    if (field.enum) return this.dialect.enum(field.enum);
+    return this.dialect.scalar(field.scalar);
   }
 
-  #messageValue(type: DescMessage): ValueWriter {
-    if (isGoPrinted(type) && this.#dialect !== GO_DIALECT) {
-      this.#goPrinted ??= new JsonWriters(this.#registry, GO_DIALECT);
-      return this.#goPrinted.#messageValue(type);
+  private messageValue(type: DescMessage): ValueWriter {
+    if (isGoPrinted(type) && this.dialect !== GO_DIALECT) {
+      this.goPrinted ??= new JsonWriters(this.registry, GO_DIALECT);
+      return this.goPrinted.messageValue(type);
     }
-    const known = this.#embedded.get(type.typeName);
+    const known = this.embedded.get(type.typeName);
     if (known) return known;
-    const value = this.#newMessageValue(type);
-    this.#embedded.set(type.typeName, value);
+    const value = this.newMessageValue(type);
+    this.embedded.set(type.typeName, value);
     return value;
   }
 
-  #newMessageValue(type: DescMessage): ValueWriter {
-    const form = messageForm(type);
+  private newMessageValue(type: DescMessage): ValueWriter {
+    const form = getMessageForm(type);
     // Made on first use: a message may hold itself.
     let made: MessageWriter | undefined;
     const message = () => {
@@ -138,11 +138,11 @@ export class JsonWriters {
     };
     switch (form) {
       case 'any':
-        return this.#any;
+        return this.any;
       case 'timestamp':
-        return this.#dialect.timestamp;
+        return this.dialect.timestamp;
       case 'duration':
-        return this.#dialect.duration;
+        return this.dialect.duration;
       case 'only_member':
         return new EmbeddedWriter((wire, out) => message().writeOnlyValue(wire, out));
       case 'fields':
@@ -152,17 +152,17 @@ export class JsonWriters {
     }
   }
 
-  #anyContent(typeName: string): AnyContent | undefined {
-    const type = this.#registry.getMessage(typeName);
+  private anyContent(typeName: string): AnyContent | undefined {
+    const type = this.registry.getMessage(typeName);
     if (!type) return undefined;
-    if (messageForm(type) === 'fields')
+    if (getMessageForm(type) === 'fields')
       return { isInline: true, print: (wire, out) => this.message(type).writeMembers(wire, out) };
-    const value = this.#messageValue(type);
+    const value = this.messageValue(type);
     return { isInline: false, print: (wire, out) => value.writeBody?.(wire, out) };
   }
 }
 
-function nameOf(field: DescField) {
+function pickName(field: DescField) {
   return { name: field.name, number: field.number };
 }
 
@@ -184,13 +184,13 @@ const TYPE_LABEL = new Label('@type');
 const VALUE_LABEL = new Label('value');
 
 /** Prints an Any by the type it names. */
-export function anyWriter(contentOf: (typeName: string) => AnyContent | undefined): ValueWriter {
+export function anyWriter(findContent: (typeName: string) => AnyContent | undefined): ValueWriter {
   const embedded = new EmbeddedWriter((wire, out) => {
     const span = readAny(wire);
     const url = Buffer.from(wire.bytes.subarray(span.urlStart, span.urlEnd)).toString();
-    const content = contentOf(url.slice(url.lastIndexOf('/') + 1));
+    const content = findContent(url.slice(url.lastIndexOf('/') + 1));
     if (!content)
-      throw new WireFault(`The reply holds an Any of unknown type ${JSON.stringify(url)}`);
+      throw new WireError(`The reply holds an Any of unknown type ${JSON.stringify(url)}`);
     const start = out.at;
     out.label(TYPE_LABEL);
     writeText(out, wire.bytes, span.urlStart, span.urlEnd);

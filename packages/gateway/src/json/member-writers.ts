@@ -36,51 +36,51 @@ export class SingleWriter implements MemberWriter {
   readonly tags: MemberWriter['tags'];
   readonly isRepeated = false;
   place = 0;
-  readonly #label: Label;
-  readonly #value: ValueWriter;
-  readonly #options: SingleOptions;
+  private readonly label: Label;
+  private readonly value: ValueWriter;
+  private readonly options: SingleOptions;
 
   constructor(value: ValueWriter, options: SingleOptions) {
     this.tags = [{ tag: (options.number << 3) | value.wireType, choice: 0 }];
-    this.#label = new Label(options.name);
-    this.#value = value;
-    this.#options = options;
+    this.label = new Label(options.name);
+    this.value = value;
+    this.options = options;
   }
 
   write(wire: WireReader, out: JsonSink, frame: number): void {
     const start = out.at;
-    out.label(this.#label);
+    out.label(this.label);
     const valueStart = out.at;
     this.writeValue(wire, out, frame);
-    if (this.#options.omitsZero && isWritten(out, valueStart, this.#absent())) out.at = start;
+    if (this.options.omitsZero && isWritten(out, valueStart, this.absent())) out.at = start;
   }
 
   writeValue(wire: WireReader, out: JsonSink, frame: number): void {
     const count = wire.frames[frame + this.place + 1] as number;
-    if (count === 0) out.raw(this.#absent());
-    else if (count > 1 && this.#value.writeBody) this.#writeMerged(wire, out, frame);
+    if (count === 0) out.raw(this.absent());
+    else if (count > 1 && this.value.writeBody) this.writeMerged(wire, out, frame);
     else {
       wire.at = wire.frames[frame + this.place] as number;
-      this.#value.write(wire, out);
+      this.value.write(wire, out);
     }
   }
 
-  #absent(): Uint8Array {
-    return this.#options.isNullable ? NULL : this.#value.zero();
+  private absent(): Uint8Array {
+    return this.options.isNullable ? NULL : this.value.zero();
   }
 
   /** A message that comes in parts is what its parts make when joined. */
-  #writeMerged(wire: WireReader, out: JsonSink, frame: number): void {
-    const parts: Uint8Array[] = [];
+  private writeMerged(wire: WireReader, out: JsonSink, frame: number): void {
+    const deps: Uint8Array[] = [];
     wire.at = wire.frames[frame] as number;
     while (wire.at < wire.end) {
       const tag = wire.tag();
       const isPart = tag === this.tags[0]?.tag;
       const from = wire.at;
       wire.skip(tag);
-      if (isPart) parts.push(withoutLength(wire, from));
+      if (isPart) deps.push(withoutLength(wire, from));
     }
-    this.#value.writeBody?.(wire.branch(Buffer.concat(parts)), out);
+    this.value.writeBody?.(wire.branch(Buffer.concat(deps)), out);
   }
 }
 
@@ -107,21 +107,21 @@ export class OneofWriter implements MemberWriter {
   readonly tags: MemberWriter['tags'];
   readonly isRepeated = false;
   place = 0;
-  readonly #labels: readonly Label[];
-  readonly #values: readonly ValueWriter[];
+  private readonly labels: readonly Label[];
+  private readonly values: readonly ValueWriter[];
 
   constructor(choices: readonly Choice[]) {
     this.tags = choices.map(({ number, value }, i) => ({
       tag: (number << 3) | value.wireType,
       choice: i + 1,
     }));
-    this.#labels = choices.map(({ name }) => new Label(name));
-    this.#values = choices.map(({ value }) => value);
+    this.labels = choices.map(({ name }) => new Label(name));
+    this.values = choices.map(({ value }) => value);
   }
 
   write(wire: WireReader, out: JsonSink, frame: number): void {
     const choice = wire.frames[frame + this.place + 1] as number;
-    const label = this.#labels[choice - 1];
+    const label = this.labels[choice - 1];
     if (!label) return;
     out.label(label);
     this.writeValue(wire, out, frame);
@@ -130,7 +130,7 @@ export class OneofWriter implements MemberWriter {
   writeValue(wire: WireReader, out: JsonSink, frame: number): void {
     const choice = wire.frames[frame + this.place + 1] as number;
     wire.at = wire.frames[frame + this.place] as number;
-    const value = this.#values[choice - 1];
+    const value = this.values[choice - 1];
     if (value) value.write(wire, out);
     else out.raw(NULL);
   }
@@ -151,75 +151,75 @@ export class ListWriter implements MemberWriter {
   readonly tags: MemberWriter['tags'];
   readonly isRepeated = true;
   place = 0;
-  readonly #itemTag: number;
-  readonly #packedTag: number;
-  readonly #label: Label;
-  readonly #empty: Uint8Array;
-  readonly #value: ValueWriter;
+  private readonly itemTag: number;
+  private readonly packedTag: number;
+  private readonly label: Label;
+  private readonly empty: Uint8Array;
+  private readonly value: ValueWriter;
 
   constructor(value: ValueWriter, { name, number, empty }: ListOptions) {
-    this.#itemTag = (number << 3) | value.wireType;
-    this.#packedTag = (number << 3) | WIRE_TYPE.lengthDelimited;
-    this.tags = [this.#itemTag, this.#packedTag].map((tag) => ({ tag, choice: 0 }));
-    this.#label = new Label(name);
-    this.#empty = jsonBytes(empty);
-    this.#value = value;
+    this.itemTag = (number << 3) | value.wireType;
+    this.packedTag = (number << 3) | WIRE_TYPE.lengthDelimited;
+    this.tags = [this.itemTag, this.packedTag].map((tag) => ({ tag, choice: 0 }));
+    this.label = new Label(name);
+    this.empty = jsonBytes(empty);
+    this.value = value;
   }
 
   write(wire: WireReader, out: JsonSink, frame: number): void {
-    if (this.#count(wire, frame) === 0 && this.#empty.length === 0) return;
-    out.label(this.#label);
+    if (this.count(wire, frame) === 0 && this.empty.length === 0) return;
+    out.label(this.label);
     this.writeValue(wire, out, frame);
   }
 
   writeValue(wire: WireReader, out: JsonSink, frame: number): void {
-    const count = this.#count(wire, frame);
+    const count = this.count(wire, frame);
     if (count === 0) {
-      out.raw(this.#empty);
+      out.raw(this.empty);
       return;
     }
     const start = out.at;
     wire.at = wire.frames[frame + this.place] as number;
-    for (let left = count; left > 0; left -= 1) this.#writeNext(wire, out);
+    for (let left = count; left > 0; left -= 1) this.writeNext(wire, out);
     out.closeList(start);
   }
 
   *writeItems(wire: WireReader, out: JsonSink, frame: number): Generator<void> {
-    const count = this.#count(wire, frame);
-    if (count === 0 || this.#itemTag !== this.#packedTag) return this.write(wire, out, frame);
-    out.label(this.#label);
+    const count = this.count(wire, frame);
+    if (count === 0 || this.itemTag !== this.packedTag) return this.write(wire, out, frame);
+    out.label(this.label);
     const start = out.at;
     wire.at = wire.frames[frame + this.place] as number;
     for (let done = 0; done < count; done += 1) {
-      this.#writeNext(wire, out);
+      this.writeNext(wire, out);
       if (done === 0) out.openList(start);
       yield;
     }
     out.byte(BRACKET_CLOSE);
   }
 
-  #count(wire: WireReader, frame: number): number {
+  private count(wire: WireReader, frame: number): number {
     return wire.frames[frame + this.place + 1] as number;
   }
 
   /** Prints what comes under the list's next tag, from the reader's place on. */
-  #writeNext(wire: WireReader, out: JsonSink): void {
+  private writeNext(wire: WireReader, out: JsonSink): void {
     let tag = wire.tag();
-    while (tag !== this.#itemTag && tag !== this.#packedTag) {
+    while (tag !== this.itemTag && tag !== this.packedTag) {
       wire.skip(tag);
       tag = wire.tag();
     }
-    if (tag === this.#itemTag) this.#writeItem(wire, out);
+    if (tag === this.itemTag) this.writeItem(wire, out);
     else {
       const outer = wire.enter();
-      while (wire.at < wire.end) this.#writeItem(wire, out);
+      while (wire.at < wire.end) this.writeItem(wire, out);
       wire.leave(outer);
     }
   }
 
-  #writeItem(wire: WireReader, out: JsonSink): void {
+  private writeItem(wire: WireReader, out: JsonSink): void {
     out.byte(COMMA);
-    this.#value.write(wire, out);
+    this.value.write(wire, out);
   }
 }
 
@@ -249,54 +249,54 @@ export class MapWriter implements MemberWriter {
   readonly tags: MemberWriter['tags'];
   readonly isRepeated = true;
   place = 0;
-  readonly #options: MapOptions;
-  readonly #tag: number;
-  readonly #label: Label;
+  private readonly options: MapOptions;
+  private readonly tag: number;
+  private readonly label: Label;
 
   constructor(options: MapOptions) {
-    this.#tag = (options.number << 3) | WIRE_TYPE.lengthDelimited;
-    this.tags = [{ tag: this.#tag, choice: 0 }];
-    this.#options = options;
-    this.#label = new Label(options.name);
+    this.tag = (options.number << 3) | WIRE_TYPE.lengthDelimited;
+    this.tags = [{ tag: this.tag, choice: 0 }];
+    this.options = options;
+    this.label = new Label(options.name);
   }
 
   write(wire: WireReader, out: JsonSink, frame: number): void {
-    out.label(this.#label);
+    out.label(this.label);
     this.writeValue(wire, out, frame);
   }
 
   writeValue(wire: WireReader, out: JsonSink, frame: number): void {
     const start = out.at;
-    for (const { label, valueAt } of this.#sortedEntries(wire, frame)) {
+    for (const { label, valueAt } of this.sortedEntries(wire, frame)) {
       out.raw(label);
-      if (valueAt === 0) out.raw(this.#options.absent());
+      if (valueAt === 0) out.raw(this.options.absent());
       else {
         wire.at = valueAt;
-        this.#options.value.write(wire, out);
+        this.options.value.write(wire, out);
       }
     }
     out.closeObject(start);
   }
 
-  #sortedEntries(wire: WireReader, frame: number): Entry[] {
+  private sortedEntries(wire: WireReader, frame: number): Entry[] {
     const entries = new Map<string | bigint, Entry>();
     let left = wire.frames[frame + this.place + 1] as number;
     wire.at = wire.frames[frame + this.place] as number;
     while (left > 0) {
       const tag = wire.tag();
-      if (tag !== this.#tag) {
+      if (tag !== this.tag) {
         wire.skip(tag);
         continue;
       }
-      const entry = this.#readEntry(wire);
+      const entry = this.readEntry(wire);
       entries.set(entry.rank, entry);
       left -= 1;
     }
     return [...entries.values()].sort((a, b) => (a.rank < b.rank ? -1 : 1));
   }
 
-  #readEntry(wire: WireReader): Entry {
-    const { key, value } = this.#options;
+  private readEntry(wire: WireReader): Entry {
+    const { key, value } = this.options;
     const outer = wire.enter();
     let keyAt = 0;
     let valueAt = 0;
@@ -306,22 +306,22 @@ export class MapWriter implements MemberWriter {
       if (tag === (16 | value.wireType)) valueAt = wire.at;
       wire.skip(tag);
     }
-    const json = keyAt === 0 ? key.zero() : this.#printKey(wire, keyAt);
-    const rank = this.#rank(wire, keyAt, json);
+    const json = keyAt === 0 ? key.zero() : this.printKey(wire, keyAt);
+    const rank = this.rank(wire, keyAt, json);
     wire.leave(outer);
     const name = json[0] === 0x22 ? latin1(json) : `"${latin1(json)}"`;
     return { rank, label: Buffer.from(`,${name}:`, 'latin1'), valueAt };
   }
 
-  #printKey(wire: WireReader, keyAt: number): Uint8Array {
+  private printKey(wire: WireReader, keyAt: number): Uint8Array {
     wire.at = keyAt;
-    this.#options.key.write(wire, keySink);
+    this.options.key.write(wire, keySink);
     return keySink.take();
   }
 
   /** Text is sorted by its bytes, numbers by value. */
-  #rank(wire: WireReader, keyAt: number, json: Uint8Array): string | bigint {
-    const { keyType } = this.#options;
+  private rank(wire: WireReader, keyAt: number, json: Uint8Array): string | bigint {
+    const { keyType } = this.options;
     if (keyType === ScalarType.BOOL) return latin1(json);
     if (keyType !== ScalarType.STRING) return BigInt(latin1(json).replaceAll('"', ''));
     if (keyAt === 0) return '';

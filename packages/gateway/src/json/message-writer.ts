@@ -2,7 +2,7 @@ import type { DescMessage } from '@bufbuild/protobuf';
 import type { JsonSink } from './json-sink.js';
 import type { MemberWriter } from './member-writers.js';
 import { jsonBytes } from './value-writer.js';
-import { WireFault, type WireReader } from './wire-reader.js';
+import { WireError, type WireReader } from './wire-reader.js';
 
 /** Printing this much takes well under a millisecond. */
 const SLICE_SIZE = 64 * 1024;
@@ -21,26 +21,26 @@ interface Mark {
  * notes where they are, and a second prints them in order of declaration.
  */
 export class MessageWriter {
-  readonly #type: DescMessage;
-  readonly #members: readonly MemberWriter[];
+  private readonly type: DescMessage;
+  private readonly members: readonly MemberWriter[];
   /** By tag. Sparse, and few fields have high numbers. */
-  readonly #marks: Mark[] = [];
-  readonly #numbers = new Set<number>();
-  readonly #frameSize: number;
+  private readonly marks: Mark[] = [];
+  private readonly numbers = new Set<number>();
+  private readonly frameSize: number;
 
   constructor(type: DescMessage, members: readonly MemberWriter[]) {
-    this.#type = type;
-    this.#members = members;
+    this.type = type;
+    this.members = members;
     let place = 1;
     for (const member of members) {
       member.place = place;
       place += 2;
       for (const { tag, choice } of member.tags) {
-        this.#marks[tag] = { place: member.place, isRepeated: member.isRepeated, choice };
-        this.#numbers.add(tag >>> 3);
+        this.marks[tag] = { place: member.place, isRepeated: member.isRepeated, choice };
+        this.numbers.add(tag >>> 3);
       }
     }
-    this.#frameSize = place;
+    this.frameSize = place;
   }
 
   /** Prints the message that fills the reader, as an object. */
@@ -52,22 +52,22 @@ export class MessageWriter {
 
   /** Prints the object's members, each with a comma before it. */
   writeMembers(wire: WireReader, out: JsonSink): void {
-    const frame = this.#scan(wire);
-    for (const member of this.#members) member.write(wire, out, frame);
-    this.#finish(wire, frame);
+    const frame = this.scan(wire);
+    for (const member of this.members) member.write(wire, out, frame);
+    this.finish(wire, frame);
   }
 
   /** Prints the value of the only member, without its name. */
   writeOnlyValue(wire: WireReader, out: JsonSink): void {
-    const frame = this.#scan(wire);
-    for (const member of this.#members) member.writeValue(wire, out, frame);
-    this.#finish(wire, frame);
+    const frame = this.scan(wire);
+    for (const member of this.members) member.writeValue(wire, out, frame);
+    this.finish(wire, frame);
   }
 
   /** Prints the same in slices, cut between the items of lists. */
   *slices(wire: WireReader, out: JsonSink): Generator<Buffer> {
     let isWhole = true;
-    for (const _ of this.#writeItems(wire, out)) {
+    for (const _ of this.writeItems(wire, out)) {
       if (out.at < SLICE_SIZE) continue;
       if (isWhole) out.openObject(0);
       isWhole = false;
@@ -79,24 +79,24 @@ export class MessageWriter {
   }
 
   /** Prints the object's members, pausing after each item of a list. */
-  *#writeItems(wire: WireReader, out: JsonSink): Generator<void> {
-    const frame = this.#scan(wire);
-    for (const member of this.#members) {
+  private *writeItems(wire: WireReader, out: JsonSink): Generator<void> {
+    const frame = this.scan(wire);
+    for (const member of this.members) {
       if (member.writeItems) yield* member.writeItems(wire, out, frame);
       else member.write(wire, out, frame);
     }
   }
 
   /** Notes the place of every field; the result is the frame that holds the places. */
-  #scan(wire: WireReader): number {
-    const frame = wire.openFrame(this.#frameSize);
+  private scan(wire: WireReader): number {
+    const frame = wire.openFrame(this.frameSize);
     const { frames } = wire;
     frames[frame] = wire.at;
     while (wire.at < wire.end) {
       const tagAt = wire.at;
       const tag = wire.tag();
-      const mark = this.#marks[tag];
-      if (mark === undefined) this.#expectUnknown(tag);
+      const mark = this.marks[tag];
+      if (mark === undefined) this.expectUnknown(tag);
       else {
         const place = frame + mark.place;
         const count = frames[place + 1] as number;
@@ -109,15 +109,15 @@ export class MessageWriter {
     return frame;
   }
 
-  #finish(wire: WireReader, frame: number): void {
+  private finish(wire: WireReader, frame: number): void {
     wire.closeFrame(frame);
     wire.at = wire.end;
   }
 
-  #expectUnknown(tag: number): void {
-    if (!this.#numbers.has(tag >>> 3)) return;
-    throw new WireFault(
-      `The reply has field ${tag >>> 3} of ${this.#type.typeName} in wire type ${tag & 7}`,
+  private expectUnknown(tag: number): void {
+    if (!this.numbers.has(tag >>> 3)) return;
+    throw new WireError(
+      `The reply has field ${tag >>> 3} of ${this.type.typeName} in wire type ${tag & 7}`,
     );
   }
 }

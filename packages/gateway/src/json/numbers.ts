@@ -1,5 +1,5 @@
 import type { JsonSink } from './json-sink.js';
-import { WireFault } from './wire-reader.js';
+import { WireError } from './wire-reader.js';
 
 const TWO_TO_32 = 2 ** 32;
 /** Halves with a smaller high part make a number that a double holds exactly. */
@@ -104,7 +104,7 @@ function firstDigit(bytes: Uint8Array, start: number, end: number): number {
     const byte = bytes[i] as number;
     if (byte < ZERO || byte > NINE) isCanonical = false;
   }
-  if (!isCanonical) throw new WireFault('The reply holds a number that is not decimal digits');
+  if (!isCanonical) throw new WireError('The reply holds a number that is not decimal digits');
   return digits;
 }
 

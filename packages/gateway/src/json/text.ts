@@ -1,5 +1,5 @@
 import type { JsonSink } from './json-sink.js';
-import { WireFault } from './wire-reader.js';
+import { WireError } from './wire-reader.js';
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -167,7 +167,7 @@ function assertJson(bytes: Uint8Array): void {
   try {
     JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString());
   } catch (cause) {
-    throw new WireFault('The reply holds a contract message that is not JSON', { cause });
+    throw new WireError('The reply holds a contract message that is not JSON', { cause });
   }
 }
 

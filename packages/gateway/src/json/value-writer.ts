@@ -1,5 +1,5 @@
 import { JsonSink } from './json-sink.js';
-import { WIRE_TYPE, WireFault, WireReader } from './wire-reader.js';
+import { WIRE_TYPE, WireError, WireReader } from './wire-reader.js';
 
 /** How one kind of value is read off the wire and printed. */
 export interface ValueWriter {
@@ -43,7 +43,7 @@ export type PrintBody = (wire: WireReader, out: JsonSink) => void;
 export class EmbeddedWriter implements ValueWriter {
   readonly wireType = WIRE_TYPE.lengthDelimited;
   readonly writeBody: PrintBody;
-  #zero: Uint8Array | 'being made' | undefined;
+  private zeroBytes: Uint8Array | 'being made' | undefined;
 
   constructor(writeBody: PrintBody) {
     this.writeBody = writeBody;
@@ -56,13 +56,13 @@ export class EmbeddedWriter implements ValueWriter {
   }
 
   zero(): Uint8Array {
-    if (this.#zero === 'being made')
-      throw new WireFault('The descriptors have a message that always holds itself');
-    if (this.#zero) return this.#zero;
-    this.#zero = 'being made';
+    if (this.zeroBytes === 'being made')
+      throw new WireError('The descriptors have a message that always holds itself');
+    if (this.zeroBytes) return this.zeroBytes;
+    this.zeroBytes = 'being made';
     const out = new JsonSink();
     this.writeBody(new WireReader(), out);
-    this.#zero = out.take();
-    return this.#zero;
+    this.zeroBytes = out.take();
+    return this.zeroBytes;
   }
 }

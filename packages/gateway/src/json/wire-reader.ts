@@ -25,14 +25,14 @@ export class WireReader {
   high = 0;
   /** Where fields were found, of every message being read; a stack of `openFrame`s. */
   frames = new Int32Array(512);
-  #frameTop = 0;
-  #depth: number;
+  private frameTop = 0;
+  private depth: number;
 
   constructor(bytes: Uint8Array = NOTHING, depth = 0) {
     // A Buffer would be a second hidden class in every loop over these bytes.
     this.bytes = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     this.end = bytes.byteLength;
-    this.#depth = depth;
+    this.depth = depth;
   }
 
   /** Starts anew on another message. */
@@ -40,13 +40,13 @@ export class WireReader {
     this.bytes = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     this.at = 0;
     this.end = bytes.byteLength;
-    this.#frameTop = 0;
-    this.#depth = 0;
+    this.frameTop = 0;
+    this.depth = 0;
   }
 
   /** A reader of other bytes that belong to the same message. */
   branch(bytes: Uint8Array): WireReader {
-    return new WireReader(bytes, this.#depth);
+    return new WireReader(bytes, this.depth);
   }
 
   /** Narrows the reader to the embedded message that comes next; the result is for `leave`. */
@@ -57,7 +57,7 @@ export class WireReader {
 
   narrow(start: number, end: number): number {
     const outer = this.end;
-    this.#deepen();
+    this.deepen();
     this.at = start;
     this.end = end;
     return outer;
@@ -66,21 +66,21 @@ export class WireReader {
   leave(outer: number): void {
     this.at = this.end;
     this.end = outer;
-    this.#depth -= 1;
+    this.depth -= 1;
   }
 
   /** Makes room for the places of a message's fields, all zero; the result is for `closeFrame`. */
   openFrame(size: number): number {
-    const base = this.#frameTop;
+    const base = this.frameTop;
     const top = base + size;
-    if (top > this.frames.length) this.#growFrames(top);
+    if (top > this.frames.length) this.growFrames(top);
     for (let i = base; i < top; i += 1) this.frames[i] = 0;
-    this.#frameTop = top;
+    this.frameTop = top;
     return base;
   }
 
   closeFrame(base: number): void {
-    this.#frameTop = base;
+    this.frameTop = base;
   }
 
   /** Reads a varint into `low` and `high`. */
@@ -93,33 +93,33 @@ export class WireReader {
       this.high = 0;
       return;
     }
-    this.#longVarint();
+    this.longVarint();
   }
 
   tag(): number {
     this.varint();
     if (this.high !== 0 || this.low >>> 3 === 0)
-      throw new WireFault('The reply has a bad field tag');
+      throw new WireError('The reply has a bad field tag');
     return this.low >>> 0;
   }
 
   /** Reads the length of what follows, which is all there. */
   length(): number {
     this.varint();
-    if (this.high !== 0 || this.low < 0 || this.low > this.end - this.at) throw cutShort();
+    if (this.high !== 0 || this.low < 0 || this.low > this.end - this.at) throw truncated();
     return this.low;
   }
 
   bit32(): void {
-    const at = this.#take(4);
-    this.low = this.#int32At(at);
+    const at = this.take(4);
+    this.low = this.int32At(at);
     this.high = 0;
   }
 
   bit64(): void {
-    const at = this.#take(8);
-    this.low = this.#int32At(at);
-    this.high = this.#int32At(at + 4);
+    const at = this.take(8);
+    this.low = this.int32At(at);
+    this.high = this.int32At(at + 4);
   }
 
   /** Moves past the value of a tag that was just read. */
@@ -129,59 +129,59 @@ export class WireReader {
         this.varint();
         return;
       case WIRE_TYPE.bit64:
-        this.#take(8);
+        this.take(8);
         return;
       case WIRE_TYPE.lengthDelimited:
-        this.#take(this.length());
+        this.take(this.length());
         return;
       case WIRE_TYPE.bit32:
-        this.#take(4);
+        this.take(4);
         return;
       case WIRE_TYPE.startGroup:
-        this.#skipGroup(tag >>> 3);
+        this.skipGroup(tag >>> 3);
         return;
       default:
-        throw new WireFault('The reply has a bad wire type');
+        throw new WireError('The reply has a bad wire type');
     }
   }
 
-  #skipGroup(number: number): void {
-    this.#deepen();
+  private skipGroup(number: number): void {
+    this.deepen();
     for (let tag = this.tag(); (tag & 7) !== WIRE_TYPE.endGroup; tag = this.tag()) this.skip(tag);
-    if (this.low >>> 3 !== number) throw new WireFault('The reply has a group without its end');
-    this.#depth -= 1;
+    if (this.low >>> 3 !== number) throw new WireError('The reply has a group without its end');
+    this.depth -= 1;
   }
 
-  #deepen(): void {
-    this.#depth += 1;
-    if (this.#depth > MAX_DEPTH) throw new WireFault('The reply is nested too deep');
+  private deepen(): void {
+    this.depth += 1;
+    if (this.depth > MAX_DEPTH) throw new WireError('The reply is nested too deep');
   }
 
-  #longVarint(): void {
+  private longVarint(): void {
     this.low = 0;
     this.high = 0;
     for (let shift = 0; shift < 70; shift += 7) {
-      const byte = this.#byte();
+      const byte = this.byte();
       const bits = byte & 0x7f;
       if (shift < 32) this.low |= bits << shift;
       if (shift > 24) this.high |= shift < 32 ? bits >> (32 - shift) : bits << (shift - 32);
       if (byte < 0x80) return;
     }
-    throw new WireFault('The reply has an integer of more than 64 bits');
+    throw new WireError('The reply has an integer of more than 64 bits');
   }
 
-  #byte(): number {
-    return this.bytes[this.#take(1)] as number;
+  private byte(): number {
+    return this.bytes[this.take(1)] as number;
   }
 
-  #take(length: number): number {
+  private take(length: number): number {
     const { at } = this;
-    if (length > this.end - at) throw cutShort();
+    if (length > this.end - at) throw truncated();
     this.at = at + length;
     return at;
   }
 
-  #int32At(at: number): number {
+  private int32At(at: number): number {
     const { bytes } = this;
     return (
       (bytes[at] as number) |
@@ -191,18 +191,18 @@ export class WireReader {
     );
   }
 
-  #growFrames(size: number): void {
+  private growFrames(size: number): void {
     const grown = new Int32Array(Math.max(size, this.frames.length * 2));
     grown.set(this.frames);
     this.frames = grown;
   }
 }
 
-function cutShort(): WireFault {
-  return new WireFault('The reply is cut short');
+function truncated(): WireError {
+  return new WireError('The reply is cut short');
 }
 
 /** The node's reply does not fit its descriptors: malformed wire, or an Any of unknown type. */
-export class WireFault extends Error {
-  override readonly name = 'WireFault';
+export class WireError extends Error {
+  override readonly name = 'WireError';
 }

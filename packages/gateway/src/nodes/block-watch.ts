@@ -17,7 +17,7 @@ interface BlockWatchEvents {
 export class BlockWatch extends EventEmitter<BlockWatchEvents> {
   private readonly timers = new Map<ChainNode, NodeJS.Timeout>();
   private readonly reportedUp = new Set<ChainNode>();
-  private told = 0;
+  private reportedHeight = 0;
   private isStopped = false;
 
   constructor(
@@ -41,10 +41,10 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
   /** A reply may tell of a block before the next round does. */
   notice(): void {
     const { latest } = this.pool;
-    if (latest === this.told || latest === 0) return;
-    this.told = latest;
+    if (latest === this.reportedHeight || latest === 0) return;
+    this.reportedHeight = latest;
     this.emit('block', latest);
-    this.askLaggards(latest);
+    this.pollLagging(latest);
   }
 
   private async poll(node: ChainNode): Promise<void> {
@@ -68,7 +68,7 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
   }
 
   /** The others have the new block any moment, too soon for the next round to be the way to learn it. */
-  private askLaggards(latest: number): void {
+  private pollLagging(latest: number): void {
     for (const [node, timer] of this.timers) {
       if (!node.isUp || node.height >= latest) continue;
       clearTimeout(timer);

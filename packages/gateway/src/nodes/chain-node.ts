@@ -16,17 +16,17 @@ export class ChainNode {
   height = 0;
   isCatchingUp = false;
   /** When its height last rose, in milliseconds of `performance.now()`. */
-  blockAt = 0;
+  lastBlockAt = 0;
   latencyMs = 0;
   inFlight = 0;
-  lastFault: string | undefined;
+  lastError: string | undefined;
   /** Why it is never asked, if so. */
-  setAside: string | undefined;
-  private readonly keepsFrom: number | undefined;
+  excludedReason: string | undefined;
+  private readonly configuredEarliest: number | undefined;
   private missingUpTo = 0;
-  private told: number | undefined;
-  private found: number | undefined;
-  private finding: Promise<number | undefined> | undefined;
+  private reportedEarliest: number | undefined;
+  private foundEarliest: number | undefined;
+  private search: Promise<number | undefined> | undefined;
 
   constructor(
     readonly upstream: Upstream,
@@ -35,18 +35,20 @@ export class ChainNode {
     readonly number: number,
   ) {
     this.name = `${address.url.protocol}//${address.url.host}`;
-    this.keepsFrom = address.from;
+    this.configuredEarliest = address.from;
   }
 
   /** Whether it has answered and is not failing. */
   get isUp(): boolean {
-    return this.height > 0 && !this.breaker.isOpen && !this.setAside;
+    return this.height > 0 && !this.breaker.isOpen && !this.excludedReason;
   }
 
   /** The first height it has, as far as known: what it tells of itself need not be the whole truth. */
   get earliest(): number | undefined {
-    if (this.keepsFrom !== undefined) return this.keepsFrom;
-    return this.told === undefined ? this.found : Math.max(this.told, this.found ?? 0);
+    if (this.configuredEarliest !== undefined) return this.configuredEarliest;
+    return this.reportedEarliest === undefined
+      ? this.foundEarliest
+      : Math.max(this.reportedEarliest, this.foundEarliest ?? 0);
   }
 
   /** Whether it may know the state at a height; before it was asked that is a guess. */
@@ -65,11 +67,11 @@ export class ChainNode {
     try {
       const reply = await this.upstream.call(method, message, call);
       this.breaker.succeeded();
-      if (call.height === undefined && reply.height !== undefined) this.rise(reply.height);
+      if (call.height === undefined && reply.height !== undefined) this.raiseHeight(reply.height);
       return reply;
-    } catch (fault) {
-      this.judge(fault as GrpcError, call, performance.now() - startedAt);
-      throw fault;
+    } catch (error) {
+      this.recordError(error as GrpcError, call, performance.now() - startedAt);
+      throw error;
     } finally {
       this.inFlight -= 1;
       this.measure(performance.now() - startedAt);
@@ -81,14 +83,14 @@ export class ChainNode {
     const before = this.height;
     try {
       const status = await this.upstream.status(timeoutMs);
-      if (status.height !== before) this.blockAt = performance.now();
+      if (status.height !== before) this.lastBlockAt = performance.now();
       this.height = status.height;
-      this.told = status.earliest;
+      this.reportedEarliest = status.earliest;
       this.isCatchingUp = status.isCatchingUp;
-      this.lastFault = undefined;
+      this.lastError = undefined;
       this.breaker.probed();
-    } catch (fault) {
-      this.lastFault = describeFault(fault);
+    } catch (error) {
+      this.lastError = describeError(error);
       this.breaker.failed();
     }
     return this.height !== before;
@@ -96,29 +98,29 @@ export class ChainNode {
 
   /** Finds the first height it has, above one it does not have. */
   async findEarliest(missing: number): Promise<void> {
-    this.finding ??= findEarliest(this.upstream, missing, this.height).finally(() => {
-      this.finding = undefined;
+    this.search ??= findEarliest(this.upstream, missing, this.height).finally(() => {
+      this.search = undefined;
     });
-    this.found = (await this.finding) ?? this.found;
+    this.foundEarliest = (await this.search) ?? this.foundEarliest;
   }
 
-  private rise(height: number): void {
+  private raiseHeight(height: number): void {
     if (height <= this.height) return;
     this.height = height;
-    this.blockAt = performance.now();
+    this.lastBlockAt = performance.now();
   }
 
-  private judge(fault: GrpcError, call: UpstreamCall, tookMs: number): void {
-    const pruned = heightFaultOf(fault, call.height, this.height);
+  private recordError(error: GrpcError, call: UpstreamCall, tookMs: number): void {
+    const pruned = parseHeightError(error, call.height, this.height);
     if (pruned?.kind === 'pruned' && call.height !== undefined) {
       this.missingUpTo = Math.max(this.missingUpTo, call.height);
-      this.found = pruned.earliest ?? this.found;
+      this.foundEarliest = pruned.earliest ?? this.foundEarliest;
     }
-    if (fault.origin === 'node' || isOwnDeadline(fault, tookMs)) {
+    if (error.origin === 'node' || isOwnDeadline(error, tookMs)) {
       this.breaker.succeeded();
       return;
     }
-    this.lastFault = describeFault(fault);
+    this.lastError = describeError(error);
     this.breaker.failed();
   }
 
@@ -128,18 +130,18 @@ export class ChainNode {
 }
 
 /** With what only operators may see. */
-function describeFault(fault: unknown): string {
-  const { message, detail } = fault as Partial<GrpcError>;
-  return detail ?? message ?? String(fault);
+function describeError(error: unknown): string {
+  const { message, detail } = error as Partial<GrpcError>;
+  return detail ?? message ?? String(error);
 }
 
 /** A caller may set a short deadline, which the node cannot help. */
-function isOwnDeadline(fault: GrpcError, tookMs: number): boolean {
-  return fault.code === GrpcCode.deadlineExceeded && tookMs < HANGING_MS;
+function isOwnDeadline(error: GrpcError, tookMs: number): boolean {
+  return error.code === GrpcCode.deadlineExceeded && tookMs < HANGING_MS;
 }
 
 /** Why a node cannot speak of a height. */
-export interface HeightFault {
+export interface HeightError {
   readonly kind: 'pruned' | 'future';
   /** The first height it has, if it says. */
   readonly earliest: number | undefined;
@@ -151,17 +153,17 @@ const PRUNED = /pruned|version does not exist|lowest height is|failed to load st
 const LOWEST = /lowest height is (\d{1,15})/i;
 
 /** Reads a node's refusal of a height; nodes tell it only in words, and one text stands for both cases. */
-export function heightFaultOf(
-  fault: unknown,
-  asked: number | undefined,
+export function parseHeightError(
+  error: unknown,
+  requested: number | undefined,
   latest: number,
-): HeightFault | undefined {
-  if (!(fault instanceof GrpcError) || fault.origin !== 'node') return undefined;
-  if (asked === undefined) return undefined;
-  if (FUTURE.test(fault.message)) return { kind: 'future', earliest: undefined };
-  if (!PRUNED.test(fault.message)) return undefined;
-  if (asked > latest) return { kind: 'future', earliest: undefined };
-  const lowest = LOWEST.exec(fault.message)?.[1];
+): HeightError | undefined {
+  if (!(error instanceof GrpcError) || error.origin !== 'node') return undefined;
+  if (requested === undefined) return undefined;
+  if (FUTURE.test(error.message)) return { kind: 'future', earliest: undefined };
+  if (!PRUNED.test(error.message)) return undefined;
+  if (requested > latest) return { kind: 'future', earliest: undefined };
+  const lowest = LOWEST.exec(error.message)?.[1];
   return { kind: 'pruned', earliest: lowest === undefined ? undefined : Number(lowest) };
 }
 
@@ -193,8 +195,8 @@ async function hasHeight(upstream: Upstream, height: number, latest: number): Pr
   try {
     await upstream.call(PROBE, new Uint8Array(), { height, timeoutMs: TIMEOUT_MS });
     return true;
-  } catch (fault) {
-    if (heightFaultOf(fault, height, latest)) return false;
-    throw fault;
+  } catch (error) {
+    if (parseHeightError(error, height, latest)) return false;
+    throw error;
   }
 }

@@ -1,12 +1,12 @@
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import type { UpstreamCall, UpstreamReply } from '../upstream/upstream.js';
-import { type ChainNode, heightFaultOf } from './chain-node.js';
+import { type ChainNode, parseHeightError } from './chain-node.js';
 
 /** How much of the time that is left one attempt may take while another node could be asked. */
 const ATTEMPT_SHARE = 2 / 3;
 
 /** With less time than this left, another attempt is not worth it. */
-const LEAST_MS = 5;
+const MIN_ATTEMPT_MS = 5;
 
 type Attempt = readonly [node: ChainNode, share: number];
 
@@ -49,24 +49,24 @@ export class NodePool {
     call: UpstreamCall,
   ): Promise<UpstreamReply> {
     const endsAt = performance.now() + call.timeoutMs;
-    let fault: unknown;
+    let lastError: unknown;
     for (const [node, share] of this.attempts(nodes, call.height)) {
       try {
         const timeoutMs = Math.max(1, (endsAt - performance.now()) * share);
         return await node.call(method, message, { ...call, timeoutMs });
       } catch (error) {
-        fault = error;
-        if (endsAt - performance.now() < LEAST_MS || !this.isWorthAnother(error, call)) break;
+        lastError = error;
+        if (endsAt - performance.now() < MIN_ATTEMPT_MS || !this.isRetryable(error, call)) break;
       }
     }
-    throw await this.completed(fault ?? nothingToAsk(nodes, call.height), call.height);
+    throw await this.withRange(lastError ?? noNodeAvailable(nodes, call.height), call.height);
   }
 
   /** A fault that is about the heights there are is told with them known. */
-  private async completed(fault: unknown, height: number | undefined): Promise<unknown> {
-    const isPruned = heightFaultOf(fault, height, this.latest)?.kind === 'pruned';
+  private async withRange(error: unknown, height: number | undefined): Promise<unknown> {
+    const isPruned = parseHeightError(error, height, this.latest)?.kind === 'pruned';
     if (isPruned) await this.learnRange(height ?? 0);
-    return fault;
+    return error;
   }
 
   /** Nodes rarely say from which height on they can be asked, so that is found out when it matters. */
@@ -97,9 +97,9 @@ export class NodePool {
     );
     if (usable.length < 2) return usable;
     const latest = this.latest;
-    const rankOf = (node: ChainNode) =>
+    const rank = (node: ChainNode) =>
       height === undefined ? this.lagRank(node, latest) : archiveRank(node, height);
-    return usable.sort((a, b) => rankOf(a) - rankOf(b) || costOf(a) - costOf(b));
+    return usable.sort((a, b) => rank(a) - rank(b) || estimateCost(a) - estimateCost(b));
   }
 
   private lagRank(node: ChainNode, latest: number): number {
@@ -107,9 +107,11 @@ export class NodePool {
     return this.isLagging(node) ? 2 : 1;
   }
 
-  private isWorthAnother(fault: unknown, { height, signal }: UpstreamCall): boolean {
-    if (!(fault instanceof GrpcError) || signal?.aborted) return false;
-    return fault.origin === 'transport' || heightFaultOf(fault, height, this.latest) !== undefined;
+  private isRetryable(error: unknown, { height, signal }: UpstreamCall): boolean {
+    if (!(error instanceof GrpcError) || signal?.aborted) return false;
+    return (
+      error.origin === 'transport' || parseHeightError(error, height, this.latest) !== undefined
+    );
   }
 }
 
@@ -118,9 +120,9 @@ function archiveRank(node: ChainNode, height: number): number {
   return node.height >= height ? 1 : 2;
 }
 
-const costOf = (node: ChainNode) => (node.latencyMs + 1) * (node.inFlight + 1);
+const estimateCost = (node: ChainNode) => (node.latencyMs + 1) * (node.inFlight + 1);
 
-function nothingToAsk(nodes: readonly ChainNode[], height: number | undefined): GrpcError {
+function noNodeAvailable(nodes: readonly ChainNode[], height: number | undefined): GrpcError {
   if (height !== undefined && nodes.some((node) => node.isUp)) {
     return new GrpcError(GrpcCode.invalidArgument, `height ${height} was pruned from every node`);
   }

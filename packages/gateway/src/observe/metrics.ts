@@ -124,7 +124,7 @@ function labelsText(labels: Labels): string {
     .join(',');
 }
 
-interface GaugeParts {
+interface GaugeDeps {
   readonly pool: NodePool;
   readonly cache: ReplyCache;
   readonly watchers: number;
@@ -132,7 +132,7 @@ interface GaugeParts {
 }
 
 /** What is measured at the moment it is asked for. */
-export function gaugesOf({ pool, cache, watchers, labelNode }: GaugeParts): Gauge[] {
+export function collectGauges({ pool, cache, watchers, labelNode }: GaugeDeps): Gauge[] {
   const { rss, heapUsed } = process.memoryUsage();
   return [
     gauge('sibyl_gateway_latest_height', 'Latest height of the chain', pool.latest),
@@ -149,7 +149,7 @@ function gauge(name: string, help: string, value: number): Gauge {
   return { name, help, values: [{ labels: {}, value }] };
 }
 
-function nodeGauges({ nodes, latest }: NodePool, labelNode: GaugeParts['labelNode']): Gauge[] {
+function nodeGauges({ nodes, latest }: NodePool, labelNode: GaugeDeps['labelNode']): Gauge[] {
   const perNode = (name: string, help: string, measure: (node: ChainNode) => number): Gauge => ({
     name: `sibyl_gateway_node_${name}`,
     help,

@@ -1,7 +1,13 @@
 import { type DescEnum, type DescField, type DescMessage, ScalarType } from '@bufbuild/protobuf';
 import { enumJson } from '../json/dialects.js';
 import { isGoPrinted } from '../json/json-writers.js';
-import { type FieldForm, formOf, isNullable, isPointer, messageForm } from '../schema/options.js';
+import {
+  type FieldForm,
+  getFieldForm,
+  getMessageForm,
+  isNullable,
+  isPointer,
+} from '../schema/options.js';
 
 const ANY: JsonSchema = {
   type: 'object',
@@ -12,15 +18,15 @@ const ANY: JsonSchema = {
 
 /** JSON schemas of messages, as the replies print them. */
 export class JsonSchemas {
-  readonly #definitions = new Map<string, JsonSchema>();
+  private readonly byName = new Map<string, JsonSchema>();
 
   /** Those of all messages that were asked for, and of all in them. */
   definitions(): Record<string, JsonSchema> {
-    return Object.fromEntries([...this.#definitions].sort(([a], [b]) => (a < b ? -1 : 1)));
+    return Object.fromEntries([...this.byName].sort(([a], [b]) => (a < b ? -1 : 1)));
   }
 
   message(type: DescMessage, use: SchemaUse): JsonSchema {
-    const form = messageForm(type);
+    const form = getMessageForm(type);
     switch (form) {
       case 'any':
         return ANY;
@@ -29,9 +35,9 @@ export class JsonSchemas {
       case 'duration':
         return DURATION;
       case 'only_member':
-        return this.#onlyMember(type, use);
+        return this.onlyMember(type, use);
       case 'fields':
-        return this.#reference(type, use === 'reply' && isGoPrinted(type) ? 'go' : use);
+        return this.reference(type, use === 'reply' && isGoPrinted(type) ? 'go' : use);
       default:
         return form satisfies never;
     }
@@ -42,29 +48,29 @@ export class JsonSchemas {
     return field.message ? this.message(field.message, use) : leafSchema(field, use);
   }
 
-  #reference(type: DescMessage, use: SchemaUse): JsonSchema {
+  private reference(type: DescMessage, use: SchemaUse): JsonSchema {
     const name = use === 'reply' ? type.typeName : `${type.typeName}.${use}`;
-    if (!this.#definitions.has(name)) {
+    if (!this.byName.has(name)) {
       // Known before its fields are looked at: a message may hold itself.
-      this.#definitions.set(name, {});
-      this.#definitions.set(name, this.#object(type, use));
+      this.byName.set(name, {});
+      this.byName.set(name, this.object(type, use));
     }
     return { $ref: `#/components/schemas/${name}` };
   }
 
-  #object(type: DescMessage, use: SchemaUse): JsonSchema {
+  private object(type: DescMessage, use: SchemaUse): JsonSchema {
     const required = type.fields.filter((field) => isAlwaysThere(field, use));
     return {
       type: 'object',
       properties: Object.fromEntries(
-        type.fields.map((field) => [field.name, this.#field(field, use)]),
+        type.fields.map((field) => [field.name, this.field(field, use)]),
       ),
       ...(required.length > 0 && { required: required.map(({ name }) => name) }),
       ...(type.deprecated && { deprecated: true }),
     };
   }
 
-  #field(field: DescField, use: SchemaUse): JsonSchema {
+  private field(field: DescField, use: SchemaUse): JsonSchema {
     const value = this.value(field, use);
     if (field.fieldKind === 'list')
       return { type: use === 'go' ? ['array', 'null'] : 'array', items: value };
@@ -76,7 +82,7 @@ export class JsonSchemas {
   }
 
   /** A wrapper is what it wraps; a dynamic value can be anything. */
-  #onlyMember(type: DescMessage, use: SchemaUse): JsonSchema {
+  private onlyMember(type: DescMessage, use: SchemaUse): JsonSchema {
     const [field] = type.fields;
     if (!field || type.fields.length > 1) return {};
     if (field.fieldKind === 'map') return { type: 'object', additionalProperties: true };
@@ -152,7 +158,7 @@ function floatSchema(format: string): JsonSchema {
 /** The schema of a value that is no message. */
 export function leafSchema(field: DescField, use: SchemaUse): JsonSchema {
   if (field.enum) return enumSchema(field.enum, use);
-  const special = FORMS.get(formOf(field));
+  const special = FORMS.get(getFieldForm(field));
   if (special) return special;
   if (field.scalar === ScalarType.BYTES && use === 'reply' && field.fieldKind === 'scalar')
     return { ...BASE64, type: ['string', 'null'] };

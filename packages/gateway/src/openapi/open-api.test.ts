@@ -8,7 +8,7 @@ import { RandomSource } from '../../test/schema/random/random-source.js';
 import { RandomWire } from '../../test/schema/random/random-wire.js';
 import { SHAPES } from '../../test/schema/random/shapes.js';
 import { REQUEST_FACTS } from '../../test/schema/request-facts.js';
-import { loadSchema, openApiOf } from '../schema/schema.js';
+import { buildOpenApi, loadSchema } from '../schema/schema.js';
 
 interface Operation {
   readonly operationId: string;
@@ -26,11 +26,11 @@ type Paths = Record<string, Record<string, Operation>>;
 const INFO = { title: 'A chain', version: '1' };
 
 const demo = loadSchema(readCompiledProtos(), { prefix: 'impacts' });
-const document = openApiOf(demo, INFO);
+const document = buildOpenApi(demo, INFO);
 const paths = document.paths as Paths;
 
 describe('the OpenAPI document', () => {
-  it('openApiOf makes a valid document', async () => {
+  it('buildOpenApi makes a valid document', async () => {
     const result = await validate(structuredClone(document) as Parameters<typeof validate>[0]);
     expect(result.valid ? '' : compileErrors(result)).toBe('');
   });
@@ -61,12 +61,14 @@ describe('the OpenAPI document', () => {
 
   it('leaves out what is not served', () => {
     const served = new Set(['ixo.token.v1beta1.Query']);
-    const { paths } = openApiOf(loadSchema(readCompiledProtos(), { served }), INFO);
+    const { paths } = buildOpenApi(loadSchema(readCompiledProtos(), { served }), INFO);
     expect(Object.keys(paths as Paths).every((path) => path.startsWith('/ixo/token/'))).toBe(true);
   });
 
   it('describes queries and bodies', () => {
-    const { paths } = openApiOf(loadSchema(descriptorSet(REQUEST_FACTS)), INFO) as { paths: Paths };
+    const { paths } = buildOpenApi(loadSchema(descriptorSet(REQUEST_FACTS)), INFO) as {
+      paths: Paths;
+    };
     const parameters =
       paths['/test/{packet_id.channel_id}/{packet_id.sequence}/of/{sequences}']?.get?.parameters;
     const query = (parameters ?? []).filter((one) => one.in === 'query').map(({ name }) => name);
@@ -106,10 +108,10 @@ describe('the schema of a reply', () => {
     },
   };
   const schema = loadSchema(descriptorSet(facts));
-  const described = openApiOf(schema, INFO) as { paths: Paths };
+  const described = buildOpenApi(schema, INFO) as { paths: Paths };
 
   it.each(types)('fits what is printed: %s', (type) => {
-    const route = schema.routeOf(`/shapes.Query/${type.slice(7)}`);
+    const route = schema.findRoute(`/shapes.Query/${type.slice(7)}`);
     const random = new RandomWire(facts, new RandomSource(7));
     const content =
       described.paths[`/${type.slice(7)}`]?.get?.responses[200]?.content['application/json'];

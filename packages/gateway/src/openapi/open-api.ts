@@ -1,7 +1,7 @@
 import type { DescField, DescMessage } from '@bufbuild/protobuf';
-import { fieldPath } from '../binding/message-draft.js';
+import { findFieldPath } from '../binding/message-draft.js';
 import type { Route } from '../routes/route.js';
-import { messageForm } from '../schema/options.js';
+import { getMessageForm } from '../schema/options.js';
 import { JsonSchemas } from './json-schemas.js';
 
 /** What the document says of itself. */
@@ -38,7 +38,7 @@ export function openApiDocument(routes: readonly Route[], info: ApiInfo): Record
     const path = route.template.replace(/\{([^{}=]+)=[^{}]+\}/g, '{$1}');
     paths[path] ??= {};
     // Of two routes with one path the first is the one that answers.
-    paths[path][route.httpMethod.toLowerCase()] ??= operationOf(route, schemas);
+    paths[path][route.httpMethod.toLowerCase()] ??= buildOperation(route, schemas);
   }
   return {
     openapi: '3.1.0',
@@ -51,7 +51,7 @@ export function openApiDocument(routes: readonly Route[], info: ApiInfo): Record
   };
 }
 
-function operationOf(route: Route, schemas: JsonSchemas): Record<string, unknown> {
+function buildOperation(route: Route, schemas: JsonSchemas): Record<string, unknown> {
   const [, service = '', method = ''] = route.grpcMethod.split('/');
   return {
     operationId: `${service}.${method}`,
@@ -89,23 +89,23 @@ const MAX_DEPTH = 4;
 
 export function pathParameters(route: Route, schemas: JsonSchemas) {
   return route.path.variables.map((name) => {
-    const field = fieldPath(route.request, name)?.at(-1);
-    return { name, in: 'path', required: true, schema: field ? schemaOf(field, schemas) : {} };
+    const field = findFieldPath(route.request, name)?.at(-1);
+    return { name, in: 'path', required: true, schema: field ? buildSchema(field, schemas) : {} };
   });
 }
 
 export function queryParameters(route: Route, schemas: JsonSchemas) {
-  return leavesOf(route.request, '', 0)
+  return listLeaves(route.request, '', 0)
     .filter(({ name }) => route.takesQueryKey(name))
     .map(({ name, field }) => ({
       name,
       in: 'query',
       ...(field.deprecated && { deprecated: true }),
-      schema: schemaOf(field, schemas),
+      schema: buildSchema(field, schemas),
     }));
 }
 
-function schemaOf(field: DescField, schemas: JsonSchemas) {
+function buildSchema(field: DescField, schemas: JsonSchemas) {
   const value = schemas.value(field, 'input');
   return field.fieldKind === 'list' ? { type: 'array', items: value } : value;
 }
@@ -116,14 +116,14 @@ interface Leaf {
 }
 
 /** All fields that a query key can set. */
-function leavesOf(type: DescMessage, prefix: string, depth: number): Leaf[] {
+function listLeaves(type: DescMessage, prefix: string, depth: number): Leaf[] {
   if (depth > MAX_DEPTH) return [];
   return type.fields.flatMap((field) => {
     const name = `${prefix}${field.name}`;
     if (!field.message) return field.fieldKind === 'map' ? [] : [{ name, field }];
     if (field.fieldKind !== 'message') return [];
-    const form = messageForm(field.message);
-    if (form === 'fields') return leavesOf(field.message, `${name}.`, depth + 1);
+    const form = getMessageForm(field.message);
+    if (form === 'fields') return listLeaves(field.message, `${name}.`, depth + 1);
     const isText = form === 'timestamp' || form === 'duration' || field.message.fields.length === 1;
     return isText ? [{ name, field }] : [];
   });

@@ -1,24 +1,24 @@
 import { GrpcCode, GrpcError, httpStatusOf } from '@sibyl/grpc-client';
-import { heightFaultOf } from '../nodes/chain-node.js';
+import { parseHeightError } from '../nodes/chain-node.js';
 import type { NodePool } from '../nodes/node-pool.js';
-import { BindFault, WireFault } from '../schema/schema.js';
+import { BindError, WireError } from '../schema/schema.js';
 
-interface QueryFaultOptions {
+interface QueryErrorOptions {
   /** Where HTTP has a better word than the mapping of the code. */
   readonly status?: number;
   readonly headers?: Readonly<Record<string, string>>;
 }
 
 /** A question that gets no answer: what the client is told, as gRPC and as HTTP. */
-export class QueryFault extends Error {
-  override readonly name = 'QueryFault';
+export class QueryError extends Error {
+  override readonly name = 'QueryError';
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
 
   constructor(
     readonly code: GrpcCode,
     message: string,
-    { status = httpStatusOf(code), headers = {} }: QueryFaultOptions = {},
+    { status = httpStatusOf(code), headers = {} }: QueryErrorOptions = {},
   ) {
     super(message);
     this.status = status;
@@ -27,31 +27,31 @@ export class QueryFault extends Error {
 }
 
 /** A request that cannot be understood. */
-export const badRequest = (message: string) => new QueryFault(GrpcCode.invalidArgument, message);
+export const badRequest = (message: string) => new QueryError(GrpcCode.invalidArgument, message);
 
-interface FaultContext {
+interface ErrorContext {
   readonly pool: NodePool;
   readonly height: number | undefined;
   readonly compat: 'node' | undefined;
 }
 
 /** What a client is told of a failure; undefined for one that is the gateway's own and tells nothing. */
-export function explainFault(fault: unknown, context: FaultContext): QueryFault | undefined {
-  if (fault instanceof QueryFault) return fault;
-  if (fault instanceof BindFault) return badRequest(fault.message);
-  if (fault instanceof WireFault) return new QueryFault(GrpcCode.internal, fault.message);
-  if (!(fault instanceof GrpcError)) return undefined;
-  return heightFault(fault, context) ?? nodeFault(fault);
+export function toQueryError(error: unknown, context: ErrorContext): QueryError | undefined {
+  if (error instanceof QueryError) return error;
+  if (error instanceof BindError) return badRequest(error.message);
+  if (error instanceof WireError) return new QueryError(GrpcCode.internal, error.message);
+  if (!(error instanceof GrpcError)) return undefined;
+  return toHeightError(error, context) ?? toNodeError(error);
 }
 
-function heightFault(fault: GrpcError, { pool, height, compat }: FaultContext) {
+function toHeightError(error: GrpcError, { pool, height, compat }: ErrorContext) {
   const { latest, earliest } = pool;
-  const kind = heightFaultOf(fault, height, latest)?.kind;
+  const kind = parseHeightError(error, height, latest)?.kind;
   if (!kind || compat) return undefined;
   if (kind === 'future') {
     return badRequest(`height ${height} is in the future: the latest is ${latest}`);
   }
-  return new QueryFault(GrpcCode.notFound, prunedText(height ?? 0, earliest, latest));
+  return new QueryError(GrpcCode.notFound, prunedText(height ?? 0, earliest, latest));
 }
 
 /** Says which heights can be asked, as far as any node tells. */
@@ -63,9 +63,9 @@ export function prunedText(height: number, earliest: number | undefined, latest:
 
 const RETRY_SECONDS = '1';
 
-function nodeFault({ code, message }: GrpcError): QueryFault {
+function toNodeError({ code, message }: GrpcError): QueryError {
   const isPassing = code === GrpcCode.unavailable || code === GrpcCode.resourceExhausted;
-  return new QueryFault(
+  return new QueryError(
     code,
     message,
     isPassing ? { headers: { 'Retry-After': RETRY_SECONDS } } : {},

@@ -1,20 +1,20 @@
 import { hash, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { GrpcCode } from '@sibyl/grpc-client';
-import { pageFieldOf } from '../binding/request-binder.js';
+import { findPageField } from '../binding/request-binder.js';
 import type { Config } from '../config/config.js';
 import type { ChainNode } from '../nodes/chain-node.js';
 import type { Match, Route } from '../schema/schema.js';
-import type { SchemaGroup, SchemaKeeper } from '../schema/schema-registry.js';
+import type { SchemaGroup, SchemaRegistry } from '../schema/schema-registry.js';
 import { HEIGHT_METADATA, parseHeight } from '../upstream/upstream.js';
 import { integerField, messageAt } from '../upstream/wire-fields.js';
-import { badRequest, QueryFault } from './query-error.js';
-import type { AskedQuestion } from './query-service.js';
+import { badRequest, QueryError } from './query-error.js';
+import type { ParsedQuery } from './query-service.js';
 
 const NONE: readonly string[] = [];
 
 /** A request as HTTP or a batch brings it. */
-export interface Asked {
+export interface QueryRequest {
   readonly method: string;
   /** Still percent-encoded. */
   readonly path: string;
@@ -24,13 +24,13 @@ export interface Asked {
   readonly body?: () => Promise<Uint8Array>;
 }
 
-interface QuestionsOptions {
-  readonly keeper: SchemaKeeper;
+interface QueryParserOptions {
+  readonly schemaRegistry: SchemaRegistry;
   readonly config: Config;
 }
 
 /** Throws if the caller may not ask the route. */
-export type Permission = (route: Route) => void;
+export type PermissionCheck = (route: Route) => void;
 
 type RouteMatch = Extract<Match, { kind: 'route' }>;
 
@@ -40,62 +40,70 @@ interface Bound {
 }
 
 /** Makes questions to the chain out of requests. */
-export class Questions {
-  constructor(private readonly options: QuestionsOptions) {}
+export class QueryParser {
+  constructor(private readonly options: QueryParserOptions) {}
 
   /** At once, or when the body of a route that has one is there. */
-  read(asked: Asked, permit: Permission): AskedQuestion | Promise<AskedQuestion> {
-    const { method, path, headers, query } = asked;
-    const height = parseHeight(query.get('height')) ?? heightOf(headers, NONE);
-    const found = findRoute(this.options.keeper.groups, { method, path, height });
-    if (!found) throw starting();
+  read(
+    request: QueryRequest,
+    checkPermission: PermissionCheck,
+  ): ParsedQuery | Promise<ParsedQuery> {
+    const { method, path, headers, query } = request;
+    const height = parseHeight(query.get('height')) ?? readRequestedHeight(headers, NONE);
+    const found = findRoute(this.options.schemaRegistry.groups, { method, path, height });
+    if (!found) throw notReady();
     const { group } = found;
-    const match = this.expectRoute(found.match, asked);
-    permit(match.route);
-    if (match.route.httpMethod === 'GET' || !asked.body) return this.bind(asked, { group, match });
-    return asked.body().then((body) => this.bind(asked, { group, match }, body));
+    const match = this.expectRoute(found.match, request);
+    checkPermission(match.route);
+    if (match.route.httpMethod === 'GET' || !request.body)
+      return this.bind(request, { group, match });
+    return request.body().then((body) => this.bind(request, { group, match }, body));
   }
 
-  private bind(asked: Asked, { group, match }: Bound, body?: Uint8Array): AskedQuestion {
+  private bind(request: QueryRequest, { group, match }: Bound, body?: Uint8Array): ParsedQuery {
     const { config } = this.options;
-    const { headers, query } = asked;
+    const { headers, query } = request;
     const { route, params, successor } = match;
     return {
       route,
       group,
-      message: route.bind({ params, query: this.fieldsOf(query, route), body }),
-      height: this.heightOf(asked, route),
+      message: route.bind({ params, query: this.selectFields(query, route), body }),
+      height: this.getHeight(request, route),
       metadata: readMetadata(headers, config.nodes.forwardedMetadata),
-      timeoutMs: timeoutOf(headers, config.nodes.timeoutMs),
-      isFresh: isBypass(headers, config.cache.bypassSecret),
+      timeoutMs: readTimeout(headers, config.nodes.timeoutMs),
+      isFresh: isCacheBypass(headers, config.cache.bypassSecret),
       successor,
     };
   }
 
   /** The methods of a path, for OPTIONS; throws if there is no such path. */
-  allowed(asked: Asked): readonly string[] {
-    const { method, path } = asked;
-    const found = findRoute(this.options.keeper.groups, { method, path, height: undefined });
-    if (!found) throw starting();
-    if (found.match.kind === 'method_not_allowed') return allowOf(found.match.allow);
-    return [this.expectRoute(found.match, asked).route.httpMethod];
+  allowed(request: QueryRequest): readonly string[] {
+    const { method, path } = request;
+    const found = findRoute(this.options.schemaRegistry.groups, {
+      method,
+      path,
+      height: undefined,
+    });
+    if (!found) throw notReady();
+    if (found.match.kind === 'method_not_allowed') return listMethods(found.match.allow);
+    return [this.expectRoute(found.match, request).route.httpMethod];
   }
 
   /** A route whose request has a field of that name keeps it. */
-  private heightOf({ headers, query }: Asked, route: Route): number | undefined {
+  private getHeight({ headers, query }: QueryRequest, route: Route): number | undefined {
     const isOwn =
       query.has('height') && !this.options.config.compat && !route.takesQueryKey('height');
-    return heightOf(headers, isOwn ? query.getAll('height') : NONE);
+    return readRequestedHeight(headers, isOwn ? query.getAll('height') : NONE);
   }
 
-  private fieldsOf(query: URLSearchParams, route: Route): URLSearchParams {
+  private selectFields(query: URLSearchParams, route: Route): URLSearchParams {
     if (this.options.config.compat || query.size === 0) return query;
     const fields = new URLSearchParams(query);
     for (const own of ['height', 'watch']) if (!route.takesQueryKey(own)) fields.delete(own);
     return fields;
   }
 
-  private expectRoute(match: Match, { method, path }: Asked): RouteMatch {
+  private expectRoute(match: Match, { method, path }: QueryRequest): RouteMatch {
     switch (match.kind) {
       case 'route':
         if (method === 'HEAD' && this.options.config.compat) throw notImplemented();
@@ -113,28 +121,28 @@ export class Questions {
   }
 
   private refuseUnanswerable({ isWrite, isServed, grpcMethod }: Route): void {
-    if (isWrite) throw new QueryFault(GrpcCode.permissionDenied, WRITE_REFUSAL);
+    if (isWrite) throw new QueryError(GrpcCode.permissionDenied, WRITE_REFUSAL);
     if (isServed || this.options.config.compat) return;
     const text = `${grpcMethod} is declared, but not served by the nodes behind this gateway`;
-    throw new QueryFault(GrpcCode.unimplemented, text);
+    throw new QueryError(GrpcCode.unimplemented, text);
   }
 
-  private unknownPath(asked: string, nearest: readonly string[]): QueryFault {
+  private unknownPath(request: string, nearest: readonly string[]): QueryError {
     if (this.options.config.compat) return notImplemented();
     const hint = nearest.length > 0 ? `; the nearest are ${nearest.join(', ')}` : '';
-    return new QueryFault(GrpcCode.notFound, `there is no route ${asked}${hint}`);
+    return new QueryError(GrpcCode.notFound, `there is no route ${request}${hint}`);
   }
 
-  private wrongMethod(method: string, allow: readonly string[]): QueryFault {
+  private wrongMethod(method: string, allow: readonly string[]): QueryError {
     if (this.options.config.compat) return notImplemented();
-    const Allow = allowOf(allow).join(', ');
+    const Allow = listMethods(allow).join(', ');
     const text = `${method} is not allowed here; allowed are ${Allow}`;
-    return new QueryFault(GrpcCode.unimplemented, text, { status: 405, headers: { Allow } });
+    return new QueryError(GrpcCode.unimplemented, text, { status: 405, headers: { Allow } });
   }
 }
 
 /** What OPTIONS tells of a path, beside the methods of its routes. */
-function allowOf(methods: readonly string[]): string[] {
+function listMethods(methods: readonly string[]): string[] {
   const head = methods.includes('GET') && !methods.includes('HEAD') ? ['HEAD'] : [];
   return [...new Set([...methods, ...head, 'OPTIONS'])];
 }
@@ -143,10 +151,10 @@ const WRITE_REFUSAL =
   "this gateway answers queries only: sign the transaction with your own key, in a wallet or an SDK, and broadcast it through a node's own RPC, such as broadcast_tx_sync";
 
 /** The words of a node for a path it does not know. */
-const notImplemented = () => new QueryFault(GrpcCode.unimplemented, 'Not Implemented');
+const notImplemented = () => new QueryError(GrpcCode.unimplemented, 'Not Implemented');
 
-const starting = () =>
-  new QueryFault(GrpcCode.unavailable, 'no node has told its schema yet; see /health', {
+const notReady = () =>
+  new QueryError(GrpcCode.unavailable, 'no node has told its schema yet; see /health', {
     headers: { 'Retry-After': '1' },
   });
 
@@ -165,7 +173,7 @@ export function findRoute(
   let bestRank = Number.POSITIVE_INFINITY;
   for (const group of groups) {
     const match = group.schema.match(method, path);
-    const rank = rankOf(match) + (groups.length === 1 || group.nodes.some(able) ? 0 : 0.5);
+    const rank = rankMatch(match) + (groups.length === 1 || group.nodes.some(able) ? 0 : 0.5);
     if (rank < bestRank) {
       best = { group, match };
       bestRank = rank;
@@ -174,7 +182,7 @@ export function findRoute(
   return best;
 }
 
-function rankOf(match: Match): number {
+function rankMatch(match: Match): number {
   if (match.kind === 'route') return match.route.isServed ? 0 : 1;
   return match.kind === 'method_not_allowed' ? 2 : 3;
 }
@@ -209,7 +217,7 @@ const TIMEOUT = /^(\d{1,8})([HMSmun])$/;
 const UNIT_MS = { H: 3_600_000, M: 60_000, S: 1000, m: 1, u: 0.001, n: 0.000_001 } as const;
 
 /** The client's `Grpc-Timeout`, as far as it is shorter than the gateway's own. */
-export function timeoutOf(headers: IncomingHttpHeaders, longestMs: number): number {
+export function readTimeout(headers: IncomingHttpHeaders, longestMs: number): number {
   const header = headers['grpc-timeout'];
   if (header === undefined) return longestMs;
   const [, digits, unit] = TIMEOUT.exec(String(header)) ?? [];
@@ -218,7 +226,7 @@ export function timeoutOf(headers: IncomingHttpHeaders, longestMs: number): numb
 }
 
 /** The heights a client names in headers and, where those count, in the query. */
-export function heightOf(
+export function readRequestedHeight(
   headers: IncomingHttpHeaders,
   inQuery: readonly string[],
 ): number | undefined {
@@ -227,28 +235,28 @@ export function heightOf(
   }
   const named = [headers[HEIGHT_METADATA], headers[HEIGHT_HEADER], ...inQuery];
   const given = named.filter((text) => text !== undefined);
-  const [height, ...others] = given.map(readHeight);
+  const [height, ...others] = given.map(parseHeightOrThrow);
   if (others.some((other) => other !== height)) {
-    throw badRequest(`two heights are asked for: ${given.join(' and ')}`);
+    throw badRequest(`two heights are request for: ${given.join(' and ')}`);
   }
   // The chain's own way to say "the latest".
   return height === 0 ? undefined : height;
 }
 
-function readHeight(text: string | string[]): number {
+function parseHeightOrThrow(text: string | string[]): number {
   const height = parseHeight(text);
   if (height === undefined) throw badRequest(`${String(text).slice(0, 40)} is not a block height`);
   return height;
 }
 
 /** Whether an operator wants the answer from the node itself. */
-export function isBypass(headers: IncomingHttpHeaders, secret: string | undefined): boolean {
+export function isCacheBypass(headers: IncomingHttpHeaders, secret: string | undefined): boolean {
   const given = headers['x-cache-bypass'];
   if (given === undefined || secret === undefined) return false;
   // Digests have one length, whatever was given.
   const digest = (text: string) => hash('sha256', text, 'buffer');
   if (timingSafeEqual(digest(String(given)), digest(secret))) return true;
-  throw new QueryFault(GrpcCode.permissionDenied, 'X-Cache-Bypass is wrong');
+  throw new QueryError(GrpcCode.permissionDenied, 'X-Cache-Bypass is wrong');
 }
 
 /** What one unit of the rate limit pays for, beside the query itself. */
@@ -266,8 +274,8 @@ const PAGE = { offset: 2, limit: 3, countTotal: 4 } as const;
 export const bodyCost = (bytes: number): number => Math.floor(bytes / BODY_BYTES_PER_UNIT);
 
 /** The units a question costs beyond the first: for large pages, skipped entries and totals. */
-export function extraCost({ route, message }: AskedQuestion): number {
-  const field = pageFieldOf(route.request);
+export function extraCost({ route, message }: ParsedQuery): number {
+  const field = findPageField(route.request);
   const page = field && messageAt(message, [field.number]);
   if (!page || page.length === 0) return 0;
   const ofEntries = Math.floor(Math.max(0, integerField(page, PAGE.limit) - 1) / ENTRIES_PER_UNIT);

@@ -5,9 +5,9 @@ import type { NodePool } from '../nodes/node-pool.js';
 import type { Metrics } from '../observe/metrics.js';
 import type { Route } from '../schema/schema.js';
 import type { SchemaGroup } from '../schema/schema-registry.js';
-import { QueryFault } from './query-error.js';
-import { etagOf, Reply, ReplyCache } from './reply-cache.js';
-import { Flights, type Seat } from './single-flight.js';
+import { QueryError } from './query-error.js';
+import { computeEtag, Reply, ReplyCache } from './reply-cache.js';
+import { type SharedResult, SingleFlight } from './single-flight.js';
 
 /** A message of this size takes a millisecond; larger ones are written in slices, so as not to hold up the others. */
 const SLICED_FROM_BYTES = 128 * 1024;
@@ -17,9 +17,9 @@ const STATELESS_LIFE_MS = 1000;
 const SHORTEST_CALL_MS = 1000;
 
 /** Calls to nodes in progress at a time, and the memory of their questions. */
-const FLIGHT_LIMITS = { maxCalls: 4096, maxKeyBytes: 32 * 1024 * 1024 };
+const SINGLE_FLIGHT_LIMITS = { maxCalls: 4096, maxKeyBytes: 32 * 1024 * 1024 };
 
-interface AnswersOptions {
+interface QueryServiceOptions {
   readonly pool: NodePool;
   readonly blocks: BlockWatch;
   readonly cacheBytes: number;
@@ -28,13 +28,13 @@ interface AnswersOptions {
   readonly longestMs: number;
 }
 
-/** Answers questions: from memory while nothing can have changed, else from a node, asked once for all callers. */
-export class Answers {
+/** QueryService questions: from memory while nothing can have changed, else from a node, asked once for all callers. */
+export class QueryService {
   readonly cache: ReplyCache;
-  private readonly flights = new Flights<Reply>(FLIGHT_LIMITS);
+  private readonly singleFlight = new SingleFlight<Reply>(SINGLE_FLIGHT_LIMITS);
   private unshared = 0;
 
-  constructor(private readonly options: AnswersOptions) {
+  constructor(private readonly options: QueryServiceOptions) {
     this.cache = new ReplyCache(options.cacheBytes);
     let latest = 0;
     options.blocks.on('block', (height) => {
@@ -45,40 +45,42 @@ export class Answers {
   }
 
   /** `onGone` receives what to call if the caller leaves. A known answer is returned at once. */
-  answer(question: Question, onGone?: (leave: () => void) => void): Reply | Promise<Reply> {
-    const known = this.find(question);
+  answer(query: Query, onGone?: (leave: () => void) => void): Reply | Promise<Reply> {
+    const known = this.find(query);
     if (known) {
       this.options.metrics.countCache('hit');
       return known;
     }
-    const { outcome, leave } = this.board(question);
+    const { outcome, leave } = this.join(query);
     onGone?.(leave);
-    const { timeoutMs } = question;
-    return timeoutMs < this.callTimeout(timeoutMs) ? within(timeoutMs, outcome, leave) : outcome;
+    const { timeoutMs } = query;
+    return timeoutMs < this.callTimeout(timeoutMs)
+      ? withDeadline(timeoutMs, outcome, leave)
+      : outcome;
   }
 
   /** While no node answers, the latest block is unknown; what was at a height never changes. */
-  private find(question: Question): Reply | undefined {
+  private find(query: Query): Reply | undefined {
     const { latest } = this.options.pool;
-    const { isFresh, height, metadata } = question;
+    const { isFresh, height, metadata } = query;
     if (isFresh || metadata || (height === undefined && latest === 0)) return undefined;
-    return this.cache.get(keyOf(question, latest));
+    return this.cache.get(buildKey(query, latest));
   }
 
   /** Joins the call that asks the same, or begins one. */
-  private board(question: Question): Seat<Reply> {
+  private join(query: Query): SharedResult<Reply> {
     const { metrics, pool } = this.options;
-    const { metadata } = question;
-    const key = keyOf(question, pool.latest);
+    const { metadata } = query;
+    const key = buildKey(query, pool.latest);
     // Metadata may change the answer in ways unknown here, so such a call is not shared.
     this.unshared += metadata ? 1 : 0;
-    const flight = metadata
+    const flightKey = metadata
       ? `${key}#${this.unshared}`
-      : `${key}!${this.callTimeout(question.timeoutMs)}`;
-    const isShared = this.flights.isRunning(flight);
-    if (!isShared && !this.flights.hasRoomFor(flight)) throw tooBusy();
+      : `${key}!${this.callTimeout(query.timeoutMs)}`;
+    const isShared = this.singleFlight.isRunning(flightKey);
+    if (!isShared && !this.singleFlight.canStart(flightKey)) throw tooBusy();
     metrics.countCache(isShared ? 'shared' : 'miss');
-    return this.flights.share(flight, (signal) => this.ask(question, key, signal));
+    return this.singleFlight.share(flightKey, (signal) => this.fetch(query, key, signal));
   }
 
   /**
@@ -90,24 +92,27 @@ export class Answers {
     return Math.min(this.options.longestMs, SHORTEST_CALL_MS * 2 ** doublings);
   }
 
-  private async ask(question: Question, key: string, signal: AbortSignal): Promise<Reply> {
+  private async fetch(query: Query, key: string, signal: AbortSignal): Promise<Reply> {
     const { pool, blocks } = this.options;
-    const { route, group, message, height, metadata } = question;
-    const timeoutMs = this.callTimeout(question.timeoutMs);
+    const { route, group, message, height, metadata } = query;
+    const timeoutMs = this.callTimeout(query.timeoutMs);
     const call = { height, timeoutMs, signal, ...(metadata && { metadata }) };
     const latest = pool.latest;
-    const told = await pool.call(group.nodes, route.grpcMethod, message, call);
+    const upstreamReply = await pool.call(group.nodes, route.grpcMethod, message, call);
     const isFinal = height !== undefined && isState(route);
-    const isLong = told.message.length >= SLICED_FROM_BYTES;
+    const isLong = upstreamReply.message.length >= SLICED_FROM_BYTES;
     const reply = new Reply({
-      body: isLong ? await writeInSlices(route, told.message) : route.write(told.message),
-      etag: etagOf(told.message, group.schema.fingerprint),
-      height: told.height ?? height,
+      body: isLong
+        ? await writeInSlices(route, upstreamReply.message)
+        : route.write(upstreamReply.message),
+      etag: computeEtag(upstreamReply.message, group.schema.fingerprint),
+      height: upstreamReply.height ?? height,
       isFinal,
     });
     // A node may be a block further than it was when the key was made.
-    const isNewer = height === undefined && told.height !== undefined && told.height !== latest;
-    const kept = isNewer ? keyOf(question, told.height) : key;
+    const isNewer =
+      height === undefined && upstreamReply.height !== undefined && upstreamReply.height !== latest;
+    const kept = isNewer ? buildKey(query, upstreamReply.height) : key;
     if (!metadata) this.cache.set(kept, reply, isState(route) ? undefined : STATELESS_LIFE_MS);
     blocks.notice();
     return reply;
@@ -115,11 +120,15 @@ export class Answers {
 }
 
 /** The outcome, unless a caller's own time is up first; the call goes on for the others. */
-async function within(ms: number, outcome: Promise<Reply>, leave: () => void): Promise<Reply> {
+async function withDeadline(
+  ms: number,
+  outcome: Promise<Reply>,
+  leave: () => void,
+): Promise<Reply> {
   const late = Promise.withResolvers<never>();
   const timer = setTimeout(() => {
     leave();
-    const text = `the node did not answer within ${ms} ms`;
+    const text = `the node did not answer withDeadline ${ms} ms`;
     late.reject(new GrpcError(GrpcCode.deadlineExceeded, text, 'transport'));
   }, ms);
   try {
@@ -129,9 +138,9 @@ async function within(ms: number, outcome: Promise<Reply>, leave: () => void): P
   }
 }
 
-function tooBusy(): QueryFault {
+function tooBusy(): QueryError {
   const text = 'too many queries are in progress; try again in a second';
-  return new QueryFault(GrpcCode.unavailable, text, { headers: { 'Retry-After': '1' } });
+  return new QueryError(GrpcCode.unavailable, text, { headers: { 'Retry-After': '1' } });
 }
 
 /** Modules keep their queries of the state in services called Query; those of the node are called Service. */
@@ -140,7 +149,7 @@ function isState({ grpcMethod }: Route): boolean {
 }
 
 /** What tells questions apart; the schema is part of it, since it makes the JSON, and the latest is a moment too. */
-function keyOf({ route, group, message, height }: Question, latest: number): string {
+function buildKey({ route, group, message, height }: Query, latest: number): string {
   const bytes = Buffer.from(message.buffer, message.byteOffset, message.length).toString('latin1');
   const moment = height === undefined ? `~${latest}` : `=${height}`;
   return `${group.schema.fingerprint}${route.grpcMethod}\n${bytes.length}\n${bytes}${moment}`;
@@ -156,7 +165,7 @@ async function writeInSlices(route: Route, message: Uint8Array): Promise<Buffer>
 }
 
 /** One query of the chain, ready to be asked. */
-export interface Question {
+export interface Query {
   readonly route: Route;
   readonly group: SchemaGroup;
   /** The request message, encoded. */
@@ -171,7 +180,7 @@ export interface Question {
 }
 
 /** A question as it came by HTTP. */
-export interface AskedQuestion extends Question {
+export interface ParsedQuery extends Query {
   /** The path to use instead of the one asked, where that is a legacy one. */
   readonly successor: string | undefined;
 }

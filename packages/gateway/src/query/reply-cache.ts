@@ -76,7 +76,7 @@ const compress: Readonly<Record<Encoding, (body: Buffer) => Promise<Buffer>>> = 
   },
 };
 
-interface ReplyParts {
+interface ReplyOptions {
   /** The reply's JSON. */
   readonly body: Buffer;
   /** Equal for equal bodies. */
@@ -105,7 +105,7 @@ export class Reply {
   private encoded: Map<Encoding, Promise<Buffer>> | undefined;
   private encodedBytes = 0;
 
-  constructor({ body, etag, height, isFinal }: ReplyParts) {
+  constructor({ body, etag, height, isFinal }: ReplyOptions) {
     const isSmall = body.length <= SMALL_BYTES;
     this.length = body.length;
     this.etag = etag;
@@ -142,6 +142,6 @@ export class Reply {
 }
 
 /** A tag for the reply made from this message: weak, since compressed forms share it. */
-export function etagOf(message: Uint8Array, fingerprint: string): string {
+export function computeEtag(message: Uint8Array, fingerprint: string): string {
   return `W/"${fingerprint.slice(0, 8)}${hash('sha1', message, 'base64url')}"`;
 }

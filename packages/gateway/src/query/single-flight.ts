@@ -1,72 +1,72 @@
 import { textBytes } from '@sibyl/server-kit';
 
-interface Flight<T> {
+interface SharedCall<T> {
   readonly outcome: Promise<T>;
   readonly cancel: AbortController;
   waiting: number;
 }
 
 /** One caller's share in a call. */
-export interface Seat<T> {
+export interface SharedResult<T> {
   readonly outcome: Promise<T>;
   /** Stops waiting; the call ends when the last caller has left. May be called more than once. */
   leave(): void;
 }
 
-export interface FlightLimits {
+export interface SingleFlightLimits {
   readonly maxCalls: number;
   /** What the keys of all calls together may take. */
   readonly maxKeyBytes: number;
 }
 
 /** Shares one call between all callers that ask the same at the same time. */
-export class Flights<T> {
-  private readonly running = new Map<string, Flight<T>>();
+export class SingleFlight<T> {
+  private readonly running = new Map<string, SharedCall<T>>();
   private keyBytes = 0;
 
-  constructor(private readonly limits: FlightLimits) {}
+  constructor(private readonly limits: SingleFlightLimits) {}
 
   isRunning(key: string): boolean {
     return this.running.has(key);
   }
 
   /** Whether a call with this key may begin now. */
-  hasRoomFor(key: string): boolean {
+  canStart(key: string): boolean {
     const { maxCalls, maxKeyBytes } = this.limits;
     return this.running.size < maxCalls && this.keyBytes + textBytes(key) <= maxKeyBytes;
   }
 
-  share(key: string, start: (signal: AbortSignal) => Promise<T>): Seat<T> {
-    const flight = this.running.get(key) ?? this.begin(key, start);
-    flight.waiting += 1;
-    let isSeated = true;
+  share(key: string, start: (signal: AbortSignal) => Promise<T>): SharedResult<T> {
+    const call = this.running.get(key) ?? this.begin(key, start);
+    call.waiting += 1;
+    let isWaiting = true;
     const leave = () => {
-      if (isSeated) this.leave(key, flight);
-      isSeated = false;
+      if (isWaiting) this.leave(key, call);
+      isWaiting = false;
     };
-    return { outcome: flight.outcome, leave };
+    return { outcome: call.outcome, leave };
   }
 
-  private begin(key: string, start: (signal: AbortSignal) => Promise<T>): Flight<T> {
+  private begin(key: string, start: (signal: AbortSignal) => Promise<T>): SharedCall<T> {
     const cancel = new AbortController();
-    const flight = { outcome: start(cancel.signal), cancel, waiting: 0 };
-    const end = () => this.end(key, flight);
-    flight.outcome.then(end, end);
-    this.running.set(key, flight);
+    const call = { outcome: start(cancel.signal), cancel, waiting: 0 };
+    const end = () => this.end(key, call);
+    call.outcome.then(end, end);
+    this.running.set(key, call);
     this.keyBytes += textBytes(key);
-    return flight;
+    return call;
   }
 
-  private leave(key: string, flight: Flight<T>): void {
-    flight.waiting -= 1;
-    if (flight.waiting > 0 || this.running.get(key) !== flight) return;
+  private leave(key: string, call: SharedCall<T>): void {
+    call.waiting -= 1;
+    if (call.waiting > 0 || this.running.get(key) !== call) return;
     // A caller that comes now must not join a call that is being cancelled.
-    this.end(key, flight);
-    flight.cancel.abort();
+    this.end(key, call);
+    call.cancel.abort();
   }
 
-  private end(key: string, flight: Flight<T>): void {
-    if (this.running.get(key) !== flight) return;
+  private end(key: string, call: SharedCall<T>): void {
+    if (this.running.get(key) !== call) return;
     this.running.delete(key);
     this.keyBytes -= textBytes(key);
   }

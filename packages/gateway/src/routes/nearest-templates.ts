@@ -11,21 +11,21 @@ const FITS = { equal: 3, alike: 2, variable: 1, not: 0 };
 /** Finds the templates most like a path that none of them fits. */
 export class NearestTemplates {
   /** The templates that have a text among their steps. */
-  readonly #byText = new Map<string, PathTemplate[]>();
+  private readonly byText = new Map<string, PathTemplate[]>();
 
   constructor(templates: readonly PathTemplate[]) {
     for (const template of templates)
-      for (const text of new Set(template.steps.flatMap(textOf))) {
-        const others = this.#byText.get(text);
+      for (const text of new Set(template.steps.flatMap(listTexts))) {
+        const others = this.byText.get(text);
         if (others) others.push(template);
-        else this.#byText.set(text, [template]);
+        else this.byText.set(text, [template]);
       }
   }
 
   /** The best first; none if the path has nothing in common with any. */
   find(segments: readonly string[]): PathTemplate[] {
     const path = segments.slice(0, MAX_SEGMENTS).map((segment) => segment.slice(0, MAX_LENGTH));
-    return this.#candidates(path)
+    return this.candidates(path)
       .map((template) => ({ template, score: likeness(path, template.steps) }))
       .sort((a, b) => b.score - a.score)
       .slice(0, MOST)
@@ -33,10 +33,10 @@ export class NearestTemplates {
   }
 
   /** Those that share most texts with the path. */
-  #candidates(path: readonly string[]): PathTemplate[] {
+  private candidates(path: readonly string[]): PathTemplate[] {
     const shared = new Map<PathTemplate, number>();
     for (const text of new Set(path))
-      for (const template of this.#byText.get(text) ?? [])
+      for (const template of this.byText.get(text) ?? [])
         shared.set(template, (shared.get(template) ?? 0) + 1);
     return [...shared]
       .sort(([, a], [, b]) => b - a)
@@ -45,7 +45,7 @@ export class NearestTemplates {
   }
 }
 
-function textOf(step: Step): string[] {
+function listTexts(step: Step): string[] {
   return typeof step === 'object' ? [step.text] : [];
 }
 

@@ -1,4 +1,4 @@
-import { DescriptorFault } from '../schema/descriptors.js';
+import { DescriptorError } from '../schema/descriptors.js';
 
 /** What one step of a path must be: a text, any one segment, or any number of them. */
 export type Step = { readonly text: string } | 'one' | 'many';
@@ -17,11 +17,11 @@ const SPLIT = /\/(?![^{]*\})/;
 export class PathTemplate {
   readonly text: string;
   readonly steps: readonly Step[];
-  readonly #variables: readonly Variable[];
+  private readonly spans: readonly Variable[];
 
   constructor(text: string) {
     if (!text.startsWith('/'))
-      throw new DescriptorFault(`The path ${text} has no slash at its start`);
+      throw new DescriptorError(`The path ${text} has no slash at its start`);
     const steps: Step[] = [];
     const variables: Variable[] = [];
     for (const part of text.slice(1).split(SPLIT)) {
@@ -31,14 +31,14 @@ export class PathTemplate {
       if (name) variables.push({ name, from, to: steps.length });
     }
     if (steps.filter((step) => step === 'many').length > 1)
-      throw new DescriptorFault(`The path ${text} has more than one **`);
+      throw new DescriptorError(`The path ${text} has more than one **`);
     this.text = text;
     this.steps = steps;
-    this.#variables = variables;
+    this.spans = variables;
   }
 
   get variables(): string[] {
-    return this.#variables.map(({ name }) => name);
+    return this.spans.map(({ name }) => name);
   }
 
   /** The variables' values in a path that matches, given as decoded segments. */
@@ -47,7 +47,7 @@ export class PathTemplate {
     const extra = segments.length - this.steps.length;
     const place = (step: number) => (many !== -1 && step > many ? step + extra : step);
     return new Map(
-      this.#variables.map(({ name, from, to }) => [
+      this.spans.map(({ name, from, to }) => [
         name,
         segments.slice(place(from), place(to)).join('/'),
       ]),
@@ -60,8 +60,8 @@ export class PathTemplate {
       /\{([^{}=]+)(?:=([^{}]+))?\}/g,
       (_, name: string, pattern?: string) => {
         const value = params.get(name) ?? '';
-        const parts = pattern === undefined ? [value] : value.split('/');
-        return parts.map(encodeSegment).join('/');
+        const deps = pattern === undefined ? [value] : value.split('/');
+        return deps.map(encodeSegment).join('/');
       },
     );
   }
@@ -71,7 +71,7 @@ function toStep(step: string, template: string): Step {
   if (step === '*') return 'one';
   if (step === '**') return 'many';
   if (/^[^{}*:]+$/.test(step)) return { text: step };
-  throw new DescriptorFault(`The path ${template} has a part that is not understood: ${step}`);
+  throw new DescriptorError(`The path ${template} has a part that is not understood: ${step}`);
 }
 
 /** Colons are common in ids and may stay as they are. */
@@ -102,22 +102,22 @@ const CHAIN_PREFIX = 'ixo';
 
 /** The prefix a deployment shows in place of the chain's own. */
 export class ChainPrefix {
-  readonly #segments: readonly string[];
+  private readonly segments: readonly string[];
 
   constructor(prefix = CHAIN_PREFIX) {
-    this.#segments = prefix.split('/').filter((segment) => segment !== '');
+    this.segments = prefix.split('/').filter((segment) => segment !== '');
   }
 
   /** A declared path or template as this deployment shows it. */
   show(path: string): string {
     const rest = path.slice(CHAIN_PREFIX.length + 1);
     if (!path.startsWith(`/${CHAIN_PREFIX}`) || (rest !== '' && !rest.startsWith('/'))) return path;
-    return `/${this.#segments.join('/')}${rest}`.replace('//', '/');
+    return `/${this.segments.join('/')}${rest}`.replace('//', '/');
   }
 
   /** Shown segments as the chain declares them; undefined if they have another prefix. */
   declared(segments: readonly string[]): string[] | undefined {
-    if (!this.#segments.every((segment, i) => segments[i] === segment)) return undefined;
-    return [CHAIN_PREFIX, ...segments.slice(this.#segments.length)];
+    if (!this.segments.every((segment, i) => segments[i] === segment)) return undefined;
+    return [CHAIN_PREFIX, ...segments.slice(this.segments.length)];
   }
 }

@@ -39,13 +39,13 @@ interface Entry {
 
 /** Finds routes by path. */
 export class RouteTable {
-  readonly #trees = new Map<string, RouteTree<Entry>>();
-  readonly #options: TableOptions;
-  readonly #nearest: NearestTemplates;
+  private readonly trees = new Map<string, RouteTree<Entry>>();
+  private readonly options: TableOptions;
+  private readonly nearest: NearestTemplates;
 
   constructor(routes: readonly Route[], options: TableOptions) {
-    this.#options = options;
-    this.#nearest = new NearestTemplates(routes.map((route) => route.path));
+    this.options = options;
+    this.nearest = new NearestTemplates(routes.map((route) => route.path));
     const legacy = options.legacy ? legacyEntries(routes) : [];
     const isLiteral = ({ path }: Entry) => path.variables.length === 0;
     for (const entry of [
@@ -53,44 +53,44 @@ export class RouteTable {
       ...routes.map((route) => ({ route, path: route.path, isLegacy: false })),
       ...legacy.filter((entry) => !isLiteral(entry)),
     ])
-      this.#add(entry);
+      this.add(entry);
   }
 
   match(httpMethod: string, path: string): Match {
-    const segments = splitPath(path, this.#options.reading);
+    const segments = splitPath(path, this.options.reading);
     if (!segments) return { kind: 'malformed', message: 'The path has a bad percent escape' };
-    const declared = this.#options.prefix.declared(segments);
+    const declared = this.options.prefix.declared(segments);
     const method = httpMethod === 'HEAD' ? 'GET' : httpMethod;
     for (const way of declared ? [segments, declared] : [segments]) {
-      const entry = this.#trees.get(method)?.find(way);
-      if (entry) return this.#found(entry, way);
+      const entry = this.trees.get(method)?.find(way);
+      if (entry) return this.found(entry, way);
     }
-    return this.#missed(segments, declared ?? segments);
+    return this.missed(segments, declared ?? segments);
   }
 
-  #add(entry: Entry): void {
+  private add(entry: Entry): void {
     const { httpMethod } = entry.route;
-    const tree = this.#trees.get(httpMethod) ?? new RouteTree<Entry>();
+    const tree = this.trees.get(httpMethod) ?? new RouteTree<Entry>();
     tree.add(entry.path.steps, entry);
-    this.#trees.set(httpMethod, tree);
+    this.trees.set(httpMethod, tree);
   }
 
-  #found({ route, path, isLegacy }: Entry, segments: readonly string[]): Match {
+  private found({ route, path, isLegacy }: Entry, segments: readonly string[]): Match {
     const params = path.read(segments);
     if (!isLegacy) return { kind: 'route', route, params };
-    const successor = this.#options.prefix.show(route.path.fill(params));
+    const successor = this.options.prefix.show(route.path.fill(params));
     return { kind: 'route', route, params, successor };
   }
 
-  #missed(segments: readonly string[], declared: readonly string[]): Match {
-    const allow = [...this.#trees]
+  private missed(segments: readonly string[], declared: readonly string[]): Match {
+    const allow = [...this.trees]
       .filter(([, tree]) => tree.find(segments) ?? tree.find(declared))
       .flatMap(([method]) => (method === 'GET' ? ['GET', 'HEAD'] : [method]));
     if (allow.length > 0) return { kind: 'method_not_allowed', allow: [...allow, 'OPTIONS'] };
-    const nearest = this.#nearest.find(declared);
+    const nearest = this.nearest.find(declared);
     return {
       kind: 'not_found',
-      nearest: nearest.map(({ text }) => this.#options.prefix.show(text)),
+      nearest: nearest.map(({ text }) => this.options.prefix.show(text)),
     };
   }
 }
@@ -152,13 +152,13 @@ interface End<T> {
 
 /** Finds what was added first of all whose steps fit a path. */
 export class RouteTree<T> {
-  readonly #root: Node<T> = newNode();
-  #size = 0;
+  private readonly root: Node<T> = newNode();
+  private size = 0;
 
   add(steps: readonly Step[], value: T): void {
-    const end = { order: this.#size, value };
-    this.#size += 1;
-    let node = this.#root;
+    const end = { order: this.size, value };
+    this.size += 1;
+    let node = this.root;
     for (const [i, step] of steps.entries()) {
       node.earliest = Math.min(node.earliest, end.order);
       if (step === 'many') {
@@ -172,7 +172,7 @@ export class RouteTree<T> {
   }
 
   find(segments: readonly string[]): T | undefined {
-    return search(this.#root, segments, 0, undefined)?.value;
+    return search(this.root, segments, 0, undefined)?.value;
   }
 }
 

@@ -1,17 +1,17 @@
 import type { DescMessage, DescMethod } from '@bufbuild/protobuf';
-import { BindFault } from '../binding/bind-error.js';
+import { BindError } from '../binding/bind-error.js';
 import { type BindInput, type BindRules, RequestBinder } from '../binding/request-binder.js';
 import { JsonWriters, ReplyWriter } from '../json/json-writers.js';
-import { DescriptorFault, type Descriptors } from '../schema/descriptors.js';
+import { DescriptorError, type Descriptors } from '../schema/descriptors.js';
 import {
   type HttpBinding,
   type HttpMethod,
-  httpBindings,
-  methodSummary,
+  readHttpBindings,
+  readSummary,
 } from '../schema/options.js';
 import { type ChainPrefix, PathTemplate } from './path-template.js';
 
-interface RouteParts {
+interface RouteOptions {
   readonly httpMethod: HttpMethod;
   readonly path: PathTemplate;
   readonly template: string;
@@ -40,42 +40,42 @@ export class Route {
   readonly summary: string;
   readonly request: DescMessage;
   readonly reply: DescMessage;
-  readonly #binder: RequestBinder;
-  readonly #writer: ReplyWriter;
+  private readonly binder: RequestBinder;
+  private readonly writer: ReplyWriter;
 
-  constructor(method: DescMethod, parts: RouteParts) {
+  constructor(method: DescMethod, deps: RouteOptions) {
     this.grpcMethod = `/${method.parent.typeName}/${method.name}`;
-    this.httpMethod = parts.httpMethod;
-    this.template = parts.template;
-    this.path = parts.path;
-    this.isServed = parts.isServed;
+    this.httpMethod = deps.httpMethod;
+    this.template = deps.template;
+    this.path = deps.path;
+    this.isServed = deps.isServed;
     this.isWrite = this.grpcMethod === BROADCAST || method.parent.name === 'Msg';
     this.isDeprecated = method.deprecated || method.parent.deprecated;
-    this.summary = methodSummary(method);
+    this.summary = readSummary(method);
     this.request = method.input;
     this.reply = method.output;
-    this.#binder = parts.binder;
-    this.#writer = parts.writer;
+    this.binder = deps.binder;
+    this.writer = deps.writer;
   }
 
   /** Whether the query key is a field of the request that the path does not bind, by either of its names. */
   takesQueryKey(key: string): boolean {
-    return this.#binder.takesQueryKey(key);
+    return this.binder.takesQueryKey(key);
   }
 
-  /** The request's wire bytes, equal for equal requests whatever the order of keys. Throws `BindFault`. */
+  /** The request's wire bytes, equal for equal requests whatever the order of keys. Throws `BindError`. */
   bind(input: BindInput): Uint8Array {
-    return this.#binder.bind(input);
+    return this.binder.bind(input);
   }
 
-  /** The reply as the node prints it. Throws `WireFault`. */
+  /** The reply as the node prints it. Throws `WireError`. */
   write(reply: Uint8Array): Buffer {
-    return this.#writer.write(reply);
+    return this.writer.write(reply);
   }
 
-  /** The same bytes as `write`, in slices between which the caller may let others run. Throws `WireFault`. */
+  /** The same bytes as `write`, in slices between which the caller may let others run. Throws `WireError`. */
   slices(reply: Uint8Array): Iterable<Buffer> {
-    return this.#writer.slices(reply);
+    return this.writer.slices(reply);
   }
 }
 
@@ -90,18 +90,18 @@ export function buildRoutes(descriptors: Descriptors, settings: RouteSettings) {
   const writers = new JsonWriters(descriptors.registry);
   const routes: Route[] = [];
   const notices: string[] = [];
-  for (const method of descriptors.files.flatMap(methodsOf))
-    for (const binding of httpBindings(method))
+  for (const method of descriptors.files.flatMap(listMethods))
+    for (const binding of readHttpBindings(method))
       try {
         routes.push(buildRoute(method, binding, writers, settings));
       } catch (cause) {
-        if (!(cause instanceof DescriptorFault || cause instanceof BindFault)) throw cause;
+        if (!(cause instanceof DescriptorError || cause instanceof BindError)) throw cause;
         notices.push(`${method.parent.typeName}/${method.name} is left out: ${cause.message}`);
       }
   return { routes, notices };
 }
 
-function methodsOf(file: Descriptors['files'][number]): DescMethod[] {
+function listMethods(file: Descriptors['files'][number]): DescMethod[] {
   return file.services.flatMap((service) => service.methods);
 }
 
@@ -111,7 +111,7 @@ function buildRoute(
   writers: JsonWriters,
   { prefix, served, rules }: RouteSettings,
 ): Route {
-  if (method.methodKind !== 'unary') throw new DescriptorFault('it is a stream');
+  if (method.methodKind !== 'unary') throw new DescriptorError('it is a stream');
   const path = new PathTemplate(template);
   return new Route(method, {
     httpMethod,

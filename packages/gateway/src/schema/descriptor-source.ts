@@ -11,7 +11,7 @@ const DESCRIPTORS_TIMEOUT_MS = 10_000;
 const MAX_BYTES = 64 * 1024 * 1024;
 
 /** A chain's descriptors, and who told them. */
-export interface Descriptors {
+export interface ChainDescriptors {
   readonly source: 'file' | 'chain reflection' | 'server reflection';
   /** One FileDescriptorSet, or its files one by one. */
   readonly files: Uint8Array | readonly Uint8Array[];
@@ -20,13 +20,13 @@ export interface Descriptors {
 }
 
 /** Reads a node's descriptors: from the operator's file, the chain's reflection or the server's. */
-export async function readDescriptors(
+export async function fetchDescriptors(
   upstream: Upstream,
   file: string | undefined,
-): Promise<Descriptors> {
+): Promise<ChainDescriptors> {
   const served = await withReflection(upstream, readServices).catch(() => undefined);
   if (file !== undefined) return { source: 'file', files: await readFile(file), served };
-  const whole = await chainReflection(upstream);
+  const whole = await callChainReflection(upstream);
   if (whole) return { source: 'chain reflection', files: whole, served };
   const files = await withReflection(upstream, async (stream) => {
     const services = await readServices(stream);
@@ -38,13 +38,13 @@ export async function readDescriptors(
 }
 
 /** One call for the whole schema; its reply has the layout of a FileDescriptorSet. */
-async function chainReflection(upstream: Upstream): Promise<Uint8Array | undefined> {
+async function callChainReflection(upstream: Upstream): Promise<Uint8Array | undefined> {
   try {
     const call = { timeoutMs: DESCRIPTORS_TIMEOUT_MS, maxReplyBytes: MAX_BYTES };
     return (await upstream.call(FILE_DESCRIPTORS, new Uint8Array(), call)).message;
-  } catch (fault) {
-    if (fault instanceof GrpcError && fault.code === GrpcCode.unimplemented) return undefined;
-    throw fault;
+  } catch (error) {
+    if (error instanceof GrpcError && error.code === GrpcCode.unimplemented) return undefined;
+    throw error;
   }
 }
 
@@ -59,8 +59,8 @@ const REFLECTION_TIMEOUT_MS = 10_000;
 const MAX_FILES = 5000;
 
 /** Field numbers of ServerReflectionRequest and ServerReflectionResponse. */
-const ASK = { fileByName: 3, fileOfSymbol: 4, services: 7 } as const;
-const TOLD = { files: 4, services: 6, error: 7 } as const;
+const REQUEST_FIELDS = { fileByName: 3, findSymbolFile: 4, services: 7 } as const;
+const REPLY_FIELDS = { files: 4, services: 6, error: 7 } as const;
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString();
 
@@ -74,8 +74,8 @@ export async function withReflection<T>(
     const stream = await upstream.open?.(method, REFLECTION_TIMEOUT_MS);
     try {
       if (stream) return await use(stream);
-    } catch (fault) {
-      if (!isUnimplemented(fault)) throw fault;
+    } catch (error) {
+      if (!isUnimplemented(error)) throw error;
     } finally {
       stream?.close();
     }
@@ -85,8 +85,8 @@ export async function withReflection<T>(
 
 /** Full names of the services this very binary serves. */
 export async function readServices(stream: MessageStream): Promise<ReadonlySet<string>> {
-  const answer = await ask(stream, ASK.services, '*');
-  const services = bytesFields(messageAt(answer, [TOLD.services]), 1);
+  const answer = await requestReflection(stream, REQUEST_FIELDS.services, '*');
+  const services = bytesFields(messageAt(answer, [REPLY_FIELDS.services]), 1);
   return new Set(services.map((service) => text(messageAt(service, [1]))));
 }
 
@@ -98,31 +98,36 @@ export async function readFiles(
   const files = new Map<string, Uint8Array>();
   const wanted: string[] = [];
   const keep = (answer: Uint8Array) => {
-    for (const file of bytesFields(messageAt(answer, [TOLD.files]), 1)) {
+    for (const file of bytesFields(messageAt(answer, [REPLY_FIELDS.files]), 1)) {
       const { name, dependency } = fromBinary(FileDescriptorProtoSchema, file);
       if (files.has(name)) continue;
       files.set(name, file);
       wanted.push(...dependency);
     }
   };
-  for (const service of services) keep(await ask(stream, ASK.fileOfSymbol, service));
+  for (const service of services)
+    keep(await requestReflection(stream, REQUEST_FIELDS.findSymbolFile, service));
   for (let name = wanted.pop(); name !== undefined; name = wanted.pop()) {
     if (files.size > MAX_FILES) throw new GrpcError(GrpcCode.internal, 'reflection has no end');
-    if (!files.has(name)) keep(await ask(stream, ASK.fileByName, name));
+    if (!files.has(name)) keep(await requestReflection(stream, REQUEST_FIELDS.fileByName, name));
   }
   return [...files.values()];
 }
 
-async function ask(stream: MessageStream, field: number, value: string): Promise<Uint8Array> {
+async function requestReflection(
+  stream: MessageStream,
+  field: number,
+  value: string,
+): Promise<Uint8Array> {
   const request = new BinaryWriter().tag(field, WireType.LengthDelimited).string(value).finish();
   const answer = await stream.send(request);
-  const [error] = bytesFields(answer, TOLD.error);
+  const [error] = bytesFields(answer, REPLY_FIELDS.error);
   if (!error) return answer;
   throw new GrpcError(GrpcCode.notFound, `reflection of ${value}: ${text(messageAt(error, [2]))}`);
 }
 
-function isUnimplemented(fault: unknown): boolean {
-  return fault instanceof GrpcError && fault.code === GrpcCode.unimplemented;
+function isUnimplemented(error: unknown): boolean {
+  return error instanceof GrpcError && error.code === GrpcCode.unimplemented;
 }
 
 const NODE_INFO = '/cosmos.base.tendermint.v1beta1.Service/GetNodeInfo';
@@ -146,8 +151,8 @@ export async function readNodeVersion(upstream: Upstream): Promise<NodeVersion |
     // GetNodeInfoResponse: 1 default_node_info (4 network), 2 application_version (3 version).
     const build = Buffer.from(messageAt(message, [2])).toString('base64');
     return { network: textAt([1, 4]), version: textAt([2, 3]), build };
-  } catch (fault) {
-    if (fault instanceof GrpcError && fault.code === GrpcCode.unimplemented) return undefined;
-    throw fault;
+  } catch (error) {
+    if (error instanceof GrpcError && error.code === GrpcCode.unimplemented) return undefined;
+    throw error;
   }
 }

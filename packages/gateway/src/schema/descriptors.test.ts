@@ -13,45 +13,45 @@ const facts: Facts = {
 };
 
 const files = descriptorFiles(facts);
-const bytesOf = (file: (typeof files)[number]) => toBinary(FileDescriptorProtoSchema, file);
-const namesOf = (list: readonly { readonly name: string }[]) => list.map(({ name }) => name);
+const toBytes = (file: (typeof files)[number]) => toBinary(FileDescriptorProtoSchema, file);
+const listNames = (list: readonly { readonly name: string }[]) => list.map(({ name }) => name);
 
 describe('descriptors', () => {
   it('are read in any order and keep the one they came in', () => {
-    const byName = files.toSorted((a, b) => (a.name < b.name ? -1 : 1)).map(bytesOf);
+    const byName = files.toSorted((a, b) => (a.name < b.name ? -1 : 1)).map(toBytes);
     const { files: read, registry } = readDescriptors(byName);
-    expect(namesOf(read)).toEqual(['a/all', 'z/all']);
+    expect(listNames(read)).toEqual(['a/all', 'z/all']);
     expect(registry.getMessage('a.Uses')?.fields[0]?.message?.typeName).toBe('z.Base');
   });
 
   it('are the same as a set and as single files', () => {
-    expect(namesOf(readDescriptors(descriptorSet(facts)).files)).toEqual(['z/all', 'a/all']);
-    expect(namesOf(readDescriptors(files.map(bytesOf)).files)).toEqual(['z/all', 'a/all']);
+    expect(listNames(readDescriptors(descriptorSet(facts)).files)).toEqual(['z/all', 'a/all']);
+    expect(listNames(readDescriptors(files.map(toBytes)).files)).toEqual(['z/all', 'a/all']);
   });
 
   it('bring the files every compiler has', () => {
     expect(
-      readDescriptors(files.map(bytesOf)).registry.getMessage('google.protobuf.Any'),
+      readDescriptors(files.map(toBytes)).registry.getMessage('google.protobuf.Any'),
     ).toBeDefined();
   });
 
   it('may come twice', () => {
-    const [first] = files.map(bytesOf);
-    const twice = [...files.map(bytesOf), first as Uint8Array];
-    expect(namesOf(readDescriptors(twice).files)).toEqual(['z/all', 'a/all']);
+    const [first] = files.map(toBytes);
+    const twice = [...files.map(toBytes), first as Uint8Array];
+    expect(listNames(readDescriptors(twice).files)).toEqual(['z/all', 'a/all']);
   });
 
   it('do without an import that only brings options, and say so', () => {
     const [base] = descriptorFiles(facts);
     if (!base) throw new Error('There is no file');
     base.dependency.push('amino/amino.proto');
-    expect(readDescriptors([bytesOf(base)]).notices).toEqual([
+    expect(readDescriptors([toBytes(base)]).notices).toEqual([
       'z/all.proto imports amino/amino.proto, which the descriptors leave out',
     ]);
   });
 
   it('that lack a type are a fault that names it', () => {
-    const [, uses] = files.map(bytesOf);
+    const [, uses] = files.map(toBytes);
     expect(() => readDescriptors([uses as Uint8Array])).toThrow(/incomplete: .*z\.Base/);
   });
 
@@ -66,7 +66,7 @@ describe('descriptors', () => {
   it('that import each other are a fault', () => {
     const [base, uses] = descriptorFiles(facts);
     base?.dependency.push('a/all.proto');
-    const both = [base, uses].flatMap((file) => (file ? [bytesOf(file)] : []));
+    const both = [base, uses].flatMap((file) => (file ? [toBytes(file)] : []));
     expect(() => readDescriptors(both)).toThrow('imports itself');
   });
 });

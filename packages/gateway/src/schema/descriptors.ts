@@ -44,7 +44,7 @@ const STANDARD_FILES = [
 /** Reads one `FileDescriptorSet`, or a list of single `FileDescriptorProto`s, in any order. */
 export function readDescriptors(bytes: Uint8Array | readonly Uint8Array[]): Descriptors {
   const given = parse(bytes);
-  if (given.length === 0) throw new DescriptorFault('The descriptors hold no file');
+  if (given.length === 0) throw new DescriptorError('The descriptors hold no file');
   const files = new Map<string, FileDescriptorProto>();
   for (const file of [...given, ...STANDARD_FILES])
     if (!files.has(file.name)) files.set(file.name, file);
@@ -52,7 +52,7 @@ export function readDescriptors(bytes: Uint8Array | readonly Uint8Array[]): Desc
   const registry = register(sortByImports(files));
   const names = new Set(given.map((file) => file.name));
   const inOrder = [...names].flatMap((name) => registry.getFile(name) ?? []);
-  return { registry, files: inOrder, notices, fingerprint: fingerprintOf(bytes) };
+  return { registry, files: inOrder, notices, fingerprint: computeFingerprint(bytes) };
 }
 
 function parse(bytes: Uint8Array | readonly Uint8Array[]): FileDescriptorProto[] {
@@ -60,11 +60,11 @@ function parse(bytes: Uint8Array | readonly Uint8Array[]): FileDescriptorProto[]
     if (bytes instanceof Uint8Array) return fromBinary(FileDescriptorSetSchema, bytes).file;
     return bytes.map((file) => fromBinary(FileDescriptorProtoSchema, file));
   } catch (cause) {
-    throw new DescriptorFault(`The descriptors are not readable: ${reasonOf(cause)}`, { cause });
+    throw new DescriptorError(`The descriptors are not readable: ${getReason(cause)}`, { cause });
   }
 }
 
-function fingerprintOf(bytes: Uint8Array | readonly Uint8Array[]): string {
+function computeFingerprint(bytes: Uint8Array | readonly Uint8Array[]): string {
   const hash = createHash('sha256');
   for (const part of bytes instanceof Uint8Array ? [bytes] : bytes) hash.update(part);
   return hash.digest('hex');
@@ -86,11 +86,11 @@ function register(file: FileDescriptorProto[]): FileRegistry {
   try {
     return createFileRegistry(create(FileDescriptorSetSchema, { file }));
   } catch (cause) {
-    throw new DescriptorFault(`The descriptors are incomplete: ${reasonOf(cause)}`, { cause });
+    throw new DescriptorError(`The descriptors are incomplete: ${getReason(cause)}`, { cause });
   }
 }
 
-function reasonOf(cause: unknown): string {
+function getReason(cause: unknown): string {
   return cause instanceof Error ? cause.message : String(cause);
 }
 
@@ -101,7 +101,7 @@ export function sortByImports(files: ReadonlyMap<string, FileDescriptorProto>) {
   const visit = (file: FileDescriptorProto): void => {
     if (state.get(file.name) === 'done') return;
     if (state.get(file.name) === 'open')
-      throw new DescriptorFault(`${file.name} imports itself, directly or through others`);
+      throw new DescriptorError(`${file.name} imports itself, directly or through others`);
     state.set(file.name, 'open');
     for (const name of file.dependency) {
       const imported = files.get(name);
@@ -115,6 +115,6 @@ export function sortByImports(files: ReadonlyMap<string, FileDescriptorProto>) {
 }
 
 /** The descriptors are unreadable or incomplete; the message names the file. */
-export class DescriptorFault extends Error {
-  override readonly name = 'DescriptorFault';
+export class DescriptorError extends Error {
+  override readonly name = 'DescriptorError';
 }

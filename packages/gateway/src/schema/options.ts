@@ -42,22 +42,22 @@ const CAST_FORMS = new Map<string, FieldForm>([
   ['RawMessage', 'raw_json'],
 ]);
 
-export function formOf(field: DescField): FieldForm {
+export function getFieldForm(field: DescField): FieldForm {
   const { options } = field.proto;
   if (field.message) {
-    if (extensionFlag(options, STD_TIME)) return 'std_time';
-    return extensionFlag(options, STD_DURATION) ? 'std_duration' : 'plain';
+    if (readExtensionFlag(options, STD_TIME)) return 'std_time';
+    return readExtensionFlag(options, STD_DURATION) ? 'std_duration' : 'plain';
   }
   if (field.scalar !== ScalarType.STRING && field.scalar !== ScalarType.BYTES) return 'plain';
-  const custom = CUSTOM_FORMS.get(typeName(extensionText(options, CUSTOM_TYPE)));
+  const custom = CUSTOM_FORMS.get(typeName(readExtensionText(options, CUSTOM_TYPE)));
   if (custom) return custom;
   if (field.scalar !== ScalarType.BYTES) return 'plain';
-  return CAST_FORMS.get(typeName(extensionText(options, CAST_TYPE))) ?? 'plain';
+  return CAST_FORMS.get(typeName(readExtensionText(options, CAST_TYPE))) ?? 'plain';
 }
 
 /** Whether Go may hold the field, or an item of it, by a pointer. */
 export function isNullable(field: DescField): boolean {
-  return extensionFlag(field.proto.options, NULLABLE) !== false;
+  return readExtensionFlag(field.proto.options, NULLABLE) !== false;
 }
 
 /** Whether Go holds a single field by a pointer, so that it can be absent. */
@@ -70,7 +70,7 @@ export function isPointer(field: DescField): boolean {
 
 /** Whether the value is a number of any size, as text. */
 export function isBigNumber(field: DescField): boolean {
-  return ['integer', 'decimal'].includes(formOf(field));
+  return ['integer', 'decimal'].includes(getFieldForm(field));
 }
 
 /** `cosmossdk.io/math.Int` and the older `github.com/cosmos/cosmos-sdk/types.Int` are both `Int`. */
@@ -106,7 +106,7 @@ const FORMS = new Map<string, MessageForm>([
 
 const PACKAGE = 'google.protobuf.';
 
-export function messageForm(message: DescMessage): MessageForm {
+export function getMessageForm(message: DescMessage): MessageForm {
   if (!message.typeName.startsWith(PACKAGE)) return 'fields';
   return FORMS.get(message.typeName.slice(PACKAGE.length)) ?? 'fields';
 }
@@ -133,8 +133,8 @@ const METHOD_FIELDS: Readonly<Record<number, HttpMethod>> = {
 const BODY_FIELD = 7;
 const ADDITIONAL_BINDINGS_FIELD = 11;
 
-export function httpBindings(method: DescMethod): HttpBinding[] {
-  return extensionBytes(method.proto.options, HTTP_RULE).flatMap(readRule);
+export function readHttpBindings(method: DescMethod): HttpBinding[] {
+  return readExtensionBytes(method.proto.options, HTTP_RULE).flatMap(readRule);
 }
 
 function readRule(rule: Uint8Array): HttpBinding[] {
@@ -158,7 +158,7 @@ const SERVICES = 6;
 const METHODS = 2;
 
 /** The first paragraph of a method's leading comment, or its name if the comments were left out. */
-export function methodSummary(method: DescMethod): string {
+export function readSummary(method: DescMethod): string {
   const { file } = method.parent;
   const path = [
     SERVICES,
@@ -182,19 +182,25 @@ interface Options {
 const utf8 = new TextDecoder();
 
 /** All values of an extension that holds text or a message, in order. */
-export function extensionBytes(options: Options | undefined, number: number): Uint8Array[] {
+export function readExtensionBytes(options: Options | undefined, number: number): Uint8Array[] {
   const fields = options?.$unknown ?? [];
   return fields
     .filter((field) => field.no === number && field.wireType === WireType.LengthDelimited)
     .map((field) => new BinaryReader(field.data).bytes());
 }
 
-export function extensionText(options: Options | undefined, number: number): string | undefined {
-  const last = extensionBytes(options, number).at(-1);
+export function readExtensionText(
+  options: Options | undefined,
+  number: number,
+): string | undefined {
+  const last = readExtensionBytes(options, number).at(-1);
   return last && utf8.decode(last);
 }
 
-export function extensionFlag(options: Options | undefined, number: number): boolean | undefined {
+export function readExtensionFlag(
+  options: Options | undefined,
+  number: number,
+): boolean | undefined {
   const last = options?.$unknown?.findLast(
     (field) => field.no === number && field.wireType === WireType.Varint,
   );

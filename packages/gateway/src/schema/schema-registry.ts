@@ -6,9 +6,9 @@ import type { ChainNode } from '../nodes/chain-node.js';
 import type { NodePool } from '../nodes/node-pool.js';
 import type { Logger } from '../observe/logger.js';
 import {
-  type Descriptors,
+  type ChainDescriptors,
+  fetchDescriptors,
   type NodeVersion,
-  readDescriptors,
   readNodeVersion,
 } from './descriptor-source.js';
 import { loadSchema, type Schema } from './schema.js';
@@ -16,34 +16,34 @@ import { loadSchema, type Schema } from './schema.js';
 /** What is known of a node's schema. */
 interface NodeSchema {
   readonly schema: Schema;
-  readonly source: Descriptors['source'];
+  readonly source: ChainDescriptors['source'];
   readonly version: NodeVersion | undefined;
 }
 
 /** Nodes that serve the same schema. */
 export interface SchemaGroup {
   readonly schema: Schema;
-  readonly source: Descriptors['source'];
+  readonly source: ChainDescriptors['source'];
   readonly nodes: readonly ChainNode[];
 }
 
-interface SchemaKeeperOptions {
+interface SchemaRegistryOptions {
   readonly nodes: readonly ChainNode[];
   readonly config: Pick<Config, 'schema' | 'compat'>;
   readonly logger: Logger;
 }
 
 /** Knows the schema of every node, and learns it anew when a node runs another program. */
-export class SchemaKeeper {
+export class SchemaRegistry {
   /** In the order of the nodes as configured. */
   groups: readonly SchemaGroup[] = [];
   private readonly known = new Map<ChainNode, NodeSchema>();
   private readonly compiled = new Map<string, Schema>();
   private readonly running = new Map<ChainNode, Promise<void>>();
 
-  constructor(private readonly options: SchemaKeeperOptions) {}
+  constructor(private readonly options: SchemaRegistryOptions) {}
 
-  versionOf(node: ChainNode): string | undefined {
+  getVersion(node: ChainNode): string | undefined {
     return this.known.get(node)?.version?.version;
   }
 
@@ -54,37 +54,38 @@ export class SchemaKeeper {
   /** Learns the schema of a node if it is new or may have changed; a failure leaves all as it was. */
   refresh(node: ChainNode): Promise<void> {
     const running =
-      this.running.get(node) ?? this.learn(node).catch((fault) => this.warn(node, fault));
+      this.running.get(node) ?? this.load(node).catch((error) => this.warn(node, error));
     this.running.set(node, running);
     return running.finally(() => this.running.delete(node));
   }
 
-  private async learn(node: ChainNode): Promise<void> {
+  private async load(node: ChainNode): Promise<void> {
     const version = await readNodeVersion(node.upstream);
     const before = this.known.get(node);
     if (before && version && before.version?.build === version.build) return;
-    const descriptors = await readDescriptors(
+    const descriptors = await fetchDescriptors(
       node.upstream,
       this.options.config.schema.descriptorsFile,
     );
     const schema = this.compile(descriptors);
     this.known.set(node, { schema, source: descriptors.source, version });
-    this.setStrangersAside();
+    this.excludeOtherChains();
     this.regroup();
-    if (before?.schema !== schema) this.tell(node, schema);
+    if (before?.schema !== schema) this.logSchema(node, schema);
   }
 
   /** A node of another chain than the first would answer other questions than those asked. */
-  private setStrangersAside(): void {
+  private excludeOtherChains(): void {
     const versions = this.options.nodes.map((node) => this.known.get(node)?.version);
     const ours = versions.find((version) => version !== undefined)?.network;
     for (const [i, node] of this.options.nodes.entries()) {
       const network = versions[i]?.network ?? ours;
-      node.setAside = network === ours ? undefined : `it belongs to ${network}, not to ${ours}`;
+      node.excludedReason =
+        network === ours ? undefined : `it belongs to ${network}, not to ${ours}`;
     }
   }
 
-  private compile({ files, served }: Descriptors): Schema {
+  private compile({ files, served }: ChainDescriptors): Schema {
     const { schema, compat } = this.options.config;
     const hash = createHash('sha256');
     for (const file of files instanceof Uint8Array ? [files] : files) hash.update(file);
@@ -104,32 +105,32 @@ export class SchemaKeeper {
   }
 
   private regroup(): void {
-    const groups = new Map<Schema, { source: Descriptors['source']; nodes: ChainNode[] }>();
+    const groups = new Map<Schema, { source: ChainDescriptors['source']; nodes: ChainNode[] }>();
     for (const node of this.options.nodes) {
       const found = this.known.get(node);
-      if (!found || node.setAside) continue;
+      if (!found || node.excludedReason) continue;
       const group = groups.get(found.schema) ?? { source: found.source, nodes: [] };
       groups.set(found.schema, { ...group, nodes: [...group.nodes, node] });
     }
     this.groups = [...groups].map(([schema, group]) => ({ schema, ...group }));
-    this.forgetUnused();
+    this.evictUnused();
   }
 
-  private tell(node: ChainNode, { routes, notices, fingerprint }: Schema): void {
+  private logSchema(node: ChainNode, { routes, notices, fingerprint }: Schema): void {
     const about = { node: node.name, routes: routes.length, fingerprint, notices };
     this.options.logger.info(about, `schema of ${node.name}: ${routes.length} routes`);
   }
 
-  private forgetUnused(): void {
+  private evictUnused(): void {
     const used = new Set([...this.known.values()].map(({ schema }) => schema));
     for (const [key, schema] of this.compiled) if (!used.has(schema)) this.compiled.delete(key);
   }
 
-  private warn(node: ChainNode, fault: unknown): void {
-    const { message, detail } = fault as Partial<GrpcError>;
-    node.lastFault = detail ?? message ?? String(fault);
+  private warn(node: ChainNode, error: unknown): void {
+    const { message, detail } = error as Partial<GrpcError>;
+    node.lastError = detail ?? message ?? String(error);
     this.options.logger.warn(
-      { node: node.name, reason: node.lastFault },
+      { node: node.name, reason: node.lastError },
       'schema could not be read',
     );
   }
@@ -138,39 +139,39 @@ export class SchemaKeeper {
 /** Every so many rounds of asking for blocks, nodes are asked for their version. */
 const ROUNDS = 10;
 
-interface SchemaRefreshOptions {
+interface SchemaRefresherOptions {
   readonly pool: NodePool;
   readonly blocks: BlockWatch;
-  readonly keeper: SchemaKeeper;
+  readonly schemaRegistry: SchemaRegistry;
   readonly pollMs: number;
 }
 
 /** Has schemas learnt when a node comes up, and looked after from time to time: an upgrade restarts a node. */
-export class SchemaRefresh {
+export class SchemaRefresher {
   private timer: NodeJS.Timeout | undefined;
   private round = 0;
 
-  constructor(private readonly options: SchemaRefreshOptions) {
-    options.blocks.on('up', (node) => void options.keeper.refresh(node));
+  constructor(private readonly options: SchemaRefresherOptions) {
+    options.blocks.on('up', (node) => void options.schemaRegistry.refresh(node));
   }
 
   /** Settles once the nodes that answer were asked for the first time. */
   async start(): Promise<void> {
-    const { pool, keeper, pollMs } = this.options;
-    this.timer = setInterval(() => this.look(), pollMs);
-    await Promise.all(pool.nodes.filter(isUp).map((node) => keeper.refresh(node)));
+    const { pool, schemaRegistry, pollMs } = this.options;
+    this.timer = setInterval(() => this.refreshDue(), pollMs);
+    await Promise.all(pool.nodes.filter(isUp).map((node) => schemaRegistry.refresh(node)));
   }
 
   stop(): void {
     clearInterval(this.timer);
   }
 
-  private look(): void {
-    const { pool, keeper } = this.options;
+  private refreshDue(): void {
+    const { pool, schemaRegistry } = this.options;
     this.round += 1;
     const isDue = this.round % ROUNDS === 0;
     for (const node of pool.nodes.filter(isUp)) {
-      if (isDue || !keeper.isKnown(node)) void keeper.refresh(node);
+      if (isDue || !schemaRegistry.isKnown(node)) void schemaRegistry.refresh(node);
     }
   }
 }

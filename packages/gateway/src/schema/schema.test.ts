@@ -178,8 +178,8 @@ describe('a legacy path', () => {
 describe('a schema', () => {
   it('says what this node serves', () => {
     const schema = loadSchema(descriptors, { served: new Set(['ixo.entity.v1beta1.Query']) });
-    expect(schema.routeOf('/ixo.entity.v1beta1.Query/Params')?.isServed).toBe(true);
-    expect(schema.routeOf('/ixo.token.v1beta1.Query/Params')?.isServed).toBe(false);
+    expect(schema.findRoute('/ixo.entity.v1beta1.Query/Params')?.isServed).toBe(true);
+    expect(schema.findRoute('/ixo.token.v1beta1.Query/Params')?.isServed).toBe(false);
     expect(loadSchema(descriptors).routes.every(({ isServed }) => isServed)).toBe(true);
   });
 

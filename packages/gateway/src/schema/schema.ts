@@ -5,8 +5,8 @@ import { buildRoutes, type Route } from '../routes/route.js';
 import { type Match, RouteTable } from '../routes/route-table.js';
 import { readDescriptors } from './descriptors.js';
 
-export { BindFault } from '../binding/bind-error.js';
-export { WireFault } from '../json/wire-reader.js';
+export { BindError } from '../binding/bind-error.js';
+export { WireError } from '../json/wire-reader.js';
 export type { Route } from '../routes/route.js';
 export type { Match } from '../routes/route-table.js';
 
@@ -40,12 +40,12 @@ export interface Schema {
    */
   match(httpMethod: string, path: string): Match;
   /** The route of a gRPC method, such as `/ixo.entity.v1beta1.Query/Params`. */
-  routeOf(grpcMethod: string): Route | undefined;
+  findRoute(grpcMethod: string): Route | undefined;
 }
 
 /**
  * Reads descriptors: either one `FileDescriptorSet` (a node's `FileDescriptors` reply has the same
- * layout) or a list of single `FileDescriptorProto`s, in any order. Throws `DescriptorFault`.
+ * layout) or a list of single `FileDescriptorProto`s, in any order. Throws `DescriptorError`.
  */
 export function loadSchema(
   bytes: Uint8Array | readonly Uint8Array[],
@@ -61,14 +61,14 @@ export function loadSchema(
   const byGrpcMethod = new Map(routes.toReversed().map((route) => [route.grpcMethod, route]));
   return {
     routes,
-    fingerprint: fingerprintOf(descriptors.fingerprint, options),
+    fingerprint: computeFingerprint(descriptors.fingerprint, options),
     notices: [...descriptors.notices, ...notices],
     match: (httpMethod, path) => table.match(httpMethod, path),
-    routeOf: (grpcMethod) => byGrpcMethod.get(grpcMethod),
+    findRoute: (grpcMethod) => byGrpcMethod.get(grpcMethod),
   };
 }
 
-function fingerprintOf(descriptors: string, options: SchemaOptions): string {
+function computeFingerprint(descriptors: string, options: SchemaOptions): string {
   const served = options.served && [...options.served].sort();
   return createHash('sha256')
     .update(JSON.stringify([descriptors, { ...options, served }]))
@@ -76,6 +76,6 @@ function fingerprintOf(descriptors: string, options: SchemaOptions): string {
 }
 
 /** The schema's routes as an OpenAPI 3.1 document. */
-export function openApiOf(schema: Schema, info: ApiInfo): Record<string, unknown> {
+export function buildOpenApi(schema: Schema, info: ApiInfo): Record<string, unknown> {
   return openApiDocument(schema.routes, info);
 }

@@ -53,7 +53,7 @@ export class AbciUpstream implements Upstream {
     const result = await this.rpc.call('abci_query', params, limits);
     const { response } = read(QueryResult, result);
     const { code, codespace, log } = response;
-    if (code) throw abciFault({ code, codespace: codespace ?? '', log: log ?? '' });
+    if (code) throw toGrpcError({ code, codespace: codespace ?? '', log: log ?? '' });
     return {
       message: Buffer.from(response.value ?? '', 'base64'),
       height: Number(response.height ?? 0) || undefined,
@@ -83,7 +83,7 @@ function read<T extends z.ZodType>(schema: T, result: unknown): z.infer<T> {
 }
 
 /** What a node tells when an `abci_query` fails. */
-export interface AbciFailure {
+export interface AbciError {
   readonly code: number;
   readonly codespace: string;
   readonly log: string;
@@ -134,7 +134,7 @@ const GO_CODES = [
 const GO_STATUS = /^rpc error: code = (\w+) desc = ([\s\S]*)$/;
 
 /** The gRPC error that the same query would have had over gRPC. */
-export function abciFault({ code, codespace, log }: AbciFailure): GrpcError {
+export function toGrpcError({ code, codespace, log }: AbciError): GrpcError {
   const [, name = '', description = ''] = GO_STATUS.exec(log) ?? [];
   const stated = GO_CODES.indexOf(name);
   if (stated > 0) return new GrpcError(stated as GrpcCode, withoutKind(description, code));

@@ -34,8 +34,8 @@ export class JsonRpc {
 
   /** The `result` of a call. */
   async call(method: string, params: object, call: JsonRpcCall): Promise<unknown> {
-    const fault = this.backoff.lastError();
-    if (fault) throw fault;
+    const error = this.backoff.lastError();
+    if (error) throw error;
     const limit = AbortSignal.timeout(Math.ceil(call.timeoutMs));
     const signal = call.signal ? AbortSignal.any([limit, call.signal]) : limit;
     const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method, params });
@@ -43,9 +43,9 @@ export class JsonRpc {
       const response = await this.send(body, signal);
       const text = await readBody(response, call.maxReplyBytes, this.options.memory);
       this.backoff.succeeded();
-      return resultOf(text, response.statusCode ?? 0);
+      return readResult(text, response.statusCode ?? 0);
     } catch (cause) {
-      throw this.faultOf(cause, call, limit);
+      throw this.toGrpcError(cause, call, limit);
     }
   }
 
@@ -68,7 +68,7 @@ export class JsonRpc {
     });
   }
 
-  private faultOf(cause: unknown, call: JsonRpcCall, limit: AbortSignal): GrpcError {
+  private toGrpcError(cause: unknown, call: JsonRpcCall, limit: AbortSignal): GrpcError {
     if (cause instanceof GrpcError) return cause;
     if (limit.aborted) {
       const text = `the node did not answer within ${call.timeoutMs} ms`;
@@ -79,27 +79,27 @@ export class JsonRpc {
     const { code, message } = cause as NodeJS.ErrnoException;
     const text = 'the node cannot be reached';
     const detail = `${text}: ${message}`;
-    const fault = new GrpcError(GrpcCode.unavailable, text, 'transport', detail);
+    const error = new GrpcError(GrpcCode.unavailable, text, 'transport', detail);
     // A kept connection that the node closed meanwhile says nothing about the next one.
-    return code === 'ECONNRESET' || code === 'EPIPE' ? fault : this.backoff.failed(fault);
+    return code === 'ECONNRESET' || code === 'EPIPE' ? error : this.backoff.failed(error);
   }
 }
 
 /** A node answers 500 to some faults and says what they are in the body all the same. */
-function resultOf(text: string, status: number): unknown {
+function readResult(text: string, status: number): unknown {
   const answer = parse(text);
-  if (answer?.error) throw rpcFault(answer.error);
+  if (answer?.error) throw toRpcError(answer.error);
   if (answer?.result !== undefined && status === 200) return answer.result;
   const code = status === 200 ? GrpcCode.internal : GrpcCode.unavailable;
   throw new GrpcError(code, `not a JSON-RPC answer: HTTP ${status}`, 'transport');
 }
 
-interface RpcAnswer {
+interface RpcResponse {
   readonly result?: unknown;
   readonly error?: { readonly code?: number; readonly message?: string; readonly data?: string };
 }
 
-function parse(text: string): RpcAnswer | undefined {
+function parse(text: string): RpcResponse | undefined {
   try {
     const answer: unknown = JSON.parse(text);
     return typeof answer === 'object' && answer !== null ? answer : undefined;
@@ -111,7 +111,7 @@ function parse(text: string): RpcAnswer | undefined {
 const METHOD_NOT_FOUND = -32601;
 const INVALID_PARAMS = -32602;
 
-function rpcFault({ code, message = '', data }: NonNullable<RpcAnswer['error']>): GrpcError {
+function toRpcError({ code, message = '', data }: NonNullable<RpcResponse['error']>): GrpcError {
   const text = [message, data].filter((part) => typeof part === 'string' && part).join(': ');
   if (code === METHOD_NOT_FOUND) return new GrpcError(GrpcCode.unimplemented, text);
   if (code === INVALID_PARAMS) return new GrpcError(GrpcCode.invalidArgument, text);

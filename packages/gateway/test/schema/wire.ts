@@ -2,30 +2,30 @@ import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 
 /** A message in the making, field by field in the order of the calls. */
 export class Wire {
-  readonly #writer = new BinaryWriter();
+  private readonly writer = new BinaryWriter();
 
   varint(no: number, value: bigint | number): this {
-    this.#writer.tag(no, WireType.Varint).uint64(BigInt.asUintN(64, BigInt(value)));
+    this.writer.tag(no, WireType.Varint).uint64(BigInt.asUintN(64, BigInt(value)));
     return this;
   }
 
   fixed32(no: number, value: number): this {
-    this.#writer.tag(no, WireType.Bit32).fixed32(value >>> 0);
+    this.writer.tag(no, WireType.Bit32).fixed32(value >>> 0);
     return this;
   }
 
   fixed64(no: number, value: bigint): this {
-    this.#writer.tag(no, WireType.Bit64).fixed64(BigInt.asUintN(64, value));
+    this.writer.tag(no, WireType.Bit64).fixed64(BigInt.asUintN(64, value));
     return this;
   }
 
   double(no: number, value: number): this {
-    this.#writer.tag(no, WireType.Bit64).double(value);
+    this.writer.tag(no, WireType.Bit64).double(value);
     return this;
   }
 
   float(no: number, value: number): this {
-    this.#writer.tag(no, WireType.Bit32).float(value);
+    this.writer.tag(no, WireType.Bit32).float(value);
     return this;
   }
 
@@ -34,7 +34,7 @@ export class Wire {
   }
 
   bytes(no: number, value: Uint8Array | readonly number[]): this {
-    this.#writer.tag(no, WireType.LengthDelimited).bytes(Uint8Array.from(value));
+    this.writer.tag(no, WireType.LengthDelimited).bytes(Uint8Array.from(value));
     return this;
   }
 
@@ -44,26 +44,26 @@ export class Wire {
 
   /** A group, which only old messages have; nothing in it is declared. */
   group(no: number, value: Wire): this {
-    this.#writer.tag(no, WireType.StartGroup).raw(value.finish()).tag(no, WireType.EndGroup);
+    this.writer.tag(no, WireType.StartGroup).raw(value.finish()).tag(no, WireType.EndGroup);
     return this;
   }
 
   /** Varints in one block. */
   packed(no: number, values: readonly (bigint | number)[]): this {
-    this.#writer.tag(no, WireType.LengthDelimited).fork();
-    for (const value of values) this.#writer.uint64(BigInt.asUintN(64, BigInt(value)));
-    this.#writer.join();
+    this.writer.tag(no, WireType.LengthDelimited).fork();
+    for (const value of values) this.writer.uint64(BigInt.asUintN(64, BigInt(value)));
+    this.writer.join();
     return this;
   }
 
   raw(bytes: Uint8Array | readonly number[]): this {
-    this.#writer.raw(Uint8Array.from(bytes));
+    this.writer.raw(Uint8Array.from(bytes));
     return this;
   }
 
   /** Ends the message; a second call would end an empty one. */
   finish(): Uint8Array {
-    return this.#writer.finish();
+    return this.writer.finish();
   }
 }
 

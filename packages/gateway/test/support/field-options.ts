@@ -6,7 +6,7 @@ export interface GoOptions {
   readonly customtype: string;
 }
 
-export function goOptionsOf(registry: Registry, field: DescField): GoOptions {
+export function readGoOptions(registry: Registry, field: DescField): GoOptions {
   const read = (name: string): unknown => {
     const extension = registry.getExtension(`gogoproto.${name}`);
     if (!extension) throw new Error(`gogoproto.${name} is not declared`);

@@ -9,12 +9,12 @@ export interface RunningGateway {
   /** Every log line so far. */
   readonly log: readonly Record<string, unknown>[];
   /** What an operator sees at /health, on a port of its own. */
-  health(): Promise<GatewayAnswer>;
-  get(path: string, headers?: Record<string, string>): Promise<GatewayAnswer>;
+  health(): Promise<GatewayResponse>;
+  get(path: string, headers?: Record<string, string>): Promise<GatewayResponse>;
   close(): Promise<void>;
 }
 
-export interface GatewayAnswer {
+export interface GatewayResponse {
   readonly status: number;
   readonly headers: Headers;
   readonly text: string;
@@ -54,7 +54,7 @@ export async function startGateway(
 }
 
 /** Asks by HTTP and reads the whole answer. */
-export async function ask(url: string, init: RequestInit = {}): Promise<GatewayAnswer> {
+export async function ask(url: string, init: RequestInit = {}): Promise<GatewayResponse> {
   const response = await fetch(url, init);
   const text = await response.text();
   return { status: response.status, headers: response.headers, text, json: parsed(text) };

@@ -6,7 +6,7 @@ import type {
   JsonValue,
   Registry,
 } from '@bufbuild/protobuf';
-import { goOptionsOf } from './field-options.js';
+import { readGoOptions } from './field-options.js';
 import {
   type Pick,
   printAbsent,
@@ -71,7 +71,7 @@ export class SampleMessages {
   }
 
   private single(field: DescField, fullness: Fullness): Sample {
-    const { customtype } = goOptionsOf(this.registry, field);
+    const { customtype } = readGoOptions(this.registry, field);
     if (customtype) return sampleCustom(customtype, this.pick);
     if (field.message) {
       return sampleTime(field.message.typeName, this.pick) ?? this.sample(field.message, fullness);
@@ -82,7 +82,7 @@ export class SampleMessages {
   }
 
   private absent(field: DescField): string {
-    const { isNullable, customtype } = goOptionsOf(this.registry, field);
+    const { isNullable, customtype } = readGoOptions(this.registry, field);
     if (field.fieldKind !== 'message') return printAbsent(field, customtype);
     if (isNullable) return 'null';
     return ABSENT_TIMES[field.message.typeName] ?? this.sample(field.message, 'empty').printed;

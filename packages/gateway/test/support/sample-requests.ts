@@ -27,7 +27,7 @@ const PAGE = {
 };
 
 /** The path template of a method, if it is reached by GET. */
-export function templateOf(registry: Registry, method: DescMethod): string {
+export function readTemplate(registry: Registry, method: DescMethod): string {
   const extension = registry.getExtension('google.api.http');
   if (!extension) throw new Error('google.api.http is not declared');
   const rule = getOption(method, extension) as { pattern?: { case?: string; value?: string } };

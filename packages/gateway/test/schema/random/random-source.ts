@@ -1,15 +1,15 @@
 /** Random numbers that are the same for the same seed, so that a failure can be seen again. */
 export class RandomSource {
-  #state: number;
+  private state: number;
 
   constructor(seed: number) {
-    this.#state = seed;
+    this.state = seed;
   }
 
   /** From 0 up to and without `limit`. */
   below(limit: number): number {
-    this.#state = (this.#state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(this.#state ^ (this.#state >>> 15), 1 | this.#state);
+    this.state = (this.state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(this.state ^ (this.state >>> 15), 1 | this.state);
     mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
     return ((mixed ^ (mixed >>> 14)) >>> 0) % limit;
   }

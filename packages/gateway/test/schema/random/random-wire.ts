@@ -9,87 +9,87 @@ const ANY_TYPES = ['test.Leaf', 'test.Branch', 'test.Empty', 'google.protobuf.Ti
 
 /** Makes messages of a type: fields in any order, some not there, some twice, some undeclared. */
 export class RandomWire {
-  readonly #facts: Facts;
-  readonly #random: RandomSource;
+  private readonly facts: Facts;
+  private readonly random: RandomSource;
 
   constructor(facts: Facts, random: RandomSource) {
-    this.#facts = facts;
-    this.#random = random;
+    this.facts = facts;
+    this.random = random;
   }
 
   message(type: string, depth = 0): Wire {
-    const fields = this.#facts.messages[type];
-    if (!fields) return this.#wellKnown(type);
-    const sets = fields.flatMap((field) => this.#occurrences(field, depth));
-    if (this.#random.happens(5)) sets.push((message) => message.text(900, 'nobody knows'));
-    if (this.#random.happens(4)) this.#random.shuffle(sets);
+    const fields = this.facts.messages[type];
+    if (!fields) return this.wellKnown(type);
+    const sets = fields.flatMap((field) => this.occurrences(field, depth));
+    if (this.random.happens(5)) sets.push((message) => message.text(900, 'nobody knows'));
+    if (this.random.happens(4)) this.random.shuffle(sets);
     return sets.reduce((message, set) => set(message), wire());
   }
 
-  #occurrences(field: FieldFact, depth: number): ((message: Wire) => Wire)[] {
+  private occurrences(field: FieldFact, depth: number): ((message: Wire) => Wire)[] {
     const isMany = field.repeated || mapTypeOf(field.type) !== undefined;
-    const most = isMany ? 3 : this.#random.happens(8) ? 3 : 2;
+    const most = isMany ? 3 : this.random.happens(8) ? 3 : 2;
     const isTooDeep = depth > MAX_DEPTH && field.type.includes('.');
-    const count = isTooDeep ? 0 : this.#random.below(most);
-    return Array.from({ length: count }, () => (message: Wire) => this.#set(message, field, depth));
+    const count = isTooDeep ? 0 : this.random.below(most);
+    return Array.from({ length: count }, () => (message: Wire) => this.set(message, field, depth));
   }
 
-  #set(message: Wire, field: FieldFact, depth: number): Wire {
+  private set(message: Wire, field: FieldFact, depth: number): Wire {
     const map = mapTypeOf(field.type);
-    if (map) return message.message(field.no, this.#mapEntry(map.key, map.value, depth));
-    if (field.repeated && this.#isVarint(field.type) && this.#random.happens(2))
+    if (map) return message.message(field.no, this.mapEntry(map.key, map.value, depth));
+    if (field.repeated && this.isVarint(field.type) && this.random.happens(2))
       return message.packed(
         field.no,
-        Array.from({ length: this.#random.below(4) }, () => this.#random.bits()),
+        Array.from({ length: this.random.below(4) }, () => this.random.bits()),
       );
     if (field.type === 'string' || field.type === 'bytes')
-      return message.bytes(field.no, this.#leafBytes(field));
-    return this.#setTyped(message, field.no, field.type, depth);
+      return message.bytes(field.no, this.leafBytes(field));
+    return this.setTyped(message, field.no, field.type, depth);
   }
 
-  #setTyped(message: Wire, no: number, type: string, depth: number): Wire {
-    if (this.#isVarint(type)) return message.varint(no, this.#varint(type));
+  private setTyped(message: Wire, no: number, type: string, depth: number): Wire {
+    if (this.isVarint(type)) return message.varint(no, this.varint(type));
     if (type.endsWith('fixed32') || type === 'float')
-      return message.fixed32(no, this.#random.below(2 ** 32));
+      return message.fixed32(no, this.random.below(2 ** 32));
     if (type.endsWith('fixed64') || type === 'double')
-      return message.fixed64(no, this.#random.bits());
-    if (type === 'string' || type === 'bytes') return message.bytes(no, randomText(this.#random));
+      return message.fixed64(no, this.random.bits());
+    if (type === 'string' || type === 'bytes') return message.bytes(no, randomText(this.random));
     return message.message(no, this.message(type, depth + 1));
   }
 
-  #mapEntry(key: string, value: string, depth: number): Wire {
+  private mapEntry(key: string, value: string, depth: number): Wire {
     const entry = wire();
-    if (!this.#random.happens(6)) this.#setTyped(entry, 1, key, depth);
-    if (!this.#random.happens(6)) this.#setTyped(entry, 2, value, depth);
+    if (!this.random.happens(6)) this.setTyped(entry, 1, key, depth);
+    if (!this.random.happens(6)) this.setTyped(entry, 2, value, depth);
     return entry;
   }
 
-  #isVarint(type: string): boolean {
-    return VARINTS.has(type) || type in (this.#facts.enums ?? {});
+  private isVarint(type: string): boolean {
+    return VARINTS.has(type) || type in (this.facts.enums ?? {});
   }
 
   /** Enums are mostly those that are declared. */
-  #varint(type: string): bigint {
-    return VARINTS.has(type) || this.#random.happens(5)
-      ? this.#random.bits()
-      : BigInt(this.#random.below(5));
+  private varint(type: string): bigint {
+    return VARINTS.has(type) || this.random.happens(5)
+      ? this.random.bits()
+      : BigInt(this.random.below(5));
   }
 
-  #leafBytes(field: FieldFact): Uint8Array | number[] {
-    if (field.customtype) return randomDigits(this.#random, this.#random.below(40));
-    if (field.casttype === 'RawContractMessage') return randomJson(this.#random);
+  private leafBytes(field: FieldFact): Uint8Array | number[] {
+    if (field.customtype) return randomDigits(this.random, this.random.below(40));
+    if (field.casttype === 'RawContractMessage') return randomJson(this.random);
     return field.type === 'string'
-      ? randomText(this.#random)
-      : this.#random.bytes(this.#random.below(20));
+      ? randomText(this.random)
+      : this.random.bytes(this.random.below(20));
   }
 
-  #wellKnown(type: string): Wire {
+  private wellKnown(type: string): Wire {
     if (type === 'google.protobuf.Any') {
-      const inner = this.#random.pick(ANY_TYPES);
+      const inner = this.random.pick(ANY_TYPES);
       return wire().text(1, `/${inner}`).message(2, this.message(inner, MAX_DEPTH));
     }
-    const seconds = this.#random.pick([0, 1, this.#random.below(2 ** 31), this.#random.below(9e9)]);
-    const nanos = this.#random.pick([0, 5, 1000, 120_000, 3_000_000, this.#random.below(1e9)]);
+    const seconds = this.random.pick([0, 1, this.random.below(2 ** 31), this.random.below(9e9)]);
+    const nanos = this.random.pick([0, 5, 1000, 120_000, 3_000_000, this.random.below(1e9)]);
     const time = wire();
     if (seconds !== 0) time.varint(1, seconds);
     return nanos === 0 ? time : time.varint(2, nanos);

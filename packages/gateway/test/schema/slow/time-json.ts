@@ -1,25 +1,25 @@
 import { decode } from './decode.js';
 
 /** A Timestamp's or Duration's fields, of which the last of each counts. */
-function fieldsOf(bytes: Uint8Array) {
+function selectFields(bytes: Uint8Array) {
   const all = decode(bytes);
   const field = (no: number) => (all.findLast((one) => one.no === no)?.value ?? 0n) as bigint;
   return { seconds: BigInt.asIntN(64, field(1)), nanos: BigInt.asIntN(32, field(2)) };
 }
 
 export function timestampJson(bytes: Uint8Array): string {
-  const { seconds, nanos } = fieldsOf(bytes);
+  const { seconds, nanos } = selectFields(bytes);
   return `"${dateText(seconds)}${trimmed(nanos, /(000){1,2}$/)}Z"`;
 }
 
 /** As Go's own JSON has it: no zeros at the end. */
 export function goTimeJson(bytes: Uint8Array): string {
-  const { seconds, nanos } = fieldsOf(bytes);
+  const { seconds, nanos } = selectFields(bytes);
   return `"${dateText(seconds)}${trimmed(nanos, /0+$/)}Z"`;
 }
 
 export function durationJson(bytes: Uint8Array): string {
-  const { seconds, nanos } = fieldsOf(bytes);
+  const { seconds, nanos } = selectFields(bytes);
   const isNegative = seconds < 0n || nanos < 0n;
   const size = (value: bigint) => (value < 0n ? -value : value);
   return `"${isNegative ? '-' : ''}${size(seconds)}${trimmed(size(nanos), /(000){1,2}$/)}s"`;
