@@ -27,19 +27,19 @@ export interface GatewayOptions {
   readonly logger?: Logger;
 }
 
-/** A gateway, listening or about to. */
+/** A gateway, before or after `listen`. */
 export interface Gateway {
-  /** The DID that UCANs must be addressed to, where they are asked for; known once it listens. */
+  /** The audience of UCANs, with GATEWAY_AUTH=ucan; set by `listen`. */
   readonly did: string | undefined;
-  /** The address of the port for operators, if there is one; known once it listens. */
+  /** The URL of the operator port, if there is one; set by `listen`. */
   readonly metricsUrl: string | undefined;
-  /** Starts to listen, and resolves to the URL once nodes were asked for the first time. */
+  /** Starts listening; resolves to the URL after the first poll of the nodes. */
   listen(): Promise<string>;
-  /** Lets requests under way end, and stops. */
+  /** Finishes running requests and stops. */
   close(): Promise<void>;
 }
 
-/** Makes a gateway; nothing is asked or opened before `listen`. */
+/** Creates a gateway; `listen` opens its connections. */
 export function createGateway({ config, logger = createLogger(config) }: GatewayOptions): Gateway {
   let running: Running | undefined;
   return {
@@ -86,7 +86,7 @@ async function start(config: Config, logger: Logger): Promise<Running> {
     await refresh.start();
     return { url, metricsUrl, did, stop };
   } catch (error) {
-    // An address in use must leave nothing running behind.
+    // If the address is in use, nothing may keep running.
     await stop();
     throw error;
   }
@@ -146,7 +146,7 @@ function createUpstream(options: UpstreamOptions): Upstream {
   return isRpc ? new AbciUpstream(options) : new GrpcUpstream(options);
 }
 
-/** Clients see counts and numbers alone, so the log is where a number gets its address. */
+/** The log maps node numbers to addresses, which clients do not see. */
 function logStates(blocks: BlockWatch, logger: Logger): void {
   blocks.on('up', ({ number, name }) => {
     logger.info({ number, node: name }, `node ${number} (${name}) is up`);
@@ -156,13 +156,13 @@ function logStates(blocks: BlockWatch, logger: Logger): void {
   });
 }
 
-/** The memory that requests in progress may hold, beside what is cached. */
+/** Memory limits of requests in progress, besides the cache. */
 function createBudgets(maxReplyBytes: number) {
   const incoming = new ByteBudget({
     maxBytes: 128 * 1024 * 1024,
     maxBytesPerCaller: 16 * 1024 * 1024,
   });
-  // JSON takes more than the message it is made of.
+  // JSON is larger than the encoded message.
   const maxBytesPerCaller = Math.max(64 * 1024 * 1024, 4 * maxReplyBytes);
   const outgoing = new ByteBudget({ maxBytes: 4 * maxBytesPerCaller, maxBytesPerCaller });
   return { incoming, outgoing };

@@ -1,4 +1,4 @@
-// Nothing that needs a recent Node may be imported before it is known to be one.
+// Checks the Node version before it imports anything that requires a recent one.
 const REQUIRED_NODE = 24;
 
 if (Number(process.versions.node.split('.')[0]) < REQUIRED_NODE) {
@@ -12,7 +12,7 @@ if (Number(process.versions.node.split('.')[0]) < REQUIRED_NODE) {
   process.exitCode = await serve();
 }
 
-/** Beside the code itself, where only those can write who could change the code. */
+/** Next to the code, where only users who can change the code can write. */
 async function keepCompiledCode(): Promise<void> {
   const { enableCompileCache } = await import('node:module');
   const { fileURLToPath } = await import('node:url');

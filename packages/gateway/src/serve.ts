@@ -5,10 +5,10 @@ import { createLogger } from './observe/logger.js';
 export async function serve(): Promise<number> {
   try {
     const config = loadConfig();
-    // The rest is loaded once the configuration is known to be right, so that a fault shows at once.
+    // Loaded after the configuration is checked, so that errors show at once.
     const { createGateway } = await import('./create-gateway.js');
     const logger = createLogger(config);
-    // Queries go on being answered when whoever read the log has gone.
+    // The gateway keeps running when the reader of its log is gone.
     process.stdout.on('error', () => {});
     const gateway = createGateway({ config, logger });
     const url = await gateway.listen();
@@ -52,7 +52,7 @@ const OPERATOR_ERRORS: ReadonlySet<string> = new Set([
   'ENOSPC',
 ]);
 
-/** Faults an operator can mend, told without a stack. */
+/** Errors that an operator can fix, shown without a stack. */
 function isOperatorError(error: unknown): error is Error {
   const { code = '' } = (error ?? {}) as NodeJS.ErrnoException;
   return error instanceof ConfigError || OPERATOR_ERRORS.has(code);

@@ -14,10 +14,10 @@ import {
   tooMany,
 } from './gate.js';
 
-/** An address may be shared by this many callers before their limits together become its own. */
+/** Callers per address whose full limits the address allows. */
 const CALLERS_PER_ADDRESS = 10;
 
-/** The gate and the limits behind it. */
+/** Authentication and rate limits. */
 export class Admission {
   private readonly verifications = new VerificationLimits();
   private readonly requests = new RateLimiter();
@@ -45,7 +45,7 @@ export class Admission {
   spend(caller: Caller, cost: number): void {
     const { name, address, perMinute = this.config.gating.perMinute } = caller;
     if (perMinute === undefined || cost <= 0) return;
-    // From both or from neither: a caller over its own limit must not use up that of its neighbors.
+    // Charges both or neither: a caller over its own limit must not use up the limit of its address.
     enforce(this.requests.peek(name, perMinute, cost));
     if (address !== undefined && address !== name) {
       enforce(this.requests.take(`address ${address}`, CALLERS_PER_ADDRESS * perMinute, cost));
@@ -53,14 +53,14 @@ export class Admission {
     this.requests.take(name, perMinute, cost);
   }
 
-  /** Charges for what makes one query more expensive than others; never more than a full minute can pay. */
+  /** Charges the extra cost of an expensive query, at most the limit of one minute. */
   spendExtra(caller: Caller, readCost: () => number): void {
     const { perMinute = this.config.gating.perMinute } = caller;
     if (perMinute !== undefined) this.spend(caller, Math.min(readCost(), perMinute - 1));
   }
 }
 
-/** One check of credentials, and what it costs their address. */
+/** One check of credentials and its cost for the address. */
 class Attempt {
   private limitError: unknown;
 
@@ -78,7 +78,7 @@ class Attempt {
     }
   };
 
-  /** Throws what the client is answered; a failure of the gateway itself is not held against the address. */
+  /** Throws the error for the client; failures of the gateway itself do not count against the address. */
   readonly fail = (error: unknown): never => {
     if (this.limitError) throw this.limitError;
     if (isInvalid(error)) this.limits.countFailure(this.address);
@@ -90,33 +90,33 @@ const isInvalid = (error: unknown): boolean =>
   error instanceof QueryError &&
   (error.code === GrpcCode.unauthenticated || error.code === GrpcCode.permissionDenied);
 
-/** Throws 403 for a route that is not open to the caller. */
+/** Throws 403 if the caller may not query the route. */
 export function checkPermission(caller: Caller, route: Route): void {
   if (caller.mayQuery(route.template)) return;
   throw forbidden(`${route.template} is not among what you may ask`);
 }
 
-/** Failed attempts a minute of one address. */
+/** Failed attempts per minute and address. */
 const FAILURES_PER_MINUTE = 120;
-/** Signatures, and KB of tokens, a minute of one address, where a token has more than a plain one. */
+/** Signatures and KB of tokens per minute and address, for tokens larger than a plain one. */
 const UNITS_PER_MINUTE = 1200;
 /** Reading this many characters of a token takes about as long as verifying a signature. */
 const CHARACTERS_PER_UNIT = 1024;
-/** DIDs looked up for one address. */
+/** DID lookups per minute and address. */
 const LOOKUPS_PER_MINUTE = 300;
-/** Verifications that wait for a lookup, of one address and of all. */
+/** Verifications waiting for a lookup, per address and in total. */
 export const WAITING = { perAddress: 256, total: 1024 } as const;
 const RETRY_SECONDS = 3;
 
 /**
- * Limits what unproven callers cost. A plain token costs its address nothing in advance, only when it
- * fails, so that a valid caller does not suffer from its neighbors.
+ * Limits the cost of unauthenticated callers. A plain token costs its address nothing in advance, only when it
+ * fails, so that other callers of the address do not affect a valid one.
  */
 export class VerificationLimits {
   private readonly failures = new RateLimiter();
   private readonly units = new RateLimiter();
   private readonly lookups = new RateLimiter();
-  /** Verifications that wait for a lookup, by address; at most `WAITING.total` entries. */
+  /** Verifications waiting for a lookup, by address; at most `WAITING.total` entries. */
   private readonly waiting = new Map<string, number>();
   private waitingTotal = 0;
 
@@ -126,8 +126,8 @@ export class VerificationLimits {
   }
 
   /**
-   * Takes what a verification costs, all of it or nothing, before the work begins; what was taken is
-   * given back if the token is valid. Throws 429 for the limits of the address, 503 for that of all.
+   * Charges the cost of a verification, all of it or nothing, before the work starts; refunds it
+   * if the token is valid. Throws 429 for the limits of the address, 503 for the total.
    */
   reserve(address: string, work: VerificationCost): Settle {
     const { lookups } = work;
@@ -162,7 +162,7 @@ export class VerificationLimits {
   }
 }
 
-/** What a token costs in advance; nothing for a plain one: one signature, less than 1 KB. */
+/** The cost in advance; nothing for a plain token with one signature and less than 1 KB. */
 function measureExtraUnits({ signatures, characters }: VerificationCost): number {
   const units = signatures + Math.floor(characters / CHARACTERS_PER_UNIT);
   return units > 1 ? units : 0;

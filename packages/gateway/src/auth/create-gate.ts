@@ -8,7 +8,7 @@ import type { QueryService } from '../query/query-service.js';
 import { type Caller, type Credentials, type Gate, readBearer, unauthenticated } from './gate.js';
 import type { UcanGateDeps } from './ucan-gate.js';
 
-/** The gate the configuration asks for, and the DID it is known by, if any. */
+/** Creates the configured gate, with the gateway's DID if it has one. */
 export async function createGate(deps: UcanGateDeps): Promise<{ gate: Gate; did?: string }> {
   const { auth, apiKeys } = deps.config.gating;
   switch (auth) {
@@ -17,7 +17,7 @@ export async function createGate(deps: UcanGateDeps): Promise<{ gate: Gate; did?
     case 'api-key':
       return { gate: new ApiKeyGate(apiKeys) };
     case 'ucan': {
-      // Loaded where it is needed, since it would slow every other start.
+      // Loaded on demand, since it would slow down other configurations.
       const { createUcanGate } = await import('./ucan-gate.js');
       return createUcanGate(deps);
     }
@@ -26,7 +26,7 @@ export async function createGate(deps: UcanGateDeps): Promise<{ gate: Gate; did?
   }
 }
 
-/** Lets everybody in, by their address. */
+/** Admits all callers, identified by their address. */
 export const openGate: Gate = {
   admit: ({ address }) => ({
     name: address,
@@ -37,7 +37,7 @@ export const openGate: Gate = {
   }),
 };
 
-/** Lets those in who know a key; only digests of keys are kept. */
+/** Admits callers with an API key; only digests of keys are kept. */
 export class ApiKeyGate implements Gate {
   private readonly callers: readonly { readonly sha256: Buffer; readonly caller: Caller }[];
 
@@ -51,7 +51,7 @@ export class ApiKeyGate implements Gate {
       throw unauthenticated('an API key is needed: X-API-Key, or Authorization: Bearer');
     }
     const digest = hash('sha256', given, 'buffer');
-    // All are compared, so that the time taken says nothing about which one is close.
+    // Compares all keys, so that timing reveals nothing.
     const found = this.callers.filter(({ sha256 }) => timingSafeEqual(sha256, digest));
     if (!found[0]) throw unauthenticated('the API key is not known');
     return found[0].caller;
@@ -69,7 +69,7 @@ function toCaller({ name, limit, scopes }: ApiKey): Caller {
   };
 }
 
-/** Whether a route's template lies in a scope: the template itself, or what `/*` at a slash stands for. */
+/** Whether a scope covers a route template: it equals the template, or ends with `*` and is a prefix. */
 export function isInScope(template: string, scope: string): boolean {
   if (!scope.endsWith('*')) return template === scope;
   return template.startsWith(scope.slice(0, -1));
@@ -81,7 +81,7 @@ interface ChainFetchDeps {
   readonly pool: NodePool;
 }
 
-/** A fetch that takes the path of an address to the chain behind this gateway, past the gate. */
+/** Creates a fetch function that queries the chain behind this gateway by the path of a URL, without authentication. */
 export function createChainFetch({ queryParser, queryService, pool }: ChainFetchDeps): DidFetch {
   return async (url) => {
     const { pathname: path, searchParams: query } = new URL(url);

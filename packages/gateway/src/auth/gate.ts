@@ -4,40 +4,40 @@ import type { RateVerdict } from '@sibyl/server-kit';
 import type { Charge } from '@sibyl/ucan';
 import { QueryError } from '../query/query-error.js';
 
-/** Who asks, as far as the deployment wants to know. */
+/** An identified caller. */
 export interface Caller {
-  /** What counts towards a limit and stands in the log. */
+  /** Identifies the caller in limits and logs. */
   readonly name: string;
-  /** The address that counts towards limits too, where a name costs nothing; unset for known callers. */
+  /** An address that is limited as well, where names are free to create; unset for known callers. */
   readonly address: string | undefined;
-  /** Requests a minute, where the caller has a limit of its own. */
+  /** Requests per minute, if the caller has an individual limit. */
   readonly perMinute: number | undefined;
-  /** When the right to ask ends, in milliseconds of the clock, if it does. */
+  /** When the credentials expire, in Unix milliseconds, if they do. */
   readonly expiresAt: number | undefined;
-  /** Whether the route of this template is open to the caller. */
+  /** Whether the caller may query the route with this template. */
   mayQuery(template: string): boolean;
 }
 
-/** What a request says about who sent it. */
+/** The credentials of a request. */
 export interface Credentials {
   readonly headers: IncomingHttpHeaders;
-  /** The sender's address as limits count it: an IPv6 address by its /64. */
+  /** The address as rate limit key: IPv6 addresses by their /64. */
   readonly address: string;
 }
 
-/** Decides who may ask; throws a `QueryError` for those who may not. */
+/** Authenticates callers; throws a `QueryError` for invalid credentials. */
 export interface Gate {
-  /** `charge` is asked before expensive work; credentials that are cheap to check do not need it. */
+  /** Calls `charge` before expensive work; cheap checks do not need it. */
   admit(credentials: Credentials, charge: Charge): Caller | Promise<Caller>;
 }
 
-/** Nothing, or nothing valid, says who is asking. */
+/** Credentials are missing or invalid. */
 export function unauthenticated(message: string): QueryError {
   const headers = { 'WWW-Authenticate': 'Bearer' };
   return new QueryError(GrpcCode.unauthenticated, message, { headers });
 }
 
-/** It is known who asks, and that they may not. */
+/** The caller is known and not allowed. */
 export function forbidden(message: string): QueryError {
   return new QueryError(GrpcCode.permissionDenied, message);
 }
@@ -53,7 +53,7 @@ export function enforce({ allowed, resetSeconds }: RateVerdict): void {
   if (!allowed) throw tooMany(resetSeconds);
 }
 
-/** The limit of all callers together. */
+/** The limit for all callers together is reached. */
 export function busy(retryAfterSeconds: number): QueryError {
   const headers = { 'Retry-After': String(retryAfterSeconds) };
   const text = `too many credentials are being checked; try again in ${retryAfterSeconds} s`;

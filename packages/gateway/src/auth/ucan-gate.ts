@@ -31,22 +31,22 @@ import {
   unauthenticated,
 } from './gate.js';
 
-/** What a UCAN must let its bearer do. */
+/** The capability a UCAN must grant. */
 export const CHAIN_QUERY = 'chain/query';
-/** The chain's routes; `ixo:chain/ixo/entity/*` is a part of them, by template. */
+/** The resource of all routes; `ixo:chain/ixo/entity/*` is a subset, by template. */
 export const CHAIN = 'ixo:chain';
-/** How far ahead a bearer may expire, clock skew included: it can be used until then by whoever sees it. */
+/** Maximum lifetime of a bearer token, clock skew included: a leaked one can be used until it expires. */
 const MAX_LIFE_SECONDS = 930;
 const BUSY_RETRY_SECONDS = 3;
 
 interface UcanGateOptions {
   readonly verifier: Verifier;
-  /** DIDs at the root of a chain of UCANs whose word counts; `*` for all. */
+  /** Trusted root issuers of proof chains; `*` for all. */
   readonly issuers: readonly string[];
   readonly logger: Logger;
 }
 
-/** Lets those in who bring a UCAN for this gateway with the capability to query. */
+/** Admits callers with a UCAN for this gateway that grants queries. */
 export class UcanGate implements Gate {
   constructor(private readonly options: UcanGateOptions) {}
 
@@ -74,7 +74,7 @@ export class UcanGate implements Gate {
     return toCaller(ok, address);
   }
 
-  /** Every chain of proofs must begin with somebody trusted: one stranger could grant anything. */
+  /** Every root of the proof chains must be trusted, since a single untrusted one could grant anything. */
   private isTrusted(token: string): boolean {
     const { issuers } = this.options;
     if (issuers.includes('*')) return true;
@@ -83,7 +83,7 @@ export class UcanGate implements Gate {
     return roots.length > 0 && roots.every(({ issuer }) => issuers.includes(issuer));
   }
 
-  /** The reason goes to the log alone: it would help an attacker. */
+  /** Logs the reason and does not send it: it would help an attacker. */
   private toRefusalError(error: { code: string; detail: string; cid?: string; issuer?: string }) {
     const { code, detail, cid, issuer } = error;
     this.options.logger.info({ reason: code, detail, cid, did: issuer }, 'caller refused');
@@ -111,17 +111,17 @@ function toCaller(
 export interface UcanGateDeps {
   readonly config: Config;
   readonly logger: Logger;
-  /** Asks the chain itself, for the keys of did:ixo. */
+  /** Queries the chain for the keys of did:ixo. */
   readonly createChainFetch: DidFetch;
 }
 
 /** A gate for UCANs addressed to the gateway's DID. */
 export async function createUcanGate({ config, logger, createChainFetch }: UcanGateDeps) {
   const { did = (await loadSigner(config.dataDir)).did, ucanIssuers } = config.gating;
-  // The nodes are the operator's own, so the limits of verifications suffice: they keep one address
+  // The nodes belong to the operator, so the verification limits suffice: they keep one address
   // from using up all lookups.
   const maxPending = WAITING.total;
-  // The address is never looked up: `createChainFetch` takes the path alone.
+  // The host is not used: the chain fetch takes only the path.
   const ixo = createDidIxoResolver({
     chainRestUrl: 'http://chain',
     fetch: createChainFetch,
@@ -134,7 +134,7 @@ export async function createUcanGate({ config, logger, createChainFetch }: UcanG
   const verifier = createVerifier({
     audience: did,
     resolver: createDidResolver({ methods }),
-    // Bearers live for minutes, so there is nobody to revoke one with.
+    // Bearer tokens expire within minutes, so there is no revocation.
     revocations: { isRevoked: () => false },
   });
   return { gate: new UcanGate({ verifier, issuers: ucanIssuers, logger }), did };
@@ -142,7 +142,7 @@ export async function createUcanGate({ config, logger, createChainFetch }: UcanG
 
 const FILE_NAME = 'gateway.key';
 
-/** The gateway's own key; the first start makes it, for its owner only. */
+/** Loads the gateway's key; the first start creates it. */
 export async function loadSigner(dataDir: string): Promise<Signer> {
   const path = join(dataDir, FILE_NAME);
   const text = await keepKeyFile(path, () => exportPrivateKey(generateSigner()));

@@ -11,10 +11,10 @@ export class BindError extends Error {
   }
 }
 
-/** A value cannot be read; who knows the field makes it a `BindError`. */
+/** A value cannot be parsed; the caller turns it into a `BindError` with the field name. */
 export class ValueError extends Error {}
 
-/** Runs what may throw a `ValueError`, and names the field if it does. */
+/** Adds the field name to a `ValueError`. */
 export function withFieldName<T>(field: string, read: () => T): T {
   try {
     return read();
@@ -24,7 +24,7 @@ export function withFieldName<T>(field: string, read: () => T): T {
   }
 }
 
-/** A caller's text for an error message: in quotes, and cut if it is long. */
+/** Quotes and truncates a caller's text for an error message. */
 export function quote(text: string): string {
   return JSON.stringify(shorten(text, 80));
 }

@@ -22,7 +22,7 @@ import {
   timeValue,
 } from './wire-values.js';
 
-/** Puts the JSON of a body into the message, or into the one field that takes it. */
+/** Binds the JSON of a body to the message, or to its body field. */
 export function bindBody(
   draft: MessageDraft,
   target: string,
@@ -41,7 +41,7 @@ export function bindBody(
   binder.bindField(draft, field, json, target);
 }
 
-/** Puts protobuf's JSON into messages. A path is only there to name the field in a fault. */
+/** Binds protobuf's JSON to messages. Paths only name the field in an error. */
 export class JsonBinder {
   private readonly registry: Registry;
 
@@ -141,7 +141,7 @@ function join(path: string, name: string): string {
   return path === '' ? name : `${path}.${name}`;
 }
 
-/** In a dynamic value null is a value like any other. */
+/** In a dynamic value, null is a value. */
 function takesNull(field: DescField): boolean {
   return (
     field.message?.typeName === 'google.protobuf.Value' ||
@@ -149,7 +149,7 @@ function takesNull(field: DescField): boolean {
   );
 }
 
-/** The field of a wrapper, or the one that a dynamic value is of. */
+/** The field of a wrapper, or the field for the type of a dynamic value. */
 function onlyMember(type: DescMessage, json: JsonNode): DescField {
   const name = type.fields.length === 1 ? type.fields[0]?.name : dynamicField(json);
   const field = findField(type, name ?? '');
@@ -165,7 +165,7 @@ function dynamicField(json: JsonNode): string {
   return json.text.startsWith('"') ? 'string_value' : 'number_value';
 }
 
-/** Reads one value of a field that is no message. */
+/** Reads one value of a field that is not a message. */
 export function leafFromJson(field: DescField, json: JsonNode): WireValue {
   if (field.message) throw new TypeError(`${field.name} is a message`);
   if (field.enum) return enumFromJson(field.enum, json);
@@ -193,7 +193,7 @@ const NOT_FINITE = new Set(['NaN', 'Infinity', '-Infinity']);
 const WHOLE = /^-?(0|[1-9]\d*)$/;
 const NUMBER = /^-?\d/;
 
-/** Reads a scalar from protobuf's JSON, where numbers may stand in quotes. */
+/** Reads a scalar from protobuf's JSON, where numbers may be quoted. */
 export function scalarFromJson(type: ScalarType, json: JsonNode): WireValue {
   const text = readString(json);
   switch (type) {
@@ -226,8 +226,8 @@ function numberFromJson(type: ScalarType, text: string): WireValue {
 const YEAR_1 = { seconds: -62_135_596_800n, nanos: 0 };
 
 /**
- * Adds what Go sends even when it is not set. The bytes of a message inside an Any are kept as they are,
- * and are signed, so they have to be those that Go makes.
+ * Adds what Go sends even when it is not set. The bytes of a message inside an Any are kept unchanged
+ * and are signed, so they have to equal those that Go encodes.
  */
 export function fillNonNullable(draft: MessageDraft): void {
   for (const field of draft.type.fields) {

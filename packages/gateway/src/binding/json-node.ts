@@ -13,7 +13,7 @@ export interface JsonNode {
 }
 
 const MAX_DEPTH = 64;
-/** Far more than a transaction has. */
+/** More than any transaction has. */
 const MAX_VALUES = 10_000;
 const SPACE = /\s*/y;
 const STRING_OR_WORD = /"[^"\\]*(?:\\.[^"\\]*)*"|[^\s,\]}]+/y;
@@ -25,7 +25,7 @@ export function readJson(body: Uint8Array): JsonNode {
   }
   try {
     const text = utf8.decode(body);
-    // The reader below takes valid JSON for granted.
+    // The reader below requires valid JSON.
     JSON.parse(text);
     return new JsonReader(text).read(0);
   } catch (cause) {
@@ -34,7 +34,7 @@ export function readJson(body: Uint8Array): JsonNode {
   }
 }
 
-/** The text a JSON string stands for; undefined if it is no string. */
+/** The value of a JSON string; undefined for other JSON. */
 export function readString({ text }: JsonNode): string | undefined {
   return text.startsWith('"') ? (JSON.parse(text) as string) : undefined;
 }
@@ -70,7 +70,7 @@ class JsonReader {
     return [name, this.read(depth)];
   }
 
-  /** Reads what stands between the bracket the reader is at and the one that closes it. */
+  /** Reads the items between two brackets. */
   private readList<T>(closing: string, readItem: () => T): T[] {
     const items: T[] = [];
     this.at += 1;

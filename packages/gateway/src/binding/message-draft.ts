@@ -3,15 +3,15 @@ import { type BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { FeatureSet_FieldPresence } from '@bufbuild/protobuf/wkt';
 import { ValueError } from './bind-error.js';
 
-/** A value ready to be written, without its tag. */
+/** An encodable value, without its tag. */
 export interface WireValue {
   readonly wireType: WireType;
-  /** It is the zero of its type, which often need not be sent. */
+  /** Whether it is the zero of its type, which is often omitted. */
   readonly isZero: boolean;
   write(writer: BinaryWriter): void;
 }
 
-/** A request in the making: what is set, by field number, so that equal requests have equal bytes. */
+/** A message under construction, ordered by field number, so that equal requests have equal bytes. */
 export class MessageDraft {
   readonly type: DescMessage;
   private readonly values = new Map<number, WireValue[]>();
@@ -25,7 +25,7 @@ export class MessageDraft {
     return this.values.has(field.number) || this.children.has(field.number);
   }
 
-  /** Sets a single field; a zero is not sent where it could not be told from nothing. */
+  /** Sets a single field; omits a zero in fields without presence. */
   set(field: DescField, value: WireValue): void {
     this.chooseInOneof(field);
     this.clear(field);
@@ -44,7 +44,7 @@ export class MessageDraft {
     this.children.delete(field.number);
   }
 
-  /** The draft of a field that is a message, which is there from now on. */
+  /** Returns the draft of a message field, creating it if absent. */
   child(field: DescField & { readonly message: DescMessage }): MessageDraft {
     const known = this.children.get(field.number);
     if (known) return known;
@@ -118,7 +118,7 @@ export function findField(type: DescMessage, name: string): DescField | undefine
   return fields.get(name);
 }
 
-/** Follows a dotted path into a message; undefined if a field on the way is not there. */
+/** Resolves a dotted path in a message; undefined if a field does not exist. */
 export function findFieldPath(type: DescMessage, path: string): FieldPath | undefined {
   const found: DescField[] = [];
   let within: DescMessage | undefined = type;

@@ -1,6 +1,6 @@
 import { quote, ValueError } from './bind-error.js';
 
-/** Go's literals in base 0: a prefix names the base, and underscores may stand between digits. */
+/** Go's literals in base 0: a prefix defines the base, and underscores may separate digits. */
 const LITERALS: readonly (readonly [RegExp, string])[] = [
   [/^0x(_?[0-9a-f])+$/, '0x'],
   [/^0b(_?[01])+$/, '0b'],
@@ -23,7 +23,7 @@ const NOT_FINITE: ReadonlyMap<string, number> = new Map([
 const TRUE = new Set(['1', 't', 'T', 'true', 'TRUE', 'True']);
 const FALSE = new Set(['0', 'f', 'F', 'false', 'FALSE', 'False']);
 
-/** More digits than any number here has, and few enough to read at once. */
+/** Longer than any valid number or duration, and short enough to parse fast. */
 const MAX_LENGTH = 100;
 
 /** An integer type by its bits, as Go's `strconv` bounds it. */
@@ -76,7 +76,7 @@ export function parseIntegerText(text: string): string {
   return String(BigInt(text));
 }
 
-/** A decimal number as the integer of its 10^-18ths, which is how the wire holds it. */
+/** A decimal number as an integer multiple of 10^-18, as on the wire. */
 export function parseDecimalText(text: string): string {
   const match = /^(-?)(\d{1,100})(?:\.(\d{1,18}))?$/.exec(text);
   if (!match)
@@ -114,7 +114,7 @@ const UNIT_NANOS: ReadonlyMap<string, bigint> = new Map([
 export function parseTimestamp(text: string): SecondsAndNanos {
   const match = RFC3339.exec(text);
   const millis = match ? Date.parse(`${text.slice(0, 19)}Z`) : Number.NaN;
-  // The date is checked by writing it again: a 30th of February comes back as another day.
+  // Rejects dates such as February 30, which parse to another day.
   if (
     !match ||
     Number.isNaN(millis) ||
@@ -151,14 +151,14 @@ function notADuration(text: string): ValueError {
   return new ValueError(`${quote(text)} is not a duration such as 1h30m or 2.5s`);
 }
 
-/** How forgiving base64 is read: `node` as the node does, else every variant that can be meant. */
+/** How strictly base64 is read: `node` as a node does, `tolerant` accepts every variant. */
 export type Base64Reading = 'node' | 'tolerant';
 
 const STANDARD = /^[A-Za-z0-9+/]*={0,2}$/;
 const URL_SAFE = /^[A-Za-z0-9_-]*={0,2}$/;
 const TOLERANT = /^[A-Za-z0-9+/_ -]*$/;
 
-/** Standard or URL-safe base64; tolerant also of lost padding, and of a plus that a form made a space. */
+/** Standard or URL-safe base64; `tolerant` also accepts missing padding and spaces in place of plus signs. */
 export function parseBase64(text: string, reading: Base64Reading): Uint8Array {
   const bytes = reading === 'node' ? parsePadded(text) : parseTolerant(text);
   if (!bytes) throw new ValueError(`${quote(text)} is not base64`);
@@ -183,7 +183,7 @@ function parseTolerant(text: string): Uint8Array | undefined {
 
 const [SPACE = 0, PLUS = 0] = Buffer.from(' +');
 
-/** Not a regular expression: one that looks for the end from every place takes minutes for a long text. */
+/** Not a regular expression, which would take quadratic time for long texts. */
 function withoutPadding(text: string): string {
   let end = text.length;
   while (end > 0 && text[end - 1] === '=') end -= 1;

@@ -34,7 +34,7 @@ export interface BindInput {
 export interface BindRules {
   /** Any types that a body may hold. */
   readonly registry: Registry;
-  /** `node` leaves page limits alone and reads base64 as strictly as the node. */
+  /** `node` does not change page limits and reads base64 as strictly as a node. */
   readonly compat: 'node' | undefined;
   readonly maxPageLimit: number;
 }
@@ -103,7 +103,7 @@ export class RequestBinder {
     bindTexts(draft, path, capped, this.base64);
   }
 
-  /** Unknown keys are not an error to a node, so they are none here. */
+  /** Unknown keys are ignored, as a node does. */
   private queryField(key: string): FieldPath | undefined {
     if (this.message.body === '*') return undefined;
     const path = findFieldPath(this.message.type, key);
@@ -116,7 +116,7 @@ export class RequestBinder {
   }
 }
 
-/** Kept for the next request, unless writing fails on the way: its buffer is most of what it costs. */
+/** Reused for the next request unless writing fails, since its buffer is expensive. */
 let idle: BinaryWriter | undefined;
 
 function encodeDraft(draft: MessageDraft): Uint8Array {
@@ -138,7 +138,7 @@ function variablePath(type: DescMessage, name: string): FieldPath {
   return path;
 }
 
-/** Puts texts of a URL into the field at the end of a path; a single field takes the first. */
+/** Sets the field at the end of a path from texts of a URL; a single field takes the first. */
 export function bindTexts(
   draft: MessageDraft,
   path: FieldPath,
@@ -147,7 +147,7 @@ export function bindTexts(
 ): void {
   const field = path.at(-1) as DescField;
   const parent = path.slice(0, -1).reduce((parent, step) => {
-    // A path leads on only through messages, or it would not have been found.
+    // All but the last field of a path are messages.
     return parent.child(step as DescField & { message: DescMessage });
   }, draft);
   const values = texts.map((text) => valueFromText(field, text, base64));
@@ -200,12 +200,12 @@ const NO_TIME = { seconds: 0n, nanos: 0 };
 
 const PAGE_REQUEST = 'cosmos.base.query.v1beta1.PageRequest';
 
-/** What a node takes when no limit is given; but then it also counts all there is. */
+/** The default of a node, which then also counts all entries. */
 const DEFAULT_LIMIT = 100;
 
 type PageField = DescField & { readonly fieldKind: 'message'; readonly message: DescMessage };
 
-/** The field by which a request asks for a page, if it has one. */
+/** The pagination field of a request, if it has one. */
 export function findPageField(type: DescMessage): PageField | undefined {
   return type.fields.find(
     (field): field is PageField =>
@@ -219,7 +219,7 @@ export function capPageLimit(field: DescField, text: string, max: number): strin
   return parseInteger(text, UINT64) > BigInt(max) ? String(max) : text;
 }
 
-/** Names the node's own limit where none was given, so that it does not count what nobody asked for. */
+/** Sets the node's default limit explicitly, so that the node does not count a total that was not requested. */
 export function avoidCounting(draft: MessageDraft, pageField: PageField, max: number): void {
   const limit = findField(pageField.message, 'limit');
   const countTotal = findField(pageField.message, 'count_total');

@@ -2,11 +2,11 @@ import { existsSync } from 'node:fs';
 import type { z } from 'zod';
 import { type ApiKey, Environment, type UpstreamAddress } from './environment.js';
 
-/** What the environment says, checked, named and frozen. */
+/** The parsed and frozen configuration. */
 export interface Config {
   readonly host: string;
   readonly port: number;
-  /** The port for operators, if there is one. */
+  /** The operator port, if there is one. */
   readonly metricsPort: number | undefined;
   readonly dataDir: string;
   readonly logLevel: Environment['LOG_LEVEL'];
@@ -46,7 +46,7 @@ export interface Config {
   readonly requestTimeoutMs: number;
 }
 
-/** Every fault of the environment, in one message for the operator. */
+/** All configuration errors, in one message for the operator. */
 export class ConfigError extends Error {
   override readonly name = 'ConfigError';
 }
@@ -118,7 +118,7 @@ function describeIssue(issue: z.core.$ZodIssue): ConfigIssue {
   return { variable, problem: issue.message, remedy: `${meaning}. Unset it for the default` };
 }
 
-/** Faults of several variables together, and of files: found even when one alone is wrong too. */
+/** Issues across variables and with files, reported together with those of single variables. */
 function findIssues(env: NodeJS.ProcessEnv): ConfigIssue[] {
   return [...checkUpstreams(env), ...checkApiKeys(env), ...checkFiles(env)];
 }

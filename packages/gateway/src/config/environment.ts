@@ -31,7 +31,7 @@ const origins = list.refine((items) => items.every((item) => item === '*' || isO
   error: 'must be * or origins such as https://app.example, separated by commas',
 });
 
-/** Names that belong to gRPC or HTTP, and the height, which has its own way. */
+/** Names reserved by gRPC and HTTP, and the height, which has its own header. */
 const RESERVED_METADATA =
   /^grpc-|^(te|host|connection|content-type|content-length|user-agent|authorization|transfer-encoding|x-cosmos-block-height)$/;
 const MAX_METADATA_NAMES = 16;
@@ -50,14 +50,14 @@ function isOrigin(text: string): boolean {
   return URL.canParse(text) && new URL(text).origin === text;
 }
 
-/** A key as the operator keeps it: never the key itself. */
+/** An API key as configured: only its digest. */
 export interface ApiKey {
   /** For logs and metrics. */
   readonly name: string;
   readonly sha256: Buffer;
-  /** Requests a minute. */
+  /** Requests per minute. */
   readonly limit: number | undefined;
-  /** Route templates it opens, a `*` at the end standing for the rest; unset: all. */
+  /** Allowed route templates, with an optional `*` at the end; default: all. */
   readonly scopes: readonly string[] | undefined;
 }
 
@@ -66,7 +66,7 @@ const NAME = /^[\w.-]{1,64}$/;
 const LIMIT = /^[1-9]\d{0,8}$/;
 const SCOPE = /^\/[^\s*]*\*?$/;
 
-/** Reads one entry of GATEWAY_API_KEYS: the digest, then `;name=`, `;limit=` and `;scope=` as wished. */
+/** Parses one entry of GATEWAY_API_KEYS: the digest, then optional `;name=`, `;limit=` and `;scope=`. */
 export const ApiKey = z.string().transform((text, context): ApiKey => {
   const [, digest = '', rest = ''] = FORM.exec(text) ?? [];
   const { name = digest.slice(0, 8), limit, scope, ...others } = parseParameters(rest);
@@ -94,19 +94,19 @@ function parseParameters(text: string): Record<string, string> {
   return Object.fromEntries(pairs.map((pair) => pair.split(/=(.*)/, 2) as [string, string]));
 }
 
-/** A node's address, and what the operator says about it. */
+/** A node's address and its configured history. */
 export interface UpstreamAddress {
   readonly url: URL;
-  /** The first height it keeps, if the operator says. */
+  /** The first height the node keeps, if configured. */
   readonly from: number | undefined;
 }
 
 const PROTOCOLS = ['grpc:', 'grpcs:', 'rpc+http:', 'rpc+https:'];
 
-/** Reads one entry of GATEWAY_UPSTREAMS. */
+/** Parses one entry of GATEWAY_UPSTREAMS. */
 export const UpstreamUrl = z.string().transform((text, context): UpstreamAddress => {
   const fail = (message: string) => {
-    // Never the entry itself: it may hold a password.
+    // The message omits the entry: it may contain a password.
     context.addIssue({ code: 'custom', message });
     return z.NEVER;
   };
@@ -123,7 +123,7 @@ export const UpstreamUrl = z.string().transform((text, context): UpstreamAddress
 
 const names = () => PROTOCOLS.map((protocol) => `${protocol}//`).join(', ');
 
-/** Every variable the gateway reads; a default is written as an operator would write it. */
+/** Every environment variable of the gateway; defaults are texts, as in the environment. */
 export const Environment = z.object({
   GATEWAY_PORT: port.prefault('3001').describe('Port of the HTTP server; 0 picks a free one'),
   GATEWAY_HOST: z.string().prefault('127.0.0.1').describe('Address to listen on; 0.0.0.0 for all'),

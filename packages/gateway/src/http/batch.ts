@@ -23,7 +23,7 @@ const Batch = z.strictObject({
 });
 type Batch = z.infer<typeof Batch>;
 
-/** QueryService several queries at one height: that of the batch, or the latest for all of them. */
+/** Handles several queries at one height: that of the batch, or the latest. */
 export async function serveBatch(
   context: RequestContext,
   caller: Caller,
@@ -42,7 +42,7 @@ export async function serveBatch(
   sendResults(context, height, results, deps.outgoing);
 }
 
-/** A few at a time, and no more once the results are too large together. */
+/** Runs a few queries at a time; stops when the results exceed the size limit. */
 async function answerAll(
   request: readonly QueryRequest[],
   answer: (request: QueryRequest) => Promise<Result>,
@@ -68,7 +68,7 @@ async function readBatch(
 ): Promise<Batch> {
   const limit = config.batchLimit;
   const body = await readBody(context, incoming);
-  // Before anything is parsed: each query has at most two values, and there are a few more.
+  // Before parsing: each query has at most two values, plus a few for the batch.
   if (hasMoreValues(body, 2 * limit + 100)) throw tooManyQueries(limit);
   const { data, error } = Batch.safeParse(parse(body.toString()));
   if (data && data.queries.length > limit) throw tooManyQueries(limit);
@@ -95,7 +95,7 @@ function resolveHeight(wanted: string | undefined, latest: number): number {
   throw new QueryError(GrpcCode.unavailable, 'no node has told its height yet; see /health');
 }
 
-/** Headers that speak of the whole batch count for each query; the height is the batch's. */
+/** The headers of the batch apply to each query; the height is the batch's. */
 function toQueryRequest(target: string, height: number, { request }: RequestContext): QueryRequest {
   const mark = target.indexOf('?');
   return {
@@ -132,7 +132,7 @@ async function answerOne(
   }
 }
 
-/** Bodies go in as they are: they are JSON already. */
+/** Bodies are JSON already. */
 function sendResults(
   context: RequestContext,
   height: number,

@@ -4,7 +4,7 @@ import { QueryError } from '../query/query-error.js';
 const RETRY_SECONDS = '5';
 
 export interface ByteLimits {
-  /** What all callers together may hold. */
+  /** Limit for all callers together. */
   readonly maxBytes: number;
   readonly maxBytesPerCaller: number;
 }
@@ -14,7 +14,7 @@ interface Shared {
   holders: number;
 }
 
-/** Memory that requests in progress hold, limited for each caller and for all of them. */
+/** Limits the memory of requests in progress, per caller and in total. */
 export class ByteBudget {
   private readonly byCaller = new Map<string, number>();
   private readonly shared = new Map<object, Shared>();
@@ -22,14 +22,14 @@ export class ByteBudget {
 
   constructor(private readonly limits: ByteLimits) {}
 
-  /** The bytes that are reserved now. */
+  /** The bytes currently reserved. */
   get used(): number {
     return this.bytes;
   }
 
   /**
-   * Reserves memory and returns the function that gives it back, which may be called more than once. Throws
-   * 429 if the caller holds too much, 503 if all callers together do.
+   * Reserves memory and returns the function that releases it, which may be called more than once. Throws
+   * 429 if the caller exceeds its limit, 503 if all callers together do.
    */
   reserve(caller: string, bytes: number): () => void {
     const held = (this.byCaller.get(caller) ?? 0) + bytes;
@@ -44,7 +44,7 @@ export class ByteBudget {
     };
   }
 
-  /** Reserves memory that several requests send from: it counts once, for the caller that was first. */
+  /** Reserves a buffer that several requests send: it counts once, for the first caller. */
   reserveShared(caller: string, memory: Uint8Array): () => void {
     const known = this.shared.get(memory);
     const shared = known ?? { release: this.reserve(caller, memory.length), holders: 0 };

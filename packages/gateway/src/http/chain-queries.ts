@@ -10,7 +10,7 @@ import type { ByteBudget } from './byte-budget.js';
 import type { GatewayDeps } from './gateway-deps.js';
 import { type RequestContext, readBody } from './request-context.js';
 
-/** Serves the chain's routes. What is known is sent at once, without a promise on the way. */
+/** Serves the chain's routes. Sends cached replies synchronously. */
 export class ChainQueries {
   private readonly sender: ReplySender;
 
@@ -70,11 +70,11 @@ export class ChainQueries {
 
 /** Below this, compression costs more than it saves. */
 const COMPRESSED_FROM_BYTES = 1024;
-/** A year: caches need no longer promise than that. */
+/** One year, the usual maximum. */
 const FINAL = 'max-age=31536000, immutable';
 const VARY = 'Accept-Encoding, X-Cosmos-Block-Height, Grpc-Metadata-X-Cosmos-Block-Height';
 
-/** Sends replies, each in the form its client takes. */
+/** Sends replies in the encoding the client accepts. */
 export class ReplySender {
   private readonly lasting: string;
   private readonly passing: string;
@@ -84,14 +84,14 @@ export class ReplySender {
     { compat, gating }: Pick<Config, 'compat' | 'gating'>,
     private readonly outgoing: ByteBudget,
   ) {
-    // What was given to one who may ask must not be handed on to one who may not.
+    // Shared caches must not serve one caller's replies to others.
     const sharing = gating.auth === 'none' ? 'public' : 'private';
     this.lasting = `${sharing}, ${FINAL}`;
     this.passing = `${sharing}, no-cache`;
     this.isPlain = compat === 'node';
   }
 
-  /** `successor` is the path to use instead, if the one asked is a legacy one. */
+  /** `successor` is the current path if a legacy one was requested. */
   send(context: RequestContext, reply: Reply, successor: string | undefined): void | Promise<void> {
     const { headers, request } = context;
     const head = this.describe(headers, reply, successor);
@@ -107,7 +107,7 @@ export class ReplySender {
     });
   }
 
-  /** The headers beside those of the content. */
+  /** All headers except those of the content. */
   private describe(
     { Vary }: OutgoingHttpHeaders,
     { etag, height, isFinal }: Reply,
@@ -138,7 +138,7 @@ function contentHeaders(length: number): OutgoingHttpHeaders {
   return { 'Content-Type': 'application/json', 'Content-Length': length };
 }
 
-/** Whether a client already has this: tags are compared without their weakness. */
+/** Whether the client has this reply already, by weak comparison. */
 function isKnown(header: string | undefined, etag: string): boolean {
   if (header === undefined) return false;
   const plain = (tag: string) => tag.trim().replace(/^W\//, '');
@@ -148,7 +148,7 @@ function isKnown(header: string | undefined, etag: string): boolean {
 const PREFERRED: readonly Encoding[] = ['br', 'gzip'];
 const REFUSED = /^q=0(\.0*)?$/;
 
-/** The best encoding a client takes, by its `Accept-Encoding`. */
+/** The preferred encoding that `Accept-Encoding` allows. */
 export function acceptedEncoding(header: string | string[] | undefined): Encoding | undefined {
   if (typeof header !== 'string') return undefined;
   const accepted = new Set<string>();

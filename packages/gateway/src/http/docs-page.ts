@@ -3,7 +3,7 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import type { RequestContext } from './request-context.js';
 
-/** What the page needs of Swagger UI; nothing else of its folder is served. */
+/** The files of Swagger UI that the page needs; no others are served. */
 const ASSETS: Readonly<Record<string, string>> = {
   'swagger-ui.css': 'text/css',
   'swagger-ui-bundle.js': 'text/javascript',
@@ -23,11 +23,11 @@ const POLICY = [
   "form-action 'none'",
 ].join('; ');
 
-/** Serves Swagger UI at `/docs`; false if the path is none of its own. */
+/** Serves Swagger UI at `/docs`; false for other paths. */
 export async function serveDocsPage(context: RequestContext): Promise<boolean> {
   const { path } = context;
   if (path === '/docs' || path === '/docs/') {
-    // Relative addresses, so that the page also works below a proxy's prefix.
+    // Relative URLs, so that the page also works below a proxy's prefix.
     send(context, 'text/html; charset=utf-8', renderPage(path === '/docs' ? 'docs/' : ''));
     return true;
   }

@@ -10,7 +10,7 @@ import type { SchemaRegistry } from '../schema/schema-registry.js';
 import type { ByteBudget } from './byte-budget.js';
 import type { Watches } from './watches.js';
 
-/** Everything a request may need. */
+/** The dependencies of request handlers. */
 export interface GatewayDeps {
   readonly config: Config;
   readonly logger: Logger;
@@ -24,6 +24,6 @@ export interface GatewayDeps {
   readonly watches: Watches;
   /** The memory of request bodies that are being read. */
   readonly incoming: ByteBudget;
-  /** The memory of replies that clients have not taken yet. */
+  /** The memory of replies that clients have not received yet. */
   readonly outgoing: ByteBudget;
 }

@@ -11,13 +11,13 @@ import type { GatewayDeps } from './gateway-deps.js';
 import { ownRoutes } from './own-routes.js';
 import { RequestContext, sendError } from './request-context.js';
 
-/** Longer targets than this no route has; a batch takes them one by one. */
+/** No route has longer targets; the limit of a batch applies to each query. */
 const MAX_TARGET_CHARACTERS = 8192;
 
 const BATCH = '/batch';
 const DOCS = '/docs';
 
-/** QueryService every request, whatever comes. */
+/** Handles every HTTP request. */
 export class Handler {
   private readonly cors: Cors;
   private readonly chain: ChainQueries;
@@ -70,7 +70,7 @@ export class Handler {
 
   private serveGated(context: RequestContext, caller: Caller): void | Promise<void> {
     const { path, response } = context;
-    // The client may have left while its credentials were checked.
+    // The client may have disconnected during authentication.
     if (response.destroyed) return;
     context.callerKey = caller.name;
     if (ownRoutes.has(path)) return this.serveOwn(context);
@@ -96,7 +96,7 @@ export class Handler {
     const queryError = toQueryError(error, { pool, height, compat: config.compat });
     const requestId = context.identify();
     if (!queryError) logger.error({ requestId, error: String((error as Error)?.stack) }, 'fault');
-    // With the status out, all that is left is to hang up.
+    // After the status was sent, the only option is to disconnect.
     if (response.headersSent) response.destroy();
     else sendError(context, queryError ?? new QueryError(GrpcCode.internal, 'internal error'));
     this.record(context);
@@ -114,14 +114,14 @@ export class Handler {
   }
 }
 
-/** Whether everybody may see it. */
+/** Whether the path needs no authentication. */
 function isOpen(path: string): boolean {
   return ownRoutes.get(path)?.isPublic ?? isDocs(path);
 }
 
 const isDocs = (path: string) => path === DOCS || path.startsWith(`${DOCS}/`);
 
-/** The methods of a path that is the gateway's own; known without credentials, since everybody may read the docs. */
+/** The methods of a path of the gateway itself; public, since the docs are. */
 function ownMethods(path: string): readonly string[] | undefined {
   if (path === BATCH) return ['POST'];
   return ownRoutes.has(path) || isDocs(path) ? ['GET', 'HEAD'] : undefined;
@@ -146,7 +146,7 @@ function tooLong(): QueryError {
 const WITH_PORT = /^(?:\[([^\]]+)\]|(\d+\.\d+\.\d+\.\d+))(?::\d+)?$/;
 
 /**
- * The key that limits count the sender of a request by: of the addresses that proxies forwarded, the one
+ * The rate limit key for the sender of a request: of the forwarded addresses, the one
  * that the outermost trusted proxy saw. An IPv6 address counts as its /64.
  */
 export function readAddressKey({ socket, headers }: IncomingMessage, proxies: number): string {
@@ -159,7 +159,7 @@ export function readAddressKey({ socket, headers }: IncomingMessage, proxies: nu
   const claimed = forwarded.at(-proxies) ?? forwarded[0] ?? '';
   const [, bracketed, dotted] = WITH_PORT.exec(claimed) ?? [];
   const address = bracketed ?? dotted ?? claimed;
-  // Anything else is not an address, and must not become a key that a client chooses.
+  // Anything else is not an address: clients must not choose their key.
   return addressKey(isIP(address) ? address : peer);
 }
 
@@ -188,7 +188,7 @@ const EXPOSED_HEADERS = [
 ].join(', ');
 const PREFLIGHT_SECONDS = '600';
 
-/** Lets pages of the configured origins read answers; without any, nothing is said. */
+/** CORS for the configured origins; without any, no headers are sent. */
 export class Cors {
   private readonly origins: ReadonlySet<string>;
 
@@ -196,7 +196,7 @@ export class Cors {
     this.origins = new Set(origins);
   }
 
-  /** Sets what an answer to this origin needs. */
+  /** Sets the headers for the origin of the request. */
   allow({ request, headers }: RequestContext): void {
     if (this.origins.size === 0) return;
     const isForAll = this.origins.has('*');
@@ -207,7 +207,7 @@ export class Cors {
     headers['Access-Control-Expose-Headers'] = EXPOSED_HEADERS;
   }
 
-  /** Whether a page asks in advance and was answered. */
+  /** Answers a preflight request; false for other requests. */
   answerPreflight(context: RequestContext): boolean {
     const { request, method, headers } = context;
     const isPreflight = method === 'OPTIONS' && 'access-control-request-method' in request.headers;

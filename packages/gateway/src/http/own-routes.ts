@@ -9,14 +9,14 @@ import type { SchemaGroup, SchemaRegistry } from '../schema/schema-registry.js';
 import type { GatewayDeps } from './gateway-deps.js';
 import { RequestContext, sendError, sendJson, sendJsonText } from './request-context.js';
 
-/** What the gateway serves of its own, beside the chain's routes. */
+/** A route of the gateway itself. */
 export interface OwnRoute {
-  /** Whether it is open to those who may not ask the chain. */
+  /** Whether it needs no authentication. */
   readonly isPublic: boolean;
   serve(context: RequestContext, deps: GatewayDeps): void;
 }
 
-/** By path; all of them by GET and HEAD. */
+/** By path, for GET and HEAD. */
 export const ownRoutes: ReadonlyMap<string, OwnRoute> = new Map<string, OwnRoute>([
   ['/', { isPublic: true, serve: (context) => sendJson(context, 200, ENTRANCE) }],
   ['/health', { isPublic: true, serve: serveHealth }],
@@ -25,7 +25,7 @@ export const ownRoutes: ReadonlyMap<string, OwnRoute> = new Map<string, OwnRoute
   ['/metrics', { isPublic: false, serve: serveMetrics }],
 ]);
 
-/** What the port for operators serves: the same, with the addresses of the nodes. */
+/** The routes of the operator port, which include the addresses of the nodes. */
 export const operatorRoutes: ReadonlyMap<string, OwnRoute['serve']> = new Map([
   ['/health', serveDetailedHealth],
   ['/metrics', serveDetailedMetrics],
@@ -52,7 +52,7 @@ function serveDetailedHealth(context: RequestContext, deps: GatewayDeps): void {
 const isServing = ({ status }: ReturnType<typeof summarizeHealth>) =>
   status === 'ok' || status === 'degraded';
 
-/** Texts that are large and the same until a schema changes: made once, not for each request. */
+/** Large texts, cached until a schema changes. */
 const routeLists = new WeakMap<readonly SchemaGroup[], Buffer>();
 const documents = new WeakMap<Schema, Buffer>();
 
@@ -92,7 +92,7 @@ function serveOpenApi(context: RequestContext, { schemaRegistry }: GatewayDeps):
   sendJsonText(context, 200, document);
 }
 
-/** Nodes by their number: their addresses are no business of clients. */
+/** Labels nodes by number, to hide their addresses. */
 function serveMetrics(context: RequestContext, deps: GatewayDeps): void {
   if (deps.config.metricsPort !== undefined) {
     throw new QueryError(GrpcCode.notFound, 'metrics have a port of their own here');
@@ -119,7 +119,7 @@ function sendMetrics(
   context.send(200, headers, Buffer.from(metrics.print(gauges)));
 }
 
-/** QueryService on the port for operators, which only they can reach. */
+/** Handles requests on the operator port. */
 export function createOperatorHandler(deps: GatewayDeps) {
   return (request: IncomingMessage, response: ServerResponse): void => {
     const context = new RequestContext(request, response);
@@ -148,7 +148,7 @@ export interface HealthDeps {
   readonly schemaRegistry: SchemaRegistry;
 }
 
-/** How the gateway is, for people and for load balancers: anyone may read it, so it names no node. */
+/** Health for people and load balancers. It is public, so it names no node. */
 export function summarizeHealth({ pool, schemaRegistry }: HealthDeps) {
   const states = pool.nodes.map((node) => getNodeState(node, pool));
   const count = (wanted: string) => states.filter((state) => state === wanted).length;
@@ -166,7 +166,7 @@ export function summarizeHealth({ pool, schemaRegistry }: HealthDeps) {
   };
 }
 
-/** How each node is, for operators. */
+/** Health of each node, for operators. */
 export function describeNodes({ pool, schemaRegistry }: HealthDeps) {
   return {
     nodes: pool.nodes.map((node) => nodeHealth(node, { pool, schemaRegistry })),

@@ -9,22 +9,22 @@ const REQUEST_ID = /^[A-Za-z0-9._:-]{1,128}$/;
 const COUNTED_FROM_BYTES = 16 * 1024;
 const NO_QUERY = new URLSearchParams();
 
-/** One request and its answer on their way through the gateway. */
+/** One HTTP request and its response. */
 export class RequestContext {
   readonly startedAt = performance.now();
   /** The path, still percent-encoded. */
   readonly path: string;
-  /** Not to be changed: those without one share it. */
+  /** Do not modify: requests without a query share one object. */
   readonly query: URLSearchParams;
-  /** The caller's own, if it is well-formed. */
+  /** From the request, if it is well-formed. */
   requestId: string | undefined;
-  /** What every answer says, whatever it is; set all at once, since that is the quickest way. */
+  /** Headers of every response; sent in one call, which is fastest. */
   readonly headers: OutgoingHttpHeaders;
-  /** What limits count the sender by; set once it is known. */
+  /** The rate limit key of the caller, once known. */
   callerKey = '';
-  /** The gRPC method, or what else was asked, for the metrics. */
+  /** The gRPC method or path, for metrics. */
   subject = 'unmatched';
-  /** The height asked for, once it is known. */
+  /** The requested height, once known. */
   height: number | undefined;
 
   constructor(
@@ -40,7 +40,7 @@ export class RequestContext {
     if (typeof given === 'string' && REQUEST_ID.test(given)) this.identify(given);
   }
 
-  /** Gives the exchange an id to be told and logged, unless it has one. */
+  /** Sets the request id unless there is one, for the response and the log. */
   identify(id: string = randomUUID()): string {
     this.requestId ??= id;
     this.headers['X-Request-Id'] = this.requestId;
@@ -51,20 +51,20 @@ export class RequestContext {
     return this.request.method ?? 'GET';
   }
 
-  /** Sends an answer whole. */
+  /** Sends a complete response. */
   send(status: number, headers: OutgoingHttpHeaders, body?: Buffer | string): void {
     this.begin(status, headers);
     if (typeof body === 'string') this.response.end(body, 'latin1');
     else this.response.end(body);
   }
 
-  /** Counts a body as memory in use until the client has taken it or has left. Throws 429 or 503. */
+  /** Reserves the memory of a body until it is sent or the client disconnects. Throws 429 or 503. */
   holdMemory(body: Buffer, outgoing: ByteBudget): void {
     if (body.length < COUNTED_FROM_BYTES || this.response.destroyed) return;
     this.response.once('close', outgoing.reserveShared(this.callerKey, body));
   }
 
-  /** Sends the head of an answer. */
+  /** Sends status and headers. */
   begin(status: number, headers: OutgoingHttpHeaders): void {
     this.response.writeHead(status, Object.assign(this.headers, headers));
   }
@@ -72,7 +72,7 @@ export class RequestContext {
 
 const MAX_BYTES = 1024 * 1024;
 
-/** Reads a request's body, up to a limit; its memory is reserved before the first byte is read. */
+/** Reads a request's body up to a limit; reserves its memory before the first byte. */
 export async function readBody(context: RequestContext, incoming: ByteBudget): Promise<Buffer> {
   const { request, callerKey } = context;
   const declared = request.headers['content-length'];
@@ -97,17 +97,17 @@ export async function readBody(context: RequestContext, incoming: ByteBudget): P
 
 function tooLarge(): QueryError {
   const text = `the body has more than ${MAX_BYTES} bytes`;
-  // The rest is not read, so nothing more can come on this connection.
+  // The rest is not read, so the connection cannot be reused.
   const headers = { Connection: 'close' };
   return new QueryError(GrpcCode.invalidArgument, text, { status: 413, headers });
 }
 
-/** Sends something of the gateway's own, never to be kept by caches. */
+/** Sends an uncacheable JSON response of the gateway itself. */
 export function sendJson(context: RequestContext, status: number, value: object): void {
   sendJsonText(context, status, Buffer.from(JSON.stringify(value)));
 }
 
-/** Sends JSON that was written before. */
+/** Sends serialized JSON. */
 export function sendJsonText(context: RequestContext, status: number, body: Buffer): void {
   const headers = {
     'Content-Type': 'application/json',
@@ -117,7 +117,7 @@ export function sendJsonText(context: RequestContext, status: number, body: Buff
   context.send(status, headers, body);
 }
 
-/** Sends a fault as a node would say it. */
+/** Sends an error in a node's format. */
 export function sendError(context: RequestContext, error: QueryError): void {
   Object.assign(context.headers, error.headers);
   sendJson(context, error.status, toErrorBody(error));

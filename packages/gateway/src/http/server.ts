@@ -7,29 +7,29 @@ import {
 } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 
-/** A UCAN of 8192 characters, a target as long, and room for the rest. */
+/** A UCAN of 8192 characters, a target of the same size, and other headers. */
 const MAX_HEADER_BYTES = 32 * 1024;
 const MAX_HEADERS = 100;
-/** Connections at a time; further ones are closed at once. */
+/** Concurrent connections; further ones are closed at once. */
 const MAX_CONNECTIONS = 10_000;
-/** The longest a client may take for the address and headers. */
+/** Maximum time to receive the request line and headers. */
 const MAX_HEADERS_MS = 10_000;
-/** How often slow requests are looked for. */
+/** How often the server checks for slow requests. */
 const CHECK_MS = 1000;
-/** How long a client may take nothing of its answer, and send nothing, before it is dropped. */
+/** How long a connection may be inactive before it is closed. */
 const IDLE_MS = 60_000;
-/** Connections that may wait to be accepted; the system may allow fewer. */
+/** Maximum pending connections; the system may allow fewer. */
 const BACKLOG = 4096;
 const LINGER_MS = 1000;
 
 export interface ServerTimes {
-  /** The longest a client may take to send a request. */
+  /** Maximum time to receive a request. */
   readonly requestTimeoutMs: number;
-  /** The longest an answer may take before its first byte. */
+  /** Maximum time until the first byte of a response. */
   readonly answerTimeoutMs: number;
 }
 
-/** A server that gives nobody unlimited time or space. */
+/** Creates a server with limits on time and memory. */
 export function createHttpServer(
   listener: RequestListener,
   { requestTimeoutMs, answerTimeoutMs }: ServerTimes,
@@ -51,7 +51,7 @@ export function createHttpServer(
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => {
     if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
     socket.end(buildErrorResponse(error.code));
-    // Whoever keeps the other half open has had time to read why.
+    // Gives the client time to read the response.
     setTimeout(() => socket.destroy(), LINGER_MS).unref();
   });
   return server;
@@ -89,9 +89,9 @@ function buildErrorResponse(code = ''): string {
 
 const CLOSING_MS = 5000;
 
-/** Makes the function that closes a server: answers under way are still sent, for a while. */
+/** Returns a function that closes a server and lets running responses finish, up to a limit. */
 export function createCloser(server: Server): () => Promise<void> {
-  // Node takes a connection that has not asked for anything yet for a busy one.
+  // Node does not count a connection without any request as idle.
   const unused = new Set<Socket>();
   server.on('connection', (socket: Socket) => {
     unused.add(socket);

@@ -16,15 +16,15 @@ interface WatchesOptions {
   readonly queryService: QueryService;
   readonly blocks: BlockWatch;
   readonly pool: NodePool;
-  /** The memory of updates that readers have not taken yet. */
+  /** The memory of updates that clients have not received yet. */
   readonly outgoing: ByteBudget;
   readonly max: number;
   readonly maxPerCaller: number;
-  /** How long a reader may take nothing before it is dropped. */
+  /** How long a client may receive nothing before it is disconnected. */
   readonly stallMs: number;
 }
 
-/** The clients that receive an event when the answer to their question changes. */
+/** The clients that receive an event when the reply to their query changes. */
 export class Watches {
   private readonly running = new Set<Watch>();
   private readonly byCaller = new Map<string, number>();
@@ -35,7 +35,7 @@ export class Watches {
     return this.running.size;
   }
 
-  /** Sends events until the client leaves, is too slow or its right to ask ends. */
+  /** Sends events until the client disconnects, is too slow or its credentials expire. */
   begin(context: RequestContext, query: Query, caller: Caller): void {
     const { name, address = name, expiresAt } = caller;
     const release = this.acquire(new Set([name, `address ${address}`]));
@@ -46,7 +46,7 @@ export class Watches {
       'Cache-Control': 'no-cache, no-transform',
       'X-Accel-Buffering': 'no',
     });
-    // The limit on stalled readers is the watch's own.
+    // The watch has its own limit for stalled clients.
     request.socket.setTimeout(0);
     response.flushHeaders();
     const watch = new Watch({ response, query, caller, expiresAt }, this.options);
@@ -88,7 +88,7 @@ interface WatchTarget {
   readonly response: ServerResponse;
   readonly query: Query;
   readonly caller: Caller;
-  /** When the caller's right to ask ends, in milliseconds of the wall clock. */
+  /** When the caller's credentials expire, in Unix milliseconds. */
   readonly expiresAt: number | undefined;
 }
 
@@ -128,7 +128,7 @@ class Watch {
     this.response.end();
   }
 
-  /** Sends the current state if it differs from the last one sent; a slow reader misses states in between. */
+  /** Sends the current reply if it differs from the last one sent; a slow client misses the ones in between. */
   private async update(): Promise<void> {
     this.isOutdated = true;
     if (this.isAsking || this.isSlow()) return;
@@ -143,7 +143,7 @@ class Watch {
   private async sendChange(): Promise<void> {
     const { queryService, pool } = this.options;
     const { query, expiresAt } = this.deps;
-    // The timer of the expiry does not notice when the wall clock is set forward.
+    // The expiry timer does not notice changes of the wall clock.
     if (expiresAt !== undefined && expiresAt <= Date.now()) return this.end();
     try {
       this.sendReply(await queryService.answer(query));
@@ -173,7 +173,7 @@ class Watch {
     this.stall = setTimeout(() => response.destroy(), this.options.stallMs);
   }
 
-  /** A reader whose updates do not fit into memory is dropped; it may reconnect and read faster. */
+  /** A client whose updates exceed the memory limit is disconnected; it may reconnect. */
   private reserve(data: Buffer): boolean {
     this.release();
     try {
@@ -189,7 +189,7 @@ class Watch {
     return this.response.writableNeedDrain || this.response.destroyed;
   }
 
-  /** A reader that has not taken what it got needs no sign of life. */
+  /** A client with unread data needs no heartbeat. */
   private beat(): void {
     if (!this.isSlow()) this.response.write(': heartbeat\n\n');
   }
@@ -205,7 +205,7 @@ interface Change {
 const LINE_FEED = 0x0a;
 const CARRIAGE_RETURN = 0x0d;
 
-/** An event's data has a prefix on each line; a reply is nearly always one line, and is sent as it is. */
+/** Each line of an event needs a prefix; replies are nearly always one line and sent unchanged. */
 function inOneEvent(data: Buffer): Buffer {
   if (!data.includes(LINE_FEED) && !data.includes(CARRIAGE_RETURN)) return data;
   return Buffer.from(data.toString().replaceAll(/\r\n|\r|\n/g, '\ndata: '));

@@ -46,7 +46,7 @@ const GO_FORMS = new Map<FieldForm, ValueWriter>([
   ['std_duration', GO_DURATION],
 ]);
 
-/** Protobuf's JSON as the node's gateway prints it: everything is there, zero or not. */
+/** Protobuf's JSON as the node's gateway prints it: zero values included. */
 export const PROTO_DIALECT: Dialect = {
   timestamp: TIMESTAMP,
   duration: DURATION,
@@ -57,7 +57,7 @@ export const PROTO_DIALECT: Dialect = {
   omitsZero: () => false,
 };
 
-/** Go's `encoding/json` over the generated structs: what may be null is left out when it is zero. */
+/** Go's `encoding/json` of the generated structs: nullable fields are omitted when zero. */
 export const GO_DIALECT: Dialect = {
   timestamp: GO_TIME,
   duration: GO_DURATION,
@@ -68,7 +68,7 @@ export const GO_DIALECT: Dialect = {
   omitsZero: isNullable,
 };
 
-/** Whether Go holds the items by a type of its language. */
+/** Whether the Go type of the items is built into the language. */
 function isNative(field: DescField): boolean {
   return !field.message && !isBigNumber(field);
 }
@@ -134,7 +134,7 @@ const LONG: readonly (readonly [ScalarType, Layout, PrintHalves])[] = [
 
 export type ScalarWriters = ReadonlyMap<ScalarType, ValueWriter>;
 
-/** As protobuf's JSON has it: 64-bit integers in quotes, which JavaScript could not hold. */
+/** As in protobuf's JSON: 64-bit integers in quotes. */
 export const PROTO_SCALARS: ScalarWriters = new Map([
   ...COMMON,
   ...LONG.map(
@@ -142,7 +142,7 @@ export const PROTO_SCALARS: ScalarWriters = new Map([
   ),
 ]);
 
-/** As `encoding/json` of Go has it: all numbers bare. */
+/** As in Go's `encoding/json`: all numbers bare. */
 export const GO_SCALARS: ScalarWriters = new Map([
   ...COMMON,
   ...LONG.map(([type, layout, print]) => [type, numberWriter(layout, print, '0')] as const),
@@ -170,7 +170,7 @@ function numberWriter(layout: Layout, print: PrintHalves, zero: string): ValueWr
 
 const ZERO = jsonBytes('0');
 
-/** Enums whose Go type has names of its own, and one for all other numbers. */
+/** Enums whose Go type prints its own names, and a default for all other numbers. */
 const OWN_NAMES: ReadonlyMap<string, EnumNames> = new Map([
   [
     'cosmwasm.wasm.v1.AccessType',

@@ -1,17 +1,17 @@
 const FIRST_SIZE = 16 * 1024;
-/** A larger buffer is not kept for the next text. */
+/** Larger buffers are not reused. */
 const LARGEST_KEPT = 1024 * 1024;
 const BRACES = { open: 0x7b, close: 0x7d };
 const BRACKETS = { open: 0x5b, close: 0x5d };
 
-/** JSON text in the making, as bytes. */
+/** A buffer for JSON text. */
 export class JsonSink {
   buffer = new Uint8Array(FIRST_SIZE);
   private view = new DataView(this.buffer.buffer);
   /** Where the next byte goes. */
   at = 0;
 
-  /** The buffer, with room for `size` more bytes. It may be another one after the next call. */
+  /** Returns the buffer with space for `size` more bytes; the next call may replace it. */
   reserve(size: number): Uint8Array {
     const needed = this.at + size;
     if (needed > this.buffer.length) this.grow(needed);
@@ -55,29 +55,29 @@ export class JsonSink {
     this.at = at;
   }
 
-  /** Begins the object whose members, each with a comma before it, were written from `start` on. */
+  /** Opens the object whose members, each preceded by a comma, start at `start`. */
   openObject(start: number): void {
     this.open(start, BRACES.open);
   }
 
-  /** Begins and ends it. */
+  /** Opens and closes it. */
   closeObject(start: number): void {
     this.open(start, BRACES.open);
     this.byte(BRACES.close);
   }
 
-  /** Begins the list whose items, each with a comma before it, were written from `start` on. */
+  /** Opens the list whose items, each preceded by a comma, start at `start`. */
   openList(start: number): void {
     this.open(start, BRACKETS.open);
   }
 
-  /** Begins and ends it. */
+  /** Opens and closes it. */
   closeList(start: number): void {
     this.open(start, BRACKETS.open);
     this.byte(BRACKETS.close);
   }
 
-  /** Hands out a copy of what was written and starts anew. */
+  /** Returns a copy of the text and clears the buffer. */
   take(): Buffer {
     const taken = Buffer.from(this.buffer.subarray(0, this.at));
     this.at = 0;
@@ -85,7 +85,7 @@ export class JsonSink {
     return taken;
   }
 
-  /** The first comma gives its place away. */
+  /** Replaces the first comma. */
   private open(start: number, opening: number): void {
     if (this.at === start) this.byte(opening);
     else this.buffer[start] = opening;
@@ -106,7 +106,7 @@ export class JsonSink {
 const STEP = 8;
 
 /**
- * A comma, a name and a colon, as they stand before a value. They are half of most replies, so they are held as doubles
+ * A comma, a name and a colon, before a value. They are half of most replies, so they are stored as doubles
  * and copied eight bytes at a time; no eight bytes of ASCII are a NaN, which would lose its bits.
  */
 export class Label {

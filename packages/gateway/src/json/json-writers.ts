@@ -20,7 +20,7 @@ import { writeText } from './text.js';
 import { EmbeddedWriter, jsonBytes, type PrintBody, type ValueWriter } from './value-writer.js';
 import { WIRE_TYPE, WireError, WireReader } from './wire-reader.js';
 
-/** What every reply is read and printed with; printing never waits, so one of each is enough. */
+/** Shared by all replies, since printing is synchronous. */
 const wire = new WireReader();
 const sink = new JsonSink();
 
@@ -46,7 +46,7 @@ export class ReplyWriter {
     return this.writer().slices(new WireReader(reply), new JsonSink());
   }
 
-  /** Made on first use, which keeps the start short. */
+  /** Created on first use, which keeps the start fast. */
   private writer(): MessageWriter {
     this.message ??= this.writers.message(this.type);
     return this.message;
@@ -56,7 +56,7 @@ export class ReplyWriter {
 const NULL = jsonBytes('null');
 const EMPTY_TEXT = jsonBytes('""');
 
-/** The writers of a schema's messages, each made when it is first needed. */
+/** The writers of a schema's messages, created on first use. */
 export class JsonWriters {
   private readonly registry: Registry;
   private readonly dialect: Dialect;
@@ -130,7 +130,7 @@ export class JsonWriters {
 
   private newMessageValue(type: DescMessage): ValueWriter {
     const form = getMessageForm(type);
-    // Made on first use: a message may hold itself.
+    // Created on first use: a message may contain itself.
     let made: MessageWriter | undefined;
     const message = () => {
       made ??= this.message(type);
@@ -166,7 +166,7 @@ function pickName(field: DescField) {
   return { name: field.name, number: field.number };
 }
 
-/** Go keeps no message for an entry without one, unless it may not be null, but bytes it does keep. */
+/** For an entry without a value, Go keeps nil messages if they are nullable, and empty bytes. */
 function absentMapValue(field: DescField & { fieldKind: 'map' }, value: ValueWriter): Uint8Array {
   if (field.mapKind === 'message' && isNullable(field)) return NULL;
   return field.scalar === ScalarType.BYTES ? EMPTY_TEXT : value.zero();

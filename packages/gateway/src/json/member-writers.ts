@@ -3,17 +3,17 @@ import { JsonSink, Label } from './json-sink.js';
 import { jsonBytes, type ValueWriter } from './value-writer.js';
 import { WIRE_TYPE, type WireReader } from './wire-reader.js';
 
-/** Prints one member of an object: a field, or a oneof, of which at most one field is there. */
+/** Prints one member of an object: a field or a oneof. */
 export interface MemberWriter {
   /** The tags its values come under. */
   readonly tags: readonly { readonly tag: number; readonly choice: number }[];
   readonly isRepeated: boolean;
   /**
-   * Where in a message's frame the member's two notes are, set by the message. They are the place of the
-   * value (of the first tag if repeated) and how many there were (the choice of a oneof); 0 for none.
+   * Where the member's two numbers are in a message's frame, set by the message: the position of the
+   * value (of the first tag if repeated) and the count (the choice of a oneof); 0 for none.
    */
   place: number;
-  /** Prints a comma, the name and the value, unless the member is left out. */
+  /** Prints a comma, the name and the value, unless the member is omitted. */
   write(wire: WireReader, out: JsonSink, frame: number): void;
   writeValue(wire: WireReader, out: JsonSink, frame: number): void;
   /** Does what `write` does, pausing after each item; only lists have this. */
@@ -23,15 +23,15 @@ export interface MemberWriter {
 export interface SingleOptions {
   readonly name: string;
   readonly number: number;
-  /** Prints as null when it is not there, not as the zero of its type. */
+  /** Prints null when absent instead of the zero of its type. */
   readonly isNullable: boolean;
-  /** Is left out when it is zero. */
+  /** Omits the field when it is zero. */
   readonly omitsZero: boolean;
 }
 
 const NULL = jsonBytes('null');
 
-/** Prints a field that is there at most once. */
+/** Prints a field that is not repeated. */
 export class SingleWriter implements MemberWriter {
   readonly tags: MemberWriter['tags'];
   readonly isRepeated = false;
@@ -69,7 +69,7 @@ export class SingleWriter implements MemberWriter {
     return this.options.isNullable ? NULL : this.value.zero();
   }
 
-  /** A message that comes in parts is what its parts make when joined. */
+  /** A message that occurs several times is the concatenation of its occurrences. */
   private writeMerged(wire: WireReader, out: JsonSink, frame: number): void {
     const deps: Uint8Array[] = [];
     wire.at = wire.frames[frame] as number;
@@ -102,7 +102,7 @@ interface Choice {
   readonly value: ValueWriter;
 }
 
-/** Prints whichever field of a oneof came last on the wire; the object goes without if none did. */
+/** Prints the field of a oneof that is last on the wire; omits the member if there is none. */
 export class OneofWriter implements MemberWriter {
   readonly tags: MemberWriter['tags'];
   readonly isRepeated = false;
@@ -139,14 +139,14 @@ export class OneofWriter implements MemberWriter {
 export interface ListOptions {
   readonly name: string;
   readonly number: number;
-  /** What an empty list prints as; an empty text leaves it out. */
+  /** The text for an empty list; an empty text omits the member. */
   readonly empty: '[]' | 'null' | '';
 }
 
 const COMMA = 0x2c;
 const BRACKET_CLOSE = 0x5d;
 
-/** Prints a repeated field. Numbers may come packed or one by one, and other fields in between. */
+/** Prints a repeated field. Numbers may be packed or not, with other fields in between. */
 export class ListWriter implements MemberWriter {
   readonly tags: MemberWriter['tags'];
   readonly isRepeated = true;
@@ -202,7 +202,7 @@ export class ListWriter implements MemberWriter {
     return wire.frames[frame + this.place + 1] as number;
   }
 
-  /** Prints what comes under the list's next tag, from the reader's place on. */
+  /** Prints the value of the list's next tag. */
   private writeNext(wire: WireReader, out: JsonSink): void {
     let tag = wire.tag();
     while (tag !== this.itemTag && tag !== this.packedTag) {
@@ -234,7 +234,7 @@ export interface MapOptions {
 }
 
 interface Entry {
-  /** What entries are told apart and sorted by. */
+  /** The identity and sort key of the entry. */
   readonly rank: string | bigint;
   readonly label: Uint8Array;
   /** Where the value is on the wire; 0 if the entry has none. */
@@ -244,7 +244,7 @@ interface Entry {
 /** Keys are printed one at a time. */
 const keySink = new JsonSink();
 
-/** Prints a map, sorted by key; of two entries with one key the later counts. */
+/** Prints a map, sorted by key; the last entry of a key wins. */
 export class MapWriter implements MemberWriter {
   readonly tags: MemberWriter['tags'];
   readonly isRepeated = true;

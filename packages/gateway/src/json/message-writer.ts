@@ -8,7 +8,7 @@ import { WireError, type WireReader } from './wire-reader.js';
 const SLICE_SIZE = 64 * 1024;
 const BRACE_CLOSE = jsonBytes('}');
 
-/** Where the scan notes that it met a field. */
+/** Where the scan records a field. */
 interface Mark {
   readonly place: number;
   readonly isRepeated: boolean;
@@ -17,8 +17,8 @@ interface Mark {
 }
 
 /**
- * Prints one kind of message. The wire may hold fields in any order and more than once, so a first pass
- * notes where they are, and a second prints them in order of declaration.
+ * Prints one message type. The wire may contain fields in any order and repeatedly, so a first pass
+ * records where they are, and a second one prints them in order of declaration.
  */
 export class MessageWriter {
   private readonly type: DescMessage;
@@ -64,7 +64,7 @@ export class MessageWriter {
     this.finish(wire, frame);
   }
 
-  /** Prints the same in slices, cut between the items of lists. */
+  /** Prints the same bytes in slices, split between list items. */
   *slices(wire: WireReader, out: JsonSink): Generator<Buffer> {
     let isWhole = true;
     for (const _ of this.writeItems(wire, out)) {
@@ -87,7 +87,7 @@ export class MessageWriter {
     }
   }
 
-  /** Notes the place of every field; the result is the frame that holds the places. */
+  /** Records the position of every field and returns the frame with the positions. */
   private scan(wire: WireReader): number {
     const frame = wire.openFrame(this.frameSize);
     const { frames } = wire;

@@ -28,7 +28,7 @@ export function writeDouble(out: JsonSink, value: number): void {
   out.ascii(Number.isFinite(value) ? numberText(value) : `"${value}"`);
 }
 
-/** Writes the shortest text that still names this 32-bit float. */
+/** Writes the shortest text that identifies this 32-bit float. */
 export function writeFloat(out: JsonSink, value: number): void {
   let shortest = value;
   for (let digits = 9; digits > 0; digits -= 1) {
@@ -95,7 +95,7 @@ export function writeDecimalText(out: JsonSink, bytes: Uint8Array, start: number
   out.at = at + 1;
 }
 
-/** Where the digits begin, after a sign; faults on anything that is not one canonical integer. */
+/** Where the digits begin, after a sign; throws unless the text is a canonical integer. */
 function firstDigit(bytes: Uint8Array, start: number, end: number): number {
   const digits = bytes[start] === MINUS ? start + 1 : start;
   const hasLeadingZero = end - digits > 1 && bytes[digits] === ZERO;

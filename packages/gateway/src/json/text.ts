@@ -4,14 +4,14 @@ import { WireError } from './wire-reader.js';
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 const LETTER_U = 0x75;
-/** What is written for a byte that is not UTF-8. */
+/** The replacement for invalid UTF-8. */
 const REPLACEMENT = 0xfffd;
 const LOWER_HEX = new TextEncoder().encode('0123456789abcdef');
 
 /** An escape may take six bytes for one. */
 const MOST_PER_BYTE = 6;
 
-/** For each byte: 0 to copy it, 1 to look closer. */
+/** For each byte: 0 to copy it, 1 to escape or validate it. */
 const NEEDS_CARE = new Uint8Array(256).map((_, byte) =>
   byte < 0x20 || byte > 0x7f || '"\\<>&'.includes(String.fromCharCode(byte)) ? 1 : 0,
 );
@@ -51,7 +51,7 @@ export function writeText(out: JsonSink, bytes: Uint8Array, start: number, end: 
   out.at = at + 1;
 }
 
-/** Copies four at a time, up to where one of four needs care; says where that is. */
+/** Copies four bytes at a time until one needs care; returns where it stopped. */
 function copyPlain(out: JsonSink, bytes: Uint8Array, start: number, end: number): number {
   const { buffer } = out;
   let { at } = out;
@@ -82,12 +82,12 @@ function writeEscape(buffer: Uint8Array, at: number, character: number): number 
   return at + 2;
 }
 
-/** What is escaped of a sequence of this length; 0 if it is copied. */
+/** The character to escape for a sequence of this length; 0 to copy it. */
 function escapedUnit(bytes: Uint8Array, at: number, length: number): number {
   return length === 0 ? REPLACEMENT : lineSeparatorAt(bytes, at);
 }
 
-/** U+2028 or U+2029 if it stands there, else 0. JSON allows both, but JavaScript once did not. */
+/** U+2028 or U+2029 at this position, else 0. JSON allows both, but JavaScript once did not. */
 export function lineSeparatorAt(bytes: Uint8Array, at: number): number {
   if (bytes[at] !== 0xe2 || bytes[at + 1] !== 0x80) return 0;
   const last = bytes[at + 2] as number;
@@ -118,7 +118,7 @@ function lengthByFirstByte(byte: number): number {
   return byte < 0xf0 ? 3 : 4;
 }
 
-/** Some first bytes narrow the second: no overlong forms, no surrogates, nothing over U+10FFFF. */
+/** Some first bytes limit the second: no overlong forms, no surrogates, nothing over U+10FFFF. */
 function isSecondByte(first: number, second: number): boolean {
   if (first === 0xe0) return second >= 0xa0 && second <= 0xbf;
   if (first === 0xed) return second >= 0x80 && second <= 0x9f;
@@ -134,7 +134,7 @@ function isContinuation(byte: number): boolean {
 const SPACES = new Set([0x20, 0x09, 0x0a, 0x0d]);
 const HTML_CHARACTERS = new Set([0x3c, 0x3e, 0x26]);
 
-/** Writes bytes that hold JSON as they are, less the space between tokens, with Go's HTML escaping. */
+/** Writes JSON bytes without the whitespace between tokens, with Go's HTML escaping. */
 export function writeRawJson(out: JsonSink, bytes: Uint8Array, start: number, end: number): void {
   assertJson(bytes.subarray(start, end));
   const buffer = out.reserve((end - start) * MOST_PER_BYTE);
@@ -157,7 +157,7 @@ export function writeRawJson(out: JsonSink, bytes: Uint8Array, start: number, en
   out.at = at;
 }
 
-/** The character that is escaped there; 0 if it is copied. */
+/** The character to escape at this position; 0 to copy it. */
 function escapedRawUnit(bytes: Uint8Array, at: number): number {
   const byte = bytes[at] as number;
   return HTML_CHARACTERS.has(byte) ? byte : lineSeparatorAt(bytes, at);

@@ -12,7 +12,7 @@ const YEAR_1 = '"0001-01-01T00:00:00Z"';
 export const TIMESTAMP: ValueWriter = timeWriter(writeTimestamp);
 export const DURATION: ValueWriter = timeWriter(writeDuration);
 
-/** Go's own types, which begin in the year 1 and are replaced as a whole. */
+/** Go's own types, whose zero is in the year 1 and which are not merged. */
 export const STD_TIME: ValueWriter = stdWriter(writeTimestamp, YEAR_1);
 export const STD_DURATION: ValueWriter = stdWriter(writeStdDuration, '"0s"');
 
@@ -59,7 +59,7 @@ const COLON = ':'.charCodeAt(0);
 const POINT = '.'.charCodeAt(0);
 const LETTER_T = 'T'.charCodeAt(0);
 const LETTER_Z = 'Z'.charCodeAt(0);
-/** What nanoseconds are divided by to leave so many digits. */
+/** Divisors of nanoseconds by the number of digits to keep. */
 const TRIMMED = Array.from({ length: 10 }, (_, digits) => 10 ** (9 - digits));
 /** The longest time, with its quotes. */
 const MOST = 32;
@@ -157,7 +157,7 @@ const YEARS_PER_ERA = 400;
 /** From 1 March of the year 0 to 1 January 1970. */
 const DAYS_BEFORE_1970 = 719_468;
 
-/** The date that is so many days after 1 January 1970. Years are counted from March, to end with the leap day. */
+/** Converts days since 1 January 1970 to a date. Years start in March, so that the leap day is last. */
 export function civilDate(days: number) {
   const shifted = days + DAYS_BEFORE_1970;
   const era = quotient(shifted, DAYS_PER_ERA);

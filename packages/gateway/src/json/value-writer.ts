@@ -1,12 +1,12 @@
 import { JsonSink } from './json-sink.js';
 import { WIRE_TYPE, WireError, WireReader } from './wire-reader.js';
 
-/** How one kind of value is read off the wire and printed. */
+/** Reads one type of value from the wire and prints it. */
 export interface ValueWriter {
   readonly wireType: number;
-  /** Prints the value the reader stands at, and moves past it. */
+  /** Prints the next value of the reader. */
   write(wire: WireReader, out: JsonSink): void;
-  /** What a value that is not on the wire prints as. */
+  /** The text for a value that is not on the wire. */
   zero(): Uint8Array;
   /** Prints a message without its length before it; only values that are messages have this. */
   writeBody?(wire: WireReader, out: JsonSink): void;

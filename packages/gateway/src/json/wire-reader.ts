@@ -35,7 +35,7 @@ export class WireReader {
     this.depth = depth;
   }
 
-  /** Starts anew on another message. */
+  /** Starts over with another message. */
   reset(bytes: Uint8Array): void {
     this.bytes = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     this.at = 0;
@@ -49,7 +49,7 @@ export class WireReader {
     return new WireReader(bytes, this.depth);
   }
 
-  /** Narrows the reader to the embedded message that comes next; the result is for `leave`. */
+  /** Limits the reader to the next embedded message; returns the argument for `leave`. */
   enter(): number {
     const length = this.length();
     return this.narrow(this.at, this.at + length);
@@ -69,7 +69,7 @@ export class WireReader {
     this.depth -= 1;
   }
 
-  /** Makes room for the places of a message's fields, all zero; the result is for `closeFrame`. */
+  /** Allocates zeroed positions for a message's fields; returns the argument for `closeFrame`. */
   openFrame(size: number): number {
     const base = this.frameTop;
     const top = base + size;
@@ -103,7 +103,7 @@ export class WireReader {
     return this.low >>> 0;
   }
 
-  /** Reads the length of what follows, which is all there. */
+  /** Reads a length and checks that the message has that many bytes left. */
   length(): number {
     this.varint();
     if (this.high !== 0 || this.low < 0 || this.low > this.end - this.at) throw truncated();
@@ -122,7 +122,7 @@ export class WireReader {
     this.high = this.int32At(at + 4);
   }
 
-  /** Moves past the value of a tag that was just read. */
+  /** Skips the value of the tag that was just read. */
   skip(tag: number): void {
     switch (tag & 7) {
       case WIRE_TYPE.varint:
@@ -202,7 +202,7 @@ function truncated(): WireError {
   return new WireError('The reply is cut short');
 }
 
-/** The node's reply does not fit its descriptors: malformed wire, or an Any of unknown type. */
+/** The node's reply does not match its descriptors: malformed bytes, or an Any of unknown type. */
 export class WireError extends Error {
   override readonly name = 'WireError';
 }

@@ -5,15 +5,15 @@ import type { NodePool } from './node-pool.js';
 const POLL_TIMEOUT_MS = 3000;
 
 interface BlockWatchEvents {
-  /** The latest height is another one. */
+  /** The latest height has changed. */
   block: [height: number];
-  /** A node answers after it did not, or for the first time. */
+  /** A node has become available. */
   up: [node: ChainNode];
-  /** A node that answered does not any more. */
+  /** A node has become unavailable. */
   down: [node: ChainNode];
 }
 
-/** Asks every node again and again how far it is, and tells of new blocks. */
+/** Polls the height of every node and reports new blocks. */
 export class BlockWatch extends EventEmitter<BlockWatchEvents> {
   private readonly timers = new Map<ChainNode, NodeJS.Timeout>();
   private readonly reportedUp = new Set<ChainNode>();
@@ -28,7 +28,7 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
     this.setMaxListeners(0);
   }
 
-  /** Settles once every node was asked for the first time. */
+  /** Resolves after the first poll of every node. */
   async start(): Promise<void> {
     await Promise.all(this.pool.nodes.map((node) => this.poll(node)));
   }
@@ -38,7 +38,7 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
     for (const timer of this.timers.values()) clearTimeout(timer);
   }
 
-  /** A reply may tell of a block before the next round does. */
+  /** Reports a new block; a reply may show it before the next poll. */
   notice(): void {
     const { latest } = this.pool;
     if (latest === this.reportedHeight || latest === 0) return;
@@ -59,7 +59,7 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
     this.notice();
   }
 
-  /** Compares with the last report, since a failing query may have changed the state in between. */
+  /** Compares with the last report, since a failed query may have changed the state. */
   private reportState(node: ChainNode): void {
     if (node.isUp === this.reportedUp.has(node)) return;
     if (node.isUp) this.reportedUp.add(node);
@@ -67,7 +67,7 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
     this.emit(node.isUp ? 'up' : 'down', node);
   }
 
-  /** The others have the new block any moment, too soon for the next round to be the way to learn it. */
+  /** The other nodes get the new block soon, so they are polled before the next round. */
   private pollLagging(latest: number): void {
     for (const [node, timer] of this.timers) {
       if (!node.isUp || node.height >= latest) continue;

@@ -3,24 +3,24 @@ import type { UpstreamAddress } from '../config/environment.js';
 import type { Upstream, UpstreamCall, UpstreamReply } from '../upstream/upstream.js';
 import { CircuitBreaker } from './circuit-breaker.js';
 
-/** How much the newest call counts in the mean latency. */
+/** Weight of the latest call in the mean latency. */
 const NEWEST_SHARE = 0.2;
-/** A query that takes longer than this without an answer speaks against the node, not the query. */
+/** Calls that time out after more than this count against the node. */
 const HANGING_MS = 5000;
 
-/** One node and what is known about it. */
+/** One node and its state. */
 export class ChainNode {
-  /** Its address without path and credentials; not for clients. */
+  /** The address without path and credentials; not sent to clients. */
   readonly name: string;
   readonly breaker = new CircuitBreaker();
   height = 0;
   isCatchingUp = false;
-  /** When its height last rose, in milliseconds of `performance.now()`. */
+  /** When the height last changed, in milliseconds of `performance.now()`. */
   lastBlockAt = 0;
   latencyMs = 0;
   inFlight = 0;
   lastError: string | undefined;
-  /** Why it is never asked, if so. */
+  /** Why the node is not used, if it is excluded. */
   excludedReason: string | undefined;
   private readonly configuredEarliest: number | undefined;
   private missingUpTo = 0;
@@ -31,19 +31,19 @@ export class ChainNode {
   constructor(
     readonly upstream: Upstream,
     address: UpstreamAddress,
-    /** Its place in the configuration, from 1. */
+    /** The position in the configuration, from 1. */
     readonly number: number,
   ) {
     this.name = `${address.url.protocol}//${address.url.host}`;
     this.configuredEarliest = address.from;
   }
 
-  /** Whether it has answered and is not failing. */
+  /** Whether the node has reported a height and is not failing. */
   get isUp(): boolean {
     return this.height > 0 && !this.breaker.isOpen && !this.excludedReason;
   }
 
-  /** The first height it has, as far as known: what it tells of itself need not be the whole truth. */
+  /** The first height the node has, as far as known: the reported one may be too low. */
   get earliest(): number | undefined {
     if (this.configuredEarliest !== undefined) return this.configuredEarliest;
     return this.reportedEarliest === undefined
@@ -51,12 +51,12 @@ export class ChainNode {
       : Math.max(this.reportedEarliest, this.foundEarliest ?? 0);
   }
 
-  /** Whether it may know the state at a height; before it was asked that is a guess. */
+  /** Whether the node may have the state at a height. */
   mayHave(height: number): boolean {
     return height > this.missingUpTo && height >= (this.earliest ?? 0);
   }
 
-  /** Whether it is known to have the state at a height. */
+  /** Whether the node is known to have the state at a height. */
   has(height: number): boolean {
     return this.earliest !== undefined && this.mayHave(height) && height <= this.height;
   }
@@ -78,7 +78,7 @@ export class ChainNode {
     }
   }
 
-  /** Asks how far it is; true if that is another height than before. */
+  /** Polls the height; returns whether it changed. */
   async poll(timeoutMs: number): Promise<boolean> {
     const before = this.height;
     try {
@@ -96,7 +96,7 @@ export class ChainNode {
     return this.height !== before;
   }
 
-  /** Finds the first height it has, above one it does not have. */
+  /** Searches the first height the node has, above one it lacks. */
   async findEarliest(missing: number): Promise<void> {
     this.search ??= findEarliest(this.upstream, missing, this.height).finally(() => {
       this.search = undefined;
@@ -129,21 +129,21 @@ export class ChainNode {
   }
 }
 
-/** With what only operators may see. */
+/** Includes details for operators only. */
 function describeError(error: unknown): string {
   const { message, detail } = error as Partial<GrpcError>;
   return detail ?? message ?? String(error);
 }
 
-/** A caller may set a short deadline, which the node cannot help. */
+/** Whether the caller's own deadline was short, so that the node is not to blame. */
 function isOwnDeadline(error: GrpcError, tookMs: number): boolean {
   return error.code === GrpcCode.deadlineExceeded && tookMs < HANGING_MS;
 }
 
-/** Why a node cannot speak of a height. */
+/** Why a node cannot serve a height. */
 export interface HeightError {
   readonly kind: 'pruned' | 'future';
-  /** The first height it has, if it says. */
+  /** The first height the node has, if the error contains it. */
   readonly earliest: number | undefined;
 }
 
@@ -152,7 +152,7 @@ const FUTURE =
 const PRUNED = /pruned|version does not exist|lowest height is|failed to load state at height/i;
 const LOWEST = /lowest height is (\d{1,15})/i;
 
-/** Reads a node's refusal of a height; nodes tell it only in words, and one text stands for both cases. */
+/** Recognizes a node's error about a height by its text, which can be the same for both cases. */
 export function parseHeightError(
   error: unknown,
   requested: number | undefined,
@@ -167,11 +167,11 @@ export function parseHeightError(
   return { kind: 'pruned', earliest: lowest === undefined ? undefined : Number(lowest) };
 }
 
-/** Any method will do: a node loads the state of the height before it looks at the query. */
+/** Any method works: a node loads the state of the height before it handles the query. */
 const PROBE = '/cosmos.base.node.v1beta1.Service/Status';
 const TIMEOUT_MS = 2000;
 
-/** Bisects for the first height a node has between one it lacks and its latest; undefined if it gives no clear answers. */
+/** Bisects for the first height a node has between one it lacks and its latest; undefined if the node fails. */
 export async function findEarliest(
   upstream: Upstream,
   missing: number,

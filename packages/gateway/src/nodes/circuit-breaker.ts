@@ -1,16 +1,16 @@
-/** So many failures in a row open the circuit. */
+/** Consecutive failures that open the circuit. */
 const FAILURES_IN_A_ROW = 3;
-/** Calls that fail together, as all on a connection that breaks, count as one in that row. */
+/** Calls that fail together, as on a lost connection, count as one failure. */
 const TOGETHER_MS = 20;
-/** So large a share of failures does too, once there is enough to judge by. */
+/** Share of failures that opens the circuit, after a minimum number of calls. */
 const FAILURE_SHARE = 0.5;
 const LEAST_CALLS = 20;
-/** Calls count half after this time. */
+/** Half-life of call counts. */
 const HALF_LIFE_MS = 5000;
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 30_000;
 
-/** Keeps calls away from a node that fails, until a probe after a pause succeeds. */
+/** Stops calls to a failing node until a probe after a pause succeeds. */
 export class CircuitBreaker {
   private calls = 0;
   private failures = 0;
@@ -46,7 +46,7 @@ export class CircuitBreaker {
     if (this.inARow >= FAILURES_IN_A_ROW || isMostlyFailing) this.open();
   }
 
-  /** A probe came through: after the pause, that closes the circuit. */
+  /** Records a successful probe, which closes the circuit after the pause. */
   probed(): void {
     if (this.isOpen && this.now() < this.pauseUntil) return;
     if (this.isOpen) this.calls = this.failures = 0;

@@ -2,21 +2,21 @@ import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import type { UpstreamCall, UpstreamReply } from '../upstream/upstream.js';
 import { type ChainNode, parseHeightError } from './chain-node.js';
 
-/** How much of the time that is left one attempt may take while another node could be asked. */
+/** Share of the remaining time for an attempt while other nodes are left. */
 const ATTEMPT_SHARE = 2 / 3;
 
-/** With less time than this left, another attempt is not worth it. */
+/** Minimum time left for another attempt. */
 const MIN_ATTEMPT_MS = 5;
 
 type Attempt = readonly [node: ChainNode, share: number];
 
 interface NodePoolOptions {
   readonly nodes: readonly ChainNode[];
-  /** Blocks a node may be behind and still be asked for the latest. */
+  /** Blocks a node may be behind and still serve the latest state. */
   readonly maxLag: number;
 }
 
-/** Several nodes of one chain, asked as if they were one. */
+/** Several nodes of one chain, used like one. */
 export class NodePool {
   readonly nodes: readonly ChainNode[];
   private readonly maxLag: number;
@@ -26,12 +26,12 @@ export class NodePool {
     this.maxLag = maxLag;
   }
 
-  /** The latest height of any node that answers; 0 before the first has. */
+  /** The latest height of all available nodes; 0 if there is none. */
   get latest(): number {
     return this.nodes.reduce((best, node) => (node.isUp ? Math.max(best, node.height) : best), 0);
   }
 
-  /** The first height that some node has, if every node says. */
+  /** The first height that any node has, as far as known. */
   get earliest(): number | undefined {
     const known = this.nodes.flatMap((node) => node.earliest ?? []);
     return known.length > 0 ? Math.min(...known) : undefined;
@@ -41,7 +41,7 @@ export class NodePool {
     return node.isCatchingUp || node.height + this.maxLag < this.latest;
   }
 
-  /** Asks the best of the nodes given, and the next one where that one fails: queries change nothing. */
+  /** Calls the best node, and on failure the next one: queries are safe to retry. */
   async call(
     nodes: readonly ChainNode[],
     method: string,
@@ -62,25 +62,25 @@ export class NodePool {
     throw await this.withRange(lastError ?? noNodeAvailable(nodes, call.height), call.height);
   }
 
-  /** A fault that is about the heights there are is told with them known. */
+  /** Before an error about a pruned height is reported, finds out which heights are available. */
   private async withRange(error: unknown, height: number | undefined): Promise<unknown> {
     const isPruned = parseHeightError(error, height, this.latest)?.kind === 'pruned';
     if (isPruned) await this.learnRange(height ?? 0);
     return error;
   }
 
-  /** Nodes rarely say from which height on they can be asked, so that is found out when it matters. */
+  /** Nodes rarely report their first height, so it is searched on demand. */
   private async learnRange(missing: number): Promise<void> {
     if ((this.earliest ?? 0) > missing) return;
     const able = this.nodes.filter((node) => node.isUp && node.height > missing);
     await Promise.all(able.map((node) => node.findEarliest(missing)));
   }
 
-  /** Whom to ask, one after the other, and the share of the time left that each may take. */
+  /** The nodes to try in order, each with its share of the remaining time. */
   private attempts(nodes: readonly ChainNode[], height: number | undefined): Attempt[] {
     const ranked = this.ranked(nodes, height);
     const [node] = ranked;
-    // A broken connection is made anew at once, so a node alone deserves a second attempt.
+    // A lost connection is reopened at once, so a single node gets a second attempt.
     if (node && ranked.length === 1)
       return [
         [node, 1],
@@ -90,7 +90,7 @@ export class NodePool {
     return ranked.map((each, i) => [each, i < last ? ATTEMPT_SHARE : 1]);
   }
 
-  /** The best first: those that surely can answer, then those that may, quick and idle ones before busy ones. */
+  /** Best first: nodes known to have the height, then those that may have it; fast and idle ones before busy ones. */
   private ranked(nodes: readonly ChainNode[], height: number | undefined): ChainNode[] {
     const usable = nodes.filter(
       (node) => node.isUp && (height === undefined || node.mayHave(height)),

@@ -1,6 +1,6 @@
 import type { Config } from '../config/config.js';
 
-/** Where log lines go; a pino logger fits as it is. */
+/** The logging interface; compatible with pino. */
 export interface Logger {
   debug(fields: object, message?: string): void;
   info(fields: object, message?: string): void;

@@ -13,10 +13,10 @@ export interface Gauge {
 
 export type CacheOutcome = 'hit' | 'shared' | 'miss';
 
-/** Upper bounds of the classes of duration, in seconds. */
+/** Upper bounds of the histogram buckets, in seconds. */
 const BOUNDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
-/** Methods that are counted by name; schemas come and go, and their methods with them. */
+/** Maximum methods counted by name, since schemas change. */
 const MAX_METHODS = 2000;
 const OTHER = 'other';
 
@@ -26,7 +26,7 @@ interface Durations {
   total: number;
 }
 
-/** Counts, and prints what was counted in the Prometheus text format. */
+/** Counters and histograms, in the Prometheus text format. */
 export class Metrics {
   private readonly requests = new Map<string, Map<number, number>>();
   private readonly durations = new Map<string, Durations>();
@@ -131,7 +131,7 @@ interface GaugeDeps {
   readonly labelNode: (node: ChainNode) => string;
 }
 
-/** What is measured at the moment it is asked for. */
+/** Reads the current values of all gauges. */
 export function collectGauges({ pool, cache, watchers, labelNode }: GaugeDeps): Gauge[] {
   const { rss, heapUsed } = process.memoryUsage();
   return [

@@ -20,7 +20,7 @@ const ANY: JsonSchema = {
 export class JsonSchemas {
   private readonly byName = new Map<string, JsonSchema>();
 
-  /** Those of all messages that were asked for, and of all in them. */
+  /** The schemas of all requested messages and the messages in them. */
   definitions(): Record<string, JsonSchema> {
     return Object.fromEntries([...this.byName].sort(([a], [b]) => (a < b ? -1 : 1)));
   }
@@ -51,7 +51,7 @@ export class JsonSchemas {
   private reference(type: DescMessage, use: SchemaUse): JsonSchema {
     const name = use === 'reply' ? type.typeName : `${type.typeName}.${use}`;
     if (!this.byName.has(name)) {
-      // Known before its fields are looked at: a message may hold itself.
+      // Registered before its fields: a message may contain itself.
       this.byName.set(name, {});
       this.byName.set(name, this.object(type, use));
     }
@@ -100,7 +100,7 @@ function isAlwaysThere(field: DescField, use: SchemaUse): boolean {
   return use === 'reply' || !isNullable(field);
 }
 
-/** Which JSON a schema is of: a reply, a part of one that Go prints in its own way, or a request. */
+/** What a schema describes: a reply, a part of one that Go's `encoding/json` prints, or a request. */
 export type SchemaUse = 'reply' | 'go' | 'input';
 
 export type JsonSchema = { readonly [key: string]: unknown };
@@ -117,12 +117,12 @@ const INT32: JsonSchema = {
   maximum: 2 ** 31 - 1,
 };
 const UINT32: JsonSchema = { type: 'integer', format: 'uint32', minimum: 0, maximum: 2 ** 32 - 1 };
-/** What is read as base64: either alphabet, with or without padding. */
+/** Accepted base64: both alphabets, with or without padding. */
 const BASE64_INPUT: JsonSchema = {
   ...BASE64,
   pattern: '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$',
 };
-/** Digits that surely fit; a leading zero makes a number octal, as it does for a node. */
+/** Numbers that fit; a leading zero makes a number octal, as in a node. */
 const LONG_INPUT: Readonly<Record<string, string>> = {
   int64: '^[+-]?(0[0-7]{0,20}|[1-9][0-9]{0,17})$',
   uint64: '^(0[0-7]{0,20}|[1-9][0-9]{0,18})$',
@@ -150,12 +150,12 @@ const FORMS: ReadonlyMap<FieldForm, JsonSchema> = new Map<FieldForm, JsonSchema>
   ['raw_json', {}],
 ]);
 
-/** What is not finite has no number in JSON. */
+/** JSON has no numbers that are not finite. */
 function floatSchema(format: string): JsonSchema {
   return { anyOf: [{ type: 'number', format }, { enum: ['NaN', 'Infinity', '-Infinity'] }] };
 }
 
-/** The schema of a value that is no message. */
+/** The schema of a value that is not a message. */
 export function leafSchema(field: DescField, use: SchemaUse): JsonSchema {
   if (field.enum) return enumSchema(field.enum, use);
   const special = FORMS.get(getFieldForm(field));

@@ -4,7 +4,7 @@ import type { Route } from '../routes/route.js';
 import { getMessageForm } from '../schema/options.js';
 import { JsonSchemas } from './json-schemas.js';
 
-/** What the document says of itself. */
+/** The `info` of the document. */
 export interface ApiInfo {
   readonly title: string;
   readonly version: string;
@@ -20,7 +20,7 @@ const ERROR_SCHEMA = {
   },
 };
 
-/** As far as heights are read: 15 digits. */
+/** Heights have up to 15 digits. */
 const MAX_HEIGHT = 999_999_999_999_999;
 
 const HEIGHT_HEADER = {
@@ -30,14 +30,14 @@ const HEIGHT_HEADER = {
   schema: { type: 'integer', minimum: 0, maximum: MAX_HEIGHT },
 };
 
-/** The routes that can be asked, as an OpenAPI 3.1 document. */
+/** Builds an OpenAPI 3.1 document of the served routes. */
 export function openApiDocument(routes: readonly Route[], info: ApiInfo): Record<string, unknown> {
   const schemas = new JsonSchemas();
   const paths: Record<string, Record<string, unknown>> = {};
   for (const route of routes.filter((route) => route.isServed && !route.isWrite)) {
     const path = route.template.replace(/\{([^{}=]+)=[^{}]+\}/g, '{$1}');
     paths[path] ??= {};
-    // Of two routes with one path the first is the one that answers.
+    // Of two routes with the same path, the first one is served.
     paths[path][route.httpMethod.toLowerCase()] ??= buildOperation(route, schemas);
   }
   return {
@@ -84,7 +84,7 @@ function jsonContent(schema: unknown) {
   return { content: { 'application/json': { schema } } };
 }
 
-/** A request that nests deeper than this is not one that is asked by URL. */
+/** Maximum nesting of fields in query keys. */
 const MAX_DEPTH = 4;
 
 export function pathParameters(route: Route, schemas: JsonSchemas) {

@@ -4,12 +4,12 @@ import type { NodePool } from '../nodes/node-pool.js';
 import { BindError, WireError } from '../schema/schema.js';
 
 interface QueryErrorOptions {
-  /** Where HTTP has a better word than the mapping of the code. */
+  /** Overrides the status that the code maps to. */
   readonly status?: number;
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** A question that gets no answer: what the client is told, as gRPC and as HTTP. */
+/** The error of a query as the client receives it, with gRPC code and HTTP status. */
 export class QueryError extends Error {
   override readonly name = 'QueryError';
   readonly status: number;
@@ -26,7 +26,7 @@ export class QueryError extends Error {
   }
 }
 
-/** A request that cannot be understood. */
+/** An invalid request. */
 export const badRequest = (message: string) => new QueryError(GrpcCode.invalidArgument, message);
 
 interface ErrorContext {
@@ -35,7 +35,7 @@ interface ErrorContext {
   readonly compat: 'node' | undefined;
 }
 
-/** What a client is told of a failure; undefined for one that is the gateway's own and tells nothing. */
+/** Converts an error for the client; undefined for internal errors. */
 export function toQueryError(error: unknown, context: ErrorContext): QueryError | undefined {
   if (error instanceof QueryError) return error;
   if (error instanceof BindError) return badRequest(error.message);
@@ -54,7 +54,7 @@ function toHeightError(error: GrpcError, { pool, height, compat }: ErrorContext)
   return new QueryError(GrpcCode.notFound, prunedText(height ?? 0, earliest, latest));
 }
 
-/** Says which heights can be asked, as far as any node tells. */
+/** Includes the available heights, as far as known. */
 export function prunedText(height: number, earliest: number | undefined, latest: number): string {
   const from =
     earliest !== undefined && earliest > height ? `${earliest}` : `a height above ${height}`;

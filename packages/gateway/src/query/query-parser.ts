@@ -13,14 +13,14 @@ import type { ParsedQuery } from './query-service.js';
 
 const NONE: readonly string[] = [];
 
-/** A request as HTTP or a batch brings it. */
+/** A query over HTTP or in a batch. */
 export interface QueryRequest {
   readonly method: string;
   /** Still percent-encoded. */
   readonly path: string;
   readonly query: URLSearchParams;
   readonly headers: IncomingHttpHeaders;
-  /** Reads the body, where the route has one. */
+  /** Reads the body, if the route has one. */
   readonly body?: () => Promise<Uint8Array>;
 }
 
@@ -29,7 +29,7 @@ interface QueryParserOptions {
   readonly config: Config;
 }
 
-/** Throws if the caller may not ask the route. */
+/** Throws if the caller may not query the route. */
 export type PermissionCheck = (route: Route) => void;
 
 type RouteMatch = Extract<Match, { kind: 'route' }>;
@@ -39,11 +39,11 @@ interface Bound {
   readonly match: RouteMatch;
 }
 
-/** Makes questions to the chain out of requests. */
+/** Parses HTTP requests into queries of the chain. */
 export class QueryParser {
   constructor(private readonly options: QueryParserOptions) {}
 
-  /** At once, or when the body of a route that has one is there. */
+  /** Returns a promise only for routes with a body. */
   read(
     request: QueryRequest,
     checkPermission: PermissionCheck,
@@ -89,7 +89,7 @@ export class QueryParser {
     return [this.expectRoute(found.match, request).route.httpMethod];
   }
 
-  /** A route whose request has a field of that name keeps it. */
+  /** A request field with that name takes precedence. */
   private getHeight({ headers, query }: QueryRequest, route: Route): number | undefined {
     const isOwn =
       query.has('height') && !this.options.config.compat && !route.takesQueryKey('height');
@@ -141,7 +141,7 @@ export class QueryParser {
   }
 }
 
-/** What OPTIONS tells of a path, beside the methods of its routes. */
+/** Adds HEAD and OPTIONS to the methods of a path. */
 function listMethods(methods: readonly string[]): string[] {
   const head = methods.includes('GET') && !methods.includes('HEAD') ? ['HEAD'] : [];
   return [...new Set([...methods, ...head, 'OPTIONS'])];
@@ -150,7 +150,7 @@ function listMethods(methods: readonly string[]): string[] {
 const WRITE_REFUSAL =
   "this gateway answers queries only: sign the transaction with your own key, in a wallet or an SDK, and broadcast it through a node's own RPC, such as broadcast_tx_sync";
 
-/** The words of a node for a path it does not know. */
+/** The message of a node for an unknown path. */
 const notImplemented = () => new QueryError(GrpcCode.unimplemented, 'Not Implemented');
 
 const notReady = () =>
@@ -163,7 +163,7 @@ export interface Found {
   readonly match: Match;
 }
 
-/** Finds the route of a path in the schema of nodes that can answer; of several schemas the best match counts. */
+/** Finds the route of a path; prefers schemas of nodes that have the height, and the best match. */
 export function findRoute(
   groups: readonly SchemaGroup[],
   { method, path, height }: { method: string; path: string; height: number | undefined },
@@ -194,8 +194,8 @@ const HEIGHT_HEADER = METADATA_PREFIX + HEIGHT_METADATA;
 const MAX_VALUE_CHARACTERS = 1024;
 
 /**
- * The metadata of `Grpc-Metadata-*` headers that the operator wants forwarded; undefined if there is none.
- * Others are ignored: a node has no use for them, and each would make a question of its own.
+ * The metadata of `Grpc-Metadata-*` headers that the operator allows; undefined if there is none.
+ * Others are ignored, since such queries cannot be cached.
  */
 export function readMetadata(
   headers: IncomingHttpHeaders,
@@ -216,7 +216,7 @@ export function readMetadata(
 const TIMEOUT = /^(\d{1,8})([HMSmun])$/;
 const UNIT_MS = { H: 3_600_000, M: 60_000, S: 1000, m: 1, u: 0.001, n: 0.000_001 } as const;
 
-/** The client's `Grpc-Timeout`, as far as it is shorter than the gateway's own. */
+/** The client's `Grpc-Timeout`, limited by the gateway's own timeout. */
 export function readTimeout(headers: IncomingHttpHeaders, longestMs: number): number {
   const header = headers['grpc-timeout'];
   if (header === undefined) return longestMs;
@@ -225,7 +225,7 @@ export function readTimeout(headers: IncomingHttpHeaders, longestMs: number): nu
   return Math.min(longestMs, Number(digits) * UNIT_MS[unit as keyof typeof UNIT_MS]);
 }
 
-/** The heights a client names in headers and, where those count, in the query. */
+/** The height in the headers or the query parameters; throws if they conflict. */
 export function readRequestedHeight(
   headers: IncomingHttpHeaders,
   inQuery: readonly string[],
@@ -239,7 +239,7 @@ export function readRequestedHeight(
   if (others.some((other) => other !== height)) {
     throw badRequest(`two heights are request for: ${given.join(' and ')}`);
   }
-  // The chain's own way to say "the latest".
+  // In the SDK, 0 means the latest height.
   return height === 0 ? undefined : height;
 }
 
@@ -249,21 +249,21 @@ function parseHeightOrThrow(text: string | string[]): number {
   return height;
 }
 
-/** Whether an operator wants the answer from the node itself. */
+/** Whether an operator requests a fresh reply from a node. */
 export function isCacheBypass(headers: IncomingHttpHeaders, secret: string | undefined): boolean {
   const given = headers['x-cache-bypass'];
   if (given === undefined || secret === undefined) return false;
-  // Digests have one length, whatever was given.
+  // Digests have equal lengths, as timingSafeEqual requires.
   const digest = (text: string) => hash('sha256', text, 'buffer');
   if (timingSafeEqual(digest(String(given)), digest(secret))) return true;
   throw new QueryError(GrpcCode.permissionDenied, 'X-Cache-Bypass is wrong');
 }
 
-/** What one unit of the rate limit pays for, beside the query itself. */
+/** Cost of a query in units of the rate limit, besides the first one. */
 const ENTRIES_PER_UNIT = 100;
 const SKIPPED_PER_UNIT = 1000;
 const BODY_BYTES_PER_UNIT = 16 * 1024;
-/** A node counts everything there is to tell a total. */
+/** For a total, a node counts all entries. */
 const COUNT_TOTAL_UNITS = 10;
 const MAX_UNITS = 100;
 
@@ -273,7 +273,7 @@ const PAGE = { offset: 2, limit: 3, countTotal: 4 } as const;
 /** The units a body of this size costs, before anything is read from it. */
 export const bodyCost = (bytes: number): number => Math.floor(bytes / BODY_BYTES_PER_UNIT);
 
-/** The units a question costs beyond the first: for large pages, skipped entries and totals. */
+/** The extra units of a query: for large pages, skipped entries and totals. */
 export function extraCost({ route, message }: ParsedQuery): number {
   const field = findPageField(route.request);
   const page = field && messageAt(message, [field.number]);

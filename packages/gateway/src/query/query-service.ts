@@ -9,14 +9,14 @@ import { QueryError } from './query-error.js';
 import { computeEtag, Reply, ReplyCache } from './reply-cache.js';
 import { type SharedResult, SingleFlight } from './single-flight.js';
 
-/** A message of this size takes a millisecond; larger ones are written in slices, so as not to hold up the others. */
+/** A message of this size takes a millisecond; larger ones are written in slices, so that they do not block the event loop. */
 const SLICED_FROM_BYTES = 128 * 1024;
-/** What is no state of the chain, such as a node's own status, may change within a block. */
+/** Lifetime of replies that are not chain state, such as a node's status: they may change within a block. */
 const STATELESS_LIFE_MS = 1000;
-/** The shortest timeout of a call to the nodes; a caller may stop waiting earlier. */
+/** Minimum timeout of a call to the nodes; a caller may stop waiting earlier. */
 const SHORTEST_CALL_MS = 1000;
 
-/** Calls to nodes in progress at a time, and the memory of their questions. */
+/** Limits on concurrent calls to nodes and the memory of their keys. */
 const SINGLE_FLIGHT_LIMITS = { maxCalls: 4096, maxKeyBytes: 32 * 1024 * 1024 };
 
 interface QueryServiceOptions {
@@ -24,11 +24,11 @@ interface QueryServiceOptions {
   readonly blocks: BlockWatch;
   readonly cacheBytes: number;
   readonly metrics: Metrics;
-  /** The longest a call to the nodes may take. */
+  /** Maximum timeout of a call to the nodes. */
   readonly longestMs: number;
 }
 
-/** QueryService questions: from memory while nothing can have changed, else from a node, asked once for all callers. */
+/** Runs queries: from the cache while the chain has not changed, otherwise by one shared call to a node. */
 export class QueryService {
   readonly cache: ReplyCache;
   private readonly singleFlight = new SingleFlight<Reply>(SINGLE_FLIGHT_LIMITS);
@@ -38,13 +38,13 @@ export class QueryService {
     this.cache = new ReplyCache(options.cacheBytes);
     let latest = 0;
     options.blocks.on('block', (height) => {
-      // Heights that come again may be those of a chain that began anew.
+      // The height decreases when the chain was reset.
       if (height < latest) this.cache.clear();
       latest = height;
     });
   }
 
-  /** `onGone` receives what to call if the caller leaves. A known answer is returned at once. */
+  /** Returns cached replies synchronously. `onGone` receives the function to call if the caller disconnects. */
   answer(query: Query, onGone?: (leave: () => void) => void): Reply | Promise<Reply> {
     const known = this.find(query);
     if (known) {
@@ -59,7 +59,7 @@ export class QueryService {
       : outcome;
   }
 
-  /** While no node answers, the latest block is unknown; what was at a height never changes. */
+  /** While no node is available, the latest block is unknown; replies at a height never change. */
   private find(query: Query): Reply | undefined {
     const { latest } = this.options.pool;
     const { isFresh, height, metadata } = query;
@@ -67,12 +67,12 @@ export class QueryService {
     return this.cache.get(buildKey(query, latest));
   }
 
-  /** Joins the call that asks the same, or begins one. */
+  /** Joins the call for the same query, or starts one. */
   private join(query: Query): SharedResult<Reply> {
     const { metrics, pool } = this.options;
     const { metadata } = query;
     const key = buildKey(query, pool.latest);
-    // Metadata may change the answer in ways unknown here, so such a call is not shared.
+    // Metadata may change the reply, so such a call is not shared.
     this.unshared += metadata ? 1 : 0;
     const flightKey = metadata
       ? `${key}#${this.unshared}`
@@ -84,8 +84,8 @@ export class QueryService {
   }
 
   /**
-   * The timeout of the call behind a question: one of a few, so that timeouts chosen by clients cannot
-   * multiply the calls for one question.
+   * The timeout of the shared call: one of a few values, so that timeouts chosen by clients cannot
+   * multiply the calls for one query.
    */
   private callTimeout(timeoutMs: number): number {
     const doublings = Math.max(0, Math.ceil(Math.log2(timeoutMs / SHORTEST_CALL_MS)));
@@ -109,7 +109,7 @@ export class QueryService {
       height: upstreamReply.height ?? height,
       isFinal,
     });
-    // A node may be a block further than it was when the key was made.
+    // The node may have reached a new block since the key was built.
     const isNewer =
       height === undefined && upstreamReply.height !== undefined && upstreamReply.height !== latest;
     const kept = isNewer ? buildKey(query, upstreamReply.height) : key;
@@ -119,7 +119,7 @@ export class QueryService {
   }
 }
 
-/** The outcome, unless a caller's own time is up first; the call goes on for the others. */
+/** Rejects at the caller's own deadline; the call continues for the others. */
 async function withDeadline(
   ms: number,
   outcome: Promise<Reply>,
@@ -143,12 +143,12 @@ function tooBusy(): QueryError {
   return new QueryError(GrpcCode.unavailable, text, { headers: { 'Retry-After': '1' } });
 }
 
-/** Modules keep their queries of the state in services called Query; those of the node are called Service. */
+/** Modules name the services for state queries Query; those of the node are named Service. */
 function isState({ grpcMethod }: Route): boolean {
   return grpcMethod.slice(0, grpcMethod.lastIndexOf('/')).endsWith('.Query');
 }
 
-/** What tells questions apart; the schema is part of it, since it makes the JSON, and the latest is a moment too. */
+/** The cache key of a query. It includes the schema, which determines the JSON, and the height. */
 function buildKey({ route, group, message, height }: Query, latest: number): string {
   const bytes = Buffer.from(message.buffer, message.byteOffset, message.length).toString('latin1');
   const moment = height === undefined ? `~${latest}` : `=${height}`;
@@ -164,23 +164,23 @@ async function writeInSlices(route: Route, message: Uint8Array): Promise<Buffer>
   return Buffer.concat(slices);
 }
 
-/** One query of the chain, ready to be asked. */
+/** One query of the chain. */
 export interface Query {
   readonly route: Route;
   readonly group: SchemaGroup;
-  /** The request message, encoded. */
+  /** The encoded request message. */
   readonly message: Uint8Array;
-  /** Unset: the latest block. */
+  /** Default: the latest block. */
   readonly height: number | undefined;
-  /** Sent along to the node; such a question is neither cached nor shared. */
+  /** Sent to the node; such a query is neither cached nor shared. */
   readonly metadata: Readonly<Record<string, string>> | undefined;
   readonly timeoutMs: number;
-  /** Goes to the node even if the answer is known. */
+  /** Bypasses the cache. */
   readonly isFresh: boolean;
 }
 
-/** A question as it came by HTTP. */
+/** A query parsed from an HTTP request. */
 export interface ParsedQuery extends Query {
-  /** The path to use instead of the one asked, where that is a legacy one. */
+  /** The current path, if a legacy one was requested. */
   readonly successor: string | undefined;
 }

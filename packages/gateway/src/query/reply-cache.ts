@@ -3,16 +3,16 @@ import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
 import { LruMap, textBytes } from '@sibyl/server-kit';
 
-/** What an entry takes beside its key and bytes: the objects, the tag, two buffers. */
+/** Overhead of an entry: objects, tag and two buffers. */
 const ENTRY_BYTES = 512;
 
 interface Entry {
   readonly reply: Reply;
-  /** Milliseconds of `performance.now()`; unset: never. */
+  /** In milliseconds of `performance.now()`; unset: never. */
   readonly expiresAt: number | undefined;
 }
 
-/** Replies by question, up to a number of bytes; the least recently used ones make room. */
+/** Cached replies by query, limited in bytes; evicts the least recently used. */
 export class ReplyCache {
   private readonly entries: LruMap<string, Entry>;
 
@@ -39,10 +39,10 @@ export class ReplyCache {
     return undefined;
   }
 
-  /** Keeps a reply, for so long if a time is given. */
+  /** Stores a reply, optionally with a lifetime. */
   set(key: string, reply: Reply, lifeMs?: number): void {
     this.entries.delete(key);
-    // One reply must not drive out all others.
+    // One reply must not evict all others.
     if (ENTRY_BYTES + textBytes(key) + reply.bytes > this.maxBytes / 4) return;
     const expiresAt = lifeMs === undefined ? undefined : performance.now() + lifeMs;
     const entry: Entry = { reply, expiresAt };
@@ -58,12 +58,12 @@ export class ReplyCache {
   }
 }
 
-/** Up to here copying a body costs less than sending it by itself. */
+/** Up to this size, copying a body costs less than a separate write. */
 const SMALL_BYTES = 4096;
 
 export type Encoding = 'gzip' | 'br';
 
-/** From here on bodies are compressed less, which takes a fifth of the time. */
+/** From this size on, bodies are compressed less, in a fifth of the time. */
 const LARGE_BYTES = 1024 * 1024;
 
 const compress: Readonly<Record<Encoding, (body: Buffer) => Promise<Buffer>>> = {
@@ -81,13 +81,13 @@ interface ReplyOptions {
   readonly body: Buffer;
   /** Equal for equal bodies. */
   readonly etag: string;
-  /** The block it speaks of, if known. */
+  /** The block height, if known. */
   readonly height: number | undefined;
-  /** Whether the same question at that height has this answer for ever. */
+  /** Whether the reply never changes. */
   readonly isFinal: boolean;
 }
 
-/** A finished answer, in the forms it was asked for so far. */
+/** A serialized reply with its compressed forms. */
 export class Reply {
   readonly etag: string;
   readonly height: number | undefined;
@@ -95,11 +95,11 @@ export class Reply {
   /** The length of the body in bytes. */
   readonly length: number;
   /**
-   * A small body as one byte a character: it goes out together with the head that way. It is the only
-   * copy, since a small buffer may hold on to a much larger piece of memory that it is a part of.
+   * A small body as latin1 text, which is sent together with the headers. It is the only
+   * copy, since a small buffer may keep a much larger memory slab alive.
    */
   readonly text: string | undefined;
-  /** Called when the reply takes more memory. */
+  /** Called when the reply uses more memory. */
   onGrown: (() => void) | undefined;
   private readonly large: Buffer | undefined;
   private encoded: Map<Encoding, Promise<Buffer>> | undefined;
@@ -119,12 +119,12 @@ export class Reply {
     return this.large ?? Buffer.from(this.text ?? '', 'latin1');
   }
 
-  /** The memory it takes, compressed forms included. */
+  /** The memory of the reply, compressed forms included. */
   get bytes(): number {
     return this.length + this.encodedBytes;
   }
 
-  /** The body compressed; done once for all who ask. */
+  /** The compressed body, cached. */
   as(encoding: Encoding): Promise<Buffer> {
     return this.encoded?.get(encoding) ?? this.encode(encoding);
   }
@@ -141,7 +141,7 @@ export class Reply {
   }
 }
 
-/** A tag for the reply made from this message: weak, since compressed forms share it. */
+/** An ETag for the reply; weak, since compressed forms share it. */
 export function computeEtag(message: Uint8Array, fingerprint: string): string {
   return `W/"${fingerprint.slice(0, 8)}${hash('sha1', message, 'base64url')}"`;
 }

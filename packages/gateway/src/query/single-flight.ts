@@ -6,20 +6,20 @@ interface SharedCall<T> {
   waiting: number;
 }
 
-/** One caller's share in a call. */
+/** One caller's view of a shared call. */
 export interface SharedResult<T> {
   readonly outcome: Promise<T>;
-  /** Stops waiting; the call ends when the last caller has left. May be called more than once. */
+  /** Stops waiting; cancels the call if this was the last caller. May be called more than once. */
   leave(): void;
 }
 
 export interface SingleFlightLimits {
   readonly maxCalls: number;
-  /** What the keys of all calls together may take. */
+  /** Limit for the keys of all calls together. */
   readonly maxKeyBytes: number;
 }
 
-/** Shares one call between all callers that ask the same at the same time. */
+/** Shares one call between all concurrent callers with the same key. */
 export class SingleFlight<T> {
   private readonly running = new Map<string, SharedCall<T>>();
   private keyBytes = 0;
@@ -30,7 +30,7 @@ export class SingleFlight<T> {
     return this.running.has(key);
   }
 
-  /** Whether a call with this key may begin now. */
+  /** Whether the limits allow a new call with this key. */
   canStart(key: string): boolean {
     const { maxCalls, maxKeyBytes } = this.limits;
     return this.running.size < maxCalls && this.keyBytes + textBytes(key) <= maxKeyBytes;
@@ -60,7 +60,7 @@ export class SingleFlight<T> {
   private leave(key: string, call: SharedCall<T>): void {
     call.waiting -= 1;
     if (call.waiting > 0 || this.running.get(key) !== call) return;
-    // A caller that comes now must not join a call that is being cancelled.
+    // New callers must not join a canceled call.
     this.end(key, call);
     call.cancel.abort();
   }

@@ -8,7 +8,7 @@ const MOST = 3;
 
 const FITS = { equal: 3, alike: 2, variable: 1, not: 0 };
 
-/** Finds the templates most like a path that none of them fits. */
+/** Suggests the most similar templates for an unknown path. */
 export class NearestTemplates {
   /** The templates that have a text among their steps. */
   private readonly byText = new Map<string, PathTemplate[]>();
@@ -49,7 +49,7 @@ function listTexts(step: Step): string[] {
   return typeof step === 'object' ? [step.text] : [];
 }
 
-/** How well the steps can be laid along the path in order, less a point for each that is over. */
+/** Similarity by sequence alignment, minus the difference in length. */
 function likeness(path: readonly string[], steps: readonly Step[]): number {
   let row = new Array<number>(path.length + 1).fill(0);
   for (const step of steps) {
@@ -69,7 +69,7 @@ function fit(step: Step, segment: string): number {
   return isAlike(step.text, segment) ? FITS.alike : FITS.not;
 }
 
-/** Whether two texts differ by no more than two letters in one place, as by a slip or a plural. */
+/** Whether two texts differ by at most two letters in one place, such as a typo or a plural. */
 function isAlike(a: string, b: string): boolean {
   const shorter = Math.min(a.length, b.length);
   let start = 0;

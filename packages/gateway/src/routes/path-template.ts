@@ -74,12 +74,12 @@ function toStep(step: string, template: string): Step {
   throw new DescriptorError(`The path ${template} has a part that is not understood: ${step}`);
 }
 
-/** Colons are common in ids and may stay as they are. */
+/** Colons are common in ids and need no escaping. */
 function encodeSegment(segment: string): string {
   return encodeURIComponent(segment).replaceAll('%3A', ':');
 }
 
-/** How a path is cut: `node` decodes first and keeps a trailing slash, as the node does. */
+/** How a path is split: `node` decodes first and keeps a trailing slash, as a node does. */
 export type PathReading = 'node' | 'exact';
 
 /** The decoded segments of a raw path; undefined if it is not one. */

@@ -18,7 +18,7 @@ export type Match =
     }
   | { readonly kind: 'not_found'; readonly nearest: readonly string[] }
   | { readonly kind: 'method_not_allowed'; readonly allow: readonly string[] }
-  /** The path itself is broken, as in a bad percent escape. */
+  /** The path is malformed, such as a bad percent escape. */
   | { readonly kind: 'malformed'; readonly message: string };
 
 /** Decoded values of the template's variables, by their dotted field path. */
@@ -30,7 +30,7 @@ interface TableOptions {
   readonly legacy: boolean;
 }
 
-/** A way to a route: by its own path, or by one that is no longer declared. */
+/** A path of a route: the declared one or a legacy one. */
 interface Entry {
   readonly route: Route;
   readonly path: PathTemplate;
@@ -110,7 +110,7 @@ function legacyEntries(routes: readonly Route[]): Entry[] {
 }
 
 /**
- * Paths of earlier versions of the chain, and what took their place. Those without a variable come
+ * Paths of earlier versions of the chain and their successors. Those without a variable come
  * before what the chain declares, or `/ixo/entity/{id}` would take `/ixo/entity/config` for an id.
  */
 export const LEGACY_PATHS: readonly (readonly [legacy: string, successor: string])[] = [
@@ -134,11 +134,11 @@ export const LEGACY_PATHS: readonly (readonly [legacy: string, successor: string
   ['/ixo/entity/config', '/ixo/entity/params'],
 ];
 
-/** A branch point of all paths that begin alike. */
+/** A node of the prefix tree. */
 interface Node<T> {
   readonly texts: Map<string, Node<T>>;
   one: Node<T> | undefined;
-  /** Paths that go on with any number of segments and then these steps. */
+  /** Paths that continue with any number of segments and then these steps. */
   readonly many: { readonly tail: readonly Step[]; readonly end: End<T> }[];
   end: End<T> | undefined;
   /** The earliest declaration below this point. */
@@ -150,7 +150,7 @@ interface End<T> {
   readonly value: T;
 }
 
-/** Finds what was added first of all whose steps fit a path. */
+/** Finds the first added value whose steps match a path. */
 export class RouteTree<T> {
   private readonly root: Node<T> = newNode();
   private size = 0;
@@ -192,7 +192,7 @@ function nextNode<T>(node: Node<T>, step: Exclude<Step, 'many'>): Node<T> {
   return next;
 }
 
-/** The earliest end that fits from here on, if it is earlier than the best so far. */
+/** The earliest matching end from here on, if it is earlier than the current best. */
 function search<T>(
   node: Node<T>,
   segments: readonly string[],
@@ -209,7 +209,7 @@ function search<T>(
   return found;
 }
 
-/** The ends at this point that fit the rest of the path. */
+/** The ends at this node that match the rest of the path. */
 function endsHere<T>(node: Node<T>, segments: readonly string[], at: number): End<T>[] {
   if (node.many.length === 0 && at < segments.length) return [];
   const ends = node.many.filter(({ tail }) => fitsAtEnd(tail, segments, at)).map(({ end }) => end);

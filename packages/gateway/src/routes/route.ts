@@ -22,7 +22,7 @@ interface RouteOptions {
 
 const BROADCAST = '/cosmos.tx.v1beta1.Service/BroadcastTx';
 
-/** One HTTP form of one gRPC method. */
+/** One HTTP binding of one gRPC method. */
 export class Route {
   /** `/package.Service/Method`, as gRPC and `abci_query` name it. */
   readonly grpcMethod: string;
@@ -31,12 +31,12 @@ export class Route {
   readonly template: string;
   /** The path as the chain declares it. */
   readonly path: PathTemplate;
-  /** Declared, but not compiled into this node when false. */
+  /** False if the node declares the service but does not serve it. */
   readonly isServed: boolean;
-  /** Broadcasts or signs a transaction, which a query gateway refuses. */
+  /** Whether it broadcasts or signs a transaction, which the gateway refuses. */
   readonly isWrite: boolean;
   readonly isDeprecated: boolean;
-  /** The method's leading comment, or its name where descriptors carry no comments. */
+  /** The method's leading comment, or its name if the descriptors have no comments. */
   readonly summary: string;
   readonly request: DescMessage;
   readonly reply: DescMessage;
@@ -63,7 +63,7 @@ export class Route {
     return this.binder.takesQueryKey(key);
   }
 
-  /** The request's wire bytes, equal for equal requests whatever the order of keys. Throws `BindError`. */
+  /** Encodes the request; equal requests have equal bytes in any order of keys. Throws `BindError`. */
   bind(input: BindInput): Uint8Array {
     return this.binder.bind(input);
   }
@@ -73,7 +73,7 @@ export class Route {
     return this.writer.write(reply);
   }
 
-  /** The same bytes as `write`, in slices between which the caller may let others run. Throws `WireError`. */
+  /** The same bytes as `write`, in slices, so that the caller can yield to the event loop. Throws `WireError`. */
   slices(reply: Uint8Array): Iterable<Buffer> {
     return this.writer.slices(reply);
   }
@@ -85,7 +85,7 @@ export interface RouteSettings {
   readonly rules: BindRules;
 }
 
-/** All routes the descriptors declare, in their order, and sentences on those that cannot be served. */
+/** All declared routes in order, and log messages about those that cannot be served. */
 export function buildRoutes(descriptors: Descriptors, settings: RouteSettings) {
   const writers = new JsonWriters(descriptors.registry);
   const routes: Route[] = [];

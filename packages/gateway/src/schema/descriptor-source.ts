@@ -10,16 +10,16 @@ const FILE_DESCRIPTORS = '/cosmos.reflection.v1.ReflectionService/FileDescriptor
 const DESCRIPTORS_TIMEOUT_MS = 10_000;
 const MAX_BYTES = 64 * 1024 * 1024;
 
-/** A chain's descriptors, and who told them. */
+/** A chain's descriptors and their source. */
 export interface ChainDescriptors {
   readonly source: 'file' | 'chain reflection' | 'server reflection';
   /** One FileDescriptorSet, or its files one by one. */
   readonly files: Uint8Array | readonly Uint8Array[];
-  /** What the node really serves, if it says. */
+  /** The services the node serves, if it reports them. */
   readonly served: ReadonlySet<string> | undefined;
 }
 
-/** Reads a node's descriptors: from the operator's file, the chain's reflection or the server's. */
+/** Reads a node's descriptors from the operator's file, chain reflection or server reflection. */
 export async function fetchDescriptors(
   upstream: Upstream,
   file: string | undefined,
@@ -48,14 +48,14 @@ async function callChainReflection(upstream: Upstream): Promise<Uint8Array | und
   }
 }
 
-/** Servers tend not to know the files of their own reflection. */
+/** Servers often lack the files of their own reflection service. */
 function withoutReflection(services: ReadonlySet<string>): string[] {
   return [...services].filter((name) => !name.startsWith('grpc.reflection.'));
 }
 
 const VERSIONS = ['v1', 'v1alpha'];
 const REFLECTION_TIMEOUT_MS = 10_000;
-/** More files than this no chain has. */
+/** More than any chain has. */
 const MAX_FILES = 5000;
 
 /** Field numbers of ServerReflectionRequest and ServerReflectionResponse. */
@@ -64,7 +64,7 @@ const REPLY_FIELDS = { files: 4, services: 6, error: 7 } as const;
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString();
 
-/** Asks a server by gRPC reflection; undefined if it has none. */
+/** Opens gRPC server reflection; undefined if the server does not implement it. */
 export async function withReflection<T>(
   upstream: Upstream,
   use: (stream: MessageStream) => Promise<T>,
@@ -83,14 +83,14 @@ export async function withReflection<T>(
   return undefined;
 }
 
-/** Full names of the services this very binary serves. */
+/** Full names of the services the server implements. */
 export async function readServices(stream: MessageStream): Promise<ReadonlySet<string>> {
   const answer = await requestReflection(stream, REQUEST_FIELDS.services, '*');
   const services = bytesFields(messageAt(answer, [REPLY_FIELDS.services]), 1);
   return new Set(services.map((service) => text(messageAt(service, [1]))));
 }
 
-/** The files that declare the services and all that those files need. */
+/** The files that declare the services, with all their imports. */
 export async function readFiles(
   stream: MessageStream,
   services: Iterable<string>,
@@ -133,15 +133,15 @@ function isUnimplemented(error: unknown): boolean {
 const NODE_INFO = '/cosmos.base.tendermint.v1beta1.Service/GetNodeInfo';
 const VERSION_TIMEOUT_MS = 5000;
 
-/** Which chain a node belongs to and which program it runs. */
+/** The chain a node belongs to and the software it runs. */
 export interface NodeVersion {
   readonly network: string;
-  /** Equal while the program is. */
+  /** Changes when the software changes. */
   readonly build: string;
   readonly version: string;
 }
 
-/** Asks a node what it runs; undefined if it has no answer to that. */
+/** Reads the version of a node; undefined if the node does not report it. */
 export async function readNodeVersion(upstream: Upstream): Promise<NodeVersion | undefined> {
   try {
     const { message } = await upstream.call(NODE_INFO, new Uint8Array(), {

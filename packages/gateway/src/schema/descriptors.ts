@@ -20,16 +20,16 @@ import {
   file_google_protobuf_wrappers,
 } from '@bufbuild/protobuf/wkt';
 
-/** What a chain declares, with its files in the order they were given. */
+/** The declarations of a chain, with its files in the given order. */
 export interface Descriptors {
   readonly registry: FileRegistry;
   readonly files: readonly DescFile[];
-  /** Sentences on what is missing and was done without. */
+  /** Log messages about missing imports. */
   readonly notices: readonly string[];
   readonly fingerprint: string;
 }
 
-/** Files every compiler brings along, so that senders often leave them out. */
+/** Files that ship with every compiler, so senders often omit them. */
 const STANDARD_FILES = [
   file_google_protobuf_any,
   file_google_protobuf_descriptor,
@@ -70,7 +70,7 @@ function computeFingerprint(bytes: Uint8Array | readonly Uint8Array[]): string {
   return hash.digest('hex');
 }
 
-/** An import often brings only options, which are read without it; a missing type is found later. */
+/** Drops missing imports: most only define options, which are read without them; a missing type fails later. */
 function dropMissingImports(files: ReadonlyMap<string, FileDescriptorProto>): string[] {
   const notices: string[] = [];
   for (const file of files.values()) {
@@ -94,7 +94,7 @@ function getReason(cause: unknown): string {
   return cause instanceof Error ? cause.message : String(cause);
 }
 
-/** Puts every file after those it imports, and otherwise keeps the order. */
+/** Sorts files after their imports, otherwise keeping the order. */
 export function sortByImports(files: ReadonlyMap<string, FileDescriptorProto>) {
   const sorted: FileDescriptorProto[] = [];
   const state = new Map<string, 'open' | 'done'>();

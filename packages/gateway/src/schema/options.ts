@@ -16,7 +16,7 @@ const STD_TIME = 65010;
 const STD_DURATION = 65011;
 
 /**
- * What a field's value stands for beyond its type: `decimal` is an integer times 10^-18, `integer` a
+ * The meaning of a field's value beyond its type: `decimal` is an integer times 10^-18, `integer` a
  * number of any size as text, `hex` and `raw_json` are bytes, `std_time` and `std_duration` Go's own
  * types for a Timestamp and a Duration.
  */
@@ -55,12 +55,12 @@ export function getFieldForm(field: DescField): FieldForm {
   return CAST_FORMS.get(typeName(readExtensionText(options, CAST_TYPE))) ?? 'plain';
 }
 
-/** Whether Go may hold the field, or an item of it, by a pointer. */
+/** Whether the Go type of the field, or of its items, is a pointer. */
 export function isNullable(field: DescField): boolean {
   return readExtensionFlag(field.proto.options, NULLABLE) !== false;
 }
 
-/** Whether Go holds a single field by a pointer, so that it can be absent. */
+/** Whether the Go type of a single field is a pointer, so that it can be absent. */
 export function isPointer(field: DescField): boolean {
   if (!isNullable(field)) return false;
   if (field.message || isBigNumber(field)) return true;
@@ -80,7 +80,7 @@ function typeName(goType: string | undefined): string {
 
 /**
  * How a message is written in JSON: `fields` as an object, `only_member` as the value of its one field
- * or oneof, the others in a form of their own.
+ * or oneof, the others in a special form.
  */
 export type MessageForm = 'fields' | 'any' | 'timestamp' | 'duration' | 'only_member';
 
@@ -113,7 +113,7 @@ export function getMessageForm(message: DescMessage): MessageForm {
 
 export type HttpMethod = 'GET' | 'PUT' | 'POST' | 'DELETE' | 'PATCH';
 
-/** One HTTP form of a gRPC method. */
+/** One HTTP binding of a gRPC method. */
 export interface HttpBinding {
   readonly httpMethod: HttpMethod;
   readonly template: string;
@@ -153,11 +153,11 @@ function readRule(rule: Uint8Array): HttpBinding[] {
   return main ? [{ ...main, body }, ...additional] : additional;
 }
 
-/** Field numbers on the way from a file to a method in its descriptor. */
+/** Field numbers on the path from a file descriptor to a method. */
 const SERVICES = 6;
 const METHODS = 2;
 
-/** The first paragraph of a method's leading comment, or its name if the comments were left out. */
+/** The first paragraph of a method's leading comment, or its name if the descriptors have no comments. */
 export function readSummary(method: DescMethod): string {
   const { file } = method.parent;
   const path = [
@@ -174,7 +174,7 @@ export function readSummary(method: DescMethod): string {
   return paragraph.replace(/\s+/g, ' ') || method.name;
 }
 
-/** Options of a descriptor; those of extensions stay with it as they came over the wire. */
+/** Options of a descriptor; extensions are kept as unknown fields. */
 interface Options {
   readonly $unknown?: UnknownField[] | undefined;
 }

@@ -13,7 +13,7 @@ import {
 } from './descriptor-source.js';
 import { loadSchema, type Schema } from './schema.js';
 
-/** What is known of a node's schema. */
+/** The schema of a node. */
 interface NodeSchema {
   readonly schema: Schema;
   readonly source: ChainDescriptors['source'];
@@ -33,7 +33,7 @@ interface SchemaRegistryOptions {
   readonly logger: Logger;
 }
 
-/** Knows the schema of every node, and learns it anew when a node runs another program. */
+/** Holds the schema of every node and reloads it when a node runs a new version. */
 export class SchemaRegistry {
   /** In the order of the nodes as configured. */
   groups: readonly SchemaGroup[] = [];
@@ -51,7 +51,7 @@ export class SchemaRegistry {
     return this.known.has(node);
   }
 
-  /** Learns the schema of a node if it is new or may have changed; a failure leaves all as it was. */
+  /** Loads the schema of a node if it is new or may have changed; after a failure the known one stays. */
   refresh(node: ChainNode): Promise<void> {
     const running =
       this.running.get(node) ?? this.load(node).catch((error) => this.warn(node, error));
@@ -74,7 +74,7 @@ export class SchemaRegistry {
     if (before?.schema !== schema) this.logSchema(node, schema);
   }
 
-  /** A node of another chain than the first would answer other questions than those asked. */
+  /** Excludes nodes of another chain than the first one's. */
   private excludeOtherChains(): void {
     const versions = this.options.nodes.map((node) => this.known.get(node)?.version);
     const ours = versions.find((version) => version !== undefined)?.network;
@@ -136,7 +136,7 @@ export class SchemaRegistry {
   }
 }
 
-/** Every so many rounds of asking for blocks, nodes are asked for their version. */
+/** Poll rounds between checks of the node versions. */
 const ROUNDS = 10;
 
 interface SchemaRefresherOptions {
@@ -146,7 +146,7 @@ interface SchemaRefresherOptions {
   readonly pollMs: number;
 }
 
-/** Has schemas learnt when a node comes up, and looked after from time to time: an upgrade restarts a node. */
+/** Refreshes schemas when a node comes up, and periodically: an upgrade restarts a node. */
 export class SchemaRefresher {
   private timer: NodeJS.Timeout | undefined;
   private round = 0;
@@ -155,7 +155,7 @@ export class SchemaRefresher {
     options.blocks.on('up', (node) => void options.schemaRegistry.refresh(node));
   }
 
-  /** Settles once the nodes that answer were asked for the first time. */
+  /** Resolves after the first refresh of all reachable nodes. */
   async start(): Promise<void> {
     const { pool, schemaRegistry, pollMs } = this.options;
     this.timer = setInterval(() => this.refreshDue(), pollMs);
@@ -176,5 +176,5 @@ export class SchemaRefresher {
   }
 }
 
-/** One set aside is looked at again: its address may lead to another node by now. */
+/** Includes excluded nodes: their address may lead to another node by now. */
 const isUp = (node: ChainNode) => node.height > 0 && !node.breaker.isOpen;

@@ -11,32 +11,32 @@ export type { Route } from '../routes/route.js';
 export type { Match } from '../routes/route-table.js';
 
 export interface SchemaOptions {
-  /** The prefix this deployment shows instead of the chain's own, which stays accepted. */
+  /** The prefix of this deployment in place of the chain's own, which remains accepted. */
   readonly prefix?: string | undefined;
   /** Accept the paths of earlier chain versions; such a match has a `successor`. Default: true. */
   readonly legacy?: boolean | undefined;
-  /** Full names of the services the node really serves; unset: all that are declared. */
+  /** Full names of the services the node serves; default: all declared ones. */
   readonly served?: ReadonlySet<string> | undefined;
-  /** `node` mirrors the node: paths, page limits and base64 exactly as it takes them. */
+  /** `node` mirrors a node: it parses paths, page limits and base64 exactly as a node does. */
   readonly compat?: 'node' | undefined;
   /** The largest `pagination.limit` that is passed on. Default: 1000. */
   readonly maxPageLimit?: number | undefined;
 }
 
 /**
- * The seam between HTTP and the chain's descriptors: which route a path names, the request's wire
- * bytes for it, and the reply's JSON. Nothing here talks to a node.
+ * The interface between HTTP and the chain's descriptors: the route of a path, the request's wire
+ * bytes, and the reply's JSON. Nothing here calls a node.
  */
 export interface Schema {
   /** In order of declaration, which is the order of precedence. */
   readonly routes: readonly Route[];
   /** Equal for equal descriptors, served services and options; differs after an upgrade of the chain. */
   readonly fingerprint: string;
-  /** Sentences on what was declared and could not be used, for the log. */
+  /** Log messages about declarations that cannot be served. */
   readonly notices: readonly string[];
   /**
    * Finds the route of a raw (still percent-encoded) path without its query. HEAD matches as GET; OPTIONS
-   * never matches, so its answer carries `allow`.
+   * never matches, so its result has `allow`.
    */
   match(httpMethod: string, path: string): Match;
   /** The route of a gRPC method, such as `/ixo.entity.v1beta1.Query/Params`. */

@@ -30,7 +30,7 @@ const StatusResult = z.object({
   }),
 });
 
-/** A node spoken to by `abci_query` of its CometBFT RPC: the same messages in another envelope. */
+/** A node reached by `abci_query` of its CometBFT RPC: the same messages in another envelope. */
 export class AbciUpstream implements Upstream {
   readonly kind = 'rpc';
   private readonly rpc: JsonRpc;
@@ -82,7 +82,7 @@ function read<T extends z.ZodType>(schema: T, result: unknown): z.infer<T> {
   throw new GrpcError(GrpcCode.internal, text, 'transport');
 }
 
-/** What a node tells when an `abci_query` fails. */
+/** The error of an `abci_query`. */
 export interface AbciError {
   readonly code: number;
   readonly codespace: string;
@@ -107,7 +107,7 @@ const SDK_CODES: Readonly<Record<number, GrpcCode>> = {
   38: GrpcCode.notFound,
 };
 
-/** The codespace of faults that no module declared, such as a panic. */
+/** The codespace of errors that no module declares, such as a panic. */
 const UNDECLARED = 'undefined';
 
 /** Names of gRPC codes as Go prints them. */

@@ -19,7 +19,7 @@ export interface JsonRpcCall {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Calls the JSON-RPC interface of a CometBFT node over connections that stay open. */
+/** Calls the JSON-RPC interface of a CometBFT node over keep-alive connections. */
 export class JsonRpc {
   private readonly agent: HttpAgent | HttpsAgent;
   private readonly backoff = new Backoff();
@@ -80,12 +80,12 @@ export class JsonRpc {
     const text = 'the node cannot be reached';
     const detail = `${text}: ${message}`;
     const error = new GrpcError(GrpcCode.unavailable, text, 'transport', detail);
-    // A kept connection that the node closed meanwhile says nothing about the next one.
+    // The node may have closed an idle connection, so the next attempt can succeed.
     return code === 'ECONNRESET' || code === 'EPIPE' ? error : this.backoff.failed(error);
   }
 }
 
-/** A node answers 500 to some faults and says what they are in the body all the same. */
+/** A node replies 500 to some errors, with the reason in the body. */
 function readResult(text: string, status: number): unknown {
   const answer = parse(text);
   if (answer?.error) throw toRpcError(answer.error);

@@ -2,7 +2,7 @@ import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
 
 type WireValue = bigint | Uint8Array;
 
-/** Walks over a message without its descriptor, for the few that are read before there are any. */
+/** Iterates over a message without its descriptor, for messages that are read before the schema is known. */
 export function* wireFields(message: Uint8Array): Generator<[number, WireValue]> {
   const reader = new BinaryReader(message);
   while (reader.pos < reader.len) {
@@ -20,12 +20,12 @@ export function bytesFields(message: Uint8Array, field: number): Uint8Array[] {
   );
 }
 
-/** The message at the end of a path of field numbers; empty if it is not there. */
+/** The message at the end of a path of field numbers; empty if absent. */
 export function messageAt(message: Uint8Array, path: readonly number[]): Uint8Array {
   return path.reduce((at, field) => bytesFields(at, field)[0] ?? new Uint8Array(), message);
 }
 
-/** An integer field that is no negative number; absent it is 0. */
+/** A non-negative integer field; 0 if absent. */
 export function integerField(message: Uint8Array, field: number): number {
   const found = [...wireFields(message)].find(([number]) => number === field)?.[1];
   return typeof found === 'bigint' ? Number(found) : 0;
