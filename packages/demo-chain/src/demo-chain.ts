@@ -12,7 +12,7 @@ import { FILE_DESCRIPTORS, fileDescriptorsReply, reflectionStreams } from './ref
 export interface DemoChainOptions {
   readonly schema: ChainSchema;
   readonly blocks: Blocks;
-  /** The version the node says it runs. */
+  /** The version the node reports. */
   readonly version?: string;
 }
 
@@ -84,7 +84,7 @@ function runAt(height: number, { query, method, options }: RunOptions): QueryRes
   }
 }
 
-/** The block a query is about; one not yet made or no longer kept is refused in the words of a node. */
+/** The height of a query; future and pruned heights fail with the messages of a node. */
 function heightFor({ height }: Query, { latest, earliest }: Blocks): number {
   if (!height) return latest;
   if (height > latest) {

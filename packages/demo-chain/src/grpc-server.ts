@@ -25,9 +25,9 @@ export interface GrpcServer {
   /** `grpc://` or `grpcs://`, host and port. */
   readonly url: string;
   readonly port: number;
-  /** Tells every client to go elsewhere; calls under way are still answered. */
+  /** Sends GOAWAY to all clients; running calls finish. */
   goAway(): void;
-  /** Cuts every connection in the middle of whatever it does. */
+  /** Drops all connections. */
   dropConnections(): void;
   /** Lets the process end while the server listens. */
   unref(): void;
@@ -145,7 +145,7 @@ function readHeight(headers: IncomingHttpHeaders): number | undefined {
   throw new GrpcError(GrpcCode.invalidArgument, `invalid height header "${text}": invalid request`);
 }
 
-/** As servers do: what is known of a failed call beside the failure goes before it in headers of its own. */
+/** Like other servers, sends the height of a failed call in headers before the trailers. */
 function send(stream: ServerHttp2Stream, answer: QueryResult): void {
   if (stream.destroyed || stream.headersSent) return;
   const { height } = answer;
@@ -218,11 +218,11 @@ export interface Query {
   readonly method: string;
   /** The request message, still encoded. */
   readonly request: Uint8Array;
-  /** The block asked about; unset: the latest. */
+  /** Default: the latest block. */
   readonly height?: number | undefined;
 }
 
-/** What a node says to a query, and of which block it speaks. */
+/** The result of a query and its block height. */
 export type QueryResult = { readonly height?: number | undefined } & (
   | { readonly message: Uint8Array }
   | { readonly error: GrpcError }

@@ -7,7 +7,7 @@ import type { MessageHandler } from './grpc-server.js';
 /** The method that gives the whole schema in one call. */
 export const FILE_DESCRIPTORS = 'cosmos.reflection.v1.ReflectionService/FileDescriptors';
 
-/** The reply of `FILE_DESCRIPTORS`; nodes sort the files by name, whatever they import. */
+/** The reply of `FILE_DESCRIPTORS`; nodes sort the files by name, not by imports. */
 export function fileDescriptorsReply({ registry }: ChainSchema): Uint8Array {
   const files = [...registry.files].map(({ proto }) => proto);
   // A FileDescriptorSet has the same one field as the reply.

@@ -3,7 +3,7 @@ const REQUIRED_NODE = 24;
 
 if (Number(process.versions.node.split('.')[0]) < REQUIRED_NODE) {
   process.stderr.write(
-    `The gateway needs Node ${REQUIRED_NODE} or later, this is ${process.version}: start it with "npm run gateway", which brings its own\n`,
+    `The gateway needs Node ${REQUIRED_NODE} or later, this is ${process.version}: start it with "npm run gateway", which includes it\n`,
   );
   process.exitCode = 1;
 } else {

@@ -13,7 +13,7 @@ export async function serve(): Promise<number> {
     const gateway = createGateway({ config, logger });
     const url = await gateway.listen();
     if (gateway.did) logger.info({ did: gateway.did }, `UCANs are addressed to ${gateway.did}`);
-    if (gateway.metricsUrl) logger.info({ url: gateway.metricsUrl }, 'port for operators');
+    if (gateway.metricsUrl) logger.info({ url: gateway.metricsUrl }, 'operator port');
     logger.info({ url }, `listening on ${url}, routes described at ${url}/docs`);
     await waitForShutdown();
     logger.info({}, 'stopping');

@@ -23,7 +23,7 @@ const methods = services
   .flatMap((service) => service.methods);
 const pickName = (method: DescMethod) => `${method.parent.typeName}/${method.name}`;
 
-/** Each case at a block of its own, so that none is answered from the cache of another. */
+/** Each case uses its own block, so that the cache does not affect it. */
 const cases = methods
   .flatMap((method) =>
     (['full', 'sparse', 'empty'] as const).map((fullness) => ({ method, fullness })),

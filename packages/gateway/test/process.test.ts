@@ -34,7 +34,7 @@ function run(env: Record<string, string>): ChildProcess {
   return child;
 }
 
-/** The URL it says it listens on. */
+/** The URL in the log. */
 async function urlOf({ stdout }: ChildProcess): Promise<string> {
   let log = '';
   stdout?.on('data', (piece) => {

@@ -173,7 +173,7 @@ it('looks up 60 did:ixo at a time', async () => {
     return bearer(mint(gateway, { signer: signer as Signer }));
   });
   const queryService = headersOf.map((headers) => gateway.get(PARAMS, headers));
-  // Each lookup may be asked of a node again, so there can be more.
+  // Each lookup may be retried, so there can be more.
   await expect.poll(() => lookups, { timeout: 60_000 }).toBeGreaterThanOrEqual(60);
   gate.resolve();
   await Promise.all(queryService);
@@ -197,7 +197,7 @@ it('finds the keys of a did:ixo on the chain behind it, and the reason of a refu
   const { status, text } = await gateway.get(PARAMS, bearer(mint(gateway, { signer: signer.ok })));
   expect(status).toBe(401);
   expect(text).not.toContain('did:ixo');
-  const refusal = gateway.log.find(({ msg }) => msg === 'caller refused');
+  const refusal = gateway.log.find(({ msg }) => msg === 'caller rejected');
   expect(refusal).toMatchObject({ reason: 'did_not_found', did: 'did:ixo:ixo1nobody' });
 });
 

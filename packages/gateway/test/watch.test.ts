@@ -37,7 +37,7 @@ interface Frame {
   readonly data: string;
 }
 
-/** Watches, and collects what it is told. */
+/** Watches a query and collects the events. */
 async function watch(path = WATCH): Promise<{ frames: Frame[]; stop: () => void }> {
   const leaving = new AbortController();
   cleanups.push(() => leaving.abort());
@@ -166,7 +166,7 @@ it('keeps nothing for a reader that takes nothing', async () => {
     const height = String(node.blocks.latest);
     await expect.poll(async () => (await gateway.get('/health')).json.latestHeight).toBe(height);
   }
-  // What the reader did not take is not asked for either.
+  // A client that does not read causes no queries.
   expect(version).toBeLessThan(10);
   await expect.poll(watchers).toBe('0');
 });

@@ -20,7 +20,7 @@ export function required(request: JsonObject, field: string): string {
   throw new GrpcError(GrpcCode.invalidArgument, `${field} must not be empty`);
 }
 
-/** The first record that fits, or an error that says what is missing. */
+/** Finds the first matching record; throws if there is none. */
 export function found<T>(records: readonly T[], fits: (record: T) => boolean, what: string): T {
   const record = records.find(fits);
   if (record !== undefined) return record;
@@ -41,7 +41,7 @@ export interface Page {
   readonly pagination: JsonObject;
 }
 
-/** A page of records as nodes cut it: by key or by offset; who gives no limit gets the total too. */
+/** Paginates records like a node, by key or offset; without a limit, counts the total too. */
 export function paginate(stored: readonly Stored[], request: JsonValue | undefined): Page {
   const { key, offset, limit, countTotal, isReverse } = readRequest(request);
   if (offset > 0 && key.length > 0) {
@@ -96,10 +96,10 @@ export interface BlockPace {
   readonly kept: number;
 }
 
-/** Makes a block at a steady pace from now on; what came before is told from the same pace. */
+/** Produces blocks at a steady pace, including the past ones. */
 export function startBlocks({ everyMs, past, kept }: BlockPace): Blocks {
   const genesis = Date.now() - past * everyMs;
-  // Heights only rise, whatever happens to the time of day.
+  // Heights never decrease, even when the wall clock changes.
   const startedAt = performance.now();
   const latest = () => past + Math.floor((performance.now() - startedAt) / everyMs);
   return {

@@ -104,7 +104,7 @@ const payment = (account: string, amount: number) => ({
   timeout_ns: '0s',
 });
 
-/** A claim: somebody did something, and somebody else has looked into it or has yet to. */
+/** A claim about completed work, evaluated or pending. */
 export interface ClaimRecord {
   readonly id: string;
   readonly collection: string;
@@ -234,7 +234,7 @@ const assignments = COLLECTIONS.map(({ id, reward }, i) => ({
   agent: AGENTS[i] ?? 'Achieng Odhiambo',
 }));
 
-/** Records of `ixo.claims.v1beta1.Intent`: work that somebody means to do, with the money set aside. */
+/** Records of `ixo.claims.v1beta1.Intent`: announced work with reserved funds. */
 export const INTENTS: readonly JsonObject[] = assignments.map(({ id, reward, agent }, i) => ({
   id: String(i + 1),
   agent_did: makeDid(agent),

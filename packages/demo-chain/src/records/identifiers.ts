@@ -6,7 +6,7 @@ const CID_PREFIX = Buffer.from([0x01, 0x55, 0x12, 0x20]);
 
 const digest = (algorithm: string, text: string) => createHash(algorithm).update(text).digest();
 
-/** The address of whoever has this name on the demo chain. */
+/** The address for a name on the demo chain. */
 export const makeAddress = (name: string): string =>
   bech32('ixo', digest('sha256', name).subarray(0, 20));
 
@@ -17,7 +17,7 @@ export const makeContractAddress = (name: string): string =>
 /** The did of a person. */
 export const makeDid = (name: string): string => `did:ixo:${makeAddress(name)}`;
 
-/** The did of a project, an organisation, a device or whatever else is an entity. */
+/** The DID of an entity: a project, an organization, a device and so on. */
 export const makeEntityDid = (name: string): string =>
   `did:ixo:entity:${digest('md5', name).toString('hex')}`;
 

@@ -1,7 +1,7 @@
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import type { Query, QueryHandler } from '../../src/grpc-server.js';
 
-/** The codes of the SDK that errors of queries become, and the words each is known by. */
+/** SDK codes and texts of query errors. */
 const SDK_ERRORS: Partial<Record<GrpcCode, readonly [code: number, words: string]>> = {
   [GrpcCode.notFound]: [30, 'key not found'],
   [GrpcCode.unauthenticated]: [4, 'unauthorized'],

@@ -6,7 +6,7 @@ export interface GrpcJsReply {
   readonly headers: Record<string, unknown>;
 }
 
-/** A client of another maker, to hear what our servers say. */
+/** A third-party client, to test our servers with. */
 export function createGrpcJsClient(url: string): Client {
   const { protocol, host } = new URL(url);
   if (protocol === 'grpc:') return new Client(host, credentials.createInsecure());
@@ -14,7 +14,7 @@ export function createGrpcJsClient(url: string): Client {
   return new Client(host, trusting, { 'grpc.ssl_target_name_override': 'localhost' });
 }
 
-/** Asks a unary method with an encoded message; rejects with the `ServiceError` of grpc-js. */
+/** Calls a unary method with an encoded message; rejects with the `ServiceError` of grpc-js. */
 export function callByGrpcJs(
   client: Client,
   method: string,

@@ -2,7 +2,7 @@ import type { Blocks } from '../../src/queries/service.js';
 
 const GENESIS = Date.parse('2025-01-01T00:00:00Z');
 
-/** Blocks that are made when a test says so. */
+/** Blocks under the control of a test. */
 export class ManualBlocks implements Blocks {
   earliest = 1;
 

@@ -22,7 +22,7 @@ interface RpcCall {
   readonly params: Params;
 }
 
-/** The RPC of a node as CometBFT has it: `status` and `abci_query`, by JSON-RPC or in the address. */
+/** The RPC server of a CometBFT node: `status` and `abci_query`, by JSON-RPC or URL. */
 export async function startRpcServer(options: RpcServerOptions): Promise<GrpcServer> {
   const server = createServer(async (request, response) => {
     const body = await reply(request, options);

@@ -5,16 +5,16 @@ import { LOCALHOST_TLS } from './localhost-tls.js';
 import { ManualBlocks } from './manual-blocks.js';
 import { startRpcServer } from './rpc-server.js';
 
-/** Said before the chain says anything: an answer instead of its own, a thrown `GrpcError`, or a wait. */
+/** Runs before the chain handles a query: returns another result, throws a `GrpcError`, or waits. */
 export type Interruption = (
   query: Query,
 ) => QueryResult | undefined | Promise<QueryResult | undefined>;
 
 export interface TestNodeOptions {
-  /** What is spoken, and over what; plaintext gRPC unless said. */
+  /** The protocol; default: plaintext gRPC. */
   readonly over?: 'grpc' | 'grpcs' | 'rpc+http';
   readonly blocks?: ManualBlocks;
-  /** The version the node says it runs. */
+  /** The version the node reports. */
   readonly version?: string;
   /** The port of a node that comes back. */
   readonly port?: number;
@@ -24,7 +24,7 @@ export interface TestNodeOptions {
 
 /** A node that a test drives. */
 export interface TestNode {
-  /** As `GATEWAY_UPSTREAMS` has it. */
+  /** In the format of `GATEWAY_UPSTREAMS`. */
   readonly url: string;
   readonly port: number;
   readonly blocks: ManualBlocks;
@@ -32,9 +32,9 @@ export interface TestNode {
   countCalls(method?: string): number;
   /** Every query from now on meets this first; nothing: the chain answers by itself again. */
   interrupt(interruption?: Interruption): void;
-  /** Tells clients to go elsewhere, letting calls under way finish. */
+  /** Sends GOAWAY to all clients; running calls finish. */
   goAway(): void;
-  /** Cuts every connection; new ones are accepted. */
+  /** Drops all connections; new ones are accepted. */
   dropConnections(): void;
   close(): Promise<void>;
 }

@@ -93,7 +93,7 @@ const isInvalid = (error: unknown): boolean =>
 /** Throws 403 if the caller may not query the route. */
 export function checkPermission(caller: Caller, route: Route): void {
   if (caller.mayQuery(route.template)) return;
-  throw forbidden(`${route.template} is not among what you may ask`);
+  throw forbidden(`you may not query ${route.template}`);
 }
 
 /** Failed attempts per minute and address. */

@@ -48,12 +48,12 @@ export class ApiKeyGate implements Gate {
   admit({ headers }: Credentials): Caller {
     const given = headers['x-api-key'] ?? readBearer(headers);
     if (typeof given !== 'string' || given === '') {
-      throw unauthenticated('an API key is needed: X-API-Key, or Authorization: Bearer');
+      throw unauthenticated('an API key is required: X-API-Key, or Authorization: Bearer');
     }
     const digest = hash('sha256', given, 'buffer');
     // Compares all keys, so that timing reveals nothing.
     const found = this.callers.filter(({ sha256 }) => timingSafeEqual(sha256, digest));
-    if (!found[0]) throw unauthenticated('the API key is not known');
+    if (!found[0]) throw unauthenticated('unknown API key');
     return found[0].caller;
   }
 }

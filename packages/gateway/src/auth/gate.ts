@@ -44,7 +44,7 @@ export function forbidden(message: string): QueryError {
 
 export function tooMany(retryAfterSeconds: number): QueryError {
   const headers = { 'Retry-After': String(retryAfterSeconds) };
-  const text = `too many requests; the next may come in ${retryAfterSeconds} s`;
+  const text = `too many requests; try again in ${retryAfterSeconds} s`;
   return new QueryError(GrpcCode.resourceExhausted, text, { headers });
 }
 

@@ -58,7 +58,7 @@ export class UcanGate implements Gate {
     const token = isUcan ? readBearer(headers) : undefined;
     if (token === undefined) {
       throw unauthenticated(
-        'a UCAN is needed: Authorization: Bearer <invocation> with X-Auth-Type: ucan',
+        'a UCAN is required: Authorization: Bearer <invocation> with X-Auth-Type: ucan',
       );
     }
     const { ok, error } = await this.options.verifier.verifyDelegation(token, { charge });
@@ -70,7 +70,7 @@ export class UcanGate implements Gate {
         issuer: ok.did,
       });
     }
-    if (!this.isTrusted(token)) throw forbidden('none whose word counts here granted this UCAN');
+    if (!this.isTrusted(token)) throw forbidden('no trusted issuer granted this UCAN');
     return toCaller(ok, address);
   }
 
@@ -86,7 +86,7 @@ export class UcanGate implements Gate {
   /** Logs the reason and does not send it: it would help an attacker. */
   private toRefusalError(error: { code: string; detail: string; cid?: string; issuer?: string }) {
     const { code, detail, cid, issuer } = error;
-    this.options.logger.info({ reason: code, detail, cid, did: issuer }, 'caller refused');
+    this.options.logger.info({ reason: code, detail, cid, did: issuer }, 'caller rejected');
     if (code === 'did_busy' || code === 'verifier_busy') return busy(BUSY_RETRY_SECONDS);
     return unauthenticated('Invalid UCAN invocation');
   }

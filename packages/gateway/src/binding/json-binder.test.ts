@@ -153,7 +153,7 @@ describe('the body of a POST', () => {
   });
 
   it.each([
-    ['/test/send', '{', 'The body is not readable as JSON'],
+    ['/test/send', '{', 'The body is not valid JSON'],
     ['/test/send', '[1]', '"[1]" is not an object'],
     ['/test/send', '{"nothing":1}', 'nothing: is not a field of test.Request'],
     [
@@ -163,7 +163,7 @@ describe('the body of a POST', () => {
     ],
     ['/test/send', '{"id":5}', 'id: "5" is not a string'],
     ['/test/send', '{"is_open":"true"}', 'is_open: "\\"true\\"" is neither true nor false'],
-    ['/test/send', '{"big":1.5}', 'big: "1.5" is not a number of this kind'],
+    ['/test/send', '{"big":1.5}', 'big: "1.5" is not a valid number'],
     ['/test/send', '{"big":-1}', 'big: "-1" is not a whole number'],
     ['/test/send', '{"events":"a"}', 'events: "\\"a\\"" is not a list'],
     ['/test/send', '{"sequences":[1,"x"]}', 'sequences[1]: "x" is not a number'],
@@ -178,7 +178,7 @@ describe('the body of a POST', () => {
     [
       '/test/tx',
       '{"messages":[{"@type":"/test.Gone"}]}',
-      'messages[0].@type: "/test.Gone" is no type of this chain',
+      'messages[0].@type: "/test.Gone" is not a type of this chain',
     ],
     ['/test/tx', '{"coins":[{"amount":"x"}]}', 'coins[0].amount: "x" is not a whole number'],
     ['/test/tx', `{"meta":${'{"a":'.repeat(70)}1${'}'.repeat(70)}}`, 'nested too deep'],

@@ -122,7 +122,7 @@ export class JsonBinder {
     if (typeUrl === undefined) throw new BindError(join(path, '@type'), 'is missing');
     const type = this.registry.getMessage(typeUrl.slice(typeUrl.lastIndexOf('/') + 1));
     if (!type)
-      throw new BindError(join(path, '@type'), `${quote(typeUrl)} is no type of this chain`);
+      throw new BindError(join(path, '@type'), `${quote(typeUrl)} is not a type of this chain`);
     const others = members.filter(([name]) => name !== '@type');
     if (getMessageForm(type) === 'fields')
       return anyValue(typeUrl, this.message(type, { text: json.text, members: others }, path));
@@ -153,7 +153,7 @@ function takesNull(field: DescField): boolean {
 function onlyMember(type: DescMessage, json: JsonNode): DescField {
   const name = type.fields.length === 1 ? type.fields[0]?.name : dynamicField(json);
   const field = findField(type, name ?? '');
-  if (!field) throw new BindError('', `${type.typeName} is not as it should be`);
+  if (!field) throw new BindError('', `${type.typeName} has an unexpected definition`);
   return field;
 }
 
@@ -218,7 +218,7 @@ export function expectString(json: JsonNode): string {
 
 function numberFromJson(type: ScalarType, text: string): WireValue {
   const isRight = FLOATS.has(type) ? NUMBER.test(text) || NOT_FINITE.has(text) : WHOLE.test(text);
-  if (!isRight) throw new ValueError(`${quote(text)} is not a number of this kind`);
+  if (!isRight) throw new ValueError(`${quote(text)} is not a valid number`);
   return scalarFromText(type, text, 'tolerant');
 }
 

@@ -30,7 +30,7 @@ export function readJson(body: Uint8Array): JsonNode {
     return new JsonReader(text).read(0);
   } catch (cause) {
     const reason = cause instanceof Error ? cause.message : String(cause);
-    throw new BindError('', `The body is not readable as JSON: ${reason}`);
+    throw new BindError('', `The body is not valid JSON: ${reason}`);
   }
 }
 
@@ -48,7 +48,7 @@ class JsonReader {
   }
 
   read(depth: number): JsonNode {
-    if (depth > MAX_DEPTH) throw new SyntaxError('it is nested too deep');
+    if (depth > MAX_DEPTH) throw new SyntaxError('it is nested too deeply');
     this.match(SPACE);
     const start = this.at;
     const first = this.text[start];

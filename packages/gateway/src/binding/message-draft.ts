@@ -72,7 +72,8 @@ export class MessageDraft {
 
   private chooseInOneof(field: DescField): void {
     const other = field.oneof?.fields.find((one) => one !== field && this.has(one));
-    if (other) throw new ValueError(`${other.name} is set already, and only one of the two may be`);
+    if (other)
+      throw new ValueError(`${other.name} is already set, and only one of them is allowed`);
   }
 }
 

@@ -102,8 +102,8 @@ describe('a query', () => {
     ['lasts=9999999h', 'is not a duration'],
     ['amount=1.5', 'amount: "1.5" is not a whole number'],
     ['price=0.0000000000000000001', 'with at most 18 decimals'],
-    ['packet_id=x', 'packet_id: is a message; name one of its fields after a dot'],
-    ['labels=x', 'labels: is a map, which a URL cannot carry'],
+    ['packet_id=x', 'packet_id: is a message; set one of its fields, separated by a dot'],
+    ['labels=x', 'labels: is a map, which a URL cannot contain'],
     ['text_choice=a&number_choice=1', 'number_choice: text_choice is set already'],
     ['packet_id.sequence=x', 'packet_id.sequence: "x" is not'],
   ])('%s is refused', (query, message) => {

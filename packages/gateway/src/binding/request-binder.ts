@@ -159,7 +159,7 @@ export function bindTexts(
 
 /** Reads one value of a field from a URL. */
 function valueFromText(field: DescField, text: string, base64: Base64Reading): WireValue {
-  if (field.fieldKind === 'map') throw new ValueError('is a map, which a URL cannot carry');
+  if (field.fieldKind === 'map') throw new ValueError('is a map, which a URL cannot contain');
   if (field.message) return messageFromText(field.message, text, base64);
   if (field.enum) return enumValue(enumNumber(field.enum, text));
   switch (getFieldForm(field)) {
@@ -183,14 +183,15 @@ function messageFromText(type: DescMessage, text: string, base64: Base64Reading)
     default:
       if (type.typeName === 'google.protobuf.FieldMask')
         return wrapTexts(type, text.split(','), base64);
-      throw new ValueError('is a message; name one of its fields after a dot');
+      throw new ValueError('is a message; set one of its fields, separated by a dot');
   }
 }
 
 /** A message whose one field holds the texts. */
 function wrapTexts(type: DescMessage, texts: readonly string[], base64: Base64Reading): WireValue {
   const [field] = type.fields;
-  if (!field || type.fields.length > 1) throw new ValueError('is more than a URL can carry');
+  if (!field || type.fields.length > 1)
+    throw new ValueError('is a message that a URL cannot contain');
   const draft = new MessageDraft(type);
   bindTexts(draft, [field], texts, base64);
   return asValue(draft);

@@ -103,7 +103,7 @@ export function enumNumber(type: DescEnum, text: string): number {
     const number = BigInt(text);
     if (number >= INT32.min && number <= INT32.max) return Number(number);
   }
-  throw new ValueError(`${quote(text)} is none of ${listNames(type)}, nor a number`);
+  throw new ValueError(`${quote(text)} is not a number or one of ${listNames(type)}`);
 }
 
 function listNames(type: DescEnum): string {

@@ -132,14 +132,26 @@ function checkUpstreams(env: NodeJS.ProcessEnv): ConfigIssue[] {
 function checkApiKeys(env: NodeJS.ProcessEnv): ConfigIssue[] {
   if (env.GATEWAY_AUTH !== 'api-key' || env.GATEWAY_API_KEYS) return [];
   const remedy = 'Set it to the SHA-256 of each key: printf %s "$KEY" | sha256sum';
-  return [{ variable: 'GATEWAY_API_KEYS', problem: 'missing, so nobody could ask', remedy }];
+  return [
+    {
+      variable: 'GATEWAY_API_KEYS',
+      problem: 'missing, but required by GATEWAY_AUTH=api-key',
+      remedy,
+    },
+  ];
 }
 
 function checkFiles(env: NodeJS.ProcessEnv): ConfigIssue[] {
   return ['GATEWAY_DESCRIPTORS', 'GATEWAY_UPSTREAM_CA'].flatMap((variable) => {
     const path = env[variable];
     if (!path || existsSync(path)) return [];
-    return [{ variable, problem: `there is no file ${path}`, remedy: 'Name a file that exists' }];
+    return [
+      {
+        variable,
+        problem: `the file ${path} does not exist`,
+        remedy: 'Set it to an existing file',
+      },
+    ];
   });
 }
 

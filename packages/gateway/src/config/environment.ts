@@ -73,10 +73,10 @@ export const ApiKey = z.string().transform((text, context): ApiKey => {
   const scopes = scope?.split('|');
   const problem =
     (!digest && 'must be 64 hex digits each, then ;name=…, ;limit=… or ;scope=…') ||
-    (Object.keys(others).length > 0 && `knows no ;${Object.keys(others)[0]}=`) ||
-    (!NAME.test(name) && 'has a name that is not plain') ||
-    (limit !== undefined && !LIMIT.test(limit) && 'has a limit that is no number') ||
-    (scopes && !scopes.every((item) => SCOPE.test(item)) && 'has a scope that is no route');
+    (Object.keys(others).length > 0 && `has an unknown ;${Object.keys(others)[0]}=`) ||
+    (!NAME.test(name) && 'has an invalid name') ||
+    (limit !== undefined && !LIMIT.test(limit) && 'has an invalid limit') ||
+    (scopes && !scopes.every((item) => SCOPE.test(item)) && 'has an invalid scope');
   if (problem) {
     context.addIssue({ code: 'custom', message: problem });
     return z.NEVER;
@@ -116,7 +116,7 @@ export const UpstreamUrl = z.string().transform((text, context): UpstreamAddress
   if (!url.hostname) return fail('must name a host');
   if (url.protocol.startsWith('grpc') && !url.port) return fail(`needs the port of ${url.host}`);
   const from = url.searchParams.get('from');
-  if (from !== null && !/^[1-9]\d{0,14}$/.test(from)) return fail('has a ?from= that is no height');
+  if (from !== null && !/^[1-9]\d{0,14}$/.test(from)) return fail('has an invalid ?from=');
   url.searchParams.delete('from');
   return { url, from: from === null ? undefined : Number(from) };
 });
@@ -130,7 +130,7 @@ export const Environment = z.object({
   GATEWAY_METRICS_PORT: port
     .optional()
     .describe(
-      'Port for operators: /metrics moves there, and /health there names every node; unset: none',
+      'Operator port: it serves /metrics in place of the main port, and /health with every node; unset: none',
     ),
   GATEWAY_UPSTREAMS: list
     .pipe(z.array(UpstreamUrl))
@@ -141,89 +141,89 @@ export const Environment = z.object({
   GATEWAY_UPSTREAM_CA: z
     .string()
     .optional()
-    .describe('PEM file of certificates to trust for nodes, beside those of the system'),
+    .describe('PEM file of certificates to trust for nodes, in addition to those of Node'),
   GATEWAY_DESCRIPTORS: z
     .string()
     .optional()
-    .describe("File with the chain's FileDescriptorSet; unset: the nodes are asked"),
+    .describe("File with the chain's FileDescriptorSet; unset: read from the nodes"),
   GATEWAY_PREFIX: z
     .string()
     .regex(/^[A-Za-z0-9._~-]{1,64}$/, { error: 'must be one segment of a path, such as ixo' })
     .prefault('ixo')
-    .describe("First segment of the chain's own routes; ixo itself stays accepted"),
+    .describe("First path segment of the chain's own routes; ixo is always accepted"),
   GATEWAY_LEGACY: flag
     .prefault('true')
-    .describe('Answer paths of earlier chain versions, naming their successor'),
+    .describe('Serve the paths of earlier chain versions, with a link to their successor'),
   GATEWAY_COMPAT: z
     .literal('node', { error: 'must be node, or unset' })
     .optional()
-    .describe('node answers exactly as a node on port 1317 does, its peculiarities included'),
+    .describe('node makes the gateway behave exactly like a node on port 1317'),
   GATEWAY_AUTH: z
     .enum(['none', 'api-key', 'ucan'])
     .prefault('none')
-    .describe('Who may ask: anybody, holders of an API key, or signers of a UCAN'),
+    .describe('Authentication: none, API keys or UCANs'),
   GATEWAY_API_KEYS: list
     .pipe(z.array(ApiKey))
     .prefault('')
     .describe(
-      'SHA-256 of each key in hex, separated by commas, each with ;name=, ;limit= (requests a minute) and ;scope= (route templates by |, such as /ixo/entity/*) as wished',
+      'SHA-256 of each key in hex, separated by commas, each with optional ;name=, ;limit= (requests per minute) and ;scope= (route templates separated by |, such as /ixo/entity/*)',
     ),
-  GATEWAY_DID: did
-    .optional()
-    .describe('DID that UCANs must be addressed to; unset: that of a key kept in DATA_DIR'),
+  GATEWAY_DID: did.optional().describe('Audience of UCANs; unset: the DID of a key in DATA_DIR'),
   GATEWAY_UCAN_ISSUERS: list
     .refine((items) => items.every((item) => item === '*' || did.safeParse(item).success), {
       error: 'must be * or DIDs, separated by commas',
     })
     .prefault('*')
-    .describe('DIDs whose word grants chain/query, separated by commas; * lets everyone grant it'),
+    .describe('DIDs that may grant chain/query, separated by commas; * for all'),
   GATEWAY_CORS_ORIGIN: origins
     .prefault('')
-    .describe('Origins whose pages may ask, separated by commas; * for all; unset: none'),
+    .describe('Allowed CORS origins, separated by commas; * for all; unset: none'),
   GATEWAY_RATE_LIMIT_PER_MINUTE: positive
     .optional()
-    .describe('Queries a minute of one key, DID or address; unset: no limit'),
+    .describe('Queries per minute for each key, DID or address; unset: no limit'),
   GATEWAY_TRUST_PROXY: positive
     .optional()
-    .describe('How many proxies stand before the gateway, so that X-Forwarded-For is believed'),
-  GATEWAY_CACHE_SIZE: size.prefault('64mb').describe('Memory for replies; 0 turns the cache off'),
+    .describe('Number of trusted proxies in front of the gateway, for X-Forwarded-For'),
+  GATEWAY_CACHE_SIZE: size
+    .prefault('64mb')
+    .describe('Memory for cached replies; 0 disables the cache'),
   GATEWAY_CACHE_BYPASS_SECRET: z
     .string()
     .min(16, { error: 'must have at least 16 characters' })
     .optional()
-    .describe('Value of X-Cache-Bypass that makes a query go to the node; unset: none does'),
+    .describe('Value of X-Cache-Bypass that bypasses the cache; unset: no bypass'),
   GATEWAY_TIMEOUT_SECONDS: positive
     .prefault('15')
-    .describe('Longest wait for a node, all attempts together'),
+    .describe('Timeout of a query, including all attempts'),
   GATEWAY_FORWARD_METADATA: metadataNames
     .prefault('')
     .describe(
-      'Metadata that nodes receive from Grpc-Metadata-* headers, by name, separated by commas; such queries are neither cached nor shared',
+      'Names of Grpc-Metadata-* headers to forward to nodes, separated by commas; such queries are neither cached nor shared',
     ),
-  GATEWAY_MAX_REPLY_SIZE: size.prefault('16mb').describe('Largest reply taken from a node'),
-  GATEWAY_PAGE_LIMIT: positive.prefault('1000').describe('Largest pagination.limit passed on'),
-  GATEWAY_BATCH_LIMIT: positive.prefault('50').describe('Queries in one POST /batch'),
-  GATEWAY_WATCHERS: whole.prefault('1000').describe('Watching clients at a time'),
+  GATEWAY_MAX_REPLY_SIZE: size.prefault('16mb').describe('Maximum size of a reply from a node'),
+  GATEWAY_PAGE_LIMIT: positive.prefault('1000').describe('Maximum pagination.limit'),
+  GATEWAY_BATCH_LIMIT: positive.prefault('50').describe('Maximum queries in one POST /batch'),
+  GATEWAY_WATCHERS: whole.prefault('1000').describe('Maximum concurrent watches'),
   GATEWAY_WATCHERS_PER_CALLER: positive
     .prefault('20')
-    .describe('Queries that one key, DID or address may watch at a time'),
+    .describe('Maximum concurrent watches for each key, DID or address'),
   GATEWAY_WATCH_STALL_SECONDS: positive
     .prefault('60')
-    .describe('How long a watching client may take nothing before it is dropped'),
+    .describe('How long a watching client may receive nothing before it is disconnected'),
   GATEWAY_BLOCK_POLL_MS: whole
     .refine((value) => value >= 50, { error: 'must be at least 50' })
     .prefault('1000')
-    .describe('How often nodes are asked for a new block, in milliseconds'),
+    .describe('Interval between polls for new blocks, in milliseconds'),
   GATEWAY_MAX_LAG: whole
     .prefault('3')
-    .describe('Blocks a node may be behind the others and still be asked for the latest'),
+    .describe('Blocks a node may be behind the others and still serve the latest state'),
   GATEWAY_REQUEST_TIMEOUT_SECONDS: positive
     .prefault('15')
-    .describe('Longest time a client may take to send a request'),
-  DATA_DIR: z.string().prefault('./data').describe('Folder of the key, when GATEWAY_DID is unset'),
+    .describe('Maximum time to receive a request'),
+  DATA_DIR: z.string().prefault('./data').describe('Folder for the key, if GATEWAY_DID is unset'),
   LOG_LEVEL: z
     .enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'])
     .prefault('info')
-    .describe('Least important log line to write'),
+    .describe('Minimum log level'),
 });
 export type Environment = z.infer<typeof Environment>;

@@ -92,7 +92,7 @@ function resolveHeight(wanted: string | undefined, latest: number): number {
   if (height === undefined) throw badRequest(`${wanted?.slice(0, 40)} is not a block height`);
   if (height > 0) return height;
   if (latest > 0) return latest;
-  throw new QueryError(GrpcCode.unavailable, 'no node has told its height yet; see /health');
+  throw new QueryError(GrpcCode.unavailable, 'no node has reported its height yet; see /health');
 }
 
 /** The headers of the batch apply to each query; the height is the batch's. */
@@ -156,9 +156,9 @@ function sendResults(
   context.send(200, headers, body);
 }
 
-const clientLeft = () => new QueryError(GrpcCode.cancelled, 'the client has left');
+const clientLeft = () => new QueryError(GrpcCode.cancelled, 'the client has disconnected');
 
 function tooLarge(): QueryError {
-  const text = `the results have more than ${MAX_REPLY_BYTES} bytes together; ask for fewer`;
+  const text = `the results have more than ${MAX_REPLY_BYTES} bytes in total; send fewer queries`;
   return new QueryError(GrpcCode.resourceExhausted, text, { status: 413 });
 }

@@ -63,7 +63,8 @@ export class ChainQueries {
   }
 
   private watch(context: RequestContext, caller: Caller, parsed: ParsedQuery): void {
-    if (parsed.height !== undefined) throw badRequest('what was at a height never changes');
+    if (parsed.height !== undefined)
+      throw badRequest('a fixed height cannot be watched, since its state never changes');
     this.deps.watches.begin(context, parsed, caller);
   }
 }

@@ -65,7 +65,7 @@ export class Handler {
     if (ownRoutes.has(context.path)) return this.serveOwn(context);
     context.subject = DOCS;
     const isServed = await serveDocsPage(context);
-    if (!isServed) throw new QueryError(GrpcCode.notFound, 'there is no such page');
+    if (!isServed) throw new QueryError(GrpcCode.notFound, 'page not found');
   }
 
   private serveGated(context: RequestContext, caller: Caller): void | Promise<void> {
@@ -95,7 +95,8 @@ export class Handler {
     const { response, height } = context;
     const queryError = toQueryError(error, { pool, height, compat: config.compat });
     const requestId = context.identify();
-    if (!queryError) logger.error({ requestId, error: String((error as Error)?.stack) }, 'fault');
+    if (!queryError)
+      logger.error({ requestId, error: String((error as Error)?.stack) }, 'internal error');
     // After the status was sent, the only option is to disconnect.
     if (response.headersSent) response.destroy();
     else sendError(context, queryError ?? new QueryError(GrpcCode.internal, 'internal error'));
@@ -138,7 +139,7 @@ function refuseMethod(context: RequestContext, allowed: readonly string[]): void
 }
 
 function tooLong(): QueryError {
-  const text = `the address is longer than ${MAX_TARGET_CHARACTERS} characters`;
+  const text = `the URL is longer than ${MAX_TARGET_CHARACTERS} characters`;
   return new QueryError(GrpcCode.invalidArgument, text, { status: 414 });
 }
 

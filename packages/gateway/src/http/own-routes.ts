@@ -84,7 +84,7 @@ function serveOpenApi(context: RequestContext, { schemaRegistry }: GatewayDeps):
   const group = schemaRegistry.groups.find(
     ({ schema }) => wanted === null || schema.fingerprint === wanted,
   );
-  if (!group) throw new QueryError(GrpcCode.notFound, 'no such schema is known now; see /routes');
+  if (!group) throw new QueryError(GrpcCode.notFound, 'unknown schema; see /routes');
   const { schema } = group;
   const info = { title: 'Chain queries', version: schema.fingerprint.slice(0, 12) };
   const document = documents.get(schema) ?? Buffer.from(JSON.stringify(buildOpenApi(schema, info)));
@@ -95,7 +95,7 @@ function serveOpenApi(context: RequestContext, { schemaRegistry }: GatewayDeps):
 /** Labels nodes by number, to hide their addresses. */
 function serveMetrics(context: RequestContext, deps: GatewayDeps): void {
   if (deps.config.metricsPort !== undefined) {
-    throw new QueryError(GrpcCode.notFound, 'metrics have a port of their own here');
+    throw new QueryError(GrpcCode.notFound, 'metrics are served on another port');
   }
   sendMetrics(context, deps, ({ number }) => String(number));
 }

@@ -89,7 +89,7 @@ export async function readBody(context: RequestContext, incoming: ByteBudget): P
     }
     return Buffer.concat(pieces, size);
   } catch (error) {
-    throw error instanceof QueryError ? error : badRequest('the body was cut off');
+    throw error instanceof QueryError ? error : badRequest('the body is incomplete');
   } finally {
     release();
   }

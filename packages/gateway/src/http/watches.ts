@@ -212,13 +212,13 @@ function inOneEvent(data: Buffer): Buffer {
 }
 
 function tooManyOfCaller(max: number): QueryError {
-  const text = `you are watching ${max} queries already, which is the limit; close one first`;
+  const text = `you have reached the limit of ${max} watches; close one first`;
   return new QueryError(GrpcCode.resourceExhausted, text, {
     headers: { 'Retry-After': RETRY_SECONDS },
   });
 }
 
 function tooManyWatchers(): QueryError {
-  const text = 'too many clients are watching; ask again later';
+  const text = 'too many clients are watching; try again later';
   return new QueryError(GrpcCode.unavailable, text, { headers: { 'Retry-After': RETRY_SECONDS } });
 }

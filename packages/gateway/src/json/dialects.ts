@@ -75,7 +75,7 @@ function isNative(field: DescField): boolean {
 
 function getScalarWriter(writers: ScalarWriters, type: ScalarType): ValueWriter {
   const writer = writers.get(type);
-  if (!writer) throw new TypeError(`There is no scalar type ${type}`);
+  if (!writer) throw new TypeError(`Unknown scalar type ${type}`);
   return writer;
 }
 

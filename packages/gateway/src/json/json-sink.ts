@@ -117,7 +117,7 @@ export class Label {
     const text = `,"${name}":`;
     const bytes = Buffer.alloc(Math.ceil(text.length / STEP) * STEP);
     if (bytes.write(text, 'ascii') !== Buffer.byteLength(text)) {
-      throw new TypeError(`${name} is no name of a field: those are ASCII`);
+      throw new TypeError(`${name} is not a valid field name: field names are ASCII`);
     }
     this.length = text.length;
     this.steps = new Float64Array(bytes.length / STEP).map((_, i) => bytes.readDoubleLE(i * STEP));

@@ -190,7 +190,7 @@ export function anyWriter(findContent: (typeName: string) => AnyContent | undefi
     const url = Buffer.from(wire.bytes.subarray(span.urlStart, span.urlEnd)).toString();
     const content = findContent(url.slice(url.lastIndexOf('/') + 1));
     if (!content)
-      throw new WireError(`The reply holds an Any of unknown type ${JSON.stringify(url)}`);
+      throw new WireError(`The reply contains an Any of unknown type ${JSON.stringify(url)}`);
     const start = out.at;
     out.label(TYPE_LABEL);
     writeText(out, wire.bytes, span.urlStart, span.urlEnd);

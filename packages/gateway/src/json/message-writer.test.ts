@@ -68,10 +68,10 @@ describe('a oneof', () => {
 describe('wire that is not right', () => {
   const tag = (no: number, type: number) => [(no << 3) | type];
   const cases: [string, string, Wire | number[]][] = [
-    ['a text cut short', 'cut short', [...tag(1, 2), 5, 0x61]],
-    ['a tag cut short', 'cut short', [0x80]],
-    ['a number cut short', 'cut short', [...tag(5, 0), 0xff]],
-    ['a length beyond all bytes', 'cut short', [...tag(1, 2), 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]],
+    ['a text truncated', 'truncated', [...tag(1, 2), 5, 0x61]],
+    ['a tag truncated', 'truncated', [0x80]],
+    ['a number truncated', 'truncated', [...tag(5, 0), 0xff]],
+    ['a length beyond all bytes', 'truncated', [...tag(1, 2), 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]],
     [
       'a number of more than 64 bits',
       'more than 64 bits',
@@ -80,14 +80,14 @@ describe('wire that is not right', () => {
     ['field number 0', 'bad field tag', [0x02, 0x00]],
     ['wire type 6', 'bad wire type', tag(9, 6)],
     ['the end of no group', 'bad wire type', tag(9, 4)],
-    ['a group without an end', 'cut short', tag(9, 3)],
+    ['a group without an end', 'truncated', tag(9, 3)],
     ['a group with the end of another', 'without its end', [...tag(9, 3), ...tag(8, 4)]],
     [
       'a declared field in another wire type',
       'field 1 of test.Choices in wire type 0',
       wire().varint(1, 1),
     ],
-    ['a fixed number cut short', 'cut short', [...tag(9, 1), 1, 2, 3]],
+    ['a fixed number truncated', 'truncated', [...tag(9, 1), 1, 2, 3]],
   ];
 
   it.each(cases)('%s is a fault', (_, reason, message) => {
@@ -97,7 +97,7 @@ describe('wire that is not right', () => {
 
   it('an embedded message may not reach beyond its end', () => {
     const inside = [...tag(3, 2), 2, ...tag(1, 2), 9, 0x61, 0x61, 0x61, 0x61];
-    expect(() => print('test.Choices', Uint8Array.from(inside))).toThrow('cut short');
+    expect(() => print('test.Choices', Uint8Array.from(inside))).toThrow('truncated');
   });
 
   it('nesting without end is a fault', () => {
@@ -131,7 +131,7 @@ describe('wire that is not right', () => {
     ],
     ['an endless duration', 'out of range', wire().message(4, wire().varint(1, 315_576_000_001))],
     ['a duration beyond Go', 'out of range', wire().message(6, wire().varint(1, 9_223_372_037))],
-    ['a packed block cut short', 'cut short', wire().bytes(5, [1, 0x80])],
+    ['a packed block truncated', 'truncated', wire().bytes(5, [1, 0x80])],
   ])('%s is a fault', (_, reason, message) => {
     expect(() => print('test.Values', message)).toThrow(reason);
   });
@@ -171,7 +171,7 @@ describe('slices', () => {
   it('of a broken reply are a fault', () => {
     const bytes = page(2000);
     expect(() => [...writerOf('test.Page').slices(bytes.subarray(0, bytes.length - 1))]).toThrow(
-      'cut short',
+      'truncated',
     );
   });
 });

@@ -104,7 +104,7 @@ function firstDigit(bytes: Uint8Array, start: number, end: number): number {
     const byte = bytes[i] as number;
     if (byte < ZERO || byte > NINE) isCanonical = false;
   }
-  if (!isCanonical) throw new WireError('The reply holds a number that is not decimal digits');
+  if (!isCanonical) throw new WireError('The reply contains a number that is not decimal digits');
   return digits;
 }
 

@@ -167,7 +167,7 @@ function assertJson(bytes: Uint8Array): void {
   try {
     JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString());
   } catch (cause) {
-    throw new WireError('The reply holds a contract message that is not JSON', { cause });
+    throw new WireError('The reply contains a contract message that is not JSON', { cause });
   }
 }
 

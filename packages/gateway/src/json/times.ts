@@ -80,7 +80,7 @@ export function writeGoTime(out: JsonSink, seconds: number, nanos: number): void
 export function writeDuration(out: JsonSink, seconds: number, nanos: number): void {
   const isMixed = (seconds > 0 && nanos < 0) || (seconds < 0 && nanos > 0);
   const isTooLong = Math.abs(seconds) > MAX_SECONDS || Math.abs(nanos) >= NANOS_PER_SECOND;
-  if (isMixed || isTooLong) throw new WireError('The reply holds a duration out of range');
+  if (isMixed || isTooLong) throw new WireError('The reply contains a duration out of range');
   const sign = seconds < 0 || nanos < 0 ? '-' : '';
   const digits = groupedDigits(nanos);
   const fraction = String(Math.abs(nanos)).padStart(9, '0').slice(0, digits);
@@ -101,7 +101,7 @@ export function writeGoDuration(out: JsonSink, seconds: number, nanos: number): 
 function goNanos(seconds: number, nanos: number): bigint {
   const total = BigInt(seconds) * BigInt(NANOS_PER_SECOND) + BigInt(nanos);
   if (total >= MAX_GO_NANOS || total < -MAX_GO_NANOS)
-    throw new WireError('The reply holds a duration out of range');
+    throw new WireError('The reply contains a duration out of range');
   return total;
 }
 
@@ -114,7 +114,7 @@ function groupedDigits(nanos: number): number {
 
 function writeMoment(out: JsonSink, seconds: number, nanos: number, fractionDigits: number): void {
   if (seconds < YEAR_1_SECONDS || seconds > YEAR_9999_END || nanos < 0 || nanos >= NANOS_PER_SECOND)
-    throw new WireError('The reply holds a time out of range');
+    throw new WireError('The reply contains a time out of range');
   const days = Math.floor(seconds / SECONDS_PER_DAY);
   const ofDay = (seconds - days * SECONDS_PER_DAY) | 0;
   const { year, month, day } = civilDate(days);

@@ -57,7 +57,7 @@ export class EmbeddedWriter implements ValueWriter {
 
   zero(): Uint8Array {
     if (this.zeroBytes === 'being made')
-      throw new WireError('The descriptors have a message that always holds itself');
+      throw new WireError('The descriptors have a message that always contains itself');
     if (this.zeroBytes) return this.zeroBytes;
     this.zeroBytes = 'being made';
     const out = new JsonSink();

@@ -148,13 +148,13 @@ export class WireReader {
   private skipGroup(number: number): void {
     this.deepen();
     for (let tag = this.tag(); (tag & 7) !== WIRE_TYPE.endGroup; tag = this.tag()) this.skip(tag);
-    if (this.low >>> 3 !== number) throw new WireError('The reply has a group without its end');
+    if (this.low >>> 3 !== number) throw new WireError('The reply has an unterminated group');
     this.depth -= 1;
   }
 
   private deepen(): void {
     this.depth += 1;
-    if (this.depth > MAX_DEPTH) throw new WireError('The reply is nested too deep');
+    if (this.depth > MAX_DEPTH) throw new WireError('The reply is nested too deeply');
   }
 
   private longVarint(): void {
@@ -199,7 +199,7 @@ export class WireReader {
 }
 
 function truncated(): WireError {
-  return new WireError('The reply is cut short');
+  return new WireError('The reply is truncated');
 }
 
 /** The node's reply does not match its descriptors: malformed bytes, or an Any of unknown type. */

@@ -126,6 +126,6 @@ function noNodeAvailable(nodes: readonly ChainNode[], height: number | undefined
   if (height !== undefined && nodes.some((node) => node.isUp)) {
     return new GrpcError(GrpcCode.invalidArgument, `height ${height} was pruned from every node`);
   }
-  const text = 'no node can be asked now; see /health';
+  const text = 'no node is available; see /health';
   return new GrpcError(GrpcCode.unavailable, text, 'transport');
 }

@@ -72,10 +72,7 @@ export class Metrics {
         ([status, n]) => `${name}{${labelsText({ method, status: String(status) })}} ${n}`,
       ),
     );
-    return [
-      ...head(name, 'Answered requests, by gRPC method and HTTP status', 'counter'),
-      ...lines,
-    ];
+    return [...head(name, 'Requests, by gRPC method and HTTP status', 'counter'), ...lines];
   }
 
   private durationLines(): string[] {
@@ -94,13 +91,13 @@ export class Metrics {
         `${name}_count{${label}} ${total}`,
       ];
     });
-    return [...head(name, 'Time to answer, by gRPC method', 'histogram'), ...lines];
+    return [...head(name, 'Response time, by gRPC method', 'histogram'), ...lines];
   }
 
   private cacheLines(): string[] {
     const name = 'sibyl_gateway_cache_total';
     const lines = [...this.cache].map(([outcome, n]) => `${name}{outcome="${outcome}"} ${n}`);
-    return [...head(name, 'Queries by what the cache had for them', 'counter'), ...lines];
+    return [...head(name, 'Queries by cache outcome', 'counter'), ...lines];
   }
 }
 
@@ -139,7 +136,7 @@ export function collectGauges({ pool, cache, watchers, labelNode }: GaugeDeps): 
     ...nodeGauges(pool, labelNode),
     gauge('sibyl_gateway_cache_bytes', 'Memory of cached replies', cache.bytes),
     gauge('sibyl_gateway_cache_entries', 'Cached replies', cache.size),
-    gauge('sibyl_gateway_watchers', 'Clients that watch', watchers),
+    gauge('sibyl_gateway_watchers', 'Watching clients', watchers),
     gauge('process_resident_memory_bytes', 'Resident memory', rss),
     gauge('nodejs_heap_used_bytes', 'Heap in use', heapUsed),
   ];
@@ -156,10 +153,10 @@ function nodeGauges({ nodes, latest }: NodePool, labelNode: GaugeDeps['labelNode
     values: nodes.map((node) => ({ labels: { node: labelNode(node) }, value: measure(node) })),
   });
   return [
-    perNode('up', 'Whether a node is asked', ({ isUp }) => Number(isUp)),
+    perNode('up', 'Whether a node is available', ({ isUp }) => Number(isUp)),
     perNode('height', 'Height of a node', ({ height }) => height),
     perNode('lag', 'Blocks a node is behind', ({ height }) => Math.max(0, latest - height)),
-    perNode('calls', 'Calls under way', ({ inFlight }) => inFlight),
+    perNode('calls', 'Calls in progress', ({ inFlight }) => inFlight),
     perNode('error_rate', 'Share of recent calls that failed', ({ breaker }) => breaker.errorRate),
     perNode('latency_seconds', 'Mean time of a call', ({ latencyMs }) => latencyMs / 1000),
   ];

@@ -26,7 +26,7 @@ const MAX_HEIGHT = 999_999_999_999_999;
 const HEIGHT_HEADER = {
   name: 'x-cosmos-block-height',
   in: 'header',
-  description: 'The height to ask at, up to the latest one; 0, or none, means the latest.',
+  description: 'The height of the state to query; 0 or unset for the latest.',
   schema: { type: 'integer', minimum: 0, maximum: MAX_HEIGHT },
 };
 
@@ -73,7 +73,7 @@ function buildOperation(route: Route, schemas: JsonSchemas): Record<string, unkn
         ...jsonContent(schemas.message(route.reply, 'reply')),
       },
       default: {
-        description: 'A refusal, of the gateway or of the chain.',
+        description: 'An error of the gateway or the chain.',
         ...jsonContent({ $ref: '#/components/schemas/Error' }),
       },
     },

@@ -129,7 +129,7 @@ export class QueryParser {
 
   private unknownPath(request: string, nearest: readonly string[]): QueryError {
     if (this.options.config.compat) return notImplemented();
-    const hint = nearest.length > 0 ? `; the nearest are ${nearest.join(', ')}` : '';
+    const hint = nearest.length > 0 ? `; similar routes: ${nearest.join(', ')}` : '';
     return new QueryError(GrpcCode.notFound, `there is no route ${request}${hint}`);
   }
 
@@ -148,13 +148,13 @@ function listMethods(methods: readonly string[]): string[] {
 }
 
 const WRITE_REFUSAL =
-  "this gateway answers queries only: sign the transaction with your own key, in a wallet or an SDK, and broadcast it through a node's own RPC, such as broadcast_tx_sync";
+  "this gateway serves only queries: sign the transaction with your own key, in a wallet or an SDK, and broadcast it through a node's own RPC, such as broadcast_tx_sync";
 
 /** The message of a node for an unknown path. */
 const notImplemented = () => new QueryError(GrpcCode.unimplemented, 'Not Implemented');
 
 const notReady = () =>
-  new QueryError(GrpcCode.unavailable, 'no node has told its schema yet; see /health', {
+  new QueryError(GrpcCode.unavailable, 'no node has reported its schema yet; see /health', {
     headers: { 'Retry-After': '1' },
   });
 
@@ -237,7 +237,7 @@ export function readRequestedHeight(
   const given = named.filter((text) => text !== undefined);
   const [height, ...others] = given.map(parseHeightOrThrow);
   if (others.some((other) => other !== height)) {
-    throw badRequest(`two heights are request for: ${given.join(' and ')}`);
+    throw badRequest(`conflicting heights: ${given.join(' and ')}`);
   }
   // In the SDK, 0 means the latest height.
   return height === 0 ? undefined : height;
@@ -256,7 +256,7 @@ export function isCacheBypass(headers: IncomingHttpHeaders, secret: string | und
   // Digests have equal lengths, as timingSafeEqual requires.
   const digest = (text: string) => hash('sha256', text, 'buffer');
   if (timingSafeEqual(digest(String(given)), digest(secret))) return true;
-  throw new QueryError(GrpcCode.permissionDenied, 'X-Cache-Bypass is wrong');
+  throw new QueryError(GrpcCode.permissionDenied, 'X-Cache-Bypass is invalid');
 }
 
 /** Cost of a query in units of the rate limit, besides the first one. */

@@ -128,7 +128,7 @@ async function withDeadline(
   const late = Promise.withResolvers<never>();
   const timer = setTimeout(() => {
     leave();
-    const text = `the node did not answer withDeadline ${ms} ms`;
+    const text = `the node did not answer within ${ms} ms`;
     late.reject(new GrpcError(GrpcCode.deadlineExceeded, text, 'transport'));
   }, ms);
   try {

@@ -21,7 +21,7 @@ export class PathTemplate {
 
   constructor(text: string) {
     if (!text.startsWith('/'))
-      throw new DescriptorError(`The path ${text} has no slash at its start`);
+      throw new DescriptorError(`The path ${text} does not start with a slash`);
     const steps: Step[] = [];
     const variables: Variable[] = [];
     for (const part of text.slice(1).split(SPLIT)) {
@@ -71,7 +71,7 @@ function toStep(step: string, template: string): Step {
   if (step === '*') return 'one';
   if (step === '**') return 'many';
   if (/^[^{}*:]+$/.test(step)) return { text: step };
-  throw new DescriptorError(`The path ${template} has a part that is not understood: ${step}`);
+  throw new DescriptorError(`The path ${template} has an invalid part: ${step}`);
 }
 
 /** Colons are common in ids and need no escaping. */

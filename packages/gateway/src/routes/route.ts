@@ -96,7 +96,7 @@ export function buildRoutes(descriptors: Descriptors, settings: RouteSettings) {
         routes.push(buildRoute(method, binding, writers, settings));
       } catch (cause) {
         if (!(cause instanceof DescriptorError || cause instanceof BindError)) throw cause;
-        notices.push(`${method.parent.typeName}/${method.name} is left out: ${cause.message}`);
+        notices.push(`${method.parent.typeName}/${method.name} is not served: ${cause.message}`);
       }
   return { routes, notices };
 }
@@ -111,7 +111,7 @@ function buildRoute(
   writers: JsonWriters,
   { prefix, served, rules }: RouteSettings,
 ): Route {
-  if (method.methodKind !== 'unary') throw new DescriptorError('it is a stream');
+  if (method.methodKind !== 'unary') throw new DescriptorError('it is a streaming method');
   const path = new PathTemplate(template);
   return new Route(method, {
     httpMethod,

@@ -33,7 +33,7 @@ export async function fetchDescriptors(
     return readFiles(stream, withoutReflection(services));
   });
   if (files) return { source: 'server reflection', files, served };
-  const text = 'the node has no reflection: give its descriptors in GATEWAY_DESCRIPTORS';
+  const text = 'the node has no reflection: set GATEWAY_DESCRIPTORS to a file with its descriptors';
   throw new GrpcError(GrpcCode.unimplemented, text);
 }
 
@@ -108,7 +108,8 @@ export async function readFiles(
   for (const service of services)
     keep(await requestReflection(stream, REQUEST_FIELDS.findSymbolFile, service));
   for (let name = wanted.pop(); name !== undefined; name = wanted.pop()) {
-    if (files.size > MAX_FILES) throw new GrpcError(GrpcCode.internal, 'reflection has no end');
+    if (files.size > MAX_FILES)
+      throw new GrpcError(GrpcCode.internal, 'reflection returned too many files');
     if (!files.has(name)) keep(await requestReflection(stream, REQUEST_FIELDS.fileByName, name));
   }
   return [...files.values()];

@@ -46,7 +46,7 @@ describe('descriptors', () => {
     if (!base) throw new Error('There is no file');
     base.dependency.push('amino/amino.proto');
     expect(readDescriptors([toBytes(base)]).notices).toEqual([
-      'z/all.proto imports amino/amino.proto, which the descriptors leave out',
+      'z/all.proto imports amino/amino.proto, which the descriptors do not include',
     ]);
   });
 

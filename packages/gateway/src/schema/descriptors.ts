@@ -44,7 +44,7 @@ const STANDARD_FILES = [
 /** Reads one `FileDescriptorSet`, or a list of single `FileDescriptorProto`s, in any order. */
 export function readDescriptors(bytes: Uint8Array | readonly Uint8Array[]): Descriptors {
   const given = parse(bytes);
-  if (given.length === 0) throw new DescriptorError('The descriptors hold no file');
+  if (given.length === 0) throw new DescriptorError('The descriptors contain no file');
   const files = new Map<string, FileDescriptorProto>();
   for (const file of [...given, ...STANDARD_FILES])
     if (!files.has(file.name)) files.set(file.name, file);
@@ -60,7 +60,7 @@ function parse(bytes: Uint8Array | readonly Uint8Array[]): FileDescriptorProto[]
     if (bytes instanceof Uint8Array) return fromBinary(FileDescriptorSetSchema, bytes).file;
     return bytes.map((file) => fromBinary(FileDescriptorProtoSchema, file));
   } catch (cause) {
-    throw new DescriptorError(`The descriptors are not readable: ${getReason(cause)}`, { cause });
+    throw new DescriptorError(`Cannot parse the descriptors: ${getReason(cause)}`, { cause });
   }
 }
 
@@ -76,7 +76,9 @@ function dropMissingImports(files: ReadonlyMap<string, FileDescriptorProto>): st
   for (const file of files.values()) {
     const missing = file.dependency.filter((name) => !files.has(name));
     if (missing.length === 0) continue;
-    notices.push(`${file.name} imports ${missing.join(', ')}, which the descriptors leave out`);
+    notices.push(
+      `${file.name} imports ${missing.join(', ')}, which the descriptors do not include`,
+    );
     file.dependency = file.dependency.filter((name) => files.has(name));
   }
   return notices;
@@ -101,7 +103,7 @@ export function sortByImports(files: ReadonlyMap<string, FileDescriptorProto>) {
   const visit = (file: FileDescriptorProto): void => {
     if (state.get(file.name) === 'done') return;
     if (state.get(file.name) === 'open')
-      throw new DescriptorError(`${file.name} imports itself, directly or through others`);
+      throw new DescriptorError(`${file.name} imports itself, directly or indirectly`);
     state.set(file.name, 'open');
     for (const name of file.dependency) {
       const imported = files.get(name);

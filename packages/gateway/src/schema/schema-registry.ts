@@ -81,7 +81,7 @@ export class SchemaRegistry {
     for (const [i, node] of this.options.nodes.entries()) {
       const network = versions[i]?.network ?? ours;
       node.excludedReason =
-        network === ours ? undefined : `it belongs to ${network}, not to ${ours}`;
+        network === ours ? undefined : `the node belongs to ${network}, not to ${ours}`;
     }
   }
 
@@ -129,10 +129,7 @@ export class SchemaRegistry {
   private warn(node: ChainNode, error: unknown): void {
     const { message, detail } = error as Partial<GrpcError>;
     node.lastError = detail ?? message ?? String(error);
-    this.options.logger.warn(
-      { node: node.name, reason: node.lastError },
-      'schema could not be read',
-    );
+    this.options.logger.warn({ node: node.name, reason: node.lastError }, 'cannot read the schema');
   }
 }
 

@@ -208,9 +208,9 @@ describe('a schema', () => {
     const schema = loadSchema(descriptorSet(facts));
     expect(schema.routes.map(({ template }) => template)).toEqual(['/odd/good']);
     expect(schema.notices).toEqual([
-      'odd.Query/Streams is left out: it is a stream',
-      'odd.Query/Verb is left out: The path /odd/verb:custom has a part that is not understood: verb:custom',
-      'odd.Query/Missing is left out: missing: is in the path, but not in odd.Empty',
+      'odd.Query/Streams is not served: it is a streaming method',
+      'odd.Query/Verb is not served: The path /odd/verb:custom has an invalid part: verb:custom',
+      'odd.Query/Missing is not served: missing: is in the path, but not in odd.Empty',
     ]);
   });
 

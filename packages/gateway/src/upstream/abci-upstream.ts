@@ -78,7 +78,7 @@ export class AbciUpstream implements Upstream {
 function read<T extends z.ZodType>(schema: T, result: unknown): z.infer<T> {
   const { data, error } = schema.safeParse(result);
   if (!error) return data;
-  const text = `the node's answer has an unknown shape: ${z.prettifyError(error)}`;
+  const text = `the node's reply has an unknown format: ${z.prettifyError(error)}`;
   throw new GrpcError(GrpcCode.internal, text, 'transport');
 }
 

@@ -91,7 +91,7 @@ function readResult(text: string, status: number): unknown {
   if (answer?.error) throw toRpcError(answer.error);
   if (answer?.result !== undefined && status === 200) return answer.result;
   const code = status === 200 ? GrpcCode.internal : GrpcCode.unavailable;
-  throw new GrpcError(code, `not a JSON-RPC answer: HTTP ${status}`, 'transport');
+  throw new GrpcError(code, `not a JSON-RPC response: HTTP ${status}`, 'transport');
 }
 
 interface RpcResponse {
@@ -130,7 +130,7 @@ export async function readBody(
   try {
     for await (const piece of response as AsyncIterable<Buffer>) {
       if (size + piece.length > maxBytes) {
-        const text = `the reply has more than the ${maxBytes} bytes allowed`;
+        const text = `the reply exceeds the limit of ${maxBytes} bytes`;
         throw new GrpcError(GrpcCode.resourceExhausted, text);
       }
       reserved.grow(piece.length);

@@ -1,4 +1,4 @@
-/** What a test needs to know of a chain's messages, in plain words rather than descriptors. */
+/** A compact description of a chain's messages for tests. */
 export interface Facts {
   readonly messages: Readonly<Record<string, readonly FieldFact[]>>;
   readonly enums?: Readonly<Record<string, Readonly<Record<string, string>>>>;

@@ -2,7 +2,7 @@ import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 
 export const ENTITY_PARAMS = 'ixo.entity.v1beta1.Query/Params';
 
-/** A reply to it that tells one number. */
+/** A reply with one number. */
 export function entityParams(createSequence: number): Uint8Array {
   const params = new BinaryWriter().tag(3, WireType.Varint).uint64(createSequence).finish();
   return new BinaryWriter().tag(1, WireType.LengthDelimited).bytes(params).finish();

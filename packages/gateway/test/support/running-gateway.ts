@@ -6,9 +6,9 @@ import { createGateway, type Gateway, loadConfig } from '../../src/index.js';
 export interface RunningGateway {
   readonly url: string;
   readonly gateway: Gateway;
-  /** Every log line so far. */
+  /** All log lines. */
   readonly log: readonly Record<string, unknown>[];
-  /** What an operator sees at /health, on a port of its own. */
+  /** Reads /health of the operator port. */
   health(): Promise<GatewayResponse>;
   get(path: string, headers?: Record<string, string>): Promise<GatewayResponse>;
   close(): Promise<void>;
@@ -53,7 +53,7 @@ export async function startGateway(
   };
 }
 
-/** Asks by HTTP and reads the whole answer. */
+/** Sends an HTTP request and reads the whole response. */
 export async function ask(url: string, init: RequestInit = {}): Promise<GatewayResponse> {
   const response = await fetch(url, init);
   const text = await response.text();

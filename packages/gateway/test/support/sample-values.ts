@@ -87,7 +87,7 @@ export function sampleTime(type: string, pick: Pick): Sample | undefined {
   return times && plain(pick(times));
 }
 
-/** What stands for a field that is not on the wire, apart from messages. */
+/** The text for an absent field, except messages. */
 export function printAbsent(field: DescField, customtype: string): string {
   if (field.fieldKind === 'list') return '[]';
   if (customtype) return customtype.endsWith('LegacyDec') ? 'null' : '"0"';
