@@ -1,6 +1,6 @@
 import { GrpcCode } from '@sibyl/grpc-client';
 import { RateLimiter } from '@sibyl/server-kit';
-import type { Charge, Settle, VerificationCost } from '@sibyl/ucan';
+import type { Charge, Settle, VerificationCost, VerifyOptions } from '@sibyl/ucan';
 import type { Config } from '../config/config.js';
 import { QueryError } from '../query/query-error.js';
 import type { Route } from '../schema/schema.js';
@@ -34,7 +34,7 @@ export class Admission {
   admit(credentials: Credentials): Caller | Promise<Caller> {
     const attempt = new Attempt(this.verifications, credentials.address);
     try {
-      const admitted = this.gate.admit(credentials, attempt.charge);
+      const admitted = this.gate.admit(credentials, attempt);
       return admitted instanceof Promise ? admitted.catch(attempt.fail) : admitted;
     } catch (error) {
       return attempt.fail(error);
@@ -61,7 +61,7 @@ export class Admission {
 }
 
 /** One check of credentials and its cost for the address. */
-class Attempt {
+class Attempt implements VerifyOptions {
   private limitError: unknown;
 
   constructor(
@@ -69,14 +69,19 @@ class Attempt {
     private readonly address: string,
   ) {}
 
-  readonly charge: Charge = (work) => {
+  readonly isAffordable = (atLeast: VerificationCost): boolean =>
+    this.tryLimit(() => this.limits.checkAffordable(this.address, atLeast) ?? true) === true;
+
+  readonly charge: Charge = (work) => this.tryLimit(() => this.limits.reserve(this.address, work));
+
+  private tryLimit<T>(take: () => T): T | undefined {
     try {
-      return this.limits.reserve(this.address, work);
+      return take();
     } catch (limitError) {
       this.limitError = limitError;
       return undefined;
     }
-  };
+  }
 
   /** Throws the error for the client; failures of the gateway itself do not count against the address. */
   readonly fail = (error: unknown): never => {
@@ -125,6 +130,12 @@ export class VerificationLimits {
     enforce(this.failures.take(address, FAILURES_PER_MINUTE));
   }
 
+  /** Throws 429 if the address cannot pay for this work. */
+  checkAffordable(address: string, work: VerificationCost): void {
+    enforce(this.units.peek(address, UNITS_PER_MINUTE, measureExtraUnits(work)));
+    enforce(this.lookups.peek(address, LOOKUPS_PER_MINUTE, work.lookups));
+  }
+
   /**
    * Charges the cost of a verification, all of it or nothing, before the work starts; refunds it
    * if the token is valid. Throws 429 for the limits of the address, 503 for the total.
@@ -132,8 +143,7 @@ export class VerificationLimits {
   reserve(address: string, work: VerificationCost): Settle {
     const { lookups } = work;
     const units = measureExtraUnits(work);
-    enforce(this.units.peek(address, UNITS_PER_MINUTE, units));
-    enforce(this.lookups.peek(address, LOOKUPS_PER_MINUTE, lookups));
+    this.checkAffordable(address, work);
     const leave = lookups > 0 ? this.enter(address) : () => undefined;
     this.units.take(address, UNITS_PER_MINUTE, units);
     this.lookups.take(address, LOOKUPS_PER_MINUTE, lookups);

@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { GrpcCode } from '@sibyl/grpc-client';
 import type { RateVerdict } from '@sibyl/server-kit';
-import type { Charge } from '@sibyl/ucan';
+import type { VerifyOptions } from '@sibyl/ucan';
 import { QueryError } from '../query/query-error.js';
 
 /** An identified caller. */
@@ -27,8 +27,8 @@ export interface Credentials {
 
 /** Authenticates callers; throws a `QueryError` for invalid credentials. */
 export interface Gate {
-  /** Calls `charge` before expensive work; cheap checks do not need it. */
-  admit(credentials: Credentials, charge: Charge): Caller | Promise<Caller>;
+  /** Passes `cost` on to a verifier, which calls it before expensive work. */
+  admit(credentials: Credentials, cost: VerifyOptions): Caller | Promise<Caller>;
 }
 
 /** Credentials are missing or invalid. */

@@ -1,7 +1,6 @@
 import { join } from 'node:path';
 import { keepKeyFile } from '@sibyl/server-kit';
 import {
-  type Charge,
   createCachedResolver,
   createDidIxoResolver,
   createDidKeyResolver,
@@ -17,6 +16,7 @@ import {
   systemClock,
   type VerifiedDelegation,
   type Verifier,
+  type VerifyOptions,
 } from '@sibyl/ucan';
 import { type Config, ConfigError } from '../config/config.js';
 import type { Logger } from '../observe/logger.js';
@@ -50,7 +50,7 @@ interface UcanGateOptions {
 export class UcanGate implements Gate {
   constructor(private readonly options: UcanGateOptions) {}
 
-  async admit({ headers, address }: Credentials, charge: Charge): Promise<Caller> {
+  async admit({ headers, address }: Credentials, cost: VerifyOptions): Promise<Caller> {
     const isUcan =
       String(headers['x-auth-type'] ?? '')
         .trim()
@@ -61,7 +61,7 @@ export class UcanGate implements Gate {
         'a UCAN is required: Authorization: Bearer <invocation> with X-Auth-Type: ucan',
       );
     }
-    const { ok, error } = await this.options.verifier.verifyDelegation(token, { charge });
+    const { ok, error } = await this.options.verifier.verifyDelegation(token, cost);
     if (error) throw this.toRefusalError(error);
     if (ok.expiration > Date.now() / 1000 + MAX_LIFE_SECONDS) {
       throw this.toRefusalError({

@@ -1,5 +1,12 @@
 import { OracleError } from '@sibyl/protocol';
-import type { Charge, UcanFault, VerifiedDelegation, Verifier, VerifyOptions } from '@sibyl/ucan';
+import type {
+  Charge,
+  UcanFault,
+  VerificationCost,
+  VerifiedDelegation,
+  Verifier,
+  VerifyOptions,
+} from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { Metrics } from '../observability/metrics.js';
 import type { Caller, Credentials } from './caller.js';
@@ -100,19 +107,25 @@ export async function proveCaller(
   let cost = 1;
   let isPaid = isCounted;
   let refusal: unknown;
-  const charge: Charge = (work) => {
+  const catchRefusal = <T>(take: () => T): T | undefined => {
     try {
-      const reserved = limits.reserve(address, work, headers);
-      cost = reserved.cost;
-      isPaid ||= reserved.isPaid;
-      return reserved.settle;
+      return take();
     } catch (error) {
       refusal = error;
       return undefined;
     }
   };
+  const charge: Charge = (work) =>
+    catchRefusal(() => {
+      const reserved = limits.reserve(address, work, headers);
+      cost = reserved.cost;
+      isPaid ||= reserved.isPaid;
+      return reserved.settle;
+    });
+  const isAffordable = (atLeast: VerificationCost) =>
+    catchRefusal(() => limits.checkAffordable(address, atLeast, headers) ?? true) === true;
   const caller = await authenticator
-    .authenticate(credentials, { charge })
+    .authenticate(credentials, { charge, isAffordable })
     .catch((error: unknown) => {
       if (refusal) throw refusal;
       if (!isPaid) limits.takeAnonymous(address, headers);

@@ -60,23 +60,30 @@ export class RateLimits {
     );
   }
 
+  /** Throws if the address cannot pay for this work. */
+  checkAffordable(address: string | undefined, work: VerificationCost, headers = nowhere): void {
+    const key = addressKey(address);
+    const { anonymous, caller } = this.perMinute;
+    // Once proven it would be refused; the work can be spared.
+    const everyone = caller * CALLERS_PER_ADDRESS;
+    const cost = Math.min(measureCost(work), everyone);
+    this.refuse('address', this.addresses.peek(key, everyone, cost), headers);
+    const advance = measureAdvance(work, anonymous);
+    this.refuse('anonymous', this.anonymous.peek(key, anonymous, advance), headers);
+    this.refuse('lookups', this.lookups.peek(key, LOOKUPS.perMinute, work.lookups), headers);
+  }
+
   /**
    * Takes what a verification will cost from its address, all of it or nothing, before the work begins.
    * A plain token costs nothing in advance: its address pays if it fails, so that a valid caller does
    * not suffer from its neighbors. Neither do lookups, for the same reason: they have a limit of their own.
    */
   reserve(address: string | undefined, work: VerificationCost, headers = nowhere): Reservation {
+    this.checkAffordable(address, work, headers);
     const key = addressKey(address);
-    const { anonymous, caller } = this.perMinute;
-    const cost = measureCost(work);
-    // Once proven it would be refused; the work can be spared.
-    const everyone = caller * CALLERS_PER_ADDRESS;
-    this.refuse('address', this.addresses.peek(key, everyone, Math.min(cost, everyone)), headers);
+    const { anonymous } = this.perMinute;
     const { lookups } = work;
-    const computing = measureCost({ ...work, lookups: 0 });
-    const advance = computing > 1 ? Math.min(computing, anonymous) : 0;
-    this.refuse('anonymous', this.anonymous.peek(key, anonymous, advance), headers);
-    this.refuse('lookups', this.lookups.peek(key, LOOKUPS.perMinute, lookups), headers);
+    const advance = measureAdvance(work, anonymous);
     const close = lookups > 0 ? this.openLookup(key) : () => undefined;
     this.anonymous.take(key, anonymous, advance);
     this.lookups.take(key, LOOKUPS.perMinute, lookups);
@@ -86,7 +93,7 @@ export class RateLimits {
       this.anonymous.refund(key, anonymous, advance);
       this.lookups.refund(key, LOOKUPS.perMinute, lookups);
     };
-    return { cost, isPaid: advance > 0, settle };
+    return { cost: measureCost(work), isPaid: advance > 0, settle };
   }
 
   private openLookup(key: string): () => void {
@@ -156,6 +163,12 @@ export class RateLimits {
 /** How many plain tokens could be verified instead; a plain one costs 1. */
 function measureCost({ signatures, lookups, characters }: VerificationCost): number {
   return Math.max(1, signatures + lookups + Math.floor(characters / CHARACTERS_PER_UNIT));
+}
+
+/** What an address pays before the work: nothing for a plain token. */
+function measureAdvance(work: VerificationCost, limit: number): number {
+  const computing = measureCost({ ...work, lookups: 0 });
+  return computing > 1 ? Math.min(computing, limit) : 0;
 }
 
 /** Lookups in progress, by address; never more than `LOOKUPS_AT_ONCE` entries. */

@@ -98,6 +98,16 @@ describe('charge', () => {
     expect(await verifier.verifyInvocation(ixoToken, refusing)).toHaveProperty('ok');
   });
 
+  test('isAffordable refuses a token before it is decoded, unless the verdict is known', async () => {
+    const verifier = verifierWith();
+    const isAffordable = vi.fn(() => false);
+    const { error } = await verifier.verifyInvocation('not a token', { isAffordable });
+    expect(error?.code).toBe('cost_refused');
+    expect(isAffordable.mock.calls).toEqual([[{ signatures: 0, lookups: 0, characters: 11 }]]);
+    expect(await verifier.verifyInvocation(token)).toHaveProperty('ok');
+    expect(await verifier.verifyInvocation(token, { isAffordable })).toHaveProperty('ok');
+  });
+
   test.each([
     ['a bad signature', { revoked: false, code: 'signature_invalid' }],
     ['a revocation', { revoked: true, code: 'revoked' }],

@@ -40,6 +40,11 @@ export type TokenPurpose = 'invocation' | 'delegation' | 'single_use';
 
 export interface VerifyOptions {
   /**
+   * Called with the least that a verification can cost, before the token is decoded, unless the verdict is
+   * cached. Returning false ends the verification with `cost_refused`.
+   */
+  readonly isAffordable?: ((atLeast: VerificationCost) => boolean) | undefined;
+  /**
    * Asked before the first signature or network access, unless the verdict is cached. Returning undefined
    * ends the verification with the fault `cost_refused`. What it returns is called once, at the end.
    */
@@ -176,6 +181,8 @@ class CachingVerifier implements Verifier {
     options: VerifyOptions,
     { check, toVerdict }: VerifyPlan<V>,
   ): Promise<Result<V, UcanFault>> {
+    const atLeast = { signatures: 0, lookups: 0, characters: text.length };
+    if (options.isAffordable?.(atLeast) === false) return refuseCost();
     const token = readToken(text);
     if (token.error) return token;
     const fault = check(token.ok) ?? (await this.prove(token.ok, options));
@@ -194,7 +201,7 @@ class CachingVerifier implements Verifier {
 
   private async prove(token: Token, { charge }: VerifyOptions): Promise<UcanFault | undefined> {
     const settle = charge ? charge(this.signatures.measure(token)) : () => undefined;
-    if (!settle) return refuse('cost_refused', 'its sender has used up its allowance').error;
+    if (!settle) return refuseCost().error;
     let isProven = false;
     try {
       const fault =
@@ -226,3 +233,5 @@ interface VerifyPlan<V extends Verdict> {
   readonly toVerdict: (token: Token) => V;
   readonly spentTokens?: SpentTokens | undefined;
 }
+
+const refuseCost = () => refuse('cost_refused', 'its sender has used up its allowance');
