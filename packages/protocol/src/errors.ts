@@ -119,43 +119,6 @@ export const ErrorBody = z
   .meta({ id: 'Error', description: 'What was wrong and, in `code`, a stable word for programs.' });
 export type ErrorBody = z.infer<typeof ErrorBody>;
 
-/** More than anybody mends at once; a value can be wrong in a hundred thousand places. */
-const MAX_LINES = 20;
-const MAX_LINE_LENGTH = 300;
-
-type Step = PropertyKey | { readonly key: PropertyKey };
-
-/** What a schema found wrong: any Standard Schema's issue, of which zod's tell the most. */
-export interface SchemaIssue {
-  readonly message: string;
-  readonly path?: readonly Step[] | undefined;
-  readonly code?: string;
-  /** Of `unrecognized_keys`. */
-  readonly keys?: readonly string[];
-  /** Of `invalid_union`: what is wrong with each alternative. */
-  readonly errors?: readonly (readonly SchemaIssue[])[];
-}
-
-/** One line for each thing that is wrong, with the field it is wrong in; `whole` names the value itself. */
-export function describeIssues(issues: readonly SchemaIssue[], whole: string): string[] {
-  const lines = issues.flatMap((issue) => formatIssue(issue, whole));
-  const shown = lines.slice(0, MAX_LINES).map((line) => line.slice(0, MAX_LINE_LENGTH));
-  const more = lines.length - shown.length;
-  return more > 0 ? [...shown, `and ${more} more`] : shown;
-}
-
-function formatIssue(
-  { path = [], message, code, keys = [], errors = [] }: SchemaIssue,
-  whole: string,
-): string[] {
-  const steps = path.map((step) => String(typeof step === 'object' ? step.key : step));
-  if (code === 'unrecognized_keys')
-    return keys.map((key) => `${[...steps, key].join('.')}: unknown field`);
-  const wanted = errors.flatMap(([first]) => (first ? (formatIssue(first, whole)[0] ?? []) : []));
-  const alternatives = wanted.length > 0 ? `: ${wanted.join(', or ')}` : '';
-  return [`${steps.join('.') || whole}: ${message}${alternatives}`];
-}
-
 /** The outcome of a function that does not throw on invalid input: a value or an error. */
 export type Result<T, E> =
   | { readonly ok: T; readonly error?: never }

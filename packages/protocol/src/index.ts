@@ -24,13 +24,11 @@ export {
 } from './discovery.js';
 export type { Result } from './errors.js';
 export {
-  describeIssues,
   ErrorBody,
   type ErrorCode,
   errorCatalog,
   OracleError,
   type OracleErrorOptions,
-  type SchemaIssue,
 } from './errors.js';
 export {
   ActionCallEvent,
@@ -87,6 +85,7 @@ export {
   TextFrame,
   WarningFrame,
 } from './run-frames.js';
+export { describeIssues, type SchemaIssue } from './schema-issues.js';
 export {
   CreateSession,
   ListSessions,
