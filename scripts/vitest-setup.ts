@@ -16,7 +16,10 @@ const readState = () => ({
   ...readGlobals(),
   'performance.now': performance.now,
   'process.exit': process.exit,
-  'process.env': JSON.stringify(process.env),
+  'process.env': JSON.stringify(process.env, (key, value) =>
+    // Vitest numbers its workers there.
+    key.startsWith('VITEST_') ? undefined : value,
+  ),
 });
 
 const worker: { sibylOriginal?: ReturnType<typeof readState> } = globalThis as object;
