@@ -4,7 +4,8 @@ import { configDefaults, defineConfig } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
 /**
- * Tests that start processes or browsers, install packages, kill hosts, wait for timeouts or measure memory or time.
+ * Tests that start processes or browsers, define globals, install packages, kill hosts, wait for timeouts or measure
+ * memory or time.
  * They start first, in this order, so that the longest ones do not run alone at the end.
  */
 export const SLOW = [
@@ -19,7 +20,9 @@ export const SLOW = [
   'packages/gateway/test/{robustness,memory,outage,pool,watch}.test.ts',
   'scripts/{snippets,shell-examples,start,file-lock}.test.ts',
   '**/{filled-caches,reply-cache,lru-map,file-memory,fuzz,verifier-cost}.test.ts',
-  'compat/*/test/*.test.tsx',
+  'packages/host/test/sessions.test.ts',
+  'packages/ucan/test/hostile-tokens.test.ts',
+  '{packages/client,compat/*}/test/*.test.tsx',
 ];
 
 class SlowFirst extends BaseSequencer {

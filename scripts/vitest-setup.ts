@@ -14,6 +14,7 @@ const readGlobals = () => ({
 
 const readState = () => ({
   ...readGlobals(),
+  window: 'window' in globalThis,
   'performance.now': performance.now,
   'process.exit': process.exit,
   'process.env': JSON.stringify(process.env, (key, value) =>
