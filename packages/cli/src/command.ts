@@ -4,19 +4,19 @@ import type { Output } from './terminal.js';
 /** An option of a command, with what help says of it. */
 export interface Option extends ParseArgsOptionDescriptor {
   readonly summary: string;
-  /** What stands for the value in help. */
+  /** The placeholder of the value in help. */
   readonly value?: string;
 }
 
-/** What a command is run with. */
+/** The parsed command line. */
 export interface Call {
-  /** What is left beside the options. */
+  /** The positional arguments. */
   readonly args: readonly string[];
   readonly options: Readonly<Record<string, string | boolean | undefined>>;
   readonly output: Output;
 }
 
-/** One thing that `sibyl` can do. */
+/** A subcommand of `sibyl`. */
 export interface Command {
   readonly name: string;
   readonly summary: string;
@@ -25,16 +25,16 @@ export interface Command {
   /** More than the summary says, for `--help`. */
   readonly details?: string;
   readonly options?: Readonly<Record<string, Option>>;
-  /** Resolves to the exit code: 0, or 1 when what was asked for could not be done. */
+  /** Resolves to the exit code: 0, or 1 on failure. */
   run(call: Call): Promise<number>;
 }
 
-/** The command line cannot be understood; told with the usage, exit code 2. */
+/** The command line is invalid; reported with the usage, exit code 2. */
 export class UsageError extends Error {
   override readonly name = 'UsageError';
 }
 
-/** Something went wrong that the message explains; exit code 1, no stack. */
+/** An error that its message explains; exit code 1, no stack. */
 export class CommandError extends Error {
   override readonly name = 'CommandError';
 }

@@ -8,7 +8,7 @@ export function loadDotEnv(): void {
   if (existsSync('.env')) process.loadEnvFile('.env');
 }
 
-/** Where the oracle is unless a command is told: SIBYL_URL, else on this machine. */
+/** The default address of the oracle: SIBYL_URL, else this machine. */
 export function defaultUrl(): string {
   return variable('SIBYL_URL') ?? `http://127.0.0.1:${variable('PORT') ?? 3000}`;
 }
@@ -18,7 +18,7 @@ export function keyFile(): string {
   return variable('SIBYL_KEY_FILE') ?? join(settingsFolder(), 'sibyl', 'key');
 }
 
-/** Never relative: a key must not end up in whatever folder the command runs in. */
+/** Never relative: a key must not end up in the folder where the command happens to run. */
 function settingsFolder(): string {
   const settings = variable('XDG_CONFIG_HOME');
   if (settings !== undefined && isAbsolute(settings)) return settings;

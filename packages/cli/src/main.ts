@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 // Nothing that needs a recent Node may be imported before it is known to be one.
-// A new project brings its own.
+// A new project installs its own.
 const REQUIRED_NODE = process.argv[2] === 'new' ? 20 : 24;
 
 if (Number(process.versions.node.split('.')[0]) < REQUIRED_NODE) {

@@ -15,7 +15,7 @@ import { token } from './commands/token.js';
 import { loadDotEnv, readVersion } from './environment.js';
 import { Output, table } from './terminal.js';
 
-/** Runs one command line; resolves to its exit code: 0 done, 1 not done, 2 not understood. */
+/** Runs one command line; resolves to its exit code: 0 success, 1 failure, 2 invalid usage. */
 export async function run(argv: readonly string[]): Promise<number> {
   const [name, ...rest] = argv;
   if (name === undefined || name === '--help' || name === '-h' || name === 'help') {
@@ -78,7 +78,7 @@ function explain(error: unknown, command: Command, isJson: boolean): number {
   return 1;
 }
 
-/** Faults whose message says all there is to say: ours, an oracle's, and the system's, such as a file that cannot be read. */
+/** Errors whose message is enough: ours, an oracle's, and the system's, such as a file that cannot be read. */
 function isForTheUser(error: unknown): error is Error {
   if (error instanceof CommandError || error instanceof OracleClientError) return true;
   return error instanceof Error && 'syscall' in error;
@@ -121,7 +121,7 @@ export function overview(commands: readonly Command[]): string {
     'Commands:',
     table(rows),
     '',
-    '"sibyl <command> --help" says more.',
+    'Run "sibyl <command> --help" for details.',
   ].join('\n');
 }
 

@@ -9,7 +9,7 @@ export class Output {
     process.stdout.write(`${this.format === 'json' ? JSON.stringify(value, null, 2) : text}\n`);
   }
 
-  /** A line on the way, for people alone; kept apart from the result. */
+  /** A note for people, on standard error, so that it does not mix with the result. */
   note(text: string): void {
     if (this.format === 'text') process.stderr.write(`${text}\n`);
   }
@@ -18,7 +18,7 @@ export class Output {
     process.stdout.write(text);
   }
 
-  /** Less important, where the terminal can show that. */
+  /** Dimmed, if the output is a terminal. */
   dim(text: string): string {
     return this.isTerminal ? `\u001b[2m${text}\u001b[22m` : text;
   }
@@ -27,7 +27,7 @@ export class Output {
     return this.isTerminal ? `\u001b[1m${text}\u001b[22m` : text;
   }
 
-  /** Says what is being waited for once it takes more than a second. */
+  /** Says what the command waits for once that takes more than a second. */
   async progress<T>(text: string, work: Promise<T>): Promise<T> {
     const timer = setTimeout(() => this.note(this.dim(`${text}…`)), SILENT_MS);
     try {

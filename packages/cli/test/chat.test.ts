@@ -27,7 +27,7 @@ it('sends one message and writes the reply as JSON', async () => {
 });
 
 it('ends the turn with the command on Ctrl-C', async () => {
-  const run = startSibyl(['chat', oracle.url, '-m', 'Go on for ever'], { env, input: '' });
+  const run = startSibyl(['chat', oracle.url, '-m', 'Count without end'], { env, input: '' });
   const turn = await oracle.model.next();
   turn.say('On and on');
   await expect.poll(() => run.stdout).toContain('On and on');
@@ -47,7 +47,7 @@ it('answers every line of a pipe', async () => {
 it('stops the answer on Ctrl-C, and leaves on the next', async () => {
   const run = startSibyl(['chat', oracle.url], { env });
   await expect.poll(() => run.stdout).toContain('> ');
-  run.child.stdin?.write('Go on for ever\n');
+  run.child.stdin?.write('Count without end\n');
   const turn = await oracle.model.next();
   turn.say('On and on');
   await expect.poll(() => run.stdout).toContain('On and on');

@@ -15,12 +15,12 @@ it('docs/cli.md has a section for each command, in order', () => {
   expect([...titled.keys()]).toEqual(['Every command', ...names]);
 });
 
-it('docs/cli.md tells the options of all', () => {
+it('docs/cli.md lists the options of all', () => {
   expect(rowsIn(titled.get('Every command'))).toEqual(readRows(commonOptions));
 });
 
 it.each(commands.map((command) => [command.name, command.options ?? {}]))(
-  'docs/cli.md tells the options of %s',
+  'docs/cli.md lists the options of %s',
   (name, options) => {
     expect(rowsIn(titled.get(`sibyl ${name}`))).toEqual(readRows(options));
   },

@@ -18,7 +18,7 @@ const folder = useFolder();
 const demo = join(folder, 'demo');
 const packages = join(folder, 'packages');
 
-/** What is left of the environment of somebody who has nothing of ours. */
+/** The environment of a user who has none of our packages. */
 const env = Object.fromEntries(
   Object.entries(process.env).flatMap(([name, value = '']) => {
     if (name === 'PATH') return [[name, withoutOurCommands(value)]];
@@ -97,22 +97,22 @@ it.each([
   expect([code, stderr]).toEqual([1, expect.stringContaining(`Run "npm install ${name}@`)]);
 });
 
-it('makes a project from packed packages', { timeout: TIMEOUT_MS }, () => {
+it('sibyl new makes a project from packed packages', { timeout: TIMEOUT_MS }, () => {
   const said = run(folder, 'npx', 'sibyl', 'new', 'demo', '--packages', packages);
   expect(said).toContain(`Made ${demo}`);
   expect(existsSync(join(demo, 'node_modules/@sibyl/web/dist/index.html'))).toBe(true);
 });
 
-it('whose tests pass', { timeout: TIMEOUT_MS }, () => {
+it('npm test passes in the new project', { timeout: TIMEOUT_MS }, () => {
   expect(run(demo, 'npm', 'test')).toMatch(/Tests.* passed/);
 });
 
-it('which knows the command', { timeout: TIMEOUT_MS }, () => {
+it('sibyl doctor works in the new project', { timeout: TIMEOUT_MS }, () => {
   const { checks } = JSON.parse(run(demo, 'npx', 'sibyl', 'doctor', '--json'));
   expect(checks[0]).toMatchObject({ state: 'ok', text: expect.stringContaining('demo') });
 });
 
-it('and which serves the chat page until it is told to stop', {
+it('npm start in the new project serves the chat page until SIGTERM', {
   timeout: TIMEOUT_MS,
 }, async () => {
   const npm = spawn('npm', ['start'], {

@@ -64,7 +64,7 @@ describe('sibyl doctor', () => {
     expect(filesIn(env.DATA_DIR)).toEqual(before);
   });
 
-  it('leaves it to the next start to bring a database up to date', async () => {
+  it('sibyl doctor leaves the update of a database to the next start', async () => {
     const env = { DATA_DIR: newFolder('older') };
     const file = join(env.DATA_DIR, 'sibyl.db');
     const older = new DatabaseSync(file);
@@ -73,7 +73,7 @@ describe('sibyl doctor', () => {
     const before = readFileSync(file);
     const { code, stdout } = await sibyl(['doctor'], { env });
     expect(code).toBe(0);
-    expect(stdout).toContain('the next start brings its tables up to date');
+    expect(stdout).toContain('the next start updates its tables');
     expect(readFileSync(file)).toEqual(before);
   });
 

@@ -52,7 +52,7 @@ async function takenPort() {
   return { other, port: String((other.address() as AddressInfo).port) };
 }
 
-it('start runs an oracle until it is told to stop', { timeout: 120_000 }, async () => {
+it('sibyl start runs an oracle until SIGTERM', { timeout: 120_000 }, async () => {
   const run = start(['start', '--port', '0'], { PORT: '1' });
   const url = await addressIn(run, HOST);
   expect(await fetchStatus(url)).toBe(200);
@@ -61,7 +61,7 @@ it('start runs an oracle until it is told to stop', { timeout: 120_000 }, async 
   expect(await fetchStatus(url)).toBeUndefined();
 });
 
-it('gateway runs a gateway until it is told to stop', { timeout: 120_000 }, async () => {
+it('sibyl gateway runs a gateway until SIGTERM', { timeout: 120_000 }, async () => {
   const run = start(['gateway']);
   const url = await addressIn(run, GATEWAY);
   expect(await fetchStatus(url)).toBe(200);
@@ -97,7 +97,7 @@ it('the agent of an oracle can ask the gateway beside it', { timeout: 120_000 },
   expect(asked.stdout).toContain('nftContractAddress');
 });
 
-it('leaves no gateway behind that nobody stops', { timeout: 120_000 }, async () => {
+it('sibyl start --with-gateway leaves no gateway behind', { timeout: 120_000 }, async () => {
   const run = start(['start', '--with-gateway']);
   const gateway = await addressIn(run, GATEWAY);
   run.child.kill('SIGKILL');
@@ -107,16 +107,20 @@ it('leaves no gateway behind that nobody stops', { timeout: 120_000 }, async () 
 it.each([
   ['whose port is taken', (port: string) => ({ GATEWAY_PORT: port }), 'set GATEWAY_PORT'],
   ['that is configured wrong', () => ({ GATEWAY_AUTH: 'maybe' }), 'has ended (exit code 1)'],
-])('goes on without a gateway %s', { timeout: 120_000 }, async (_, envFor, message) => {
-  const { other, port } = await takenPort();
-  const run = start(['start', '--with-gateway'], envFor(port));
-  const url = await addressIn(run, HOST);
-  await expect.poll(() => run.stderr).toContain(message);
-  other.close();
-  expect(await fetchStatus(url)).toBe(200);
-  run.child.kill('SIGTERM');
-  expect(await run.ended).toBe(0);
-});
+])(
+  'sibyl start --with-gateway runs without a gateway %s',
+  { timeout: 120_000 },
+  async (_, envFor, message) => {
+    const { other, port } = await takenPort();
+    const run = start(['start', '--with-gateway'], envFor(port));
+    const url = await addressIn(run, HOST);
+    await expect.poll(() => run.stderr).toContain(message);
+    other.close();
+    expect(await fetchStatus(url)).toBe(200);
+    run.child.kill('SIGTERM');
+    expect(await run.ended).toBe(0);
+  },
+);
 
 it.each(['start', 'gateway'])(
   '%s names a port that is taken',

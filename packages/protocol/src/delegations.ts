@@ -30,7 +30,7 @@ export const DelegationRevoked = z
   .meta({ id: 'DelegationRevoked' });
 export type DelegationRevoked = z.infer<typeof DelegationRevoked>;
 
-/** A delegation of the caller that this host knows of. */
+/** A delegation of the caller that this host knows. */
 export const DelegationInfo = z
   .object({
     cid: Cid,

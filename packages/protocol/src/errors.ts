@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** Every failure a client can meet: code → HTTP status and text (contract B1). */
+/** Every error a client can receive: code → HTTP status and text. */
 export const errorCatalog = {
   validation_failed: [400, 'The request does not match its schema'],
   invalid_json: [400, 'The body is not valid JSON'],
@@ -42,8 +42,8 @@ export const errorCatalog = {
   body_too_large: [413, 'The body is larger than this host accepts'],
   unsupported_media_type: [415, 'The body must be application/json in UTF-8'],
   turn_too_long: [422, 'The turn reached a limit of this host and was stopped'],
-  rate_limited: [429, 'Too many requests; wait as long as Retry-After says'],
-  too_many_turns: [429, 'You have too many turns at work; send again when one has ended'],
+  rate_limited: [429, 'Too many requests. Try again after the time in Retry-After.'],
+  too_many_turns: [429, 'You have too many running turns. Send again when one has ended.'],
   too_many_streams: [
     429,
     'You have too many requests waiting for answers; send again when one has ended',
@@ -60,7 +60,7 @@ export const errorCatalog = {
   bodies_too_large: [503, 'The host is reading too many large bodies; try again'],
   disk_full: [503, 'The disk of this host is almost full; try again later'],
   host_stopping: [503, 'The host is stopping; try again'],
-  gate_unavailable: [503, 'Whether this turn may be made cannot be shown right now; try again'],
+  gate_unavailable: [503, 'Cannot check whether this message is allowed. Try again.'],
   plugin_failed: [503, 'A plugin that this message depends on failed; try again'],
   verification_busy: [
     503,
@@ -77,14 +77,14 @@ export const errorCatalog = {
 export type ErrorCode = keyof typeof errorCatalog;
 
 export interface OracleErrorOptions extends ErrorOptions {
-  /** Replaces the catalogue's text; an array has one line per field (contract B1). */
+  /** Replaces the catalog's text; an array has one line per field. */
   readonly message?: string | readonly string[];
   /** Fields the body carries beside the usual ones, such as `claims` of a 402. */
   readonly fields?: Readonly<Record<string, unknown>>;
   readonly retryAfterSeconds?: number;
 }
 
-/** The one error thrown on purpose; anything else is a bug and answers `internal_error`. */
+/** The one error thrown on purpose; any other is a bug and becomes `internal_error`. */
 export class OracleError extends Error {
   override readonly name = 'OracleError';
   readonly code: ErrorCode;
@@ -105,7 +105,7 @@ export class OracleError extends Error {
   }
 }
 
-/** Body of every error answer (contract B1). */
+/** Body of every error answer. */
 export const ErrorBody = z
   .object({
     statusCode: z.int(),

@@ -1,4 +1,4 @@
-/** Request headers with a meaning of their own, and what it is (contract A3). */
+/** Request headers of the interface and what they mean. */
 export const requestHeaders = {
   authorization: 'Bearer <invocation>: who is calling. Read only beside X-Auth-Type: ucan',
   'x-auth-type': 'ucan: read the Authorization header',

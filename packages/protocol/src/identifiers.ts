@@ -13,7 +13,7 @@ export const Id = z
   .max(128)
   .regex(/^[A-Za-z0-9._:-]+$/, { error: 'must be an id' });
 
-/** A correlation id a caller may bring (contract B1). */
+/** A correlation id that a caller may send. */
 export const RequestId = z
   .string()
   .regex(/^[A-Za-z0-9._:-]{1,128}$/, { error: 'must match [A-Za-z0-9._:-]{1,128}' });
@@ -31,7 +31,7 @@ export const UnixSeconds = z
   .max(253_402_300_799, { error: 'must be Unix seconds, not milliseconds' })
   .describe('Unix seconds');
 
-/** A base64 CAR of at most 8192 characters (contract B8). */
+/** A base64 CAR of at most 8192 characters. */
 export const UcanToken = z.string().min(1).max(8192);
 
 /** A whole number as a query writes it: decimal digits and nothing else, so `1e1`, `0x5`, `+5` and an empty value are errors. */

@@ -83,7 +83,7 @@ describe.each(['tools', 'agActions'] as const)('%s of SendMessage', (field) => {
     ]);
   });
 
-  it('may hold 128 entries, whatever they are', () => {
+  it('SendMessage accepts 128 entries of any kind', () => {
     expect(problems(declare(...Array(128).fill({})))).toEqual([]);
     const many = { message: 'hi', [field]: Array(100_000).fill([]) };
     expect(problems(many)).toEqual([`${field}: may hold at most 128 entries`]);

@@ -5,7 +5,7 @@ import { JsonObject, type JsonSize, measureJson } from './json.js';
 const ToolName = z.string().min(1).max(128);
 const Description = z.string().max(4096);
 
-/** A file in Matrix; with both `mxcUri` and `eventId` the event wins (contract B3). */
+/** A file in Matrix; with both `mxcUri` and `eventId` the event wins. */
 export const Attachment = z
   .strictObject({
     mxcUri: z
@@ -118,7 +118,7 @@ export const ToolCall = z
   .meta({ id: 'ToolCall' });
 export type ToolCall = z.infer<typeof ToolCall>;
 
-/** A message as history shows it (contract B3). */
+/** A message as history shows it. */
 export const Message = z
   .object({
     id: z.uuid(),
@@ -129,7 +129,7 @@ export const Message = z
     reasoning: z.string().optional(),
     attachments: z.array(Attachment).optional(),
     requestId: z.string(),
-    isComplete: z.boolean().describe('false for a turn cut short'),
+    isComplete: z.boolean().describe('false if the turn did not finish'),
   })
   .meta({ id: 'Message' });
 export type Message = z.infer<typeof Message>;

@@ -12,7 +12,7 @@ const fields = {
   customInstructions: z.string().trim().min(1).max(2000),
 };
 
-/** How a user wants the agent to behave (contract B6). */
+/** How a user wants the agent to behave. */
 export const UserPreferences = z
   .object({ ...fields, updatedAt: Timestamp })
   .partial()

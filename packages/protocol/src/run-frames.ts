@@ -54,7 +54,7 @@ export const RunFrame = z
     resumed: z.boolean().optional(),
     partialLength: z.int().min(0).optional(),
   })
-  .describe('First; `resumed` tells a client to cut its text to `partialLength`');
+  .describe('First; if `resumed`, a client truncates its text to `partialLength`');
 export type RunFrame = z.infer<typeof RunFrame>;
 
 export const TextFrame = z
@@ -70,7 +70,7 @@ export const WarningFrame = z
     requestId: z.string(),
     timestamp: Timestamp,
   })
-  .describe('Something was left out; the turn goes on');
+  .describe('Something was left out; the turn continues');
 export type WarningFrame = z.infer<typeof WarningFrame>;
 
 /** What kind of fault ended a turn. */
@@ -108,10 +108,10 @@ export const DoneFrame = z
     failed: z.boolean().optional(),
     partialText: z.string().optional(),
   })
-  .describe('Always last, whatever happened');
+  .describe('Always last, however the turn ends');
 export type DoneFrame = z.infer<typeof DoneFrame>;
 
-/** SSE event name → its data (contract B4). */
+/** SSE event name → its data. */
 export const runFrames = {
   run: RunFrame,
   reasoning: ReasoningEvent,

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { Did, Id, Timestamp, wholeNumber } from './identifiers.js';
 
-/** A session as every session route shows it (contract B2). */
+/** A session as every session route shows it. */
 export const Session = z
   .object({
     sessionId: Id,

@@ -10,7 +10,7 @@ import {
 } from './events.js';
 import { Id, Timestamp, UcanToken } from './identifiers.js';
 
-/** What a socket presents when it connects (contract A3). */
+/** What a socket presents when it connects. */
 export const Handshake = z.object({
   sessionId: Id,
   invocation: UcanToken.optional(),
@@ -73,7 +73,7 @@ export const ActionCallResult = z.object({
 });
 export type ActionCallResult = z.infer<typeof ActionCallResult>;
 
-/** How a server event travels: as its payload, or inside `{eventName, payload}` (contract B5). */
+/** How a server event travels: as its payload, or inside `{eventName, payload}`. */
 type Wrapping = 'bare' | 'enveloped';
 
 interface ServerEvent {
@@ -82,13 +82,13 @@ interface ServerEvent {
   readonly payload: z.ZodType;
 }
 
-/** Every event the server sends (contract A4, B5). */
+/** Every event the server sends. */
 export const serverEvents = {
   connected: { summary: 'The handshake succeeded', wrapping: 'bare', payload: Connected },
   pong: { summary: 'Answer to ping', wrapping: 'bare', payload: Pong },
   status: { summary: "The caller's own connections", wrapping: 'bare', payload: Status },
   subscribed: { summary: 'Answer to subscribe', wrapping: 'bare', payload: Subscribed },
-  'available-events': { summary: 'This catalogue', wrapping: 'bare', payload: AvailableEvents },
+  'available-events': { summary: 'This catalog', wrapping: 'bare', payload: AvailableEvents },
   closing: {
     summary: 'The server ends this connection, and why',
     wrapping: 'bare',
@@ -135,12 +135,12 @@ export type ServerEventName = keyof typeof serverEvents;
 
 const Nothing = z.unknown();
 
-/** Every event a client may send (contract A4). */
+/** Every event a client may send. */
 export const clientEvents = {
   ping: { summary: 'Ask for a pong', payload: Nothing },
   status: { summary: "Ask for the caller's own connections", payload: Nothing },
   subscribe: { summary: "Ask to receive the session's events", payload: Nothing },
-  'list-events': { summary: 'Ask for the event catalogue', payload: Nothing },
+  'list-events': { summary: 'Ask for the event catalog', payload: Nothing },
   tool_result: { summary: 'The outcome of a browser_tool_call', payload: ToolResult },
   action_call_result: { summary: 'The outcome of an action_call', payload: ActionCallResult },
 } as const satisfies Record<string, { summary: string; payload: z.ZodType }>;

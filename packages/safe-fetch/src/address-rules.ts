@@ -1,6 +1,6 @@
 import { BlockList, isIP } from 'node:net';
 
-/** IPv4 that is not one public host: IANA special-purpose ranges, multicast, and metadata services. */
+/** IPv4 ranges without public hosts: IANA special-purpose ranges, multicast, and metadata services. */
 const REFUSED_V4 = [
   '0.0.0.0/8', // this network, unspecified
   '10.0.0.0/8', // private
@@ -34,7 +34,7 @@ const refusedV4 = cidrList(REFUSED_V4);
 const refusedV6 = cidrList(REFUSED_V6);
 const globalV6 = cidrList(GLOBAL_UNICAST_V6);
 
-/** Claims that an IP address belongs to one host on the public internet. */
+/** Whether an IP address belongs to one host on the public internet. */
 export function isPublicAddress(address: string): boolean {
   switch (isIP(address)) {
     case 4:
@@ -68,7 +68,7 @@ export function cidrList(cidrs: readonly string[]): BlockList {
 
 /** What the operator opened beyond the public internet. */
 export interface AllowList {
-  /** The host was named, so its addresses are trusted whatever they are. */
+  /** The operator named the host, so all its addresses are trusted. */
   includesHost(url: URL): boolean;
   includesAddress(address: string): boolean;
 }

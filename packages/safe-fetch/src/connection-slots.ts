@@ -9,7 +9,7 @@ export interface ConnectionLimits {
 
 /** A request's place among those in progress. */
 export interface ConnectionSlot {
-  /** Goes on to another host, where a redirect leads; throws as `take` does. */
+  /** Moves to the host that a redirect names; throws as `take` does. */
   move(host: string): void;
   release(): void;
 }

@@ -50,7 +50,7 @@ export async function toOutgoingRequest(url: URL, init: RequestInit): Promise<Ou
   return { url, method, headers, body: new Uint8Array(await carrier.arrayBuffer()) };
 }
 
-/** Claims that a status asks the client to go elsewhere. */
+/** Whether a status redirects the client. */
 export function isRedirect(status: number): boolean {
   return REDIRECTS.has(status);
 }
@@ -100,7 +100,7 @@ export function sendRequest(request: OutgoingRequest, route: Route): Promise<Inc
 function requestOptions(request: OutgoingRequest, route: Route): https.RequestOptions {
   const headers: Record<string, string> = { ...Object.fromEntries(request.headers) };
   headers['accept-encoding'] = 'identity';
-  // Node frames the body of a DELETE only when told its length.
+  // Node frames the body of a DELETE only if its length is set.
   if (request.body) headers['content-length'] = String(request.body.length);
   const options: RequestOptions = {
     method: request.method,

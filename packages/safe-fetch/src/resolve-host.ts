@@ -77,7 +77,7 @@ export const systemLookup: AddressLookup = async (hostname) => {
   return answers.map(({ address }) => address);
 };
 
-/** Asks name servers, the system's unless told: names that strangers chose take no thread however slow they are. */
+/** Asks name servers, by default the system's. Takes no thread, so that names chosen by strangers may be slow. */
 export const dnsLookup =
   (servers?: readonly string[]): AddressLookup =>
   async (hostname, signal) => {

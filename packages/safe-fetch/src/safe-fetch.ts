@@ -24,9 +24,9 @@ import { SafeFetchError, toSafeFetchError } from './safe-fetch-error.js';
 const MAX_REDIRECTS = 3;
 
 export interface SafeFetchLimits {
-  /** Largest body, counted while it is read; 5 MiB unless told. */
+  /** Largest body, counted while it is read; 5 MiB by default. */
   readonly maxBytes?: number | undefined;
-  /** Time for everything: DNS, redirects and the whole body; 30 s unless told, Infinity for none. */
+  /** Time for everything: DNS, redirects and the whole body; 30 s by default, Infinity for none. */
   readonly timeoutMs?: number | undefined;
   /** How many redirects to follow, at most and by default 3; 0 refuses the first. */
   readonly redirects?: number | undefined;
@@ -165,7 +165,7 @@ export function checkUrl(input: string | URL): URL {
   return url;
 }
 
-/** Checks where a redirect leads; leaving TLS is refused whoever it leads to. */
+/** Checks the target of a redirect; one from https to http is always refused. */
 export function checkRedirect(location: string, from: URL): URL {
   const target = URL.parse(location, from.href);
   if (!target) {

@@ -31,7 +31,7 @@ describe('what may be asked at all', () => {
     await expect(safeFetch(url)).rejects.toEqual(rejects('url_invalid'));
   });
 
-  it('tells no secret of the URL in its message', async () => {
+  it('SafeFetchError does not contain secrets of the URL', async () => {
     const error = await safeFetch('https://user:secret@example.org/path?token=secret').catch(
       String,
     );
@@ -98,7 +98,7 @@ describe('addresses off the public internet', () => {
     expect(await response.text()).toBe('hello');
   });
 
-  it('lets nobody but those allowed do without TLS', async () => {
+  it('createSafeFetch allows http only to allow-listed hosts', async () => {
     const lookup = async () => ['1.1.1.1'];
     const other = createSafeFetch({ allow: ['127.0.0.1'], lookup });
     await expect(other('http://public.example/')).rejects.toEqual(rejects('scheme_refused'));
@@ -168,7 +168,7 @@ describe('names', () => {
     );
   });
 
-  it('gives up on DNS that never answers', async () => {
+  it('times out when DNS never answers', async () => {
     const lookup = () => new Promise<string[]>(() => undefined);
     await expect(
       createSafeFetch({ lookup, timeoutMs: 20 })('https://slow.example/'),

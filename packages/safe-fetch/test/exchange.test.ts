@@ -70,7 +70,7 @@ describe('an exchange', () => {
   it.each([
     ['no HTTP', 'hello\r\n\r\n'],
     ['an impossible status', 'HTTP/1.1 999 Odd\r\n\r\n'],
-    ['an upgrade nobody asked for', 'HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n'],
+    ['an upgrade that was not requested', 'HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n'],
     ['endless headers', `HTTP/1.1 200 OK\r\nx: ${'x'.repeat(100_000)}\r\n\r\n`],
     ['nothing', ''],
   ])('with a server that answers %s is a network failure', async (_, answer) => {
@@ -82,7 +82,7 @@ describe('an exchange', () => {
     await expect(safeFetch('http://127.0.0.1:1/')).rejects.toEqual(rejects('network'));
   });
 
-  it('cut off in the body fails while it is read', async () => {
+  it('that ends within the body fails while it is read', async () => {
     const { url } = await serveRaw('HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf');
     const response = await safeFetch(url);
     await expect(response.text()).rejects.toEqual(rejects('network'));
@@ -179,7 +179,7 @@ describe('the time limit', () => {
     await expect(response.text()).rejects.toEqual(rejects('timeout'));
   });
 
-  it('closes a connection whose body nobody reads', async () => {
+  it('closes a connection whose body is never read', async () => {
     const closed = vi.fn();
     const { url } = await serve((_, response) => {
       response.on('close', closed);

@@ -8,7 +8,7 @@ import { serve } from './support/local-server.js';
 const rejects = (code: string) => expect.objectContaining({ name: 'SafeFetchError', code });
 const safeFetch = createSafeFetch({ allow: ['127.0.0.1/32'] });
 
-/** Redirects every path but `/end`, which tells what arrived. */
+/** Redirects every path but `/end`, which returns what arrived. */
 const redirecting = (to: string | ((path: string) => string), status = 302) =>
   serve(async (request, response) => {
     if (request.url === '/end') return void response.end(await echo(request));

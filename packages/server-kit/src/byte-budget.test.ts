@@ -39,7 +39,7 @@ describe('ByteBudget', () => {
     expect([reservation.bytes, bytes.used]).toEqual([10, 10]);
   });
 
-  it('shrinks a reservation whatever the others hold', () => {
+  it('shrinks a reservation however much the others hold', () => {
     const bytes = new ByteBudget({ maxBytes: 10 });
     const reservation = bytes.open('a');
     reservation.resize(6);

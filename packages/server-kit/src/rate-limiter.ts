@@ -18,7 +18,7 @@ interface Bucket {
 export interface RateLimiterOptions {
   /** What all buckets together may take in memory. */
   readonly maxBytes?: number;
-  /** Milliseconds of a clock that never goes back, whatever happens to the time of day. */
+  /** Milliseconds of a monotonic clock. */
   readonly now?: () => number;
 }
 

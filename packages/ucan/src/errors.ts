@@ -1,6 +1,6 @@
 import type { DidFault } from './did/did-resolver.js';
 
-/** Why a token was refused, from the cheapest check to the dearest. */
+/** Why a token was refused, from the cheapest check to the most expensive. */
 export type UcanFaultCode = ReadErrorCode | RuleErrorCode | ProofErrorCode | MintErrorCode;
 
 /** The bytes are not one well-formed UCAN archive. */

@@ -13,10 +13,10 @@ export const callers: Command = {
   async run(call) {
     const [action, did] = call.args;
     if (action !== 'list' && action !== 'remove') {
-      throw new UsageError('Say what to do: list or remove');
+      throw new UsageError('Name an action: list or remove');
     }
     if (action === 'list') return explainFaults(() => list(call));
-    if (!did?.startsWith('did:')) throw new UsageError('Say whom to remove: a DID');
+    if (!did?.startsWith('did:')) throw new UsageError('Name the user to remove: a DID');
     return explainFaults(() => remove(did, call));
   },
 };

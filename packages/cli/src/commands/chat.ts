@@ -12,7 +12,7 @@ export const chat: Command = {
   details:
     'Ctrl-C stops the answer, and once more leaves. With --message one message is sent, its answer written, and that is all.',
   options: {
-    session: { type: 'string', short: 's', value: 'id', summary: 'Go on in this session' },
+    session: { type: 'string', short: 's', value: 'id', summary: 'Continue this session' },
     message: { type: 'string', short: 'm', value: 'text', summary: 'Send this and leave' },
   },
   async run(call) {
@@ -74,7 +74,7 @@ async function* readMessages(terminal: Interface): AsyncGenerator<string> {
   }
 }
 
-/** Listens for Ctrl-C, which a terminal tells and a signal does where there is none. */
+/** Listens for Ctrl-C: an event of the terminal, or a signal where there is no terminal. */
 function onInterrupt(terminal: Interface, listener: () => void): () => void {
   terminal.on('SIGINT', listener);
   process.on('SIGINT', listener);
@@ -107,7 +107,7 @@ async function answerUntilStopped(
   }
 }
 
-/** What the abort leads to is told by the turn's own end. */
+/** The end of the turn reports the outcome. */
 function abort(client: OracleClient, sessionId: string): void {
   client.abort(sessionId).catch(() => undefined);
 }
@@ -127,7 +127,7 @@ const SHOWN = 200;
 
 const marks = { isRunning: '⚙', done: '✓', error: '✗' } as const;
 
-/** Writes a reply to the terminal as it comes: text as it is, all else as short lines between. */
+/** Writes a reply to the terminal as it arrives: text unchanged, everything else as short lines between. */
 export class ReplyPrinter {
   status = '';
   private isInLine = false;

@@ -10,9 +10,9 @@ export const credits: Command = {
     'Writes to the store that the environment and .env in this folder name, whether the oracle runs or not. The amount is a whole number in the smallest unit.',
   options: { note: { type: 'string', value: 'text', summary: 'Why, for the ledger' } },
   async run({ args: [action, did, amount], options, output }) {
-    if (action !== 'grant') throw new UsageError('Say what to do: grant');
-    if (!did?.startsWith('did:')) throw new UsageError('Say to whom: a DID');
-    if (!/^\d{1,15}$/.test(amount ?? '')) throw new UsageError('Say how much: a whole number');
+    if (action !== 'grant') throw new UsageError('Name an action: grant');
+    if (!did?.startsWith('did:')) throw new UsageError('Name the user: a DID');
+    if (!/^\d{1,15}$/.test(amount ?? '')) throw new UsageError('Name the amount: a whole number');
     const { grantCredits } = await output.progress('Loading', loadHost());
     const note = typeof options.note === 'string' ? { note: options.note } : {};
     try {

@@ -18,7 +18,7 @@ export const delegate: Command = {
   ],
   details: [
     'A delegation names what the oracle may do ("can"), with what ("with"), and until when. For instance: --can "store/*" --with did:key:z6Mk…',
-    '"list" shows every delegation of yours that the oracle knows of. "revoke" ends the granted one and those it replaced; with a CID that one alone; with --all every one.',
+    '"list" shows all your delegations that the oracle knows. "revoke" ends the granted one and those it replaced; with a CID that one alone; with --all every one.',
   ].join('\n'),
   options: {
     can: {
@@ -26,18 +26,18 @@ export const delegate: Command = {
       value: 'ability',
       summary: 'What it may do, such as store/put; * for all',
     },
-    with: { type: 'string', value: 'resource', summary: 'With what; your own DID unless told' },
+    with: { type: 'string', value: 'resource', summary: 'The resource; default: your own DID' },
     hours: {
       type: 'string',
       value: 'number',
-      summary: `For how long; ${DEFAULT_HOURS} unless told`,
+      summary: `Hours until it expires; default ${DEFAULT_HOURS}`,
     },
-    all: { type: 'boolean', summary: 'With revoke: every delegation that the oracle knows of' },
+    all: { type: 'boolean', summary: 'With revoke: all delegations that the oracle knows' },
   },
   async run(call) {
     const [action, ...rest] = call.args;
     const run = action === undefined ? undefined : actions[action as keyof typeof actions];
-    if (!run) throw new UsageError('Say what to do: grant, status, list or revoke');
+    if (!run) throw new UsageError('Name an action: grant, status, list or revoke');
     if (action === 'grant' && !call.options.can) throw new UsageError('--can is missing');
     const cid = action === 'revoke' ? rest.find((arg) => !isAddress(arg)) : undefined;
     if (cid !== undefined && call.options.all)
@@ -80,7 +80,7 @@ async function list({ client }: OpenOracle, { output }: Call): Promise<number> {
     expiration === undefined ? 'never expires' : `until ${formatTime(expiration)}`,
     isCurrent ? 'current' : '',
   ]);
-  const text = rows.length > 0 ? table(rows) : 'The oracle knows of no delegation of yours';
+  const text = rows.length > 0 ? table(rows) : 'The oracle knows no delegation from you';
   output.result({ delegations }, plainText(text));
   return 0;
 }

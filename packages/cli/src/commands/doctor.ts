@@ -3,7 +3,7 @@ import { loadHost, variable } from '../environment.js';
 
 const marks = { ok: '✓', off: '–', fault: '✗' } as const;
 
-/** Looks whether an oracle could run here, and says what to do where not. */
+/** Checks whether an oracle can run here, and says how to fix what is wrong. */
 export const doctor: Command = {
   name: 'doctor',
   summary: 'Check configuration, key, store, model, Matrix and chain, and say what to do',
@@ -68,7 +68,7 @@ export const checks: Readonly<Record<string, () => Promise<Check>>> = {
     const found = await checkStore(config);
     if ('makes' in found) return { state: 'ok', text: `SQLite, ${madeAtStart(found.makes)}` };
     if ('isBehind' in found) {
-      const more = found.isBehind ? '; the next start brings its tables up to date' : '';
+      const more = found.isBehind ? '; the next start updates its tables' : '';
       return { state: 'ok', text: `${place}${more}` };
     }
     const remedy = config.databaseUrl
@@ -141,7 +141,7 @@ export const checks: Readonly<Record<string, () => Promise<Check>>> = {
 
 const TIMEOUT_MS = 10_000;
 
-/** What an oracle does not ask, whatever is there. */
+/** Errors of addresses that an oracle never connects to. */
 const REFUSALS: ReadonlySet<unknown> = new Set(['address_refused', 'scheme_refused']);
 
 interface Address {
@@ -173,7 +173,7 @@ function opening(url: string): string {
   return `Set OUTGOING_ALLOW=${allowed} in the environment or in .env`;
 }
 
-/** What a look at one part has found. */
+/** The result of one check. */
 export interface Check {
   readonly state: 'ok' | 'off' | 'fault';
   readonly text: string;

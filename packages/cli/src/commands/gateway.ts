@@ -18,7 +18,7 @@ export const gateway: Command = {
       type: 'string',
       short: 'p',
       value: 'number',
-      summary: 'Where to listen; GATEWAY_PORT or 3001 unless told',
+      summary: 'Port to listen on; default: GATEWAY_PORT or 3001',
     },
   },
   async run({ options }) {
@@ -33,7 +33,7 @@ export const gateway: Command = {
 
 const MAIN = fileURLToPath(new URL('../main.js', import.meta.url));
 
-/** A query gateway in a process of its own, which ends with this one. */
+/** A query gateway in a child process, which ends with this one. */
 export interface GatewayProcess {
   /** Resolves once it has ended. */
   stop(): Promise<void>;
@@ -57,7 +57,7 @@ export async function startGateway({
     const port = await freePort(Number(wanted), host);
     const child = forkGateway(port, preload);
     const address = `${toLocalAddress(host)}:${port}`;
-    if (!variable('GATEWAY_URL')) offer(address);
+    if (!variable('GATEWAY_URL')) useGateway(address);
     return { stop: () => stop(child) };
   } catch (error) {
     const { message } = error as Error;
@@ -66,8 +66,8 @@ export async function startGateway({
   }
 }
 
-/** The oracle refuses addresses inside the network that nobody has named. */
-function offer(address: string): void {
+/** The oracle refuses private addresses that are not allow-listed. */
+function useGateway(address: string): void {
   setVariable('GATEWAY_URL', `http://${address}`);
   const allowed = variable('OUTGOING_ALLOW');
   setVariable('OUTGOING_ALLOW', allowed ? `${allowed},${address}` : address);
@@ -99,7 +99,7 @@ function showLine(line: string): void {
 }
 
 function warn(fault: string): void {
-  process.stderr.write(`${fault}; the oracle goes on without it\n`);
+  process.stderr.write(`${fault}; the oracle runs without it\n`);
 }
 
 async function stop(child: ChildProcess): Promise<void> {
@@ -110,7 +110,7 @@ async function stop(child: ChildProcess): Promise<void> {
   await ended;
 }
 
-/** The port if nobody listens there, any free one for 0; fails as listening does. */
+/** The port if it is free, any free one for 0; rejects as listening does. */
 export async function freePort(port: number, host: string): Promise<number> {
   const server = createServer().listen({ port, host, exclusive: true });
   await once(server, 'listening');

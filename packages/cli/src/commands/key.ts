@@ -49,7 +49,7 @@ async function exportKey({ output }: Call): Promise<number> {
   const path = keyFile();
   const { did } = await openKeyFile(path);
   const privateKey = (await readFile(path, 'utf8')).trim();
-  output.note('Keep this to yourself: whoever has it is you.');
+  output.note('Keep this secret: anyone who has it can act as you.');
   output.result({ did, privateKey }, privateKey);
   return 0;
 }
@@ -94,7 +94,7 @@ async function replace({ output }: Call, text: string | undefined): Promise<numb
 /** Reads one secret: typed without being shown, or from a pipe. */
 export async function readSecret(question: string): Promise<string> {
   const secret = process.stdin.isTTY ? await ask(question) : await text(process.stdin);
-  if (!secret.trim()) throw new CommandError('Nothing was given');
+  if (!secret.trim()) throw new CommandError('No input');
   return secret.trim();
 }
 

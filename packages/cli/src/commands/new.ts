@@ -10,7 +10,7 @@ import type { Output } from '../terminal.js';
 /** Writes the project of a custom oracle. */
 export const newOracle: Command = {
   name: 'new',
-  summary: 'Make the project of an oracle of your own',
+  summary: 'Create a project for your own oracle',
   usage: ['<name> [--packages <folder>] [--no-install]'],
   details:
     'Writes a folder of that name with a plugin, its test and a configuration, and installs what it needs: "npm test" and "npm start" then work at once.',
@@ -105,9 +105,7 @@ function install(folder: string): Promise<void> {
   });
   return new Promise((resolved, reject) => {
     const fail = () =>
-      reject(
-        new CommandError(`npm install failed: run it again in ${folder} once its cause is mended`),
-      );
+      reject(new CommandError(`npm install failed: fix the cause, then run it again in ${folder}`));
     npm.once('error', fail).once('close', (code) => (code === 0 ? resolved() : fail()));
   });
 }

@@ -8,13 +8,13 @@ export const start: Command = {
   summary: 'Run an oracle with the bundled plugins',
   usage: ['[--port <number>] [--with-gateway]'],
   details:
-    'Reads its configuration from the environment and from .env in this folder. Ctrl-C stops it, letting turns under way finish.',
+    'Reads its configuration from the environment and from .env in this folder. Ctrl-C stops it, after the running turns finish.',
   options: {
     port: {
       type: 'string',
       short: 'p',
       value: 'number',
-      summary: 'Where to listen; PORT or 3000 unless told',
+      summary: 'Port to listen on; default: PORT or 3000',
     },
     'with-gateway': {
       type: 'boolean',

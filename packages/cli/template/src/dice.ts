@@ -16,7 +16,7 @@ const rollDice = defineTool({
   },
 });
 
-/** A plugin: what it is, when to use it, and what it brings. */
+/** A plugin: what it is, when to use it, and what it contributes. */
 export const dice = definePlugin({
   name: 'dice',
   version: '0.1.0',

@@ -14,7 +14,7 @@ const MAIN = join(import.meta.dirname, '../../bin/sibyl.js');
 /** One run of the command. */
 export interface SibylRun {
   readonly child: ChildProcess;
-  /** What it has written so far. */
+  /** Its output until now. */
   readonly stdout: string;
   readonly stderr: string;
   /** Resolves to the exit code. */

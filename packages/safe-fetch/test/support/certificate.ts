@@ -5,7 +5,7 @@ const ECDSA_SHA256 = der(SEQUENCE, Buffer.from('06082a8648ce3d040302', 'hex'));
 const COMMON_NAME = Buffer.from('0603550403', 'hex');
 const SUBJECT_ALT_NAME = Buffer.from('0603551d11', 'hex');
 
-/** A key and a certificate signed by itself, made anew so that no private key lies in the repository. */
+/** A key and a certificate signed by itself, generated each time, so that no private key is in the repository. */
 export function selfSigned(hostname: string): { key: string; cert: string } {
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   const name = encodeName(hostname);

@@ -63,7 +63,7 @@ describe('the browser minter', () => {
     });
   });
 
-  test('refuses an audience that is no DID', async () => {
+  test('refuses an audience that is not a DID', async () => {
     const signer = await createWebSigner(await keyPairOfAlice());
     const minted = await mintAuthInvocation({ signer, audience: 'oracle' });
     expect(minted.error?.code).toBe('mint_invalid');

@@ -35,7 +35,7 @@ export interface WebAuthRequest {
   readonly now?: number;
 }
 
-/** Mints the bearer that says who is calling (contract B8). */
+/** Mints the bearer token that authenticates the caller. */
 export function mintAuthInvocation(
   request: WebAuthRequest,
 ): Promise<Result<MintedToken, UcanFault>> {
@@ -58,7 +58,7 @@ export async function mintDelegation(
   const payload = { facts: [], ...fields, issuer: signer.did, proofs: [] };
   const signature = await signer.sign(signingBytes(payload));
   const bytes = encodeUcan(payload, concat([SIGNATURE_HEAD, signature]));
-  if (!bytes) return { error: { code: 'mint_invalid', detail: 'issuer or audience is no DID' } };
+  if (!bytes) return { error: { code: 'mint_invalid', detail: 'issuer or audience is not a DID' } };
   const ucan = await createBlock(bytes);
   const root = await createBlock(encodeArchiveRoot(ucan.link));
   const token = base64(encodeCar(root, [ucan]));
@@ -76,7 +76,7 @@ export interface WebSigner {
   sign(bytes: Uint8Array): Promise<Uint8Array>;
 }
 
-/** `CryptoKey`, by whatever name the surrounding types know it. */
+/** `CryptoKey`, whose type has another name in Node than in browsers. */
 type WebKey = Parameters<typeof crypto.subtle.sign>[1];
 
 /** The two halves of a key; the private one need not be extractable. */

@@ -8,7 +8,7 @@ test.each([0, 1, 127, 128, 300, 16_383, 16_384, 2 ** 21, 2 ** 28 - 1])('%d comes
 
 test.each([
   ['nothing', []],
-  ['cut short', [0x80]],
+  ['truncated', [0x80]],
   ['longer than needed', [0x80, 0x00]],
   ['longer than needed', [0xff, 0x80, 0x00]],
   ['over four bytes', [0xff, 0xff, 0xff, 0xff, 0x0f]],

@@ -80,10 +80,10 @@ export function base32(bytes: Uint8Array): string {
   return bits > 0 ? out + BASE32[(buffer << (5 - bits)) & 31] : out;
 }
 
-/** Standard padded base64, as tokens are sent (contract B8). */
+/** Standard padded base64, as tokens are sent. */
 export function base64(bytes: Uint8Array): string {
   let binary = '';
-  // In pieces, since arguments are limited. Byte by byte, or with a spread, it takes ten times as long.
+  // In chunks, since the number of arguments is limited. Byte by byte, or with a spread, it takes ten times as long.
   for (let i = 0; i < bytes.length; i += 4096) {
     binary += String.fromCharCode.apply(null, bytes.subarray(i, i + 4096) as never);
   }

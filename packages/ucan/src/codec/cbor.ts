@@ -124,7 +124,7 @@ class CborReader {
   }
 
   private take(length: number): Uint8Array {
-    if (length > this.bytes.length - this.offset) throw new CborError('cut short');
+    if (length > this.bytes.length - this.offset) throw new CborError('truncated');
     this.offset += length;
     return this.bytes.subarray(this.offset - length, this.offset);
   }

@@ -16,7 +16,7 @@ export interface Capability {
   readonly nb?: IpldMap;
 }
 
-/** The one capability of an auth invocation (contract B8). */
+/** The one capability of an auth invocation. */
 export const AUTH_CAPABILITY: Capability = { can: '*', with: 'ixo:oracle' };
 
 /** What a UCAN says; everything but the signature. */
@@ -46,7 +46,7 @@ export function signingBytes(payload: UcanPayload): Uint8Array {
   return utf8(`${JWT_HEADER}.${base64url(utf8(json))}`);
 }
 
-/** The block of a UCAN, or nothing when issuer or audience is no DID it can carry. */
+/** The block of a UCAN, or undefined if issuer or audience is not a DID it can hold. */
 export function encodeUcan(payload: UcanPayload, signature: Uint8Array): Uint8Array | undefined {
   const iss = encodePrincipal(payload.issuer);
   const aud = encodePrincipal(payload.audience);
@@ -90,7 +90,7 @@ export interface MintedToken {
   readonly cid: string;
   /** Unix seconds; Infinity if the token never expires. */
   readonly expiration: number;
-  /** Base64 of the archive, proofs included (contract B8). */
+  /** Base64 of the archive, proofs included. */
   readonly token: string;
 }
 
@@ -123,7 +123,7 @@ const DID_CORE = [0x9d, 0x1a];
 /** A DID of any method that is looked up; a did:key is its own key and never text. */
 const DID = /^did:(?!key:)[a-z0-9]+:[A-Za-z0-9._%:-]{1,256}$/;
 
-/** The bytes of a DID as a UCAN stores it, or nothing when it is no DID that can sign here. */
+/** The bytes of a DID as a UCAN stores it, or undefined if it is not a DID that can sign here. */
 export function encodePrincipal(did: string): Uint8Array | undefined {
   if (did.startsWith('did:key:z')) {
     const bytes = decodeBase58(did.slice('did:key:z'.length));

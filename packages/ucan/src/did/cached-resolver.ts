@@ -21,7 +21,7 @@ const LASTING: ReadonlySet<DidFault['code']> = new Set([
 export interface CachedResolverOptions {
   readonly resolver: DidResolver;
   readonly clock?: Clock | undefined;
-  /** How long keys count, between 60 and 300 s; 300 unless told. A rotated key is trusted that long. */
+  /** How long keys count, between 60 and 300 s; 300 by default. A rotated key is trusted that long. */
   readonly keysTtlSeconds?: number | undefined;
   /** How long a refusal counts, at most and by default 10 s. */
   readonly faultTtlSeconds?: number | undefined;
@@ -65,7 +65,7 @@ export function createCachedResolver(options: CachedResolverOptions): DidResolve
   };
 }
 
-/** A key is a typed array with a buffer of its own. */
+/** A key is a typed array with its own buffer. */
 const KEY_BYTES = 200;
 
 function measureAnswer({ result }: Cached, did: string): number {

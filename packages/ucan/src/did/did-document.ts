@@ -7,7 +7,7 @@ const MAX_KEYS = 8;
 /** Bounds the decoding, since most methods of a hostile document may hold no key at all. */
 const MAX_METHODS = 64;
 
-/** Whoever holds a key under one of these speaks for the DID; keyAgreement keys only receive. */
+/** A key under one of these can sign for the DID; keyAgreement keys only receive. */
 const RELATIONSHIPS = [
   'authentication',
   'assertionMethod',
@@ -129,7 +129,7 @@ function readText(method: Record<string, unknown>, name: string): string | undef
   return typeof value === 'string' && value !== '' ? value : undefined;
 }
 
-/** Claims that a JSON value is an object with fields. */
+/** Whether a JSON value is an object. */
 export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

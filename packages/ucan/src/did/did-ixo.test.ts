@@ -64,7 +64,7 @@ describe('did:ixo from the chain', () => {
     expect((await resolver.resolve(DID)).error?.code).toBe(code);
   });
 
-  it.each(slowAnswers)('gives up on %s', async (_, answer) => {
+  it.each(slowAnswers)('times out on %s', async (_, answer) => {
     const { resolver } = await withChain(answer, { timeoutMs: 50 });
     expect((await resolver.resolve(DID)).error?.code).toBe('did_unavailable');
   });
@@ -163,7 +163,7 @@ describe('did:ixo from Blocksync', () => {
     expect((await resolver.resolve(DID)).error?.code).toBe(code);
   });
 
-  it.each(slowAnswers)('gives up on %s', async (_, answer) => {
+  it.each(slowAnswers)('times out on %s', async (_, answer) => {
     const { resolver } = await withIndex(answer, { timeoutMs: 50 });
     expect((await resolver.resolve(DID)).error?.code).toBe('did_unavailable');
   });
@@ -210,7 +210,7 @@ describe('did:ixo without a usable source', () => {
     expect(error?.detail).toBe('did:ixo needs CHAIN_REST_URL or BLOCKSYNC_GRAPHQL_URL');
   });
 
-  it('is unavailable when the URL is no URL', async () => {
+  it('is unavailable when the URL is invalid', async () => {
     const resolver = createDidIxoResolver({ chainRestUrl: 'not a url', fetch });
     expect((await resolver.resolve(DID)).error?.code).toBe('did_unavailable');
   });

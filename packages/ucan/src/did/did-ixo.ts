@@ -19,7 +19,7 @@ export interface DidIxoOptions {
   readonly chainRestUrl?: string | undefined;
   readonly blocksyncUrl?: string | undefined;
   readonly fetch: DidFetch;
-  /** 256 KiB and 3 s for each request unless told. */
+  /** 256 KiB and 3 s for each request by default. */
   readonly limits?: Partial<FetchLimits> | undefined;
   /** Lookups in progress at most, 50 by default; beyond it the fault is `did_busy`. */
   readonly maxPending?: number | undefined;
@@ -53,7 +53,7 @@ function createSources({
   ];
 }
 
-/** Only an unavailable source passes the question on: any other answer is final. */
+/** Only an unavailable source leads to the next one: any other answer is final. */
 async function askInTurn(sources: readonly DidResolver[], did: string) {
   const details: string[] = [];
   for (const source of sources) {

@@ -62,7 +62,7 @@ describe('publicKeyFromDid', () => {
     expect(publicKeyFromDid(did).error?.code).toBe('did_unsupported');
   });
 
-  it('never throws, whatever it is given', () => {
+  it('never throws, for any input', () => {
     for (const input of [undefined, null, 7, {}, [], '\u0000', '\ud800']) {
       expect(publicKeyFromDid(input as string).error?.code).toBe('did_invalid');
     }

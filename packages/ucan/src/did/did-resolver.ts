@@ -76,7 +76,7 @@ export function didMethod(did: string): string | undefined {
 /** Lookups one resolver has in progress at most by default: each holds a connection to a host that a stranger chose. */
 const MAX_PENDING = 50;
 
-/** Lets callers that ask for the same DID at the same time share one resolution. */
+/** Lets concurrent lookups of the same DID share one resolution. */
 export function createSingleFlight(
   resolve: DidResolver['resolve'],
   maxPending = MAX_PENDING,

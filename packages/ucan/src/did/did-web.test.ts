@@ -105,7 +105,7 @@ describe('createDidWebResolver', () => {
     expect((await resolver.resolve(did)).error?.code).toBe(code);
   });
 
-  it.each(slowAnswers)('gives up on %s', async (_, answer) => {
+  it.each(slowAnswers)('times out on %s', async (_, answer) => {
     const { did, resolver } = await withServer(() => answer, '', { timeoutMs: 50 });
     expect((await resolver.resolve(did)).error?.code).toBe('did_unavailable');
   });
@@ -130,7 +130,7 @@ describe('createDidWebResolver', () => {
     expect(asked).toEqual([`${url}.well-known/did.json`]);
   });
 
-  it('asks nothing for what is no did:web', async () => {
+  it('sends no request for anything but a did:web', async () => {
     const resolver = createDidWebResolver({ fetch });
     expect((await resolver.resolve('did:web:0x7f.1')).error?.code).toBe('did_invalid');
   });

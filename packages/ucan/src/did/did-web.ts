@@ -23,7 +23,7 @@ export interface DidWebOptions {
   readonly fetch: DidFetch;
   /** Asks loopback hosts over http, for development; every other host stays on https. */
   readonly allowHttp?: boolean | undefined;
-  /** 256 KiB and 3 s unless told. */
+  /** 256 KiB and 3 s by default. */
   readonly limits?: Partial<FetchLimits> | undefined;
 }
 

@@ -84,12 +84,12 @@ describe('signatures', () => {
     ['a key of 31 bytes', alice.publicKey.subarray(1), message, signature],
     ['a key of 33 bytes', concat([alice.publicKey, [0]]), message, signature],
     ['S + L', alice.publicKey, message, withLargerS()],
-    ['a key that is no point', encodePoint(2n, 0), message, signature],
+    ['a key that is not a point', encodePoint(2n, 0), message, signature],
   ])('%s is refused', (_, key, text, candidate) => {
     expect(verifyEd25519(key, text, candidate)).toBe(false);
   });
 
-  test('S must be below the group order, whatever the platform thinks of it', () => {
+  test('S must be below the group order, even if the platform accepts more', () => {
     expect(isCanonicalSignature(signature)).toBe(true);
     expect(isCanonicalSignature(withLargerS())).toBe(false);
     expect(isCanonicalSignature(signature.subarray(1))).toBe(false);

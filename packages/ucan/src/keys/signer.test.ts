@@ -15,7 +15,7 @@ const MNEMONIC = `${'abandon '.repeat(11)}about`;
 const GOLDEN = 'did:key:z6MkpPcjwo4wP49VnvG7isXnqvFJyEqZ5JxSjohHxTT9Zr1c';
 
 describe('a signer', () => {
-  test('comes out of a mnemonic, whatever space is around it', () => {
+  test('signerFromMnemonic ignores surrounding space', () => {
     expect(unwrap(signerFromMnemonic(MNEMONIC)).did).toBe(GOLDEN);
     expect(unwrap(signerFromMnemonic(`  ${MNEMONIC}\n`)).did).toBe(GOLDEN);
   });

@@ -18,7 +18,7 @@ const PKCS8_HEAD = Buffer.from('302e020100300506032b657004220420', 'hex');
 /** An Ed25519 key and the DID it signs under. */
 export interface Signer {
   readonly did: string;
-  /** The key's own did:key, whatever `did` says. */
+  /** The key's own did:key, even if `did` is another. */
   readonly keyDid: string;
   readonly publicKey: Uint8Array;
   sign(bytes: Uint8Array): Uint8Array;

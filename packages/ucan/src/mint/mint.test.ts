@@ -106,12 +106,12 @@ describe('a delegation', () => {
   test.each<[string, Partial<DelegationRequest>]>([
     ['capitals', { capabilities: [{ can: 'Store/Add', with: 'a:b' }] }],
     ['half a surrogate pair', { facts: [{ a: '\uD800' }] }],
-    ['a resource that is no URI', { capabilities: [{ can: 'a/b', with: 'x' }] }],
+    ['a resource that is not a URI', { capabilities: [{ can: 'a/b', with: 'x' }] }],
     ['a fraction of a second', { expiration: NOW + 0.5 }],
     ['a number beyond 2^53', { facts: [{ a: 2 ** 60 }] }],
     ['a key that DAG-JSON reserves', { facts: [{ a: { '/': 'b' } }] }],
     ['17 capabilities', { capabilities: new Array(17).fill(grant) }],
-  ])('that nobody could read is not minted: %s', (_, more) => {
+  ])('that cannot be read is not minted: %s', (_, more) => {
     const request = { signer: alice, audience: bob.did, capabilities: [grant], expiration: NOW };
     expect(mintDelegation({ ...request, ...more }).error?.code).toBe('mint_invalid');
   });
@@ -211,7 +211,7 @@ describe('the minter', () => {
     expect(unwrap(minter.mint(request))).not.toBe(first);
   });
 
-  test('tells apart what differs in anything', async () => {
+  test('createMinter distinguishes requests that differ in anything', async () => {
     const minter = minterAt(clock);
     const requests = await Promise.all([
       requestOn(),
@@ -228,7 +228,7 @@ describe('the minter', () => {
     expect(requests.map((request) => unwrap(minter.mint(request)).cid)).toEqual(cids);
   });
 
-  test('tells users apart even under one delegation', async () => {
+  test('createMinter distinguishes users even under one delegation', async () => {
     const minter = minterAt(clock);
     const delegation = await granted();
     const other = { ...delegation, did: bob.did };

@@ -34,7 +34,7 @@ export interface AuthInvocationRequest {
   readonly clock?: Clock;
 }
 
-/** Mints the bearer that says who is calling (contract B8). */
+/** Mints the bearer token that authenticates the caller. */
 export function mintAuthInvocation(request: AuthInvocationRequest): Result<MintedToken, UcanFault> {
   const { signer, audience, ttlSeconds = 300, clock = systemClock } = request;
   const payload = {
@@ -61,7 +61,7 @@ export interface DelegationRequest {
   readonly proofs?: readonly string[];
 }
 
-/** Mints a delegation; one that its own proofs do not bear out is refused here already. */
+/** Mints a delegation; refuses one that its proofs do not cover. */
 export function mintDelegation(request: DelegationRequest): Result<MintedToken, UcanFault> {
   const { signer, facts = [], proofs: tokens = [], ...fields } = request;
   const proofs = readProofs(tokens);
@@ -128,7 +128,7 @@ function toCapability({ can, with: resource, nb }: InvocationRequest): Capabilit
 
 const CAR_TYPE = 'application/vnd.ipld.car';
 
-/** What is to be POSTed to a ucanto service, through whatever fetch the host trusts. */
+/** What to POST to a ucanto service, with the fetch that the host trusts. */
 export interface ServiceRequest {
   readonly method: 'POST';
   readonly headers: Readonly<Record<'content-type' | 'accept', string>>;
@@ -137,7 +137,7 @@ export interface ServiceRequest {
 
 /** Wraps a minted invocation in the message ucanto services read. */
 export function serviceRequest(minted: MintedToken): Result<ServiceRequest, UcanFault> {
-  // Not through the gate: with the invocation a chain may be longer than the gate would let in.
+  // Not through `readToken`: with the invocation a chain may be longer than it accepts.
   const car = readCar(Buffer.from(minted.token, 'base64'));
   const link = car.ok && readArchiveRoot(car.ok.root);
   if (!car.ok || !link?.ok) return refuse('mint_invalid', 'not an archive of ours');
@@ -166,7 +166,7 @@ export function issue(
   const bytes = encodeUcan(payload, signature);
   if (!bytes) return refuse('mint_invalid', 'issuer or audience is not a DID');
   const block = createBlock(bytes);
-  // What the gate would not read must not leave the house: capitals in `can`, lone surrogates, …
+  // Never mint a token that `readToken` refuses: capitals in `can`, lone surrogates, …
   const readable = readUcan(block);
   if (readable.error) return refuse('mint_invalid', readable.error.detail);
   if (!equalBytes(signingBytes(readable.ok), message)) {
@@ -205,5 +205,5 @@ export function readProofs(tokens: readonly string[]): Result<Proofs, UcanFault>
   return { ok: { roots, links, blocks: [...blocks.values()] } };
 }
 
-/** Makes two tokens that say the same two different tokens. */
+/** Gives two tokens with the same content different CIDs. */
 export const nonceFact = (): IpldMap => ({ nonce: randomBytes(12).toString('base64url') });

@@ -54,7 +54,7 @@ function measureEntry({ minted, delegationCids }: Entry, key: string): number {
   return texts.reduce((bytes, text) => bytes + textBytes(text), 200);
 }
 
-/** User, delegation, service, ability, resource and caveats; a change of any mints anew. */
+/** User, delegation, service, ability, resource and caveats; a change of any mints again. */
 function buildCacheKey({
   delegation,
   audience,

@@ -68,7 +68,7 @@ function splitSections(bytes: Uint8Array, start: number): Result<Uint8Array[], U
 function readHeader(bytes: Uint8Array): Result<Link, UcanFault> {
   const header = decodeCbor(bytes);
   if (header.error !== undefined) return refuse('car_malformed', `header: ${header.error}`);
-  if (!isIpldMap(header.ok)) return refuse('car_malformed', 'header is no map');
+  if (!isIpldMap(header.ok)) return refuse('car_malformed', 'header is not a map');
   const { version, roots, ...others } = header.ok;
   if (version !== 1) return refuse('car_version', 'not a CARv1');
   if (!Array.isArray(roots) || Object.keys(others).length > 0) {

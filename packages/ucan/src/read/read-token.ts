@@ -5,7 +5,7 @@ import { readArchiveRoot, readCar } from './read-car.js';
 import { readUcan } from './read-ucan.js';
 import { LIMITS, type Token, type Ucan } from './token.js';
 
-/** The strict gate: reads a token cheapest check first, so that no library meets hostile bytes. */
+/** Reads a token strictly, cheapest check first, so that no library receives hostile bytes. */
 export function readToken(token: unknown): Result<Token, UcanFault> {
   const bytes = readBase64(token);
   if (bytes.error) return bytes;
@@ -51,7 +51,7 @@ export function readBase64(token: unknown): Result<Uint8Array, UcanFault> {
   return { ok: bytes };
 }
 
-/** Checks the size and the links of a chain; a UCAN is visited once a layer, whatever links to it. */
+/** Checks the size and the links of a chain; a UCAN is visited once a layer, however many link to it. */
 export function checkShape(root: Ucan, ucans: ReadonlyMap<string, Ucan>): UcanFault | undefined {
   if (ucans.size > LIMITS.ucans) return refuse('too_many_ucans', `${ucans.size} UCANs`).error;
   const seen = new Set<string>();

@@ -29,7 +29,7 @@ export function readUcan({ link, bytes }: Block): Result<Ucan, UcanFault> {
   if (parties.error) return parties;
   const payload = readPayload(fields.ok, parties.ok);
   if (payload.error) return payload;
-  // Whatever the model does not hold, an unknown key or an empty `fct`, is lost on the way back.
+  // Anything the model does not hold, such as an unknown key or an empty `fct`, is lost when encoded again.
   if (!equalBytes(encodeUcanFields(payload.ok, { s, iss, aud }), bytes)) {
     return refuse('ucan_not_canonical', 'encodes to other bytes');
   }
@@ -72,7 +72,7 @@ function readParties(iss: Uint8Array, aud: Uint8Array): Result<Parties, UcanFaul
   return { ok: { issuer, audience } };
 }
 
-// Base58 is dear, and the oracle and the callers of the day come again and again.
+// Base58 is expensive, and the same oracle and callers appear again and again.
 const principals = new LruMap<string, string>({
   maxBytes: 512 * 1024,
   sizeOf: (did, key) => textBytes(did) + textBytes(key),

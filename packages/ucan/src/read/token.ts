@@ -2,14 +2,14 @@ import type { Capability, UcanPayload } from '../codec/ucan.js';
 
 export type { Capability };
 
-/** One UCAN that passed the gate; its signature is still unproven. */
+/** One UCAN that `readToken` accepted; its signature is not verified yet. */
 export interface Ucan extends UcanPayload {
   readonly cid: string;
   readonly bytes: Uint8Array;
   readonly signature: Uint8Array;
 }
 
-/** A token that passed the gate: the outermost UCAN and the chain of its proofs. */
+/** A token that `readToken` accepted: the outermost UCAN and the chain of its proofs. */
 export interface Token {
   readonly text: string;
   readonly root: Ucan;
@@ -17,7 +17,7 @@ export interface Token {
   readonly ucans: ReadonlyMap<string, Ucan>;
 }
 
-/** What the gate lets through; every later step relies on these bounds. */
+/** The limits of `readToken`; every later step relies on them. */
 export const LIMITS = {
   characters: 8192,
   blocks: 10,

@@ -13,7 +13,7 @@ describe('revocation', () => {
   test.each([
     ['the delegation', top],
     ['its proof', grant],
-  ])('of %s is felt at once, whatever was cached', async (_, block) => {
+  ])('of %s takes effect at once, despite the cache', async (_, block) => {
     const revocations = createRevocationSet({ clock: () => NOW });
     const verifier = verifierWith({ revocations });
     expect(await verifier.verifyDelegation(chain)).toHaveProperty('ok');

@@ -2,7 +2,7 @@ import { LruMap, textBytes } from '@sibyl/server-kit';
 import type { Clock } from '../codec/ucan.js';
 import { refuse, type UcanFault } from '../errors.js';
 
-/** Tells whether a UCAN, known by its CID, was revoked. */
+/** Knows which UCANs were revoked, by CID. */
 export interface Revocations {
   isRevoked(cid: string): boolean | Promise<boolean>;
 }

@@ -7,13 +7,13 @@ import { isCovered } from './coverage.js';
 export interface InvocationRules {
   readonly audiences: ReadonlySet<string>;
   readonly capability: Capability;
-  /** Whoever else signed is refused; unset: anybody may call. */
+  /** The only issuer that is accepted; unset: any. */
   readonly issuer?: string;
   readonly now: number;
   readonly maxTtlSeconds: number;
 }
 
-/** Everything about an invocation that can be judged without network and signature. */
+/** Every check of an invocation that needs neither the network nor a signature. */
 export function checkInvocation({ root }: Token, rules: InvocationRules): UcanFault | undefined {
   const { audiences, issuer, now, maxTtlSeconds } = rules;
   if (!audiences.has(root.audience)) return refuse('wrong_audience', root.audience).error;
@@ -51,7 +51,7 @@ export interface DelegationRules {
   readonly now: number;
 }
 
-/** Everything about a delegation that can be judged without network and signature. */
+/** Every check of a delegation that needs neither the network nor a signature. */
 export function checkDelegation(token: Token, rules: DelegationRules): UcanFault | undefined {
   const { root, ucans } = token;
   if (!rules.audiences.has(root.audience)) return refuse('wrong_audience', root.audience).error;
@@ -71,7 +71,7 @@ export function checkDelegation(token: Token, rules: DelegationRules): UcanFault
  */
 const isCall = (can: string): boolean => can.startsWith('oracle/') || can.startsWith('mcp/');
 
-/** The proofs of a UCAN; the gate saw to it that none is missing. */
+/** The proofs of a UCAN; `readToken` refuses tokens where one is missing. */
 export function findProofs(ucan: Ucan, ucans: ReadonlyMap<string, Ucan>): readonly Ucan[] {
   return ucan.proofs.flatMap((link) => ucans.get(link.toString()) ?? []);
 }

@@ -7,11 +7,11 @@ import { createExpiringCids } from './revocations.js';
 export interface SingleUseStore {
   /** Takes the CID, atomically; false when it is taken already or there is no room for it. */
   claim(cid: string, expiresAt: number): Promise<boolean>;
-  /** Gives back a CID whose token turned out to be invalid. */
+  /** Releases a CID whose token turned out to be invalid. */
   release(cid: string): Promise<void>;
 }
 
-/** Tells whether a UCAN, known by its CID, was accepted as a single-use token. */
+/** Knows which UCANs were accepted as single-use tokens, by CID. */
 export interface SpentTokens {
   has(cid: string): boolean | Promise<boolean>;
 }
@@ -56,7 +56,7 @@ export async function checkSpent(
 /** How long a spent token is remembered beyond its expiry. */
 const KEEP_SECONDS = 60;
 
-/** Takes the token before it is proven, and gives it back if the proof fails. */
+/** Claims the token before it is verified, and releases it if the verification fails. */
 export async function spendOnce(
   { cid, expiration }: Ucan,
   store: SingleUseStore,
@@ -69,7 +69,7 @@ export async function spendOnce(
     return refuse('replay_store_unavailable', String(cause).slice(0, 200)).error;
   }
   const fault = await prove();
-  // A store that cannot give it back keeps it: the token is lost, not spent twice.
+  // If the store cannot release it, the token is lost, but never spent twice.
   if (fault) await store.release(cid).catch(() => undefined);
   return fault;
 }

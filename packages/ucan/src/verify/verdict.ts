@@ -22,8 +22,8 @@ export interface Verdict {
 export type VerifiedInvocation = Verdict;
 
 /**
- * A right handed to the oracle. `did` is the delegator: whoever signed the outermost UCAN, never
- * the root of its proofs, so that holding a right from somebody does not make one that somebody.
+ * A right handed to the oracle. `did` is the delegator: the signer of the outermost UCAN, never
+ * the root of its proofs, so that a right from another user does not make the holder that user.
  */
 export interface VerifiedDelegation extends Verdict {
   readonly capabilities: readonly Capability[];
@@ -50,7 +50,7 @@ function toVerdict({ root, ucans }: Token): Verdict {
 }
 
 const OBJECT_BYTES = 120;
-/** A typed array with few bytes of its own, or a link with one inside. */
+/** A short typed array, or a link with one inside. */
 const BYTES_OBJECT_BYTES = 240;
 
 /** What a verdict keeps in memory, at most. */
@@ -125,7 +125,7 @@ export class VerdictCache<V extends Verdict> {
     const running = this.pending.get(key);
     if (running !== undefined) {
       const result = await running;
-      // That the other caller could not pay says nothing about this one.
+      // The other caller's allowance says nothing about this one's.
       return result.error?.code === 'cost_refused' ? this.verifyAndKeep(key, verify) : result;
     }
     if (this.pending.size >= MAX_PENDING) {
@@ -141,7 +141,7 @@ export class VerdictCache<V extends Verdict> {
   }
 
   forget(matches: (verdict: Verdict) => boolean): number {
-    // A verification that began before must not bring back what is being forgotten.
+    // A verification that began before must not restore what is being forgotten.
     this.generation += 1;
     return this.entries.deleteWhere(({ verdict }) => matches(verdict));
   }

@@ -46,7 +46,7 @@ describe('verifyDelegation', () => {
     }
   });
 
-  test('refuses everything while it cannot tell what is spent', async () => {
+  test('refuses everything while spentTokens is unavailable', async () => {
     const spentTokens = { has: () => Promise.reject(new Error('away')) };
     const { error } = await verifierWith({ spentTokens }).verifyDelegation(buildDelegation('a/b'));
     expect(error?.code).toBe('replay_store_unavailable');
@@ -69,7 +69,7 @@ describe('charge', () => {
     expect(settle.mock.calls).toEqual([[true]]);
   });
 
-  test('hears of signatures that are known already no more', async () => {
+  test('charge does not count signatures that are already verified', async () => {
     const charge = vi.fn(() => () => undefined);
     const verifier = verifierWith();
     await verifier.verifyDelegation(buildChain('1'), { charge });
@@ -111,7 +111,7 @@ describe('charge', () => {
   test.each([
     ['a bad signature', { revoked: false, code: 'signature_invalid' }],
     ['a revocation', { revoked: true, code: 'revoked' }],
-  ])('hears of %s', async (_, { revoked, code }) => {
+  ])('settle receives %s', async (_, { revoked, code }) => {
     const settle = vi.fn();
     const bad = forgeToken(forgeUcan({ signature: (s) => s.map((b, i) => (i > 60 ? 0 : b)) }));
     const verifier = verifierWith({ revocations: { isRevoked: () => revoked } });

@@ -78,7 +78,7 @@ describe('the verdict cache', () => {
 
   test('is bounded', async () => {
     const resolver = countingResolver();
-    // Room for two verdicts; signatures are verified anew where the issuer has to be looked up.
+    // Room for two verdicts; signatures are verified again where the issuer has to be looked up.
     const verifier = verifierWith({ resolver, cacheBytes: 2500 });
     const tokens = ['1', '2', '3'].map((nonce) =>
       forgeToken(forgeUcan({ signer: ixoAlice, payload: { nonce } })),

@@ -19,7 +19,7 @@ import {
 } from './verdict.js';
 
 export interface VerifierOptions {
-  /** The oracle's DID; a token for anybody else is refused. */
+  /** The oracle's DID; a token for another audience is refused. */
   readonly audience: string;
   readonly extraAudiences?: readonly string[];
   readonly resolver: DidResolver;
@@ -28,7 +28,7 @@ export interface VerifierOptions {
   readonly singleUse?: SingleUseStore;
   /** A delegation with a link that is among these is refused, at every use. */
   readonly spentTokens?: SpentTokens;
-  /** Hears of every token that is refused, for counting and logging. */
+  /** Receives every token that is refused, for counting and logging. */
   readonly onRefusal?: (purpose: TokenPurpose, fault: UcanFault) => void;
   readonly clock?: Clock;
   readonly maxTtlSeconds?: number;
@@ -53,7 +53,7 @@ export interface VerifyOptions {
 
 export type Charge = (cost: VerificationCost) => Settle | undefined;
 
-/** Hears how a verification that was charged for has ended. */
+/** Receives the outcome of a verification that was charged for. */
 export type Settle = (isProven: boolean) => void;
 
 export interface SingleUseExpectation extends VerifyOptions {
@@ -64,7 +64,7 @@ export interface SingleUseExpectation extends VerifyOptions {
 
 /** Proves tokens; every method answers with a verdict or a fault and never throws. */
 export interface Verifier {
-  /** Who is calling: the bearer of an auth invocation (contract B8). */
+  /** Who is calling: the bearer of an auth invocation. */
   verifyInvocation(
     token: unknown,
     options?: VerifyOptions,
@@ -79,7 +79,7 @@ export interface Verifier {
     token: unknown,
     expectation: SingleUseExpectation,
   ): Promise<Result<VerifiedInvocation, UcanFault>>;
-  /** Drops the cached verdicts that match and says how many; the next use is judged anew. */
+  /** Drops the cached verdicts that match and says how many; the next use is verified again. */
   forget(matches: (verdict: Verdict) => boolean): number;
 }
 
@@ -163,7 +163,7 @@ class CachingVerifier implements Verifier {
     if (typeof text !== 'string' || text.length > LIMITS.characters) {
       return readToken(text) as { error: UcanFault };
     }
-    // Strict base64 makes text and bytes one to one, so the text's hash stands for the bytes'.
+    // Strict base64 makes text and bytes one to one, so the text's hash identifies the bytes.
     // Purpose and audience are in no key: each purpose has its cache, each verifier its audience.
     const key = createHash('sha256').update(text).digest('base64');
     const known = plan.cache.get(key);
@@ -234,4 +234,4 @@ interface VerifyPlan<V extends Verdict> {
   readonly spentTokens?: SpentTokens | undefined;
 }
 
-const refuseCost = () => refuse('cost_refused', 'its sender has used up its allowance');
+const refuseCost = () => refuse('cost_refused', 'the sender has no allowance left');

@@ -74,8 +74,8 @@ function claimOptions(token: Token, keys: SigningKeys) {
 type ClaimedCapability = ParsedCapability & { readonly delegation: Delegation };
 
 /**
- * Only a UCAN without proofs speaks for itself, and nobody for the signature of another: ucanto
- * takes an attestation by whoever may issue it instead of a signature.
+ * Only a UCAN without proofs speaks for itself, and none vouches for the signature of another: ucanto
+ * accepts an attestation by an authorized issuer instead of a signature.
  */
 function canIssue({ can, delegation }: ClaimedCapability): boolean {
   return delegation.proofs.length === 0 && can !== 'ucan/attest';

@@ -39,7 +39,7 @@ export function json(value: unknown, status = 200): Answer {
 export const hostileAnswers: readonly (readonly [string, Answer, string])[] = [
   ['300 KB', (response) => response.end(`"${'x'.repeat(300_000)}"`), 'did_invalid'],
   ['endless', pourForever, 'did_invalid'],
-  ['a cut connection', (response) => response.destroy(), 'did_unavailable'],
+  ['a closed connection', (response) => response.destroy(), 'did_unavailable'],
   ['a redirect', redirect, 'did_unavailable'],
   ['a 304', json({}, 304), 'did_unavailable'],
   ['a 500', json({ code: 13, message: 'boom' }, 500), 'did_unavailable'],

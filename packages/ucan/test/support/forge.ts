@@ -11,7 +11,7 @@ import {
 import type { Signer } from '../../src/keys/signer.js';
 import { alice, NOW, oracle } from './verifier.js';
 
-/** CBOR that is put in as it stands, however malformed. */
+/** CBOR that is inserted unchanged, however malformed. */
 export class Raw {
   constructor(readonly bytes: Uint8Array) {}
   static of(...bytes: number[]): Raw {

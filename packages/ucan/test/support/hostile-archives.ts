@@ -240,7 +240,7 @@ const roots: readonly HostileToken[] = [
     token: withArchiveRoot(forgeCbor({ 'ucan@0.9.1': other.link })),
   },
   {
-    name: 'header that is no CBOR',
+    name: 'header that is not CBOR',
     code: 'car_malformed',
     token: archive(carHeader(Raw.of(0xff, 0xff))),
   },

@@ -124,7 +124,7 @@ export const hostileCbor: readonly HostileToken[] = [
     withFields((f) => ({ ...f, fct: [{ a: link(0x12, 0x20, ...new Array(32).fill(1)) }] })),
   ),
   malformed(
-    'link cut short',
+    'link truncated',
     withFields((f) => ({ ...f, fct: [{ a: link(1, 0x71, 0x12, 0x20, 1) }] })),
   ),
   malformed(

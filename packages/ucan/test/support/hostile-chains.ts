@@ -96,13 +96,13 @@ function selfCycle(): string {
 }
 
 const three = ['1', '2', '3'].map((n) => nonced(n));
-const stray = nonced('stray');
+const unrelated = nonced('unrelated');
 const top = linkFrom(bob, oracle, [grant]);
 
 function unreachable(): string {
   const root = archiveRoot(top.link);
   const head = carHeader({ roots: [root.link], version: 1 });
-  return toText(concat([head, ...[root, grant, top, stray].map(carBlock)]));
+  return toText(concat([head, ...[root, grant, top, unrelated].map(carBlock)]));
 }
 
 const shapes: readonly HostileToken[] = [
@@ -131,7 +131,7 @@ const at = (n: number): Capability => ({ can: 'store/add', with: `ixo:files/${n}
 
 const rules: readonly HostileToken[] = [
   {
-    name: 'delegation to somebody else',
+    name: 'delegation to another audience',
     code: 'wrong_audience',
     token: forgeToken(linkFrom(alice, bob, [])),
   },
@@ -182,7 +182,11 @@ const rules: readonly HostileToken[] = [
     code: 'time_bounds',
     token: chain({ notBefore: NOW - 5 }),
   },
-  { name: 'proof for somebody else', code: 'chain_broken', token: chain({ audience: carol.did }) },
+  {
+    name: 'proof for another audience',
+    code: 'chain_broken',
+    token: chain({ audience: carol.did }),
+  },
   {
     name: 'more abilities than granted',
     code: 'escalation',
@@ -226,7 +230,7 @@ const rules: readonly HostileToken[] = [
     ),
   },
   {
-    name: 'proof signed by somebody else',
+    name: 'proof signed by another key',
     code: 'signature_invalid',
     token: forgedProof({ issuer: alice.did }, carol),
   },

@@ -23,7 +23,7 @@ export const hostileSignatures: readonly HostileToken[] = [
     token: withFields((f) => ({ ...f, iss: (f.iss as Uint8Array).subarray(0, -1) })),
   },
   {
-    name: 'issuer that is no DID',
+    name: 'issuer that is not a DID',
     code: 'principal_unsupported',
     token: withFields((f) => ({ ...f, iss: didText('did:ixo:a b') })),
   },
@@ -68,7 +68,7 @@ export const hostileSignatures: readonly HostileToken[] = [
     token: forged({ signature: () => new Uint8Array() }),
   },
   {
-    name: 'signed by somebody else',
+    name: 'signed by another key',
     code: 'signature_invalid',
     token: forged({ signer: bob, payload: { issuer: alice.did } }),
   },

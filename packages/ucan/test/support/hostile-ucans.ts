@@ -107,7 +107,7 @@ const contents: readonly HostileToken[] = [
     withPayload({ capabilities: [{ can: 'all', with: 'ixo:oracle' }] }),
   ),
   malformed(
-    'resource that is no URI',
+    'resource that is not a URI',
     withPayload({ capabilities: [{ can: '*', with: 'oracle' }] }),
   ),
   malformed(
