@@ -107,13 +107,13 @@ export const commonOptions: Readonly<Record<string, Option>> = {
 };
 
 /** All options of a command. */
-export const getOptions = (command: Command): Readonly<Record<string, Option>> => ({
+const getOptions = (command: Command): Readonly<Record<string, Option>> => ({
   ...command.options,
   ...commonOptions,
 });
 
 /** What `sibyl` alone shows. */
-export function overview(commands: readonly Command[]): string {
+function overview(commands: readonly Command[]): string {
   const rows = commands.map(({ name, summary }) => [`  ${name}`, summary]);
   return [
     'Usage: sibyl <command> [options]',
@@ -125,7 +125,7 @@ export function overview(commands: readonly Command[]): string {
   ].join('\n');
 }
 
-export function formatHelp(command: Command): string {
+function formatHelp(command: Command): string {
   const usage = command.usage.map((line) => `  sibyl ${command.name} ${line}`.trimEnd());
   const options = Object.entries(getOptions(command)).map(([name, option]) => [
     `  ${option.short ? `-${option.short}, ` : ''}--${name}${option.value ? ` <${option.value}>` : ''}`,

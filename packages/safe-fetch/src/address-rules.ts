@@ -53,7 +53,7 @@ function isPublicV6(address: string): boolean {
 }
 
 /** Reads CIDRs; a bad one is a configuration fault and throws. */
-export function cidrList(cidrs: readonly string[]): BlockList {
+function cidrList(cidrs: readonly string[]): BlockList {
   const list = new BlockList();
   for (const cidr of cidrs) {
     const [, address = '', prefix = ''] = /^([0-9a-fA-F:.]+)\/(\d{1,3})$/.exec(cidr) ?? [];

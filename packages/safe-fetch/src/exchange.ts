@@ -77,7 +77,7 @@ function redirectedMethod(method: string, status: number): string {
   return method;
 }
 
-export interface Route {
+interface Route {
   /** Checked addresses; the host name is never looked up again. */
   readonly addresses: readonly string[];
   readonly ca: string | undefined;
@@ -175,7 +175,7 @@ export interface BodyLimits {
 }
 
 /** Streams a body as fast as it is read; past the size or time limit the stream errors and the socket closes. */
-export function limitedBody(message: IncomingMessage, limits: BodyLimits): ReadableStream {
+function limitedBody(message: IncomingMessage, limits: BodyLimits): ReadableStream {
   let received = 0;
   const { signal } = limits.deadline;
   const settled = new AbortController();

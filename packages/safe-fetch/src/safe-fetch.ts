@@ -150,7 +150,7 @@ function tooManyRedirects(host: string, limit: number): SafeFetchError {
 }
 
 /** Parses what is about to be asked and refuses what no request may ever name; who may do without TLS is for its address to say. */
-export function checkUrl(input: string | URL): URL {
+function checkUrl(input: string | URL): URL {
   const url = URL.parse(String(input));
   if (!url) throw new SafeFetchError('url_invalid', 'The URL is not valid; give an absolute one.');
   if (url.protocol !== 'https:' && url.protocol !== 'http:') {
@@ -166,7 +166,7 @@ export function checkUrl(input: string | URL): URL {
 }
 
 /** Checks the target of a redirect; one from https to http is always refused. */
-export function checkRedirect(location: string, from: URL): URL {
+function checkRedirect(location: string, from: URL): URL {
   const target = URL.parse(location, from.href);
   if (!target) {
     throw new SafeFetchError('url_invalid', `${from.host} redirects to an invalid URL.`);

@@ -4,7 +4,7 @@ import type { DidFault } from './did/did-resolver.js';
 export type UcanFaultCode = ReadErrorCode | RuleErrorCode | ProofErrorCode | MintErrorCode;
 
 /** The bytes are not one well-formed UCAN archive. */
-export type ReadErrorCode =
+type ReadErrorCode =
   | 'token_not_string'
   | 'token_too_long'
   | 'base64_invalid'
@@ -30,7 +30,7 @@ export type ReadErrorCode =
   | 'block_unreachable';
 
 /** The archive is well-formed, but not allowed here and now. */
-export type RuleErrorCode =
+type RuleErrorCode =
   | 'revoked'
   | 'revocations_unavailable'
   | 'wrong_audience'
@@ -53,10 +53,10 @@ export type RuleErrorCode =
   | 'verifier_busy';
 
 /** The issuer could not be proven; only `did_unavailable` and `did_busy` are worth retrying. */
-export type ProofErrorCode = DidFault['code'] | 'weak_key' | 'signature_invalid';
+type ProofErrorCode = DidFault['code'] | 'weak_key' | 'signature_invalid';
 
 /** Nothing was signed. */
-export type MintErrorCode = 'key_invalid' | 'not_covered' | 'too_short_lived' | 'mint_invalid';
+type MintErrorCode = 'key_invalid' | 'not_covered' | 'too_short_lived' | 'mint_invalid';
 
 /** A refusal; `detail` is for the log and never holds the token. */
 export interface UcanFault {

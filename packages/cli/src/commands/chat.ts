@@ -128,7 +128,7 @@ const SHOWN = 200;
 const marks = { isRunning: '⚙', done: '✓', error: '✗' } as const;
 
 /** Writes a reply to the terminal as it arrives: text unchanged, everything else as short lines between. */
-export class ReplyPrinter {
+class ReplyPrinter {
   status = '';
   private isInLine = false;
 

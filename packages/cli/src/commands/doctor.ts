@@ -38,7 +38,7 @@ async function pluginFetch() {
 }
 
 /** Every check, in the order they make sense. The host is loaded by those who need it: that takes a second. */
-export const checks: Readonly<Record<string, () => Promise<Check>>> = {
+const checks: Readonly<Record<string, () => Promise<Check>>> = {
   configuration: async () => {
     const { BootError, describePlugins, loadConfig } = await loadHost();
     try {
@@ -153,7 +153,7 @@ interface Address {
 }
 
 /** Whether something answers well at an address that the operator configured. */
-export async function checkAddress({ url, headers, remedy, fetch }: Address): Promise<Check> {
+async function checkAddress({ url, headers, remedy, fetch }: Address): Promise<Check> {
   try {
     const response = await fetch(url, { headers, signal: AbortSignal.timeout(TIMEOUT_MS) });
     await response.body?.cancel();
@@ -174,7 +174,7 @@ function opening(url: string): string {
 }
 
 /** The result of one check. */
-export interface Check {
+interface Check {
   readonly state: 'ok' | 'off' | 'fault';
   readonly text: string;
   /** What to do about a fault. */

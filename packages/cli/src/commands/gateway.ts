@@ -111,7 +111,7 @@ async function stop(child: ChildProcess): Promise<void> {
 }
 
 /** The port if it is free, any free one for 0; rejects as listening does. */
-export async function freePort(port: number, host: string): Promise<number> {
+async function freePort(port: number, host: string): Promise<number> {
   const server = createServer().listen({ port, host, exclusive: true });
   await once(server, 'listening');
   const { port: free } = server.address() as AddressInfo;

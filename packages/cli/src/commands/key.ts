@@ -92,7 +92,7 @@ async function replace({ output }: Call, text: string | undefined): Promise<numb
 }
 
 /** Reads one secret: typed without being shown, or from a pipe. */
-export async function readSecret(question: string): Promise<string> {
+async function readSecret(question: string): Promise<string> {
   const secret = process.stdin.isTTY ? await ask(question) : await text(process.stdin);
   if (!secret.trim()) throw new CommandError('No input');
   return secret.trim();

@@ -54,7 +54,7 @@ interface ProjectOptions {
 }
 
 /** Writes a project from the template, and installs what it needs. */
-export async function createProject(options: ProjectOptions): Promise<{ folder: string }> {
+async function createProject(options: ProjectOptions): Promise<{ folder: string }> {
   const { name, packages, isInstalled, output } = options;
   const folder = resolve(name);
   if (existsSync(folder)) throw new CommandError(`${folder} is there already: choose another name`);

@@ -3,14 +3,14 @@ import https from 'node:https';
 import type { AddressInfo, Server } from 'node:net';
 import { onTestFinished } from 'vitest';
 
-export interface LocalServer {
+interface LocalServer {
   readonly port: number;
   /** `127.0.0.1:port`, as an allow-list entry or a URL's host. */
   readonly host: string;
   readonly url: string;
 }
 
-export interface Place {
+interface Place {
   readonly address?: string;
   readonly port?: number;
   readonly tls?: { readonly key: string; readonly cert: string };

@@ -19,7 +19,7 @@ const RELATIONSHIPS = [
  * What a document without any relationship field means: `required`, it grants nothing; `assumed`, its source left
  * them out and every Ed25519 verification method counts.
  */
-export type RelationshipRule = 'required' | 'assumed';
+type RelationshipRule = 'required' | 'assumed';
 
 type Method = Record<string, unknown>;
 
@@ -91,7 +91,7 @@ const ED25519_TYPE = 'Ed25519VerificationKey';
 const SELF_DESCRIBING_TYPE = 'Multikey';
 
 /** The raw Ed25519 key of a verification method; undefined for other kinds and for malformed material. */
-export function readEd25519Key(method: Record<string, unknown>): Uint8Array | undefined {
+function readEd25519Key(method: Record<string, unknown>): Uint8Array | undefined {
   const { type } = method;
   if (typeof type !== 'string') return undefined;
   const saysEd25519 = type.startsWith(ED25519_TYPE);

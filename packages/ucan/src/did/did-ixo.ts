@@ -65,14 +65,14 @@ async function askInTurn(sources: readonly DidResolver[], did: string) {
   return refuseDid('did_unavailable', details.join('; '));
 }
 
-export interface IxoSource {
+interface IxoSource {
   readonly url: string;
   readonly fetch: DidFetch;
   readonly limits: FetchLimits;
 }
 
 /** Reads did:ixo from a node's REST interface, the source of truth. */
-export function createChainResolver({ url, fetch, limits }: IxoSource): DidResolver {
+function createChainResolver({ url, fetch, limits }: IxoSource): DidResolver {
   return {
     async resolve(did) {
       const asked = `${url.replace(/\/+$/, '')}/ixo/did/dids/${did}`;
@@ -109,7 +109,7 @@ const QUERY = `query($id:String!){iids(filter:{id:{equalTo:$id}}){nodes{${FIELDS
  * Reads did:ixo from the Blocksync index. An index that leaves the relationships out cannot say which keys sign, so
  * every Ed25519 verification method counts there; one that gives them is held to them.
  */
-export function createBlocksyncResolver({ url, fetch, limits }: IxoSource): DidResolver {
+function createBlocksyncResolver({ url, fetch, limits }: IxoSource): DidResolver {
   return {
     async resolve(did) {
       const body = { query: QUERY, variables: { id: did } };

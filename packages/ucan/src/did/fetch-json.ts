@@ -11,7 +11,7 @@ export interface FetchLimits {
 
 export const FETCH_LIMITS: FetchLimits = { maxBytes: 256 * 1024, timeoutMs: 3000 };
 
-export interface JsonRequest {
+interface JsonRequest {
   readonly url: string;
   readonly fetch: DidFetch;
   readonly limits: FetchLimits;

@@ -151,12 +151,12 @@ export function serviceRequest(minted: MintedToken): Result<ServiceRequest, Ucan
   };
 }
 
-export function createBlock(bytes: Uint8Array): Block {
+function createBlock(bytes: Uint8Array): Block {
   return { link: linkFromDigest(createHash('sha256').update(bytes).digest()), bytes };
 }
 
 /** Signs a UCAN and archives it with the UCANs it rests on. */
-export function issue(
+function issue(
   payload: UcanPayload,
   signer: Signer,
   proofs: readonly Block[],
@@ -182,7 +182,7 @@ export function issue(
   };
 }
 
-export interface Proofs {
+interface Proofs {
   /** The outermost UCAN of each token. */
   readonly roots: readonly Ucan[];
   readonly links: readonly Link[];
@@ -191,7 +191,7 @@ export interface Proofs {
 }
 
 /** Opens tokens that a new one is to rest on. */
-export function readProofs(tokens: readonly string[]): Result<Proofs, UcanFault> {
+function readProofs(tokens: readonly string[]): Result<Proofs, UcanFault> {
   const roots: Ucan[] = [];
   const links: Link[] = [];
   const blocks = new Map<string, Block>();
@@ -206,4 +206,4 @@ export function readProofs(tokens: readonly string[]): Result<Proofs, UcanFault>
 }
 
 /** Gives two tokens with the same content different CIDs. */
-export const nonceFact = (): IpldMap => ({ nonce: randomBytes(12).toString('base64url') });
+const nonceFact = (): IpldMap => ({ nonce: randomBytes(12).toString('base64url') });

@@ -7,7 +7,7 @@ import { type Block, UCAN_VERSION } from '../codec/ucan.js';
 import { refuse, type UcanFault } from '../errors.js';
 import { LIMITS } from './token.js';
 
-export interface Car {
+interface Car {
   readonly root: Block;
   /** All blocks but the root, by CID. */
   readonly blocks: ReadonlyMap<string, Block>;

@@ -40,7 +40,7 @@ export function named(fault: UcanFault, ucan: Ucan): UcanFault {
 }
 
 /** Standard padded base64 in its only spelling: what it decodes to encodes to the same text. */
-export function readBase64(token: unknown): Result<Uint8Array, UcanFault> {
+function readBase64(token: unknown): Result<Uint8Array, UcanFault> {
   if (typeof token !== 'string') return refuse('token_not_string', `a ${typeof token}`);
   if (token.length > LIMITS.characters) {
     return refuse('token_too_long', `${token.length} characters`);
@@ -52,7 +52,7 @@ export function readBase64(token: unknown): Result<Uint8Array, UcanFault> {
 }
 
 /** Checks the size and the links of a chain; a UCAN is visited once a layer, however many link to it. */
-export function checkShape(root: Ucan, ucans: ReadonlyMap<string, Ucan>): UcanFault | undefined {
+function checkShape(root: Ucan, ucans: ReadonlyMap<string, Ucan>): UcanFault | undefined {
   if (ucans.size > LIMITS.ucans) return refuse('too_many_ucans', `${ucans.size} UCANs`).error;
   const seen = new Set<string>();
   let layer: readonly Ucan[] = [root];

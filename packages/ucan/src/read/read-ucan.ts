@@ -102,7 +102,7 @@ function isListWith<T extends Ipld>(
 }
 
 /** Reads `att`, refusing any field besides can, with and nb: an unknown one might be a limit. */
-export function readCapabilities(att: Ipld | undefined): Result<readonly Capability[], UcanFault> {
+function readCapabilities(att: Ipld | undefined): Result<readonly Capability[], UcanFault> {
   if (!Array.isArray(att)) return refuse('ucan_malformed', 'att');
   if (att.length > LIMITS.capabilities) {
     return refuse('too_many_capabilities', `${att.length} capabilities`);

@@ -4,7 +4,7 @@ import { named } from '../read/read-token.js';
 import type { Capability, Token, Ucan } from '../read/token.js';
 import { isCovered } from './coverage.js';
 
-export interface InvocationRules {
+interface InvocationRules {
   readonly audiences: ReadonlySet<string>;
   readonly capability: Capability;
   /** The only issuer that is accepted; unset: any. */
@@ -46,7 +46,7 @@ function checkCapability(
   return undefined;
 }
 
-export interface DelegationRules {
+interface DelegationRules {
   readonly audiences: ReadonlySet<string>;
   readonly now: number;
 }
@@ -100,13 +100,13 @@ function isWithin(ucan: UcanPayload, proof: UcanPayload): boolean {
 }
 
 /** How far the clock of an issuer may run ahead of ours. */
-export const SKEW_SECONDS = 30;
+const SKEW_SECONDS = 30;
 
 /** The end of the year 9999: later times are mistakes, such as milliseconds, and overflow dates. */
-export const LATEST_TIME = 253_402_300_799;
+const LATEST_TIME = 253_402_300_799;
 
 /** Expiry has no grace; only `nbf` allows for skew. */
-export function checkTime(ucan: Ucan, now: number): UcanFault | undefined {
+function checkTime(ucan: Ucan, now: number): UcanFault | undefined {
   if ((ucan.expiration ?? 0) > LATEST_TIME) {
     return refuse('expiry_too_far', `${ucan.expiration} is after the year 9999`).error;
   }
@@ -120,7 +120,7 @@ export function checkTime(ucan: Ucan, now: number): UcanFault | undefined {
 }
 
 /** A token presented as proof of who is calling must run out soon. */
-export function checkTtl(ucan: Ucan, now: number, maxTtlSeconds: number): UcanFault | undefined {
+function checkTtl(ucan: Ucan, now: number, maxTtlSeconds: number): UcanFault | undefined {
   if (ucan.expiration === null) return refuse('expiry_missing', 'no exp').error;
   if (ucan.expiration > now + maxTtlSeconds + SKEW_SECONDS) {
     return refuse('expiry_too_far', `in ${ucan.expiration - now} s`).error;

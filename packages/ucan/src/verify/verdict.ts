@@ -83,7 +83,7 @@ interface Entry<V> {
   readonly until: number;
 }
 
-export interface VerdictCacheOptions {
+interface VerdictCacheOptions {
   readonly clock: Clock;
   readonly maxBytes: number;
 }

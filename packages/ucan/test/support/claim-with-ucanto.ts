@@ -8,7 +8,7 @@ import { covers } from '../../src/verify/coverage.js';
 import { findProofs } from '../../src/verify/rules.js';
 
 /** The key that signed each UCAN of a chain, by CID. */
-export type SigningKeys = ReadonlyMap<string, Uint8Array>;
+type SigningKeys = ReadonlyMap<string, Uint8Array>;
 
 /** Why ucanto finds no path from a capability of the root of the chain to a UCAN without proofs, if so. */
 export async function claimWithUcanto(

@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { onTestFinished } from 'vitest';
 
-export interface DocumentServer {
+interface DocumentServer {
   readonly port: number;
   readonly url: string;
   /** `METHOD path body` of each request, in order. */

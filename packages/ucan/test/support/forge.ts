@@ -25,7 +25,7 @@ export class Entries {
 }
 
 export type Forgeable = Ipld | Raw | Entries | readonly Forgeable[] | ForgeableMap;
-export interface ForgeableMap {
+interface ForgeableMap {
   readonly [key: string]: Forgeable;
 }
 

@@ -13,7 +13,7 @@ import {
 } from './forge.js';
 import { bob, NOW, unwrap } from './verifier.js';
 
-export type Random = () => number;
+type Random = () => number;
 const below = (random: Random, limit: number): number => Math.floor(random() * limit);
 const pickFrom = <T>(random: Random, items: readonly T[]): T =>
   items[below(random, items.length)] as T;

@@ -4,7 +4,7 @@ import { ed25519 } from '@ucanto/principal';
 import type { Signer } from '../../src/keys/signer.js';
 
 /** The same key in ucanto's hands. */
-export async function toUcantoSigner(signer: Signer): Promise<UcantoSigner> {
+async function toUcantoSigner(signer: Signer): Promise<UcantoSigner> {
   const key = await ed25519.derive(signer.exportSeed());
   return signer.did === signer.keyDid ? key : key.withDID(signer.did as never);
 }
