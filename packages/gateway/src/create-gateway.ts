@@ -101,14 +101,14 @@ async function start(config: Config, logger: Logger): Promise<Running> {
 }
 
 async function createDeps(config: Config, logger: Logger) {
-  const { addresses, caFile, maxReplyBytes, maxLag, pollMs } = config.nodes;
+  const { addresses, caFile, http2, maxReplyBytes, maxLag, pollMs } = config.nodes;
   const ca =
     caFile === undefined ? undefined : [...rootCertificates, await readFile(caFile, 'utf8')];
   const memory = new ReplyMemory(Math.max(256 * 1024 * 1024, 16 * maxReplyBytes));
   const nodes = addresses.map(
     (address, i) =>
       new ChainNode(
-        createUpstream({ url: address.url, ca, maxReplyBytes, memory }),
+        createUpstream({ url: address.url, ca, http2, maxReplyBytes, memory }),
         address,
         i + 1,
       ),

@@ -1,9 +1,13 @@
 import { BidirectionalCall, callUnary, type GrpcReply, type MessageStream } from './calls.js';
 import { Connection } from './connection.js';
 import { GrpcCode, type GrpcError } from './grpc-error.js';
-import { openSession } from './http2/session.js';
-import type { PeerAddress, RequestHeaders } from './http2/transport.js';
+import { openNodeSession } from './http2/node-session.js';
+import { openOwnSession } from './http2/session.js';
+import type { OpenSession, PeerAddress, RequestHeaders } from './http2/transport.js';
 import { ReplyMemory } from './reply-memory.js';
+
+/** The HTTP/2 implementation: this package's own, which uses less CPU, or `node:http2`. */
+export type Http2Implementation = 'own' | 'node';
 
 export interface GrpcClientOptions {
   /** `grpc://host:port`, or `grpcs://host:port` for TLS. */
@@ -13,6 +17,8 @@ export interface GrpcClientOptions {
   /** Value of the `authorization` header, if any. */
   readonly authorization?: string | undefined;
   readonly userAgent?: string | undefined;
+  /** Default: own. */
+  readonly http2?: Http2Implementation | undefined;
   readonly maxReplyBytes: number;
   /** Memory limit that several clients share; default: unlimited. */
   readonly memory?: ReplyMemory | undefined;
@@ -35,6 +41,11 @@ export interface GrpcClient {
   close(): void;
 }
 
+const openers: Readonly<Record<Http2Implementation, OpenSession>> = {
+  own: openOwnSession,
+  node: openNodeSession,
+};
+
 export function createGrpcClient(options: GrpcClientOptions): GrpcClient {
   return new ConnectedClient(options);
 }
@@ -53,7 +64,7 @@ class ConnectedClient implements GrpcClient {
     const { url, ca } = options;
     this.memory = options.memory ?? new ReplyMemory(Number.POSITIVE_INFINITY);
     this.peer = { scheme: url.protocol === 'grpcs:' ? 'https' : 'http', url, ca };
-    this.connection = new Connection(this.peer, openSession);
+    this.connection = new Connection(this.peer, openers[options.http2 ?? 'own']);
   }
 
   async call(method: string, message: Uint8Array, call: CallOptions): Promise<GrpcReply> {

@@ -5,6 +5,7 @@ export {
   createGrpcClient,
   type GrpcClient,
   type GrpcClientOptions,
+  type Http2Implementation,
 } from './grpc-client.js';
 export { type ErrorOrigin, GrpcCode, GrpcError, httpStatusOf } from './grpc-error.js';
 export { encodeMessage, MessageReader } from './message-framing.js';

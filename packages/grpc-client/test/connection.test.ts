@@ -1,6 +1,6 @@
 import { createServer } from 'node:http2';
 import type { AddressInfo } from 'node:net';
-import { afterEach, expect, it } from 'vitest';
+import { afterEach, describe, expect, it } from 'vitest';
 import { startTestNode } from '../../demo-chain/test/support/test-node.js';
 import { createGrpcClient, type GrpcClient } from '../src/grpc-client.js';
 import { GrpcCode } from '../src/grpc-error.js';
@@ -13,89 +13,91 @@ afterEach(async () => {
   for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
 });
 
-function connect(url: string): GrpcClient {
-  const client = createGrpcClient({ url: new URL(url), maxReplyBytes: 1_000_000 });
-  cleanups.push(() => client.close());
-  return client;
-}
-
-async function withNode() {
-  const node = await startTestNode();
-  cleanups.push(() => node.close());
-  return { node, client: connect(node.url) };
-}
-
-async function call(client: GrpcClient, timeoutMs = 5000) {
-  const { headers } = await client.call(METHOD, new Uint8Array(), { timeoutMs });
-  return { height: Number(headers.get('x-cosmos-block-height')) };
-}
-
-it('GrpcClient finishes running calls after GOAWAY and opens a new connection', async () => {
-  const { node, client } = await withNode();
-  const gate = Promise.withResolvers<undefined>();
-  const arrived = Promise.withResolvers<void>();
-  node.interrupt(() => {
-    arrived.resolve();
-    return gate.promise;
-  });
-  const running = call(client);
-  await arrived.promise;
-  node.goAway();
-  node.interrupt();
-  gate.resolve(undefined);
-  await expect(running).resolves.toMatchObject({ height: 100 });
-  await expect(call(client)).resolves.toMatchObject({ height: 100 });
-});
-
-it('GrpcClient reports a lost connection and opens a new one', async () => {
-  const { node, client } = await withNode();
-  const arrived = Promise.withResolvers<void>();
-  node.interrupt(() => {
-    arrived.resolve();
-    return new Promise(() => {});
-  });
-  const lost = call(client);
-  await arrived.promise;
-  node.dropConnections();
-  await expect(lost).rejects.toMatchObject({ code: GrpcCode.unavailable, origin: 'transport' });
-  node.interrupt();
-  await expect(call(client)).resolves.toMatchObject({ height: 100 });
-});
-
-it('GrpcClient backs off from a dead server and reconnects later', async () => {
-  const { node, client } = await withNode();
-  await call(client);
-  await node.close();
-  await expect(call(client)).rejects.toMatchObject({ code: GrpcCode.unavailable });
-  const again = await startTestNode({ port: node.port });
-  cleanups.push(() => again.close());
-  await expect.poll(() => call(client).catch(() => undefined)).toMatchObject({ height: 100 });
-});
-
-it('GrpcClient closes the connection of a silent peer and opens a new one', async () => {
-  const { node } = await withNode();
-  const wire = await startWire(node.port);
-  cleanups.push(() => wire.close());
-  const client = connect(`grpc://127.0.0.1:${wire.port}`);
-  await call(client);
-  wire.fallSilent();
-  await expect(call(client, 50)).rejects.toMatchObject({ code: GrpcCode.deadlineExceeded });
-  const answered = () => call(client, 200).then(({ height }) => height, String);
-  await expect.poll(answered, { timeout: 20_000 }).toBe(100);
-  expect(wire.connections).toBe(2);
-});
-
-it('GrpcClient sends one ping when many calls time out', async () => {
-  let pings = 0;
-  const server = createServer();
-  server.on('session', (session) => void session.on('ping', () => (pings += 1)));
-  server.on('stream', () => {});
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  cleanups.push(() => server.close());
-  const client = connect(`grpc://127.0.0.1:${(server.address() as AddressInfo).port}`);
-  for (let round = 0; round < 5; round += 1) {
-    const late = Array.from({ length: 20 }, () => call(client, 20));
-    for (const outcome of await Promise.allSettled(late)) expect(outcome.status).toBe('rejected');
+describe.each(['own', 'node'] as const)('with %s HTTP/2', (http2) => {
+  function connect(url: string): GrpcClient {
+    const client = createGrpcClient({ url: new URL(url), http2, maxReplyBytes: 1_000_000 });
+    cleanups.push(() => client.close());
+    return client;
   }
-  await expect.poll(() => pings).toBe(1);
+
+  async function withNode() {
+    const node = await startTestNode();
+    cleanups.push(() => node.close());
+    return { node, client: connect(node.url) };
+  }
+
+  async function call(client: GrpcClient, timeoutMs = 5000) {
+    const { headers } = await client.call(METHOD, new Uint8Array(), { timeoutMs });
+    return { height: Number(headers.get('x-cosmos-block-height')) };
+  }
+
+  it('GrpcClient finishes running calls after GOAWAY and opens a new connection', async () => {
+    const { node, client } = await withNode();
+    const gate = Promise.withResolvers<undefined>();
+    const arrived = Promise.withResolvers<void>();
+    node.interrupt(() => {
+      arrived.resolve();
+      return gate.promise;
+    });
+    const running = call(client);
+    await arrived.promise;
+    node.goAway();
+    node.interrupt();
+    gate.resolve(undefined);
+    await expect(running).resolves.toMatchObject({ height: 100 });
+    await expect(call(client)).resolves.toMatchObject({ height: 100 });
+  });
+
+  it('GrpcClient reports a lost connection and opens a new one', async () => {
+    const { node, client } = await withNode();
+    const arrived = Promise.withResolvers<void>();
+    node.interrupt(() => {
+      arrived.resolve();
+      return new Promise(() => {});
+    });
+    const lost = call(client);
+    await arrived.promise;
+    node.dropConnections();
+    await expect(lost).rejects.toMatchObject({ code: GrpcCode.unavailable, origin: 'transport' });
+    node.interrupt();
+    await expect(call(client)).resolves.toMatchObject({ height: 100 });
+  });
+
+  it('GrpcClient backs off from a dead server and reconnects later', async () => {
+    const { node, client } = await withNode();
+    await call(client);
+    await node.close();
+    await expect(call(client)).rejects.toMatchObject({ code: GrpcCode.unavailable });
+    const again = await startTestNode({ port: node.port });
+    cleanups.push(() => again.close());
+    await expect.poll(() => call(client).catch(() => undefined)).toMatchObject({ height: 100 });
+  });
+
+  it('GrpcClient closes the connection of a silent peer and opens a new one', async () => {
+    const { node } = await withNode();
+    const wire = await startWire(node.port);
+    cleanups.push(() => wire.close());
+    const client = connect(`grpc://127.0.0.1:${wire.port}`);
+    await call(client);
+    wire.fallSilent();
+    await expect(call(client, 50)).rejects.toMatchObject({ code: GrpcCode.deadlineExceeded });
+    const answered = () => call(client, 200).then(({ height }) => height, String);
+    await expect.poll(answered, { timeout: 20_000 }).toBe(100);
+    expect(wire.connections).toBe(2);
+  });
+
+  it('GrpcClient sends one ping when many calls time out', async () => {
+    let pings = 0;
+    const server = createServer();
+    server.on('session', (session) => void session.on('ping', () => (pings += 1)));
+    server.on('stream', () => {});
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    cleanups.push(() => server.close());
+    const client = connect(`grpc://127.0.0.1:${(server.address() as AddressInfo).port}`);
+    for (let round = 0; round < 5; round += 1) {
+      const late = Array.from({ length: 20 }, () => call(client, 20));
+      for (const outcome of await Promise.allSettled(late)) expect(outcome.status).toBe('rejected');
+    }
+    await expect.poll(() => pings).toBe(1);
+  });
 });

@@ -13,6 +13,7 @@ export interface Config {
   readonly nodes: {
     readonly addresses: readonly UpstreamAddress[];
     readonly caFile: string | undefined;
+    readonly http2: Environment['GATEWAY_HTTP2'];
     readonly timeoutMs: number;
     readonly maxReplyBytes: number;
     readonly pollMs: number;
@@ -70,6 +71,7 @@ function buildConfig(env: Environment): Config {
     nodes: Object.freeze({
       addresses: Object.freeze(env.GATEWAY_UPSTREAMS),
       caFile: env.GATEWAY_UPSTREAM_CA,
+      http2: env.GATEWAY_HTTP2,
       timeoutMs: env.GATEWAY_TIMEOUT_SECONDS * 1000,
       maxReplyBytes: env.GATEWAY_MAX_REPLY_SIZE,
       pollMs: env.GATEWAY_BLOCK_POLL_MS,

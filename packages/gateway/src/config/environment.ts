@@ -142,6 +142,10 @@ export const Environment = z.object({
     .string()
     .optional()
     .describe('PEM file of certificates to trust for nodes, in addition to those of Node'),
+  GATEWAY_HTTP2: z
+    .enum(['own', 'node'])
+    .prefault('own')
+    .describe('HTTP/2 client for gRPC nodes: own uses less CPU, node is that of Node'),
   GATEWAY_DESCRIPTORS: z
     .string()
     .optional()

@@ -25,10 +25,11 @@ export class GrpcUpstream implements Upstream {
   readonly kind = 'grpc';
   private readonly client: GrpcClient;
 
-  constructor({ url, ca, maxReplyBytes, memory }: UpstreamOptions) {
+  constructor({ url, ca, http2, maxReplyBytes, memory }: UpstreamOptions) {
     this.client = createGrpcClient({
       url,
       ca,
+      http2,
       authorization: readBasicCredentials(url),
       userAgent: 'sibyl-gateway',
       maxReplyBytes,

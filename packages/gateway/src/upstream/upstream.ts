@@ -1,10 +1,12 @@
-import type { MessageStream, ReplyMemory } from '@sibyl/grpc-client';
+import type { Http2Implementation, MessageStream, ReplyMemory } from '@sibyl/grpc-client';
 
 export interface UpstreamOptions {
   /** The address of the node; its user and password become Basic credentials. */
   readonly url: URL;
   /** Trusted certificates, in PEM; default: those that ship with Node. */
   readonly ca?: readonly string[] | undefined;
+  /** Only for gRPC; default: own. */
+  readonly http2?: Http2Implementation | undefined;
   readonly maxReplyBytes: number;
   /** Memory limit that all nodes share; default: unlimited. */
   readonly memory?: ReplyMemory | undefined;

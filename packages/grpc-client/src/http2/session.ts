@@ -1,5 +1,4 @@
-import { connect as connectPlain, isIP, type Socket } from 'node:net';
-import { connect as connectSecure } from 'node:tls';
+import type { Socket } from 'node:net';
 import {
   type FrameHead,
   FrameReader,
@@ -21,25 +20,27 @@ import {
   ProtocolError,
   Setting,
 } from './protocol.js';
-import { OwnStream, ReceiveWindow, STREAM_WINDOW } from './stream.js';
-import type {
-  OpenSession,
-  PeerAddress,
-  RequestHeaders,
-  Session,
-  SessionListener,
-  StreamError,
-  StreamListener,
+import { OwnStream, ReceiveWindow } from './stream.js';
+import {
+  CONNECTION_WINDOW,
+  notHttp2,
+  type OpenSession,
+  openSocket,
+  type PeerAddress,
+  type RequestHeaders,
+  type Session,
+  type SessionListener,
+  STREAM_WINDOW,
+  type StreamError,
+  type StreamListener,
 } from './transport.js';
 
-/** Large enough for large replies on all streams together. */
-const CONNECTION_WINDOW = 32 * 1024 * 1024;
 const MAX_STREAM_ID = 0x7fffffff;
 /** The peer did not process the request, so it is safe to retry. */
 const REFUSED: StreamError = { code: ErrorCode.refusedStream };
 
 /** Opens a session of this package's own HTTP/2 client (RFC 9113). */
-export const openSession: OpenSession = (peer, listener) => new OwnSession(peer, listener);
+export const openOwnSession: OpenSession = (peer, listener) => new OwnSession(peer, listener);
 
 export class OwnSession implements Session {
   private readonly streams = new Map<number, OwnStream>();
@@ -273,41 +274,4 @@ function encodeFixed(fields: readonly string[]): Buffer {
   const encoded = encodeHeaders(fields);
   encodedHeaders.set(fields, encoded);
   return encoded;
-}
-
-const notHttp2 = () => new Error('the server does not speak HTTP/2');
-
-const READ_BYTES = 64 * 1024;
-const TCP_KEEP_ALIVE_MS = 30_000;
-const DEFAULT_PORTS = { http: 80, https: 443 } as const;
-
-/** Connects to a server. All reads reuse the same buffer. */
-function openSocket({ scheme, url, ca }: PeerAddress, onData: (bytes: Buffer) => void): Socket {
-  const host = url.hostname.replace(/^\[|\]$/g, '');
-  const buffer = Buffer.allocUnsafe(READ_BYTES);
-  const target = {
-    host,
-    port: url.port === '' ? DEFAULT_PORTS[scheme] : Number(url.port),
-    noDelay: true,
-    keepAlive: true,
-    keepAliveInitialDelay: TCP_KEEP_ALIVE_MS,
-    onread: {
-      buffer,
-      callback: (count: number) => {
-        onData(buffer.subarray(0, count));
-        return true;
-      },
-    },
-  };
-  if (scheme === 'http') return connectPlain(target);
-  const socket = connectSecure({
-    ...target,
-    ALPNProtocols: ['h2'],
-    ...(isIP(host) === 0 && { servername: host }),
-    ...(ca && { ca: [...ca] }),
-  });
-  socket.once('secureConnect', () => {
-    if (socket.alpnProtocol !== 'h2') socket.destroy(notHttp2());
-  });
-  return socket;
 }

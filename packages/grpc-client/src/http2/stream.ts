@@ -1,7 +1,4 @@
-import type { Stream, StreamListener } from './transport.js';
-
-/** Large enough for a large reply without a round trip for more. */
-export const STREAM_WINDOW = 4 * 1024 * 1024;
+import { STREAM_WINDOW, type Stream, type StreamListener } from './transport.js';
 
 /** The connection of a stream. */
 interface StreamCarrier {

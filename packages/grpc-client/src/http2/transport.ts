@@ -1,3 +1,6 @@
+import { connect as connectPlain, isIP, type Socket } from 'node:net';
+import { connect as connectSecure } from 'node:tls';
+
 /** The address of an HTTP/2 server. */
 export interface PeerAddress {
   readonly scheme: 'http' | 'https';
@@ -61,4 +64,52 @@ export interface StreamListener {
 export interface StreamError {
   readonly code?: number | undefined;
   readonly cause?: Error | undefined;
+}
+
+/** Large enough for a large reply without a round trip for more. */
+export const STREAM_WINDOW = 4 * 1024 * 1024;
+/** Large enough for large replies on all streams together. */
+export const CONNECTION_WINDOW = 32 * 1024 * 1024;
+
+export const notHttp2 = () => new Error('the server does not speak HTTP/2');
+
+const READ_BYTES = 64 * 1024;
+const TCP_KEEP_ALIVE_MS = 30_000;
+const DEFAULT_PORTS = { http: 80, https: 443 } as const;
+
+/** Connects to a server. With `onData`, all reads reuse the same buffer, and the socket emits no data. */
+export function openSocket(
+  { scheme, url, ca }: PeerAddress,
+  onData?: (bytes: Buffer) => void,
+): Socket {
+  const host = url.hostname.replace(/^\[|\]$/g, '');
+  const target = {
+    host,
+    port: url.port === '' ? DEFAULT_PORTS[scheme] : Number(url.port),
+    noDelay: true,
+    keepAlive: true,
+    keepAliveInitialDelay: TCP_KEEP_ALIVE_MS,
+    ...(onData && { onread: readInto(Buffer.allocUnsafe(READ_BYTES), onData) }),
+  };
+  if (scheme === 'http') return connectPlain(target);
+  const socket = connectSecure({
+    ...target,
+    ALPNProtocols: ['h2'],
+    ...(isIP(host) === 0 && { servername: host }),
+    ...(ca && { ca: [...ca] }),
+  });
+  socket.once('secureConnect', () => {
+    if (socket.alpnProtocol !== 'h2') socket.destroy(notHttp2());
+  });
+  return socket;
+}
+
+function readInto(buffer: Buffer, onData: (bytes: Buffer) => void) {
+  return {
+    buffer,
+    callback: (count: number) => {
+      onData(buffer.subarray(0, count));
+      return true;
+    },
+  };
 }
