@@ -4,7 +4,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { LOCALHOST_TLS } from '../../demo-chain/test/support/localhost-tls.js';
 import { startTestNode, type TestNodeOptions } from '../../demo-chain/test/support/test-node.js';
 import { createGrpcClient, type GrpcClient } from '../src/grpc-client.js';
-import { GrpcCode } from '../src/grpc-error.js';
+import { GrpcCode, GrpcError } from '../src/grpc-error.js';
 import { encodeMessage } from '../src/message-framing.js';
 
 const METHOD = '/ixo.entity.v1beta1.Query/Params';
@@ -205,5 +205,31 @@ describe.each(['own', 'node'] as const)('with %s HTTP/2', (http2) => {
       authorization: 'Basic YW5u',
       'user-agent': 'test',
     });
+  });
+
+  const REFLECTION = '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo';
+  /** ServerReflectionRequest: 7 list_services. */
+  const LIST_SERVICES = Buffer.from([(7 << 3) | 2, 1, 0x2a]);
+
+  it('GrpcClient.open sends messages and receives one reply for each', async () => {
+    const { client } = await withNode();
+    const stream = await client.open(REFLECTION, { timeoutMs: 5000 });
+    const replies = [await stream.send(LIST_SERVICES), await stream.send(LIST_SERVICES)];
+    for (const reply of replies) expect(String(reply)).toContain('ixo.entity.v1beta1.Query');
+    stream.close();
+    await expect(stream.send(LIST_SERVICES)).rejects.toMatchObject({ code: GrpcCode.cancelled });
+  });
+
+  it('GrpcClient.open rejects pending messages at the deadline', async () => {
+    const client = await withServer((stream) => stream.respond(GRPC));
+    const stream = await client.open(REFLECTION, { timeoutMs: 50 });
+    const late = { code: GrpcCode.deadlineExceeded };
+    await expect(stream.send(LIST_SERVICES)).rejects.toMatchObject(late);
+  });
+
+  it('GrpcClient.open rejects when the server does not have the method', async () => {
+    const { client } = await withNode();
+    const stream = await client.open('/no.such.Service/Method', { timeoutMs: 5000 });
+    await expect(stream.send(LIST_SERVICES)).rejects.toBeInstanceOf(GrpcError);
   });
 });

@@ -85,11 +85,15 @@ describe('OwnSession closes the connection when the peer sends', () => {
       socket.write(SETTINGS);
       socket.once('data', () => setImmediate(() => socket.write(bytes)));
     });
-    const { closed, request } = await openReadySession(url);
+    const { closed, request } = await openReadySession(url, 'own');
     const failed = request().catch((error) => error);
     const cause = await closed;
     expect(cause?.message).toContain(message);
     expect(await failed).toEqual({ cause });
+    const node = await openReadySession(url, 'node');
+    await expect(node.request()).rejects.toBeDefined();
+    node.session.destroy();
+    await node.closed;
   });
 });
 
@@ -107,7 +111,7 @@ it('OwnSession ignores unknown frames and frames of closed streams', async () =>
       }),
     );
   });
-  const { request } = await openReadySession(url);
+  const { request } = await openReadySession(url, 'own');
   expect((await request()).sections).toEqual([{ ':status': '200' }]);
 });
 
@@ -116,14 +120,14 @@ it('OwnSession reports that the peer closed the connection', async () => {
     socket.write(SETTINGS);
     socket.once('data', () => socket.end());
   });
-  const { request, closed } = await openReadySession(url);
+  const { request, closed } = await openReadySession(url, 'own');
   await expect(request()).rejects.toEqual({ cause: undefined });
   await closed;
 });
 
 it('OwnSession reports a server that does not speak HTTP/2', async () => {
   const url = await listen((socket) => socket.write('HTTP/1.1 400 Bad Request\r\n\r\n'));
-  await expect(openReadySession(url)).rejects.toThrow('the server does not speak HTTP/2');
+  await expect(openReadySession(url, 'own')).rejects.toThrow('the server does not speak HTTP/2');
 });
 
 it('GrpcClient reports a TLS server that does not speak HTTP/2', async () => {

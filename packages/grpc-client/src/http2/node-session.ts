@@ -21,6 +21,9 @@ import {
   type StreamListener,
 } from './transport.js';
 
+/** Both implementations limit the bytes of headers to 64 KB. */
+const MAX_HEADER_BYTES = 64 * 1024;
+const MAX_HEADER_PAIRS = 1024;
 /** In megabytes: `node:http2` refuses new streams while buffers exceed it. */
 const MAX_SESSION_MEMORY = 64;
 
@@ -45,7 +48,12 @@ class NodeSession implements Session {
     this.session = connect(peer.url.href.replace(/^\w+:/, `${peer.scheme}:`), {
       createConnection: () => this.socket,
       maxSessionMemory: MAX_SESSION_MEMORY,
-      settings: { enablePush: false, initialWindowSize: STREAM_WINDOW },
+      maxHeaderListPairs: MAX_HEADER_PAIRS,
+      settings: {
+        enablePush: false,
+        initialWindowSize: STREAM_WINDOW,
+        maxHeaderListSize: MAX_HEADER_BYTES,
+      },
     });
     // Before the events of the session, which report a lost connection like a canceled stream.
     this.socket.prependListener('close', () => this.destroy());

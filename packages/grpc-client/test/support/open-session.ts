@@ -1,4 +1,8 @@
-import { OwnSession } from '../../src/http2/session.js';
+import { openNodeSession } from '../../src/http2/node-session.js';
+import { openOwnSession } from '../../src/http2/session.js';
+import type { Session } from '../../src/http2/transport.js';
+
+const openers = { own: openOwnSession, node: openNodeSession };
 
 interface Response {
   /** Headers first, then the trailers. */
@@ -7,17 +11,20 @@ interface Response {
 }
 
 export interface OpenedSession {
-  readonly session: OwnSession;
+  readonly session: Session;
   readonly closed: Promise<Error | undefined>;
   /** Sends a request and reads the whole response; rejects with the `StreamError`. */
   request(body?: Buffer, fields?: readonly string[]): Promise<Response>;
 }
 
 /** Opens a session and waits until it is ready. */
-export async function openReadySession(url: string): Promise<OpenedSession> {
+export async function openReadySession(
+  url: string,
+  http2: keyof typeof openers,
+): Promise<OpenedSession> {
   const ready = Promise.withResolvers<void>();
   const closed = Promise.withResolvers<Error | undefined>();
-  const session = new OwnSession(
+  const session = openers[http2](
     { scheme: 'http', url: new URL(url) },
     {
       onReady: ready.resolve,
@@ -38,11 +45,7 @@ export async function openReadySession(url: string): Promise<OpenedSession> {
 
 const FIXED = [':method', 'POST', ':scheme', 'http', ':authority', 'node', ':path', '/'];
 
-function request(
-  session: OwnSession,
-  body: Buffer,
-  variable: readonly string[],
-): Promise<Response> {
+function request(session: Session, body: Buffer, variable: readonly string[]): Promise<Response> {
   const { promise, resolve, reject } = Promise.withResolvers<Response>();
   const sections: Response['sections'] = [];
   const chunks: Buffer[] = [];
