@@ -157,7 +157,7 @@ it('pages by key, by offset and backwards over the same records', async () => {
   await expect(list({ offset: '1', key: 'YQ==' })).rejects.toMatchObject({ code: 3 });
 });
 
-it('tells its latest block and how far back it goes', async () => {
+it('createDemoChain reports its latest and earliest height', async () => {
   const { blocks, ask } = startChain();
   blocks.earliest = 221;
   const status = await ask('cosmos.base.node.v1beta1.Service/Status');
@@ -206,7 +206,7 @@ it('refuses blocks that are not there yet or no longer', async () => {
   await expect(block('220')).rejects.toMatchObject({ code: 5 });
 });
 
-it('refuses what it does not know', async () => {
+it('createDemoChain rejects unknown methods and records', async () => {
   const { ask } = startChain();
   await expect(ask('ixo.bonds.v1beta1.Query/Bonds')).rejects.toMatchObject({ code: 12 });
   const entity = (id: string) => ask('ixo.entity.v1beta1.Query/Entity', { id });

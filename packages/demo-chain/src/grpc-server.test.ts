@@ -41,7 +41,7 @@ it.each([
   }
 });
 
-it('tells the code and the text of an error, with and without a height', async () => {
+it('startGrpcServer sends the code and text of an error, with and without a height', async () => {
   const text = 'nicht gefunden: 100 % "ä" \n🜁';
   for (const height of [undefined, 12]) {
     const error = new GrpcError(GrpcCode.notFound, text);
@@ -54,7 +54,7 @@ it('tells the code and the text of an error, with and without a height', async (
   }
 });
 
-it('reports what a handler throws', async () => {
+it('startGrpcServer reports what a handler throws', async () => {
   const thrown = new GrpcError(GrpcCode.unavailable, 'not now');
   const { client } = await serve({
     answer({ method }) {
@@ -74,7 +74,7 @@ it('refuses a height that is none', async () => {
   await expect(call).rejects.toMatchObject({ code: 3 });
 });
 
-it('finishes calls under way when it tells clients to go away', async () => {
+it('GrpcServer.goAway finishes running calls', async () => {
   const gate = Promise.withResolvers<void>();
   const arrived = Promise.withResolvers<void>();
   const { server, client } = await serve({
@@ -92,7 +92,7 @@ it('finishes calls under way when it tells clients to go away', async () => {
   expect((await callByGrpcJs(client, METHOD, Buffer.from('next'))).message.toString()).toBe('next');
 });
 
-it('cuts connections in the middle of a call, and takes new ones', async () => {
+it('GrpcServer.dropConnections drops running calls and accepts new connections', async () => {
   const arrived = Promise.withResolvers<void>();
   const { server, client } = await serve({
     answer(query) {

@@ -36,7 +36,7 @@ describe.each(['v1', 'v1alpha'])('server reflection %s', (version) => {
     return files.map((file) => fromBinary(FileDescriptorProtoSchema, Buffer.from(file, 'base64')));
   };
 
-  it('lists what is served', () => {
+  it('reflectionStreams lists the served services', () => {
     expect(ask({ list_services: '*' })).toMatchObject({
       list_services_response: { service: SERVED.map((name) => ({ name })) },
     });
@@ -84,7 +84,7 @@ describe.each(['v1', 'v1alpha'])('server reflection %s', (version) => {
     { file_containing_symbol: 'no.such.Thing' },
     { all_extension_numbers_of_type: 'no.such.Thing' },
     { file_containing_extension: { containing_type: 'no.such.Thing', extension_number: 1 } },
-  ])('says that %o is not there', (request) => {
+  ])('reflectionStreams answers not found to %o', (request) => {
     expect(ask(request)).toMatchObject({
       original_request: request,
       error_response: { error_code: 5 },

@@ -37,7 +37,7 @@ it('answers queries alike by JSON-RPC and in the address', async () => {
   expect(got.result).toEqual(posted.result);
 });
 
-it('takes a request in hex', async () => {
+it('startRpcServer reads a request in hex', async () => {
   const request = schema.encode('ixo.entity.v1beta1.QueryEntityRequest', { id: 'did:ixo:none' });
   const data = Buffer.from(request).toString('hex');
   const path = '/ixo.entity.v1beta1.Query/Entity';
@@ -62,7 +62,7 @@ it.each([
     18,
     'failed to load state at height 9; version does not exist (latest height: 100): invalid request',
   ],
-])('refuses height %s by number and words', async (height, code, log) => {
+])('startRpcServer rejects height %s with code and log', async (height, code, log) => {
   const { result } = await post('abci_query', { path: PARAMS, data: '', height });
   expect(result.response).toMatchObject({ code, codespace: 'sdk', log });
 });
@@ -73,7 +73,7 @@ it('knows paths and methods it does not have', async () => {
   expect(await post('no_such', {})).toMatchObject({ id: 7, error: { code: -32601 } });
 });
 
-it('tells how far the node is', async () => {
+it('startRpcServer reports the height of the node', async () => {
   const sync_info = { latest_block_height: '100', earliest_block_height: '10', catching_up: false };
   expect(await post('status', {})).toMatchObject({ result: { sync_info } });
   expect(await get('/status')).toMatchObject({ result: { sync_info } });

@@ -39,7 +39,7 @@ const withResponse = (response: object) =>
 const call = (upstream: AbciUpstream, timeoutMs = 5000) =>
   upstream.call(METHOD, NOTHING, { timeoutMs });
 
-it('asks a node for the latest and for a height', async () => {
+it('AbciUpstream.call queries the latest and a given height', async () => {
   const node = await startTestNode({ over: 'rpc+http' });
   cleanups.push(() => node.close());
   const upstream = connect(node.url);
@@ -89,14 +89,14 @@ it.each([
   await expect(call(upstream)).rejects.toMatchObject({ code: expected, message: log });
 });
 
-it('finds the status of the query in the words of the node', async () => {
+it('AbciUpstream.call reads the gRPC status from the log', async () => {
   const log = 'rpc error: code = NotFound desc = entity not found: key not found';
   const upstream = await withResponse({ code: 30, codespace: 'sdk', log });
   const expected = { code: GrpcCode.notFound, message: 'entity not found', origin: 'node' };
   await expect(call(upstream)).rejects.toMatchObject(expected);
 });
 
-it('takes an empty value for an empty message', async () => {
+it('AbciUpstream.call reads an empty value as an empty message', async () => {
   const upstream = await withResponse({ code: 0, value: null, height: '5' });
   expect(await call(upstream)).toEqual({ message: Buffer.alloc(0), height: 5 });
 });
@@ -130,7 +130,7 @@ it('keeps to deadline and size', async () => {
   await expect(call(large)).rejects.toMatchObject({ code: GrpcCode.resourceExhausted });
 });
 
-it('says that a node cannot be reached', async () => {
+it('AbciUpstream.call reports an unreachable node', async () => {
   const node = await startTestNode({ over: 'rpc+http' });
   await node.close();
   const expected = { code: GrpcCode.unavailable, origin: 'transport' };

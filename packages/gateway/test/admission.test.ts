@@ -123,7 +123,7 @@ it('Admission.admit caps verifications in flight, 429 for an address and 503 for
   expect(await statusWith(mint(webSigner()))).toBe(200);
 });
 
-it('Admission.admit looks up nothing more for an address whose lookups keep failing', async () => {
+it('Admission.admit stops lookups for an address whose lookups keep failing', async () => {
   let lookups = 0;
   const resolve: DidResolver['resolve'] = async (did) => {
     lookups += 1;

@@ -49,7 +49,7 @@ it.each([
   expect(batch.status).toBe(401);
 });
 
-it('leaves open what tells nothing of the chain', async () => {
+it('ApiKeyGate leaves /health, /docs and /routes public', async () => {
   const gateway = await startGated(sha256('one'));
   for (const path of ['/', '/health', '/docs', '/docs/openapi.json', '/routes']) {
     expect((await gateway.get(path)).status).toBe(200);
@@ -106,7 +106,7 @@ it('counts each query of a batch', async () => {
   expect((await batch(2)).status).toBe(429);
 });
 
-it('does not hand on what was given to a holder of a key', async () => {
+it('sends Cache-Control: private with API keys', async () => {
   const gateway = await startGated(sha256('one'));
   const { headers } = await gateway.get(`${PARAMS}?height=60`, { 'x-api-key': 'one' });
   expect(headers.get('cache-control')).toMatch(/^private,/);
@@ -141,7 +141,7 @@ it('does not hold valid keys against an address', async () => {
   expect(new Set(queryService.map(({ status }) => status))).toEqual(new Set([200]));
 });
 
-it('never tells a key, nor its digest', async () => {
+it('never logs or sends a key or its digest', async () => {
   const gateway = await startGated(sha256('one'));
   await gateway.get(PARAMS, { 'x-api-key': 'one' });
   const metrics = (await gateway.get('/metrics', { 'x-api-key': 'one' })).text;

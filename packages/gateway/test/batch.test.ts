@@ -22,7 +22,7 @@ const post = (body: unknown, headers: Record<string, string> = {}) =>
     body: typeof body === 'string' ? body : JSON.stringify(body),
   });
 
-it('answers every query as if it were asked alone, all at one height', async () => {
+it('POST /batch answers every query like a single one, all at one height', async () => {
   const paths = ['/ixo/entity/params', '/ixo/claims/claims?pagination.limit=2', '/ixo/nope'];
   const { status, json, headers, text } = await post({ queries: paths });
   expect(status).toBe(200);
@@ -33,7 +33,7 @@ it('answers every query as if it were asked alone, all at one height', async () 
   for (const path of paths.slice(0, 2)) expect(text).toContain((await gateway.get(path)).text);
 });
 
-it('asks for one height while blocks go by', async () => {
+it('POST /batch uses one height while new blocks arrive', async () => {
   const heights = new Set<number | undefined>();
   node.interrupt(({ method, height }) => {
     if (!method.startsWith('ixo.')) return undefined;
@@ -47,7 +47,7 @@ it('asks for one height while blocks go by', async () => {
   expect([...heights].map(String)).toEqual([json.height]);
 });
 
-it('takes the height it is given', async () => {
+it('POST /batch uses the given height', async () => {
   for (const height of [60, '60']) {
     const { json } = await post({ height, queries: [{ path: '/ixo/entity/params' }] });
     expect(json.height).toBe('60');

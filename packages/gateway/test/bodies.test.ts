@@ -34,19 +34,19 @@ afterAll(async () => {
 
 const post = (path: string, body: string) => ask(gateway.url + path, { method: 'POST', body });
 
-it('refuses to broadcast, and says where to sign instead', async () => {
+it('refuses POST /cosmos/tx/v1beta1/txs and names an alternative', async () => {
   const { status, json } = await post('/tx/txs', '{"text":"signed"}');
   expect({ status, code: json.code }).toEqual({ status: 403, code: 7 });
   expect(json.message).toContain('sign the transaction with your own key');
   expect(node.countCalls('cosmos.tx.v1beta1.Service/BroadcastTx')).toBe(0);
 });
 
-it('takes the request from the body', async () => {
+it('binds the request from the body', async () => {
   const { status, text } = await post('/a/check', '{"text":"hi"}');
   expect({ status, text }).toEqual({ status: 200, text: '{"text":"hi"}' });
 });
 
-it('refuses a body that is no JSON, or too large', async () => {
+it('refuses a body that is not JSON or too large', async () => {
   expect((await post('/a/check', '{"text":')).status).toBe(400);
   expect((await post('/a/check', '{"nothing":"here"}')).status).toBe(400);
   expect((await post('/a/check', ' '.repeat(1_100_000))).status).toBe(413);

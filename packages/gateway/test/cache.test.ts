@@ -32,7 +32,7 @@ async function nextBlock(): Promise<void> {
   await expect.poll(height).toBe(String(node.blocks.latest));
 }
 
-it('asks the node once for a thousand equal requests at a time', async () => {
+it('SingleFlight makes one call for a thousand concurrent equal requests', async () => {
   await start();
   const gate = Promise.withResolvers<undefined>();
   node.interrupt(({ method }) => (method === ENTITY_PARAMS ? gate.promise : undefined));
@@ -63,7 +63,7 @@ it('notices a block by a reply before it looks for one', async () => {
   expect(calls()).toBe(2);
 });
 
-it('keeps what was at a height for ever', async () => {
+it('ReplyCache keeps replies of a fixed height', async () => {
   await start();
   const before = await gateway.get(`${PARAMS}?height=60`);
   await nextBlock();
@@ -72,7 +72,7 @@ it('keeps what was at a height for ever', async () => {
   expect(calls()).toBe(1);
 });
 
-it('forgets all when the chain begins anew', async () => {
+it('clears the ReplyCache when the chain is reset', async () => {
   await start();
   await gateway.get(`${PARAMS}?height=60`);
   node.blocks.latest = 70;
@@ -81,7 +81,7 @@ it('forgets all when the chain begins anew', async () => {
   expect(calls()).toBe(2);
 });
 
-it('takes equal questions for equal, however they are spelt', async () => {
+it('shares cached replies between different spellings of a query', async () => {
   await start();
   await gateway.get('/ixo/claims/claims?pagination.limit=2&pagination.reverse=true&unknown=1');
   await gateway.get('/ixo/claims/claims?pagination.reverse=1&pagination.limit=0x2');
@@ -138,14 +138,14 @@ it('does not keep errors', async () => {
   expect((await gateway.get(PARAMS)).status).toBe(200);
 });
 
-it('does not keep what no node can vouch for any more', async () => {
+it('does not serve the latest block while no node is available', async () => {
   await start();
   expect((await gateway.get(PARAMS)).status).toBe(200);
   await node.close();
   await expect.poll(async () => (await gateway.get(PARAMS)).status).toBe(503);
 });
 
-it('lets an operator ask the node itself', async () => {
+it('X-Cache-Bypass queries the node', async () => {
   await start();
   let sequence = 0;
   node.interrupt(({ method }) => {
@@ -161,7 +161,7 @@ it('lets an operator ask the node itself', async () => {
   expect(guessed).toMatchObject({ status: 403, json: { code: 7 } });
 });
 
-it('keeps to its memory, and forgets what was used longest ago', async () => {
+it('respects GATEWAY_CACHE_SIZE and evicts the least recently used', async () => {
   await start({ GATEWAY_CACHE_SIZE: '1mb' });
   node.interrupt(({ method, height = 100 }) =>
     method === ENTITY_PARAMS ? { message: largeEntityParams(100_000), height } : undefined,
@@ -180,7 +180,7 @@ it('keeps to its memory, and forgets what was used longest ago', async () => {
   expect(bytes).toBeLessThanOrEqual(1024 * 1024);
 });
 
-it('lets nobody give up for others', async () => {
+it('SingleFlight keeps the call while other callers wait', async () => {
   await start();
   const gate = Promise.withResolvers<undefined>();
   node.interrupt(({ method }) => (method === ENTITY_PARAMS ? gate.promise : undefined));
@@ -191,7 +191,7 @@ it('lets nobody give up for others', async () => {
   expect((await patient).status).toBe(200);
 });
 
-it('ends a call that nobody waits for any more, and not before', async () => {
+it('SingleFlight cancels the call when the last caller leaves', async () => {
   await start();
   node.interrupt(({ method }) => (method === ENTITY_PARAMS ? new Promise(() => {}) : undefined));
   const leaving = [new AbortController(), new AbortController()];

@@ -30,7 +30,7 @@ it.each([
   if (method !== 'HEAD') expect(json).toEqual(NOT_IMPLEMENTED);
 });
 
-it('sends the body and the height, and nothing else of its own', async () => {
+it('sends only the body and the height', async () => {
   const { status, headers } = await gateway.get('/ixo/claims/claims', {
     'accept-encoding': 'gzip',
   });
@@ -41,7 +41,7 @@ it('sends the body and the height, and nothing else of its own', async () => {
   }
 });
 
-it('takes no notice of ?height= and ?watch', async () => {
+it('ignores ?height= and ?watch', async () => {
   const { status, headers } = await gateway.get(`${PARAMS}?height=60&watch`);
   expect(status).toBe(200);
   expect(headers.get('grpc-metadata-x-cosmos-block-height')).toBe('100');
@@ -52,14 +52,14 @@ it('honours the header', async () => {
   expect(headers.get('grpc-metadata-x-cosmos-block-height')).toBe('60');
 });
 
-it('passes on the words of the node for heights it does not have', async () => {
+it('forwards the node’s error for heights it does not have', async () => {
   const future = await gateway.get(PARAMS, { 'x-cosmos-block-height': '5000' });
   expect(future.json.message).toContain('cannot query with height in the future');
   const pruned = await gateway.get(PARAMS, { 'x-cosmos-block-height': '2' });
   expect(pruned.status).not.toBe(404);
 });
 
-it('asks the node even for what it does not serve', async () => {
+it('queries the node even for services it does not serve', async () => {
   const { status } = await gateway.get('/ixo/bonds/params');
   expect(status).toBe(501);
   expect(node.countCalls('ixo.bonds.v1beta1.Query/Params')).toBe(1);

@@ -78,7 +78,7 @@ it("takes the operator's file before all", async () => {
   expect((await gateway.get('/a/note')).text).toBe('{"text":"from the node"}');
 });
 
-it('says what is wrong with a node that tells nothing of itself', async () => {
+it('reports a node without reflection', async () => {
   const node = await withNode({ over: 'rpc+http' });
   withhold(node, FILE_DESCRIPTORS);
   const gateway = await withGateway([node]);
@@ -89,7 +89,7 @@ it('says what is wrong with a node that tells nothing of itself', async () => {
   await expect.poll(async () => (await gateway.get(PARAMS)).status).toBe(200);
 });
 
-it('starts while its node is down, says so, and serves once it is up', async () => {
+it('starts while its node is down and serves once it is up', async () => {
   const gone = await startTestNode();
   await gone.close();
   const gateway = await withGateway([gone]);
@@ -164,7 +164,7 @@ it('serves nodes of different versions side by side, each by its own schema', as
   expect(Object.keys((await gateway.get(wanted)).json.paths)).toEqual(['/new']);
 });
 
-it('asks those of the same version for each other', async () => {
+it('fails over only between nodes with the same schema', async () => {
   const nodes = [
     await withNode({ over: 'rpc+http' }),
     await withNode({ over: 'rpc+http' }),

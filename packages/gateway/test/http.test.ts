@@ -29,7 +29,7 @@ describe('paths', () => {
     expect(json.message).toContain('/ixo/entity/{id}');
   });
 
-  it('refuses a method the path does not have, and says which it has', async () => {
+  it('answers 405 with Allow for a wrong method', async () => {
     const { status, headers, json } = await ask(gateway.url + PARAMS, { method: 'DELETE' });
     expect(status).toBe(405);
     expect(headers.get('allow')).toBe('GET, HEAD, OPTIONS');
@@ -44,14 +44,14 @@ describe('paths', () => {
     expect(head.headers.get('etag')).toBe(full.headers.get('etag'));
   });
 
-  it('answers OPTIONS with what is allowed', async () => {
+  it('answers OPTIONS with the allowed methods', async () => {
     const { status, headers } = await ask(gateway.url + PARAMS, { method: 'OPTIONS' });
     expect(status).toBe(204);
     expect(headers.get('allow')).toBe('GET, HEAD, OPTIONS');
     expect((await ask(`${gateway.url}/nope`, { method: 'OPTIONS' })).status).toBe(404);
   });
 
-  it('says which method a node does not serve', async () => {
+  it('answers 501 with the gRPC method that a node does not serve', async () => {
     const { status, json } = await gateway.get('/ixo/bonds/params');
     expect(status).toBe(501);
     expect(json.message).toContain('/ixo.bonds.v1beta1.Query/Params');
@@ -71,13 +71,13 @@ describe('paths', () => {
     expect((await gateway.get(CLAIMS)).headers.has('deprecation')).toBe(false);
   });
 
-  it('refuses what does not fit the request, naming the field', async () => {
+  it('answers 400 with the name of an invalid field', async () => {
     const { status, json } = await gateway.get(`${CLAIMS}?pagination.limit=many`);
     expect(status).toBe(400);
     expect(json.message).toContain('pagination.limit');
   });
 
-  it('passes on what the node says of a thing that is not there', async () => {
+  it('forwards the node’s 404', async () => {
     const { status, json, headers } = await gateway.get('/ixo/entity/did:ixo:nobody');
     expect({ status, json }).toMatchObject({ status: 404, json: { code: 5, details: [] } });
     expect(headers.get('cache-control')).toBe('no-store');
@@ -85,7 +85,7 @@ describe('paths', () => {
 });
 
 describe('heights', () => {
-  it('tells the block of every reply, twice', async () => {
+  it('sends the height of every reply in both headers', async () => {
     const { headers } = await gateway.get(PARAMS);
     expect(headers.get('grpc-metadata-x-cosmos-block-height')).toBe('100');
     expect(headers.get('x-block-height')).toBe('100');
@@ -96,20 +96,20 @@ describe('heights', () => {
     ['x-cosmos-block-height', PARAMS, { 'x-cosmos-block-height': '60' }],
     ['Grpc-Metadata', PARAMS, { 'Grpc-Metadata-X-Cosmos-Block-Height': '60' }],
     ['two that agree', `${PARAMS}?height=60`, { 'x-cosmos-block-height': '60' }],
-  ])('asks for a block by %s', async (_, path, headers) => {
+  ])('queries a height by %s', async (_, path, headers) => {
     const answer = await gateway.get(path, headers);
     expect(answer.headers.get('x-block-height')).toBe('60');
   });
 
-  it('refuses two that differ, and what is no height', async () => {
+  it('answers 400 to conflicting and invalid heights', async () => {
     const both = await gateway.get(`${PARAMS}?height=60`, { 'x-cosmos-block-height': '61' });
     expect(both).toMatchObject({ status: 400, json: { code: 3 } });
-    expect(both.json.message).toContain('two heights');
+    expect(both.json.message).toContain('conflicting heights');
     expect((await gateway.get(`${PARAMS}?height=soon`)).status).toBe(400);
     expect((await gateway.get(`${PARAMS}?height=-1`)).status).toBe(400);
   });
 
-  it('takes 0 for the latest, as the chain does', async () => {
+  it('treats height 0 as the latest', async () => {
     expect((await gateway.get(`${PARAMS}?height=0`)).headers.get('x-block-height')).toBe('100');
   });
 
@@ -155,7 +155,7 @@ describe('conditional and compressed', () => {
     expect(headers['content-encoding']).toBeUndefined();
   });
 
-  it('says how long a reply holds', async () => {
+  it('sends Cache-Control for latest and fixed heights', async () => {
     const latest = await gateway.get(PARAMS);
     expect(latest.headers.get('cache-control')).toBe('public, no-cache');
     const exact = await gateway.get(`${PARAMS}?height=60`);
@@ -166,7 +166,7 @@ describe('conditional and compressed', () => {
 });
 
 describe('metadata', () => {
-  it('gives up when the client said it would', async () => {
+  it('answers 504 after the Grpc-Timeout of the client', async () => {
     node.interrupt(() => new Promise(() => {}));
     const { status, json } = await gateway.get('/ixo/entity/slow', { 'grpc-timeout': '50m' });
     node.interrupt();
@@ -175,7 +175,7 @@ describe('metadata', () => {
     expect(bad.status).toBe(400);
   });
 
-  it('answers with the request id it was given, and with one of its own to a failure', async () => {
+  it('returns X-Request-Id, and creates one for failures', async () => {
     const given = await gateway.get(PARAMS, { 'x-request-id': 'mine-1' });
     expect(given.headers.get('x-request-id')).toBe('mine-1');
     const made = await gateway.get('/nope', { 'x-request-id': 'not fit for a header' });
@@ -184,7 +184,7 @@ describe('metadata', () => {
 });
 
 describe('CORS', () => {
-  it('lets pages of the configured origin ask and see the height', async () => {
+  it('sends CORS headers to the configured origin, with the height exposed', async () => {
     const { headers } = await gateway.get(PARAMS, { origin: 'https://app.example' });
     expect(headers.get('access-control-allow-origin')).toBe('https://app.example');
     expect(headers.get('access-control-expose-headers')).toContain('X-Block-Height');
@@ -197,7 +197,7 @@ describe('CORS', () => {
     expect(allowed).toContain('X-Cosmos-Block-Height');
   });
 
-  it('says nothing to other origins', async () => {
+  it('sends no CORS headers to other origins', async () => {
     const { headers } = await gateway.get(PARAMS, { origin: 'https://evil.example' });
     expect(headers.has('access-control-allow-origin')).toBe(false);
     expect(headers.get('vary')).toContain('Origin');

@@ -38,7 +38,7 @@ describe('rate limits by address', () => {
     expect(await statusFrom(gateway, '2001:db8:1:3::1')).toBe(200);
   });
 
-  it('take IPv4 with and without a port, and as IPv6, for the same caller', async () => {
+  it('count IPv4 with and without a port, and as IPv6, as one caller', async () => {
     const gateway = await start({
       GATEWAY_TRUST_PROXY: '1',
       GATEWAY_RATE_LIMIT_PER_MINUTE: '2',
@@ -48,7 +48,7 @@ describe('rate limits by address', () => {
     expect(await statusFrom(gateway, '::ffff:198.51.100.7')).toBe(429);
   });
 
-  it('do not take a text that is not an address for a caller', async () => {
+  it('do not count a text that is not an address as a caller', async () => {
     const gateway = await start({
       GATEWAY_TRUST_PROXY: '1',
       GATEWAY_RATE_LIMIT_PER_MINUTE: '2',
@@ -76,7 +76,7 @@ describe('rate limits by address', () => {
     expect(statuses.at(-1)).toBe(429);
   });
 
-  it('hold across DIDs, which cost nothing', async () => {
+  it('apply across DIDs of one address', async () => {
     const { generateSigner, mintDelegation } = await import('@sibyl/ucan');
     const gateway = await start({ GATEWAY_AUTH: 'ucan', GATEWAY_RATE_LIMIT_PER_MINUTE: '2' });
     const statusOfNewDid = async () => {
@@ -121,7 +121,7 @@ describe('the cost of a query', () => {
     expect(found).toBeLessThanOrEqual(count + 2);
   });
 
-  it('is charged before the nodes are asked', async () => {
+  it('is charged before nodes are queried', async () => {
     const gateway = await start({ GATEWAY_RATE_LIMIT_PER_MINUTE: '12' });
     await gateway.get(`${CLAIMS}?pagination.countTotal=true`);
     const before = node.countCalls('ixo.claims.v1beta1.Query/ClaimList');

@@ -17,7 +17,7 @@ afterAll(async () => {
 });
 
 describe('/docs', () => {
-  it('is a page without inline script, and has all it asks for', async () => {
+  it('GET /docs has no inline script, and all its files exist', async () => {
     const { status, headers, text } = await gateway.get('/docs');
     expect(status).toBe(200);
     expect(headers.get('content-security-policy')).toContain("script-src 'self';");
@@ -32,7 +32,7 @@ describe('/docs', () => {
     expect((await gateway.get('/docs/')).text).toContain('src="init.js"');
   });
 
-  it('serves nothing else of that folder', async () => {
+  it('GET /docs/* serves no other files of the folder', async () => {
     for (const path of ['/docs/package.json', '/docs/../package.json', '/docs/%2e%2e/x']) {
       expect((await gateway.get(path)).status).toBe(404);
     }
@@ -49,7 +49,7 @@ describe('/docs', () => {
   });
 });
 
-it('tells at /routes which are served', async () => {
+it('GET /routes marks the served routes', async () => {
   const [schema] = (await gateway.get('/routes')).json.schemas;
   const find = (wanted: string) =>
     schema.routes.find(({ path }: { path: string }) => path === wanted);
@@ -62,7 +62,7 @@ it('tells at /routes which are served', async () => {
 });
 
 describe('/health', () => {
-  it('says how the gateway is, without naming a node', async () => {
+  it('GET /health names no node', async () => {
     const { status, json, headers, text } = await gateway.get('/health');
     expect(status).toBe(200);
     expect(headers.get('cache-control')).toBe('no-store');
@@ -122,7 +122,7 @@ describe('/health', () => {
   });
 });
 
-it('counts at /metrics by method, status and what the cache had', async () => {
+it('GET /metrics counts by method, status and cache outcome', async () => {
   await gateway.get('/ixo/entity/params');
   await gateway.get('/ixo/entity/params');
   await gateway.get('/ixo/nope');

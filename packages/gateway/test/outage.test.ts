@@ -17,7 +17,7 @@ afterEach(async () => {
 });
 
 describe('the reply cache while no node answers', () => {
-  it('serves what was at a height, and nothing of the latest block', {
+  it('serves cached heights during an outage, and 503 for the latest block', {
     timeout: 180_000,
   }, async () => {
     const nodes = await Promise.all([startNodeProcess(), startNodeProcess()]);

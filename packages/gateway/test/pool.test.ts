@@ -100,7 +100,7 @@ it('makes up for a connection that breaks, even with one node', async () => {
   expect(cuts).toBe(1);
 });
 
-it('loses no request when a node tells everyone to go away', async () => {
+it('NodePool loses no request when a node sends GOAWAY', async () => {
   const { gateway, nodes } = await withNodes([{}], { GATEWAY_CACHE_SIZE: '0' });
   for (let i = 0; i < 5; i += 1) {
     const asked = Array.from({ length: 20 }, (_, n) => gateway.get(`${PARAMS}?height=${n + 1}`));
@@ -110,7 +110,7 @@ it('loses no request when a node tells everyone to go away', async () => {
   }
 });
 
-it('asks nodes that lag behind only for what they have', async () => {
+it('NodePool uses lagging nodes only for heights they have', async () => {
   const { gateway, nodes } = await withNodes(
     [{ blocks: new ManualBlocks(90) }, { blocks: new ManualBlocks(100) }],
     { GATEWAY_CACHE_SIZE: '0' },
@@ -163,7 +163,7 @@ it('learns from a refusal which heights a node lacks', async () => {
   expect(nodes[0].countCalls(ENTITY_PARAMS)).toBeLessThanOrEqual(1);
 });
 
-it('finds out the range of a node that does not say when it is asked for less', async () => {
+it('NodePool finds the range of a node that does not report it', async () => {
   const { gateway, nodes } = await withNodes([{}]);
   hideEarliest(nodes[0], 77);
   const { status, json } = await gateway.get(`${PARAMS}?height=20`);
@@ -171,7 +171,7 @@ it('finds out the range of a node that does not say when it is asked for less', 
   expect(json.message).toBe('height 20 is no longer kept: available are 77 to 100');
 });
 
-it('asks the next node when one answers that it is not available', async () => {
+it('NodePool tries the next node when one answers unavailable', async () => {
   const { gateway, nodes } = await withNodes([{}, {}], { GATEWAY_CACHE_SIZE: '0' });
   nodes[0].interrupt(({ method }) => {
     if (method === ENTITY_PARAMS) throw new GrpcError(GrpcCode.unavailable, 'draining');
@@ -180,7 +180,7 @@ it('asks the next node when one answers that it is not available', async () => {
   for (let i = 0; i < 10; i += 1) expect((await gateway.get(PARAMS)).status).toBe(200);
 });
 
-it('keeps away from a node that fails until it has recovered', async () => {
+it('NodePool avoids a failing node until it has recovered', async () => {
   const { gateway, nodes } = await withNodes([{}, {}], { GATEWAY_CACHE_SIZE: '0' });
   nodes[0].interrupt(() => {
     throw new GrpcError(GrpcCode.unavailable, 'out of order');
@@ -194,7 +194,7 @@ it('keeps away from a node that fails until it has recovered', async () => {
   await expect.poll(() => getNodeState(gateway, nodes[0])).toBe('up');
 });
 
-it('asks another node while one hangs', async () => {
+it('NodePool tries another node while one hangs', async () => {
   const { gateway, nodes } = await withNodes([{}, {}], {
     GATEWAY_CACHE_SIZE: '0',
     GATEWAY_TIMEOUT_SECONDS: '3',
@@ -211,7 +211,7 @@ it('asks another node while one hangs', async () => {
   expect(statuses).toEqual([200, 200, 200, 200]);
 });
 
-it('tells no secrets of an address', async () => {
+it('never reveals the credentials of an address', async () => {
   const { gateway } = await withNodes([{}, {}], {}, ['/secret-path?key=hidden', '']);
   const { text } = await gateway.health();
   expect(text).not.toContain('secret-path');

@@ -45,7 +45,7 @@ async function urlOf({ stdout }: ChildProcess): Promise<string> {
   return url() ?? '';
 }
 
-it('serves until it is told to stop, and then ends by itself', async () => {
+it('serves until SIGTERM and then exits', async () => {
   const node = await startTestNode();
   cleanups.push(() => node.close());
   const child = run({ GATEWAY_UPSTREAMS: node.url, GATEWAY_AUTH: 'ucan' });
@@ -57,7 +57,7 @@ it('serves until it is told to stop, and then ends by itself', async () => {
   expect(await once(child, 'exit')).toEqual([0, null]);
 });
 
-it('goes on when whoever read its log has gone', async () => {
+it('keeps running when the reader of its log is gone', async () => {
   const node = await startTestNode();
   cleanups.push(() => node.close());
   const child = run({ GATEWAY_UPSTREAMS: node.url, LOG_LEVEL: 'debug' });
@@ -68,14 +68,14 @@ it('goes on when whoever read its log has gone', async () => {
   expect(await once(child, 'exit')).toEqual([0, null]);
 });
 
-it('says in one message what is wrong with its environment', async () => {
+it('reports all configuration errors in one message', async () => {
   const child = run({ GATEWAY_UPSTREAMS: 'http://x', GATEWAY_COMPAT: 'no' });
   const said = text(child.stderr as NodeJS.ReadableStream);
   expect(await once(child, 'exit')).toEqual([1, null]);
   expect(await said).toMatch(/^2 variables are wrong in the environment:\n/);
 });
 
-it('says that its address is taken, and leaves nothing running', async () => {
+it('reports an address in use and exits', async () => {
   const node = await startTestNode();
   cleanups.push(() => node.close());
   const child = run({ GATEWAY_UPSTREAMS: node.url, GATEWAY_PORT: String(node.port) });

@@ -44,7 +44,7 @@ async function sayRaw(text: string | Buffer): Promise<string> {
   return heard;
 }
 
-it('hangs up on those who never finish a request', async () => {
+it('closes connections that never finish a request', async () => {
   const loris = await Promise.all(Array.from({ length: 100 }, open));
   for (const socket of loris)
     socket.write('GET /ixo/entity/params HTTP/1.1\r\nHost: x\r\nX-Slow: ');
@@ -60,7 +60,7 @@ it('hangs up on those who never finish a request', async () => {
   expect((await gateway.get(PARAMS)).status).toBe(200);
 });
 
-it('hangs up on a body that never comes', async () => {
+it('closes connections whose body never arrives', async () => {
   const heard = await sayRaw(
     'POST /batch HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"queries":',
   );
@@ -82,12 +82,12 @@ it.each([
     'smuggles',
     'GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n',
   ],
-])('answers what %s with JSON and hangs up', async (_, text) => {
+])('answers a request that %s with JSON and closes the connection', async (_, text) => {
   const heard = await sayRaw(text);
   expect(heard).toMatch(/^HTTP\/1.1 4(00|31) [\s\S]*\{"code":3,/);
 });
 
-it('hangs up even on those who do not leave when told to', async () => {
+it('closes connections even if the client ignores the response', async () => {
   const socket = await open();
   socket.allowHalfOpen = true;
   const closed = new Promise((resolve) => socket.resume().once('close', resolve));
@@ -146,7 +146,7 @@ async function askMany(from: number, count: number): Promise<void> {
   );
 }
 
-it('the gateway keeps nothing of many unknown paths', { timeout: 240_000 }, async () => {
+it('the gateway keeps no memory of unknown paths', { timeout: 240_000 }, async () => {
   (gateway.log as unknown[]).length = 0;
   await askMany(0, 5_000);
   (gateway.log as unknown[]).length = 0;

@@ -51,13 +51,13 @@ function mint({ gateway }: RunningGateway, choice: Choice = {}): string {
 
 const bearer = (token: string) => ({ authorization: `Bearer ${token}`, 'x-auth-type': 'ucan' });
 
-it('lets those in who bring a UCAN to query', async () => {
+it('UcanGate admits callers with a UCAN that grants queries', async () => {
   const gateway = await startGated();
   expect(gateway.gateway.did).toMatch(/^did:key:z6Mk/);
   expect((await gateway.get(PARAMS, bearer(mint(gateway)))).status).toBe(200);
 });
 
-it('answers 401 to those who bring none, or not as it should be', async () => {
+it('UcanGate answers 401 to missing and malformed UCANs', async () => {
   const gateway = await startGated();
   const token = mint(gateway);
   const missing = await gateway.get(PARAMS);
@@ -105,7 +105,7 @@ it('keeps a UCAN to the routes it names', async () => {
   expect((await gateway.get('/ixo/token/params', headers)).status).toBe(403);
 });
 
-it('counts only the word of those it was told to trust', async () => {
+it('UcanGate accepts only trusted issuers', async () => {
   const operator = generateSigner();
   const user = generateSigner();
   const gateway = await startGated({ GATEWAY_UCAN_ISSUERS: operator.did });
@@ -121,13 +121,13 @@ it('counts only the word of those it was told to trust', async () => {
   expect((await gateway.get(PARAMS, bearer(mixed))).status).toBe(403);
 });
 
-it('keeps its DID between starts, or takes the one it was given', async () => {
+it('keeps the gateway’s DID between starts, or uses GATEWAY_DID', async () => {
   const gateway = await startGated({ GATEWAY_DID: 'did:web:gateway.example' });
   expect(gateway.gateway.did).toBe('did:web:gateway.example');
   expect((await gateway.get(PARAMS, bearer(mint(gateway)))).status).toBe(200);
 });
 
-it('lets nobody watch longer than the UCAN is valid', async () => {
+it('ends a watch when the UCAN expires', async () => {
   const gateway = await startGated();
   const headers = bearer(mint(gateway, { ttlSeconds: 3 }));
   const response = await fetch(`${gateway.url}${PARAMS}?watch`, { headers });
@@ -180,7 +180,7 @@ it('looks up 60 did:ixo at a time', async () => {
   expect(gateway.log.filter(({ reason }) => reason === 'did_busy')).toEqual([]);
 });
 
-it('charges the address nothing for a caller over its own limit', async () => {
+it('does not charge the address for a caller over its own limit', async () => {
   const gateway = await startGated({ GATEWAY_RATE_LIMIT_PER_MINUTE: '2' });
   const greedy = bearer(mint(gateway));
   const statuses = await Promise.all(

@@ -69,7 +69,7 @@ const sequences = (frames: readonly Frame[]) =>
 const watchers = async () =>
   /^sibyl_gateway_watchers (\d+)$/m.exec((await gateway.get('/metrics')).text)?.[1];
 
-it('tells the state of now, then every change, and nothing in between', async () => {
+it('?watch sends the current state, then every change', async () => {
   const { frames } = await watch();
   await expect.poll(() => frames.length).toBe(1);
   expect(frames[0]).toMatchObject({ event: 'update', id: '100' });
@@ -84,7 +84,7 @@ it('tells the state of now, then every change, and nothing in between', async ()
   expect(sequences(frames)).toEqual(['1', '2']);
 });
 
-it('asks the node once a block for all who watch the same', async () => {
+it('?watch queries the node once per block for all clients of a query', async () => {
   const all = await Promise.all([watch(), watch(), watch()]);
   for (const { frames } of all) await expect.poll(() => frames.length).toBe(1);
   const before = node.countCalls(ENTITY_PARAMS);
@@ -94,7 +94,7 @@ it('asks the node once a block for all who watch the same', async () => {
   expect(node.countCalls(ENTITY_PARAMS)).toBe(before + 1);
 });
 
-it('tells of a failure and goes on', async () => {
+it('?watch sends an error and continues', async () => {
   const { frames } = await watch();
   await expect.poll(() => frames.length).toBe(1);
   let isBroken = true;
@@ -113,7 +113,7 @@ it('tells of a failure and goes on', async () => {
   expect(frames[2]?.event).toBe('update');
 });
 
-it('takes only so many, and forgets those who leave', async () => {
+it('?watch limits the clients, and frees the slots of those that disconnect', async () => {
   const all = await Promise.all([watch(), watch(), watch()]);
   expect(await watchers()).toBe('3');
   const refused = await ask(gateway.url + WATCH);
@@ -149,7 +149,7 @@ it('refuses to watch one height, or an unknown route', async () => {
   expect((await gateway.get('/ixo/entity/params?watch=false')).json).toHaveProperty('params');
 });
 
-it('keeps nothing for a reader that takes nothing', async () => {
+it('?watch buffers nothing for a client that does not read', async () => {
   let version = 0;
   node.interrupt(({ method }) => {
     if (method !== ENTITY_PARAMS) return undefined;

@@ -166,13 +166,13 @@ describe('the body of a POST', () => {
     ['/test/send', '{"big":1.5}', 'big: "1.5" is not a valid number'],
     ['/test/send', '{"big":-1}', 'big: "-1" is not a whole number'],
     ['/test/send', '{"events":"a"}', 'events: "\\"a\\"" is not a list'],
-    ['/test/send', '{"sequences":[1,"x"]}', 'sequences[1]: "x" is not a number'],
+    ['/test/send', '{"sequences":[1,"x"]}', 'sequences[1]: "x" is not a valid number'],
     ['/test/send', '{"labels":{"a":1}}', 'labels.a: "1" is not a string'],
     ['/test/send', '{"at":5}', 'at: "5" is not a string'],
     [
       '/test/send',
       '{"text_choice":"a","number_choice":1}',
-      'number_choice: text_choice is set already',
+      'number_choice: text_choice is already set',
     ],
     ['/test/tx', '{"messages":[{"a":1}]}', 'messages[0].@type: is missing'],
     [
@@ -190,6 +190,6 @@ describe('the body of a POST', () => {
     const match = schema.match('POST', '/test/send');
     if (match.kind !== 'route') throw new Error(match.kind);
     const input = { params: match.params, query: new URLSearchParams(), body: Uint8Array.of(0xff) };
-    expect(() => match.route.bind(input)).toThrow('not readable');
+    expect(() => match.route.bind(input)).toThrow('not valid JSON');
   });
 });

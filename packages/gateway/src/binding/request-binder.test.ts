@@ -91,7 +91,7 @@ describe('a query', () => {
     ['isOpen=yes', 'isOpen: "yes" is neither true nor false'],
     [
       'status=OPEN',
-      'status: "OPEN" is none of STATUS_NONE, STATUS_OPEN, STATUS_CLOSED, nor a number',
+      'status: "OPEN" is not a number or one of STATUS_NONE, STATUS_OPEN, STATUS_CLOSED',
     ],
     ['data=a*b', 'data: "a*b" is not base64'],
     ['data=a', 'data: "a" is not base64'],
@@ -104,7 +104,7 @@ describe('a query', () => {
     ['price=0.0000000000000000001', 'with at most 18 decimals'],
     ['packet_id=x', 'packet_id: is a message; set one of its fields, separated by a dot'],
     ['labels=x', 'labels: is a map, which a URL cannot contain'],
-    ['text_choice=a&number_choice=1', 'number_choice: text_choice is set already'],
+    ['text_choice=a&number_choice=1', 'number_choice: text_choice is already set'],
     ['packet_id.sequence=x', 'packet_id.sequence: "x" is not'],
   ])('%s is refused', (query, message) => {
     expect(() => bind(`/test/get?${query}`)).toThrow(message);
@@ -131,7 +131,7 @@ describe('a path', () => {
   });
 
   it.each([
-    ['/test/status/OPEN/1', 'status: "OPEN" is none of'],
+    ['/test/status/OPEN/1', 'status: "OPEN" is not a number or one of'],
     ['/test/status/STATUS_OPEN/x', 'big: "x" is not a whole number'],
     ['/test/c/1/of/1,x', 'sequences: "x" is not a whole number'],
   ])('%s is refused', (url, message) => {
@@ -158,7 +158,7 @@ describe('a page', () => {
     expect(hex(bind(`/test/list/o?${query}`, options))).toBe(hex(message));
   });
 
-  it('of a node takes only whole base64', () => {
+  it('RequestBinder with compat=node accepts only padded base64', () => {
     expect(() => bind('/test/list/o?pagination.key=AQ', { compat: 'node' })).toThrow('not base64');
     expect(() => bind('/test/list/o?pagination.key=A+==', { compat: 'node' })).toThrow(
       'not base64',

@@ -37,7 +37,7 @@ it('loadConfig treats an empty variable as unset', () => {
   expect(loadConfig(env)).toEqual(loadConfig(NODES));
 });
 
-it('reads the addresses of nodes, and what the operator says about them', () => {
+it('loadConfig reads the addresses of nodes and their first heights', () => {
   const { addresses } = loadConfig({
     GATEWAY_UPSTREAMS: 'grpc://a:9090?from=1, rpc+https://user:pw@b/path?key=1,grpcs://[::1]:443',
   }).nodes;
@@ -83,7 +83,7 @@ it.each([
   expect(readError({ GATEWAY_API_KEYS: key })).toContain(reason);
 });
 
-it('tells all that is wrong at once, each with what to do', () => {
+it('loadConfig reports all errors at once, each with a remedy', () => {
   const message = readError({
     GATEWAY_UPSTREAMS: '',
     GATEWAY_PORT: '70000',

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { JsonSink, Label } from './json-sink.js';
 
-it('prints names of every length, amid what comes before and after', () => {
+it('JsonSink prints labels of every length between other text', () => {
   for (let length = 1; length <= 40; length++) {
     const out = new JsonSink();
     const name = 'zyxwvutsrq'.repeat(4).slice(0, length);
@@ -12,13 +12,13 @@ it('prints names of every length, amid what comes before and after', () => {
   }
 });
 
-it('grows with what is printed', () => {
+it('JsonSink grows with the text', () => {
   const out = new JsonSink();
   const label = new Label('a_name');
   for (let i = 0; i < 10_000; i++) out.label(label);
   expect(out.take().toString()).toBe(',"a_name":'.repeat(10_000));
 });
 
-it('refuses names that no field has', () => {
-  expect(() => new Label('größe')).toThrow('those are ASCII');
+it('JsonSink rejects names that are not ASCII', () => {
+  expect(() => new Label('größe')).toThrow('field names are ASCII');
 });

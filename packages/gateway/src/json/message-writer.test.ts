@@ -43,7 +43,7 @@ describe('a oneof', () => {
     expect(print('test.Choices', message)).toBe('{"first":"a","number":"7","last":"z"}');
   });
 
-  it('is left out when nothing of it is set', () => {
+  it('MessageWriter omits a oneof without a value', () => {
     expect(print('test.Choices', wire())).toBe('{"first":"","last":""}');
     expect(print('test.OnlyChoice', wire())).toBe('{}');
   });
@@ -81,7 +81,7 @@ describe('wire that is not right', () => {
     ['wire type 6', 'bad wire type', tag(9, 6)],
     ['the end of no group', 'bad wire type', tag(9, 4)],
     ['a group without an end', 'truncated', tag(9, 3)],
-    ['a group with the end of another', 'without its end', [...tag(9, 3), ...tag(8, 4)]],
+    ['a group with the end of another', 'unterminated group', [...tag(9, 3), ...tag(8, 4)]],
     [
       'a declared field in another wire type',
       'field 1 of test.Choices in wire type 0',
@@ -90,7 +90,7 @@ describe('wire that is not right', () => {
     ['a fixed number truncated', 'truncated', [...tag(9, 1), 1, 2, 3]],
   ];
 
-  it.each(cases)('%s is a fault', (_, reason, message) => {
+  it.each(cases)('MessageWriter throws for %s', (_, reason, message) => {
     const bytes = Array.isArray(message) ? Uint8Array.from(message) : message.finish();
     expect(() => print('test.Choices', bytes)).toThrow(reason);
   });
@@ -100,7 +100,7 @@ describe('wire that is not right', () => {
     expect(() => print('test.Choices', Uint8Array.from(inside))).toThrow('truncated');
   });
 
-  it('nesting without end is a fault', () => {
+  it('MessageWriter throws for endless nesting', () => {
     const nest = (depth: number): Wire =>
       depth === 0 ? wire() : wire().message(1, nest(depth - 1));
     expect(print('test.Tree', nest(90))).toContain('{"child":{"child":');
@@ -112,7 +112,7 @@ describe('wire that is not right', () => {
   it.each([
     ['an Any of unknown type', wire().message(2, wire().text(1, '/test.Gone'))],
     ['an Any without a type', wire().message(2)],
-  ])('%s is a fault that names it', (_, message) => {
+  ])('MessageWriter throws for %s and names it', (_, message) => {
     expect(() => print('test.Tree', message)).toThrow(/Any of unknown type "(\/test\.Gone)?"/);
   });
 
@@ -132,7 +132,7 @@ describe('wire that is not right', () => {
     ['an endless duration', 'out of range', wire().message(4, wire().varint(1, 315_576_000_001))],
     ['a duration beyond Go', 'out of range', wire().message(6, wire().varint(1, 9_223_372_037))],
     ['a packed block truncated', 'truncated', wire().bytes(5, [1, 0x80])],
-  ])('%s is a fault', (_, reason, message) => {
+  ])('MessageWriter throws for %s', (_, reason, message) => {
     expect(() => print('test.Values', message)).toThrow(reason);
   });
 
@@ -150,7 +150,7 @@ describe('slices', () => {
     return message.varint(2, count).packed(3, [1, 2]).finish();
   };
 
-  it.each([0, 1, 10, 2000])('of %i items make what is written at once', (count) => {
+  it.each([0, 1, 10, 2000])('MessageWriter.slices of %i items equal the whole text', (count) => {
     const bytes = page(count);
     const slices = [...writerOf('test.Page').slices(bytes)];
     expect(Buffer.concat(slices).toString()).toBe(writerOf('test.Page').write(bytes).toString());
@@ -168,7 +168,7 @@ describe('slices', () => {
     expect(JSON.parse(Buffer.concat(slices).toString()).items).toHaveLength(2000);
   });
 
-  it('of a broken reply are a fault', () => {
+  it('MessageWriter.slices throws for a broken reply', () => {
     const bytes = page(2000);
     expect(() => [...writerOf('test.Page').slices(bytes.subarray(0, bytes.length - 1))]).toThrow(
       'truncated',

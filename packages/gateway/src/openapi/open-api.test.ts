@@ -59,7 +59,7 @@ describe('the OpenAPI document', () => {
     expect(new Set(ids).size).toBe(ids.length);
   });
 
-  it('leaves out what is not served', () => {
+  it('buildOpenApi omits routes that are not served', () => {
     const served = new Set(['ixo.token.v1beta1.Query']);
     const { paths } = buildOpenApi(loadSchema(readCompiledProtos(), { served }), INFO);
     expect(Object.keys(paths as Paths).every((path) => path.startsWith('/ixo/token/'))).toBe(true);

@@ -7,7 +7,7 @@ const MAX_BYTES = 100_000;
 const replyOf = (length: number) =>
   new Reply({ body: Buffer.alloc(length, 'x'), etag: 'W/"x"', height: 1, isFinal: true });
 
-it('gives back what it was given', () => {
+it('ReplyCache returns stored replies', () => {
   const cache = new ReplyCache(MAX_BYTES);
   const reply = replyOf(100);
   cache.set('a', reply);
@@ -26,7 +26,7 @@ it('never holds more than it may, however much comes', () => {
   expect(cache.bytes).toBeGreaterThan(0);
 });
 
-it('keeps what is asked for, and lets go of what is not', () => {
+it('ReplyCache evicts the least recently used replies', () => {
   const cache = new ReplyCache(MAX_BYTES);
   cache.set('asked', replyOf(500));
   cache.set('forgotten', replyOf(500));
@@ -50,7 +50,7 @@ it('counts bytes right however entries come, go and come again', () => {
   expect([cache.bytes, cache.size]).toEqual([0, 0]);
 });
 
-it('forgets what has had its time', () => {
+it('ReplyCache drops expired replies', () => {
   const cache = new ReplyCache(MAX_BYTES);
   cache.set('a', replyOf(10), 0);
   expect(cache.get('a')).toBeUndefined();
@@ -71,7 +71,7 @@ describe('a reply that grows', () => {
   });
 });
 
-it('takes no reply that would drive out most others, and nothing at all without room', () => {
+it('ReplyCache rejects replies larger than a quarter of its size, and all replies with size 0', () => {
   const cache = new ReplyCache(MAX_BYTES);
   cache.set('large', replyOf(MAX_BYTES / 4));
   expect(cache.get('large')).toBeUndefined();
@@ -80,7 +80,7 @@ it('takes no reply that would drive out most others, and nothing at all without 
   expect(none.get('a')).toBeUndefined();
 });
 
-it('takes no more memory than it says, though small buffers share larger ones', () => {
+it('ReplyCache uses no more memory than it reports, even for small buffers of larger slabs', () => {
   const maxBytes = 8 * 1024 * 1024;
   const cache = new ReplyCache(maxBytes);
   const before = usedMemory();

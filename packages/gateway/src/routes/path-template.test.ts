@@ -31,13 +31,13 @@ describe('a path template', () => {
   });
 
   it.each([
-    ['a/b', 'no slash at its start'],
-    ['/a/{b', 'not understood'],
-    ['/a/b:verb', 'not understood'],
+    ['a/b', 'does not start with a slash'],
+    ['/a/{b', 'invalid part'],
+    ['/a/b:verb', 'invalid part'],
     ['/{a=**}/{b=**}', 'more than one **'],
-    ['/a*', 'not understood'],
-    ['/', 'not understood'],
-  ])('%s is a fault', (text, reason) => {
+    ['/a*', 'invalid part'],
+    ['/', 'invalid part'],
+  ])('PathTemplate rejects %s', (text, reason) => {
     expect(() => new PathTemplate(text)).toThrow(reason);
   });
 });

@@ -11,7 +11,7 @@ function treeOf(...templates: string[]): RouteTree<string> {
 const find = (tree: RouteTree<string>, path: string) => tree.find(path.slice(1).split('/'));
 
 describe('a route tree', () => {
-  it('finds what was declared first', () => {
+  it('RouteTree finds the first declared match', () => {
     expect(find(treeOf('/e/params', '/e/{id}'), '/e/params')).toBe('/e/params');
     expect(find(treeOf('/e/{id}', '/e/params'), '/e/params')).toBe('/e/{id}');
     expect(find(treeOf('/e/{a}', '/e/{b}'), '/e/x')).toBe('/e/{a}');
@@ -24,7 +24,7 @@ describe('a route tree', () => {
     expect(find(tree, '/e/params')).toBeUndefined();
   });
 
-  it('lets a deep wildcard take any number of segments', () => {
+  it('RouteTree matches any number of segments with a deep wildcard', () => {
     const tree = treeOf('/d/list', '/d/{x=**}', '/d/{x=**}/total');
     expect(find(tree, '/d/list')).toBe('/d/list');
     expect(find(tree, '/d/a/b/total')).toBe('/d/{x=**}');
@@ -34,7 +34,7 @@ describe('a route tree', () => {
     expect(find(treeOf('/d/{x=**}/{y}/z'), '/d/z')).toBeUndefined();
   });
 
-  it('takes no empty segment for a variable', () => {
+  it('RouteTree does not match a variable with an empty segment', () => {
     expect(find(treeOf('/e/{id}/x'), '/e//x')).toBeUndefined();
   });
 });

@@ -29,7 +29,7 @@ describe('descriptors', () => {
     expect(listNames(readDescriptors(files.map(toBytes)).files)).toEqual(['z/all', 'a/all']);
   });
 
-  it('bring the files every compiler has', () => {
+  it('readDescriptors adds the standard files', () => {
     expect(
       readDescriptors(files.map(toBytes)).registry.getMessage('google.protobuf.Any'),
     ).toBeDefined();
@@ -41,7 +41,7 @@ describe('descriptors', () => {
     expect(listNames(readDescriptors(twice).files)).toEqual(['z/all', 'a/all']);
   });
 
-  it('do without an import that only brings options, and say so', () => {
+  it('readDescriptors drops and reports a missing import that only defines options', () => {
     const [base] = descriptorFiles(facts);
     if (!base) throw new Error('There is no file');
     base.dependency.push('amino/amino.proto');
@@ -50,20 +50,20 @@ describe('descriptors', () => {
     ]);
   });
 
-  it('that lack a type are a fault that names it', () => {
+  it('readDescriptors throws for a missing type and names it', () => {
     const [, uses] = files.map(toBytes);
     expect(() => readDescriptors([uses as Uint8Array])).toThrow(/incomplete: .*z\.Base/);
   });
 
   it.each([
-    ['nothing', [], 'hold no file'],
-    ['no descriptors', Uint8Array.of(10, 99, 1), 'not readable'],
-    ['an empty set', new Uint8Array(), 'hold no file'],
-  ])('%s are a fault', (_, bytes, reason) => {
+    ['nothing', [], 'contain no file'],
+    ['no descriptors', Uint8Array.of(10, 99, 1), 'Cannot parse'],
+    ['an empty set', new Uint8Array(), 'contain no file'],
+  ])('readDescriptors throws for %s', (_, bytes, reason) => {
     expect(() => readDescriptors(bytes)).toThrow(reason);
   });
 
-  it('that import each other are a fault', () => {
+  it('readDescriptors throws for circular imports', () => {
     const [base, uses] = descriptorFiles(facts);
     base?.dependency.push('a/all.proto');
     const both = [base, uses].flatMap((file) => (file ? [toBytes(file)] : []));

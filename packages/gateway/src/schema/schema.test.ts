@@ -61,7 +61,7 @@ describe('a path', () => {
     ['/ixo/claims/claim', ['/ixo/claims/claim/{id}', '/ixo/claims/claims', '/ixo/claims/params']],
     ['/favicon.ico', []],
     ['/', []],
-  ])('that nobody declared is answered with the nearest: %s', (path, nearest) => {
+  ])('returns the nearest routes for an unknown path: %s', (path, nearest) => {
     expect(match(path)).toEqual({ kind: 'not_found', nearest });
   });
 
@@ -84,7 +84,7 @@ describe('a path', () => {
 describe('a path as the node reads it', () => {
   const compat = { compat: 'node' } as const;
 
-  it('is decoded before it is cut, and keeps its trailing slash', () => {
+  it('decodes a path before splitting it, and keeps a trailing slash', () => {
     expect(match('/ixo/entity/a%2Fmetadata', compat)).toEqual({
       template: '/ixo/entity/{id}/metadata',
       params: { id: 'a' },
@@ -157,7 +157,7 @@ describe('a legacy path', () => {
     });
   });
 
-  it('gives way to what the chain declares', () => {
+  it('prefers a declared path over a legacy one', () => {
     expect(match('/ixo/token/params')).toEqual({ template: '/ixo/token/params', params: {} });
     expect(match('/ixo/did/dids')).toEqual({ template: '/ixo/did/dids', params: {} });
     expect(match('/ixo/token/minter/m')).toEqual({
@@ -176,7 +176,7 @@ describe('a legacy path', () => {
 });
 
 describe('a schema', () => {
-  it('says what this node serves', () => {
+  it('loadSchema marks the routes that the node serves', () => {
     const schema = loadSchema(descriptors, { served: new Set(['ixo.entity.v1beta1.Query']) });
     expect(schema.findRoute('/ixo.entity.v1beta1.Query/Params')?.isServed).toBe(true);
     expect(schema.findRoute('/ixo.token.v1beta1.Query/Params')?.isServed).toBe(false);
@@ -192,7 +192,7 @@ describe('a schema', () => {
     expect(new Set([...all, other]).size).toBe(5);
   });
 
-  it('leaves out what it cannot serve, and says so', () => {
+  it('loadSchema omits and reports methods that it cannot serve', () => {
     const method = { request: 'odd.Empty', response: 'odd.Empty' };
     const facts: Facts = {
       messages: { 'odd.Empty': [] },
@@ -214,7 +214,7 @@ describe('a schema', () => {
     ]);
   });
 
-  it('knows what would write', () => {
+  it('loadSchema marks routes that write', () => {
     const method = { request: 'cosmos.tx.v1beta1.Empty', response: 'cosmos.tx.v1beta1.Empty' };
     const facts: Facts = {
       messages: { 'cosmos.tx.v1beta1.Empty': [] },

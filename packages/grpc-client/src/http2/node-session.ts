@@ -21,9 +21,8 @@ import {
   type StreamListener,
 } from './transport.js';
 
-/** Both implementations limit the bytes of headers to 64 KB. */
-const MAX_HEADER_BYTES = 64 * 1024;
-const MAX_HEADER_PAIRS = 1024;
+/** Limit on the fields of a response; `node:http2` resets the stream when it is exceeded. */
+const MAX_HEADER_PAIRS = 512;
 /** In megabytes: `node:http2` refuses new streams while buffers exceed it. */
 const MAX_SESSION_MEMORY = 64;
 
@@ -49,11 +48,7 @@ class NodeSession implements Session {
       createConnection: () => this.socket,
       maxSessionMemory: MAX_SESSION_MEMORY,
       maxHeaderListPairs: MAX_HEADER_PAIRS,
-      settings: {
-        enablePush: false,
-        initialWindowSize: STREAM_WINDOW,
-        maxHeaderListSize: MAX_HEADER_BYTES,
-      },
+      settings: { enablePush: false, initialWindowSize: STREAM_WINDOW },
     });
     // Before the events of the session, which report a lost connection like a canceled stream.
     this.socket.prependListener('close', () => this.destroy());
