@@ -1,7 +1,7 @@
 import { createOracleApp, type OracleApp, type OracleAppOptions } from './app/create-oracle-app.js';
 import { BootError } from './config/read-variables.js';
 import { reportStrays, untilBroken, untilTold } from './process-signals.js';
-import { classifyStoreFault, StoreError } from './store/store-errors.js';
+import { classifyStoreError, StoreError } from './store/store-errors.js';
 
 /** How long what a plugin left behind may keep a process that has stopped. */
 const LINGER_MS = 3000;
@@ -60,12 +60,12 @@ const OPERATOR_FAULTS: ReadonlySet<string> = new Set([
 function isForTheOperator(error: unknown): error is Error {
   const { code = '' } = (error ?? {}) as NodeJS.ErrnoException;
   if (error instanceof BootError || OPERATOR_FAULTS.has(code)) return true;
-  return classifyStoreFault(error) !== undefined;
+  return classifyStoreError(error) !== undefined;
 }
 
 function remedyFor(error: NodeJS.ErrnoException): string {
   // A StoreError says itself what to do.
-  if (!(error instanceof StoreError) && classifyStoreFault(error) === 'full')
+  if (!(error instanceof StoreError) && classifyStoreError(error) === 'full')
     return '\nThe disk is full: free some space where DATA_DIR or the database is, then start again';
   if (error.code !== 'EADDRINUSE') return '';
   return '\nAnother program listens there: stop it, or set PORT (or METRICS_PORT) to another port';

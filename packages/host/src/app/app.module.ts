@@ -32,11 +32,11 @@ import { RunStore } from '../store/runs/run-store.js';
 import { SessionStore } from '../store/session-store.js';
 import { SessionsService } from '../turns/sessions.js';
 import { Turns } from '../turns/turns.js';
-import type { HostParts } from './build-host.js';
+import type { HostDeps } from './build-host.js';
 
 @Module({})
 export class AppModule {
-  static of(parts: HostParts, modules: readonly (Type | DynamicModule)[]): DynamicModule {
+  static create(deps: HostDeps, modules: readonly (Type | DynamicModule)[]): DynamicModule {
     return {
       module: AppModule,
       imports: [...modules],
@@ -52,12 +52,12 @@ export class AppModule {
         ModelsController,
         PluginsController,
       ],
-      providers: [...globals(parts), ...values(parts)],
+      providers: [...globals(deps), ...values(deps)],
     };
   }
 }
 
-const globals = ({ logger, rateLimits, bodyLimit, bodyBudget }: HostParts) => [
+const globals = ({ logger, rateLimits, bodyLimit, bodyBudget }: HostDeps) => [
   { provide: APP_FILTER, useValue: new ErrorFilter(logger, rateLimits) },
   { provide: APP_INTERCEPTOR, useValue: new BodyInterceptor(bodyLimit, bodyBudget) },
   { provide: APP_PIPE, useClass: ValidationPipe },
@@ -65,25 +65,25 @@ const globals = ({ logger, rateLimits, bodyLimit, bodyBudget }: HostParts) => [
   { provide: APP_GUARD, useClass: CallerGuard },
 ];
 
-/** What was built before Nest, under the class each is asked for by. */
-const values = (parts: HostParts) => [
-  { provide: OracleIdentity, useValue: parts.oracle },
-  { provide: HostFacts, useValue: parts.facts },
-  { provide: PublicRoutes, useValue: parts.publicRoutes },
-  { provide: Authenticator, useValue: parts.authenticator },
-  { provide: DelegationService, useValue: parts.delegations },
-  { provide: PresentedDelegations, useValue: parts.presented },
-  { provide: CallerAllowList, useValue: parts.allowList },
-  { provide: InvitationReader, useValue: new InvitationReader(parts.oracle.signer) },
-  { provide: CallerStore, useValue: parts.store.callers },
-  { provide: RateLimits, useValue: parts.rateLimits },
-  { provide: SessionStore, useValue: parts.store.sessions },
-  { provide: SessionsService, useValue: parts.sessions },
-  { provide: MessageStore, useValue: parts.store.messages },
-  { provide: RunStore, useValue: parts.store.runs },
-  { provide: Turns, useValue: parts.turns },
-  { provide: ReplySender, useValue: parts.replies },
-  { provide: MODELS, useValue: parts.models },
-  { provide: PLUGINS, useValue: parts.plugins.plugins },
-  { provide: ReadinessChecks, useValue: parts.readiness },
+/** Objects that were built before Nest, each provided under its class. */
+const values = (deps: HostDeps) => [
+  { provide: OracleIdentity, useValue: deps.oracle },
+  { provide: HostFacts, useValue: deps.facts },
+  { provide: PublicRoutes, useValue: deps.publicRoutes },
+  { provide: Authenticator, useValue: deps.authenticator },
+  { provide: DelegationService, useValue: deps.delegations },
+  { provide: PresentedDelegations, useValue: deps.presented },
+  { provide: CallerAllowList, useValue: deps.allowList },
+  { provide: InvitationReader, useValue: new InvitationReader(deps.oracle.signer) },
+  { provide: CallerStore, useValue: deps.store.callers },
+  { provide: RateLimits, useValue: deps.rateLimits },
+  { provide: SessionStore, useValue: deps.store.sessions },
+  { provide: SessionsService, useValue: deps.sessions },
+  { provide: MessageStore, useValue: deps.store.messages },
+  { provide: RunStore, useValue: deps.store.runs },
+  { provide: Turns, useValue: deps.turns },
+  { provide: ReplySender, useValue: deps.replies },
+  { provide: MODELS, useValue: deps.models },
+  { provide: PLUGINS, useValue: deps.plugins.plugins },
+  { provide: ReadinessChecks, useValue: deps.readiness },
 ];

@@ -34,7 +34,7 @@ import { CallDesk } from '../bus/pending-client-calls.js';
 import type { Config } from '../config/config.js';
 import { HostFacts } from '../http/discovery.controller.js';
 import { ModelHealth, ReadinessChecks } from '../http/readiness.js';
-import { ReplySender, StreamPlaces } from '../http/replies.js';
+import { ReplySender, StreamSlots } from '../http/replies.js';
 import { BodyBudget } from '../http/request-body.js';
 import { createModels, type Models } from '../models/models.js';
 import { Metrics } from '../observability/metrics.js';
@@ -53,8 +53,8 @@ import { ModelBudget } from '../turns/turn-limits.js';
 import { TurnSetup } from '../turns/turn-setup.js';
 import { Turns } from '../turns/turns.js';
 
-/** What the host is made of, built before Nest and without it. */
-export interface HostParts {
+/** The parts of the host, built before Nest. */
+export interface HostDeps {
   readonly logger: Logger;
   readonly metrics: Metrics;
   readonly oracle: OracleIdentity;
@@ -84,15 +84,15 @@ export interface HostParts {
   readonly plugins: LoadedPlugins;
 }
 
-interface HostPartsOptions {
+interface HostOptions {
   readonly config: Config;
   readonly logger: Logger;
   readonly selected: readonly SelectedPlugin[];
   readonly authExcludedRoutes: readonly AuthExcludedRoute[];
 }
 
-/** Loads the oracle's key, opens the store, sets up the plugins and wires who may do what. */
-export async function buildHostParts(options: HostPartsOptions): Promise<HostParts> {
+/** Loads the oracle's key, opens the store, sets up the plugins and wires everything together. */
+export async function buildHost(options: HostOptions): Promise<HostDeps> {
   const { config, logger } = options;
   const oracle = await loadOracleIdentity(config);
   const outage = new StoreOutage(logger);
@@ -114,11 +114,7 @@ export async function buildHostParts(options: HostPartsOptions): Promise<HostPar
   }
 }
 
-async function wire(
-  options: HostPartsOptions,
-  oracle: OracleIdentity,
-  store: Store,
-): Promise<HostParts> {
+async function wire(options: HostOptions, oracle: OracleIdentity, store: Store): Promise<HostDeps> {
   const { config, logger, selected } = options;
   const metrics = new Metrics();
   const modelHealth = new ModelHealth();
@@ -126,33 +122,33 @@ async function wire(
   const { tokensPerDay } = config.turns;
   const budget = new ModelBudget({ usage: store.modelUsage, tokensPerDay, logger });
   const { oracleAuthority, ...auth } = wireAuth({ config, logger, metrics, oracle, store });
-  // Plugins bring what turns are made of, and may start turns themselves once those are there.
+  // Plugins contribute to turns, and may start turns themselves once these are set up.
   const ready = Promise.withResolvers<TurnParts>();
   const services = { config, logger, oracle, store, models };
-  const lent = { ...services, meter: budget, ucan: oracleAuthority, turns: ready.promise };
-  const plugins = await wirePlugins(selected, lent);
+  const pluginDeps = { ...services, meter: budget, ucan: oracleAuthority, turns: ready.promise };
+  const plugins = await wirePlugins(selected, pluginDeps);
   try {
     const { authority } = auth;
     const needs = { ...services, metrics, budget, authority, plugins: plugins.plugins };
-    const turnParts = wireTurns(needs);
-    ready.resolve(turnParts);
+    const turnDeps = wireTurns(needs);
+    ready.resolve(turnDeps);
     const readiness = createReadiness(store, modelHealth, plugins);
     const known = { logger, metrics, oracle, store, models, budget, plugins, readiness };
-    return { ...known, ...auth, ...turnParts, ...wireRoutes(options, { ...known, turnParts }) };
+    return { ...known, ...auth, ...turnDeps, ...wireRoutes(options, { ...known, turnDeps }) };
   } catch (error) {
     await plugins.close();
     throw error;
   }
 }
 
-/** What the routes need beside the turns. */
+/** Builds what the routes need besides the turns. */
 function wireRoutes(
-  { config, authExcludedRoutes }: HostPartsOptions,
-  known: Pick<HostParts, 'metrics' | 'oracle' | 'store' | 'plugins'> & {
-    readonly turnParts: ReturnType<typeof wireTurns>;
+  { config, authExcludedRoutes }: HostOptions,
+  known: Pick<HostDeps, 'metrics' | 'oracle' | 'store' | 'plugins'> & {
+    readonly turnDeps: ReturnType<typeof wireTurns>;
   },
 ) {
-  const { metrics, oracle, store, turnParts } = known;
+  const { metrics, oracle, store, turnDeps } = known;
   const { plugins } = known.plugins;
   return {
     facts: describeHost(config, plugins),
@@ -163,7 +159,7 @@ function wireRoutes(
     bodyLimit: config.bodyLimit,
     bodyBudget: new BodyBudget(config.bodiesLimit),
     sessions: new SessionsService({
-      ...turnParts,
+      ...turnDeps,
       sessions: store.sessions,
       oracle,
       maxPerUser: config.sessionsPerUser,
@@ -197,7 +193,7 @@ function readVersion(): string {
   return JSON.parse(readFileSync(path, 'utf8')).version;
 }
 
-interface AuthNeeds {
+interface AuthDeps {
   readonly config: Config;
   readonly logger: Logger;
   readonly metrics: Metrics;
@@ -205,8 +201,8 @@ interface AuthNeeds {
   readonly store: Store;
 }
 
-/** Wires who is let in, and what the oracle may sign. */
-function wireAuth({ config, logger, metrics, oracle, store }: AuthNeeds) {
+/** Builds authentication, and what signs in the name of the oracle. */
+function wireAuth({ config, logger, metrics, oracle, store }: AuthDeps) {
   const resolver = createResolver(config);
   const rules = {
     audience: oracle.did,
@@ -216,7 +212,7 @@ function wireAuth({ config, logger, metrics, oracle, store }: AuthNeeds) {
     maxTtlSeconds: config.auth.maxTtlSeconds,
     onRefusal: (purpose: TokenPurpose, fault: UcanFault) => {
       metrics.count('sibyl_tokens_refused_total', { purpose, reason: fault.code });
-      logMisuse(logger, fault);
+      warnAboutMisuse(logger, fault);
     },
   };
   const verifier = createVerifier(rules);
@@ -251,8 +247,8 @@ function wireAuth({ config, logger, metrics, oracle, store }: AuthNeeds) {
   };
 }
 
-/** A token that was made for one call came as a delegation: the service it was sent to may have kept it. */
-function logMisuse(logger: Logger, { code, detail, cid, issuer }: UcanFault): void {
+/** A token made for a single call was presented as a delegation: the service that received it may have kept it. */
+function warnAboutMisuse(logger: Logger, { code, detail, cid, issuer }: UcanFault): void {
   if (code !== 'wrong_purpose' && code !== 'single_use') return;
   logger.warn(
     { reason: code, detail, cid, did: issuer },
@@ -260,17 +256,17 @@ function logMisuse(logger: Logger, { code, detail, cid, issuer }: UcanFault): vo
   );
 }
 
-interface PluginNeeds extends Omit<HostServices, 'fetch' | 'llm'> {
+interface PluginDeps extends Omit<HostServices, 'fetch' | 'llm'> {
   readonly config: Config;
   readonly models: Models;
-  /** Of what plugins ask models outside of turns. */
+  /** Counts the model calls that plugins make outside of turns. */
   readonly meter: Meter;
 }
 
-/** Sets up the plugins with what the host lends them. */
+/** Sets up the plugins with the services of the host. */
 async function wirePlugins(
   selected: readonly SelectedPlugin[],
-  { config, models, meter, ...services }: PluginNeeds,
+  { config, models, meter, ...services }: PluginDeps,
 ): Promise<LoadedPlugins> {
   const closing = new AbortController();
   const loaded = await loadPlugins(selected, {
@@ -285,7 +281,7 @@ async function wirePlugins(
   return { ...loaded, close };
 }
 
-interface TurnNeeds {
+interface TurnDeps {
   readonly config: Config;
   readonly logger: Logger;
   readonly metrics: Metrics;
@@ -297,8 +293,8 @@ interface TurnNeeds {
   readonly plugins: readonly LoadedPlugin[];
 }
 
-/** Wires what answers messages: the turns, and those who read them. */
-function wireTurns(needs: TurnNeeds) {
+/** Builds the turns and their readers. */
+function wireTurns(needs: TurnDeps) {
   const { config, logger, metrics, oracle, store, authority, models, budget, plugins } = needs;
   const { sessions, messages } = store;
   const titles = new Titles({ sessions, model: models.get('utility'), logger });
@@ -332,7 +328,7 @@ function wireTurns(needs: TurnNeeds) {
   });
   const reader = new RunReader(turns, store);
   const { streamStallMs } = settings;
-  const places = new StreamPlaces(settings.streamsPerUser);
+  const slots = new StreamSlots(settings.streamsPerUser);
   return {
     turns,
     titles,
@@ -341,21 +337,22 @@ function wireTurns(needs: TurnNeeds) {
     events,
     desk,
     missed: new MissedEvents(turns, store.runs),
-    replies: new ReplySender({ reader, messages, places, streamStallMs, logger }),
+    replies: new ReplySender({ reader, messages, slots, streamStallMs, logger }),
   };
 }
 
-/** Finds the keys of callers and services, each method where the configuration points it. */
+/** Resolves the DIDs of callers and services. */
 export function createResolver({ chain, outgoingAllow }: Config): DidResolver {
   const methods = {
     key: createDidKeyResolver(),
-    ixo: isChainConfigured(chain) ? cached(createIxoResolver(chain)) : undefined,
-    web: cached(createWebResolver(outgoingAllow)),
+    ixo: isChainConfigured(chain) ? cacheResolver(createIxoResolver(chain)) : undefined,
+    web: cacheResolver(createWebResolver(outgoingAllow)),
   };
   return createDidResolver({ methods });
 }
 
-const cached = (resolver: DidResolver) => createCachedResolver({ resolver, clock: systemClock });
+const cacheResolver = (resolver: DidResolver) =>
+  createCachedResolver({ resolver, clock: systemClock });
 
 const isChainConfigured = ({ restUrl, blocksyncUrl }: Config['chain']) =>
   restUrl !== undefined || blocksyncUrl !== undefined;
@@ -367,11 +364,11 @@ function createIxoResolver({ restUrl, blocksyncUrl }: Config['chain']): DidResol
   return createDidIxoResolver({ chainRestUrl: restUrl, blocksyncUrl, fetch });
 }
 
-/** A did:web names the address itself: only the public internet, unless allow-listed. */
+/** A did:web names an address that a caller chose: only the public internet is allowed, plus OUTGOING_ALLOW. */
 function createWebResolver(allow: readonly string[]): DidResolver {
   return createDidWebResolver({ fetch: createSafeFetch({ allow }), allowHttp: allow.length > 0 });
 }
 
-/** The way out for plugins: the public internet, and what the operator has opened beyond it. */
+/** The fetch of plugins: it reaches the public internet, plus OUTGOING_ALLOW. */
 export const createPluginFetch = ({ outgoingAllow }: Config): SafeFetch =>
   createSafeFetch({ allow: outgoingAllow });

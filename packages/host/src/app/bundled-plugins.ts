@@ -15,9 +15,9 @@ import { mcp } from '@sibyl/plugin-mcp';
 import { memory } from '@sibyl/plugin-memory';
 import { slack } from '@sibyl/plugin-slack';
 import { userPreferences } from '@sibyl/plugin-user-preferences';
-import { inPluginTables } from './operator-tasks.js';
+import { withPluginTables } from './operator-tasks.js';
 
-/** The plugins that come with the host; nothing else in it knows their names. */
+/** The plugins that come with the host. No other file of the host names a plugin. */
 export const bundledPlugins: readonly OraclePlugin[] = [
   userPreferences,
   memory,
@@ -34,4 +34,4 @@ export const bundledPlugins: readonly OraclePlugin[] = [
 
 /** Gives a user credit, in the store that the environment names. */
 export const grantCredits = (grant: CreditGrant): Promise<GrantOutcome> =>
-  inPluginTables(credits, (tables) => grantCreditsIn(tables, grant));
+  withPluginTables(credits, (tables) => grantCreditsIn(tables, grant));

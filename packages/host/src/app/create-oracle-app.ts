@@ -13,7 +13,7 @@ import type {
 import { corsExposedHeaders, corsMethods, corsRequestHeaders } from '@sibyl/protocol';
 import type { Express } from 'express';
 import type { Logger } from 'pino';
-import { type Config, checkConfig, featuresOf } from '../config/config.js';
+import { type Config, checkConfig, readFeatures } from '../config/config.js';
 import { assertNoFaults, BootError, readEnvironment } from '../config/read-variables.js';
 import { HttpAdapter } from '../http/http-adapter.js';
 import {
@@ -36,37 +36,37 @@ import { SocketServer } from '../sockets/socket-server.js';
 import type { InvitedCaller } from '../store/caller-store.js';
 import { keepRuns } from '../turns/run-leases.js';
 import { AppModule } from './app.module.js';
-import { buildHostParts, type HostParts } from './build-host.js';
+import { buildHost, type HostDeps } from './build-host.js';
 import { bundledPlugins } from './bundled-plugins.js';
-import { keepHouse } from './retention.js';
+import { startRetention } from './retention.js';
 import { serveApiDocument } from './serve-openapi.js';
-import { Closing, closeShares } from './shutdown.js';
-import { OwnDidCheck, warnOfOpenOrigins } from './startup-checks.js';
+import { ShutdownStages, shutdownShares } from './shutdown.js';
+import { OwnDidCheck, warnAboutOpenOrigins } from './startup-checks.js';
 
 export interface OracleAppOptions {
-  /** Read once; `process.env` unless told. */
+  /** Default: `process.env`. Read once. */
   readonly env?: Readonly<Record<string, string | undefined>>;
   readonly logger?: Logger;
-  /** Plugins beside the bundled ones. */
+  /** Plugins besides the bundled ones. */
   readonly plugins?: readonly OraclePlugin[];
-  /** Instead of the plugins that come with the host; none for `[]`. */
+  /** Replaces the plugins that come with the host; `[]` for none. */
   readonly bundled?: readonly OraclePlugin[];
-  /** Which plugins load, by name; `auto` unless told. FEATURES in the environment overrules it. */
+  /** Which plugins load, by name; default `auto`. FEATURES in the environment takes precedence. */
   readonly features?: Readonly<Record<string, Feature>>;
-  /** What to say of a plugin instead of its own manifest, by name. */
+  /** Replaces fields of the manifest of a plugin, by plugin name. */
   readonly manifestOverrides?: Readonly<Record<string, Partial<PluginManifestInput>>>;
   readonly nestModules?: readonly (Type | DynamicModule)[];
-  /** Routes open to callers without a UCAN, beside those the plugins open. */
+  /** Routes open to callers without a UCAN, besides those of the plugins. */
   readonly authExcludedRoutes?: readonly AuthExcludedRoute[];
 }
 
 /** A host that is ready to listen. */
 export interface OracleApp {
-  /** The oracle's DID: the audience of every token meant for it. */
+  /** The oracle's DID: the audience of every token for it. */
   readonly did: string;
   readonly nest: NestExpressApplication;
   readonly plugins: {
-    /** Every plugin, whether it is loaded, and why not. */
+    /** Every plugin, whether it is loaded, and if not, why. */
     status(): readonly PluginStatus[];
   };
   /** Users who redeemed an invitation. */
@@ -76,58 +76,58 @@ export interface OracleApp {
     remove(did: string): Promise<boolean>;
   };
   readonly logger: Logger;
-  /** Starts serving and returns the address. */
+  /** Starts serving; returns the address. */
   listen(): Promise<string>;
   /**
-   * Lets running turns finish, for ten seconds by default; those that do not are stored as interrupted. Takes at
-   * most 15 s longer than that.
+   * Waits for running turns, ten seconds by default; turns that are still running then are stored as interrupted.
+   * Takes at most 15 s longer than that.
    */
-  close(patienceMs?: number): Promise<void>;
+  close(timeoutMs?: number): Promise<void>;
 }
 
-/** How long turns and requests under way may take to finish once the host is closing. */
-const CLOSE_PATIENCE_MS = 10_000;
-/** The most that the store may take at the end, and what is to be stored then. */
-const LAST_MS = 5_000;
-/** How long before its deadline the HTTP server closes connections that have not ended. */
-const CUT_MS = 500;
+/** How long running turns and requests may take to finish once the host is closing. */
+const CLOSE_TIMEOUT_MS = 10_000;
+/** The most that each of the last writes, and closing the store, may take. */
+const LAST_WRITE_TIMEOUT_MS = 5_000;
+/** How long before its deadline the HTTP server closes connections that are still open. */
+const FORCED_CLOSE_MARGIN_MS = 500;
 
-/** Builds the host: its store, its plugins, its routes. All that is wrong is thrown as one BootError. */
+/** Builds the host: its store, plugins and routes. All configuration errors are thrown as one ConfigError. */
 export async function createOracleApp(options: OracleAppOptions = {}): Promise<OracleApp> {
   const { nestModules = [], authExcludedRoutes = [] } = options;
   const { config, selected, status } = readOptions(options);
   const logger = options.logger ?? (await createLogger(config));
-  const parts = await buildHostParts({ config, logger, selected, authExcludedRoutes });
-  let stopKeepingRuns: (() => void) | undefined;
+  const deps = await buildHost({ config, logger, selected, authExcludedRoutes });
+  let stopLeaseLoop: (() => void) | undefined;
   try {
-    stopKeepingRuns = await keepRuns(parts.store.runs, parts.events, logger);
-    const modules = parts.plugins.plugins.flatMap((plugin) => plugin.nestModules);
-    const nest = await createNest(parts, config, [...modules, ...nestModules]).catch((error) => {
-      throw moduleFault(error, parts.plugins.plugins);
+    stopLeaseLoop = await keepRuns(deps.store.runs, deps.events, logger);
+    const modules = deps.plugins.plugins.flatMap((plugin) => plugin.nestModules);
+    const nest = await createNest(deps, config, [...modules, ...nestModules]).catch((error) => {
+      throw moduleFault(error, deps.plugins.plugins);
     });
     logger.info(summaryOf(status));
-    return oracleAppOf(nest, { ...parts, stopKeepingRuns, status }, config);
+    return createApp(nest, { ...deps, stopLeaseLoop, status }, config);
   } catch (error) {
-    // A process may go on after a failed start, so nothing of it may stay behind.
-    stopKeepingRuns?.();
-    await parts.plugins.close();
-    await parts.store.close();
+    // The process may continue after a failed start, so release everything.
+    stopLeaseLoop?.();
+    await deps.plugins.close();
+    await deps.store.close();
     throw error;
   }
 }
 
-/** Which plugins would load, and why others would not; nothing is started. */
+/** Which plugins would load, and why others would not. Starts nothing. */
 export const describePlugins = (options: OracleAppOptions = {}): readonly PluginStatus[] =>
   readOptions(options).status;
 
-/** Checks the environment and the plugins together, so that all faults show at once. */
+/** Checks the environment and the plugins together, so that all errors are reported at once. */
 function readOptions(options: OracleAppOptions) {
   const env = readEnvironment(options.env);
   const checked = checkConfig(env);
   const plugins = [...(options.bundled ?? bundledPlugins), ...(options.plugins ?? [])];
   const { selected, off, faults } = selectPlugins({
     plugins,
-    features: { ...options.features, ...featuresOf(env) },
+    features: { ...options.features, ...readFeatures(env) },
     manifestOverrides: options.manifestOverrides ?? {},
     env,
   });
@@ -137,141 +137,144 @@ function readOptions(options: OracleAppOptions) {
 }
 
 async function createNest(
-  parts: HostParts,
+  deps: HostDeps,
   config: Config,
   modules: readonly (Type | DynamicModule)[],
 ): Promise<NestExpressApplication> {
   const nest = await NestFactory.create<NestExpressApplication>(
-    AppModule.of(parts, modules),
+    AppModule.create(deps, modules),
     new HttpAdapter(),
-    { logger: new NestLog(parts.logger), bodyParser: false, abortOnError: false },
+    { logger: new NestLog(deps.logger), bodyParser: false, abortOnError: false },
   );
   try {
-    useMiddlewares(nest, parts, config);
-    serveApiDocument(nest, parts);
+    useMiddlewares(nest, deps, config);
+    serveApiDocument(nest, deps);
     await nest.init();
     return nest;
   } catch (error) {
-    // Lets the modules of plugins that were initialized release what they hold.
+    // So that initialized modules of plugins can release what they hold.
     await nest
       .close()
-      .catch((err) => parts.logger.warn({ err }, 'closing after a failed start failed'));
+      .catch((err) => deps.logger.warn({ err }, 'closing after a failed start failed'));
     throw error;
   }
 }
 
-function oracleAppOf(
+function createApp(
   nest: NestExpressApplication,
-  parts: HostParts & {
-    readonly stopKeepingRuns: () => void;
+  deps: HostDeps & {
+    readonly stopLeaseLoop: () => void;
     readonly status: readonly PluginStatus[];
   },
   config: Config,
 ): OracleApp {
-  const stopHousekeeping = keepHouse(parts, config);
-  const sockets = serveSockets(nest, parts, config);
-  const ownDid = new OwnDidCheck(config, parts.oracle, parts.logger);
+  const stopRetention = startRetention(deps, config);
+  const sockets = serveSockets(nest, deps, config);
+  const ownDid = new OwnDidCheck(config, deps.oracle, deps.logger);
   let metricsServer: Server | undefined;
   return {
-    did: parts.oracle.did,
+    did: deps.oracle.did,
     nest,
-    plugins: { status: () => parts.status },
+    plugins: { status: () => deps.status },
     callers: {
-      list: () => parts.store.callers.list(),
-      remove: (did) => parts.allowList.remove(did),
+      list: () => deps.store.callers.list(),
+      remove: (did) => deps.allowList.remove(did),
     },
-    logger: parts.logger,
+    logger: deps.logger,
     async listen() {
       const { host, port, metricsPort } = config;
       try {
         await ownDid.beforeListening();
         if (metricsPort !== undefined)
-          metricsServer = await serveMetrics(parts.metrics, metricsPort, host);
+          metricsServer = await serveMetrics(deps.metrics, metricsPort, host);
         await nest.listen(port, host);
       } catch (error) {
         await this.close();
         throw error;
       }
-      warnOfOpenOrigins(config, parts.logger);
+      warnAboutOpenOrigins(config, deps.logger);
       void ownDid.onceListening();
-      const url = addressOf(nest.getHttpServer(), host);
-      announce(url, parts, config);
+      const url = formatAddress(nest.getHttpServer(), host);
+      announce(url, deps, config);
       return url;
     },
-    async close(patienceMs) {
-      parts.logger.info('stopping');
-      parts.readiness.drain();
-      stopHousekeeping();
-      await closeParts({ ...parts, nest, sockets, metricsServer: () => metricsServer }, patienceMs);
+    async close(timeoutMs) {
+      deps.logger.info('stopping');
+      deps.readiness.drain();
+      stopRetention();
+      await closeHost({ ...deps, nest, sockets, metricsServer: () => metricsServer }, timeoutMs);
     },
   };
 }
 
-interface ClosingParts extends HostParts {
+interface ClosingDeps extends HostDeps {
   readonly nest: NestExpressApplication;
   readonly sockets: SocketServer;
-  readonly stopKeepingRuns: () => void;
+  readonly stopLeaseLoop: () => void;
   readonly metricsServer: () => Server | undefined;
 }
 
-/** Lets go of everything in order, and leaves behind what does not end in time. */
-async function closeParts(parts: ClosingParts, patienceMs = CLOSE_PATIENCE_MS): Promise<void> {
-  const { turns, titles, gates, sockets, plugins, budget, store } = parts;
-  const closing = new Closing(closeShares(patienceMs), parts.logger);
+/** Closes everything in order; a stage that takes too long is abandoned. */
+async function closeHost(deps: ClosingDeps, timeoutMs = CLOSE_TIMEOUT_MS): Promise<void> {
+  const { turns, titles, gates, sockets, plugins, budget, store } = deps;
+  const closing = new ShutdownStages(shutdownShares(timeoutMs), deps.logger);
   let hasEnded = false;
-  // Still listening: clients of running turns may rejoin, and a load balancer can see that this host is stopping.
+  // Still listening: clients of running turns may reconnect, and a load balancer can see that this host is stopping.
   await closing.run('turns', {
     run: async (leftMs) => {
-      hasEnded = await turns.close(patienceMs, leftMs);
+      hasEnded = await turns.close(timeoutMs, leftMs);
     },
   });
-  parts.metricsServer()?.close();
-  const requestsMs = Math.min(CLOSE_PATIENCE_MS, closing.left('requests') - CUT_MS);
-  const requests = closeGently(parts.nest, requestsMs);
-  await closing.run('titles', { run: (leftMs) => titles.close(leftMs), maxMs: LAST_MS });
-  // What belongs to a turn that does not end is never settled.
+  deps.metricsServer()?.close();
+  const requestsMs = Math.min(CLOSE_TIMEOUT_MS, closing.left('requests') - FORCED_CLOSE_MARGIN_MS);
+  const requests = closeHttpServer(deps.nest, requestsMs);
+  await closing.run('titles', {
+    run: (leftMs) => titles.close(leftMs),
+    maxMs: LAST_WRITE_TIMEOUT_MS,
+  });
+  // Holds of a turn that does not end are never settled.
   await closing.run('gates', {
     run: (leftMs) => gates.close(hasEnded ? leftMs / 2 : 0, leftMs),
-    maxMs: CLOSE_PATIENCE_MS + LAST_MS,
+    maxMs: CLOSE_TIMEOUT_MS + LAST_WRITE_TIMEOUT_MS,
   });
-  parts.stopKeepingRuns();
+  deps.stopLeaseLoop();
   await closing.run('sockets', { run: (leftMs) => sockets.close(leftMs) });
   await closing.run('requests', { run: () => requests });
   await closing.run('plugins', { run: () => plugins.close() });
-  await closing.run('budget', { run: () => budget.close(), maxMs: LAST_MS });
-  await closing.run('store', { run: () => store.close(), maxMs: LAST_MS });
+  await closing.run('budget', { run: () => budget.close(), maxMs: LAST_WRITE_TIMEOUT_MS });
+  await closing.run('store', { run: () => store.close(), maxMs: LAST_WRITE_TIMEOUT_MS });
   closing.end();
 }
 
-function announce(url: string, { logger, oracle, facts }: HostParts, { models }: Config): void {
+function announce(url: string, { logger, oracle, facts }: HostDeps, { models }: Config): void {
   const { did, name } = oracle;
   logger.info({ did }, `oracle ${name} is ${did}, its model ${models.main}`);
-  const { page } = facts.places;
+  const { page } = facts.links;
   const talk = page ? `, talk to it at ${url}${page}` : '';
   logger.info(`listening on ${url}${talk}, interface described at ${url}/docs`);
 }
 
-/** Lets requests under way finish, but no client hold the host open with an idle connection. */
-async function closeGently(nest: NestExpressApplication, patienceMs: number): Promise<void> {
+/** Waits for running requests; idle connections are closed at once. */
+async function closeHttpServer(nest: NestExpressApplication, timeoutMs: number): Promise<void> {
   const server: Server = nest.getHttpServer();
-  const sweep = setInterval(() => server.closeIdleConnections(), 50);
-  const impatience = setTimeout(() => server.closeAllConnections(), patienceMs);
+  const idleSweep = setInterval(() => server.closeIdleConnections(), 50);
+  const forcedClose = setTimeout(() => server.closeAllConnections(), timeoutMs);
   await nest.close();
-  clearInterval(sweep);
-  clearTimeout(impatience);
+  clearInterval(idleSweep);
+  clearTimeout(forcedClose);
 }
 
-/** The address to type: a wildcard host is reached as localhost. */
-function addressOf(server: Server, host: string): string {
+/** The address to open in a browser: localhost for a wildcard host. */
+function formatAddress(server: Server, host: string): string {
   const { port, family } = server.address() as AddressInfo;
   if (host === '0.0.0.0' || host === '::') return `http://localhost:${port}`;
   return `http://${family === 'IPv6' ? `[${host}]` : host}:${port}`;
 }
 
-/** What every request passes before a route, in this order. */
+/** Adds what every request passes before a route, in this order. */
 function useMiddlewares(
   nest: NestExpressApplication,
-  { logger, metrics, rateLimits }: HostParts,
+  { logger, metrics, rateLimits }: HostDeps,
   { trustProxy, corsOrigins }: Config,
 ): void {
   nest.disable('x-powered-by');
@@ -301,27 +304,30 @@ function corsOptions(origins: readonly string[]) {
 /** Serves sockets on the same port as the routes. */
 function serveSockets(
   nest: NestExpressApplication,
-  { store, rateLimits, ...parts }: HostParts,
+  { store, rateLimits, ...deps }: HostDeps,
   config: Config,
 ): SocketServer {
   const express: Express = nest.getHttpAdapter().getInstance();
   return new SocketServer(nest.getHttpServer(), {
-    ...parts,
+    ...deps,
     sessions: store.sessions,
     limits: rateLimits,
     config,
     stallMs: config.turns.streamStallMs,
     cors: corsOptions(config.corsOrigins),
-    clientAddress: (request) => clientAddress(express, request),
+    readClientAddress: (request) => readClientAddress(express, request),
   });
 }
 
-/** As Express tells it, which knows the proxies to see through. */
-function clientAddress(express: Express, { headers, socket }: IncomingMessage): string | undefined {
+/** As Express computes it from TRUST_PROXY. */
+function readClientAddress(
+  express: Express,
+  { headers, socket }: IncomingMessage,
+): string | undefined {
   return Object.assign(Object.create(express.request), { headers, socket }).ip;
 }
 
-/** Sends what Nest has to say to the host's log; its start-up chatter only at debug level. */
+/** Writes Nest's log lines to the host's log; its messages at startup only at debug level. */
 class NestLog implements LoggerService {
   constructor(private readonly logger: Logger) {}
 

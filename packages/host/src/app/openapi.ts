@@ -15,7 +15,7 @@ import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { HostFacts } from '../http/discovery.controller.js';
 import { PUBLIC_ROUTE } from '../http/ucan-guard.js';
 
-export interface ApiDocumentParts {
+export interface ApiDocumentDeps {
   readonly oracle: OracleIdentity;
   readonly facts: HostFacts;
   readonly publicRoutes: PublicRoutes;
@@ -24,15 +24,15 @@ export interface ApiDocumentParts {
 /** Describes every route of the running host, plugin routes included. */
 export function createApiDocument(
   nest: NestExpressApplication,
-  { oracle, facts, publicRoutes }: ApiDocumentParts,
+  { oracle, facts, publicRoutes }: ApiDocumentDeps,
 ): OpenAPIObject {
   const components = new SchemaComponents();
-  const document = SwaggerModule.createDocument(nest, headOf(oracle, facts), {
+  const document = SwaggerModule.createDocument(nest, buildHead(oracle, facts), {
     standardSchemaConverter: (schema, { schemaType }) => components.convert(schema, schemaType),
     operationIdFactory,
   });
   components.add(ErrorBody, 'output');
-  const routes = routeFacts(nest);
+  const routes = readRouteFacts(nest);
   for (const [path, operations] of Object.entries(document.paths)) {
     for (const [method, operation] of Object.entries(operations)) {
       const { isPublic = false, ...route } = routes.get(operation.operationId) ?? {};
@@ -48,7 +48,7 @@ export function createApiDocument(
   return { ...document, components: { ...document.components, schemas } } as OpenAPIObject;
 }
 
-/** A body whose schema has a default may be left out. */
+/** A body whose schema has a default is optional. */
 function relaxBody(body: RequestBody | undefined, schemas: Readonly<Record<string, object>>): void {
   const { $ref = '' } = body?.content?.['application/json']?.schema ?? {};
   const schema = schemas[$ref.replace('#/components/schemas/', '')] ?? {};
@@ -60,18 +60,18 @@ interface RequestBody {
   readonly content?: Readonly<Record<string, { readonly schema?: { readonly $ref?: string } }>>;
 }
 
-function headOf(oracle: OracleIdentity, { version }: HostFacts) {
+function buildHead(oracle: OracleIdentity, { version }: HostFacts) {
   return new DocumentBuilder()
     .setOpenAPIVersion('3.1.0')
     .setTitle(oracle.name)
     .setVersion(version)
     .setDescription(
-      `An oracle: an AI agent whose users sign with their own key. Tokens are meant for \`${oracle.did}\`.`,
+      `An oracle: an AI agent whose users sign with their own key. The audience of tokens is \`${oracle.did}\`.`,
     )
     .addSecurity('invocation', {
       type: 'http',
       scheme: 'bearer',
-      description: `${requestHeaders.authorization}. Send X-Auth-Type: ucan beside it.`,
+      description: `${requestHeaders.authorization}. Send X-Auth-Type: ucan with it.`,
     })
     .addSecurity('delegation', {
       type: 'apiKey',
@@ -85,8 +85,8 @@ function headOf(oracle: OracleIdentity, { version }: HostFacts) {
 const operationIdFactory = (controller: string, method: string) =>
   `${controller.replace('Controller', '')}.${method}`;
 
-/** What the decorators say of each handler, by operation id. */
-function routeFacts(nest: NestExpressApplication): Map<string | undefined, RouteFacts> {
+/** Reads the decorators of each handler, by operation id. */
+function readRouteFacts(nest: NestExpressApplication): Map<string | undefined, RouteFacts> {
   const facts = new Map<string | undefined, RouteFacts>();
   for (const module of nest.get(ModulesContainer).values()) {
     for (const { metatype } of module.controllers.values()) {
@@ -105,7 +105,7 @@ function routeFacts(nest: NestExpressApplication): Map<string | undefined, Route
 type Operation = NonNullable<OpenAPIObject['paths'][string]['get']>;
 type Response = Exclude<Operation['responses'][string], undefined | { $ref: string }>;
 
-/** What is known of a route beyond its schemas. */
+/** The decorators of a route. */
 interface RouteFacts {
   readonly isPublic?: boolean;
   readonly description?: RouteDescription | undefined;
@@ -130,14 +130,14 @@ const PROTECTED: readonly ErrorCode[] = [
 
 const CALLER_HEADERS = ['x-auth-type', 'x-ucan-delegation', 'x-request-id'] as const;
 
-/** Adds what every route of its kind has in common, and what its handler says of itself. */
+/** Adds what all routes of a kind have in common, and the description of the handler. */
 function completeOperation(
   operation: Operation,
   { path, isPublic, description }: RouteFacts & { readonly path: string },
   components: SchemaComponents,
 ): void {
   const hasInput = operation.requestBody !== undefined || (operation.parameters ?? []).length > 0;
-  operation.tags = [tagOf(path)];
+  operation.tags = [toTag(path)];
   operation.security = isPublic ? [] : [{ invocation: [] }, { delegation: [] }];
   addHeaders(operation, {
     common: isPublic ? ['x-request-id'] : CALLER_HEADERS,
@@ -157,8 +157,8 @@ function completeOperation(
   addResponseHeaders(operation);
 }
 
-/** Routes are grouped by the noun they begin with. */
-function tagOf(path: string): string {
+/** Routes are grouped by the first part of their path. */
+function toTag(path: string): string {
   const [, noun = ''] = path.split('/');
   return /^(health|\..*)?$/.test(noun) ? 'service' : noun;
 }
@@ -190,7 +190,7 @@ function addHeaders(operation: Operation, { common, own, components }: Headers):
   operation.parameters = [...(operation.parameters ?? []), ...parameters];
 }
 
-/** Nest declares the variables that a handler reads by name; a wildcard is one too. */
+/** Nest declares only the parameters that a handler reads by name, so wildcards are missing. */
 function addPathParameters(operation: Operation, path: string): void {
   const declared = new Set(
     (operation.parameters ?? []).flatMap((one) =>
@@ -219,7 +219,7 @@ function addReply(
         ...(streams && { 'text/event-stream': { schema: streamEvent } }),
         ...Object.fromEntries(mediaTypes.map((type) => [type, {}])),
       },
-      ...(streams && { headers: { 'X-Run-Id': header('To join the run at /runs/{runId}') } }),
+      ...(streams && { headers: { 'X-Run-Id': header('Id of the run, for GET /runs/{runId}') } }),
     },
   };
   for (const [code, { when, reply: body }] of Object.entries(otherReplies))
@@ -241,7 +241,7 @@ function addError(operation: Operation, code: ErrorCode): void {
   };
 }
 
-/** One event: OpenAPI 3.1 says nothing of streams, and tools read the schema of one as that of each event. */
+/** One event: OpenAPI 3.1 does not describe streams, and tools take the schema for that of each event. */
 const streamEvent = {
   type: 'object' as const,
   description: 'Each event of the stream; docs/events.md describes the data of each kind',
@@ -259,14 +259,14 @@ const responseHeaders = { 'X-Request-Id': header('Correlation id of this request
 
 const rateLimitHeaders = {
   'Retry-After': header('Seconds to wait'),
-  'RateLimit-Limit': header('Requests a minute'),
+  'RateLimit-Limit': header('Requests per minute'),
   'RateLimit-Remaining': header('Requests left'),
-  'RateLimit-Reset': header('Seconds until the allowance is whole again'),
+  'RateLimit-Reset': header('Seconds until the limit is fully available again'),
 };
 
 type JsonSchema = Readonly<Record<string, unknown>>;
 
-/** Collects the schemas that have an id, so that the document says each once. */
+/** Collects the schemas that have an id, so that the document contains each once. */
 class SchemaComponents {
   readonly schemas: Record<string, JsonSchema> = {};
 
@@ -277,7 +277,7 @@ class SchemaComponents {
     return { schema: inline, components };
   }
 
-  /** Keeps the components of a schema and returns how to refer to it. */
+  /** Adds the components of a schema; returns a reference to it. */
   add(schema: z.ZodType, io: 'input' | 'output'): JsonSchema {
     const converted = this.convert(schema, io);
     for (const [name, component] of Object.entries(converted?.components ?? {}))
@@ -286,7 +286,7 @@ class SchemaComponents {
   }
 }
 
-/** JSON Schema keeps its definitions beside it, OpenAPI under the document's components. */
+/** JSON Schema has its definitions in the schema, OpenAPI in the components of the document. */
 function withDocumentRefs(schema: object): JsonSchema {
   return JSON.parse(JSON.stringify(schema).replaceAll('"#/$defs/', '"#/components/schemas/'));
 }

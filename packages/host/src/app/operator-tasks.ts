@@ -3,53 +3,55 @@ import { resolve } from 'node:path';
 import type { OraclePlugin, PluginDatabase } from '@sibyl/plugin-kit';
 import { INVITATION_MAX_DAYS } from '@sibyl/protocol';
 import { mintInvitation } from '../auth/caller-allow-list.js';
-import { findOracleIdentity, keyFileIn, type OracleIdentity } from '../auth/oracle-identity.js';
+import { findOracleIdentity, type OracleIdentity, toKeyFilePath } from '../auth/oracle-identity.js';
 import { type Config, loadConfig } from '../config/config.js';
 import { createModels } from '../models/models.js';
 import type { InvitedCaller } from '../store/caller-store.js';
-import { lookAtDatabase } from '../store/open-database.js';
-import { sqliteFileIn } from '../store/sqlite/sqlite.js';
+import { probeDatabase } from '../store/open-database.js';
+import { toSqlitePath } from '../store/sqlite/sqlite.js';
 import { openStore, type Store } from '../store/store.js';
-import { obstacleTo } from './startup-checks.js';
+import { checkWritable } from './startup-checks.js';
 
-const MODEL_PATIENCE_MS = 30_000;
+const MODEL_TIMEOUT_MS = 30_000;
 
-/** What a start would meet: something that works, nothing yet, or what keeps it from working. */
+/** What a start would find: a working part, none yet and the file it creates, or the reason why it would fail. */
 export type Found<T> = T | { readonly makes: string } | { readonly fault: string };
 
-/** Whose key the oracle has, or the file in which the first start keeps a new one; makes nothing. */
+/** The DID of the oracle's key, or the file in which the first start stores a new key. Creates nothing. */
 export async function checkKey(config: Config): Promise<Found<{ readonly did: string }>> {
-  return find(async () => {
+  return probe(async () => {
     const identity = await findOracleIdentity(config);
-    return identity ? { did: identity.did } : toBeMade(keyFileIn(config.dataDir), config);
+    return identity
+      ? { did: identity.did }
+      : describeMissing(toKeyFilePath(config.dataDir), config);
   });
 }
 
-/** Whether the store works and has the tables of this version, or the file the first start makes; changes nothing. */
+/** Whether the store works and has the tables of this version, or the file that the first start creates. Changes nothing. */
 export async function checkStore(config: Config): Promise<Found<{ readonly isBehind: boolean }>> {
-  return find(async () => {
-    const state = await lookAtDatabase(config);
-    if (state === 'absent') return toBeMade(sqliteFileIn(config.dataDir), config);
+  return probe(async () => {
+    const state = await probeDatabase(config);
+    if (state === 'absent') return describeMissing(toSqlitePath(config.dataDir), config);
     return { isBehind: state === 'behind' };
   });
 }
 
-async function toBeMade(path: string, { dataDir }: Config): Promise<Found<never>> {
-  const obstacle = await obstacleTo(resolve(dataDir));
-  return obstacle ? { fault: obstacle } : { makes: path };
+async function describeMissing(path: string, { dataDir }: Config): Promise<Found<never>> {
+  const reason = await checkWritable(resolve(dataDir));
+  return reason ? { fault: reason } : { makes: path };
 }
 
-async function find<T>(look: () => Promise<Found<T>>): Promise<Found<T>> {
+async function probe<T>(check: () => Promise<Found<T>>): Promise<Found<T>> {
   try {
-    return await look();
+    return await check();
   } catch (error) {
-    return { fault: messageOf(error) };
+    return { fault: describeError(error) };
   }
 }
 
-/** What keeps the main model from answering, if anything; asks it for one word. */
+/** Asks the main model for one word; returns why it does not answer, or undefined if it does. */
 export async function checkModel(config: Config): Promise<string | undefined> {
-  const signal = AbortSignal.timeout(MODEL_PATIENCE_MS);
+  const signal = AbortSignal.timeout(MODEL_TIMEOUT_MS);
   try {
     const parts = createModels(config.models)
       .get('main')
@@ -62,12 +64,12 @@ export async function checkModel(config: Config): Promise<string | undefined> {
     for await (const part of parts) if (part.type === 'text') return undefined;
     return 'it ended without an answer';
   } catch (error) {
-    return signal.aborted ? 'it does not answer in time' : messageOf(error);
+    return signal.aborted ? 'it does not answer in time' : describeError(error);
   }
 }
 
-/** Does something to what a plugin keeps, in the store that the environment names. */
-export async function inPluginTables<T>(
+/** Runs a task on the tables of a plugin, in the store that the environment names. */
+export async function withPluginTables<T>(
   { name, migrations = {} }: OraclePlugin,
   work: (tables: PluginDatabase) => Promise<T>,
 ): Promise<T> {
@@ -110,14 +112,14 @@ function publicAddress({ publicUrl, host, port }: Config): string {
 export const listCallers = (): Promise<readonly InvitedCaller[]> =>
   withStore(loadConfig(), (store) => store.callers.list());
 
-/** Ends the access of a user who was invited, within seconds; returns whether there was one. */
+/** Ends the access of an invited user within seconds; returns whether there was one. */
 export const removeCaller = (did: string): Promise<boolean> =>
   withStore(loadConfig(), (store) => store.callers.remove(did));
 
 async function withStore<T>(config: Config, work: (store: Store) => Promise<T>): Promise<T> {
   const { signer } = await requireIdentity(config);
   const { databaseUrl, dataDir } = config;
-  if (!databaseUrl && !existsSync(sqliteFileIn(dataDir))) throw notStartedYet('database', config);
+  if (!databaseUrl && !existsSync(toSqlitePath(dataDir))) throw notStartedYet('database', config);
   const store = await openStore({
     databaseUrl,
     dataDir,
@@ -131,7 +133,7 @@ async function withStore<T>(config: Config, work: (store: Store) => Promise<T>):
   }
 }
 
-/** A key made here would belong to no oracle: the command was run in the wrong folder. */
+/** Without a key, the command runs in the wrong folder: a new key would belong to no oracle. */
 async function requireIdentity(config: Config): Promise<OracleIdentity> {
   const identity = await findOracleIdentity(config);
   if (!identity) throw notStartedYet('oracle key', config);
@@ -143,4 +145,4 @@ const notStartedYet = (missing: string, { dataDir }: Config) =>
     `There is no ${missing} in ${dataDir} yet. Start the oracle once, or set DATA_DIR to its folder.`,
   );
 
-const messageOf = (error: unknown) => (error instanceof Error ? error.message : String(error));
+const describeError = (error: unknown) => (error instanceof Error ? error.message : String(error));

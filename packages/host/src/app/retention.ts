@@ -1,12 +1,12 @@
 import { systemClock } from '@sibyl/ucan';
 import type { Config } from '../config/config.js';
-import type { HostParts } from './build-host.js';
+import type { HostDeps } from './build-host.js';
 
 const HOUR_MS = 60 * 60 * 1000;
 
-/** Forgets what has expired and gives its space back, at the start and once an hour; returns how to stop. */
-export function keepHouse(
-  { store, logger }: Pick<HostParts, 'store' | 'logger'>,
+/** Deletes expired rows and frees their space, at once and then every hour; returns a function that stops it. */
+export function startRetention(
+  { store, logger }: Pick<HostDeps, 'store' | 'logger'>,
   { turns }: Pick<Config, 'turns'>,
 ): () => void {
   const sweep = async () => {
@@ -18,11 +18,13 @@ export function keepHouse(
     await store.modelUsage.prune();
     await store.reclaim();
   };
-  const sweepAndTell = () => {
-    sweep().catch((err) => logger.warn({ err }, 'housekeeping failed; trying again in an hour'));
+  const sweepAndReport = () => {
+    sweep().catch((err) =>
+      logger.warn({ err }, 'deleting expired rows failed; next attempt in an hour'),
+    );
   };
-  const timer = setInterval(sweepAndTell, HOUR_MS);
+  const timer = setInterval(sweepAndReport, HOUR_MS);
   timer.unref();
-  sweepAndTell();
+  sweepAndReport();
   return () => clearInterval(timer);
 }

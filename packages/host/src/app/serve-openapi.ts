@@ -2,26 +2,26 @@ import { createRequire } from 'node:module';
 import { dirname } from 'node:path';
 import type { NestExpressApplication } from '@nestjs/platform-express';
 import type { Express } from 'express';
-import type { ApiDocumentParts } from './openapi.js';
+import type { ApiDocumentDeps } from './openapi.js';
 
 /** What the page needs of Swagger UI; nothing else of its folder is served. */
 const ASSETS = ['swagger-ui.css', 'swagger-ui-bundle.js', 'favicon-32x32.png'];
 
 /** Serves Swagger UI at `/docs` and the OpenAPI document at `/docs/openapi.json` and `/docs-json`; both are made on first use. */
-export function serveApiDocument(nest: NestExpressApplication, parts: ApiDocumentParts): void {
+export function serveApiDocument(nest: NestExpressApplication, deps: ApiDocumentDeps): void {
   const express: Express = nest.getHttpAdapter().getInstance();
   let document: Promise<object> | undefined;
   express.get('/docs', ({ originalUrl }, response) => {
     // Relative addresses, so that the page also works below a proxy's prefix.
     const base = /\/(\?|$)/.test(originalUrl) ? '' : 'docs/';
-    response.type('html').send(pageOf(parts.oracle.name, base));
+    response.type('html').send(pageOf(deps.oracle.name, base));
   });
   express.get('/docs/init.js', (_, response) => {
     response.type('js').send(INIT);
   });
   for (const path of ['/docs/openapi.json', '/docs-json']) {
     express.get(path, async (_, response) => {
-      document ??= documentOf(nest, parts).catch((error) => {
+      document ??= documentOf(nest, deps).catch((error) => {
         document = undefined;
         throw error;
       });
@@ -36,9 +36,9 @@ export function serveApiDocument(nest: NestExpressApplication, parts: ApiDocumen
 }
 
 /** Swagger takes as long to load as the rest of the host, so that happens when somebody asks. */
-async function documentOf(nest: NestExpressApplication, parts: ApiDocumentParts): Promise<object> {
+async function documentOf(nest: NestExpressApplication, deps: ApiDocumentDeps): Promise<object> {
   const { createApiDocument } = await import('./openapi.js');
-  return createApiDocument(nest, parts);
+  return createApiDocument(nest, deps);
 }
 
 function uiFolder(): string {

@@ -1,15 +1,15 @@
 import type { Logger } from 'pino';
 import { settlesWithin } from '../turns/hooks.js';
 
-/** The stages of closing in their order, and the milliseconds that are set aside for each. */
-export type CloseShares = Readonly<Record<string, number>>;
+/** The stages of a shutdown in their order, and the milliseconds that are reserved for each. */
+export type ShutdownShares = Readonly<Record<string, number>>;
 
 /**
- * The shares of a host that lets running turns finish for `patienceMs`. With ten seconds they add up to 25 s, so
+ * The shares of a host that lets running turns finish for `timeoutMs`. With ten seconds they add up to 25 s, so
  * that the process has ended before a supervisor that waits for 30 s kills it.
  */
-export const closeShares = (patienceMs: number) => ({
-  turns: patienceMs + 5_000,
+export const shutdownShares = (timeoutMs: number) => ({
+  turns: timeoutMs + 5_000,
   titles: 1_000,
   gates: 2_500,
   sockets: 500,
@@ -20,7 +20,7 @@ export const closeShares = (patienceMs: number) => ({
 });
 
 interface StageWork {
-  /** Is given the milliseconds it may take. */
+  /** Receives the milliseconds it may take. */
   run(leftMs: number): Promise<unknown>;
   /** The most it may take, however much is left. */
   readonly maxMs?: number;
@@ -30,11 +30,11 @@ interface StageWork {
  * Closes a host in stages that share one deadline, the sum of their shares. A stage may use what earlier
  * ones left over, but never the shares of later ones.
  */
-export class Closing<Shares extends CloseShares> {
+export class ShutdownStages<Shares extends ShutdownShares> {
   private readonly shares: Shares;
   private readonly logger: Pick<Logger, 'error'>;
   private readonly deadline: number;
-  private readonly faults: unknown[] = [];
+  private readonly errors: unknown[] = [];
 
   constructor(shares: Shares, logger: Pick<Logger, 'error'>) {
     this.shares = shares;
@@ -42,7 +42,7 @@ export class Closing<Shares extends CloseShares> {
     this.deadline = performance.now() + sum(Object.values(shares));
   }
 
-  /** How many milliseconds are left until this stage has to be over. */
+  /** The milliseconds left until this stage has to end. */
   left(stage: keyof Shares & string): number {
     const stages = Object.keys(this.shares);
     const later = stages.slice(stages.indexOf(stage) + 1);
@@ -50,18 +50,18 @@ export class Closing<Shares extends CloseShares> {
     return Math.max(0, this.deadline - reserved - performance.now());
   }
 
-  /** Runs a stage, and goes on without it once its time is over. A stage that fails keeps no later one from closing. */
+  /** Runs a stage until its time is over; the next stage follows even if this one fails or is still running. */
   async run(stage: keyof Shares & string, { run, maxMs = Infinity }: StageWork): Promise<void> {
     const leftMs = Math.min(this.left(stage), maxMs);
     const running = (async () => run(leftMs))();
-    running.catch((fault) => this.faults.push(fault));
+    running.catch((error) => this.errors.push(error));
     if (!(await settlesWithin(leftMs, running)))
-      this.logger.error({ stage }, 'a stage of closing took too long; closing without it');
+      this.logger.error({ stage }, 'a stage of the shutdown took too long; continuing without it');
   }
 
-  /** Throws the first fault of a stage. */
+  /** Throws the first error of a stage. */
   end(): void {
-    if (this.faults.length > 0) throw this.faults[0];
+    if (this.errors.length > 0) throw this.errors[0];
   }
 }
 

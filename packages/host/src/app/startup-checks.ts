@@ -9,8 +9,8 @@ import type { Config } from '../config/config.js';
 import { BootError } from '../config/read-variables.js';
 import { createResolver } from './build-host.js';
 
-/** Warns where pages of every origin may call a host that others can reach. */
-export function warnOfOpenOrigins({ host, corsOrigins }: Config, logger: Logger): void {
+/** Warns if pages of every origin may call a host that is reachable from other machines. */
+export function warnAboutOpenOrigins({ host, corsOrigins }: Config, logger: Logger): void {
   if (isLoopback(host) || !corsOrigins.includes('*')) return;
   logger.warn(
     `CORS_ORIGIN=* lets pages of every website call this host, which listens on ${host}; set CORS_ORIGIN to the origins of your own pages`,
@@ -22,8 +22,8 @@ function isLoopback(host: string): boolean {
 }
 
 /**
- * Checks that the document of ORACLE_DID lists the oracle's key, without which no one can verify
- * what the oracle signs. A document that is there but wrong keeps the host from starting.
+ * Checks that the document of ORACLE_DID lists the oracle's key, without which services
+ * cannot verify what the oracle signs. The host does not start with a document that lacks the key.
  */
 export class OwnDidCheck {
   private readonly resolver: DidResolver;
@@ -37,23 +37,23 @@ export class OwnDidCheck {
     this.resolver = createOwnResolver(config, oracle.did);
   }
 
-  /** Throws a BootError if the document is there but lacks the key. */
+  /** Throws a ConfigError if the document exists but lacks the key. */
   async beforeListening(): Promise<void> {
     const { signer } = this.oracle;
     if (signer.did === signer.keyDid) return;
-    const fault = await this.findFault();
+    const fault = await this.findError();
     if (!fault) return;
-    // The host may serve the document itself, so a missing one is looked for again later.
+    // The host may serve the document itself, so a missing one is checked again once it listens.
     this.isUnread = isUnreadable(fault);
     if (this.isUnread) return;
     const remedy = `List ${signer.keyDid} in the document as a verification method for assertions, or unset ORACLE_DID to use the key's own DID`;
     throw new BootError([{ subject: 'ORACLE_DID (host)', problem: fault.detail, remedy }]);
   }
 
-  /** Reports a document that could not be read before, now that the host may serve it itself. */
+  /** Reports a document that still cannot be read now that the host may serve it itself. */
   async onceListening(): Promise<void> {
     if (!this.isUnread) return;
-    const fault = await this.findFault();
+    const fault = await this.findError();
     if (!fault) return;
     const { did, signer } = this.oracle;
     const advice = `others cannot verify what this oracle signs until the document of ${did} lists ${signer.keyDid}`;
@@ -62,7 +62,7 @@ export class OwnDidCheck {
     else this.logger.error(text);
   }
 
-  private async findFault(): Promise<DidFault | undefined> {
+  private async findError(): Promise<DidFault | undefined> {
     const { did, signer } = this.oracle;
     const { ok: keys, error } = await this.resolver.resolve(did);
     if (error) return error;
@@ -81,15 +81,15 @@ function createOwnResolver(config: Config, did: string): DidResolver {
   return createDidWebResolver({ fetch, allowHttp: true });
 }
 
-/** What would keep a file from being made in a folder, itself perhaps still to be made; undefined if nothing would. */
-export async function obstacleTo(folder: string): Promise<string | undefined> {
+/** Why a file cannot be created in a folder, which need not exist yet; undefined if it can. */
+export async function checkWritable(folder: string): Promise<string | undefined> {
   try {
-    if (!(await stat(folder)).isDirectory()) return `${folder} is no folder`;
+    if (!(await stat(folder)).isDirectory()) return `${folder} is not a folder`;
     await access(folder, constants.W_OK | constants.X_OK);
     return undefined;
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
     const parent = dirname(folder);
-    return code === 'ENOENT' && parent !== folder ? obstacleTo(parent) : message;
+    return code === 'ENOENT' && parent !== folder ? checkWritable(parent) : message;
   }
 }

@@ -13,7 +13,7 @@ import type { Caller, Credentials } from './caller.js';
 import type { PresentedDelegations } from './presented-delegations.js';
 import type { HeaderSink, RateLimits } from './rate-limits.js';
 
-interface AuthenticatorParts {
+interface AuthenticatorDeps {
   readonly verifier: Verifier;
   readonly logger: Logger;
   readonly metrics: Metrics;
@@ -23,7 +23,7 @@ interface AuthenticatorParts {
 
 /** Turns credentials into a caller, or refuses with one text for every reason (contract A3). */
 export class Authenticator {
-  constructor(private readonly parts: AuthenticatorParts) {}
+  constructor(private readonly deps: AuthenticatorDeps) {}
 
   async authenticate(
     { invocation, delegation }: Credentials,
@@ -40,16 +40,16 @@ export class Authenticator {
     delegation: string | undefined,
     options: VerifyOptions,
   ): Promise<Caller> {
-    const { ok, error } = await this.parts.verifier.verifyInvocation(token, options);
+    const { ok, error } = await this.deps.verifier.verifyInvocation(token, options);
     this.count('invocation', error);
     if (error) throw this.refusal('invalid_invocation', error);
     return { did: ok.did, expiration: ok.expiration, presentedDelegation: delegation };
   }
 
   private async byDelegation(token: string, options: VerifyOptions): Promise<Caller> {
-    if (!this.parts.allowDelegationLogin) throw new OracleError('missing_authentication');
-    const { ok, error: fault } = await this.parts.verifier.verifyDelegation(token, options);
-    const error = fault ?? this.parts.presented.checkLogin(ok);
+    if (!this.deps.allowDelegationLogin) throw new OracleError('missing_authentication');
+    const { ok, error: fault } = await this.deps.verifier.verifyDelegation(token, options);
+    const error = fault ?? this.deps.presented.checkLogin(ok);
     this.count('delegation', error);
     if (error) throw this.refusal('missing_authentication', error);
     const login = ok as VerifiedDelegation;
@@ -58,7 +58,7 @@ export class Authenticator {
   }
 
   private count(means: string, fault: UcanFault | undefined): void {
-    this.parts.metrics.count('sibyl_auth_total', { means, outcome: fault ? 'refused' : 'proven' });
+    this.deps.metrics.count('sibyl_auth_total', { means, outcome: fault ? 'refused' : 'proven' });
   }
 
   /** The reason goes to the log alone: it would help an attacker. */
@@ -66,7 +66,7 @@ export class Authenticator {
     const temporary = toTemporaryError(fault);
     if (temporary) return temporary;
     const { cid, issuer, detail } = fault;
-    this.parts.logger.info({ reason: fault.code, detail, cid, did: issuer }, 'caller refused');
+    this.deps.logger.info({ reason: fault.code, detail, cid, did: issuer }, 'caller refused');
     return new OracleError(code);
   }
 }

@@ -21,10 +21,10 @@ export interface Credentials {
 }
 
 /** The bearer counts only beside `X-Auth-Type: ucan` (contract A3). */
-export function credentialsOf(headers: IncomingHttpHeaders): Credentials {
-  const delegation = presentOf(headers['x-ucan-delegation']);
-  const invocation = isUcan(headers['x-auth-type']) ? bearerOf(headers.authorization) : undefined;
-  // Credentials of another scheme are for someone else, such as a proxy; without a delegation they are all there is.
+export function readCredentials(headers: IncomingHttpHeaders): Credentials {
+  const delegation = readHeader(headers['x-ucan-delegation']);
+  const invocation = isUcan(headers['x-auth-type']) ? readBearer(headers.authorization) : undefined;
+  // Credentials of another scheme are for createUser else, such as a proxy; without a delegation they are all there is.
   const isForeign = invocation === '' && !isBearer(headers.authorization);
   return { invocation: isForeign && delegation ? undefined : invocation, delegation };
 }
@@ -36,7 +36,7 @@ const isUcan = (header: string | string[] | undefined) =>
     .some((type) => type.trim().toLowerCase() === 'ucan');
 
 /** Another scheme beside `X-Auth-Type: ucan` is a bad invocation, not a missing one. */
-function bearerOf(header: string | undefined): string | undefined {
+function readBearer(header: string | undefined): string | undefined {
   if (!header?.trim()) return undefined;
   return /^bearer +(.*)$/i.exec(header.trim())?.[1] ?? '';
 }
@@ -44,6 +44,6 @@ function bearerOf(header: string | undefined): string | undefined {
 /** In a header that several parties wrote to, too: a bad invocation must not go unread. */
 const isBearer = (header = '') => /\bbearer\b/i.test(header);
 
-function presentOf(header: string | string[] | undefined): string | undefined {
+function readHeader(header: string | string[] | undefined): string | undefined {
   return typeof header === 'string' && header.trim() ? header.trim() : undefined;
 }

@@ -64,7 +64,7 @@ beforeEach(() => {
   });
 });
 
-function someone() {
+function createUser() {
   const signer = generateSigner();
   const callWith = (presentedDelegation?: string): Caller => ({
     did: signer.did,
@@ -89,7 +89,7 @@ function someone() {
   return { did: signer.did, callWith, delegate };
 }
 
-const keep = async (user: ReturnType<typeof someone>, { ttl = 3600 } = {}) => {
+const keep = async (user: ReturnType<typeof createUser>, { ttl = 3600 } = {}) => {
   const { token, cid, expiration } = user.delegate({ ttl });
   await store.delegations.put({
     owner: user.did,
@@ -106,7 +106,7 @@ const add = (did: string) => ({ audience: service.did, can: 'store/add', with: d
 
 describe('a real service', () => {
   it('lets the oracle act for the user with the delegation that came along', async () => {
-    const alice = someone();
+    const alice = createUser();
     const ucan = authority.turnUcan(alice.callWith(alice.delegate().token));
     const token = await ucan.mintInvocation(add(alice.did));
     expect(await service.execute(token)).toEqual({ ok: { stored: alice.did } });
@@ -114,14 +114,14 @@ describe('a real service', () => {
   });
 
   it('and with the stored one', async () => {
-    const alice = someone();
+    const alice = createUser();
     await keep(alice);
     const token = await authority.turnUcan(alice.callWith()).mintInvocation(add(alice.did));
     expect(await service.execute(token)).toEqual({ ok: { stored: alice.did } });
   });
 
   it('is never asked for what nobody delegated', async () => {
-    const [alice, eve] = [someone(), someone()];
+    const [alice, eve] = [createUser(), createUser()];
     const ucan = authority.turnUcan(eve.callWith(eve.delegate().token));
     await expect(ucan.mintInvocation(add(alice.did))).rejects.toThrow(
       /has not delegated store.add/,
@@ -129,13 +129,13 @@ describe('a real service', () => {
   });
 
   it('is known by the DID of its address', async () => {
-    const ucan = authority.turnUcan(someone().callWith());
+    const ucan = authority.turnUcan(createUser().callWith());
     expect(await ucan.resolveServiceDid(service.url)).toBe(service.did);
   });
 
   it('is not believed when its document names another DID', async () => {
     const liar = await startUcantoService({ documentId: 'did:web:bank.example' });
-    const ucan = authority.turnUcan(someone().callWith());
+    const ucan = authority.turnUcan(createUser().callWith());
     await expect(ucan.resolveServiceDid(liar.url)).rejects.toThrow(/does not prove its DID/);
     liar.close();
   });
@@ -143,7 +143,7 @@ describe('a real service', () => {
 
 describe('capabilities', () => {
   it('are those of the delegation, no more', async () => {
-    const alice = someone();
+    const alice = createUser();
     const ucan = authority.turnUcan(alice.callWith(alice.delegate().token));
     expect(await ucan.hasCapability({ can: 'store/add', with: alice.did })).toBe(true);
     expect(await ucan.hasCapability({ can: 'upload/add', with: alice.did })).toBe(false);
@@ -153,20 +153,20 @@ describe('capabilities', () => {
   });
 
   it('are none without a delegation', async () => {
-    const alice = someone();
+    const alice = createUser();
     const ucan = authority.turnUcan(alice.callWith());
     expect(await ucan.hasCapability({ can: 'store/add', with: alice.did })).toBe(false);
     await expect(ucan.mintInvocation(add(alice.did))).rejects.toThrow(/has not delegated/);
   });
 
   it('never come from a delegation that somebody else issued', async () => {
-    const [alice, eve] = [someone(), someone()];
+    const [alice, eve] = [createUser(), createUser()];
     const ucan = authority.turnUcan(eve.callWith(alice.delegate().token));
     expect(await ucan.hasCapability({ can: 'store/add', with: alice.did })).toBe(false);
   });
 
   it('fall back to the stored delegation when the one that came along is bad', async () => {
-    const alice = someone();
+    const alice = createUser();
     await keep(alice);
     const ucan = authority.turnUcan(alice.callWith('garbage'));
     expect(await ucan.hasCapability({ can: 'store/add', with: alice.did })).toBe(true);
@@ -175,7 +175,7 @@ describe('capabilities', () => {
 
 describe('revocation', () => {
   it('ends what the delegation allowed, and what was minted from it', async () => {
-    const alice = someone();
+    const alice = createUser();
     const cid = await keep(alice);
     const ucan = authority.turnUcan(alice.callWith());
     const minted = await ucan.mintInvocation(add(alice.did));
@@ -186,7 +186,7 @@ describe('revocation', () => {
   });
 
   it('holds for the same delegation when it comes along again', async () => {
-    const alice = someone();
+    const alice = createUser();
     const { token, cid, expiration } = alice.delegate();
     const ucan = authority.turnUcan(alice.callWith(token));
     await ucan.requireCapability({ can: 'store/add', with: alice.did });
@@ -196,7 +196,7 @@ describe('revocation', () => {
 });
 
 it('DelegatedAuthority.turnUcan mints for minutes from a delegation that never expires', async () => {
-  const alice = someone();
+  const alice = createUser();
   const ucan = authority.turnUcan(alice.callWith(alice.delegate({ ttl: null }).token));
   const token = await ucan.mintInvocation(add(alice.did));
   expect(readToken(token).ok?.root.expiration).toBeLessThanOrEqual(now() + 300);
@@ -204,7 +204,7 @@ it('DelegatedAuthority.turnUcan mints for minutes from a delegation that never e
 });
 
 it('mints nothing from a delegation about to expire', async () => {
-  const alice = someone();
+  const alice = createUser();
   const ucan = authority.turnUcan(alice.callWith(alice.delegate({ ttl: 3 }).token));
   await expect(ucan.mintInvocation(add(alice.did))).rejects.toThrow(/Nothing was signed/);
 });

@@ -13,7 +13,7 @@ import type { DelegationStore } from '../store/delegation-store.js';
 import type { Caller } from './caller.js';
 import type { PresentedDelegations } from './presented-delegations.js';
 
-interface DelegatedAuthorityParts {
+interface DelegatedAuthorityDeps {
   readonly oracleDid: string;
   readonly verifier: Verifier;
   readonly minter: Minter;
@@ -28,10 +28,10 @@ export class DelegatedAuthority {
   /** By CID; there are at most as many as the UCANs that open sockets logged in with. */
   private readonly revocationListeners = new Map<string, Set<() => void>>();
 
-  constructor(private readonly parts: DelegatedAuthorityParts) {}
+  constructor(private readonly deps: DelegatedAuthorityDeps) {}
 
   /** The delegation in force for a caller: the one that came along, else the stored one. */
-  async delegationOf(caller: Caller): Promise<VerifiedDelegation | undefined> {
+  async findDelegation(caller: Caller): Promise<VerifiedDelegation | undefined> {
     const presented = await this.usable(caller, caller.presentedDelegation);
     return presented ?? this.usable(caller, await this.storedToken(caller.did));
   }
@@ -45,7 +45,7 @@ export class DelegatedAuthority {
         if (!(await this.isGranted(caller, wanted))) throw notDelegated(wanted);
       },
       mintInvocation: (request) => this.mint(caller, request),
-      resolveServiceDid: (serviceUrl) => resolveServiceDid(this.parts.resolver, serviceUrl),
+      resolveServiceDid: (serviceUrl) => resolveServiceDid(this.deps.resolver, serviceUrl),
     };
   }
 
@@ -54,8 +54,8 @@ export class DelegatedAuthority {
    * the listeners.
    */
   forget(cid: string): void {
-    this.parts.verifier.forget(({ cids }) => cids.includes(cid));
-    this.parts.minter.forget(cid);
+    this.deps.verifier.forget(({ cids }) => cids.includes(cid));
+    this.deps.minter.forget(cid);
     for (const listener of [...(this.revocationListeners.get(cid) ?? [])]) listener();
   }
 
@@ -75,14 +75,14 @@ export class DelegatedAuthority {
   }
 
   private async isGranted(caller: Caller, wanted: WantedCapability): Promise<boolean> {
-    const delegation = await this.delegationOf(caller);
+    const delegation = await this.findDelegation(caller);
     return delegation !== undefined && isCovered(wanted, delegation.capabilities);
   }
 
   private async mint(caller: Caller, request: MintRequest): Promise<string> {
-    const delegation = await this.delegationOf(caller);
+    const delegation = await this.findDelegation(caller);
     if (!delegation) throw notDelegated(request);
-    const { ok, error } = this.parts.minter.mint({ ...request, delegation });
+    const { ok, error } = this.deps.minter.mint({ ...request, delegation });
     if (ok) return ok.token;
     if (error.code === 'not_covered') throw notDelegated(request);
     throw new OracleError('forbidden', { message: `Nothing was signed: ${error.detail}` });
@@ -94,24 +94,24 @@ export class DelegatedAuthority {
     token: string | undefined,
   ): Promise<VerifiedDelegation | undefined> {
     if (token === undefined) return undefined;
-    const { ok, error } = await this.parts.verifier.verifyDelegation(token, { charge });
+    const { ok, error } = await this.deps.verifier.verifyDelegation(token, { charge });
     if (ok?.did === did) {
-      await this.parts.presented.record(ok);
+      await this.deps.presented.record(ok);
       return ok;
     }
     const reason = error?.code ?? 'issued by another user';
-    this.parts.logger.info({ did, reason, cid: error?.cid ?? ok?.cid }, 'delegation not used');
+    this.deps.logger.info({ did, reason, cid: error?.cid ?? ok?.cid }, 'delegation not used');
     return undefined;
   }
 
   private async storedToken(did: string): Promise<string | undefined> {
-    const stored = await this.parts.delegations.get({
+    const stored = await this.deps.delegations.get({
       owner: did,
-      audience: this.parts.oracleDid,
+      audience: this.deps.oracleDid,
     });
     if ('ok' in stored) return stored.ok.raw;
     if (stored.error === 'unreadable')
-      this.parts.logger.warn({ did, reason: stored.reason }, 'stored delegation cannot be read');
+      this.deps.logger.warn({ did, reason: stored.reason }, 'stored delegation cannot be read');
     return undefined;
   }
 }

@@ -13,7 +13,7 @@ import type { Caller } from './caller.js';
 import type { DelegatedAuthority } from './delegated-authority.js';
 import type { PresentedDelegations } from './presented-delegations.js';
 
-interface DelegationServiceParts {
+interface DelegationServiceDeps {
   readonly oracleDid: string;
   readonly verifier: Verifier;
   readonly authority: DelegatedAuthority;
@@ -23,11 +23,11 @@ interface DelegationServiceParts {
 
 /** Stores, lists and revokes what users delegate to this oracle. */
 export class DelegationService {
-  constructor(private readonly parts: DelegationServiceParts) {}
+  constructor(private readonly deps: DelegationServiceDeps) {}
 
   /** Keeps a delegation that the caller issued to this oracle; returns its expiry, if it has one. */
   async store({ did, charge }: Caller, body: StoreDelegation): Promise<number | undefined> {
-    const { verifier, presented, store } = this.parts;
+    const { verifier, presented, store } = this.deps;
     await store.disk?.assertRoom();
     const { ok: delegation, error } = await verifier.verifyDelegation(body.raw, { charge });
     if (error) throw toTemporaryError(error) ?? this.refusal(error);
@@ -52,14 +52,14 @@ export class DelegationService {
   async status({ did }: Caller): Promise<DelegationStatus> {
     const stored = await this.findCurrent(did);
     if (!stored) return { authorized: false };
-    const { ok } = await this.parts.verifier.verifyDelegation(stored.raw);
+    const { ok } = await this.deps.verifier.verifyDelegation(stored.raw);
     const { expiresAt } = stored;
     return { authorized: ok !== undefined, ...(expiresAt !== null && { expiration: expiresAt }) };
   }
 
   /** Every delegation of the caller that this host knows of, newest first. */
   async list({ did }: Caller): Promise<DelegationList> {
-    const records = await this.parts.store.delegations.list(did);
+    const records = await this.deps.store.delegations.list(did);
     const current = records.some(({ capabilities }) => !capabilities)
       ? await this.findCurrent(did)
       : undefined;
@@ -70,11 +70,11 @@ export class DelegationService {
   /** Revokes what the caller gave to the host, replaced ones included, and the presented one. */
   async revoke(caller: Caller): Promise<void> {
     await this.revokePresented(caller);
-    this.forget(await this.parts.store.delegations.revokeStored(caller.did));
+    this.forget(await this.deps.store.delegations.revokeStored(caller.did));
   }
 
   async revokeOne({ did }: Caller, cid: string): Promise<void> {
-    if (!(await this.parts.store.delegations.revoke(did, cid)))
+    if (!(await this.deps.store.delegations.revoke(did, cid)))
       throw new OracleError('delegation_not_found');
     this.forget([cid]);
   }
@@ -82,7 +82,7 @@ export class DelegationService {
   /** Revokes every delegation that `list` has for the caller, and the presented one; returns how many. */
   async revokeAll(caller: Caller): Promise<number> {
     const presented = await this.revokePresented(caller);
-    const revoked = await this.parts.store.delegations.revokeAll(caller.did);
+    const revoked = await this.deps.store.delegations.revokeAll(caller.did);
     this.forget(revoked);
     return new Set([...revoked, ...(presented === undefined ? [] : [presented])]).size;
   }
@@ -91,35 +91,35 @@ export class DelegationService {
   private async revokePresented(caller: Caller): Promise<string | undefined> {
     if (caller.presentedDelegation === undefined) return undefined;
     const { presentedDelegation: token, charge } = caller;
-    const { ok, error } = await this.parts.verifier.verifyDelegation(token, { charge });
+    const { ok, error } = await this.deps.verifier.verifyDelegation(token, { charge });
     const temporary = error && toTemporaryError(error);
     if (temporary) throw temporary;
     if (ok?.did !== caller.did) return undefined;
     const expiresAt = finiteExpiry(ok) ?? null;
-    await this.parts.store.revocations.add({ owner: caller.did, cid: ok.cid, expiresAt });
+    await this.deps.store.revocations.add({ owner: caller.did, cid: ok.cid, expiresAt });
     this.forget([ok.cid]);
     return ok.cid;
   }
 
   private forget(cids: readonly string[]): void {
-    for (const cid of cids) this.parts.authority.forget(cid);
+    for (const cid of cids) this.deps.authority.forget(cid);
   }
 
   private async findCurrent(owner: string) {
-    const { store, oracleDid } = this.parts;
+    const { store, oracleDid } = this.deps;
     const stored = await store.delegations.get({ owner, audience: oracleDid });
     return 'ok' in stored ? stored.ok : undefined;
   }
 
   private refusal({ code, cid }: UcanFault): OracleError {
-    const { oracleDid } = this.parts;
-    const message = reasonOf(code, oracleDid);
+    const { oracleDid } = this.deps;
+    const message = explainRefusal(code, oracleDid);
     return new OracleError('invalid_delegation', { message, cause: { code, cid } });
   }
 }
 
 /** What the sender can mend is told; the rest is one text. */
-function reasonOf(code: UcanFault['code'], oracleDid: string): string {
+function explainRefusal(code: UcanFault['code'], oracleDid: string): string {
   switch (code) {
     case 'expired':
       return 'The delegation has expired: sign a new one';

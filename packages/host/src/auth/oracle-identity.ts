@@ -21,7 +21,7 @@ import { BootError } from '../config/read-variables.js';
 import { resolveServiceDid } from './delegated-authority.js';
 
 /** Where the oracle's key is kept when no variable holds it. */
-export const keyFileIn = (dataDir: string): string => join(dataDir, 'oracle.key');
+export const toKeyFilePath = (dataDir: string): string => join(dataDir, 'oracle.key');
 
 /** Who this oracle is: its name, its DID and the key it signs with. */
 export class OracleIdentity {
@@ -39,7 +39,10 @@ export class OracleIdentity {
 
 /** Takes the key from the configuration, or from DATA_DIR, where the first start makes one. */
 export async function loadOracleIdentity({ oracle, dataDir }: Config): Promise<OracleIdentity> {
-  return identityOf(oracle, configuredSigner(oracle) ?? (await keptSigner(dataDir)));
+  return createIdentity(
+    oracle,
+    readConfiguredSigner(oracle) ?? (await loadOrCreateSigner(dataDir)),
+  );
 }
 
 /** As loading it, where there is a key already; makes none. */
@@ -47,11 +50,11 @@ export async function findOracleIdentity({
   oracle,
   dataDir,
 }: Config): Promise<OracleIdentity | undefined> {
-  const key = configuredSigner(oracle) ?? (await foundSigner(dataDir));
-  return key && identityOf(oracle, key);
+  const key = readConfiguredSigner(oracle) ?? (await loadSigner(dataDir));
+  return key && createIdentity(oracle, key);
 }
 
-function identityOf(oracle: Config['oracle'], key: Signer): OracleIdentity {
+function createIdentity(oracle: Config['oracle'], key: Signer): OracleIdentity {
   const signer =
     oracle.did === undefined
       ? key
@@ -61,7 +64,7 @@ function identityOf(oracle: Config['oracle'], key: Signer): OracleIdentity {
 
 const OTHER_KEY = 'Correct it, or unset it to have a key made';
 
-function configuredSigner({ mnemonic, privateKey }: Config['oracle']): Signer | undefined {
+function readConfiguredSigner({ mnemonic, privateKey }: Config['oracle']): Signer | undefined {
   if (mnemonic !== undefined)
     return expectOk(signerFromMnemonic(mnemonic), 'ORACLE_MNEMONIC (host)', OTHER_KEY);
   if (privateKey !== undefined)
@@ -69,19 +72,19 @@ function configuredSigner({ mnemonic, privateKey }: Config['oracle']): Signer | 
   return undefined;
 }
 
-async function keptSigner(dataDir: string): Promise<Signer> {
-  const path = keyFileIn(dataDir);
+async function loadOrCreateSigner(dataDir: string): Promise<Signer> {
+  const path = toKeyFilePath(dataDir);
   const text = await keepKeyFile(path, () => exportPrivateKey(generateSigner()));
-  return signerIn(path, text);
+  return parseSigner(path, text);
 }
 
-async function foundSigner(dataDir: string): Promise<Signer | undefined> {
-  const path = keyFileIn(dataDir);
+async function loadSigner(dataDir: string): Promise<Signer | undefined> {
+  const path = toKeyFilePath(dataDir);
   const text = await readKeyFile(path);
-  return text === undefined ? undefined : signerIn(path, text);
+  return text === undefined ? undefined : parseSigner(path, text);
 }
 
-function signerIn(path: string, text: string): Signer {
+function parseSigner(path: string, text: string): Signer {
   const remedy = 'Restore it from a backup, or remove it to get a new key and a new DID';
   return expectOk(signerFromPrivateKey(text), path, remedy);
 }
@@ -97,7 +100,7 @@ const MIN_TTL_SECONDS = 5;
 type OwnMintRequest = Parameters<OracleUcan['mintInvocation']>[0];
 type Wanted = Parameters<OracleUcan['acceptOnce']>[1];
 
-interface OracleAuthorityParts {
+interface OracleAuthorityDeps {
   readonly signer: Signer;
   readonly resolver: DidResolver;
   /** Makes a verifier whose single-use tokens are remembered for one caller. */
@@ -108,10 +111,10 @@ interface OracleAuthorityParts {
 /** What the oracle does under its own name, rather than for a user. */
 export class OracleAuthority implements OracleUcan {
   // Plugins hold this object, and its signer is the oracle's key.
-  private readonly parts: OracleAuthorityParts;
+  private readonly deps: OracleAuthorityDeps;
 
-  constructor(parts: OracleAuthorityParts) {
-    this.parts = parts;
+  constructor(deps: OracleAuthorityDeps) {
+    this.deps = deps;
   }
 
   /** Of its own authority: a UCAN without proofs, which only the oracle itself can make. */
@@ -119,7 +122,7 @@ export class OracleAuthority implements OracleUcan {
     const { can, with: resource, nb } = wanted;
     const expiration = systemClock() + Math.max(ttlSeconds ?? DEFAULT_TTL_SECONDS, MIN_TTL_SECONDS);
     const { ok, error } = mintDelegation({
-      signer: this.parts.signer,
+      signer: this.deps.signer,
       audience,
       capabilities: [{ can, with: resource, ...(nb && { nb }) }],
       expiration,
@@ -130,21 +133,21 @@ export class OracleAuthority implements OracleUcan {
   }
 
   resolveServiceDid(serviceUrl: string): Promise<string> {
-    return resolveServiceDid(this.parts.resolver, serviceUrl);
+    return resolveServiceDid(this.deps.resolver, serviceUrl);
   }
 
   /** Why a token was refused goes to the log, with its CID: the one who sent it might learn from it. */
   async acceptOnce(token: string, wanted: Wanted) {
-    const { error } = await this.parts.verifierFor(wanted.issuer).verifySingleUse(token, wanted);
+    const { error } = await this.deps.verifierFor(wanted.issuer).verifySingleUse(token, wanted);
     if (!error) return { ok: true } as const;
     const { code, detail, cid } = error;
-    this.parts.logger.info({ reason: code, detail, cid, did: wanted.issuer }, 'token refused');
-    return { fault: reasonOf(code) };
+    this.deps.logger.info({ reason: code, detail, cid, did: wanted.issuer }, 'token refused');
+    return { fault: explainRefusal(code) };
   }
 }
 
 /** What the user can mend is told; the rest is one text. */
-function reasonOf(code: string): string {
+function explainRefusal(code: string): string {
   switch (code) {
     case 'expired':
       return 'the invocation has expired';

@@ -25,7 +25,7 @@ export interface HeaderSink {
   setHeader(name: string, value: number): unknown;
 }
 
-const nowhere: HeaderSink = { setHeader: () => undefined };
+const noHeaders: HeaderSink = { setHeader: () => undefined };
 
 /** What was taken for a verification that is about to begin. */
 export interface Reservation {
@@ -52,7 +52,7 @@ export class RateLimits {
   }
 
   /** Counts a request without a proven caller; refuses an address that has used up what it may ask so. */
-  takeAnonymous(address: string | undefined, headers = nowhere): void {
+  takeAnonymous(address: string | undefined, headers = noHeaders): void {
     this.enforce(
       'anonymous',
       this.anonymous.take(addressKey(address), this.perMinute.anonymous),
@@ -61,7 +61,7 @@ export class RateLimits {
   }
 
   /** Throws if the address cannot pay for this work. */
-  checkAffordable(address: string | undefined, work: VerificationCost, headers = nowhere): void {
+  checkAffordable(address: string | undefined, work: VerificationCost, headers = noHeaders): void {
     const key = addressKey(address);
     const { anonymous, caller } = this.perMinute;
     // Once proven it would be refused; the work can be spared.
@@ -78,7 +78,7 @@ export class RateLimits {
    * A plain token costs nothing in advance: its address pays if it fails, so that a valid caller does
    * not suffer from its neighbors. Neither do lookups, for the same reason: they have a limit of their own.
    */
-  reserve(address: string | undefined, work: VerificationCost, headers = nowhere): Reservation {
+  reserve(address: string | undefined, work: VerificationCost, headers = noHeaders): Reservation {
     this.checkAffordable(address, work, headers);
     const key = addressKey(address);
     const { anonymous } = this.perMinute;
@@ -97,7 +97,7 @@ export class RateLimits {
   }
 
   private openLookup(key: string): () => void {
-    const limit = this.openLookups.limitReachedBy(key);
+    const limit = this.openLookups.findReachedLimit(key);
     if (limit === undefined) return this.openLookups.open(key);
     this.metrics.count('sibyl_rate_limited_total', { kind: 'lookups' });
     throw new OracleError(limit === 'host' ? 'verification_busy' : 'rate_limited', {
@@ -112,16 +112,16 @@ export class RateLimits {
   async takeCaller(
     { did }: Pick<Caller, 'did'>,
     address: string | undefined,
-    headers = nowhere,
+    headers = noHeaders,
     cost = 1,
   ): Promise<void> {
     const { anonymous, caller } = this.perMinute;
     const key = addressKey(address);
     const everyone = caller * CALLERS_PER_ADDRESS;
-    const ofCaller = this.callers.peek(did, caller, Math.min(cost, caller));
+    const callerVerdict = this.callers.peek(did, caller, Math.min(cost, caller));
     // An expensive token that was verified in vain is paid for like one that failed.
-    if (!ofCaller.allowed) this.anonymous.take(key, anonymous, Math.min(cost - 1, anonymous));
-    this.refuse('caller', ofCaller, headers);
+    if (!callerVerdict.allowed) this.anonymous.take(key, anonymous, Math.min(cost - 1, anonymous));
+    this.refuse('caller', callerVerdict, headers);
     this.enforce('address', this.addresses.take(key, everyone, Math.min(cost, everyone)), headers);
     this.enforce('caller', this.callers.take(did, caller, Math.min(cost, caller)), headers);
   }
@@ -133,7 +133,7 @@ export class RateLimits {
       try {
         // The request that carries the token has been counted as one.
         const extra = Math.min(measureCost(work) - 1, caller);
-        this.refuse('caller', this.callers.peek(did, caller, extra), nowhere);
+        this.refuse('caller', this.callers.peek(did, caller, extra), noHeaders);
         const { settle } = this.reserve(address, work);
         this.callers.take(did, caller, extra);
         this.addresses.take(addressKey(address), caller * CALLERS_PER_ADDRESS, extra);
@@ -176,7 +176,7 @@ class OpenLookups {
   private readonly counts = new Map<string, number>();
   private total = 0;
 
-  limitReachedBy(key: string): 'address' | 'host' | undefined {
+  findReachedLimit(key: string): 'address' | 'host' | undefined {
     if ((this.counts.get(key) ?? 0) >= LOOKUPS.atOnce) return 'address';
     return this.total >= LOOKUPS_AT_ONCE ? 'host' : undefined;
   }

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { featuresOf, loadConfig } from './config.js';
+import { loadConfig, readFeatures } from './config.js';
 import { BootError } from './read-variables.js';
 
 it('needs nothing', () => {
@@ -23,7 +23,7 @@ it('is frozen through and through', () => {
 });
 
 it('reads which plugins are switched on or off', () => {
-  const features = featuresOf({ FEATURES: 'memory=false, slack=true,mcp=auto' });
+  const features = readFeatures({ FEATURES: 'memory=false, slack=true,mcp=auto' });
   expect(features).toEqual({ memory: false, slack: true, mcp: 'auto' });
   for (const FEATURES of ['memory', 'memory=no', 'Memory=true'])
     expect(() => loadConfig({ FEATURES })).toThrow(/FEATURES \(host\): must be plugins/);

@@ -1,6 +1,6 @@
 import type { Feature } from '@sibyl/plugin-kit';
 import { Environment } from './environment.js';
-import { type ModelsConfig, modelFaults, modelsConfigOf } from './models-config.js';
+import { buildModelsConfig, checkModels, type ModelsConfig } from './models-config.js';
 import {
   BootError,
   type BootFault,
@@ -89,13 +89,13 @@ export type CheckedConfig = { readonly config: Config } | { readonly faults: rea
 export function checkConfig(env: Variables): CheckedConfig {
   const remedy = 'Unset it for the default';
   const read = readVariables(env, { name: 'host', schema: Environment, remedy });
-  const faults = [...('faults' in read ? read.faults : []), ...crossFaults(env)];
+  const faults = [...('faults' in read ? read.faults : []), ...checkCombinations(env)];
   if ('faults' in read || faults.length > 0) return { faults };
-  return { config: Object.freeze(configOf(read.values)) };
+  return { config: Object.freeze(buildConfig(read.values)) };
 }
 
 /** Which plugins the environment switches on or off; none where that cannot be read. */
-export const featuresOf = ({ FEATURES }: Variables): Readonly<Record<string, Feature>> =>
+export const readFeatures = ({ FEATURES }: Variables): Readonly<Record<string, Feature>> =>
   Environment.shape.FEATURES.safeParse(FEATURES).data ?? {};
 
 /** Reads the host's own configuration; throws a BootError that tells every fault. */
@@ -105,14 +105,14 @@ export function loadConfig(env?: Variables): Config {
   throw new BootError(checked.faults);
 }
 
-function configOf(env: Environment): Config {
+function buildConfig(env: Environment): Config {
   return {
     host: env.HOST,
     port: env.PORT,
     metricsPort: env.METRICS_PORT,
-    ...readStoreConfig(env),
+    ...toStoreConfig(env),
     logLevel: env.LOG_LEVEL,
-    ...readHttp(env),
+    ...toHttpConfig(env),
     oracle: Object.freeze({
       name: env.ORACLE_NAME,
       mnemonic: env.ORACLE_MNEMONIC,
@@ -122,11 +122,11 @@ function configOf(env: Environment): Config {
     }),
     publicUrl: env.PUBLIC_URL?.replace(/\/+$/, ''),
     auth: Object.freeze(toAuthConfig(env)),
-    models: modelsConfigOf(env),
+    models: buildModelsConfig(env),
     chain: Object.freeze({ restUrl: env.CHAIN_REST_URL, blocksyncUrl: env.BLOCKSYNC_GRAPHQL_URL }),
     sessionsPerUser: env.SESSIONS_PER_USER || Number.POSITIVE_INFINITY,
-    turns: readTurns(env),
-    sockets: readSocketLimits(env),
+    turns: toTurnsConfig(env),
+    sockets: toSocketsConfig(env),
     outgoingAllow: Object.freeze(env.OUTGOING_ALLOW),
     rateLimits: Object.freeze({
       perCaller: env.RATE_LIMIT_PER_MINUTE,
@@ -135,7 +135,7 @@ function configOf(env: Environment): Config {
   };
 }
 
-function readHttp(env: Environment) {
+function toHttpConfig(env: Environment) {
   return {
     bodyLimit: env.BODY_LIMIT,
     bodiesLimit: env.BODIES_LIMIT,
@@ -144,7 +144,7 @@ function readHttp(env: Environment) {
   };
 }
 
-function readSocketLimits(env: Environment): Config['sockets'] {
+function toSocketsConfig(env: Environment): Config['sockets'] {
   return Object.freeze({
     maxPerUser: env.SOCKETS_PER_USER,
     maxPerAddress: env.SOCKETS_PER_ADDRESS,
@@ -156,7 +156,7 @@ function readSocketLimits(env: Environment): Config['sockets'] {
   });
 }
 
-function readStoreConfig(env: Environment) {
+function toStoreConfig(env: Environment) {
   return {
     dataDir: env.DATA_DIR,
     databaseUrl: env.DATABASE_URL,
@@ -174,7 +174,7 @@ function toAuthConfig(env: Environment): Config['auth'] {
   };
 }
 
-function readTurns(env: Environment): Config['turns'] {
+function toTurnsConfig(env: Environment): Config['turns'] {
   return Object.freeze({
     instructions: env.ORACLE_INSTRUCTIONS,
     maxSteps: env.TURN_MAX_STEPS,
@@ -193,12 +193,12 @@ function readTurns(env: Environment): Config['turns'] {
 }
 
 /** Faults of several variables together: found even when one of them alone is wrong too. */
-function crossFaults(env: Variables): BootFault[] {
-  return [oracleKeyFaults, bodyFaults, modelFaults].flatMap((check) => check(env));
+function checkCombinations(env: Variables): BootFault[] {
+  return [checkOracleKey, checkBodyLimits, checkModels].flatMap((check) => check(env));
 }
 
 /** With less, the largest body that BODY_LIMIT allows would always be refused. */
-function bodyFaults(env: Variables): BootFault[] {
+function checkBodyLimits(env: Variables): BootFault[] {
   const { BODY_LIMIT, BODIES_LIMIT } = Environment.shape;
   const body = BODY_LIMIT.safeParse(env.BODY_LIMIT || undefined).data ?? 0;
   const bodies = BODIES_LIMIT.safeParse(env.BODIES_LIMIT || undefined).data ?? body * 4;
@@ -212,7 +212,7 @@ function bodyFaults(env: Variables): BootFault[] {
   ];
 }
 
-function oracleKeyFaults(env: Variables): BootFault[] {
+function checkOracleKey(env: Variables): BootFault[] {
   if (!env.ORACLE_MNEMONIC || !env.ORACLE_PRIVATE_KEY) return [];
   return [
     {

@@ -75,9 +75,9 @@ const features = list
   .refine((items) => items.every((item) => FEATURE.test(item)), {
     error: 'must be plugins and whether they load, such as memory=false,slack=true',
   })
-  .transform((items) => Object.fromEntries(items.map(featureOf)));
+  .transform((items) => Object.fromEntries(items.map(parseFeature)));
 
-function featureOf(text: string): [string, Feature] {
+function parseFeature(text: string): [string, Feature] {
   const [, name = '', choice] = FEATURE.exec(text) ?? [];
   return [name, choice === 'auto' ? 'auto' : choice === 'true'];
 }

@@ -18,7 +18,7 @@ export interface ModelsConfig {
   readonly stallSeconds: number;
 }
 
-export function modelsConfigOf(env: Environment): ModelsConfig {
+export function buildModelsConfig(env: Environment): ModelsConfig {
   const main = env.MODEL ?? defaultMain(env);
   const small = env.MODEL_SMALL ?? defaultSmall(main);
   const offered = env.MODEL ? [] : keyedProviders(env).flatMap(defaultIds);
@@ -26,13 +26,13 @@ export function modelsConfigOf(env: Environment): ModelsConfig {
     main,
     small,
     choices: Object.freeze([...new Set([main, small, ...offered, ...env.MODEL_CHOICES])]),
-    providers: Object.freeze(accessOf(env)),
+    providers: Object.freeze(readProviderAccess(env)),
     firstPartSeconds: env.MODEL_FIRST_PART_TIMEOUT_SECONDS,
     stallSeconds: env.MODEL_STALL_TIMEOUT_SECONDS,
   });
 }
 
-function accessOf(env: Environment): Record<ProviderName, ProviderAccess> {
+function readProviderAccess(env: Environment): Record<ProviderName, ProviderAccess> {
   const entries = providerNames.map((name) => {
     const { keyVariable, baseUrlVariable } = modelProviders[name];
     const access = { apiKey: env[keyVariable], baseUrl: env[baseUrlVariable] };
@@ -56,19 +56,19 @@ function defaultMain(env: Environment): string {
 }
 
 function defaultSmall(main: string): string {
-  const provider = providerOf(main);
+  const provider = findProvider(main);
   const small = provider && modelProviders[provider].defaults?.small;
   return small ? `${provider}/${small}` : main;
 }
 
 /** What is wrong with the choice of models as a whole; single values are the schema's to check. */
-export function modelFaults(env: Variables): BootFault[] {
+export function checkModels(env: Variables): BootFault[] {
   const asked = [
-    ...askedBy(env, 'MODEL'),
-    ...askedBy(env, 'MODEL_SMALL'),
-    ...askedBy(env, 'MODEL_CHOICES'),
+    ...readModelIds(env, 'MODEL'),
+    ...readModelIds(env, 'MODEL_SMALL'),
+    ...readModelIds(env, 'MODEL_CHOICES'),
   ];
-  const faults = asked.flatMap(({ variable, id }) => accessFault(env, variable, id) ?? []);
+  const faults = asked.flatMap(({ variable, id }) => checkAccess(env, variable, id) ?? []);
   if (env.MODEL_BASE_URL && !asked.some(({ id }) => id.startsWith('openai-compatible/')))
     faults.push({
       subject: 'MODEL_BASE_URL (host)',
@@ -78,13 +78,13 @@ export function modelFaults(env: Variables): BootFault[] {
   return faults;
 }
 
-function askedBy(env: Variables, variable: string): { variable: string; id: string }[] {
+function readModelIds(env: Variables, variable: string): { variable: string; id: string }[] {
   const ids = (env[variable] ?? '').split(',').map((id) => id.trim());
   return ids.filter((id) => id.includes('/')).map((id) => ({ variable, id }));
 }
 
-function accessFault(env: Variables, variable: string, id: string): BootFault | undefined {
-  const provider = providerOf(id);
+function checkAccess(env: Variables, variable: string, id: string): BootFault | undefined {
+  const provider = findProvider(id);
   if (!provider)
     return {
       subject: `${variable} (host)`,
@@ -136,7 +136,7 @@ const modelProviders: Readonly<Record<ProviderName, ModelProvider>> = {
 const providerNames = Object.keys(modelProviders) as readonly ProviderName[];
 
 /** The provider a model id begins with, if it is one of ours. */
-export function providerOf(modelId: string): ProviderName | undefined {
+export function findProvider(modelId: string): ProviderName | undefined {
   const name = modelId.slice(0, modelId.indexOf('/'));
   return providerNames.find((known) => known === name);
 }

@@ -14,21 +14,21 @@ import type { Models } from '../models/models.js';
 import { Public } from './ucan-guard.js';
 
 /** Where else to go, as the plugins tell: under the keys `page` and `gateway` of what they share. */
-interface Places {
+interface Links {
   readonly page?: string;
   readonly gateway?: string;
 }
 
 /** What the host tells about itself. */
 export class HostFacts {
-  readonly places: Places;
+  readonly links: Links;
 
   constructor(
     readonly version: string,
     readonly features: readonly string[],
     shared: Readonly<Record<string, unknown>>,
   ) {
-    this.places = { ...placeOf(shared, 'page'), ...placeOf(shared, 'gateway') };
+    this.links = { ...readLink(shared, 'page'), ...readLink(shared, 'gateway') };
   }
 }
 
@@ -45,9 +45,9 @@ export class DiscoveryController {
   @Describe({ summary: "The oracle's DID, name and features", reply: OracleCard })
   card(): OracleCard {
     const { did, name, entityDid } = this.oracle;
-    const { version, features, places } = this.facts;
+    const { version, features, links } = this.facts;
     const entity = entityDid && { entityDid };
-    return { did, name, ...entity, version, ...places, features: [...features] };
+    return { did, name, ...entity, version, ...links, features: [...features] };
   }
 
   @Get('did.json')
@@ -60,12 +60,12 @@ export class DiscoveryController {
     if (!this.oracle.did.startsWith('did:web:')) {
       throw new OracleError('not_found', { message: `${this.oracle.did} is not a did:web` });
     }
-    return didDocumentOf(this.oracle);
+    return buildDidDocument(this.oracle);
   }
 }
 
 /** The DID document of an oracle that acts as a did:web. */
-function didDocumentOf({ did, signer }: OracleIdentity): DidDocument {
+function buildDidDocument({ did, signer }: OracleIdentity): DidDocument {
   const keyId = `${did}#key-1`;
   return {
     '@context': ['https://www.w3.org/ns/did/v1', 'https://w3id.org/security/multikey/v1'],
@@ -85,7 +85,7 @@ function didDocumentOf({ did, signer }: OracleIdentity): DidDocument {
   };
 }
 
-function placeOf(shared: Readonly<Record<string, unknown>>, key: keyof Places): Places {
+function readLink(shared: Readonly<Record<string, unknown>>, key: keyof Links): Links {
   const place = shared[key];
   return typeof place === 'string' ? { [key]: place } : {};
 }
@@ -116,12 +116,12 @@ export class PluginsController {
   @Get()
   @Describe({ summary: 'What this oracle can do, by plugin', reply: PluginList })
   list(): PluginList {
-    return { plugins: this.plugins.flatMap(infoOf) };
+    return { plugins: this.plugins.flatMap(toPluginInfo) };
   }
 }
 
 /** Nobody is told of a silent plugin. */
-function infoOf({ name, manifest }: LoadedPlugin): PluginInfo[] {
+function toPluginInfo({ name, manifest }: LoadedPlugin): PluginInfo[] {
   const { title, summary, category, visibility, stability, examples = [], tags = [] } = manifest;
   if (visibility === 'silent') return [];
   return [{ name, title, summary, category, visibility, stability, examples, tags }];

@@ -4,7 +4,7 @@ import { type ErrorBody, OracleError } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Logger } from 'pino';
 import type { RateLimits } from '../auth/rate-limits.js';
-import { classifyStoreFault } from '../store/store-errors.js';
+import { classifyStoreError } from '../store/store-errors.js';
 import { explainUnmatched } from './middlewares.js';
 import type { OracleRequest } from './ucan-guard.js';
 
@@ -21,7 +21,7 @@ export class ErrorFilter implements ExceptionFilter {
     const response = http.getResponse<Response>();
     const request = http.getRequest<OracleRequest>();
     const fault = this.countUnproven(request, response) ?? explain(error, request, response);
-    const answer = this.answerTo(fault, request.requestId);
+    const answer = this.toAnswer(fault, request.requestId);
     if (response.headersSent) return void response.destroy();
     if (answer.retryAfterSeconds) response.setHeader('Retry-After', answer.retryAfterSeconds);
     response.status(answer.body.statusCode).json(answer.body);
@@ -39,12 +39,12 @@ export class ErrorFilter implements ExceptionFilter {
     }
   }
 
-  private answerTo(error: unknown, requestId: string) {
-    const known = isHttpException(error) ? bodyOfHttpException(error) : oracleErrorOf(error);
+  private toAnswer(error: unknown, requestId: string) {
+    const known = isHttpException(error) ? toHttpExceptionBody(error) : toOracleError(error);
     if (!(known instanceof OracleError)) return { body: { ...known, requestId } };
     if (known.status >= 500) this.report(error, known, requestId);
     return {
-      body: bodyOf(known, requestId),
+      body: toErrorBody(known, requestId),
       retryAfterSeconds: known.retryAfterSeconds,
     };
   }
@@ -64,16 +64,16 @@ function explain(error: unknown, request: OracleRequest, response: Response): un
 }
 
 /** A failure as the catalogue has it; one nobody thought of tells nothing of itself. */
-export function oracleErrorOf(error: unknown): OracleError {
+export function toOracleError(error: unknown): OracleError {
   if (error instanceof OracleError) return error;
-  const fault = classifyStoreFault(error);
+  const fault = classifyStoreError(error);
   if (fault === 'lasting') return new OracleError('store_unavailable');
   if (fault) return new OracleError('store_unavailable', { retryAfterSeconds: 5 });
   return new OracleError('internal_error');
 }
 
 /** The body of an error answer, for the filter and for faults met before Nest. */
-export function bodyOf(error: OracleError, requestId: string): ErrorBody {
+export function toErrorBody(error: OracleError, requestId: string): ErrorBody {
   return {
     statusCode: error.status,
     message: error.lines ? [...error.lines] : error.message,
@@ -103,7 +103,7 @@ function isUnknownRoute(error: unknown): boolean {
   );
 }
 
-function bodyOfHttpException(error: HttpExceptionLike): Omit<ErrorBody, 'requestId'> {
+function toHttpExceptionBody(error: HttpExceptionLike): Omit<ErrorBody, 'requestId'> {
   const statusCode = error.getStatus();
   const response = error.getResponse();
   const phrase = STATUS_CODES[statusCode] ?? 'Error';

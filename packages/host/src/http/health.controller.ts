@@ -19,7 +19,7 @@ export class HealthController {
   @Get()
   @Describe({ summary: 'What this is', reply: Landing })
   landing(): Landing {
-    const { page } = this.facts.places;
+    const { page } = this.facts.links;
     const talk = page ? `; talk to it at ${page}` : '';
     const message = `${this.oracle.name} is running${talk}; its interface is described at /docs`;
     return { status: 'ok', message, timestamp: new Date().toISOString() };

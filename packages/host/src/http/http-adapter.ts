@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from 'node:net';
 import { ExpressAdapter } from '@nestjs/platform-express';
 import { type ErrorCode, OracleError } from '@sibyl/protocol';
-import { rawAnswer } from './responses.js';
+import { buildRawResponse } from './responses.js';
 
 /** Two tokens of 8192 characters each, and room for the rest. */
 const MAX_HEADER_BYTES = 32 * 1024;
@@ -78,7 +78,7 @@ function answerClientErrors(server: Server): void {
     const hasAnswer =
       responses.get(socket)?.headersSent && !responses.get(socket)?.writableFinished;
     if (fault.code === 'ECONNRESET' || !socket.writable || hasAnswer) return void socket.destroy();
-    socket.write(rawAnswer(new OracleError(explainClientError(fault.code))));
+    socket.write(buildRawResponse(new OracleError(explainClientError(fault.code))));
     // Without waiting for the client to close its side too, which a slow one never does.
     socket.destroySoon();
   });

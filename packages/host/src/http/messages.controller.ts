@@ -23,7 +23,7 @@ import { messageView } from '../turns/turn-writer.js';
 import { Turns } from '../turns/turns.js';
 import { adoptRequestId } from './middlewares.js';
 import { ReplySender } from './replies.js';
-import { runView } from './runs.controller.js';
+import { toRunView } from './runs.controller.js';
 import type { ProvenRequest } from './ucan-guard.js';
 
 const SEND_ERRORS: readonly ErrorCode[] = [
@@ -91,7 +91,7 @@ export class MessagesController {
     adoptRequestId(request, response, body.requestId);
     const { did: owner } = request.caller;
     const { stream, returnAllMessages } = body;
-    await this.replies.withPlace(owner, async () => {
+    await this.replies.withSlot(owner, async () => {
       const key = { owner, runId: await this.start({ sessionId, body, request }) };
       if (stream) return this.replies.stream(key, 0, response);
       const reply = await this.replies.whole(key, response);
@@ -154,11 +154,11 @@ function createTurnRequest({ sessionId, body, request }: Sent): TurnRequest {
     },
     warnings,
     client: 'api',
-    idempotencyKey: idempotencyKeyOf(request.header('idempotency-key')),
+    idempotencyKey: readIdempotencyKey(request.header('idempotency-key')),
   };
 }
 
-function idempotencyKeyOf(header: string | undefined): string | undefined {
+function readIdempotencyKey(header: string | undefined): string | undefined {
   if (header === undefined) return undefined;
   const { data, error } = IdempotencyKey.safeParse(header);
   if (!error) return data;
@@ -208,6 +208,6 @@ export class HistoryController {
   ): Promise<CurrentRun> {
     await this.sessions.get({ owner, sessionId });
     const run = await this.runs.current({ owner, sessionId });
-    return { run: run ? runView(run) : null };
+    return { run: run ? toRunView(run) : null };
   }
 }

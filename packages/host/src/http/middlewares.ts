@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { OracleError, RequestId } from '@sibyl/protocol';
 import type { NextFunction, Request, Response } from 'express';
 import type { Logger } from 'pino';
-import { credentialsOf } from '../auth/caller.js';
+import { readCredentials } from '../auth/caller.js';
 import type { RateLimits } from '../auth/rate-limits.js';
 import type { Metrics } from '../observability/metrics.js';
 import type { OracleRequest } from './ucan-guard.js';
@@ -16,7 +16,7 @@ export function accessLog(logger: Logger, metrics: Metrics) {
         requestId: request.requestId,
         did: request.caller?.did,
         method: request.method,
-        route: routeOf(request),
+        route: readRoute(request),
         status: response.statusCode,
         ms: Math.round((performance.now() - startedAt) * 10) / 10,
       };
@@ -30,7 +30,7 @@ export function accessLog(logger: Logger, metrics: Metrics) {
   };
 }
 
-function routeOf(request: OracleRequest): string {
+function readRoute(request: OracleRequest): string {
   const pattern: unknown = request.route?.path;
   return typeof pattern === 'string' ? pattern : 'unmatched';
 }
@@ -103,7 +103,7 @@ export function anonymousLimit(limits: RateLimits) {
 }
 
 function hasCredentials({ headers }: OracleRequest): boolean {
-  const { invocation, delegation } = credentialsOf(headers);
+  const { invocation, delegation } = readCredentials(headers);
   return invocation !== undefined || delegation !== undefined;
 }
 

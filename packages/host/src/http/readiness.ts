@@ -3,7 +3,7 @@ import { type Model, type ModelCall, ModelFault, type ModelPart } from '../model
 import type { Models } from '../models/models.js';
 import type { DiskSpace } from '../store/disk-space.js';
 import type { ProbeResult, WriteProbe } from '../store/store.js';
-import { describeStoreFault } from '../store/store-errors.js';
+import { describeStoreError } from '../store/store-errors.js';
 
 interface ReadinessDeps {
   readonly probe: WriteProbe;
@@ -75,7 +75,7 @@ function describeProbe(result: ProbeResult): ReadinessCheck {
     case 'unknown-error':
       return { status: 'failing', message: 'A test write failed; see the log' };
     default:
-      return { status: 'failing', message: describeStoreFault(result) };
+      return { status: 'failing', message: describeStoreError(result) };
   }
 }
 

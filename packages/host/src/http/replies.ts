@@ -8,21 +8,21 @@ import type { RunKey, RunReader } from '../turns/run-reader.js';
 import { messageView } from '../turns/turn-writer.js';
 import { sendList, sendSse } from './responses.js';
 
-interface ReplySenderParts {
+interface ReplySenderDeps {
   readonly reader: RunReader;
   readonly messages: MessageStore;
-  readonly places: StreamPlaces;
+  readonly slots: StreamSlots;
   readonly streamStallMs: number;
   readonly logger: Logger;
 }
 
 /** Gives a run's answer to whoever asked for it, as a stream or whole. */
 export class ReplySender {
-  constructor(private readonly parts: ReplySenderParts) {}
+  constructor(private readonly deps: ReplySenderDeps) {}
 
   /** Runs the work of one reader in a place of its user; throws before any of it if the user has none left. */
-  async withPlace(owner: string, work: () => Promise<void>): Promise<void> {
-    const release = this.parts.places.take(owner);
+  async withSlot(owner: string, work: () => Promise<void>): Promise<void> {
+    const release = this.deps.slots.take(owner);
     try {
       await work();
     } finally {
@@ -31,13 +31,13 @@ export class ReplySender {
   }
 
   async stream(key: RunKey, after: number, response: Response): Promise<void> {
-    const { reader, streamStallMs, logger } = this.parts;
+    const { reader, streamStallMs, logger } = this.deps;
     const run = await reader.find(key);
     await sendSse(response, {
       runId: run.id,
       stallMs: streamStallMs,
       frames: (gone) => reader.read(run, after, gone),
-      onFault: (err) => logger.error({ err, runId: run.id, did: run.owner }, 'stream broke off'),
+      onError: (err) => logger.error({ err, runId: run.id, did: run.owner }, 'stream broke off'),
     });
   }
 
@@ -46,8 +46,8 @@ export class ReplySender {
    * is an error, unless its own user has stopped it. Undefined as soon as the client has left.
    */
   async whole(key: RunKey, response: Response): Promise<Reply | undefined> {
-    const run = await this.parts.reader.find(key);
-    const ended = await this.parts.reader.outcome(run, closeSignal(response));
+    const run = await this.deps.reader.find(key);
+    const ended = await this.deps.reader.outcome(run, createCloseSignal(response));
     if (!ended) return undefined;
     const { status, messageId, text, error, ...outcome } = ended;
     if (error && text === '') throw error;
@@ -66,23 +66,23 @@ export class ReplySender {
 
   /** Sends all messages of a session, oldest first, beside what else the answer says. */
   async transcript(key: SessionKey, response: Response, fields: object = {}): Promise<void> {
-    const { messages, streamStallMs: stallMs, logger } = this.parts;
-    const pages = viewsOf(messages.pages(key));
-    const onFault = (err: unknown) =>
+    const { messages, streamStallMs: stallMs, logger } = this.deps;
+    const pages = toViews(messages.pages(key));
+    const onError = (err: unknown) =>
       logger.error({ err, sessionId: key.sessionId, did: key.owner }, 'list of messages broke off');
-    await sendList(response, { fields, name: 'messages', pages, stallMs, onFault });
+    await sendList(response, { fields, name: 'messages', pages, stallMs, onError });
   }
 }
 
 /** Fires when the connection of a response has closed. */
-function closeSignal(response: Response): AbortSignal {
+function createCloseSignal(response: Response): AbortSignal {
   const closed = new AbortController();
   if (response.destroyed) closed.abort();
   else response.once('close', () => closed.abort());
   return closed.signal;
 }
 
-async function* viewsOf(pages: AsyncIterable<readonly Message[]>) {
+async function* toViews(pages: AsyncIterable<readonly Message[]>) {
   for await (const page of pages) yield page.map(messageView);
 }
 
@@ -90,7 +90,7 @@ async function* viewsOf(pages: AsyncIterable<readonly Message[]>) {
 const RETRY_SECONDS = 5;
 
 /** Counts the requests of each user that wait for an answer or stream one, in all sessions. */
-export class StreamPlaces {
+export class StreamSlots {
   private readonly maxPerUser: number;
   private readonly perUser = new Map<string, number>();
 

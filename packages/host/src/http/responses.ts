@@ -3,7 +3,7 @@ import { STATUS_CODES } from 'node:http';
 import type { OracleError } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Frame } from '../store/runs/frames.js';
-import { bodyOf } from './error-filter.js';
+import { toErrorBody } from './error-filter.js';
 
 const HEARTBEAT_MS = 15_000;
 /** How much is handed to a connection before it must have taken what it got. */
@@ -16,7 +16,7 @@ export interface SseOptions {
   /** Makes the source; its signal fires when the reader has gone. */
   readonly frames: (gone: AbortSignal) => AsyncIterable<readonly Frame[]>;
   /** Called with what broke the source off: it is too late for an error reply. */
-  readonly onFault?: ((error: unknown) => void) | undefined;
+  readonly onError?: ((error: unknown) => void) | undefined;
 }
 
 /** Sends frames as server-sent events at the pace of the reader, up to the last frame (contract B4). */
@@ -37,11 +37,11 @@ export async function sendSse(response: Response, options: SseOptions): Promise<
   const heartbeat = setInterval(() => beat(response), HEARTBEAT_MS);
   try {
     for await (const frames of options.frames(gone.signal)) {
-      for (const chunk of chunksOf(frames)) await pacedWrite(response, chunk, options.stallMs);
+      for (const chunk of toChunks(frames)) await writePaced(response, chunk, options.stallMs);
     }
     response.end();
   } catch (error) {
-    if (!(error instanceof ReaderGone)) options.onFault?.(error);
+    if (!(error instanceof ReaderGoneError)) options.onError?.(error);
     // The status line is out, so all that is left is to hang up; the reader can join again.
     response.destroy();
   } finally {
@@ -54,7 +54,7 @@ function beat(response: Response): void {
   if (!response.writableNeedDrain) response.write(': heartbeat\n\n');
 }
 
-function* chunksOf(frames: readonly Frame[]): Generator<string> {
+function* toChunks(frames: readonly Frame[]): Generator<string> {
   let chunk = '';
   for (const { seq, event, data } of frames) {
     chunk += `event: ${event}\nid: ${seq}\ndata: ${data}\n\n`;
@@ -66,23 +66,23 @@ function* chunksOf(frames: readonly Frame[]): Generator<string> {
 }
 
 /** A reader that left, or that takes nothing: no fault of the host. */
-class ReaderGone extends Error {
-  override readonly name = 'ReaderGone';
+class ReaderGoneError extends Error {
+  override readonly name = 'ReaderGoneError';
 }
 
 /** Hands a reader more once it has taken what it got; rejects if it has gone or takes nothing for `stallMs`. */
-async function pacedWrite(response: Response, chunk: string, stallMs: number): Promise<void> {
-  if (response.destroyed) throw new ReaderGone('The reader has gone');
-  if (!response.write(chunk)) await drained(response, stallMs);
+async function writePaced(response: Response, chunk: string, stallMs: number): Promise<void> {
+  if (response.destroyed) throw new ReaderGoneError('The reader has gone');
+  if (!response.write(chunk)) await waitForDrain(response, stallMs);
 }
 
-function drained(response: Response, stallMs: number): Promise<void> {
+function waitForDrain(response: Response, stallMs: number): Promise<void> {
   return new Promise((resolve, reject) => {
     const settle = (isDrained: boolean) => {
       clearTimeout(limit);
       response.off('drain', onDrain).off('close', onClose);
       if (isDrained) resolve();
-      else reject(new ReaderGone('The reader takes nothing more'));
+      else reject(new ReaderGoneError('The reader takes nothing more'));
     };
     const onDrain = () => settle(true);
     const onClose = () => settle(false);
@@ -92,9 +92,9 @@ function drained(response: Response, stallMs: number): Promise<void> {
 }
 
 /** A whole HTTP answer, for connections that have no response to write to. */
-export function rawAnswer(error: OracleError): string {
+export function buildRawResponse(error: OracleError): string {
   const requestId = randomUUID();
-  const body = JSON.stringify(bodyOf(error, requestId));
+  const body = JSON.stringify(toErrorBody(error, requestId));
   return [
     `HTTP/1.1 ${error.status} ${STATUS_CODES[error.status]}`,
     'Content-Type: application/json; charset=utf-8',
@@ -116,7 +116,7 @@ export interface ListAnswer {
   /** How long a reader may take nothing before it is dropped. */
   readonly stallMs: number;
   /** Called with what broke the list off: it is too late for an error reply. */
-  readonly onFault?: ((error: unknown) => void) | undefined;
+  readonly onError?: ((error: unknown) => void) | undefined;
 }
 
 /** Answers with a JSON object that holds a list of any length, of which a page is in memory at a time. */
@@ -124,19 +124,19 @@ export async function sendList(response: Response, answer: ListAnswer): Promise<
   response.type('json');
   if (response.req.method === 'HEAD') return void response.end();
   try {
-    for await (const text of textOf(answer)) {
-      await pacedWrite(response, text, answer.stallMs);
+    for await (const text of stringifyList(answer)) {
+      await writePaced(response, text, answer.stallMs);
     }
     response.end();
   } catch (error) {
     if (!response.headersSent) throw error;
-    if (!(error instanceof ReaderGone)) answer.onFault?.(error);
+    if (!(error instanceof ReaderGoneError)) answer.onError?.(error);
     // The status line is out, so all that is left is to hang up.
     response.destroy();
   }
 }
 
-async function* textOf({ fields, name, pages }: ListAnswer): AsyncGenerator<string> {
+async function* stringifyList({ fields, name, pages }: ListAnswer): AsyncGenerator<string> {
   const before = JSON.stringify({ ...fields, [name]: [] }).slice(0, -']}'.length);
   let lead = before;
   for await (const page of pages) {

@@ -28,22 +28,22 @@ export class RunsController {
     @Req() { caller, headers }: ProvenRequest,
     @Res() response: Response,
   ): Promise<void> {
-    const position = after ?? positionOf(headers['last-event-id']);
+    const position = after ?? parseLastEventId(headers['last-event-id']);
     const { did: owner } = caller;
-    await this.replies.withPlace(owner, () =>
+    await this.replies.withSlot(owner, () =>
       this.replies.stream({ owner, runId }, position, response),
     );
   }
 }
 
-function positionOf(lastEventId: string | string[] | undefined): number {
+function parseLastEventId(lastEventId: string | string[] | undefined): number {
   const { success, data } = LastEventId.safeParse(lastEventId ?? '');
   if (success) return Number(data);
   throw new OracleError('validation_failed', { message: ['last-event-id: must be a frame id'] });
 }
 
 /** A stored run as the contract shows it (B4). */
-export function runView(run: Run): RunView {
+export function toRunView(run: Run): RunView {
   return {
     runId: run.id,
     sessionId: run.sessionId,

@@ -33,7 +33,7 @@ export class SessionsController {
     @CurrentCaller() { did: owner }: Caller,
     @Body({ schema: CreateSession }) { title }: CreateSession,
   ): Promise<Session> {
-    return sessionView(await this.service.open({ owner, title }), this.oracle.name);
+    return toSessionView(await this.service.open({ owner, title }), this.oracle.name);
   }
 
   @Get()
@@ -43,7 +43,7 @@ export class SessionsController {
     @Query({ schema: ListSessions }) { limit, offset }: ListSessions,
   ): Promise<SessionPage> {
     const { sessions, total } = await this.sessions.list({ owner: did, limit, offset });
-    return { sessions: sessions.map((session) => sessionView(session, this.oracle.name)), total };
+    return { sessions: sessions.map((session) => toSessionView(session, this.oracle.name)), total };
   }
 
   @Patch(':sessionId')
@@ -58,7 +58,7 @@ export class SessionsController {
     @Body({ schema: RenameSession }) { title }: RenameSession,
   ): Promise<Session> {
     await this.sessions.rename({ owner, sessionId, title });
-    return sessionView(await this.sessions.get({ owner, sessionId }), this.oracle.name);
+    return toSessionView(await this.sessions.get({ owner, sessionId }), this.oracle.name);
   }
 
   @Delete(':sessionId')
@@ -77,7 +77,7 @@ export class SessionsController {
 }
 
 /** A stored session as the contract shows it (B2). */
-function sessionView(session: StoredSession, oracleName: string): Session {
+function toSessionView(session: StoredSession, oracleName: string): Session {
   return {
     sessionId: session.id,
     title: session.title,

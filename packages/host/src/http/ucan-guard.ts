@@ -3,7 +3,7 @@ import { Reflector } from '@nestjs/core';
 import { PublicRoutes } from '@sibyl/plugin-kit/rules';
 import type { Request, Response } from 'express';
 import { Authenticator, proveCaller } from '../auth/authenticator.js';
-import { type Caller, credentialsOf } from '../auth/caller.js';
+import { type Caller, readCredentials } from '../auth/caller.js';
 import { CallerAllowList } from '../auth/caller-allow-list.js';
 import { PresentedDelegations } from '../auth/presented-delegations.js';
 import { RateLimits } from '../auth/rate-limits.js';
@@ -31,7 +31,7 @@ export class UcanGuard implements CanActivate {
       if (!isCounted) limits.takeAnonymous(address, response);
       return true;
     }
-    const credentials = credentialsOf(request.headers);
+    const credentials = readCredentials(request.headers);
     request.caller = await proveCaller(
       { authenticator, limits },
       { credentials, address, headers: response, isCounted },

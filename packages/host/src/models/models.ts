@@ -1,11 +1,11 @@
 import type { LanguageModelV4, SharedV4ProviderOptions } from '@ai-sdk/provider';
 import type { ModelList } from '@sibyl/protocol';
 import {
+  findProvider,
   type ModelsConfig,
   OFFLINE,
   type ProviderAccess,
   type ProviderName,
-  providerOf,
 } from '../config/models-config.js';
 import { createAiSdkModel } from './ai-sdk-model.js';
 import type { Model, ModelFault, ModelRole } from './model.js';
@@ -74,7 +74,7 @@ export function createProviderModel(
 }
 
 function createBareModel(id: string, { providers }: ModelsConfig): Model {
-  const provider = providerOf(id);
+  const provider = findProvider(id);
   if (!provider) throw new Error(`No provider for the model ${id}`);
   const name = id.slice(provider.length + 1);
   const access = providers[provider];

@@ -10,21 +10,21 @@ import {
 import { z } from 'zod';
 import type { Audience, ServerEvent } from '../bus/event-bus.js';
 import type { CallEventName, PageAnswer } from '../bus/pending-client-calls.js';
-import type { ConnectionRegister } from './connections.js';
+import type { ConnectionRegistry } from './connections.js';
 
-type Question = Exclude<ClientEventName, 'tool_result' | 'action_call_result'>;
+type ClientRequestName = Exclude<ClientEventName, 'tool_result' | 'action_call_result'>;
 
 /** What a client is told when it asks (contract B5). */
-export const answers: Readonly<
-  Record<Question, (audience: Audience, register: ConnectionRegister) => ServerEvent>
+export const clientRequests: Readonly<
+  Record<ClientRequestName, (audience: Audience, registry: ConnectionRegistry) => ServerEvent>
 > = {
   ping: ({ sessionId }) => ({ event: 'pong', payload: { timestamp: now(), sessionId } }),
-  status: ({ owner, sessionId }, register) => ({
+  status: ({ owner, sessionId }, registry) => ({
     event: 'status',
     payload: {
       connected: true,
       sessionId,
-      ...register.figuresOf(owner),
+      ...registry.countFor(owner),
       timestamp: now(),
     },
   }),
@@ -41,7 +41,7 @@ export const answers: Readonly<
 };
 
 /** What a page sends as the result of a call, by the kind of call. */
-export const results = {
+export const resultReaders = {
   tool_result: (sent: unknown) => readResult(sent, ToolResult, 'browser_tool_call'),
   action_call_result: (sent: unknown, { sessionId }: Audience) => {
     const answer = readResult(sent, ActionCallResult, 'action_call');

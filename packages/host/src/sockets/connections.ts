@@ -9,7 +9,7 @@ interface RegisterOptions {
 }
 
 /** Counts open connections: of an address from their first byte, of a user once that is proven. */
-export class ConnectionRegister {
+export class ConnectionRegistry {
   private readonly options: RegisterOptions;
   /** No more entries than connections, as in `#users`. */
   private readonly addresses = new Map<string, number>();
@@ -29,7 +29,7 @@ export class ConnectionRegister {
   }
 
   /** Counts a connection of an address, if there is room for it; returns how to stop counting it. */
-  enter(address: string): () => void {
+  addConnection(address: string): () => void {
     this.assertRoom(address);
     add(this.addresses, address, 1);
     this.total += 1;
@@ -40,8 +40,8 @@ export class ConnectionRegister {
   }
 
   /** Counts a socket of a user, unless that has too many; returns how to stop counting it. */
-  seat({ owner, sessionId }: Audience): () => void {
-    if (this.figuresOf(owner).totalConnections >= this.options.maxPerUser)
+  context({ owner, sessionId }: Audience): () => void {
+    if (this.countFor(owner).totalConnections >= this.options.maxPerUser)
       throw new OracleError('too_many_sockets', { retryAfterSeconds: 60 });
     const sessions = this.users.get(owner) ?? new Map<string, number>();
     this.users.set(owner, sessions);
@@ -53,7 +53,7 @@ export class ConnectionRegister {
   }
 
   /** A user's own figures (contract B5). */
-  figuresOf(owner: string): { activeSessions: number; totalConnections: number } {
+  countFor(owner: string): { activeSessions: number; totalConnections: number } {
     const counts = [...(this.users.get(owner)?.values() ?? [])];
     return {
       activeSessions: counts.length,
@@ -72,13 +72,13 @@ function add(counts: Map<string, number>, key: string, change: 1 | -1): void {
 export type Connection = Socket['conn'];
 
 /** Runs a task when the connection has closed, also if it already has. */
-export function whenClosed(connection: Connection, task: () => void): void {
+export function onceClosed(connection: Connection, task: () => void): void {
   if (connection.readyState === 'closed') task();
   else connection.once('close', task);
 }
 
 /** Ends a connection at once, whatever its other end has not taken yet. */
-export function cutOff(connection: Connection): void {
+export function terminate(connection: Connection): void {
   const { transport } = connection as { transport: { socket?: { terminate(): void } } };
   connection.close(true);
   // Closing a WebSocket waits for an answer, which one that takes nothing never sends.

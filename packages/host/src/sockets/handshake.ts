@@ -11,25 +11,25 @@ import { type Audience, type EventBus, type Position, readPosition } from '../bu
 import type { SessionStore } from '../store/session-store.js';
 import {
   type Connection,
-  type ConnectionRegister,
-  cutOff,
+  type ConnectionRegistry,
   Inbox,
-  whenClosed,
+  onceClosed,
+  terminate,
 } from './connections.js';
 
-interface AdmissionParts {
+interface HandshakeDeps {
   readonly authenticator: Authenticator;
   readonly limits: RateLimits;
   readonly allowList: CallerAllowList;
   readonly presented: PresentedDelegations;
   readonly sessions: SessionStore;
   readonly events: EventBus;
-  readonly register: ConnectionRegister;
-  readonly addressOf: (request: IncomingMessage) => string;
+  readonly registry: ConnectionRegistry;
+  readonly readAddress: (request: IncomingMessage) => string;
 }
 
 /** A socket's place: who sits there, in which session's audience, and what has come in since. */
-export interface Seat extends Omit<ReadHandshake, 'sessionId'> {
+export interface SocketContext extends Omit<HandshakeData, 'sessionId'> {
   readonly audience: Audience;
   readonly caller: Caller;
   readonly address: string;
@@ -37,46 +37,46 @@ export interface Seat extends Omit<ReadHandshake, 'sessionId'> {
 }
 
 /** Lets sockets in: with a proven caller, into a session of theirs, once per connection. */
-export class Admission {
+export class HandshakeVerifier {
   private readonly known = new WeakSet<Connection>();
 
-  constructor(private readonly parts: AdmissionParts) {}
+  constructor(private readonly deps: HandshakeDeps) {}
 
-  async admit(socket: Socket): Promise<Seat> {
+  async verify(socket: Socket): Promise<SocketContext> {
     // A client could ask again and again while the first answer is on its way.
     if (this.known.has(socket.conn)) throw new OracleError('bad_request', { message: ONE_SOCKET });
     this.known.add(socket.conn);
-    const address = this.parts.addressOf(socket.request);
+    const address = this.deps.readAddress(socket.request);
     const { sessionId, ...handshake } = await this.read(socket, address);
-    const caller = await proveCaller(this.parts, { credentials: handshake.credentials, address });
-    await this.parts.allowList.assertAllowed(caller.did);
-    if (caller.login) await this.parts.presented.record(caller.login);
+    const caller = await proveCaller(this.deps, { credentials: handshake.credentials, address });
+    await this.deps.allowList.assertAllowed(caller.did);
+    if (caller.login) await this.deps.presented.record(caller.login);
     const audience = { owner: caller.did, sessionId };
     return {
       ...handshake,
       audience,
       caller,
       address,
-      inbox: await this.sit(audience, socket.conn),
+      inbox: await this.openInbox(audience, socket.conn),
     };
   }
 
   /** Failed attempts count against the address, as they do over HTTP. */
-  private async read({ handshake }: Socket, address: string): Promise<ReadHandshake> {
+  private async read({ handshake }: Socket, address: string): Promise<HandshakeData> {
     try {
       return readHandshake(handshake);
     } catch (refusal) {
-      this.parts.limits.takeAnonymous(address);
+      this.deps.limits.takeAnonymous(address);
       throw refusal;
     }
   }
 
-  private async sit(audience: Audience, connection: Connection): Promise<Inbox> {
-    const { register, events, sessions } = this.parts;
-    whenClosed(connection, register.seat(audience));
+  private async openInbox(audience: Audience, connection: Connection): Promise<Inbox> {
+    const { registry, events, sessions } = this.deps;
+    onceClosed(connection, registry.context(audience));
     // Before the session is looked for, so that its deletion cannot be missed in between.
-    const inbox = new Inbox(events, audience, () => cutOff(connection));
-    whenClosed(connection, () => inbox.close());
+    const inbox = new Inbox(events, audience, () => terminate(connection));
+    onceClosed(connection, () => inbox.close());
     await sessions.get(audience);
     return inbox;
   }
@@ -84,7 +84,7 @@ export class Admission {
 
 const ONE_SOCKET = 'A connection has one socket; connect anew for another';
 
-export interface ReadHandshake {
+export interface HandshakeData {
   readonly sessionId: string;
   readonly credentials: Credentials;
   /** What a client that comes back has seen; undefined for a new one. */
@@ -94,7 +94,7 @@ export interface ReadHandshake {
 }
 
 /** Reads what a socket presents (contract A3); whether it is true is for others to say. */
-function readHandshake({ query, auth }: Socket['handshake']): ReadHandshake {
+function readHandshake({ query, auth }: Socket['handshake']): HandshakeData {
   const { success, data: sessionId } = Handshake.shape.sessionId.safeParse(query.sessionId);
   if (!success) throw new OracleError('validation_failed', { message: NO_SESSION });
   const seen = readPosition(auth.offset);
@@ -103,8 +103,8 @@ function readHandshake({ query, auth }: Socket['handshake']): ReadHandshake {
     sessionId,
     credentials: {
       // What is no text is a bad invocation, not a missing one.
-      invocation: isMissing(auth.invocation) ? undefined : textOf(auth.invocation),
-      delegation: textOf(auth.ucanDelegation) || undefined,
+      invocation: isMissing(auth.invocation) ? undefined : readText(auth.invocation),
+      delegation: readText(auth.ucanDelegation) || undefined,
     },
     seen: isBack ? seen : undefined,
     streamId: isBack ? auth.pid : randomUUID(),
@@ -115,4 +115,4 @@ const NO_SESSION = 'sessionId: must be in the query of the handshake';
 
 const isMissing = (value: unknown) => value === undefined || value === null;
 
-const textOf = (value: unknown) => (typeof value === 'string' ? value.trim() : '');
+const readText = (value: unknown) => (typeof value === 'string' ? value.trim() : '');

@@ -15,17 +15,17 @@ import {
 } from '../bus/event-bus.js';
 import type { CallDesk, CallEvent, PageAnswer } from '../bus/pending-client-calls.js';
 import type { MissedEvents } from '../turns/run-reader.js';
-import { answers, results } from './client-events.js';
-import { type ConnectionRegister, cutOff } from './connections.js';
-import type { Seat } from './handshake.js';
+import { clientRequests, resultReaders } from './client-events.js';
+import { type ConnectionRegistry, terminate } from './connections.js';
+import type { SocketContext } from './handshake.js';
 import { type SocketBacklog, WriteLimit } from './write-limit.js';
 
-export interface SessionSocketParts {
+export interface SessionSocketDeps {
   readonly authenticator: Authenticator;
   readonly authority: DelegatedAuthority;
   readonly allowList: CallerAllowList;
   readonly limits: RateLimits;
-  readonly register: ConnectionRegister;
+  readonly registry: ConnectionRegistry;
   readonly backlog: SocketBacklog;
   readonly desk: CallDesk;
   readonly missed: MissedEvents;
@@ -37,30 +37,30 @@ export interface SessionSocketParts {
 /** A client that listens to a session: it gets what it missed, then what happens, in one order. */
 export class SessionSocket {
   private readonly socket: Socket;
-  private readonly seat: Seat;
-  private readonly parts: SessionSocketParts;
+  private readonly context: SocketContext;
+  private readonly deps: SessionSocketDeps;
   private readonly writes: WriteLimit;
 
-  constructor(socket: Socket, seat: Seat, parts: SessionSocketParts) {
+  constructor(socket: Socket, context: SocketContext, deps: SessionSocketDeps) {
     this.socket = socket;
-    this.seat = seat;
-    this.parts = parts;
-    const { stallMs, backlog } = parts;
-    const giveUp = () => this.giveUp();
-    this.writes = new WriteLimit(socket.conn, { stallMs, backlog, giveUp });
-    const stopWatching = watchAccess(seat, parts, (reason) => this.close(reason));
+    this.context = context;
+    this.deps = deps;
+    const { stallMs, backlog } = deps;
+    const drop = () => this.drop();
+    this.writes = new WriteLimit(socket.conn, { stallMs, backlog, drop });
+    const stopWatching = watchAccess(context, deps, (reason) => this.close(reason));
     socket.once('disconnect', stopWatching);
     this.listen();
   }
 
   /** Greets the client and brings it up to date. */
   async open(): Promise<void> {
-    const { audience, seen, inbox } = this.seat;
-    const from = seen ?? (await this.parts.missed.latest(audience));
+    const { audience, seen, inbox } = this.context;
+    const from = seen ?? (await this.deps.missed.latest(audience));
     const { sessionId } = audience;
     const payload = { message: 'Connected', sessionId, timestamp: now() };
     this.emit({ event: 'connected', payload, position: from });
-    const last = seen ? await this.replay(seen) : this.handOver(from);
+    const last = seen ? await this.replay(seen) : this.sendOpenCalls(from);
     inbox.open((event) => {
       if (!event.position || isAfter(event.position, last)) this.deliver(event);
     });
@@ -68,7 +68,7 @@ export class SessionSocket {
 
   /** Says why and ends the connection; clients come back by themselves where that may help. */
   close(reason: ClosingReason): void {
-    const { sessionId } = this.seat.audience;
+    const { sessionId } = this.context.audience;
     this.emit(closingEvent(reason, sessionId));
     if (reason === 'token_expired' || reason === 'host_stopping') this.socket.conn.close();
     else this.socket.disconnect(true);
@@ -76,8 +76,8 @@ export class SessionSocket {
 
   /** Sends what the run logs hold beyond what was seen; calls only if somebody still waits. */
   private async replay(seen: Position): Promise<Position> {
-    const { desk, missed } = this.parts;
-    const { audience } = this.seat;
+    const { desk, missed } = this.deps;
+    const { audience } = this.context;
     for (const { sent } of desk.open(audience)) {
       if (!sent.position || isAfter(sent.position, seen)) continue;
       // The page got it before it went, and its answer will come.
@@ -94,9 +94,9 @@ export class SessionSocket {
   }
 
   /** A page that is new here gets the calls that no other page has. */
-  private handOver(from: Position): Position {
-    const { desk } = this.parts;
-    for (const { sent, isHeld } of desk.open(this.seat.audience)) {
+  private sendOpenCalls(from: Position): Position {
+    const { desk } = this.deps;
+    for (const { sent, isHeld } of desk.open(this.context.audience)) {
       // Without its position: the client is further on than that.
       const { position: _, ...call } = sent;
       if (!isHeld) this.deliver(call);
@@ -105,14 +105,14 @@ export class SessionSocket {
   }
 
   private isWanted({ payload }: CallEvent): boolean {
-    const waiting = this.parts.desk.open(this.seat.audience);
+    const waiting = this.deps.desk.open(this.context.audience);
     return waiting.some((c) => !c.isHeld && c.sent.payload.toolCallId === payload.toolCallId);
   }
 
   private deliver(event: ServerEvent): void {
     if (event.event === 'closing') return void this.close(event.payload.reason);
     if (isCall(event))
-      this.parts.desk.given(this.seat.audience, event.payload.toolCallId, this.socket);
+      this.deps.desk.given(this.context.audience, event.payload.toolCallId, this.socket);
     this.emit(event);
   }
 
@@ -124,35 +124,35 @@ export class SessionSocket {
   }
 
   private listen(): void {
-    const { audience } = this.seat;
-    const { register } = this.parts;
-    for (const [name, answer] of Object.entries(answers))
-      this.socket.on(name, () => this.ask(() => this.emit(answer(audience, register))));
-    for (const [name, read] of Object.entries(results))
+    const { audience } = this.context;
+    const { registry } = this.deps;
+    for (const [name, answer] of Object.entries(clientRequests))
+      this.socket.on(name, () => this.ask(() => this.emit(answer(audience, registry))));
+    for (const [name, read] of Object.entries(resultReaders))
       this.socket.on(name, (sent: unknown) => this.take(name, read(sent, audience)));
     this.socket.onAny((name: string) => {
       if (!Object.hasOwn(clientEvents, name)) this.ask(() => undefined);
     });
   }
 
-  /** What answers a call of ours is free; whatever else a client sends counts as a request. */
+  /** What clientRequests a call of ours is free; whatever else a client sends counts as a request. */
   private take(name: string, answer: PageAnswer | undefined): void {
-    const { desk, logger } = this.parts;
-    const { audience } = this.seat;
+    const { desk, logger } = this.deps;
+    const { audience } = this.context;
     if (answer && desk.answer(audience, answer)) return;
     logger.debug({ ...audience, event: name, toolCallId: answer?.toolCallId }, 'result ignored');
     this.ask(() => undefined);
   }
 
   private ask(answer: () => void): void {
-    const { caller, address } = this.seat;
-    const allowed = this.parts.limits.takeCaller(caller, address);
+    const { caller, address } = this.context;
+    const allowed = this.deps.limits.takeCaller(caller, address);
     allowed.then(answer, () => this.close('rate_limited'));
   }
 
-  private giveUp(): void {
-    this.parts.logger.info({ ...this.seat.audience }, 'socket dropped: it takes too little');
-    cutOff(this.socket.conn);
+  private drop(): void {
+    this.deps.logger.info({ ...this.context.audience }, 'socket dropped: it takes too little');
+    terminate(this.socket.conn);
   }
 }
 
@@ -164,7 +164,7 @@ const now = () => new Date().toISOString();
 /** How often credentials are verified again, to find revocations by other processes. */
 const INTERVAL_MS = 60_000;
 
-interface AccessRules {
+interface AccessDeps {
   readonly authenticator: Authenticator;
   readonly authority: Pick<DelegatedAuthority, 'onRevoked'>;
   readonly allowList: Pick<CallerAllowList, 'watch'>;
@@ -175,8 +175,8 @@ interface AccessRules {
  * delegation or removes the caller. Returns how to stop watching.
  */
 export function watchAccess(
-  { caller, credentials }: Pick<Seat, 'caller' | 'credentials'>,
-  { authenticator, authority, allowList }: AccessRules,
+  { caller, credentials }: Pick<SocketContext, 'caller' | 'credentials'>,
+  { authenticator, authority, allowList }: AccessDeps,
   onEnd: (reason: ClosingReason) => void,
 ): () => void {
   let timer: NodeJS.Timeout | undefined;
@@ -198,7 +198,7 @@ export function watchAccess(
   };
   const check = async () => {
     if (leftMs() <= 0) end('token_expired');
-    else if (await stillCounts(credentials, authenticator)) arm();
+    else if (await isStillValid(credentials, authenticator)) arm();
     else end('token_revoked');
   };
   const loginCids = caller.login?.cids ?? [];
@@ -211,8 +211,8 @@ export function watchAccess(
 }
 
 /** A store that is unavailable says nothing about the credentials. */
-async function stillCounts(
-  credentials: Seat['credentials'],
+async function isStillValid(
+  credentials: SocketContext['credentials'],
   authenticator: Authenticator,
 ): Promise<boolean> {
   try {

@@ -12,13 +12,13 @@ import { Server, type Socket } from 'socket.io';
 import type { PresentedDelegations } from '../auth/presented-delegations.js';
 import type { EventBus } from '../bus/event-bus.js';
 import type { Config } from '../config/config.js';
-import { bodyOf, oracleErrorOf } from '../http/error-filter.js';
-import { rawAnswer } from '../http/responses.js';
+import { toErrorBody, toOracleError } from '../http/error-filter.js';
+import { buildRawResponse } from '../http/responses.js';
 import type { Metrics } from '../observability/metrics.js';
 import type { SessionStore } from '../store/session-store.js';
-import { type Connection, ConnectionRegister, cutOff, whenClosed } from './connections.js';
-import { Admission, type Seat } from './handshake.js';
-import { SessionSocket, type SessionSocketParts } from './session-socket.js';
+import { type Connection, ConnectionRegistry, onceClosed, terminate } from './connections.js';
+import { HandshakeVerifier, type SocketContext } from './handshake.js';
+import { SessionSocket, type SessionSocketDeps } from './session-socket.js';
 import { SocketBacklog } from './write-limit.js';
 
 /** How long a connection may take to ask for its socket. */
@@ -26,9 +26,9 @@ const CONNECT_MS = 10_000;
 /** How long clients may take to hang up once the host is closing. */
 const CLOSE_MS = 2000;
 /** How long before the end of that time the host hangs up itself. */
-const CUT_MS = 100;
+const FORCED_CLOSE_MARGIN_MS = 100;
 
-interface SocketServerParts extends Omit<SessionSocketParts, 'register' | 'backlog'> {
+interface SocketServerDeps extends Omit<SessionSocketDeps, 'registry' | 'backlog'> {
   readonly sessions: SessionStore;
   readonly presented: PresentedDelegations;
   readonly events: EventBus;
@@ -36,23 +36,23 @@ interface SocketServerParts extends Omit<SessionSocketParts, 'register' | 'backl
   readonly config: Pick<Config, 'corsOrigins' | 'sockets'>;
   readonly cors: object;
   /** Where a request comes from, proxies seen through. */
-  readonly clientAddress: (request: IncomingMessage) => string | undefined;
+  readonly readClientAddress: (request: IncomingMessage) => string | undefined;
 }
 
 /** Serves the sessions' events over Socket.IO, on the host's own port (contract A3, A4). */
 export class SocketServer {
-  private readonly parts: SessionSocketParts & SocketServerParts;
-  private readonly admission: Admission;
+  private readonly deps: SessionSocketDeps & SocketServerDeps;
+  private readonly handshakes: HandshakeVerifier;
   private readonly connections = new Set<Connection>();
   private readonly sockets = new Set<SessionSocket>();
   private isClosing = false;
 
-  constructor(server: HttpServer, parts: SocketServerParts) {
-    const { config, cors } = parts;
-    const register = new ConnectionRegister(config.sockets);
-    const addressOf = (request: IncomingMessage) => addressKey(parts.clientAddress(request));
-    this.parts = { ...parts, register, backlog: new SocketBacklog(config.sockets.backlogLimit) };
-    this.admission = new Admission({ ...parts, register, addressOf });
+  constructor(server: HttpServer, deps: SocketServerDeps) {
+    const { config, cors } = deps;
+    const registry = new ConnectionRegistry(config.sockets);
+    const readAddress = (request: IncomingMessage) => addressKey(deps.readClientAddress(request));
+    this.deps = { ...deps, registry, backlog: new SocketBacklog(config.sockets.backlogLimit) };
+    this.handshakes = new HandshakeVerifier({ ...deps, registry, readAddress });
     const io = new Server(server, {
       cors,
       maxHttpBufferSize: config.sockets.messageLimit,
@@ -62,19 +62,19 @@ export class SocketServer {
     });
     const { corsOrigins } = config;
     const isClosing = () => this.isClosing;
-    io.engine.use(createConnectionCheck({ register, corsOrigins, addressOf, isClosing }));
+    io.engine.use(createConnectionCheck({ registry, corsOrigins, readAddress, isClosing }));
     io.engine.on('connection', (connection: Connection) => {
       this.connections.add(connection);
-      whenClosed(connection, () => this.connections.delete(connection));
+      onceClosed(connection, () => this.connections.delete(connection));
       try {
-        whenClosed(connection, register.enter(addressOf(connection.request)));
+        onceClosed(connection, registry.addConnection(readAddress(connection.request)));
       } catch {
         // Of many that were checked at once, these came last.
-        cutOff(connection);
+        terminate(connection);
       }
     });
     io.use((socket, next) => {
-      this.admit(socket).then(() => next(), next);
+      this.verify(socket).then(() => next(), next);
     });
     io.on('connection', (socket) => this.open(socket));
   }
@@ -84,48 +84,48 @@ export class SocketServer {
     this.isClosing = true;
     for (const socket of this.sockets) socket.close('host_stopping');
     for (const connection of this.connections) connection.close();
-    const deadline = performance.now() + Math.min(CLOSE_MS, limitMs - CUT_MS);
+    const deadline = performance.now() + Math.min(CLOSE_MS, limitMs - FORCED_CLOSE_MARGIN_MS);
     while (this.connections.size > 0 && performance.now() < deadline) await sleep(10);
-    for (const connection of this.connections) cutOff(connection);
+    for (const connection of this.connections) terminate(connection);
   }
 
-  private async admit(socket: Socket): Promise<void> {
-    const { metrics } = this.parts;
+  private async verify(socket: Socket): Promise<void> {
+    const { metrics } = this.deps;
     try {
-      const seat = await this.admission.admit(socket);
+      const context = await this.handshakes.verify(socket);
       // With it the client keeps count of what it has seen, and says so when it comes back.
-      Object.assign(socket, { pid: seat.streamId, data: seat });
+      Object.assign(socket, { pid: context.streamId, data: context });
       metrics.count('sibyl_socket_handshakes_total', { outcome: 'admitted' });
     } catch (error) {
-      const refusal = oracleErrorOf(error);
+      const refusal = toOracleError(error);
       metrics.count('sibyl_socket_handshakes_total', { outcome: refusal.code });
       this.log(refusal, error);
       // Once the refusal is out there is nothing left to talk about.
       setImmediate(() => socket.conn.close());
-      throw connectError(refusal);
+      throw toConnectError(refusal);
     }
   }
 
   private log({ code, status, message }: OracleError, error: unknown): void {
-    const { logger } = this.parts;
+    const { logger } = this.deps;
     if (status >= 500) logger.error({ err: error }, message);
     else logger.info({ reason: code }, 'socket refused');
   }
 
   private open(socket: Socket): void {
-    const open = new SessionSocket(socket, socket.data as Seat, this.parts);
+    const open = new SessionSocket(socket, socket.data as SocketContext, this.deps);
     this.sockets.add(open);
     socket.once('disconnect', () => this.sockets.delete(open));
     open.open().catch((err) => {
       // It comes back, and says what it has seen.
-      this.parts.logger.warn({ err }, 'socket dropped: what it missed cannot be read');
-      cutOff(socket.conn);
+      this.deps.logger.warn({ err }, 'socket dropped: what it missed cannot be read');
+      terminate(socket.conn);
     });
   }
 }
 
 /** Becomes the client's `connect_error`, with the fields of an error body in `data`. */
-function connectError({ message, status, code, retryAfterSeconds }: OracleError): Error {
+function toConnectError({ message, status, code, retryAfterSeconds }: OracleError): Error {
   const data = {
     statusCode: status,
     error: STATUS_CODES[status],
@@ -136,11 +136,11 @@ function connectError({ message, status, code, retryAfterSeconds }: OracleError)
   return Object.assign(new Error(message), { data });
 }
 
-interface ConnectionCheckParts {
-  readonly register: ConnectionRegister;
+interface ConnectionCheckDeps {
+  readonly registry: ConnectionRegistry;
   /** `*` for all. */
   readonly corsOrigins: readonly string[];
-  readonly addressOf: (request: IncomingMessage) => string;
+  readonly readAddress: (request: IncomingMessage) => string;
   readonly isClosing: () => boolean;
 }
 
@@ -148,16 +148,16 @@ type Next = () => void;
 
 /** Turns requests away before a connection is made of them. */
 function createConnectionCheck({
-  register,
+  registry,
   corsOrigins,
-  addressOf,
+  readAddress,
   isClosing,
-}: ConnectionCheckParts) {
+}: ConnectionCheckDeps) {
   const check = (request: IncomingMessage) => {
     if (!isAllowed(request, corsOrigins)) throw new OracleError('origin_not_allowed');
-    if (isOfConnection(request)) return;
+    if (hasConnection(request)) return;
     if (isClosing()) throw new OracleError('host_stopping', { retryAfterSeconds: 5 });
-    register.assertRoom(addressOf(request));
+    registry.assertRoom(readAddress(request));
   };
   return (request: IncomingMessage, response: ServerResponse, next: Next): void => {
     try {
@@ -165,7 +165,7 @@ function createConnectionCheck({
       response.setHeader('X-Request-Id', randomUUID());
       next();
     } catch (error) {
-      refuse(request, response, oracleErrorOf(error));
+      refuse(request, response, toOracleError(error));
     }
   };
 }
@@ -178,7 +178,7 @@ function isAllowed({ headers }: IncomingMessage, origins: readonly string[]): bo
 }
 
 /** Whether a request belongs to a connection that was let in before. */
-function isOfConnection({ url = '' }: IncomingMessage): boolean {
+function hasConnection({ url = '' }: IncomingMessage): boolean {
   return new URL(url, 'http://host').searchParams.has('sid');
 }
 
@@ -186,7 +186,7 @@ function isOfConnection({ url = '' }: IncomingMessage): boolean {
 function refuse(request: IncomingMessage, response: ServerResponse, error: OracleError): void {
   if (!(response instanceof ServerResponse)) {
     request.socket.on('error', () => undefined);
-    request.socket.end(rawAnswer(error));
+    request.socket.end(buildRawResponse(error));
     return;
   }
   const requestId = randomUUID();
@@ -195,5 +195,5 @@ function refuse(request: IncomingMessage, response: ServerResponse, error: Oracl
     'X-Request-Id': requestId,
     ...(error.retryAfterSeconds && { 'Retry-After': error.retryAfterSeconds }),
   });
-  response.end(JSON.stringify(bodyOf(error, requestId)));
+  response.end(JSON.stringify(toErrorBody(error, requestId)));
 }

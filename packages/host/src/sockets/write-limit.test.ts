@@ -16,7 +16,7 @@ function openStalled(backlog: SocketBacklog) {
     state.held = [];
     emitter.emit('close');
   };
-  new WriteLimit(emitter as unknown as Connection, { stallMs: 1000, backlog, giveUp: close });
+  new WriteLimit(emitter as unknown as Connection, { stallMs: 1000, backlog, drop: close });
   const write = (data: string) => {
     if (state.isOpen) state.held.push(data);
     emitter.emit('packetCreate', { data });

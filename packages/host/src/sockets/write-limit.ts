@@ -10,7 +10,7 @@ interface WriteLimitOptions {
   readonly stallMs: number;
   readonly backlog: SocketBacklog;
   /** Called when the connection is too far behind, or takes nothing. */
-  readonly giveUp: () => void;
+  readonly drop: () => void;
 }
 
 /** Watches what a connection has not taken yet: one that falls too far behind is given up. */
@@ -22,9 +22,9 @@ export class WriteLimit {
   constructor(connection: Connection, options: WriteLimitOptions) {
     this.connection = connection;
     this.options = options;
-    this.backlog = options.backlog.open(options.giveUp);
+    this.backlog = options.backlog.open(options.drop);
     connection.on('packetCreate', ({ data }: { data?: string | Buffer }) => {
-      if (this.backlog.bytes > LIMIT) options.giveUp();
+      if (this.backlog.bytes > LIMIT) options.drop();
       this.backlog.add(typeof data === 'string' ? 2 * data.length : (data?.length ?? 0));
     });
     // What was handed over before has been taken when more is handed over.
@@ -39,14 +39,14 @@ export class WriteLimit {
 
   private change(): Promise<void> {
     const connection = this.connection;
-    const { stallMs, giveUp } = this.options;
+    const { stallMs, drop } = this.options;
     return new Promise((resolve) => {
       const settle = () => {
-        clearTimeout(impatience);
+        clearTimeout(timer);
         connection.off('flush', settle).off('close', settle);
         resolve();
       };
-      const impatience = setTimeout(giveUp, stallMs);
+      const timer = setTimeout(drop, stallMs);
       connection.on('flush', settle).on('close', settle);
     });
   }
@@ -63,7 +63,7 @@ interface BacklogEntry {
 
 /** What all sockets together have not taken yet; beyond the limit the one that is furthest behind is given up. */
 export class SocketBacklog {
-  readonly #open = new Map<BacklogEntry, () => void>();
+  private readonly entries = new Map<BacklogEntry, () => void>();
   private total = 0;
 
   constructor(private readonly maxBytes: number) {}
@@ -72,10 +72,10 @@ export class SocketBacklog {
     return this.total;
   }
 
-  open(giveUp: () => void): BacklogEntry {
+  open(drop: () => void): BacklogEntry {
     let bytes = 0;
     const change = (to: number) => {
-      if (!this.#open.has(entry)) return;
+      if (!this.entries.has(entry)) return;
       this.total += to - bytes;
       bytes = to;
     };
@@ -90,18 +90,18 @@ export class SocketBacklog {
       clear: () => change(0),
       close: () => {
         change(0);
-        this.#open.delete(entry);
+        this.entries.delete(entry);
       },
     };
-    this.#open.set(entry, giveUp);
+    this.entries.set(entry, drop);
     return entry;
   }
 
   private dropFurthestBehind(): void {
-    const [furthest] = [...this.#open].sort(([a], [b]) => b.bytes - a.bytes);
+    const [furthest] = [...this.entries].sort(([a], [b]) => b.bytes - a.bytes);
     if (!furthest) return;
-    const [entry, giveUp] = furthest;
+    const [entry, drop] = furthest;
     entry.close();
-    giveUp();
+    drop();
   }
 }

@@ -1,4 +1,4 @@
-import { prepared, type StoreContext } from './database.js';
+import { prepareQuery, type StoreContext } from './database.js';
 import { claimOnce } from './revocation-store.js';
 
 /** A user who redeemed an invitation. */
@@ -13,7 +13,7 @@ export interface InvitedCaller {
 /** How long a used invitation is remembered beyond its expiry, in seconds. */
 const KEEP_SECONDS = 60;
 
-const findCaller = prepared((tables, { did }: Pick<InvitedCaller, 'did'>) =>
+const findCaller = prepareQuery((tables, { did }: Pick<InvitedCaller, 'did'>) =>
   tables.selectFrom('callers').select('did').where('did', '=', did),
 );
 

@@ -5,7 +5,7 @@ import {
   engines,
   type TestDatabase,
 } from '../../test/support/test-database.js';
-import { type Database, prepared, type Schema } from './database.js';
+import { type Database, prepareQuery, type Schema } from './database.js';
 import { openDatabase } from './open-database.js';
 
 interface Room {
@@ -18,19 +18,19 @@ const roomsQuery = (tables: Kysely<Schema>, { owner }: Pick<Room, 'owner'>) => {
   built += 1;
   return tables.selectFrom('rooms').select('id').where('owner', '=', owner).orderBy('id');
 };
-const roomsOf = prepared(roomsQuery);
+const readRooms = prepareQuery(roomsQuery);
 
-const insertRooms = prepared((tables, rooms: readonly Room[]) =>
+const insertRooms = prepareQuery((tables, rooms: readonly Room[]) =>
   tables
     .insertInto('rooms')
     .values(rooms.map(({ id, owner }) => ({ id, owner, oracle_did: id, created_at: 1 }))),
 );
 
-const rename = prepared((tables, { id, owner }: Room) =>
+const rename = prepareQuery((tables, { id, owner }: Room) =>
   tables.updateTable('rooms').set({ owner }).where('id', '=', id),
 );
 
-describe.each(engines)('a prepared query on %s', (engine) => {
+describe.each(engines)('a prepareQuery query on %s', (engine) => {
   let test: TestDatabase;
   let database: Database;
   beforeAll(async () => {
@@ -49,21 +49,21 @@ describe.each(engines)('a prepared query on %s', (engine) => {
     await test.drop();
   });
 
-  const idsOf = async (owner: string, tables = database.tables) =>
-    (await roomsOf(tables, { owner })).rows.map(({ id }) => id);
+  const readIds = async (owner: string, tables = database.tables) =>
+    (await readRooms(tables, { owner })).rows.map(({ id }) => id);
 
   it('is told its values anew, and built once', async () => {
     built = 0;
-    expect(await idsOf('did:a')).toEqual(['a1', 'a2']);
-    expect(await idsOf('did:b')).toEqual(['b1']);
-    expect(await idsOf("did:a' or 'x' = 'x")).toEqual([]);
+    expect(await readIds('did:a')).toEqual(['a1', 'a2']);
+    expect(await readIds('did:b')).toEqual(['b1']);
+    expect(await readIds("did:a' or 'x' = 'x")).toEqual([]);
     expect(built).toBe(1);
   });
 
   it('sees what its unit has written', async () => {
     const seen = await database.write(async (tables) => {
       await insertRooms(tables, [{ id: 'c1', owner: 'did:c' }]);
-      return idsOf('did:c', tables);
+      return readIds('did:c', tables);
     });
     expect(seen).toEqual(['c1']);
   });
@@ -77,9 +77,9 @@ describe.each(engines)('a prepared query on %s', (engine) => {
   });
 
   it('is not run without one of its values', async () => {
-    const untold = prepared(roomsQuery);
+    const untold = prepareQuery(roomsQuery);
     await expect(untold(database.tables, {} as Room)).rejects.toThrow('not told all');
     expect((await untold(database.tables, { owner: 'did:b' })).rows).toEqual([{ id: 'b1' }]);
-    await expect(roomsOf(database.tables, {} as Room)).rejects.toThrow('not told all');
+    await expect(readRooms(database.tables, {} as Room)).rejects.toThrow('not told all');
   });
 });

@@ -14,7 +14,7 @@ const audience = 'did:key:zOracle';
 const raw = 'OqJlcm9vdHOB2CpYJQABcRIg-a-token-nobody-else-may-read';
 const capabilities = [{ can: 'store/*', with: 'did:key:zAlice' }];
 
-function delegationOf(owner: string, cid = 'bafyfirst', lifeSeconds = 60) {
+function createDelegation(owner: string, cid = 'bafyfirst', lifeSeconds = 60) {
   const expiresAt = Math.floor(Date.now() / 1000) + lifeSeconds;
   return { owner, audience, cid, raw, capabilities, expiresAt };
 }
@@ -25,8 +25,8 @@ describe.each(engines)('delegations on %s', (engine) => {
   it('DelegationStore.put makes the newest one current and keeps the others without a token', async () => {
     const { delegations } = test.store;
     const owner = newOwner();
-    const first = delegationOf(owner);
-    const second = { ...delegationOf(owner, 'bafysecond'), raw: 'second' };
+    const first = createDelegation(owner);
+    const second = { ...createDelegation(owner, 'bafysecond'), raw: 'second' };
     await delegations.put(first);
     await delegations.put(second);
     expect(await delegations.get({ owner, audience })).toEqual({
@@ -47,7 +47,7 @@ describe.each(engines)('delegations on %s', (engine) => {
 
   it('keeps a delegation that never expires', async () => {
     const owner = newOwner();
-    await test.store.delegations.put({ ...delegationOf(owner), expiresAt: null });
+    await test.store.delegations.put({ ...createDelegation(owner), expiresAt: null });
     expect(await test.store.delegations.get({ owner, audience })).toMatchObject({
       ok: { expiresAt: null },
     });
@@ -56,7 +56,7 @@ describe.each(engines)('delegations on %s', (engine) => {
   it('treats a foreign delegation as unknown', async () => {
     const { delegations } = test.store;
     const owner = newOwner();
-    await delegations.put(delegationOf(owner));
+    await delegations.put(createDelegation(owner));
     const stranger = newOwner();
     expect(await delegations.get({ owner: stranger, audience })).toEqual({ error: 'not-found' });
     expect(await delegations.list(stranger)).toEqual([]);
@@ -68,8 +68,8 @@ describe.each(engines)('delegations on %s', (engine) => {
   it('is gone and refused once revoked, and nothing takes its place', async () => {
     const { delegations, revocations } = test.store;
     const owner = newOwner();
-    await delegations.put(delegationOf(owner, 'bafyolder'));
-    await delegations.put(delegationOf(owner, 'bafyrevoked'));
+    await delegations.put(createDelegation(owner, 'bafyolder'));
+    await delegations.put(createDelegation(owner, 'bafyrevoked'));
     expect(await revocations.has('bafyrevoked')).toBe(false);
     expect(await delegations.revoke(owner, 'bafyrevoked')).toBe(true);
     expect(await delegations.revoke(owner, 'bafyrevoked')).toBe(false);
@@ -81,9 +81,9 @@ describe.each(engines)('delegations on %s', (engine) => {
   it('DelegationStore.revokeStored leaves those that were only presented to revokeAll', async () => {
     const { delegations, revocations } = test.store;
     const owner = newOwner();
-    const { raw: _, ...presented } = delegationOf(owner, `presented-${owner}`);
-    await delegations.put(delegationOf(owner, `replaced-${owner}`));
-    await delegations.put(delegationOf(owner, `current-${owner}`));
+    const { raw: _, ...presented } = createDelegation(owner, `presented-${owner}`);
+    await delegations.put(createDelegation(owner, `replaced-${owner}`));
+    await delegations.put(createDelegation(owner, `current-${owner}`));
     await delegations.recordUse(presented);
     expect([...(await delegations.revokeStored(owner))].sort()).toEqual([
       `current-${owner}`,
@@ -98,7 +98,7 @@ describe.each(engines)('delegations on %s', (engine) => {
   it('DelegationStore.list leaves out one that was recorded after its revocation', async () => {
     const { delegations, revocations } = test.store;
     const owner = newOwner();
-    const { raw: _, ...presented } = delegationOf(owner, `late-${owner}`);
+    const { raw: _, ...presented } = createDelegation(owner, `late-${owner}`);
     await revocations.add({ owner, cid: presented.cid, expiresAt: null });
     await delegations.recordUse(presented);
     expect(await delegations.list(owner)).toEqual([]);
@@ -106,7 +106,7 @@ describe.each(engines)('delegations on %s', (engine) => {
 
   it('is unreadable, not fatal, under another key', async () => {
     const owner = newOwner();
-    await test.store.delegations.put(delegationOf(owner));
+    await test.store.delegations.put(createDelegation(owner));
     const stranger = await test.another({ secretKey: new Uint8Array(32).fill(8) });
     const result = await stranger.delegations.get({ owner, audience });
     expect(result).toMatchObject({ error: 'unreadable', reason: expect.stringContaining('key') });
@@ -115,8 +115,8 @@ describe.each(engines)('delegations on %s', (engine) => {
   it('does not open a row moved to another user', async () => {
     const victim = newOwner();
     const thief = newOwner();
-    await test.store.delegations.put(delegationOf(victim));
-    await test.store.delegations.put(delegationOf(thief));
+    await test.store.delegations.put(createDelegation(victim));
+    await test.store.delegations.put(createDelegation(thief));
     await execute(
       `update delegations set ciphertext = (select ciphertext from delegations where owner = '${victim}') where owner = '${thief}'`,
     );
@@ -126,7 +126,7 @@ describe.each(engines)('delegations on %s', (engine) => {
   });
 
   it('never writes the token itself', async () => {
-    await test.store.delegations.put(delegationOf(newOwner()));
+    await test.store.delegations.put(createDelegation(newOwner()));
     const stored = await (engine === 'sqlite' ? rawFiles() : rawRows());
     expect(stored).toContain('bafyfirst');
     expect(stored).not.toContain(raw.slice(0, 16));
@@ -140,7 +140,7 @@ describe.each(engines)('delegations on %s', (engine) => {
       const expiresAt = Math.floor(now / 1000) + lifeSeconds;
       return { owner, audience, cid, capabilities, expiresAt };
     };
-    const cidsOf = async (owner: string) =>
+    const listCids = async (owner: string) =>
       (await store.store.delegations.list(owner)).map(({ cid }) => cid);
 
     it('DelegationStore.recordUse drops expired ones first, then replaced ones, then the least recently used', async () => {
@@ -152,17 +152,17 @@ describe.each(engines)('delegations on %s', (engine) => {
       await delegations.put({ ...use(owner, name('current')), raw });
       for (let i = 3; i < DELEGATIONS_PER_OWNER; i += 1)
         await delegations.recordUse(use(owner, name(`used${i}`)));
-      expect(await cidsOf(owner)).toHaveLength(DELEGATIONS_PER_OWNER);
+      expect(await listCids(owner)).toHaveLength(DELEGATIONS_PER_OWNER);
       now += 10_000;
       await delegations.recordUse(use(owner, name('a')));
-      expect(await cidsOf(owner)).not.toContain(name('expires'));
-      expect(await cidsOf(owner)).toContain(name('replaced'));
+      expect(await listCids(owner)).not.toContain(name('expires'));
+      expect(await listCids(owner)).toContain(name('replaced'));
       await delegations.recordUse(use(owner, name('b')));
-      expect(await cidsOf(owner)).not.toContain(name('replaced'));
+      expect(await listCids(owner)).not.toContain(name('replaced'));
       expect(await delegations.recordUse(use(owner, name('c')))).toEqual([name('used3')]);
-      expect(await cidsOf(owner)).not.toContain(name('used3'));
-      expect(await cidsOf(owner)).toContain(name('current'));
-      expect(await cidsOf(owner)).toHaveLength(DELEGATIONS_PER_OWNER);
+      expect(await listCids(owner)).not.toContain(name('used3'));
+      expect(await listCids(owner)).toContain(name('current'));
+      expect(await listCids(owner)).toHaveLength(DELEGATIONS_PER_OWNER);
       // What was given to the host and is still valid is not forgotten without being revoked.
       expect(await revocations.has(name('replaced'))).toBe(true);
       expect(await revocations.has(name('used3'))).toBe(false);
@@ -202,7 +202,7 @@ describe.each(engines)('delegations on %s', (engine) => {
       await delegations.recordUse({ ...use(owner, 'bafyendless'), expiresAt: null });
       now += 10_000;
       await delegations.prune();
-      expect(await cidsOf(owner)).toEqual(['bafyendless', 'bafycurrent']);
+      expect(await listCids(owner)).toEqual(['bafyendless', 'bafycurrent']);
     });
 
     it('DelegationStore.prune forgets presented ones that were not used for 90 days', async () => {
@@ -218,11 +218,11 @@ describe.each(engines)('delegations on %s', (engine) => {
       now += UNUSED_PRESENTED_MS - 1;
       await delegations.recordUse(endless('used'));
       await delegations.prune();
-      expect(await cidsOf(owner)).toHaveLength(5);
+      expect(await listCids(owner)).toHaveLength(5);
       now += 1;
       await delegations.prune();
       const left = ['current', 'replaced', 'used'].map((name) => `${name}-${owner}`);
-      expect([...(await cidsOf(owner))].sort()).toEqual(left);
+      expect([...(await listCids(owner))].sort()).toEqual(left);
       expect(await revocations.has(`idle-${owner}`)).toBe(false);
     });
   });

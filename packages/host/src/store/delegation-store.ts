@@ -1,5 +1,5 @@
 import { type Kysely, sql } from 'kysely';
-import { type DelegationRow, prepared, type Schema, type StoreContext } from './database.js';
+import { type DelegationRow, prepareQuery, type Schema, type StoreContext } from './database.js';
 import type { Vault } from './encryption.js';
 import { addRevocation } from './revocation-store.js';
 
@@ -13,7 +13,7 @@ export const USE_PRECISION_MS = 3_600_000;
 export const UNUSED_PRESENTED_MS = 90 * 86_400_000;
 
 /** CIDs that are no longer listed because a user had too many. */
-export interface MadeRoom {
+export interface EvictedDelegations {
   readonly dropped: readonly string[];
   /** Those of `dropped` that were revoked too. */
   readonly revoked: readonly string[];
@@ -68,9 +68,9 @@ export class DelegationStore {
   }
 
   /** Makes a delegation the current one; returns what was dropped to make room. */
-  put({ raw, ...facts }: DelegationFacts & { readonly raw: string }): Promise<MadeRoom> {
+  put({ raw, ...facts }: DelegationFacts & { readonly raw: string }): Promise<EvictedDelegations> {
     const { owner, audience, cid } = facts;
-    const ciphertext = this.vault.seal(raw, placeOf(facts));
+    const ciphertext = this.vault.seal(raw, toVaultContext(facts));
     return this.context.database.write(async (tables) => {
       const stored_at = await this.nextTime(tables, owner);
       const row = toRow(facts);
@@ -90,7 +90,7 @@ export class DelegationStore {
         .where('cid', '!=', cid)
         .where('ciphertext', 'is not', null)
         .execute();
-      return this.makeRoom(tables, owner);
+      return this.evictExcess(tables, owner);
     });
   }
 
@@ -99,7 +99,7 @@ export class DelegationStore {
     const { rows } = await findCurrent(this.context.database.tables, key);
     const [row] = rows;
     if (row === undefined || row.ciphertext === null) return { error: 'not-found' };
-    const opened = this.vault.open(row.ciphertext, placeOf(key));
+    const opened = this.vault.open(row.ciphertext, toVaultContext(key));
     if ('error' in opened) return { error: 'unreadable', reason: opened.error };
     return { ok: { cid: row.cid, expiresAt: row.expires_at, raw: opened.ok } };
   }
@@ -120,7 +120,7 @@ export class DelegationStore {
         .values({ ...toRow(facts), created_at, last_used_at: now })
         .onConflict((c) => c.columns(['owner', 'cid']).doUpdateSet({ last_used_at: now }))
         .execute();
-      return (await this.makeRoom(tables, owner)).dropped;
+      return (await this.evictExcess(tables, owner)).dropped;
     });
   }
 
@@ -192,10 +192,12 @@ export class DelegationStore {
 
   private revokeWhere(
     owner: string,
-    narrow: (query: ReturnType<typeof deleteOf>) => ReturnType<typeof deleteOf>,
+    restrict: (query: ReturnType<typeof deleteDelegations>) => ReturnType<typeof deleteDelegations>,
   ): Promise<readonly string[]> {
     return this.context.database.write(async (tables) => {
-      const rows = await narrow(deleteOf(tables, owner)).returning(['cid', 'expires_at']).execute();
+      const rows = await restrict(deleteDelegations(tables, owner))
+        .returning(['cid', 'expires_at'])
+        .execute();
       for (const { cid, expires_at } of rows)
         await addRevocation(tables, { owner, cid, expiresAt: expires_at });
       return rows.map(({ cid }) => cid);
@@ -218,7 +220,7 @@ export class DelegationStore {
    * to the host and could not find it again. One that was only presented stays valid and is listed
    * again at its next use; until then "revoke all" does not reach it.
    */
-  private async makeRoom(tables: Kysely<Schema>, owner: string): Promise<MadeRoom> {
+  private async evictExcess(tables: Kysely<Schema>, owner: string): Promise<EvictedDelegations> {
     const now = this.seconds();
     const rank = sql<number>`case when expires_at <= ${now} then 0 when stored_at is not null then 1 else 2 end`;
     const { count } = await tables
@@ -238,7 +240,8 @@ export class DelegationStore {
       .orderBy('created_at')
       .limit(excess)
       .execute();
-    for (const { cid } of rows) await deleteOf(tables, owner).where('cid', '=', cid).execute();
+    for (const { cid } of rows)
+      await deleteDelegations(tables, owner).where('cid', '=', cid).execute();
     const replaced = rows.filter((row) => Number(row.rank) === 1);
     for (const { cid, expires_at } of replaced)
       await addRevocation(tables, { owner, cid, expiresAt: expires_at });
@@ -250,7 +253,7 @@ export class DelegationStore {
   }
 }
 
-const findCurrent = prepared((tables, { owner, audience }: DelegationKey) =>
+const findCurrent = prepareQuery((tables, { owner, audience }: DelegationKey) =>
   tables
     .selectFrom('delegations')
     .select(['cid', 'expires_at', 'ciphertext'])
@@ -261,7 +264,7 @@ const findCurrent = prepared((tables, { owner, audience }: DelegationKey) =>
     .limit(1),
 );
 
-const findUse = prepared((tables, { owner, cid }: Pick<DelegationFacts, 'owner' | 'cid'>) =>
+const findUse = prepareQuery((tables, { owner, cid }: Pick<DelegationFacts, 'owner' | 'cid'>) =>
   tables
     .selectFrom('delegations')
     .select('last_used_at')
@@ -269,11 +272,11 @@ const findUse = prepared((tables, { owner, cid }: Pick<DelegationFacts, 'owner' 
     .where('cid', '=', cid),
 );
 
-const deleteOf = (tables: Kysely<Schema>, owner: string) =>
+const deleteDelegations = (tables: Kysely<Schema>, owner: string) =>
   tables.deleteFrom('delegations').where('owner', '=', owner);
 
 /** Binds the ciphertext to its owner and oracle, so that a row moved elsewhere does not open. */
-function placeOf({ owner, audience }: DelegationKey): readonly string[] {
+function toVaultContext({ owner, audience }: DelegationKey): readonly string[] {
   return ['delegation', owner, audience];
 }
 

@@ -8,10 +8,10 @@ const VERSION = 'v1.';
 
 type Opened = { readonly ok: string } | { readonly error: string };
 
-/** Encrypts secrets at rest; a sealed text opens only under the key and for the place it was sealed for. */
+/** Encrypts secrets at rest; a sealed text opens only under the key and for the context it was sealed for. */
 export interface Vault {
-  seal(text: string, place: readonly string[]): string;
-  open(sealed: string, place: readonly string[]): Opened;
+  seal(text: string, context: readonly string[]): string;
+  open(sealed: string, context: readonly string[]): Opened;
 }
 
 /** Derives the encryption key from the oracle's own, so that neither gives the other away. */
@@ -19,16 +19,16 @@ export function createVault(secretKey: Uint8Array): Vault {
   if (secretKey.length !== KEY_BYTES) throw new Error(`secretKey must be ${KEY_BYTES} bytes`);
   const key = new Uint8Array(hkdfSync('sha256', secretKey, '', 'sibyl vault v1', KEY_BYTES));
   return {
-    seal: (text, place) => VERSION + encrypt(key, text, place).toString('base64'),
-    open: (sealed, place) => open(key, sealed, place),
+    seal: (text, context) => VERSION + encrypt(key, text, context).toString('base64'),
+    open: (sealed, context) => open(key, sealed, context),
   };
 }
 
-function open(key: Uint8Array, sealed: string, place: readonly string[]): Opened {
+function open(key: Uint8Array, sealed: string, context: readonly string[]): Opened {
   if (!sealed.startsWith(VERSION)) return { error: 'The secret was sealed in an unknown format' };
   try {
     const bytes = Buffer.from(sealed.slice(VERSION.length), 'base64');
-    return { ok: decrypt(key, bytes, place) };
+    return { ok: decrypt(key, bytes, context) };
   } catch {
     return {
       error:
@@ -37,23 +37,23 @@ function open(key: Uint8Array, sealed: string, place: readonly string[]): Opened
   }
 }
 
-function encrypt(key: Uint8Array, text: string, place: readonly string[]): Buffer {
+function encrypt(key: Uint8Array, text: string, context: readonly string[]): Buffer {
   const nonce = randomBytes(NONCE_BYTES);
-  const cipher = createCipheriv(CIPHER, key, nonce).setAAD(bytesOf(place));
+  const cipher = createCipheriv(CIPHER, key, nonce).setAAD(toAad(context));
   const body = Buffer.concat([cipher.update(text, 'utf8'), cipher.final()]);
   return Buffer.concat([nonce, cipher.getAuthTag(), body]);
 }
 
-function decrypt(key: Uint8Array, bytes: Buffer, place: readonly string[]): string {
+function decrypt(key: Uint8Array, bytes: Buffer, context: readonly string[]): string {
   const nonce = bytes.subarray(0, NONCE_BYTES);
   const tag = bytes.subarray(NONCE_BYTES, NONCE_BYTES + TAG_BYTES);
   const body = bytes.subarray(NONCE_BYTES + TAG_BYTES);
   const decipher = createDecipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES });
-  decipher.setAAD(bytesOf(place)).setAuthTag(tag);
+  decipher.setAAD(toAad(context)).setAuthTag(tag);
   return Buffer.concat([decipher.update(body), decipher.final()]).toString('utf8');
 }
 
 /** As JSON, so that no two places have the same bytes. */
-function bytesOf(place: readonly string[]): Buffer {
-  return Buffer.from(JSON.stringify(place));
+function toAad(context: readonly string[]): Buffer {
+  return Buffer.from(JSON.stringify(context));
 }

@@ -6,7 +6,7 @@ describe.each(engines)('idempotency keys on %s', (engine) => {
   let now = 1_000;
   const test = useStore(engine, { clock: () => now });
 
-  async function requestOf(owner: string, bodyHash = 'hash') {
+  async function buildRequest(owner: string, bodyHash = 'hash') {
     const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid: 'did:o' });
     const idempotency = { key: 'key', bodyHash, expiresAt: now + 100 };
     const message = { content: 'hi' };
@@ -15,7 +15,7 @@ describe.each(engines)('idempotency keys on %s', (engine) => {
 
   it('is new for exactly one of 50 at once, across processes', async () => {
     const second = await test.another();
-    const request = await requestOf(newOwner());
+    const request = await buildRequest(newOwner());
     const results = await Promise.all(
       Array.from({ length: 50 }, (_, i) => (i % 2 === 0 ? test.store : second).runs.start(request)),
     );
@@ -32,8 +32,8 @@ describe.each(engines)('idempotency keys on %s', (engine) => {
 
   it('notices another body', async () => {
     const owner = newOwner();
-    await test.store.runs.start(await requestOf(owner));
-    const other = await requestOf(owner, 'other');
+    await test.store.runs.start(await buildRequest(owner));
+    const other = await buildRequest(owner, 'other');
     expect(await test.store.runs.start(other)).toEqual({ state: 'conflict' });
   });
 
@@ -50,7 +50,7 @@ describe.each(engines)('idempotency keys on %s', (engine) => {
     async (status, code, content, state) => {
       const { runs } = test.store;
       const second = await test.another();
-      const request = await requestOf(newOwner());
+      const request = await buildRequest(newOwner());
       const first = await runs.start(request);
       if (first.state !== 'started') throw new Error(first.state);
       const message = content === undefined ? undefined : { content, isComplete: false };
@@ -70,7 +70,7 @@ describe.each(engines)('idempotency keys on %s', (engine) => {
   );
 
   it('RunStore.closeInterrupted frees the key of a run that its process left without text', async () => {
-    const request = await requestOf(newOwner());
+    const request = await buildRequest(newOwner());
     const idempotency = { ...request.idempotency, expiresAt: now + 1_000_000 };
     expect(await test.store.runs.start({ ...request, idempotency })).toMatchObject({
       state: 'started',
@@ -83,9 +83,9 @@ describe.each(engines)('idempotency keys on %s', (engine) => {
 
   it('keeps users apart', async () => {
     const [mine, theirs] = [newOwner(), newOwner()];
-    await test.store.runs.start(await requestOf(mine));
+    await test.store.runs.start(await buildRequest(mine));
     expect(await test.store.idempotency.find({ owner: theirs, key: 'key' })).toBeUndefined();
-    expect(await test.store.runs.start(await requestOf(theirs))).toMatchObject({
+    expect(await test.store.runs.start(await buildRequest(theirs))).toMatchObject({
       state: 'started',
     });
   });
@@ -93,10 +93,12 @@ describe.each(engines)('idempotency keys on %s', (engine) => {
   it('is free again once expired, and forgets only what has expired', async () => {
     const { runs, idempotency } = test.store;
     const owner = newOwner();
-    await runs.start(await requestOf(owner));
+    await runs.start(await buildRequest(owner));
     now += 100;
     expect(await idempotency.find({ owner, key: 'key' })).toBeUndefined();
-    expect(await runs.start(await requestOf(owner, 'other'))).toMatchObject({ state: 'started' });
+    expect(await runs.start(await buildRequest(owner, 'other'))).toMatchObject({
+      state: 'started',
+    });
     expect(await idempotency.prune()).toBeGreaterThanOrEqual(1);
     expect(await idempotency.find({ owner, key: 'key' })).toMatchObject({ bodyHash: 'other' });
   });

@@ -1,5 +1,5 @@
 import { type Kysely, sql } from 'kysely';
-import { prepared, type Schema } from './database.js';
+import { prepareQuery, type Schema } from './database.js';
 import { type Message, toMessage } from './message.js';
 import type { SessionKey } from './session-store.js';
 
@@ -33,8 +33,8 @@ interface Span {
 export async function readPage(tables: Kysely<Schema>, request: PageRequest): Promise<PageResult> {
   const span = await findSpan(tables, request);
   if (span === undefined) return { error: 'unknown-cursor' };
-  const messages = await messagesIn(tables, request, span);
-  const ends = await messagesOf(tables, request)
+  const messages = await readMessages(tables, request, span);
+  const ends = await selectMessages(tables, request)
     .select((e) => [e.fn.min('turn').as('first'), e.fn.max('turn').as('last')])
     .executeTakeFirstOrThrow();
   return {
@@ -49,12 +49,12 @@ export async function readPage(tables: Kysely<Schema>, request: PageRequest): Pr
 }
 
 function findSpan(tables: Kysely<Schema>, request: PageRequest): Promise<Span | undefined> {
-  if (request.after !== undefined) return spanAfter(tables, request, request.after);
-  if (request.before !== undefined) return spanBefore(tables, request, request.before);
-  return newestUpTo(tables, request, Number.MAX_SAFE_INTEGER);
+  if (request.after !== undefined) return findSpanAfter(tables, request, request.after);
+  if (request.before !== undefined) return findSpanBefore(tables, request, request.before);
+  return findNewestSpan(tables, request, Number.MAX_SAFE_INTEGER);
 }
 
-async function spanBefore(
+async function findSpanBefore(
   tables: Kysely<Schema>,
   request: PageRequest,
   cursor: string,
@@ -63,10 +63,10 @@ async function spanBefore(
   if (edge === undefined) return undefined;
   // A turn the cursor splits comes whole.
   const last = edge.firstSeq < edge.seq ? edge.turn : edge.turn - 1;
-  return newestUpTo(tables, request, last);
+  return findNewestSpan(tables, request, last);
 }
 
-async function spanAfter(
+async function findSpanAfter(
   tables: Kysely<Schema>,
   request: PageRequest,
   cursor: string,
@@ -74,11 +74,11 @@ async function spanAfter(
   const edge = await findEdge(tables, request, cursor);
   if (edge === undefined) return undefined;
   // Messages are stored out of the order of turns where turns wait: what is new may be an answer further up.
-  const { first } = await messagesOf(tables, request)
+  const { first } = await selectMessages(tables, request)
     .select((e) => e.fn.min('turn').as('first'))
     .where('seq', '>', edge.seq)
     .executeTakeFirstOrThrow();
-  const turns = await turnsOf(tables, request)
+  const turns = await selectTurns(tables, request)
     .where('turn', '>=', first ?? Number.MAX_SAFE_INTEGER)
     .orderBy('turn', 'asc')
     .execute();
@@ -88,12 +88,12 @@ async function spanAfter(
   };
 }
 
-async function newestUpTo(
+async function findNewestSpan(
   tables: Kysely<Schema>,
   request: PageRequest,
   last: number,
 ): Promise<Span> {
-  const turns = await turnsOf(tables, request)
+  const turns = await selectTurns(tables, request)
     .where('turn', '<=', last)
     .orderBy('turn', 'desc')
     .execute();
@@ -105,25 +105,25 @@ async function newestUpTo(
 
 /** Where the cursor's message stands in its turn. */
 async function findEdge(tables: Kysely<Schema>, request: PageRequest, cursor: string) {
-  const at = await messagesOf(tables, request)
+  const at = await selectMessages(tables, request)
     .select(['turn', 'seq'])
     .where('id', '=', cursor)
     .executeTakeFirst();
   if (at === undefined) return undefined;
-  const { firstSeq, lastSeq } = await messagesOf(tables, request)
+  const { firstSeq, lastSeq } = await selectMessages(tables, request)
     .select((e) => [e.fn.min('seq').as('firstSeq'), e.fn.max('seq').as('lastSeq')])
     .where('turn', '=', at.turn)
     .executeTakeFirstOrThrow();
   return { ...at, firstSeq, lastSeq };
 }
 
-async function messagesIn(
+async function readMessages(
   tables: Kysely<Schema>,
   request: PageRequest,
   { first, last }: Span,
 ): Promise<readonly Message[]> {
   if (!Number.isFinite(first)) return [];
-  const rows = await messagesOf(tables, request)
+  const rows = await selectMessages(tables, request)
     .selectAll()
     .where('turn', '>=', first ?? Number.MAX_SAFE_INTEGER)
     .where('turn', '<=', last)
@@ -133,11 +133,11 @@ async function messagesIn(
   return rows.map(toMessage);
 }
 
-function turnsOf(tables: Kysely<Schema>, request: PageRequest) {
-  return messagesOf(tables, request).select('turn').distinct().limit(request.limit);
+function selectTurns(tables: Kysely<Schema>, request: PageRequest) {
+  return selectMessages(tables, request).select('turn').distinct().limit(request.limit);
 }
 
-function messagesOf(tables: Kysely<Schema>, { owner, sessionId }: PageRequest) {
+function selectMessages(tables: Kysely<Schema>, { owner, sessionId }: PageRequest) {
   return tables
     .selectFrom('messages')
     .where('session_id', '=', sessionId)
@@ -164,7 +164,7 @@ export async function readSizes(
   return (await selectSizes(tables, request)).rows;
 }
 
-const selectSizes = prepared(
+const selectSizes = prepareQuery(
   (tables, { owner, sessionId, throughTurn }: SessionKey & { readonly throughTurn: number }) =>
     tables
       .selectFrom('messages')
@@ -185,7 +185,7 @@ const selectSizes = prepared(
  * The first of the newest turns that together take `bytes`, or up to twice as much: where they begin moves on
  * seldom, so that what is known of the first of them, such as a summary, stays good for many turns.
  */
-export function firstOfNewest(sizes: readonly TurnSize[], bytes: number): number {
+export function findFirstRecentTurn(sizes: readonly TurnSize[], bytes: number): number {
   const total = sizes.reduce((sum, size) => sum + size.bytes, 0);
   let left = Math.max(0, Math.floor(total / bytes) - 1) * bytes;
   const first = sizes.find((size) => {
@@ -196,7 +196,7 @@ export function firstOfNewest(sizes: readonly TurnSize[], bytes: number): number
 }
 
 /** Cuts turns into spans of about `bytes` each, at least one turn in each. */
-export function spansOf(sizes: readonly TurnSize[], bytes: number): TurnSpan[] {
+export function splitIntoSpans(sizes: readonly TurnSize[], bytes: number): TurnSpan[] {
   const spans: TurnSpan[] = [];
   let [first, sum] = [sizes[0]?.turn ?? 0, 0];
   for (const { turn, bytes: size } of sizes) {

@@ -93,7 +93,7 @@ describe.each(engines)('a long conversation on %s', (engine) => {
   const KB = 1024;
 
   /** Turns of a kilobyte each, the question with characters of two bytes and a call of a tool. */
-  async function turnsOf(count: number) {
+  async function listTurns(count: number) {
     const { owner, sessionId, say } = await newSession(test);
     const output = 'x'.repeat(KB / 2);
     const toolCalls = [{ id: 't', name: 'n', args: {}, status: 'done', output }] as const;
@@ -105,7 +105,7 @@ describe.each(engines)('a long conversation on %s', (engine) => {
   }
 
   it('is read from its end, up to twice what was asked for', async () => {
-    const key = await turnsOf(30);
+    const key = await listTurns(30);
     const turnsRead = async (throughTurn: number, bytes: number) => {
       const read = await test.store.messages.recent({ ...key, throughTurn, bytes });
       return read.filter(({ type }) => type === 'human').map(({ turn }) => turn);
@@ -119,7 +119,7 @@ describe.each(engines)('a long conversation on %s', (engine) => {
   });
 
   it('begins at the same turn for many turns', async () => {
-    const key = await turnsOf(30);
+    const key = await listTurns(30);
     const begins = async (throughTurn: number) =>
       (await test.store.messages.recent({ ...key, throughTurn, bytes: 8 * KB }))[0]?.turn;
     const all = await Promise.all(Array.from({ length: 30 }, (_, i) => begins(i + 1)));

@@ -1,13 +1,13 @@
 import type { Kysely } from 'kysely';
-import { type MessageRow, prepared, type Schema, type StoreContext } from './database.js';
+import { type MessageRow, prepareQuery, type Schema, type StoreContext } from './database.js';
 import { type Message, type MessageBody, toMessage, toMessageRow } from './message.js';
 import {
-  firstOfNewest,
+  findFirstRecentTurn,
   type PageRequest,
   type PageResult,
   readPage,
   readSizes,
-  spansOf,
+  splitIntoSpans,
   type TurnSpan,
 } from './message-page.js';
 import type { SessionKey } from './session-store.js';
@@ -22,16 +22,17 @@ export interface RecentRequest extends SessionKey {
 /** What a reader of all messages holds at a time. */
 const PAGE_BYTES = 128 * 1024;
 
-const listMessages = prepared((tables, { owner, sessionId, first, last }: SessionKey & TurnSpan) =>
-  tables
-    .selectFrom('messages')
-    .selectAll()
-    .where('session_id', '=', sessionId)
-    .where('owner', '=', owner)
-    .where('turn', '>=', first)
-    .where('turn', '<=', last)
-    .orderBy('turn')
-    .orderBy('seq'),
+const listMessages = prepareQuery(
+  (tables, { owner, sessionId, first, last }: SessionKey & TurnSpan) =>
+    tables
+      .selectFrom('messages')
+      .selectAll()
+      .where('session_id', '=', sessionId)
+      .where('owner', '=', owner)
+      .where('turn', '>=', first)
+      .where('turn', '<=', last)
+      .orderBy('turn')
+      .orderBy('seq'),
 );
 
 /** The messages of each session, in the order of their turns (contract B3). */
@@ -64,7 +65,8 @@ export class MessageStore {
   async *pages({ owner, sessionId }: SessionKey): AsyncGenerator<readonly Message[]> {
     const all = { owner, sessionId, throughTurn: Number.MAX_SAFE_INTEGER };
     const sizes = await readSizes(this.context.database.tables, all);
-    for (const span of spansOf(sizes, PAGE_BYTES)) yield this.list({ owner, sessionId }, span);
+    for (const span of splitIntoSpans(sizes, PAGE_BYTES))
+      yield this.list({ owner, sessionId }, span);
   }
 
   /** The newest turns, oldest first: less than twice the `bytes` asked for, and the turn where they begin. */
@@ -76,7 +78,7 @@ export class MessageStore {
   }: RecentRequest): Promise<readonly Message[]> {
     const { tables } = this.context.database;
     const sizes = await readSizes(tables, { owner, sessionId, throughTurn });
-    const span = { first: firstOfNewest(sizes, bytes), last: throughTurn };
+    const span = { first: findFirstRecentTurn(sizes, bytes), last: throughTurn };
     return this.list({ owner, sessionId }, span);
   }
 
@@ -109,21 +111,21 @@ export async function appendMessage(
   const now = clock();
   const opensTurn = request.type === 'human' ? 1 : 0;
   const { owner, sessionId } = request;
-  const { rows } = await takePlace(tables, { owner, sessionId, opensTurn, now });
-  const [place] = rows;
-  if (place === undefined) return undefined;
+  const { rows } = await takeNumbers(tables, { owner, sessionId, opensTurn, now });
+  const [numbers] = rows;
+  if (numbers === undefined) return undefined;
   const message = {
     ...request,
     id: request.id ?? newId(),
-    seq: place.last_seq,
-    turn: opensTurn ? place.last_turn : (turn ?? place.last_turn),
+    seq: numbers.last_seq,
+    turn: opensTurn ? numbers.last_turn : (turn ?? numbers.last_turn),
     createdAt: now,
   };
   await insertMessage(tables, toMessageRow(message));
   return message;
 }
 
-interface Place {
+interface NumbersRequest {
   readonly owner: string;
   readonly sessionId: string;
   readonly opensTurn: number;
@@ -131,7 +133,7 @@ interface Place {
 }
 
 /** Locks the session, so that numbers are given out one at a time in the order of storing. */
-const takePlace = prepared((tables, { owner, sessionId, opensTurn, now }: Place) =>
+const takeNumbers = prepareQuery((tables, { owner, sessionId, opensTurn, now }: NumbersRequest) =>
   tables
     .updateTable('sessions')
     .set((e) => ({
@@ -144,6 +146,6 @@ const takePlace = prepared((tables, { owner, sessionId, opensTurn, now }: Place)
     .returning(['last_seq', 'last_turn']),
 );
 
-export const insertMessage = prepared((tables, row: MessageRow) =>
+export const insertMessage = prepareQuery((tables, row: MessageRow) =>
   tables.insertInto('messages').values(row),
 );

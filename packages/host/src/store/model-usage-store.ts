@@ -1,4 +1,4 @@
-import { prepared, type StoreContext } from './database.js';
+import { prepareQuery, type StoreContext } from './database.js';
 
 const KEPT_DAYS = 31;
 const DAY_MS = 24 * 60 * 60 * 1000;
@@ -27,7 +27,7 @@ export class ModelUsageStore {
   /** Forgets the days of more than a month ago. */
   async prune(): Promise<void> {
     const { database, clock } = this.context;
-    const first = utcDay(clock() - KEPT_DAYS * DAY_MS);
+    const first = toUtcDay(clock() - KEPT_DAYS * DAY_MS);
     await database.write((tables) =>
       tables.deleteFrom('model_usage').where('day', '<', first).execute(),
     );
@@ -35,9 +35,9 @@ export class ModelUsageStore {
 }
 
 /** The day in UTC of a time in milliseconds, such as 2026-01-31. */
-export const utcDay = (time: number): string => new Date(time).toISOString().slice(0, 10);
+export const toUtcDay = (time: number): string => new Date(time).toISOString().slice(0, 10);
 
-const addTokens = prepared((tables, { day, tokens }: { day: string; tokens: number }) =>
+const addTokens = prepareQuery((tables, { day, tokens }: { day: string; tokens: number }) =>
   tables
     .insertInto('model_usage')
     .values({ day, tokens })
@@ -49,6 +49,6 @@ const addTokens = prepared((tables, { day, tokens }: { day: string; tokens: numb
     .returning('tokens'),
 );
 
-const selectTokens = prepared((tables, { day }: { day: string }) =>
+const selectTokens = prepareQuery((tables, { day }: { day: string }) =>
   tables.selectFrom('model_usage').select('tokens').where('day', '=', day),
 );

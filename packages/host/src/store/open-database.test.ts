@@ -4,7 +4,7 @@ import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createTestDatabase, type Engine, engines } from '../../test/support/test-database.js';
-import { lookAtDatabase } from './open-database.js';
+import { probeDatabase } from './open-database.js';
 import { openStore, type StoreOptions } from './store.js';
 
 async function newDatabase(engine: Engine): Promise<StoreOptions> {
@@ -34,18 +34,18 @@ describe.each(engines)('a look at %s', (engine) => {
   it('makes nothing where nothing is', async () => {
     const options = await newDatabase(engine);
     const state = engine === 'sqlite' ? 'absent' : 'behind';
-    expect(await lookAtDatabase(options)).toBe(state);
-    expect(await lookAtDatabase(options)).toBe(state);
+    expect(await probeDatabase(options)).toBe(state);
+    expect(await probeDatabase(options)).toBe(state);
     expect(readdirSync(options.dataDir)).toEqual([]);
   });
 
   it('finds one that is up to date, in use or not, and leaves no file behind', async () => {
     const options = await newDatabase(engine);
     const store = await openStore(options);
-    expect(await lookAtDatabase(options)).toBe('ready');
+    expect(await probeDatabase(options)).toBe('ready');
     await store.close();
     const files = readdirSync(options.dataDir);
-    expect(await lookAtDatabase(options)).toBe('ready');
+    expect(await probeDatabase(options)).toBe('ready');
     expect(readdirSync(options.dataDir)).toEqual(files);
   });
 
@@ -53,7 +53,7 @@ describe.each(engines)('a look at %s', (engine) => {
     const options = await newDatabase(engine);
     await (await openStore(options)).close();
     await execute(options, 'delete from kysely_migration');
-    expect(await lookAtDatabase(options)).toBe('behind');
+    expect(await probeDatabase(options)).toBe('behind');
     expect(await execute(options, 'select name from kysely_migration')).toEqual([]);
   });
 
@@ -64,7 +64,7 @@ describe.each(engines)('a look at %s', (engine) => {
       options,
       "insert into kysely_migration (name, timestamp) values ('9999-later', '2999-01-01T00:00:00.000Z')",
     );
-    await expect(lookAtDatabase(options)).rejects.toThrow(/written by a newer Sibyl.*9999-later/);
+    await expect(probeDatabase(options)).rejects.toThrow(/written by a newer Sibyl.*9999-later/);
   });
 });
 
@@ -72,7 +72,7 @@ it('names the file that is no database', async () => {
   const options = await newDatabase('sqlite');
   const path = join(options.dataDir, 'sibyl.db');
   writeFileSync(path, 'not a database at all, but long enough to be taken for one\n'.repeat(20));
-  await expect(lookAtDatabase(options)).rejects.toThrow(`${path}: file is not a database`);
+  await expect(probeDatabase(options)).rejects.toThrow(`${path}: file is not a database`);
 });
 
 it('names the file that another program holds', async () => {
@@ -81,5 +81,5 @@ it('names the file that another program holds', async () => {
   const other = new DatabaseSync(join(options.dataDir, 'sibyl.db'));
   onTestFinished(() => other.close());
   other.exec('begin immediate');
-  await expect(lookAtDatabase(options)).rejects.toThrow(/another program|locked/);
+  await expect(probeDatabase(options)).rejects.toThrow(/another program|locked/);
 });

@@ -1,5 +1,5 @@
 import type { Database, DatabaseState } from './database.js';
-import { lookAtSqlite, openSqlite } from './sqlite/sqlite.js';
+import { openSqlite, probeSqlite } from './sqlite/sqlite.js';
 import { StoreError } from './store-errors.js';
 
 export interface DatabaseOptions {
@@ -34,11 +34,11 @@ export async function openDatabase({
 }
 
 /** Sees whether the database the options name would open, and changes nothing. */
-export async function lookAtDatabase({
+export async function probeDatabase({
   databaseUrl,
   dataDir,
 }: Pick<DatabaseOptions, 'databaseUrl' | 'dataDir'>): Promise<DatabaseState> {
-  if (!databaseUrl) return lookAtSqlite(dataDir);
-  const { lookAtPostgres } = await import('./postgres/postgres.js');
-  return lookAtPostgres(databaseUrl);
+  if (!databaseUrl) return probeSqlite(dataDir);
+  const { probePostgres } = await import('./postgres/postgres.js');
+  return probePostgres(databaseUrl);
 }

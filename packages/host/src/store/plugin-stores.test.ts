@@ -9,13 +9,13 @@ const plugin = 'notes';
 describe.each(engines)('the state of sessions on %s', (engine) => {
   const test = useStore(engine);
 
-  async function placeOf(owner = newOwner()) {
+  async function createScope(owner = newOwner()) {
     const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid });
     return { owner, sessionId, plugin };
   }
 
   it('keeps what JSON can hold, and forgets what is set to nothing', async () => {
-    const state = test.store.sessionState.of(await placeOf());
+    const state = test.store.sessionState.of(await createScope());
     expect(await state.get('key')).toBeUndefined();
     for (const value of [{ a: [1, null, 'x\u0000'] }, false, 0, null]) {
       await state.set('key', value);
@@ -26,39 +26,39 @@ describe.each(engines)('the state of sessions on %s', (engine) => {
   });
 
   it('is known to no other user, session, plugin or key', async () => {
-    const place = await placeOf();
+    const scope = await createScope();
     const { sessionState } = test.store;
-    await sessionState.of(place).set('key', 1);
+    await sessionState.of(scope).set('key', 1);
     const elsewhere = [
-      { ...place, owner: newOwner() },
-      { ...place, plugin: 'other' },
-      await placeOf(place.owner),
+      { ...scope, owner: newOwner() },
+      { ...scope, plugin: 'other' },
+      await createScope(scope.owner),
     ];
     for (const other of elsewhere) {
       expect(await sessionState.of(other).get('key')).toBeUndefined();
       await sessionState.of(other).set('key', undefined);
     }
-    expect(await sessionState.of(place).get('other')).toBeUndefined();
-    expect(await sessionState.of(place).get('key')).toBe(1);
+    expect(await sessionState.of(scope).get('other')).toBeUndefined();
+    expect(await sessionState.of(scope).get('key')).toBe(1);
   });
 
   it('cannot be set for a session of somebody else', async () => {
-    const place = await placeOf();
-    const theirs = test.store.sessionState.of({ ...place, owner: newOwner() });
+    const scope = await createScope();
+    const theirs = test.store.sessionState.of({ ...scope, owner: newOwner() });
     await expect(theirs.set('key', 1)).rejects.toMatchObject({ code: 'session_not_found' });
   });
 
   it('goes with its session', async () => {
-    const place = await placeOf();
-    const state = test.store.sessionState.of(place);
+    const scope = await createScope();
+    const state = test.store.sessionState.of(scope);
     await state.set('key', 1);
-    await test.store.sessions.delete(place);
+    await test.store.sessions.delete(scope);
     expect(await state.get('key')).toBeUndefined();
     await expect(state.set('key', 2)).rejects.toMatchObject({ code: 'session_not_found' });
   });
 
   it('refuses what is too long, or no JSON', async () => {
-    const state = test.store.sessionState.of(await placeOf());
+    const state = test.store.sessionState.of(await createScope());
     await expect(async () => state.set('key', 'x'.repeat(1_100_000))).rejects.toThrow(
       /keep it in a blob/,
     );
@@ -94,10 +94,10 @@ describe.each(engines)('secrets on %s', (engine) => {
   });
 
   it('does not open under another key', async () => {
-    const place = { owner: newOwner(), plugin };
-    await test.store.secrets.of(place).set('token', 'mine');
+    const scope = { owner: newOwner(), plugin };
+    await test.store.secrets.of(scope).set('token', 'mine');
     const stranger = await test.another({ secretKey: new Uint8Array(32).fill(8) });
-    await expect(stranger.secrets.of(place).get('token')).rejects.toThrow(/token cannot be read/);
+    await expect(stranger.secrets.of(scope).get('token')).rejects.toThrow(/token cannot be read/);
   });
 });
 

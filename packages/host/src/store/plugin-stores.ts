@@ -9,7 +9,7 @@ import { OwnTables, tablePrefixOf } from '@sibyl/plugin-kit/rules';
 import { OracleError } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
-import { type Database, prepared, type Schema, type StoreContext } from './database.js';
+import { type Database, prepareQuery, type Schema, type StoreContext } from './database.js';
 import type { Vault } from './encryption.js';
 import type { MigrationPlan } from './migrations/migrate.js';
 
@@ -29,29 +29,29 @@ export class BlobStore {
   }
 
   /** One user's files with one plugin. */
-  of(place: PluginPlace): Blobs {
+  of(scope: PluginScope): Blobs {
     return {
-      put: (blob) => this.#put(place, blob),
-      get: (id) => this.#get(place, id),
-      delete: (id) => this.#delete(place, id),
+      put: (blob) => this.#put(scope, blob),
+      get: (id) => this.#get(scope, id),
+      delete: (id) => this.#delete(scope, id),
     };
   }
 
-  async #put(place: PluginPlace, { mediaType, data }: Blob): Promise<string> {
+  async #put(scope: PluginScope, { mediaType, data }: Blob): Promise<string> {
     const { database, newId, clock } = this.#context;
     const size = data.byteLength;
     if (size > MAX_BYTES) throw tooLarge(`A file may have at most ${MAX_BYTES / MB} MB`);
     const id = newId();
-    const row = { id, ...place, media_type: mediaType, size, data, created_at: clock() };
+    const row = { id, ...scope, media_type: mediaType, size, data, created_at: clock() };
     await database.write(async (tables) => {
-      if ((await totalOf(tables, place)) + size > MAX_TOTAL_BYTES)
+      if ((await countBytes(tables, scope)) + size > MAX_TOTAL_BYTES)
         throw tooLarge(`${MAX_TOTAL_BYTES / MB} MB of files are kept already; delete some first`);
       await tables.insertInto('blobs').values(row).execute();
     });
     return id;
   }
 
-  async #get({ owner, plugin }: PluginPlace, id: string): Promise<Blob | undefined> {
+  async #get({ owner, plugin }: PluginScope, id: string): Promise<Blob | undefined> {
     const row = await this.#context.database.tables
       .selectFrom('blobs')
       .select(['media_type', 'data'])
@@ -62,7 +62,7 @@ export class BlobStore {
     return row && { mediaType: row.media_type, data: new Uint8Array(row.data) };
   }
 
-  async #delete({ owner, plugin }: PluginPlace, id: string): Promise<void> {
+  async #delete({ owner, plugin }: PluginScope, id: string): Promise<void> {
     await this.#context.database.write((tables) =>
       tables
         .deleteFrom('blobs')
@@ -74,7 +74,7 @@ export class BlobStore {
   }
 }
 
-async function totalOf(tables: Kysely<Schema>, { owner, plugin }: PluginPlace): Promise<number> {
+async function countBytes(tables: Kysely<Schema>, { owner, plugin }: PluginScope): Promise<number> {
   const { total } = await tables
     .selectFrom('blobs')
     .select((e) => e.fn.sum('size').as('total'))
@@ -87,7 +87,7 @@ async function totalOf(tables: Kysely<Schema>, { owner, plugin }: PluginPlace): 
 const tooLarge = (message: string) => new OracleError('body_too_large', { message });
 
 /** What one plugin keeps of one user. */
-export interface PluginPlace {
+export interface PluginScope {
   readonly owner: string;
   readonly plugin: string;
 }
@@ -111,7 +111,7 @@ export class PluginTables {
   async open(request: PluginTablesRequest): Promise<PluginDatabase> {
     const { engine, tables, write, read, migrate } = this.#database;
     const own = new OwnTables(request.plugin, request.plugins);
-    const plan = planOf(request, (migration) => ({
+    const plan = buildPlan(request, (migration) => ({
       up: (handle) => migration(handle.withPlugin(own), engine),
     }));
     if (Object.keys(plan.steps).length > 0) await migrate(plan);
@@ -124,12 +124,12 @@ export class PluginTables {
   }
 }
 
-function planOf(
+function buildPlan(
   { plugin, migrations }: PluginTablesRequest,
-  stepOf: (migration: PluginMigrations[string]) => Migration,
+  toStep: (migration: PluginMigrations[string]) => Migration,
 ): MigrationPlan {
   const prefix = tablePrefixOf(plugin);
-  const steps = Object.entries(migrations).map(([name, step]) => [name, stepOf(step)]);
+  const steps = Object.entries(migrations).map(([name, step]) => [name, toStep(step)]);
   return {
     author: `plugin ${plugin}`,
     steps: Object.fromEntries(steps),
@@ -151,15 +151,15 @@ export class SecretStore {
   }
 
   /** One user's secrets with one plugin. */
-  of(place: PluginPlace): Secrets {
+  of(scope: PluginScope): Secrets {
     return {
-      get: (name) => this.#get(place, name),
+      get: (name) => this.#get(scope, name),
       set: (name, value) =>
-        value === undefined ? this.#remove(place, name) : this.#put(place, name, value),
+        value === undefined ? this.#remove(scope, name) : this.#put(scope, name, value),
     };
   }
 
-  async #get({ owner, plugin }: PluginPlace, name: string): Promise<string | undefined> {
+  async #get({ owner, plugin }: PluginScope, name: string): Promise<string | undefined> {
     const row = await this.#context.database.tables
       .selectFrom('secrets')
       .select('ciphertext')
@@ -168,15 +168,15 @@ export class SecretStore {
       .where('name', '=', name)
       .executeTakeFirst();
     if (!row) return undefined;
-    const opened = this.#vault.open(row.ciphertext, boundTo(owner, plugin, name));
+    const opened = this.#vault.open(row.ciphertext, toVaultContext(owner, plugin, name));
     if ('ok' in opened) return opened.ok;
     throw new Error(`The secret ${name} cannot be read. ${opened.error}`);
   }
 
-  async #put({ owner, plugin }: PluginPlace, name: string, value: string): Promise<void> {
+  async #put({ owner, plugin }: PluginScope, name: string, value: string): Promise<void> {
     if (value.length > SECRET_MAX_LENGTH)
       throw new Error(`The secret ${name} is longer than ${SECRET_MAX_LENGTH} characters`);
-    const ciphertext = this.#vault.seal(value, boundTo(owner, plugin, name));
+    const ciphertext = this.#vault.seal(value, toVaultContext(owner, plugin, name));
     await this.#context.database.write((tables) =>
       tables
         .insertInto('secrets')
@@ -186,7 +186,7 @@ export class SecretStore {
     );
   }
 
-  async #remove({ owner, plugin }: PluginPlace, name: string): Promise<void> {
+  async #remove({ owner, plugin }: PluginScope, name: string): Promise<void> {
     await this.#context.database.write((tables) =>
       tables
         .deleteFrom('secrets')
@@ -199,19 +199,24 @@ export class SecretStore {
 }
 
 /** A row moved to another user, plugin or name does not open. */
-const boundTo = (owner: string, plugin: string, name: string) => ['secret', owner, plugin, name];
+const toVaultContext = (owner: string, plugin: string, name: string) => [
+  'secret',
+  owner,
+  plugin,
+  name,
+];
 
 /** As much as a message may bring, such as the tools of a page. */
 const STATE_MAX_LENGTH = 1024 * 1024;
 
-interface StatePlace {
+interface StateScope {
   readonly owner: string;
   readonly sessionId: string;
   readonly plugin: string;
 }
 
-const findState = prepared(
-  (tables, { owner, sessionId, plugin, key }: StatePlace & { readonly key: string }) =>
+const findState = prepareQuery(
+  (tables, { owner, sessionId, plugin, key }: StateScope & { readonly key: string }) =>
     tables
       .selectFrom('session_state')
       .select('value')
@@ -230,20 +235,22 @@ export class SessionStateStore {
   }
 
   /** One plugin's part of one session. */
-  of(place: StatePlace): SessionState {
+  of(scope: StateScope): SessionState {
     return {
-      get: (key) => this.#get(place, key),
+      get: (key) => this.#get(scope, key),
       set: (key, value) =>
-        value === undefined ? this.#remove(place, key) : this.#put(place, key, textOf(key, value)),
+        value === undefined
+          ? this.#remove(scope, key)
+          : this.#put(scope, key, stringifyState(key, value)),
     };
   }
 
-  async #get(place: StatePlace, key: string): Promise<unknown> {
-    const { rows } = await findState(this.#context.database.tables, { ...place, key });
+  async #get(scope: StateScope, key: string): Promise<unknown> {
+    const { rows } = await findState(this.#context.database.tables, { ...scope, key });
     return rows[0] && JSON.parse(rows[0].value);
   }
 
-  #put({ owner, sessionId, plugin }: StatePlace, key: string, value: string): Promise<void> {
+  #put({ owner, sessionId, plugin }: StateScope, key: string, value: string): Promise<void> {
     return this.#context.database.write(async (tables) => {
       const session = await tables
         .selectFrom('sessions')
@@ -260,7 +267,7 @@ export class SessionStateStore {
     });
   }
 
-  async #remove({ owner, sessionId, plugin }: StatePlace, key: string): Promise<void> {
+  async #remove({ owner, sessionId, plugin }: StateScope, key: string): Promise<void> {
     await this.#context.database.write((tables) =>
       tables
         .deleteFrom('session_state')
@@ -273,7 +280,7 @@ export class SessionStateStore {
   }
 }
 
-function textOf(key: string, value: unknown): string {
+function stringifyState(key: string, value: unknown): string {
   const text = JSON.stringify(value);
   if (text === undefined) throw new Error(`The state ${key} is nothing JSON can hold`);
   if (text.length <= STATE_MAX_LENGTH) return text;

@@ -3,7 +3,7 @@ import { startBurst } from '../../test/support/store-process.js';
 import { createTestDatabase, engines, newOwner } from '../../test/support/test-database.js';
 import { openStore, type StoreOptions } from './store.js';
 
-async function idsOf(options: StoreOptions, owner: string): Promise<string[]> {
+async function listIds(options: StoreOptions, owner: string): Promise<string[]> {
   const store = await openStore(options);
   const ids: string[] = [];
   for (;;) {
@@ -26,7 +26,7 @@ describe.each(engines)('processes that share a database on %s', (engine) => {
     expect(endings).toEqual(Array(3).fill({ code: 0, complaint: '' }));
     const acknowledged = bursts.flatMap((burst) => burst.acknowledged).sort();
     expect(acknowledged).toHaveLength(1_500);
-    expect(await idsOf(database.options, owner)).toEqual(acknowledged);
+    expect(await listIds(database.options, owner)).toEqual(acknowledged);
     await database.drop();
   }, 60_000);
 
@@ -38,7 +38,7 @@ describe.each(engines)('processes that share a database on %s', (engine) => {
       await burst.untilAcknowledged(target);
       burst.kill();
       expect((await burst.ended).code).toBeNull();
-      const stored = new Set(await idsOf(database.options, owner));
+      const stored = new Set(await listIds(database.options, owner));
       expect(burst.acknowledged.filter((id) => !stored.has(id))).toEqual([]);
     }
     await database.drop();

@@ -1,5 +1,5 @@
 import type { Insertable, Kysely } from 'kysely';
-import { prepared, type Schema, type StoreContext } from './database.js';
+import { prepareQuery, type Schema, type StoreContext } from './database.js';
 
 /** A delegation its issuer (the owner) has taken back. */
 export interface Revocation {
@@ -9,7 +9,7 @@ export interface Revocation {
   readonly expiresAt: number | null;
 }
 
-const findRevocation = prepared((tables, { cid }: Pick<Revocation, 'cid'>) =>
+const findRevocation = prepareQuery((tables, { cid }: Pick<Revocation, 'cid'>) =>
   tables.selectFrom('revocations').select('cid').where('cid', '=', cid),
 );
 
@@ -63,7 +63,7 @@ export interface SingleUseClaims {
   release(cid: string): Promise<void>;
 }
 
-const findClaim = prepared((tables, { cid }: { readonly cid: string }) =>
+const findClaim = prepareQuery((tables, { cid }: { readonly cid: string }) =>
   tables.selectFrom('single_use').select('cid').where('cid', '=', cid),
 );
 

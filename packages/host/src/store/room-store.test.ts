@@ -10,10 +10,10 @@ describe.each(engines)('rooms on %s', (engine) => {
   it('gives each user one room with each oracle', async () => {
     const { rooms } = test.store;
     const owner = newOwner();
-    const room = await rooms.roomOf({ owner, oracleDid });
-    expect(await rooms.roomOf({ owner, oracleDid })).toBe(room);
-    expect(await rooms.roomOf({ owner, oracleDid: 'did:key:zOther' })).not.toBe(room);
-    expect(await rooms.roomOf({ owner: newOwner(), oracleDid })).not.toBe(room);
+    const room = await rooms.getRoom({ owner, oracleDid });
+    expect(await rooms.getRoom({ owner, oracleDid })).toBe(room);
+    expect(await rooms.getRoom({ owner, oracleDid: 'did:key:zOther' })).not.toBe(room);
+    expect(await rooms.getRoom({ owner: newOwner(), oracleDid })).not.toBe(room);
   });
 
   it('gives the same room to all who ask at once, in two processes', async () => {
@@ -21,7 +21,7 @@ describe.each(engines)('rooms on %s', (engine) => {
     const owner = newOwner();
     const rooms = await Promise.all(
       Array.from({ length: 50 }, (_, i) =>
-        (i % 2 === 0 ? test.store : second).rooms.roomOf({ owner, oracleDid }),
+        (i % 2 === 0 ? test.store : second).rooms.getRoom({ owner, oracleDid }),
       ),
     );
     expect(new Set(rooms).size).toBe(1);
@@ -47,7 +47,7 @@ describe.each(engines)('the state of rooms on %s', (engine) => {
 
   it("is in the user's own room with the oracle unless told", async () => {
     const owner = newOwner();
-    const roomId = await test.store.rooms.roomOf({ owner, oracleDid });
+    const roomId = await test.store.rooms.getRoom({ owner, oracleDid });
     await rooms().update({ owner }, 'key', add({ a: 1 }));
     expect(await rooms().read({ owner, roomId }, 'key')).toEqual({ a: 1 });
     const other = test.store.roomState.of('did:key:zOther');

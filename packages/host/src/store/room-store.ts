@@ -1,7 +1,7 @@
 import type { RoomState } from '@sibyl/plugin-kit';
 import type { JsonObject } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
-import { prepared, type Schema, type StoreContext } from './database.js';
+import { prepareQuery, type Schema, type StoreContext } from './database.js';
 
 export interface RoomKey {
   readonly owner: string;
@@ -17,15 +17,15 @@ export class RoomStore {
   }
 
   /** The id of the user's own room with this oracle, made on first use. */
-  async roomOf(key: RoomKey): Promise<string> {
+  async getRoom(key: RoomKey): Promise<string> {
     const { database } = this.context;
     const { rows } = await findRoom(database.tables, key);
-    return rows[0]?.id ?? database.write((tables) => obtainRoom(tables, key, this.context));
+    return rows[0]?.id ?? database.write((tables) => findOrCreateRoom(tables, key, this.context));
   }
 }
 
 /** Finds or makes a room inside a unit; of two that make it at once, both get the same. */
-export async function obtainRoom(
+export async function findOrCreateRoom(
   tables: Kysely<Schema>,
   key: RoomKey,
   { newId, clock }: StoreContext,
@@ -43,7 +43,7 @@ export async function obtainRoom(
   return id;
 }
 
-const findRoom = prepared((tables, { owner, oracleDid }: RoomKey) =>
+const findRoom = prepareQuery((tables, { owner, oracleDid }: RoomKey) =>
   tables
     .selectFrom('rooms')
     .select('id')
@@ -65,21 +65,21 @@ export class RoomStateStore {
   of(oracleDid: string): RoomState {
     return {
       read: async ({ owner, roomId }, key) =>
-        this.read([owner, roomId ?? (await this.rooms.roomOf({ owner, oracleDid })), key]),
+        this.read([owner, roomId ?? (await this.rooms.getRoom({ owner, oracleDid })), key]),
       update: async ({ owner, roomId }, key, change) => {
-        const room = roomId ?? (await this.rooms.roomOf({ owner, oracleDid }));
+        const room = roomId ?? (await this.rooms.getRoom({ owner, oracleDid }));
         return this.update([owner, room, key], change);
       },
     };
   }
 
-  private async read([owner, roomId, key]: Place): Promise<JsonObject | undefined> {
+  private async read([owner, roomId, key]: StateKey): Promise<JsonObject | undefined> {
     const { rows } = await findState(this.context.database.tables, { owner, roomId, key });
-    return dataOf(rows[0]);
+    return parseData(rows[0]);
   }
 
-  private update(place: Place, change: Change): Promise<JsonObject> {
-    const [owner, room_id, key] = place;
+  private update(state: StateKey, change: Change): Promise<JsonObject> {
+    const [owner, room_id, key] = state;
     const updated_at = this.context.clock();
     return this.context.database.write(async (tables) => {
       // The upsert locks the row, so what it returns stays current until the change is written.
@@ -89,7 +89,7 @@ export class RoomStateStore {
         .onConflict((c) => c.columns(['owner', 'room_id', 'key']).doUpdateSet({ updated_at }))
         .returning('data')
         .executeTakeFirstOrThrow();
-      const data = change(dataOf(row));
+      const data = change(parseData(row));
       await tables
         .updateTable('room_state')
         .set({ data: JSON.stringify(data) })
@@ -102,7 +102,7 @@ export class RoomStateStore {
   }
 }
 
-const findState = prepared(
+const findState = prepareQuery(
   (tables, { owner, roomId, key }: Readonly<Record<'owner' | 'roomId' | 'key', string>>) =>
     tables
       .selectFrom('room_state')
@@ -112,9 +112,9 @@ const findState = prepared(
       .where('key', '=', key),
 );
 
-type Place = readonly [owner: string, roomId: string, key: string];
+type StateKey = readonly [owner: string, roomId: string, key: string];
 type Change = Parameters<RoomState['update']>[2];
 
-function dataOf(row: { readonly data: string | null } | undefined): JsonObject | undefined {
+function parseData(row: { readonly data: string | null } | undefined): JsonObject | undefined {
   return row?.data ? JSON.parse(row.data) : undefined;
 }

@@ -25,7 +25,7 @@ describe.each(engines)('sessions on %s', (engine) => {
     const owner = newOwner();
     const session = await test.store.sessions.create({ owner, oracleDid });
     expect(session.title).toBe('Untitled');
-    expect(session.roomId).toBe(await test.store.rooms.roomOf({ owner, oracleDid }));
+    expect(session.roomId).toBe(await test.store.rooms.getRoom({ owner, oracleDid }));
   });
 
   it('treats a foreign session as unknown', async () => {

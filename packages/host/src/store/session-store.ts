@@ -1,7 +1,7 @@
 import { OracleError } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
-import { prepared, type Schema, type SessionRow, type StoreContext } from './database.js';
-import { obtainRoom } from './room-store.js';
+import { prepareQuery, type Schema, type SessionRow, type StoreContext } from './database.js';
+import { findOrCreateRoom } from './room-store.js';
 
 export interface NewSession {
   readonly owner: string;
@@ -29,18 +29,18 @@ export interface SessionList {
   readonly total: number;
 }
 
-const findSession = prepared((tables, { owner, sessionId }: SessionKey) =>
+const findSession = prepareQuery((tables, { owner, sessionId }: SessionKey) =>
   tables.selectFrom('sessions').selectAll().where('owner', '=', owner).where('id', '=', sessionId),
 );
 
-const countSessions = prepared((tables, { owner }: Pick<SessionKey, 'owner'>) =>
+const countSessions = prepareQuery((tables, { owner }: Pick<SessionKey, 'owner'>) =>
   tables
     .selectFrom('sessions')
     .select((e) => e.fn.countAll<number>().as('total'))
     .where('owner', '=', owner),
 );
 
-const listSessions = prepared((tables, { owner, limit, offset }: SessionListRequest) =>
+const listSessions = prepareQuery((tables, { owner, limit, offset }: SessionListRequest) =>
   tables
     .selectFrom('sessions')
     .selectAll()
@@ -144,7 +144,8 @@ export class SessionStore {
       oracle_did: oracleDid,
       oracle_name: request.oracleName ?? null,
       oracle_entity_did: request.oracleEntityDid ?? null,
-      room_id: request.roomId ?? (await obtainRoom(tables, { owner, oracleDid }, this.context)),
+      room_id:
+        request.roomId ?? (await findOrCreateRoom(tables, { owner, oracleDid }, this.context)),
       last_seq: 0,
       last_turn: 0,
     };

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished, vi } from 'vitest';
-import { classifyStoreFault, StoreError } from './store-errors.js';
+import { classifyStoreError, StoreError } from './store-errors.js';
 import { StoreOutage } from './store-outage.js';
 
 function newFile(): string {
@@ -29,26 +29,26 @@ function catchError(action: () => unknown): unknown {
   throw new Error('it did not fail');
 }
 
-describe('classifyStoreFault', () => {
+describe('classifyStoreError', () => {
   it('knows a full SQLite file', () => {
     const database = newDatabase(newFile(), 0);
     database.exec('pragma max_page_count = 2');
     const insert = () => database.exec(`insert into t values ('${'x'.repeat(100_000)}')`);
-    expect(classifyStoreFault(catchError(insert))).toBe('full');
+    expect(classifyStoreError(catchError(insert))).toBe('full');
   });
 
   it('knows a SQLite file that cannot be written', () => {
     const path = newFile();
     newDatabase(path, 0).close();
     const database = new DatabaseSync(path, { readOnly: true });
-    expect(classifyStoreFault(catchError(() => database.exec('delete from t')))).toBe('lasting');
+    expect(classifyStoreError(catchError(() => database.exec('delete from t')))).toBe('lasting');
   });
 
   it('knows a file that is not a SQLite database', () => {
     const path = newFile();
     writeFileSync(path, 'not a database'.repeat(1_000));
     const database = new DatabaseSync(path);
-    expect(classifyStoreFault(catchError(() => database.exec('select * from t')))).toBe('lasting');
+    expect(classifyStoreError(catchError(() => database.exec('select * from t')))).toBe('lasting');
   });
 
   it('knows a corrupt SQLite file', () => {
@@ -58,7 +58,7 @@ describe('classifyStoreFault', () => {
     writeSync(file, Buffer.alloc(40_000, 0xa5), 0, 40_000, 4096);
     const database = new DatabaseSync(path);
     const read = () => database.prepare('select count(v) from t').all();
-    expect(classifyStoreFault(catchError(read))).toBe('lasting');
+    expect(classifyStoreError(catchError(read))).toBe('lasting');
   });
 
   it('knows the errors of a pg client whose connection broke, the second one too', async () => {
@@ -70,27 +70,27 @@ describe('classifyStoreFault', () => {
     const broken = client.query('select pg_terminate_backend(pg_backend_pid()), pg_sleep(10)');
     const ended = new Promise((resolve) => client.once('end', resolve));
     const first = await broken.catch((error) => error);
-    expect(classifyStoreFault(first)).toBe('passing');
+    expect(classifyStoreError(first)).toBe('passing');
     await ended;
     const second = await client.query('select 1').catch((error) => error);
     expect(second.message).toMatch(/not queryable/);
-    expect(classifyStoreFault(second)).toBe('passing');
+    expect(classifyStoreError(second)).toBe('passing');
   });
 
   it.each(['53100', '25006', '57014', '40P01', '28P01', '08006'])(
     'knows the PostgreSQL error %s',
     (code) => {
-      expect(classifyStoreFault(Object.assign(new Error('x'), { code }))).toBeDefined();
+      expect(classifyStoreError(Object.assign(new Error('x'), { code }))).toBeDefined();
     },
   );
 
   it('leaves bugs alone', () => {
     const database = newDatabase(newFile(), 0);
-    expect(classifyStoreFault(catchError(() => database.exec('selec')))).toBeUndefined();
-    expect(classifyStoreFault(Object.assign(new Error('x'), { code: '42P01' }))).toBeUndefined();
-    expect(classifyStoreFault(new TypeError('x is not a function'))).toBeUndefined();
-    expect(classifyStoreFault('text')).toBeUndefined();
-    expect(classifyStoreFault(new StoreError('x'))).toBe('passing');
+    expect(classifyStoreError(catchError(() => database.exec('selec')))).toBeUndefined();
+    expect(classifyStoreError(Object.assign(new Error('x'), { code: '42P01' }))).toBeUndefined();
+    expect(classifyStoreError(new TypeError('x is not a function'))).toBeUndefined();
+    expect(classifyStoreError('text')).toBeUndefined();
+    expect(classifyStoreError(new StoreError('x'))).toBe('passing');
   });
 });
 

@@ -1,8 +1,8 @@
 /** `passing`: a retry may succeed soon. `lasting`: the operator has to do something first. */
-export type StoreFaultKind = 'passing' | 'full' | 'lasting';
+export type StoreErrorKind = 'passing' | 'full' | 'lasting';
 
 /** SQLite's primary result codes for a file that cannot be used. Anything else is a bug in a query. */
-const SQLITE_FAULTS: Readonly<Record<number, StoreFaultKind>> = {
+const SQLITE_ERRORS: Readonly<Record<number, StoreErrorKind>> = {
   5: 'passing', // BUSY
   6: 'passing', // LOCKED
   7: 'passing', // NOMEM
@@ -16,41 +16,41 @@ const SQLITE_FAULTS: Readonly<Record<number, StoreFaultKind>> = {
 };
 
 /** Codes of Node and pg for a server that does not answer. */
-const CONNECTION_FAULTS = /^(ECONN|ETIMEDOUT|EPIPE|ENOTFOUND|EHOSTUNREACH|ENETUNREACH|EAI_AGAIN)/;
+const CONNECTION_ERRORS = /^(ECONN|ETIMEDOUT|EPIPE|ENOTFOUND|EHOSTUNREACH|ENETUNREACH|EAI_AGAIN)/;
 
 /** The out-of-space codes of PostgreSQL and of the file system. */
-const FULL_FAULTS = /^(53100|ENOSPC|EDQUOT)$/;
+const FULL_ERRORS = /^(53100|ENOSPC|EDQUOT)$/;
 
 /**
  * PostgreSQL's classes of connection faults, shortage, shutdown and system errors; a refused login or missing
  * database; a timeout, deadlock or failed serialization; a server that only reads.
  */
-const POSTGRES_FAULTS = /^(08|53|57|58|28|3D|25006$|25P0[34]$|40001$|40P01$|55P03$)/;
+const POSTGRES_ERRORS = /^(08|53|57|58|28|3D|25006$|25P0[34]$|40001$|40P01$|55P03$)/;
 
 const POSTGRES_CORRUPTION = /^XX00[12]$/;
 
 /** Errors of pg's pool and client, and of a driver that is closed, carry no code. */
-const CODELESS_FAULTS =
+const CODELESS_ERRORS =
   /^(Connection terminated|timeout exceeded when trying to connect|timeout expired|Query read timeout|Client (has encountered a connection error|was closed) and is not queryable|Cannot use a pool after calling end|driver has already been destroyed|database is not open)/;
 
 /** How the database failed; undefined if the error is a bug of ours rather than the database's fault. */
-export function classifyStoreFault(error: unknown): StoreFaultKind | undefined {
+export function classifyStoreError(error: unknown): StoreErrorKind | undefined {
   if (!(error instanceof Error)) return undefined;
   const { code = '', errcode = 0 } = error as { code?: unknown; errcode?: number };
-  if (code === 'ERR_SQLITE_ERROR') return SQLITE_FAULTS[errcode & 0xff];
+  if (code === 'ERR_SQLITE_ERROR') return SQLITE_ERRORS[errcode & 0xff];
   const text = String(code);
-  if (FULL_FAULTS.test(text)) return 'full';
+  if (FULL_ERRORS.test(text)) return 'full';
   if (POSTGRES_CORRUPTION.test(text)) return 'lasting';
-  if (CONNECTION_FAULTS.test(text) || POSTGRES_FAULTS.test(text)) return 'passing';
-  if (CODELESS_FAULTS.test(error.message)) return 'passing';
+  if (CONNECTION_ERRORS.test(text) || POSTGRES_ERRORS.test(text)) return 'passing';
+  if (CODELESS_ERRORS.test(error.message)) return 'passing';
   if (!(error instanceof StoreError)) return undefined;
-  return classifyStoreFault(error.cause) ?? 'passing';
+  return classifyStoreError(error.cause) ?? 'passing';
 }
 
-export const isStoreFault = (error: unknown): boolean => classifyStoreFault(error) !== undefined;
+export const isStoreError = (error: unknown): boolean => classifyStoreError(error) !== undefined;
 
 /** What is wrong with the store, in words that reveal nothing about it to strangers. */
-export function describeStoreFault(kind: StoreFaultKind): string {
+export function describeStoreError(kind: StoreErrorKind): string {
   switch (kind) {
     case 'passing':
       return 'The database does not accept writes at the moment';

@@ -1,6 +1,6 @@
 import type { Logger } from 'pino';
 import type { Database } from './database.js';
-import { isStoreFault } from './store-errors.js';
+import { isStoreError } from './store-errors.js';
 
 /** On a full disk a small write may succeed while larger ones fail: an outage is over once none has failed for a while. */
 const QUIET_MS = 5_000;
@@ -15,7 +15,7 @@ export class StoreOutage {
   }
 
   failed(error: unknown): void {
-    if (!isStoreFault(error)) return;
+    if (!isStoreError(error)) return;
     if (this.outage) {
       this.outage.failures += 1;
       this.outage.lastFailure = performance.now();

@@ -25,7 +25,7 @@ function newDir(): string {
   return path;
 }
 
-function modeOf(path: string): string {
+function readMode(path: string): string {
   return (statSync(path).mode & 0o777).toString(8);
 }
 
@@ -92,8 +92,8 @@ describe('the SQLite files', () => {
     const dataDir = join(newDir(), 'new', 'data');
     const store = await openStore({ dataDir, secretKey });
     await store.sessions.create({ owner: 'did:a', oracleDid: 'did:o' });
-    expect(modeOf(dataDir)).toBe('700');
-    const modes = readdirSync(dataDir).map((file) => [file, modeOf(join(dataDir, file))]);
+    expect(readMode(dataDir)).toBe('700');
+    const modes = readdirSync(dataDir).map((file) => [file, readMode(join(dataDir, file))]);
     expect(Object.fromEntries(modes)).toEqual({
       'sibyl.db': '600',
       'sibyl.db-wal': '600',
@@ -107,8 +107,8 @@ describe('the SQLite files', () => {
     chmodSync(dataDir, 0o755);
     writeFileSync(join(dataDir, 'sibyl.db'), '', { mode: 0o644 });
     await (await openStore({ dataDir, secretKey })).close();
-    expect(modeOf(join(dataDir, 'sibyl.db'))).toBe('600');
-    expect(modeOf(dataDir)).toBe('755');
+    expect(readMode(join(dataDir, 'sibyl.db'))).toBe('600');
+    expect(readMode(dataDir)).toBe('755');
   });
 });
 

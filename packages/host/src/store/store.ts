@@ -21,7 +21,7 @@ import {
 } from './runs/leases.js';
 import { RunStore } from './runs/run-store.js';
 import { SessionStore } from './session-store.js';
-import { classifyStoreFault, type StoreFaultKind } from './store-errors.js';
+import { classifyStoreError, type StoreErrorKind } from './store-errors.js';
 import { type StoreOutage } from './store-outage.js';
 
 /** All that the host keeps, on one database. */
@@ -134,7 +134,7 @@ function probeWrite(database: Database, id: string): Promise<void> {
 
 const TIMEOUT_MS = 2_000;
 
-export type ProbeResult = 'writable' | 'timeout' | 'unknown-error' | StoreFaultKind;
+export type ProbeResult = 'writable' | 'timeout' | 'unknown-error' | StoreErrorKind;
 
 /** Finds out by a real write whether the store accepts writes, without waiting for one that hangs. */
 export class WriteProbe {
@@ -144,7 +144,7 @@ export class WriteProbe {
     this.write = oncePerSecond(() =>
       store.probeWrite().then(
         (): ProbeResult => 'writable',
-        (error): ProbeResult => classifyStoreFault(error) ?? 'unknown-error',
+        (error): ProbeResult => classifyStoreError(error) ?? 'unknown-error',
       ),
     );
   }

@@ -6,7 +6,7 @@ import type { RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
-import { classifyStoreFault } from '../store/store-errors.js';
+import { classifyStoreError } from '../store/store-errors.js';
 import { createReport, type RunLog, type RunOutcome } from './run-log.js';
 
 /** Well under the 250 ms that text may run ahead of the store (contract B4). */
@@ -261,7 +261,7 @@ const toFrame = ({ event, data }: ReplyPart, seq: number): Frame => ({
 
 /** A disk that is full or a file that is broken stays so until a person acts. */
 const mayPassSoon = (error: unknown) =>
-  !['full', 'lasting'].includes(classifyStoreFault(error) ?? 'passing');
+  !['full', 'lasting'].includes(classifyStoreError(error) ?? 'passing');
 
 interface DoneFields {
   readonly runId: string;

@@ -6,7 +6,7 @@ import { untilAborted } from '../agent/timeouts.js';
 import { ModelFault } from '../models/model.js';
 import type { Metrics } from '../observability/metrics.js';
 import type { RunStore } from '../store/runs/run-store.js';
-import { isStoreFault } from '../store/store-errors.js';
+import { isStoreError } from '../store/store-errors.js';
 import type { LiveRun, RunOutcome } from './run-log.js';
 import type { Titles } from './titles.js';
 import type { TurnJob, TurnSetup } from './turn-setup.js';
@@ -104,7 +104,7 @@ const RETRY_SECONDS = 5;
 function turnFaultOf(error: unknown): AnsweredFault | undefined {
   if (error instanceof ModelFault) return modelFault(error);
   if (error instanceof OracleError) return refused(error);
-  if (!isStoreFault(error)) return undefined;
+  if (!isStoreError(error)) return undefined;
   return refused(
     new OracleError('store_unavailable', { retryAfterSeconds: RETRY_SECONDS, cause: error }),
   );

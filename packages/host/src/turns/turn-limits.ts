@@ -2,7 +2,7 @@ import { OracleError } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { Meter } from '../agent/agent.js';
 import type { Model, ModelPart, ModelUse } from '../models/model.js';
-import { type ModelUsageStore, utcDay } from '../store/model-usage-store.js';
+import { type ModelUsageStore, toUtcDay } from '../store/model-usage-store.js';
 
 /** Seconds after which a turn has probably ended. */
 const RETRY_SECONDS = 5;
@@ -125,7 +125,7 @@ export class ModelBudget implements Meter {
   }
 
   private beginDay(): void {
-    const day = utcDay(this.clock());
+    const day = toUtcDay(this.clock());
     if (day === this.day) return;
     this.day = day;
     this.stored = 0;

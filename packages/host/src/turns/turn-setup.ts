@@ -77,7 +77,7 @@ export class TurnSetup {
     const bytes = this.parts.settings.contextTokens * HISTORY_BYTES_PER_TOKEN;
     const [messages, delegation] = await Promise.all([
       this.parts.store.messages.recent({ ...key, throughTurn: live.run.turn, bytes }),
-      this.delegationOf(request),
+      this.findDelegation(request),
     ]);
     const facts = turnFacts({ request, session, messages, delegation });
     return this.requestOf({ ...job, warn, messages, facts, models: this.modelsOf(job) });
@@ -172,10 +172,10 @@ export class TurnSetup {
   }
 
   /** Only plugins ask for it, and a turn without it is still a turn. */
-  private async delegationOf({ caller }: TurnRequest): Promise<TurnUser['delegation']> {
+  private async findDelegation({ caller }: TurnRequest): Promise<TurnUser['delegation']> {
     if (this.parts.plugins.length === 0) return undefined;
     try {
-      const found = await this.parts.authority.delegationOf(caller);
+      const found = await this.parts.authority.findDelegation(caller);
       if (!found) return undefined;
       const { cid, expiration } = found;
       return { cid, ...(Number.isFinite(expiration) && { expiration }) };

@@ -9,7 +9,7 @@ import {
   type TestDatabase,
 } from '../../../test/support/test-database.js';
 import { createVault } from '../encryption.js';
-import { sqliteFileIn, tablesOf } from '../sqlite/sqlite.js';
+import { createTables, toSqlitePath } from '../sqlite/sqlite.js';
 import { openStore } from '../store.js';
 import { initial } from './0001-initial.js';
 import { hostSchema, migrate } from './migrate.js';
@@ -27,7 +27,7 @@ async function createFirstVersion(engine: Engine, rows: Record<string, object[]>
   // biome-ignore lint/suspicious/noExplicitAny: the tables of the first version.
   const tables: Kysely<any> =
     databaseUrl === undefined
-      ? tablesOf(new DatabaseSync(sqliteFileIn(dataDir)))
+      ? createTables(new DatabaseSync(toSqlitePath(dataDir)))
       : new Kysely({
           dialect: new PostgresDialect({ pool: new pg.Pool({ connectionString: databaseUrl }) }),
         });

@@ -35,26 +35,26 @@ export const hostSchema: MigrationPlan = {
 /** Brings a schema up to date; processes that start together take turns. */
 // biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its own time.
 export async function migrate(tables: Kysely<any>, plan: MigrationPlan): Promise<void> {
-  const { error } = await migratorOf(tables, plan).migrateToLatest();
+  const { error } = await createMigrator(tables, plan).migrateToLatest();
   if (error === undefined) return;
-  const unknown = await unknownStep(tables, plan);
-  if (unknown !== undefined) throw newerDatabase(unknown, plan, error);
+  const unknown = await findUnknownStep(tables, plan);
+  if (unknown !== undefined) throw createNewerDatabaseError(unknown, plan, error);
   throw error;
 }
 
 /** Whether a schema lacks steps; takes none. */
 // biome-ignore lint/suspicious/noExplicitAny: as above.
 export async function isBehind(tables: Kysely<any>, plan: MigrationPlan): Promise<boolean> {
-  const steps = await migratorOf(tables, plan).getMigrations();
+  const steps = await createMigrator(tables, plan).getMigrations();
   const done = steps.filter(({ executedAt }) => executedAt !== undefined);
   if (done.length < steps.length) return true;
-  const unknown = await unknownStep(tables, plan);
-  if (unknown !== undefined) throw newerDatabase(unknown, plan, undefined);
+  const unknown = await findUnknownStep(tables, plan);
+  if (unknown !== undefined) throw createNewerDatabaseError(unknown, plan, undefined);
   return false;
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: as above.
-function migratorOf(tables: Kysely<any>, { steps, table, lockTable }: MigrationPlan): Migrator {
+function createMigrator(tables: Kysely<any>, { steps, table, lockTable }: MigrationPlan): Migrator {
   return new Migrator({
     db: tables,
     provider: { getMigrations: async () => ({ ...steps }) },
@@ -63,7 +63,7 @@ function migratorOf(tables: Kysely<any>, { steps, table, lockTable }: MigrationP
   });
 }
 
-async function unknownStep(
+async function findUnknownStep(
   // biome-ignore lint/suspicious/noExplicitAny: reads Kysely's own table, which is not in the schema.
   tables: Kysely<any>,
   { table, steps }: MigrationPlan,
@@ -72,7 +72,11 @@ async function unknownStep(
   return done.map((row) => String(row.name)).find((name) => !(name in steps));
 }
 
-function newerDatabase(step: string, { author }: MigrationPlan, cause: unknown): StoreError {
+function createNewerDatabaseError(
+  step: string,
+  { author }: MigrationPlan,
+  cause: unknown,
+): StoreError {
   return new StoreError(
     `This database was written by a newer ${author} (it has migration ${step}); upgrade ${author}, or point DATABASE_URL or DATA_DIR at another database`,
     { cause },

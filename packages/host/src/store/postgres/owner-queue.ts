@@ -11,9 +11,9 @@ const MAX_WAITING = 1000;
 const RETRY_SECONDS = 5;
 
 /** The writes of one owner: one in progress, and those that wait for it. */
-interface Line {
+interface WriteQueue {
   readonly waiting: Set<Pick<OwnerWrite<unknown>, 'run'>>;
-  served: Promise<void>;
+  drained: Promise<void>;
 }
 
 /**
@@ -21,46 +21,46 @@ interface Line {
  * connection each, and those of other hosts wait for the owner's lock.
  */
 export class OwnerQueue {
-  readonly #write: Database['write'];
+  private readonly runWrite: Database['write'];
   private readonly waitMs: number;
   /** The owners that have a write in progress. */
-  private readonly lines = new Map<string, Line>();
+  private readonly queues = new Map<string, WriteQueue>();
 
   /** `waitMs`: how long a write may wait until it begins; it fails after that, and never begins. */
   constructor(write: Database['write'], waitMs: number) {
-    this.#write = write;
+    this.runWrite = write;
     this.waitMs = waitMs;
   }
 
   async write<T>(owner: string, unit: Unit<T>): Promise<T> {
-    const line = this.lines.get(owner) ?? { waiting: new Set(), served: Promise.resolve() };
-    if (line.waiting.size >= MAX_WAITING)
+    const queue = this.queues.get(owner) ?? { waiting: new Set(), drained: Promise.resolve() };
+    if (queue.waiting.size >= MAX_WAITING)
       throw new OracleError('rate_limited', { retryAfterSeconds: RETRY_SECONDS });
     const writing: OwnerWrite<T> = new OwnerWrite(unit, this.waitMs, () =>
-      line.waiting.delete(writing),
+      queue.waiting.delete(writing),
     );
-    line.waiting.add(writing);
-    if (!this.lines.has(owner)) {
-      this.lines.set(owner, line);
-      line.served = this.serve(owner, line);
+    queue.waiting.add(writing);
+    if (!this.queues.has(owner)) {
+      this.queues.set(owner, queue);
+      queue.drained = this.drain(owner, queue);
     }
     return writing.outcome;
   }
 
   /** Settles once no write is left. */
   async settled(): Promise<void> {
-    while (this.lines.size > 0)
-      await Promise.all([...this.lines.values()].map(({ served }) => served));
+    while (this.queues.size > 0)
+      await Promise.all([...this.queues.values()].map(({ drained }) => drained));
   }
 
-  private async serve(owner: string, { waiting }: Line): Promise<void> {
+  private async drain(owner: string, { waiting }: WriteQueue): Promise<void> {
     // The loop also reaches the writes that are added while it runs.
     for (const writing of waiting) {
       waiting.delete(writing);
       // Also when it has given up: two writes in progress would take two connections.
-      await writing.run(owner, this.#write);
+      await writing.run(owner, this.runWrite);
     }
-    this.lines.delete(owner);
+    this.queues.delete(owner);
   }
 }
 
@@ -69,14 +69,14 @@ class OwnerWrite<T> {
   private readonly unit: Unit<T>;
   private readonly settled = Promise.withResolvers<T>();
   private readonly timer: NodeJS.Timeout;
-  private fault: StoreError | undefined;
+  private error: StoreError | undefined;
 
-  constructor(unit: Unit<T>, waitMs: number, onGiveUp: () => void) {
+  constructor(unit: Unit<T>, waitMs: number, onTimeout: () => void) {
     this.unit = unit;
     this.timer = setTimeout(() => {
-      this.fault = new StoreError(`The write did not begin within ${waitMs / 1000} s`);
-      this.settled.reject(this.fault);
-      onGiveUp();
+      this.error = new StoreError(`The write did not begin within ${waitMs / 1000} s`);
+      this.settled.reject(this.error);
+      onTimeout();
     }, waitMs);
   }
 
@@ -92,7 +92,7 @@ class OwnerWrite<T> {
         await sql`select pg_advisory_xact_lock(${OWNER_LOCK_CLASS}::int, hashtext(${owner}))`.execute(
           tables,
         );
-        if (this.fault) throw this.fault;
+        if (this.error) throw this.error;
         clearTimeout(this.timer);
         return this.unit(tables);
       });

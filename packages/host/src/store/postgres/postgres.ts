@@ -27,7 +27,7 @@ export async function openPostgres({
 }): Promise<Database> {
   await reachPostgres(request, (tables) => migrate(tables, hostSchema));
   return asDatabase(
-    connectTo({ ...request, max, statementTimeout: STATEMENT_TIMEOUT_MS }),
+    connect({ ...request, max, statementTimeout: STATEMENT_TIMEOUT_MS }),
     request,
     writeWaitMs,
   );
@@ -38,11 +38,11 @@ function asDatabase(
   request: PostgresRequest,
   writeWaitMs: number,
 ): Database {
-  const underWay = new Set<Promise<unknown>>();
+  const pending = new Set<Promise<unknown>>();
   const write = <T>(unit: Unit<T>): Promise<T> => {
     const writing = tables.transaction().execute(unit);
-    const forget = () => underWay.delete(writing);
-    underWay.add(writing);
+    const forget = () => pending.delete(writing);
+    pending.add(writing);
     writing.then(forget, forget);
     return writing;
   };
@@ -53,25 +53,25 @@ function asDatabase(
     write,
     writeFor: (owner, unit) => owners.write(owner, unit),
     read: (unit) => readSnapshot(tables, unit),
-    migrate: (plan) => onOneConnection(request, (own) => migrate(own, plan)),
+    migrate: (plan) => withConnection(request, (own) => migrate(own, plan)),
     // PostgreSQL has its autovacuum.
     reclaim: async () => {},
     close: async () => {
       await owners.settled();
-      await Promise.allSettled(underWay);
+      await Promise.allSettled(pending);
       await tables.destroy();
     },
   };
 }
 
 /** The tables of a PostgreSQL database, over a pool that connects when first used. */
-function connectTo(request: PoolRequest): Kysely<Schema> {
+function connect(request: PoolRequest): Kysely<Schema> {
   const pool = createStorablePool(createPostgresPool(request), request.onConnectionLost);
   return new Kysely<Schema>({ dialect: new PostgresDialect({ pool }) });
 }
 
 /** Sees whether the database lets this machine in and what it holds, and leaves it as it is. */
-export async function lookAtPostgres(url: string): Promise<DatabaseState> {
+export async function probePostgres(url: string): Promise<DatabaseState> {
   const request = { url, onConnectionLost: () => {} };
   const lacksSteps = await reachPostgres(request, (tables) => isBehind(tables, hostSchema));
   return lacksSteps ? 'behind' : 'ready';
@@ -121,21 +121,21 @@ export interface PostgresRequest {
 
 /** Does the first thing on a server; what fails there names where it is and what to check. */
 async function reachPostgres<T>(request: PostgresRequest, unit: Unit<T>): Promise<T> {
-  const place = placeOf(request.url);
+  const address = readAddress(request.url);
   try {
-    return await onOneConnection(request, unit);
+    return await withConnection(request, unit);
   } catch (error) {
     if (error instanceof StoreError) throw error;
     throw new StoreError(
-      `Cannot open PostgreSQL at ${place}: ${reasonOf(error)}; check DATABASE_URL and that the server runs`,
+      `Cannot open PostgreSQL at ${address}: ${describeError(error)}; check DATABASE_URL and that the server runs`,
       { cause: error },
     );
   }
 }
 
 /** Has a connection of its own, since waiting for another process's migration may take long. */
-async function onOneConnection<T>(request: PostgresRequest, unit: Unit<T>): Promise<T> {
-  const tables = connectTo({ ...request, max: 1, statementTimeout: 0 });
+async function withConnection<T>(request: PostgresRequest, unit: Unit<T>): Promise<T> {
+  const tables = connect({ ...request, max: 1, statementTimeout: 0 });
   try {
     return await unit(tables);
   } finally {
@@ -144,7 +144,7 @@ async function onOneConnection<T>(request: PostgresRequest, unit: Unit<T>): Prom
 }
 
 /** Host and port alone: the rest of the URL may hold a password. */
-function placeOf(url: string): string {
+function readAddress(url: string): string {
   if (!URL.canParse(url)) {
     throw new StoreError(
       'DATABASE_URL is not a valid URL; write postgres://user:password@host:5432/database',
@@ -154,7 +154,7 @@ function placeOf(url: string): string {
   return `${searchParams.get('host') ?? (hostname || 'localhost')}:${port || '5432'}`;
 }
 
-function reasonOf(error: unknown): string {
+function describeError(error: unknown): string {
   // Trying several addresses of one name fails with one error each and no text of its own.
   const first = error instanceof AggregateError ? error.errors[0] : error;
   return first instanceof Error ? first.message : String(first);
@@ -169,7 +169,7 @@ function createStorablePool(pool: pg.Pool, onConnectFailure: (error: Error) => v
         onConnectFailure(error);
         throw error;
       });
-      const known = clients.get(client) ?? storableClient(client);
+      const known = clients.get(client) ?? createStorableClient(client);
       clients.set(client, known);
       return known;
     },
@@ -178,7 +178,7 @@ function createStorablePool(pool: pg.Pool, onConnectFailure: (error: Error) => v
   };
 }
 
-function storableClient(client: pg.PoolClient): PostgresPoolClient {
+function createStorableClient(client: pg.PoolClient): PostgresPoolClient {
   const query = (sql: string, parameters: readonly unknown[]): Promise<unknown> =>
     client.query(sql, parameters.map(storable));
   return {

@@ -1,14 +1,14 @@
 import type { Kysely } from 'kysely';
-import { prepared, type RunRow, type Schema, type StoreContext } from '../database.js';
+import { prepareQuery, type RunRow, type Schema, type StoreContext } from '../database.js';
 import { releaseKeyOfRun } from '../idempotency-store.js';
 import { type Message, type MessageBody, toMessageRow } from '../message.js';
 import { insertMessage } from '../message-store.js';
-import { type Frame, insertFrames, lastSeqOf, type RunKey } from './frames.js';
+import { type Frame, findLastSeq, insertFrames, type RunKey } from './frames.js';
 import {
   type ENDED,
   LIVE,
   type Run,
-  type RunFault,
+  type RunError,
   type RunReport,
   type TokenUsage,
   toRun,
@@ -26,7 +26,7 @@ export interface RunEnding {
   /** The last frames of the log. */
   readonly frames?: readonly Frame[] | undefined;
   readonly usage?: TokenUsage | undefined;
-  readonly fault?: RunFault | undefined;
+  readonly fault?: RunError | undefined;
   readonly report?: RunReport | undefined;
 }
 
@@ -44,13 +44,13 @@ export async function finishRun(
   const now = clock();
   const key = { owner, runId };
   const message = ending.message && { ...ending.message, id: ending.message.id ?? newId() };
-  const said = message ? { messages: 1, saidAt: now } : { messages: 0, saidAt: null };
-  const [session] = (await lockSession(tables, { ...key, ...said })).rows;
+  const added = message ? { messages: 1, addedAt: now } : { messages: 0, addedAt: null };
+  const [session] = (await lockSession(tables, { ...key, ...added })).rows;
   if (session === undefined) return undefined;
-  const values = endingValues(ending, { now, messageId: message?.id ?? null });
+  const values = toEndingValues(ending, { now, messageId: message?.id ?? null });
   const [run] = (await endRun(tables, { ...key, ...values })).rows;
   if (run === undefined) return undefined;
-  const answer = message && { ...message, ...answerTo(run), seq: session.last_seq, createdAt: now };
+  const answer = message && { ...message, ...toAnswer(run), seq: session.last_seq, createdAt: now };
   if (answer) await insertMessage(tables, toMessageRow(answer));
   await insertFrames(tables, key, ending.frames ?? []);
   if (isHostFailure(ending)) await releaseKeyOfRun(tables, key);
@@ -67,30 +67,31 @@ function isHostFailure({ status, message, report }: RunEnding): boolean {
   return HOST_ERRORS.includes(code);
 }
 
-interface Said {
+interface NewMessages {
   /** How many messages the session gets, and when, if any. */
   readonly messages: number;
-  readonly saidAt: number | null;
+  readonly addedAt: number | null;
 }
 
 /** Deleting a session locks it before its runs; whoever ends a run must do the same. */
-const lockSession = prepared((tables, { owner, runId, messages, saidAt }: RunKey & Said) =>
-  tables
-    .updateTable('sessions')
-    .set((e) => ({
-      last_seq: e('last_seq', '+', messages),
-      last_updated_at: e.fn.coalesce(e.val(saidAt), 'last_updated_at'),
-    }))
-    .where('owner', '=', owner)
-    .where('id', '=', (e) =>
-      e
-        .selectFrom('runs')
-        .select('session_id')
-        .where('id', '=', runId)
-        .where('owner', '=', owner)
-        .where('status', 'in', LIVE),
-    )
-    .returning('last_seq'),
+const lockSession = prepareQuery(
+  (tables, { owner, runId, messages, addedAt }: RunKey & NewMessages) =>
+    tables
+      .updateTable('sessions')
+      .set((e) => ({
+        last_seq: e('last_seq', '+', messages),
+        last_updated_at: e.fn.coalesce(e.val(addedAt), 'last_updated_at'),
+      }))
+      .where('owner', '=', owner)
+      .where('id', '=', (e) =>
+        e
+          .selectFrom('runs')
+          .select('session_id')
+          .where('id', '=', runId)
+          .where('owner', '=', owner)
+          .where('status', 'in', LIVE),
+      )
+      .returning('last_seq'),
 );
 
 type EndingValues = Pick<
@@ -106,18 +107,19 @@ type EndingValues = Pick<
   | 'report'
 > & { readonly last_seq: number | null };
 
-const endRun = prepared((tables, { owner, runId, last_seq, ...values }: RunKey & EndingValues) =>
-  tables
-    .updateTable('runs')
-    .set((e) => ({ ...values, last_seq: e.fn.coalesce(e.val(last_seq), 'last_seq') }))
-    .where('id', '=', runId)
-    .where('owner', '=', owner)
-    // Asked again under the lock: of two that end a run at once, the second finds it ended.
-    .where('status', 'in', LIVE)
-    .returningAll(),
+const endRun = prepareQuery(
+  (tables, { owner, runId, last_seq, ...values }: RunKey & EndingValues) =>
+    tables
+      .updateTable('runs')
+      .set((e) => ({ ...values, last_seq: e.fn.coalesce(e.val(last_seq), 'last_seq') }))
+      .where('id', '=', runId)
+      .where('owner', '=', owner)
+      // Asked again under the lock: of two that end a run at once, the second finds it ended.
+      .where('status', 'in', LIVE)
+      .returningAll(),
 );
 
-function endingValues(
+function toEndingValues(
   { status, usage, fault, report, frames = [] }: RunEnding,
   { now, messageId }: { now: number; messageId: string | null },
 ): EndingValues {
@@ -131,11 +133,11 @@ function endingValues(
     output_tokens: usage?.output ?? 0,
     cached_tokens: usage?.cached ?? 0,
     report: report ? JSON.stringify(report) : null,
-    last_seq: lastSeqOf(frames),
+    last_seq: findLastSeq(frames),
   };
 }
 
-function answerTo(run: RunRow) {
+function toAnswer(run: RunRow) {
   return {
     type: 'ai',
     owner: run.owner,

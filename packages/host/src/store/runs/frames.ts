@@ -1,5 +1,5 @@
 import type { Kysely } from 'kysely';
-import { prepared, type RunFrameRow, type Schema } from '../database.js';
+import { prepareQuery, type RunFrameRow, type Schema } from '../database.js';
 import { ENDED, LIVE } from './run.js';
 
 const FRAMES_PER_INSERT = 64;
@@ -24,11 +24,11 @@ export async function appendFrames(
   { owner, runId, frames }: RunKey & { readonly frames: readonly Frame[] },
   now: number,
 ): Promise<boolean> {
-  const { numAffectedRows } = await moveOn(tables, {
+  const { numAffectedRows } = await updateLastSeq(tables, {
     owner,
     runId,
     now,
-    lastSeq: lastSeqOf(frames),
+    lastSeq: findLastSeq(frames),
   });
   if (numAffectedRows === 0n) return false;
   await insertFrames(tables, { owner, runId }, frames);
@@ -49,14 +49,14 @@ export async function insertFrames(
 }
 
 /** Frames that are there already stay: the reply to an earlier attempt may have been lost. */
-const insertRows = prepared((tables, rows: readonly RunFrameRow[]) =>
+const insertRows = prepareQuery((tables, rows: readonly RunFrameRow[]) =>
   tables
     .insertInto('run_frames')
     .values(rows)
     .onConflict((c) => c.columns(['run_id', 'seq']).doNothing()),
 );
 
-const moveOn = prepared(
+const updateLastSeq = prepareQuery(
   (tables, { owner, runId, now, lastSeq }: RunKey & { now: number; lastSeq: number | null }) =>
     tables
       .updateTable('runs')
@@ -67,7 +67,7 @@ const moveOn = prepared(
 );
 
 /** The number of the last of these frames; null when there are none. */
-export const lastSeqOf = (frames: readonly Frame[]): number | null => frames.at(-1)?.seq ?? null;
+export const findLastSeq = (frames: readonly Frame[]): number | null => frames.at(-1)?.seq ?? null;
 
 export async function readFrames(
   tables: Kysely<Schema>,
@@ -76,7 +76,7 @@ export async function readFrames(
   return (await selectFrames(tables, request)).rows;
 }
 
-const selectFrames = prepared((tables, { owner, runId, after }: RunKey & { after: number }) =>
+const selectFrames = prepareQuery((tables, { owner, runId, after }: RunKey & { after: number }) =>
   tables
     .selectFrom('run_frames')
     .select(['seq', 'event', 'data'])

@@ -68,7 +68,7 @@ describe('DatabaseClock', () => {
 const host = createHostProcess();
 
 /** The id a process with this pid would have on this machine. */
-function idOf(pid: number | undefined): string {
+function toHostId(pid: number | undefined): string {
   const [machine] = host.id.split('/');
   return `${machine}/${pid}/0000`;
 }
@@ -81,10 +81,10 @@ it('knows itself and its siblings in one process to live', () => {
 it('knows a process of this machine to be dead once it has ended', async () => {
   const child = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)']);
   await once(child, 'spawn');
-  expect(host.isKnownDead(idOf(child.pid))).toBe(false);
+  expect(host.isKnownDead(toHostId(child.pid))).toBe(false);
   child.kill('SIGKILL');
   await once(child, 'exit');
-  expect(host.isKnownDead(idOf(child.pid))).toBe(true);
+  expect(host.isKnownDead(toHostId(child.pid))).toBe(true);
 });
 
 it('claims nothing of other machines', () => {

@@ -82,7 +82,7 @@ export interface HostProcess {
 
 /** Names this process by machine, process id and a random part, since process ids come again. */
 export function createHostProcess(): HostProcess {
-  const machine = machineName();
+  const machine = identifyMachine();
   const id = `${machine}/${process.pid}/${randomBytes(8).toString('hex')}`;
   return {
     id,
@@ -94,7 +94,7 @@ export function createHostProcess(): HostProcess {
 }
 
 /** Tells machines, boots and containers apart: process ids compare only within one of them. */
-function machineName(): string {
+function identifyMachine(): string {
   try {
     const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
     return `${boot}:${readlinkSync('/proc/self/ns/pid').replace(/\D/g, '')}`;

@@ -1,5 +1,5 @@
 import { type Kysely, sql } from 'kysely';
-import { prepared, type RunRow, type Schema, type StoreContext } from '../database.js';
+import { prepareQuery, type RunRow, type Schema, type StoreContext } from '../database.js';
 import { claimKey, releaseKey } from '../idempotency-store.js';
 import type { Message, MessageBody } from '../message.js';
 import { appendMessage } from '../message-store.js';
@@ -212,13 +212,13 @@ async function startRun(
     context,
   );
   if (message === undefined) return refuse('unknown-session');
-  const row = newRow(runId, { request, message, lease });
+  const row = createRow(runId, { request, message, lease });
   await insertRun(tables, row);
   return { state: 'started', run: toRun(row), message };
 }
 
 /** The owner's runs that a host is working on or will; those of a dead host count until their lease ends. */
-const selectLive = prepared((tables, { owner }: { owner: string }) =>
+const selectLive = prepareQuery((tables, { owner }: { owner: string }) =>
   tables
     .selectFrom('runs')
     .select('lease_until as leaseUntil')
@@ -227,9 +227,9 @@ const selectLive = prepared((tables, { owner }: { owner: string }) =>
     .where(sql<boolean>`status in ('queued', 'running')`),
 );
 
-const insertRun = prepared((tables, row: RunRow) => tables.insertInto('runs').values(row));
+const insertRun = prepareQuery((tables, row: RunRow) => tables.insertInto('runs').values(row));
 
-function newRow(
+function createRow(
   id: string,
   { request, message, lease }: { request: NewRun; message: Message; lease: Lease },
 ): RunRow {

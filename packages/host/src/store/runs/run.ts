@@ -18,7 +18,7 @@ export interface TokenUsage {
   readonly cached: number;
 }
 
-export interface RunFault {
+export interface RunError {
   readonly kind: FaultKind;
   readonly message: string;
 }
@@ -53,7 +53,7 @@ export interface Run {
   /** The answer, once it is stored. */
   readonly messageId?: string;
   readonly usage: TokenUsage;
-  readonly fault?: RunFault;
+  readonly fault?: RunError;
   readonly report: RunReport;
 }
 

@@ -14,7 +14,7 @@ import { SqliteDialect } from './sqlite-dialect.js';
 const owner = 'did:a';
 
 /** Runs store calls on an empty database and returns SQLite's plan of every query they sent. */
-async function plansOf(use: (context: StoreContext) => Promise<unknown>): Promise<string[]> {
+async function explainQueries(use: (context: StoreContext) => Promise<unknown>): Promise<string[]> {
   const handle = new DatabaseSync(':memory:');
   const queries: CompiledQuery[] = [];
   const tables = new Kysely<Schema>({
@@ -51,7 +51,7 @@ function explain(handle: DatabaseSync, sql: string, parameters: readonly unknown
 }
 
 it('lists sessions from an index, without sorting', async () => {
-  const plans = await plansOf((context) =>
+  const plans = await explainQueries((context) =>
     new SessionStore(context).list({ owner, limit: 20, offset: 0 }),
   );
   expect(plans).toEqual([
@@ -61,7 +61,7 @@ it('lists sessions from an index, without sorting', async () => {
 });
 
 it('never reads a whole table nor sorts for a request', async () => {
-  const plans = await plansOf(async (context) => {
+  const plans = await explainQueries(async (context) => {
     const sessions = new SessionStore(context);
     const messages = new MessageStore(context);
     const runs = new RunStore(context, createHostProcess());

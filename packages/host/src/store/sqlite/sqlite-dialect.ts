@@ -123,7 +123,7 @@ class SqliteDriver implements Driver {
   async beginTransaction(_: unknown, settings: TransactionSettings): Promise<void> {
     if (settings.accessMode === 'read only') return this.handle.exec('begin');
     // Taking the write lock at once: a reader that turns writer midway could not wait for its turn.
-    await whenFree(() => this.beginImmediate());
+    await retryWhileBusy(() => this.beginImmediate());
   }
 
   async commitTransaction(): Promise<void> {
@@ -168,20 +168,20 @@ class SqliteDriver implements Driver {
 }
 
 const SQLITE_BUSY = 5;
-const PATIENCE_MS = 20_000;
+const LOCK_TIMEOUT_MS = 20_000;
 
 /**
  * Repeats `attempt` while another process holds the file. SQLite's own waiting would stop the event
  * loop, so this one waits between attempts instead.
  */
-export async function whenFree<T>(attempt: () => T): Promise<T> {
-  const deadline = performance.now() + PATIENCE_MS;
+export async function retryWhileBusy<T>(attempt: () => T): Promise<T> {
+  const deadline = performance.now() + LOCK_TIMEOUT_MS;
   for (;;) {
     try {
       return attempt();
     } catch (error) {
       if (!isBusy(error)) throw error;
-      if (performance.now() > deadline) throw stuck(error);
+      if (performance.now() > deadline) throw createLockError(error);
       await sleep(1 + Math.random() * 2);
     }
   }
@@ -194,8 +194,8 @@ function isBusy(error: unknown): boolean {
   );
 }
 
-function stuck(cause: unknown): StoreError {
-  const seconds = PATIENCE_MS / 1000;
+function createLockError(cause: unknown): StoreError {
+  const seconds = LOCK_TIMEOUT_MS / 1000;
   return new StoreError(
     `Another process has kept the SQLite file locked for ${seconds} s; end it or use PostgreSQL (DATABASE_URL)`,
     { cause },

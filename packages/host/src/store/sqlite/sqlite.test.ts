@@ -5,7 +5,7 @@ import { pino } from 'pino';
 import { expect, it, onTestFinished } from 'vitest';
 import { allMessages } from '../../../test/support/all-messages.js';
 import { createTestDatabase } from '../../../test/support/test-database.js';
-import { keepHouse } from '../../app/retention.js';
+import { startRetention } from '../../app/retention.js';
 import { loadConfig } from '../../config/config.js';
 import { openStore, type Store } from '../store.js';
 
@@ -46,7 +46,7 @@ function readPragma(path: string, name: string): unknown {
   }
 }
 
-it('the file shrinks when sessions were deleted and keepHouse has run', async () => {
+it('the file shrinks when sessions were deleted and startRetention has run', async () => {
   const { store, path } = await newStore();
   const owner = 'did:key:zOwner';
   const ids = await writeSessions(store, owner);
@@ -54,7 +54,7 @@ it('the file shrinks when sessions were deleted and keepHouse has run', async ()
   await store.reclaim();
   expect(statSync(path).size).toBeGreaterThan(4 * MB);
   for (const sessionId of ids) await store.sessions.delete({ owner, sessionId });
-  const stop = keepHouse({ store, logger: pino({ level: 'silent' }) }, loadConfig({}));
+  const stop = startRetention({ store, logger: pino({ level: 'silent' }) }, loadConfig({}));
   onTestFinished(stop);
   await expect.poll(() => statSync(path).size).toBeLessThan(MB);
   expect(readPragma(path, 'freelist_count')).toBe(0);

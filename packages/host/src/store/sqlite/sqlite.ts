@@ -5,9 +5,9 @@ import { pathToFileURL } from 'node:url';
 import { Kysely, sql } from 'kysely';
 import { type Database, type DatabaseState, readSnapshot, type Schema } from '../database.js';
 import { hostSchema, isBehind, migrate } from '../migrations/migrate.js';
-import { classifyStoreFault, isStoreFault, StoreError } from '../store-errors.js';
+import { classifyStoreError, isStoreError, StoreError } from '../store-errors.js';
 import { GroupCommit } from './group-commit.js';
-import { SqliteDialect, whenFree } from './sqlite-dialect.js';
+import { retryWhileBusy, SqliteDialect } from './sqlite-dialect.js';
 
 const OWNER_ONLY = 0o600;
 
@@ -21,22 +21,22 @@ const SETTINGS = `
 
 /** Opens `sibyl.db` in `dataDir`, making both if needed, readable by this user alone. */
 export async function openSqlite(dataDir: string): Promise<Database> {
-  const path = sqliteFileIn(dataDir);
+  const path = toSqlitePath(dataDir);
   const handle = await openWriter(dataDir, path);
-  const writer = tablesOf(handle);
+  const writer = createTables(handle);
   try {
     await migrate(writer, hostSchema);
     enableReclaim(handle);
     return asDatabase({ handle, writer, reader: await openReader(path) });
   } catch (error) {
     await writer.destroy();
-    throw isStoreFault(error) ? cannotOpen(path, error) : error;
+    throw isStoreError(error) ? toOpenError(path, error) : error;
   }
 }
 
 /** Reads have a connection of their own: they need not wait while another process writes. */
 async function openReader(path: string): Promise<Kysely<Schema>> {
-  const reader = tablesOf(new DatabaseSync(path, { readOnly: true }));
+  const reader = createTables(new DatabaseSync(path, { readOnly: true }));
   // Kysely would not close what has never been used.
   await sql`select 1`.execute(reader);
   return reader;
@@ -46,10 +46,10 @@ async function openWriter(dataDir: string, path: string): Promise<DatabaseSync> 
   try {
     makePrivateFile(dataDir, path);
     const handle = new DatabaseSync(path, { timeout: 0, enableForeignKeyConstraints: true });
-    await whenFree(() => handle.exec(SETTINGS));
+    await retryWhileBusy(() => handle.exec(SETTINGS));
     return handle;
   } catch (error) {
-    throw cannotOpen(path, error);
+    throw toOpenError(path, error);
   }
 }
 
@@ -87,40 +87,40 @@ function asDatabase({ handle, writer, reader }: Connections): Database {
 }
 
 /** Sees whether the file in `dataDir` can be read and written, and leaves it as it is. */
-export async function lookAtSqlite(dataDir: string): Promise<DatabaseState> {
-  const path = sqliteFileIn(dataDir);
+export async function probeSqlite(dataDir: string): Promise<DatabaseState> {
+  const path = toSqlitePath(dataDir);
   if (!existsSync(path)) return 'absent';
   try {
-    return await look(path);
+    return await probe(path);
   } catch (error) {
-    throw cannotOpen(path, error);
+    throw toOpenError(path, error);
   }
 }
 
-async function look(path: string): Promise<DatabaseState> {
+async function probe(path: string): Promise<DatabaseState> {
   const url = pathToFileURL(path);
   // Makes no file; one opened for reading alone would leave its -wal and -shm behind.
   url.searchParams.set('mode', 'rw');
   const handle = new DatabaseSync(url, { timeout: 0 });
   try {
-    await whenFree(() => handle.exec('begin immediate; rollback'));
-    return (await isBehind(tablesOf(handle), hostSchema)) ? 'behind' : 'ready';
+    await retryWhileBusy(() => handle.exec('begin immediate; rollback'));
+    return (await isBehind(createTables(handle), hostSchema)) ? 'behind' : 'ready';
   } finally {
     handle.close();
   }
 }
 
-export const sqliteFileIn = (dataDir: string): string => join(dataDir, 'sibyl.db');
+export const toSqlitePath = (dataDir: string): string => join(dataDir, 'sibyl.db');
 
-export const tablesOf = (handle: DatabaseSync): Kysely<Schema> =>
+export const createTables = (handle: DatabaseSync): Kysely<Schema> =>
   new Kysely<Schema>({ dialect: new SqliteDialect(handle) });
 
 /** Names the file to the operator, who may know the folder alone. */
-function cannotOpen(path: string, error: unknown): StoreError {
+function toOpenError(path: string, error: unknown): StoreError {
   if (error instanceof StoreError) return error;
   const reason = error instanceof Error ? error.message : String(error);
   const remedy =
-    classifyStoreFault(error) === 'full'
+    classifyStoreError(error) === 'full'
       ? 'free some space on its disk, then start again'
       : 'check DATA_DIR';
   return new StoreError(`Cannot open the SQLite file ${path}: ${reason}; ${remedy}`, {
@@ -146,7 +146,7 @@ function enableReclaim(handle: DatabaseSync): void {
     handle.exec('pragma auto_vacuum = incremental; vacuum');
   } catch (error) {
     // No reason to refuse to start: the next start tries again.
-    if (!isStoreFault(error)) throw error;
+    if (!isStoreError(error)) throw error;
   }
 }
 
@@ -165,7 +165,7 @@ async function reclaim(handle: DatabaseSync, commits: GroupCommit): Promise<void
     handle.exec('pragma wal_checkpoint(passive)');
   } catch (error) {
     // Another write has begun; its own checkpoint does the same.
-    if (!isStoreFault(error)) throw error;
+    if (!isStoreError(error)) throw error;
   }
 }
 
