@@ -1,3 +1,4 @@
+export { ConfigError } from '@sibyl/server-kit/environment';
 export { createPluginFetch } from './app/build-host.js';
 export { grantCredits } from './app/bundled-plugins.js';
 export {
@@ -16,6 +17,5 @@ export {
   removeCaller,
 } from './app/operator-tasks.js';
 export { type Config, loadConfig } from './config/config.js';
-export { BootError } from './config/read-variables.js';
 export type { PluginStatus } from './plugins/select-plugins.js';
 export { serve } from './serve.js';

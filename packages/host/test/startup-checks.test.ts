@@ -66,7 +66,7 @@ describe('ORACLE_DID', () => {
       logger: pino({ level: 'silent' }),
     });
     await expect(app.listen()).rejects.toMatchObject({
-      name: 'BootError',
+      name: 'ConfigError',
       message: expect.stringMatching(
         new RegExp(`ORACLE_DID \\(host\\): .*does not list the oracle's key\\n.*${key.keyDid}`),
       ),

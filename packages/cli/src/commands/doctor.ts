@@ -40,14 +40,14 @@ async function pluginFetch() {
 /** Every check, in the order they make sense. The host is loaded by those who need it: that takes a second. */
 const checks: Readonly<Record<string, () => Promise<Check>>> = {
   configuration: async () => {
-    const { BootError, describePlugins, loadConfig } = await loadHost();
+    const { ConfigError, describePlugins, loadConfig } = await loadHost();
     try {
       // Finds faults of plugins' variables too.
       describePlugins();
       const { dataDir, oracle } = loadConfig();
       return { state: 'ok', text: `${oracle.name}, data in ${dataDir}` };
     } catch (error) {
-      if (!(error instanceof BootError)) throw error;
+      if (!(error instanceof ConfigError)) throw error;
       const remedy =
         'Set these variables in the environment or in .env; docs/configuration.md lists them all';
       return { state: 'fault', text: error.message, remedy };

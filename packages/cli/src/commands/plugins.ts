@@ -9,7 +9,7 @@ export const plugins: Command = {
   usage: [''],
   details: 'Reads the environment and .env in this folder, as "sibyl start" does.',
   async run({ output }) {
-    const { BootError, describePlugins } = await output.progress('Loading', loadHost());
+    const { ConfigError, describePlugins } = await output.progress('Loading', loadHost());
     try {
       const status = describePlugins();
       const rows = status.map(({ name, version, isLoaded, reason = '' }) => [
@@ -21,7 +21,7 @@ export const plugins: Command = {
       output.result(status, table(rows));
       return 0;
     } catch (error) {
-      if (error instanceof BootError) throw new CommandError(error.message);
+      if (error instanceof ConfigError) throw new CommandError(error.message);
       throw error;
     }
   },

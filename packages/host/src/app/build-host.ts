@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import type { AuthExcludedRoute } from '@sibyl/plugin-kit';
 import { type LoadedPlugin, PublicRoutes } from '@sibyl/plugin-kit/rules';
 import { createSafeFetch, type SafeFetch } from '@sibyl/safe-fetch';
+import { ByteBudget } from '@sibyl/server-kit';
 import {
   createCachedResolver,
   createDidIxoResolver,
@@ -35,11 +36,10 @@ import type { Config } from '../config/config.js';
 import { HostFacts } from '../http/discovery.controller.js';
 import { ModelHealth, ReadinessChecks } from '../http/readiness.js';
 import { ReplySender, StreamSlots } from '../http/replies.js';
-import { BodyBudget } from '../http/request-body.js';
 import { createModels, type Models } from '../models/models.js';
 import { Metrics } from '../observability/metrics.js';
 import { type LoadedPlugins, loadPlugins } from '../plugins/load-plugins.js';
-import type { HostServices, TurnParts } from '../plugins/plugin-context.js';
+import type { HostServices, TurnServices } from '../plugins/plugin-context.js';
 import type { SelectedPlugin } from '../plugins/select-plugins.js';
 import { openStore, type Store, WriteProbe } from '../store/store.js';
 import { StoreOutage } from '../store/store-outage.js';
@@ -52,6 +52,9 @@ import { Titles } from '../turns/titles.js';
 import { ModelBudget } from '../turns/turn-limits.js';
 import { TurnSetup } from '../turns/turn-setup.js';
 import { Turns } from '../turns/turns.js';
+
+/** The part of BODIES_LIMIT that one address may use. */
+const BODIES_ADDRESS_SHARE = 1 / 4;
 
 /** The parts of the host, built before Nest. */
 export interface HostDeps {
@@ -70,7 +73,7 @@ export interface HostDeps {
   readonly rateLimits: RateLimits;
   /** Largest request body, in bytes. */
   readonly bodyLimit: number;
-  readonly bodyBudget: BodyBudget;
+  readonly bodyBudget: ByteBudget;
   readonly models: Models;
   readonly sessions: SessionsService;
   readonly turns: Turns;
@@ -123,7 +126,7 @@ async function wire(options: HostOptions, oracle: OracleIdentity, store: Store):
   const budget = new ModelBudget({ usage: store.modelUsage, tokensPerDay, logger });
   const { oracleAuthority, ...auth } = wireAuth({ config, logger, metrics, oracle, store });
   // Plugins contribute to turns, and may start turns themselves once these are set up.
-  const ready = Promise.withResolvers<TurnParts>();
+  const ready = Promise.withResolvers<TurnServices>();
   const services = { config, logger, oracle, store, models };
   const pluginDeps = { ...services, meter: budget, ucan: oracleAuthority, turns: ready.promise };
   const plugins = await wirePlugins(selected, pluginDeps);
@@ -157,7 +160,10 @@ function wireRoutes(
       ...authExcludedRoutes,
     ]),
     bodyLimit: config.bodyLimit,
-    bodyBudget: new BodyBudget(config.bodiesLimit),
+    bodyBudget: new ByteBudget({
+      maxBytes: config.bodiesLimit,
+      maxBytesPerKey: config.bodiesLimit * BODIES_ADDRESS_SHARE,
+    }),
     sessions: new SessionsService({
       ...turnDeps,
       sessions: store.sessions,

@@ -11,10 +11,10 @@ import type {
   PluginManifestInput,
 } from '@sibyl/plugin-kit';
 import { corsExposedHeaders, corsMethods, corsRequestHeaders } from '@sibyl/protocol';
+import { ConfigError, readEnvironment } from '@sibyl/server-kit/environment';
 import type { Express } from 'express';
 import type { Logger } from 'pino';
 import { type Config, checkConfig, readFeatures } from '../config/config.js';
-import { assertNoFaults, BootError, readEnvironment } from '../config/read-variables.js';
 import { HttpAdapter } from '../http/http-adapter.js';
 import {
   accessLog,
@@ -25,12 +25,12 @@ import {
 } from '../http/middlewares.js';
 import { createLogger } from '../observability/logger.js';
 import { serveMetrics } from '../observability/metrics.js';
-import { moduleFault } from '../plugins/load-plugins.js';
+import { toModuleError } from '../plugins/load-plugins.js';
 import {
+  describeStatus,
   type PluginStatus,
-  pluginStatus,
   selectPlugins,
-  summaryOf,
+  summarizePlugins,
 } from '../plugins/select-plugins.js';
 import { SocketServer } from '../sockets/socket-server.js';
 import type { InvitedCaller } from '../store/caller-store.js';
@@ -103,9 +103,9 @@ export async function createOracleApp(options: OracleAppOptions = {}): Promise<O
     stopLeaseLoop = await keepRuns(deps.store.runs, deps.events, logger);
     const modules = deps.plugins.plugins.flatMap((plugin) => plugin.nestModules);
     const nest = await createNest(deps, config, [...modules, ...nestModules]).catch((error) => {
-      throw moduleFault(error, deps.plugins.plugins);
+      throw toModuleError(error, deps.plugins.plugins);
     });
-    logger.info(summaryOf(status));
+    logger.info(summarizePlugins(status));
     return createApp(nest, { ...deps, stopLeaseLoop, status }, config);
   } catch (error) {
     // The process may continue after a failed start, so release everything.
@@ -125,15 +125,15 @@ function readOptions(options: OracleAppOptions) {
   const env = readEnvironment(options.env);
   const checked = checkConfig(env);
   const plugins = [...(options.bundled ?? bundledPlugins), ...(options.plugins ?? [])];
-  const { selected, off, faults } = selectPlugins({
+  const { selected, off, issues } = selectPlugins({
     plugins,
     features: { ...options.features, ...readFeatures(env) },
     manifestOverrides: options.manifestOverrides ?? {},
     env,
   });
-  if (!('config' in checked)) throw new BootError([...checked.faults, ...faults]);
-  assertNoFaults(faults);
-  return { config: checked.config, selected, status: pluginStatus(plugins, { off }) };
+  const allIssues = [...(checked.issues ?? []), ...issues];
+  if (!checked.config || allIssues.length > 0) throw new ConfigError('host', allIssues);
+  return { config: checked.config, selected, status: describeStatus(plugins, { off }) };
 }
 
 async function createNest(

@@ -2,11 +2,11 @@ import { access, constants, stat } from 'node:fs/promises';
 import { isIP } from 'node:net';
 import { dirname } from 'node:path';
 import { createSafeFetch } from '@sibyl/safe-fetch';
+import { ConfigError } from '@sibyl/server-kit/environment';
 import { createDidWebResolver, type DidFault, type DidResolver, didWebUrl } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { Config } from '../config/config.js';
-import { BootError } from '../config/read-variables.js';
 import { createResolver } from './build-host.js';
 
 /** Warns if pages of every origin may call a host that is reachable from other machines. */
@@ -47,7 +47,9 @@ export class OwnDidCheck {
     this.isUnread = isUnreadable(fault);
     if (this.isUnread) return;
     const remedy = `List ${signer.keyDid} in the document as a verification method for assertions, or unset ORACLE_DID to use the key's own DID`;
-    throw new BootError([{ subject: 'ORACLE_DID (host)', problem: fault.detail, remedy }]);
+    throw new ConfigError('host', [
+      { subject: 'ORACLE_DID (host)', problem: fault.detail, remedy },
+    ]);
   }
 
   /** Reports a document that still cannot be read now that the host may serve it itself. */

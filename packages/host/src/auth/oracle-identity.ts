@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import type { OracleUcan } from '@sibyl/plugin-kit';
 import { OracleError, type Result } from '@sibyl/protocol';
 import { keepKeyFile, readKeyFile } from '@sibyl/server-kit';
+import { ConfigError } from '@sibyl/server-kit/environment';
 import {
   type DidResolver,
   exportPrivateKey,
@@ -17,7 +18,6 @@ import {
 } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.js';
-import { BootError } from '../config/read-variables.js';
 import { resolveServiceDid } from './delegated-authority.js';
 
 /** Where the oracle's key is kept when no variable holds it. */
@@ -90,7 +90,8 @@ function parseSigner(path: string, text: string): Signer {
 }
 
 function expectOk(result: Result<Signer, UcanFault>, subject: string, remedy: string): Signer {
-  if (result.error) throw new BootError([{ subject, problem: result.error.detail, remedy }]);
+  if (result.error)
+    throw new ConfigError('host', [{ subject, problem: result.error.detail, remedy }]);
   return result.ok;
 }
 

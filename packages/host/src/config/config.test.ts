@@ -1,6 +1,6 @@
+import { ConfigError } from '@sibyl/server-kit/environment';
 import { expect, it } from 'vitest';
 import { loadConfig, readFeatures } from './config.js';
-import { BootError } from './read-variables.js';
 
 it('needs nothing', () => {
   expect(loadConfig({})).toMatchObject({
@@ -56,7 +56,7 @@ it('names every fault at once, with owner and remedy', () => {
       ORACLE_MNEMONIC: 'a b c',
       ORACLE_PRIVATE_KEY: '00',
     });
-  expect(load).toThrow(BootError);
+  expect(load).toThrow(ConfigError);
   expect(load).toThrow(/5 things are wrong/);
   for (const variable of ['PORT', 'DATABASE_URL', 'CORS_ORIGIN', 'TRUST_PROXY', 'ORACLE_MNEMONIC'])
     expect(load).toThrow(new RegExp(`${variable} \\(host\\): .+\\n +→ .+`));

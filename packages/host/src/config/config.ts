@@ -1,15 +1,15 @@
 import type { Feature } from '@sibyl/plugin-kit';
-import { Environment } from './environment.js';
-import { buildModelsConfig, checkModels, type ModelsConfig } from './models-config.js';
 import {
-  BootError,
-  type BootFault,
+  ConfigError,
+  type ConfigIssue,
   readEnvironment,
   readVariables,
   type Variables,
-} from './read-variables.js';
+} from '@sibyl/server-kit/environment';
+import { Environment } from './environment.js';
+import { buildModelsConfig, checkModels, type ModelsConfig } from './models-config.js';
 
-/** What the environment says, checked, named and frozen. */
+/** The variables of the host, validated, named and frozen. */
 export interface Config {
   readonly host: string;
   readonly port: number;
@@ -21,7 +21,7 @@ export interface Config {
   readonly diskMinFree: number;
   readonly logLevel: Environment['LOG_LEVEL'];
   readonly bodyLimit: number;
-  /** Bytes of all bodies that are read at the same time. */
+  /** Bytes of all request bodies that are being read. */
   readonly bodiesLimit: number;
   readonly corsOrigins: readonly string[];
   readonly trustProxy: number | string[] | undefined;
@@ -32,7 +32,7 @@ export interface Config {
     readonly did: string | undefined;
     readonly entityDid: string | undefined;
   };
-  /** Where clients reach the host, without a slash at its end. */
+  /** Where clients reach the host, without a trailing slash. */
   readonly publicUrl: string | undefined;
   readonly auth: {
     readonly maxTtlSeconds: number;
@@ -74,7 +74,7 @@ export interface Config {
     /** Bytes. */
     readonly messageLimit: number;
     readonly callTimeoutMs: number;
-    /** Whether what plugins emit is checked before it is sent. */
+    /** Whether events of plugins are validated before they are sent. */
     readonly checksEvents: boolean;
   };
   /** Hosts or CIDRs beyond the public internet that may be called. */
@@ -82,27 +82,28 @@ export interface Config {
   readonly rateLimits: { readonly perCaller: number; readonly anonymous: number };
 }
 
-/** The host's own configuration, or all that is wrong with it. */
-export type CheckedConfig = { readonly config: Config } | { readonly faults: readonly BootFault[] };
+export type CheckedConfig =
+  | { readonly config: Config; readonly issues?: never }
+  | { readonly config?: never; readonly issues: readonly ConfigIssue[] };
 
-/** Checks what the environment says to the host itself. */
+/** Reads the host's own configuration, or all that is wrong with it. */
 export function checkConfig(env: Variables): CheckedConfig {
   const remedy = 'Unset it for the default';
   const read = readVariables(env, { name: 'host', schema: Environment, remedy });
-  const faults = [...('faults' in read ? read.faults : []), ...checkCombinations(env)];
-  if ('faults' in read || faults.length > 0) return { faults };
+  const issues = [...(read.issues ?? []), ...checkCombinations(env)];
+  if (!read.values || issues.length > 0) return { issues };
   return { config: Object.freeze(buildConfig(read.values)) };
 }
 
-/** Which plugins the environment switches on or off; none where that cannot be read. */
+/** The plugins that FEATURES enables or disables; none if it is invalid. */
 export const readFeatures = ({ FEATURES }: Variables): Readonly<Record<string, Feature>> =>
   Environment.shape.FEATURES.safeParse(FEATURES).data ?? {};
 
-/** Reads the host's own configuration; throws a BootError that tells every fault. */
+/** As `checkConfig`, but throws all issues as one ConfigError. */
 export function loadConfig(env?: Variables): Config {
   const checked = checkConfig(readEnvironment(env));
-  if ('config' in checked) return checked.config;
-  throw new BootError(checked.faults);
+  if (checked.config) return checked.config;
+  throw new ConfigError('host', checked.issues);
 }
 
 function buildConfig(env: Environment): Config {
@@ -192,13 +193,13 @@ function toTurnsConfig(env: Environment): Config['turns'] {
   });
 }
 
-/** Faults of several variables together: found even when one of them alone is wrong too. */
-function checkCombinations(env: Variables): BootFault[] {
+/** Checks variables that depend on each other; each may be invalid by itself. */
+function checkCombinations(env: Variables): ConfigIssue[] {
   return [checkOracleKey, checkBodyLimits, checkModels].flatMap((check) => check(env));
 }
 
-/** With less, the largest body that BODY_LIMIT allows would always be refused. */
-function checkBodyLimits(env: Variables): BootFault[] {
+/** With less, the largest body that BODY_LIMIT allows would always be rejected. */
+function checkBodyLimits(env: Variables): ConfigIssue[] {
   const { BODY_LIMIT, BODIES_LIMIT } = Environment.shape;
   const body = BODY_LIMIT.safeParse(env.BODY_LIMIT || undefined).data ?? 0;
   const bodies = BODIES_LIMIT.safeParse(env.BODIES_LIMIT || undefined).data ?? body * 4;
@@ -212,7 +213,7 @@ function checkBodyLimits(env: Variables): BootFault[] {
   ];
 }
 
-function checkOracleKey(env: Variables): BootFault[] {
+function checkOracleKey(env: Variables): ConfigIssue[] {
   if (!env.ORACLE_MNEMONIC || !env.ORACLE_PRIVATE_KEY) return [];
   return [
     {

@@ -1,12 +1,12 @@
+import type { ConfigIssue, Variables } from '@sibyl/server-kit/environment';
 import type { Environment } from './environment.js';
-import type { BootFault, Variables } from './read-variables.js';
 
 export interface ProviderAccess {
   readonly apiKey: string | undefined;
   readonly baseUrl: string | undefined;
 }
 
-/** Which models may answer, and how their providers are reached. */
+/** Which models may answer, and how to reach their providers. */
 export interface ModelsConfig {
   /** Ids such as `openai/gpt-…`, or `offline`. */
   readonly main: string;
@@ -61,21 +61,21 @@ function defaultSmall(main: string): string {
   return small ? `${provider}/${small}` : main;
 }
 
-/** What is wrong with the choice of models as a whole; single values are the schema's to check. */
-export function checkModels(env: Variables): BootFault[] {
+/** Checks that the chosen models can be reached; the schema checks each value by itself. */
+export function checkModels(env: Variables): ConfigIssue[] {
   const asked = [
     ...readModelIds(env, 'MODEL'),
     ...readModelIds(env, 'MODEL_SMALL'),
     ...readModelIds(env, 'MODEL_CHOICES'),
   ];
-  const faults = asked.flatMap(({ variable, id }) => checkAccess(env, variable, id) ?? []);
+  const issues = asked.flatMap(({ variable, id }) => checkAccess(env, variable, id) ?? []);
   if (env.MODEL_BASE_URL && !asked.some(({ id }) => id.startsWith('openai-compatible/')))
-    faults.push({
+    issues.push({
       subject: 'MODEL_BASE_URL (host)',
-      problem: 'set, but no model is asked of it',
+      problem: 'set, but no model uses it',
       remedy: 'Set MODEL=openai-compatible/<model-id> too, with an id that server knows',
     });
-  return faults;
+  return issues;
 }
 
 function readModelIds(env: Variables, variable: string): { variable: string; id: string }[] {
@@ -83,12 +83,12 @@ function readModelIds(env: Variables, variable: string): { variable: string; id:
   return ids.filter((id) => id.includes('/')).map((id) => ({ variable, id }));
 }
 
-function checkAccess(env: Variables, variable: string, id: string): BootFault | undefined {
+function checkAccess(env: Variables, variable: string, id: string): ConfigIssue | undefined {
   const provider = findProvider(id);
   if (!provider)
     return {
       subject: `${variable} (host)`,
-      problem: `no provider is called ${JSON.stringify(id.slice(0, id.indexOf('/')))}`,
+      problem: `unknown provider ${JSON.stringify(id.slice(0, id.indexOf('/')))}`,
       remedy: `Begin it with one of ${providerNames.join(', ')}, as in openai/gpt-6-luna, or set MODEL=${OFFLINE}`,
     };
   const { keyVariable, baseUrlVariable } = modelProviders[provider];
@@ -96,24 +96,24 @@ function checkAccess(env: Variables, variable: string, id: string): BootFault | 
   if (env[needed]) return undefined;
   return {
     subject: `${variable} (host)`,
-    problem: `asks for ${provider}, but ${needed} is not set`,
+    problem: `needs ${needed} for ${provider}, which is not set`,
     remedy: `Set ${needed}, choose another model, or unset ${variable} for the default`,
   };
 }
 
 export type ProviderName = 'openai' | 'anthropic' | 'google' | 'openai-compatible';
 
-/** The built-in model's whole id: it has no provider and needs no key. */
+/** The id of the built-in model, which has no provider and needs no key. */
 export const OFFLINE = 'offline';
 
 interface ModelProvider {
   readonly keyVariable: keyof Environment & `${string}_API_KEY`;
   readonly baseUrlVariable: keyof Environment & `${string}_BASE_URL`;
-  /** The models used when a key is all that is given; a server of one's own has none. */
+  /** Used if only a key is set; an openai-compatible server has none. */
   readonly defaults?: { readonly main: string; readonly small: string };
 }
 
-/** Every provider; of several keys without MODEL, the first in this order answers. */
+/** If several keys are set and MODEL is not, the first provider in this order answers. */
 const modelProviders: Readonly<Record<ProviderName, ModelProvider>> = {
   openai: {
     keyVariable: 'OPENAI_API_KEY',
@@ -135,7 +135,7 @@ const modelProviders: Readonly<Record<ProviderName, ModelProvider>> = {
 
 const providerNames = Object.keys(modelProviders) as readonly ProviderName[];
 
-/** The provider a model id begins with, if it is one of ours. */
+/** The provider that a model id begins with; undefined if it is unknown. */
 export function findProvider(modelId: string): ProviderName | undefined {
   const name = modelId.slice(0, modelId.indexOf('/'));
   return providerNames.find((known) => known === name);

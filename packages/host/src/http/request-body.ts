@@ -7,53 +7,17 @@ import {
 import { ROUTE_ARGS_METADATA } from '@nestjs/common/constants.js';
 import { RouteParamtypes } from '@nestjs/common/enums/route-paramtypes.enum.js';
 import { OracleError } from '@sibyl/protocol';
-import { addressKey } from '@sibyl/server-kit';
+import { addressKey, type ByteBudget, type ByteReservation } from '@sibyl/server-kit';
 import type { Request, Response } from 'express';
 import type { Observable } from 'rxjs';
 
-/** The part of the budget that one address may use: identities cost nothing, addresses do. */
-const ADDRESS_SHARE = 1 / 4;
-
-/** Bounds the bytes of all request bodies that the host is reading at the same time. */
-export class BodyBudget {
-  private used = 0;
-  /** Only addresses that are sending a body: one entry takes at least one connection. */
-  private readonly usedBy = new Map<string, number>();
-
-  constructor(private readonly maxBytes: number) {}
-
-  /** Counts the bytes of one body as they arrive; `release` gives them back. */
-  open(address: string | undefined) {
-    const key = addressKey(address);
-    let taken = 0;
-    return {
-      take: (bytes: number): void => {
-        const usedByAddress = (this.usedBy.get(key) ?? 0) + bytes;
-        if (this.used + bytes > this.maxBytes)
-          throw new OracleError('bodies_too_large', { retryAfterSeconds: 1 });
-        if (usedByAddress > this.maxBytes * ADDRESS_SHARE)
-          throw new OracleError('too_many_bodies', { retryAfterSeconds: 1 });
-        taken += bytes;
-        this.used += bytes;
-        this.usedBy.set(key, usedByAddress);
-      },
-      release: (): void => {
-        const left = (this.usedBy.get(key) ?? 0) - taken;
-        if (left > 0) this.usedBy.set(key, left);
-        else this.usedBy.delete(key);
-        this.used -= taken;
-        taken = 0;
-      },
-    };
-  }
-}
-
-/** Reads a JSON body once the guard has let the request in: nobody else's is worth the work. */
+/** Reads JSON bodies after the guard, so that only bodies of authenticated callers cost work. */
 @Injectable()
 export class BodyInterceptor implements NestInterceptor {
   constructor(
     private readonly limit: number,
-    private readonly budget: BodyBudget,
+    /** By address: identities cost nothing, addresses do. */
+    private readonly budget: ByteBudget,
   ) {}
 
   async intercept(context: ExecutionContext, next: CallHandler): Promise<Observable<unknown>> {
@@ -63,28 +27,28 @@ export class BodyInterceptor implements NestInterceptor {
     try {
       if (isJson(request)) await this.read(request);
     } catch (error) {
-      // The rest of the body is not read, so nothing can follow on this connection.
+      // The rest of the body is not read, so this connection cannot be used again.
       http.getResponse<Response>().setHeader('Connection', 'close');
       throw error;
     }
-    if (request.body === undefined && hasBody(request) && takesBody(context))
+    if (request.body === undefined && hasBody(request) && acceptsBody(context))
       throw new OracleError('unsupported_media_type');
     return next.handle();
   }
 
   private async read(request: Request): Promise<void> {
-    const share = this.budget.open(request.ip);
+    const reservation = this.budget.open(addressKey(request.ip));
     try {
-      const rawBody = await readBytes(request, this.limit, share.take);
-      // The bytes are for plugins that check a signature over them.
+      const rawBody = await readBytes(request, this.limit, reservation);
+      // Plugins check signatures over the raw bytes.
       if (rawBody.length > 0) Object.assign(request, { rawBody, body: parseJson(rawBody) });
     } finally {
-      share.release();
+      reservation.release();
     }
   }
 }
 
-/** GET and HEAD have no body that means anything. */
+/** A body of GET or HEAD has no meaning. */
 function isJson(request: Request): boolean {
   if (request.method === 'GET' || request.method === 'HEAD') return false;
   return hasBody(request) && request.is('application/json') !== false;
@@ -95,33 +59,40 @@ function hasBody({ headers }: Request): boolean {
   return encoding !== undefined || Number(length) > 0;
 }
 
-function takesBody(context: ExecutionContext): boolean {
+function acceptsBody(context: ExecutionContext): boolean {
   const handler = context.getHandler().name;
-  const taken = Reflect.getMetadata(ROUTE_ARGS_METADATA, context.getClass(), handler) ?? {};
-  return Object.keys(taken).some((key) => key.startsWith(`${RouteParamtypes.BODY}:`));
+  const args = Reflect.getMetadata(ROUTE_ARGS_METADATA, context.getClass(), handler) ?? {};
+  return Object.keys(args).some((key) => key.startsWith(`${RouteParamtypes.BODY}:`));
 }
 
 async function readBytes(
   request: Request,
   limit: number,
-  take: (bytes: number) => void,
+  reservation: ByteReservation,
 ): Promise<Buffer> {
   const { 'content-encoding': encoding = 'identity', 'content-length': declared = '0' } =
     request.headers;
-  // A small compressed body can become a large one, and no client of ours sends any.
+  // A small compressed body can expand to a large one, and no client of ours compresses.
   if (encoding.toLowerCase() !== 'identity' || !isUtf8(request))
     throw new OracleError('unsupported_media_type');
   if (Number(declared) > limit) throw new OracleError('body_too_large');
   const chunks: Buffer[] = [];
   let length = 0;
-  // The connection stays open, for the answer to a body that is refused.
+  // The connection stays open, for the response to a rejected body.
   for await (const chunk of request.iterator({ destroyOnReturn: false })) {
     length += chunk.length;
     if (length > limit) throw new OracleError('body_too_large');
-    take(chunk.length);
+    reserve(reservation, length);
     chunks.push(chunk);
   }
   return Buffer.concat(chunks, length);
+}
+
+function reserve(reservation: ByteReservation, bytes: number): void {
+  const exceeded = reservation.resize(bytes);
+  if (exceeded === undefined) return;
+  const code = exceeded === 'key' ? 'too_many_bodies' : 'bodies_too_large';
+  throw new OracleError(code, { retryAfterSeconds: 1 });
 }
 
 function isUtf8({ headers }: Request): boolean {
@@ -133,7 +104,7 @@ function isUtf8({ headers }: Request): boolean {
 function parseJson(bytes: Buffer): unknown {
   try {
     const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
-    // Every body is an object; a bare value is more likely a client's mistake.
+    // Every body is an object; a bare value is probably a mistake of the client.
     if (/^\s*[{[]/.test(text)) return JSON.parse(text);
   } catch (error) {
     const { message } = error as Error;

@@ -32,7 +32,7 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
   const tool = (name: string) =>
     defineTool({ name, description: 'd', inputSchema: z.object({}), run: () => 1 });
 
-  it('asks each for what it brings, in order, with what those before it share', async () => {
+  it('loadPlugins calls the hooks of each plugin in order, with the shared state of earlier plugins', async () => {
     const seen: [string, PluginContext['shared']][] = [];
     const base = testPlugin('base', { getSharedState: () => ({ ledger: 'the ledger' }) });
     const other = testPlugin('other', { getSharedState: () => ({ secret: 1 }) });
@@ -50,7 +50,7 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
     expect(seen).toEqual([['Pythia', { ledger: 'the ledger' }]]);
   });
 
-  it('calls hooks as methods, so that a class does as well', async () => {
+  it('loadPlugins calls hooks as methods, so that a plugin may be a class', async () => {
     class Counter {
       readonly name = 'counter';
       readonly version = '1.0.0';
@@ -64,7 +64,7 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
     expect(plugins[0]?.tools).toHaveLength(1);
   });
 
-  it('makes their tables first, each in its own', async () => {
+  it('loadPlugins creates the tables of all plugins first', async () => {
     let kept: unknown;
     const notes = testPlugin('notes', {
       migrations: {
@@ -83,7 +83,7 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
     expect(kept).toEqual([{ id: 'x' }]);
   });
 
-  it('lets one plugin keep the state of rooms for all', async () => {
+  it('loadPlugins lets one plugin provide the room state', async () => {
     const place = { owner: newOwner() };
     const rooms = { read: async () => ({ from: 'matrix' }), update: async () => ({}) };
     const read: unknown[] = [];
@@ -99,10 +99,10 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
     const second = testPlugin('second', { getRoomState: () => rooms });
     await expect(
       load([testPlugin('matrix', { getRoomState: () => rooms }), second]),
-    ).rejects.toThrow(/plugin second: the plugin matrix keeps the state of rooms already/);
+    ).rejects.toThrow(/plugin second: the plugin matrix already provides the room state/);
   });
 
-  it('tells all faults together, and closes what had begun', async () => {
+  it('loadPlugins reports all issues together, and closes the plugins that it has set up', async () => {
     const closed: string[] = [];
     const first = testPlugin('first', {
       getTools: ({ onClose }) => {
@@ -169,15 +169,15 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
             (tables as PluginContext['database']['tables']).schema.dropTable('sessions').execute(),
         },
       },
-      /its tables could not be made: The table sessions is not the plugin odd's/,
+      /its tables could not be created: The table sessions is not the plugin odd's/,
     ],
   ])('refuses %s', async (_, hooks, text) => {
     const failing = load([testPlugin('odd', hooks as Partial<OraclePlugin>)]);
     await expect(failing).rejects.toThrow(text);
-    await expect(failing).rejects.toThrow(/plugin odd: .*\n +→ Mend it, or switch it off with/);
+    await expect(failing).rejects.toThrow(/plugin odd: .*\n +→ Fix it, or switch it off with/);
   });
 
-  it('closes in reverse order, whatever one of them does', async () => {
+  it('LoadedPlugins.close closes plugins in reverse order, even if one fails', async () => {
     const closed: string[] = [];
     const closing = (name: string, fault?: Error) =>
       testPlugin(name, {
@@ -198,7 +198,7 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
     await close();
     await close();
     expect(closed).toEqual(['c', 'b', 'a']);
-    expect(log.join()).toMatch(/"plugin":"b".*did not close well/);
+    expect(log.join()).toMatch(/"plugin":"b".*failed to close/);
   });
 });
 

@@ -1,17 +1,22 @@
 import type { EarlyPluginContext, PluginDatabase, RoomState } from '@sibyl/plugin-kit';
 import { hookChecks, type LoadedPlugin, setUpPlugin, sharedWith } from '@sibyl/plugin-kit/rules';
+import { ConfigError } from '@sibyl/server-kit/environment';
 import type { Logger } from 'pino';
 import { inTime } from '../agent/timeouts.js';
-import { assertNoFaults, BootError } from '../config/read-variables.js';
 import { RESERVED_TOOLS } from '../turns/capabilities.js';
 import { createEarlyContext, HookCalls, type HostServices } from './plugin-context.js';
-import { pluginFault, reasonOf, type SelectedPlugin, switchOff } from './select-plugins.js';
+import {
+  createPluginIssue,
+  describeError,
+  type SelectedPlugin,
+  switchOff,
+} from './select-plugins.js';
 
 /** The plugins, set up. */
 export interface LoadedPlugins {
   /** In the order of their dependencies. */
   readonly plugins: readonly LoadedPlugin[];
-  /** Lets them end what they have under way. */
+  /** Runs the close tasks of all plugins. */
   close(): Promise<void>;
 }
 
@@ -21,7 +26,7 @@ interface Candidate {
   readonly context: EarlyPluginContext;
 }
 
-/** Sets up the selected plugins; what is wrong with any of them is thrown together. */
+/** Sets up the selected plugins; throws the issues of all of them together. */
 export async function loadPlugins(
   selected: readonly SelectedPlugin[],
   services: HostServices,
@@ -29,10 +34,10 @@ export async function loadPlugins(
   const closing = new CloseTasks(services.logger);
   try {
     const candidates = await openAll(selected, services, closing);
-    assertSound(candidates);
-    const rooms = await roomsOf(candidates, services);
+    assertNoIssues(candidates);
+    const rooms = await chooseRoomState(candidates, services);
     const plugins = await setUpAll(candidates, rooms);
-    assertSound(candidates);
+    assertNoIssues(candidates);
     return { plugins, close: () => closing.run() };
   } catch (error) {
     await closing.run();
@@ -40,11 +45,12 @@ export async function loadPlugins(
   }
 }
 
-function assertSound(candidates: readonly Candidate[]): void {
-  assertNoFaults(candidates.flatMap(({ hooks }) => hooks.faults));
+function assertNoIssues(candidates: readonly Candidate[]): void {
+  const issues = candidates.flatMap(({ hooks }) => hooks.issues);
+  if (issues.length > 0) throw new ConfigError('host', issues);
 }
 
-/** Brings the tables of all plugins up to date, before any of them begins to work. */
+/** Migrates the tables of all plugins before any of them is set up. */
 async function openAll(
   selected: readonly SelectedPlugin[],
   services: HostServices,
@@ -55,7 +61,7 @@ async function openAll(
   for (const one of selected) {
     const hooks = new HookCalls(one.name);
     const database = await openTables(one, names, services).catch((error) => {
-      hooks.fail(`its tables could not be made: ${reasonOf(error)}`);
+      hooks.fail(`its tables could not be created: ${describeError(error)}`);
       return undefined;
     });
     const context = createEarlyContext(
@@ -80,12 +86,12 @@ function openTables(
   return store.pluginTables.open({ plugin: name, migrations: plugin.migrations ?? {}, plugins });
 }
 
-/** Who keeps the rooms' state: the plugin that says so, else the store. */
-async function roomsOf(
+/** The room state of the plugin that implements getRoomState, otherwise that of the store. */
+async function chooseRoomState(
   candidates: readonly Candidate[],
   { store, oracle }: HostServices,
 ): Promise<RoomState> {
-  let keeper: { readonly name: string; readonly rooms: RoomState } | undefined;
+  let provider: { readonly name: string; readonly rooms: RoomState } | undefined;
   for (const { selected, hooks, context } of candidates) {
     const rooms = await hooks.call({
       hook: 'getRoomState',
@@ -93,10 +99,11 @@ async function roomsOf(
       check: hookChecks.roomState,
       otherwise: undefined,
     });
-    if (rooms && keeper) hooks.fail(`the plugin ${keeper.name} keeps the state of rooms already`);
-    if (rooms) keeper ??= { name: selected.name, rooms };
+    if (rooms && provider)
+      hooks.fail(`the plugin ${provider.name} already provides the room state`);
+    if (rooms) provider ??= { name: selected.name, rooms };
   }
-  return keeper?.rooms ?? store.roomState.of(oracle.did);
+  return provider?.rooms ?? store.roomState.of(oracle.did);
 }
 
 async function setUpAll(
@@ -106,7 +113,7 @@ async function setUpAll(
   const claims = new NameClaims();
   const plugins: LoadedPlugin[] = [];
   for (const { selected, hooks, context } of candidates) {
-    // What it needs has failed: its own faults would only say so again.
+    // A dependency has failed: its own issues would only repeat that.
     if (selected.plugin.dependsOn?.some((name) => hasFailed(name, candidates))) continue;
     const shared = sharedWith(selected.plugin, plugins);
     const plugin = await setUpPlugin(selected, { ...context, rooms, shared }, (one) =>
@@ -119,30 +126,30 @@ async function setUpAll(
 }
 
 const hasFailed = (name: string, candidates: readonly Candidate[]) =>
-  candidates.some(({ selected, hooks }) => selected.name === name && hooks.faults.length > 0);
+  candidates.some(({ selected, hooks }) => selected.name === name && hooks.issues.length > 0);
 
-/** What Nest could not build, told as a fault of the plugin whose module it names; else as it is. */
-export function moduleFault(error: unknown, plugins: readonly LoadedPlugin[]): unknown {
-  const reason = reasonOf(error).split('\n', 1)[0] ?? '';
+/** An error of Nest as an issue of the plugin whose module it names; otherwise unchanged. */
+export function toModuleError(error: unknown, plugins: readonly LoadedPlugin[]): unknown {
+  const reason = describeError(error).split('\n', 1)[0] ?? '';
   const plugin = plugins.find(({ nestModules }) =>
     nestModules.some((module) => isNamedIn(reason, 'module' in module ? module.module : module)),
   );
   if (!plugin) return error;
   const problem = `its Nest modules could not be built: ${reason}`;
-  return new BootError([
-    pluginFault(plugin.name, problem, `Mend it, or ${switchOff(plugin.name)}`),
+  return new ConfigError('host', [
+    createPluginIssue(plugin.name, problem, `Fix it, or ${switchOff(plugin.name)}`),
   ]);
 }
 
 const isNamedIn = (text: string, { name }: { readonly name: string }) =>
   name !== '' && text.includes(name);
 
-/** Sees to it that every name the agent or another plugin knows means one thing. */
+/** Makes sure that the names of tools and shared keys are unique. */
 class NameClaims {
   private readonly tools = new Map([...RESERVED_TOOLS].map((name) => [name, 'the host']));
   private readonly shared = new Map<string, string>();
 
-  /** Claims all names of a plugin; those that are taken are faults of it. */
+  /** Claims all names of a plugin; a name that is taken is an issue of this plugin. */
   claim({ name, tools, subAgents, shared }: LoadedPlugin, hooks: HookCalls): void {
     const owner = `the plugin ${name}`;
     for (const tool of tools) this.take(this.tools, owner, tool.name, hooks);
@@ -178,7 +185,7 @@ interface CloseTask {
   readonly run: () => void | Promise<void>;
 }
 
-/** What plugins want done when the host closes. */
+/** What plugins do when the host closes. */
 class CloseTasks {
   private readonly tasks: CloseTask[] = [];
 
@@ -188,11 +195,11 @@ class CloseTasks {
     this.tasks.push(task);
   }
 
-  /** Runs them all, the last first; one that fails or hangs keeps no other from its turn. */
+  /** Runs all tasks, the last first, even if some fail or hang. */
   async run(): Promise<void> {
     for (const { plugin, run } of this.tasks.splice(0).reverse()) {
       await inTime(LIMIT, async () => run()).catch((err) =>
-        this.logger.warn({ err, plugin }, 'plugin did not close well'),
+        this.logger.warn({ err, plugin }, 'a plugin failed to close'),
       );
     }
   }

@@ -11,18 +11,23 @@ import type {
 import type { SetUpHook } from '@sibyl/plugin-kit/rules';
 import { describeIssues, OracleError, type ReplyPart, SendMessage } from '@sibyl/protocol';
 import type { SafeFetch } from '@sibyl/safe-fetch';
+import type { ConfigIssue } from '@sibyl/server-kit/environment';
 import type { Logger } from 'pino';
 import { inTime } from '../agent/timeouts.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
-import type { BootFault } from '../config/read-variables.js';
 import type { SessionStore } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import type { RunReader } from '../turns/run-reader.js';
 import { readTimezone, type TurnRequest } from '../turns/turn-request.js';
 import type { Turns } from '../turns/turns.js';
-import { pluginFault, reasonOf, type SelectedPlugin, switchOff } from './select-plugins.js';
+import {
+  createPluginIssue,
+  describeError,
+  type SelectedPlugin,
+  switchOff,
+} from './select-plugins.js';
 
-/** What the host lends to every plugin. */
+/** The services that the host gives to every plugin. */
 export interface HostServices {
   readonly logger: Logger;
   readonly oracle: OracleIdentity;
@@ -31,10 +36,10 @@ export interface HostServices {
   readonly ucan: OracleUcan;
   readonly llm: Llms;
   /** Resolves once the host is ready to take messages. */
-  readonly turns: Promise<TurnParts>;
+  readonly turns: Promise<TurnServices>;
 }
 
-interface ContextParts {
+interface ContextDeps {
   readonly selected: SelectedPlugin;
   readonly database: PluginDatabase;
   readonly availablePlugins: ReadonlySet<string>;
@@ -42,7 +47,7 @@ interface ContextParts {
 }
 
 export function createEarlyContext(
-  { selected, database, availablePlugins, onClose }: ContextParts,
+  { selected, database, availablePlugins, onClose }: ContextDeps,
   { logger, oracle, store, fetch, ucan, llm, turns }: HostServices,
 ): EarlyPluginContext {
   const { name: plugin, config } = selected;
@@ -68,9 +73,9 @@ const LIMIT = {
   signal: new AbortController().signal,
 };
 
-/** Calls the hooks of one plugin while the host starts, and keeps what goes wrong. */
+/** Calls the hooks of one plugin while the host starts, and collects issues. */
 export class HookCalls {
-  readonly faults: BootFault[] = [];
+  readonly issues: ConfigIssue[] = [];
 
   constructor(private readonly plugin: string) {}
 
@@ -80,41 +85,41 @@ export class HookCalls {
       if (value === undefined) return otherwise;
       const fault = check(value);
       if (!fault) return value;
-      this.fail(`${hook} returned something else than it should: ${fault}`);
+      this.fail(`${hook} returned an invalid value: ${fault}`);
     } catch (error) {
-      this.fail(`${hook} failed: ${reasonOf(error)}`);
+      this.fail(`${hook} failed: ${describeError(error)}`);
     }
     return otherwise;
   }
 
-  fail(problem: string, remedy = `Mend it, or ${switchOff(this.plugin)}`): void {
-    this.faults.push(pluginFault(this.plugin, problem, remedy));
+  fail(problem: string, remedy = `Fix it, or ${switchOff(this.plugin)}`): void {
+    this.issues.push(createPluginIssue(this.plugin, problem, remedy));
   }
 }
 
-/** What carries out turns and reads them. */
-export interface TurnParts {
+/** Runs and reads turns. */
+export interface TurnServices {
   readonly turns: Turns;
   readonly reader: RunReader;
 }
 
-interface PluginTurnsParts {
+interface PluginTurnsDeps {
   readonly plugin: string;
   readonly oracle: OracleIdentity;
   readonly sessions: SessionStore;
-  /** Resolves once the host is ready: a message that comes before waits for it. */
-  readonly ready: Promise<TurnParts>;
+  /** Resolves once the host is ready; earlier messages wait for it. */
+  readonly ready: Promise<TurnServices>;
 }
 
 const USER = /^[A-Za-z0-9._:%-]{1,200}$/;
 
 /** Turns for users that a plugin has authenticated; each belongs to `did:<plugin>:<user>`. */
-function createPluginTurns(parts: PluginTurnsParts): PluginTurns {
-  const { plugin, oracle, sessions, ready } = parts;
+function createPluginTurns(deps: PluginTurnsDeps): PluginTurns {
+  const { plugin, oracle, sessions, ready } = deps;
   return {
     openSession: async (user) => {
       const { id } = await sessions.create({
-        owner: ownerOf(plugin, user),
+        owner: toOwner(plugin, user),
         oracleDid: oracle.did,
         oracleName: oracle.name,
         oracleEntityDid: oracle.entityDid,
@@ -122,22 +127,25 @@ function createPluginTurns(parts: PluginTurnsParts): PluginTurns {
       return { sessionId: id };
     },
     start: async (turn) => {
-      const owner = ownerOf(plugin, turn.user);
+      const owner = toOwner(plugin, turn.user);
       const { turns, reader } = await ready;
-      const run = await reader.find({ owner, runId: await turns.start(requestOf(owner, turn)) });
+      const run = await reader.find({
+        owner,
+        runId: await turns.start(toTurnRequest(owner, turn)),
+      });
       return replyParts((signal) => reader.read(run, 0, signal));
     },
     abort: async ({ user, sessionId }) =>
-      (await ready).turns.abort({ owner: ownerOf(plugin, user), sessionId }),
+      (await ready).turns.abort({ owner: toOwner(plugin, user), sessionId }),
   };
 }
 
-function ownerOf(plugin: string, user: string): string {
+function toOwner(plugin: string, user: string): string {
   if (USER.test(user)) return `did:${plugin}:${user}`;
   throw new OracleError('bad_request', { message: 'A user is 1 to 200 of A-Z a-z 0-9 . _ : % -' });
 }
 
-function requestOf(owner: string, turn: PluginTurn): TurnRequest {
+function toTurnRequest(owner: string, turn: PluginTurn): TurnRequest {
   const { sessionId, message, client, idempotencyKey } = turn;
   const sent = SendMessage.safeParse({ message, timezone: turn.timezone });
   if (!sent.success) {
@@ -159,7 +167,7 @@ function requestOf(owner: string, turn: PluginTurn): TurnRequest {
 
 type Frames = ReturnType<RunReader['read']>;
 
-/** The frames one by one; whoever stops reading lets go of the run's log. */
+/** The frames one by one; releases the log of the run when the reader stops. */
 async function* replyParts(read: (signal: AbortSignal) => Frames): AsyncGenerator<ReplyPart> {
   const left = new AbortController();
   try {

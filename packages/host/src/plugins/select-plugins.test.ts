@@ -8,20 +8,22 @@ const select = (plugins: readonly OraclePlugin[], more: Partial<SelectRequest> =
   selectPlugins({ plugins, features: {}, manifestOverrides: {}, env: {}, ...more });
 
 const plugin = testPlugin;
-const namesOf = (plugins: readonly OraclePlugin[], more?: Partial<SelectRequest>) =>
+const selectNames = (plugins: readonly OraclePlugin[], more?: Partial<SelectRequest>) =>
   select(plugins, more).selected.map(({ name }) => name);
-const faultsOf = (plugins: readonly OraclePlugin[], more?: Partial<SelectRequest>) =>
-  select(plugins, more).faults.map(
+const listIssues = (plugins: readonly OraclePlugin[], more?: Partial<SelectRequest>) =>
+  select(plugins, more).issues.map(
     ({ subject, problem, remedy }) => `${subject}: ${problem} → ${remedy}`,
   );
 
-describe('what loads', () => {
-  it('is everything that nobody switches off, in the order it came', () => {
-    expect(namesOf([plugin('b', {}), plugin('a', {})])).toEqual(['b', 'a']);
-    expect(namesOf([plugin('b', {}), plugin('a', {})], { features: { b: false } })).toEqual(['a']);
+describe('selectPlugins', () => {
+  it('selects every plugin that is not switched off, in the given order', () => {
+    expect(selectNames([plugin('b', {}), plugin('a', {})])).toEqual(['b', 'a']);
+    expect(selectNames([plugin('b', {}), plugin('a', {})], { features: { b: false } })).toEqual([
+      'a',
+    ]);
   });
 
-  it('is asked of the plugin itself, which sees its own variables alone', () => {
+  it('calls autoDetect of the plugin with its own variables only', () => {
     const seen: object[] = [];
     const slack = plugin('slack', {
       configSchema: z.object({ SLACK_TOKEN: z.string().optional() }),
@@ -33,26 +35,26 @@ describe('what loads', () => {
     });
     const { selected, off } = select([slack], { env: { ORACLE_MNEMONIC: 'secret' } });
     expect([selected, off.get('slack')]).toEqual([[], 'set SLACK_TOKEN']);
-    expect(namesOf([slack], { env: { SLACK_TOKEN: 'x', PORT: '1' } })).toEqual(['slack']);
-    expect(namesOf([slack], { features: { slack: true } })).toEqual(['slack']);
+    expect(selectNames([slack], { env: { SLACK_TOKEN: 'x', PORT: '1' } })).toEqual(['slack']);
+    expect(selectNames([slack], { features: { slack: true } })).toEqual(['slack']);
     expect(seen).toEqual([{}, { SLACK_TOKEN: 'x' }]);
   });
 
-  it('comes after what it depends on, softly or not', () => {
+  it('orders plugins by dependsOn and softDependsOn', () => {
     const a = plugin('a', { dependsOn: ['c'], softDependsOn: ['b', 'nowhere'] });
     const plugins = [a, plugin('b', {}), plugin('c', { softDependsOn: ['b'] })];
-    expect(namesOf(plugins)).toEqual(['b', 'c', 'a']);
-    expect(namesOf(plugins, { features: { b: false } })).toEqual(['c', 'a']);
+    expect(selectNames(plugins)).toEqual(['b', 'c', 'a']);
+    expect(selectNames(plugins, { features: { b: false } })).toEqual(['c', 'a']);
   });
 
-  it('goes off with what it depends on', () => {
+  it('switches a plugin off with the plugins it depends on', () => {
     const plugins = [
       plugin('a', { dependsOn: ['b'] }),
       plugin('b', { dependsOn: ['c'] }),
       plugin('c', {}),
     ];
-    const { selected, off, faults } = select(plugins, { features: { c: false } });
-    expect([selected, faults]).toEqual([[], []]);
+    const { selected, off, issues } = select(plugins, { features: { c: false } });
+    expect([selected, issues]).toEqual([[], []]);
     expect(Object.fromEntries(off)).toEqual({
       c: 'switched off',
       b: 'needs c, which is not loaded',
@@ -60,7 +62,7 @@ describe('what loads', () => {
     });
   });
 
-  it('has its own variables, as its schema makes them, and its manifest with all defaults', () => {
+  it('returns the parsed variables of a plugin and its manifest with all defaults', () => {
     const [one] = select(
       [plugin('a', { configSchema: z.object({ A_SIZE: z.coerce.number().default(7) }) })],
       { env: { A_SIZE: '9', B: 'x' }, manifestOverrides: { a: { title: 'Other' } } },
@@ -71,7 +73,7 @@ describe('what loads', () => {
   });
 });
 
-describe('a fault names the plugin, the cause and the remedy', () => {
+describe('selectPlugins reports the plugin, the cause and the remedy of', () => {
   it.each<[string, OraclePlugin[], Partial<SelectRequest>, RegExp]>([
     [
       'a missing dependency',
@@ -105,13 +107,13 @@ describe('a fault names the plugin, the cause and the remedy', () => {
       'a bad manifest',
       [plugin('a', { manifest: { title: '', summary: 's', whenToUse: [], category: 'c' } })],
       {},
-      /^plugin a: its manifest is wrong: title: .* → Correct the manifest/,
+      /^plugin a: its manifest is invalid: title: .* → Correct the manifest/,
     ],
     [
       'a bad override',
       [plugin('a', {})],
       { manifestOverrides: { a: { visibility: 'loud' as 'always' } } },
-      /^plugin a: its manifest is wrong: visibility/,
+      /^plugin a: its manifest is invalid: visibility/,
     ],
     [
       'an unknown feature',
@@ -129,7 +131,7 @@ describe('a fault names the plugin, the cause and the remedy', () => {
       'a missing variable',
       [plugin('a', { configSchema: z.object({ A_KEY: z.string().describe('Key of A') }) })],
       {},
-      /^A_KEY \(plugin a\): is not set → Key of A\. Set it right, or switch it off with FEATURES=a=false$/,
+      /^A_KEY \(plugin a\): is not set → Key of A\. Correct it, or switch it off with FEATURES=a=false$/,
     ],
     [
       'a wrong variable',
@@ -162,23 +164,23 @@ describe('a fault names the plugin, the cause and the remedy', () => {
         }),
       ],
       {},
-      /^plugin a: autoDetect failed: no idea → Mend it, or switch it off/,
+      /^plugin a: autoDetect failed: no idea → Fix it, or switch it off/,
     ],
   ])('%s', (_, plugins, more, text) => {
-    expect(faultsOf(plugins, more)).toEqual([expect.stringMatching(text)]);
+    expect(listIssues(plugins, more)).toEqual([expect.stringMatching(text)]);
   });
 
-  it('together with all others', () => {
+  it('all issues together', () => {
     const configSchema = z.object({ A_KEY: z.string(), A_SIZE: z.coerce.number() });
     const plugins = [plugin('a', { configSchema }), plugin('b', { dependsOn: ['ghost'] })];
-    expect(faultsOf(plugins, { features: { nobody: true } })).toHaveLength(4);
+    expect(listIssues(plugins, { features: { unknown: true } })).toHaveLength(4);
   });
 });
 
-it('looks neither at the manifest nor at the variables of what does not load', () => {
+it('selectPlugins checks neither the manifest nor the variables of a plugin that does not load', () => {
   const broken = plugin('a', {
     manifest: {} as OraclePlugin['manifest'],
     configSchema: z.object({ A_KEY: z.string() }),
   });
-  expect(faultsOf([broken], { features: { a: false } })).toEqual([]);
+  expect(listIssues([broken], { features: { a: false } })).toEqual([]);
 });

@@ -6,13 +6,13 @@ import {
 } from '@sibyl/plugin-kit';
 import { nameFault, orderPlugins } from '@sibyl/plugin-kit/rules';
 import { describeIssues } from '@sibyl/protocol';
-import { Environment } from '../config/environment.js';
 import {
-  type BootFault,
-  ownVariables,
+  type ConfigIssue,
+  pickVariables,
   readVariables,
   type Variables,
-} from '../config/read-variables.js';
+} from '@sibyl/server-kit/environment';
+import { Environment } from '../config/environment.js';
 
 type ManifestOverrides = Readonly<Record<string, Partial<PluginManifestInput>>>;
 
@@ -23,12 +23,12 @@ export interface SelectRequest {
   readonly env: Variables;
 }
 
-/** A plugin that is to be loaded, with all that is known of it before it is set up. */
+/** A plugin that will be loaded, before it is set up. */
 export interface SelectedPlugin {
   readonly plugin: OraclePlugin;
   readonly name: string;
   readonly manifest: PluginManifest;
-  /** Its own variables, as its schema made them. */
+  /** Its own variables, parsed by its schema. */
   readonly config: Readonly<Record<string, unknown>>;
 }
 
@@ -37,16 +37,16 @@ export interface Selection {
   readonly selected: readonly SelectedPlugin[];
   /** Name → why it does not load. */
   readonly off: ReadonlyMap<string, string>;
-  readonly faults: readonly BootFault[];
+  readonly issues: readonly ConfigIssue[];
 }
 
-/** Decides which plugins load, and finds all that keeps them from it. */
+/** Decides which plugins load, and finds all issues that prevent it. */
 export function selectPlugins(request: SelectRequest): Selection {
   const { plugins, features, env, manifestOverrides } = request;
-  const identity = identityFaults(plugins);
-  // With names that cannot be told apart, everything else would be guessed.
-  if (identity.length > 0) return { selected: [], off: new Map(), faults: identity };
-  const { on, off, faults } = choosePlugins(plugins, features, env);
+  const identity = checkNames(plugins);
+  // Everything else refers to plugins by name.
+  if (identity.length > 0) return { selected: [], off: new Map(), issues: identity };
+  const { on, off, issues } = choosePlugins(plugins, features, env);
   const order = orderPlugins(on);
   const prepared = ('ordered' in order ? order.ordered : on).map((plugin) =>
     prepare(plugin, request),
@@ -54,13 +54,13 @@ export function selectPlugins(request: SelectRequest): Selection {
   return {
     selected: prepared.flatMap(({ selected }) => selected ?? []),
     off,
-    faults: [
-      ...unknownNames(plugins, features, 'features or FEATURES'),
-      ...unknownNames(plugins, manifestOverrides, 'manifestOverrides'),
-      ...faults,
-      ...('cycle' in order ? [cycleFault(order.cycle)] : []),
-      ...variableClaims(on),
-      ...prepared.flatMap((one) => one.faults),
+    issues: [
+      ...checkUnknownNames(plugins, features, 'features or FEATURES'),
+      ...checkUnknownNames(plugins, manifestOverrides, 'manifestOverrides'),
+      ...issues,
+      ...('cycle' in order ? [createCycleIssue(order.cycle)] : []),
+      ...checkVariables(on),
+      ...prepared.flatMap((one) => one.issues),
     ],
   };
 }
@@ -68,35 +68,35 @@ export function selectPlugins(request: SelectRequest): Selection {
 function prepare(plugin: OraclePlugin, { env, manifestOverrides }: SelectRequest) {
   const { name, configSchema } = plugin;
   const manifest = PluginManifest.safeParse({ ...plugin.manifest, ...manifestOverrides[name] });
-  const remedy = `Set it right, or ${switchOff(name)}`;
+  const remedy = `Correct it, or ${switchOff(name)}`;
   const read = configSchema
     ? readVariables(env, { name: `plugin ${name}`, schema: configSchema, remedy })
-    : { values: {} };
-  const faults = [
+    : { values: {}, issues: undefined };
+  const issues = [
     ...describeIssues(manifest.error?.issues ?? [], 'manifest').map((line) =>
-      pluginFault(
+      createPluginIssue(
         name,
-        `its manifest is wrong: ${line}`,
+        `its manifest is invalid: ${line}`,
         'Correct the manifest, or its entry in manifestOverrides',
       ),
     ),
-    ...('faults' in read ? read.faults : []),
+    ...(read.issues ?? []),
   ];
-  if (!manifest.success || 'faults' in read) return { faults };
+  if (!manifest.success || !read.values) return { issues };
   const config = Object.freeze(read.values);
-  return { selected: { plugin, name, manifest: manifest.data, config }, faults };
+  return { selected: { plugin, name, manifest: manifest.data, config }, issues };
 }
 
-function unknownNames(
+function checkUnknownNames(
   plugins: readonly OraclePlugin[],
   named: Readonly<Record<string, unknown>>,
   where: string,
-): BootFault[] {
+): ConfigIssue[] {
   const known = plugins.map(({ name }) => name);
   return Object.keys(named)
     .filter((name) => !known.includes(name))
     .map((name) =>
-      pluginFault(
+      createPluginIssue(
         name,
         `${where} names it, but there is no such plugin`,
         `Correct the name; there are ${known.join(', ') || 'none'}`,
@@ -104,22 +104,22 @@ function unknownNames(
     );
 }
 
-const cycleFault = (cycle: readonly string[]) =>
-  pluginFault(
+const createCycleIssue = (cycle: readonly string[]) =>
+  createPluginIssue(
     cycle[0] ?? '',
     `it depends on itself: ${cycle.join(' → ')}`,
     'Take one of these out of dependsOn or softDependsOn',
   );
 
-/** Each variable has one owner: nobody reads another's values, least of all the host's. */
-function variableClaims(plugins: readonly OraclePlugin[]): BootFault[] {
+/** Each variable has one owner, so that no plugin reads values of another plugin or of the host. */
+function checkVariables(plugins: readonly OraclePlugin[]): ConfigIssue[] {
   const owners = new Map(Object.keys(Environment.shape).map((name) => [name, 'the host']));
   return plugins.flatMap(({ name, configSchema }) =>
     Object.keys(configSchema?.shape ?? {}).flatMap((variable) => {
       const owner = owners.get(variable);
       owners.set(variable, owner ?? `the plugin ${name}`);
       const problem = `it reads ${variable}, which belongs to ${owner}`;
-      return owner ? [pluginFault(name, problem, 'Give its variable a name of its own')] : [];
+      return owner ? [createPluginIssue(name, problem, 'Rename its variable')] : [];
     }),
   );
 }
@@ -131,45 +131,45 @@ interface Choice {
   readonly on: readonly OraclePlugin[];
   /** Name → why it does not load. */
   readonly off: ReadonlyMap<string, string>;
-  readonly faults: readonly BootFault[];
+  readonly issues: readonly ConfigIssue[];
 }
 
-/** Decides by feature, by what the environment has, and by what the plugins need of each other. */
+/** Decides by features, environment and dependencies. */
 function choosePlugins(
   plugins: readonly OraclePlugin[],
   features: Features,
   env: Variables,
 ): Choice {
   const off = new Map<string, string>();
-  const faults: BootFault[] = [];
+  const issues: ConfigIssue[] = [];
   for (const plugin of plugins) {
-    const wish = wishOf(plugin, features, env);
-    if (typeof wish === 'string') off.set(plugin.name, wish);
-    else if (wish) faults.push(wish);
+    const decision = decide(plugin, features, env);
+    if (typeof decision === 'string') off.set(plugin.name, decision);
+    else if (decision) issues.push(decision);
   }
   const names = new Set(plugins.map(({ name }) => name));
   cascade(plugins, off);
   const on = plugins.filter(({ name }) => !off.has(name));
-  for (const plugin of plugins) faults.push(...forcedFaults(plugin, features, off));
-  for (const plugin of on) faults.push(...missingFaults(plugin, names));
-  return { on, off, faults };
+  for (const plugin of plugins) issues.push(...checkForced(plugin, features, off));
+  for (const plugin of on) issues.push(...checkMissing(plugin, names));
+  return { on, off, issues };
 }
 
-/** Why a plugin is off by itself, what is wrong with it, or nothing if it is to load. */
-function wishOf(plugin: OraclePlugin, features: Features, env: Variables) {
+/** Returns why a plugin is off, apart from its dependencies, or an issue; undefined if it loads. */
+function decide(plugin: OraclePlugin, features: Features, env: Variables) {
   const feature = features[plugin.name] ?? 'auto';
   if (feature === false) return 'switched off';
   if (feature === true || !plugin.autoDetect) return undefined;
   try {
-    const own = plugin.configSchema ? ownVariables(env, plugin.configSchema) : {};
+    const own = plugin.configSchema ? pickVariables(env, plugin.configSchema) : {};
     return plugin.autoDetect(own) ? undefined : (plugin.autoDetectHint ?? 'not configured');
   } catch (error) {
-    const remedy = `Mend it, or ${switchOff(plugin.name)}`;
-    return pluginFault(plugin.name, `autoDetect failed: ${reasonOf(error)}`, remedy);
+    const remedy = `Fix it, or ${switchOff(plugin.name)}`;
+    return createPluginIssue(plugin.name, `autoDetect failed: ${describeError(error)}`, remedy);
   }
 }
 
-/** What is off takes along what needs it. */
+/** Plugins that depend on one that is off are off too. */
 function cascade(plugins: readonly OraclePlugin[], off: Map<string, string>): void {
   for (let before = -1; before !== off.size; ) {
     before = off.size;
@@ -180,17 +180,17 @@ function cascade(plugins: readonly OraclePlugin[], off: Map<string, string>): vo
   }
 }
 
-/** A plugin that was asked for by name must not be missing in silence. */
-function forcedFaults(
+/** A plugin that is enabled by name must not be missing silently. */
+function checkForced(
   { name, dependsOn = [] }: OraclePlugin,
   features: Features,
   off: ReadonlyMap<string, string>,
-): BootFault[] {
+): ConfigIssue[] {
   if (features[name] !== true) return [];
   return dependsOn
     .filter((dependency) => off.has(dependency))
     .map((dependency) =>
-      pluginFault(
+      createPluginIssue(
         name,
         `it is switched on, but needs the plugin ${dependency}, which is not loaded: ${off.get(dependency)}`,
         `Let ${dependency} load too, or ${switchOff(name)}`,
@@ -198,14 +198,14 @@ function forcedFaults(
     );
 }
 
-function missingFaults(
+function checkMissing(
   { name, dependsOn = [] }: OraclePlugin,
   names: ReadonlySet<string>,
-): BootFault[] {
+): ConfigIssue[] {
   return dependsOn
     .filter((dependency) => !names.has(dependency))
     .map((dependency) =>
-      pluginFault(
+      createPluginIssue(
         name,
         `it needs the plugin ${dependency}, which this host does not have`,
         `Add ${dependency} to the plugins of createOracleApp, or ${switchOff(name)}`,
@@ -213,43 +213,46 @@ function missingFaults(
     );
 }
 
-/** What is wrong with the names of plugins, before anything else of them is looked at. */
-function identityFaults(plugins: readonly OraclePlugin[]): BootFault[] {
+/** Checks names and versions, before anything else. */
+function checkNames(plugins: readonly OraclePlugin[]): ConfigIssue[] {
   const seen = new Set<string>();
   return plugins.flatMap((plugin, i) => {
     const name: unknown = plugin?.name;
-    const fault = nameFault(name) ?? versionFault(plugin) ?? (seen.has(String(name)) && TWICE);
+    const fault = nameFault(name) ?? checkVersion(plugin) ?? (seen.has(String(name)) && TWICE);
     seen.add(String(name));
     if (!fault) return [];
     const shown = typeof name === 'string' ? name : `number ${i + 1}`;
-    return [pluginFault(shown, fault.problem, fault.remedy)];
+    return [createPluginIssue(shown, fault.problem, fault.remedy)];
   });
 }
 
 const TWICE = {
-  problem: 'there are two plugins of this name',
+  problem: 'there are two plugins with this name',
   remedy: 'Rename one of them or leave it out',
 };
 
-function versionFault({ version }: OraclePlugin) {
+function checkVersion({ version }: OraclePlugin) {
   if (typeof version === 'string' && version.trim()) return undefined;
   return { problem: 'it has no version', remedy: 'Give it one, such as 1.0.0' };
 }
 
-/** What is wrong with a plugin, told to the operator. */
-export const pluginFault = (plugin: string, problem: string, remedy: string): BootFault => ({
+export const createPluginIssue = (
+  plugin: string,
+  problem: string,
+  remedy: string,
+): ConfigIssue => ({
   subject: `plugin ${plugin}`,
   problem,
   remedy,
 });
 
-/** How to go on without a plugin. */
+/** The remedy that works for every issue of a plugin. */
 export const switchOff = (plugin: string) => `switch it off with FEATURES=${plugin}=false`;
 
-export const reasonOf = (error: unknown) =>
+export const describeError = (error: unknown) =>
   error instanceof Error ? error.message : String(error);
 
-/** How one plugin stands. */
+/** Whether one plugin is loaded. */
 export interface PluginStatus {
   readonly name: string;
   readonly version: string;
@@ -258,7 +261,7 @@ export interface PluginStatus {
   readonly reason?: string;
 }
 
-export function pluginStatus(
+export function describeStatus(
   plugins: readonly OraclePlugin[],
   { off }: Pick<Selection, 'off'>,
 ): PluginStatus[] {
@@ -268,8 +271,8 @@ export function pluginStatus(
   });
 }
 
-/** What is loaded, what is not, and why, in one line. */
-export function summaryOf(status: readonly PluginStatus[]): string {
+/** Which plugins are loaded, which are not, and why, in one line. */
+export function summarizePlugins(status: readonly PluginStatus[]): string {
   const loaded = status.filter(({ isLoaded }) => isLoaded).map(({ name }) => name);
   const off = status
     .filter(({ isLoaded }) => !isLoaded)

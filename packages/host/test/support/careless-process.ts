@@ -1,4 +1,4 @@
-// A host with a plugin that leaves failures behind which nobody waits for or could catch.
+// A host with a plugin that causes unhandled rejections and uncaught exceptions.
 import { serve } from '@sibyl/host';
 import { definePlugin, defineTool } from '@sibyl/plugin-kit';
 import { z } from 'zod';
@@ -8,7 +8,7 @@ const careless = definePlugin({
   version: '1.0.0',
   manifest: {
     title: 'Careless',
-    summary: 'Leaves failures behind.',
+    summary: 'Causes unhandled errors.',
     whenToUse: ['in tests'],
     category: 'test',
     visibility: 'always',
@@ -16,7 +16,7 @@ const careless = definePlugin({
   getTools: () => [
     defineTool({
       name: 'leave_failure',
-      description: 'Leaves a failure behind.',
+      description: 'Causes an unhandled rejection.',
       inputSchema: z.object({}),
       run: () => {
         void Promise.reject(new Error('left behind'));

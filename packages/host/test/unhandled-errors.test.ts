@@ -7,12 +7,12 @@ import { type HostProcess, runHost, untilListening } from './support/process.js'
 import { openSession, stream } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
-const CARELESS = join(import.meta.dirname, 'support/stray-process.ts');
+const CARELESS = join(import.meta.dirname, 'support/careless-process.ts');
 
 let dataDir: string;
 let model: ControlledModel;
 beforeAll(async () => {
-  dataDir = mkdtempSync(join(tmpdir(), 'sibyl-stray-'));
+  dataDir = mkdtempSync(join(tmpdir(), 'sibyl-unhandled-'));
   model = await startControlledModel();
 });
 afterAll(() => {
@@ -27,7 +27,7 @@ async function start(): Promise<HostProcess & { readonly url: string; readonly d
   return { ...host, url, did };
 }
 
-it('a promise that a plugin leaves behind is written down, and the host goes on', async () => {
+it('serve logs an unhandled rejection of a plugin and continues', async () => {
   const host = await start();
   const user = new TestUser(host);
   const sessionId = await openSession(user);
@@ -42,7 +42,7 @@ it('a promise that a plugin leaves behind is written down, and the host goes on'
   expect(await host.ended).toBe(0);
 });
 
-it('what a plugin throws in a timer ends the host, which stores what it has', async () => {
+it('serve stores running turns and ends after an uncaught exception of a plugin', async () => {
   const host = await start();
   const user = new TestUser(host);
   const sessionId = await openSession(user);
@@ -56,10 +56,10 @@ it('what a plugin throws in a timer ends the host, which stores what it has', as
     partialText: 'Half an ',
   });
   expect(await host.ended).toBe(1);
-  const told = host.output().match(/.*"level":"fatal".*/g) ?? [];
-  expect(told).toHaveLength(1);
-  expect(told[0]).toContain('thrown in a timer');
-  expect(told[0]).toContain('ending with code 1');
+  const fatal = host.output().match(/.*"level":"fatal".*/g) ?? [];
+  expect(fatal).toHaveLength(1);
+  expect(fatal[0]).toContain('thrown in a timer');
+  expect(fatal[0]).toContain('ending with code 1');
 
   const next = await start();
   const { body } = await user.at(next).request('GET', `/messages/${sessionId}`);
