@@ -10,10 +10,10 @@ import { CallDesk } from './bus/pending-client-calls.js';
 import { Metrics } from './observability/metrics.js';
 
 const logger = pino({ level: 'silent' });
-/** For what a test itself leaves behind. */
+/** Allowance for the memory of the test itself. */
 const SLACK_MB = 3;
 
-/** Each fills one cache with more than it may hold, and returns what keeps it alive. */
+/** Each fills one cache beyond its limit, and returns it to keep it alive. */
 const fills: readonly [name: string, limitMb: number, fill: () => Promise<unknown>][] = [
   [
     'RateLimits',
@@ -68,13 +68,13 @@ const fills: readonly [name: string, limitMb: number, fill: () => Promise<unknow
         logger,
         loginMaxDays: undefined,
       });
-      for (let i = 0; i < 20_000; i++) await presented.record(delegationNumbered(i));
+      for (let i = 0; i < 20_000; i++) await presented.record(createDelegation(i));
       return presented;
     },
   ],
 ];
 
-describe('caches filled by strangers', () => {
+describe('caches filled by unauthenticated callers', () => {
   it.each(fills)('%s takes at most %i MB', async (_, limitMb, fill) => {
     const before = usedMemory();
     const kept = await fill();
@@ -83,7 +83,7 @@ describe('caches filled by strangers', () => {
   });
 });
 
-/** A call that is answered at once: only its id is remembered. */
+/** Makes a call that is answered at once, so that only its id is kept. */
 function callAndEnd(desk: CallDesk, toolCallId: string): Promise<unknown> {
   const audience = { owner: 'did:key:a', sessionId: 's' };
   const { signal } = new AbortController();
@@ -101,7 +101,7 @@ function callAndEnd(desk: CallDesk, toolCallId: string): Promise<unknown> {
   });
 }
 
-function delegationNumbered(i: number): VerifiedDelegation {
+function createDelegation(i: number): VerifiedDelegation {
   const did = 'did:key:z6Mk';
   const cid = `bafyrei${String(i).padStart(52, 'a')}`;
   return {

@@ -1,19 +1,19 @@
-// Nothing that needs a recent Node may be imported before it is known to be one.
+// Modules that need a recent Node are imported only after its version is checked.
 const REQUIRED_NODE = 24;
 
 if (Number(process.versions.node.split('.')[0]) < REQUIRED_NODE) {
   process.stderr.write(
-    `Sibyl needs Node ${REQUIRED_NODE} or later, this is ${process.version}: start it with "npm start", which brings its own\n`,
+    `Sibyl needs Node ${REQUIRED_NODE} or later, this is ${process.version}: start it with "npm start", which uses its own Node\n`,
   );
   process.exitCode = 1;
 } else {
-  await keepCompiledCode();
+  await cacheCompiledCode();
   const { serve } = await import('./serve.js');
   process.exitCode = await serve();
 }
 
-/** Beside the code itself, where only those can write who could change the code. */
-async function keepCompiledCode(): Promise<void> {
+/** In a folder beside the code, where only users who can change the code can write. */
+async function cacheCompiledCode(): Promise<void> {
   const { enableCompileCache } = await import('node:module');
   const { fileURLToPath } = await import('node:url');
   enableCompileCache(fileURLToPath(new URL('../.cache', import.meta.url)));

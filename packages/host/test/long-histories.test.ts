@@ -73,7 +73,7 @@ it('wait in the store for readers who take nothing', async () => {
   );
   // If the host held what they have not read, it would be all of it times their number.
   expect(usedMemory() - before).toBeLessThan(SESSION_MB);
-  const dropped = () => test.host.log.filter(({ msg }) => `${msg}`.startsWith('request cut off'));
+  const dropped = () => test.host.log.filter(({ msg }) => `${msg}`.startsWith('request aborted'));
   await expect.poll(() => dropped().length).toBe(READERS);
   for (const socket of slow) socket.destroy();
 });

@@ -77,7 +77,7 @@ it('GET /runs/:runId whose store breaks off is logged', async () => {
   await joined.untilEvent('message');
   await proxy.close();
   await expect(joined.toEnd()).rejects.toThrow();
-  expect(reading.log.find(({ msg }) => msg === 'stream broke off')).toMatchObject({
+  expect(reading.log.find(({ msg }) => msg === 'stream failed')).toMatchObject({
     runId: live.runId,
     did: alice.did,
     err: { message: expect.any(String) },

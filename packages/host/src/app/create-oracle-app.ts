@@ -251,7 +251,7 @@ function announce(url: string, { logger, oracle, facts }: HostDeps, { models }: 
   logger.info({ did }, `oracle ${name} is ${did}, its model ${models.main}`);
   const { page } = facts.links;
   const talk = page ? `, talk to it at ${url}${page}` : '';
-  logger.info(`listening on ${url}${talk}, interface described at ${url}/docs`);
+  logger.info(`listening on ${url}${talk}, API described at ${url}/docs`);
 }
 
 /** Waits for running requests; idle connections are closed at once. */

@@ -21,7 +21,7 @@ interface AuthenticatorDeps {
   readonly presented: PresentedDelegations;
 }
 
-/** Turns credentials into a caller, or refuses with one text for every reason (contract A3). */
+/** Turns credentials into a caller; rejects all invalid credentials with the same text. */
 export class Authenticator {
   constructor(private readonly deps: AuthenticatorDeps) {}
 
@@ -29,7 +29,7 @@ export class Authenticator {
     { invocation, delegation }: Credentials,
     options: VerifyOptions,
   ): Promise<Caller> {
-    // A bad invocation is final: falling back to the delegation would be a downgrade.
+    // An invalid invocation is final: falling back to the delegation would be a downgrade.
     if (invocation !== undefined) return this.byInvocation(invocation, delegation, options);
     if (delegation !== undefined) return this.byDelegation(delegation, options);
     throw new OracleError('missing_authentication');
@@ -42,7 +42,7 @@ export class Authenticator {
   ): Promise<Caller> {
     const { ok, error } = await this.deps.verifier.verifyInvocation(token, options);
     this.count('invocation', error);
-    if (error) throw this.refusal('invalid_invocation', error);
+    if (error) throw this.createRejection('invalid_invocation', error);
     return { did: ok.did, expiration: ok.expiration, presentedDelegation: delegation };
   }
 
@@ -51,7 +51,7 @@ export class Authenticator {
     const { ok, error: fault } = await this.deps.verifier.verifyDelegation(token, options);
     const error = fault ?? this.deps.presented.checkLogin(ok);
     this.count('delegation', error);
-    if (error) throw this.refusal('missing_authentication', error);
+    if (error) throw this.createRejection('missing_authentication', error);
     const login = ok as VerifiedDelegation;
     const { did, expiration } = login;
     return { did, expiration, login, presentedDelegation: token };
@@ -61,17 +61,17 @@ export class Authenticator {
     this.deps.metrics.count('sibyl_auth_total', { means, outcome: fault ? 'refused' : 'proven' });
   }
 
-  /** The reason goes to the log alone: it would help an attacker. */
-  private refusal(code: 'invalid_invocation' | 'missing_authentication', fault: UcanFault) {
+  /** The reason is only logged: it would help an attacker. */
+  private createRejection(code: 'invalid_invocation' | 'missing_authentication', fault: UcanFault) {
     const temporary = toTemporaryError(fault);
     if (temporary) return temporary;
     const { cid, issuer, detail } = fault;
-    this.deps.logger.info({ reason: fault.code, detail, cid, did: issuer }, 'caller refused');
+    this.deps.logger.info({ reason: fault.code, detail, cid, did: issuer }, 'caller rejected');
     return new OracleError(code);
   }
 }
 
-/** The error of a fault that says nothing about the token: it is worth trying again. */
+/** The error of a failure that does not concern the token itself, so that a retry may succeed. */
 export function toTemporaryError({ code, detail }: UcanFault): OracleError | undefined {
   switch (code) {
     case 'revocations_unavailable':
@@ -91,14 +91,14 @@ interface Attempt {
   readonly credentials: Credentials;
   readonly address: string | undefined;
   readonly headers?: HeaderSink;
-  /** Whether it counts against its address already. */
+  /** Whether it has already been counted for its address. */
   readonly isCounted?: boolean | undefined;
 }
 
 /**
- * Proves who is calling and counts the request. What a token costs is taken from its address before the
- * work, and given back once it is proven; a failure beyond the address's allowance is a 429. A valid
- * caller of that address passes.
+ * Authenticates a caller and counts the request. The cost of a token is taken from its address before the work, and
+ * refunded if it is valid; an invalid token beyond the limit of the address is a 429. Valid callers of that address
+ * still pass.
  */
 export async function proveCaller(
   { authenticator, limits }: { authenticator: Authenticator; limits: RateLimits },

@@ -11,28 +11,28 @@ import {
 import type { Logger } from 'pino';
 import type { CallerStore } from '../store/caller-store.js';
 
-/** How long an answer counts: a removal by another process takes effect within this time. */
+/** How long a result is cached: a removal by another process takes effect within this time. */
 const FRESH_MS = 3000;
 const REMEMBERED_BYTES = 1024 * 1024;
-/** DIDs asked for in one query. */
+/** DIDs in one query. */
 const BATCH = 200;
 
 interface CallerAllowListOptions {
-  /** CALLERS_ALLOW; undefined lets everyone call. */
+  /** CALLERS_ALLOW; undefined allows all callers. */
   readonly listed: readonly string[] | undefined;
   readonly callers: CallerStore;
   readonly logger: Logger;
 }
 
-/** Who may call: everyone, or those whom the operator listed or invited. */
+/** Which callers are allowed: all, or those that the operator listed or invited. */
 export class CallerAllowList {
   private readonly listed: ReadonlySet<string> | undefined;
-  /** Invited callers, by when that was found out on the monotonic clock. */
+  /** Invited callers and when the store was asked, on the monotonic clock. */
   private readonly invited = new LruMap<string, number>({
     maxBytes: REMEMBERED_BYTES,
     sizeOf: (_, did) => textBytes(did) + 8,
   });
-  /** Open sockets of invited callers, which have limits of their own. */
+  /** Open sockets of invited callers, whose number is limited elsewhere. */
   private readonly watched = new Map<string, Set<() => void>>();
   private timer: NodeJS.Timeout | undefined;
   private removals = 0;
@@ -41,7 +41,7 @@ export class CallerAllowList {
     this.listed = options.listed && new Set(options.listed);
   }
 
-  /** Refuses a proven caller whom the operator has neither listed nor invited. */
+  /** Throws for an authenticated caller that the operator has neither listed nor invited. */
   async assertAllowed(did: string): Promise<void> {
     if (await this.isAllowed(did)) return;
     this.options.logger.info({ did }, 'caller not allowed');
@@ -55,7 +55,7 @@ export class CallerAllowList {
     const { removals } = this;
     const since = performance.now();
     const isInvited = await this.options.callers.has(did);
-    // An answer from before a removal must not outlive it.
+    // A result from before a removal must not be cached.
     if (isInvited && removals === this.removals) this.invited.set(did, since);
     return isInvited;
   }
@@ -67,7 +67,7 @@ export class CallerAllowList {
     return wasThere;
   }
 
-  /** Calls back when a caller loses access; returns how to stop watching. */
+  /** Calls back when a caller loses access; returns a function that stops watching. */
   watch(did: string, onRemoved: () => void): () => void {
     if (!this.listed || this.listed.has(did)) return () => undefined;
     this.watched.set(did, (this.watched.get(did) ?? new Set()).add(onRemoved));
@@ -79,7 +79,7 @@ export class CallerAllowList {
     };
   }
 
-  /** Finds removals by other processes, in few queries however many sockets are open. */
+  /** Finds removals by other processes, with few queries even for many sockets. */
   private async checkWatched(): Promise<void> {
     try {
       const dids = [...this.watched.keys()];
@@ -107,14 +107,13 @@ const DAY_SECONDS = 86_400;
 
 const CAPABILITY = 'oracle/invite';
 
-/** An invitation as the operator hands it out. */
 export interface Invitation {
   readonly token: string;
   /** Unix seconds. */
   readonly expiration: number;
 }
 
-/** Signs an invitation: a UCAN from the oracle to itself, worth nothing anywhere else. */
+/** Signs an invitation: a UCAN from the oracle to itself, which no other service accepts. */
 export function mintInvitation(signer: Signer, days: number): Invitation {
   const expiration = Math.floor(Date.now() / 1000) + days * DAY_SECONDS;
   const { ok, error } = mintDelegation({
@@ -128,18 +127,18 @@ export function mintInvitation(signer: Signer, days: number): Invitation {
   return { token: ok.token, expiration };
 }
 
-/** Reads the invitations of one oracle. */
+/** Verifies the invitations of one oracle. */
 export class InvitationReader {
   private readonly verifier: Verifier;
 
   constructor(private readonly signer: Signer) {
     this.verifier = createVerifier({
       audience: signer.did,
-      // The oracle knows its own key: a did:web need not be looked up.
+      // The oracle knows its own key, so a did:web is not resolved.
       resolver: { resolve: async () => ({ ok: [signer.publicKey] }) },
       revocations: { isRevoked: () => false },
       maxTtlSeconds: INVITATION_MAX_DAYS * DAY_SECONDS,
-      // The store claims it, in one transaction with the caller it lets in.
+      // The store claims it in one transaction with adding the caller.
       singleUse: { claim: async () => true, release: async () => undefined },
     });
   }

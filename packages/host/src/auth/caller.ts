@@ -1,47 +1,47 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Charge, VerifiedDelegation } from '@sibyl/ucan';
 
-/** Who is calling: the DID proven by the UCAN, never one a header claims. */
+/** The authenticated caller: the DID that the UCAN proves, never one from a header. */
 export interface Caller {
   readonly did: string;
-  /** Unix seconds; the proof does not count after it. Infinity for a delegation that never expires. */
+  /** Unix seconds; Infinity for a delegation that never expires. */
   readonly expiration: number;
   /** The delegation that served as the login; absent after a login by invocation. */
   readonly login?: VerifiedDelegation;
-  /** The delegation that came along, as sent: not verified yet. */
+  /** The delegation in the request, not verified yet. */
   readonly presentedDelegation: string | undefined;
   /** Charges the caller and its address for verifying further tokens. */
   readonly charge?: Charge | undefined;
 }
 
-/** What a request or a handshake brings to prove who is calling. */
+/** The credentials in a request or handshake. */
 export interface Credentials {
   readonly invocation?: string | undefined;
   readonly delegation?: string | undefined;
 }
 
-/** The bearer counts only beside `X-Auth-Type: ucan` (contract A3). */
+/** The bearer token counts only with `X-Auth-Type: ucan`. */
 export function readCredentials(headers: IncomingHttpHeaders): Credentials {
   const delegation = readHeader(headers['x-ucan-delegation']);
   const invocation = isUcan(headers['x-auth-type']) ? readBearer(headers.authorization) : undefined;
-  // Credentials of another scheme are for createUser else, such as a proxy; without a delegation they are all there is.
+  // Credentials of another scheme may be for a proxy, so a delegation takes precedence over them.
   const isForeign = invocation === '' && !isBearer(headers.authorization);
   return { invocation: isForeign && delegation ? undefined : invocation, delegation };
 }
 
-/** A header that came twice arrives as a list; a bad bearer must not go unread because of that. */
+/** A repeated header arrives as a list; an invalid bearer token must not be ignored because of that. */
 const isUcan = (header: string | string[] | undefined) =>
   String(header)
     .split(',')
     .some((type) => type.trim().toLowerCase() === 'ucan');
 
-/** Another scheme beside `X-Auth-Type: ucan` is a bad invocation, not a missing one. */
+/** Another scheme with `X-Auth-Type: ucan` is an invalid invocation, not a missing one. */
 function readBearer(header: string | undefined): string | undefined {
   if (!header?.trim()) return undefined;
   return /^bearer +(.*)$/i.exec(header.trim())?.[1] ?? '';
 }
 
-/** In a header that several parties wrote to, too: a bad invocation must not go unread. */
+/** Also finds a bearer token among several values, so that an invalid one is not ignored. */
 const isBearer = (header = '') => /\bbearer\b/i.test(header);
 
 function readHeader(header: string | string[] | undefined): string | undefined {

@@ -104,8 +104,8 @@ const keep = async (user: ReturnType<typeof createUser>, { ttl = 3600 } = {}) =>
 
 const add = (did: string) => ({ audience: service.did, can: 'store/add', with: did });
 
-describe('a real service', () => {
-  it('lets the oracle act for the user with the delegation that came along', async () => {
+describe('DelegatedAuthority.turnUcan with a ucanto service', () => {
+  it('mints invocations from the delegation in the request', async () => {
     const alice = createUser();
     const ucan = authority.turnUcan(alice.callWith(alice.delegate().token));
     const token = await ucan.mintInvocation(add(alice.did));
@@ -113,14 +113,14 @@ describe('a real service', () => {
     expect(service.calls.at(-1)).toEqual({ issuer: oracle.did, with: alice.did });
   });
 
-  it('and with the stored one', async () => {
+  it('mints invocations from the stored delegation', async () => {
     const alice = createUser();
     await keep(alice);
     const token = await authority.turnUcan(alice.callWith()).mintInvocation(add(alice.did));
     expect(await service.execute(token)).toEqual({ ok: { stored: alice.did } });
   });
 
-  it('is never asked for what nobody delegated', async () => {
+  it('rejects a capability that the user has not delegated', async () => {
     const [alice, eve] = [createUser(), createUser()];
     const ucan = authority.turnUcan(eve.callWith(eve.delegate().token));
     await expect(ucan.mintInvocation(add(alice.did))).rejects.toThrow(
@@ -128,12 +128,12 @@ describe('a real service', () => {
     );
   });
 
-  it('is known by the DID of its address', async () => {
+  it('resolves the DID of a service address', async () => {
     const ucan = authority.turnUcan(createUser().callWith());
     expect(await ucan.resolveServiceDid(service.url)).toBe(service.did);
   });
 
-  it('is not believed when its document names another DID', async () => {
+  it('rejects a service whose document names another DID', async () => {
     const liar = await startUcantoService({ documentId: 'did:web:bank.example' });
     const ucan = authority.turnUcan(createUser().callWith());
     await expect(ucan.resolveServiceDid(liar.url)).rejects.toThrow(/does not prove its DID/);
@@ -141,8 +141,8 @@ describe('a real service', () => {
   });
 });
 
-describe('capabilities', () => {
-  it('are those of the delegation, no more', async () => {
+describe('capabilities of DelegatedAuthority.turnUcan', () => {
+  it('are only those of the delegation', async () => {
     const alice = createUser();
     const ucan = authority.turnUcan(alice.callWith(alice.delegate().token));
     expect(await ucan.hasCapability({ can: 'store/add', with: alice.did })).toBe(true);
@@ -159,13 +159,13 @@ describe('capabilities', () => {
     await expect(ucan.mintInvocation(add(alice.did))).rejects.toThrow(/has not delegated/);
   });
 
-  it('never come from a delegation that somebody else issued', async () => {
+  it('never come from a delegation of another issuer', async () => {
     const [alice, eve] = [createUser(), createUser()];
     const ucan = authority.turnUcan(eve.callWith(alice.delegate().token));
     expect(await ucan.hasCapability({ can: 'store/add', with: alice.did })).toBe(false);
   });
 
-  it('fall back to the stored delegation when the one that came along is bad', async () => {
+  it('fall back to the stored delegation if the one in the request is invalid', async () => {
     const alice = createUser();
     await keep(alice);
     const ucan = authority.turnUcan(alice.callWith('garbage'));
@@ -173,8 +173,8 @@ describe('capabilities', () => {
   });
 });
 
-describe('revocation', () => {
-  it('ends what the delegation allowed, and what was minted from it', async () => {
+describe('DelegatedAuthority after a revocation', () => {
+  it('forget drops the delegation and the invocations minted from it', async () => {
     const alice = createUser();
     const cid = await keep(alice);
     const ucan = authority.turnUcan(alice.callWith());
@@ -185,7 +185,7 @@ describe('revocation', () => {
     await expect(ucan.mintInvocation(add(alice.did))).rejects.toThrow(/has not delegated/);
   });
 
-  it('holds for the same delegation when it comes along again', async () => {
+  it('does not accept the same delegation in a request', async () => {
     const alice = createUser();
     const { token, cid, expiration } = alice.delegate();
     const ucan = authority.turnUcan(alice.callWith(token));
@@ -203,7 +203,7 @@ it('DelegatedAuthority.turnUcan mints for minutes from a delegation that never e
   expect(await service.execute(token)).toEqual({ ok: { stored: alice.did } });
 });
 
-it('mints nothing from a delegation about to expire', async () => {
+it('DelegatedAuthority.turnUcan mints nothing from a delegation that is about to expire', async () => {
   const alice = createUser();
   const ucan = authority.turnUcan(alice.callWith(alice.delegate({ ttl: 3 }).token));
   await expect(ucan.mintInvocation(add(alice.did))).rejects.toThrow(/Nothing was signed/);

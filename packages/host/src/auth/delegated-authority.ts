@@ -23,17 +23,17 @@ interface DelegatedAuthorityDeps {
   readonly logger: Logger;
 }
 
-/** What users have delegated to this oracle, and what it can do with that at other services. */
+/** Uses the delegations of users: mints invocations for other services. */
 export class DelegatedAuthority {
-  /** By CID; there are at most as many as the UCANs that open sockets logged in with. */
+  /** By CID; at most the UCANs that open sockets logged in with. */
   private readonly revocationListeners = new Map<string, Set<() => void>>();
 
   constructor(private readonly deps: DelegatedAuthorityDeps) {}
 
-  /** The delegation in force for a caller: the one that came along, else the stored one. */
+  /** The valid delegation of a caller: the one in the request, otherwise the stored one. */
   async findDelegation(caller: Caller): Promise<VerifiedDelegation | undefined> {
-    const presented = await this.usable(caller, caller.presentedDelegation);
-    return presented ?? this.usable(caller, await this.storedToken(caller.did));
+    const presented = await this.verify(caller, caller.presentedDelegation);
+    return presented ?? this.verify(caller, await this.findStoredToken(caller.did));
   }
 
   /** The `ucan` of a turn's context. */
@@ -50,8 +50,7 @@ export class DelegatedAuthority {
   }
 
   /**
-   * Drops every verdict and every minted invocation that rests on a revoked delegation, and calls
-   * the listeners.
+   * Drops all cached results and minted invocations that depend on a revoked delegation, and calls the listeners.
    */
   forget(cid: string): void {
     this.deps.verifier.forget(({ cids }) => cids.includes(cid));
@@ -59,7 +58,7 @@ export class DelegatedAuthority {
     for (const listener of [...(this.revocationListeners.get(cid) ?? [])]) listener();
   }
 
-  /** Calls back when one of the UCANs is revoked in this process; returns how to stop listening. */
+  /** Calls back when one of the UCANs is revoked in this process; returns a function that stops listening. */
   onRevoked(cids: readonly string[], listener: () => void): () => void {
     for (const cid of cids) {
       const listeners = this.revocationListeners.get(cid) ?? new Set();
@@ -89,7 +88,7 @@ export class DelegatedAuthority {
   }
 
   /** A delegation counts only when the authenticated caller issued it. */
-  private async usable(
+  private async verify(
     { did, charge }: Caller,
     token: string | undefined,
   ): Promise<VerifiedDelegation | undefined> {
@@ -104,7 +103,7 @@ export class DelegatedAuthority {
     return undefined;
   }
 
-  private async storedToken(did: string): Promise<string | undefined> {
+  private async findStoredToken(did: string): Promise<string | undefined> {
     const stored = await this.deps.delegations.get({
       owner: did,
       audience: this.deps.oracleDid,
@@ -121,13 +120,13 @@ const notDelegated = ({ can, with: resource }: WantedCapability) =>
     message: `The user has not delegated ${can} at ${resource} to this oracle: ask them to grant it`,
   });
 
-/** The DID of the service at an address; its document must name the DID of the address that was asked. */
+/** The did:web of the service at an address; its document must name the same DID. */
 export async function resolveServiceDid(
   resolver: DidResolver,
   serviceUrl: string,
 ): Promise<string> {
-  const { ok: did, error: fault } = didWebOf(serviceUrl);
-  const { error = fault } = did ? await resolver.resolve(did) : {};
+  const { ok: did, error: invalid } = didWebOf(serviceUrl);
+  const { error = invalid } = did ? await resolver.resolve(did) : {};
   if (did && !error) return did;
   throw new OracleError('forbidden', {
     message: `${serviceUrl} does not prove its DID: ${error?.detail}`,

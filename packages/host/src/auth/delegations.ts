@@ -21,16 +21,16 @@ interface DelegationServiceDeps {
   readonly store: Pick<Store, 'delegations' | 'revocations' | 'disk'>;
 }
 
-/** Stores, lists and revokes what users delegate to this oracle. */
+/** Stores, lists and revokes delegations of users. */
 export class DelegationService {
   constructor(private readonly deps: DelegationServiceDeps) {}
 
-  /** Keeps a delegation that the caller issued to this oracle; returns its expiry, if it has one. */
+  /** Stores a delegation that the caller issued to this oracle; returns its expiry, if any. */
   async store({ did, charge }: Caller, body: StoreDelegation): Promise<number | undefined> {
     const { verifier, presented, store } = this.deps;
     await store.disk?.assertRoom();
     const { ok: delegation, error } = await verifier.verifyDelegation(body.raw, { charge });
-    if (error) throw toTemporaryError(error) ?? this.refusal(error);
+    if (error) throw toTemporaryError(error) ?? this.createRejection(error);
     if (delegation.did !== did) throw new OracleError('foreign_delegation');
     assertAgrees(body, delegation);
     const { cid, audience, capabilities } = delegation;
@@ -48,7 +48,7 @@ export class DelegationService {
     return expiration;
   }
 
-  /** Judged by the stored token itself: expired, revoked or unreadable ones authorize nothing. */
+  /** Verifies the stored token: an expired, revoked or unreadable one does not authorize. */
   async status({ did }: Caller): Promise<DelegationStatus> {
     const stored = await this.findCurrent(did);
     if (!stored) return { authorized: false };
@@ -57,7 +57,7 @@ export class DelegationService {
     return { authorized: ok !== undefined, ...(expiresAt !== null && { expiration: expiresAt }) };
   }
 
-  /** Every delegation of the caller that this host knows of, newest first. */
+  /** All recorded delegations of the caller, newest first. */
   async list({ did }: Caller): Promise<DelegationList> {
     const records = await this.deps.store.delegations.list(did);
     const current = records.some(({ capabilities }) => !capabilities)
@@ -67,7 +67,7 @@ export class DelegationService {
     return { delegations: records.map((record) => toInfo(record, fallback)) };
   }
 
-  /** Revokes what the caller gave to the host, replaced ones included, and the presented one. */
+  /** Revokes the stored delegation of the caller, those it replaced, and the one in the request. */
   async revoke(caller: Caller): Promise<void> {
     await this.revokePresented(caller);
     this.forget(await this.deps.store.delegations.revokeStored(caller.did));
@@ -79,7 +79,7 @@ export class DelegationService {
     this.forget([cid]);
   }
 
-  /** Revokes every delegation that `list` has for the caller, and the presented one; returns how many. */
+  /** Revokes all delegations that `list` returns, and the one in the request; returns how many. */
   async revokeAll(caller: Caller): Promise<number> {
     const presented = await this.revokePresented(caller);
     const revoked = await this.deps.store.delegations.revokeAll(caller.did);
@@ -87,7 +87,7 @@ export class DelegationService {
     return new Set([...revoked, ...(presented === undefined ? [] : [presented])]).size;
   }
 
-  /** The delegation that came with the request, if the caller issued it. */
+  /** Revokes the delegation in the request, if the caller issued it; returns its CID. */
   private async revokePresented(caller: Caller): Promise<string | undefined> {
     if (caller.presentedDelegation === undefined) return undefined;
     const { presentedDelegation: token, charge } = caller;
@@ -111,14 +111,14 @@ export class DelegationService {
     return 'ok' in stored ? stored.ok : undefined;
   }
 
-  private refusal({ code, cid }: UcanFault): OracleError {
+  private createRejection({ code, cid }: UcanFault): OracleError {
     const { oracleDid } = this.deps;
     const message = explainRefusal(code, oracleDid);
     return new OracleError('invalid_delegation', { message, cause: { code, cid } });
   }
 }
 
-/** What the sender can mend is told; the rest is one text. */
+/** Explains errors that the sender can fix; all others have the same text. */
 function explainRefusal(code: UcanFault['code'], oracleDid: string): string {
   switch (code) {
     case 'expired':
@@ -141,7 +141,7 @@ function explainRefusal(code: UcanFault['code'], oracleDid: string): string {
   }
 }
 
-/** What the body says beside the token must be what the token says. */
+/** The other fields of the body must agree with the token. */
 function assertAgrees(body: StoreDelegation, delegation: VerifiedDelegation): void {
   const truth = {
     issuer: delegation.did,

@@ -20,10 +20,10 @@ import type { Logger } from 'pino';
 import type { Config } from '../config/config.js';
 import { resolveServiceDid } from './delegated-authority.js';
 
-/** Where the oracle's key is kept when no variable holds it. */
+/** Where the oracle's key is stored if no variable contains it. */
 export const toKeyFilePath = (dataDir: string): string => join(dataDir, 'oracle.key');
 
-/** Who this oracle is: its name, its DID and the key it signs with. */
+/** The name, DID and key of this oracle. */
 export class OracleIdentity {
   constructor(
     readonly name: string,
@@ -31,13 +31,13 @@ export class OracleIdentity {
     readonly signer: Signer,
   ) {}
 
-  /** The audience of every token meant for this oracle. */
+  /** The audience of every token for this oracle. */
   get did(): string {
     return this.signer.did;
   }
 }
 
-/** Takes the key from the configuration, or from DATA_DIR, where the first start makes one. */
+/** Reads the key from the configuration, or from DATA_DIR, where the first start creates one. */
 export async function loadOracleIdentity({ oracle, dataDir }: Config): Promise<OracleIdentity> {
   return createIdentity(
     oracle,
@@ -45,7 +45,7 @@ export async function loadOracleIdentity({ oracle, dataDir }: Config): Promise<O
   );
 }
 
-/** As loading it, where there is a key already; makes none. */
+/** As `loadOracleIdentity`, but creates no key. */
 export async function findOracleIdentity({
   oracle,
   dataDir,
@@ -62,7 +62,7 @@ function createIdentity(oracle: Config['oracle'], key: Signer): OracleIdentity {
   return new OracleIdentity(oracle.name, oracle.entityDid, signer);
 }
 
-const OTHER_KEY = 'Correct it, or unset it to have a key made';
+const OTHER_KEY = 'Correct it, or unset it to generate a key';
 
 function readConfiguredSigner({ mnemonic, privateKey }: Config['oracle']): Signer | undefined {
   if (mnemonic !== undefined)
@@ -104,26 +104,26 @@ type Wanted = Parameters<OracleUcan['acceptOnce']>[1];
 interface OracleAuthorityDeps {
   readonly signer: Signer;
   readonly resolver: DidResolver;
-  /** Makes a verifier whose single-use tokens are remembered for one caller. */
+  /** Creates a verifier that records the single-use tokens of one caller. */
   readonly verifierFor: (issuer: string) => Verifier;
   readonly logger: Logger;
 }
 
-/** What the oracle does under its own name, rather than for a user. */
+/** What the oracle signs and verifies in its own name, rather than for a user. */
 export class OracleAuthority implements OracleUcan {
   // Plugins hold this object, and its signer is the oracle's key.
-  private readonly deps: OracleAuthorityDeps;
+  readonly #deps: OracleAuthorityDeps;
 
   constructor(deps: OracleAuthorityDeps) {
-    this.deps = deps;
+    this.#deps = deps;
   }
 
-  /** Of its own authority: a UCAN without proofs, which only the oracle itself can make. */
+  /** Mints a UCAN without proofs, which only the oracle itself can issue. */
   async mintInvocation({ audience, ttlSeconds, ...wanted }: OwnMintRequest): Promise<string> {
     const { can, with: resource, nb } = wanted;
     const expiration = systemClock() + Math.max(ttlSeconds ?? DEFAULT_TTL_SECONDS, MIN_TTL_SECONDS);
     const { ok, error } = mintDelegation({
-      signer: this.deps.signer,
+      signer: this.#deps.signer,
       audience,
       capabilities: [{ can, with: resource, ...(nb && { nb }) }],
       expiration,
@@ -134,20 +134,20 @@ export class OracleAuthority implements OracleUcan {
   }
 
   resolveServiceDid(serviceUrl: string): Promise<string> {
-    return resolveServiceDid(this.deps.resolver, serviceUrl);
+    return resolveServiceDid(this.#deps.resolver, serviceUrl);
   }
 
-  /** Why a token was refused goes to the log, with its CID: the one who sent it might learn from it. */
+  /** The reason of a rejection is only logged: it would help an attacker. */
   async acceptOnce(token: string, wanted: Wanted) {
-    const { error } = await this.deps.verifierFor(wanted.issuer).verifySingleUse(token, wanted);
+    const { error } = await this.#deps.verifierFor(wanted.issuer).verifySingleUse(token, wanted);
     if (!error) return { ok: true } as const;
     const { code, detail, cid } = error;
-    this.deps.logger.info({ reason: code, detail, cid, did: wanted.issuer }, 'token refused');
+    this.#deps.logger.info({ reason: code, detail, cid, did: wanted.issuer }, 'token rejected');
     return { fault: explainRefusal(code) };
   }
 }
 
-/** What the user can mend is told; the rest is one text. */
+/** Explains errors that the user can fix; all others have the same text. */
 function explainRefusal(code: string): string {
   switch (code) {
     case 'expired':

@@ -11,16 +11,16 @@ const DAY_SECONDS = 86_400;
 interface PresentedDelegationsOptions {
   readonly oracleDid: string;
   readonly delegations: DelegationStore;
-  /** Undefined where the database is not on a disk of this host. */
+  /** Undefined if the database is not on a disk of this host. */
   readonly disk: DiskSpace | undefined;
   readonly logger: Logger;
-  /** The most days until the expiry of a delegation that may log in; any number if undefined. */
+  /** Maximum days until the expiry of a delegation that may log in; undefined for no limit. */
   readonly loginMaxDays: number | undefined;
 }
 
-/** Delegations that requests carry: which of them may log in, and a record of those that were used. */
+/** Delegations in requests: decides which of them may log in, and records their use. */
 export class PresentedDelegations {
-  /** When the use of a CID was last recorded by this process, on the monotonic clock. */
+  /** When this process last recorded the use of a CID, on the monotonic clock. */
   private readonly recorded = new LruMap<string, number>({
     maxBytes: RECORDED_BYTES,
     sizeOf: (_, cid) => textBytes(cid) + 8,
@@ -28,7 +28,7 @@ export class PresentedDelegations {
 
   constructor(private readonly options: PresentedDelegationsOptions) {}
 
-  /** Why a valid delegation may not serve as a login, if so. */
+  /** Returns why a valid delegation may not log in; undefined if it may. */
   checkLogin({ did, cid, expiration }: VerifiedDelegation): UcanFault | undefined {
     const { oracleDid, loginMaxDays } = this.options;
     if (did === oracleDid)
@@ -45,8 +45,8 @@ export class PresentedDelegations {
   }
 
   /**
-   * Lets the issuer list and revoke a delegation once it was used; the store is written once an hour at
-   * most, and not while the disk is low: keys cost nothing, so anyone could fill it by reading.
+   * Records a delegation so that its issuer can list and revoke it. Writes to the store at most once an hour, and
+   * not while disk space is low: keys cost nothing, so any client could fill the disk with read requests.
    */
   async record({
     did,
@@ -67,12 +67,12 @@ export class PresentedDelegations {
       this.recorded.set(cid, now);
       this.forget(dropped);
     } catch (err) {
-      // A store that cannot be written must not keep users from reading; the next use tries again.
+      // Users can still read while the store accepts no writes; the next use tries again.
       this.options.logger.warn({ err, did, cid }, 'cannot record the use of a delegation');
     }
   }
 
-  /** Records the next use of delegations that the store has dropped, so that they are listed again. */
+  /** Makes sure that the next use of delegations that the store has dropped is recorded again. */
   forget(cids: readonly string[]): void {
     for (const cid of cids) this.recorded.delete(cid);
   }

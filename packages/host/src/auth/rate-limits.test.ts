@@ -22,7 +22,7 @@ it('RateLimits.takeCaller bounds the expensive tokens of a caller beyond its lim
     if (allowed) served += 1;
   }
   expect(served).toBeGreaterThan(0);
-  // The work is refused before it begins; a plain token of a neighbor is not.
+  // The work is rejected before it begins; a plain token of another caller at the address is not.
   expect(() => limits.reserve(address, chain)).toThrow('Too many requests');
   expect(() => limits.reserve(address, { ...chain, signatures: 1 })).not.toThrow();
   await limits.takeCaller({ did: 'did:key:zBob' }, address);

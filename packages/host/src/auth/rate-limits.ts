@@ -4,10 +4,10 @@ import type { Charge, Settle, VerificationCost } from '@sibyl/ucan';
 import type { Metrics } from '../observability/metrics.js';
 import type { Caller } from './caller.js';
 
-/** Callers behind one address that may use their whole allowance at once: identities cost nothing. */
+/** How many callers behind one address may use their full limit: identities cost nothing. */
 const CALLERS_PER_ADDRESS = 10;
 
-/** DID documents asked for over the network, on behalf of one address. */
+/** Requests for DID documents on behalf of one address. */
 const LOOKUPS = { perMinute: 300, atOnce: 10 } as const;
 /** The same, on behalf of all addresses. */
 const LOOKUPS_AT_ONCE = 50;
@@ -20,23 +20,23 @@ interface RateLimitsOptions {
   readonly metrics: Metrics;
 }
 
-/** Where the figures of a limit are told; a socket has no such place. */
+/** Receives the RateLimit headers; sockets have none. */
 export interface HeaderSink {
   setHeader(name: string, value: number): unknown;
 }
 
 const noHeaders: HeaderSink = { setHeader: () => undefined };
 
-/** What was taken for a verification that is about to begin. */
+/** The cost of a verification that is about to begin. */
 export interface Reservation {
   /** In plain tokens. */
   readonly cost: number;
-  /** Whether a failure is paid for already. */
+  /** Whether a failure is already paid for. */
   readonly isPaid: boolean;
   readonly settle: Settle;
 }
 
-/** The host's limits: per address without a proven caller, per caller with one. */
+/** Limits unauthenticated requests by address, authenticated ones by caller. */
 export class RateLimits {
   private readonly metrics: Metrics;
   private readonly perMinute: { readonly anonymous: number; readonly caller: number };
@@ -51,7 +51,7 @@ export class RateLimits {
     this.perMinute = { anonymous, caller: perCaller };
   }
 
-  /** Counts a request without a proven caller; refuses an address that has used up what it may ask so. */
+  /** Counts an unauthenticated request; throws if its address has reached the limit. */
   takeAnonymous(address: string | undefined, headers = noHeaders): void {
     this.enforce(
       'anonymous',
@@ -64,7 +64,7 @@ export class RateLimits {
   checkAffordable(address: string | undefined, work: VerificationCost, headers = noHeaders): void {
     const key = addressKey(address);
     const { anonymous, caller } = this.perMinute;
-    // Once proven it would be refused; the work can be spared.
+    // The caller would be rejected after the verification, so skip it.
     const everyone = caller * CALLERS_PER_ADDRESS;
     const cost = Math.min(measureCost(work), everyone);
     this.refuse('address', this.addresses.peek(key, everyone, cost), headers);
@@ -74,9 +74,9 @@ export class RateLimits {
   }
 
   /**
-   * Takes what a verification will cost from its address, all of it or nothing, before the work begins.
-   * A plain token costs nothing in advance: its address pays if it fails, so that a valid caller does
-   * not suffer from its neighbors. Neither do lookups, for the same reason: they have a limit of their own.
+   * Takes the cost of a verification from its address before the work begins, all of it or nothing. A plain token
+   * costs nothing in advance: its address pays only if it is invalid, so that valid callers do not suffer from others
+   * at their address. Lookups cost nothing in advance for the same reason: they have a separate limit.
    */
   reserve(address: string | undefined, work: VerificationCost, headers = noHeaders): Reservation {
     this.checkAffordable(address, work, headers);
@@ -106,8 +106,8 @@ export class RateLimits {
   }
 
   /**
-   * Counts a request of a proven caller, by what it took to prove it. A caller beyond its own limit
-   * takes nothing from the other callers of its address.
+   * Counts an authenticated request, by the cost of its verification. A caller beyond its own limit takes nothing
+   * from the other callers of its address.
    */
   async takeCaller(
     { did }: Pick<Caller, 'did'>,
@@ -119,19 +119,19 @@ export class RateLimits {
     const key = addressKey(address);
     const everyone = caller * CALLERS_PER_ADDRESS;
     const callerVerdict = this.callers.peek(did, caller, Math.min(cost, caller));
-    // An expensive token that was verified in vain is paid for like one that failed.
+    // An expensive token whose caller is rejected costs as much as an invalid one.
     if (!callerVerdict.allowed) this.anonymous.take(key, anonymous, Math.min(cost - 1, anonymous));
     this.refuse('caller', callerVerdict, headers);
     this.enforce('address', this.addresses.take(key, everyone, Math.min(cost, everyone)), headers);
     this.enforce('caller', this.callers.take(did, caller, Math.min(cost, caller)), headers);
   }
 
-  /** Charges a proven caller for tokens beyond the one that proved it. */
+  /** Charges an authenticated caller for verifying further tokens. */
   chargeFor({ did }: Pick<Caller, 'did'>, address: string | undefined): Charge {
     const { caller } = this.perMinute;
     return (work) => {
       try {
-        // The request that carries the token has been counted as one.
+        // The request itself has been counted as one.
         const extra = Math.min(measureCost(work) - 1, caller);
         this.refuse('caller', this.callers.peek(did, caller, extra), noHeaders);
         const { settle } = this.reserve(address, work);
@@ -139,13 +139,13 @@ export class RateLimits {
         this.addresses.take(addressKey(address), caller * CALLERS_PER_ADDRESS, extra);
         return settle;
       } catch {
-        // Counted by `reserve`; the verifier says that it was refused for its cost.
+        // Already counted; the verifier reports that the cost was rejected.
         return undefined;
       }
     };
   }
 
-  /** As `enforce`, but leaves the headers alone where the request is allowed. */
+  /** As `enforce`, but sets no headers if the request is allowed. */
   private refuse(kind: string, verdict: RateVerdict, headers: HeaderSink): void {
     if (!verdict.allowed) this.enforce(kind, verdict, headers);
   }
@@ -160,7 +160,7 @@ export class RateLimits {
   }
 }
 
-/** How many plain tokens could be verified instead; a plain one costs 1. */
+/** How many plain tokens could be verified instead. */
 function measureCost({ signatures, lookups, characters }: VerificationCost): number {
   return Math.max(1, signatures + lookups + Math.floor(characters / CHARACTERS_PER_UNIT));
 }
@@ -171,7 +171,7 @@ function measureAdvance(work: VerificationCost, limit: number): number {
   return computing > 1 ? Math.min(computing, limit) : 0;
 }
 
-/** Lookups in progress, by address; never more than `LOOKUPS_AT_ONCE` entries. */
+/** Lookups in progress, by address; at most `LOOKUPS_AT_ONCE` entries. */
 class OpenLookups {
   private readonly counts = new Map<string, number>();
   private total = 0;

@@ -12,7 +12,7 @@ import type { Caller } from '../auth/caller.js';
 import { DelegationService } from '../auth/delegations.js';
 import { OpenToUninvited } from './ucan-guard.js';
 
-/** Lists and revokes for every proven caller: one that was removed can still take back what it gave. */
+/** Listing and revoking is open to all authenticated callers, so that removed callers can still revoke their delegations. */
 @Controller()
 export class DelegationController {
   constructor(private readonly delegations: DelegationService) {}

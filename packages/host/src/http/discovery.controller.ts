@@ -13,13 +13,13 @@ import { OracleIdentity } from '../auth/oracle-identity.js';
 import type { Models } from '../models/models.js';
 import { Public } from './ucan-guard.js';
 
-/** Where else to go, as the plugins tell: under the keys `page` and `gateway` of what they share. */
+/** Paths or addresses from the shared state of plugins, under the keys `page` and `gateway`. */
 interface Links {
   readonly page?: string;
   readonly gateway?: string;
 }
 
-/** What the host tells about itself. */
+/** What the host publishes about itself. */
 export class HostFacts {
   readonly links: Links;
 
@@ -32,7 +32,7 @@ export class HostFacts {
   }
 }
 
-/** What a client needs before it can sign (contract B9). */
+/** What a client needs before it can sign. */
 @Public()
 @Controller('.well-known')
 export class DiscoveryController {
@@ -90,7 +90,7 @@ function readLink(shared: Readonly<Record<string, unknown>>, key: keyof Links): 
   return typeof place === 'string' ? { [key]: place } : {};
 }
 
-/** The models are an interface, which Nest cannot ask for by class. */
+/** The models are an interface, which Nest cannot inject by class. */
 export const MODELS = Symbol('models');
 
 @Public()
@@ -99,13 +99,13 @@ export class ModelsController {
   constructor(@Inject(MODELS) private readonly models: Models) {}
 
   @Get()
-  @Describe({ summary: 'The models a message may ask for', reply: ModelList })
+  @Describe({ summary: 'The models that a message may select', reply: ModelList })
   list(): ModelList {
     return this.models.list();
   }
 }
 
-/** The plugins are plain objects, which Nest cannot ask for by class. */
+/** The plugins are plain objects, which Nest cannot inject by class. */
 export const PLUGINS = Symbol('plugins');
 
 @Public()
@@ -120,7 +120,7 @@ export class PluginsController {
   }
 }
 
-/** Nobody is told of a silent plugin. */
+/** Silent plugins are not listed. */
 function toPluginInfo({ name, manifest }: LoadedPlugin): PluginInfo[] {
   const { title, summary, category, visibility, stability, examples = [], tags = [] } = manifest;
   if (visibility === 'silent') return [];

@@ -8,7 +8,7 @@ import { classifyStoreError } from '../store/store-errors.js';
 import { explainUnmatched } from './middlewares.js';
 import type { OracleRequest } from './ucan-guard.js';
 
-/** The one place where a failure becomes an HTTP answer (contract B1). */
+/** Turns every error into an HTTP response. */
 @Catch()
 export class ErrorFilter implements ExceptionFilter {
   constructor(
@@ -27,7 +27,7 @@ export class ErrorFilter implements ExceptionFilter {
     response.status(answer.body.statusCode).json(answer.body);
   }
 
-  /** Counts a request whose credentials no guard has looked at; returns the refusal beyond the limit. */
+  /** Counts a request that no guard has counted; returns the error if it is beyond the limit. */
   private countUnproven(request: OracleRequest, response: Response): unknown {
     if (request.isCounted) return undefined;
     request.isCounted = true;
@@ -49,7 +49,7 @@ export class ErrorFilter implements ExceptionFilter {
     };
   }
 
-  /** Without a stack where the cause is known: during an outage of the store every request has the same. */
+  /** Without a stack if the store is unavailable: every request has the same one. */
   private report(error: unknown, known: OracleError, requestId: string): void {
     if (known.status === 503) {
       const reason = error instanceof Error ? error.message : String(error);
@@ -58,12 +58,12 @@ export class ErrorFilter implements ExceptionFilter {
   }
 }
 
-/** Names the allowed methods where a route has the path but not the method. */
+/** Names the allowed methods if a route has this path but not this method. */
 function explain(error: unknown, request: OracleRequest, response: Response): unknown {
   return isUnknownRoute(error) ? explainUnmatched(request, response) : error;
 }
 
-/** A failure as the catalogue has it; one nobody thought of tells nothing of itself. */
+/** The error of the catalog; an unexpected error becomes `internal_error` without details. */
 export function toOracleError(error: unknown): OracleError {
   if (error instanceof OracleError) return error;
   const fault = classifyStoreError(error);
@@ -72,7 +72,7 @@ export function toOracleError(error: unknown): OracleError {
   return new OracleError('internal_error');
 }
 
-/** The body of an error answer, for the filter and for faults met before Nest. */
+/** The body of an error response, in Nest and outside of it. */
 export function toErrorBody(error: OracleError, requestId: string): ErrorBody {
   return {
     statusCode: error.status,
@@ -90,13 +90,13 @@ interface HttpExceptionLike {
   getResponse(): unknown;
 }
 
-/** By shape, not by class: a plugin may carry its own copy of Nest. */
+/** By shape, not by class: a plugin may have its own copy of Nest. */
 function isHttpException(error: unknown): error is HttpExceptionLike {
   const { getStatus, getResponse } = (error ?? {}) as Partial<HttpExceptionLike>;
   return typeof getStatus === 'function' && typeof getResponse === 'function';
 }
 
-/** Nest's own answer where no route matches. */
+/** Nest's own error if no route matches. */
 function isUnknownRoute(error: unknown): boolean {
   return (
     isHttpException(error) && error.getStatus() === 404 && /^Cannot [A-Z]+ /.test(error.message)

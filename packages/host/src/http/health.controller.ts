@@ -17,11 +17,11 @@ export class HealthController {
   ) {}
 
   @Get()
-  @Describe({ summary: 'What this is', reply: Landing })
+  @Describe({ summary: 'Name and status of this host', reply: Landing })
   landing(): Landing {
     const { page } = this.facts.links;
     const talk = page ? `; talk to it at ${page}` : '';
-    const message = `${this.oracle.name} is running${talk}; its interface is described at /docs`;
+    const message = `${this.oracle.name} is running${talk}; its API is described at /docs`;
     return { status: 'ok', message, timestamp: new Date().toISOString() };
   }
 
@@ -34,7 +34,7 @@ export class HealthController {
   @Get('health/ready')
   @Describe({
     summary:
-      'Readiness: 503 when the store accepts no writes, the disk is almost full or the host is stopping',
+      'Readiness: 503 if the store does not accept writes, the disk is almost full or the host is stopping',
     reply: Readiness,
     otherReplies: { 503: { when: 'The host is not ready', reply: Readiness } },
   })

@@ -11,7 +11,7 @@ afterEach(() => {
   server?.close();
 });
 
-/** Serves with timeouts short enough to wait for; a reply takes longer than all of them. */
+/** Serves with short timeouts; a response takes longer than all of them. */
 async function serve(): Promise<number> {
   const adapter = new HttpAdapter({ headers: 1_000, request: 1_500, checkInterval: 50 });
   adapter.initHttpServer();
@@ -64,7 +64,7 @@ it.each([
   },
 );
 
-it('HttpAdapter writes no second answer into one that has begun', async () => {
+it('HttpAdapter writes no second response into one that has begun', async () => {
   const port = await serve();
   const { answer } = await send(
     port,
@@ -74,7 +74,7 @@ it('HttpAdapter writes no second answer into one that has begun', async () => {
 });
 
 it.each(['', 'Expect: something\r\n'])(
-  'HttpAdapter writes no 400 into an answer to a request with the headers "%s"',
+  'HttpAdapter writes no 400 into the response to a request with the headers "%s"',
   async (expects) => {
     const port = await serve();
     const socket = connect({ port, host: '127.0.0.1' });
@@ -92,7 +92,7 @@ it.each(['', 'Expect: something\r\n'])(
   },
 );
 
-it('HttpAdapter lets a reply take longer than every timeout', async () => {
+it('HttpAdapter allows a response to take longer than every timeout', async () => {
   const port = await serve();
   const { answer } = await send(port, 'GET /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n');
   expect(answer).toContain('first part');

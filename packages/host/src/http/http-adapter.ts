@@ -13,7 +13,7 @@ const LISTEN_BACKLOG = 4096;
 /** Connections open at once, of all clients; each may hold its headers. Further ones are closed. */
 const MAX_CONNECTIONS = 20_000;
 
-/** How long a client may take to send its request, in milliseconds; replies take as long as they need. */
+/** How long a client may take to send its request, in milliseconds. Responses have no time limit. */
 export interface RequestTimeouts {
   readonly headers: number;
   /** Headers and body together. */
@@ -28,7 +28,7 @@ export const REQUEST_TIMEOUTS: RequestTimeouts = {
   checkInterval: 1_000,
 };
 
-/** Express on a server with limits of its own, whose parse faults are answered as JSON too. */
+/** Express on a server with stricter limits, which answers parse errors as JSON too. */
 export class HttpAdapter extends ExpressAdapter {
   constructor(private readonly timeouts = REQUEST_TIMEOUTS) {
     super();
@@ -48,12 +48,12 @@ export class HttpAdapter extends ExpressAdapter {
     );
     server.maxConnections = MAX_CONNECTIONS;
     answerClientErrors(server);
-    // What a client expects beyond an answer is nothing to us; Node would refuse it in words of its own.
+    // Without this listener, Node itself would reject requests with an unknown `Expect` header.
     server.on('checkExpectation', this.getInstance());
     this.httpServer = server;
   }
 
-  /** Takes the arguments that Nest passes on, and adds the backlog. */
+  /** Adds the backlog to the arguments that Nest passes. */
   override listen(port: string | number, ...rest: unknown[]): Server {
     const callback = rest.find((each) => typeof each === 'function') as (() => void) | undefined;
     const host = rest.find((each) => typeof each === 'string');
@@ -64,7 +64,7 @@ export class HttpAdapter extends ExpressAdapter {
   }
 }
 
-/** Answers requests that cannot be read or do not arrive in time, then closes their connection. */
+/** Answers requests that are malformed or too slow, then closes their connection. */
 function answerClientErrors(server: Server): void {
   const responses = new WeakMap<Socket, ServerResponse>();
   const remember = ({ socket }: IncomingMessage, response: ServerResponse) => {
@@ -74,12 +74,12 @@ function answerClientErrors(server: Server): void {
   // Requests with an `Expect` header arrive as this event instead.
   server.prependListener('checkExpectation', remember);
   server.on('clientError', (fault: NodeJS.ErrnoException, socket: Socket) => {
-    // An answer in the middle of another one would be part of that one.
-    const hasAnswer =
+    // Otherwise the error would become part of a response that has begun.
+    const hasResponse =
       responses.get(socket)?.headersSent && !responses.get(socket)?.writableFinished;
-    if (fault.code === 'ECONNRESET' || !socket.writable || hasAnswer) return void socket.destroy();
+    if (fault.code === 'ECONNRESET' || !socket.writable || hasResponse) return void socket.destroy();
     socket.write(buildRawResponse(new OracleError(explainClientError(fault.code))));
-    // Without waiting for the client to close its side too, which a slow one never does.
+    // Does not wait for the client to close its side, which a slow one never does.
     socket.destroySoon();
   });
 }

@@ -51,12 +51,12 @@ export class MessagesController {
     private readonly sessions: SessionStore,
   ) {}
 
-  // Before `:sessionId`, which would otherwise take `abort` for a session.
+  // Before `:sessionId`, which would otherwise match `abort`.
   @Post('abort')
   @HttpCode(200)
   @Describe({
     summary:
-      'End the turn running in a session; `success` is false if none is, and for unknown and foreign sessions too',
+      'Cancel the running turn of a session; `success` is false if there is none, or if the session is unknown or belongs to another user',
     reply: TurnAborted,
   })
   abort(
@@ -69,13 +69,13 @@ export class MessagesController {
   @Post(':sessionId')
   @HttpCode(200)
   @Describe({
-    summary: 'Send a message; the answer is JSON, or a stream when `stream` is true',
+    summary: 'Send a message; the response is JSON, or a stream if `stream` is true',
     reply: Reply,
     streams: true,
     errors: SEND_ERRORS,
     headers: {
       'idempotency-key': {
-        meaning: 'Makes a retry find the first outcome instead of a second turn',
+        meaning: 'A retry with the same key returns the first outcome instead of starting a second turn',
         schema: IdempotencyKey,
       },
       'x-timezone':
@@ -93,15 +93,15 @@ export class MessagesController {
     const { stream, returnAllMessages } = body;
     await this.replies.withSlot(owner, async () => {
       const key = { owner, runId: await this.start({ sessionId, body, request }) };
-      if (stream) return this.replies.stream(key, 0, response);
-      const reply = await this.replies.whole(key, response);
+      if (stream) return this.replies.sendStream(key, 0, response);
+      const reply = await this.replies.waitForReply(key, response);
       if (!reply) return;
       if (!returnAllMessages) return void response.json(reply);
-      await this.replies.transcript({ owner, sessionId }, response, reply);
+      await this.replies.sendTranscript({ owner, sessionId }, response, reply);
     });
   }
 
-  /** Not async: while the answer is awaited, nothing here may still hold the message. */
+  /** Not async, so that nothing here holds the message while the answer is awaited. */
   private start(sent: Sent): Promise<string> {
     return this.turns.start(takeTurnRequest(sent));
   }
@@ -118,7 +118,7 @@ export class MessagesController {
     @Res() response: Response,
   ): Promise<void> {
     await this.sessions.get({ owner, sessionId });
-    await this.replies.transcript({ owner, sessionId }, response);
+    await this.replies.sendTranscript({ owner, sessionId }, response);
   }
 }
 
@@ -129,8 +129,8 @@ export interface Sent {
 }
 
 /**
- * Leaves HTTP behind: what the body and the headers say becomes one request for a turn. The body is emptied: the request
- * may wait for hours, and the framework keeps its arguments until it is answered.
+ * Turns body and headers into a turn request without HTTP objects. Empties the body: the HTTP request may wait for hours,
+ * and the framework keeps its arguments until then.
  */
 function takeTurnRequest(sent: Sent): TurnRequest {
   const turn = createTurnRequest(sent);
@@ -177,7 +177,7 @@ export class HistoryController {
 
   @Get('messages')
   @Describe({
-    summary: 'Messages of a session in pages, counted in turns',
+    summary: 'Messages of a session in pages of whole turns',
     reply: MessagePage,
     errors: ['session_not_found'],
   })
@@ -198,7 +198,7 @@ export class HistoryController {
 
   @Get('run')
   @Describe({
-    summary: 'The turn at work in a session, else the last one',
+    summary: 'The running turn of a session, otherwise the last one',
     reply: CurrentRun,
     errors: ['session_not_found'],
   })

@@ -7,7 +7,7 @@ import type { RateLimits } from '../auth/rate-limits.js';
 import type { Metrics } from '../observability/metrics.js';
 import type { OracleRequest } from './ucan-guard.js';
 
-/** Writes one line per request; never a header, a body or a query, since tokens travel there. */
+/** Logs one line per request, without headers, body and query, which may contain tokens. */
 export function accessLog(logger: Logger, metrics: Metrics) {
   return (request: OracleRequest, response: Response, next: NextFunction): void => {
     const startedAt = performance.now();
@@ -22,7 +22,7 @@ export function accessLog(logger: Logger, metrics: Metrics) {
       };
       const { method, route, status } = line;
       metrics.count('sibyl_http_requests_total', { method, route, status: String(status) });
-      if (!response.writableFinished) logger.info(line, 'request cut off');
+      if (!response.writableFinished) logger.info(line, 'request aborted');
       else if (isHealth(request)) logger.debug(line, 'request');
       else logger.info(line, 'request');
     });
@@ -35,7 +35,7 @@ function readRoute(request: OracleRequest): string {
   return typeof pattern === 'string' ? pattern : 'unmatched';
 }
 
-/** Gives every request its correlation id: the caller's own if well-formed (contract B1). */
+/** Gives every request its correlation id: that of the caller if it is well-formed. */
 export function requestId(request: OracleRequest, response: Response, next: NextFunction): void {
   const { data = randomUUID() } = RequestId.safeParse(request.headers['x-request-id']);
   request.requestId = data;
@@ -43,7 +43,7 @@ export function requestId(request: OracleRequest, response: Response, next: Next
   next();
 }
 
-/** Takes the id that a body brings for the request's own, unless a header said otherwise. */
+/** Uses the request id of a body unless the request has one in its header. */
 export function adoptRequestId(
   request: OracleRequest,
   response: Response,
@@ -56,7 +56,7 @@ export function adoptRequestId(
 
 const API_POLICY = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'";
 
-/** Sets what keeps a browser from misusing an answer; a route may override it. */
+/** Sets security headers; a route may override them. */
 export function securityHeaders(request: Request, response: Response, next: NextFunction): void {
   response.setHeader('Content-Security-Policy', API_POLICY);
   response.setHeader('X-Content-Type-Options', 'nosniff');
@@ -66,22 +66,22 @@ export function securityHeaders(request: Request, response: Response, next: Next
   next();
 }
 
-/** Whether a request is for the pages that describe the interface; the router minds no case either. */
+/** Whether a request is for the API documentation; case-insensitive, as the router. */
 function isDocs({ path }: Pick<Request, 'path'>): boolean {
   return /^\/docs(\/|-json\/?$|$)/i.test(path);
 }
 
-/** Whether a request is a health check, which is neither limited nor worth a line in the log. */
+/** Whether a request is a health check, which has no rate limit and is logged at debug level. */
 function isHealth({ path }: Pick<Request, 'path'>): boolean {
   return path === '/health' || path === '/health/ready';
 }
 
-/** Limits each address by what it asks without proving who it is; health checks are exempt. */
+/** Limits the unauthenticated requests of each address; health checks are exempt. */
 export function anonymousLimit(limits: RateLimits) {
   return (request: OracleRequest, response: Response, next: NextFunction): void => {
     const isExempt = isHealth(request);
-    // With credentials the guard decides: a valid caller must not suffer from its neighbors. The error
-    // filter counts requests that fail before they reach it.
+    // The guard counts requests with credentials: a valid caller must not suffer from others at its address. The
+    // error filter counts requests that fail before they reach the guard.
     request.isCounted = isExempt || isDocs(request) || !hasCredentials(request);
     if (request.isCounted && !isExempt) limits.takeAnonymous(request.ip, response);
     next();
@@ -93,19 +93,19 @@ function hasCredentials({ headers }: OracleRequest): boolean {
   return invocation !== undefined || delegation !== undefined;
 }
 
-/** What this file reads of a layer of Express's router. */
+/** The part of a layer of Express's router that this file reads. */
 interface Layer {
   readonly route?: { readonly path: string; readonly methods: Readonly<Record<string, boolean>> };
   match(path: string): boolean;
 }
 
-/** The methods that the routes of a path answer, for `Allow`; empty where no route has this path. */
+/** The methods of the routes of a path, for `Allow`; empty if no route has this path. */
 function findAllowedMethods({ app, path }: Request): readonly string[] {
   const layers = app.router.stack as unknown as readonly Layer[];
   const matching = layers.flatMap((layer) =>
     layer.route && matches(layer, path) ? layer.route : [],
   );
-  // `/messages/abort` is a resource of its own, although `/messages/:sessionId` matches it too.
+  // `/messages/abort` is a separate resource, although `/messages/:sessionId` matches it too.
   const literal = matching.filter((route) => !/[:*{]/.test(route.path));
   const found = (literal.length > 0 ? literal : matching)
     .flatMap(({ methods }) => Object.keys(methods))
@@ -116,7 +116,7 @@ function findAllowedMethods({ app, path }: Request): readonly string[] {
   return [...new Set([...found, ...implied])].sort();
 }
 
-/** A path whose percent-encoding is broken belongs to no route. */
+/** A path with invalid percent-encoding matches no route. */
 function matches(layer: Layer, path: string): boolean {
   try {
     return layer.match(path);
@@ -125,7 +125,7 @@ function matches(layer: Layer, path: string): boolean {
   }
 }
 
-/** Why no route took a request: its path is unknown, or known with other methods only. */
+/** Why no route matches: the path is unknown, or has only other methods. */
 export function explainUnmatched(request: Request, response: Response): OracleError {
   const allowed = findAllowedMethods(request);
   if (allowed.length === 0 || allowed.includes(request.method)) return new OracleError('not_found');
@@ -135,7 +135,7 @@ export function explainUnmatched(request: Request, response: Response): OracleEr
   });
 }
 
-/** Answers OPTIONS: preflights for every path, other requests with the methods of a known path. */
+/** Answers OPTIONS: preflights of every path, other requests of known paths with their methods. */
 export function answerOptions(request: Request, response: Response, next: NextFunction): void {
   if (request.method !== 'OPTIONS') return void next();
   const allowed = findAllowedMethods(request);

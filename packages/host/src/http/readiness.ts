@@ -14,9 +14,9 @@ interface ReadinessDeps {
 }
 
 /**
- * Decides whether this host should receive requests. A store that takes no writes, a disk that is almost full and
- * a host that is stopping make it not ready. A failing model is only reported: every host shares the provider, and
- * history, sessions and other models still work.
+ * Decides whether this host should receive requests. It is not ready if the store does not accept writes, the disk is
+ * almost full or the host is stopping. A failing model is only reported: all hosts share the provider, and history,
+ * sessions and other models still work.
  */
 export class ReadinessChecks {
   private isDraining = false;
@@ -59,7 +59,7 @@ export class ReadinessChecks {
       return {
         status: 'failing',
         message:
-          'Less space is free than DISK_MIN_FREE demands; new sessions, messages and delegations are refused',
+          'The free disk space is below DISK_MIN_FREE; new sessions, messages and delegations are rejected',
       };
     }
     return { status: 'ok', message: 'Enough space is free' };
@@ -79,25 +79,25 @@ function describeProbe(result: ProbeResult): ReadinessCheck {
   }
 }
 
-/** How long a failed call says something about the model. */
+/** How long the result of a call is relevant. */
 const RELEVANT_MS = 5 * 60 * 1000;
 
 const messages: Readonly<Record<FaultKind, string>> = {
   auth: 'The model provider rejected the key',
-  billing: 'The model provider refused for lack of credit',
+  billing: 'The model provider rejected the call because its credit is used up',
   rate_limit: 'The model provider limits the rate of requests',
   network: 'The model provider could not be reached',
   timeout: 'The model provider did not answer in time',
   server: 'The model provider reported an error',
-  unknown: 'The last call of the model failed',
+  unknown: 'The last call to the model failed',
 };
 
-/** Knows how the calls of the main model went lately; makes none of its own, since calls cost money. */
+/** Observes the calls of the main model; makes no calls itself, since they cost money. */
 export class ModelHealth {
   private mainId = '';
   private last: { readonly at: number; readonly fault: FaultKind | undefined } | undefined;
 
-  /** The same models, observed. */
+  /** Returns the same models with their calls observed. */
   watch(models: Models): Models {
     this.mainId = models.get('main').id;
     const observed = new Map<Model, Model>();
@@ -122,7 +122,7 @@ export class ModelHealth {
     }
     const { fault } = this.last;
     if (fault) return { status: 'failing', message: messages[fault] };
-    return { status: 'ok', message: 'The last call of the model succeeded' };
+    return { status: 'ok', message: 'The last call to the model succeeded' };
   }
 
   private observe(model: Model): Model {

@@ -16,11 +16,11 @@ interface ReplySenderDeps {
   readonly logger: Logger;
 }
 
-/** Gives a run's answer to whoever asked for it, as a stream or whole. */
+/** Sends the answer of a run as a stream or as a whole. */
 export class ReplySender {
   constructor(private readonly deps: ReplySenderDeps) {}
 
-  /** Runs the work of one reader in a place of its user; throws before any of it if the user has none left. */
+  /** Runs a task in one of the user's slots; throws before it begins if all are taken. */
   async withSlot(owner: string, work: () => Promise<void>): Promise<void> {
     const release = this.deps.slots.take(owner);
     try {
@@ -30,22 +30,22 @@ export class ReplySender {
     }
   }
 
-  async stream(key: RunKey, after: number, response: Response): Promise<void> {
+  async sendStream(key: RunKey, after: number, response: Response): Promise<void> {
     const { reader, streamStallMs, logger } = this.deps;
     const run = await reader.find(key);
     await sendSse(response, {
       runId: run.id,
       stallMs: streamStallMs,
       frames: (gone) => reader.read(run, after, gone),
-      onError: (err) => logger.error({ err, runId: run.id, did: run.owner }, 'stream broke off'),
+      onError: (err) => logger.error({ err, runId: run.id, did: run.owner }, 'stream failed'),
     });
   }
 
   /**
-   * Waits for the end of the run; one cut short answers with what had come. A message that got no answer
-   * is an error, unless its own user has stopped it. Undefined as soon as the client has left.
+   * Waits for the end of the run; the answer of a canceled run is partial. Throws if there is no answer, unless the
+   * user canceled the run. Undefined as soon as the client has disconnected.
    */
-  async whole(key: RunKey, response: Response): Promise<Reply | undefined> {
+  async waitForReply(key: RunKey, response: Response): Promise<Reply | undefined> {
     const run = await this.deps.reader.find(key);
     const ended = await this.deps.reader.outcome(run, createCloseSignal(response));
     if (!ended) return undefined;
@@ -64,17 +64,17 @@ export class ReplySender {
     };
   }
 
-  /** Sends all messages of a session, oldest first, beside what else the answer says. */
-  async transcript(key: SessionKey, response: Response, fields: object = {}): Promise<void> {
+  /** Sends all messages of a session, oldest first, together with other fields. */
+  async sendTranscript(key: SessionKey, response: Response, fields: object = {}): Promise<void> {
     const { messages, streamStallMs: stallMs, logger } = this.deps;
     const pages = toViews(messages.pages(key));
     const onError = (err: unknown) =>
-      logger.error({ err, sessionId: key.sessionId, did: key.owner }, 'list of messages broke off');
+      logger.error({ err, sessionId: key.sessionId, did: key.owner }, 'list of messages failed');
     await sendList(response, { fields, name: 'messages', pages, stallMs, onError });
   }
 }
 
-/** Fires when the connection of a response has closed. */
+/** The signal fires when the connection of the response closes. */
 function createCloseSignal(response: Response): AbortSignal {
   const closed = new AbortController();
   if (response.destroyed) closed.abort();
@@ -89,7 +89,7 @@ async function* toViews(pages: AsyncIterable<readonly Message[]>) {
 /** Seconds after which an answer has probably ended. */
 const RETRY_SECONDS = 5;
 
-/** Counts the requests of each user that wait for an answer or stream one, in all sessions. */
+/** Limits the requests of each user that wait for or stream an answer, in all sessions. */
 export class StreamSlots {
   private readonly maxPerUser: number;
   private readonly perUser = new Map<string, number>();
@@ -98,7 +98,7 @@ export class StreamSlots {
     this.maxPerUser = maxPerUser;
   }
 
-  /** Takes a place at once and returns the function that releases it; throws if the user has no place left. */
+  /** Takes a slot at once and returns the function that releases it; throws if the user has none left. */
   take(owner: string): () => void {
     const taken = this.perUser.get(owner) ?? 0;
     if (taken >= this.maxPerUser)

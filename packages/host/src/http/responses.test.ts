@@ -13,7 +13,7 @@ afterEach(() => {
   server?.close();
 });
 
-/** Serves one stream and returns what a client gets of it. */
+/** Serves one stream and returns the response that a client gets. */
 async function serve(frames: SseOptions['frames']): Promise<globalThis.Response> {
   server = createServer((_, response) => {
     void sendSse(response as Response, { runId: 'run-1', stallMs: 60_000, frames });
@@ -25,7 +25,7 @@ async function serve(frames: SseOptions['frames']): Promise<globalThis.Response>
 
 const frame = (seq: number, event = 'message'): Frame => ({ seq, event, data: `{"n":${seq}}` });
 
-it('sends nothing after the last frame, and ends', async () => {
+it('sendSse sends nothing after the last frame, and ends', async () => {
   const response = await serve(async function* () {
     yield [frame(1), frame(2)];
     yield [frame(3, 'done')];
@@ -40,7 +40,7 @@ it('sends nothing after the last frame, and ends', async () => {
   );
 });
 
-it('shows that it lives every 15 seconds of silence', async () => {
+it('sendSse sends a heartbeat after every 15 seconds without frames', async () => {
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
   let finish = () => {};
   const finished = new Promise<void>((resolve) => {
@@ -57,7 +57,7 @@ it('shows that it lives every 15 seconds of silence', async () => {
   );
 });
 
-it('tells its source when the reader has gone', async () => {
+it('sendSse aborts its source when the client disconnects', async () => {
   const gone = Promise.withResolvers<void>();
   const response = await serve(async function* (signal) {
     signal.addEventListener('abort', () => gone.resolve());
@@ -68,7 +68,7 @@ it('tells its source when the reader has gone', async () => {
   await gone.promise;
 });
 
-it('hangs up when its source fails, so that the reader joins again', async () => {
+it('sendSse disconnects when its source fails, so that the client reconnects', async () => {
   const response = await serve(async function* () {
     yield [frame(1)];
     throw new Error('store gone');

@@ -6,22 +6,22 @@ import type { Frame } from '../store/runs/frames.js';
 import { toErrorBody } from './error-filter.js';
 
 const HEARTBEAT_MS = 15_000;
-/** How much is handed to a connection before it must have taken what it got. */
+/** How much is written to a connection before waiting for it to drain. */
 const CHUNK_CHARACTERS = 64 * 1024;
 
 export interface SseOptions {
   readonly runId: string;
-  /** How long a reader may take nothing before it is dropped; it can come back and read on. */
+  /** How long a client may read nothing before it is disconnected; it can reconnect and continue. */
   readonly stallMs: number;
-  /** Makes the source; its signal fires when the reader has gone. */
+  /** Opens the source; the signal fires when the client has disconnected. */
   readonly frames: (gone: AbortSignal) => AsyncIterable<readonly Frame[]>;
-  /** Called with what broke the source off: it is too late for an error reply. */
+  /** Called if the source fails: it is too late for an error response. */
   readonly onError?: ((error: unknown) => void) | undefined;
 }
 
-/** Sends frames as server-sent events at the pace of the reader, up to the last frame (contract B4). */
+/** Sends frames as server-sent events at the pace of the client, up to the last frame. */
 export async function sendSse(response: Response, options: SseOptions): Promise<void> {
-  // A stream may last for hours, and nothing reads the bytes of its request any more.
+  // A stream may last for hours, and the bytes of its request are no longer needed.
   Object.assign(response.req, { rawBody: undefined });
   const gone = new AbortController();
   response.once('close', () => gone.abort());
@@ -31,7 +31,7 @@ export async function sendSse(response: Response, options: SseOptions): Promise<
     'X-Accel-Buffering': 'no',
     'X-Run-Id': options.runId,
   });
-  // A HEAD request must not wait for the end of a run whose frames it cannot receive.
+  // A HEAD request receives no frames, so it must not wait for the end of the run.
   if (response.req.method === 'HEAD') return void response.end();
   response.flushHeaders();
   const heartbeat = setInterval(() => beat(response), HEARTBEAT_MS);
@@ -42,14 +42,14 @@ export async function sendSse(response: Response, options: SseOptions): Promise<
     response.end();
   } catch (error) {
     if (!(error instanceof ReaderGoneError)) options.onError?.(error);
-    // The status line is out, so all that is left is to hang up; the reader can join again.
+    // The status is sent, so only disconnecting is left; the client can reconnect.
     response.destroy();
   } finally {
     clearInterval(heartbeat);
   }
 }
 
-/** A reader that has not taken what it got needs no sign of life. */
+/** A client with unread data needs no heartbeat. */
 function beat(response: Response): void {
   if (!response.writableNeedDrain) response.write(': heartbeat\n\n');
 }
@@ -65,14 +65,14 @@ function* toChunks(frames: readonly Frame[]): Generator<string> {
   if (chunk) yield chunk;
 }
 
-/** A reader that left, or that takes nothing: no fault of the host. */
+/** The client has disconnected or reads nothing: not an error of the host. */
 class ReaderGoneError extends Error {
   override readonly name = 'ReaderGoneError';
 }
 
-/** Hands a reader more once it has taken what it got; rejects if it has gone or takes nothing for `stallMs`. */
+/** Writes and waits for the client to drain; rejects if it has disconnected or reads nothing for `stallMs`. */
 async function writePaced(response: Response, chunk: string, stallMs: number): Promise<void> {
-  if (response.destroyed) throw new ReaderGoneError('The reader has gone');
+  if (response.destroyed) throw new ReaderGoneError('The client has disconnected');
   if (!response.write(chunk)) await waitForDrain(response, stallMs);
 }
 
@@ -82,7 +82,7 @@ function waitForDrain(response: Response, stallMs: number): Promise<void> {
       clearTimeout(limit);
       response.off('drain', onDrain).off('close', onClose);
       if (isDrained) resolve();
-      else reject(new ReaderGoneError('The reader takes nothing more'));
+      else reject(new ReaderGoneError('The client reads nothing'));
     };
     const onDrain = () => settle(true);
     const onClose = () => settle(false);
@@ -91,7 +91,7 @@ function waitForDrain(response: Response, stallMs: number): Promise<void> {
   });
 }
 
-/** A whole HTTP answer, for connections that have no response to write to. */
+/** A complete HTTP response, for connections without a response object. */
 export function buildRawResponse(error: OracleError): string {
   const requestId = randomUUID();
   const body = JSON.stringify(toErrorBody(error, requestId));
@@ -108,18 +108,18 @@ export function buildRawResponse(error: OracleError): string {
 }
 
 export interface ListAnswer {
-  /** What the answer says beside the list. */
+  /** Fields besides the list. */
   readonly fields: object;
   /** The name of the list, which comes last. */
   readonly name: string;
   readonly pages: AsyncIterable<readonly unknown[]>;
-  /** How long a reader may take nothing before it is dropped. */
+  /** How long a client may read nothing before it is disconnected. */
   readonly stallMs: number;
-  /** Called with what broke the list off: it is too late for an error reply. */
+  /** Called if the list fails after it has begun: it is too late for an error response. */
   readonly onError?: ((error: unknown) => void) | undefined;
 }
 
-/** Answers with a JSON object that holds a list of any length, of which a page is in memory at a time. */
+/** Sends a JSON object with a list of any length, with one page in memory at a time. */
 export async function sendList(response: Response, answer: ListAnswer): Promise<void> {
   response.type('json');
   if (response.req.method === 'HEAD') return void response.end();
@@ -131,7 +131,7 @@ export async function sendList(response: Response, answer: ListAnswer): Promise<
   } catch (error) {
     if (!response.headersSent) throw error;
     if (!(error instanceof ReaderGoneError)) answer.onError?.(error);
-    // The status line is out, so all that is left is to hang up.
+    // The status is sent, so only disconnecting is left.
     response.destroy();
   }
 }

@@ -12,12 +12,12 @@ export class RunsController {
 
   @Get(':runId')
   @Describe({
-    summary: 'The rest of a stream, replayed then live, up to `done`',
+    summary: 'Frames of a run: past frames first, then live ones, until `done`',
     streams: true,
     errors: ['run_not_found', 'too_many_streams'],
     headers: {
       'last-event-id': {
-        meaning: 'Number of the last frame seen; `after` takes precedence',
+        meaning: 'Id of the last frame received; `after` takes precedence',
         schema: LastEventId,
       },
     },
@@ -31,7 +31,7 @@ export class RunsController {
     const position = after ?? parseLastEventId(headers['last-event-id']);
     const { did: owner } = caller;
     await this.replies.withSlot(owner, () =>
-      this.replies.stream({ owner, runId }, position, response),
+      this.replies.sendStream({ owner, runId }, position, response),
     );
   }
 }
@@ -42,7 +42,6 @@ function parseLastEventId(lastEventId: string | string[] | undefined): number {
   throw new OracleError('validation_failed', { message: ['last-event-id: must be a frame id'] });
 }
 
-/** A stored run as the contract shows it (B4). */
 export function toRunView(run: Run): RunView {
   return {
     runId: run.id,

@@ -24,7 +24,7 @@ export class SessionsController {
   @Post()
   @HttpCode(201)
   @Describe({
-    summary: 'Open a session',
+    summary: 'Create a session',
     reply: Session,
     status: 201,
     errors: ['too_many_sessions'],
@@ -48,7 +48,7 @@ export class SessionsController {
 
   @Patch(':sessionId')
   @Describe({
-    summary: 'Give a session another title',
+    summary: 'Rename a session',
     reply: Session,
     errors: ['session_not_found'],
   })
@@ -76,7 +76,6 @@ export class SessionsController {
   }
 }
 
-/** A stored session as the contract shows it (B2). */
 function toSessionView(session: StoredSession, oracleName: string): Session {
   return {
     sessionId: session.id,

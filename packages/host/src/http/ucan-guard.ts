@@ -8,7 +8,7 @@ import { CallerAllowList } from '../auth/caller-allow-list.js';
 import { PresentedDelegations } from '../auth/presented-delegations.js';
 import { RateLimits } from '../auth/rate-limits.js';
 
-/** Lets a request in only with a proven caller; public routes do not even parse credentials. */
+/** Authenticates callers; public routes do not parse credentials at all. */
 @Injectable()
 export class UcanGuard implements CanActivate {
   constructor(
@@ -24,10 +24,10 @@ export class UcanGuard implements CanActivate {
     const response = context.switchToHttp().getResponse<Response>();
     const { authenticator, limits } = this;
     const { ip: address, isCounted } = request;
-    // From here on the guard counts it.
+    // The guard counts the request from here on.
     request.isCounted = true;
     if (this.isPublic(context)) {
-      // Where nobody reads credentials, bringing some spares nobody the limit.
+      // Credentials that are not read must not exempt a request from the limit.
       if (!isCounted) limits.takeAnonymous(address, response);
       return true;
     }
@@ -49,7 +49,7 @@ export class UcanGuard implements CanActivate {
   }
 }
 
-/** Refuses proven callers whom the operator does not admit; runs after UcanGuard and its limits. */
+/** Rejects authenticated callers that CALLERS_ALLOW does not allow; runs after UcanGuard and its limits. */
 @Injectable()
 export class CallerGuard implements CanActivate {
   constructor(
@@ -61,11 +61,11 @@ export class CallerGuard implements CanActivate {
   async canActivate(context: ExecutionContext): Promise<boolean> {
     if (context.getType() !== 'http') return true;
     const { caller } = context.switchToHttp().getRequest<OracleRequest>();
-    // Without a caller it is a public route: UcanGuard lets no other request pass without one.
+    // Without a caller this is a public route: UcanGuard rejects all other requests.
     if (!caller) return true;
     const isOpen = this.reflector.get<boolean>(OPEN_TO_UNINVITED, context.getHandler());
     if (!isOpen) await this.allowList.assertAllowed(caller.did);
-    // Nothing is stored on behalf of callers who are not admitted.
+    // Nothing is stored on behalf of callers that are not allowed.
     if (caller.login && (await this.allowList.isAllowed(caller.did)))
       await this.presented.record(caller.login);
     return true;
@@ -79,17 +79,16 @@ export const Public = () => SetMetadata(PUBLIC_ROUTE, true);
 
 const OPEN_TO_UNINVITED = Symbol('open to uninvited callers');
 
-/** Opens a protected handler to proven callers whom CALLERS_ALLOW does not admit. */
+/** Opens a handler to authenticated callers that CALLERS_ALLOW does not allow. */
 export const OpenToUninvited = () => SetMetadata(OPEN_TO_UNINVITED, true);
 
-/** A request on its way through the host. */
 export interface OracleRequest extends Request {
   requestId: string;
-  /** Set once the caller is proven; absent on public routes. */
+  /** Set once the caller is authenticated; absent on public routes. */
   caller?: Caller;
-  /** Whether the limit of those without a proven caller has been applied, or need not be. */
+  /** Whether the limit of unauthenticated requests has been applied, or does not apply. */
   isCounted?: boolean;
 }
 
-/** A request the guard has let in on a protected route. */
+/** An authenticated request. */
 export type ProvenRequest = OracleRequest & { readonly caller: Caller };

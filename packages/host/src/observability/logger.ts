@@ -1,7 +1,7 @@
 import { type Logger, pino, stdTimeFunctions } from 'pino';
 import type { Config } from '../config/config.js';
 
-/** Makes the process's logger: JSON lines alike those of the gateway, or readable ones in a terminal. */
+/** Creates the logger of the process: JSON lines in the format of the gateway, or readable lines in a terminal. */
 export async function createLogger({ logLevel }: Pick<Config, 'logLevel'>): Promise<Logger> {
   const options = {
     level: logLevel,
@@ -10,7 +10,7 @@ export async function createLogger({ logLevel }: Pick<Config, 'logLevel'>): Prom
     formatters: { level: (level: string) => ({ level }) },
   };
   if (!process.stdout.isTTY) return pino(options);
-  // Loaded only where a person reads: it would slow every other start.
+  // Loaded only in a terminal, because it slows the start.
   const { PinoPretty } = await import('pino-pretty');
   return pino(options, PinoPretty({ colorize: true, singleLine: true }));
 }

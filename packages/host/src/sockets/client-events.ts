@@ -14,7 +14,7 @@ import type { ConnectionRegistry } from './connections.js';
 
 type ClientRequestName = Exclude<ClientEventName, 'tool_result' | 'action_call_result'>;
 
-/** What a client is told when it asks (contract B5). */
+/** Answers the requests of clients. */
 export const clientRequests: Readonly<
   Record<ClientRequestName, (audience: Audience, registry: ConnectionRegistry) => ServerEvent>
 > = {
@@ -40,7 +40,7 @@ export const clientRequests: Readonly<
   }),
 };
 
-/** What a page sends as the result of a call, by the kind of call. */
+/** Read what a page sends as the result of a call, by the kind of call. */
 export const resultReaders = {
   tool_result: (sent: unknown) => readResult(sent, ToolResult, 'browser_tool_call'),
   action_call_result: (sent: unknown, { sessionId }: Audience) => {
@@ -50,7 +50,7 @@ export const resultReaders = {
   },
 } as const satisfies Record<string, (sent: unknown, audience: Audience) => PageAnswer | undefined>;
 
-/** One that cannot be read is an answer too, if it says to which call: nobody need wait for more. */
+/** An invalid result also ends the call, if it names one: no other result will follow. */
 function readResult(
   sent: unknown,
   schema: z.ZodType<ToolResult>,
@@ -63,12 +63,12 @@ function readResult(
   }
   const { toolCallId } = (sent ?? {}) as { toolCallId?: unknown };
   if (typeof toolCallId !== 'string') return undefined;
-  const problems = describeIssues(error.issues, 'result');
-  const why = `The page sent a result that cannot be read: ${problems.join('; ')}`;
-  return { event, toolCallId, result: null, error: why };
+  const issues = describeIssues(error.issues, 'result');
+  const reason = `The page sent an invalid result: ${issues.join('; ')}`;
+  return { event, toolCallId, result: null, error: reason };
 }
 
-/** An action reports a failure also as `{success: false, error}` in place of its result. */
+/** An action may also report a failure as the result `{success: false, error}`. */
 function readFailure(answer: PageAnswer): PageAnswer {
   const { data } = FailedAction.safeParse(answer.result);
   return data && answer.error === undefined ? { ...answer, error: data.error } : answer;

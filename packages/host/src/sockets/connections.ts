@@ -8,10 +8,10 @@ interface RegisterOptions {
   readonly maxTotal: number;
 }
 
-/** Counts open connections: of an address from their first byte, of a user once that is proven. */
+/** Counts open connections: by address at once, by user after authentication. */
 export class ConnectionRegistry {
   private readonly options: RegisterOptions;
-  /** No more entries than connections, as in `#users`. */
+  /** At most as many entries as connections, as in `users`. */
   private readonly addresses = new Map<string, number>();
   private total = 0;
   /** User → session → sockets. */
@@ -21,16 +21,16 @@ export class ConnectionRegistry {
     this.options = options;
   }
 
-  assertRoom(address: string): void {
+  assertBelowLimit(address: string): void {
     if ((this.addresses.get(address) ?? 0) >= this.options.maxPerAddress)
       throw new OracleError('too_many_sockets', { retryAfterSeconds: 60 });
     if (this.total >= this.options.maxTotal)
       throw new OracleError('sockets_full', { retryAfterSeconds: 60 });
   }
 
-  /** Counts a connection of an address, if there is room for it; returns how to stop counting it. */
+  /** Counts a connection of an address; returns the function that removes it. Throws at the limit. */
   addConnection(address: string): () => void {
-    this.assertRoom(address);
+    this.assertBelowLimit(address);
     add(this.addresses, address, 1);
     this.total += 1;
     return () => {
@@ -39,8 +39,8 @@ export class ConnectionRegistry {
     };
   }
 
-  /** Counts a socket of a user, unless that has too many; returns how to stop counting it. */
-  context({ owner, sessionId }: Audience): () => void {
+  /** Counts a socket of a user; returns the function that removes it. Throws at the limit. */
+  addSocket({ owner, sessionId }: Audience): () => void {
     if (this.countFor(owner).totalConnections >= this.options.maxPerUser)
       throw new OracleError('too_many_sockets', { retryAfterSeconds: 60 });
     const sessions = this.users.get(owner) ?? new Map<string, number>();
@@ -52,7 +52,6 @@ export class ConnectionRegistry {
     };
   }
 
-  /** A user's own figures (contract B5). */
   countFor(owner: string): { activeSessions: number; totalConnections: number } {
     const counts = [...(this.users.get(owner)?.values() ?? [])];
     return {
@@ -71,25 +70,25 @@ function add(counts: Map<string, number>, key: string, change: 1 | -1): void {
 /** The transport below a socket. */
 export type Connection = Socket['conn'];
 
-/** Runs a task when the connection has closed, also if it already has. */
+/** Runs a task when the connection closes, or at once if it is closed. */
 export function onceClosed(connection: Connection, task: () => void): void {
   if (connection.readyState === 'closed') task();
   else connection.once('close', task);
 }
 
-/** Ends a connection at once, whatever its other end has not taken yet. */
+/** Closes a connection at once, even if the client has unread data. */
 export function terminate(connection: Connection): void {
   const { transport } = connection as { transport: { socket?: { terminate(): void } } };
   connection.close(true);
-  // Closing a WebSocket waits for an answer, which one that takes nothing never sends.
+  // Closing a WebSocket waits for an answer, which a client that reads nothing never sends.
   transport.socket?.terminate();
 }
 
-/** What may wait for a client that is still catching up: events, and characters of their JSON. */
+/** Limits of events that wait for a client that is catching up: their number, and the characters of their JSON. */
 const MAX_WAITING = 1000;
 const MAX_LENGTH = 1024 * 1024;
 
-/** Takes an audience's events from the moment it is made, and keeps them until they are wanted. */
+/** Receives the events of a session at once, and keeps them until it is opened. */
 export class Inbox {
   private readonly leave: () => void;
   private waiting: ServerEvent[] = [];
@@ -105,7 +104,7 @@ export class Inbox {
     this.leave = bus.subscribe(audience, (event) => this.deliver(event));
   }
 
-  /** Hands over what waits, then all that comes. */
+  /** Delivers the waiting events, then all further ones. */
   open(deliver: Listener): void {
     const waiting = this.waiting;
     this.waiting = [];

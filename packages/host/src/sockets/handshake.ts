@@ -28,7 +28,7 @@ interface HandshakeDeps {
   readonly readAddress: (request: IncomingMessage) => string;
 }
 
-/** A socket's place: who sits there, in which session's audience, and what has come in since. */
+/** The caller and session of a socket, and the events that have arrived since the handshake. */
 export interface SocketContext extends Omit<HandshakeData, 'sessionId'> {
   readonly audience: Audience;
   readonly caller: Caller;
@@ -36,14 +36,14 @@ export interface SocketContext extends Omit<HandshakeData, 'sessionId'> {
   readonly inbox: Inbox;
 }
 
-/** Lets sockets in: with a proven caller, into a session of theirs, once per connection. */
+/** Accepts one socket per connection, of an authenticated caller and for a session of this caller. */
 export class HandshakeVerifier {
   private readonly known = new WeakSet<Connection>();
 
   constructor(private readonly deps: HandshakeDeps) {}
 
   async verify(socket: Socket): Promise<SocketContext> {
-    // A client could ask again and again while the first answer is on its way.
+    // A client could send many handshakes before the first response.
     if (this.known.has(socket.conn)) throw new OracleError('bad_request', { message: ONE_SOCKET });
     this.known.add(socket.conn);
     const address = this.deps.readAddress(socket.request);
@@ -61,7 +61,7 @@ export class HandshakeVerifier {
     };
   }
 
-  /** Failed attempts count against the address, as they do over HTTP. */
+  /** Failed attempts count against the address, as over HTTP. */
   private async read({ handshake }: Socket, address: string): Promise<HandshakeData> {
     try {
       return readHandshake(handshake);
@@ -73,8 +73,8 @@ export class HandshakeVerifier {
 
   private async openInbox(audience: Audience, connection: Connection): Promise<Inbox> {
     const { registry, events, sessions } = this.deps;
-    onceClosed(connection, registry.context(audience));
-    // Before the session is looked for, so that its deletion cannot be missed in between.
+    onceClosed(connection, registry.addSocket(audience));
+    // Subscribes before it reads the session, so that no deletion in between is missed.
     const inbox = new Inbox(events, audience, () => terminate(connection));
     onceClosed(connection, () => inbox.close());
     await sessions.get(audience);
@@ -82,18 +82,18 @@ export class HandshakeVerifier {
   }
 }
 
-const ONE_SOCKET = 'A connection has one socket; connect anew for another';
+const ONE_SOCKET = 'A connection has only one socket; open another connection';
 
 export interface HandshakeData {
   readonly sessionId: string;
   readonly credentials: Credentials;
-  /** What a client that comes back has seen; undefined for a new one. */
+  /** The last position that a reconnecting client has received; undefined for a new client. */
   readonly seen: Position | undefined;
-  /** What the client knows its stream of events by. */
+  /** Identifies the stream of events; a reconnecting client sends it again. */
   readonly streamId: string;
 }
 
-/** Reads what a socket presents (contract A3); whether it is true is for others to say. */
+/** Reads the fields of a handshake; does not verify the credentials. */
 function readHandshake({ query, auth }: Socket['handshake']): HandshakeData {
   const { success, data: sessionId } = Handshake.shape.sessionId.safeParse(query.sessionId);
   if (!success) throw new OracleError('validation_failed', { message: NO_SESSION });
@@ -102,7 +102,7 @@ function readHandshake({ query, auth }: Socket['handshake']): HandshakeData {
   return {
     sessionId,
     credentials: {
-      // What is no text is a bad invocation, not a missing one.
+      // A value that is not a string is an invalid invocation, not a missing one.
       invocation: isMissing(auth.invocation) ? undefined : readText(auth.invocation),
       delegation: readText(auth.ucanDelegation) || undefined,
     },

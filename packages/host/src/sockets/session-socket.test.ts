@@ -20,7 +20,7 @@ afterEach(() => {
 const authority = { onRevoked: () => () => undefined };
 const allowList = { watch: () => () => undefined };
 
-/** A caller with a token that lives five minutes, watched; `revoke` ends the token before. */
+/** Watches a caller with a token that is valid for five minutes; `revoke` revokes it earlier. */
 async function watched() {
   const oracle = generateSigner();
   let isRevoked: boolean | Promise<boolean> = false;
@@ -54,7 +54,7 @@ async function watched() {
   };
 }
 
-it('ends with the token, and not before', async () => {
+it('watchAccess ends access when the token expires, and not before', async () => {
   const { onEnd } = await watched();
   await vi.advanceTimersByTimeAsync(298_000);
   expect(onEnd).not.toHaveBeenCalled();
@@ -65,7 +65,7 @@ it('ends with the token, and not before', async () => {
   expect(onEnd).toHaveBeenCalledTimes(1);
 });
 
-it('ends within a minute of a revocation', async () => {
+it('watchAccess ends access within a minute of a revocation', async () => {
   const { onEnd, revoke } = await watched();
   revoke(true);
   await vi.advanceTimersByTimeAsync(60_000);
@@ -73,7 +73,7 @@ it('ends within a minute of a revocation', async () => {
   expect(onEnd).toHaveBeenCalledWith('token_revoked');
 });
 
-it('goes on while nobody can say whether the token was revoked', async () => {
+it('watchAccess does not end access while the store of revocations is unavailable', async () => {
   const { onEnd, revoke } = await watched();
   const away = Promise.reject(new Error('the store is away'));
   away.catch(() => undefined);
@@ -82,7 +82,7 @@ it('goes on while nobody can say whether the token was revoked', async () => {
   expect(onEnd).not.toHaveBeenCalled();
 });
 
-it('says nothing once it was stopped', async () => {
+it('watchAccess does not call back after it was stopped', async () => {
   const { onEnd, stop } = await watched();
   stop();
   await vi.advanceTimersByTimeAsync(600_000);

@@ -30,11 +30,11 @@ export interface SessionSocketDeps {
   readonly desk: CallDesk;
   readonly missed: MissedEvents;
   readonly logger: Logger;
-  /** How long a client may take nothing while it is brought up to date. */
+  /** How long a client may read nothing while it is catching up. */
   readonly stallMs: number;
 }
 
-/** A client that listens to a session: it gets what it missed, then what happens, in one order. */
+/** Sends the events of a session to one client: first those that it missed, then live ones, in order. */
 export class SessionSocket {
   private readonly socket: Socket;
   private readonly context: SocketContext;
@@ -53,7 +53,7 @@ export class SessionSocket {
     this.listen();
   }
 
-  /** Greets the client and brings it up to date. */
+  /** Sends `connected`, then the events that the client missed, then live events. */
   async open(): Promise<void> {
     const { audience, seen, inbox } = this.context;
     const from = seen ?? (await this.deps.missed.latest(audience));
@@ -66,7 +66,7 @@ export class SessionSocket {
     });
   }
 
-  /** Says why and ends the connection; clients come back by themselves where that may help. */
+  /** Sends the reason and disconnects; clients reconnect by themselves where that may help. */
   close(reason: ClosingReason): void {
     const { sessionId } = this.context.audience;
     this.emit(closingEvent(reason, sessionId));
@@ -74,13 +74,13 @@ export class SessionSocket {
     else this.socket.disconnect(true);
   }
 
-  /** Sends what the run logs hold beyond what was seen; calls only if somebody still waits. */
+  /** Sends the events after the given position; calls only if they are still open. */
   private async replay(seen: Position): Promise<Position> {
     const { desk, missed } = this.deps;
     const { audience } = this.context;
     for (const { sent } of desk.open(audience)) {
       if (!sent.position || isAfter(sent.position, seen)) continue;
-      // The page got it before it went, and its answer will come.
+      // The page received the call before it disconnected, and will answer it.
       desk.given(audience, sent.payload.toolCallId, this.socket);
     }
     let last = seen;
@@ -93,11 +93,11 @@ export class SessionSocket {
     return last;
   }
 
-  /** A page that is new here gets the calls that no other page has. */
+  /** A new page receives the open calls that no other page has received. */
   private sendOpenCalls(from: Position): Position {
     const { desk } = this.deps;
     for (const { sent, isHeld } of desk.open(this.context.audience)) {
-      // Without its position: the client is further on than that.
+      // Without the position, because the client is already past it.
       const { position: _, ...call } = sent;
       if (!isHeld) this.deliver(call);
     }
@@ -116,7 +116,7 @@ export class SessionSocket {
     this.emit(event);
   }
 
-  /** The position travels as the last argument, which clients name when they come back. */
+  /** The position is the last argument; clients send it when they reconnect. */
   private emit(event: ServerEvent): void {
     const { position } = event;
     const trail = position ? [positionText(position)] : [];
@@ -135,7 +135,7 @@ export class SessionSocket {
     });
   }
 
-  /** What clientRequests a call of ours is free; whatever else a client sends counts as a request. */
+  /** An answer to an open call is free; everything else counts as a request. */
   private take(name: string, answer: PageAnswer | undefined): void {
     const { desk, logger } = this.deps;
     const { audience } = this.context;
@@ -151,7 +151,7 @@ export class SessionSocket {
   }
 
   private drop(): void {
-    this.deps.logger.info({ ...this.context.audience }, 'socket dropped: it takes too little');
+    this.deps.logger.info({ ...this.context.audience }, 'socket disconnected: it reads too slowly');
     terminate(this.socket.conn);
   }
 }
@@ -161,7 +161,7 @@ const isCall = (event: ServerEvent): event is CallEvent =>
 
 const now = () => new Date().toISOString();
 
-/** How often credentials are verified again, to find revocations by other processes. */
+/** How often credentials are verified again, to detect revocations by other processes. */
 const INTERVAL_MS = 60_000;
 
 interface AccessDeps {
@@ -171,8 +171,8 @@ interface AccessDeps {
 }
 
 /**
- * Calls back once, when the caller of a socket loses access: at once when this process revokes the
- * delegation or removes the caller. Returns how to stop watching.
+ * Calls `onEnd` once when the caller of a socket loses access: at once if this process revokes the delegation or
+ * removes the caller. Returns a function that stops watching.
  */
 export function watchAccess(
   { caller, credentials }: Pick<SocketContext, 'caller' | 'credentials'>,
@@ -204,13 +204,13 @@ export function watchAccess(
   const loginCids = caller.login?.cids ?? [];
   const stopListening = authority.onRevoked(loginCids, () => end('token_revoked'));
   const stopWatchingCaller = allowList.watch(caller.did, () => end('caller_not_allowed'));
-  // It may have been revoked between the handshake and now.
+  // It may have been revoked since the handshake.
   if (loginCids.length > 0) void check();
   else arm();
   return stop;
 }
 
-/** A store that is unavailable says nothing about the credentials. */
+/** Credentials stay valid while the store is unavailable. */
 async function isStillValid(
   credentials: SocketContext['credentials'],
   authenticator: Authenticator,
@@ -218,7 +218,7 @@ async function isStillValid(
   try {
     await authenticator.authenticate(credentials, {});
     return true;
-  } catch (fault) {
-    return !(fault instanceof OracleError && fault.status === 401);
+  } catch (error) {
+    return !(error instanceof OracleError && error.status === 401);
   }
 }

@@ -21,11 +21,11 @@ import { HandshakeVerifier, type SocketContext } from './handshake.js';
 import { SessionSocket, type SessionSocketDeps } from './session-socket.js';
 import { SocketBacklog } from './write-limit.js';
 
-/** How long a connection may take to ask for its socket. */
+/** How long a connection may take to send its handshake. */
 const CONNECT_MS = 10_000;
-/** How long clients may take to hang up once the host is closing. */
+/** How long clients may take to disconnect once the host is closing. */
 const CLOSE_MS = 2000;
-/** How long before the end of that time the host hangs up itself. */
+/** How long before its deadline the host closes connections that are still open. */
 const FORCED_CLOSE_MARGIN_MS = 100;
 
 interface SocketServerDeps extends Omit<SessionSocketDeps, 'registry' | 'backlog'> {
@@ -35,11 +35,11 @@ interface SocketServerDeps extends Omit<SessionSocketDeps, 'registry' | 'backlog
   readonly metrics: Metrics;
   readonly config: Pick<Config, 'corsOrigins' | 'sockets'>;
   readonly cors: object;
-  /** Where a request comes from, proxies seen through. */
+  /** The address of the client behind trusted proxies. */
   readonly readClientAddress: (request: IncomingMessage) => string | undefined;
 }
 
-/** Serves the sessions' events over Socket.IO, on the host's own port (contract A3, A4). */
+/** Serves the events of sessions over Socket.IO, on the port of the host. */
 export class SocketServer {
   private readonly deps: SessionSocketDeps & SocketServerDeps;
   private readonly handshakes: HandshakeVerifier;
@@ -69,7 +69,7 @@ export class SocketServer {
       try {
         onceClosed(connection, registry.addConnection(readAddress(connection.request)));
       } catch {
-        // Of many that were checked at once, these came last.
+        // Several connections passed the check at the same time.
         terminate(connection);
       }
     });
@@ -79,7 +79,7 @@ export class SocketServer {
     io.on('connection', (socket) => this.open(socket));
   }
 
-  /** Tells every client that the host stops, and lets go of them, of the last after `limitMs`. */
+  /** Notifies all clients that the host is stopping, and disconnects them within `limitMs`. */
   async close(limitMs: number): Promise<void> {
     this.isClosing = true;
     for (const socket of this.sockets) socket.close('host_stopping');
@@ -93,14 +93,14 @@ export class SocketServer {
     const { metrics } = this.deps;
     try {
       const context = await this.handshakes.verify(socket);
-      // With it the client keeps count of what it has seen, and says so when it comes back.
+      // With a `pid`, the client keeps the last position and sends it when it reconnects.
       Object.assign(socket, { pid: context.streamId, data: context });
       metrics.count('sibyl_socket_handshakes_total', { outcome: 'admitted' });
     } catch (error) {
       const refusal = toOracleError(error);
       metrics.count('sibyl_socket_handshakes_total', { outcome: refusal.code });
       this.log(refusal, error);
-      // Once the refusal is out there is nothing left to talk about.
+      // After the error is sent.
       setImmediate(() => socket.conn.close());
       throw toConnectError(refusal);
     }
@@ -117,14 +117,14 @@ export class SocketServer {
     this.sockets.add(open);
     socket.once('disconnect', () => this.sockets.delete(open));
     open.open().catch((err) => {
-      // It comes back, and says what it has seen.
-      this.deps.logger.warn({ err }, 'socket dropped: what it missed cannot be read');
+      // The client reconnects and sends its last position.
+      this.deps.logger.warn({ err }, 'socket disconnected: its missed events cannot be read');
       terminate(socket.conn);
     });
   }
 }
 
-/** Becomes the client's `connect_error`, with the fields of an error body in `data`. */
+/** The `connect_error` of the client, with the fields of an error body in `data`. */
 function toConnectError({ message, status, code, retryAfterSeconds }: OracleError): Error {
   const data = {
     statusCode: status,
@@ -146,7 +146,7 @@ interface ConnectionCheckDeps {
 
 type Next = () => void;
 
-/** Turns requests away before a connection is made of them. */
+/** Rejects requests before they become connections. */
 function createConnectionCheck({
   registry,
   corsOrigins,
@@ -157,7 +157,7 @@ function createConnectionCheck({
     if (!isAllowed(request, corsOrigins)) throw new OracleError('origin_not_allowed');
     if (hasConnection(request)) return;
     if (isClosing()) throw new OracleError('host_stopping', { retryAfterSeconds: 5 });
-    registry.assertRoom(readAddress(request));
+    registry.assertBelowLimit(readAddress(request));
   };
   return (request: IncomingMessage, response: ServerResponse, next: Next): void => {
     try {
@@ -170,19 +170,19 @@ function createConnectionCheck({
   };
 }
 
-/** Pages of other origins need to be named; the host's own page does not, nor does what is no page. */
+/** CORS_ORIGIN applies to pages of other origins, not to the page of this host or to clients that are not pages. */
 function isAllowed({ headers }: IncomingMessage, origins: readonly string[]): boolean {
   const { origin, host } = headers;
   if (origin === undefined || origins.includes('*') || origins.includes(origin)) return true;
   return URL.canParse(origin) && new URL(origin).host === host;
 }
 
-/** Whether a request belongs to a connection that was let in before. */
+/** Whether a request belongs to an open connection. */
 function hasConnection({ url = '' }: IncomingMessage): boolean {
   return new URL(url, 'http://host').searchParams.has('sid');
 }
 
-/** An upgrade has no response of its own to write to. */
+/** An upgrade request has no response object. */
 function refuse(request: IncomingMessage, response: ServerResponse, error: OracleError): void {
   if (!(response instanceof ServerResponse)) {
     request.socket.on('error', () => undefined);

@@ -7,7 +7,7 @@ import { SocketBacklog, WriteLimit } from './write-limit.js';
 
 const MB = 1024 ** 2;
 
-/** A connection that takes nothing: what it is handed stays with it until it closes. */
+/** Opens a connection that reads nothing: its data stays in memory until it closes. */
 function openStalled(backlog: SocketBacklog) {
   const emitter = Object.assign(new EventEmitter(), { readyState: 'open' });
   const state = { isOpen: true, held: [] as string[] };
@@ -24,11 +24,11 @@ function openStalled(backlog: SocketBacklog) {
   return { state, write, close, flush: () => emitter.emit('flush') };
 }
 
-/** A text of its own, not one shared with others. */
+/** Creates a string that shares no memory with others. */
 const newText = (length: number) => Buffer.alloc(length, 'x').toString('latin1');
 
 describe('SocketBacklog', () => {
-  it('drops the connection that is furthest behind, and no other', () => {
+  it('drops only the connection with the most unread data', () => {
     const backlog = new SocketBacklog(MB);
     const [slow, slower, healthy] = [1, 2, 3].map(() => openStalled(backlog));
     slow?.write(newText(200_000));
@@ -44,7 +44,7 @@ describe('SocketBacklog', () => {
     expect(backlog.bytes).toBe(0);
   });
 
-  it('keeps 500 connections that take nothing within 64 MB together', async () => {
+  it('keeps 500 connections that read nothing within 64 MB together', async () => {
     const backlog = new SocketBacklog(64 * MB);
     const before = usedMemory();
     const connections = Array.from({ length: 500 }, () => openStalled(backlog));

@@ -1,19 +1,19 @@
 import type { Connection } from './connections.js';
 
-/** How far a connection may be behind, in bytes. */
+/** Maximum bytes of unread data of one connection. */
 const LIMIT = 2 * 1024 * 1024;
-/** From here on a sender that can wait should. */
+/** Senders that can wait do so above this. */
 const FULL = LIMIT / 4;
 
 interface WriteLimitOptions {
-  /** How long a connection may take nothing while somebody waits for it. */
+  /** How long a connection may read nothing while a sender waits for it. */
   readonly stallMs: number;
   readonly backlog: SocketBacklog;
-  /** Called when the connection is too far behind, or takes nothing. */
+  /** Closes the connection. Called if it has too much unread data or reads nothing. */
   readonly drop: () => void;
 }
 
-/** Watches what a connection has not taken yet: one that falls too far behind is given up. */
+/** Limits the unread data of a connection: one that exceeds the limit is dropped. */
 export class WriteLimit {
   private readonly connection: Connection;
   private readonly options: WriteLimitOptions;
@@ -27,12 +27,12 @@ export class WriteLimit {
       if (this.backlog.bytes > LIMIT) options.drop();
       this.backlog.add(typeof data === 'string' ? 2 * data.length : (data?.length ?? 0));
     });
-    // What was handed over before has been taken when more is handed over.
+    // A flush means that the transport has written all earlier packets.
     connection.on('flush', () => this.backlog.clear());
     connection.once('close', () => this.backlog.close());
   }
 
-  /** Resolves when the connection has taken most of what it got, or is gone. */
+  /** Resolves when the connection has read most of its data, or is closed. */
   async room(): Promise<void> {
     while (this.backlog.bytes > FULL && this.connection.readyState === 'open') await this.change();
   }
@@ -52,16 +52,16 @@ export class WriteLimit {
   }
 }
 
-/** What one connection has not taken yet. */
+/** The unread data of one connection. */
 interface BacklogEntry {
   readonly bytes: number;
   add(bytes: number): void;
-  /** The connection has taken all of it. */
+  /** The connection has read all data. */
   clear(): void;
   close(): void;
 }
 
-/** What all sockets together have not taken yet; beyond the limit the one that is furthest behind is given up. */
+/** The unread data of all sockets; beyond the limit, the one with the most is dropped. */
 export class SocketBacklog {
   private readonly entries = new Map<BacklogEntry, () => void>();
   private total = 0;
@@ -85,7 +85,7 @@ export class SocketBacklog {
       },
       add: (more) => {
         change(bytes + more);
-        while (this.total > this.maxBytes) this.dropFurthestBehind();
+        while (this.total > this.maxBytes) this.dropLargest();
       },
       clear: () => change(0),
       close: () => {
@@ -97,10 +97,10 @@ export class SocketBacklog {
     return entry;
   }
 
-  private dropFurthestBehind(): void {
-    const [furthest] = [...this.entries].sort(([a], [b]) => b.bytes - a.bytes);
-    if (!furthest) return;
-    const [entry, drop] = furthest;
+  private dropLargest(): void {
+    const [largest] = [...this.entries].sort(([a], [b]) => b.bytes - a.bytes);
+    if (!largest) return;
+    const [entry, drop] = largest;
     entry.close();
     drop();
   }
