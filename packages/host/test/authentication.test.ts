@@ -147,7 +147,7 @@ it('tells a did:ixo caller nothing and the operator why', async () => {
   const { body } = await list(bearer(minted.ok?.token ?? ''));
   expect(body.message).toBe(INVALID);
   expect(host.log.at(-2)).toMatchObject({
-    msg: 'caller refused',
+    msg: 'caller rejected',
     did: 'did:ixo:entity:abc',
     detail: expect.stringContaining('CHAIN_REST_URL'),
   });

@@ -216,7 +216,7 @@ describe('a client that takes nothing', () => {
   const steps = Array.from({ length: 400 }, (_, i) => `${i}-`.padEnd(400, 'x'));
   const routed = { message: `use route ${JSON.stringify({ steps })}` };
   const dropped = () =>
-    host.log.filter(({ msg }) => String(msg).startsWith('socket dropped')).length;
+    host.log.filter(({ msg }) => String(msg).startsWith('socket disconnected')).length;
 
   /** Stops a client from reading where it has no say itself: at its TCP socket. */
   function pause({ socket }: SessionSocket): TcpSocket {

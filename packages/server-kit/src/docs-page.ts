@@ -37,6 +37,13 @@ const POLICY = [
 
 /** Swagger UI at `/docs`, showing the document at `/docs/openapi.json`. */
 export class DocsPage {
+  /** Every path of the page, except the document. */
+  static readonly paths: readonly string[] = [
+    '/docs',
+    '/docs/init.js',
+    ...Object.keys(ASSETS).map((name) => `/docs/${name}`),
+  ];
+
   /** The files of Swagger UI, read once. */
   private readonly assets = new Map<string, Promise<Buffer>>();
 

@@ -20,7 +20,7 @@ export function serveApiDocument(nest: NestExpressApplication, deps: ApiDocument
     title: `${deps.oracle.name} API`,
     swaggerUrl: import.meta.resolve('swagger-ui-dist/package.json'),
   });
-  for (const path of ['/docs', '/docs/:file'])
+  for (const path of DocsPage.paths)
     express.get(path, async (request: Request, response: Response, next) => {
       const file = await page.find(request.path.toLowerCase());
       if (!file) return next();

@@ -10,7 +10,7 @@ export interface InvitedCaller {
   readonly createdAt: number;
 }
 
-/** How long a used invitation is remembered beyond its expiry, in seconds. */
+/** How long a used invitation is kept after its expiry, in seconds. */
 const KEEP_SECONDS = 60;
 
 const findCaller = prepareQuery((tables, { did }: Pick<InvitedCaller, 'did'>) =>
@@ -30,7 +30,7 @@ export class CallerStore {
     return rows.length > 0;
   }
 
-  /** Returns those of the given DIDs that are stored; takes at most a few hundred at a time. */
+  /** Returns those of the given DIDs, at most a few hundred, that are stored. */
   async filterStored(dids: readonly string[]): Promise<readonly string[]> {
     if (dids.length === 0) return [];
     const { tables } = this.context.database;
@@ -43,8 +43,8 @@ export class CallerStore {
   }
 
   /**
-   * Uses up an invitation and stores its caller, both or neither. An invitation of a caller who is
-   * stored already stays unused.
+   * Marks an invitation as used and stores its caller, both or neither. If the caller is already stored, the
+   * invitation stays unused.
    */
   redeem(
     did: string,
@@ -68,7 +68,7 @@ export class CallerStore {
       if (!stored) return 'already-stored';
       const claim = { cid, owner: did, expires_at: expiration + KEEP_SECONDS };
       if (await claimOnce(tables, claim)) return 'redeemed';
-      // Another caller was first, after the look above.
+      // Another caller used it after the check above.
       await tables.deleteFrom('callers').where('did', '=', did).execute();
       return 'used';
     });

@@ -4,7 +4,7 @@ import type { Compilable, CompiledQuery, DialectAdapter, Kysely, QueryResult } f
 import type { DiskSpace } from './disk-space.js';
 import type { MigrationPlan } from './migrations/migrate.js';
 
-/** Work on the tables; it awaits queries of the handle it is given and nothing else. */
+/** A unit of work; it awaits only queries on the given tables. */
 export type Unit<T> = (tables: Kysely<Schema>) => Promise<T>;
 
 /** One engine, opened and migrated. */
@@ -12,18 +12,18 @@ export interface Database {
   readonly engine: DatabaseEngine;
   /** Single reads outside any transaction. */
   readonly tables: Kysely<Schema>;
-  /** Runs a unit whole or not at all, and settles only once the outcome is on disk. */
+  /** Runs a unit of work in a transaction; settles once the outcome is on disk. */
   write<T>(unit: Unit<T>): Promise<T>;
   /**
-   * As `write`, but units of one owner never run at the same time, on whichever host: what one counts
-   * stays true until it has stored its own.
+   * As `write`, but units of one owner never run at the same time, on any host: rows that a unit has counted do not
+   * change until it is committed.
    */
   writeFor<T>(owner: string, unit: Unit<T>): Promise<T>;
-  /** Runs several reads that all see the same moment. */
+  /** Runs several reads on one snapshot. */
   read<T>(unit: Unit<T>): Promise<T>;
-  /** Brings a schema beside the host's own up to date. */
+  /** Migrates a schema other than that of the host. */
   migrate(plan: MigrationPlan): Promise<void>;
-  /** Gives the space of deleted rows back to the file system, where the engine does not do so itself. */
+  /** Returns the space of deleted rows to the file system, if the engine does not do so itself. */
   reclaim(): Promise<void>;
   close(): Promise<void>;
 }
@@ -74,7 +74,7 @@ interface RoomStateRow {
   owner: string;
   room_id: string;
   key: string;
-  /** Null while the first change is under way. */
+  /** Null while the first change is in progress. */
   data: string | null;
   updated_at: number;
 }
@@ -111,7 +111,7 @@ export interface RunRow {
   input_tokens: number;
   output_tokens: number;
   cached_tokens: number;
-  /** JSON of what a caller learns beside the message: warnings, and why there is no answer. */
+  /** JSON of what a caller receives besides the message: warnings, and why there is no answer. */
   report: string | null;
   started_at: number;
   updated_at: number;
@@ -138,7 +138,7 @@ export interface DelegationRow {
   /** Seconds, as in the token; null for a delegation that never expires. */
   expires_at: number | null;
   created_at: number;
-  /** Null for a delegation that was presented, but never given to the host to keep. */
+  /** Null for a delegation that was presented in a request, but never stored by its user. */
   stored_at: number | null;
   last_used_at: number | null;
 }
@@ -203,10 +203,10 @@ interface ModelUsageRow {
   tokens: number;
 }
 
-/** What a look at a database has found: nothing, one that the next start brings up to date, or one that is. */
+/** `behind`: the next start will migrate the database. */
 export type DatabaseState = 'absent' | 'behind' | 'ready';
 
-/** Runs reads that all see the same moment, also while other processes write. */
+/** Runs reads on one snapshot, also while other processes write. */
 export function readSnapshot<T>(tables: Kysely<Schema>, unit: Unit<T>): Promise<T> {
   return tables
     .transaction()
@@ -218,36 +218,35 @@ export function readSnapshot<T>(tables: Kysely<Schema>, unit: Unit<T>): Promise<
 const NUL = '\u0000';
 
 /**
- * Replaces NUL characters by U+FFFD: PostgreSQL refuses them in text, and a request holding one
- * must find nothing or be kept, on both engines alike, rather than fail.
+ * Replaces NUL characters by U+FFFD: PostgreSQL rejects them in text, and a request with one must not fail on either
+ * engine.
  */
 export function storable(value: unknown): unknown {
   if (typeof value !== 'string' || !value.includes(NUL)) return value;
   return value.replaceAll(NUL, '\uFFFD');
 }
 
-/** What every store works with. */
 export interface StoreContext {
   readonly database: Database;
   /** The current time in milliseconds. */
   readonly clock: () => number;
   readonly newId: () => string;
-  /** Unset where the database keeps its files elsewhere. */
+  /** Unset if the database is not on a disk of this host. */
   readonly disk?: DiskSpace | undefined;
 }
 
 type Value = string | number | null | Uint8Array;
 type Row<R> = { readonly [Name in keyof R]: Value };
 
-/** What a query is told anew each time it runs: values by their names, or rows of them, in few different numbers. */
+/** The parameters of a query: values by name, or an array of rows of values with few different lengths. */
 type QueryValues<V> = { readonly [Key in keyof V]: V[Key] extends Value ? V[Key] : Row<V[Key]> };
 
-/** Runs a query on a handle of any database, inside a unit or outside. */
+/** Runs a query on the tables of any database, inside or outside of a unit of work. */
 export type PreparedQuery<V, R> = (tables: Kysely<Schema>, values: V) => Promise<QueryResult<R>>;
 
 /**
- * Has Kysely build and compile a query once for each database, as doing so costs more than running
- * it. What `build` is given only stands in for the values: it goes into the query as it is.
+ * Builds and compiles a query once for each database, because that costs more than running it. `build` receives
+ * placeholders instead of values, and must pass them to the query unchanged.
  */
 export function prepareQuery<V extends QueryValues<V>, R>(
   build: (tables: Kysely<Schema>, values: V) => Compilable<R>,
@@ -255,19 +254,19 @@ export function prepareQuery<V extends QueryValues<V>, R>(
   const compiled = new WeakMap<DialectAdapter, Map<number, CompiledQuery<R>>>();
   return async (tables, values) => {
     const { adapter } = tables.getExecutor();
-    const ofSize = compiled.get(adapter) ?? new Map<number, CompiledQuery<R>>();
+    const bySize = compiled.get(adapter) ?? new Map<number, CompiledQuery<R>>();
     const size = Array.isArray(values) ? values.length : 1;
-    const query = ofSize.get(size) ?? build(tables, toPlaceholders(values)).compile();
+    const query = bySize.get(size) ?? build(tables, toPlaceholders(values)).compile();
     const parameters = bind(query.parameters, values);
-    compiled.set(adapter, ofSize.set(size, query));
+    compiled.set(adapter, bySize.set(size, query));
     return tables.executeQuery({ ...query, parameters });
   };
 }
 
-/** Where a value has its place, until there is one. */
+/** A parameter of a query without its value. */
 class Placeholder {
   readonly name: string;
-  /** Of the row it is in, where there are several. */
+  /** Of its row, if there are several. */
   readonly index: number;
 
   constructor(name: string, index: number) {
@@ -291,6 +290,6 @@ function bind(parameters: readonly unknown[], values: unknown): unknown[] {
   const bound = parameters.map((parameter) =>
     parameter instanceof Placeholder ? rows[parameter.index]?.[parameter.name] : parameter,
   );
-  if (bound.includes(undefined)) throw new TypeError('A query was not told all of its values');
+  if (bound.includes(undefined)) throw new TypeError('A value of a query is missing');
   return bound;
 }

@@ -3,16 +3,16 @@ import { type DelegationRow, prepareQuery, type Schema, type StoreContext } from
 import type { Vault } from './encryption.js';
 import { addRevocation } from './revocation-store.js';
 
-/** Delegations kept for one user; a row takes about 7 kB at most, the current one 18 kB. */
+/** Maximum number of delegations of one user; a row takes at most about 7 kB, the current one 18 kB. */
 export const DELEGATIONS_PER_OWNER = 100;
 
 /** `lastUsedAt` is written at most this often. */
 export const USE_PRECISION_MS = 3_600_000;
 
-/** One that was only presented is forgotten after this time without a use; its next use lists it again. */
+/** A delegation that was only presented is deleted after this time without a use; its next use records it again. */
 export const UNUSED_PRESENTED_MS = 90 * 86_400_000;
 
-/** CIDs that are no longer listed because a user had too many. */
+/** CIDs that were removed because a user had too many. */
 export interface EvictedDelegations {
   readonly dropped: readonly string[];
   /** Those of `dropped` that were revoked too. */
@@ -33,9 +33,9 @@ export interface DelegationFacts extends DelegationKey {
   readonly expiresAt: number | null;
 }
 
-/** What is known of a delegation without opening it. */
+/** A delegation in the list of a user. */
 export interface DelegationRecord extends Omit<DelegationFacts, 'capabilities'> {
-  /** Undefined in rows from before they were kept: the token has them. */
+  /** Undefined in old rows, which have them only in the token. */
   readonly capabilities: DelegationFacts['capabilities'] | undefined;
   /** Milliseconds, as `lastUsedAt`. */
   readonly createdAt: number;
@@ -55,8 +55,8 @@ export type DelegationResult =
   | { readonly error: 'unreadable'; readonly reason: string };
 
 /**
- * The delegations each user has given to oracles or presented to this host. The newest that was
- * given is current; its token alone is kept, encrypted.
+ * The delegations that users have stored, or presented in requests. The newest stored one is current; only its token is
+ * kept, encrypted.
  */
 export class DelegationStore {
   private readonly context: StoreContext;
@@ -67,7 +67,7 @@ export class DelegationStore {
     this.vault = vault;
   }
 
-  /** Makes a delegation the current one; returns what was dropped to make room. */
+  /** Stores a delegation as the current one; returns those that were removed because the user has too many. */
   put({ raw, ...facts }: DelegationFacts & { readonly raw: string }): Promise<EvictedDelegations> {
     const { owner, audience, cid } = facts;
     const ciphertext = this.vault.seal(raw, toVaultContext(facts));
@@ -105,8 +105,8 @@ export class DelegationStore {
   }
 
   /**
-   * Notes that a delegation was used; writes on first use and at most once an hour after that. Returns
-   * the CIDs that were dropped to make room.
+   * Records the use of a delegation; writes on first use and then at most once an hour. Returns the CIDs that were
+   * removed because the user has too many.
    */
   async recordUse(facts: DelegationFacts): Promise<readonly string[]> {
     const { owner, cid } = facts;
@@ -130,7 +130,7 @@ export class DelegationStore {
       .selectFrom('delegations')
       .selectAll()
       .where('owner', '=', owner)
-      // One that was presented while it was being revoked may have been recorded after that.
+      // A use during the revocation may have been recorded after it.
       .where(({ not, exists, selectFrom }) =>
         not(
           exists(
@@ -152,7 +152,7 @@ export class DelegationStore {
     return rows.map((row) => toRecord(row, current.get(row.audience) === row));
   }
 
-  /** Drops one delegation of a user and remembers its CID as revoked, both or neither. */
+  /** Deletes one delegation of a user and stores its CID as revoked, both or neither. */
   async revoke(owner: string, cid: string): Promise<boolean> {
     const revoked = await this.revokeWhere(owner, (query) => query.where('cid', '=', cid));
     return revoked.length > 0;
@@ -163,14 +163,14 @@ export class DelegationStore {
     return this.revokeWhere(owner, (query) => query.where('stored_at', 'is not', null));
   }
 
-  /** Revokes every delegation that `list` has for a user, including those that were only presented. */
+  /** Revokes all delegations that `list` returns, including those that were only presented. */
   revokeAll(owner: string): Promise<readonly string[]> {
     return this.revokeWhere(owner, (query) => query);
   }
 
   /**
-   * Forgets expired delegations, except current ones, whose status their users can see, and those
-   * that were only presented and not used for `UNUSED_PRESENTED_MS`.
+   * Deletes expired delegations, except current ones, whose status their users can see, and delegations that were
+   * only presented and not used for `UNUSED_PRESENTED_MS`.
    */
   prune(): Promise<number> {
     const now = this.seconds();
@@ -204,7 +204,7 @@ export class DelegationStore {
     });
   }
 
-  /** Later than the creation of every other row of the user, so that their order is certain. */
+  /** Later than all other rows of the user, so that their order is unambiguous. */
   private async nextTime(tables: Kysely<Schema>, owner: string): Promise<number> {
     const { newest } = await tables
       .selectFrom('delegations')
@@ -215,10 +215,10 @@ export class DelegationStore {
   }
 
   /**
-   * Drops what a user has too many of: expired ones first, then replaced ones, then those presented
-   * longest ago, never the current one. A replaced one that is still valid is revoked: its user gave it
-   * to the host and could not find it again. One that was only presented stays valid and is listed
-   * again at its next use; until then "revoke all" does not reach it.
+   * Deletes delegations beyond the limit: expired ones first, then replaced ones, then those presented longest ago,
+   * never the current one. A replaced one that is still valid is revoked, because its user could no longer list it.
+   * One that was only presented stays valid and is listed again at its next use; until then `revokeAll` does not
+   * revoke it.
    */
   private async evictExcess(tables: Kysely<Schema>, owner: string): Promise<EvictedDelegations> {
     const now = this.seconds();
@@ -275,7 +275,7 @@ const findUse = prepareQuery((tables, { owner, cid }: Pick<DelegationFacts, 'own
 const deleteDelegations = (tables: Kysely<Schema>, owner: string) =>
   tables.deleteFrom('delegations').where('owner', '=', owner);
 
-/** Binds the ciphertext to its owner and oracle, so that a row moved elsewhere does not open. */
+/** Binds the ciphertext to its owner and oracle, so that it cannot be decrypted in another row. */
 function toVaultContext({ owner, audience }: DelegationKey): readonly string[] {
   return ['delegation', owner, audience];
 }

@@ -1,7 +1,7 @@
 import { statfs } from 'node:fs/promises';
 import { OracleError } from '@sibyl/protocol';
 
-/** Cleaning up takes a person or an hourly job. */
+/** Freeing space takes an operator or an hourly job. */
 const RETRY_AFTER_SECONDS = 30;
 
 /** The free space of the file system that holds the database. */
@@ -15,14 +15,14 @@ export class DiskSpace {
     this.readFree = oncePerSecond(() => readFreeBytes(folder));
   }
 
-  /** Whether new sessions and messages are refused. Space that cannot be read counts as enough: the write decides. */
+  /** Whether new sessions and messages are rejected. False if the free space is unknown: then the write decides. */
   async isLow(): Promise<boolean> {
     if (this.minFree === 0) return false;
     const free = await this.readFree();
     return free !== undefined && free < this.minFree;
   }
 
-  /** Refuses what would take more space; deleting and ending what is there must still be possible. */
+  /** Throws if space is low. Only for new data: deleting and finishing must still be possible. */
   async assertRoom(): Promise<void> {
     if (await this.isLow()) {
       throw new OracleError('disk_full', { retryAfterSeconds: RETRY_AFTER_SECONDS });
@@ -41,10 +41,7 @@ async function readFreeBytes(folder: string): Promise<number | undefined> {
 
 const FRESH_MS = 1_000;
 
-/**
- * Wraps a check that strangers can trigger: at most one runs at a time, and its result is reused for a second
- * after it came.
- */
+/** Wraps a check that any client can trigger: at most one runs at a time, and its result is reused for one second. */
 export function oncePerSecond<T>(check: () => Promise<T>): () => Promise<T> {
   let running: Promise<T> | undefined;
   let last: { readonly result: Promise<T>; readonly at: number } | undefined;

@@ -8,13 +8,13 @@ const VERSION = 'v1.';
 
 type Opened = { readonly ok: string } | { readonly error: string };
 
-/** Encrypts secrets at rest; a sealed text opens only under the key and for the context it was sealed for. */
+/** Encrypts secrets at rest; a ciphertext opens only with the key and the context it was sealed with. */
 export interface Vault {
   seal(text: string, context: readonly string[]): string;
   open(sealed: string, context: readonly string[]): Opened;
 }
 
-/** Derives the encryption key from the oracle's own, so that neither gives the other away. */
+/** Derives the encryption key from the oracle's key, so that neither reveals the other. */
 export function createVault(secretKey: Uint8Array): Vault {
   if (secretKey.length !== KEY_BYTES) throw new Error(`secretKey must be ${KEY_BYTES} bytes`);
   const key = new Uint8Array(hkdfSync('sha256', secretKey, '', 'sibyl vault v1', KEY_BYTES));
@@ -53,7 +53,7 @@ function decrypt(key: Uint8Array, bytes: Buffer, context: readonly string[]): st
   return Buffer.concat([decipher.update(body), decipher.final()]).toString('utf8');
 }
 
-/** As JSON, so that no two places have the same bytes. */
+/** As JSON, so that different contexts never have the same bytes. */
 function toAad(context: readonly string[]): Buffer {
   return Buffer.from(JSON.stringify(context));
 }

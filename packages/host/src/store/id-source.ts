@@ -3,8 +3,7 @@ import { randomBytes } from 'node:crypto';
 const COUNTER_MAX = 0xfff;
 
 /**
- * Makes UUIDs of version 7 that sort by creation, also within one millisecond and while the clock
- * stands or steps back.
+ * Creates UUIDs of version 7 that sort by creation, also within one millisecond and if the clock stops or goes back.
  */
 export function createIdSource(clock: () => number): () => string {
   let time = 0;

@@ -6,7 +6,7 @@ export interface IdempotencyKey {
   readonly key: string;
 }
 
-/** What the first request with a key was and which run it started. */
+/** The first request with a key, and the run it started. */
 export interface FirstRequest {
   readonly bodyHash: string;
   readonly runId: string;
@@ -32,7 +32,7 @@ export class IdempotencyStore {
     return row && { bodyHash: row.body_hash, runId: row.run_id };
   }
 
-  /** Forgets what has expired; says how many. */
+  /** Deletes expired keys; returns how many. */
   prune(): Promise<number> {
     const now = this.context.clock();
     return this.context.database.write(async (tables) => {
@@ -48,7 +48,7 @@ export class IdempotencyStore {
 export interface KeyClaim {
   readonly owner: string;
   readonly key: string;
-  /** Of the request, so that the same key with another body is noticed. */
+  /** Of the request, to detect the same key with another body. */
   readonly bodyHash: string;
   readonly expiresAt: number;
   /** The run this request would start. */
@@ -60,7 +60,7 @@ export type ClaimResult =
   | { readonly state: 'existing'; readonly runId: string }
   | { readonly state: 'conflict' };
 
-/** Claims an idempotency key inside a unit: of many at once, exactly one finds it new. */
+/** Claims an idempotency key inside a unit of work: of concurrent claims, exactly one gets `new`. */
 export async function claimKey(
   tables: Kysely<Schema>,
   { owner, key, bodyHash, expiresAt, runId }: KeyClaim,
@@ -89,7 +89,7 @@ export async function claimKey(
   return { state: 'existing', runId: first.run_id };
 }
 
-/** Forgets the key that started a run inside a unit, so that a repeated request starts another. */
+/** Deletes the key that started a run, inside a unit of work, so that a repeated request starts another. */
 export async function releaseKeyOfRun(
   tables: Kysely<Schema>,
   { owner, runId }: Pick<KeyClaim, 'owner' | 'runId'>,
@@ -101,7 +101,7 @@ export async function releaseKeyOfRun(
     .execute();
 }
 
-/** Forgets a key inside a unit, so that the request may be tried anew. */
+/** Deletes a key inside a unit of work, so that the request can be retried. */
 export async function releaseKey(
   tables: Kysely<Schema>,
   { owner, key }: Pick<KeyClaim, 'owner' | 'key'>,

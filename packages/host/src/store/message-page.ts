@@ -24,7 +24,7 @@ interface MessagePage {
 
 export type PageResult = { readonly ok: MessagePage } | { readonly error: 'unknown-cursor' };
 
-/** The first and last turn of a page; for an empty page both lie beyond all turns. */
+/** The first and last turn of a page; infinite for an empty page. */
 interface Span {
   readonly first: number;
   readonly last: number;
@@ -61,7 +61,7 @@ async function findSpanBefore(
 ): Promise<Span | undefined> {
   const edge = await findEdge(tables, request, cursor);
   if (edge === undefined) return undefined;
-  // A turn the cursor splits comes whole.
+  // A page contains whole turns, also if the cursor is inside one.
   const last = edge.firstSeq < edge.seq ? edge.turn : edge.turn - 1;
   return findNewestSpan(tables, request, last);
 }
@@ -73,7 +73,7 @@ async function findSpanAfter(
 ): Promise<Span | undefined> {
   const edge = await findEdge(tables, request, cursor);
   if (edge === undefined) return undefined;
-  // Messages are stored out of the order of turns where turns wait: what is new may be an answer further up.
+  // With queued turns, messages are not stored in the order of turns: a new message may be the answer of an earlier turn.
   const { first } = await selectMessages(tables, request)
     .select((e) => e.fn.min('turn').as('first'))
     .where('seq', '>', edge.seq)
@@ -103,7 +103,7 @@ async function findNewestSpan(
   };
 }
 
-/** Where the cursor's message stands in its turn. */
+/** Finds the message of the cursor, and the bounds of its turn. */
 async function findEdge(tables: Kysely<Schema>, request: PageRequest, cursor: string) {
   const at = await selectMessages(tables, request)
     .select(['turn', 'seq'])
@@ -144,7 +144,7 @@ function selectMessages(tables: Kysely<Schema>, { owner, sessionId }: PageReques
     .where('owner', '=', owner);
 }
 
-/** How much is stored of a turn. */
+/** The stored size of a turn. */
 export interface TurnSize {
   readonly turn: number;
   readonly bytes: number;
@@ -156,7 +156,7 @@ export interface TurnSpan {
   readonly last: number;
 }
 
-/** The turns of a session up to one, oldest first; of their messages nothing is read but the length. */
+/** The sizes of the turns of a session up to a given turn, oldest first. */
 export async function readSizes(
   tables: Kysely<Schema>,
   request: SessionKey & { readonly throughTurn: number },
@@ -182,8 +182,8 @@ const selectSizes = prepareQuery(
 );
 
 /**
- * The first of the newest turns that together take `bytes`, or up to twice as much: where they begin moves on
- * seldom, so that what is known of the first of them, such as a summary, stays good for many turns.
+ * The first of the newest turns that together take at least `bytes`, and at most twice as much. The first turn changes
+ * rarely, so that data derived from it, such as a summary, is valid for many turns.
  */
 export function findFirstRecentTurn(sizes: readonly TurnSize[], bytes: number): number {
   const total = sizes.reduce((sum, size) => sum + size.bytes, 0);
@@ -195,7 +195,7 @@ export function findFirstRecentTurn(sizes: readonly TurnSize[], bytes: number): 
   return first?.turn ?? 0;
 }
 
-/** Cuts turns into spans of about `bytes` each, at least one turn in each. */
+/** Splits turns into spans of about `bytes` each, with at least one turn each. */
 export function splitIntoSpans(sizes: readonly TurnSize[], bytes: number): TurnSpan[] {
   const spans: TurnSpan[] = [];
   let [first, sum] = [sizes[0]?.turn ?? 0, 0];

@@ -13,13 +13,13 @@ import {
 import type { SessionKey } from './session-store.js';
 
 export interface RecentRequest extends SessionKey {
-  /** Leaves out later turns, as a turn must not see what waits behind it. */
+  /** Excludes later turns, because a turn must not see messages queued behind it. */
   readonly throughTurn: number;
-  /** How much to read at least, if there is as much. */
+  /** Minimum size to read, if the session is large enough. */
   readonly bytes: number;
 }
 
-/** What a reader of all messages holds at a time. */
+/** How much a reader of all messages has in memory at a time. */
 const PAGE_BYTES = 128 * 1024;
 
 const listMessages = prepareQuery(
@@ -35,7 +35,7 @@ const listMessages = prepareQuery(
       .orderBy('seq'),
 );
 
-/** The messages of each session, in the order of their turns (contract B3). */
+/** The messages of each session, in the order of their turns. */
 export class MessageStore {
   private readonly context: StoreContext;
 
@@ -61,7 +61,7 @@ export class MessageStore {
     return row && toMessage(row);
   }
 
-  /** All of a session, oldest first, a part at a time: together they may not fit into memory. */
+  /** All messages of a session, oldest first, in pages: together they may not fit into memory. */
   async *pages({ owner, sessionId }: SessionKey): AsyncGenerator<readonly Message[]> {
     const all = { owner, sessionId, throughTurn: Number.MAX_SAFE_INTEGER };
     const sizes = await readSizes(this.context.database.tables, all);
@@ -69,7 +69,7 @@ export class MessageStore {
       yield this.list({ owner, sessionId }, span);
   }
 
-  /** The newest turns, oldest first: less than twice the `bytes` asked for, and the turn where they begin. */
+  /** The messages of the newest turns, oldest first: less than twice the requested bytes, plus the first turn. */
   async recent({
     owner,
     sessionId,
@@ -93,7 +93,6 @@ export class MessageStore {
   }
 }
 
-/** A message on its way into a session. */
 export interface NewMessage extends MessageBody {
   readonly owner: string;
   readonly sessionId: string;
@@ -102,7 +101,7 @@ export interface NewMessage extends MessageBody {
   readonly turn?: number | undefined;
 }
 
-/** Stores a message inside a unit; undefined if the owner has no such session. */
+/** Stores a message inside a unit of work; undefined if the owner has no such session. */
 export async function appendMessage(
   tables: Kysely<Schema>,
   { turn, ...request }: NewMessage,
@@ -132,7 +131,7 @@ interface NumbersRequest {
   readonly now: number;
 }
 
-/** Locks the session, so that numbers are given out one at a time in the order of storing. */
+/** Assigns sequence and turn numbers in the order of storing; locks the session. */
 const takeNumbers = prepareQuery((tables, { owner, sessionId, opensTurn, now }: NumbersRequest) =>
   tables
     .updateTable('sessions')

@@ -1,7 +1,7 @@
 import type { Attachment, ToolCall } from '@sibyl/protocol';
 import type { MessageRow } from './database.js';
 
-/** What both a message to be stored and a stored one carry. */
+/** The fields that new and stored messages have in common. */
 export interface MessageBody {
   readonly type: 'human' | 'ai';
   readonly content: string;
@@ -11,11 +11,11 @@ export interface MessageBody {
   readonly attachments?: readonly Attachment[] | undefined;
   readonly metadata?: Readonly<Record<string, unknown>> | undefined;
   readonly runId?: string | undefined;
-  /** False for the answer of a turn cut short. */
+  /** False for the partial answer of a turn that did not finish. */
   readonly isComplete: boolean;
 }
 
-/** A message of a session; `seq` rises with storing, `turn` counts user messages. */
+/** A message of a session; `seq` is the order of storing, `turn` counts user messages. */
 export interface Message extends MessageBody {
   readonly id: string;
   readonly sessionId: string;

@@ -24,7 +24,7 @@ export class ModelUsageStore {
     return rows[0]?.tokens ?? 0;
   }
 
-  /** Forgets the days of more than a month ago. */
+  /** Deletes days that are more than a month ago. */
   async prune(): Promise<void> {
     const { database, clock } = this.context;
     const first = toUtcDay(clock() - KEPT_DAYS * DAY_MS);

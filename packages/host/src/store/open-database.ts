@@ -8,13 +8,13 @@ export interface DatabaseOptions {
   readonly dataDir: string;
   /** PostgreSQL connections to open at most. */
   readonly poolSize?: number | undefined;
-  /** How long a write for one owner may wait on PostgreSQL until it begins; 10 s if unset. */
+  /** How long a write for one owner may wait on PostgreSQL until it begins; default 10 s. */
   readonly writeWaitMs?: number | undefined;
-  /** Hears of PostgreSQL connections that broke; the pool replaces them by itself. */
+  /** Called when a PostgreSQL connection is lost; the pool replaces it by itself. */
   readonly onConnectionLost?: ((error: Error) => void) | undefined;
 }
 
-/** Opens the engine the options name and brings its schema up to date. */
+/** Opens SQLite or PostgreSQL and migrates the schema. */
 export async function openDatabase({
   databaseUrl,
   dataDir,
@@ -24,7 +24,7 @@ export async function openDatabase({
 }: DatabaseOptions): Promise<Database> {
   if (!databaseUrl) return openSqlite(dataDir);
   if (/^postgres(ql)?:\/\//i.test(databaseUrl)) {
-    // Loaded here, since most hosts have none.
+    // Loaded only here, since most hosts use SQLite.
     const { openPostgres } = await import('./postgres/postgres.js');
     return openPostgres({ url: databaseUrl, poolSize, writeWaitMs, onConnectionLost });
   }
@@ -33,7 +33,7 @@ export async function openDatabase({
   );
 }
 
-/** Sees whether the database the options name would open, and changes nothing. */
+/** Checks whether the database can be opened; changes nothing. */
 export async function probeDatabase({
   databaseUrl,
   dataDir,

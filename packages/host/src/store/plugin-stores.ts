@@ -20,7 +20,7 @@ const MAX_TOTAL_BYTES = 200 * MB;
 
 type Blob = Parameters<Blobs['put']>[0];
 
-/** The files of users with plugins. */
+/** The files that plugins store for users. */
 export class BlobStore {
   readonly #context: StoreContext;
 
@@ -28,7 +28,7 @@ export class BlobStore {
     this.#context = context;
   }
 
-  /** One user's files with one plugin. */
+  /** The files of one user and one plugin. */
   of(scope: PluginScope): Blobs {
     return {
       put: (blob) => this.#put(scope, blob),
@@ -45,7 +45,7 @@ export class BlobStore {
     const row = { id, ...scope, media_type: mediaType, size, data, created_at: clock() };
     await database.write(async (tables) => {
       if ((await countBytes(tables, scope)) + size > MAX_TOTAL_BYTES)
-        throw tooLarge(`${MAX_TOTAL_BYTES / MB} MB of files are kept already; delete some first`);
+        throw tooLarge(`${MAX_TOTAL_BYTES / MB} MB of files are already stored; delete some first`);
       await tables.insertInto('blobs').values(row).execute();
     });
     return id;
@@ -86,7 +86,7 @@ async function countBytes(tables: Kysely<Schema>, { owner, plugin }: PluginScope
 
 const tooLarge = (message: string) => new OracleError('body_too_large', { message });
 
-/** What one plugin keeps of one user. */
+/** The data that one plugin stores for one user. */
 export interface PluginScope {
   readonly owner: string;
   readonly plugin: string;
@@ -95,11 +95,11 @@ export interface PluginScope {
 export interface PluginTablesRequest {
   readonly plugin: string;
   readonly migrations: PluginMigrations;
-  /** Names of all plugins, so that none takes another's tables for its own. */
+  /** Names of all plugins, so that none uses the tables of another. */
   readonly plugins: readonly string[];
 }
 
-/** The tables that plugins make for themselves. */
+/** The tables of plugins. */
 export class PluginTables {
   readonly #database: Database;
 
@@ -107,7 +107,7 @@ export class PluginTables {
     this.#database = database;
   }
 
-  /** Brings the plugin's tables up to date and opens them, and no others. */
+  /** Migrates the tables of a plugin and gives access to these tables only. */
   async open(request: PluginTablesRequest): Promise<PluginDatabase> {
     const { engine, tables, write, read, migrate } = this.#database;
     const own = new OwnTables(request.plugin, request.plugins);
@@ -140,7 +140,7 @@ function buildPlan(
 
 const SECRET_MAX_LENGTH = 16 * 1024;
 
-/** The secrets of users with plugins, sealed at rest. */
+/** The secrets that plugins store for users, encrypted at rest. */
 export class SecretStore {
   readonly #context: StoreContext;
   readonly #vault: Vault;
@@ -150,7 +150,7 @@ export class SecretStore {
     this.#vault = vault;
   }
 
-  /** One user's secrets with one plugin. */
+  /** The secrets of one user and one plugin. */
   of(scope: PluginScope): Secrets {
     return {
       get: (name) => this.#get(scope, name),
@@ -198,7 +198,7 @@ export class SecretStore {
   }
 }
 
-/** A row moved to another user, plugin or name does not open. */
+/** Binds the ciphertext to its row, so that it cannot be decrypted in another one. */
 const toVaultContext = (owner: string, plugin: string, name: string) => [
   'secret',
   owner,
@@ -206,7 +206,7 @@ const toVaultContext = (owner: string, plugin: string, name: string) => [
   name,
 ];
 
-/** As much as a message may bring, such as the tools of a page. */
+/** As much as a message may contain, such as the tools of a page. */
 const STATE_MAX_LENGTH = 1024 * 1024;
 
 interface StateScope {
@@ -226,7 +226,7 @@ const findState = prepareQuery(
       .where('key', '=', key),
 );
 
-/** What plugins keep for as long as a session lives; it goes with the session. */
+/** What plugins store for a session; it is deleted with the session. */
 export class SessionStateStore {
   readonly #context: StoreContext;
 
@@ -234,7 +234,7 @@ export class SessionStateStore {
     this.#context = context;
   }
 
-  /** One plugin's part of one session. */
+  /** The state of one plugin in one session. */
   of(scope: StateScope): SessionState {
     return {
       get: (key) => this.#get(scope, key),
@@ -282,7 +282,7 @@ export class SessionStateStore {
 
 function stringifyState(key: string, value: unknown): string {
   const text = JSON.stringify(value);
-  if (text === undefined) throw new Error(`The state ${key} is nothing JSON can hold`);
+  if (text === undefined) throw new Error(`The state ${key} cannot be represented as JSON`);
   if (text.length <= STATE_MAX_LENGTH) return text;
   throw new Error(
     `The state ${key} is longer than ${STATE_MAX_LENGTH} characters: keep it in a blob`,

@@ -1,7 +1,7 @@
 import type { Insertable, Kysely } from 'kysely';
 import { prepareQuery, type Schema, type StoreContext } from './database.js';
 
-/** A delegation its issuer (the owner) has taken back. */
+/** A delegation that its issuer (the owner) has revoked. */
 export interface Revocation {
   readonly owner: string;
   readonly cid: string;
@@ -13,7 +13,7 @@ const findRevocation = prepareQuery((tables, { cid }: Pick<Revocation, 'cid'>) =
   tables.selectFrom('revocations').select('cid').where('cid', '=', cid),
 );
 
-/** Revoked delegations, remembered until they would have expired anyway. */
+/** Revoked delegations, kept until they would have expired. */
 export class RevocationStore {
   private readonly context: StoreContext;
 
@@ -25,13 +25,13 @@ export class RevocationStore {
     return this.context.database.write((tables) => addRevocation(tables, revocation));
   }
 
-  /** Whoever revoked it: a CID has one issuer, and only that issuer can store and revoke it. */
+  /** Does not check the owner: a CID has one issuer, and only that issuer can revoke it. */
   async has(cid: string): Promise<boolean> {
     const { rows } = await findRevocation(this.context.database.tables, { cid });
     return rows.length > 0;
   }
 
-  /** Forgets what has expired; says how many. */
+  /** Deletes expired revocations; returns how many. */
   prune(): Promise<number> {
     const now = Math.floor(this.context.clock() / 1000);
     return this.context.database.write(async (tables) => {
@@ -55,11 +55,11 @@ export async function addRevocation(
     .execute();
 }
 
-/** Claims tokens for one caller; each token can be claimed once by anybody. */
+/** Claims tokens for one caller; each token can be claimed only once by any caller. */
 export interface SingleUseClaims {
   /** False if the token has been claimed before. */
   claim(cid: string, expiresAt: number): Promise<boolean>;
-  /** Gives back a claim of the same caller. */
+  /** Releases a claim of the same caller. */
   release(cid: string): Promise<void>;
 }
 
@@ -75,7 +75,7 @@ export class SingleUseStore {
     this.context = context;
   }
 
-  /** The claims made on behalf of one caller. */
+  /** The claims of one caller. */
   of(owner: string): SingleUseClaims {
     const { database } = this.context;
     return {
@@ -92,13 +92,13 @@ export class SingleUseStore {
     };
   }
 
-  /** Whether a token has been claimed and not released, by anyone. */
+  /** Whether any caller has claimed a token and not released it. */
   async has(cid: string): Promise<boolean> {
     const { rows } = await findClaim(this.context.database.tables, { cid });
     return rows.length > 0;
   }
 
-  /** Forgets claims that expired before `time`, in the unit `expiresAt` was given in; says how many. */
+  /** Deletes claims that expired before `time`, in the unit of `expiresAt`; returns how many. */
   prune(time: number): Promise<number> {
     return this.context.database.write(async (tables) => {
       const { numDeletedRows } = await tables
@@ -110,7 +110,7 @@ export class SingleUseStore {
   }
 }
 
-/** Marks a token as used, within a unit; false if it has been used before. */
+/** Marks a token as used, inside a unit of work; false if it has been used before. */
 export async function claimOnce(
   tables: Kysely<Schema>,
   claim: Insertable<Schema['single_use']>,

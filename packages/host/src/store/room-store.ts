@@ -8,7 +8,7 @@ export interface RoomKey {
   readonly oracleDid: string;
 }
 
-/** The room each user has with each oracle; preferences and sessions hang on it. */
+/** The room of each user with each oracle; preferences and sessions belong to it. */
 export class RoomStore {
   private readonly context: StoreContext;
 
@@ -16,7 +16,7 @@ export class RoomStore {
     this.context = context;
   }
 
-  /** The id of the user's own room with this oracle, made on first use. */
+  /** The id of the user's room with this oracle, created on first use. */
   async getRoom(key: RoomKey): Promise<string> {
     const { database } = this.context;
     const { rows } = await findRoom(database.tables, key);
@@ -24,7 +24,7 @@ export class RoomStore {
   }
 }
 
-/** Finds or makes a room inside a unit; of two that make it at once, both get the same. */
+/** Finds or creates a room inside a unit of work; concurrent calls get the same room. */
 export async function findOrCreateRoom(
   tables: Kysely<Schema>,
   key: RoomKey,
@@ -36,7 +36,7 @@ export async function findOrCreateRoom(
   const { id } = await tables
     .insertInto('rooms')
     .values(room)
-    // Writing back what is there makes the row come back whoever was first.
+    // Updating the row makes `returning` work also if it exists.
     .onConflict((c) => c.columns(['owner', 'oracle_did']).doUpdateSet({ owner: key.owner }))
     .returning('id')
     .executeTakeFirstOrThrow();
@@ -51,7 +51,7 @@ const findRoom = prepareQuery((tables, { owner, oracleDid }: RoomKey) =>
     .where('oracle_did', '=', oracleDid),
 );
 
-/** What belongs to a user's room rather than to a session, such as preferences (contract B6). */
+/** State of a room rather than of a session, such as preferences. */
 export class RoomStateStore {
   private readonly context: StoreContext;
   private readonly rooms: RoomStore;
@@ -82,7 +82,7 @@ export class RoomStateStore {
     const [owner, room_id, key] = state;
     const updated_at = this.context.clock();
     return this.context.database.write(async (tables) => {
-      // The upsert locks the row, so what it returns stays current until the change is written.
+      // The upsert locks the row, so its data does not change until the update.
       const row = await tables
         .insertInto('room_state')
         .values({ owner, room_id, key, data: null, updated_at })

@@ -51,7 +51,7 @@ const listSessions = prepareQuery((tables, { owner, limit, offset }: SessionList
     .offset(offset),
 );
 
-/** The sessions of each user (contract B2). */
+/** The sessions of each user. */
 export class SessionStore {
   private readonly context: StoreContext;
 
@@ -63,7 +63,7 @@ export class SessionStore {
     return this.context.database.write((tables) => this.insert(tables, request));
   }
 
-  /** Undefined if the owner has as many already, also when many are asked for at the same instant. */
+  /** Undefined if the owner already has `limit` sessions, also with concurrent requests. */
   createWithin(limit: number, request: NewSession): Promise<Session | undefined> {
     return this.context.database.writeFor(request.owner, async (tables) => {
       const { rows } = await countSessions(tables, { owner: request.owner });
@@ -71,7 +71,7 @@ export class SessionStore {
     });
   }
 
-  /** Newest update first; `total` counts all of the owner's sessions, whatever the page. */
+  /** Newest update first; `total` counts all sessions of the owner. */
   list({ owner, limit, offset }: SessionListRequest): Promise<SessionList> {
     return this.context.database.read(async (tables) => {
       const counted = await countSessions(tables, { owner });
@@ -85,7 +85,7 @@ export class SessionStore {
     return rows[0] && toSession(rows[0]);
   }
 
-  /** As `find`; one that the owner does not have is refused as unknown. */
+  /** As `find`, but throws `session_not_found`. */
   async get(key: SessionKey): Promise<Session> {
     const session = await this.find(key);
     if (!session) throw new OracleError('session_not_found');
@@ -106,7 +106,7 @@ export class SessionStore {
     });
   }
 
-  /** Names a session that has no name yet; its place in the list stays. */
+  /** Sets the title of an untitled session; does not change its position in the list. */
   async nameOnce({ owner, sessionId, title }: SessionKey & { title: string }): Promise<void> {
     await this.context.database.write((tables) =>
       tables
@@ -119,7 +119,7 @@ export class SessionStore {
     );
   }
 
-  /** Takes messages, runs and their frames with it; false if the owner has no such session. */
+  /** Also deletes messages, runs and their frames; false if the owner has no such session. */
   delete({ owner, sessionId }: SessionKey): Promise<boolean> {
     return this.context.database.write(async (tables) => {
       const { numDeletedRows } = await tables
@@ -154,7 +154,7 @@ export class SessionStore {
   }
 }
 
-/** The title of a session that nobody has named yet (contract B2). */
+/** The title of a session without a title. */
 export const UNTITLED = 'Untitled';
 
 /** A conversation of one user with one oracle; times in milliseconds. */

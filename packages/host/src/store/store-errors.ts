@@ -1,7 +1,7 @@
-/** `passing`: a retry may succeed soon. `lasting`: the operator has to do something first. */
+/** `passing`: a retry may succeed soon. `lasting`: the operator must fix it first. */
 export type StoreErrorKind = 'passing' | 'full' | 'lasting';
 
-/** SQLite's primary result codes for a file that cannot be used. Anything else is a bug in a query. */
+/** SQLite's primary result codes for a file that cannot be used. All others are bugs in queries. */
 const SQLITE_ERRORS: Readonly<Record<number, StoreErrorKind>> = {
   5: 'passing', // BUSY
   6: 'passing', // LOCKED
@@ -22,18 +22,18 @@ const CONNECTION_ERRORS = /^(ECONN|ETIMEDOUT|EPIPE|ENOTFOUND|EHOSTUNREACH|ENETUN
 const FULL_ERRORS = /^(53100|ENOSPC|EDQUOT)$/;
 
 /**
- * PostgreSQL's classes of connection faults, shortage, shutdown and system errors; a refused login or missing
- * database; a timeout, deadlock or failed serialization; a server that only reads.
+ * PostgreSQL's classes of connection errors, insufficient resources, shutdown and system errors; a failed login or missing
+ * database; a timeout, deadlock or serialization failure; a read-only server.
  */
 const POSTGRES_ERRORS = /^(08|53|57|58|28|3D|25006$|25P0[34]$|40001$|40P01$|55P03$)/;
 
 const POSTGRES_CORRUPTION = /^XX00[12]$/;
 
-/** Errors of pg's pool and client, and of a driver that is closed, carry no code. */
+/** Errors without a code, of pg's pool and client and of a closed driver. */
 const CODELESS_ERRORS =
   /^(Connection terminated|timeout exceeded when trying to connect|timeout expired|Query read timeout|Client (has encountered a connection error|was closed) and is not queryable|Cannot use a pool after calling end|driver has already been destroyed|database is not open)/;
 
-/** How the database failed; undefined if the error is a bug of ours rather than the database's fault. */
+/** How the database failed; undefined if the error is a bug rather than a failure of the database. */
 export function classifyStoreError(error: unknown): StoreErrorKind | undefined {
   if (!(error instanceof Error)) return undefined;
   const { code = '', errcode = 0 } = error as { code?: unknown; errcode?: number };
@@ -49,7 +49,7 @@ export function classifyStoreError(error: unknown): StoreErrorKind | undefined {
 
 export const isStoreError = (error: unknown): boolean => classifyStoreError(error) !== undefined;
 
-/** What is wrong with the store, in words that reveal nothing about it to strangers. */
+/** Describes the error without details, which only the operator may see. */
 export function describeStoreError(kind: StoreErrorKind): string {
   switch (kind) {
     case 'passing':
@@ -63,7 +63,7 @@ export function describeStoreError(kind: StoreErrorKind): string {
   }
 }
 
-/** The store cannot be opened or reached; the message says what to do and holds no secret. */
+/** The store cannot be opened or reached; the message contains a remedy and no secrets. */
 export class StoreError extends Error {
   override readonly name = 'StoreError';
 }

@@ -2,10 +2,10 @@ import type { Logger } from 'pino';
 import type { Database } from './database.js';
 import { isStoreError } from './store-errors.js';
 
-/** On a full disk a small write may succeed while larger ones fail: an outage is over once none has failed for a while. */
+/** On a full disk a small write may succeed while larger ones fail, so an outage ends after a time without failures. */
 const QUIET_MS = 5_000;
 
-/** Logs an outage of the store once when it begins and once when it ends, however many requests fail in between. */
+/** Logs when an outage of the store begins and ends, not every failed request in between. */
 export class StoreOutage {
   private readonly logger: Pick<Logger, 'error' | 'info'>;
   private outage: { readonly since: number; lastFailure: number; failures: number } | undefined;
@@ -25,7 +25,7 @@ export class StoreOutage {
     this.outage = { since: now, lastFailure: now, failures: 1 };
     this.logger.error(
       { err: error },
-      'the store is unavailable; the next line about it follows when it is back',
+      'the store is unavailable; further failures are not logged until it is available again',
     );
   }
 
@@ -37,7 +37,7 @@ export class StoreOutage {
     this.logger.info({ failures, seconds }, 'the store is available again');
   }
 
-  /** Observes every write; reads alone cannot show that an outage is over. */
+  /** Observes all writes; reads do not show that an outage has ended. */
   watch(database: Database): Database {
     return {
       ...database,

@@ -24,7 +24,7 @@ import { SessionStore } from './session-store.js';
 import { classifyStoreError, type StoreErrorKind } from './store-errors.js';
 import { type StoreOutage } from './store-outage.js';
 
-/** All that the host keeps, on one database. */
+/** All stores of the host, on one database. */
 export interface Store {
   readonly sessions: SessionStore;
   readonly messages: MessageStore;
@@ -41,15 +41,15 @@ export interface Store {
   readonly blobs: BlobStore;
   readonly modelUsage: ModelUsageStore;
   readonly pluginTables: PluginTables;
-  /** The disk of the database; unset where that is not on this machine. */
+  /** The disk of the database; undefined if it is not on this host. */
   readonly disk: DiskSpace | undefined;
   /** Rejects when the database does not answer. */
   ping(): Promise<void>;
-  /** Writes something and takes it away again; rejects when the database takes no writes. */
+  /** Inserts and deletes a row; rejects if the database does not accept writes. */
   probeWrite(): Promise<void>;
-  /** Gives the space of what was deleted back to the file system. */
+  /** Returns the space of deleted rows to the file system. */
   reclaim(): Promise<void>;
-  /** Waits for writes under way, then lets go of the database. */
+  /** Waits for writes in progress, then closes the database. */
   close(): Promise<void>;
 }
 
@@ -58,13 +58,13 @@ export interface StoreOptions extends DatabaseOptions {
   readonly secretKey: Uint8Array;
   /** The current time in milliseconds. */
   readonly clock?: (() => number) | undefined;
-  /** Free bytes below which new sessions and messages are refused; 0 or unset for no check. */
+  /** Minimum free bytes; below, new sessions and messages are rejected. 0 or unset: no limit. */
   readonly diskMinFree?: number | undefined;
-  /** Is informed of writes that fail and of those that succeed. */
+  /** Observes failed and successful writes. */
   readonly outage?: StoreOutage | undefined;
 }
 
-/** Opens the database the options name and brings its schema up to date. */
+/** Opens and migrates the database. */
 export async function openStore(options: StoreOptions): Promise<Store> {
   const vault = createVault(options.secretKey);
   const clock = options.clock ?? Date.now;
@@ -118,7 +118,7 @@ function createLeaseClock(database: Database): LeaseClock {
   });
 }
 
-/** A row under an id of its own, so that probes of several hosts do not wait for each other. */
+/** Uses a new id, so that probes of several hosts do not wait for each other. */
 function probeWrite(database: Database, id: string): Promise<void> {
   const key = { owner: 'readiness probe', key: id };
   const row = { ...key, body_hash: '', run_id: id, created_at: 0, expires_at: 0 };
@@ -136,7 +136,7 @@ const TIMEOUT_MS = 2_000;
 
 export type ProbeResult = 'writable' | 'timeout' | 'unknown-error' | StoreErrorKind;
 
-/** Finds out by a real write whether the store accepts writes, without waiting for one that hangs. */
+/** Checks with a real write whether the store accepts writes, without waiting for one that hangs. */
 export class WriteProbe {
   private readonly write: () => Promise<ProbeResult>;
 
@@ -149,7 +149,7 @@ export class WriteProbe {
     );
   }
 
-  /** A write that hangs is not repeated: every caller waits for the same one, each for two seconds at most. */
+  /** All callers wait for the same write, each for at most two seconds; a write that hangs is not repeated. */
   async check(): Promise<ProbeResult> {
     let timer: NodeJS.Timeout | undefined;
     const timeout = new Promise<ProbeResult>((resolve) => {

@@ -1,7 +1,7 @@
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 
-// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its own time.
+// biome-ignore lint/suspicious/noExplicitAny: migrations are independent of the current schema.
 type Tables = Kysely<any>;
 
 /** The first schema. */

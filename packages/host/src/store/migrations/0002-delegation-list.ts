@@ -1,7 +1,7 @@
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 
-// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its own time.
+// biome-ignore lint/suspicious/noExplicitAny: migrations are independent of the current schema.
 type Tables = Kysely<any>;
 
 /** Keeps every delegation of a user instead of one, expiries in seconds, and callers who were invited. */

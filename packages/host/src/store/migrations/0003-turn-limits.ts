@@ -3,7 +3,7 @@ import type { Migration } from 'kysely/migration';
 
 /** What limits of turns are counted from, and what a run reports beside its message. */
 export const turnLimits: Migration = {
-  // biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its own time.
+  // biome-ignore lint/suspicious/noExplicitAny: migrations are independent of the current schema.
   async up(tables: Kysely<any>) {
     await tables.schema.alterTable('runs').addColumn('report', 'text').execute();
     await tables.schema

@@ -10,9 +10,9 @@ import { initial } from './0001-initial.js';
 import { delegationList } from './0002-delegation-list.js';
 import { turnLimits } from './0003-turn-limits.js';
 
-/** The steps of one owner's schema, and where it is noted which of them are done. */
+/** The migrations of one schema, and the tables that record which of them are done. */
 export interface MigrationPlan {
-  /** Who wrote the steps, as an operator knows them. */
+  /** Who wrote the steps, for error messages. */
   readonly author: string;
   /** By name, oldest first. Steps are only ever added. */
   readonly steps: Readonly<Record<string, Migration>>;
@@ -32,8 +32,8 @@ export const hostSchema: MigrationPlan = {
   lockTable: DEFAULT_MIGRATION_LOCK_TABLE,
 };
 
-/** Brings a schema up to date; processes that start together take turns. */
-// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its own time.
+/** Runs the missing migrations of a schema; processes that start together wait for each other. */
+// biome-ignore lint/suspicious/noExplicitAny: migrations are independent of the current schema.
 export async function migrate(tables: Kysely<any>, plan: MigrationPlan): Promise<void> {
   const { error } = await createMigrator(tables, plan).migrateToLatest();
   if (error === undefined) return;
@@ -42,7 +42,7 @@ export async function migrate(tables: Kysely<any>, plan: MigrationPlan): Promise
   throw error;
 }
 
-/** Whether a schema lacks steps; takes none. */
+/** Whether a schema lacks migrations; runs none. */
 // biome-ignore lint/suspicious/noExplicitAny: as above.
 export async function isBehind(tables: Kysely<any>, plan: MigrationPlan): Promise<boolean> {
   const steps = await createMigrator(tables, plan).getMigrations();

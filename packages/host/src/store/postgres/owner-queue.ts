@@ -3,22 +3,22 @@ import { sql } from 'kysely';
 import type { Database, Unit } from '../database.js';
 import { StoreError } from '../store-errors.js';
 
-/** Sets our locks apart from those that other programs take on the same server. */
+/** Distinguishes our locks from those of other programs on the same server. */
 export const OWNER_LOCK_CLASS = 0x51b1;
 
 /** Writes of one owner that may wait behind the one in progress. */
 const MAX_WAITING = 1000;
 const RETRY_SECONDS = 5;
 
-/** The writes of one owner: one in progress, and those that wait for it. */
+/** The writes of one owner that wait for the one in progress. */
 interface WriteQueue {
   readonly waiting: Set<Pick<OwnerWrite<unknown>, 'run'>>;
   drained: Promise<void>;
 }
 
 /**
- * Runs the writes of one owner one after the other: those of this host wait here, without a
- * connection each, and those of other hosts wait for the owner's lock.
+ * Runs the writes of one owner one after the other: those of this host wait here without a connection, those of other
+ * hosts wait for the lock of the owner.
  */
 export class OwnerQueue {
   private readonly runWrite: Database['write'];
@@ -26,7 +26,7 @@ export class OwnerQueue {
   /** The owners that have a write in progress. */
   private readonly queues = new Map<string, WriteQueue>();
 
-  /** `waitMs`: how long a write may wait until it begins; it fails after that, and never begins. */
+  /** `waitMs`: how long a write may wait until it begins; after that it fails and never begins. */
   constructor(write: Database['write'], waitMs: number) {
     this.runWrite = write;
     this.waitMs = waitMs;
@@ -57,7 +57,7 @@ export class OwnerQueue {
     // The loop also reaches the writes that are added while it runs.
     for (const writing of waiting) {
       waiting.delete(writing);
-      // Also when it has given up: two writes in progress would take two connections.
+      // Waits also for a write that has timed out: two writes would take two connections.
       await writing.run(owner, this.runWrite);
     }
     this.queues.delete(owner);
@@ -88,7 +88,7 @@ class OwnerWrite<T> {
   async run(owner: string, write: Database['write']): Promise<void> {
     try {
       const value = await write(async (tables) => {
-        // A statement of its own: one that also read would see what was there before it got the lock.
+        // A separate statement: one that also reads would see a snapshot from before the lock.
         await sql`select pg_advisory_xact_lock(${OWNER_LOCK_CLASS}::int, hashtext(${owner}))`.execute(
           tables,
         );

@@ -16,7 +16,7 @@ const STATEMENT_TIMEOUT_MS = 30_000;
 const DEFAULT_POOL_SIZE = 10;
 const DEFAULT_WRITE_WAIT_MS = 10_000;
 
-/** Connects to PostgreSQL and brings its schema up to date. */
+/** Connects to PostgreSQL and migrates the schema. */
 export async function openPostgres({
   poolSize: max = DEFAULT_POOL_SIZE,
   writeWaitMs = DEFAULT_WRITE_WAIT_MS,
@@ -54,7 +54,7 @@ function asDatabase(
     writeFor: (owner, unit) => owners.write(owner, unit),
     read: (unit) => readSnapshot(tables, unit),
     migrate: (plan) => withConnection(request, (own) => migrate(own, plan)),
-    // PostgreSQL has its autovacuum.
+    // Autovacuum does this.
     reclaim: async () => {},
     close: async () => {
       await owners.settled();
@@ -70,7 +70,7 @@ function connect(request: PoolRequest): Kysely<Schema> {
   return new Kysely<Schema>({ dialect: new PostgresDialect({ pool }) });
 }
 
-/** Sees whether the database lets this machine in and what it holds, and leaves it as it is. */
+/** Checks whether the database can be reached and is migrated; changes nothing. */
 export async function probePostgres(url: string): Promise<DatabaseState> {
   const request = { url, onConnectionLost: () => {} };
   const lacksSteps = await reachPostgres(request, (tables) => isBehind(tables, hostSchema));
@@ -84,11 +84,11 @@ interface PoolRequest {
   readonly max: number;
   /** Milliseconds a statement may take; 0 for no limit. */
   readonly statementTimeout: number;
-  /** Is also called for connections that could not be made. */
+  /** Also called if a connection cannot be opened. */
   readonly onConnectionLost: (error: Error) => void;
 }
 
-/** A pool that outlives the loss of its connections and reads 64-bit integers as numbers. */
+/** Creates a pool that survives lost connections and reads 64-bit integers as numbers. */
 function createPostgresPool(request: PoolRequest): pg.Pool {
   const pool = new pg.Pool({
     connectionString: request.url,
@@ -101,8 +101,8 @@ function createPostgresPool(request: PoolRequest): pg.Pool {
     keepAlive: true,
     application_name: 'sibyl',
   });
-  // Without listeners on both, a lost connection would end the process: the pool speaks up for idle
-  // clients, while one at work speaks for itself.
+  // Without listeners on both, a lost connection would end the process: the pool reports errors of idle clients,
+  // while an active client reports its own.
   pool.on('error', () => {});
   pool.on('connect', (client) => client.on('error', request.onConnectionLost));
   return pool;
@@ -119,7 +119,7 @@ export interface PostgresRequest {
   readonly onConnectionLost: (error: Error) => void;
 }
 
-/** Does the first thing on a server; what fails there names where it is and what to check. */
+/** Runs the first unit of work on a server; an error names the server and what to check. */
 async function reachPostgres<T>(request: PostgresRequest, unit: Unit<T>): Promise<T> {
   const address = readAddress(request.url);
   try {
@@ -127,13 +127,13 @@ async function reachPostgres<T>(request: PostgresRequest, unit: Unit<T>): Promis
   } catch (error) {
     if (error instanceof StoreError) throw error;
     throw new StoreError(
-      `Cannot open PostgreSQL at ${address}: ${describeError(error)}; check DATABASE_URL and that the server runs`,
+      `Cannot open PostgreSQL at ${address}: ${describeError(error)}; check DATABASE_URL and that the server is running`,
       { cause: error },
     );
   }
 }
 
-/** Has a connection of its own, since waiting for another process's migration may take long. */
+/** Uses a separate connection, because waiting for the migration of another process may take long. */
 async function withConnection<T>(request: PostgresRequest, unit: Unit<T>): Promise<T> {
   const tables = connect({ ...request, max: 1, statementTimeout: 0 });
   try {
@@ -143,7 +143,7 @@ async function withConnection<T>(request: PostgresRequest, unit: Unit<T>): Promi
   }
 }
 
-/** Host and port alone: the rest of the URL may hold a password. */
+/** Only host and port: the rest of the URL may contain a password. */
 function readAddress(url: string): string {
   if (!URL.canParse(url)) {
     throw new StoreError(
@@ -155,12 +155,12 @@ function readAddress(url: string): string {
 }
 
 function describeError(error: unknown): string {
-  // Trying several addresses of one name fails with one error each and no text of its own.
+  // If a name has several addresses, the error contains one error for each and has no message.
   const first = error instanceof AggregateError ? error.errors[0] : error;
   return first instanceof Error ? first.message : String(first);
 }
 
-/** The pool as Kysely sees it, with parameters PostgreSQL can store. */
+/** Adapts the pool for Kysely and replaces characters that PostgreSQL cannot store. */
 function createStorablePool(pool: pg.Pool, onConnectFailure: (error: Error) => void): PostgresPool {
   const clients = new WeakMap<pg.PoolClient, PostgresPoolClient>();
   return {

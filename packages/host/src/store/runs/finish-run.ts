@@ -17,7 +17,7 @@ import {
 /** How a run ends. */
 export interface RunEnding {
   readonly status: (typeof ENDED)[number];
-  /** The answer, as far as it came. */
+  /** The answer, perhaps partial. */
   readonly message?:
     | (Pick<MessageBody, 'content' | 'toolCalls' | 'reasoning' | 'metadata' | 'isComplete'> & {
         readonly id?: string | undefined;
@@ -35,7 +35,7 @@ export interface EndedRun {
   readonly message?: Message;
 }
 
-/** Ends a run inside a unit; undefined if the owner has no such run or it has ended already. */
+/** Ends a run inside a unit of work; undefined if the owner has no such run or it has ended already. */
 export async function finishRun(
   tables: Kysely<Schema>,
   { ending, owner, runId }: RunKey & { readonly ending: RunEnding },
@@ -57,10 +57,10 @@ export async function finishRun(
   return { run: toRun(run), ...(answer && { message: answer }) };
 }
 
-/** Errors of the host itself, which tell the client to send the message again. */
+/** Errors of the host itself, after which the client should send the message again. */
 const HOST_ERRORS: readonly string[] = ['host_stopping', 'store_unavailable'];
 
-/** Whether the host alone is why there is no answer; without this, a retry would get the same error for as long as its key is kept. */
+/** Whether an error of the host is the only reason why there is no answer. Then a retry with the same key must not get the same error. */
 function isHostFailure({ status, message, report }: RunEnding): boolean {
   const code = report?.error?.code;
   if (status === 'finished' || code === undefined || message?.content) return false;
@@ -68,12 +68,12 @@ function isHostFailure({ status, message, report }: RunEnding): boolean {
 }
 
 interface NewMessages {
-  /** How many messages the session gets, and when, if any. */
+  /** 1 with an answer, otherwise 0. */
   readonly messages: number;
   readonly addedAt: number | null;
 }
 
-/** Deleting a session locks it before its runs; whoever ends a run must do the same. */
+/** Locks the session before the run, in the same order as deleting a session. */
 const lockSession = prepareQuery(
   (tables, { owner, runId, messages, addedAt }: RunKey & NewMessages) =>
     tables
@@ -114,7 +114,7 @@ const endRun = prepareQuery(
       .set((e) => ({ ...values, last_seq: e.fn.coalesce(e.val(last_seq), 'last_seq') }))
       .where('id', '=', runId)
       .where('owner', '=', owner)
-      // Asked again under the lock: of two that end a run at once, the second finds it ended.
+      // Checked again under the lock: another process may have ended the run.
       .where('status', 'in', LIVE)
       .returningAll(),
 );

@@ -5,11 +5,11 @@ import { ENDED, LIVE } from './run.js';
 const FRAMES_PER_INSERT = 64;
 const RUNS_PER_PRUNE = 100;
 
-/** One frame of a run's log; `seq` starts at 1 and rises by one. */
+/** One frame of the log of a run; `seq` starts at 1 and has no gaps. */
 export interface Frame {
   readonly seq: number;
   readonly event: string;
-  /** JSON text, as it goes on the wire. */
+  /** JSON text, as it is sent to clients. */
   readonly data: string;
 }
 
@@ -18,7 +18,7 @@ export interface RunKey {
   readonly runId: string;
 }
 
-/** Stores frames inside a unit; false if the owner has no such run or it has ended. */
+/** Stores frames inside a unit of work; false if the owner has no such run or it has ended. */
 export async function appendFrames(
   tables: Kysely<Schema>,
   { owner, runId, frames }: RunKey & { readonly frames: readonly Frame[] },
@@ -42,13 +42,13 @@ export async function insertFrames(
 ): Promise<void> {
   const rows = frames.map(({ seq, event, data }) => ({ run_id: runId, owner, seq, event, data }));
   for (let from = 0, size: number; from < rows.length; from += size) {
-    // Powers of two: few sizes, since each is a query of its own.
+    // Powers of two, so that there are few different queries.
     size = 2 ** Math.floor(Math.log2(Math.min(rows.length - from, FRAMES_PER_INSERT)));
     await insertRows(tables, rows.slice(from, from + size));
   }
 }
 
-/** Frames that are there already stay: the reply to an earlier attempt may have been lost. */
+/** Ignores frames that are already stored: the response to an earlier attempt may have been lost. */
 const insertRows = prepareQuery((tables, rows: readonly RunFrameRow[]) =>
   tables
     .insertInto('run_frames')
@@ -86,7 +86,7 @@ const selectFrames = prepareQuery((tables, { owner, runId, after }: RunKey & { a
     .orderBy('seq'),
 );
 
-/** Drops the frames of some runs that ended before `time`; returns how many runs, 0 when done. */
+/** Deletes the frames of some runs that ended before `time`; returns how many runs, 0 when done. */
 export async function pruneSomeFrames(tables: Kysely<Schema>, time: number): Promise<number> {
   const runs = await tables
     .selectFrom('runs')

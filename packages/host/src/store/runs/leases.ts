@@ -2,28 +2,28 @@ import { randomBytes } from 'node:crypto';
 import { readFileSync, readlinkSync } from 'node:fs';
 import { hostname } from 'node:os';
 
-/** A step of the time between two looks that no delay explains. */
+/** A change of the time between two readings that no delay explains. */
 const STEP_MS = 5_000;
 
-/** Longer than any living host takes to renew its leases. */
+/** Longer than any running host takes to renew its leases. */
 const SETTLE_MS = 15_000;
 
 /**
- * The time that leases of runs are measured in. It is not the time of day: that differs between hosts and may be
- * set while they run, and a living host must not be taken for dead because of it.
+ * The clock of run leases. It is not the time of day, which differs between hosts and may be changed while they run: a
+ * running host must not be considered dead because of that.
  */
 export interface LeaseClock {
   /** Milliseconds; the same for all processes that share the database. */
   now(): number;
-  /** Brings `now` up to date. */
+  /** Updates `now`. */
   sync(): Promise<void>;
-  /** Whether a lease is over or cannot have been made in this clock's time. */
+  /** Whether a lease has expired or is from before a restart of the clock. */
   isOver(leaseUntil: number, leaseMs: number): boolean;
 }
 
 /**
- * For SQLite: the time since this machine started, which all of its processes share and which cannot be set. A lease that
- * ends too far ahead comes from before a restart of the machine.
+ * For SQLite: the time since this machine started, which all processes share and which cannot be set. A lease that ends
+ * too far in the future is from before a restart of the machine.
  */
 export function createMachineClock(): LeaseClock {
   const now = () => Number(process.hrtime.bigint() / 1_000_000n);
@@ -35,8 +35,8 @@ export function createMachineClock(): LeaseClock {
 }
 
 /**
- * For PostgreSQL: the time of the database, followed with a monotonic clock between looks. After a start or a step of
- * that time no lease counts as over until every living host has had time to renew its own.
+ * For PostgreSQL: the time of the database, extrapolated with a monotonic clock. After the start, or after a jump of the
+ * time, no lease expires until every running host has had time to renew its own.
  */
 export class DatabaseClock implements LeaseClock {
   private readonly readTime: () => Promise<number>;
@@ -73,14 +73,14 @@ export const fromClock = (clock: () => number): LeaseClock => ({
   isOver: (leaseUntil) => leaseUntil < clock(),
 });
 
-/** The process that carries out runs, so that others can tell whether it still lives. */
+/** Identifies the process that executes runs, so that others can check whether it is still running. */
 export interface HostProcess {
   readonly id: string;
-  /** True only where it is certain; of a process on another machine nothing is known. */
+  /** False for a process on another machine, whose state is unknown. */
   isKnownDead(id: string): boolean;
 }
 
-/** Names this process by machine, process id and a random part, since process ids come again. */
+/** Names this process by machine, process id and a random part, since process ids are reused. */
 export function createHostProcess(): HostProcess {
   const machine = identifyMachine();
   const id = `${machine}/${process.pid}/${randomBytes(8).toString('hex')}`;
@@ -93,7 +93,7 @@ export function createHostProcess(): HostProcess {
   };
 }
 
-/** Tells machines, boots and containers apart: process ids compare only within one of them. */
+/** Different for each machine, boot and container: process ids are unique only within one of them. */
 function identifyMachine(): string {
   try {
     const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
@@ -108,7 +108,7 @@ function isAlive(pid: number): boolean {
     process.kill(pid, 0);
     return true;
   } catch (error) {
-    // EPERM: it lives, but belongs to another user.
+    // EPERM: it is running, but belongs to another user.
     return error instanceof Error && 'code' in error && error.code === 'EPERM';
   }
 }

@@ -10,10 +10,10 @@ import { fromClock, type HostProcess, type LeaseClock } from './leases.js';
 import { LIVE, type Run, toRun } from './run.js';
 
 const LEASE_MS = 30_000;
-/** More turns than anybody waits for. */
+/** More turns than a user queues. */
 const RUNS_PER_LIST = 100;
 
-/** The turns under way and past, with their logs (contract B4). */
+/** Running, queued and past turns with their logs. */
 export class RunStore {
   private readonly context: StoreContext;
   private readonly host: HostProcess;
@@ -38,7 +38,7 @@ export class RunStore {
     });
   }
 
-  /** A queued run has its turn now; false if the owner has no such run waiting. */
+  /** Marks a queued run as running; false if the owner has no such queued run. */
   markRunning({ owner, runId }: RunKey): Promise<boolean> {
     const values = { status: 'running' as const, updated_at: this.context.clock() };
     return this.context.database.write(async (tables) => {
@@ -59,7 +59,7 @@ export class RunStore {
     return database.write((tables) => appendFrames(tables, request, clock()));
   }
 
-  /** Stores the outcome and the answer, both or neither; undefined if there was nothing to end. */
+  /** Stores the outcome and the answer, both or neither; undefined if the run has ended already. */
   finish(request: RunKey & { readonly ending: RunEnding }): Promise<EndedRun | undefined> {
     return this.context.database.write((tables) => finishRun(tables, request, this.context));
   }
@@ -74,7 +74,7 @@ export class RunStore {
     return row && toRun(row);
   }
 
-  /** The run at work in a session, else the first that waits, else the last that ended. */
+  /** The running run of a session, otherwise the first queued one, otherwise the last that ended. */
   async current(key: SessionKey): Promise<Run | undefined> {
     const runs = this.context.database.tables
       .selectFrom('runs')
@@ -88,7 +88,7 @@ export class RunStore {
     return row && toRun(row);
   }
 
-  /** The runs of a session from one turn on, in their order. */
+  /** The runs of a session from a given turn on, in their order. */
   async list({
     owner,
     sessionId,
@@ -111,7 +111,7 @@ export class RunStore {
     return readFrames(this.context.database.tables, request);
   }
 
-  /** Tells other processes that this one lives; to be called well within every 30 s. */
+  /** Shows other processes that this one is running; must be called well within every 30 s. */
   async renewLeases(): Promise<void> {
     await this.leases.sync();
     const until = this.leaseEnd();
@@ -125,7 +125,7 @@ export class RunStore {
     );
   }
 
-  /** Ends the runs that dead processes left behind; to be called at start and now and then. */
+  /** Ends the runs of dead processes; must be called at the start and regularly. */
   async closeInterrupted(end: EndAbandoned): Promise<readonly EndedRun[]> {
     const { database } = this.context;
     await this.leases.sync();
@@ -139,10 +139,10 @@ export class RunStore {
     return closed;
   }
 
-  /** Drops the logs of runs that ended before `time`; their answers stay. */
+  /** Deletes the logs of runs that ended before a time; their answers are kept. */
   async pruneFrames({ endedBefore }: { readonly endedBefore: number }): Promise<void> {
     const { database } = this.context;
-    // In portions, so that a large backlog does not hold up other writers.
+    // In batches, so that other writers do not wait long.
     while ((await database.write((tables) => pruneSomeFrames(tables, endedBefore))) > 0);
   }
 
@@ -159,9 +159,9 @@ export interface NewRun {
   readonly requestId: string;
   readonly status: 'queued' | 'running';
   readonly message: Pick<MessageBody, 'content' | 'attachments' | 'metadata'>;
-  /** Runs the owner may have running or queued, this one included; default: any number. */
+  /** Maximum number of running and queued runs of the owner, including this one; default: no limit. */
   readonly maxLive?: number | undefined;
-  /** Makes a repeated request find this run instead of starting another. */
+  /** A repeated request with this key returns this run instead of starting another. */
   readonly idempotency?:
     | { readonly key: string; readonly bodyHash: string; readonly expiresAt: number }
     | undefined;
@@ -174,7 +174,7 @@ export type StartResult =
   | { readonly state: 'existing'; readonly runId: string }
   | { readonly state: 'conflict' };
 
-/** Who carries out a run and until when that holds without renewal. */
+/** Which host executes a run, and until when without renewal. */
 interface Lease {
   readonly hostId: string;
   readonly until: number;
@@ -182,11 +182,11 @@ interface Lease {
 
 interface RunLeases {
   readonly lease: Lease;
-  /** Whether the host that held a lease no longer does. */
+  /** Whether a lease has expired. */
   readonly isOver: (leaseUntil: number) => boolean;
 }
 
-/** Stores key, user message and run inside one unit, so that none is ever there without the others. */
+/** Stores key, user message and run inside one unit of work. */
 async function startRun(
   tables: Kysely<Schema>,
   request: NewRun,
@@ -217,13 +217,13 @@ async function startRun(
   return { state: 'started', run: toRun(row), message };
 }
 
-/** The owner's runs that a host is working on or will; those of a dead host count until their lease ends. */
+/** The running and queued runs of an owner; those of a dead host count until their lease expires. */
 const selectLive = prepareQuery((tables, { owner }: { owner: string }) =>
   tables
     .selectFrom('runs')
     .select('lease_until as leaseUntil')
     .where('owner', '=', owner)
-    // Literally as in the index `runs_live_by_owner`: neither engine would use it for parameters.
+    // Literally as in the index `runs_live_by_owner`: with parameters, neither engine would use it.
     .where(sql<boolean>`status in ('queued', 'running')`),
 );
 
@@ -255,7 +255,7 @@ function createRow(
   };
 }
 
-/** Says how a run that was cut off ends, from what its log still holds. */
+/** Decides from its log how an interrupted run ends. */
 export type EndAbandoned = (run: Run, frames: readonly Frame[]) => RunEnding;
 
 interface Abandoned {
@@ -264,7 +264,7 @@ interface Abandoned {
   readonly leaseUntil: number;
 }
 
-/** Live runs whose process is known to be dead or has not renewed its lease in time. */
+/** Live runs whose process is dead or has not renewed its lease in time. */
 export async function findAbandoned(
   tables: Kysely<Schema>,
   host: HostProcess,
@@ -279,7 +279,7 @@ export async function findAbandoned(
   return live.filter(({ hostId, leaseUntil }) => isOver(leaseUntil) || host.isKnownDead(hostId));
 }
 
-/** Ends one of them inside a unit; undefined if its process came back or another closed it first. */
+/** Ends an abandoned run inside a unit of work; undefined if its process has renewed the lease or the run has ended. */
 export async function closeAbandoned(
   tables: Kysely<Schema>,
   { abandoned, end }: { abandoned: Abandoned; end: EndAbandoned },

@@ -23,7 +23,7 @@ export interface RunError {
   readonly message: string;
 }
 
-/** An error as it is kept to be answered again. */
+/** An error that is stored to be returned again. */
 export interface StoredError {
   readonly code: string;
   readonly message: string | readonly string[];
@@ -31,14 +31,14 @@ export interface StoredError {
   readonly retryAfterSeconds?: number | undefined;
 }
 
-/** What a caller learns of a run beside its message. */
+/** What a caller receives besides the message of a run. */
 export interface RunReport {
   readonly warnings?: readonly ReplyWarning[] | undefined;
-  /** Why the message was not answered, or not to the end. */
+  /** Why there is no answer, or only a partial one. */
   readonly error?: StoredError | undefined;
 }
 
-/** One turn at work; times in milliseconds. */
+/** One turn; times in milliseconds. */
 export interface Run {
   readonly id: string;
   readonly sessionId: string;
@@ -57,7 +57,6 @@ export interface Run {
   readonly report: RunReport;
 }
 
-/** Whether a run is over, however it ended. */
 export const hasEnded = <R extends Pick<Run, 'status'>>(
   run: R,
 ): run is R & { readonly status: (typeof ENDED)[number] } =>

@@ -3,10 +3,10 @@ import type { ControlledTransaction, Kysely } from 'kysely';
 import type { Schema, Unit } from '../database.js';
 import { StoreError } from '../store-errors.js';
 
-/** Bounds how long one commit keeps the event loop; the units run without a pause. */
+/** Limits how long one commit blocks the event loop. */
 const MAX_UNITS = 64;
 
-/** Seconds of work for a slow disk; each waiting unit keeps its request in memory. */
+/** Each waiting unit keeps its request in memory; a slow disk needs seconds for this many. */
 const MAX_WAITING = 10_000;
 
 interface Waiting {
@@ -16,8 +16,8 @@ interface Waiting {
 }
 
 /**
- * Lets units submitted at the same time share one transaction and so one fsync, which stops the
- * event loop. A unit that fails undoes only itself; each caller hears after the commit.
+ * Runs units of work that were submitted at the same time in one transaction, and so with one fsync, which blocks the
+ * event loop. A unit that fails is rolled back alone; all promises settle after the commit.
  */
 export class GroupCommit {
   private readonly tables: Kysely<Schema>;
@@ -38,14 +38,14 @@ export class GroupCommit {
     });
   }
 
-  /** Settles once everything submitted so far is on disk. */
+  /** Settles once all submitted units are on disk. */
   async settled(): Promise<void> {
     await this.draining;
   }
 
   private async drain(): Promise<void> {
     while (this.waiting.length > 0) {
-      // What arrives in the same turn of the event loop joins this commit.
+      // Units that arrive in the same tick of the event loop join this commit.
       await nextTick();
       await this.commit(this.waiting.splice(0, MAX_UNITS));
     }
@@ -75,7 +75,7 @@ export class GroupCommit {
   }
 }
 
-/** Runs one unit inside the shared transaction and returns how to answer once that is committed. */
+/** Runs one unit in the shared transaction; returns the function that settles its promise after the commit. */
 async function runOne(
   transaction: ControlledTransaction<Schema>,
   { unit, resolve, reject }: Waiting,
@@ -86,15 +86,15 @@ async function runOne(
     await inUnit.releaseSavepoint('unit').execute();
     return () => resolve(value);
   } catch (error) {
-    await undo(inUnit).catch(() => {
-      // SQLite has already undone the whole transaction, as it does when the disk is full.
+    await rollBack(inUnit).catch(() => {
+      // SQLite has already rolled back the whole transaction, as it does when the disk is full.
       throw error;
     });
     return () => reject(error);
   }
 }
 
-async function undo(unit: ControlledTransaction<Schema, ['unit']>): Promise<void> {
+async function rollBack(unit: ControlledTransaction<Schema, ['unit']>): Promise<void> {
   await unit.rollbackToSavepoint('unit').execute();
   await unit.releaseSavepoint('unit').execute();
 }

@@ -43,7 +43,7 @@ export class SqliteDialect implements Dialect {
   }
 }
 
-/** Lets all migrations run in one `begin immediate`, which also locks out a second process. */
+/** Runs all migrations in one `begin immediate`, which also locks out a second process. */
 class TransactionalAdapter extends SqliteAdapter {
   override get supportsTransactionalDdl(): boolean {
     return true;
@@ -51,9 +51,9 @@ class TransactionalAdapter extends SqliteAdapter {
 }
 
 const MAX_STATEMENTS = 200;
-/** A long list of ids makes a long statement, and each length is one of its own. */
+/** A list of ids makes a long statement, and each length a different one. */
 const MAX_STATEMENT_BYTES = 4 * 1024 * 1024;
-/** What SQLite keeps of a statement, for each character of it. */
+/** Memory of a prepared statement for each of its characters. */
 const BYTES_PER_CHARACTER = 8;
 
 interface Prepared {
@@ -61,7 +61,7 @@ interface Prepared {
   readonly returnsRows: boolean;
 }
 
-/** Runs compiled queries on one SQLite handle and keeps the statements used last prepared. */
+/** Runs compiled queries on one SQLite handle; caches prepared statements. */
 class SqliteConnection implements DatabaseConnection {
   private readonly handle: DatabaseSync;
   private readonly prepared = new LruMap<string, Prepared>({
@@ -81,9 +81,9 @@ class SqliteConnection implements DatabaseConnection {
     return { rows: [], numAffectedRows: BigInt(statement.run(...values).changes) };
   }
 
-  // biome-ignore lint/correctness/useYield: the interface asks for it, the store never streams rows.
+  // biome-ignore lint/correctness/useYield: required by the interface, but the store never streams rows.
   async *streamQuery<R>(): AsyncIterableIterator<QueryResult<R>> {
-    throw new Error('The store reads whole pages; streaming rows is not built');
+    throw new Error('The store does not stream rows');
   }
 
   private prepare(sql: string): Prepared {
@@ -102,7 +102,7 @@ class SqliteConnection implements DatabaseConnection {
 
 const BUSY_TIMEOUT_MS = 5_000;
 
-/** Kysely's driver port on one `node:sqlite` handle; Kysely itself serialises its users. */
+/** Kysely's driver on one `node:sqlite` handle; Kysely itself serializes its users. */
 class SqliteDriver implements Driver {
   private readonly handle: DatabaseSync;
   private readonly connection: SqliteConnection;
@@ -122,7 +122,7 @@ class SqliteDriver implements Driver {
 
   async beginTransaction(_: unknown, settings: TransactionSettings): Promise<void> {
     if (settings.accessMode === 'read only') return this.handle.exec('begin');
-    // Taking the write lock at once: a reader that turns writer midway could not wait for its turn.
+    // Takes the write lock at once: a transaction that reads first could not wait for the lock.
     await retryWhileBusy(() => this.beginImmediate());
   }
 
@@ -171,8 +171,8 @@ const SQLITE_BUSY = 5;
 const LOCK_TIMEOUT_MS = 20_000;
 
 /**
- * Repeats `attempt` while another process holds the file. SQLite's own waiting would stop the event
- * loop, so this one waits between attempts instead.
+ * Retries while another process has locked the file. Waiting in SQLite would block the event loop, so this waits between
+ * attempts instead.
  */
 export async function retryWhileBusy<T>(attempt: () => T): Promise<T> {
   const deadline = performance.now() + LOCK_TIMEOUT_MS;
@@ -188,7 +188,7 @@ export async function retryWhileBusy<T>(attempt: () => T): Promise<T> {
 }
 
 function isBusy(error: unknown): boolean {
-  // The low byte is the primary code; the rest tells which lock was taken.
+  // The low byte is the primary code; the rest identifies the lock.
   return (
     error instanceof Error && 'errcode' in error && (Number(error.errcode) & 0xff) === SQLITE_BUSY
   );
@@ -197,7 +197,7 @@ function isBusy(error: unknown): boolean {
 function createLockError(cause: unknown): StoreError {
   const seconds = LOCK_TIMEOUT_MS / 1000;
   return new StoreError(
-    `Another process has kept the SQLite file locked for ${seconds} s; end it or use PostgreSQL (DATABASE_URL)`,
+    `Another process has locked the SQLite file for ${seconds} s; end it or use PostgreSQL (DATABASE_URL)`,
     { cause },
   );
 }

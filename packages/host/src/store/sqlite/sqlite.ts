@@ -11,7 +11,7 @@ import { retryWhileBusy, SqliteDialect } from './sqlite-dialect.js';
 
 const OWNER_ONLY = 0o600;
 
-/** The first takes effect in a file that is new; the last bounds the log that a burst of writes leaves behind. */
+/** The first setting applies only to new files; the last limits the size of the log after a burst of writes. */
 const SETTINGS = `
   pragma auto_vacuum = incremental;
   pragma journal_mode = wal;
@@ -19,7 +19,7 @@ const SETTINGS = `
   pragma journal_size_limit = ${16 * 1024 * 1024};
 `;
 
-/** Opens `sibyl.db` in `dataDir`, making both if needed, readable by this user alone. */
+/** Opens `sibyl.db` in `dataDir`, creating both if needed, readable only by this user. */
 export async function openSqlite(dataDir: string): Promise<Database> {
   const path = toSqlitePath(dataDir);
   const handle = await openWriter(dataDir, path);
@@ -34,17 +34,17 @@ export async function openSqlite(dataDir: string): Promise<Database> {
   }
 }
 
-/** Reads have a connection of their own: they need not wait while another process writes. */
+/** Reads use a separate connection, so that they do not wait while another process writes. */
 async function openReader(path: string): Promise<Kysely<Schema>> {
   const reader = createTables(new DatabaseSync(path, { readOnly: true }));
-  // Kysely would not close what has never been used.
+  // Kysely does not close a connection that was never used.
   await sql`select 1`.execute(reader);
   return reader;
 }
 
 async function openWriter(dataDir: string, path: string): Promise<DatabaseSync> {
   try {
-    makePrivateFile(dataDir, path);
+    createPrivateFile(dataDir, path);
     const handle = new DatabaseSync(path, { timeout: 0, enableForeignKeyConstraints: true });
     await retryWhileBusy(() => handle.exec(SETTINGS));
     return handle;
@@ -53,8 +53,8 @@ async function openWriter(dataDir: string, path: string): Promise<DatabaseSync> 
   }
 }
 
-/** SQLite gives -wal and -shm the mode of the main file. A directory that exists keeps its mode. */
-function makePrivateFile(dataDir: string, path: string): void {
+/** SQLite gives -wal and -shm the mode of the main file. An existing directory keeps its mode. */
+function createPrivateFile(dataDir: string, path: string): void {
   mkdirSync(dataDir, { recursive: true, mode: 0o700 });
   closeSync(openSync(path, 'a', OWNER_ONLY));
   chmodSync(path, OWNER_ONLY);
@@ -79,14 +79,14 @@ function asDatabase({ handle, writer, reader }: Connections): Database {
     reclaim: () => reclaim(handle, commits),
     close: async () => {
       await commits.settled();
-      // The writer last, since it folds the log into the main file.
+      // The writer is last, since it moves the log into the main file.
       await reader.destroy();
       await writer.destroy();
     },
   };
 }
 
-/** Sees whether the file in `dataDir` can be read and written, and leaves it as it is. */
+/** Checks whether the file in `dataDir` can be read and written; changes nothing. */
 export async function probeSqlite(dataDir: string): Promise<DatabaseState> {
   const path = toSqlitePath(dataDir);
   if (!existsSync(path)) return 'absent';
@@ -99,7 +99,7 @@ export async function probeSqlite(dataDir: string): Promise<DatabaseState> {
 
 async function probe(path: string): Promise<DatabaseState> {
   const url = pathToFileURL(path);
-  // Makes no file; one opened for reading alone would leave its -wal and -shm behind.
+  // Creates no file. Opening it read-only would leave -wal and -shm files.
   url.searchParams.set('mode', 'rw');
   const handle = new DatabaseSync(url, { timeout: 0 });
   try {
@@ -115,7 +115,7 @@ export const toSqlitePath = (dataDir: string): string => join(dataDir, 'sibyl.db
 export const createTables = (handle: DatabaseSync): Kysely<Schema> =>
   new Kysely<Schema>({ dialect: new SqliteDialect(handle) });
 
-/** Names the file to the operator, who may know the folder alone. */
+/** Names the file, since the operator may know only the folder. */
 function toOpenError(path: string, error: unknown): StoreError {
   if (error instanceof StoreError) return error;
   const reason = error instanceof Error ? error.message : String(error);
@@ -128,15 +128,15 @@ function toOpenError(path: string, error: unknown): StoreError {
   });
 }
 
-/** Copying a file of this size takes about a second, once. */
+/** Rewriting a file of this size takes about a second, once. */
 const CONVERT_BYTES = 64 * 1024 * 1024;
 
-/** So few that one portion does not hold up the event loop. */
+/** Few enough that one batch does not block the event loop for long. */
 const PAGES_PER_PORTION = 256;
 
 /**
- * Rewrites a file of an older version, which could not shrink. A large one stays as it is until the operator runs
- * VACUUM, and so does one that another process uses now.
+ * Rewrites a file of an older version, which cannot shrink. A large file, or one that another process is using, stays
+ * unchanged until the operator runs VACUUM.
  */
 function enableReclaim(handle: DatabaseSync): void {
   if (readPragma(handle, 'auto_vacuum') !== 0) return;
@@ -145,12 +145,12 @@ function enableReclaim(handle: DatabaseSync): void {
   try {
     handle.exec('pragma auto_vacuum = incremental; vacuum');
   } catch (error) {
-    // No reason to refuse to start: the next start tries again.
+    // The host can start without this; the next start tries again.
     if (!isStoreError(error)) throw error;
   }
 }
 
-/** Gives free pages back to the file system, a portion at a time between other writes. */
+/** Returns free pages to the file system, in batches between other writes. */
 async function reclaim(handle: DatabaseSync, commits: GroupCommit): Promise<void> {
   let left = readPragma(handle, 'freelist_count');
   for (let before = left + 1; left > 0 && left < before; ) {
@@ -161,7 +161,7 @@ async function reclaim(handle: DatabaseSync, commits: GroupCommit): Promise<void
     });
   }
   try {
-    // The file shrinks when the log is folded into it.
+    // The file shrinks at a checkpoint.
     handle.exec('pragma wal_checkpoint(passive)');
   } catch (error) {
     // Another write has begun; its own checkpoint does the same.
