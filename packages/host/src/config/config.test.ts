@@ -2,7 +2,7 @@ import { ConfigError } from '@sibyl/server-kit/environment';
 import { expect, it } from 'vitest';
 import { loadConfig, readFeatures } from './config.js';
 
-it('needs nothing', () => {
+it('loadConfig has a default for everything', () => {
   expect(loadConfig({})).toMatchObject({
     host: '127.0.0.1',
     port: 3000,
@@ -15,25 +15,25 @@ it('needs nothing', () => {
   });
 });
 
-it('is frozen through and through', () => {
+it('loadConfig returns a deeply frozen object', () => {
   const config = loadConfig({});
   expect(Object.isFrozen(config)).toBe(true);
   for (const part of Object.values(config))
     if (typeof part === 'object') expect(Object.isFrozen(part)).toBe(true);
 });
 
-it('reads which plugins are switched on or off', () => {
+it('readFeatures reads which plugins are enabled or disabled', () => {
   const features = readFeatures({ FEATURES: 'memory=false, slack=true,mcp=auto' });
   expect(features).toEqual({ memory: false, slack: true, mcp: 'auto' });
   for (const FEATURES of ['memory', 'memory=no', 'Memory=true'])
     expect(() => loadConfig({ FEATURES })).toThrow(/FEATURES \(host\): must be plugins/);
 });
 
-it('counts an empty variable as unset', () => {
+it('loadConfig treats an empty variable as unset', () => {
   expect(loadConfig({ PORT: '', DATABASE_URL: '  ' })).toMatchObject({ port: 3000 });
 });
 
-it('reads sizes, lists, flags and hops', () => {
+it('loadConfig reads sizes, lists, flags and hops', () => {
   const config = loadConfig({
     BODY_LIMIT: '512KB',
     CORS_ORIGIN: 'https://a.example, https://b.example',
@@ -46,7 +46,7 @@ it('reads sizes, lists, flags and hops', () => {
   expect(config.trustProxy).toBe(2);
 });
 
-it('names every fault at once, with owner and remedy', () => {
+it('loadConfig reports all issues together, with owner and remedy', () => {
   const load = () =>
     loadConfig({
       PORT: 'eighty',
@@ -62,13 +62,13 @@ it('names every fault at once, with owner and remedy', () => {
     expect(load).toThrow(new RegExp(`${variable} \\(host\\): .+\\n +→ .+`));
 });
 
-it('answers with the built-in model until a key is there', () => {
+it('loadConfig selects the built-in model without a key', () => {
   const { models } = loadConfig({});
   expect(models).toMatchObject({ main: 'offline', small: 'offline', choices: ['offline'] });
   expect(models).toMatchObject({ firstPartSeconds: 120, stallSeconds: 60 });
 });
 
-it('takes the defaults of the providers whose keys are set, in order', () => {
+it('loadConfig selects the default models of the providers whose keys are set, in order', () => {
   const { models } = loadConfig({ ANTHROPIC_API_KEY: 'a', GOOGLE_GENERATIVE_AI_API_KEY: 'g' });
   expect(models.main).toMatch(/^anthropic\//);
   expect(models.small).toMatch(/^anthropic\//);
@@ -76,7 +76,7 @@ it('takes the defaults of the providers whose keys are set, in order', () => {
   expect(models.providers.anthropic.apiKey).toBe('a');
 });
 
-it('offers what was asked for and nothing else once MODEL is set', () => {
+it('loadConfig allows only the configured models if MODEL is set', () => {
   const { models } = loadConfig({
     MODEL: 'openai-compatible/meta/llama:8b',
     MODEL_BASE_URL: 'http://127.0.0.1:11434/v1',
@@ -103,15 +103,15 @@ it.each([
     { MODEL_STALL_TIMEOUT_SECONDS: '0' },
     /MODEL_STALL_TIMEOUT_SECONDS \(host\): must be at least 1/,
   ],
-])('refuses %j', (env, text) => {
+])('loadConfig rejects %j', (env, text) => {
   expect(() => loadConfig(env)).toThrow(text);
 });
 
-it('reports faults of single values and of several together at once', () => {
+it('loadConfig reports issues of single values and of combinations together', () => {
   expect(() => loadConfig({ PORT: 'x', MODEL: 'openai/x' })).toThrow(/2 things are wrong/);
 });
 
-it('never repeats a secret in a fault', () => {
+it('loadConfig never repeats a secret in an issue', () => {
   expect(() => loadConfig({ DATABASE_URL: 'mysql://root:hunter2@x', PORT: 'x' })).not.toThrow(
     /hunter2/,
   );

@@ -30,7 +30,7 @@ const rename = prepareQuery((tables, { id, owner }: Room) =>
   tables.updateTable('rooms').set({ owner }).where('id', '=', id),
 );
 
-describe.each(engines)('a prepareQuery query on %s', (engine) => {
+describe.each(engines)('prepareQuery on %s', (engine) => {
   let test: TestDatabase;
   let database: Database;
   beforeAll(async () => {
@@ -52,7 +52,7 @@ describe.each(engines)('a prepareQuery query on %s', (engine) => {
   const readIds = async (owner: string, tables = database.tables) =>
     (await readRooms(tables, { owner })).rows.map(({ id }) => id);
 
-  it('is told its values anew, and built once', async () => {
+  it('binds new values at each run, and builds the query once', async () => {
     built = 0;
     expect(await readIds('did:a')).toEqual(['a1', 'a2']);
     expect(await readIds('did:b')).toEqual(['b1']);
@@ -60,7 +60,7 @@ describe.each(engines)('a prepareQuery query on %s', (engine) => {
     expect(built).toBe(1);
   });
 
-  it('sees what its unit has written', async () => {
+  it('runs inside a unit of work', async () => {
     const seen = await database.write(async (tables) => {
       await insertRooms(tables, [{ id: 'c1', owner: 'did:c' }]);
       return readIds('did:c', tables);
@@ -68,7 +68,7 @@ describe.each(engines)('a prepareQuery query on %s', (engine) => {
     expect(seen).toEqual(['c1']);
   });
 
-  it('tells how many rows it changed', async () => {
+  it('returns the number of changed rows', async () => {
     const changed = (id: string) =>
       database.write((tables) => rename(tables, { id, owner: 'did:d' }));
     await database.write((tables) => insertRooms(tables, [{ id: 'd1', owner: 'did:x' }]));
@@ -76,10 +76,10 @@ describe.each(engines)('a prepareQuery query on %s', (engine) => {
     expect((await changed('d2')).numAffectedRows).toBe(0n);
   });
 
-  it('is not run without one of its values', async () => {
-    const untold = prepareQuery(roomsQuery);
-    await expect(untold(database.tables, {} as Room)).rejects.toThrow('not told all');
-    expect((await untold(database.tables, { owner: 'did:b' })).rows).toEqual([{ id: 'b1' }]);
-    await expect(readRooms(database.tables, {} as Room)).rejects.toThrow('not told all');
+  it('rejects a missing value', async () => {
+    const query = prepareQuery(roomsQuery);
+    await expect(query(database.tables, {} as Room)).rejects.toThrow('is missing');
+    expect((await query(database.tables, { owner: 'did:b' })).rows).toEqual([{ id: 'b1' }]);
+    await expect(readRooms(database.tables, {} as Room)).rejects.toThrow('is missing');
   });
 });

@@ -11,7 +11,7 @@ import {
 } from './delegation-store.js';
 
 const audience = 'did:key:zOracle';
-const raw = 'OqJlcm9vdHOB2CpYJQABcRIg-a-token-nobody-else-may-read';
+const raw = 'OqJlcm9vdHOB2CpYJQABcRIg-a-token-that-is-secret';
 const capabilities = [{ can: 'store/*', with: 'did:key:zAlice' }];
 
 function createDelegation(owner: string, cid = 'bafyfirst', lifeSeconds = 60) {
@@ -19,7 +19,7 @@ function createDelegation(owner: string, cid = 'bafyfirst', lifeSeconds = 60) {
   return { owner, audience, cid, raw, capabilities, expiresAt };
 }
 
-describe.each(engines)('delegations on %s', (engine) => {
+describe.each(engines)('DelegationStore on %s', (engine) => {
   const test = useStore(engine);
 
   it('DelegationStore.put makes the newest one current and keeps the others without a token', async () => {
@@ -45,7 +45,7 @@ describe.each(engines)('delegations on %s', (engine) => {
     ]);
   });
 
-  it('keeps a delegation that never expires', async () => {
+  it('DelegationStore.put stores a delegation that never expires', async () => {
     const owner = newOwner();
     await test.store.delegations.put({ ...createDelegation(owner), expiresAt: null });
     expect(await test.store.delegations.get({ owner, audience })).toMatchObject({
@@ -53,7 +53,7 @@ describe.each(engines)('delegations on %s', (engine) => {
     });
   });
 
-  it('treats a foreign delegation as unknown', async () => {
+  it('DelegationStore treats the delegation of another user as unknown', async () => {
     const { delegations } = test.store;
     const owner = newOwner();
     await delegations.put(createDelegation(owner));
@@ -65,7 +65,7 @@ describe.each(engines)('delegations on %s', (engine) => {
     expect(await delegations.get({ owner, audience })).toHaveProperty('ok');
   });
 
-  it('is gone and refused once revoked, and nothing takes its place', async () => {
+  it('DelegationStore.revoke deletes and revokes a delegation, and makes no other one current', async () => {
     const { delegations, revocations } = test.store;
     const owner = newOwner();
     await delegations.put(createDelegation(owner, 'bafyolder'));
@@ -78,7 +78,7 @@ describe.each(engines)('delegations on %s', (engine) => {
     expect(await delegations.get({ owner, audience })).toEqual({ error: 'not-found' });
   });
 
-  it('DelegationStore.revokeStored leaves those that were only presented to revokeAll', async () => {
+  it('DelegationStore.revokeStored does not revoke delegations that were only presented; revokeAll does', async () => {
     const { delegations, revocations } = test.store;
     const owner = newOwner();
     const { raw: _, ...presented } = createDelegation(owner, `presented-${owner}`);
@@ -95,7 +95,7 @@ describe.each(engines)('delegations on %s', (engine) => {
     expect(await delegations.list(owner)).toEqual([]);
   });
 
-  it('DelegationStore.list leaves out one that was recorded after its revocation', async () => {
+  it('DelegationStore.list omits a delegation that was recorded after its revocation', async () => {
     const { delegations, revocations } = test.store;
     const owner = newOwner();
     const { raw: _, ...presented } = createDelegation(owner, `late-${owner}`);
@@ -104,7 +104,7 @@ describe.each(engines)('delegations on %s', (engine) => {
     expect(await delegations.list(owner)).toEqual([]);
   });
 
-  it('is unreadable, not fatal, under another key', async () => {
+  it('DelegationStore.get returns unreadable with another key', async () => {
     const owner = newOwner();
     await test.store.delegations.put(createDelegation(owner));
     const stranger = await test.another({ secretKey: new Uint8Array(32).fill(8) });
@@ -112,7 +112,7 @@ describe.each(engines)('delegations on %s', (engine) => {
     expect(result).toMatchObject({ error: 'unreadable', reason: expect.stringContaining('key') });
   });
 
-  it('does not open a row moved to another user', async () => {
+  it('DelegationStore.get does not decrypt a row that was moved to another user', async () => {
     const victim = newOwner();
     const thief = newOwner();
     await test.store.delegations.put(createDelegation(victim));
@@ -125,7 +125,7 @@ describe.each(engines)('delegations on %s', (engine) => {
     });
   });
 
-  it('never writes the token itself', async () => {
+  it('DelegationStore.put encrypts the token', async () => {
     await test.store.delegations.put(createDelegation(newOwner()));
     const stored = await (engine === 'sqlite' ? rawFiles() : rawRows());
     expect(stored).toContain('bafyfirst');
@@ -133,7 +133,7 @@ describe.each(engines)('delegations on %s', (engine) => {
     expect(stored).not.toContain(Buffer.from(raw).toString('base64').slice(0, 16));
   });
 
-  describe('bounded in number', () => {
+  describe('with too many delegations', () => {
     const store = useStore(engine, { clock: () => now });
     let now = Date.now();
     const use = (owner: string, cid: string, lifeSeconds = 3600) => {
@@ -143,7 +143,7 @@ describe.each(engines)('delegations on %s', (engine) => {
     const listCids = async (owner: string) =>
       (await store.store.delegations.list(owner)).map(({ cid }) => cid);
 
-    it('DelegationStore.recordUse drops expired ones first, then replaced ones, then the least recently used', async () => {
+    it('DelegationStore.recordUse removes expired ones first, then replaced ones, then the least recently used', async () => {
       const { delegations, revocations } = store.store;
       const owner = newOwner();
       const name = (kind: string) => `${kind}-${owner}`;
@@ -168,7 +168,7 @@ describe.each(engines)('delegations on %s', (engine) => {
       expect(await revocations.has(name('used3'))).toBe(false);
     });
 
-    it('DelegationStore.put returns what it dropped and revoked to make room', async () => {
+    it('DelegationStore.put returns the delegations that it removed and revoked', async () => {
       const { delegations } = store.store;
       const owner = newOwner();
       for (let i = 0; i < DELEGATIONS_PER_OWNER; i += 1)
@@ -180,7 +180,7 @@ describe.each(engines)('delegations on %s', (engine) => {
       expect(room).toEqual({ dropped: [`0-${owner}`], revoked: [`0-${owner}`] });
     });
 
-    it('DelegationStore.recordUse writes once an hour at most', async () => {
+    it('DelegationStore.recordUse writes at most once an hour', async () => {
       const { delegations } = store.store;
       const owner = newOwner();
       const first = now;
@@ -194,7 +194,7 @@ describe.each(engines)('delegations on %s', (engine) => {
       expect(await lastUse()).toBe(now);
     });
 
-    it('DelegationStore.prune forgets expired ones, but not the current one', async () => {
+    it('DelegationStore.prune deletes expired ones, but not the current one', async () => {
       const { delegations } = store.store;
       const owner = newOwner();
       await delegations.put({ ...use(owner, 'bafyreplaced', 10), raw });
@@ -205,7 +205,7 @@ describe.each(engines)('delegations on %s', (engine) => {
       expect(await listCids(owner)).toEqual(['bafyendless', 'bafycurrent']);
     });
 
-    it('DelegationStore.prune forgets presented ones that were not used for 90 days', async () => {
+    it('DelegationStore.prune deletes presented ones that were not used for 90 days', async () => {
       const { delegations, revocations } = store.store;
       const owner = newOwner();
       const endless = (name: string) => ({ ...use(owner, `${name}-${owner}`), expiresAt: null });

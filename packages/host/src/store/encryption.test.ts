@@ -4,17 +4,17 @@ import { createVault } from './encryption.js';
 const vault = createVault(new Uint8Array(32).fill(1));
 const place = ['delegation', 'did:a', 'did:o'];
 
-it('opens what it sealed', () => {
+it('Vault.open decrypts what Vault.seal encrypted', () => {
   for (const text of ['', 'token', 'ünïcödé 🜁', 'x'.repeat(100_000)]) {
     expect(vault.open(vault.seal(text, place), place)).toEqual({ ok: text });
   }
 });
 
-it('never seals the same text to the same bytes', () => {
+it('Vault.seal never returns the same bytes for the same text', () => {
   expect(vault.seal('token', place)).not.toBe(vault.seal('token', place));
 });
 
-it('does not open for another place', () => {
+it('Vault.open fails with another context', () => {
   const sealed = vault.seal('token', place);
   for (const other of [
     [],
@@ -27,12 +27,12 @@ it('does not open for another place', () => {
   expect(vault.open(merged, ['ab', 'c'])).toHaveProperty('error');
 });
 
-it('does not open under another key', () => {
+it('Vault.open fails with another key', () => {
   const other = createVault(new Uint8Array(32).fill(2));
   expect(other.open(vault.seal('token', place), place)).toHaveProperty('error');
 });
 
-it('does not open with any bit changed, cut short or garbage', () => {
+it('Vault.open fails with any changed bit, truncated or invalid text', () => {
   const sealed = vault.seal('token', place);
   const bytes = Buffer.from(sealed.slice(3), 'base64');
   for (let bit = 0; bit < bytes.length * 8; bit++) {
@@ -45,6 +45,6 @@ it('does not open with any bit changed, cut short or garbage', () => {
   }
 });
 
-it('wants a key of 32 bytes', () => {
+it('createVault requires a key of 32 bytes', () => {
   expect(() => createVault(new Uint8Array(16))).toThrow('32 bytes');
 });

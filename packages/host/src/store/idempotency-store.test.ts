@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
 import { endInterrupted } from '../turns/run-leases.js';
 
-describe.each(engines)('idempotency keys on %s', (engine) => {
+describe.each(engines)('IdempotencyStore on %s', (engine) => {
   let now = 1_000;
   const test = useStore(engine, { clock: () => now });
 
@@ -13,7 +13,7 @@ describe.each(engines)('idempotency keys on %s', (engine) => {
     return { owner, sessionId, requestId: 'r', status: 'running', message, idempotency } as const;
   }
 
-  it('is new for exactly one of 50 at once, across processes', async () => {
+  it('RunStore.start claims a key for exactly one of 50 concurrent requests, across processes', async () => {
     const second = await test.another();
     const request = await buildRequest(newOwner());
     const results = await Promise.all(
@@ -30,7 +30,7 @@ describe.each(engines)('idempotency keys on %s', (engine) => {
     expect(await second.idempotency.find({ owner, key })).toEqual({ bodyHash: 'hash', runId });
   });
 
-  it('notices another body', async () => {
+  it('RunStore.start returns a conflict for the same key with another body', async () => {
     const owner = newOwner();
     await test.store.runs.start(await buildRequest(owner));
     const other = await buildRequest(owner, 'other');
@@ -69,7 +69,7 @@ describe.each(engines)('idempotency keys on %s', (engine) => {
     },
   );
 
-  it('RunStore.closeInterrupted frees the key of a run that its process left without text', async () => {
+  it('RunStore.closeInterrupted releases the key of an interrupted run without text', async () => {
     const request = await buildRequest(newOwner());
     const idempotency = { ...request.idempotency, expiresAt: now + 1_000_000 };
     expect(await test.store.runs.start({ ...request, idempotency })).toMatchObject({
@@ -81,7 +81,7 @@ describe.each(engines)('idempotency keys on %s', (engine) => {
     expect(await heir.runs.start({ ...request, idempotency })).toMatchObject({ state: 'started' });
   });
 
-  it('keeps users apart', async () => {
+  it('IdempotencyStore separates the keys of users', async () => {
     const [mine, theirs] = [newOwner(), newOwner()];
     await test.store.runs.start(await buildRequest(mine));
     expect(await test.store.idempotency.find({ owner: theirs, key: 'key' })).toBeUndefined();
@@ -90,7 +90,7 @@ describe.each(engines)('idempotency keys on %s', (engine) => {
     });
   });
 
-  it('is free again once expired, and forgets only what has expired', async () => {
+  it('IdempotencyStore.prune deletes only expired keys, which can be claimed again', async () => {
     const { runs, idempotency } = test.store;
     const owner = newOwner();
     await runs.start(await buildRequest(owner));

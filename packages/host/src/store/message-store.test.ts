@@ -19,10 +19,10 @@ async function newSession({ store }: TestStore) {
   return { owner, sessionId, say };
 }
 
-describe.each(engines)('messages on %s', (engine) => {
+describe.each(engines)('MessageStore.append on %s', (engine) => {
   const test = useStore(engine);
 
-  it('keeps every field', async () => {
+  it('stores every field', async () => {
     const { owner, sessionId, say } = await newSession(test);
     const full: NewMessage = {
       ...say('ai', 'Hello 🜁'),
@@ -41,7 +41,7 @@ describe.each(engines)('messages on %s', (engine) => {
     expect(stored).toMatchObject(full);
   });
 
-  it('treats a foreign session as unknown', async () => {
+  it('treats the session of another user as unknown', async () => {
     const { owner, sessionId, say } = await newSession(test);
     const { messages } = test.store;
     const mine = await messages.append(say('human', 'mine'));
@@ -59,7 +59,7 @@ describe.each(engines)('messages on %s', (engine) => {
     expect(await allMessages(test.store, { owner, sessionId })).toHaveLength(1);
   });
 
-  it('numbers 50 messages stored at once without gap or repetition, across processes', async () => {
+  it('numbers 50 concurrent messages without gaps or duplicates, across processes', async () => {
     const { owner, sessionId, say } = await newSession(test);
     const second = await test.another();
     await Promise.all(
@@ -72,7 +72,7 @@ describe.each(engines)('messages on %s', (engine) => {
     expect(new Set(stored.map(({ content }) => content)).size).toBe(50);
   });
 
-  it('puts an answer after its question, also when the next question came first', async () => {
+  it('orders an answer after its question, also if the next question was stored earlier', async () => {
     const { owner, sessionId, say } = await newSession(test);
     const { messages } = test.store;
     const question = await messages.append(say('human', 'q1'));
@@ -88,7 +88,7 @@ describe.each(engines)('messages on %s', (engine) => {
   });
 });
 
-describe.each(engines)('a long conversation on %s', (engine) => {
+describe.each(engines)('MessageStore with a long session on %s', (engine) => {
   const test = useStore(engine);
   const KB = 1024;
 
@@ -104,7 +104,7 @@ describe.each(engines)('a long conversation on %s', (engine) => {
     return { owner, sessionId };
   }
 
-  it('is read from its end, up to twice what was asked for', async () => {
+  it('recent reads the newest turns, up to twice the requested size', async () => {
     const key = await listTurns(30);
     const turnsRead = async (throughTurn: number, bytes: number) => {
       const read = await test.store.messages.recent({ ...key, throughTurn, bytes });
@@ -118,7 +118,7 @@ describe.each(engines)('a long conversation on %s', (engine) => {
     expect(await turnsRead(30, 1)).toEqual([30]);
   });
 
-  it('begins at the same turn for many turns', async () => {
+  it('recent begins at the same turn for many turns', async () => {
     const key = await listTurns(30);
     const begins = async (throughTurn: number) =>
       (await test.store.messages.recent({ ...key, throughTurn, bytes: 8 * KB }))[0]?.turn;
@@ -127,7 +127,7 @@ describe.each(engines)('a long conversation on %s', (engine) => {
     expect(all).toEqual(all.toSorted((a = 0, b = 0) => a - b));
   });
 
-  it('is listed whole, a part at a time', async () => {
+  it('pages reads all messages in parts', async () => {
     const { owner, sessionId, say } = await newSession(test);
     const long = 'z'.repeat(50 * KB);
     for (let i = 0; i < 8; i++) await test.store.messages.append(say('human', `${i}${long}`));
@@ -137,7 +137,7 @@ describe.each(engines)('a long conversation on %s', (engine) => {
   });
 });
 
-describe.each(engines)('pages of messages on %s', (engine) => {
+describe.each(engines)('MessageStore.page on %s', (engine) => {
   const test = useStore(engine);
 
   /** Ten turns of a question and two answers each, as q1 a1 b1 q2 … */
@@ -165,7 +165,7 @@ describe.each(engines)('pages of messages on %s', (engine) => {
     return { page, ids };
   }
 
-  it('gives the newest turns without a cursor', async () => {
+  it('returns the newest turns without a cursor', async () => {
     const { page, ids } = await tenTurns();
     expect(await page({})).toEqual({
       messages: 'q9 a9 b9 q10 a10 b10',
@@ -176,27 +176,27 @@ describe.each(engines)('pages of messages on %s', (engine) => {
     });
   });
 
-  it('gives what precedes and what follows', async () => {
+  it('returns the turns before and after a cursor', async () => {
     const { page } = await tenTurns();
     const middle = { messages: 'q4 a4 b4 q5 a5 b5', hasOlder: true, hasNewer: true };
     expect(await page({ before: 'q6' })).toMatchObject(middle);
     expect(await page({ after: 'b3' })).toMatchObject(middle);
   });
 
-  it('gives a turn split by the cursor whole', async () => {
+  it('returns whole turns, also if the cursor is inside one', async () => {
     const { page } = await tenTurns();
     expect(await page({ before: 'a6' })).toMatchObject({ messages: 'q5 a5 b5 q6 a6 b6' });
     expect(await page({ after: 'a6' })).toMatchObject({ messages: 'q6 a6 b6 q7 a7 b7' });
   });
 
-  it('is empty beyond the ends', async () => {
+  it('is empty before the first and after the last turn', async () => {
     const { page } = await tenTurns();
     const empty = { messages: '', prevCursor: null, nextCursor: null };
     expect(await page({ before: 'q1' })).toEqual({ ...empty, hasOlder: false, hasNewer: true });
     expect(await page({ after: 'b10' })).toEqual({ ...empty, hasOlder: true, hasNewer: false });
   });
 
-  it('walks through all turns either way', async () => {
+  it('pages through all turns in both directions', async () => {
     const { page } = await tenTurns();
     const seen: string[] = [];
     let before: string | undefined;
@@ -211,7 +211,7 @@ describe.each(engines)('pages of messages on %s', (engine) => {
     expect(seen[0]).toBe('q1 a1 b1');
   });
 
-  it('says so when a cursor is unknown', async () => {
+  it('returns an error for an unknown cursor', async () => {
     const { page } = await tenTurns();
     const other = await tenTurns();
     const unknown = { error: 'unknown-cursor' };

@@ -30,8 +30,8 @@ async function execute(
   return rows;
 }
 
-describe.each(engines)('a look at %s', (engine) => {
-  it('makes nothing where nothing is', async () => {
+describe.each(engines)('probeDatabase on %s', (engine) => {
+  it('creates no database', async () => {
     const options = await newDatabase(engine);
     const state = engine === 'sqlite' ? 'absent' : 'behind';
     expect(await probeDatabase(options)).toBe(state);
@@ -39,7 +39,7 @@ describe.each(engines)('a look at %s', (engine) => {
     expect(readdirSync(options.dataDir)).toEqual([]);
   });
 
-  it('finds one that is up to date, in use or not, and leaves no file behind', async () => {
+  it('finds a migrated database, in use or not, and creates no file', async () => {
     const options = await newDatabase(engine);
     const store = await openStore(options);
     expect(await probeDatabase(options)).toBe('ready');
@@ -49,7 +49,7 @@ describe.each(engines)('a look at %s', (engine) => {
     expect(readdirSync(options.dataDir)).toEqual(files);
   });
 
-  it('leaves what the next start would change', async () => {
+  it('does not migrate a database', async () => {
     const options = await newDatabase(engine);
     await (await openStore(options)).close();
     await execute(options, 'delete from kysely_migration');
@@ -57,7 +57,7 @@ describe.each(engines)('a look at %s', (engine) => {
     expect(await execute(options, 'select name from kysely_migration')).toEqual([]);
   });
 
-  it('refuses what a newer version wrote', async () => {
+  it('rejects a database of a newer version', async () => {
     const options = await newDatabase(engine);
     await (await openStore(options)).close();
     await execute(
@@ -68,14 +68,14 @@ describe.each(engines)('a look at %s', (engine) => {
   });
 });
 
-it('names the file that is no database', async () => {
+it('probeDatabase names a file that is not a database', async () => {
   const options = await newDatabase('sqlite');
   const path = join(options.dataDir, 'sibyl.db');
   writeFileSync(path, 'not a database at all, but long enough to be taken for one\n'.repeat(20));
   await expect(probeDatabase(options)).rejects.toThrow(`${path}: file is not a database`);
 });
 
-it('names the file that another program holds', async () => {
+it('probeDatabase names a file that another program has locked', async () => {
   const options = await newDatabase('sqlite');
   await (await openStore(options)).close();
   const other = new DatabaseSync(join(options.dataDir, 'sibyl.db'));

@@ -6,7 +6,7 @@ import { engines, newOwner, useStore } from '../../test/support/test-database.js
 const oracleDid = 'did:key:zOracle';
 const plugin = 'notes';
 
-describe.each(engines)('the state of sessions on %s', (engine) => {
+describe.each(engines)('SessionStateStore on %s', (engine) => {
   const test = useStore(engine);
 
   async function createScope(owner = newOwner()) {
@@ -14,7 +14,7 @@ describe.each(engines)('the state of sessions on %s', (engine) => {
     return { owner, sessionId, plugin };
   }
 
-  it('keeps what JSON can hold, and forgets what is set to nothing', async () => {
+  it('stores JSON values, and deletes a key that is set to undefined', async () => {
     const state = test.store.sessionState.of(await createScope());
     expect(await state.get('key')).toBeUndefined();
     for (const value of [{ a: [1, null, 'x\u0000'] }, false, 0, null]) {
@@ -25,7 +25,7 @@ describe.each(engines)('the state of sessions on %s', (engine) => {
     expect(await state.get('key')).toBeUndefined();
   });
 
-  it('is known to no other user, session, plugin or key', async () => {
+  it('separates users, sessions, plugins and keys', async () => {
     const scope = await createScope();
     const { sessionState } = test.store;
     await sessionState.of(scope).set('key', 1);
@@ -42,13 +42,13 @@ describe.each(engines)('the state of sessions on %s', (engine) => {
     expect(await sessionState.of(scope).get('key')).toBe(1);
   });
 
-  it('cannot be set for a session of somebody else', async () => {
+  it('rejects a session of another user', async () => {
     const scope = await createScope();
     const theirs = test.store.sessionState.of({ ...scope, owner: newOwner() });
     await expect(theirs.set('key', 1)).rejects.toMatchObject({ code: 'session_not_found' });
   });
 
-  it('goes with its session', async () => {
+  it('is deleted with its session', async () => {
     const scope = await createScope();
     const state = test.store.sessionState.of(scope);
     await state.set('key', 1);
@@ -57,7 +57,7 @@ describe.each(engines)('the state of sessions on %s', (engine) => {
     await expect(state.set('key', 2)).rejects.toMatchObject({ code: 'session_not_found' });
   });
 
-  it('refuses what is too long, or no JSON', async () => {
+  it('rejects values that are too long or not JSON', async () => {
     const state = test.store.sessionState.of(await createScope());
     await expect(async () => state.set('key', 'x'.repeat(1_100_000))).rejects.toThrow(
       /keep it in a blob/,
@@ -66,10 +66,10 @@ describe.each(engines)('the state of sessions on %s', (engine) => {
   });
 });
 
-describe.each(engines)('secrets on %s', (engine) => {
+describe.each(engines)('SecretStore on %s', (engine) => {
   const test = useStore(engine);
 
-  it('gives back what was set, until it is removed', async () => {
+  it('returns a secret until it is removed', async () => {
     const secrets = test.store.secrets.of({ owner: newOwner(), plugin });
     expect(await secrets.get('token')).toBeUndefined();
     await secrets.set('token', 'first');
@@ -79,7 +79,7 @@ describe.each(engines)('secrets on %s', (engine) => {
     expect(await secrets.get('token')).toBeUndefined();
   });
 
-  it('is known to no other user or plugin', async () => {
+  it('separates users and plugins', async () => {
     const owner = newOwner();
     await test.store.secrets.of({ owner, plugin }).set('token', 'mine');
     for (const other of [
@@ -93,7 +93,7 @@ describe.each(engines)('secrets on %s', (engine) => {
     expect(await test.store.secrets.of({ owner, plugin }).get('token')).toBe('mine');
   });
 
-  it('does not open under another key', async () => {
+  it('cannot decrypt with another key', async () => {
     const scope = { owner: newOwner(), plugin };
     await test.store.secrets.of(scope).set('token', 'mine');
     const stranger = await test.another({ secretKey: new Uint8Array(32).fill(8) });
@@ -101,12 +101,12 @@ describe.each(engines)('secrets on %s', (engine) => {
   });
 });
 
-describe.each(engines)('blobs on %s', (engine) => {
+describe.each(engines)('BlobStore on %s', (engine) => {
   const test = useStore(engine);
   const data = new Uint8Array([0, 1, 254, 255]);
   const mediaType = 'application/octet-stream';
 
-  it('gives back the same bytes, until they are deleted', async () => {
+  it('returns the same bytes until they are deleted', async () => {
     const blobs = test.store.blobs.of({ owner: newOwner(), plugin });
     const id = await blobs.put({ mediaType, data });
     expect(await blobs.get(id)).toEqual({ mediaType, data });
@@ -114,7 +114,7 @@ describe.each(engines)('blobs on %s', (engine) => {
     expect(await blobs.get(id)).toBeUndefined();
   });
 
-  it('is known to no other user or plugin', async () => {
+  it('separates users and plugins', async () => {
     const owner = newOwner();
     const id = await test.store.blobs.of({ owner, plugin }).put({ mediaType, data });
     for (const other of [
@@ -128,7 +128,7 @@ describe.each(engines)('blobs on %s', (engine) => {
     expect(await test.store.blobs.of({ owner, plugin }).get(id)).toBeDefined();
   });
 
-  it('has limits, for one and for all together', async () => {
+  it('limits the size of one blob and of all together', async () => {
     const blobs = test.store.blobs.of({ owner: newOwner(), plugin });
     const large = new Uint8Array(25 * 1024 * 1024);
     const tooLarge = blobs.put({ mediaType, data: new Uint8Array(large.length + 1) });
@@ -149,12 +149,12 @@ const migrations: PluginMigrations = {
 };
 const request = { plugin: 'note-book', migrations, plugins: ['note', 'note-book'] };
 
-describe.each(engines)("a plugin's tables on %s", (engine) => {
+describe.each(engines)('PluginTables on %s', (engine) => {
   const test = useStore(engine);
   const open = (more: Partial<typeof request> = {}) =>
     test.store.pluginTables.open({ ...request, ...more });
 
-  it('are made once, by whoever comes first, and kept', async () => {
+  it('creates the tables once, in one of several processes', async () => {
     const second = await test.another();
     const [database, same] = await Promise.all([open(), second.pluginTables.open(request)]);
     expect(database.engine).toBe(engine);
@@ -167,7 +167,7 @@ describe.each(engines)("a plugin's tables on %s", (engine) => {
     ]);
   });
 
-  it('can be joined, aliased and named within a query', async () => {
+  it('allows joins, aliases and common table expressions', async () => {
     const { tables, write } = await open();
     await write((handle) =>
       handle.insertInto('note_book_pages').values({ id: '2', text: 'joined' }).execute(),
@@ -182,21 +182,21 @@ describe.each(engines)("a plugin's tables on %s", (engine) => {
     expect(rows).toEqual([{ id: '2', text: 'joined' }]);
   });
 
-  it('get the steps that are added later', async () => {
+  it('runs migrations that are added later', async () => {
     await open();
     const added: PluginMigrations = {
       ...migrations,
-      '0002-colour': async (tables, on) => {
+      '0002-color': async (tables, on) => {
         expect(on).toBe(engine);
-        await tables.schema.alterTable('note_book_pages').addColumn('colour', 'text').execute();
+        await tables.schema.alterTable('note_book_pages').addColumn('color', 'text').execute();
       },
     };
     const { tables } = await open({ migrations: added });
-    await tables.selectFrom('note_book_pages').select('colour').execute();
-    await expect(open()).rejects.toThrow(/written by a newer plugin note-book.*0002-colour/);
+    await tables.selectFrom('note_book_pages').select('color').execute();
+    await expect(open()).rejects.toThrow(/written by a newer plugin note-book.*0002-color/);
   });
 
-  it('are the only ones it can query', async () => {
+  it('allows a plugin to query only its own tables', async () => {
     const { tables, write, read } = await open({ plugin: 'note', migrations: {} });
     const foreign = /is not the plugin note's: the names of its tables begin with note_/;
     const attempts = [

@@ -16,7 +16,7 @@ async function listIds(options: StoreOptions, owner: string): Promise<string[]> 
 }
 
 describe.each(engines)('processes that share a database on %s', (engine) => {
-  it('make its tables together and lose nothing of what both write at once', async () => {
+  it('migrate it together and lose no concurrent writes', async () => {
     const database = await createTestDatabase(engine);
     const owner = newOwner();
     const bursts = [1, 2, 3].map(() =>
@@ -30,7 +30,7 @@ describe.each(engines)('processes that share a database on %s', (engine) => {
     await database.drop();
   }, 60_000);
 
-  it('find every acknowledged write after `kill -9`', async () => {
+  it('keep every acknowledged write after `kill -9`', async () => {
     const database = await createTestDatabase(engine);
     const owner = newOwner();
     for (const target of [50, 333, 1_000]) {

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
 
-describe.each(engines)('revocations on %s', (engine) => {
+describe.each(engines)('RevocationStore on %s', (engine) => {
   let now = 1_000_000;
   const test = useStore(engine, { clock: () => now });
 
-  it('remembers each until it expires, in every process', async () => {
+  it('keeps each revocation until it expires, in every process', async () => {
     const { revocations } = test.store;
     const owner = newOwner();
     await revocations.add({ owner, cid: 'short', expiresAt: now / 1000 + 10 });
@@ -21,7 +21,7 @@ describe.each(engines)('revocations on %s', (engine) => {
     for (const cid of ['long', 'endless']) expect(await second.revocations.has(cid)).toBe(true);
   });
 
-  it('says the same when revoked twice', async () => {
+  it('accepts a second revocation', async () => {
     const { revocations } = test.store;
     const owner = newOwner();
     const revocation = { owner, cid: 'twice', expiresAt: 10_000 };
@@ -30,10 +30,10 @@ describe.each(engines)('revocations on %s', (engine) => {
   });
 });
 
-describe.each(engines)('single-use tokens on %s', (engine) => {
+describe.each(engines)('SingleUseStore on %s', (engine) => {
   const test = useStore(engine);
 
-  it('lets exactly one of 50 claims at once through, across processes', async () => {
+  it('accepts exactly one of 50 concurrent claims, across processes', async () => {
     const second = await test.another();
     const owner = newOwner();
     const claims = await Promise.all(
@@ -44,7 +44,7 @@ describe.each(engines)('single-use tokens on %s', (engine) => {
     expect(claims.filter((claimed) => claimed)).toHaveLength(1);
   });
 
-  it('can be claimed again once released by the one who claimed it', async () => {
+  it('allows another claim after the first claimant released the token', async () => {
     const mine = test.store.singleUse.of(newOwner());
     const theirs = test.store.singleUse.of(newOwner());
     expect(await mine.claim('bafyreleased', 100)).toBe(true);
@@ -54,7 +54,7 @@ describe.each(engines)('single-use tokens on %s', (engine) => {
     expect(await theirs.claim('bafyreleased', 100)).toBe(true);
   });
 
-  it('SingleUseStore.has knows a claim of anyone, in every process, until it is released', async () => {
+  it('SingleUseStore.has finds a claim of any owner, in every process, until it is released', async () => {
     const second = await test.another();
     const claims = test.store.singleUse.of(newOwner());
     expect(await second.singleUse.has('bafyhas')).toBe(false);
@@ -64,7 +64,7 @@ describe.each(engines)('single-use tokens on %s', (engine) => {
     expect(await second.singleUse.has('bafyhas')).toBe(false);
   });
 
-  it('forgets only what has expired', async () => {
+  it('SingleUseStore.prune deletes only expired claims', async () => {
     const claims = test.store.singleUse.of(newOwner());
     await claims.claim('bafyold', 10);
     await claims.claim('bafyyoung', 30);

@@ -3,10 +3,10 @@ import { engines, newOwner, useStore } from '../../test/support/test-database.js
 
 const oracleDid = 'did:key:zOracle';
 
-describe.each(engines)('sessions on %s', (engine) => {
+describe.each(engines)('SessionStore on %s', (engine) => {
   const test = useStore(engine);
 
-  it('keeps what it was given', async () => {
+  it('stores all fields', async () => {
     const owner = newOwner();
     const { sessions } = test.store;
     const session = await sessions.create({
@@ -21,14 +21,14 @@ describe.each(engines)('sessions on %s', (engine) => {
     expect(await sessions.find({ owner, sessionId: session.id })).toEqual(session);
   });
 
-  it('is untitled and in the own room by default', async () => {
+  it("creates untitled sessions in the user's room by default", async () => {
     const owner = newOwner();
     const session = await test.store.sessions.create({ owner, oracleDid });
     expect(session.title).toBe('Untitled');
     expect(session.roomId).toBe(await test.store.rooms.getRoom({ owner, oracleDid }));
   });
 
-  it('treats a foreign session as unknown', async () => {
+  it('treats the session of another user as unknown', async () => {
     const { sessions } = test.store;
     const owner = newOwner();
     const { id: sessionId } = await sessions.create({ owner, oracleDid });
@@ -48,7 +48,7 @@ describe.each(engines)('sessions on %s', (engine) => {
     expect((await sessions.list({ owner: foreign.owner, limit: 10, offset: 0 })).total).toBe(0);
   });
 
-  it('deletes once', async () => {
+  it('delete returns true only once', async () => {
     const { sessions } = test.store;
     const owner = newOwner();
     const { id: sessionId } = await sessions.create({ owner, oracleDid });
@@ -57,7 +57,7 @@ describe.each(engines)('sessions on %s', (engine) => {
     expect(await sessions.find({ owner, sessionId })).toBeUndefined();
   });
 
-  it('makes no more than an owner may have, and room is made by deleting', async () => {
+  it('createWithin creates no more sessions than the limit, and another one after a deletion', async () => {
     const { sessions } = test.store;
     const wanted = { owner: newOwner(), oracleDid };
     const first = await sessions.createWithin(2, wanted);
@@ -69,7 +69,7 @@ describe.each(engines)('sessions on %s', (engine) => {
     expect(await sessions.createWithin(Number.POSITIVE_INFINITY, wanted)).toBeDefined();
   });
 
-  it('keeps text PostgreSQL would refuse', async () => {
+  it('stores text that PostgreSQL would reject', async () => {
     const owner = newOwner();
     const session = await test.store.sessions.create({
       owner,
@@ -81,11 +81,11 @@ describe.each(engines)('sessions on %s', (engine) => {
   });
 });
 
-describe.each(engines)('the session list on %s', (engine) => {
+describe.each(engines)('SessionStore.list on %s', (engine) => {
   let now = 1_700_000_000_000;
   const test = useStore(engine, { clock: () => now });
 
-  it('pages through 1,000 sessions of each of two users without loss or repetition', async () => {
+  it('pages through 1,000 sessions of each of two users without gaps or duplicates', async () => {
     const owners = [newOwner(), newOwner()];
     const created = new Map<string, string[]>();
     for (const owner of owners) {
@@ -118,7 +118,7 @@ describe.each(engines)('the session list on %s', (engine) => {
     }
   });
 
-  it('puts what was touched, renamed or written to on top', async () => {
+  it('lists sessions that were renamed or got a message first', async () => {
     const owner = newOwner();
     const { sessions, messages } = test.store;
     const ids: string[] = [];

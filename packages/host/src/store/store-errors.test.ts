@@ -30,28 +30,28 @@ function catchError(action: () => unknown): unknown {
 }
 
 describe('classifyStoreError', () => {
-  it('knows a full SQLite file', () => {
+  it('recognizes a full SQLite file', () => {
     const database = newDatabase(newFile(), 0);
     database.exec('pragma max_page_count = 2');
     const insert = () => database.exec(`insert into t values ('${'x'.repeat(100_000)}')`);
     expect(classifyStoreError(catchError(insert))).toBe('full');
   });
 
-  it('knows a SQLite file that cannot be written', () => {
+  it('recognizes a SQLite file that cannot be written', () => {
     const path = newFile();
     newDatabase(path, 0).close();
     const database = new DatabaseSync(path, { readOnly: true });
     expect(classifyStoreError(catchError(() => database.exec('delete from t')))).toBe('lasting');
   });
 
-  it('knows a file that is not a SQLite database', () => {
+  it('recognizes a file that is not a SQLite database', () => {
     const path = newFile();
     writeFileSync(path, 'not a database'.repeat(1_000));
     const database = new DatabaseSync(path);
     expect(classifyStoreError(catchError(() => database.exec('select * from t')))).toBe('lasting');
   });
 
-  it('knows a corrupt SQLite file', () => {
+  it('recognizes a corrupt SQLite file', () => {
     const path = newFile();
     newDatabase(path, 100).close();
     const file = openSync(path, 'r+');
@@ -61,7 +61,7 @@ describe('classifyStoreError', () => {
     expect(classifyStoreError(catchError(read))).toBe('lasting');
   });
 
-  it('knows the errors of a pg client whose connection broke, the second one too', async () => {
+  it('recognizes the errors of a pg client whose connection is lost, also the second one', async () => {
     const postgres = inject('postgres');
     if ('fault' in postgres) throw new Error(postgres.fault);
     const client = new pg.Client({ connectionString: postgres.url });
@@ -84,7 +84,7 @@ describe('classifyStoreError', () => {
     },
   );
 
-  it('leaves bugs alone', () => {
+  it('ignores bugs', () => {
     const database = newDatabase(newFile(), 0);
     expect(classifyStoreError(catchError(() => database.exec('selec')))).toBeUndefined();
     expect(classifyStoreError(Object.assign(new Error('x'), { code: '42P01' }))).toBeUndefined();
@@ -122,7 +122,7 @@ it('StoreOutage logs once while small writes succeed between others that fail', 
   expect(lines).toHaveLength(3);
 });
 
-it('StoreOutage leaves bugs to others', () => {
+it('StoreOutage ignores bugs', () => {
   const { lines, outage } = newOutage();
   outage.failed(new TypeError('x is undefined'));
   expect(lines).toEqual([]);

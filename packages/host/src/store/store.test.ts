@@ -29,8 +29,8 @@ function readMode(path: string): string {
   return (statSync(path).mode & 0o777).toString(8);
 }
 
-describe.each(engines)('opening on %s', (engine) => {
-  it('migrates a new database for ten that open it at once', async () => {
+describe.each(engines)('openStore on %s', (engine) => {
+  it('migrates a new database that ten processes open at the same time', async () => {
     const database = await createTestDatabase(engine);
     const stores = await Promise.all(Array.from({ length: 10 }, () => openStore(database.options)));
     await Promise.all(stores.map((store) => store.ping()));
@@ -38,7 +38,7 @@ describe.each(engines)('opening on %s', (engine) => {
     await database.drop();
   });
 
-  it('keeps what is there when opened again', async () => {
+  it('keeps existing data', async () => {
     const database = await createTestDatabase(engine);
     const first = await openStore(database.options);
     const session = await first.sessions.create({ owner: 'did:a', oracleDid: 'did:o' });
@@ -49,7 +49,7 @@ describe.each(engines)('opening on %s', (engine) => {
     await database.drop();
   });
 
-  it('refuses a database written by a newer version', async () => {
+  it('rejects a database of a newer version', async () => {
     const database = await createTestDatabase(engine);
     await (await openStore(database.options)).close();
     await execute(
@@ -62,7 +62,7 @@ describe.each(engines)('opening on %s', (engine) => {
     await database.drop();
   });
 
-  it('waits for writes under way before it closes', async () => {
+  it('Store.close waits for writes in progress', async () => {
     const database = await createTestDatabase(engine);
     const store = await openStore(database.options);
     const writes = Array.from({ length: 20 }, () =>
@@ -87,8 +87,8 @@ describe.each(engines)('opening on %s', (engine) => {
   }
 });
 
-describe('the SQLite files', () => {
-  it('belong to this user alone', async () => {
+describe('the SQLite files of openStore', () => {
+  it('are readable only by this user', async () => {
     const dataDir = join(newDir(), 'new', 'data');
     const store = await openStore({ dataDir, secretKey });
     await store.sessions.create({ owner: 'did:a', oracleDid: 'did:o' });
@@ -102,7 +102,7 @@ describe('the SQLite files', () => {
     await store.close();
   });
 
-  it('lose modes that let others read, while the directory keeps its own', async () => {
+  it('get stricter modes, while the directory keeps its own', async () => {
     const dataDir = newDir();
     chmodSync(dataDir, 0o755);
     writeFileSync(join(dataDir, 'sibyl.db'), '', { mode: 0o644 });
@@ -112,8 +112,8 @@ describe('the SQLite files', () => {
   });
 });
 
-describe('what cannot be opened', () => {
-  it('names what may stand in DATABASE_URL, without repeating it', async () => {
+describe('openStore that fails', () => {
+  it('describes a valid DATABASE_URL, without repeating the invalid one', async () => {
     for (const databaseUrl of ['mysql://u:secret@h/d', 'secret', '/var/secret.db']) {
       const opening = openStore({ databaseUrl, dataDir: newDir(), secretKey });
       await expect(opening).rejects.toThrow(/^DATABASE_URL must start with postgres:\/\//);
@@ -121,7 +121,7 @@ describe('what cannot be opened', () => {
     }
   });
 
-  it('names the host and port of a PostgreSQL out of reach, never the password', async () => {
+  it('names the host and port of an unreachable PostgreSQL, never the password', async () => {
     const port = await closedPort();
     const databaseUrl = `postgres://user:sesame@127.0.0.1:${port}/db`;
     const opening = openStore({ databaseUrl, dataDir: newDir(), secretKey });
@@ -132,7 +132,7 @@ describe('what cannot be opened', () => {
     ).rejects.toThrow('DATABASE_URL is not a valid URL');
   });
 
-  it('says which database is missing', async () => {
+  it('names the missing database', async () => {
     const postgres = inject('postgres');
     if ('fault' in postgres) throw new Error(postgres.fault);
     const url = new URL(postgres.url);
@@ -141,7 +141,7 @@ describe('what cannot be opened', () => {
     await expect(opening).rejects.toThrow(/Cannot open PostgreSQL.*missing_.*does not exist/);
   });
 
-  it('names a file that cannot be made', async () => {
+  it('names a file that cannot be created', async () => {
     const dataDir = newDir();
     mkdirSync(join(dataDir, 'sibyl.db'));
     await expect(openStore({ dataDir, secretKey })).rejects.toThrow(/Cannot open.*DATA_DIR/);
@@ -159,7 +159,7 @@ async function closedPort(): Promise<number> {
   return typeof address === 'object' && address ? address.port : 1;
 }
 
-it('WriteProbe writes once for all who ask within a second', async () => {
+it('WriteProbe writes once for all checks within a second', async () => {
   vi.useFakeTimers({ toFake: ['performance'] });
   onTestFinished(() => void vi.useRealTimers());
   let writes = 0;
@@ -195,7 +195,7 @@ it.each([
   [Object.assign(new Error('full'), { code: 'ERR_SQLITE_ERROR', errcode: 13 }), 'full'],
   [Object.assign(new Error('refused'), { code: 'ECONNREFUSED' }), 'passing'],
   [new Error('a bug'), 'unknown-error'],
-])('WriteProbe tells %s as %s', async (error, result) => {
+])('WriteProbe reports %s as %s', async (error, result) => {
   expect(await new WriteProbe({ probeWrite: () => Promise.reject(error) }).check()).toBe(result);
 });
 

@@ -79,7 +79,7 @@ describe.each(engines)('migration 0002 on %s', (engine) => {
     await store.close();
   });
 
-  it('makes an expiry readable that no number could hold', async () => {
+  it('limits an expiry that is too large for a number', async () => {
     const expires_at = '9007199254740991000';
     const row = { owner, oracle_did, issuer: owner, audience: oracle_did, stored_at: 1 };
     await createFirstVersion(engine, {

@@ -50,7 +50,7 @@ it('OwnerQueue fails writes that cannot begin in time, and never runs them', asy
   await store.close();
 });
 
-it('OwnerQueue lets 1,000 writes of one owner wait, and refuses further ones with 429', async () => {
+it('OwnerQueue queues 1,000 writes of one owner, and rejects further ones with 429', async () => {
   const store = await openStore({ ...database.options, writeWaitMs: 600_000 });
   const lock = await holdLock(alice.owner);
   const accepted = Array.from({ length: 1001 }, () => store.sessions.createWithin(2000, alice));

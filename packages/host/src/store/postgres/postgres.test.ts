@@ -23,7 +23,7 @@ it('openStore opens as many PostgreSQL connections as poolSize allows', async ()
 
 const session = { owner: 'did:a', oracleDid: 'did:o' };
 
-it('goes on after the server has dropped every connection', async () => {
+it('openStore recovers after PostgreSQL has closed every connection', async () => {
   const database = await createTestDatabase('postgres');
   const lost: Error[] = [];
   const store = await openStore({ ...database.options, onConnectionLost: (e) => lost.push(e) });
@@ -43,23 +43,23 @@ it('goes on after the server has dropped every connection', async () => {
   await database.drop();
 });
 
-it('fails while the server is out of reach and recovers with it', async () => {
+it('openStore rejects while PostgreSQL is unreachable and recovers with it', async () => {
   const database = await createTestDatabase('postgres');
   const proxy = await startProxy(database.options.databaseUrl ?? '');
   const store = await openStore({ ...database.options, databaseUrl: proxy.url });
   await store.ping();
-  await proxy.cut();
+  await proxy.interrupt();
   await expect(store.ping()).rejects.toThrow();
   await expect(store.sessions.create(session)).rejects.toThrow();
-  await proxy.mend();
+  await proxy.restore();
   await vi.waitFor(() => store.ping(), { timeout: 60_000 });
   expect(await store.sessions.create(session)).toMatchObject(session);
   await store.close();
-  await proxy.cut();
+  await proxy.interrupt();
   await database.drop();
 });
 
-/** Stands between the store and the server, so that the way between them can be cut. */
+/** A proxy between the store and the server that can interrupt the connections. */
 async function startProxy(target: string) {
   const { hostname, port } = new URL(target);
   const sockets = new Set<Socket>();
@@ -76,12 +76,12 @@ async function startProxy(target: string) {
   url.host = `127.0.0.1:${ownPort}`;
   return {
     url: url.href,
-    cut: async () => {
+    interrupt: async () => {
       server.close();
       for (const socket of sockets) socket.destroy();
       await once(server, 'close');
     },
-    mend: async () => {
+    restore: async () => {
       server.listen(ownPort, '127.0.0.1');
       await once(server, 'listening');
     },

@@ -8,7 +8,7 @@ const HOUR_MS = 3_600_000;
 
 afterEach(() => void vi.restoreAllMocks());
 
-describe.each(engines)('closeInterrupted on %s', (engine) => {
+describe.each(engines)('RunStore.closeInterrupted on %s', (engine) => {
   const test = useStore(engine);
 
   it.each([HOUR_MS, -HOUR_MS])(
@@ -35,7 +35,7 @@ describe.each(engines)('closeInterrupted on %s', (engine) => {
 });
 
 describe('DatabaseClock', () => {
-  it('follows the database and forgets leases only when its time is steady', async () => {
+  it('follows the time of the database and lets leases expire only while it is steady', async () => {
     vi.useFakeTimers({ toFake: ['performance'] });
     try {
       let database = 1_000_000_000;
@@ -73,12 +73,12 @@ function toHostId(pid: number | undefined): string {
   return `${machine}/${pid}/0000`;
 }
 
-it('knows itself and its siblings in one process to live', () => {
+it('HostProcess.isKnownDead is false for this process', () => {
   expect(host.isKnownDead(host.id)).toBe(false);
   expect(host.isKnownDead(createHostProcess().id)).toBe(false);
 });
 
-it('knows a process of this machine to be dead once it has ended', async () => {
+it('HostProcess.isKnownDead is true for an ended process of this machine', async () => {
   const child = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)']);
   await once(child, 'spawn');
   expect(host.isKnownDead(toHostId(child.pid))).toBe(false);
@@ -87,7 +87,7 @@ it('knows a process of this machine to be dead once it has ended', async () => {
   expect(host.isKnownDead(toHostId(child.pid))).toBe(true);
 });
 
-it('claims nothing of other machines', () => {
+it('HostProcess.isKnownDead is false for processes of other machines', () => {
   expect(host.isKnownDead('elsewhere/999999999/0000')).toBe(false);
   expect(host.isKnownDead('')).toBe(false);
 });

@@ -47,10 +47,10 @@ async function startOne(test: TestStore) {
   return { request, run, message, key: { owner: run.owner, runId: run.id } };
 }
 
-describe.each(engines)('a run on %s', (engine) => {
+describe.each(engines)('RunStore on %s', (engine) => {
   const test = useStore(engine);
 
-  it('starts together with the message it answers', async () => {
+  it('start stores the run together with its message', async () => {
     const { request, run, message, key } = await startOne(test);
     expect(run).toMatchObject({ status: 'running', requestId: 'request', lastSeq: 0, turn: 1 });
     expect(message).toMatchObject({ type: 'human', content: 'hi', runId: run.id });
@@ -58,7 +58,7 @@ describe.each(engines)('a run on %s', (engine) => {
     expect(await allMessages(test.store, request)).toEqual([message]);
   });
 
-  it('keeps its frames in order and gives those after a number', async () => {
+  it('frames returns the frames after a number in order', async () => {
     const { run, key } = await startOne(test);
     const { runs } = test.store;
     expect(await runs.appendFrames({ ...key, frames: framesFrom(1, 450) })).toBe(true);
@@ -68,7 +68,7 @@ describe.each(engines)('a run on %s', (engine) => {
     expect(await runs.find(key)).toMatchObject({ id: run.id, lastSeq: 451 });
   });
 
-  it('appendFrames keeps a frame that is stored already, and the others of that batch', async () => {
+  it('appendFrames ignores a frame that is already stored, and stores the others', async () => {
     const { key } = await startOne(test);
     const { runs } = test.store;
     await runs.appendFrames({ ...key, frames: framesFrom(1, 2) });
@@ -77,7 +77,7 @@ describe.each(engines)('a run on %s', (engine) => {
     expect(await runs.find(key)).toMatchObject({ lastSeq: 3 });
   });
 
-  it('ends together with its answer, once', async () => {
+  it('finish stores the outcome together with the answer, once', async () => {
     const { request, run, key } = await startOne(test);
     const { runs } = test.store;
     const ending = {
@@ -99,7 +99,7 @@ describe.each(engines)('a run on %s', (engine) => {
     expect(await runs.markRunning(key)).toBe(false);
   });
 
-  it('may end without an answer and with a fault', async () => {
+  it('finish stores an error without an answer', async () => {
     const { request, key } = await startOne(test);
     const fault = { kind: 'rate_limit', message: 'Too many requests' } as const;
     await test.store.runs.finish({ ...key, ending: { status: 'failed', fault } });
@@ -107,7 +107,7 @@ describe.each(engines)('a run on %s', (engine) => {
     expect(await allMessages(test.store, request)).toHaveLength(1);
   });
 
-  it('is unknown to others', async () => {
+  it('treats the run of another user as unknown', async () => {
     const { request, run } = await startOne(test);
     const { runs } = test.store;
     const foreign = { owner: newOwner(), runId: run.id };
@@ -128,7 +128,7 @@ describe.each(engines)('a run on %s', (engine) => {
     expect(await runs.markRunning({ ...foreign, runId: waiting.id })).toBe(false);
   });
 
-  it('goes with its session, messages and frames included', async () => {
+  it('is deleted with its session, including messages and frames', async () => {
     const { request, key } = await startOne(test);
     const { runs, sessions } = test.store;
     await runs.appendFrames({ ...key, frames: framesFrom(1, 5) });
@@ -145,10 +145,10 @@ describe.each(engines)('a run on %s', (engine) => {
   });
 });
 
-describe.each(engines)('the runs of a session on %s', (engine) => {
+describe.each(engines)('RunStore with several runs of a session on %s', (engine) => {
   const test = useStore(engine);
 
-  it('shows the one at work, then the one that waits, then the last', async () => {
+  it('current returns the running run, then the queued one, then the last', async () => {
     const request = await newRequest(test);
     const { runs } = test.store;
     expect(await runs.current(request)).toBeUndefined();
@@ -163,7 +163,7 @@ describe.each(engines)('the runs of a session on %s', (engine) => {
     expect(await runs.current(request)).toMatchObject({ id: second.id, status: 'aborted' });
   });
 
-  it('starts one run for 50 requests with one key', async () => {
+  it('start starts one run for 50 requests with the same key', async () => {
     const request = await newRequest(test);
     const idempotency = { key: 'k', bodyHash: 'h', expiresAt: Date.now() + 60_000 };
     const results = await Promise.all(
@@ -182,7 +182,7 @@ describe.each(engines)('the runs of a session on %s', (engine) => {
     });
   });
 
-  it('leaves a key free when the session is unknown', async () => {
+  it('start does not claim a key if the session is unknown', async () => {
     const request = await newRequest(test);
     const idempotency = { key: 'k', bodyHash: 'h', expiresAt: Date.now() + 60_000 };
     const lost = { ...request, sessionId: 'unknown', idempotency };
@@ -209,11 +209,11 @@ async function startAbandoned({ store }: TestStore) {
   return { owner, sessionId, runId: result.run.id };
 }
 
-describe.each(engines)('interrupted runs on %s', (engine) => {
+describe.each(engines)('RunStore.closeInterrupted on %s', (engine) => {
   let now = 1_000_000;
   const test = useStore(engine, { clock: () => now });
 
-  it('leaves alone what this or another living process carries out', async () => {
+  it('ignores runs of this and other running processes', async () => {
     const key = await startAbandoned(test);
     const second = await test.another();
     now += 29_000;
@@ -226,7 +226,7 @@ describe.each(engines)('interrupted runs on %s', (engine) => {
     await test.store.runs.finish({ ...key, ending: { status: 'finished' } });
   });
 
-  it('closes once what is not renewed, with the text that had been streamed', async () => {
+  it('ends a run without renewed lease once, with the streamed text', async () => {
     const key = await startAbandoned(test);
     const frames = ['The ', 'answer'].map((content, i) => ({
       seq: i + 1,
@@ -248,7 +248,7 @@ describe.each(engines)('interrupted runs on %s', (engine) => {
     expect(await test.store.runs.finish({ ...key, ending: late })).toBeUndefined();
   });
 
-  it('drops the logs of runs that ended long ago, and nothing else', async () => {
+  it('RunStore.pruneFrames deletes only the logs of runs that ended long ago', async () => {
     const ended = await startAbandoned(test);
     const live = await startAbandoned(test);
     const frames = [{ seq: 1, event: 'message', data: '{"content":"x"}' }];
@@ -270,7 +270,7 @@ describe.each(engines)('interrupted runs on %s', (engine) => {
   });
 });
 
-describe.each(engines)('the process of a run on %s', (engine) => {
+describe.each(engines)('findAbandoned and closeAbandoned on %s', (engine) => {
   async function runOfDeadProcess() {
     const { options, drop } = await createTestDatabase(engine);
     const database = await openDatabase(options);
@@ -289,13 +289,13 @@ describe.each(engines)('the process of a run on %s', (engine) => {
     return { context, dead, heir, database };
   }
 
-  it('need not have been silent for long when it is known to be dead', async () => {
+  it('find runs of a dead process at once', async () => {
     const { context, heir } = await runOfDeadProcess();
     const closed = await new RunStore(context, heir).closeInterrupted(interrupt);
     expect(closed).toMatchObject([{ run: { status: 'interrupted' } }]);
   });
 
-  it('keeps the run if it spoke up in between', async () => {
+  it('do not end a run whose lease was renewed in between', async () => {
     const { context, dead, heir, database } = await runOfDeadProcess();
     const [abandoned] = await findAbandoned(database.tables, heir, () => false);
     if (abandoned === undefined) throw new Error('nothing was found');

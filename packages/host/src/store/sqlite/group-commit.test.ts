@@ -34,7 +34,7 @@ async function roomIds(): Promise<string[]> {
   return rows.map(({ id }) => id);
 }
 
-it('syncs every commit to disk and keeps references whole', async () => {
+it('openSqlite syncs every commit to disk and enforces foreign keys', async () => {
   const pragma = (name: string) =>
     database.write(async (tables) => {
       const { rows } = await sql<object>`${sql.raw(`pragma ${name}`)}`.execute(tables);
@@ -45,7 +45,7 @@ it('syncs every commit to disk and keeps references whole', async () => {
   expect(await pragma('foreign_keys')).toEqual([1]);
 });
 
-it('commits what is submitted together once', async () => {
+it('GroupCommit runs concurrent units in one commit', async () => {
   const other = new DatabaseSync(file);
   const version = () => Object.values(other.prepare('pragma data_version').get() ?? {})[0];
   const seen: unknown[] = [version()];
@@ -58,7 +58,7 @@ it('commits what is submitted together once', async () => {
   other.close();
 });
 
-it('answers only when others can see the write', async () => {
+it('GroupCommit resolves after the commit', async () => {
   const other = new DatabaseSync(file);
   const count = other.prepare('select count(*) as n from rooms');
   for (let i = 1; i <= 20; i++) {
@@ -68,7 +68,7 @@ it('answers only when others can see the write', async () => {
   other.close();
 });
 
-it('undoes a unit that fails and keeps the others', async () => {
+it('GroupCommit rolls back a unit that fails and keeps the others', async () => {
   const failing: Unit<never> = async (tables) => {
     await addRoom('half')(tables);
     throw new Error('changed my mind');
@@ -88,7 +88,7 @@ it('undoes a unit that fails and keeps the others', async () => {
   expect(await roomIds()).toEqual(['a', 'b']);
 });
 
-it('tells all when the commit fails, keeps nothing, and goes on', async () => {
+it('GroupCommit rejects all units if the commit fails, and continues', async () => {
   const breaking: Unit<void> = async (tables) => {
     await sql`pragma defer_foreign_keys = on`.execute(tables);
     const frame = { run_id: 'missing', owner: 'a', seq: 1, event: 'e', data: '{}' };
@@ -103,7 +103,7 @@ it('tells all when the commit fails, keeps nothing, and goes on', async () => {
   expect(await roomIds()).toEqual(['b']);
 });
 
-it('does not show a reader what is not committed yet', async () => {
+it('Database.tables does not read uncommitted rows', async () => {
   let counted: Promise<string[]> | undefined;
   await database
     .write(async (tables) => {
@@ -116,7 +116,7 @@ it('does not show a reader what is not committed yet', async () => {
   expect(await counted).toEqual([]);
 });
 
-it('waits without stopping the event loop or readers while another process writes', async () => {
+it('GroupCommit waits for another process without blocking the event loop or readers', async () => {
   const other = new DatabaseSync(file);
   other.exec('begin immediate');
   const writing = database.write(addRoom('a'));
@@ -132,7 +132,7 @@ it('waits without stopping the event loop or readers while another process write
   other.close();
 });
 
-it('GroupCommit refuses writes once too many wait, and takes them again later', async () => {
+it('GroupCommit rejects writes while too many wait', async () => {
   const results = await Promise.allSettled(
     Array.from({ length: 10_050 }, () => database.write(async () => 'written')),
   );

@@ -50,7 +50,7 @@ function explain(handle: DatabaseSync, sql: string, parameters: readonly unknown
     .join('; ');
 }
 
-it('lists sessions from an index, without sorting', async () => {
+it('SessionStore.list uses an index and does not sort', async () => {
   const plans = await explainQueries((context) =>
     new SessionStore(context).list({ owner, limit: 20, offset: 0 }),
   );
@@ -60,7 +60,7 @@ it('lists sessions from an index, without sorting', async () => {
   ]);
 });
 
-it('never reads a whole table nor sorts for a request', async () => {
+it('no query of a request scans a table or sorts', async () => {
   const plans = await explainQueries(async (context) => {
     const sessions = new SessionStore(context);
     const messages = new MessageStore(context);

@@ -46,7 +46,7 @@ function readPragma(path: string, name: string): unknown {
   }
 }
 
-it('the file shrinks when sessions were deleted and startRetention has run', async () => {
+it('startRetention shrinks the file after sessions were deleted', async () => {
   const { store, path } = await newStore();
   const owner = 'did:key:zOwner';
   const ids = await writeSessions(store, owner);
@@ -61,7 +61,7 @@ it('the file shrinks when sessions were deleted and startRetention has run', asy
   expect(await allMessages(store, { owner, sessionId: kept })).toHaveLength(1);
 });
 
-it('reclaim gives space back while others write', async () => {
+it('Store.reclaim frees space while others write', async () => {
   const { store, path } = await newStore();
   const owner = 'did:key:zOwner';
   for (const sessionId of await writeSessions(store, owner))
@@ -75,7 +75,7 @@ it('reclaim gives space back while others write', async () => {
   expect(readPragma(path, 'freelist_count')).toBe(0);
 });
 
-it('openStore converts a small file of an older version, and leaves a large one alone', async () => {
+it('openStore converts a small file of an older version, but not a large one', async () => {
   const small = await newStore((handle) => handle.exec('create table old (v); drop table old'));
   expect(readPragma(small.path, 'auto_vacuum')).toBe(2);
   const large = await newStore((handle) =>
