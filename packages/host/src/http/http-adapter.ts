@@ -77,7 +77,8 @@ function answerClientErrors(server: Server): void {
     // Otherwise the error would become part of a response that has begun.
     const hasResponse =
       responses.get(socket)?.headersSent && !responses.get(socket)?.writableFinished;
-    if (fault.code === 'ECONNRESET' || !socket.writable || hasResponse) return void socket.destroy();
+    if (fault.code === 'ECONNRESET' || !socket.writable || hasResponse)
+      return void socket.destroy();
     socket.write(buildRawResponse(new OracleError(explainClientError(fault.code))));
     // Does not wait for the client to close its side, which a slow one never does.
     socket.destroySoon();

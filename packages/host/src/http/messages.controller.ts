@@ -75,7 +75,8 @@ export class MessagesController {
     errors: SEND_ERRORS,
     headers: {
       'idempotency-key': {
-        meaning: 'A retry with the same key returns the first outcome instead of starting a second turn',
+        meaning:
+          'A retry with the same key returns the first outcome instead of starting a second turn',
         schema: IdempotencyKey,
       },
       'x-timezone':
