@@ -96,7 +96,7 @@ describe('sibyl doctor', () => {
   it('says what does not work and what to do', async () => {
     const env = {
       DATA_DIR,
-      DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none',
+      DATABASE_URL: 'postgres://guest@127.0.0.1:1/none',
       MODEL: 'openai-compatible/none',
       MODEL_BASE_URL: 'http://127.0.0.1:1',
       MATRIX_BASE_URL: 'http://127.0.0.1:1',
@@ -161,7 +161,7 @@ describe('sibyl credits', () => {
   });
 
   it('says what keeps it from the store, without a stack', async () => {
-    const DATABASE_URL = 'postgres://nobody@127.0.0.1:1/none';
+    const DATABASE_URL = 'postgres://guest@127.0.0.1:1/none';
     const env = { DATA_DIR, DATABASE_URL, ORACLE_MNEMONIC: 'the key of an oracle' };
     const { code, stderr } = await sibyl(['credits', 'grant', did, '100'], { env });
     expect(code).toBe(1);

@@ -84,11 +84,11 @@ it('GrpcServer.goAway finishes running calls', async () => {
       return echo(query);
     },
   });
-  const call = callByGrpcJs(client, METHOD, Buffer.from('under way'));
+  const call = callByGrpcJs(client, METHOD, Buffer.from('running'));
   await arrived.promise;
   server.goAway();
   gate.resolve();
-  expect((await call).message.toString()).toBe('under way');
+  expect((await call).message.toString()).toBe('running');
   expect((await callByGrpcJs(client, METHOD, Buffer.from('next'))).message.toString()).toBe('next');
 });
 

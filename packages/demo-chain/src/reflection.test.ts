@@ -29,7 +29,7 @@ describe.each(['v1', 'v1alpha'])('server reflection %s', (version) => {
     const reply = answer?.(message) ?? new Uint8Array();
     return schema.decode(`grpc.reflection.${version}.ServerReflectionResponse`, reply);
   };
-  const filesOf = (reply: ReturnType<typeof ask>) => {
+  const readFiles = (reply: ReturnType<typeof ask>) => {
     const { file_descriptor_proto: files } = reply.file_descriptor_response as {
       file_descriptor_proto: string[];
     };
@@ -44,16 +44,16 @@ describe.each(['v1', 'v1alpha'])('server reflection %s', (version) => {
 
   it('gives a file by its name, by a symbol and by an extension', () => {
     const name = 'ixo/entity/v1beta1/query.proto';
-    expect(filesOf(ask({ file_by_filename: name }))[0]?.name).toBe(name);
+    expect(readFiles(ask({ file_by_filename: name }))[0]?.name).toBe(name);
     for (const symbol of [
       'ixo.entity.v1beta1.Query',
       'ixo.entity.v1beta1.Query.Entity',
       'ixo.entity.v1beta1.QueryEntityRequest',
     ]) {
-      expect(filesOf(ask({ file_containing_symbol: symbol }))[0]?.name).toBe(name);
+      expect(readFiles(ask({ file_containing_symbol: symbol }))[0]?.name).toBe(name);
     }
     const extension = { containing_type: 'google.protobuf.FieldOptions', extension_number: 65001 };
-    const [file] = filesOf(ask({ file_containing_extension: extension }));
+    const [file] = readFiles(ask({ file_containing_extension: extension }));
     expect(file?.name).toBe('gogoproto/gogo.proto');
   });
 
@@ -61,7 +61,7 @@ describe.each(['v1', 'v1alpha'])('server reflection %s', (version) => {
     const inOrder = new Map<string, FileDescriptorProto>();
     const fetch = (name: string) => {
       if (inOrder.has(name)) return;
-      const file = filesOf(ask({ file_by_filename: name })).find((one) => one.name === name);
+      const file = readFiles(ask({ file_by_filename: name })).find((one) => one.name === name);
       if (!file) throw new Error(`${name} is missing`);
       for (const imported of file.dependency) fetch(imported);
       inOrder.set(name, file);

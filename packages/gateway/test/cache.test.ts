@@ -185,10 +185,10 @@ it('SingleFlight keeps the call while other callers wait', async () => {
   const gate = Promise.withResolvers<undefined>();
   node.interrupt(({ method }) => (method === ENTITY_PARAMS ? gate.promise : undefined));
   const hasty = gateway.get(PARAMS, { 'grpc-timeout': '100m' });
-  const patient = gateway.get(PARAMS);
+  const waiting = gateway.get(PARAMS);
   expect((await hasty).status).toBe(504);
   gate.resolve(undefined);
-  expect((await patient).status).toBe(200);
+  expect((await waiting).status).toBe(200);
 });
 
 it('SingleFlight cancels the call when the last caller leaves', async () => {

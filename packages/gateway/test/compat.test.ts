@@ -47,7 +47,7 @@ it('ignores ?height= and ?watch', async () => {
   expect(headers.get('grpc-metadata-x-cosmos-block-height')).toBe('100');
 });
 
-it('honours the header', async () => {
+it('x-cosmos-block-height: reads the header', async () => {
   const { headers } = await gateway.get(PARAMS, { 'x-cosmos-block-height': '60' });
   expect(headers.get('grpc-metadata-x-cosmos-block-height')).toBe('60');
 });

@@ -9,7 +9,7 @@ import {
   type TestNodeOptions,
 } from '../../demo-chain/test/support/test-node.js';
 import { type RunningGateway, startGateway } from './support/running-gateway.js';
-import { noteOf, smallDescriptors } from './support/small-descriptors.js';
+import { buildNote, smallDescriptors } from './support/small-descriptors.js';
 
 const PARAMS = '/ixo/entity/params';
 const FILE_DESCRIPTORS = 'cosmos.reflection.v1.ReflectionService/FileDescriptors';
@@ -40,12 +40,12 @@ function withhold(node: TestNode, ...methods: readonly string[]): void {
   });
 }
 
-const schemasOf = async (gateway: RunningGateway) => (await gateway.get('/routes')).json.schemas;
+const readSchemas = async (gateway: RunningGateway) => (await gateway.get('/routes')).json.schemas;
 
 it('reads all of them in one call from the chain', async () => {
   const node = await withNode();
   const gateway = await withGateway([node]);
-  expect(await schemasOf(gateway)).toMatchObject([{ source: 'chain reflection' }]);
+  expect(await readSchemas(gateway)).toMatchObject([{ source: 'chain reflection' }]);
   expect(node.countCalls(FILE_DESCRIPTORS)).toBe(1);
 });
 
@@ -53,13 +53,13 @@ it('reads them from the server where the chain has none', async () => {
   const node = await withNode();
   withhold(node, FILE_DESCRIPTORS);
   const gateway = await withGateway([node]);
-  expect(await schemasOf(gateway)).toMatchObject([{ source: 'server reflection' }]);
+  expect(await readSchemas(gateway)).toMatchObject([{ source: 'server reflection' }]);
   expect((await gateway.get(PARAMS)).status).toBe(200);
 });
 
 it('reads them over RPC', async () => {
   const gateway = await withGateway([await withNode({ over: 'rpc+http' })]);
-  expect(await schemasOf(gateway)).toMatchObject([{ source: 'chain reflection' }]);
+  expect(await readSchemas(gateway)).toMatchObject([{ source: 'chain reflection' }]);
   expect((await gateway.get(PARAMS)).status).toBe(200);
 });
 
@@ -70,10 +70,10 @@ it("takes the operator's file before all", async () => {
   writeFileSync(path, smallDescriptors([{ name: 'a.Query/Note', http: 'get', path: '/a/note' }]));
   const node = await withNode({ over: 'rpc+http' });
   node.interrupt(({ method }) =>
-    method === 'a.Query/Note' ? { message: noteOf('from the node'), height: 100 } : undefined,
+    method === 'a.Query/Note' ? { message: buildNote('from the node'), height: 100 } : undefined,
   );
   const gateway = await withGateway([node], { GATEWAY_DESCRIPTORS: path });
-  expect(await schemasOf(gateway)).toMatchObject([{ source: 'file' }]);
+  expect(await readSchemas(gateway)).toMatchObject([{ source: 'file' }]);
   expect(node.countCalls(FILE_DESCRIPTORS)).toBe(0);
   expect((await gateway.get('/a/note')).text).toBe('{"text":"from the node"}');
 });
@@ -113,7 +113,7 @@ function upgrade(node: TestNode, name: string, version: string): void {
   node.interrupt(({ method, height = 100 }) => {
     if (method === FILE_DESCRIPTORS) return { message: files, height };
     if (method === NODE_INFO) return { message: nodeInfo(version), height };
-    return method === `${name}.Query/Note` ? { message: noteOf(version), height } : undefined;
+    return method === `${name}.Query/Note` ? { message: buildNote(version), height } : undefined;
   });
 }
 
@@ -142,7 +142,7 @@ it('does not read descriptors again while the version stays', async () => {
   const before = node.countCalls(NODE_INFO);
   await expect.poll(() => node.countCalls(NODE_INFO)).toBeGreaterThan(before + 1);
   expect(node.countCalls(FILE_DESCRIPTORS)).toBe(1);
-  expect(await schemasOf(gateway)).toHaveLength(1);
+  expect(await readSchemas(gateway)).toHaveLength(1);
 });
 
 it('serves nodes of different versions side by side, each by its own schema', async () => {
@@ -171,7 +171,7 @@ it('fails over only between nodes with the same schema', async () => {
   ] as const;
   for (const node of nodes) upgrade(node, 'same', 'v1');
   const gateway = await withGateway(nodes);
-  expect(await schemasOf(gateway)).toHaveLength(1);
+  expect(await readSchemas(gateway)).toHaveLength(1);
   await nodes[0].close();
   expect((await gateway.get('/same')).status).toBe(200);
 });

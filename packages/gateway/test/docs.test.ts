@@ -6,7 +6,7 @@ import { Environment } from '../src/index.js';
 
 const page = readFileSync(new URL('../../../docs/gateway.md', import.meta.url), 'utf8');
 
-function defaultOf(schema: z.ZodType): string {
+function readDefault(schema: z.ZodType): string {
   if (!(schema instanceof z.ZodPrefault) || schema.def.defaultValue === '') return '';
   return `\`${schema.def.defaultValue}\``;
 }
@@ -14,7 +14,7 @@ function defaultOf(schema: z.ZodType): string {
 it('docs/gateway.md lists every variable of Environment', () => {
   const rows = Object.entries(Environment.shape).map(
     ([name, schema]) =>
-      `| \`${name}\` | ${defaultOf(schema)} | ${schema.description?.replaceAll('|', '\\|')} |`,
+      `| \`${name}\` | ${readDefault(schema)} | ${schema.description?.replaceAll('|', '\\|')} |`,
   );
   const listed = page.split('\n').filter((line) => /^\| `[A-Z0-9_]+` \|/.test(line));
   expect(listed).toEqual(rows);

@@ -78,7 +78,7 @@ describe('paths', () => {
   });
 
   it('forwards the node’s 404', async () => {
-    const { status, json, headers } = await gateway.get('/ixo/entity/did:ixo:nobody');
+    const { status, json, headers } = await gateway.get('/ixo/entity/did:ixo:unknown');
     expect({ status, json }).toMatchObject({ status: 404, json: { code: 5, details: [] } });
     expect(headers.get('cache-control')).toBe('no-store');
   });

@@ -38,12 +38,12 @@ interface NodeHealth {
   readonly reason?: string;
 }
 
-async function healthOf(gateway: RunningGateway): Promise<NodeHealth[]> {
+async function readHealth(gateway: RunningGateway): Promise<NodeHealth[]> {
   return (await gateway.health()).json.details.nodes;
 }
 
 const getNodeState = async (gateway: RunningGateway, { url }: TestNode) =>
-  (await healthOf(gateway)).find((node) => node.url === url)?.state;
+  (await readHealth(gateway)).find((node) => node.url === url)?.state;
 
 it('loses no request when one of two nodes dies under load', async () => {
   const { gateway, nodes } = await withNodes([{}, {}], { GATEWAY_CACHE_SIZE: '0' });
@@ -89,15 +89,15 @@ it('comes back to a node that comes back', async () => {
 
 it('makes up for a connection that breaks, even with one node', async () => {
   const { gateway, nodes } = await withNodes([{}], { GATEWAY_CACHE_SIZE: '0' });
-  let cuts = 0;
+  let drops = 0;
   nodes[0].interrupt(({ method }) => {
-    if (method !== ENTITY_PARAMS || cuts > 0) return undefined;
-    cuts += 1;
+    if (method !== ENTITY_PARAMS || drops > 0) return undefined;
+    drops += 1;
     nodes[0].dropConnections();
     return new Promise(() => {});
   });
   expect((await gateway.get(PARAMS)).status).toBe(200);
-  expect(cuts).toBe(1);
+  expect(drops).toBe(1);
 });
 
 it('NodePool loses no request when a node sends GOAWAY', async () => {
@@ -119,7 +119,7 @@ it('NodePool uses lagging nodes only for heights they have', async () => {
     expect((await gateway.get(PARAMS)).headers.get('x-block-height')).toBe('100');
   }
   expect(nodes[0].countCalls(ENTITY_PARAMS)).toBe(0);
-  expect(await healthOf(gateway)).toMatchObject([{ state: 'lagging', lag: 10 }, { state: 'up' }]);
+  expect(await readHealth(gateway)).toMatchObject([{ state: 'lagging', lag: 10 }, { state: 'up' }]);
   nodes[0].blocks.latest = 100;
   await expect.poll(() => getNodeState(gateway, nodes[0])).toBe('up');
   await Promise.all(
@@ -189,7 +189,7 @@ it('NodePool avoids a failing node until it has recovered', async () => {
   const before = nodes[0].countCalls(ENTITY_PARAMS);
   for (let i = 0; i < 20; i += 1) expect((await gateway.get(PARAMS)).status).toBe(200);
   expect(nodes[0].countCalls(ENTITY_PARAMS)).toBe(before);
-  expect((await healthOf(gateway))[0]?.reason).toContain('out of order');
+  expect((await readHealth(gateway))[0]?.reason).toContain('out of order');
   nodes[0].interrupt();
   await expect.poll(() => getNodeState(gateway, nodes[0])).toBe('up');
 });

@@ -35,7 +35,7 @@ function run(env: Record<string, string>): ChildProcess {
 }
 
 /** The URL in the log. */
-async function urlOf({ stdout }: ChildProcess): Promise<string> {
+async function findUrl({ stdout }: ChildProcess): Promise<string> {
   let log = '';
   stdout?.on('data', (piece) => {
     log += piece;
@@ -49,7 +49,7 @@ it('serves until SIGTERM and then exits', async () => {
   const node = await startTestNode();
   cleanups.push(() => node.close());
   const child = run({ GATEWAY_UPSTREAMS: node.url, GATEWAY_AUTH: 'ucan' });
-  const url = await urlOf(child);
+  const url = await findUrl(child);
   expect((await ask(`${url}/health`)).json.status).toBe('ok');
   expect((await ask(`${url}/ixo/entity/params`)).status).toBe(401);
   expect(statSync(join(folder, 'gateway.key')).mode & 0o777).toBe(0o600);
@@ -61,7 +61,7 @@ it('keeps running when the reader of its log is gone', async () => {
   const node = await startTestNode();
   cleanups.push(() => node.close());
   const child = run({ GATEWAY_UPSTREAMS: node.url, LOG_LEVEL: 'debug' });
-  const url = await urlOf(child);
+  const url = await findUrl(child);
   child.stdout?.destroy();
   for (let i = 0; i < 5; i++) expect((await ask(`${url}/ixo/entity/params`)).status).toBe(200);
   child.kill('SIGTERM');

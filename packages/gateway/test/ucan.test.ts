@@ -168,11 +168,11 @@ it('looks up 60 did:ixo at a time', async () => {
     await gate.promise;
     return undefined;
   });
-  const headersOf = Array.from({ length: 60 }, (_, i) => {
+  const buildHeaders = Array.from({ length: 60 }, (_, i) => {
     const { ok: signer } = key.withDid(`did:ixo:ixo1caller${i}`);
     return bearer(mint(gateway, { signer: signer as Signer }));
   });
-  const queryService = headersOf.map((headers) => gateway.get(PARAMS, headers));
+  const queryService = buildHeaders.map((headers) => gateway.get(PARAMS, headers));
   // Each lookup may be retried, so there can be more.
   await expect.poll(() => lookups, { timeout: 60_000 }).toBeGreaterThanOrEqual(60);
   gate.resolve();

@@ -51,14 +51,14 @@ async function watch(path = WATCH): Promise<{ frames: Frame[]; stop: () => void 
       text += Buffer.from(piece).toString();
       const deps = text.split('\n\n');
       text = deps.pop() ?? '';
-      frames.push(...deps.filter((part) => !part.startsWith(':')).map(frameOf));
+      frames.push(...deps.filter((part) => !part.startsWith(':')).map(readFrame));
     }
   };
   void read().catch(() => {});
   return { frames, stop: () => leaving.abort() };
 }
 
-function frameOf(text: string): Frame {
+function readFrame(text: string): Frame {
   const field = (name: string) => new RegExp(`^${name}: (.*)$`, 'm').exec(text)?.[1] ?? '';
   return { event: field('event'), id: field('id'), data: field('data') };
 }

@@ -47,7 +47,7 @@ export async function startRpcServer(options: RpcServerOptions): Promise<GrpcSer
 async function reply(request: IncomingMessage, options: RpcServerOptions): Promise<unknown> {
   const { id, method, params } = await readCall(request);
   const base = { jsonrpc: '2.0', id };
-  if (method === 'status') return { ...base, result: statusOf(options) };
+  if (method === 'status') return { ...base, result: buildStatus(options) };
   if (method === 'abci_query') return { ...base, result: await abciQuery(params, options) };
   return { ...base, error: { code: -32601, message: 'Method not found', data: method } };
 }
@@ -63,7 +63,7 @@ async function readCall(request: IncomingMessage): Promise<RpcCall> {
   return { id: -1, method: pathname.slice(1), params: Object.fromEntries(params) };
 }
 
-function statusOf({ blocks, version }: RpcServerOptions) {
+function buildStatus({ blocks, version }: RpcServerOptions) {
   const { latest, earliest } = blocks;
   return {
     node_info: { network: CHAIN_ID, version: '0.38.17', moniker: version, other: {} },

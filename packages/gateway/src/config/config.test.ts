@@ -78,7 +78,7 @@ it.each([
   [`${DIGEST};limit=0`, 'limit'],
   [`${DIGEST};scope=ixo`, 'scope'],
   [`${DIGEST};name=a b`, 'name'],
-  [`${DIGEST};colour=red`, ';colour='],
+  [`${DIGEST};flavor=red`, ';flavor='],
 ])('refuses the API key %s', (key, reason) => {
   expect(readError({ GATEWAY_API_KEYS: key })).toContain(reason);
 });
@@ -109,7 +109,7 @@ it('loadConfig reports all errors at once, each with a remedy', () => {
 it.each([
   ['GATEWAY_PREFIX', 'a/b'],
   ['GATEWAY_CORS_ORIGIN', 'https://app.example/path'],
-  ['GATEWAY_UCAN_ISSUERS', 'somebody'],
+  ['GATEWAY_UCAN_ISSUERS', 'alice'],
   ['GATEWAY_DID', 'gateway'],
   ['GATEWAY_CACHE_SIZE', 'much'],
   ['GATEWAY_TIMEOUT_SECONDS', '0'],

@@ -35,7 +35,7 @@ const facts: Facts = {
 };
 
 const print = replyPrinter(facts);
-const writerOf = replyWriters(descriptorSet(facts));
+const buildWriter = replyWriters(descriptorSet(facts));
 
 describe('a oneof', () => {
   it('stands where its first member does', () => {
@@ -152,14 +152,14 @@ describe('slices', () => {
 
   it.each([0, 1, 10, 2000])('MessageWriter.slices of %i items equal the whole text', (count) => {
     const bytes = page(count);
-    const slices = [...writerOf('test.Page').slices(bytes)];
-    expect(Buffer.concat(slices).toString()).toBe(writerOf('test.Page').write(bytes).toString());
+    const slices = [...buildWriter('test.Page').slices(bytes)];
+    expect(Buffer.concat(slices).toString()).toBe(buildWriter('test.Page').write(bytes).toString());
   });
 
   it('are of modest size, and other replies may be written in between', () => {
     const bytes = page(2000);
     const slices: Buffer[] = [];
-    for (const slice of writerOf('test.Page').slices(bytes)) {
+    for (const slice of buildWriter('test.Page').slices(bytes)) {
       slices.push(slice);
       expect(print('test.OnlyChoice', wire().text(1, 'a'))).toBe('{"text":"a"}');
     }
@@ -170,7 +170,7 @@ describe('slices', () => {
 
   it('MessageWriter.slices throws for a broken reply', () => {
     const bytes = page(2000);
-    expect(() => [...writerOf('test.Page').slices(bytes.subarray(0, bytes.length - 1))]).toThrow(
+    expect(() => [...buildWriter('test.Page').slices(bytes.subarray(0, bytes.length - 1))]).toThrow(
       'truncated',
     );
   });

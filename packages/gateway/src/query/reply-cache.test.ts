@@ -4,12 +4,12 @@ import { describe, expect, it } from 'vitest';
 import { Reply, ReplyCache } from './reply-cache.js';
 
 const MAX_BYTES = 100_000;
-const replyOf = (length: number) =>
+const buildReply = (length: number) =>
   new Reply({ body: Buffer.alloc(length, 'x'), etag: 'W/"x"', height: 1, isFinal: true });
 
 it('ReplyCache returns stored replies', () => {
   const cache = new ReplyCache(MAX_BYTES);
-  const reply = replyOf(100);
+  const reply = buildReply(100);
   cache.set('a', reply);
   expect(cache.get('a')).toBe(reply);
   expect(cache.get('b')).toBeUndefined();
@@ -19,7 +19,7 @@ it('ReplyCache returns stored replies', () => {
 it('never holds more than it may, however much comes', () => {
   const cache = new ReplyCache(MAX_BYTES);
   for (let i = 0; i < 5000; i++) {
-    cache.set(`key ${i}`, replyOf((i * 7919) % 24_000));
+    cache.set(`key ${i}`, buildReply((i * 7919) % 24_000));
     cache.get(`key ${Math.floor(i / 2)}`);
     expect(cache.bytes).toBeLessThanOrEqual(MAX_BYTES);
   }
@@ -28,10 +28,10 @@ it('never holds more than it may, however much comes', () => {
 
 it('ReplyCache evicts the least recently used replies', () => {
   const cache = new ReplyCache(MAX_BYTES);
-  cache.set('asked', replyOf(500));
-  cache.set('forgotten', replyOf(500));
+  cache.set('asked', buildReply(500));
+  cache.set('forgotten', buildReply(500));
   for (let i = 0; i < 500; i++) {
-    cache.set(`key ${i}`, replyOf(500));
+    cache.set(`key ${i}`, buildReply(500));
     if (i % 20 === 0) expect(cache.get('asked')).toBeDefined();
   }
   expect(cache.get('asked')).toBeDefined();
@@ -41,10 +41,10 @@ it('ReplyCache evicts the least recently used replies', () => {
 
 it('counts bytes right however entries come, go and come again', () => {
   const cache = new ReplyCache(MAX_BYTES);
-  for (let i = 0; i < 300; i++) cache.set(`key ${i % 7}`, replyOf(i));
+  for (let i = 0; i < 300; i++) cache.set(`key ${i % 7}`, buildReply(i));
   expect(cache.size).toBe(7);
   const before = cache.bytes;
-  for (let i = 0; i < 7; i++) cache.set(`key ${i}`, replyOf(0));
+  for (let i = 0; i < 7; i++) cache.set(`key ${i}`, buildReply(0));
   expect(cache.bytes).toBeLessThan(before);
   cache.clear();
   expect([cache.bytes, cache.size]).toEqual([0, 0]);
@@ -52,7 +52,7 @@ it('counts bytes right however entries come, go and come again', () => {
 
 it('ReplyCache drops expired replies', () => {
   const cache = new ReplyCache(MAX_BYTES);
-  cache.set('a', replyOf(10), 0);
+  cache.set('a', buildReply(10), 0);
   expect(cache.get('a')).toBeUndefined();
   expect([cache.bytes, cache.size]).toEqual([0, 0]);
 });
@@ -60,7 +60,7 @@ it('ReplyCache drops expired replies', () => {
 describe('a reply that grows', () => {
   it('is counted with its compressed forms while it is kept', async () => {
     const cache = new ReplyCache(MAX_BYTES);
-    const reply = replyOf(20_000);
+    const reply = buildReply(20_000);
     cache.set('a', reply);
     const before = cache.bytes;
     const compressed = await reply.as('gzip');
@@ -73,10 +73,10 @@ describe('a reply that grows', () => {
 
 it('ReplyCache rejects replies larger than a quarter of its size, and all replies with size 0', () => {
   const cache = new ReplyCache(MAX_BYTES);
-  cache.set('large', replyOf(MAX_BYTES / 4));
+  cache.set('large', buildReply(MAX_BYTES / 4));
   expect(cache.get('large')).toBeUndefined();
   const none = new ReplyCache(0);
-  none.set('a', replyOf(0));
+  none.set('a', buildReply(0));
   expect(none.get('a')).toBeUndefined();
 });
 

@@ -5,13 +5,13 @@ const never = () => new Promise<string>(() => {});
 
 it('SingleFlight has room for so many calls, and for so many bytes of keys', () => {
   const singleFlight = new SingleFlight<string>({ maxCalls: 3, maxKeyBytes: 10_000 });
-  const seats = ['a', 'b', 'c'].map((key) => singleFlight.share(key, never));
+  const waiters = ['a', 'b', 'c'].map((key) => singleFlight.share(key, never));
   expect(singleFlight.canStart('d')).toBe(false);
-  seats[0]?.leave();
-  seats[0]?.leave();
+  waiters[0]?.leave();
+  waiters[0]?.leave();
   expect(singleFlight.canStart('d')).toBe(true);
   singleFlight.share('x'.repeat(4000), never);
-  seats[1]?.leave();
+  waiters[1]?.leave();
   expect(singleFlight.canStart('y'.repeat(4000))).toBe(false);
   expect(singleFlight.canStart('y')).toBe(true);
 });

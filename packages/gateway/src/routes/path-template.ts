@@ -82,7 +82,7 @@ function encodeSegment(segment: string): string {
 /** How a path is split: `node` decodes first and keeps a trailing slash, as a node does. */
 export type PathReading = 'node' | 'exact';
 
-/** The decoded segments of a raw path; undefined if it is not one. */
+/** The decoded segments of a raw path; undefined if it is invalid. */
 export function splitPath(path: string, reading: PathReading): string[] | undefined {
   if (!path.startsWith('/')) return undefined;
   try {

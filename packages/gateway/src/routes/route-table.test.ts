@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { PathTemplate } from './path-template.js';
 import { RouteTree } from './route-table.js';
 
-function treeOf(...templates: string[]): RouteTree<string> {
+function buildTree(...templates: string[]): RouteTree<string> {
   const tree = new RouteTree<string>();
   for (const template of templates) tree.add(new PathTemplate(template).steps, template);
   return tree;
@@ -12,29 +12,29 @@ const find = (tree: RouteTree<string>, path: string) => tree.find(path.slice(1).
 
 describe('a route tree', () => {
   it('RouteTree finds the first declared match', () => {
-    expect(find(treeOf('/e/params', '/e/{id}'), '/e/params')).toBe('/e/params');
-    expect(find(treeOf('/e/{id}', '/e/params'), '/e/params')).toBe('/e/{id}');
-    expect(find(treeOf('/e/{a}', '/e/{b}'), '/e/x')).toBe('/e/{a}');
-    expect(find(treeOf('/{a}/x/{b}', '/e/{a}/y', '/e/x/y'), '/e/x/y')).toBe('/{a}/x/{b}');
+    expect(find(buildTree('/e/params', '/e/{id}'), '/e/params')).toBe('/e/params');
+    expect(find(buildTree('/e/{id}', '/e/params'), '/e/params')).toBe('/e/{id}');
+    expect(find(buildTree('/e/{a}', '/e/{b}'), '/e/x')).toBe('/e/{a}');
+    expect(find(buildTree('/{a}/x/{b}', '/e/{a}/y', '/e/x/y'), '/e/x/y')).toBe('/{a}/x/{b}');
   });
 
   it('goes back where a text leads nowhere', () => {
-    const tree = treeOf('/e/params/x', '/e/{id}/y');
+    const tree = buildTree('/e/params/x', '/e/{id}/y');
     expect(find(tree, '/e/params/y')).toBe('/e/{id}/y');
     expect(find(tree, '/e/params')).toBeUndefined();
   });
 
   it('RouteTree matches any number of segments with a deep wildcard', () => {
-    const tree = treeOf('/d/list', '/d/{x=**}', '/d/{x=**}/total');
+    const tree = buildTree('/d/list', '/d/{x=**}', '/d/{x=**}/total');
     expect(find(tree, '/d/list')).toBe('/d/list');
     expect(find(tree, '/d/a/b/total')).toBe('/d/{x=**}');
-    expect(find(treeOf('/d/{x=**}/total', '/d/{x=**}'), '/d/a/b/total')).toBe('/d/{x=**}/total');
-    expect(find(treeOf('/d/{x=**}/total'), '/d/total')).toBe('/d/{x=**}/total');
-    expect(find(treeOf('/d/{x=**}/total'), '/d/a/b')).toBeUndefined();
-    expect(find(treeOf('/d/{x=**}/{y}/z'), '/d/z')).toBeUndefined();
+    expect(find(buildTree('/d/{x=**}/total', '/d/{x=**}'), '/d/a/b/total')).toBe('/d/{x=**}/total');
+    expect(find(buildTree('/d/{x=**}/total'), '/d/total')).toBe('/d/{x=**}/total');
+    expect(find(buildTree('/d/{x=**}/total'), '/d/a/b')).toBeUndefined();
+    expect(find(buildTree('/d/{x=**}/{y}/z'), '/d/z')).toBeUndefined();
   });
 
   it('RouteTree does not match a variable with an empty segment', () => {
-    expect(find(treeOf('/e/{id}/x'), '/e//x')).toBeUndefined();
+    expect(find(buildTree('/e/{id}/x'), '/e//x')).toBeUndefined();
   });
 });

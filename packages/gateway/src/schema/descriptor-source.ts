@@ -48,7 +48,7 @@ async function callChainReflection(upstream: Upstream): Promise<Uint8Array | und
   }
 }
 
-/** Servers often lack the files of their own reflection service. */
+/** Servers often lack the files of the reflection service itself. */
 function withoutReflection(services: ReadonlySet<string>): string[] {
   return [...services].filter((name) => !name.startsWith('grpc.reflection.'));
 }

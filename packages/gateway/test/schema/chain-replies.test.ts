@@ -14,7 +14,7 @@ const title = `${MESSAGES} random replies of each method of a real chain, from $
 
 describe.skipIf(!facts)(title, () => {
   const { messages, enums = {}, services = {} } = facts ?? { messages: {} };
-  const writerOf = replyWriters(readCompiledProtos());
+  const buildWriter = replyWriters(readCompiledProtos());
   const slow = new SlowJson({ messages, enums });
   const methods = Object.entries(services).flatMap(([service, methods]) =>
     Object.entries(methods).map(([name, { response }]) => ({
@@ -28,7 +28,7 @@ describe.skipIf(!facts)(title, () => {
   });
 
   it.each(methods)('$name', ({ response }) => {
-    const writer = writerOf(response);
+    const writer = buildWriter(response);
     const random = new RandomWire({ messages, enums }, new RandomSource(response.length));
     let printed = 0;
     for (let i = 0; i < MESSAGES; i += 1) {

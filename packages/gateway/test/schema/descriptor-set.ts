@@ -13,7 +13,7 @@ import {
   MethodOptionsSchema,
   ServiceDescriptorProtoSchema,
 } from '@bufbuild/protobuf/wkt';
-import { type Facts, type FieldFact, type MethodFact, mapTypeOf } from './facts.js';
+import { type Facts, type FieldFact, type MethodFact, toMapType } from './facts.js';
 import { type Wire, wire } from './wire.js';
 
 const WELL_KNOWN = ['any', 'duration', 'field_mask', 'struct', 'timestamp', 'wrappers'];
@@ -29,7 +29,7 @@ export function descriptorSet(facts: Facts): Uint8Array {
 /** The same as single files. */
 export function descriptorFiles({ messages, enums = {}, services = {} }: Facts) {
   const names = [enums, messages, services].flatMap((named) => Object.keys(named));
-  return [...new Set(names.map(packageOf))].map((name) =>
+  return [...new Set(names.map(buildPackage))].map((name) =>
     create(FileDescriptorProtoSchema, {
       name: fileName(name),
       package: name,
@@ -38,9 +38,11 @@ export function descriptorFiles({ messages, enums = {}, services = {} }: Facts) 
         ...usedPackages({ messages, services }, name).map(fileName),
         ...WELL_KNOWN.map((file) => `google/protobuf/${file}.proto`),
       ],
-      messageType: within(messages, name).map(([type, fields]) => messageOf(type, fields, enums)),
-      enumType: within(enums, name).map(([type, values]) => enumOf(type, values)),
-      service: within(services, name).map(([type, methods]) => serviceOf(type, methods)),
+      messageType: within(messages, name).map(([type, fields]) =>
+        buildMessage(type, fields, enums),
+      ),
+      enumType: within(enums, name).map(([type, values]) => buildEnum(type, values)),
+      service: within(services, name).map(([type, methods]) => buildService(type, methods)),
     }),
   );
 }
@@ -49,21 +51,21 @@ export function descriptorFiles({ messages, enums = {}, services = {} }: Facts) 
 function usedPackages({ messages, services = {} }: Facts, name: string): string[] {
   const types = [
     ...within(messages, name).flatMap(([, fields]) =>
-      fields.map(({ type }) => mapTypeOf(type)?.value ?? type),
+      fields.map(({ type }) => toMapType(type)?.value ?? type),
     ),
     ...within(services, name).flatMap(([, methods]) =>
       Object.values(methods).flatMap(({ request, response }) => [request, response]),
     ),
   ];
-  const packages = new Set(types.filter((type) => type.includes('.')).map(packageOf));
+  const packages = new Set(types.filter((type) => type.includes('.')).map(buildPackage));
   return [...packages].filter((used) => used !== name && used !== 'google.protobuf');
 }
 
 function within<T>(named: Readonly<Record<string, T>>, name: string): [string, T][] {
-  return Object.entries(named).filter(([type]) => packageOf(type) === name);
+  return Object.entries(named).filter(([type]) => buildPackage(type) === name);
 }
 
-function packageOf(type: string): string {
+function buildPackage(type: string): string {
   return type.slice(0, type.lastIndexOf('.'));
 }
 
@@ -75,28 +77,34 @@ function fileName(name: string): string {
   return `${name.replaceAll('.', '/')}/all.proto`;
 }
 
-function messageOf(type: string, fields: readonly FieldFact[], enums: NonNullable<Facts['enums']>) {
+function buildMessage(
+  type: string,
+  fields: readonly FieldFact[],
+  enums: NonNullable<Facts['enums']>,
+) {
   const oneofs = [...new Set(fields.flatMap(({ oneof }) => oneof ?? []))];
   const optionals = fields.filter(({ optional }) => optional).map(({ name }) => `_${name}`);
-  const maps = fields.flatMap((field) => (mapTypeOf(field.type) ? [mapEntryOf(field, enums)] : []));
+  const maps = fields.flatMap((field) =>
+    toMapType(field.type) ? [buildMapEntry(field, enums)] : [],
+  );
   return create(DescriptorProtoSchema, {
     name: shortName(type),
     nestedType: maps,
     oneofDecl: [...oneofs, ...optionals].map((name) => ({ name })),
-    field: fields.map((field) => fieldOf(type, field, [...oneofs, ...optionals], enums)),
+    field: fields.map((field) => buildField(type, field, [...oneofs, ...optionals], enums)),
   });
 }
 
-function fieldOf(
+function buildField(
   parent: string,
   fact: FieldFact,
   oneofs: readonly string[],
   enums: NonNullable<Facts['enums']>,
 ) {
-  const isMap = mapTypeOf(fact.type) !== undefined;
+  const isMap = toMapType(fact.type) !== undefined;
   const group = fact.oneof ?? (fact.optional ? `_${fact.name}` : undefined);
   return create(FieldDescriptorProtoSchema, {
-    ...typeOf(isMap ? `${parent}.${entryName(fact)}` : fact.type, enums),
+    ...toType(isMap ? `${parent}.${entryName(fact)}` : fact.type, enums),
     name: fact.name,
     number: fact.no,
     jsonName: fact.name.replace(/_+(\w)/g, (_, letter: string) => letter.toUpperCase()),
@@ -110,7 +118,7 @@ function fieldOf(
   });
 }
 
-function typeOf(type: string, enums: NonNullable<Facts['enums']>) {
+function toType(type: string, enums: NonNullable<Facts['enums']>) {
   const { MESSAGE, ENUM } = FieldDescriptorProto_Type;
   if (type in enums || type === 'google.protobuf.NullValue')
     return { type: ENUM, typeName: `.${type}` };
@@ -124,31 +132,31 @@ function entryName(fact: FieldFact): string {
   return `${camel}Entry`;
 }
 
-function mapEntryOf(fact: FieldFact, enums: NonNullable<Facts['enums']>) {
-  const { key = '', value = '' } = mapTypeOf(fact.type) ?? {};
+function buildMapEntry(fact: FieldFact, enums: NonNullable<Facts['enums']>) {
+  const { key = '', value = '' } = toMapType(fact.type) ?? {};
   return create(DescriptorProtoSchema, {
     name: entryName(fact),
     options: { mapEntry: true },
     field: [
-      { name: 'key', number: 1, label: FieldDescriptorProto_Label.OPTIONAL, ...typeOf(key, enums) },
+      { name: 'key', number: 1, label: FieldDescriptorProto_Label.OPTIONAL, ...toType(key, enums) },
       {
         name: 'value',
         number: 2,
         label: FieldDescriptorProto_Label.OPTIONAL,
-        ...typeOf(value, enums),
+        ...toType(value, enums),
       },
     ],
   });
 }
 
-function enumOf(type: string, values: Readonly<Record<string, string>>) {
+function buildEnum(type: string, values: Readonly<Record<string, string>>) {
   return create(EnumDescriptorProtoSchema, {
     name: shortName(type),
     value: Object.entries(values).map(([number, name]) => ({ name, number: Number(number) })),
   });
 }
 
-function serviceOf(type: string, methods: Readonly<Record<string, MethodFact>>) {
+function buildService(type: string, methods: Readonly<Record<string, MethodFact>>) {
   return create(ServiceDescriptorProtoSchema, {
     name: shortName(type),
     method: Object.entries(methods).map(([name, method]) =>

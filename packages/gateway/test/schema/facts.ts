@@ -37,7 +37,7 @@ export interface MapType {
   readonly value: string;
 }
 
-export function mapTypeOf(type: string): MapType | undefined {
+export function toMapType(type: string): MapType | undefined {
   const match = /^map<(\w+), ?([\w.]+)>$/.exec(type);
   return match ? { key: match[1] as string, value: match[2] as string } : undefined;
 }

@@ -20,9 +20,9 @@ export function misfit(
     return schema.enum.includes(value) || Number.isInteger(value)
       ? undefined
       : `${at} is none of its names`;
-  const types = [schema.type ?? typeOf(value)].flat();
+  const types = [schema.type ?? toType(value)].flat();
   const isWhole = types.includes('integer') && Number.isInteger(value);
-  if (!types.includes(typeOf(value)) && !isWhole) return `${at} is no ${types.join(' or ')}`;
+  if (!types.includes(toType(value)) && !isWhole) return `${at} is no ${types.join(' or ')}`;
   return misfitOfKind(value, schema, document, at);
 }
 
@@ -32,7 +32,7 @@ function misfitOfKind(value: unknown, schema: JsonSchema, document: JsonSchema, 
       ? undefined
       : `${at} is not like ${schema.pattern}`;
   if (Array.isArray(value)) return misfitOfItems(value, schema, document, at);
-  if (typeOf(value) === 'object') return misfitOfMembers(value as JsonSchema, schema, document, at);
+  if (toType(value) === 'object') return misfitOfMembers(value as JsonSchema, schema, document, at);
   return undefined;
 }
 
@@ -67,7 +67,7 @@ function first(checks: (() => string | undefined)[]): string | undefined {
   return undefined;
 }
 
-function typeOf(value: unknown): string {
+function toType(value: unknown): string {
   if (value === null) return 'null';
   return Array.isArray(value) ? 'array' : typeof value;
 }

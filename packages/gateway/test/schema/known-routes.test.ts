@@ -1,7 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { loadSchema, type Route } from '../../src/schema/schema.js';
 import { descriptorSet } from './descriptor-set.js';
-import { collidingPaths, factsOf, type KnownRoute, patternOf, samplePath } from './known-routes.js';
+import {
+  collidingPaths,
+  type KnownRoute,
+  readFacts,
+  samplePath,
+  toPattern,
+} from './known-routes.js';
 import { referenceFile } from './reference-file.js';
 import { decode } from './slow/decode.js';
 
@@ -10,8 +16,8 @@ const known = referenceFile<KnownRoute[]>(FILE);
 const title = `the routes of a real chain, from ${FILE} (${known ? 'found' : 'NOT FOUND: not run'})`;
 
 describe.skipIf(!known)(title, () => {
-  const routes = (known ?? []).map((route) => ({ ...route, pattern: patternOf(route.path) }));
-  const schema = loadSchema(descriptorSet(factsOf(routes)), { legacy: false });
+  const routes = (known ?? []).map((route) => ({ ...route, pattern: toPattern(route.path) }));
+  const schema = loadSchema(descriptorSet(readFacts(routes)), { legacy: false });
 
   it('are 271, and all of them are understood', () => {
     expect(routes).toHaveLength(271);
@@ -45,13 +51,13 @@ describe.skipIf(!known)(title, () => {
     const values = first.pattern.exec(path)?.slice(1) ?? [];
     expect([...match.params.values()], path).toEqual(values);
     const request = match.route.bind({ params: match.params, query: new URLSearchParams() });
-    expect(textsOf(request, first.path.includes('{packet_id.')), path).toEqual(values);
+    expect(readTexts(request, first.path.includes('{packet_id.')), path).toEqual(values);
   }
 });
 
 /** The texts of a request, in order of their numbers. */
-function textsOf(request: Uint8Array, isNested: boolean): string[] {
+function readTexts(request: Uint8Array, isNested: boolean): string[] {
   const fields = decode(request).map(({ value }) => value as Uint8Array);
-  if (isNested) return fields.flatMap((inner) => textsOf(inner, false));
+  if (isNested) return fields.flatMap((inner) => readTexts(inner, false));
   return fields.map((text) => Buffer.from(text).toString());
 }

@@ -11,13 +11,13 @@ const VARIABLE = /\{([^{}=]+)(=\*\*)?\}/g;
 const REPLY = 'known.Reply';
 
 /** Declares the routes, each with a request that has just the fields its path names, as text. */
-export function factsOf(routes: readonly KnownRoute[]): Facts {
+export function readFacts(routes: readonly KnownRoute[]): Facts {
   const messages: Record<string, FieldFact[]> = { [REPLY]: [] };
   const services: Record<string, Record<string, MethodFact>> = {};
   for (const { method, path, rpc } of routes) {
     const [service = '', name = ''] = rpc.split('/');
     const request = `${service}${name}Request`;
-    Object.assign(messages, requestOf(request, variablesOf(path)));
+    Object.assign(messages, buildRequest(request, readVariables(path)));
     services[service] ??= {};
     services[service][name] = {
       request,
@@ -29,12 +29,12 @@ export function factsOf(routes: readonly KnownRoute[]): Facts {
   return { messages, services };
 }
 
-export function variablesOf(path: string): string[] {
+export function readVariables(path: string): string[] {
   return [...path.matchAll(VARIABLE)].map(([, name]) => name as string);
 }
 
-/** Fields with a dot are in a message of their own. */
-function requestOf(type: string, variables: readonly string[]): Record<string, FieldFact[]> {
+/** Fields with a dot are in a separate message. */
+function buildRequest(type: string, variables: readonly string[]): Record<string, FieldFact[]> {
   const within = (prefix: string) => variables.filter((name) => name.startsWith(`${prefix}.`));
   const tops = [...new Set(variables.map((name) => name.split('.')[0] as string))];
   const nested = tops.filter((name) => within(name).length > 0);
@@ -56,7 +56,7 @@ function requestOf(type: string, variables: readonly string[]): Record<string, F
 }
 
 /** The template as a pattern, which is another way to match it. */
-export function patternOf(path: string): RegExp {
+export function toPattern(path: string): RegExp {
   const source = path.replace(VARIABLE, (_, _name, deep?: string) => (deep ? '(.*)' : '([^/]+)'));
   return new RegExp(`^${source}$`);
 }

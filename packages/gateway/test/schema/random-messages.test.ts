@@ -10,12 +10,12 @@ import { SlowJson } from './slow/slow-json.js';
 const MESSAGES = scale(10_000, 2_000);
 
 describe(`${MESSAGES} random messages print as an independent slow implementation prints them`, () => {
-  const writerOf = replyWriters(descriptorSet(SHAPES));
+  const buildWriter = replyWriters(descriptorSet(SHAPES));
   const slow = new SlowJson(SHAPES);
   const shapes = Object.keys(SHAPES.messages).filter((type) => type.startsWith('shapes.'));
 
   it.each(shapes)('%s', { timeout: 120_000 }, (type) => {
-    const writer = writerOf(type);
+    const writer = buildWriter(type);
     const random = new RandomWire(SHAPES, new RandomSource(Buffer.from(type).readUInt32BE()));
     let printed = 0;
     for (let i = 0; i < MESSAGES; i += 1) {

@@ -61,7 +61,7 @@ export function sampleEnum({ values }: DescEnum, pick: Pick): Sample {
   return { wire: value.number, printed: JSON.stringify(value.name) };
 }
 
-/** Numbers that are text on the wire and have a type of their own in Go. */
+/** Numbers that are text on the wire and have a separate type in Go. */
 export function sampleCustom(customtype: string, pick: Pick): Sample {
   if (customtype.endsWith('LegacyDec')) {
     const [wire, printed] = pick(DECIMALS);

@@ -43,7 +43,7 @@ export function smallDescriptors(methods: readonly SmallMethod[]): Uint8Array {
 }
 
 /** A message of these descriptors. */
-export function noteOf(text: string): Uint8Array {
+export function buildNote(text: string): Uint8Array {
   return new BinaryWriter().tag(1, WireType.LengthDelimited).string(text).finish();
 }
 

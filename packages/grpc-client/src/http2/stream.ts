@@ -51,7 +51,7 @@ export class OwnStream implements Stream {
   }
 }
 
-/** Tells how much more the peer may send; it is allowed more when half of the window is used. */
+/** Reports how much more the peer may send; it is allowed more when half of the window is used. */
 export class ReceiveWindow {
   private used = 0;
 

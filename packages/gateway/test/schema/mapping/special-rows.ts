@@ -87,7 +87,7 @@ export const SPECIAL_ROWS: readonly Row[] = [
     absent: 'null',
   },
   {
-    title: 'fields nobody declared are skipped',
+    title: 'undeclared fields are skipped',
     field: { type: 'string' },
     full: [
       [(m) => m.varint(100, 5).fixed32(101, 1).fixed64(102, 1n).text(103, 'x').text(5, 'a'), '"a"'],

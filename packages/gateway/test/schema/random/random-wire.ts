@@ -1,4 +1,4 @@
-import { type Facts, type FieldFact, mapTypeOf } from '../facts.js';
+import { type Facts, type FieldFact, toMapType } from '../facts.js';
 import { type Wire, wire } from '../wire.js';
 import type { RandomSource } from './random-source.js';
 import { randomDigits, randomJson, randomText } from './random-text.js';
@@ -21,13 +21,13 @@ export class RandomWire {
     const fields = this.facts.messages[type];
     if (!fields) return this.wellKnown(type);
     const sets = fields.flatMap((field) => this.occurrences(field, depth));
-    if (this.random.happens(5)) sets.push((message) => message.text(900, 'nobody knows'));
+    if (this.random.happens(5)) sets.push((message) => message.text(900, 'unknown field'));
     if (this.random.happens(4)) this.random.shuffle(sets);
     return sets.reduce((message, set) => set(message), wire());
   }
 
   private occurrences(field: FieldFact, depth: number): ((message: Wire) => Wire)[] {
-    const isMany = field.repeated || mapTypeOf(field.type) !== undefined;
+    const isMany = field.repeated || toMapType(field.type) !== undefined;
     const most = isMany ? 3 : this.random.happens(8) ? 3 : 2;
     const isTooDeep = depth > MAX_DEPTH && field.type.includes('.');
     const count = isTooDeep ? 0 : this.random.below(most);
@@ -35,7 +35,7 @@ export class RandomWire {
   }
 
   private set(message: Wire, field: FieldFact, depth: number): Wire {
-    const map = mapTypeOf(field.type);
+    const map = toMapType(field.type);
     if (map) return message.message(field.no, this.mapEntry(map.key, map.value, depth));
     if (field.repeated && this.isVarint(field.type) && this.random.happens(2))
       return message.packed(

@@ -1,4 +1,4 @@
-import { type Facts, type FieldFact, mapTypeOf } from '../facts.js';
+import { type Facts, type FieldFact, toMapType } from '../facts.js';
 import { type Decoded, decode, unpack } from './decode.js';
 import {
   decimalJson,
@@ -10,7 +10,7 @@ import {
 } from './scalar-json.js';
 import { durationJson, goTimeJson, timestampJson } from './time-json.js';
 
-/** How Go prints a message: by protobuf's rules, or by those of its own JSON. */
+/** How Go prints a message: by protobuf's rules, or by those of encoding/json. */
 type Mode = 'proto' | 'go';
 
 const GO_PRINTED = /^cosmos\.staking\.v1beta1\.(Red|D)elegationResponse$/;
@@ -64,7 +64,7 @@ export class SlowJson {
 
   /** The value of a field; undefined if it is left out. */
   private fieldJson(field: FieldFact, found: readonly Decoded[], mode: Mode): string | undefined {
-    if (mapTypeOf(field.type)) return this.map(field, found);
+    if (toMapType(field.type)) return this.map(field, found);
     if (field.repeated) return this.list(field, found, mode);
     const values = found.map(({ value }) => value);
     const json = values.length > 0 ? this.value(field, values, mode) : this.absent(field, mode);
@@ -82,12 +82,12 @@ export class SlowJson {
   }
 
   private map(field: FieldFact, found: readonly Decoded[]): string {
-    const { key = '', value = '' } = mapTypeOf(field.type) ?? {};
+    const { key = '', value = '' } = toMapType(field.type) ?? {};
     const entries = found.map((entry) => {
       const deps = decode(entry.value as Uint8Array);
       const of = (no: number) => deps.findLast((part) => part.no === no)?.value;
-      const keyOf = of(1) ?? (key === 'string' ? NOTHING : 0n);
-      return { key: this.keyText(key, keyOf), rank: rankOf(key, keyOf), value: of(2) };
+      const toKey = of(1) ?? (key === 'string' ? NOTHING : 0n);
+      return { key: this.keyText(key, toKey), rank: toRank(key, toKey), value: of(2) };
     });
     const last = new Map(entries.map((entry) => [entry.key, entry]));
     const sorted = [...last.values()].sort((a, b) => (a.rank < b.rank ? -1 : 1));
@@ -167,7 +167,7 @@ export class SlowJson {
 }
 
 /** What keys are sorted by: the bytes of a text, the value of a number. */
-function rankOf(type: string, key: bigint | Uint8Array): string | bigint {
+function toRank(type: string, key: bigint | Uint8Array): string | bigint {
   if (key instanceof Uint8Array) return Buffer.from(key).toString('latin1');
   const json = numberJson(type, key).replaceAll('"', '');
   return type === 'bool' ? json : BigInt(json);
