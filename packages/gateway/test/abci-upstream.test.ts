@@ -82,7 +82,7 @@ it.each([
   [26, 'sdk', 'in the future: invalid height', GrpcCode.invalidArgument],
   [1, 'sdk', 'internal', GrpcCode.internal],
   [99, 'sdk', 'what is that', GrpcCode.unknown],
-  [2, 'bonds', 'an SDK module', GrpcCode.unknown],
+  [2, 'bonds', 'a module error', GrpcCode.unknown],
   [111222, 'undefined', 'panic', GrpcCode.internal],
 ])('maps code %i of %s', async (code, codespace, log, expected) => {
   const upstream = await withResponse({ code, codespace, log });
@@ -103,7 +103,7 @@ it('AbciUpstream.call reads an empty value as an empty message', async () => {
 
 it.each([
   [
-    'an error without a code',
+    'a JSON-RPC error',
     200,
     { error: { code: -32603, message: 'Internal error', data: 'x' } },
     13,
