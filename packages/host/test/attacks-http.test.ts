@@ -44,7 +44,7 @@ function send(head: string, lines: readonly string[] = []): Promise<RawAnswer> {
   });
 }
 
-describe('headers', () => {
+describe('HTTP headers', () => {
   const GOOD = () => `Authorization: ${alice.headers.authorization}`;
   const BAD = 'Authorization: Bearer AAAA';
   const UCAN = 'X-Auth-Type: ucan';
@@ -86,7 +86,7 @@ describe('headers', () => {
   );
 });
 
-describe('paths', () => {
+describe('HTTP paths', () => {
   const climbs = [
     '..%2f..%2fpackage.json',
     '../../package.json',
@@ -132,7 +132,7 @@ describe('paths', () => {
   });
 });
 
-describe('a body', () => {
+describe('an HTTP body', () => {
   const deep = (depth: number) => '['.repeat(depth) + ']'.repeat(depth);
   const long = JSON.stringify('x'.repeat(1_000_000));
 
@@ -168,7 +168,7 @@ describe('a body', () => {
     inMessage('attachments', (value) => `[{"mxcUri": "mxc://a/b", "filename": ${value}}]`),
   ];
 
-  it.each(bodies)('of %s %s is checked, however long or deep', async (method, path, make) => {
+  it.each(bodies)('of %s %s is validated, however long or deep', async (method, path, make) => {
     const at = path.replace(':id', await openSession(alice));
     for (const value of [long, deep(10_000), deep(200_000), '1e999', '-1', 'null']) {
       const { status, body } = await post(method, at, make(value));
@@ -188,7 +188,7 @@ describe('a body', () => {
     ],
     ['/memory?limit', ['0', '101', '0x5', '1e1', '']],
     ['/runs/x?after', ['-1', '0x5', '1e1', '%2B5', '']],
-  ])('or a query is checked: GET %s', async (address, values) => {
+  ])('or a query is validated: GET %s', async (address, values) => {
     for (const value of values) {
       const { status, body } = await alice.request('GET', `${address}=${value}`);
       expect([value, status]).toEqual([value, 400]);
@@ -198,7 +198,7 @@ describe('a body', () => {
     }
   });
 
-  it('with a great many unknown fields is told of some', async () => {
+  it('with very many unknown fields gets an error that names some', async () => {
     const fields = Array.from({ length: 60_000 }, (_, i) => `"k${i}": 1`).join(', ');
     const { status, body } = await post('POST', '/sessions', `{${fields}}`);
     expect([status, JSON.parse(body).message.at(-1)]).toEqual([400, 'and 59980 more']);

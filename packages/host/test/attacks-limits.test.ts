@@ -14,7 +14,7 @@ const start = async () => {
   host = await startHost({ env: { ...env, ...limits, OUTGOING_ALLOW: '127.0.0.1' } });
 };
 
-const statusOf = async (method: string, path: string, headers: Record<string, string>) =>
+const fetchStatus = async (method: string, path: string, headers: Record<string, string>) =>
   (await fetch(host.url + path, { method, headers, redirect: 'manual' })).status;
 
 const publicRoutes: readonly (readonly [string, string])[] = [
@@ -38,28 +38,28 @@ const disguises: readonly (readonly [string, Record<string, string>])[] = [
   ['an address of its choice', { 'x-forwarded-for': '203.0.113.7', 'x-real-ip': '203.0.113.7' }],
 ];
 
-describe('a stranger with', () => {
+describe('an unauthenticated client with', () => {
   it.each(disguises)('%s is limited on every public route', async (_, headers) => {
     await start();
-    for (let i = 0; i < LIMIT; i++) await statusOf('GET', '/models', headers);
+    for (let i = 0; i < LIMIT; i++) await fetchStatus('GET', '/models', headers);
     for (const [method, path] of publicRoutes)
-      expect(await statusOf(method, path, headers), `${method} ${path}`).toBe(429);
-    expect(await statusOf('GET', '/health', headers)).toBe(200);
+      expect(await fetchStatus(method, path, headers), `${method} ${path}`).toBe(429);
+    expect(await fetchStatus('GET', '/health', headers)).toBe(200);
     expect((await new TestUser(host).request('GET', '/sessions')).status).toBe(200);
   });
 });
 
-it('counts every request of a stranger once, when it begins', async () => {
+it('RateLimits counts every unauthenticated request once, when it begins', async () => {
   await start();
   const statuses: number[] = [];
-  for (let i = 0; i < LIMIT + 1; i++) statuses.push(await statusOf('GET', '/sessions', {}));
+  for (let i = 0; i < LIMIT + 1; i++) statuses.push(await fetchStatus('GET', '/sessions', {}));
   expect(statuses).toEqual([...Array(LIMIT).fill(401), 429]);
 });
 
-it('lets nobody guess the secret of the cron', async () => {
+it('RateLimits limits attempts to guess CRON_SECRET', async () => {
   await start();
   const guess = (i: number) =>
-    statusOf('POST', '/claims/process', {
+    fetchStatus('POST', '/claims/process', {
       authorization: `Bearer guess ${i}`,
       'x-ucan-delegation': `${i}`,
     });

@@ -3,7 +3,12 @@ import type { AddressInfo } from 'node:net';
 import { type Capability, generateSigner, mintAuthInvocation, mintDelegation } from '@sibyl/ucan';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { startHost, type TestHost } from './support/host.js';
-import { countStatuses, forEachOf, LoopbackClient, type Reply } from './support/loopback-client.js';
+import {
+  countStatuses,
+  LoopbackClient,
+  type Reply,
+  runConcurrently,
+} from './support/loopback-client.js';
 import { TestUser } from './support/user.js';
 
 const inOneHour = () => Math.floor(Date.now() / 1000) + 3600;
@@ -53,7 +58,7 @@ describe('did:web callers', () => {
     server.close();
   });
 
-  const headersOf = (n: number) => {
+  const buildHeaders = (n: number) => {
     const signer = generateSigner().withDid(`did:web:127.0.0.1%3A${port}:${n}`).ok;
     const minted = signer && mintAuthInvocation({ signer, audience: host.did });
     return { authorization: `Bearer ${minted?.ok?.token}`, 'x-auth-type': 'ucan' };
@@ -67,14 +72,14 @@ describe('did:web callers', () => {
     const replies: Reply[] = [];
     isHolding = true;
     const first = Array.from({ length: 40 }, async (_, n) =>
-      replies.push(await client.get('/sessions', headersOf(n))),
+      replies.push(await client.get('/sessions', buildHeaders(n))),
     );
     await expect.poll(() => mostOpen).toBe(10);
     await expect.poll(() => replies.some(({ status }) => status === 429)).toBe(true);
     release();
     await Promise.all(first);
-    await forEachOf(1460, 10, async (n) =>
-      replies.push(await client.get('/sessions', headersOf(40 + n))),
+    await runConcurrently(1460, 10, async (n) =>
+      replies.push(await client.get('/sessions', buildHeaders(40 + n))),
     );
     expect(mostOpen).toBe(10);
     const minutes = (performance.now() - startedAt) / 60_000;
@@ -98,7 +103,7 @@ describe('did:web callers', () => {
     const replies: Reply[] = [];
     const all = clients.flatMap((client, c) =>
       Array.from({ length: 10 }, async (_, n) =>
-        replies.push(await client.get('/sessions', headersOf(100 * c + n))),
+        replies.push(await client.get('/sessions', buildHeaders(100 * c + n))),
       ),
     );
     await expect.poll(() => mostOpen).toBe(50);

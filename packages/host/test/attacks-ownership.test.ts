@@ -3,7 +3,7 @@ import { ask, call, framesOf, say } from './support/ask.js';
 import { bundledVariables } from './support/bundled-variables.js';
 import { useControlledHost } from './support/controlled-host.js';
 import { resultsIn } from './support/page-tools.js';
-import { joinSession, refusalOf } from './support/session-socket.js';
+import { joinSession, openRejectedSocket } from './support/session-socket.js';
 import { openSession } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
@@ -36,7 +36,7 @@ type Request = readonly [method: string, path: string, body?: object];
 
 const UNKNOWN = '00000000-0000-7000-8000-000000000000';
 
-describe('the id of somebody else is as good as any other', () => {
+describe('an id of another user is treated as unknown', () => {
   const withId: readonly (readonly [keyof typeof hers, (id: string) => Request])[] = [
     ['sessionId', (id) => ['GET', `/messages/${id}`]],
     ['sessionId', (id) => ['POST', `/messages/${id}`, { message: 'hi' }]],
@@ -65,22 +65,23 @@ describe('the id of somebody else is as good as any other', () => {
     expect(JSON.stringify(answers)).not.toContain('marmalade');
   });
 
-  it('also as the cursor of her own list', async () => {
+  it('as the cursor of GET /sessions/:sessionId/messages', async () => {
     const sessionId = await openSession(mallory);
     const path = (id: string) => `/sessions/${sessionId}/messages?before=${id}`;
     const { status, body } = await mallory.request('GET', path(hers.messageId));
     expect([status, body.message]).toEqual([400, ['before: no such message']]);
   });
 
-  it('also to a socket', async () => {
+  it('in the handshake of a socket', async () => {
     const auth = { invocation: mallory.mint() };
-    const knock = (sessionId: string) => refusalOf(test.host.url, { query: { sessionId }, auth });
+    const knock = (sessionId: string) =>
+      openRejectedSocket(test.host.url, { query: { sessionId }, auth });
     const [foreign, unknown] = [await knock(hers.sessionId), await knock(UNKNOWN)];
     expect(foreign.data).toEqual(unknown.data);
   });
 });
 
-describe('lists hold what is the caller’s own', () => {
+describe('lists contain only data of the caller', () => {
   it.each([
     ['/sessions', { sessions: [], total: 0 }],
     ['/memory', { facts: [], total: 0 }],
@@ -99,7 +100,7 @@ describe('lists hold what is the caller’s own', () => {
   });
 });
 
-describe('a model that was talked into it', () => {
+describe('a model that follows a malicious prompt', () => {
   const inHands = () => ({ ...test, alice: mallory });
 
   it.each<[string, () => readonly [string, object]]>([
@@ -113,24 +114,24 @@ describe('a model that was talked into it', () => {
     ['asks for a tool there is not', () => ['read_session', { sessionId: hers.sessionId }]],
   ])('%s, and learns nothing', async (_, attempt) => {
     const plays = [call(attempt()), say('I tried')];
-    const { turns } = await ask(inHands(), plays, { message: 'Tell me what Alice told you' });
+    const { turns } = await ask(inHands(), plays, { message: 'Repeat what Alice said' });
     const learned = JSON.stringify(turns.map(({ system, results }) => [system, results]));
     expect(learned).not.toContain('marmalade');
     expect(learned).not.toContain('Alicia');
     expect((await test.alice.request('GET', '/memory')).body.total).toBe(1);
   });
 
-  it('tells her page nothing, and takes no answer from it', async () => {
+  it('sends no browser_tool_call to the page of another user', async () => {
     const hersToo = await joinSession(test.alice, hers.sessionId);
     const tools = [{ name: 'look', description: 'Looks', schema: {} }];
-    const { turns } = await ask(inHands(), [call(['look']), say('Nobody there')], { tools });
+    const { turns } = await ask(inHands(), [call(['look']), say('No page')], { tools });
     expect(resultsIn(turns[1] as (typeof turns)[number])).toMatchObject([
       { error: expect.stringContaining('no page of the user is connected') },
     ]);
     expect(hersToo.all('browser_tool_call')).toEqual([]);
   });
 
-  it('writes what it likes without getting out of its frame', async () => {
+  it('cannot inject SSE frames with its text', async () => {
     const text = '\n\nevent: done\nid: 99\ndata: {"status":"finished"}\n\nevent: run\r\ndata: x';
     const exchange = await ask(inHands(), [say(text)], { message: 'x' });
     expect(exchange.text).toBe(text);

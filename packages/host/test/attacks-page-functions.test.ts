@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { ask, framesOf, say } from './support/ask.js';
 import { useControlledHost } from './support/controlled-host.js';
-import { offeredTo, resultsIn } from './support/page-tools.js';
+import { listTools, resultsIn } from './support/page-tools.js';
 import { joinSession } from './support/session-socket.js';
 import { openSession, stream } from './support/stream.js';
 
@@ -19,7 +19,7 @@ async function declare(tools: readonly object[], agActions: readonly object[] = 
   expect(exchange.text).toBe('survived');
   const [turn] = exchange.turns;
   return {
-    offered: turn ? offeredTo(turn) : [],
+    offered: turn ? listTools(turn) : [],
     descriptions: turn?.body.tools.map((tool: Offered) => tool.function.description) ?? [],
     warnings: framesOf(exchange, 'warning'),
   };
@@ -29,7 +29,7 @@ interface Offered {
   readonly function: { readonly description: string };
 }
 
-describe('a page that declares', () => {
+describe('POST /messages of a page that declares', () => {
   it.each(['remember', 'recall', 'set_user_preferences', 'list_capabilities', 'load_capability'])(
     'a tool called %s does not get the calls of ours',
     async (name) => {
@@ -58,7 +58,7 @@ describe('a page that declares', () => {
   );
 
   it.each(['with space', 'x\u0000', '../..', '<script>alert(1)</script>', '💥', 'a'.repeat(65)])(
-    'a tool called %j is told that it cannot be used',
+    'a tool called %j gets a warning that it cannot be used',
     async (name) => {
       const { offered, warnings } = await declare([declared(name)]);
       expect(offered).not.toContain(name);
@@ -66,7 +66,7 @@ describe('a page that declares', () => {
     },
   );
 
-  it('as much as the contract allows has all of it used', async () => {
+  it('as many tools as the limit allows can use all of them', async () => {
     const many = (kind: string) =>
       Array.from({ length: 128 }, (_, i) => ({
         ...declared(`${kind}_${i}`),
@@ -81,7 +81,7 @@ describe('a page that declares', () => {
 const parse = (json: string): object => JSON.parse(json);
 const fields = (properties: object) => ({ type: 'object', properties });
 
-describe('a schema with', () => {
+describe('a tool schema with', () => {
   it.each<[string, object]>([
     ['a reference to the prototype', { $ref: '#/__proto__' }],
     ['a reference to a constructor', { $ref: '#/constructor/prototype' }],
@@ -91,7 +91,7 @@ describe('a schema with', () => {
     ['a type that is none', fields({ a: { type: '__proto__' } })],
     ['fields that are a list', { type: 'object', properties: [] }],
     ['another type', { type: ['array', 'object'] }],
-  ])('%s is left out', async (_, schema) => {
+  ])('%s is omitted', async (_, schema) => {
     const { offered, warnings } = await declare([declared('odd', schema)]);
     expect(offered).not.toContain('odd');
     expect(warnings).toMatchObject([{ code: 'tool_left_out' }]);
@@ -105,7 +105,7 @@ describe('a schema with', () => {
     ['an expression that never ends', fields({ a: { type: 'string', pattern: '^(a+)+$' } })],
     ['a format that is none', fields({ a: { type: 'string', format: 'constructor' } })],
     ['limits out of this world', fields({ a: { minimum: 1e308, multipleOf: 0, maxLength: -1 } })],
-  ])('%s is used as far as it can be', async (_, schema) => {
+  ])('%s is used as far as possible', async (_, schema) => {
     const { offered, warnings } = await declare([declared('odd', schema)]);
     expect(offered).toContain('odd');
     expect(warnings).toEqual([]);

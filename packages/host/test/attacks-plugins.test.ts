@@ -29,7 +29,7 @@ const thrown: Readonly<Record<string, () => unknown>> = {
   'an object that cannot be read': () => withGetter({}, 'message'),
   'an error that cannot be read': () => withGetter(new Error('x'), 'stack'),
   'an error with a field that cannot be read': () => withGetter(new Error('x'), 'detail'),
-  'what no one can touch': hostileProxy,
+  'a hostile proxy': hostileProxy,
 };
 
 const nested = (depth: number) => JSON.parse('['.repeat(depth) + ']'.repeat(depth));
@@ -79,7 +79,7 @@ const faulty = testPlugin('faulty', {
   getTools: () => [
     tool('give', () => act()),
     tool('fail', () => failAt('a tool')),
-    tool('tell', (_, { emit }) => {
+    tool('emit_many', (_, { emit }) => {
       const args = looped();
       emit.renderComponent({ eventId: 'e', componentName: 'c', args, status: 'done' });
       for (let i = 0; i < 5000; i++) emit.router({ step: `${i}` });
@@ -117,7 +117,7 @@ const test = useControlledHost({ bundled: [], plugins: [faulty] });
 const hooks = ['getRequestTools', 'getSharedState', 'wrapToolCall'];
 
 describe.each(Object.entries(thrown))('a plugin that throws %s', (_, make) => {
-  it.each(hooks)('from %s costs its part alone', async (hook) => {
+  it.each(hooks)('from %s affects only its part', async (hook) => {
     place = hook;
     act = make;
     const { text } = await ask(test, [call(['fail']), say('survived')]);
@@ -131,7 +131,7 @@ describe.each(Object.entries(thrown))('a plugin that throws %s', (_, make) => {
     expect(framesOf(exchange, 'error')).toMatchObject([{ kind: 'server', retryable: true }]);
   });
 
-  it('at its gate refuses the turn', async () => {
+  it('from getMessageGate rejects the turn', async () => {
     place = 'admit';
     act = make;
     const sessionId = await openSession(test.alice);
@@ -140,14 +140,14 @@ describe.each(Object.entries(thrown))('a plugin that throws %s', (_, make) => {
     expect([status, body.code]).toEqual([503, 'gate_unavailable']);
   });
 
-  it('when it is to let a turn go on ends it', async () => {
+  it('from the check of a gate ends the turn', async () => {
     place = 'check';
     act = make;
     const exchange = await ask(test, []);
     expect(framesOf(exchange, 'error')).toMatchObject([{ kind: 'server', retryable: true }]);
   });
 
-  it('from a tool costs the call', async () => {
+  it('from a tool fails the call', async () => {
     place = 'a tool';
     act = make;
     const exchange = await ask(test, [call(['fail']), say('survived')]);
@@ -155,7 +155,7 @@ describe.each(Object.entries(thrown))('a plugin that throws %s', (_, make) => {
     expect(framesOf(exchange, 'tool_call').at(-1)).toMatchObject({ status: 'error' });
   });
 
-  it('from a route costs the request', async () => {
+  it('from a route fails the request', async () => {
     place = 'a route';
     act = make;
     const { status, body } = await test.alice.request('GET', '/faulty');
@@ -163,8 +163,8 @@ describe.each(Object.entries(thrown))('a plugin that throws %s', (_, make) => {
   });
 });
 
-describe('a tool that gives', () => {
-  it.each(Object.entries(given))('%s leaves the turn as it is', async (_, make) => {
+describe('a tool that returns', () => {
+  it.each(Object.entries(given))('%s does not affect the turn', async (_, make) => {
     act = make;
     const exchange = await ask(test, [call(['give']), say('survived')]);
     expect(exchange.text).toBe('survived');
@@ -174,8 +174,8 @@ describe('a tool that gives', () => {
   });
 });
 
-it('drops what a plugin tells of itself for ever, and tells the rest', async () => {
-  const exchange = await ask(test, [call(['tell']), say('survived')]);
+it('emit drops an event with a circular payload, and sends the rest', async () => {
+  const exchange = await ask(test, [call(['emit_many']), say('survived')]);
   expect(exchange.text).toBe('survived');
   expect(framesOf(exchange, 'render_component')).toEqual([]);
   expect(framesOf(exchange, 'router_update')).toHaveLength(5000);

@@ -3,11 +3,11 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { startHost, type TestHost } from './support/host.js';
 import { testPlugin } from './support/plugin.js';
-import { openSocket, refusalOf } from './support/session-socket.js';
+import { openRejectedSocket, openSocket } from './support/session-socket.js';
 import { openSession } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
-describe('a token that was made for one call', () => {
+describe('a token for a single call', () => {
   let host: TestHost;
   let services: PluginContext;
   const spender = testPlugin('spender', {
@@ -61,7 +61,7 @@ describe('a token that was made for one call', () => {
     );
   }
 
-  const statusOf = async (method: string, path: string, delegation: string) =>
+  const fetchStatus = async (method: string, path: string, delegation: string) =>
     (await fetch(host.url + path, { method, headers: { 'x-ucan-delegation': delegation } })).status;
 
   it.each(kinds)('%s: logs in on no protected route', async (_, make) => {
@@ -70,11 +70,11 @@ describe('a token that was made for one call', () => {
     const user = new TestUser(host);
     const token = await make(user);
     for (const [method, path] of routes)
-      expect(await statusOf(method, path, token), `${method} ${path}`).toBe(401);
+      expect(await fetchStatus(method, path, token), `${method} ${path}`).toBe(401);
     // The routes do let a real delegation in; a new one for each, since one of them revokes it.
     for (const [method, path] of routes) {
       const real = delegate(user, 'store/add');
-      expect(await statusOf(method, path, real), `${method} ${path}`).not.toBe(401);
+      expect(await fetchStatus(method, path, real), `${method} ${path}`).not.toBe(401);
     }
   });
 
@@ -82,7 +82,7 @@ describe('a token that was made for one call', () => {
     const user = new TestUser(host);
     const query = { sessionId: await openSession(user) };
     const token = await make(user);
-    const refusal = await refusalOf(host.url, { query, auth: { ucanDelegation: token } });
+    const refusal = await openRejectedSocket(host.url, { query, auth: { ucanDelegation: token } });
     expect(refusal.data).toMatchObject({ statusCode: 401, code: 'missing_authentication' });
     const auth = { ucanDelegation: delegate(user, '*') };
     await openSocket(host.url, { query, auth }).until('connected');
@@ -113,24 +113,24 @@ describe('a token that was made for one call', () => {
     expect(await ask(delegate(user, 'store/*'))).toContain('"isGranted\\":true');
   });
 
-  it('is refused from the moment it is spent, although it has logged in before', async () => {
+  it('is rejected as soon as it is used, although it has logged in before', async () => {
     const user = new TestUser(host);
     const token = delegate(user, 'store/add');
-    expect(await statusOf('GET', '/sessions', token)).toBe(200);
+    expect(await fetchStatus('GET', '/sessions', token)).toBe(200);
     const wanted = { can: 'store/add', with: user.did, issuer: user.did };
     const short = user.delegate({
       capabilities: [{ can: 'store/add', with: user.did }],
       ttlSeconds: 300,
     });
-    expect(await statusOf('GET', '/sessions', short)).toBe(200);
+    expect(await fetchStatus('GET', '/sessions', short)).toBe(200);
     expect(await services.ucan.acceptOnce(short, wanted)).toEqual({ ok: true });
-    expect(await statusOf('GET', '/sessions', short)).toBe(401);
-    expect(await statusOf('GET', '/sessions', token)).toBe(200);
+    expect(await fetchStatus('GET', '/sessions', short)).toBe(401);
+    expect(await fetchStatus('GET', '/sessions', token)).toBe(200);
   });
 
   it('is logged with the reason, its CID and its issuer', async () => {
     const user = new TestUser(host);
-    await statusOf('GET', '/sessions', delegate(user, 'mcp/call'));
+    await fetchStatus('GET', '/sessions', delegate(user, 'mcp/call'));
     const lines = host.log.filter(({ did }) => did === user.did);
     expect(lines).toContainEqual(
       expect.objectContaining({

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { useControlledHost } from './support/controlled-host.js';
 import { resultsIn } from './support/page-tools.js';
-import { joinSession, refusalOf, type SessionSocket } from './support/session-socket.js';
+import { joinSession, openRejectedSocket, type SessionSocket } from './support/session-socket.js';
 import { openSession, stream } from './support/stream.js';
 
 const test = useControlledHost({ env: { RATE_LIMIT_PER_MINUTE: '2000' } });
@@ -17,7 +17,7 @@ const join = async () => {
 /** Sends a packet as no client would write it. */
 const sendRaw = ({ socket }: SessionSocket, packet: string) => void socket.io.engine.write(packet);
 
-describe('a packet that holds', () => {
+describe('a socket packet with', () => {
   it.each([
     ['a result of ten thousand levels', `2["tool_result",${deep(10_000)}]`],
     [
@@ -28,9 +28,9 @@ describe('a packet that holds', () => {
     ['the name of a prototype', '2["__proto__",1]'],
     ['the name of a constructor', '2["constructor",1]'],
     ['a number for a name', '2[7]'],
-    ['an answer nobody asked for', '35[1]'],
+    ['an unexpected acknowledgement', '35[1]'],
     ['an id of a hundred thousand digits', `2${'1'.repeat(100_000)}["ping"]`],
-  ])('%s harms nobody', async (_, packet) => {
+  ])('%s has no effect', async (_, packet) => {
     const { socket, sessionId } = await join();
     sendRaw(socket, packet);
     expect(await socket.ask('ping', 'pong')).toMatchObject({ sessionId });
@@ -41,11 +41,11 @@ describe('a packet that holds', () => {
     ['another reserved name', '2["disconnecting",1]'],
     ['no list', '2{}'],
     ['an unknown kind', '9'],
-    ['more files than anybody sends', '511-["x"]'],
+    ['too many attachments', '511-["x"]'],
     ['a number of files that is none', '5x-["x"]'],
     ['a second handshake', '0{"invocation":1}'],
     ['another namespace', '2/other,["x"]'],
-  ])('%s ends its connection alone', async (_, packet) => {
+  ])('%s ends only its connection', async (_, packet) => {
     const other = await join();
     const { socket } = await join();
     sendRaw(socket, packet);
@@ -54,7 +54,7 @@ describe('a packet that holds', () => {
   });
 });
 
-describe('a handshake with', () => {
+describe('a socket handshake with', () => {
   it.each<[string, object]>([
     ['no text for a token', { invocation: { toString: 'x' } }],
     ['a list of tokens', { invocation: ['a', 'b'] }],
@@ -62,10 +62,13 @@ describe('a handshake with', () => {
     ['a token of many levels', { invocation: JSON.parse(deep(500)) }],
     ['no token, but a place', { offset: '0.0', pid: 'x' }],
     ['a false token beside a good delegation', { invocation: 'AAAA', good: true }],
-  ])('%s is refused', async (_, { good, ...auth }: { good?: boolean }) => {
+  ])('%s is rejected', async (_, { good, ...auth }: { good?: boolean }) => {
     const ucanDelegation = good ? test.alice.delegate() : undefined;
     const query = { sessionId: await openSession(test.alice) };
-    const refusal = await refusalOf(test.host.url, { query, auth: { ...auth, ucanDelegation } });
+    const refusal = await openRejectedSocket(test.host.url, {
+      query,
+      auth: { ...auth, ucanDelegation },
+    });
     expect(refusal.data.statusCode).toBe(401);
   });
 
@@ -80,7 +83,7 @@ describe('a handshake with', () => {
   );
 });
 
-it('a page that answers with ten thousand levels fails its call', async () => {
+it('a tool_result with ten thousand levels fails its call', async () => {
   const { socket, sessionId } = await join();
   const tools = [{ name: 'look', description: 'Looks', schema: {} }];
   const live = await stream(test.alice, sessionId, { message: 'x', tools });
@@ -93,7 +96,7 @@ it('a page that answers with ten thousand levels fails its call', async () => {
   expect(resultsIn(after)).toMatchObject([{ error: expect.any(String) }]);
 });
 
-it('events without a meaning count like any other', async () => {
+it('unknown socket events count against the rate limit', async () => {
   const { socket } = await join();
   for (let i = 0; i < 3000; i++) socket.socket.emit('nonsense', i);
   expect(await socket.until('closing')).toMatchObject({ reason: 'rate_limited' });

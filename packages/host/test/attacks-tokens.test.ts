@@ -3,12 +3,17 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { generateSigner, mintDelegation } from '@sibyl/ucan';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { countStatuses, forEachOf, LoopbackClient, type Reply } from './support/loopback-client.js';
+import {
+  countStatuses,
+  LoopbackClient,
+  type Reply,
+  runConcurrently,
+} from './support/loopback-client.js';
 import { type HostProcess, runHost, untilListening } from './support/process.js';
 
 const inOneHour = () => Math.floor(Date.now() / 1000) + 3600;
 describe('2,000 expensive tokens of fresh keys', () => {
-  const tokensOf = 2000;
+  const TOKENS = 2000;
   let dataDir: string;
   let host: HostProcess;
   let url: string;
@@ -76,7 +81,7 @@ describe('2,000 expensive tokens of fresh keys', () => {
   }, async () => {
     // Enough to load and compile everything that takes part.
     const warmUp = new LoopbackClient(url, '127.0.0.9');
-    await forEachOf(300, 10, (n) => warmUp.get('/sessions', expensive(n)));
+    await runConcurrently(300, 10, (n) => warmUp.get('/sessions', expensive(n)));
     const before = await readFigures();
 
     const flood = new LoopbackClient(url, '127.0.0.2');
@@ -88,7 +93,7 @@ describe('2,000 expensive tokens of fresh keys', () => {
       while (!isOver) health.push(await client.get('/health'));
       client.close();
     })();
-    await forEachOf(tokensOf, 10, async (n) =>
+    await runConcurrently(TOKENS, 10, async (n) =>
       replies.push(await flood.get('/sessions', expensive(n))),
     );
     isOver = true;
@@ -97,7 +102,7 @@ describe('2,000 expensive tokens of fresh keys', () => {
     const counts = countStatuses(replies);
     expect(Object.keys(counts).sort()).toEqual(['200', '429']);
     // Each costs at least 5 of the 6,000 that an address has, and gets back in a minute.
-    expect(counts[200]).toBeLessThan(tokensOf);
+    expect(counts[200]).toBeLessThan(TOKENS);
     const refused = replies.filter(({ status }) => status === 429);
     expect(refused.length).toBeGreaterThan(0);
     expect(
@@ -112,11 +117,11 @@ describe('2,000 expensive tokens of fresh keys', () => {
       (_, n) => new LoopbackClient(url, `127.0.1.${n + 1}`),
     );
     const accepted: Reply[] = [];
-    await forEachOf(tokensOf, 10, async (n) => {
+    await runConcurrently(TOKENS, 10, async (n) => {
       const client = clients[n % clients.length] as LoopbackClient;
       accepted.push(await client.get('/sessions', expensive(n)));
     });
-    expect(countStatuses(accepted)).toEqual({ 200: tokensOf });
+    expect(countStatuses(accepted)).toEqual({ 200: TOKENS });
     const megabytes = (bytes: number) => bytes / 1024 ** 2;
     const after = await readFigures();
     const kept = after.heapUsed + after.external - before.heapUsed - before.external;

@@ -25,7 +25,7 @@ const list = async (headers: Record<string, string>, at = host) => {
 
 const bearer = (token: string) => ({ authorization: `Bearer ${token}`, 'x-auth-type': 'ucan' });
 
-describe('refuses with the text of the contract', () => {
+describe('UcanGuard rejects with the documented text', () => {
   it.each<[string, () => Record<string, string>, string]>([
     ['nothing', () => ({}), MISSING],
     ['x-did alone', () => ({ 'x-did': alice.did }), MISSING],
@@ -60,7 +60,7 @@ describe('refuses with the text of the contract', () => {
   });
 });
 
-describe('Authorization of another scheme beside X-Auth-Type: ucan', () => {
+describe('Authorization of another scheme with X-Auth-Type: ucan', () => {
   const beside = (authorization: string) => ({
     authorization,
     'x-auth-type': 'ucan',
@@ -74,7 +74,7 @@ describe('Authorization of another scheme beside X-Auth-Type: ucan', () => {
     },
   );
 
-  it('a bad delegation beside it is refused', async () => {
+  it('an invalid delegation with it is rejected', async () => {
     const headers = { ...beside('Basic eDp5'), 'x-ucan-delegation': 'AAAA' };
     expect(await list(headers)).toMatchObject({ status: 401, body: { message: MISSING } });
   });
@@ -86,7 +86,7 @@ describe('Authorization of another scheme beside X-Auth-Type: ucan', () => {
     'Bearer\tAAAA',
     'Basic eDp5, Bearer AAAA',
     'Bearer,x',
-  ])('%j is a bad invocation, which no delegation rescues', async (authorization) => {
+  ])('%j is an invalid invocation, also with a valid delegation', async (authorization) => {
     expect(await list(beside(authorization))).toMatchObject({
       status: 401,
       body: { message: INVALID },
@@ -94,11 +94,11 @@ describe('Authorization of another scheme beside X-Auth-Type: ucan', () => {
   });
 });
 
-it('accepts an invocation, again and again until it expires', async () => {
+it('UcanGuard accepts an invocation repeatedly until it expires', async () => {
   for (let i = 0; i < 3; i++) expect((await list(alice.headers)).status).toBe(200);
 });
 
-it('accepts a token that ucanto made', async () => {
+it('UcanGuard accepts a token of ucanto', async () => {
   const issuer = await ed25519.generate();
   const made = await delegate({
     issuer,
@@ -111,7 +111,7 @@ it('accepts a token that ucanto made', async () => {
   expect((await list(bearer(token))).status).toBe(200);
 });
 
-it('gives x-did no meaning', async () => {
+it('UcanGuard ignores x-did', async () => {
   const { body: session } = await alice.request('POST', '/sessions');
   const eve = new TestUser(host);
   const { body } = await eve.request('GET', '/sessions', { headers: { 'x-did': alice.did } });
@@ -127,7 +127,7 @@ describe('a delegation alone', () => {
     expect(body.total).toBeGreaterThan(0);
   });
 
-  it('does not when that is turned off', async () => {
+  it('does not log in with UCAN_ALLOW_DELEGATION_LOGIN=false', async () => {
     const strict = await startHost({ env: { UCAN_ALLOW_DELEGATION_LOGIN: 'false' } });
     const bob = new TestUser(strict);
     const refused = await list({ 'x-ucan-delegation': bob.delegate() }, strict);
@@ -136,12 +136,12 @@ describe('a delegation alone', () => {
   });
 });
 
-it('authenticates beside a delegation that cannot be used', async () => {
+it('UcanGuard accepts an invocation with an invalid delegation', async () => {
   for (const delegation of ['AAAA', new TestUser(host).delegate()])
     expect((await list({ ...alice.headers, 'x-ucan-delegation': delegation })).status).toBe(200);
 });
 
-it('tells a did:ixo caller nothing and the operator why', async () => {
+it('UcanGuard logs why a did:ixo caller is rejected, but does not send it', async () => {
   const ixo = alice.signer.withDid('did:ixo:entity:abc').ok;
   const minted = mintAuthInvocation({ signer: ixo ?? alice.signer, audience: host.did });
   const { body } = await list(bearer(minted.ok?.token ?? ''));
@@ -153,7 +153,7 @@ it('tells a did:ixo caller nothing and the operator why', async () => {
   });
 });
 
-it('logs one line per request, and never a token', async () => {
+it('accessLog logs one line per request, and never a token', async () => {
   const token = alice.mint();
   const delegation = alice.delegate();
   await fetch(`${host.url}/sessions`, {

@@ -24,7 +24,7 @@ afterEach(async () => {
   await host.close();
 });
 
-/** Begins a body, of which `sent` bytes are there once this resolves, and does not finish it. */
+/** Sends `sent` bytes of a body and does not finish it. */
 async function begin(address: string, sent: number): Promise<Socket> {
   const { port, hostname } = new URL(host.url);
   const socket = connect(Number(port), hostname);
@@ -58,7 +58,7 @@ async function createFrom(address: string, bytes = 0) {
 }
 
 describe('POST bodies that are being read', () => {
-  it('of one address take at most its share; others are served', async () => {
+  it('of one address use at most its share; others are served', async () => {
     await begin('203.0.113.1', 40 * KB);
     await expect
       .poll(async () => (await createFrom('203.0.113.1', 30 * KB)).body)
@@ -67,7 +67,7 @@ describe('POST bodies that are being read', () => {
     expect((await createFrom('203.0.113.2', 30 * KB)).status).toBe(201);
   });
 
-  it('of all addresses take at most BODIES_LIMIT, and give it back when they end', async () => {
+  it('of all addresses use at most BODIES_LIMIT, and release it when they end', async () => {
     for (let i = 1; i <= 4; i++) await begin(`203.0.113.${i}`, 60 * KB);
     await expect
       .poll(async () => (await createFrom('203.0.113.9', 30 * KB)).body)
@@ -77,14 +77,14 @@ describe('POST bodies that are being read', () => {
     await expect.poll(async () => (await createFrom('203.0.113.9', 30 * KB)).status).toBe(201);
   });
 
-  it('of any number of requests after each other never fill it', async () => {
+  it('of sequential requests never use it up', async () => {
     for (let i = 0; i < 40; i++)
       expect((await createFrom('203.0.113.1', 60 * KB)).status).toBe(201);
   });
 });
 
-describe('a body that is refused', () => {
-  it('while it is sent is answered, and its connection closed', async () => {
+describe('BodyInterceptor with an invalid body', () => {
+  it('responds while the body is sent, and closes the connection', async () => {
     const socket = await begin('203.0.113.1', 65 * KB);
     const answer = await text(socket);
     expect(answer).toMatch(/^HTTP\/1\.1 413 /);
@@ -97,7 +97,7 @@ describe('a body that is refused', () => {
     ['a BOM', 'application/json; charset="UTF-8"', '\ufeff{}', 201],
     ['a bare value', 'application/json', '5', 400],
     ['nothing', 'application/json', '', 201],
-  ])('or not by what it is: %s', async (_, type, body, status) => {
+  ])('responds by content: %s', async (_, type, body, status) => {
     const headers = { ...alice.headers, 'content-type': type };
     const response = await fetch(`${host.url}/sessions`, { method: 'POST', headers, body });
     expect([response.status, await response.text()]).toEqual([status, expect.any(String)]);

@@ -18,7 +18,7 @@ describe.each(bundledPlugins.map((plugin) => ({ plugin, name: plugin.name })))(
     it.each(tests)('$name', ({ run }) => run());
 
     it('can be switched off, and the host answers without it', async () => {
-      const off = dependentsOf(name);
+      const off = findDependents(name);
       const host = await startHost({ env: { ...everything, FEATURES: `${name}=false` } });
       const loaded = host.app.plugins.status().filter(({ isLoaded }) => isLoaded);
       expect(loaded.map((status) => status.name)).toEqual(names.filter((one) => !off.has(one)));
@@ -42,7 +42,7 @@ it('all bundled plugins work together, and the host without any', async () => {
 });
 
 /** A plugin and all that cannot do without it. */
-function dependentsOf(name: string): Set<string> {
+function findDependents(name: string): Set<string> {
   const off = new Set([name]);
   for (const { name: other, dependsOn = [] } of bundledPlugins)
     if (dependsOn.some((needed) => off.has(needed))) off.add(other);

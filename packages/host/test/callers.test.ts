@@ -3,14 +3,14 @@ import { mintDelegation, type Signer, signerFromMnemonic } from '@sibyl/ucan';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openStore } from '../src/store/store.js';
 import { startHost, type TestHost } from './support/host.js';
-import { joinSession, refusalOf } from './support/session-socket.js';
+import { joinSession, openRejectedSocket } from './support/session-socket.js';
 import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
 import { TestUser } from './support/user.js';
 
 const ORACLE_MNEMONIC = 'the key of an oracle that is open to invited users';
 const oracle = signerFromMnemonic(ORACLE_MNEMONIC).ok as Signer;
 const listed = new TestUser({ url: '', did: oracle.did });
-const CALLERS_ALLOW = `did:web:someone.example, ${listed.did}`;
+const CALLERS_ALLOW = `did:web:user.example, ${listed.did}`;
 
 describe.each(engines)('CALLERS_ALLOW on %s', (engine) => {
   let database: TestDatabase;
@@ -39,7 +39,7 @@ describe.each(engines)('CALLERS_ALLOW on %s', (engine) => {
     expect(await redeem(user, await invite())).toEqual([200, { ok: true }]);
     return user;
   };
-  const statusOf = async (user: TestUser) => (await user.request('GET', '/sessions')).status;
+  const fetchStatus = async (user: TestUser) => (await user.request('GET', '/sessions')).status;
   const openSession = async (user: TestUser): Promise<string> =>
     (await user.request('POST', '/sessions')).body.sessionId;
 
@@ -56,7 +56,7 @@ describe.each(engines)('CALLERS_ALLOW on %s', (engine) => {
     ['GET', '/delegation'],
     ['POST', '/delegation'],
     ['GET', '/user-preferences'],
-  ])('answers 403 to a stranger on %s %s', async (method, path) => {
+  ])('answers 403 to an unlisted caller on %s %s', async (method, path) => {
     const { status, body } = await new TestUser(host).request(method, path);
     expect([status, body.code]).toEqual([403, 'caller_not_allowed']);
     expect(body.message).toBe(
@@ -64,12 +64,12 @@ describe.each(engines)('CALLERS_ALLOW on %s', (engine) => {
     );
   });
 
-  it('refuses a stranger who logs in with a delegation', async () => {
+  it('rejects an unlisted caller who logs in with a delegation', async () => {
     const headers = { 'x-ucan-delegation': new TestUser(host).delegate() };
     expect((await fetch(`${host.url}/sessions`, { headers })).status).toBe(403);
   });
 
-  it('stores nothing of a stranger who logs in with a delegation', async () => {
+  it('stores nothing for an unlisted caller who logs in with a delegation', async () => {
     const alice = new TestUser(host);
     const headers = { 'x-ucan-delegation': alice.delegate() };
     for (const path of ['/sessions', '/delegations']) await fetch(host.url + path, { headers });
@@ -87,7 +87,7 @@ describe.each(engines)('CALLERS_ALLOW on %s', (engine) => {
         200,
       );
       await host.app.callers.remove(alice.did);
-      expect(await statusOf(alice)).toBe(403);
+      expect(await fetchStatus(alice)).toBe(403);
       const { status, body } = await alice.request('GET', '/delegations');
       expect([status, body.delegations.length]).toEqual([200, 1]);
       const { cid } = body.delegations[0];
@@ -107,10 +107,10 @@ describe.each(engines)('CALLERS_ALLOW on %s', (engine) => {
     expect(await answer.json()).toMatchObject({ delegations: [{ isCurrent: false }] });
   });
 
-  it('disconnects a socket of a stranger', async () => {
+  it('disconnects a socket of an unlisted caller', async () => {
     const alice = new TestUser(host);
     const options = { query: { sessionId: 'any' }, auth: { invocation: alice.mint() } };
-    const { data } = await refusalOf(host.url, options);
+    const { data } = await openRejectedSocket(host.url, options);
     expect(data).toMatchObject({ statusCode: 403, code: 'caller_not_allowed' });
   });
 
@@ -120,7 +120,7 @@ describe.each(engines)('CALLERS_ALLOW on %s', (engine) => {
   });
 
   it('admits a listed DID, and leaves public routes open', async () => {
-    expect(await statusOf(listed.at(host))).toBe(200);
+    expect(await fetchStatus(listed.at(host))).toBe(200);
     expect((await fetch(`${host.url}/health`)).status).toBe(200);
     const card = await (await fetch(`${host.url}/.well-known/oracle.json`)).json();
     expect(card.features).toContain('invitations');
@@ -128,9 +128,9 @@ describe.each(engines)('CALLERS_ALLOW on %s', (engine) => {
 
   it('POST /invitations admits a caller, on routes and on the socket', async () => {
     const alice = new TestUser(host);
-    expect(await statusOf(alice)).toBe(403);
+    expect(await fetchStatus(alice)).toBe(403);
     expect(await redeem(alice, await invite())).toEqual([200, { ok: true }]);
-    expect(await statusOf(alice)).toBe(200);
+    expect(await fetchStatus(alice)).toBe(200);
     const socket = await joinSession(alice, await openSession(alice));
     expect(await socket.ask('ping', 'pong')).toBeDefined();
     const callers = await host.app.callers.list();
@@ -143,7 +143,7 @@ describe.each(engines)('CALLERS_ALLOW on %s', (engine) => {
     expect(await redeem(alice, invitation)).toEqual([200, { ok: true }]);
     expect(await redeem(eve, invitation)).toEqual([409, 'invitation_used']);
     expect(await redeem(alice, invitation)).toEqual([409, 'invitation_used']);
-    expect([await statusOf(alice), await statusOf(eve)]).toEqual([200, 403]);
+    expect([await fetchStatus(alice), await fetchStatus(eve)]).toEqual([200, 403]);
   });
 
   it('POST /invitations admits one of many callers who come at the same time', async () => {
@@ -152,7 +152,7 @@ describe.each(engines)('CALLERS_ALLOW on %s', (engine) => {
     const answers = await Promise.all(users.map((user) => redeem(user, invitation)));
     const codes = answers.map(([status]) => status).sort();
     expect(codes).toEqual([200, ...Array.from({ length: 11 }, () => 409)]);
-    const statuses = await Promise.all(users.map(statusOf));
+    const statuses = await Promise.all(users.map(fetchStatus));
     expect(statuses.filter((status) => status === 200)).toHaveLength(1);
   });
 
@@ -184,7 +184,7 @@ describe.each(engines)('CALLERS_ALLOW on %s', (engine) => {
   ])('POST /invitations answers 400 to an invitation %s', async (_, make) => {
     const alice = new TestUser(host);
     expect(await redeem(alice, make(alice))).toEqual([400, 'invalid_invitation']);
-    expect(await statusOf(alice)).toBe(403);
+    expect(await fetchStatus(alice)).toBe(403);
   });
 
   it('POST /invitations answers 410 to an expired invitation', async () => {
@@ -199,14 +199,14 @@ describe.each(engines)('CALLERS_ALLOW on %s', (engine) => {
     const bearer = { authorization: `Bearer ${await invite()}`, 'x-auth-type': 'ucan' };
     expect((await fetch(`${host.url}/sessions`, { headers: bearer })).status).toBe(401);
     const options = { query: { sessionId: 'any' }, auth: { ucanDelegation: await invite() } };
-    expect((await refusalOf(host.url, options)).data).toMatchObject({ statusCode: 401 });
+    expect((await openRejectedSocket(host.url, options)).data).toMatchObject({ statusCode: 401 });
   });
 
   it('callers.remove takes effect at once, on routes and on open sockets', async () => {
     const alice = await admitted();
     const socket = await joinSession(alice, await openSession(alice), { reconnection: false });
     expect(await host.app.callers.remove(alice.did)).toBe(true);
-    expect(await statusOf(alice)).toBe(403);
+    expect(await fetchStatus(alice)).toBe(403);
     expect(await socket.until('closing')).toMatchObject({ reason: 'caller_not_allowed' });
     expect(await socket.until('(disconnect)')).toBe('io server disconnect');
     expect(await host.app.callers.remove(alice.did)).toBe(false);
@@ -219,20 +219,20 @@ describe.each(engines)('CALLERS_ALLOW on %s', (engine) => {
     await store.callers.remove(alice.did);
     await store.close();
     expect(await socket.until('closing')).toMatchObject({ reason: 'caller_not_allowed' });
-    await expect.poll(() => statusOf(alice), { timeout: 30_000 }).toBe(403);
+    await expect.poll(() => fetchStatus(alice), { timeout: 30_000 }).toBe(403);
   }, 60_000);
 
   it('survives a restart, and admits everyone once CALLERS_ALLOW is unset', async () => {
     const alice = await admitted();
     await host.close();
     host = await startHost({ env: { ...database.env, ORACLE_MNEMONIC } });
-    expect(await statusOf(new TestUser(host))).toBe(200);
+    expect(await fetchStatus(new TestUser(host))).toBe(200);
     const card = await (await fetch(`${host.url}/.well-known/oracle.json`)).json();
     expect(card.features).not.toContain('invitations');
     await host.close();
     host = await startHost({ env: { ...database.env, ORACLE_MNEMONIC, CALLERS_ALLOW } });
-    expect(await statusOf(alice.at(host))).toBe(200);
-    expect(await statusOf(new TestUser(host))).toBe(403);
+    expect(await fetchStatus(alice.at(host))).toBe(200);
+    expect(await fetchStatus(new TestUser(host))).toBe(403);
   });
 });
 

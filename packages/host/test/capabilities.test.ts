@@ -50,12 +50,12 @@ const ALWAYS = ['greet', 'compass', 'measure', 'whisper'];
 
 const test = useControlledHost({ bundled: [], plugins });
 
-it('offers what is always there and what is silent; the rest waits', async () => {
+it('the model gets the tools of plugins that are always visible or silent, not those on demand', async () => {
   const { turns } = await ask(test, [say()]);
   expect(turns[0]?.tools).toEqual([...CORE, ...ALWAYS]);
 });
 
-it('tells of what is always there in the prompt, and of nothing else', async () => {
+it('the prompt describes only plugins that are always visible', async () => {
   const { turns } = await ask(test, [say()]);
   const system = turns[0]?.system ?? '';
   expect(system).toContain('- Title of basics: What basics is for');
@@ -65,7 +65,7 @@ it('tells of what is always there in the prompt, and of nothing else', async () 
   for (const name of ['maps', 'charts', 'shadow', 'experts']) expect(system).not.toContain(name);
 });
 
-it('lists what could be loaded, with the tools that would bring', async () => {
+it('list_capabilities lists plugins that can be loaded, with their tools', async () => {
   const { turns } = await ask(test, [call(['list_capabilities']), say()]);
   const { capabilities } = JSON.parse(turns[1]?.results[0] ?? '');
   expect(capabilities).toEqual([
@@ -87,7 +87,7 @@ it('lists what could be loaded, with the tools that would bring', async () => {
   ]);
 });
 
-describe('what is loaded', () => {
+describe('a plugin that load_capability loads', () => {
   it('can be used from the next model call on, several at once', async () => {
     const load = call(['load_capability', { names: ['maps', 'charts', 'nonsense'] }]);
     const { turns, frames } = await ask(test, [load, call(['find_way']), say()]);
@@ -104,14 +104,14 @@ describe('what is loaded', () => {
     expect(framesOf({ frames }, 'tool_call').map(({ toolName }) => toolName)).toContain('find_way');
   });
 
-  it('cannot be used before', async () => {
+  it('cannot be used earlier', async () => {
     const early = call(['load_capability', { names: ['maps'] }], ['find_way']);
     const { turns } = await ask(test, [early, call(['find_way']), say()]);
     expect(turns[1]?.results[1]).toContain('There is no tool named find_way');
     expect(turns[2]?.results).toEqual(['"did find_way"']);
   });
 
-  it('stays for the session, and for no other', async () => {
+  it('stays loaded in this session only', async () => {
     const first = await ask(test, [call(['load_capability', { names: ['maps'] }]), say()]);
     const second = await ask(test, [say()], { sessionId: first.sessionId });
     expect(second.turns[0]?.tools).toContain('find_way');
@@ -120,7 +120,7 @@ describe('what is loaded', () => {
     expect(other.turns[0]?.tools).not.toContain('find_way');
   });
 
-  it('stays over a restart, as far as it is still there', async () => {
+  it('stays loaded after a restart, if it still exists', async () => {
     const dataDir = await mkdtemp(join(tmpdir(), 'sibyl-host-'));
     onTestFinished(() => rm(dataDir, { recursive: true, force: true }));
     const env = { ...test.model.env, DATA_DIR: dataDir };
@@ -139,7 +139,7 @@ describe('what is loaded', () => {
   });
 });
 
-it('offers neither of its tools when there is nothing to load', async () => {
+it('list_capabilities and load_capability are absent if no plugin is on demand', async () => {
   const host = await startHost({
     bundled: [],
     plugins: plugins.filter(({ name }) => name === 'shadow'),

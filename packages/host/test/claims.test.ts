@@ -60,7 +60,7 @@ async function process(authorization: string | undefined = `Bearer ${SECRET}`) {
   return { status: response.status, body: (await response.json()) as any };
 }
 
-/** A user whose one turn was paid by nobody so far. */
+/** A user with one turn that is not paid yet. */
 async function debtor() {
   const alice = new TestUser(host);
   await ask({ model, alice }, [say('hi')]);
@@ -68,7 +68,7 @@ async function debtor() {
   return alice;
 }
 
-it('asks the subscription service for whoever has no balance, in its own name', async () => {
+it('the claims plugin asks the subscription service about a user without balance', async () => {
   const alice = await debtor();
   expect(await get(alice, '/credits')).toMatchObject({ balance: 0, reserved: 0, unpaid: TURN });
   const [asked] = service.requests;
@@ -87,7 +87,7 @@ it('asks the subscription service for whoever has no balance, in its own name', 
   await process();
 });
 
-it('refuses whoever has no credit left, with the claims to settle', async () => {
+it('POST /messages rejects a user without credit, with the claims to settle', async () => {
   const alice = await debtor();
   const { claims } = await get(alice, '/claims');
   expect(claims).toMatchObject([{ amount: TURN, status: 'open' }]);
@@ -104,14 +104,14 @@ it('refuses whoever has no credit left, with the claims to settle', async () => 
   await process();
 });
 
-it('refuses while the subscription service cannot be asked', async () => {
+it('POST /messages rejects while the subscription service is unavailable', async () => {
   service.answer = () => ({ status: 500, body: {} });
   const { status, body } = await send(new TestUser(host));
   expect([status, body.code, body.claims]).toEqual([402, 'insufficient_credit', []]);
   expect(body.message).toContain('cannot be asked');
 });
 
-it('submits claims once, and shows them to their user alone', async () => {
+it('the claims plugin submits claims once, and shows them only to their user', async () => {
   const alice = await debtor();
   service.answer = answers(CREDIT, 'submitted');
   const { body } = await process();
@@ -145,13 +145,13 @@ it.each([undefined, '', 'Bearer', 'Bearer wrong', `Basic ${SECRET}`, SECRET])(
   },
 );
 
-it('wants a user to look at claims, and a clock to process them', async () => {
+it('GET /claims requires a user, and processing requires CRON_SECRET', async () => {
   expect((await fetch(`${host.url}/claims`)).status).toBe(401);
   const alice = new TestUser(host);
   expect((await alice.request('POST', '/claims/process')).status).toBe(401);
 });
 
-it('is off without credits, and says why', async () => {
+it('the claims plugin is off without credits, and says why', async () => {
   const other = await startHost({
     env: { CLAIMS_URL: 'https://claims.example', CRON_SECRET: SECRET },
   });

@@ -14,7 +14,7 @@ const preflight = (origin: string) =>
     },
   });
 
-it('lets every origin call, without credentials, unless configured', async () => {
+it('CORS allows every origin without credentials by default', async () => {
   host = await startHost();
   const { headers } = await preflight('https://anywhere.example');
   expect(headers.get('access-control-allow-origin')).toBe('*');
@@ -25,7 +25,7 @@ it('lets every origin call, without credentials, unless configured', async () =>
   );
 });
 
-it('exposes the request id, also on errors', async () => {
+it('CORS exposes the request id, also on errors', async () => {
   host = await startHost();
   const { status, headers } = await fetch(`${host.url}/sessions`, {
     headers: { origin: 'https://anywhere.example' },
@@ -35,7 +35,7 @@ it('exposes the request id, also on errors', async () => {
   expect(headers.get('access-control-expose-headers')).toBe('X-Request-Id');
 });
 
-it('lets only named origins call, with credentials', async () => {
+it('CORS allows only origins in CORS_ORIGIN, with credentials', async () => {
   host = await startHost({ env: { CORS_ORIGIN: 'https://a.example,https://b.example' } });
   const named = await preflight('https://b.example');
   expect(named.headers.get('access-control-allow-origin')).toBe('https://b.example');

@@ -36,7 +36,7 @@ async function start(): Promise<HostProcess & { url: string; did: string }> {
   return { ...host, url, did: card.did };
 }
 
-/** Has the model speak a numbered word every few milliseconds until told to stop. */
+/** Makes the model say a numbered word every few milliseconds until it is stopped. */
 function chatter(turn: ModelTurn): () => void {
   let n = 0;
   const timer = setInterval(() => turn.say(`w${n++} `), TOKEN_GAP_MS);
@@ -70,13 +70,13 @@ function firstBeyond(arrivals: readonly { text: string; at: number }[], limit: n
   });
 }
 
-/** How long a machine that is busy kept the words of this answer, which are spoken at an even pace. */
+/** The longest delay between words of this answer, which are said at an even pace. */
 function longestPause(arrivals: readonly { at: number }[]): number {
   const pauses = arrivals.map(({ at }, i) => at - (arrivals[i - 1]?.at ?? at));
   return Math.max(0, ...pauses);
 }
 
-/** What a client shows in the end: it cuts its text back to what the host says is stored. */
+/** What a client shows in the end: it truncates its text to the stored length. */
 async function rejoin(user: TestUser, before: SseStream): Promise<string> {
   const again = await join(user, before.runId, before.lastId);
   let { text } = before;
@@ -92,7 +92,7 @@ async function rejoin(user: TestUser, before: SseStream): Promise<string> {
   return text;
 }
 
-it(`loses nothing acknowledged in ${CRASHES} crashes amid an answer`, {
+it(`the host loses nothing acknowledged in ${CRASHES} crashes during an answer`, {
   timeout: 180_000,
 }, async () => {
   let host = await start();
@@ -118,8 +118,8 @@ it(`loses nothing acknowledged in ${CRASHES} crashes amid an answer`, {
     expect(body.messages.map((m: { type: string }) => m.type)).toEqual(['human', 'ai']);
     expect(body.messages[0].content).toBe(question);
     expect(stored).toMatchObject({ type: 'ai', isComplete: false });
-    const spoken = Array.from({ length: 1000 }, (_, n) => `w${n} `).join('');
-    expect(spoken.startsWith(stored.content)).toBe(true);
+    const words = Array.from({ length: 1000 }, (_, n) => `w${n} `).join('');
+    expect(words.startsWith(stored.content)).toBe(true);
     const lost = firstBeyond(arrivals, stored.content.length);
     const slackMs = SLACK_MS + 2 * longestPause(arrivals);
     if (lost) expect(killedAt - lost.at).toBeLessThan(LOSS_MS + slackMs);
@@ -131,7 +131,7 @@ it(`loses nothing acknowledged in ${CRASHES} crashes amid an answer`, {
   await host.ended;
 });
 
-it('hands over what is not finished on SIGTERM', async () => {
+it('the host finishes a running turn on SIGTERM', async () => {
   const host = await start();
   const alice = new TestUser(host);
   const sessionId = await openSession(alice);

@@ -17,7 +17,7 @@ function endLeases(dataDir: string): void {
   file.close();
 }
 
-it('charges a turn that kill -9 cut off for what it is known to have cost, no less and no more', async () => {
+it('the credits plugin charges a turn that kill -9 interrupted for its recorded cost', async () => {
   const dataDir = await mkdtemp(join(tmpdir(), 'sibyl-credits-'));
   const model = await startControlledModel();
   const env = {
@@ -52,9 +52,9 @@ it('charges a turn that kill -9 cut off for what it is known to have cost, no le
   endLeases(dataDir);
 
   const later = alice.at(await start());
-  const creditsOf = async () => (await later.request('GET', '/credits')).body;
-  await expect.poll(async () => (await creditsOf()).reserved).toBe(0);
-  const { balance, entries } = await creditsOf();
+  const readCredits = async () => (await later.request('GET', '/credits')).body;
+  await expect.poll(async () => (await readCredits()).reserved).toBe(0);
+  const { balance, entries } = await readCredits();
   // 10 tokens of the first call, and about what the second had been sent.
   const sent = JSON.stringify(second.body).length / 4;
   expect(GRANT - balance).toBeGreaterThan(10 + sent / 2);

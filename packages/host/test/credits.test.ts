@@ -20,17 +20,17 @@ const test = useControlledHost({
 });
 
 const newUser = () => new TestUser(test.host);
-const creditsOf = async (user: TestUser) => (await user.request('GET', '/credits')).body;
+const readCredits = async (user: TestUser) => (await user.request('GET', '/credits')).body;
 
-/** The account once no turn of the user is under way. */
+/** The account once no turn of the user is running. */
 async function settled(user: TestUser) {
-  await expect.poll(async () => (await creditsOf(user)).reserved).toBe(0);
-  return creditsOf(user);
+  await expect.poll(async () => (await readCredits(user)).reserved).toBe(0);
+  return readCredits(user);
 }
 
-it('gives every user what they start with, and shows it to them alone', async () => {
+it('GET /credits shows the initial grant to its user only', async () => {
   const user = newUser();
-  expect(await creditsOf(user)).toMatchObject({
+  expect(await readCredits(user)).toMatchObject({
     balance: GRANT,
     reserved: 0,
     unpaid: 0,
@@ -41,7 +41,7 @@ it('gives every user what they start with, and shows it to them alone', async ()
   expect((await user.request('GET', '/credits?limit=0')).status).toBe(400);
 });
 
-it('charges a turn for its calls, and for the title of its session', async () => {
+it('the credits plugin charges a turn for its calls, and for the title of its session', async () => {
   const alice = newUser();
   const { sessionId } = await ask({ ...test, alice }, [say('hi')], { requestId: 'r-1' });
   const { balance, entries } = await settled(alice);
@@ -57,17 +57,17 @@ it('charges a turn for its calls, and for the title of its session', async () =>
   });
 });
 
-it('charges every call of a turn', async () => {
+it('the credits plugin charges every call of a turn', async () => {
   const alice = newUser();
   await ask({ ...test, alice }, [call(['list_capabilities']), say('hi')]);
   expect(await settled(alice)).toMatchObject({ balance: GRANT - 3 * CALL });
 });
 
-it('sets credit aside while a turn is at work', async () => {
+it('GET /credits shows reserved credit while a turn is running', async () => {
   const alice = newUser();
   const live = await stream(alice, await openSession(alice), { message: 'hello' });
   const turn = await test.model.next();
-  const { balance, reserved } = await creditsOf(alice);
+  const { balance, reserved } = await readCredits(alice);
   expect(balance).toBe(GRANT);
   expect(reserved).toBeGreaterThanOrEqual(MINIMUM);
   turn.answer('hi');
@@ -75,12 +75,12 @@ it('sets credit aside while a turn is at work', async () => {
   await settled(alice);
 });
 
-it('charges a turn that was aborted for what it used', async () => {
+it('the credits plugin charges an aborted turn for what it used', async () => {
   const alice = newUser();
   const sessionId = await openSession(alice);
   const live = await stream(alice, sessionId, { message: 'hello' });
   const turn = await test.model.next();
-  turn.say('A long answer that nobody wants to hear to its end');
+  turn.say('A long answer that is aborted');
   await live.untilEvent('message');
   await alice.request('POST', '/messages/abort', { body: { sessionId } });
   await live.toEnd();
@@ -89,7 +89,7 @@ it('charges a turn that was aborted for what it used', async () => {
   expect(entries[0].usage[0].output).toBeGreaterThan(5);
 });
 
-it('lets in no more of 50 turns at once than the balance covers', async () => {
+it('POST /messages accepts no more of 50 concurrent turns than the balance covers', async () => {
   const alice = newUser();
   const sessions = await Promise.all(Array.from({ length: 50 }, () => openSession(alice)));
   const refused: { body: unknown }[] = [];
@@ -117,7 +117,7 @@ it('lets in no more of 50 turns at once than the balance covers', async () => {
   expect(entries.length).toBe(admitted + 1);
 });
 
-it('ends a turn before the call that could not be paid for', async () => {
+it('the credits plugin ends a turn before a call that exceeds the balance', async () => {
   const alice = newUser();
   // Other turns of hers have set the rest aside.
   const others = Math.floor(GRANT / (MINIMUM + 1)) - 1;
@@ -138,7 +138,7 @@ it('ends a turn before the call that could not be paid for', async () => {
   expect(unpaid).toBe(0);
 });
 
-it('is described with the other routes', async () => {
+it('GET /docs/openapi.json describes GET /credits', async () => {
   const document = await (await fetch(`${test.host.url}/docs/openapi.json`)).json();
   expect(document).toHaveProperty(['paths', '/credits', 'get', 'summary']);
 });

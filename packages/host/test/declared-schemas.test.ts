@@ -31,7 +31,7 @@ function declare(kind: string, count: number, characters: number) {
 }
 
 describe('POST /messages with many schemas', () => {
-  it('refuses more than a message may declare, names the field, and keeps nothing', async () => {
+  it('rejects too many schemas, names the field, and stores nothing', async () => {
     const sessionId = await openSession(test.alice);
     const send = async (n: number) => {
       const body = { message: 'hi', tools: declare(`m${n}`, 60, 900_000) };
@@ -47,7 +47,7 @@ describe('POST /messages with many schemas', () => {
     expect(usedMegabytes() - before).toBeLessThan(8);
   });
 
-  it('answers those just below the limit, and keeps nothing of them', async () => {
+  it('accepts schemas just below the limit, and keeps no memory of them', async () => {
     const send = async (n: number) => {
       const tools = declare(`t${n}`, 60, 255_000);
       const agActions = declare(`a${n}`, 60, 255_000);
@@ -77,13 +77,13 @@ describe('the processor time of schemas', () => {
     return Math.max(1, Math.min(...times));
   }
 
-  const textsOf = (count: number, characters: number) =>
+  const buildTexts = (count: number, characters: number) =>
     Array.from({ length: 7 }, (_, run) =>
       JSON.stringify({ message: 'hi', tools: declare(`r${run}`, count, characters) }),
     );
 
-  it('that SendMessage refuses is a few times that of JSON.parse', () => {
-    const texts = textsOf(60, 900_000);
+  it('that SendMessage rejects is a few times that of JSON.parse', () => {
+    const texts = buildTexts(60, 900_000);
     const refuse = leastTime(texts, (text) => {
       expect(SendMessage.safeParse(JSON.parse(text)).success).toBe(false);
     });
@@ -91,7 +91,7 @@ describe('the processor time of schemas', () => {
   });
 
   it('that toAgentTool reads is some times that of JSON.parse', () => {
-    const texts = textsOf(60, 255_000);
+    const texts = buildTexts(60, 255_000);
     const read = leastTime(texts, (text) => {
       for (const { schema: inputSchema, ...tool } of JSON.parse(text).tools)
         expect(toAgentTool({ ...tool, inputSchema, run: async () => null })).toHaveProperty('ok');

@@ -1,7 +1,7 @@
 import { mintDelegation } from '@sibyl/ucan';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startHost, type TestHost } from './support/host.js';
-import { refusalOf } from './support/session-socket.js';
+import { openRejectedSocket } from './support/session-socket.js';
 import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
 import { TestUser } from './support/user.js';
 
@@ -45,7 +45,7 @@ describe.each(engines)('on %s', (engine) => {
       expect(await loginWith(raw)).toBe(401);
     });
 
-    it('POST /delegation refuses a body that gives it one', async () => {
+    it('POST /delegation rejects a body with an expiration', async () => {
       const alice = new TestUser(host);
       const { body } = await store(alice, alice.delegate({ ttlSeconds: null }), {
         expiration: inOneHour(),
@@ -78,7 +78,7 @@ describe.each(engines)('on %s', (engine) => {
       expect(await loginWith(mint(new TestUser(host)))).toBe(401);
     });
 
-    it('POST /delegation refuses it as a field of the body', async () => {
+    it('POST /delegation rejects it as a field of the body', async () => {
       const alice = new TestUser(host);
       const refused = await store(alice, alice.delegate(), { expiration });
       expect([refused.status, refused.body.code]).toEqual([400, 'validation_failed']);
@@ -111,10 +111,12 @@ describe.each(engines)('on %s', (engine) => {
         expect.objectContaining({ reason: 'expiry_too_far', did: alice.did }),
       );
       const socket = { query: { sessionId: 'any' }, auth: { ucanDelegation: raw } };
-      expect((await refusalOf(strict.url, socket)).data).toMatchObject({ statusCode: 401 });
+      expect((await openRejectedSocket(strict.url, socket)).data).toMatchObject({
+        statusCode: 401,
+      });
     });
 
-    it('it can be stored and used beside an invocation', async () => {
+    it('it can be stored and used with an invocation', async () => {
       const alice = new TestUser(strict);
       const raw = alice.delegate({ ttlSeconds: null });
       expect((await store(alice, raw)).status).toBe(200);

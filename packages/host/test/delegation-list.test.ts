@@ -12,7 +12,7 @@ const store = (user: TestUser, raw: string, more: object = {}) =>
   user.request('POST', '/delegation', { body: { raw, ...more } });
 const status = async (user: TestUser) => (await user.request('GET', '/delegation')).body;
 const list = async (user: TestUser) => (await user.request('GET', '/delegations')).body.delegations;
-const cidOf = (token: string) => readToken(token).ok?.root.cid ?? '';
+const readCid = (token: string) => readToken(token).ok?.root.cid ?? '';
 /** What a client gets that has nothing but a delegation. */
 const loginWith = async (raw: string) =>
   (await fetch(`${host.url}/sessions`, { headers: { 'x-ucan-delegation': raw } })).status;
@@ -35,14 +35,14 @@ describe.each(engines)('on %s', (engine) => {
       const { body } = await store(alice, second);
       expect(await list(alice)).toEqual([
         {
-          cid: cidOf(second),
+          cid: readCid(second),
           audience: host.did,
           capabilities: [{ can: 'store/*', with: alice.did }],
           expiration: body.expiration,
           createdAt: expect.stringMatching(/^20.*Z$/),
           isCurrent: true,
         },
-        expect.objectContaining({ cid: cidOf(first), isCurrent: false }),
+        expect.objectContaining({ cid: readCid(first), isCurrent: false }),
       ]);
     });
 
@@ -52,7 +52,7 @@ describe.each(engines)('on %s', (engine) => {
       expect(await loginWith(raw)).toBe(200);
       expect(await loginWith(raw)).toBe(200);
       expect(await list(alice)).toMatchObject([
-        { cid: cidOf(raw), isCurrent: false, lastUsedAt: expect.stringMatching(/^20.*Z$/) },
+        { cid: readCid(raw), isCurrent: false, lastUsedAt: expect.stringMatching(/^20.*Z$/) },
       ]);
       expect(await status(alice)).toEqual({ authorized: false });
     });
@@ -62,10 +62,10 @@ describe.each(engines)('on %s', (engine) => {
       const raw = alice.delegate();
       const { body } = await alice.request('POST', '/sessions');
       await joinSession(alice, body.sessionId, { auth: { ucanDelegation: raw } });
-      expect(await list(alice)).toMatchObject([{ cid: cidOf(raw), isCurrent: false }]);
+      expect(await list(alice)).toMatchObject([{ cid: readCid(raw), isCurrent: false }]);
     });
 
-    it('lists one that was only presented beside an invocation, once a turn has used it', async () => {
+    it('lists one that was only presented with an invocation, once a turn has used it', async () => {
       const alice = new TestUser(host);
       const raw = alice.delegate();
       const { body: session } = await alice.request('POST', '/sessions');
@@ -73,10 +73,10 @@ describe.each(engines)('on %s', (engine) => {
         body: { message: 'hello' },
         headers: { 'x-ucan-delegation': raw },
       });
-      expect(await list(alice)).toMatchObject([{ cid: cidOf(raw), isCurrent: false }]);
+      expect(await list(alice)).toMatchObject([{ cid: readCid(raw), isCurrent: false }]);
     });
 
-    it('lists one that was dropped to make room again, once it is used again', async () => {
+    it('lists one that was removed because of the limit again, once it is used again', async () => {
       const alice = new TestUser(host);
       const raws = Array.from({ length: 101 }, () => alice.delegate({ ttlSeconds: null }));
       for (const raw of raws) expect(await loginWith(raw)).toBe(200);
@@ -84,16 +84,16 @@ describe.each(engines)('on %s', (engine) => {
         (await list(alice)).map(({ cid }: { cid: string }) => cid);
       const [first = '', second = ''] = raws;
       expect(await cids()).toHaveLength(100);
-      expect(await cids()).not.toContain(cidOf(first));
+      expect(await cids()).not.toContain(readCid(first));
       expect(await loginWith(first)).toBe(200);
-      expect(await cids()).toContain(cidOf(first));
+      expect(await cids()).toContain(readCid(first));
       // A stored one makes room too.
-      expect(await cids()).not.toContain(cidOf(second));
+      expect(await cids()).not.toContain(readCid(second));
       const third = raws[2] ?? '';
       await store(alice, alice.delegate());
-      expect(await cids()).not.toContain(cidOf(third));
+      expect(await cids()).not.toContain(readCid(third));
       expect(await loginWith(third)).toBe(200);
-      expect(await cids()).toContain(cidOf(third));
+      expect(await cids()).toContain(readCid(third));
     });
 
     it('does not list a delegation of another user who presents it', async () => {
@@ -119,7 +119,7 @@ describe.each(engines)('on %s', (engine) => {
       expect(await list(alice)).toEqual([]);
     });
 
-    it('leaves one that was presented at another time', async () => {
+    it('does not revoke one that was presented at another time', async () => {
       const alice = new TestUser(host);
       const raw = alice.delegate();
       await loginWith(raw);
@@ -129,44 +129,44 @@ describe.each(engines)('on %s', (engine) => {
   });
 
   describe('DELETE /delegations/:cid', () => {
-    it('revokes that one and no other', async () => {
+    it('revokes only that one', async () => {
       const alice = new TestUser(host);
       const [kept, gone] = [alice.delegate(), alice.delegate()];
       await store(alice, gone);
       await store(alice, kept);
-      const revoked = await alice.request('DELETE', `/delegations/${cidOf(gone)}`);
+      const revoked = await alice.request('DELETE', `/delegations/${readCid(gone)}`);
       expect([revoked.status, revoked.body]).toEqual([200, { ok: true }]);
       expect([await loginWith(gone), await loginWith(kept)]).toEqual([401, 200]);
       expect(await status(alice)).toMatchObject({ authorized: true });
-      expect(await list(alice)).toMatchObject([{ cid: cidOf(kept), isCurrent: true }]);
+      expect(await list(alice)).toMatchObject([{ cid: readCid(kept), isCurrent: true }]);
     });
 
-    it('leaves no delegation current after the current one', async () => {
+    it('makes no other delegation current', async () => {
       const alice = new TestUser(host);
       const [older, current] = [alice.delegate(), alice.delegate()];
       await store(alice, older);
       await store(alice, current);
-      await alice.request('DELETE', `/delegations/${cidOf(current)}`);
+      await alice.request('DELETE', `/delegations/${readCid(current)}`);
       expect(await status(alice)).toEqual({ authorized: false });
-      expect(await list(alice)).toMatchObject([{ cid: cidOf(older), isCurrent: false }]);
+      expect(await list(alice)).toMatchObject([{ cid: readCid(older), isCurrent: false }]);
     });
 
     it('revokes one that was only presented', async () => {
       const alice = new TestUser(host);
       const raw = alice.delegate();
       await loginWith(raw);
-      expect(await alice.request('DELETE', `/delegations/${cidOf(raw)}`)).toMatchObject({
+      expect(await alice.request('DELETE', `/delegations/${readCid(raw)}`)).toMatchObject({
         status: 200,
       });
       expect(await loginWith(raw)).toBe(401);
     });
 
-    it('answers alike for an unknown one, a foreign one and no CID at all', async () => {
+    it('answers the same for an unknown CID, one of another user and an invalid one', async () => {
       const [alice, eve] = [new TestUser(host), new TestUser(host)];
       const raw = alice.delegate();
       await store(alice, raw);
-      const unknown = cidOf(alice.delegate());
-      for (const cid of [cidOf(raw), unknown, 'x', encodeURIComponent("'; --")]) {
+      const unknown = readCid(alice.delegate());
+      for (const cid of [readCid(raw), unknown, 'x', encodeURIComponent("'; --")]) {
         const { status: code, body } = await eve.request('DELETE', `/delegations/${cid}`);
         expect([code, body.code, body.message]).toEqual([
           404,
@@ -179,7 +179,7 @@ describe.each(engines)('on %s', (engine) => {
   });
 
   describe('DELETE /delegations', () => {
-    it('revokes all of the caller and says how many', async () => {
+    it('revokes all of the caller and returns how many', async () => {
       const [alice, bob] = [new TestUser(host), new TestUser(host)];
       const [replaced, current, presented, attached] = [1, 2, 3, 4].map(() => alice.delegate());
       const foreign = bob.delegate();
@@ -228,7 +228,7 @@ describe.each(engines)('on %s', (engine) => {
         const socket = await openWith(alice, raw);
         const { body } = await alice.request('POST', '/sessions');
         const unconcerned = await joinSession(alice, body.sessionId);
-        await alice.request('DELETE', path.replace(':cid', cidOf(raw)));
+        await alice.request('DELETE', path.replace(':cid', readCid(raw)));
         expect(await socket.until('closing')).toMatchObject({ reason: 'token_revoked' });
         expect(await socket.until('(disconnect)')).toBe('io server disconnect');
         expect(await unconcerned.ask('ping', 'pong')).toBeDefined();

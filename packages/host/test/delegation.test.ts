@@ -22,7 +22,7 @@ describe.each(engines)('on %s', (engine) => {
     await database.drop();
   });
 
-  it('is stored, shown and revoked', async () => {
+  it('POST, GET and DELETE /delegation store, show and revoke it', async () => {
     const alice = new TestUser(host);
     expect(await status(alice)).toEqual({ authorized: false });
     const stored = await store(alice, alice.delegate());
@@ -36,14 +36,14 @@ describe.each(engines)('on %s', (engine) => {
     expect(await status(alice)).toEqual({ authorized: false });
   });
 
-  it('replaces the one before', async () => {
+  it('POST /delegation replaces the previous one', async () => {
     const alice = new TestUser(host);
     await store(alice, alice.delegate({ ttlSeconds: 100 }));
     const { body } = await store(alice, alice.delegate({ ttlSeconds: 5000 }));
     expect(await status(alice)).toEqual({ authorized: true, expiration: body.expiration });
   });
 
-  it('belongs to its user', async () => {
+  it('GET /delegation shows it only to its user', async () => {
     const [alice, eve] = [new TestUser(host), new TestUser(host)];
     await store(alice, alice.delegate());
     expect(await status(eve)).toEqual({ authorized: false });
@@ -51,7 +51,7 @@ describe.each(engines)('on %s', (engine) => {
     expect(await status(alice)).toMatchObject({ authorized: true });
   });
 
-  describe('is refused', () => {
+  describe('POST /delegation rejects it', () => {
     it('with 403 when another user issued it', async () => {
       const [alice, eve] = [new TestUser(host), new TestUser(host)];
       const { status: code, body } = await store(eve, alice.delegate());
@@ -67,7 +67,7 @@ describe.each(engines)('on %s', (engine) => {
       ],
       ['once expired', (a) => a.delegate({ ttlSeconds: -1 }), /expired/],
       ['as garbage', () => 'garbage', /not a valid UCAN delegation/],
-      ['cut short', (a) => a.delegate().slice(0, -8), /not a valid UCAN delegation/],
+      ['truncated', (a) => a.delegate().slice(0, -8), /not a valid UCAN delegation/],
     ])('%s, with the reason', async (_, make, reason) => {
       const alice = new TestUser(host);
       const { status: code, body } = await store(alice, make(alice));
@@ -87,7 +87,7 @@ describe.each(engines)('on %s', (engine) => {
       expect(await status(alice)).toEqual({ authorized: false });
     });
 
-    it('not when the body agrees', async () => {
+    it('but not if the body agrees', async () => {
       const alice = new TestUser(host);
       const expiration = inOneHour();
       const { ok } = mintDelegation({
@@ -123,7 +123,7 @@ describe.each(engines)('on %s', (engine) => {
       expect(await login()).toBe(401);
     });
 
-    it('is dead too when it only came along', async () => {
+    it('is also revoked if it was only presented', async () => {
       const alice = new TestUser(host);
       const raw = alice.delegate();
       await alice.request('DELETE', '/delegation', { headers: { 'x-ucan-delegation': raw } });
@@ -151,7 +151,7 @@ describe.each(engines)('on %s', (engine) => {
     });
   });
 
-  it('survives a restart, unless the oracle lost its key', async () => {
+  it('GET /delegation shows it after a restart, unless the oracle lost its key', async () => {
     const env = {
       ...database.env,
       DATA_DIR: `${host.dataDir}/kept`,

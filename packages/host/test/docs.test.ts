@@ -34,7 +34,7 @@ const operations = () =>
     })),
   );
 
-it('describes every route of the host in OpenAPI 3.1', () => {
+it('GET /docs/openapi.json describes every route of the host in OpenAPI 3.1', () => {
   expect(document.openapi).toBe('3.1.0');
   expect(operations().map(({ name }) => name)).toEqual([
     'GET /',
@@ -113,7 +113,7 @@ describe('GET /docs/openapi.json is as strict as the host', () => {
     });
   });
 
-  it('about attachments, tokens and bodies that may be left out', () => {
+  it('about attachments, tokens and optional bodies', () => {
     const { Attachment, SendMessage } = document.components.schemas;
     expect(Attachment).toMatchObject({
       anyOf: [{ required: ['mxcUri'] }, { required: ['eventId'] }],
@@ -127,7 +127,7 @@ describe('GET /docs/openapi.json is as strict as the host', () => {
   });
 });
 
-it('says of every route what it does, answers and refuses, and with which headers', () => {
+it('GET /docs/openapi.json has the summary, responses, errors and headers of every route', () => {
   for (const { name, operation } of operations()) {
     expect(operation.summary, name).toBeTruthy();
     const statuses = Object.keys(operation.responses);
@@ -143,7 +143,7 @@ it('says of every route what it does, answers and refuses, and with which header
   }
 });
 
-it('tells protected routes from public ones', () => {
+it('GET /docs/openapi.json distinguishes protected and public routes', () => {
   const open = operations().filter(({ operation }) => operation.security.length === 0);
   expect(open.map(({ name }) => name)).toEqual([
     'GET /',
@@ -156,7 +156,7 @@ it('tells protected routes from public ones', () => {
   ]);
 });
 
-it('takes bodies and queries from the schemas', () => {
+it('GET /docs/openapi.json contains the schemas of bodies and queries', () => {
   expect(JSON.stringify(document.paths['/delegation']?.post?.requestBody)).toContain(
     '#/components/schemas/StoreDelegation',
   );
@@ -164,7 +164,7 @@ it('takes bodies and queries from the schemas', () => {
   expect(names).toEqual(expect.arrayContaining(['query limit', 'query offset']));
 });
 
-it('refers only to schemas it holds', () => {
+it('GET /docs/openapi.json refers only to schemas that it contains', () => {
   const text = JSON.stringify(document);
   const referred = new Set(
     [...text.matchAll(/"#\/components\/schemas\/([^"]+)"/g)].map((m) => m[1]),
@@ -173,7 +173,7 @@ it('refers only to schemas it holds', () => {
   expect(text).not.toContain('#/$defs');
 });
 
-it('describes each event of GET /runs/:runId', () => {
+it('GET /docs/openapi.json describes each event of GET /runs/:runId', () => {
   const { content } = document.paths['/runs/{runId}']?.get?.responses['200'] ?? {};
   expect(content).toMatchObject({
     'text/event-stream': {
@@ -185,7 +185,7 @@ it('describes each event of GET /runs/:runId', () => {
   });
 });
 
-describe('Swagger UI', () => {
+describe('GET /docs', () => {
   it.each(['/docs', '/docs/'])('needs no inline script at %s', async (path) => {
     const response = await fetch(host.url + path);
     const html = await response.text();
@@ -212,7 +212,7 @@ describe('Swagger UI', () => {
   });
 });
 
-it('sets headers that keep a browser from misusing an answer', async () => {
+it('GET /sessions sets security headers', async () => {
   const { headers } = await new TestUser(host).request('GET', '/sessions');
   expect(Object.fromEntries(headers)).toMatchObject({
     'content-security-policy': expect.stringContaining("default-src 'none'"),

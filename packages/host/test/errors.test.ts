@@ -66,7 +66,7 @@ async function send(path: string, body: string, headers: Record<string, string> 
   return { status: response.status, body: ErrorBody.parse(await response.json()) };
 }
 
-describe('every error has the one shape', () => {
+describe('ErrorFilter sends every error as an error body', () => {
   it.each([
     ['bad JSON', '{"a":', 400, 'invalid_json', 'Bad Request'],
     ['a bare value', '"x"', 400, 'invalid_json', 'Bad Request'],
@@ -95,7 +95,7 @@ describe('every error has the one shape', () => {
     expect(answer.body.requestId).toBe(answer.headers.get('x-request-id'));
   });
 
-  it('names each field that is wrong', async () => {
+  it('names each invalid field', async () => {
     const { body } = await send('/sessions', '{"title":"","a":1,"b":2}');
     expect(body.message).toEqual([
       expect.stringMatching(/^title: /),
@@ -109,13 +109,13 @@ describe('every error has the one shape', () => {
     ]);
   });
 
-  it('402 carries the claims twice', async () => {
+  it('sends the claims of 402 twice', async () => {
     const { status, body } = await alice.request('GET', '/faults/credit');
     expect(status).toBe(402);
     expect(body).toMatchObject({ claims: ['claim-1'], outstandingClaims: ['claim-1'] });
   });
 
-  it('keeps the detail of a bug in the log', async () => {
+  it('only logs the details of a bug', async () => {
     const { body } = await alice.request('GET', '/faults/bug');
     expect(JSON.stringify(body)).not.toContain('secret');
     expect(host.log.some((line) => JSON.stringify(line).includes('secret detail'))).toBe(true);
@@ -127,14 +127,14 @@ it.each(['POST', 'DELETE'])('%s accepts a JSON content type with an empty body',
   expect((await alice.request(method, path)).status).toBe(method === 'POST' ? 201 : 200);
 });
 
-describe('a body', () => {
+describe('a request body', () => {
   const post = (
     path: string,
     headers: Record<string, string>,
     body: string | Uint8Array<ArrayBuffer>,
   ) => fetch(host.url + path, { method: 'POST', headers, body });
 
-  it('of another type is refused, not ignored', async () => {
+  it('of another type is rejected, not ignored', async () => {
     for (const type of ['text/plain', 'application/x-www-form-urlencoded']) {
       const headers = { ...alice.headers, 'content-type': type };
       const response = await post('/sessions', headers, '{"title":"x"}');
@@ -145,7 +145,7 @@ describe('a body', () => {
     }
   });
 
-  it('is not unpacked, and not read at all for strangers', async () => {
+  it('is not decompressed, and not read without authentication', async () => {
     const packed = gzipSync(JSON.stringify({ title: 'x'.repeat(100) }));
     const type = { 'content-type': 'application/json', 'content-encoding': 'gzip' };
     const known = await post('/sessions', { ...alice.headers, ...type }, packed);
@@ -166,7 +166,7 @@ describe('X-Request-Id', () => {
   });
 });
 
-describe('what the HTTP parser refuses', () => {
+describe('HttpAdapter', () => {
   it('answers headers over the limit as JSON', async () => {
     const { port } = new URL(host.url);
     const status = await new Promise((resolve, reject) => {
@@ -180,7 +180,7 @@ describe('what the HTTP parser refuses', () => {
     expect(status).toEqual([431, 'headers_too_large']);
   });
 
-  it('answers nonsense as JSON', async () => {
+  it('answers invalid HTTP as JSON', async () => {
     const socket = connect(Number(new URL(host.url).port), '127.0.0.1');
     socket.end('NONSENSE\r\n\r\n');
     let text = '';
@@ -189,7 +189,7 @@ describe('what the HTTP parser refuses', () => {
     expect(JSON.parse(text.split('\r\n\r\n')[1] ?? '')).toMatchObject({ code: 'bad_request' });
   });
 
-  it('has room for two tokens of full length', async () => {
+  it('accepts headers with two tokens of maximum length', async () => {
     const { status } = await alice.request('GET', '/sessions', {
       headers: { 'x-ucan-delegation': 'A'.repeat(8192), 'x-matrix-access-token': 'B'.repeat(8192) },
     });

@@ -4,11 +4,11 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
 import { untilListening } from './support/process.js';
-import { runOnSmallDisk, type SmallDiskHost, smallDiskFault } from './support/small-disk.js';
+import { checkSmallDisk, runOnSmallDisk, type SmallDiskHost } from './support/small-disk.js';
 import { join as joinRun, openSession, stream } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
-const fault = smallDiskFault();
+const fault = checkSmallDisk();
 if (fault) process.stderr.write(`full-disk.test.ts is skipped: ${fault}\n`);
 
 const MB = 1024 * 1024;
@@ -57,7 +57,7 @@ async function untilRefused(user: TestUser) {
 }
 
 describe.skipIf(fault)('a host on a full disk', () => {
-  it('says on POST /messages that the answer could not be stored, and stores it once there is space', {
+  it('reports on POST /messages that the answer could not be stored, and stores it once there is space', {
     timeout: 90_000,
   }, async () => {
     const { alice, ready, fill, free, output, url } = await start({ DISK_MIN_FREE: '0' });
@@ -115,7 +115,7 @@ describe.skipIf(fault)('a host on a full disk', () => {
     expect((await next).body.message.content).toBe('yes');
   });
 
-  it('refuses POST /sessions, POST /messages and POST /delegation below DISK_MIN_FREE, while the rest works', {
+  it('rejects POST /sessions, POST /messages and POST /delegation below DISK_MIN_FREE, while the rest works', {
     timeout: 60_000,
   }, async () => {
     const { alice, ready, fill, free, url } = await start({ DISK_MIN_FREE: '8mb' });

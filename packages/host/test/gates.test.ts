@@ -26,13 +26,13 @@ const send = (sessionId: string, body: object) =>
   test.alice.request('POST', `/messages/${sessionId}`, { body });
 
 /** What is left of a session's turns. */
-async function storedOf(sessionId: string): Promise<object> {
+async function readStored(sessionId: string): Promise<object> {
   const history = await test.alice.request('GET', `/messages/${sessionId}`);
   const run = await test.alice.request('GET', `/sessions/${sessionId}/run`);
   return { ...history.body, ...run.body };
 }
 
-describe('a turn that is refused', () => {
+describe('a turn that a message gate rejects', () => {
   it.each([{ stream: true }, { stream: false }])('never starts: %o', async (how) => {
     bank.current.decide = () => {
       throw outOfCredit(['claim-1']);
@@ -47,11 +47,11 @@ describe('a turn that is refused', () => {
       claims: ['claim-1'],
       outstandingClaims: ['claim-1'],
     });
-    expect(await storedOf(sessionId)).toEqual({ messages: [], run: null });
+    expect(await readStored(sessionId)).toEqual({ messages: [], run: null });
     expect([bank.current.settled, guard.current.asked]).toEqual([[], []]);
   });
 
-  it('by a later gate costs nothing at an earlier one', async () => {
+  it('settles the holds of earlier gates without cost', async () => {
     guard.current.decide = () => {
       throw new OracleError('forbidden');
     };
@@ -60,7 +60,7 @@ describe('a turn that is refused', () => {
     expect(bank.current.settled).toMatchObject([{ used: [] }]);
   });
 
-  it('does not end the one at work that it was to replace', async () => {
+  it('does not end the running turn that it would replace', async () => {
     const sessionId = await openSession(test.alice);
     const live = await stream(test.alice, sessionId, { message: 'first' });
     const turn = await test.model.next();
@@ -74,14 +74,14 @@ describe('a turn that is refused', () => {
   });
 });
 
-it('is asked with who, where, which model and how much', async () => {
+it('MessageGate.admit receives the user, session, model and size', async () => {
   const { sessionId } = await ask(test, [say()], { message: 'five!', requestId: 'r-1' });
   expect(bank.current.asked).toEqual([
     { owner: test.alice.did, sessionId, requestId: 'r-1', model: MAIN, length: 5 },
   ]);
 });
 
-describe('a turn that runs out of credit', () => {
+describe('a turn whose gate check fails', () => {
   it('ends before the next model call', async () => {
     bank.current.check = (used) => {
       if (used.length > 0) throw outOfCredit(['claim-2']);
@@ -94,7 +94,7 @@ describe('a turn that runs out of credit', () => {
     ]);
   });
 
-  it('answers a JSON request with the refusal', async () => {
+  it('answers a JSON request with the error', async () => {
     bank.current.check = () => {
       throw outOfCredit(['claim-3']);
     };
@@ -103,26 +103,26 @@ describe('a turn that runs out of credit', () => {
   });
 });
 
-describe('a gate that fails', () => {
+describe('a message gate that fails', () => {
   it.each<[string, () => unknown]>([
     ['throws', () => Promise.reject(new Error('broken'))],
     ['hangs', () => new Promise(() => undefined)],
     ['gives rubbish', () => 'rubbish'],
     ['gives an empty hold', () => ({})],
-  ])('lets nothing in: it %s', async (_, decide) => {
+  ])('rejects turns: it %s', async (_, decide) => {
     bank.current.decide = decide;
     const sessionId = await openSession(test.alice);
     const { status, headers, body } = await send(sessionId, { message: 'hi', stream: true });
     expect([status, body.code]).toEqual([503, 'gate_unavailable']);
     expect(headers.get('retry-after')).toBe('5');
-    expect(await storedOf(sessionId)).toEqual({ messages: [], run: null });
+    expect(await readStored(sessionId)).toEqual({ messages: [], run: null });
     expect(guard.current.asked).toEqual([]);
     expect(test.host.log).toContainEqual(
       expect.objectContaining({ level: 50, plugin: 'bank', hook: 'getMessageGate' }),
     );
   });
 
-  it('to check ends the turn before the model is asked', async () => {
+  it('to check ends the turn before the model is called', async () => {
     bank.current.check = () => Promise.reject(new Error('broken'));
     const exchange = await ask(test, []);
     expect(framesOf(exchange, 'error')).toMatchObject([{ kind: 'server', retryable: true }]);
@@ -133,7 +133,7 @@ describe('a gate that fails', () => {
     );
   });
 
-  it('to answer in time gets its hold back', async () => {
+  it('to answer in time settles its late hold', async () => {
     const late = Promise.withResolvers<undefined>();
     bank.current.decide = () => late.promise;
     expect((await send(await openSession(test.alice), { message: 'hi' })).status).toBe(503);

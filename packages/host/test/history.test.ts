@@ -17,8 +17,8 @@ async function say(sessionId: string, message: string) {
   return reply;
 }
 
-describe('history in pages', () => {
-  it('is counted in turns, from the newest backwards and forwards', async () => {
+describe('GET /sessions/:sessionId/messages', () => {
+  it('returns pages of turns, from the newest backwards and forwards', async () => {
     const sessionId = await openSession(test.alice);
     for (let i = 1; i <= 5; i++) await say(sessionId, `m${i}`);
     const page = async (query: string) =>
@@ -47,7 +47,7 @@ describe('history in pages', () => {
     },
   );
 
-  it('shows a reader that follows the answers of turns that had to wait', async () => {
+  it('returns the late answers of queued turns after a cursor', async () => {
     const sessionId = await openSession(test.alice);
     const send = (message: string) =>
       test.alice.request('POST', `/messages/${sessionId}`, { body: { message } });
@@ -69,7 +69,7 @@ describe('history in pages', () => {
     expect(messages.map((m: Message) => m.content)).toEqual(['one', 're: one', 'two', 're: two']);
   });
 
-  it('belongs to its user', async () => {
+  it('is only for the user of the session', async () => {
     const sessionId = await openSession(test.alice);
     const eve = new TestUser(test.host);
     for (const path of [`/messages/${sessionId}`, `/sessions/${sessionId}/messages`])
@@ -78,8 +78,8 @@ describe('history in pages', () => {
   });
 });
 
-describe('a session', () => {
-  it('moves to the top with every turn, and is named after its first', async () => {
+describe('GET /sessions', () => {
+  it('lists the session of the latest turn first, with a title from its first turn', async () => {
     const [first] = [await openSession(test.alice), await openSession(test.alice)];
     await say(first, 'How much carbon can soil hold in the highlands of Kenya?');
     const list = async () =>
@@ -106,7 +106,7 @@ describe('a long conversation', () => {
     }
   }
 
-  it('is summed up for the model beyond the token budget, and stays whole in the store', async () => {
+  it('is summarized for the model beyond the token budget, and stays complete in the store', async () => {
     const env = { ...test.model.env, TURN_CONTEXT_TOKENS: '1500' };
     const small = await startHost({ bundled: [], env });
     const bob = new TestUser(small);

@@ -38,17 +38,20 @@ afterAll(async () => {
 const FAIL = 'demo__fail';
 const ENTITY = 'did:ixo:entity:abcdef0123456789abcdef0123456789';
 
-describe('a tool whose service is not reached', () => {
+describe('a tool whose service is unreachable', () => {
   it.each([
     ['get_entity', { id: ENTITY }, 'The gateway cannot be reached'],
     ['set_user_preferences', { language: 'Spanish' }, 'the homeserver cannot be reached'],
     [FAIL, {}, 'demo cannot be reached'],
-  ])('says so without its address, which is in the log: %s', async (name, input, text) => {
-    const before = host.log.length;
-    const { status, data } = await useTool({ user: new TestUser(host), model }, name, input);
-    const shown = JSON.stringify(data);
-    expect([status, shown]).toEqual(['error', expect.stringContaining(text)]);
-    expect(shown).not.toMatch(/127\.0\.0\.1|ECONN|localhost/);
-    expect(JSON.stringify(host.log.slice(before))).toMatch(/127\.0\.0\.1/);
-  });
+  ])(
+    'reports an error without the address, which is only logged: %s',
+    async (name, input, text) => {
+      const before = host.log.length;
+      const { status, data } = await useTool({ user: new TestUser(host), model }, name, input);
+      const shown = JSON.stringify(data);
+      expect([status, shown]).toEqual(['error', expect.stringContaining(text)]);
+      expect(shown).not.toMatch(/127\.0\.0\.1|ECONN|localhost/);
+      expect(JSON.stringify(host.log.slice(before))).toMatch(/127\.0\.0\.1/);
+    },
+  );
 });

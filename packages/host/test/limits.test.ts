@@ -12,15 +12,15 @@ afterEach(() => host.close());
 
 const get = (path: string, headers: Record<string, string> = {}) =>
   fetch(host.url + path, { headers });
-const statusOf = async (path: string, headers?: Record<string, string>) =>
+const fetchStatus = async (path: string, headers?: Record<string, string>) =>
   (await get(path, headers)).status;
 const badToken = { authorization: 'Bearer AAAA', 'x-auth-type': 'ucan' };
 
-describe('an address without a proven caller', () => {
-  it('is limited on public routes, and told when to come back', async () => {
+describe('RATE_LIMIT_ANONYMOUS_PER_MINUTE', () => {
+  it('limits public routes, with Retry-After', async () => {
     host = await startHost({ env: { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '3' } });
     for (let i = 0; i < 3; i++) await get('/');
-    expect(await statusOf('/')).toBe(429);
+    expect(await fetchStatus('/')).toBe(429);
     const response = await get('/');
     expect(Number(response.headers.get('retry-after'))).toBeGreaterThan(0);
     expect(response.headers.get('ratelimit-limit')).toBe('3');
@@ -28,10 +28,10 @@ describe('an address without a proven caller', () => {
     expect(await response.json()).toMatchObject({ statusCode: 429, code: 'rate_limited' });
   });
 
-  it('is limited in failed attempts, while a valid caller beside it is served', async () => {
+  it('limits failed authentication, while valid callers of the address are served', async () => {
     host = await startHost({ env: { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '3' } });
-    for (let i = 0; i < 3; i++) expect(await statusOf('/sessions', badToken)).toBe(401);
-    expect(await statusOf('/sessions', badToken)).toBe(429);
+    for (let i = 0; i < 3; i++) expect(await fetchStatus('/sessions', badToken)).toBe(401);
+    expect(await fetchStatus('/sessions', badToken)).toBe(429);
     expect((await new TestUser(host).request('GET', '/sessions')).status).toBe(200);
   });
 
@@ -39,32 +39,28 @@ describe('an address without a proven caller', () => {
     ['GET', '/nope'],
     ['PUT', '/sessions'],
     ['GET', '/sessions/%zz'],
-  ])(
-    'is limited on %s %s, which reaches no guard, whatever credentials it sends',
-    async (method, path) => {
-      host = await startHost({ env: { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '3' } });
-      const headers = { 'x-ucan-delegation': 'x' };
-      const responses: Response[] = [];
-      for (let i = 0; i < 30; i++)
-        responses.push(await fetch(host.url + path, { method, headers }));
-      expect(responses.slice(0, 3).map(({ status }) => status)).not.toContain(429);
-      const refused = responses.find(({ status }) => status === 429);
-      expect(await refused?.json()).toMatchObject({ code: 'rate_limited' });
-      expect(Number(refused?.headers.get('retry-after'))).toBeGreaterThan(0);
-      expect((await new TestUser(host).request('GET', '/sessions')).status).toBe(200);
-    },
-  );
+  ])('is limited on %s %s, which reaches no guard, with any credentials', async (method, path) => {
+    host = await startHost({ env: { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '3' } });
+    const headers = { 'x-ucan-delegation': 'x' };
+    const responses: Response[] = [];
+    for (let i = 0; i < 30; i++) responses.push(await fetch(host.url + path, { method, headers }));
+    expect(responses.slice(0, 3).map(({ status }) => status)).not.toContain(429);
+    const refused = responses.find(({ status }) => status === 429);
+    expect(await refused?.json()).toMatchObject({ code: 'rate_limited' });
+    expect(Number(refused?.headers.get('retry-after'))).toBeGreaterThan(0);
+    expect((await new TestUser(host).request('GET', '/sessions')).status).toBe(200);
+  });
 
-  it('may always ask for its health', async () => {
+  it('does not limit GET /health', async () => {
     host = await startHost({ env: { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '1' } });
     await get('/');
-    expect(await statusOf('/')).toBe(429);
-    for (let i = 0; i < 5; i++) expect(await statusOf('/health')).toBe(200);
+    expect(await fetchStatus('/')).toBe(429);
+    for (let i = 0; i < 5; i++) expect(await fetchStatus('/health')).toBe(200);
   });
 });
 
-describe('keys on the chain', () => {
-  it('are looked up at most 300 times a minute for an address that only fails', async () => {
+describe('DID lookups', () => {
+  it('are limited to 300 a minute for an address with invalid tokens', async () => {
     const asked: string[] = [];
     const chain = createServer((request, response) => {
       asked.push(request.url ?? '');
@@ -78,14 +74,14 @@ describe('keys on the chain', () => {
         CHAIN_REST_URL: `http://127.0.0.1:${port}`,
       },
     });
-    const headersOf = (n: number) => {
+    const buildHeaders = (n: number) => {
       const signer = generateSigner().withDid(`did:ixo:entity:${n}`).ok ?? generateSigner();
       const { ok } = mintAuthInvocation({ signer, audience: host.did });
       return { authorization: `Bearer ${ok?.token}`, 'x-auth-type': 'ucan' };
     };
     const startedAt = performance.now();
     const statuses: number[] = [];
-    for (let n = 0; n < 500; n++) statuses.push(await statusOf('/sessions', headersOf(n)));
+    for (let n = 0; n < 500; n++) statuses.push(await fetchStatus('/sessions', buildHeaders(n)));
     const minutes = (performance.now() - startedAt) / 60_000;
     chain.closeAllConnections();
     chain.close();
@@ -97,7 +93,7 @@ describe('keys on the chain', () => {
     );
   }, 60_000);
 
-  it('GET /sessions is served to a did:web caller beside an address that only fails', async () => {
+  it('GET /sessions is served to a did:web caller while another address fails', async () => {
     const key = generateSigner();
     const web = createServer((_, response) => {
       const id = `did:web:127.0.0.1%3A${(web.address() as AddressInfo).port}`;
@@ -112,7 +108,7 @@ describe('keys on the chain', () => {
     const env = { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '1', OUTGOING_ALLOW: `127.0.0.1:${port}` };
     host = await startHost({ env });
     let last = 0;
-    while (last !== 429) last = await statusOf('/sessions', badToken);
+    while (last !== 429) last = await fetchStatus('/sessions', badToken);
     const carol = new TestUser(host, key.withDid(`did:web:127.0.0.1%3A${port}`).ok);
     const { status } = await carol.request('GET', '/sessions');
     web.closeAllConnections();
@@ -121,8 +117,8 @@ describe('keys on the chain', () => {
   });
 });
 
-describe('a caller', () => {
-  it('is limited by DID, not by address', async () => {
+describe('RATE_LIMIT_PER_MINUTE', () => {
+  it('limits by DID, not by address', async () => {
     host = await startHost({ env: { RATE_LIMIT_PER_MINUTE: '2' } });
     const [alice, bob] = [new TestUser(host), new TestUser(host)];
     const statuses = [];
@@ -131,7 +127,7 @@ describe('a caller', () => {
     expect((await bob.request('GET', '/sessions')).status).toBe(200);
   });
 
-  it('beyond its own limit on GET /sessions takes nothing from its neighbors', async () => {
+  it('a caller beyond its limit on GET /sessions takes nothing from others at its address', async () => {
     host = await startHost({ env: { RATE_LIMIT_PER_MINUTE: '10' } });
     const alice = new TestUser(host);
     const statuses: number[] = [];
@@ -140,7 +136,7 @@ describe('a caller', () => {
     expect((await new TestUser(host).request('GET', '/sessions')).status).toBe(200);
   });
 
-  it('cannot multiply its allowance with fresh keys', async () => {
+  it('limits new keys of one address', async () => {
     host = await startHost({ env: { RATE_LIMIT_PER_MINUTE: '1' } });
     const statuses = [];
     for (let i = 0; i < 11; i++)
@@ -149,16 +145,16 @@ describe('a caller', () => {
   });
 });
 
-describe('behind a proxy', () => {
-  const from = (address: string) => statusOf('/', { 'x-forwarded-for': address });
+describe('TRUST_PROXY', () => {
+  const from = (address: string) => fetchStatus('/', { 'x-forwarded-for': address });
 
-  it('believes X-Forwarded-For only when told to', async () => {
+  it('is required for X-Forwarded-For', async () => {
     host = await startHost({ env: { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '1' } });
     await from('203.0.113.1');
     expect(await from('203.0.113.2')).toBe(429);
   });
 
-  it('counts the addresses the trusted proxy names', async () => {
+  it('limits the addresses that the trusted proxy sends', async () => {
     const env = { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '1', TRUST_PROXY: 'loopback' };
     host = await startHost({ env });
     await from('203.0.113.1');
@@ -167,7 +163,7 @@ describe('behind a proxy', () => {
   });
 });
 
-/** One request from a loopback address of its own. */
+/** Sends one request from a given loopback address. */
 function statusFrom(localAddress: string, headers: Record<string, string>): Promise<number> {
   return new Promise((resolve, reject) => {
     const { port } = new URL(host.url);
@@ -181,10 +177,10 @@ function statusFrom(localAddress: string, headers: Record<string, string>): Prom
   });
 }
 
-describe('200 bad tokens a second', () => {
+describe('200 invalid tokens a second', () => {
   const SECONDS = scale(10, 4);
 
-  it('leave valid callers served and memory flat', async () => {
+  it('do not affect valid callers or memory', async () => {
     host = await startHost({ env: { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '300' } });
     const alice = new TestUser(host);
     const seen = new Map<number, number>();
@@ -211,7 +207,7 @@ describe('200 bad tokens a second', () => {
   });
 });
 
-/** Garbage, tokens cut short, expired ones, and well-formed ones whose signature is wrong. */
+/** Invalid, truncated and expired tokens, and well-formed ones with a wrong signature. */
 function hostileHeaders(n: number, alice: TestUser): Record<string, string> {
   const token = alice.mint(n % 4 === 1 ? -1 : 300);
   const kinds = [

@@ -38,7 +38,7 @@ beforeAll(async () => {
   await store.close();
 }, 120_000);
 
-it('cost a turn no more memory than its model may be sent', async () => {
+it('long histories cost a turn no more memory than TURN_CONTEXT_TOKENS allows', async () => {
   const before = usedMemory();
   const reply = test.alice.request('POST', `/messages/${sessionId}`, { body: { message: 'new' } });
   const summary = await test.model.next();
@@ -55,7 +55,7 @@ it('cost a turn no more memory than its model may be sent', async () => {
   expect(shown[0]?.length).toBeLessThan(TURNS / 5);
 });
 
-it('come whole to those who ask for all messages', async () => {
+it('GET /messages/:sessionId sends long histories completely', async () => {
   const { status, body } = await test.alice.request('GET', `/messages/${sessionId}`);
   expect(status).toBe(200);
   const messages: Message[] = body.messages;
@@ -66,7 +66,7 @@ it('come whole to those who ask for all messages', async () => {
   expect(messages.filter(({ content }) => content === ANSWER)).toHaveLength(TURNS);
 });
 
-it('wait in the store for readers who take nothing', async () => {
+it('GET /messages/:sessionId keeps no pages in memory for clients that read nothing', async () => {
   const before = usedMemory();
   const slow = await Promise.all(
     Array.from({ length: READERS }, () => readSlowly(test.alice, `/messages/${sessionId}`)),

@@ -46,7 +46,7 @@ function routesByPath(): [path: string, methods: string[]][] {
   return [...byPath].map(([path, same]) => [path, same.flatMap(({ methods }) => methods)]);
 }
 
-describe('a method that no route of a path has', () => {
+describe('an unknown method', () => {
   it('answers 405 with Allow on every path of the host and its plugins, without credentials', async () => {
     const paths = routesByPath();
     expect(paths.map(([path]) => path)).toEqual(
@@ -75,7 +75,7 @@ describe('a method that no route of a path has', () => {
     ['PATCH', '/messages/abort', 'OPTIONS, POST'],
     ['POST', '/docs', 'GET, HEAD, OPTIONS'],
     ['PATCH', '/parcels/7/label', 'GET, HEAD, OPTIONS, POST'],
-  ])('gets the list of those that do: %s %s', async (method, path, allow) => {
+  ])('gets the allowed methods: %s %s', async (method, path, allow) => {
     const { status, headers } = await ask(method, path);
     expect([status, headers.get('allow')]).toEqual([405, allow]);
   });

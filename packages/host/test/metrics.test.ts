@@ -12,7 +12,7 @@ async function freePort(): Promise<number> {
   return port;
 }
 
-it('counts requests and logins on a port of their own', async () => {
+it('GET /metrics counts requests and logins on METRICS_PORT', async () => {
   const port = await freePort();
   const host = await startHost({ env: { METRICS_PORT: String(port) } });
   const alice = new TestUser(host);

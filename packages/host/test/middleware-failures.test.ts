@@ -7,7 +7,7 @@ const { test, outer, inner, ran } = useWrappedHost();
 
 const never = () => new Promise<never>(() => undefined);
 const echoed = () => call(['echo', { text: 'hi' }]);
-const faultsOf = (hook: string) => test.host.log.filter((line) => line.hook === hook);
+const findFailures = (hook: string) => test.host.log.filter((line) => line.hook === hook);
 
 const brokenBeforeModel: [string, () => unknown][] = [
   [
@@ -47,9 +47,9 @@ const brokenAfterTool: [string, Hooks['wrapToolCall'] & {}][] = [
 ];
 
 describe.each(brokenBeforeModel)('one whose beforeModel %s', (_, hook) => {
-  it('fails the turn, names the plugin and tells nothing of its reason', async () => {
+  it('fails the turn, names the plugin and hides the reason', async () => {
     outer.beforeModel = hook as Hooks['beforeModel'] & {};
-    const before = faultsOf('beforeModel of out').length;
+    const before = findFailures('beforeModel of out').length;
     const exchange = await ask(test, []);
     expect(framesOf(exchange, 'error')).toMatchObject([
       {
@@ -59,25 +59,25 @@ describe.each(brokenBeforeModel)('one whose beforeModel %s', (_, hook) => {
       },
     ]);
     expect(exchange.frames.at(-1)?.data).toMatchObject({ status: 'failed' });
-    expect(faultsOf('beforeModel of out').slice(before)).toMatchObject([
+    expect(findFailures('beforeModel of out').slice(before)).toMatchObject([
       { plugin: 'outer', level: 50, err: {} },
     ]);
   });
 
-  it('is skipped if it says so, and the others still work', async () => {
+  it('is skipped with onFailure skip, and the others still run', async () => {
     outer.onFailure = 'skip';
     outer.beforeModel = hook as Hooks['beforeModel'] & {};
     inner.beforeModel = ({ system }) => ({ system: `${system}\n\ninner` });
-    const before = faultsOf('beforeModel of out').length;
+    const before = findFailures('beforeModel of out').length;
     const { turns, text } = await ask(test, [say('fine')]);
     expect(text).toBe('fine');
     expect(turns[0]?.system).toMatch(/^You are Sibyl.*\n\ninner$/s);
     expect(turns[0]?.tools).toEqual(['echo']);
-    expect(faultsOf('beforeModel of out').length).toBe(before + 1);
+    expect(findFailures('beforeModel of out').length).toBe(before + 1);
   });
 });
 
-it('one that fails answers a JSON caller of POST /messages with 503', async () => {
+it('POST /messages answers 503 if a middleware fails', async () => {
   outer.beforeModel = () => Promise.reject(new Error('secret reason'));
   const sessionId = await openSession(test.alice);
   const { status, body } = await test.alice.request('POST', `/messages/${sessionId}`, {
@@ -98,7 +98,7 @@ describe.each<[string, () => unknown]>([
     expect(framesOf(exchange, 'error')).toMatchObject([{ kind: 'server', retryable: true }]);
   });
 
-  it('is skipped if it says so', async () => {
+  it('is skipped with onFailure skip', async () => {
     outer.onFailure = 'skip';
     outer.afterModel = hook as Hooks['afterModel'] & {};
     expect((await ask(test, [say('fine')])).text).toBe('fine');
@@ -109,14 +109,14 @@ it.each<[string, Hooks['wrapToolCall'] & {}]>(brokenBeforeTool)(
   'one whose wrapToolCall %s fails the call, and the tool does not run',
   async (_, wrap) => {
     outer.wrapToolCall = wrap;
-    const before = faultsOf('wrapToolCall of out').length;
+    const before = findFailures('wrapToolCall of out').length;
     const exchange = await ask(test, [echoed(), say('Sorry')]);
     expect(ran).toEqual([]);
     const error = 'The tool echo did not run: it was blocked because the plugin outer failed.';
     expect(exchange.turns[1]?.results).toEqual([JSON.stringify({ error })]);
     expect(framesOf(exchange, 'tool_call').at(-1)).toMatchObject({ status: 'error' });
     expect(exchange.text).toBe('Sorry');
-    expect(faultsOf('wrapToolCall of out').slice(before)).toMatchObject([
+    expect(findFailures('wrapToolCall of out').slice(before)).toMatchObject([
       { plugin: 'outer', level: 50, err: {} },
     ]);
   },
@@ -134,7 +134,7 @@ it.each<[string, Hooks['wrapToolCall'] & {}]>(brokenAfterTool)(
   },
 );
 
-it('one that fails inside another is reported as it is, unless that one handles it', async () => {
+it('the error of an inner middleware is reported unless the outer one handles it', async () => {
   inner.wrapToolCall = () => Promise.reject(new Error('broken'));
   const { turns } = await ask(test, [echoed(), say()]);
   expect(turns[1]?.results[0]).toContain('the plugin inner failed');
@@ -146,10 +146,10 @@ it.each<[string, Hooks['wrapToolCall'] & {}]>([...brokenBeforeTool, ...brokenAft
   async (_, wrap) => {
     outer.onFailure = 'skip';
     outer.wrapToolCall = wrap;
-    const before = faultsOf('wrapToolCall of out').length;
+    const before = findFailures('wrapToolCall of out').length;
     const { turns } = await ask(test, [echoed(), say()]);
     expect(turns[1]?.results).toEqual(['{"text":"hi"}']);
     expect(ran).toEqual(['hi']);
-    expect(faultsOf('wrapToolCall of out').length).toBe(before + 1);
+    expect(findFailures('wrapToolCall of out').length).toBe(before + 1);
   },
 );

@@ -7,10 +7,10 @@ import { useWrappedHost } from './support/wrapped-host.js';
 const { test, outer, inner, ran } = useWrappedHost();
 
 const echoed = (text = 'hi') => call(['echo', { text }]);
-const faultsOf = (hook: string) => test.host.log.filter((line) => line.hook === hook);
+const findFailures = (hook: string) => test.host.log.filter((line) => line.hook === hook);
 
-describe('before a model call', () => {
-  it('each sees what those before it changed, and may change system, messages and tools', async () => {
+describe('Middleware.beforeModel', () => {
+  it('sees the changes of earlier middlewares, and may change system, messages and tools', async () => {
     outer.beforeModel = ({ system }) => ({ system: `${system}\n\nouter` });
     inner.beforeModel = ({ system, messages, tools, agent, model }) => {
       expect([agent, model.id]).toEqual(['main', 'openai-compatible/controlled']);
@@ -33,7 +33,7 @@ describe('before a model call', () => {
     expect(turns[0]?.body.tools[0].function.description).toBe('Echoes');
   });
 
-  it('none can offer a tool that is not there, and one taken away cannot be called', async () => {
+  it('cannot add an unknown tool, and a removed tool cannot be called', async () => {
     outer.beforeModel = ({ tools }) => ({
       tools: [{ name: 'made_up', description: 'No', inputSchema: tools[0]?.inputSchema ?? {} }],
     });
@@ -43,7 +43,7 @@ describe('before a model call', () => {
     expect(JSON.stringify(turns[1]?.body.messages)).toContain('There is no tool named echo');
   });
 
-  it('a refusal ends the turn with its text', async () => {
+  it('ends the turn with the text of an OracleError', async () => {
     outer.beforeModel = () => {
       throw new OracleError('forbidden', { message: 'Not on Sundays' });
     };
@@ -59,11 +59,11 @@ describe('before a model call', () => {
   });
 });
 
-describe('after a model call', () => {
-  it('each is told what was said, wanted and used, with its own context', async () => {
-    const told: unknown[] = [];
-    outer.afterModel = (response, { config }) => void told.push([response, config]);
-    inner.afterModel = (response, { config }) => void told.push([response.text, config]);
+describe('Middleware.afterModel', () => {
+  it('receives text, tool calls and usage, with its own context', async () => {
+    const seen: unknown[] = [];
+    outer.afterModel = (response, { config }) => void seen.push([response, config]);
+    inner.afterModel = (response, { config }) => void seen.push([response.text, config]);
     await ask(test, [
       (turn) => {
         turn.say('One moment.');
@@ -73,7 +73,7 @@ describe('after a model call', () => {
     ]);
     const use = { model: 'openai-compatible/controlled', input: 7, output: 3, cached: 0 };
     const toolCalls = [{ id: expect.any(String), name: 'echo' }];
-    expect(told).toEqual([
+    expect(seen).toEqual([
       [{ agent: 'main', text: 'One moment.', toolCalls, use }, { OUTER_KEY: 'outer-secret' }],
       ['One moment.', { INNER_KEY: 'inner-secret' }],
       [{ agent: 'main', text: 'Done.', toolCalls: [], use }, { OUTER_KEY: 'outer-secret' }],
@@ -81,7 +81,7 @@ describe('after a model call', () => {
     ]);
   });
 
-  it('a refusal ends the turn', async () => {
+  it('ends the turn with an OracleError', async () => {
     outer.afterModel = () => {
       throw new OracleError('insufficient_credit');
     };
@@ -91,8 +91,8 @@ describe('after a model call', () => {
   });
 });
 
-describe('around a tool call', () => {
-  it('the first stands outermost, and may change input and result', async () => {
+describe('Middleware.wrapToolCall', () => {
+  it('of the first plugin is outermost, and may change input and result', async () => {
     outer.wrapToolCall = async ({ input }, next, { toolCallId }) => {
       expect(toolCallId).not.toBe('');
       return { outer: await next({ ...input, text: `${input.text}, outer` }) };
@@ -106,7 +106,7 @@ describe('around a tool call', () => {
     });
   });
 
-  it('one may answer itself, or try again', async () => {
+  it('may answer itself, or retry', async () => {
     outer.wrapToolCall = async ({ input }, next) =>
       input.text === 'cached' ? 'from the cache' : next(input).catch(() => next({ text: 'good' }));
     const { turns } = await ask(test, [call(['echo', { text: 'cached' }]), echoed('bad'), say()]);
@@ -115,7 +115,7 @@ describe('around a tool call', () => {
     expect(ran).toEqual(['bad', 'good']);
   });
 
-  it('a refusal is told to the model, and the turn goes on', async () => {
+  it('sends an OracleError to the model, and the turn continues', async () => {
     outer.wrapToolCall = async () => {
       throw new OracleError('forbidden', { message: 'Ask the user first' });
     };
@@ -124,11 +124,11 @@ describe('around a tool call', () => {
     expect([ran, text]).toEqual([[], 'May I?']);
   });
 
-  it('what the tool throws stays the fault of the tool', async () => {
+  it('an error of the tool is not an error of the middleware', async () => {
     outer.wrapToolCall = async ({ input }, next) => next(input);
-    const before = faultsOf('wrapToolCall of out').length;
+    const before = findFailures('wrapToolCall of out').length;
     const { turns } = await ask(test, [echoed('bad'), say()]);
     expect(turns[1]?.results).toEqual(['{"error":"the tool failed"}']);
-    expect(faultsOf('wrapToolCall of out').length).toBe(before);
+    expect(findFailures('wrapToolCall of out').length).toBe(before);
   });
 });

@@ -50,7 +50,7 @@ afterAll(async () => {
   service.close();
 });
 
-describe('turns a plugin brings', () => {
+describe('context.turns', () => {
   const user = 'T1:U1';
   const owner = 'did:chat:T1:U1';
 
@@ -60,7 +60,7 @@ describe('turns a plugin brings', () => {
     return all;
   }
 
-  it('belong to the user as the plugin knows them, and are read to their end', async () => {
+  it('start runs a turn for a user of the plugin', async () => {
     const { sessionId } = await context.turns.openSession(user);
     const turn = { user, sessionId, client: 'chat', timezone: 'Africa/Nairobi' };
     const parts = await context.turns.start({ ...turn, message: 'Jambo' });
@@ -77,7 +77,7 @@ describe('turns a plugin brings', () => {
     expect(clients).toEqual([`chat ${owner} Africa/Nairobi`]);
   });
 
-  it('are started once for the same delivery', async () => {
+  it('start runs one turn for the same idempotency key', async () => {
     const { sessionId } = await context.turns.openSession(user);
     const turn = { user, sessionId, client: 'chat', message: 'Again', idempotencyKey: 'event-1' };
     const [first, second] = await Promise.all([
@@ -91,7 +91,7 @@ describe('turns a plugin brings', () => {
     expect(runs[0]).toEqual(runs[1]);
   });
 
-  it('can be aborted by their user alone', async () => {
+  it('abort works only for the user of the turn', async () => {
     const { sessionId } = await context.turns.openSession(user);
     const parts = await context.turns.start({ user, sessionId, client: 'chat', message: 'Long' });
     const asked = await model.next();
@@ -101,7 +101,7 @@ describe('turns a plugin brings', () => {
     expect((await collect(parts)).at(-1)).toMatchObject({ data: { status: 'aborted' } });
   });
 
-  it('find no session of anybody else', async () => {
+  it('start finds no session of another user', async () => {
     const { sessionId } = await context.turns.openSession(user);
     const turn = { sessionId, client: 'chat', message: 'Mine?' };
     await expect(context.turns.start({ ...turn, user: 'T1:U2' })).rejects.toMatchObject({
@@ -111,26 +111,26 @@ describe('turns a plugin brings', () => {
     expect((await alice.request('GET', `/messages/${sessionId}`)).status).toBe(404);
   });
 
-  it.each(['', 'a b', '../x', 'x'.repeat(201), 'ü'])('refuse the user %j', async (bad) => {
+  it.each(['', 'a b', '../x', 'x'.repeat(201), 'ü'])('rejects the user %j', async (bad) => {
     await expect(context.turns.openSession(bad)).rejects.toMatchObject({ code: 'bad_request' });
   });
 
-  it('refuse a message that the contract refuses', async () => {
+  it('start rejects an invalid message', async () => {
     const { sessionId } = await context.turns.openSession(user);
     const turn = { user, sessionId, client: 'chat', message: '' };
     await expect(context.turns.start(turn)).rejects.toMatchObject({ code: 'validation_failed' });
   });
 });
 
-describe('tokens that count once', () => {
+describe('context.ucan.acceptOnce', () => {
   const can = 'mcp/call';
   const resource = () => `ixo:oracle:${host.did}:mcp/files/read`;
-  const tokenOf = (user: TestUser, more: object = {}) =>
+  const mintToken = (user: TestUser, more: object = {}) =>
     user.delegate({ capabilities: [{ can, with: resource() }], ttlSeconds: 300, ...more });
 
-  it('are accepted once, of the caller, for exactly what they say', async () => {
+  it('accepts a token once, of its issuer, for its exact capability', async () => {
     const alice = new TestUser(host);
-    const token = tokenOf(alice);
+    const token = mintToken(alice);
     const wanted = { can, with: resource(), issuer: alice.did };
     const other = `${resource()}x`;
     expect(await context.ucan.acceptOnce(token, { ...wanted, with: other })).toHaveProperty(
@@ -148,9 +148,9 @@ describe('tokens that count once', () => {
     });
   });
 
-  it('are accepted once of fifty at the same time', async () => {
+  it('accepts a token once in fifty concurrent calls', async () => {
     const alice = new TestUser(host);
-    const token = tokenOf(alice);
+    const token = mintToken(alice);
     const wanted = { can, with: resource(), issuer: alice.did };
     const answers = await Promise.all(
       Array.from({ length: 50 }, () => context.ucan.acceptOnce(token, wanted)),
@@ -158,12 +158,12 @@ describe('tokens that count once', () => {
     expect(answers.filter((answer) => 'ok' in answer)).toHaveLength(1);
   });
 
-  it('are refused for another oracle, when expired, or when they are none', async () => {
+  it('rejects tokens for another oracle, expired and invalid ones', async () => {
     const alice = new TestUser(host);
     const wanted = { can, with: resource(), issuer: alice.did };
     const tokens = [
-      tokenOf(alice, { audience: generateSigner().did }),
-      tokenOf(alice, { ttlSeconds: -10 }),
+      mintToken(alice, { audience: generateSigner().did }),
+      mintToken(alice, { ttlSeconds: -10 }),
       alice.mint(),
       'garbage',
     ];
@@ -172,7 +172,7 @@ describe('tokens that count once', () => {
   });
 });
 
-it('signs for itself, at services that prove who they are', async () => {
+it('context.ucan.mintInvocation signs for services that prove their DID', async () => {
   const audience = await context.ucan.resolveServiceDid(service.url);
   expect(audience).toBe(service.did);
   const request = { audience, can: 'store/add', with: host.did };
@@ -187,7 +187,7 @@ it('signs for itself, at services that prove who they are', async () => {
   await expect(context.ucan.resolveServiceDid('http://127.0.0.1:1')).rejects.toThrow(/prove/);
 });
 
-it('asks models outside of the conversation', async () => {
+it('context.llm calls models outside of turns', async () => {
   const answer = context.llm.get('utility').generate({ system: 'Be brief', prompt: 'Hello?' });
   const asked = await model.next();
   expect(asked.body.messages).toEqual([
@@ -199,7 +199,7 @@ it('asks models outside of the conversation', async () => {
   expect(await answer).toMatchObject({ text: 'Hi', use: { input: 7, output: 3 } });
 });
 
-it('fetches nothing from inside the network', async () => {
+it('context.fetch rejects private addresses', async () => {
   const server = createServer((_, response) => response.end('secret'));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
@@ -208,7 +208,7 @@ it('fetches nothing from inside the network', async () => {
   server.close();
 });
 
-it('writes to the log under its name', () => {
+it('context.logger logs the name of the plugin', () => {
   context.logger.info({ a: 1 }, 'hello from the plugin');
   expect(host.log.find(({ msg }) => msg === 'hello from the plugin')).toMatchObject({
     plugin: 'chat',
@@ -216,7 +216,7 @@ it('writes to the log under its name', () => {
   });
 });
 
-it('shows no secret of the host, however one looks at it', () => {
+it('PluginContext exposes no secret of the host', () => {
   const { logger: _, ...rest } = context;
   const values = [...reachable(rest)];
   expect(values).toContain(context.ucan);

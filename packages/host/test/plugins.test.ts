@@ -40,7 +40,7 @@ const greetings = testPlugin('greetings', {
   manifest: {
     title: 'Greetings',
     summary: 'Greets people',
-    whenToUse: ['somebody comes in'],
+    whenToUse: ['a user arrives'],
     examples: ['Good morning!'],
     category: 'social',
   },
@@ -59,7 +59,7 @@ const shadow = testPlugin('shadow', {
 });
 const absent = testPlugin('absent', { autoDetect: () => false, autoDetectHint: 'set ABSENT_KEY' });
 
-describe('a host with plugins', () => {
+describe('createOracleApp with plugins', () => {
   let host: TestHost;
   let alice: TestUser;
   beforeAll(async () => {
@@ -73,7 +73,7 @@ describe('a host with plugins', () => {
   });
   afterAll(() => host.close());
 
-  it('lists those whom its users may know', async () => {
+  it('GET /plugins lists plugins that are not silent', async () => {
     const response = await fetch(`${host.url}/plugins`);
     expect(PluginList.parse(await response.json())).toEqual({
       plugins: [
@@ -91,7 +91,7 @@ describe('a host with plugins', () => {
     });
   });
 
-  it('says what is loaded, what is not, and why', () => {
+  it('app.plugins.status lists which plugins are loaded, and why others are not', () => {
     expect(host.app.plugins.status()).toEqual([
       { name: 'greetings', version: '1.0.0', isLoaded: true },
       { name: 'shadow', version: '1.0.0', isLoaded: true },
@@ -102,7 +102,7 @@ describe('a host with plugins', () => {
     );
   });
 
-  it('guards their routes unless they are opened', async () => {
+  it('protects routes of plugins unless they are public', async () => {
     expect((await fetch(`${host.url}/greetings`)).status).toBe(401);
     expect((await alice.request('GET', '/greetings')).body).toEqual({
       greeting: 'Jambo',
@@ -110,7 +110,7 @@ describe('a host with plugins', () => {
     });
   });
 
-  it('hands them bodies as they came', async () => {
+  it('passes the raw body to routes of plugins', async () => {
     const sent = '{"a": 1 }';
     const response = await fetch(`${host.url}/greetings/hook`, {
       method: 'POST',
@@ -120,7 +120,7 @@ describe('a host with plugins', () => {
     expect(await response.json()).toEqual({ body: { a: 1 }, raw: sent });
   });
 
-  it('describes their routes beside its own', async () => {
+  it('GET /docs/openapi.json describes routes of plugins', async () => {
     const { paths, components } = await (await fetch(`${host.url}/docs/openapi.json`)).json();
     expect(paths['/greetings'].get).toMatchObject({
       summary: 'Greets the caller',
@@ -131,7 +131,7 @@ describe('a host with plugins', () => {
   });
 });
 
-describe('a start that fails', () => {
+describe('createOracleApp that fails', () => {
   const boot = async (options: OracleAppOptions) => {
     const dataDir = await mkdtemp(join(tmpdir(), 'sibyl-boot-'));
     const env = { DATA_DIR: dataDir, ...options.env };
@@ -142,9 +142,9 @@ describe('a start that fails', () => {
     return failure;
   };
 
-  it('names every fault of the host and of the plugins at once', async () => {
+  it('reports all issues of the host and of the plugins together', async () => {
     const failure = await boot({
-      env: { PORT: 'eighty', FEATURES: 'nobody=true' },
+      env: { PORT: 'eighty', FEATURES: 'unknown=true' },
       plugins: [
         testPlugin('needy', { configSchema: z.object({ NEEDY_KEY: z.string() }) }),
         testPlugin('lonely', { dependsOn: ['ghost'] }),
@@ -155,12 +155,12 @@ describe('a start that fails', () => {
       'PORT (host)',
       'NEEDY_KEY (plugin needy)',
       'plugin lonely',
-      'plugin nobody',
+      'plugin unknown',
     ])
       expect(String(failure)).toContain(text);
   });
 
-  it('lets the environment overrule the options', async () => {
+  it('FEATURES takes precedence over the options', async () => {
     const broken = testPlugin('broken', { dependsOn: ['ghost'] });
     const options = { plugins: [broken], features: { broken: true } };
     expect(String(await boot(options))).toContain('ghost');

@@ -8,29 +8,29 @@ import { createTestDatabase, type TestDatabase } from './support/test-database.j
 import { TestUser } from './support/user.js';
 
 let database: TestDatabase;
-let line: Line;
+let proxy: DatabaseProxy;
 let model: ControlledModel;
 let host: TestHost;
 beforeAll(async () => {
   database = await createTestDatabase('postgres');
-  line = await lineTo(database.options.databaseUrl ?? '');
+  proxy = await startProxy(database.options.databaseUrl ?? '');
   model = await startControlledModel();
   host = await startHost({
-    env: { DATABASE_URL: line.url, STORE_WAIT_SECONDS: '600', ...model.env },
+    env: { DATABASE_URL: proxy.url, STORE_WAIT_SECONDS: '600', ...model.env },
   });
 });
 afterAll(async () => {
-  await line.mend();
+  await proxy.restore();
   await host.close();
   model.close();
-  line.close();
+  proxy.close();
   await database.drop();
 });
 
-it('serves the same from PostgreSQL, and says 503 while it is away', async () => {
+it('GET /health/ready answers 503 while PostgreSQL is unavailable', async () => {
   const alice = new TestUser(host);
   const { body: session } = await alice.request('POST', '/sessions');
-  line.cut();
+  proxy.interrupt();
   const refused = await alice.request('GET', '/sessions');
   expect([refused.status, refused.body.code]).toEqual([503, 'store_unavailable']);
   expect(Number(refused.headers.get('retry-after'))).toBeGreaterThan(0);
@@ -40,7 +40,7 @@ it('serves the same from PostgreSQL, and says 503 while it is away', async () =>
     { status: 'not_ready', checks: { store: { status: 'failing' }, disk: { status: 'ok' } } },
   ]);
   expect((await fetch(`${host.url}/health`)).status).toBe(200);
-  await line.mend();
+  await proxy.restore();
   await expect.poll(async () => (await alice.request('GET', '/sessions')).status).toBe(200);
   const { body } = await alice.request('GET', '/sessions');
   expect(body.sessions).toEqual([session]);
@@ -59,12 +59,12 @@ it('logs an outage of PostgreSQL once when it begins and once when it ends', {
   await expect.poll(() => count(began) - count(again), { timeout: 30_000 }).toBe(0);
   const from = host.log.length;
   const lines = (text: string) => host.log.slice(from).filter(({ msg }) => msg === text);
-  line.cut();
+  proxy.interrupt();
   for (let i = 0; i < 30; i++) {
     const method = i % 2 ? 'GET' : 'POST';
     expect((await alice.request(method, '/sessions')).body.code).toBe('store_unavailable');
   }
-  await line.mend();
+  await proxy.restore();
   await expect
     .poll(async () => (await alice.request('POST', '/sessions')).status, { timeout: 10_000 })
     .toBe(201);
@@ -83,14 +83,14 @@ it('logs an outage of PostgreSQL once when it begins and once when it ends', {
   expect(host.log.slice(from).filter((entry) => 'err' in entry)).toHaveLength(1);
 });
 
-it('finishes a turn during which the database was away, and loses nothing of it', async () => {
+it('POST /messages finishes a turn during which PostgreSQL was unavailable, without loss', async () => {
   const alice = new TestUser(host);
   const sessionId = await openSession(alice);
   const live = await stream(alice, sessionId, { message: 'hold on' });
   const turn = await model.next();
   turn.say('before ');
   await live.untilEvent('message');
-  line.cut();
+  proxy.interrupt();
   turn.say('during ');
   await live.until(({ data }) => String(data.content).includes('during'));
   await expect
@@ -100,7 +100,7 @@ it('finishes a turn during which the database was away, and loses nothing of it'
   turn.finish();
   await expect.poll(() => host.log.some(({ msg }) => msg === 'outcome not stored yet')).toBe(true);
   expect(live.frames.some(({ event }) => event === 'done')).toBe(false);
-  await line.mend();
+  await proxy.restore();
   expect((await live.toEnd()).at(-1)?.data.status).toBe('finished');
   const { body } = await alice.request('GET', `/messages/${sessionId}`);
   expect(body.messages.map((m: { content: string }) => m.content)).toEqual([
@@ -113,10 +113,10 @@ it('finishes a turn during which the database was away, and loses nothing of it'
 it('answers POST /messages with 503 store_unavailable when the end cannot be stored in STORE_WAIT_SECONDS', {
   timeout: 60_000,
 }, async () => {
-  const env = { DATABASE_URL: line.url, STORE_WAIT_SECONDS: '1', ...model.env };
-  const impatient = await startHost({ env });
-  onTestFinished(impatient.close);
-  const alice = new TestUser(impatient);
+  const env = { DATABASE_URL: proxy.url, STORE_WAIT_SECONDS: '1', ...model.env };
+  const limited = await startHost({ env });
+  onTestFinished(limited.close);
+  const alice = new TestUser(limited);
   const [whole, streamed] = [await openSession(alice), await openSession(alice)];
   const body = { message: 'hold on' };
   const headers = { 'idempotency-key': 'one' };
@@ -124,7 +124,7 @@ it('answers POST /messages with 503 store_unavailable when the end cannot be sto
   const first = await model.next();
   const live = await stream(alice, streamed, body);
   const second = await model.next();
-  line.cut();
+  proxy.interrupt();
   first.answer('as JSON');
   second.answer('as a stream');
   const answer = await asked;
@@ -134,7 +134,7 @@ it('answers POST /messages with 503 store_unavailable when the end cannot be sto
     { event: 'error', data: { retryable: true } },
     { event: 'done', data: { status: 'failed', partialText: 'as a stream' } },
   ]);
-  await line.mend();
+  await proxy.restore();
   for (const [id, text] of [
     [whole, 'as JSON'],
     [streamed, 'as a stream'],
@@ -147,17 +147,17 @@ it('answers POST /messages with 503 store_unavailable when the end cannot be sto
   expect(await (await join(alice, live.runId, 0)).toEnd()).toEqual(frames);
 });
 
-it('finishes a turn although the replies to its commits are lost', {
+it('POST /messages finishes a turn although the replies to its commits are lost', {
   timeout: 60_000,
 }, async () => {
   const alice = new TestUser(host);
   const sessionId = await openSession(alice);
   const live = await stream(alice, sessionId, { message: 'hold on' });
   const turn = await model.next();
-  const frameCommit = line.loseNextCommit();
+  const frameCommit = proxy.loseNextCommit();
   turn.say('before ');
   await frameCommit;
-  const endCommit = line.loseNextCommit();
+  const endCommit = proxy.loseNextCommit();
   turn.answer('and after');
   await endCommit;
   expect((await live.toEnd()).at(-1)?.data.status).toBe('finished');
@@ -169,17 +169,17 @@ it('finishes a turn although the replies to its commits are lost', {
   expect(await (await join(alice, live.runId, 0)).toEnd()).toEqual(live.frames);
 });
 
-/** A stretch of network to the database that a test can cut and mend. */
-interface Line {
+/** A proxy to the database that can interrupt and restore the connections. */
+interface DatabaseProxy {
   readonly url: string;
-  cut(): void;
+  interrupt(): void;
   /** Lets the next commit reach the database and drops the connection instead of its reply. */
   loseNextCommit(): Promise<void>;
-  mend(): Promise<void>;
+  restore(): Promise<void>;
   close(): void;
 }
 
-async function lineTo(databaseUrl: string): Promise<Line> {
+async function startProxy(databaseUrl: string): Promise<DatabaseProxy> {
   const target = new URL(databaseUrl);
   const open = new Set<Socket>();
   let lose: (() => void) | undefined;
@@ -216,18 +216,18 @@ async function lineTo(databaseUrl: string): Promise<Line> {
     new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
   await listen(0);
   const { port } = server.address() as AddressInfo;
-  const cut = () => {
+  const interrupt = () => {
     server.close();
     for (const socket of open) socket.destroy();
   };
   return {
     url: Object.assign(new URL(databaseUrl), { hostname: '127.0.0.1', port: String(port) }).href,
-    cut,
+    interrupt,
     loseNextCommit: () =>
       new Promise((resolve) => {
         lose = resolve;
       }),
-    mend: () => (server.listening ? Promise.resolve() : listen(port)),
-    close: cut,
+    restore: () => (server.listening ? Promise.resolve() : listen(port)),
+    close: interrupt,
   };
 }

@@ -65,8 +65,8 @@ describe('the listening socket', () => {
   );
 });
 
-describe('a wrong environment', () => {
-  it('prints every fault at once and exits 1', async () => {
+describe('main with an invalid environment', () => {
+  it('prints all issues together and exits 1', async () => {
     const host = run({ PORT: 'x', LOG_LEVEL: 'loud', CORS_ORIGIN: 'nowhere' });
     expect(await host.ended).toBe(1);
     expect(host.output()).toMatch(/3 things are wrong/);
@@ -99,7 +99,7 @@ describe('a wrong environment', () => {
     ['STREAM_STALL_SECONDS', '9999999'],
     ['BODY_LIMIT', '0'],
     ['TURN_MAX_STEPS', '0'],
-  ])('refuses %s=%s', async (name, value) => {
+  ])('rejects %s=%s', async (name, value) => {
     const host = run({ [name]: value });
     expect(await host.ended).toBe(1);
     expect(host.output()).toContain(`${name} (host): `);
@@ -107,14 +107,14 @@ describe('a wrong environment', () => {
 
   it.each([
     ['a folder that is a file', { DATA_DIR: process.execPath }],
-    ['an address nobody has', { HOST: 'nowhere.invalid' }],
+    ['an unknown address', { HOST: 'nowhere.invalid' }],
   ])('names %s in one line', async (_, env) => {
     const host = run(env);
     expect(await host.ended).toBe(1);
     expect(host.output()).not.toMatch(/^\s+at /m);
   });
 
-  it('does not keep half a host alive when the metrics port is taken', async () => {
+  it('ends if METRICS_PORT is taken', async () => {
     const other = createServer();
     await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
     const { port } = other.address() as AddressInfo;
@@ -135,7 +135,7 @@ describe('a wrong environment', () => {
   });
 });
 
-it('says in one line that it needs a newer Node', async () => {
+it('main says in one line that it needs a newer Node', async () => {
   const older =
     'data:text/javascript,Object.defineProperty(process,"versions",{value:{node:"20.1.0"}})';
   const host = run({}, ['--import', older]);
@@ -144,7 +144,7 @@ it('says in one line that it needs a newer Node', async () => {
 });
 
 describe('the oracle’s key', () => {
-  it('is made at the first start, for its owner only, and kept', async () => {
+  it('is created at the first start, readable only by its owner', async () => {
     const first = await start();
     expect(first.output()).toContain(first.did);
     const path = join(dataDir, 'oracle.key');
@@ -183,7 +183,7 @@ describe('the oracle’s key', () => {
   });
 });
 
-it('describes its interface, which it loads when asked', async () => {
+it('GET /docs/openapi.json works in the bundle', async () => {
   const { url } = await start();
   const response = await fetch(`${url}/docs/openapi.json`);
   const { paths } = (await response.json()) as { paths: Record<string, { post?: object }> };
@@ -191,7 +191,7 @@ it('describes its interface, which it loads when asked', async () => {
   expect((await fetch(`${url}/docs/swagger-ui.css`)).status).toBe(200);
 });
 
-it('finishes requests in progress and exits 0 on SIGTERM', async () => {
+it('main finishes requests in progress and exits 0 on SIGTERM', async () => {
   const host = await start();
   const alice = new TestUser(host);
   const pending = Promise.all(

@@ -46,7 +46,7 @@ interface Route {
 }
 
 /** Every route the running router knows. */
-function routesOf({ app }: TestHost): Route[] {
+function listRoutes({ app }: TestHost): Route[] {
   const { router } = app.nest.getHttpAdapter().getInstance();
   const layers = router.stack as unknown as { route?: { path: string; methods: object } }[];
   return layers.flatMap(({ route }) =>
@@ -64,13 +64,13 @@ const garbage = {
   authorization: 'Bearer garbage',
   'x-auth-type': 'ucan',
   'x-ucan-delegation': 'garbage',
-  'x-did': 'did:key:nobody',
+  'x-did': 'did:key:unknown',
 };
 
-describe('without a UCAN', () => {
-  it('only these routes answer', async () => {
+describe('UcanGuard without a UCAN', () => {
+  it('allows only public routes', async () => {
     const open = [];
-    for (const route of routesOf(host))
+    for (const route of listRoutes(host))
       if ((await ask(route)).status !== 401) open.push(`${route.method} ${route.path}`);
     expect(open.filter((route) => !route.startsWith('get /docs'))).toEqual([
       'get /',
@@ -102,7 +102,7 @@ describe('without a UCAN', () => {
   );
 });
 
-it('says what it is', async () => {
+it('GET / returns the name and status', async () => {
   expect(await (await ask({ method: 'get', path: '/' })).json()).toEqual({
     status: 'ok',
     message: expect.stringContaining('/docs'),
@@ -114,7 +114,7 @@ it('says what it is', async () => {
   });
 });
 
-it('tells a client whom to sign for', async () => {
+it('GET /.well-known/oracle.json returns the DID of the oracle', async () => {
   const card = await (await ask({ method: 'get', path: '/.well-known/oracle.json' })).json();
   expect(card).toEqual({
     did: host.did,
@@ -124,7 +124,7 @@ it('tells a client whom to sign for', async () => {
   });
 });
 
-it('serves its DID document only as a did:web', async () => {
+it('GET /.well-known/did.json exists only for a did:web', async () => {
   expect((await ask({ method: 'get', path: '/.well-known/did.json' })).status).toBe(404);
   const web = await startHost({ env: { ORACLE_DID: 'did:web:oracle.example' } });
   const document = DidDocument.parse(await (await fetch(`${web.url}/.well-known/did.json`)).json());

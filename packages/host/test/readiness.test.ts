@@ -13,7 +13,7 @@ async function readiness({ url }: Pick<TestHost, 'url'>) {
 }
 
 describe('GET /health/ready', () => {
-  it('answers 200 with every check while all is well, and names nothing internal', async () => {
+  it('answers 200 with all checks, without internal details', async () => {
     const host = await startHost();
     onTestFinished(host.close);
     const { status, body } = await readiness(host);
@@ -33,7 +33,7 @@ describe('GET /health/ready', () => {
     expect(JSON.stringify(body)).not.toContain(host.dataDir);
   });
 
-  it('answers 503 while running turns finish after the host was asked to stop', async () => {
+  it('answers 503 while running turns finish during the shutdown', async () => {
     const model = await startControlledModel();
     onTestFinished(model.close);
     const host = await startHost({ env: model.env });

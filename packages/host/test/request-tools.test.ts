@@ -5,7 +5,7 @@ import { ask, call, framesOf, say } from './support/ask.js';
 import { useControlledHost } from './support/controlled-host.js';
 import { testPlugin } from './support/plugin.js';
 
-type Brought = ReturnType<NonNullable<OraclePlugin['getRequestTools']>>;
+type RequestTools = ReturnType<NonNullable<OraclePlugin['getRequestTools']>>;
 let fromFirst: (turn: TurnContext) => unknown = () => [];
 let fromSecond: (turn: TurnContext) => unknown = () => [];
 beforeEach(() => {
@@ -23,13 +23,13 @@ const test = useControlledHost({
     testPlugin('second', {
       dependsOn: ['first'],
       getTools: () => [tool('constant', 'of second')],
-      getRequestTools: (turn) => fromSecond(turn) as Brought,
+      getRequestTools: (turn) => fromSecond(turn) as RequestTools,
     }),
-    testPlugin('first', { getRequestTools: (turn) => fromFirst(turn) as Brought }),
+    testPlugin('first', { getRequestTools: (turn) => fromFirst(turn) as RequestTools }),
   ],
 });
 
-it('offers tools of one turn in that turn alone', async () => {
+it('getRequestTools adds tools to one turn only', async () => {
   fromFirst = ({ user }) => [tool('fresh', user.did)];
   const { turns } = await ask(test, [call(['fresh']), say()]);
   expect(turns[0]?.tools).toEqual(['constant', 'fresh']);
@@ -39,7 +39,7 @@ it('offers tools of one turn in that turn alone', async () => {
   expect(next.turns[0]?.tools).toEqual(['constant']);
 });
 
-it('asks the plugins side by side', async () => {
+it('getRequestTools of all plugins run in parallel', async () => {
   const both = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
   fromFirst = async () => {
     both[0].resolve();
@@ -55,7 +55,7 @@ it('asks the plugins side by side', async () => {
   expect(turns[0]?.tools).toEqual(['constant', 'left', 'right']);
 });
 
-describe('a plugin whose hook', () => {
+describe('a plugin whose getRequestTools', () => {
   const never = new Promise(() => undefined);
   it.each<[string, () => unknown]>([
     [
@@ -68,7 +68,7 @@ describe('a plugin whose hook', () => {
     ['hangs', () => never],
     ['gives no list', () => ({ length: 3 })],
     ['gives null', () => null],
-  ])('%s costs only its own tools, and everybody is told', async (_, hook) => {
+  ])('%s loses only its own tools, with a warning', async (_, hook) => {
     fromFirst = hook;
     fromSecond = () => [tool('sound')];
     const exchange = await ask(test, [call(['sound']), say('fine')]);
@@ -83,7 +83,7 @@ describe('a plugin whose hook', () => {
     );
   });
 
-  it('gives rubbish among its tools loses the rubbish alone', async () => {
+  it('returns invalid tools loses only those', async () => {
     const nameless = { ...tool('x'), name: undefined };
     fromFirst = () => [null, 7, nameless, { ...tool('y'), run: 'no' }, tool('sound')];
     const exchange = await ask(test, [call(['sound']), say()]);
@@ -96,7 +96,7 @@ describe('a plugin whose hook', () => {
     ]);
   });
 
-  it('gives a tool that no provider takes loses that tool alone', async () => {
+  it('returns a tool that no provider accepts loses only that tool', async () => {
     const odd = { ...tool('odd'), inputSchema: { type: 'array' } };
     fromFirst = () => [odd, tool('no spaces allowed'), tool('sound')];
     const exchange = await ask(test, [say()]);
@@ -108,7 +108,7 @@ describe('a plugin whose hook', () => {
   });
 });
 
-it('takes the first of two tools with one name, and says which was left out', async () => {
+it('getRequestTools uses the first of two tools with the same name, with a warning', async () => {
   fromFirst = () => [tool('constant', 'of first'), tool('twin', 'of first')];
   fromSecond = () => [tool('twin', 'of second')];
   const exchange = await ask(test, [call(['constant'], ['twin']), say()]);
@@ -120,14 +120,14 @@ it('takes the first of two tools with one name, and says which was left out', as
   ]);
 });
 
-it('keeps the names of its own tools', async () => {
+it('getRequestTools cannot replace tools of the host', async () => {
   fromFirst = () => [tool('load_capability')];
   const exchange = await ask(test, [say()]);
   expect(exchange.turns[0]?.tools).toEqual(['constant']);
   expect(framesOf(exchange, 'warning')).toHaveLength(1);
 });
 
-it('ends a turn that is aborted while a plugin is asked', async () => {
+it('POST /messages/abort ends a turn during getRequestTools', async () => {
   const asked = Promise.withResolvers<AbortSignal>();
   fromFirst = ({ signal }) => {
     asked.resolve(signal);

@@ -6,7 +6,7 @@ import { TestUser } from './support/user.js';
 let host: TestHost;
 afterEach(() => host.close());
 
-it('each user keeps so many sessions, and makes room by deleting', async () => {
+it('SESSIONS_PER_USER limits the sessions of each user, until some are deleted', async () => {
   host = await startHost({ env: { SESSIONS_PER_USER: '2' } });
   const [alice, bob] = [new TestUser(host), new TestUser(host)];
   const open = (user: TestUser) => user.request('POST', '/sessions');
@@ -20,7 +20,7 @@ it('each user keeps so many sessions, and makes room by deleting', async () => {
   expect((await open(alice)).status).toBe(201);
 });
 
-it('users that a plugin answers for are not counted: they have no way to delete', async () => {
+it('SESSIONS_PER_USER does not limit users of plugins, who cannot delete sessions', async () => {
   const opened: string[] = [];
   const chat = testPlugin('chat', {
     getSharedState: async ({ turns }) => {
@@ -32,7 +32,7 @@ it('users that a plugin answers for are not counted: they have no way to delete'
   expect(new Set(opened).size).toBe(3);
 });
 
-it('0 sets no limit', async () => {
+it('SESSIONS_PER_USER=0 sets no limit', async () => {
   host = await startHost({ env: { SESSIONS_PER_USER: '0' } });
   const alice = new TestUser(host);
   expect((await alice.request('POST', '/sessions')).status).toBe(201);

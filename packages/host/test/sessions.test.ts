@@ -14,7 +14,7 @@ afterAll(() => host.close());
 const open = async (user: TestUser, body?: object) =>
   Session.parse((await user.request('POST', '/sessions', { body })).body);
 
-it('opens a session with the record of the contract', async () => {
+it('POST /sessions creates a session', async () => {
   const alice = new TestUser(host);
   const { status, body } = await alice.request('POST', '/sessions');
   expect(status).toBe(201);
@@ -30,25 +30,25 @@ it('opens a session with the record of the contract', async () => {
   });
 });
 
-it('takes a title', async () => {
+it('POST /sessions accepts a title', async () => {
   expect((await open(new TestUser(host), { title: 'Soil carbon' })).title).toBe('Soil carbon');
 });
 
-it('puts all sessions of a user in one room, and two users in two', async () => {
+it('POST /sessions uses one room per user', async () => {
   const [alice, bob] = [new TestUser(host), new TestUser(host)];
   const rooms = [await open(alice), await open(alice), await open(bob)].map((s) => s.roomId);
   expect(rooms[0]).toBe(rooms[1]);
   expect(rooms[2]).not.toBe(rooms[0]);
 });
 
-it('makes ids that sort by creation', async () => {
+it('POST /sessions returns ids that sort by creation', async () => {
   const alice = new TestUser(host);
   const ids = [];
   for (let i = 0; i < 5; i++) ids.push((await open(alice)).sessionId);
   expect(ids.toSorted()).toEqual(ids);
 });
 
-describe('two users with 1,000 sessions each', () => {
+describe('GET /sessions of two users with 1,000 sessions each', () => {
   const users: TestUser[] = [];
   const created = new Map<TestUser, string[]>();
 
@@ -70,7 +70,7 @@ describe('two users with 1,000 sessions each', () => {
     return SessionPage.parse(body);
   };
 
-  it('pages are stable, newest first, with the right total everywhere', async () => {
+  it('returns stable pages, newest first, with the total', async () => {
     for (const user of users) {
       const seen: Session[] = [];
       for (let offset = 0; offset < 1000; offset += 100) {
@@ -84,21 +84,21 @@ describe('two users with 1,000 sessions each', () => {
     }
   });
 
-  it('is empty past the end, and still knows the total', async () => {
+  it('is empty past the end, with the total', async () => {
     const [alice] = users as [TestUser];
     expect(await page(alice, 100, 1000)).toEqual({ sessions: [], total: 1000 });
     expect(await page(alice, 100, 999_999)).toEqual({ sessions: [], total: 1000 });
     expect((await page(alice, 100, 950)).sessions).toHaveLength(50);
   });
 
-  it('shows twenty unless told', async () => {
+  it('returns twenty by default', async () => {
     const { body } = await (users[0] as TestUser).request('GET', '/sessions');
     expect(body.sessions).toHaveLength(20);
   });
 });
 
 describe('another user', () => {
-  it('sees and deletes nothing, and cannot tell a foreign id from an unknown one', async () => {
+  it('sees and deletes nothing, and gets the same response as for an unknown id', async () => {
     const [alice, eve] = [new TestUser(host), new TestUser(host)];
     const { sessionId } = await open(alice);
     expect((await eve.request('GET', '/sessions')).body).toEqual({ sessions: [], total: 0 });
@@ -109,7 +109,7 @@ describe('another user', () => {
     expect((await alice.request('GET', '/sessions')).body.total).toBe(1);
   });
 
-  it('cannot tell them by time either', async () => {
+  it('gets the response in the same time', async () => {
     const [alice, eve] = [new TestUser(host), new TestUser(host)];
     const { sessionId } = await open(alice);
     const unknownId = `${sessionId.slice(0, -4)}0000`;
@@ -128,7 +128,7 @@ describe('another user', () => {
   });
 });
 
-describe('renaming', () => {
+describe('PATCH /sessions/:sessionId', () => {
   const rename = (user: TestUser, id: string, body: object) =>
     user.request('PATCH', `/sessions/${id}`, { body });
 
@@ -150,7 +150,7 @@ describe('renaming', () => {
     },
   );
 
-  it('treats the session of another user as an unknown one', async () => {
+  it('treats the session of another user as unknown', async () => {
     const [alice, eve] = [new TestUser(host), new TestUser(host)];
     const { sessionId } = await open(alice);
     for (const id of [sessionId, 'nothing', '%00'])
@@ -159,7 +159,7 @@ describe('renaming', () => {
   });
 });
 
-describe('deleting', () => {
+describe('DELETE /sessions/:sessionId', () => {
   it('answers with a body, once', async () => {
     const alice = new TestUser(host);
     const { sessionId } = await open(alice);

@@ -38,7 +38,7 @@ const test = useControlledHost({
 const send = (sessionId: string, body: object, headers: Record<string, string> = {}) =>
   test.alice.request('POST', `/messages/${sessionId}`, { body, headers });
 
-describe('a turn is settled once, with all it used', () => {
+describe('TurnHold.settle is called once, with all usage', () => {
   it('when it is finished, title included', async () => {
     const checked: number[] = [];
     bank.current.check = (used) =>
@@ -58,7 +58,7 @@ describe('a turn is settled once, with all it used', () => {
     expect(checked).toHaveLength(5);
   });
 
-  it('is what the run shows too', async () => {
+  it('with the usage that the run has', async () => {
     const { sessionId } = await ask(test, [call(['think']), say('a'), say('done')]);
     const database = new DatabaseSync(join(test.host.dataDir, 'sibyl.db'), { readOnly: true });
     const query = 'select input_tokens as input from runs where session_id = ?';
@@ -89,7 +89,7 @@ describe('a turn is settled once, with all it used', () => {
     expect(await bank.current.settledOnce()).toEqual([]);
   });
 
-  it('when it waits in the queue and never works', async () => {
+  it('when the turn is aborted in the queue', async () => {
     const sessionId = await openSession(test.alice);
     const first = await stream(test.alice, sessionId, { message: 'one' });
     const turn = await test.model.next();
@@ -101,7 +101,7 @@ describe('a turn is settled once, with all it used', () => {
     expect(bank.current.settled.find(({ requestId }) => requestId === 'waits')?.used).toEqual([]);
   });
 
-  it('when there is no room for it', async () => {
+  it('when the queue is full', async () => {
     const sessionId = await openSession(test.alice);
     const live = await stream(test.alice, sessionId, { message: 'one' });
     const turn = await test.model.next();
@@ -125,7 +125,7 @@ describe('a turn is settled once, with all it used', () => {
     expect(await bank.current.settledOnce()).toEqual([]);
   });
 
-  it('however often it is asked for under one key', async () => {
+  it('for repeated requests with one idempotency key', async () => {
     const sessionId = await openSession(test.alice);
     const headers = { 'idempotency-key': 'once' };
     const both = [1, 2].map(() => send(sessionId, { message: 'hi' }, headers));

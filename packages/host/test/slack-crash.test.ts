@@ -22,7 +22,7 @@ afterAll(async () => {
   await rm(dataDir, { recursive: true, force: true });
 });
 
-const textOf = (channel: string) =>
+const readText = (channel: string) =>
   slack.posts.filter((post) => post.channel === channel).map(({ text }) => text);
 
 async function start() {
@@ -38,31 +38,33 @@ function endLeases(): void {
   file.close();
 }
 
-it('loses no message to kill -9: the answer goes on where it is, and nothing is answered twice', async () => {
+it('POST /slack/events loses no message with kill -9, and answers none twice', async () => {
   const first = await start();
   const payload = slackEvent();
   const { channel } = payload.event;
   await deliver(first, payload);
   const turn = await model.next();
   turn.say('The beginning of an answer');
-  await expect.poll(() => textOf(channel)).toEqual(['The beginning of an answer']);
+  await expect.poll(() => readText(channel)).toEqual(['The beginning of an answer']);
   first.child.kill('SIGKILL');
   await first.ended;
   endLeases();
   const second = await start();
   await expect
-    .poll(() => textOf(channel).join())
+    .poll(() => readText(channel).join())
     .toMatch(/^The beginning of an answer\n\n_Interrupted/);
   expect(await deliver(second, payload)).toMatchObject({ status: 200 });
-  expect(textOf(channel)).toHaveLength(1);
+  expect(readText(channel)).toHaveLength(1);
 });
 
-it('tells a user why they get no answer', async () => {
+it('POST /slack/events posts why there is no answer', async () => {
   const host = await startHost({
     env: { ...model.env, ...slack.env, CREDITS_ENABLED: 'true' },
   });
   onTestFinished(() => host.close());
   const payload = slackEvent();
   await deliver(host, payload);
-  await expect.poll(() => textOf(payload.event.channel).join()).toMatch(/^:warning: Out of credit/);
+  await expect
+    .poll(() => readText(payload.event.channel).join())
+    .toMatch(/^:warning: Out of credit/);
 });

@@ -41,7 +41,7 @@ function countInbox(where: string): unknown {
   return row?.n;
 }
 
-const messageOf = (n: number) =>
+const readMessage = (n: number) =>
   slackEvent({
     type: 'message',
     channel_type: 'im',
@@ -51,12 +51,12 @@ const messageOf = (n: number) =>
   });
 
 describe('POST /slack/events', () => {
-  it('leaves what exceeds 100 answers at a time in the inbox, and answers it later, once', {
+  it('keeps messages beyond 100 concurrent answers in the inbox, and answers them later, once', {
     timeout: 120_000,
   }, async () => {
     const running: TestHost = host as TestHost;
     for (let n = 0; n < 110; n++)
-      expect(await deliver(running, messageOf(n))).toMatchObject({ status: 200 });
+      expect(await deliver(running, readMessage(n))).toMatchObject({ status: 200 });
     await expect.poll(() => countInbox("holder = '' and state = 'waiting'")).toBe(10);
     const turns: ModelTurn[] = [];
     for (let n = 0; n < 100; n++) turns.push(await model.next());
@@ -69,8 +69,8 @@ describe('POST /slack/events', () => {
     await expect.poll(() => countInbox("state = 'done'"), { timeout: 30_000 }).toBe(110);
   });
 
-  it('neither loses nor doubles an answer when the host stops while it is written', async () => {
-    const payload = messageOf(1);
+  it('neither loses nor repeats an answer when the host stops during it', async () => {
+    const payload = readMessage(1);
     await deliver(host as TestHost, payload);
     const turn = await model.next();
     turn.say('The beginning');

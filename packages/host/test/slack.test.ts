@@ -8,7 +8,7 @@ let slack: SlackServer;
 let model: ControlledModel;
 let host: TestHost;
 
-/** Whose turns the host has run, and what brought each. */
+/** The users and clients of all turns. */
 const turns: { readonly client: string; readonly did: string }[] = [];
 const witness = definePlugin({
   name: 'witness',
@@ -36,7 +36,7 @@ afterAll(async () => {
 beforeEach(() => slack.posts.splice(0));
 
 const direct = { type: 'message', channel_type: 'im' };
-const textOf = (channel: string) =>
+const readText = (channel: string) =>
   slack.posts.filter((post) => post.channel === channel).map(({ text }) => text);
 
 /** Delivers a message and lets the model answer it. */
@@ -47,11 +47,11 @@ async function ask(event: Record<string, unknown>, answer = 'Hi there') {
   const turn = await model.next();
   turn.say(answer);
   turn.finish();
-  await expect.poll(() => textOf(channel).at(-1)).toBe(answer);
+  await expect.poll(() => readText(channel).at(-1)).toBe(answer);
   return { payload, turn, channel };
 }
 
-it('answers the check of its address', async () => {
+it('POST /slack/events answers the URL verification', async () => {
   const payload = { type: 'url_verification', challenge: 'abc', token: 'old' };
   expect(await deliver(host, payload)).toEqual({
     status: 200,
@@ -59,7 +59,7 @@ it('answers the check of its address', async () => {
   });
 });
 
-it('answers a mention in its thread, in the words of Slack', async () => {
+it('POST /slack/events answers a mention in its thread, in mrkdwn', async () => {
   const payload = slackEvent({ text: '<@UBOT> what is &lt;b&gt;?' });
   const { channel, ts } = payload.event;
   await deliver(host, payload);
@@ -67,29 +67,31 @@ it('answers a mention in its thread, in the words of Slack', async () => {
   expect(turn.body.messages.at(-1)).toMatchObject({ role: 'user', content: 'what is <b>?' });
   turn.say('**Bold** [text](https://a.b) <!channel>');
   turn.finish();
-  await expect.poll(() => textOf(channel)).toEqual(['*Bold* <https://a.b|text> &lt;!channel&gt;']);
+  await expect
+    .poll(() => readText(channel))
+    .toEqual(['*Bold* <https://a.b|text> &lt;!channel&gt;']);
   expect(slack.posts.at(-1)).toMatchObject({ channel, thread: ts });
   expect([...slack.tokens]).toEqual(['Bearer xoxb-test']);
 });
 
-it('shows the answer while it is written', async () => {
+it('POST /slack/events updates the answer while it is written', async () => {
   const payload = slackEvent();
   const { channel } = payload.event;
   await deliver(host, payload);
   const turn = await model.next();
-  await expect.poll(() => textOf(channel)).toEqual(['_Thinking…_']);
+  await expect.poll(() => readText(channel)).toEqual(['_Thinking…_']);
   turn.say('One ');
-  await expect.poll(() => textOf(channel)).toEqual(['One ']);
+  await expect.poll(() => readText(channel)).toEqual(['One ']);
   turn.say('two ');
-  await expect.poll(() => textOf(channel)).toEqual(['One two ']);
+  await expect.poll(() => readText(channel)).toEqual(['One two ']);
   turn.say('three');
   turn.finish();
-  await expect.poll(() => textOf(channel)).toEqual(['One two three']);
+  await expect.poll(() => readText(channel)).toEqual(['One two three']);
   const [post] = slack.posts.filter((one) => one.channel === channel);
   expect(post?.versions).toEqual(['_Thinking…_', 'One ', 'One two ', 'One two three']);
 });
 
-it('goes on with a conversation in its thread, and begins another elsewhere', async () => {
+it('POST /slack/events continues a session in its thread, and creates another elsewhere', async () => {
   const first = await ask({ text: 'first' }, 'answer to first');
   const { channel, ts } = first.payload.event;
   const second = await ask({ channel, thread_ts: ts, text: 'second' });
@@ -99,14 +101,14 @@ it('goes on with a conversation in its thread, and begins another elsewhere', as
   expect(JSON.stringify(elsewhere.turn.body.messages)).not.toContain('answer to first');
 });
 
-it('gives every user a conversation of their own, also in one thread', async () => {
+it('POST /slack/events creates a session for each user, also in one thread', async () => {
   const first = await ask({ user: 'U1', text: 'my secret' });
   const { channel, ts } = first.payload.event;
   const other = await ask({ user: 'U2', channel, thread_ts: ts, text: 'what did they say?' });
   expect(JSON.stringify(other.turn.body.messages)).not.toContain('my secret');
 });
 
-it('keeps one conversation with whoever writes directly, and answers beside it', async () => {
+it('POST /slack/events keeps one session for direct messages of a user', async () => {
   const first = await ask({ ...direct, channel: 'D1', text: 'first' }, 'answer to first');
   expect(slack.posts.at(-1)).toMatchObject({ channel: 'D1', thread: undefined });
   const second = await ask({ ...direct, channel: 'D1', text: 'second' });
@@ -114,7 +116,7 @@ it('keeps one conversation with whoever writes directly, and answers beside it',
   expect(first.payload.event.ts).not.toBe(second.payload.event.ts);
 });
 
-it('answers a message once, however often and as whatever it is delivered', async () => {
+it('POST /slack/events answers a message once, even if it is delivered several times', async () => {
   const { payload, channel } = await ask({ ...direct, channel: 'D2' });
   const retry = { 'x-slack-retry-num': '1', 'x-slack-retry-reason': 'http_timeout' };
   const again = await Promise.all([
@@ -129,10 +131,10 @@ it('answers a message once, however often and as whatever it is delivered', asyn
   ]);
   expect(again.map(({ status }) => status)).toEqual([200, 200, 200, 200]);
   await ask({ ...direct, channel: 'D2', text: 'next' }, 'next answer');
-  expect(textOf(channel)).toEqual(['Hi there', 'next answer']);
+  expect(readText(channel)).toEqual(['Hi there', 'next answer']);
 });
 
-it('hears neither itself, nor bots, nor what is not for it', async () => {
+it('POST /slack/events ignores bots and messages without a mention', async () => {
   const unheard = [
     { user: 'UBOT' },
     { bot_id: 'B1' },
@@ -144,11 +146,11 @@ it('hears neither itself, nor bots, nor what is not for it', async () => {
     expect(await deliver(host, slackEvent({ ...event, text: 'unheard' }))).toMatchObject({
       status: 200,
     });
-  const { turn } = await ask({ text: 'heard' });
+  const { turn } = await ask({ text: 'received' });
   expect(JSON.stringify(turn.body.messages)).not.toContain('unheard');
 });
 
-it('splits an answer that is too long for one message', async () => {
+it('POST /slack/events splits an answer that is too long for one message', async () => {
   const payload = slackEvent();
   const { channel } = payload.event;
   await deliver(host, payload);
@@ -156,22 +158,22 @@ it('splits an answer that is too long for one message', async () => {
   const lines = Array.from({ length: 300 }, (_, i) => `line ${i} ${'x'.repeat(30)}`);
   turn.say(lines.join('\n'));
   turn.finish();
-  await expect.poll(() => textOf(channel).join('\n')).toBe(lines.join('\n'));
-  expect(textOf(channel).length).toBeGreaterThan(2);
+  await expect.poll(() => readText(channel).join('\n')).toBe(lines.join('\n'));
+  expect(readText(channel).length).toBeGreaterThan(2);
 });
 
-it('stops when told to', async () => {
+it('POST /slack/events aborts the turn on request', async () => {
   const payload = slackEvent();
   const { channel, ts } = payload.event;
   await deliver(host, payload);
   const turn = await model.next();
   turn.say('A long story');
-  await expect.poll(() => textOf(channel)).toEqual(['A long story']);
+  await expect.poll(() => readText(channel)).toEqual(['A long story']);
   await deliver(host, slackEvent({ channel, thread_ts: ts, text: '<@UBOT> stop' }));
-  await expect.poll(() => textOf(channel)).toEqual(['A long story\n\n_Stopped._']);
+  await expect.poll(() => readText(channel)).toEqual(['A long story\n\n_Stopped._']);
 });
 
-it('tries again where Slack fails for a moment', async () => {
+it('POST /slack/events retries when Slack fails temporarily', async () => {
   slack.failing.calls = 2;
   await ask({});
   slack.failing.status = 429;
@@ -179,7 +181,7 @@ it('tries again where Slack fails for a moment', async () => {
   await ask({});
 });
 
-it('tells the turn what brought the message, and whose it is', async () => {
+it('POST /slack/events sets client and user of the turn', async () => {
   await ask({ user: 'U7' });
   expect(turns.at(-1)).toEqual({ client: 'slack', did: 'did:slack:T1:U7' });
 });
@@ -187,7 +189,7 @@ it('tells the turn what brought the message, and whose it is', async () => {
 describe('deliveries that are not signed by Slack', () => {
   const now = () => Math.floor(Date.now() / 1000);
 
-  it('are refused, a thousand of them, and none becomes a turn', async () => {
+  it('are rejected, a thousand of them, and start no turn', async () => {
     const before = slack.posts.length;
     const forgeries = [
       { secret: 'guessed' },
@@ -211,7 +213,7 @@ describe('deliveries that are not signed by Slack', () => {
     expect(slack.posts.length).toBe(before + 1);
   });
 
-  it('get no check of the address answered', async () => {
+  it('get no answer to the URL verification', async () => {
     const payload = { type: 'url_verification', challenge: 'abc' };
     const { status, body } = await deliver(host, payload, { secret: 'guessed' });
     expect([status, JSON.stringify(body)]).toEqual([401, expect.not.stringContaining('abc')]);

@@ -25,7 +25,7 @@ async function drain(socket: Socket): Promise<number> {
   return length;
 }
 
-/** Streams one long answer past slow readers; tells by how much memory had grown at its end. */
+/** Streams one long answer to slow readers; returns how much memory has grown. */
 async function longAnswer(slowReaders: number) {
   const before = usedMemory();
   const live: SseStream = await stream(test.alice, await openSession(test.alice), {
@@ -41,7 +41,9 @@ async function longAnswer(slowReaders: number) {
   return { live, slow, grownMb: usedMemory() - before };
 }
 
-it('costs no memory, is dropped, and can read on later', { timeout: 120_000 }, async () => {
+it('a slow reader of GET /runs/:runId costs no memory, is disconnected, and can continue later', {
+  timeout: 120_000,
+}, async () => {
   const { grownMb: baseline } = await longAnswer(0);
   const { live, slow, grownMb } = await longAnswer(READERS);
   // If the host kept the answer for each of them, it would be all of it times their number.

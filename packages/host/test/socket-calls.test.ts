@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { useControlledHost } from './support/controlled-host.js';
 import type { ModelTurn } from './support/controlled-model.js';
-import { chart, offeredTo, resultsIn, scroll } from './support/page-tools.js';
+import { chart, listTools, resultsIn, scroll } from './support/page-tools.js';
 import { joinSession, type SessionSocket } from './support/session-socket.js';
 import { openSession, type SseStream, stream } from './support/stream.js';
 import { TestUser } from './support/user.js';
@@ -28,7 +28,7 @@ async function begin(body: Parameters<typeof stream>[2] = page): Promise<Scene> 
 describe('a browser tool', () => {
   it('is run by the page, and its result goes to the model', async () => {
     const { sessionId, socket, live, turn } = await begin();
-    expect(offeredTo(turn)).toEqual(expect.arrayContaining(['scroll', 'chart']));
+    expect(listTools(turn)).toEqual(expect.arrayContaining(['scroll', 'chart']));
     turn.call({ name: 'scroll', input: { by: 3 } });
     const call = await socket.until('browser_tool_call');
     const { requestId } = live.frames[0]?.data ?? (await live.untilEvent('run')).data;
@@ -55,7 +55,7 @@ describe('a browser tool', () => {
     ]);
   });
 
-  it('gets only what fits its schema', async () => {
+  it('receives only input that fits its schema', async () => {
     const { socket, turn, live } = await begin();
     turn.call({ name: 'scroll', input: { by: 'far' } });
     const next = await test.model.next();
@@ -65,7 +65,7 @@ describe('a browser tool', () => {
     expect(socket.all('browser_tool_call')).toEqual([]);
   });
 
-  it('fails as the page says', async () => {
+  it('fails with the error of the page', async () => {
     const { socket, turn, live } = await begin();
     turn.call({ name: 'scroll', input: { by: 3 } });
     const { toolCallId } = await socket.until('browser_tool_call');
@@ -106,7 +106,7 @@ describe('a browser tool', () => {
     await live.toEnd();
   });
 
-  it('waits for a page that is on its way', async () => {
+  it('waits for a page that is connecting', async () => {
     const sessionId = await openSession(test.alice);
     const live = await stream(test.alice, sessionId, page);
     (await test.model.next()).call({ name: 'scroll', input: { by: 3 } });
@@ -120,7 +120,7 @@ describe('a browser tool', () => {
     await live.toEnd();
   });
 
-  it('is called beside others, each with an answer of its own', async () => {
+  it('is called in parallel with others', async () => {
     const { socket, turn, live } = await begin();
     const calls = [1, 2, 3].map((by) => ({ name: 'scroll', input: { by } }));
     turn.call(...calls);
@@ -143,8 +143,8 @@ describe('a browser tool', () => {
   });
 });
 
-describe('a result', () => {
-  it('counts only from the user and the session that were asked, and once', async () => {
+describe('tool_result and action_call_result', () => {
+  it('are accepted once, from the user and session of the call', async () => {
     const { sessionId, socket, turn, live } = await begin();
     const bob = new TestUser(test.host);
     const foreign = await joinSession(bob, await openSession(bob));
@@ -166,7 +166,7 @@ describe('a result', () => {
     await live.toEnd();
   });
 
-  it('of an action counts only for the session it names', async () => {
+  it('of an action must name the session', async () => {
     const { sessionId, socket, turn, live } = await begin();
     turn.call({ name: 'chart', input: {} });
     const { toolCallId } = await socket.until('action_call');
@@ -180,7 +180,7 @@ describe('a result', () => {
     await live.toEnd();
   });
 
-  it('that cannot be read is told to the model, which need not wait', async () => {
+  it('that are invalid are reported to the model at once', async () => {
     const { socket, turn, live } = await begin();
     turn.call({ name: 'scroll', input: { by: 3 } });
     const { toolCallId } = await socket.until('browser_tool_call');
@@ -193,7 +193,7 @@ describe('a result', () => {
 });
 
 describe('an action', () => {
-  it('is told as action_call, done in the page, and rendered', async () => {
+  it('is sent as action_call, executed in the page, and rendered', async () => {
     const { sessionId, socket, turn, live } = await begin();
     turn.call({ name: 'chart', input: { of: 'rain' } });
     const call = await socket.until('action_call');

@@ -1,20 +1,20 @@
 import { describe, expect, it } from 'vitest';
 import { useControlledHost } from './support/controlled-host.js';
-import { chart, offeredTo, scroll } from './support/page-tools.js';
+import { chart, listTools, scroll } from './support/page-tools.js';
 import { openSession, stream } from './support/stream.js';
 
 const test = useControlledHost();
 
-describe('what a page declares', () => {
+describe('tools that a page declares', () => {
   async function offered(sessionId: string, body: Parameters<typeof stream>[2]) {
     const live = await stream(test.alice, sessionId, body);
     const turn = await test.model.next();
     turn.say('Yes?');
     turn.finish();
-    return { tools: offeredTo(turn), body: turn.body, frames: await live.toEnd() };
+    return { tools: listTools(turn), body: turn.body, frames: await live.toEnd() };
   }
 
-  it('is remembered for the session, until it declares anew', async () => {
+  it('are kept for the session, until the page declares others', async () => {
     const sessionId = await openSession(test.alice);
     const has = async (body: object) => {
       const { tools } = await offered(sessionId, { message: 'hi', ...body });
@@ -29,7 +29,7 @@ describe('what a page declares', () => {
     expect((await offered(other, { message: 'hi' })).tools).not.toContain('scroll');
   });
 
-  it('may be JSON Schema of draft-07 or 2020-12, or the empty one', async () => {
+  it('may have JSON Schema of draft-07 or 2020-12, or an empty one', async () => {
     const sessionId = await openSession(test.alice);
     const by = { type: 'integer', minimum: 1 };
     const draft7 = {
@@ -59,7 +59,7 @@ describe('what a page declares', () => {
     expect(JSON.stringify(parameters)).not.toContain('$ref');
   });
 
-  it('is left out, with a warning, where it cannot be used', async () => {
+  it('are omitted with a warning if they are invalid', async () => {
     const sessionId = await openSession(test.alice);
     const bad = (name: string, schema: object) => ({ name, description: 'x', schema });
     const tools = [

@@ -10,8 +10,8 @@ import { TestUser } from './support/user.js';
 
 const test = useControlledHost({ plugins: [emitter] });
 
-/** What a socket must have heard of a stream, in its order. */
-function toldBy(frames: readonly SseFrame[]) {
+/** The events that a socket must receive of a stream, in order. */
+function listExpectedEvents(frames: readonly SseFrame[]) {
   return frames
     .filter(({ event }) => event in serverEvents)
     .filter(({ event, data }) => event !== 'action_call' || data.status === 'isRunning')
@@ -23,24 +23,24 @@ function wrapped(name: string, payload: unknown): unknown {
   return wrapping === 'enveloped' ? { eventName: name, payload } : payload;
 }
 
-const told = ({ heard }: SessionSocket) =>
-  heard.filter(({ name }) => !name.startsWith('(') && name !== 'connected');
+const listEvents = ({ received }: SessionSocket) =>
+  received.filter(({ name }) => !name.startsWith('(') && name !== 'connected');
 
-describe('what happens in a turn', () => {
-  it('is told to every socket of its session, in the order of its frames', async () => {
+describe('socket events of a turn', () => {
+  it('are sent to every socket of its session, in the order of its frames', async () => {
     const sessionId = await openSession(test.alice);
     const sockets = [
       await joinSession(test.alice, sessionId),
       await joinSession(test.alice, sessionId, { transports: ['polling'] }),
     ];
-    const live = await stream(test.alice, sessionId, { message: 'tell all' });
+    const live = await stream(test.alice, sessionId, { message: 'emit all' });
     const first = await test.model.next();
-    first.think('I will tell.');
+    first.think('I will emit.');
     first.call({ name: 'emit_all', input: {} }, { name: 'route', input: { steps: ['a', 'b'] } });
     const second = await test.model.next();
-    second.say('Told.');
+    second.say('Done.');
     second.finish();
-    const expected = toldBy(await live.toEnd());
+    const expected = listExpectedEvents(await live.toEnd());
     expect(expected.map(({ name }) => name)).toEqual(
       expect.arrayContaining([
         'reasoning',
@@ -53,20 +53,20 @@ describe('what happens in a turn', () => {
       ]),
     );
     for (const socket of sockets) {
-      await expect.poll(() => told(socket).length).toBe(expected.length);
-      expect(told(socket)).toEqual(expected);
+      await expect.poll(() => listEvents(socket).length).toBe(expected.length);
+      expect(listEvents(socket)).toEqual(expected);
     }
   });
 
-  it('has the shapes that the catalogue says, in the wrapping it says', async () => {
+  it('have the schemas and wrapping of serverEvents', async () => {
     const sessionId = await openSession(test.alice);
     const socket = await joinSession(test.alice, sessionId);
-    const live = await stream(test.alice, sessionId, { message: 'tell all', requestId: 'r-7' });
+    const live = await stream(test.alice, sessionId, { message: 'emit all', requestId: 'r-7' });
     (await test.model.next()).call({ name: 'emit_all', input: {} });
     (await test.model.next()).finish();
     await live.toEnd();
     await socket.until('tool_call', ({ payload }) => payload.status === 'done');
-    for (const { name, data } of told(socket)) {
+    for (const { name, data } of listEvents(socket)) {
       const { payload, wrapping } = serverEvents[name as keyof typeof serverEvents];
       const body = wrapping === 'enveloped' ? data.payload : data;
       if (wrapping === 'enveloped') expect(data.eventName).toBe(name);
@@ -74,10 +74,10 @@ describe('what happens in a turn', () => {
     }
   });
 
-  it('sends no page the end of an action: it would run it again', async () => {
+  it('do not include the end of an action, which a page would run again', async () => {
     const sessionId = await openSession(test.alice);
     const socket = await joinSession(test.alice, sessionId);
-    const live = await stream(test.alice, sessionId, { message: 'tell all' });
+    const live = await stream(test.alice, sessionId, { message: 'emit all' });
     (await test.model.next()).call({ name: 'emit_all', input: {} });
     (await test.model.next()).finish();
     const frames = (await live.toEnd()).filter(({ event }) => event === 'action_call');
@@ -86,10 +86,10 @@ describe('what happens in a turn', () => {
     expect(socket.all('action_call')).toMatchObject([{ toolCallId: 'a1', status: 'isRunning' }]);
   });
 
-  it('leaves out what a plugin says wrongly, and harms neither plugin nor turn', async () => {
+  it('omit invalid events of a plugin, without effect on plugin and turn', async () => {
     const sessionId = await openSession(test.alice);
     const socket = await joinSession(test.alice, sessionId);
-    const live = await stream(test.alice, sessionId, { message: 'tell wrongly' });
+    const live = await stream(test.alice, sessionId, { message: 'emit wrongly' });
     (await test.model.next()).call({ name: 'emit_wrongly', input: {} });
     const second = await test.model.next();
     expect(second.body.messages.at(-1).content).toContain('unharmed');
@@ -117,10 +117,10 @@ it(`${CLIENTS} sockets in as many sessions each receive the events of their sess
       return { user, sessionId, socket: await joinSession(user, sessionId) };
     }),
   );
-  const stepsOf = (sessionId: string) => [1, 2, 3].map((n) => `${sessionId}-${n}`);
+  const buildSteps = (sessionId: string) => [1, 2, 3].map((n) => `${sessionId}-${n}`);
   const answers = await Promise.all(
     clients.map(({ user, sessionId }) => {
-      const steps = JSON.stringify({ steps: stepsOf(sessionId) });
+      const steps = JSON.stringify({ steps: buildSteps(sessionId) });
       return user.request('POST', `/messages/${sessionId}`, {
         body: { message: `use route ${steps}` },
       });
@@ -129,8 +129,8 @@ it(`${CLIENTS} sockets in as many sessions each receive the events of their sess
   expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
   for (const { sessionId, socket } of clients) {
     await socket.until('tool_call', ({ payload }) => payload.status === 'done');
-    expect(routedSteps(socket)).toEqual(stepsOf(sessionId));
-    const places = socket.heard.filter(({ name }) => !name.startsWith('('));
+    expect(routedSteps(socket)).toEqual(buildSteps(sessionId));
+    const places = socket.received.filter(({ name }) => !name.startsWith('('));
     for (const { data } of places) expect((data.payload ?? data).sessionId).toBe(sessionId);
   }
   await host.close();

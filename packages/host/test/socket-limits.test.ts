@@ -7,8 +7,8 @@ import { emitter, routedSteps } from './support/emitter.js';
 import { startHost, type TestHost, type TestHostOptions } from './support/host.js';
 import {
   joinSession,
+  openRejectedSocket,
   openSocket,
-  refusalOf,
   type SessionSocket,
 } from './support/session-socket.js';
 import { openSession } from './support/stream.js';
@@ -27,7 +27,7 @@ async function start(env: Record<string, string> = {}, options: TestHostOptions 
 const auth = (user: TestUser) => ({ invocation: user.mint() });
 
 /** The status a handshake is answered with before there is any socket. */
-function statusOf(headers: Record<string, string>, transport: 'polling' | 'websocket') {
+function fetchStatus(headers: Record<string, string>, transport: 'polling' | 'websocket') {
   const url = `${host.url}/socket.io/?EIO=4&transport=${transport}`;
   const upgrade = {
     connection: 'Upgrade',
@@ -48,14 +48,14 @@ function statusOf(headers: Record<string, string>, transport: 'polling' | 'webso
   });
 }
 
-describe('sockets are counted', () => {
+describe('ConnectionRegistry limits sockets', () => {
   it('by user', async () => {
     const { alice, sessionId } = await start({ SOCKETS_PER_USER: '2' });
     const other = await openSession(alice);
     const first = await joinSession(alice, sessionId);
     await joinSession(alice, other);
     const query = { sessionId };
-    const refusal = await refusalOf(host.url, { query, auth: auth(alice) });
+    const refusal = await openRejectedSocket(host.url, { query, auth: auth(alice) });
     expect(refusal.data).toMatchObject({ statusCode: 429, code: 'too_many_sockets' });
     const bob = new TestUser(host);
     await joinSession(bob, await openSession(bob));
@@ -65,17 +65,17 @@ describe('sockets are counted', () => {
       .toBe('let in');
   });
 
-  it('by address, before anything is proven', async () => {
+  it('by address, before authentication', async () => {
     const { alice, sessionId } = await start({ SOCKETS_PER_ADDRESS: '2' });
     const first = await joinSession(alice, sessionId);
     await joinSession(alice, sessionId);
     for (const transport of ['polling', 'websocket'] as const)
-      expect(await statusOf({}, transport)).toBe(429);
+      expect(await fetchStatus({}, transport)).toBe(429);
     first.socket.disconnect();
-    await expect.poll(() => statusOf({}, 'websocket')).toBe(101);
+    await expect.poll(() => fetchStatus({}, 'websocket')).toBe(101);
   });
 
-  it('all together by SOCKETS_MAX, those that come at once too', async () => {
+  it('in total by SOCKETS_MAX, also concurrent ones', async () => {
     const { alice, sessionId } = await start({ SOCKETS_MAX: '3' });
     const options = { query: { sessionId }, auth: auth(alice), reconnection: false };
     const sockets = Array.from({ length: 30 }, () => openSocket(host.url, options));
@@ -89,17 +89,17 @@ describe('sockets are counted', () => {
     );
     expect(outcomes.filter((outcome) => outcome === 'connected')).toHaveLength(3);
     for (const transport of ['polling', 'websocket'] as const)
-      expect(await statusOf({}, transport)).toBe(503);
+      expect(await fetchStatus({}, transport)).toBe(503);
     for (const { socket } of sockets) socket.disconnect();
-    await expect.poll(() => statusOf({}, 'websocket')).toBe(101);
+    await expect.poll(() => fetchStatus({}, 'websocket')).toBe(101);
   });
 
-  it('by the address that a trusted proxy names', async () => {
+  it('by the address that a trusted proxy sends', async () => {
     const { alice, sessionId } = await start({ SOCKETS_PER_ADDRESS: '1', TRUST_PROXY: 'loopback' });
     const from = (address: string) => ({ 'x-forwarded-for': address });
     await joinSession(alice, sessionId, { extraHeaders: from('203.0.113.1') });
-    expect(await statusOf(from('203.0.113.1'), 'websocket')).toBe(429);
-    expect(await statusOf(from('203.0.113.2'), 'websocket')).toBe(101);
+    expect(await fetchStatus(from('203.0.113.1'), 'websocket')).toBe(429);
+    expect(await fetchStatus(from('203.0.113.2'), 'websocket')).toBe(101);
   });
 });
 
@@ -111,17 +111,17 @@ async function openOnce(user: TestUser, sessionId: string) {
   return Promise.race([refused, socket.until('connected').then(() => undefined)]);
 }
 
-describe('failed attempts', () => {
-  it('count against their address, while a valid caller of it is let in', async () => {
+describe('failed handshakes', () => {
+  it('count against their address, while valid callers of it are accepted', async () => {
     const { alice, sessionId } = await start({ RATE_LIMIT_ANONYMOUS_PER_MINUTE: '3' });
     const query = { sessionId };
     const attempt = async () =>
-      (await refusalOf(host.url, { query, auth: { invocation: 'AAAA' } })).data.code;
+      (await openRejectedSocket(host.url, { query, auth: { invocation: 'AAAA' } })).data.code;
     await expect.poll(attempt, { interval: 1 }).toBe('rate_limited');
     await joinSession(alice, sessionId);
   });
 
-  it('by a client that has left leave nothing behind', async () => {
+  it('of a disconnected client leave no state', async () => {
     const held: (() => void)[] = [];
     const chain = createServer((_, response) => {
       held.push(() => response.writeHead(404).end('{}'));
@@ -150,7 +150,7 @@ describe('failed attempts', () => {
     chain.close();
   });
 
-  it('by a caller that leaves while it is proven take no seat', async () => {
+  it('of a caller that disconnects during authentication are not counted as sockets', async () => {
     const { alice, sessionId } = await start({ SOCKETS_PER_USER: '1' });
     for (let i = 0; i < 20; i++) {
       const options = { query: { sessionId }, auth: auth(alice), reconnection: false };
@@ -165,25 +165,25 @@ describe('failed attempts', () => {
   });
 });
 
-describe('a page of another origin', () => {
-  it('may connect unless origins are named', async () => {
+describe('a socket of another origin', () => {
+  it('may connect by default', async () => {
     await start();
-    expect(await statusOf({ origin: 'https://anywhere.example' }, 'websocket')).toBe(101);
+    expect(await fetchStatus({ origin: 'https://anywhere.example' }, 'websocket')).toBe(101);
   });
 
   it.each(['polling', 'websocket'] as const)('is answered 403, by %s', async (transport) => {
     await start({ CORS_ORIGIN: 'https://chat.example' });
     const ok = transport === 'websocket' ? 101 : 200;
-    expect(await statusOf({ origin: 'https://evil.example' }, transport)).toBe(403);
-    expect(await statusOf({ origin: 'null' }, transport)).toBe(403);
-    expect(await statusOf({ origin: 'https://chat.example' }, transport)).toBe(ok);
-    expect(await statusOf({ origin: new URL(host.url).origin }, transport)).toBe(ok);
-    expect(await statusOf({}, transport)).toBe(ok);
+    expect(await fetchStatus({ origin: 'https://evil.example' }, transport)).toBe(403);
+    expect(await fetchStatus({ origin: 'null' }, transport)).toBe(403);
+    expect(await fetchStatus({ origin: 'https://chat.example' }, transport)).toBe(ok);
+    expect(await fetchStatus({ origin: new URL(host.url).origin }, transport)).toBe(ok);
+    expect(await fetchStatus({}, transport)).toBe(ok);
   });
 });
 
-describe('a client that sends', () => {
-  it('more than the limit at once is cut off, and can come back', async () => {
+describe('a socket that sends', () => {
+  it('more than SOCKET_MESSAGE_LIMIT is disconnected, and can reconnect', async () => {
     const { alice, sessionId } = await start({ SOCKET_MESSAGE_LIMIT: '64kb' });
     const socket = await joinSession(alice, sessionId, { reconnectionDelay: 10 });
     socket.socket.emit('tool_result', { toolCallId: 'x', result: 'y'.repeat(60 * 1024) });
@@ -193,7 +193,7 @@ describe('a client that sends', () => {
     await expect.poll(() => socket.all('connected').length).toBe(2);
   });
 
-  it('too often is told and cut off', async () => {
+  it('too often receives closing and is disconnected', async () => {
     const { alice, sessionId } = await start({ RATE_LIMIT_PER_MINUTE: '20' });
     const socket = await joinSession(alice, sessionId);
     for (let i = 0; i < 50; i++) socket.socket.emit('ping');
@@ -202,7 +202,7 @@ describe('a client that sends', () => {
     expect(socket.all('pong').length).toBeLessThan(50);
   });
 
-  it('what is no packet is cut off', async () => {
+  it('an invalid packet is disconnected', async () => {
     const { alice, sessionId } = await start();
     for (const packet of ['2["a"', '9', '451-["x",{"_placeholder":true}]x', '5999-["x"]']) {
       const socket = await joinSession(alice, sessionId, { reconnection: false });
@@ -212,7 +212,7 @@ describe('a client that sends', () => {
   });
 });
 
-describe('a client that takes nothing', () => {
+describe('a socket that reads nothing', () => {
   const steps = Array.from({ length: 400 }, (_, i) => `${i}-`.padEnd(400, 'x'));
   const routed = { message: `use route ${JSON.stringify({ steps })}` };
   const dropped = () =>
@@ -225,7 +225,7 @@ describe('a client that takes nothing', () => {
     return wire.pause();
   }
 
-  it('is dropped, costs little memory, and gets the rest when it comes back', {
+  it('is disconnected, costs little memory, and gets the rest when it reconnects', {
     timeout: 120_000,
   }, async () => {
     const { alice, sessionId } = await start({}, { plugins: [emitter] });
@@ -240,12 +240,12 @@ describe('a client that takes nothing', () => {
     wire.resume();
     await socket.until('(disconnect)');
     socket.socket.connect();
-    const told = () => routedSteps(socket).length;
-    await expect.poll(told).toBe(turns * steps.length);
+    const countSteps = () => routedSteps(socket).length;
+    await expect.poll(countSteps).toBe(turns * steps.length);
     expect(routedSteps(socket)).toEqual(Array.from({ length: turns }, () => steps).flat());
   });
 
-  it('is dropped too while it is brought up to date', { timeout: 120_000 }, async () => {
+  it('is disconnected also while it is catching up', { timeout: 120_000 }, async () => {
     const { alice, sessionId } = await start({ STREAM_STALL_SECONDS: '1' }, { plugins: [emitter] });
     for (let turn = 0; turn < 40; turn++)
       await alice.request('POST', `/messages/${sessionId}`, { body: routed });

@@ -10,7 +10,7 @@ import { TestUser } from './support/user.js';
 
 const test = useControlledHost({ plugins: [emitter] });
 
-/** Has the model tell of routing steps, in a turn of their own. */
+/** Emits routing steps in a separate turn. */
 async function route(sessionId: string, ...steps: string[]): Promise<void> {
   const live = await stream(test.alice, sessionId, { message: 'go' });
   (await test.model.next()).call({ name: 'route', input: { steps } });
@@ -37,8 +37,8 @@ async function comeBack(socket: SessionSocket): Promise<void> {
   await expect.poll(() => socket.all('connected').length).toBe(times + 1);
 }
 
-describe('a client that comes back', () => {
-  it('has missed nothing, and gets nothing twice', async () => {
+describe('a socket that reconnects', () => {
+  it('receives all missed events, each once', async () => {
     const sessionId = await openSession(test.alice);
     const socket = await joinManually(sessionId);
     await route(sessionId, 'a', 'b');
@@ -53,7 +53,7 @@ describe('a client that comes back', () => {
     expect(routedSteps(socket)).toEqual(['a', 'b', 'c', 'd', 'e', 'f']);
   });
 
-  it('has missed nothing, also if it had heard nothing before', async () => {
+  it('receives all missed events, also if it had received none before', async () => {
     const sessionId = await openSession(test.alice);
     const socket = await joinManually(sessionId);
     await leave(socket);
@@ -62,7 +62,7 @@ describe('a client that comes back', () => {
     await socket.until('router_update', ({ step }) => step === 'a');
   });
 
-  it('catches up with a turn that goes on, in order', async () => {
+  it('catches up with a running turn, in order', async () => {
     const sessionId = await openSession(test.alice);
     const socket = await joinManually(sessionId);
     const live = await stream(test.alice, sessionId, { message: 'go' });
@@ -79,7 +79,7 @@ describe('a client that comes back', () => {
     expect(routedSteps(socket)).toEqual(['a', 'b', 'c', 'd']);
   });
 
-  it('has missed nothing of a host that was started anew', async () => {
+  it('receives all missed events after a restart of the host', async () => {
     const first = await startHost({ plugins: [emitter] });
     const env = { DATA_DIR: first.dataDir, PORT: new URL(first.url).port };
     const bob = new TestUser(first);
@@ -101,7 +101,7 @@ describe('a client that comes back', () => {
     await rm(first.dataDir, { recursive: true });
   });
 
-  it('gets nothing without a token that still counts', async () => {
+  it('receives nothing without a valid token', async () => {
     const sessionId = await openSession(test.alice);
     let invocation = test.alice.mint();
     const socket = await joinSession(test.alice, sessionId, {
@@ -124,8 +124,8 @@ describe('a client that comes back', () => {
   });
 });
 
-describe('a token that expires', () => {
-  it('ends its socket, and the next one goes on where it stopped', async () => {
+describe('a socket whose token expires', () => {
+  it('is closed, and the next one continues where it ended', async () => {
     const sessionId = await openSession(test.alice);
     const tokens = [test.alice.mint(2)];
     const socket = await joinSession(test.alice, sessionId, {
@@ -142,7 +142,7 @@ describe('a token that expires', () => {
   });
 });
 
-describe('a call to the page', () => {
+describe('browser_tool_call', () => {
   /** A turn that waits for the page, and the call as the page got it. */
   async function call(socket: SessionSocket, sessionId: string) {
     const live = await stream(test.alice, sessionId, { message: 'go', tools: [scroll] });
@@ -150,14 +150,14 @@ describe('a call to the page', () => {
     return { live, ...(await socket.until('browser_tool_call')) };
   }
 
-  async function resultOf(live: Awaited<ReturnType<typeof stream>>) {
+  async function readResult(live: Awaited<ReturnType<typeof stream>>) {
     const next = await test.model.next();
     next.finish();
     await live.toEnd();
     return resultsIn(next).at(-1);
   }
 
-  it('is not made twice to a page that comes back, whose answer still counts', async () => {
+  it('is not sent again to a page that reconnects, whose answer is accepted', async () => {
     const sessionId = await openSession(test.alice);
     const socket = await joinManually(sessionId);
     const { live, toolCallId } = await call(socket, sessionId);
@@ -165,12 +165,12 @@ describe('a call to the page', () => {
     await comeBack(socket);
     const newcomer = await joinSession(test.alice, sessionId);
     socket.socket.emit('tool_result', { toolCallId, result: 'from the first time' });
-    expect(await resultOf(live)).toBe('from the first time');
+    expect(await readResult(live)).toBe('from the first time');
     expect(socket.all('browser_tool_call')).toHaveLength(1);
     expect(newcomer.all('browser_tool_call')).toEqual([]);
   });
 
-  it('reaches a page that was away when it was made', async () => {
+  it('is sent to a page that was disconnected', async () => {
     const sessionId = await openSession(test.alice);
     const socket = await joinManually(sessionId);
     await leave(socket);
@@ -180,10 +180,10 @@ describe('a call to the page', () => {
     await comeBack(socket);
     const { toolCallId } = await socket.until('browser_tool_call');
     socket.socket.emit('tool_result', { toolCallId, result: 'done' });
-    expect(await resultOf(live)).toBe('done');
+    expect(await readResult(live)).toBe('done');
   });
 
-  it('is made anew to a page that was loaded anew', async () => {
+  it('is sent again to a page that was reloaded', async () => {
     const sessionId = await openSession(test.alice);
     const before = await joinManually(sessionId);
     const { live } = await call(before, sessionId);
@@ -191,24 +191,24 @@ describe('a call to the page', () => {
     const after = await joinSession(test.alice, sessionId);
     const { toolCallId } = await after.until('browser_tool_call');
     after.socket.emit('tool_result', { toolCallId, result: 'done' });
-    expect(await resultOf(live)).toBe('done');
+    expect(await readResult(live)).toBe('done');
   });
 
-  it('is not made to a page that comes when it is over', async () => {
+  it('is not sent to a page that connects after its end', async () => {
     const sessionId = await openSession(test.alice);
     const away = await joinManually(sessionId);
     await leave(away);
     const other = await joinSession(test.alice, sessionId);
     const { live, toolCallId } = await call(other, sessionId);
     other.socket.emit('tool_result', { toolCallId, result: 'done' });
-    expect(await resultOf(live)).toBe('done');
+    expect(await readResult(live)).toBe('done');
     await comeBack(away);
     await away.until('tool_call', ({ payload }) => payload.status === 'done');
     expect(away.all('browser_tool_call')).toEqual([]);
   });
 });
 
-it('an offset that says nothing is as good as none', async () => {
+it('an invalid offset in the handshake is ignored', async () => {
   const sessionId = await openSession(test.alice);
   await route(sessionId, 'long ago');
   for (const offset of ['x', 7, { turn: 1 }, '1.1.1']) {

@@ -1,7 +1,7 @@
 import { clientEvents, serverEvents } from '@sibyl/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startHost, type TestHost } from './support/host.js';
-import { joinSession, openSocket, refusalOf } from './support/session-socket.js';
+import { joinSession, openRejectedSocket, openSocket } from './support/session-socket.js';
 import { openSession } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
@@ -16,10 +16,10 @@ beforeAll(async () => {
 });
 afterAll(() => host.close());
 
-describe('a handshake', () => {
+describe('a socket handshake', () => {
   it.each(['websocket', 'polling'])('succeeds with an invocation, by %s', async (transport) => {
-    const { heard } = await joinSession(alice, sessionId, { transports: [transport] });
-    expect(heard.find(({ name }) => name === 'connected')?.data).toEqual({
+    const { received } = await joinSession(alice, sessionId, { transports: [transport] });
+    expect(received.find(({ name }) => name === 'connected')?.data).toEqual({
       message: expect.any(String),
       sessionId,
       timestamp: expect.any(String),
@@ -30,14 +30,14 @@ describe('a handshake', () => {
     await joinSession(alice, sessionId, { auth: { ucanDelegation: alice.delegate() } });
   });
 
-  it('goes by who signed, whatever else is claimed', async () => {
-    const query = { sessionId, userDid: 'did:key:somebody', did: 'did:key:somebody' };
+  it('uses the DID of the token, not one in the query', async () => {
+    const query = { sessionId, userDid: 'did:key:other', did: 'did:key:other' };
     const socket = await joinSession(alice, sessionId, { query });
     expect(await socket.ask('status', 'status')).toMatchObject({ connected: true, sessionId });
   });
 
   const refused = (auth: object, query: object = { sessionId }) =>
-    refusalOf(host.url, { query: { ...query }, auth: { ...auth } });
+    openRejectedSocket(host.url, { query: { ...query }, auth: { ...auth } });
 
   it.each([
     ['nothing', () => ({}), 401, 'missing_authentication'],
@@ -61,17 +61,17 @@ describe('a handshake', () => {
       401,
       'invalid_invocation',
     ],
-  ])('is refused with %s', async (_, auth, statusCode, code) => {
+  ])('is rejected with %s', async (_, auth, statusCode, code) => {
     expect((await refused(auth())).data).toMatchObject({ statusCode, code });
   });
 
-  it('is refused without a session', async () => {
+  it('is rejected without a session', async () => {
     const auth = { invocation: alice.mint() };
     for (const query of [{}, { sessionId: '' }, { sessionId: 'no such id' }])
       expect((await refused(auth, query)).data).toMatchObject({ code: 'validation_failed' });
   });
 
-  it("is refused for another user's session exactly as for an unknown one", async () => {
+  it("is rejected for another user's session exactly as for an unknown one", async () => {
     const auth = { invocation: new TestUser(host).mint() };
     const foreign = await refused(auth);
     const unknown = await refused(auth, { sessionId: 'unknown' });
@@ -80,18 +80,18 @@ describe('a handshake', () => {
     expect(foreign.message).toBe(unknown.message);
   });
 
-  it('gives no other namespace', async () => {
+  it('is rejected for other namespaces', async () => {
     const socket = openSocket(`${host.url}/admin`, { reconnection: false });
     expect((await socket.until('(connect_error)')).message).toBe('Invalid namespace');
   });
 
-  it('leaves no connection open behind a refusal', async () => {
+  it('leaves no connection open after a rejection', async () => {
     const socket = openSocket(host.url, { query: { sessionId }, reconnection: false });
     await socket.until('(connect_error)');
     await expect.poll(() => socket.socket.io.engine.readyState).toBe('closed');
   });
 
-  it('gives one socket for each connection', async () => {
+  it('accepts one socket per connection', async () => {
     const socket = await joinSession(alice, sessionId, { reconnection: false });
     const auth = JSON.stringify({ invocation: alice.mint() });
     // As a client would never do: to ask for another socket over the same connection.
@@ -100,8 +100,8 @@ describe('a handshake', () => {
   });
 });
 
-describe('a client may ask', () => {
-  it('for a pong, a subscription and the catalogue', async () => {
+describe('client events', () => {
+  it('ping, subscribe and list-events are answered', async () => {
     const socket = await joinSession(alice, sessionId);
     const timestamp = expect.any(String);
     expect(await socket.ask('ping', 'pong')).toEqual({ timestamp, sessionId });
@@ -114,7 +114,7 @@ describe('a client may ask', () => {
     });
   });
 
-  it('for its own figures, and only those', async () => {
+  it('status returns the figures of the user only', async () => {
     const [bob, carol] = [new TestUser(host), new TestUser(host)];
     const [first, second] = [await openSession(bob), await openSession(bob)];
     await joinSession(carol, await openSession(carol));
@@ -129,7 +129,7 @@ describe('a client may ask', () => {
     });
   });
 
-  it('anything else, to no effect', async () => {
+  it('unknown events have no effect', async () => {
     const socket = await joinSession(alice, sessionId);
     socket.socket.emit('no-such-event', { a: 1 });
     for (const sent of [undefined, null, 7, 'text', [], {}, { toolCallId: 7 }]) {
@@ -140,8 +140,8 @@ describe('a client may ask', () => {
   });
 });
 
-describe('the end', () => {
-  it('comes with that of the session', async () => {
+describe('closing', () => {
+  it('is sent when the session is deleted', async () => {
     const bob = new TestUser(host);
     const doomed = await openSession(bob);
     const socket = await joinSession(bob, doomed);
@@ -152,7 +152,7 @@ describe('the end', () => {
     expect(await other.ask('ping', 'pong')).toBeDefined();
   });
 
-  it('comes with that of the host', async () => {
+  it('is sent when the host stops', async () => {
     const brief = await startHost();
     const bob = new TestUser(brief);
     const session = await openSession(bob);

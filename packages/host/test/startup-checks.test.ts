@@ -28,9 +28,9 @@ const namedOrigin = { HOST: '0.0.0.0', CORS_ORIGIN: 'https://chat.example' };
 
 describe('CORS_ORIGIN=*', () => {
   it.each([
-    ['is warned of on a public address', { HOST: '0.0.0.0' }, 1],
-    ['is fine on a loopback address', { HOST: '127.0.0.1' }, 0],
-    ['is not warned of where origins are named', namedOrigin, 0],
+    ['causes a warning on a public address', { HOST: '0.0.0.0' }, 1],
+    ['causes no warning on a loopback address', { HOST: '127.0.0.1' }, 0],
+    ['causes no warning with named origins', namedOrigin, 0],
   ])('%s', async (_, env, count) => {
     const host = await start(env);
     expect(warnings(host).filter((text) => text.includes('CORS_ORIGIN=*'))).toHaveLength(count);
@@ -53,12 +53,12 @@ describe('ORACLE_DID', () => {
     return did;
   }
 
-  it('starts in silence when its document lists the key of the oracle', async () => {
+  it('causes no warning if its document lists the key of the oracle', async () => {
     const host = await start({ ORACLE_MNEMONIC, ORACLE_DID: await serveDocument(key) });
     expect(warnings(host).filter((text) => text.includes('ORACLE_DID'))).toEqual([]);
   });
 
-  it('keeps the host from starting when its document lists another key', async () => {
+  it('prevents the start if its document lists another key', async () => {
     const ORACLE_DID = await serveDocument(generateSigner());
     const { dataDir: DATA_DIR } = await start({});
     const app = await createOracleApp({
@@ -73,14 +73,14 @@ describe('ORACLE_DID', () => {
     });
   });
 
-  it('is warned of when its document cannot be read', async () => {
+  it('causes a warning if its document cannot be read', async () => {
     const host = await start({ ORACLE_MNEMONIC, ORACLE_DID: await serveDocument(key, 503) });
     await expect
       .poll(() => warnings(host).join())
       .toMatch(/ORACLE_DID.*until the document of did:/);
   });
 
-  it('is not warned of when the host serves its document itself', async () => {
+  it('causes no warning if the host serves its document itself', async () => {
     const probe = createServer().listen(0, '127.0.0.1');
     await once(probe, 'listening');
     const { port } = probe.address() as AddressInfo;

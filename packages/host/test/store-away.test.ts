@@ -36,7 +36,7 @@ async function prepare() {
   return { direct, proxied: { ...direct, DATABASE_URL: proxy.url } };
 }
 
-it('app.close() ends although a tool ignores its signal and the store never answers', {
+it('app.close ends although a tool ignores its signal and the store never answers', {
   timeout: 120_000,
 }, async () => {
   const { proxied } = await prepare();
@@ -53,7 +53,7 @@ it('app.close() ends although a tool ignores its signal and the store never answ
   expect(live.frames.some(({ data }) => data.status === 'finished')).toBe(false);
 });
 
-it('app.close() ends in order although a tool ignores its signal', async () => {
+it('app.close closes in order although a tool ignores its signal', async () => {
   const { direct } = await prepare();
   const host = await startHost({ env: direct, plugins: [stuck] });
   const alice = new TestUser(host);
@@ -65,7 +65,7 @@ it('app.close() ends in order although a tool ignores its signal', async () => {
   expect(host.log.map(({ msg }) => msg)).not.toContain('turns did not end; closing without them');
 });
 
-it('GET /runs/:runId whose store breaks off is logged', async () => {
+it('GET /runs/:runId logs a failing store', async () => {
   const { direct, proxied } = await prepare();
   const [working, reading] = [await startHost({ env: direct }), await startHost({ env: proxied })];
   const alice = new TestUser(working);

@@ -23,7 +23,7 @@ describe.each(engines)('processes that share a database on %s', (engine) => {
       startBurst(database.options, { owner, count: 500, together: 20 }),
     );
     const endings = await Promise.all(bursts.map(({ ended }) => ended));
-    expect(endings).toEqual(Array(3).fill({ code: 0, complaint: '' }));
+    expect(endings).toEqual(Array(3).fill({ code: 0, stderr: '' }));
     const acknowledged = bursts.flatMap((burst) => burst.acknowledged).sort();
     expect(acknowledged).toHaveLength(1_500);
     expect(await listIds(database.options, owner)).toEqual(acknowledged);

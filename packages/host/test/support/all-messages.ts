@@ -10,7 +10,7 @@ export async function allMessages(
   return (await allPages(store, key)).flat();
 }
 
-/** The same in the parts they are read in. */
+/** As `allMessages`, but in the pages of the store. */
 export async function allPages(
   { messages }: { readonly messages: MessageStore },
   { owner, sessionId }: SessionKey,

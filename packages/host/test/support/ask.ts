@@ -13,7 +13,7 @@ export interface Exchange {
 
 type Play = (turn: ModelTurn) => void;
 
-/** Sends a message and plays the model: one function a call, the last of which answers. */
+/** Sends a message and plays the model: one function per call, the last of which answers. */
 export async function ask(
   { alice, model }: Pick<ControlledHost, 'alice' | 'model'>,
   plays: readonly Play[],
@@ -31,13 +31,13 @@ export async function ask(
   return { sessionId, frames, text: live.text, turns };
 }
 
-/** Has the model answer. */
+/** Makes the model answer. */
 export const say =
   (text = 'ok'): Play =>
   (turn) =>
     turn.answer(text);
 
-/** Has the model call tools. */
+/** Makes the model call tools. */
 export const call =
   (...calls: readonly (readonly [name: string, input?: object])[]): Play =>
   (turn) =>
@@ -47,7 +47,7 @@ export const call =
 export const framesOf = ({ frames }: Pick<Exchange, 'frames'>, event: SseFrame['event']) =>
   frames.filter((frame) => frame.event === event).map(({ data }) => data);
 
-/** Has the agent of a user call one tool in a new session; what came of it, and all of its last frame. */
+/** Makes the model call one tool in a new session; returns the outcome and the data of its last frame. */
 export async function useTool(
   { user, model }: { readonly user: TestUser; readonly model: ControlledModel },
   name: string,

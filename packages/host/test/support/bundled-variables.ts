@@ -1,4 +1,4 @@
-/** What each bundled plugin needs in the environment to load, where it needs anything. */
+/** The variables that bundled plugins need to load. */
 export const bundledVariables: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   chain: { GATEWAY_URL: 'http://127.0.0.1:1' },
   claims: { CLAIMS_URL: 'https://claims.invalid', CRON_SECRET: 'a secret of the cron' },

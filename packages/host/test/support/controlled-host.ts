@@ -3,7 +3,7 @@ import { type ControlledModel, startControlledModel } from './controlled-model.j
 import { startHost, type TestHost, type TestHostOptions } from './host.js';
 import { TestUser } from './user.js';
 
-/** A host that asks a controlled model, and one of its users, during the surrounding file. */
+/** A host with a controlled model, and one of its users, during the surrounding file. */
 export interface ControlledHost {
   readonly model: ControlledModel;
   readonly host: TestHost;

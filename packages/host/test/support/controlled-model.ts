@@ -5,34 +5,34 @@ import { json } from 'node:stream/consumers';
 
 /** One call of the model, answered by the test step by step. */
 export interface ModelTurn {
-  // biome-ignore lint/suspicious/noExplicitAny: whatever the host sent; a test says what it expects.
+  // biome-ignore lint/suspicious/noExplicitAny: a test states by its assertions what it expects.
   readonly body: any;
-  /** Names of the tools the model was offered. */
+  /** Names of the tools in the request. */
   readonly tools: readonly string[];
   /** The system prompt. */
   readonly system: string;
-  /** What the tools of the step before gave, in order. */
+  /** The results of the tools of the previous step, in order. */
   readonly results: readonly string[];
-  /** Resolves when the host hangs up before the answer is whole. */
+  /** Resolves if the host disconnects before the end of the answer. */
   readonly left: Promise<void>;
   say(text: string): void;
   think(text: string): void;
-  /** Says one last thing and ends. */
+  /** Sends text and ends. */
   answer(text: string): void;
   /** Calls tools and ends the step. */
   call(...calls: readonly { readonly name: string; readonly input: object }[]): void;
   finish(): void;
-  /** Breaks the answer off with an error in the stream. */
+  /** Ends the answer with an error in the stream. */
   fail(error: object): void;
 }
 
-/** A model server that speaks OpenAI's chat completions and says only what the test tells it to. */
+/** A model server for OpenAI's chat completions that sends what the test decides. */
 export interface ControlledModel {
-  /** What a host needs to ask it. */
+  /** The variables of a host that uses it. */
   readonly env: Readonly<Record<string, string>>;
-  /** The next call that comes in, or has come in already. */
+  /** The next call, also if it has already arrived. */
   next(): Promise<ModelTurn>;
-  /** How many calls have come in that no test has taken. */
+  /** The number of calls that have arrived and were not taken. */
   readonly arrived: number;
   close(): void;
 }
@@ -41,8 +41,8 @@ export async function startControlledModel(): Promise<ControlledModel> {
   const waiting: ((turn: ModelTurn) => void)[] = [];
   const arrived: ModelTurn[] = [];
   const server = createServer(async (request, response) => {
-    const turn = turnOf((await json(request)) as ChatBody, response);
-    // Titles are made in the background; they are no business of the test's.
+    const turn = createTurn((await json(request)) as ChatBody, response);
+    // Titles are created in the background; tests ignore them.
     if (turn.system.startsWith('Write a title')) return turn.finish();
     const taker = waiting.shift();
     if (taker) taker(turn);
@@ -72,7 +72,7 @@ interface ChatBody {
   readonly tools?: readonly { readonly function: { readonly name: string } }[];
 }
 
-function turnOf(body: ChatBody, response: ServerResponse): ModelTurn {
+function createTurn(body: ChatBody, response: ServerResponse): ModelTurn {
   response.writeHead(200, { 'content-type': 'text/event-stream' });
   response.flushHeaders();
   const send = (choice: object, more: object = {}) =>

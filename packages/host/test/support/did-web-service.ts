@@ -10,9 +10,9 @@ export interface ServiceRequest {
   readonly method: string;
   readonly path: string;
   readonly headers: IncomingMessage['headers'];
-  // biome-ignore lint/suspicious/noExplicitAny: whatever was sent; a test says what it expects.
+  // biome-ignore lint/suspicious/noExplicitAny: a test states by its assertions what it expects.
   readonly body: any;
-  /** Who signed the bearer invocation, for whom, for what. */
+  /** The fields of the bearer invocation. */
   readonly invocation: {
     readonly issuer: string;
     readonly audience: string;
@@ -24,7 +24,7 @@ export interface ServiceRequest {
 
 type Answer = { readonly status: number; readonly body: object };
 
-/** A service that others run, with a did:web of its own, that is called with invocations over HTTP. */
+/** An external service with its own did:web that is called with invocations over HTTP. */
 export class DidWebService {
   readonly requests: ServiceRequest[] = [];
   /** What it answers; a test may replace it. */
@@ -63,7 +63,7 @@ export class DidWebService {
       path: request.url ?? '',
       headers: request.headers,
       body: body && JSON.parse(body),
-      invocation: await invocationOf(request.headers.authorization ?? ''),
+      invocation: await readInvocation(request.headers.authorization ?? ''),
     };
     this.requests.push(read);
     return read;
@@ -76,7 +76,7 @@ export class DidWebService {
   }
 }
 
-async function invocationOf(authorization: string): Promise<ServiceRequest['invocation']> {
+async function readInvocation(authorization: string): Promise<ServiceRequest['invocation']> {
   const token = Buffer.from(authorization.replace('Bearer ', ''), 'base64');
   const { ok, error } = await Delegation.extract(token);
   if (!ok) throw error;

@@ -4,13 +4,13 @@ import type { SessionSocket } from './session-socket.js';
 
 const Steps = z.object({ steps: z.array(z.string()) });
 
-/** A plugin for tests: its tools tell the session's clients what they are asked to. */
+/** A plugin for tests whose tools emit events. */
 export const emitter = definePlugin({
   name: 'emitter',
   version: '0.1.0',
   manifest: {
     title: 'Emitter',
-    summary: 'Tells clients things.',
+    summary: 'Emits events.',
     whenToUse: ['a test asks for it'],
     category: 'test',
     visibility: 'silent',
@@ -18,7 +18,7 @@ export const emitter = definePlugin({
   getTools: () => [
     defineTool({
       name: 'route',
-      description: 'Tells of routing steps.',
+      description: 'Emits routing steps.',
       inputSchema: Steps,
       run: ({ steps }, { emit }) => {
         for (const step of steps) emit.router({ from: 'emitter', step });
@@ -27,7 +27,7 @@ export const emitter = definePlugin({
     }),
     defineTool({
       name: 'emit_all',
-      description: 'Tells of everything there is.',
+      description: 'Emits every kind of event.',
       inputSchema: z.object({}),
       run: (_, { emit, toolCallId }) => {
         emit.toolCall({ eventId: 'e1', toolName: 'inner', args: {}, status: 'isRunning' });
@@ -42,7 +42,7 @@ export const emitter = definePlugin({
     }),
     defineTool({
       name: 'emit_wrongly',
-      description: 'Tells what cannot be told.',
+      description: 'Emits invalid events.',
       inputSchema: z.object({}),
       run: (_, { emit }) => {
         const cyclic: Record<string, unknown> = {};
@@ -57,8 +57,8 @@ export const emitter = definePlugin({
   ],
 });
 
-/** The steps a socket was told of by `route`, in order. */
-export const routedSteps = ({ heard }: SessionSocket): string[] =>
-  heard
+/** The steps of `route` that a socket received, in order. */
+export const routedSteps = ({ received }: SessionSocket): string[] =>
+  received
     .filter(({ name, data }) => name === 'router_update' && data.from === 'emitter')
     .map(({ data }) => data.step);

@@ -9,7 +9,7 @@ export interface TestHost {
   readonly url: string;
   readonly did: string;
   readonly dataDir: string;
-  /** Every log line so far, parsed. */
+  /** Every log line, parsed. */
   readonly log: readonly Record<string, unknown>[];
   close(): Promise<void>;
 }
@@ -18,7 +18,7 @@ export interface TestHostOptions extends Omit<OracleAppOptions, 'env' | 'logger'
   readonly env?: Readonly<Record<string, string>>;
 }
 
-/** Starts a host on a free port with a store of its own. */
+/** Starts a host on a free port with a new store. */
 export async function startHost({ env = {}, ...options }: TestHostOptions = {}): Promise<TestHost> {
   const dataDir = env.DATA_DIR ?? (await mkdtemp(join(tmpdir(), 'sibyl-host-')));
   const log: Record<string, unknown>[] = [];
@@ -39,7 +39,7 @@ export async function startHost({ env = {}, ...options }: TestHostOptions = {}):
   };
 }
 
-/** Limits that no test meets unless it asks for them. */
+/** Limits that no test reaches by default. */
 const unlimited = {
   RATE_LIMIT_PER_MINUTE: '1000000',
   RATE_LIMIT_ANONYMOUS_PER_MINUTE: '1000000',

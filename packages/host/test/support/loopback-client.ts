@@ -6,7 +6,7 @@ export interface Reply {
   readonly code: string | undefined;
 }
 
-/** Asks a host from a loopback address of its own; connections are kept, as by a client that floods. */
+/** Sends requests from a given loopback address over kept connections, as a flooding client does. */
 export class LoopbackClient {
   private readonly agent = new Agent({ keepAlive: true, maxSockets: 50 });
 
@@ -44,8 +44,8 @@ export function countStatuses(replies: readonly Reply[]): Record<number, number>
   return counts;
 }
 
-/** Runs a job for each number below `count`, so many at a time. */
-export async function forEachOf(
+/** Runs a job for each number below `count`, `atOnce` at a time. */
+export async function runConcurrently(
   count: number,
   atOnce: number,
   job: (n: number) => Promise<unknown>,

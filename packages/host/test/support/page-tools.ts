@@ -10,12 +10,12 @@ export const scroll = {
 /** An action as a page declares it. */
 export const chart = { name: 'chart', description: 'Shows a chart', schema: {}, hasRender: true };
 
-/** What the model was told of its calls. */
+/** The results of tool calls that the model received. */
 export const resultsIn = ({ body }: ModelTurn) =>
   body.messages
     .filter(({ role }: { role: string }) => role === 'tool')
     .map(({ content }: { content: string }) => JSON.parse(content));
 
-/** Names of the tools the model was offered. */
-export const offeredTo = ({ body }: ModelTurn): string[] =>
+/** Names of the tools in the request to the model. */
+export const listTools = ({ body }: ModelTurn): string[] =>
   (body.tools ?? []).map((tool: { function: { name: string } }) => tool.function.name);

@@ -1,7 +1,7 @@
 import { definePlugin, type OraclePlugin } from '@sibyl/plugin-kit';
 
-/** A plugin of which a test cares for nothing but its hooks. */
-export const testPlugin = (name: string, parts: Partial<OraclePlugin>): OraclePlugin =>
+/** A plugin for tests with the given hooks. */
+export const testPlugin = (name: string, hooks: Partial<OraclePlugin>): OraclePlugin =>
   definePlugin({
     name,
     version: '1.0.0',
@@ -12,5 +12,5 @@ export const testPlugin = (name: string, parts: Partial<OraclePlugin>): OraclePl
       category: 'test',
       visibility: 'always',
     },
-    ...parts,
+    ...hooks,
   });

@@ -3,15 +3,18 @@ import { chownSync, cpSync, mkdtempSync, readdirSync, readFileSync, rmSync } fro
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 
-/** A folder of its own for a server: its data, its log and, where needed, its binaries. */
+/** The unprivileged user of Linux. */
+const UNPRIVILEGED_UID = '65534';
+
+/** The folder of a server: its data, its log and, if needed, its binaries. */
 export interface PostgresHome {
   readonly path: string;
   readonly binaries: string;
-  /** Whom the server runs as; empty for the current user. */
+  /** The user of the server; empty for the current user. */
   readonly owner: { readonly uid?: number; readonly gid?: number };
 }
 
-/** Prepares a folder the server's user can enter and execute from, whatever the checkout's modes. */
+/** Prepares a folder that the user of the server can read and execute from, whichever modes the checkout has. */
 export async function preparePostgresHome(): Promise<PostgresHome> {
   const native = dirname(dirname(await findPostgres()));
   if (process.getuid?.() !== 0) {
@@ -19,18 +22,18 @@ export async function preparePostgresHome(): Promise<PostgresHome> {
     return { path, binaries: join(native, 'bin'), owner: {} };
   }
   // PostgreSQL refuses to run as root, and another user may be unable to enter the checkout.
-  const faults: string[] = [];
+  const errors: string[] = [];
   for (const parent of new Set([tmpdir(), '/tmp', '/var/tmp', '/dev/shm'])) {
     try {
-      return copyFor(lookUpUser('nobody'), { native, parent });
+      return copyFor(findUser(UNPRIVILEGED_UID), { native, parent });
     } catch (error) {
-      faults.push(`${parent}: ${error instanceof Error ? error.message : error}`);
+      errors.push(`${parent}: ${error instanceof Error ? error.message : error}`);
     }
   }
-  throw new Error(`no folder lets the user nobody run it (${faults.join('; ')})`);
+  throw new Error(`no folder allows the unprivileged user to run it (${errors.join('; ')})`);
 }
 
-/** Runs one of the server's programs to its end; throws with what it said if it fails. */
+/** Runs a program of the server to its end; throws with its output if it fails. */
 export function runAsOwner(home: PostgresHome, program: string, args: readonly string[]): void {
   const result = spawnSync(join(home.binaries, program), args, {
     ...home.owner,
@@ -82,11 +85,11 @@ function isNeeded(file: string): boolean {
   return !file.endsWith('.a');
 }
 
-function lookUpUser(name: string): { uid: number; gid: number } {
-  const line = readFileSync('/etc/passwd', 'utf8')
+function findUser(uid: string): { uid: number; gid: number } {
+  const user = readFileSync('/etc/passwd', 'utf8')
     .split('\n')
-    .find((entry) => entry.startsWith(`${name}:`));
-  const [, , uid, gid] = line?.split(':') ?? [];
-  if (uid === undefined || gid === undefined) throw new Error(`there is no user ${name}`);
-  return { uid: Number(uid), gid: Number(gid) };
+    .map((line) => line.split(':'))
+    .find((fields) => fields[2] === uid);
+  if (!user) throw new Error(`there is no user with the id ${uid}`);
+  return { uid: Number(uid), gid: Number(user[3]) };
 }

@@ -39,7 +39,7 @@ export interface PostgresServer {
   stop(): Promise<void>;
 }
 
-/** Starts a PostgreSQL of its own on a free port of 127.0.0.1. */
+/** Starts a PostgreSQL server on a free port of 127.0.0.1. */
 export async function startPostgres(): Promise<PostgresServer> {
   for (let attempt = 1; ; attempt++) {
     const home = await preparePostgresHome();

@@ -3,14 +3,14 @@ import { startPostgres } from './postgres-server.js';
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** Where the tests find PostgreSQL, or why they do not. */
+    /** The address of PostgreSQL, or why there is none. */
     postgres: { readonly url: string } | { readonly fault: string };
   }
 }
 
 /**
- * Gives the test run one PostgreSQL: the one SIBYL_TEST_DATABASE_URL or DATABASE_URL names, else one
- * of its own. If that cannot start, the tests that need it fail and say why; the others run.
+ * Provides one PostgreSQL for the test run: that of SIBYL_TEST_DATABASE_URL or DATABASE_URL, otherwise a new server. If
+ * it cannot start, the tests that need it fail with the reason; the others run.
  */
 export async function setup(project: TestProject): Promise<() => Promise<void>> {
   const url = process.env.SIBYL_TEST_DATABASE_URL || process.env.DATABASE_URL;

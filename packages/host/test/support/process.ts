@@ -3,15 +3,15 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import { ensureBuilt } from '../../../../scripts/build.ts';
 
-// Here rather than in a test: a build may take longer than a test may.
+// Not in a test, because a build may take longer than a test may.
 ensureBuilt();
 
 const MAIN = join(import.meta.dirname, '../../dist/bundle/main.js');
 
-/** The host as an operator runs it: built, in a process of its own. */
+/** The host as an operator runs it: built, in a separate process. */
 export interface HostProcess {
   readonly child: ChildProcess;
-  /** What it has written so far, to both outputs. */
+  /** Everything it has written to stdout and stderr. */
   output(): string;
   /** Resolves to the exit code, or the signal that ended it. */
   readonly ended: Promise<number | string>;
@@ -38,7 +38,7 @@ export function runHost(
   return { child, ended, output: () => text };
 }
 
-/** Waits until the process says where it listens; fails with its output if it ends before. */
+/** Waits until the process listens and returns its address; fails with its output if it ends before. */
 export async function untilListening({ child, ended, output }: HostProcess): Promise<string> {
   let hasEnded = false;
   void ended.then(() => {

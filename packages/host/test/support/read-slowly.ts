@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import type { TestUser } from './user.js';
 
-/** Asks over a bare socket and takes one byte of the answer, then nothing. */
+/** Sends a request over a plain socket and reads one byte of the response, then nothing. */
 export async function readSlowly(user: TestUser, path: string): Promise<Socket> {
   const { hostname, port } = new URL(user.host.url);
   const socket = connect({ host: hostname, port: Number(port) });

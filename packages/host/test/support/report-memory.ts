@@ -1,4 +1,4 @@
-// Loaded into a host process with --import: on SIGUSR2 it collects its garbage and reports its figures.
+// Loaded into a host process with --import: on SIGUSR2 it collects garbage and prints its memory usage.
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 

@@ -2,7 +2,7 @@ import { io, type ManagerOptions, type Socket, type SocketOptions } from 'socket
 import { afterEach } from 'vitest';
 import type { TestUser } from './user.js';
 
-export interface HeardEvent {
+export interface ReceivedEvent {
   readonly name: string;
   // biome-ignore lint/suspicious/noExplicitAny: a test states by its assertions what it expects.
   readonly data: any;
@@ -10,34 +10,34 @@ export interface HeardEvent {
 
 type Options = Partial<ManagerOptions & SocketOptions>;
 
-/** A client of a session's events, as any program would write one. */
+/** A client of the events of a session. */
 export class SessionSocket {
-  /** Every event so far. */
-  readonly heard: HeardEvent[] = [];
+  /** All received events. */
+  readonly received: ReceivedEvent[] = [];
   private readonly waiting = new Set<() => void>();
 
   constructor(readonly socket: Socket) {
-    socket.onAny((name: string, data: unknown) => this.hear({ name, data }));
+    socket.onAny((name: string, data: unknown) => this.receive({ name, data }));
     for (const name of ['connect', 'disconnect', 'connect_error'] as const)
-      socket.on(name, (detail?: unknown) => this.hear({ name: `(${name})`, data: detail }));
+      socket.on(name, (detail?: unknown) => this.receive({ name: `(${name})`, data: detail }));
   }
 
-  /** What was heard under a name. */
+  /** The payloads of all received events with a name. */
   all(name: string): unknown[] {
-    return this.heard.filter((event) => event.name === name).map(({ data }) => data);
+    return this.received.filter((event) => event.name === name).map(({ data }) => data);
   }
 
-  /** Waits for an event, or finds it among those that have come. */
-  async until(name: string, matches: (data: HeardEvent['data']) => boolean = () => true) {
+  /** Waits for an event, or finds it among the received ones. */
+  async until(name: string, matches: (data: ReceivedEvent['data']) => boolean = () => true) {
     for (;;) {
-      const found = this.heard.find((event) => event.name === name && matches(event.data));
+      const found = this.received.find((event) => event.name === name && matches(event.data));
       if (found) return found.data;
       await new Promise<void>((resolve) => this.waiting.add(resolve));
     }
   }
 
-  /** Asks, and waits for the answer. */
-  async ask(question: string, answer: string): Promise<HeardEvent['data']> {
+  /** Sends an event, and waits for the answer. */
+  async ask(question: string, answer: string): Promise<ReceivedEvent['data']> {
     const seen = this.all(answer).length;
     this.socket.emit(question);
     for (;;) {
@@ -47,13 +47,13 @@ export class SessionSocket {
     }
   }
 
-  /** Loses its network, as a client does that will come back. */
+  /** Loses its connection, as a client that will reconnect. */
   dropNetwork(): void {
     this.socket.io.engine.close();
   }
 
-  private hear(event: HeardEvent): void {
-    this.heard.push(event);
+  private receive(event: ReceivedEvent): void {
+    this.received.push(event);
     const waiting = [...this.waiting];
     this.waiting.clear();
     for (const wake of waiting) wake();
@@ -67,14 +67,14 @@ afterEach(() => {
   open.clear();
 });
 
-/** Starts to connect, with whatever is given; it ends with the test. */
+/** Starts to connect; the socket is closed after the test. */
 export function openSocket(url: string, options: Options): SessionSocket {
   const socket = io(url, { transports: ['websocket'], forceNew: true, ...options });
   open.add(socket);
   return new SessionSocket(socket);
 }
 
-/** Connects to a session and waits until the host has let it in. */
+/** Connects to a session and waits for `connected`. */
 export async function joinSession(
   user: TestUser,
   sessionId: string,
@@ -86,10 +86,14 @@ export async function joinSession(
   return socket;
 }
 
-/** How a host turns a socket away. */
-export async function refusalOf(url: string, options: Options): Promise<HeardEvent['data']> {
+/** Opens a socket that the host must reject; returns the `connect_error`. */
+export async function openRejectedSocket(
+  url: string,
+  options: Options,
+): Promise<ReceivedEvent['data']> {
   const socket = openSocket(url, { reconnection: false, ...options });
-  const refusal = await socket.until('(connect_error)');
-  if (socket.heard.some(({ name }) => name === '(connect)')) throw new Error('it was let in');
-  return refusal;
+  const error = await socket.until('(connect_error)');
+  if (socket.received.some(({ name }) => name === '(connect)'))
+    throw new Error('The host accepted the socket');
+  return error;
 }

@@ -4,17 +4,17 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 
-/** A message as the people in the channel see it. */
+/** A message in a channel. */
 interface SlackPost {
   readonly ts: string;
   readonly channel: string;
   readonly thread: string | undefined;
   text: string;
-  /** Everything it said so far, the first first. */
+  /** All versions of its text, oldest first. */
   readonly versions: string[];
 }
 
-/** Slack, as far as the plugin meets it: it takes posts and changes of them, and delivers signed events. */
+/** The part of Slack that the plugin uses: accepts and changes posts, and delivers signed events. */
 export class SlackServer {
   readonly posts: SlackPost[] = [];
   readonly tokens = new Set<string>();
@@ -30,7 +30,7 @@ export class SlackServer {
     return this;
   }
 
-  /** What a host needs to work with it. */
+  /** The variables of a host that uses it. */
   get env() {
     const { port } = this.server.address() as AddressInfo;
     return {

@@ -7,14 +7,14 @@ const UNSHARE = process.getuid?.() === 0 ? ['unshare', '-m'] : ['unshare', '-rm'
 const PIECE = Buffer.alloc(64 * 1024);
 
 /** Why this machine cannot mount a file system for a test; undefined if it can. */
-export function smallDiskFault(): string | undefined {
+export function checkSmallDisk(): string | undefined {
   const [command = '', ...args] = [...UNSHARE, 'mount', '-t', 'tmpfs', 'tmpfs', '/tmp'];
   const { status, error, stderr } = spawnSync(command, args, { encoding: 'utf8' });
   if (status === 0) return undefined;
-  return `no file system of a limited size can be mounted: ${error?.message ?? stderr.trim()}`;
+  return `cannot mount a file system of limited size: ${error?.message ?? stderr.trim()}`;
 }
 
-/** A host whose DATA_DIR is a file system of its own, of a few megabytes. */
+/** A host whose DATA_DIR is a separate file system of a few megabytes. */
 export interface SmallDiskHost extends HostProcess {
   /** Writes until nothing more fits, or up to some bytes. */
   fill(bytes?: number): void;
@@ -29,7 +29,7 @@ export function runOnSmallDisk(
   const fillUp = isFull ? 'cat /dev/zero > "$DATA_DIR/fill" 2>/dev/null;' : '';
   const script = `mount -t tmpfs -o size=${megabytes}m tmpfs "$DATA_DIR" && { ${fillUp} exec "$@"; }`;
   const host = runHost(env, [], undefined, [...UNSHARE, 'sh', '-c', script, 'sh']);
-  // The mount is visible to that process alone, and through its root to others.
+  // Only that process sees the mount; others can access it through its root.
   const file = join(`/proc/${host.child.pid}/root`, env.DATA_DIR, 'fill');
   return {
     ...host,

@@ -1,6 +1,6 @@
 import { registerHooks } from 'node:module';
 
-// Lets a child process run the sources as they are: Node drops the types but not the `.js` endings.
+// Allows a child process to run the sources: Node strips the types but does not resolve `.js` to `.ts`.
 registerHooks({
   resolve: (specifier, context, next) =>
     specifier.startsWith('.') && context.parentURL?.endsWith('.ts')

@@ -12,12 +12,12 @@ export interface Burst {
 }
 
 export interface StoreProcess {
-  /** The sessions acknowledged so far. */
+  /** The sessions that were acknowledged. */
   readonly acknowledged: readonly string[];
   untilAcknowledged(count: number): Promise<void>;
   kill(): void;
-  /** Settles when it has ended and all it printed is read; says the exit code and what it complained. */
-  readonly ended: Promise<{ readonly code: number | null; readonly complaint: string }>;
+  /** Settles when the process has ended and its output is read. */
+  readonly ended: Promise<{ readonly code: number | null; readonly stderr: string }>;
 }
 
 /** Writes a burst of sessions from a real second process. */
@@ -28,7 +28,7 @@ export function startBurst(
   const task = JSON.stringify({ databaseUrl, dataDir, ...burst });
   const child = spawn(
     process.execPath,
-    ['--import', pathOf('./source-hooks.ts'), pathOf('./store-burst.ts'), task],
+    ['--import', toPath('./source-hooks.ts'), toPath('./store-burst.ts'), task],
     { stdio: ['ignore', 'pipe', 'pipe'] },
   );
   const acknowledged: string[] = [];
@@ -47,14 +47,14 @@ export function startBurst(
 }
 
 async function untilEnded(child: ChildProcess) {
-  let complaint = '';
+  let stderr = '';
   child.stderr?.on('data', (chunk) => {
-    complaint += chunk;
+    stderr += chunk;
   });
   const [code] = await once(child, 'close');
-  return { code, complaint };
+  return { code, stderr };
 }
 
-function pathOf(file: string): string {
+function toPath(file: string): string {
   return fileURLToPath(new URL(file, import.meta.url));
 }

@@ -29,7 +29,7 @@ export class SseStream {
     return this.frames.at(-1)?.id ?? 0;
   }
 
-  /** The answer as far as it came. */
+  /** The received text of the answer. */
   get text(): string {
     return this.frames
       .filter(({ event }) => event === 'message')
@@ -60,7 +60,7 @@ export class SseStream {
     return this.frames;
   }
 
-  /** Leaves as a client does whose network is gone. */
+  /** Disconnects, as a client whose network is lost. */
   async drop(): Promise<void> {
     await this.reader.cancel();
     this.hasEnded = true;
@@ -72,12 +72,12 @@ export class SseStream {
     this.buffer += this.decoder.decode(value, { stream: !done });
     const blocks = this.buffer.split('\n\n');
     this.buffer = blocks.pop() ?? '';
-    for (const block of blocks) if (!block.startsWith(':')) this.frames.push(frameOf(block));
+    for (const block of blocks) if (!block.startsWith(':')) this.frames.push(parseFrame(block));
   }
 }
 
-/** The frame has exactly these three lines (contract B4). */
-function frameOf(block: string): SseFrame {
+/** A frame has exactly these three lines. */
+function parseFrame(block: string): SseFrame {
   const match = /^event: (\w+)\nid: ([1-9]\d*)\ndata: (.+)$/.exec(block);
   if (!match) throw new Error(`not a frame: ${block}`);
   const [, event, id, data = ''] = match;

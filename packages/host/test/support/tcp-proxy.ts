@@ -1,10 +1,10 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 
-/** Stands between a host and its database, so that a test can disturb the way between them. */
+/** A proxy between a host and its database that can interrupt the connections. */
 export interface TcpProxy {
   readonly url: string;
-  /** Connections stay open, but nothing gets through any more, also on new ones. */
+  /** Connections stay open, but no data passes any more, also on new ones. */
   freeze(): void;
   /** Closes every connection and accepts no more. */
   close(): Promise<void>;

@@ -6,14 +6,13 @@ import pg from 'pg';
 import { afterAll, beforeAll, inject } from 'vitest';
 import { openStore, type Store, type StoreOptions } from '../../src/store/store.js';
 
-/** What every store test runs on. */
 export const engines = ['sqlite', 'postgres'] as const;
 export type Engine = (typeof engines)[number];
 
-/** An empty database of its own. */
+/** A new empty database. */
 export interface TestDatabase {
   readonly options: StoreOptions;
-  /** Has a host use it. */
+  /** The variables of a host that uses it. */
   readonly env: Readonly<Record<string, string>>;
   drop(): Promise<void>;
 }
@@ -27,8 +26,8 @@ export async function createTestDatabase(engine: Engine): Promise<TestDatabase> 
   const name = `sibyl_${randomUUID().replaceAll('-', '')}`;
   await onServer(`create database ${name}`);
   return {
-    options: { ...options, databaseUrl: urlOf(name) },
-    env: { ...env, DATABASE_URL: urlOf(name) },
+    options: { ...options, databaseUrl: toUrl(name) },
+    env: { ...env, DATABASE_URL: toUrl(name) },
     drop: async () => {
       removeDir();
       await onServer(`drop database ${name} with (force)`);
@@ -70,7 +69,7 @@ export function useStore(engine: Engine, overrides: Partial<StoreOptions> = {}):
   };
 }
 
-/** A DID no other test uses. */
+/** A DID that no other test uses. */
 export function newOwner(): string {
   return `did:key:z${randomUUID()}`;
 }
@@ -85,7 +84,7 @@ async function onServer(statement: string): Promise<void> {
   }
 }
 
-function urlOf(database: string): string {
+function toUrl(database: string): string {
   const url = new URL(serverUrl());
   url.pathname = `/${database}`;
   return url.href;

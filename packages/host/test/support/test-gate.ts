@@ -2,7 +2,7 @@ import type { GateRequest, MessageGate, ModelUse, TurnHold } from '@sibyl/plugin
 import { OracleError } from '@sibyl/protocol';
 import { beforeEach, expect } from 'vitest';
 
-/** A gate that lets in, checks and settles as the test at hand wants, and keeps what it was told. */
+/** A gate with replaceable functions that records its calls. */
 export class TestGate implements MessageGate {
   readonly asked: GateRequest[] = [];
   readonly settled: { readonly requestId: string; readonly used: readonly ModelUse[] }[] = [];
@@ -10,7 +10,7 @@ export class TestGate implements MessageGate {
   check: (used: readonly ModelUse[]) => void | Promise<void> = () => undefined;
   settle: () => void | Promise<void> = () => undefined;
 
-  /** What the one turn of the test used, once it is settled. */
+  /** The usage of the only turn of the test, once it is settled. */
   async settledOnce(): Promise<readonly ModelUse[] | undefined> {
     await expect.poll(() => this.settled.length).toBe(1);
     return this.settled[0]?.used;
@@ -30,7 +30,7 @@ export class TestGate implements MessageGate {
   }
 }
 
-/** A gate of its own for every test of the file, so that what one settles late is no other's. */
+/** A new gate for every test, so that a late settlement does not affect the next test. */
 export function useGate(): { current: TestGate } & MessageGate {
   const holder = {
     current: new TestGate(),

@@ -7,13 +7,13 @@ import { ed25519 } from '@ucanto/principal';
 import * as Server from '@ucanto/server';
 import { CAR, HTTP } from '@ucanto/transport';
 
-/** A service that others run: a real ucanto server over HTTP, with a did:web of its own. */
+/** An external service: a ucanto server over HTTP with its own did:web. */
 export interface UcantoService {
   readonly url: string;
   readonly did: string;
-  /** Who the service saw calling, for whose resource, in order. */
+  /** The issuers and resources of all calls, in order. */
   readonly calls: readonly { readonly issuer: string; readonly with: string }[];
-  /** Sends a base64 CAR as an invocation and returns what the service answered. */
+  /** Sends a base64 CAR as an invocation and returns the response. */
   execute(token: string): Promise<{ ok?: unknown; error?: unknown }>;
   close(): void;
 }
@@ -23,7 +23,7 @@ const StoreAdd = Server.capability({
   with: Server.URI.match({ protocol: 'did:' }),
 });
 
-/** Starts the service; with `documentId` its document lies about who it is. */
+/** Starts the service; `documentId` replaces the DID in its document. */
 export async function startUcantoService({ documentId }: { documentId?: string } = {}) {
   const key = await ed25519.generate();
   const http = createServer();
@@ -47,7 +47,7 @@ export async function startUcantoService({ documentId }: { documentId?: string }
   });
   http.on('request', async (request, response) => {
     if (request.url === '/.well-known/did.json') {
-      return void response.end(JSON.stringify(documentOf(documentId ?? did, key.did())));
+      return void response.end(JSON.stringify(buildDocument(documentId ?? did, key.did())));
     }
     const { headers, body } = await server.request({
       headers: request.headers as Record<string, string>,
@@ -75,7 +75,7 @@ export async function startUcantoService({ documentId }: { documentId?: string }
   } satisfies UcantoService;
 }
 
-function documentOf(id: string, keyDid: string) {
+function buildDocument(id: string, keyDid: string) {
   const method = {
     id: `${id}#key-1`,
     type: 'Multikey',

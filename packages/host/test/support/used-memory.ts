@@ -4,7 +4,7 @@ import { runInNewContext } from 'node:vm';
 setFlagsFromString('--expose-gc');
 const collectGarbage = runInNewContext('gc') as () => void;
 
-/** Megabytes in use by this process once all that is not needed has gone. */
+/** Megabytes in use by this process after garbage collection. */
 export function usedMemory(): number {
   collectGarbage();
   const { heapUsed, external } = process.memoryUsage();

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { type Capability, generateSigner, mintAuthInvocation, mintDelegation } from '@sibyl/ucan';
 
-/** Somebody with a key of their own, talking to one host. */
+/** A user with a key, as a client of one host. */
 export class TestUser {
   private readonly bearer: string;
 
@@ -12,7 +12,7 @@ export class TestUser {
     this.bearer = this.mint();
   }
 
-  /** The same person at another address. */
+  /** The same user as a client of another host. */
   at(host: TestUser['host']): TestUser {
     return new TestUser(host, this.signer);
   }

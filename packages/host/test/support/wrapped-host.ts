@@ -50,7 +50,7 @@ const callHooks = (name: string, hooks: Hooks): Middleware => ({
 const echoTool = (ran: unknown[]) =>
   defineTool({
     name: 'echo',
-    description: 'Gives back what it gets',
+    description: 'Returns its input',
     inputSchema: z.object({ text: z.string() }),
     run: ({ text }) => {
       ran.push(text);

@@ -13,7 +13,7 @@ interface RequestChanges extends Partial<Omit<AgentRequest, 'tools' | 'limits'>>
   readonly limits?: { readonly steps: number; readonly contextTokens: number };
 }
 
-/** A request with all that a test does not care about filled in. */
+/** A request with defaults for everything that a test does not set. */
 export function requestTo(
   model: AgentRequest['model'],
   changes: RequestChanges = {},
@@ -49,7 +49,7 @@ export function tool(
   };
 }
 
-/** Runs the agent to its end; what it throws is given back beside what came before. */
+/** Runs the agent to its end; returns its parts and the error it throws. */
 export async function runToEnd(
   request: AgentRequest,
   onPart: (part: AgentPart) => void = () => undefined,

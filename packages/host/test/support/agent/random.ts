@@ -1,4 +1,4 @@
-/** Chance that can be had again: the same seed gives the same choices. */
+/** Reproducible random numbers: the same seed returns the same choices. */
 export class Random {
   constructor(private state: number) {}
 

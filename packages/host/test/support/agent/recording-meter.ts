@@ -1,7 +1,7 @@
 import type { Meter } from '../../../src/agent/agent.js';
 import type { ModelUse } from '../../../src/models/model.js';
 
-/** A meter that keeps what it is told, and may refuse. */
+/** A meter that records its calls, and may throw. */
 export class RecordingMeter implements Meter {
   readonly uses: ModelUse[] = [];
   checks = 0;

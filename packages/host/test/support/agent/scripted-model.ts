@@ -1,11 +1,11 @@
 import type { Model, ModelCall, ModelFinish, ModelPart } from '../../../src/models/model.js';
 
-/** What a scripted model streams in one call: fixed parts, or parts made from what it was asked. */
+/** What a scripted model streams in one call: fixed parts, or parts computed from the call. */
 export type ScriptedStep =
   | readonly ModelPart[]
   | ((call: ModelCall) => Iterable<ModelPart> | AsyncIterable<ModelPart>);
 
-/** A model that follows a script, one step a call, and remembers what it was asked. */
+/** A model that follows a script, one step per call, and records its calls. */
 export class ScriptedModel implements Model {
   readonly id: string = 'scripted/model';
   readonly label = 'Scripted';

@@ -1,6 +1,6 @@
 import type { ModelMessage } from '../../../src/models/model.js';
 
-/** What providers would refuse in a conversation; empty if nothing. */
+/** What providers would reject in a conversation; empty if it is valid. */
 export function faultsOf(messages: readonly ModelMessage[]): string[] {
   return [...orderFaults(messages), ...idFaults(messages), ...contentFaults(messages)];
 }
@@ -12,12 +12,12 @@ const FOLLOWERS = {
   tool: ['assistant', 'calls'],
 };
 
-function kindOf(message: ModelMessage): keyof typeof FOLLOWERS {
+function getKind(message: ModelMessage): keyof typeof FOLLOWERS {
   return message.role === 'assistant' && message.toolCalls?.length ? 'calls' : message.role;
 }
 
 function orderFaults(messages: readonly ModelMessage[]): string[] {
-  const kinds = messages.map(kindOf);
+  const kinds = messages.map(getKind);
   const faults = kinds.slice(1).flatMap((kind, i) => {
     const before = kinds[i] ?? 'user';
     return FOLLOWERS[before].includes(kind) ? [] : [`${kind} after ${before}`];

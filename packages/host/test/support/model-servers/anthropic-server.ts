@@ -44,7 +44,7 @@ function encodeEvent(event: { type: string }): string {
 }
 
 function blockEvents(said: Said, index: number): { type: string }[] {
-  const { block, deltas } = blockOf(said, index);
+  const { block, deltas } = toBlock(said, index);
   return [
     { type: 'content_block_start', index, content_block: block } as { type: string },
     ...deltas.map((delta) => ({ type: 'content_block_delta', index, delta })),
@@ -52,7 +52,7 @@ function blockEvents(said: Said, index: number): { type: string }[] {
   ];
 }
 
-function blockOf(said: Said, index: number): { block: object; deltas: object[] } {
+function toBlock(said: Said, index: number): { block: object; deltas: object[] } {
   if ('text' in said)
     return {
       block: { type: 'text', text: '' },

@@ -10,7 +10,7 @@ const head = { id: 'chatcmpl-1', object: 'chat.completion.chunk', created: 1, mo
 
 function encode({ say = [], usage = scriptedUsage }: ScriptedReply): EncodedReply {
   let calls = 0;
-  const deltas = say.flatMap((said) => deltasOf(said, 'toolCall' in said ? calls++ : 0));
+  const deltas = say.flatMap((said) => toDeltas(said, 'toolCall' in said ? calls++ : 0));
   const finish_reason = calls > 0 ? 'tool_calls' : 'stop';
   const counts = {
     prompt_tokens: usage.input,
@@ -30,7 +30,7 @@ function encode({ say = [], usage = scriptedUsage }: ScriptedReply): EncodedRepl
   };
 }
 
-function deltasOf(said: Said, index: number): object[] {
+function toDeltas(said: Said, index: number): object[] {
   if ('text' in said) return said.text.map((content) => ({ content }));
   if ('reasoning' in said) return said.reasoning.map((text) => ({ reasoning_content: text }));
   const { id, name, input } = said.toolCall;

@@ -7,7 +7,7 @@ export function startGoogleServer(options: ModelServerOptions): Promise<ModelSer
 }
 
 function encode({ say = [], usage = scriptedUsage }: ScriptedReply): EncodedReply {
-  const chunks = say.flatMap(partsOf).map((part) => ({
+  const chunks = say.flatMap(toParts).map((part) => ({
     candidates: [{ content: { role: 'model', parts: [part] }, index: 0 }],
     responseId: 'resp_1',
   }));
@@ -26,7 +26,7 @@ function encode({ say = [], usage = scriptedUsage }: ScriptedReply): EncodedRepl
 }
 
 /** Google's calls carry no ids; the first of a step carries the sealed thought. */
-function partsOf(said: Said, index: number): object[] {
+function toParts(said: Said, index: number): object[] {
   if ('text' in said) return said.text.map((text) => ({ text }));
   if ('reasoning' in said) return said.reasoning.map((text) => ({ text, thought: true }));
   const { name, input } = said.toolCall;

@@ -11,9 +11,9 @@ import type { EncodedReply, ScriptedReply } from './script.ts';
 interface ReceivedRequest {
   readonly path: string;
   readonly headers: IncomingHttpHeaders;
-  // biome-ignore lint/suspicious/noExplicitAny: whatever the provider's API takes
+  // biome-ignore lint/suspicious/noExplicitAny: the body depends on the provider
   readonly body: any;
-  /** Settles when the connection is gone, or the reply is out: true if the client left before the end. */
+  /** Settles when the connection is closed or the response is sent: true if the client disconnected before the end. */
   readonly wasLeft: Promise<boolean>;
 }
 
@@ -113,6 +113,6 @@ function stream(response: ServerResponse, reply: ScriptedReply, encoded: Encoded
 function end(response: ServerResponse, ending: ScriptedReply['ending']): void {
   if (ending === 'stalls-before-finish') return;
   if (ending === 'ends-before-finish' || ending === 'malformed') response.end();
-  // A clean close of the socket without the last chunk: the client must see that this is no end.
+  // Closes the socket cleanly without the last chunk: the client must detect that the response is incomplete.
   else response.socket?.end();
 }

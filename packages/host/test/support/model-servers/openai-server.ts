@@ -27,7 +27,7 @@ function encode({ say = [], usage = scriptedUsage }: ScriptedReply): EncodedRepl
       },
     },
   };
-  const events = [...start, ...say.flatMap(eventsOf)];
+  const events = [...start, ...say.flatMap(toEvents)];
   return { content: events.map(encodeEvent), finish: [encodeEvent(completed)] };
 }
 
@@ -35,7 +35,7 @@ function encodeEvent(event: { type: string }): string {
   return sse(event, event.type);
 }
 
-function eventsOf(said: Said, output_index: number): { type: string }[] {
+function toEvents(said: Said, output_index: number): { type: string }[] {
   if ('text' in said) return messageEvents(said.text, output_index);
   if ('reasoning' in said) return reasoningEvents(said.reasoning, output_index);
   return callEvents(said.toolCall, output_index);

@@ -61,7 +61,7 @@ export function useProviders(): typeof openProvider {
   };
 }
 
-/** A server by script and a model that asks it, without waiting between attempts. */
+/** A scripted server and a model that calls it, without waiting between attempts. */
 export async function openProvider(
   provider: Provider,
   ...script: ScriptedReply[]
@@ -87,7 +87,7 @@ const tools = [
   },
   {
     name: 'now',
-    description: 'Tells the time',
+    description: 'Returns the time',
     inputSchema: { $schema: 'https://json-schema.org/x' },
   },
 ];
@@ -97,18 +97,18 @@ export function callOf(call: Partial<ModelCall> = {}): ModelCall {
   return { system: 'Be kind.', messages, tools, signal: new AbortController().signal, ...call };
 }
 
-/** What came until the end, and the fault that was the end. */
+/** All parts until the end, and the error if there is one. */
 export async function collect(model: Model, call = callOf()) {
   const parts: ModelPart[] = [];
   try {
     for await (const part of model.stream(call)) parts.push(part);
   } catch (fault) {
-    return { parts, text: textOf(parts), fault: fault as ModelFault };
+    return { parts, text: joinText(parts), fault: fault as ModelFault };
   }
-  return { parts, text: textOf(parts), fault: undefined };
+  return { parts, text: joinText(parts), fault: undefined };
 }
 
-function textOf(parts: readonly ModelPart[]): string {
+function joinText(parts: readonly ModelPart[]): string {
   return parts.map((part) => (part.type === 'text' ? part.text : '')).join('');
 }
 
