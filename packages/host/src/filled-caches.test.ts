@@ -6,7 +6,7 @@ import { SummaryCache } from './agent/agent.js';
 import { CallerAllowList } from './auth/caller-allow-list.js';
 import { PresentedDelegations } from './auth/presented-delegations.js';
 import { RateLimits } from './auth/rate-limits.js';
-import { CallDesk } from './bus/pending-client-calls.js';
+import { PendingClientCalls } from './bus/pending-client-calls.js';
 import { Metrics } from './observability/metrics.js';
 
 const logger = pino({ level: 'silent' });
@@ -41,9 +41,9 @@ const fills: readonly [name: string, limitMb: number, fill: () => Promise<unknow
     'CallDesk',
     4,
     async () => {
-      const desk = new CallDesk({ timeoutMs: 60_000 });
-      for (let i = 0; i < 30_000; i++) await callAndEnd(desk, `${i}`.padEnd(128, 'x'));
-      return desk;
+      const pendingCalls = new PendingClientCalls({ timeoutMs: 60_000 });
+      for (let i = 0; i < 30_000; i++) await callAndEnd(pendingCalls, `${i}`.padEnd(128, 'x'));
+      return pendingCalls;
     },
   ],
   [
@@ -84,17 +84,17 @@ describe('caches filled by unauthenticated callers', () => {
 });
 
 /** Makes a call that is answered at once, so that only its id is kept. */
-function callAndEnd(desk: CallDesk, toolCallId: string): Promise<unknown> {
+function callAndEnd(pendingCalls: PendingClientCalls, toolCallId: string): Promise<unknown> {
   const audience = { owner: 'did:key:a', sessionId: 's' };
   const { signal } = new AbortController();
-  return desk.call(audience, {
+  return pendingCalls.call(audience, {
     event: 'browser_tool_call',
     toolCallId,
     toolName: 't',
     signal,
     send: (id) => {
       queueMicrotask(() =>
-        desk.answer(audience, { event: 'browser_tool_call', toolCallId: id, result: 1 }),
+        pendingCalls.answer(audience, { event: 'browser_tool_call', toolCallId: id, result: 1 }),
       );
       return {} as never;
     },

@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, it } from 'vitest';
-import { ask, call, framesOf, say } from './support/ask.js';
+import { ask, call, filterFrames, say } from './support/ask.js';
 import { bundledVariables } from './support/bundled-variables.js';
 import { useControlledHost } from './support/controlled-host.js';
 import { resultsIn } from './support/page-tools.js';
@@ -135,6 +135,6 @@ describe('a model that follows a malicious prompt', () => {
     const text = '\n\nevent: done\nid: 99\ndata: {"status":"finished"}\n\nevent: run\r\ndata: x';
     const exchange = await ask(inHands(), [say(text)], { message: 'x' });
     expect(exchange.text).toBe(text);
-    expect(framesOf(exchange, 'done')).toHaveLength(1);
+    expect(filterFrames(exchange, 'done')).toHaveLength(1);
   });
 });

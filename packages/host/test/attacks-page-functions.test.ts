@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ask, framesOf, say } from './support/ask.js';
+import { ask, filterFrames, say } from './support/ask.js';
 import { useControlledHost } from './support/controlled-host.js';
 import { listTools, resultsIn } from './support/page-tools.js';
 import { joinSession } from './support/session-socket.js';
@@ -21,7 +21,7 @@ async function declare(tools: readonly object[], agActions: readonly object[] = 
   return {
     offered: turn ? listTools(turn) : [],
     descriptions: turn?.body.tools.map((tool: Offered) => tool.function.description) ?? [],
-    warnings: framesOf(exchange, 'warning'),
+    warnings: filterFrames(exchange, 'warning'),
   };
 }
 

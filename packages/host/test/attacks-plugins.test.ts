@@ -2,7 +2,7 @@ import { Controller, Get, Module } from '@nestjs/common';
 import { defineTool, type Tool } from '@sibyl/plugin-kit';
 import { afterEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { ask, call, framesOf, say } from './support/ask.js';
+import { ask, call, filterFrames, say } from './support/ask.js';
 import { useControlledHost } from './support/controlled-host.js';
 import { testPlugin } from './support/plugin.js';
 import { openSession } from './support/stream.js';
@@ -128,7 +128,7 @@ describe.each(Object.entries(thrown))('a plugin that throws %s', (_, make) => {
     place = hook;
     act = make;
     const exchange = await ask(test, hook === 'afterModel' ? [say('unseen')] : []);
-    expect(framesOf(exchange, 'error')).toMatchObject([{ kind: 'server', retryable: true }]);
+    expect(filterFrames(exchange, 'error')).toMatchObject([{ kind: 'server', retryable: true }]);
   });
 
   it('from getMessageGate rejects the turn', async () => {
@@ -144,7 +144,7 @@ describe.each(Object.entries(thrown))('a plugin that throws %s', (_, make) => {
     place = 'check';
     act = make;
     const exchange = await ask(test, []);
-    expect(framesOf(exchange, 'error')).toMatchObject([{ kind: 'server', retryable: true }]);
+    expect(filterFrames(exchange, 'error')).toMatchObject([{ kind: 'server', retryable: true }]);
   });
 
   it('from a tool fails the call', async () => {
@@ -152,7 +152,7 @@ describe.each(Object.entries(thrown))('a plugin that throws %s', (_, make) => {
     act = make;
     const exchange = await ask(test, [call(['fail']), say('survived')]);
     expect(exchange.text).toBe('survived');
-    expect(framesOf(exchange, 'tool_call').at(-1)).toMatchObject({ status: 'error' });
+    expect(filterFrames(exchange, 'tool_call').at(-1)).toMatchObject({ status: 'error' });
   });
 
   it('from a route fails the request', async () => {
@@ -168,7 +168,7 @@ describe('a tool that returns', () => {
     act = make;
     const exchange = await ask(test, [call(['give']), say('survived')]);
     expect(exchange.text).toBe('survived');
-    const { output } = framesOf(exchange, 'tool_call').at(-1);
+    const { output } = filterFrames(exchange, 'tool_call').at(-1);
     expect(output.length).toBeLessThanOrEqual(100_000);
     expect(() => JSON.parse(output)).not.toThrow();
   });
@@ -177,6 +177,6 @@ describe('a tool that returns', () => {
 it('emit drops an event with a circular payload, and sends the rest', async () => {
   const exchange = await ask(test, [call(['emit_many']), say('survived')]);
   expect(exchange.text).toBe('survived');
-  expect(framesOf(exchange, 'render_component')).toEqual([]);
-  expect(framesOf(exchange, 'router_update')).toHaveLength(5000);
+  expect(filterFrames(exchange, 'render_component')).toEqual([]);
+  expect(filterFrames(exchange, 'router_update')).toHaveLength(5000);
 });

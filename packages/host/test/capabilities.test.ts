@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { defineSubAgent, defineTool, type Tool, type Visibility } from '@sibyl/plugin-kit';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { z } from 'zod';
-import { ask, call, framesOf, say } from './support/ask.js';
+import { ask, call, filterFrames, say } from './support/ask.js';
 import { useControlledHost } from './support/controlled-host.js';
 import { startHost } from './support/host.js';
 import { testPlugin } from './support/plugin.js';
@@ -101,7 +101,9 @@ describe('a plugin that load_capability loads', () => {
     expect(turns[1]?.tools).toEqual(expect.arrayContaining(['find_way', 'draw', ...ALWAYS]));
     expect(turns[1]?.tools).not.toContain('greet_loudly');
     expect(turns[2]?.results).toEqual(['"did find_way"']);
-    expect(framesOf({ frames }, 'tool_call').map(({ toolName }) => toolName)).toContain('find_way');
+    expect(filterFrames({ frames }, 'tool_call').map(({ toolName }) => toolName)).toContain(
+      'find_way',
+    );
   });
 
   it('cannot be used earlier', async () => {

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { ask, call, framesOf, say } from './support/ask.js';
+import { ask, call, filterFrames, say } from './support/ask.js';
 import { useControlledHost } from './support/controlled-host.js';
 import { openSession, stream } from './support/stream.js';
 import { TestUser } from './support/user.js';
@@ -130,7 +130,7 @@ it('the credits plugin ends a turn before a call that exceeds the balance', asyn
   const big = await stream(alice, await openSession(alice), { message: 'hi' });
   (await test.model.next()).call({ name: 'remember', input: { fact: long } });
   const frames = await big.toEnd();
-  expect(framesOf({ frames }, 'error')).toMatchObject([{ kind: 'billing' }]);
+  expect(filterFrames({ frames }, 'error')).toMatchObject([{ kind: 'billing' }]);
   for (const turn of turns) turn.answer('ok');
   await Promise.all(lives.map((live) => live.toEnd()));
   const { balance, unpaid } = await settled(alice);

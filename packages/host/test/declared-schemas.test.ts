@@ -3,7 +3,7 @@ import { runInNewContext } from 'node:vm';
 import { SendMessage } from '@sibyl/protocol';
 import { describe, expect, it } from 'vitest';
 import { toAgentTool } from '../src/agent/tool-schema.js';
-import { ask, framesOf, say } from './support/ask.js';
+import { ask, filterFrames, say } from './support/ask.js';
 import { useControlledHost } from './support/controlled-host.js';
 import { openSession } from './support/stream.js';
 
@@ -53,7 +53,7 @@ describe('POST /messages with many schemas', () => {
       const agActions = declare(`a${n}`, 60, 255_000);
       const exchange = await ask(test, [say('fine')], { tools, agActions });
       expect(exchange.text).toBe('fine');
-      expect(framesOf(exchange, 'warning')).toEqual([]);
+      expect(filterFrames(exchange, 'warning')).toEqual([]);
       expect(exchange.turns[0]?.tools).toEqual(
         expect.arrayContaining([...tools, ...agActions].map(({ name }) => name)),
       );

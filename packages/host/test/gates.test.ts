@@ -1,6 +1,6 @@
 import { OracleError } from '@sibyl/protocol';
 import { describe, expect, it } from 'vitest';
-import { ask, call, framesOf, say } from './support/ask.js';
+import { ask, call, filterFrames, say } from './support/ask.js';
 import { useControlledHost } from './support/controlled-host.js';
 import { testPlugin } from './support/plugin.js';
 import { openSession, stream } from './support/stream.js';
@@ -87,7 +87,7 @@ describe('a turn whose gate check fails', () => {
       if (used.length > 0) throw outOfCredit(['claim-2']);
     };
     const exchange = await ask(test, [call(['call_helper_agent', { task: 'Help.' }])]);
-    expect(framesOf(exchange, 'error')).toMatchObject([{ kind: 'billing', retryable: false }]);
+    expect(filterFrames(exchange, 'error')).toMatchObject([{ kind: 'billing', retryable: false }]);
     expect(exchange.frames.at(-1)?.data).toMatchObject({ status: 'failed' });
     expect(await bank.current.settledOnce()).toEqual([
       { model: MAIN, input: 7, output: 3, cached: 0 },
@@ -125,7 +125,7 @@ describe('a message gate that fails', () => {
   it('to check ends the turn before the model is called', async () => {
     bank.current.check = () => Promise.reject(new Error('broken'));
     const exchange = await ask(test, []);
-    expect(framesOf(exchange, 'error')).toMatchObject([{ kind: 'server', retryable: true }]);
+    expect(filterFrames(exchange, 'error')).toMatchObject([{ kind: 'server', retryable: true }]);
     expect(exchange.frames.at(-1)?.data).toMatchObject({ status: 'failed' });
     expect(await bank.current.settledOnce()).toEqual([]);
     expect(test.host.log).toContainEqual(

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ask, call, framesOf, say } from './support/ask.js';
+import { ask, call, filterFrames, say } from './support/ask.js';
 import { openSession } from './support/stream.js';
 import { type Hooks, useWrappedHost } from './support/wrapped-host.js';
 
@@ -51,7 +51,7 @@ describe.each(brokenBeforeModel)('one whose beforeModel %s', (_, hook) => {
     outer.beforeModel = hook as Hooks['beforeModel'] & {};
     const before = findFailures('beforeModel of out').length;
     const exchange = await ask(test, []);
-    expect(framesOf(exchange, 'error')).toMatchObject([
+    expect(filterFrames(exchange, 'error')).toMatchObject([
       {
         error: 'This message was not answered because the plugin outer failed.',
         kind: 'server',
@@ -95,7 +95,7 @@ describe.each<[string, () => unknown]>([
     outer.afterModel = hook as Hooks['afterModel'] & {};
     const exchange = await ask(test, [echoed()]);
     expect(ran).toEqual([]);
-    expect(framesOf(exchange, 'error')).toMatchObject([{ kind: 'server', retryable: true }]);
+    expect(filterFrames(exchange, 'error')).toMatchObject([{ kind: 'server', retryable: true }]);
   });
 
   it('is skipped with onFailure skip', async () => {
@@ -114,7 +114,7 @@ it.each<[string, Hooks['wrapToolCall'] & {}]>(brokenBeforeTool)(
     expect(ran).toEqual([]);
     const error = 'The tool echo did not run: it was blocked because the plugin outer failed.';
     expect(exchange.turns[1]?.results).toEqual([JSON.stringify({ error })]);
-    expect(framesOf(exchange, 'tool_call').at(-1)).toMatchObject({ status: 'error' });
+    expect(filterFrames(exchange, 'tool_call').at(-1)).toMatchObject({ status: 'error' });
     expect(exchange.text).toBe('Sorry');
     expect(findFailures('wrapToolCall of out').slice(before)).toMatchObject([
       { plugin: 'outer', level: 50, err: {} },

@@ -1,7 +1,7 @@
 import type { ModelMessage } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
 import { describe, expect, it } from 'vitest';
-import { ask, call, framesOf, say } from './support/ask.js';
+import { ask, call, filterFrames, say } from './support/ask.js';
 import { useWrappedHost } from './support/wrapped-host.js';
 
 const { test, outer, inner, ran } = useWrappedHost();
@@ -48,7 +48,7 @@ describe('Middleware.beforeModel', () => {
       throw new OracleError('forbidden', { message: 'Not on Sundays' });
     };
     const exchange = await ask(test, []);
-    expect(framesOf(exchange, 'error')).toMatchObject([
+    expect(filterFrames(exchange, 'error')).toMatchObject([
       { error: 'Not on Sundays', kind: 'auth', retryable: false },
     ]);
     expect(exchange.frames.at(-1)?.data).toMatchObject({ status: 'failed' });
@@ -87,7 +87,7 @@ describe('Middleware.afterModel', () => {
     };
     const exchange = await ask(test, [echoed()]);
     expect(ran).toEqual([]);
-    expect(framesOf(exchange, 'error')).toMatchObject([{ kind: 'billing' }]);
+    expect(filterFrames(exchange, 'error')).toMatchObject([{ kind: 'billing' }]);
   });
 });
 

@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { framesOf } from './support/ask.js';
+import { filterFrames } from './support/ask.js';
 import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
 import { startHost, type TestHost } from './support/host.js';
 import { openSession, stream } from './support/stream.js';
@@ -61,7 +61,7 @@ it('MODEL_TOKENS_PER_DAY lets a turn finish its model call, then ends it with an
   turn.call({ name: 'nothing', input: {} });
   const frames = await live.toEnd();
   expect(live.text).toBe('Let me look');
-  expect(framesOf({ frames }, 'error')).toMatchObject([
+  expect(filterFrames({ frames }, 'error')).toMatchObject([
     { code: 'model_budget_exhausted', kind: 'server', retryable: true },
   ]);
   expect(frames.at(-1)?.data).toMatchObject({ status: 'failed', partialText: 'Let me look' });

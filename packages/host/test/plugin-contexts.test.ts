@@ -1,7 +1,7 @@
 import { defineTool, type TurnContext } from '@sibyl/plugin-kit';
 import { expect, it } from 'vitest';
 import { z } from 'zod';
-import { ask, call, framesOf, say } from './support/ask.js';
+import { ask, call, filterFrames, say } from './support/ask.js';
 import { useControlledHost } from './support/controlled-host.js';
 import { testPlugin } from './support/plugin.js';
 import { openSession } from './support/stream.js';
@@ -166,7 +166,7 @@ it('turn names the valid delegation', async () => {
 it('turn.warn sends a warning while the turn continues', async () => {
   const warn = (turn: TurnContext) => turn.warn('half_done', 'Only half of it was done.');
   const { frames, text, sessionId } = await look('look_at_source', warn);
-  expect(framesOf({ frames }, 'warning')).toMatchObject([
+  expect(filterFrames({ frames }, 'warning')).toMatchObject([
     { code: 'half_done', message: 'Only half of it was done.', sessionId },
   ]);
   expect(text).toBe('ok');

@@ -1,7 +1,7 @@
 import { defineTool, type OraclePlugin, type TurnContext } from '@sibyl/plugin-kit';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { ask, call, framesOf, say } from './support/ask.js';
+import { ask, call, filterFrames, say } from './support/ask.js';
 import { useControlledHost } from './support/controlled-host.js';
 import { testPlugin } from './support/plugin.js';
 
@@ -75,7 +75,7 @@ describe('a plugin whose getRequestTools', () => {
     expect(exchange.text).toBe('fine');
     expect(exchange.turns[0]?.tools).toEqual(['constant', 'sound']);
     expect(exchange.turns[0]?.system).toMatch(/## Not available now\n- first: /);
-    expect(framesOf(exchange, 'warning')).toMatchObject([
+    expect(filterFrames(exchange, 'warning')).toMatchObject([
       { code: 'plugin_failed', message: expect.stringContaining('first') },
     ]);
     expect(test.host.log).toContainEqual(
@@ -88,7 +88,7 @@ describe('a plugin whose getRequestTools', () => {
     fromFirst = () => [null, 7, nameless, { ...tool('y'), run: 'no' }, tool('sound')];
     const exchange = await ask(test, [call(['sound']), say()]);
     expect(exchange.turns[0]?.tools).toEqual(['constant', 'sound']);
-    expect(framesOf(exchange, 'warning').map(({ message }) => message)).toEqual([
+    expect(filterFrames(exchange, 'warning').map(({ message }) => message)).toEqual([
       'A tool cannot be used: it is none',
       'A tool cannot be used: it is none',
       'A tool cannot be used: its name must be letters, digits, _ and -, at most 64',
@@ -101,7 +101,7 @@ describe('a plugin whose getRequestTools', () => {
     fromFirst = () => [odd, tool('no spaces allowed'), tool('sound')];
     const exchange = await ask(test, [say()]);
     expect(exchange.turns[0]?.tools).toEqual(['constant', 'sound']);
-    expect(framesOf(exchange, 'warning').map(({ code }) => code)).toEqual([
+    expect(filterFrames(exchange, 'warning').map(({ code }) => code)).toEqual([
       'tool_left_out',
       'tool_left_out',
     ]);
@@ -114,7 +114,7 @@ it('getRequestTools uses the first of two tools with the same name, with a warni
   const exchange = await ask(test, [call(['constant'], ['twin']), say()]);
   expect(exchange.turns[0]?.tools).toEqual(['constant', 'twin']);
   expect(exchange.turns[1]?.results).toEqual(['"of second"', '"of first"']);
-  expect(framesOf(exchange, 'warning').map(({ message }) => message)).toEqual([
+  expect(filterFrames(exchange, 'warning').map(({ message }) => message)).toEqual([
     'The tool constant of first is left out: second has a tool of that name.',
     'The tool twin of second is left out: first has a tool of that name.',
   ]);
@@ -124,7 +124,7 @@ it('getRequestTools cannot replace tools of the host', async () => {
   fromFirst = () => [tool('load_capability')];
   const exchange = await ask(test, [say()]);
   expect(exchange.turns[0]?.tools).toEqual(['constant']);
-  expect(framesOf(exchange, 'warning')).toHaveLength(1);
+  expect(filterFrames(exchange, 'warning')).toHaveLength(1);
 });
 
 it('POST /messages/abort ends a turn during getRequestTools', async () => {

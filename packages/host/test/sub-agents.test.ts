@@ -7,7 +7,7 @@ import {
 } from '@sibyl/plugin-kit';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { ask, call, framesOf, say } from './support/ask.js';
+import { ask, call, filterFrames, say } from './support/ask.js';
 import { useControlledHost } from './support/controlled-host.js';
 import { testPlugin } from './support/plugin.js';
 import { openSession, stream } from './support/stream.js';
@@ -104,12 +104,12 @@ it('shows of its work when it begins and ends, and nothing of what it says and d
     say('It will rain.'),
   ]);
   const { sessionId } = exchange;
-  expect(framesOf(exchange, 'router_update')).toEqual([
+  expect(filterFrames(exchange, 'router_update')).toEqual([
     { sessionId, requestId: expect.any(String), from: 'main', to: 'weather', step: 'call' },
     { sessionId, requestId: expect.any(String), from: 'weather', to: 'main', step: 'return' },
   ]);
   expect(JSON.stringify(exchange.frames)).not.toContain('secret');
-  expect(framesOf(exchange, 'tool_call').map(({ toolName }) => toolName)).toEqual([
+  expect(filterFrames(exchange, 'tool_call').map(({ toolName }) => toolName)).toEqual([
     'call_weather_agent',
     'call_weather_agent',
   ]);
@@ -148,7 +148,7 @@ it('shares the steps of its turn', async () => {
     say('It will rain.'),
   ]);
   expect(exchange.turns.map(({ tools }) => tools.length)).toEqual([2, 1, 1, 1, 0, 0]);
-  expect(framesOf(exchange, 'warning')).toMatchObject([{ code: 'step_limit' }]);
+  expect(filterFrames(exchange, 'warning')).toMatchObject([{ code: 'step_limit' }]);
   expect(exchange.text).toBe('It will rain.');
 });
 
@@ -203,7 +203,7 @@ describe('sub-agents of one turn', () => {
     brought = hook;
     const exchange = await ask(test, [say('fine')]);
     expect(exchange.turns[0]?.tools).toEqual(['call_weather_agent', 'call_failing_agent']);
-    expect(framesOf(exchange, 'warning')).toMatchObject([{ code }]);
+    expect(filterFrames(exchange, 'warning')).toMatchObject([{ code }]);
     expect(exchange.text).toBe('fine');
   });
 });

@@ -1,6 +1,6 @@
 import type { TurnContext } from '@sibyl/plugin-kit';
 import { describe, expect, it } from 'vitest';
-import { framesOf } from './support/ask.js';
+import { filterFrames } from './support/ask.js';
 import { useControlledHost } from './support/controlled-host.js';
 import type { ModelTurn } from './support/controlled-model.js';
 import { startHost } from './support/host.js';
@@ -60,7 +60,7 @@ describe('TURN_MAX_CHARACTERS', () => {
     const live = await stream(test.alice, sessionId, { message: 'go on' });
     await withoutEnd(await test.model.next(), (turn) => turn.say(chunk));
     const frames = await live.toEnd();
-    expect(framesOf({ frames }, 'error')).toMatchObject([
+    expect(filterFrames({ frames }, 'error')).toMatchObject([
       {
         code: 'turn_too_long',
         kind: 'server',
@@ -100,7 +100,7 @@ describe('TURN_MAX_CHARACTERS', () => {
         input: { text: `${i}`.repeat(LIMIT / 2) },
       });
     const frames = await live.toEnd();
-    expect(framesOf({ frames }, 'error')).toMatchObject([{ code: 'turn_too_long' }]);
+    expect(filterFrames({ frames }, 'error')).toMatchObject([{ code: 'turn_too_long' }]);
   });
 
   it('counts what sub-agents write', async () => {
@@ -108,7 +108,7 @@ describe('TURN_MAX_CHARACTERS', () => {
     (await test.model.next()).call({ name: 'call_writer_agent', input: { task: 'write' } });
     await withoutEnd(await test.model.next(), (turn) => turn.say(chunk));
     const frames = await live.toEnd();
-    expect(framesOf({ frames }, 'error')).toMatchObject([{ code: 'turn_too_long' }]);
+    expect(filterFrames({ frames }, 'error')).toMatchObject([{ code: 'turn_too_long' }]);
     expect(frames.at(-1)?.data).toMatchObject({ status: 'failed' });
     expect(test.model.arrived).toBe(0);
   });

@@ -1,4 +1,4 @@
-import type { FaultKind, JsonObject, OracleError } from '@sibyl/protocol';
+import type { JsonObject, Result, ToolCall } from '@sibyl/protocol';
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import type { Model, ModelCall, ModelMessage, ModelUse } from '../models/model.js';
 
@@ -12,7 +12,7 @@ export interface AgentTool {
   /** How its calls are told, if not as `tool_call`. */
   readonly event?: 'action_call' | undefined;
   /** Checks what the model wrote; the faults go back to the model. */
-  check(input: unknown): { readonly ok: JsonObject } | { readonly faults: readonly string[] };
+  check(input: unknown): Result<JsonObject, readonly string[]>;
   /** Resolves to anything JSON can hold; a rejection is told to the model, it ends nothing. */
   run(
     input: JsonObject,
@@ -59,15 +59,6 @@ export interface AgentRequest {
   readonly signal: AbortSignal;
 }
 
-/** A tool call that has returned; `output` is the JSON text of the result. */
-export interface FinishedCall {
-  readonly id: string;
-  readonly name: string;
-  readonly args: JsonObject;
-  readonly status: 'done' | 'error';
-  readonly output: string;
-}
-
 /** What an agent does on the way to its answer, in order. Faults of the model are thrown as ModelFault. */
 export type AgentPart =
   | { readonly type: 'text'; readonly text: string }
@@ -81,19 +72,10 @@ export type AgentPart =
     }
   | {
       readonly type: 'tool-end';
-      readonly call: FinishedCall;
+      readonly call: ToolCall;
       readonly event?: AgentTool['event'];
     }
   | { readonly type: 'warning'; readonly code: string; readonly message: string };
-
-/** Why a turn failed, as the `error` frame tells it. */
-export interface TurnFault {
-  readonly message: string;
-  readonly kind: FaultKind;
-  readonly retryable: boolean;
-  /** Set when somebody refused to let the turn go on. */
-  readonly refusal?: OracleError | undefined;
-}
 
 export type Warning = Extract<AgentPart, { type: 'warning' }>;
 
@@ -118,7 +100,7 @@ export class StepBudget {
 
   constructor(readonly limit: number) {}
 
-  get isSpent(): boolean {
+  get isExhausted(): boolean {
     return this.taken >= this.limit;
   }
 

@@ -1,9 +1,9 @@
 import { expect, it } from 'vitest';
 import { RecordingMeter } from '../../test/support/agent/recording-meter.js';
 import { finish, ScriptedModel, say } from '../../test/support/agent/scripted-model.js';
-import { askModel, createLlms, type Question } from './ask-model.js';
+import { createLlms, generateText, type TextRequest } from './ask-model.js';
 
-function question(model: ScriptedModel, more: Partial<Question> = {}): Question {
+function question(model: ScriptedModel, more: Partial<TextRequest> = {}): TextRequest {
   const { signal } = new AbortController();
   const meter = new RecordingMeter();
   return { model, system: 'Be brief.', prompt: 'Why?', meter, signal, ...more };
@@ -13,7 +13,7 @@ it('gives the whole answer and what it cost', async () => {
   const meter = new RecordingMeter();
   const model = new ScriptedModel([{ type: 'text', text: 'Be' }, ...say('cause')]);
   const use = { model: 'scripted/model', input: 10, output: 5, cached: 2 };
-  expect(await askModel(question(model, { meter }))).toEqual({ text: 'Because', use });
+  expect(await generateText(question(model, { meter }))).toEqual({ text: 'Because', use });
   expect(meter.uses).toEqual([use]);
   expect(model.calls).toMatchObject([
     { system: 'Be brief.', messages: [{ role: 'user', content: 'Why?' }], tools: [] },
@@ -26,7 +26,7 @@ it('asks nothing that the meter refuses', async () => {
     throw refusal;
   });
   const model = new ScriptedModel(say('x'));
-  await expect(askModel(question(model, { meter }))).rejects.toBe(refusal);
+  await expect(generateText(question(model, { meter }))).rejects.toBe(refusal);
   expect(model.calls).toEqual([]);
 });
 
@@ -38,7 +38,7 @@ it('stops reading when it is enough, and pays for what it read', async () => {
     { type: 'text', text: 'c' },
     finish(),
   ]);
-  const { text } = await askModel(question(model, { meter, enough: 60 }));
+  const { text } = await generateText(question(model, { meter, maxLength: 60 }));
   expect(text).toHaveLength(100);
   expect(meter.uses).toMatchObject([{ output: 25 }]);
 });
@@ -46,7 +46,7 @@ it('stops reading when it is enough, and pays for what it read', async () => {
 it('fails with a stream that just stops, and pays for it', async () => {
   const meter = new RecordingMeter();
   const model = new ScriptedModel([{ type: 'text', text: 'Beca' }]);
-  await expect(askModel(question(model, { meter }))).rejects.toThrow('ended too early');
+  await expect(generateText(question(model, { meter }))).rejects.toThrow('ended too early');
   expect(meter.uses).toMatchObject([{ output: 1 }]);
 });
 

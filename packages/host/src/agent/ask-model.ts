@@ -1,25 +1,25 @@
 import type { Llms, ModelRole } from '@sibyl/plugin-kit';
+import { abortableIterable } from '@sibyl/server-kit';
 import type { Model, ModelUse } from '../models/model.js';
 import type { Meter } from './agent.js';
 import { Step } from './conversation.js';
-import { endWith } from './timeouts.js';
 
 /** One thing to ask outside of any conversation. */
-export interface Question {
+export interface TextRequest {
   readonly model: Model;
   readonly system: string;
   readonly prompt: string;
   readonly meter: Meter;
   readonly signal: AbortSignal;
   /** Characters after which nobody reads on. */
-  readonly enough?: number | undefined;
+  readonly maxLength?: number | undefined;
 }
 
 /** Asks a model and reads its answer whole; what it cost is metered even if that fails. */
-export async function askModel(
-  question: Question,
+export async function generateText(
+  question: TextRequest,
 ): Promise<{ readonly text: string; readonly use: ModelUse }> {
-  const { model, system, prompt, meter, signal, enough = Number.POSITIVE_INFINITY } = question;
+  const { model, system, prompt, meter, signal, maxLength = Number.POSITIVE_INFINITY } = question;
   await meter.check();
   const call = {
     system,
@@ -29,18 +29,18 @@ export async function askModel(
   };
   const step = new Step(undefined);
   try {
-    for await (const part of endWith(model.stream(call), signal)) {
+    for await (const part of abortableIterable(model.stream(call), signal)) {
       step.take(part);
-      if (step.text.length > enough) break;
+      if (step.text.length > maxLength) break;
     }
-    if (step.text.length <= enough) step.assertWhole();
+    if (step.text.length <= maxLength) step.assertWhole();
   } finally {
-    meter.add(step.useOf(model.id, call));
+    meter.add(step.countUse(model.id, call));
   }
-  return { text: step.text, use: step.useOf(model.id, call) };
+  return { text: step.text, use: step.countUse(model.id, call) };
 }
 
-interface LlmsParts {
+interface LlmsDeps {
   readonly modelFor: (role: ModelRole) => Model;
   readonly meter: Meter;
   /** Ends every call. */
@@ -48,12 +48,12 @@ interface LlmsParts {
 }
 
 /** Lets plugins ask models outside of the conversation. */
-export function createLlms({ modelFor, meter, signal: ending }: LlmsParts): Llms {
+export function createLlms({ modelFor, meter, signal: ending }: LlmsDeps): Llms {
   return {
     get: (role) => ({
       generate: async ({ system = '', prompt, signal }) => {
         const both = signal ? AbortSignal.any([signal, ending]) : ending;
-        return askModel({ model: modelFor(role), system, prompt, meter, signal: both });
+        return generateText({ model: modelFor(role), system, prompt, meter, signal: both });
       },
     }),
   };

@@ -3,7 +3,7 @@ import { RecordingMeter } from '../../test/support/agent/recording-meter.js';
 import { ScriptedModel, say } from '../../test/support/agent/scripted-model.js';
 import type { ModelMessage, ModelPart } from '../models/model.js';
 import { type Meter, SummaryCache, unmetered, type Warning } from './agent.js';
-import { type CallDraft, createCompactor } from './context-budget.js';
+import { type CallDraft, Compactor } from './context-budget.js';
 import { estimateMessages, estimateTokens } from './estimate-tokens.js';
 
 const ROOM = 2000;
@@ -36,7 +36,7 @@ function draft(history: readonly ModelMessage[], changes: Partial<CallDraft> = {
 }
 
 function compactor(smallModel: ScriptedModel, summaries?: SummaryCache, meter: Meter = unmetered) {
-  return createCompactor({ smallModel, limits: { contextTokens: ROOM }, summaries, meter });
+  return new Compactor({ smallModel, limits: { contextTokens: ROOM }, summaries, meter });
 }
 
 const codesOf = (warnings: readonly Warning[]) => warnings.map(({ code }) => code);

@@ -3,7 +3,7 @@ import type { Model, ModelMessage, ModelTool } from '../models/model.js';
 import { type AgentLimits, type Meter, SummaryCache, type Warning, warning } from './agent.js';
 import { estimateMessages, estimateTokens, estimateTools, keepStart } from './estimate-tokens.js';
 import { shortenResult } from './run-tools.js';
-import { summarise } from './summaries.js';
+import { summarize } from './summaries.js';
 
 const CURRENT_SHARE = 0.7;
 /** What a conversation gets at least, however long system prompt and tools are. */
@@ -37,20 +37,11 @@ interface FittedCall {
   readonly warnings: readonly Warning[];
 }
 
-/** Keeps the calls of one turn within the model's context. */
-export interface Compactor {
-  fit(draft: CallDraft): Promise<FittedCall>;
-}
-
-/** Makes the compactor of one turn; what it is given stays as it is. */
-export function createCompactor(options: CompactorOptions): Compactor {
-  return new SummarisingCompactor(options);
-}
-
-class SummarisingCompactor implements Compactor {
+/** Keeps the calls of one turn within the model's context. Never changes its input. */
+export class Compactor {
   private readonly summaries: SummaryCache;
   /** A small model that failed once in a turn is not asked again: every step would wait for it. */
-  private canSumUp = true;
+  private canSummarize = true;
   private hasWarned = false;
 
   constructor(private readonly options: CompactorOptions) {
@@ -88,14 +79,17 @@ class SummarisingCompactor implements Compactor {
     turns: readonly ConversationTurn[],
     room: number,
   ): Promise<FittedCall> {
-    if (this.canSumUp && room >= LEAST_SUMMARY_ROOM) {
+    if (this.canSummarize && room >= LEAST_SUMMARY_ROOM) {
       const { summaries } = this;
-      const sumUp = this.summariser(signal);
+      const summarize = this.createSummarizer(signal);
       try {
-        return { messages: await shortenHistory({ turns, room, summaries, sumUp }), warnings: [] };
+        return {
+          messages: await shortenHistory({ turns, room, summaries, summarize }),
+          warnings: [],
+        };
       } catch {
         signal.throwIfAborted();
-        this.canSumUp = false;
+        this.canSummarize = false;
       }
     }
     const warnings = this.hasWarned ? [] : [warning('history_shortened', LEFT_OUT)];
@@ -103,11 +97,11 @@ class SummarisingCompactor implements Compactor {
     return { messages: dropOldest(turns, room), warnings };
   }
 
-  private summariser(signal: AbortSignal) {
+  private createSummarizer(signal: AbortSignal) {
     const { smallModel: model, limits, meter } = this.options;
     const transcriptTokens = Math.floor(limits.contextTokens * TRANSCRIPT_SHARE);
     return (messages: readonly ModelMessage[], earlier: string | undefined) =>
-      summarise({ model, earlier, messages, transcriptTokens, meter, signal });
+      summarize({ model, earlier, messages, transcriptTokens, meter, signal });
   }
 
   private roomFor({ system, tools }: CallDraft): number {
@@ -137,7 +131,7 @@ interface LongHistory {
   /** Tokens it may take. */
   readonly room: number;
   readonly summaries: SummaryCache;
-  readonly sumUp: (
+  readonly summarize: (
     messages: readonly ModelMessage[],
     earlier: string | undefined,
   ) => Promise<string>;
@@ -145,7 +139,7 @@ interface LongHistory {
 
 /** Replaces the oldest turns by a summary, one made before if it still does. */
 async function shortenHistory(history: LongHistory): Promise<ModelMessage[]> {
-  const { turns, room, summaries, sumUp } = history;
+  const { turns, room, summaries, summarize } = history;
   const hashes = hashPrefixes(turns);
   const known = hashes.findLastIndex((hash) => summaries.get(hash) !== undefined) + 1;
   const earlier = known > 0 ? summaries.get(hashes[known - 1] as string) : undefined;
@@ -155,12 +149,12 @@ async function shortenHistory(history: LongHistory): Promise<ModelMessage[]> {
   }
   const tokens = Math.min(SUMMARY_TOKENS, room * SUMMARY_SHARE);
   const kept = countNewest(turns, room * FILL - tokens);
-  const cut = Math.max(known, turns.length - kept);
-  if (cut === known) return withSummary(keepStart(earlier ?? '', tokens), turns.slice(cut));
-  const summary = await sumUp(turns.slice(known, cut).flat(), earlier);
+  const end = Math.max(known, turns.length - kept);
+  if (end === known) return withSummary(keepStart(earlier ?? '', tokens), turns.slice(end));
+  const summary = await summarize(turns.slice(known, end).flat(), earlier);
   const bounded = keepStart(summary, tokens);
-  summaries.set(hashes[cut - 1] as string, bounded);
-  return withSummary(bounded, turns.slice(cut));
+  summaries.set(hashes[end - 1] as string, bounded);
+  return withSummary(bounded, turns.slice(end));
 }
 
 /** Leaves out the oldest turns: what is left to do when nothing can sum them up. */
@@ -170,8 +164,8 @@ function dropOldest(turns: readonly ConversationTurn[], room: number): ModelMess
 }
 
 function withSummary(summary: string, turns: readonly ConversationTurn[]): ModelMessage[] {
-  const told = `(Summary of the conversation so far, not a request: ${summary})`;
-  return [...preface(told), ...turns.flat()];
+  const text = `(Summary of the conversation until now, not a request: ${summary})`;
+  return [...preface(text), ...turns.flat()];
 }
 
 /** With an answer of its own, so that user and assistant still take turns. */

@@ -1,6 +1,6 @@
 import {
   type ModelCall,
-  ModelFault,
+  ModelError,
   type ModelFinish,
   type ModelMessage,
   type ModelPart,
@@ -12,7 +12,7 @@ import {
 import type { MessageBody } from '../store/message.js';
 import { type AgentPart, warning } from './agent.js';
 import { estimateCall, estimateTokens } from './estimate-tokens.js';
-import type { CallIds, WantedCall } from './run-tools.js';
+import type { CallIds, ParsedCall } from './run-tools.js';
 
 /** What of a stored message the model gets to see. */
 export type HistoryMessage = Pick<
@@ -20,20 +20,20 @@ export type HistoryMessage = Pick<
   'type' | 'content' | 'toolCalls' | 'attachments' | 'isComplete'
 >;
 
-const CUT_OFF = '(This answer was cut off before it was finished.)';
+const INCOMPLETE = '(This answer was cut off before it was finished.)';
 const NO_TEXT = '(No text.)';
 
 /** Turns stored messages, oldest first, into the conversation a model is shown. */
 export function toModelMessages(messages: readonly HistoryMessage[]): ModelMessage[] {
-  return messages.flatMap(messagesOf);
+  return messages.flatMap(toMessages);
 }
 
-function messagesOf(message: HistoryMessage): ModelMessage[] {
+function toMessages(message: HistoryMessage): ModelMessage[] {
   switch (message.type) {
     case 'human':
       return [{ role: 'user', content: humanText(message) }];
     case 'ai':
-      return [...callsOf(message), ...answerOf(message)];
+      return [...toToolMessages(message), ...toAnswerMessages(message)];
     default:
       message.type satisfies never;
       // Rows of a newer version are no reason to fail a turn.
@@ -48,7 +48,7 @@ function humanText({ content, attachments }: HistoryMessage): string {
   return [content.trim() ? content : '', ...files].filter(Boolean).join('\n') || NO_TEXT;
 }
 
-function callsOf({ toolCalls = [] }: HistoryMessage): ModelMessage[] {
+function toToolMessages({ toolCalls = [] }: HistoryMessage): ModelMessage[] {
   if (toolCalls.length === 0) return [];
   const calls = toolCalls.map(({ id, name, args }) => ({ id, name, input: JSON.stringify(args) }));
   const results = toolCalls.map(({ id, name, output, status }) => {
@@ -61,9 +61,9 @@ function callsOf({ toolCalls = [] }: HistoryMessage): ModelMessage[] {
 }
 
 /** An answer without words says nothing, unless it was cut off: then that is what there is to say. */
-function answerOf({ content, isComplete }: HistoryMessage): ModelMessage[] {
+function toAnswerMessages({ content, isComplete }: HistoryMessage): ModelMessage[] {
   const said = content.trim() ? content : '';
-  const text = [said, isComplete ? '' : CUT_OFF].filter(Boolean).join('\n\n');
+  const text = [said, isComplete ? '' : INCOMPLETE].filter(Boolean).join('\n\n');
   return text ? [{ role: 'assistant', text }] : [];
 }
 
@@ -85,7 +85,7 @@ export class Step {
   }
 
   /** Whether the turn has said anything up to here. */
-  get hasSpoken(): boolean {
+  get hasOutput(): boolean {
     return this.said !== '' || this.before !== undefined;
   }
 
@@ -109,9 +109,12 @@ export class Step {
   }
 
   /** What the call cost: as the model tells, else about as much as it sent and got. */
-  useOf(model: string, call: ModelCall): ModelUse {
-    const told = this.ending?.usage;
-    return { model, ...(told && told.input + told.output > 0 ? told : this.estimate(call)) };
+  countUse(model: string, call: ModelCall): ModelUse {
+    const reported = this.ending?.usage;
+    return {
+      model,
+      ...(reported && reported.input + reported.output > 0 ? reported : this.estimate(call)),
+    };
   }
 
   /** Throws if its stream just stopped. */
@@ -122,12 +125,12 @@ export class Step {
   /** What its answer lacks; throws if its stream just stopped. */
   *warnings(): Generator<AgentPart> {
     const { reason } = this.finish;
-    if (reason === 'length') yield warning('answer_cut', CUT);
+    if (reason === 'length') yield warning('answer_cut', TRUNCATED);
     if (reason === 'content-filter') yield warning('answer_filtered', FILTERED);
   }
 
   /** This step as the next call shows it to the model. */
-  toMessage(calls: readonly WantedCall[]): ModelMessage {
+  toMessage(calls: readonly ParsedCall[]): ModelMessage {
     const { providerData } = this.finish;
     return {
       role: 'assistant',
@@ -154,14 +157,14 @@ export class Step {
 
   private get finish(): ModelFinish {
     if (this.ending !== undefined) return this.ending;
-    throw new ModelFault('The answer of the model ended too early.', {
+    throw new ModelError('The answer of the model ended too early.', {
       kind: 'server',
       retryable: true,
     });
   }
 }
 
-const CUT = 'The model reached its output limit; the answer may be cut short.';
+const TRUNCATED = 'The model reached its output limit; the answer may be cut short.';
 const FILTERED = "The model's content filter stopped the answer.";
 
 type UserMessage = Extract<ModelMessage, { role: 'user' }>;
@@ -182,14 +185,14 @@ export function toWellFormed(messages: readonly ModelMessage[], ids: CallIds): M
 }
 
 /** A call that waits for its result, under the id the result will name. */
-interface OpenCall {
+interface UnansweredCall {
   readonly givenId: string;
   readonly call: ModelToolCall;
 }
 
 class WellFormedConversation {
   private readonly messages: ModelMessage[] = [];
-  private open: OpenCall[] = [];
+  private open: UnansweredCall[] = [];
 
   constructor(private readonly ids: CallIds) {}
 
@@ -236,7 +239,7 @@ class WellFormedConversation {
     else this.messages.push({ ...rest, text: said || NO_ANSWER });
   }
 
-  private takeId(call: ModelToolCall): OpenCall {
+  private takeId(call: ModelToolCall): UnansweredCall {
     return { givenId: call.id, call: { ...call, id: this.ids.take(call.id) } };
   }
 

@@ -67,7 +67,7 @@ class JsonCheck {
       return failed(value, path, `expected one of ${shorten(allowed)}`);
     if (schema.const !== undefined && !this.isAmong([schema.const], value))
       return failed(value, path, `expected ${shorten(schema.const)}`);
-    const plain = plainFaults(schema, value).map((message) => issueAt(path, message));
+    const plain = findPlainErrors(schema, value).map((message) => issueAt(path, message));
     return this.combine(schema, this.enter(schema, { value, issues: plain }, path), path);
   }
 
@@ -204,15 +204,15 @@ class JsonCheck {
   private isAmong(allowed: readonly unknown[], value: unknown): boolean {
     this.take(allowed.length);
     if (typeof value !== 'object' || value === null) return allowed.includes(value);
-    const text = this.textOf(value);
-    return allowed.some((one) => typeof one === 'object' && this.textOf(one) === text);
+    const text = this.toCanonicalText(value);
+    return allowed.some((one) => typeof one === 'object' && this.toCanonicalText(one) === text);
   }
 
   private hasTwins(items: readonly unknown[]): boolean {
-    return new Set(items.map((item) => this.textOf(item))).size < items.length;
+    return new Set(items.map((item) => this.toCanonicalText(item))).size < items.length;
   }
 
-  private textOf(value: unknown): string {
+  private toCanonicalText(value: unknown): string {
     const text = canonicalJson(value);
     this.take(Math.ceil(text.length / 10));
     return text;
@@ -262,27 +262,27 @@ const shorten = (value: unknown) => JSON.stringify(value).slice(0, 100);
 const MAX_FORMATTED_LENGTH = 4096;
 
 /** What is wrong with a string, a number, or the size of an object or array. */
-function plainFaults(schema: Keywords, value: unknown): string[] {
-  if (typeof value === 'number') return numberFaults(schema, value);
+function findPlainErrors(schema: Keywords, value: unknown): string[] {
+  if (typeof value === 'number') return findNumberErrors(schema, value);
   if (typeof value === 'string')
     return [
-      ...sizeFaults('characters', value.length, schema.minLength, schema.maxLength),
-      ...formatFaults(schema.format, value),
+      ...findSizeErrors('characters', value.length, schema.minLength, schema.maxLength),
+      ...findFormatErrors(schema.format, value),
     ];
   if (Array.isArray(value))
-    return sizeFaults('items', value.length, schema.minItems, schema.maxItems);
+    return findSizeErrors('items', value.length, schema.minItems, schema.maxItems);
   if (!isObject(value)) return [];
   const { minProperties, maxProperties } = schema;
-  return sizeFaults('fields', Object.keys(value).length, minProperties, maxProperties);
+  return findSizeErrors('fields', Object.keys(value).length, minProperties, maxProperties);
 }
 
-function sizeFaults(noun: string, size: number, least: unknown, most: unknown): string[] {
+function findSizeErrors(noun: string, size: number, least: unknown, most: unknown): string[] {
   if (typeof least === 'number' && size < least) return [`expected at least ${least} ${noun}`];
   if (typeof most === 'number' && size > most) return [`expected at most ${most} ${noun}`];
   return [];
 }
 
-function numberFaults(schema: Keywords, value: number): string[] {
+function findNumberErrors(schema: Keywords, value: number): string[] {
   const { minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf } = schema;
   // Draft 4 says `true` beside the limit.
   const above = exclusiveMinimum === true ? minimum : exclusiveMinimum;
@@ -307,7 +307,7 @@ const formats: Readonly<Record<string, z.ZodType>> = {
   uuid: z.uuid(),
 };
 
-function formatFaults(format: unknown, value: string): string[] {
+function findFormatErrors(format: unknown, value: string): string[] {
   const known = typeof format === 'string' && Object.hasOwn(formats, format);
   if (!known) return [];
   const fits = value.length <= MAX_FORMATTED_LENGTH && formats[format]?.safeParse(value).success;

@@ -1,13 +1,13 @@
 import { UserPreferences } from '@sibyl/protocol';
 import { describe, expect, it } from 'vitest';
-import { composePrompt, type PromptParts } from './prompt.js';
+import { composePrompt, type PromptOptions } from './prompt.js';
 
-const bare: PromptParts = {
+const bare: PromptOptions = {
   oracleName: 'Pythia',
   currentTime: '2026-03-01T22:30:00.000Z',
   timezone: 'Asia/Kolkata',
 };
-const full: PromptParts = {
+const full: PromptOptions = {
   ...bare,
   capabilities: [
     {
@@ -66,7 +66,7 @@ it('tells what can be done, when, when not, and with which tools', () => {
 });
 
 describe('time', () => {
-  const lineOf = (parts: Partial<PromptParts>) =>
+  const lineOf = (parts: Partial<PromptOptions>) =>
     /^Current time: .*$/m.exec(composePrompt({ ...bare, ...parts }))?.[0];
 
   it('is that of the user', () => {

@@ -19,7 +19,7 @@ export interface DegradedService {
 }
 
 /** All a system prompt is made of. */
-export interface PromptParts {
+export interface PromptOptions {
   readonly oracleName: string;
   readonly capabilities?: readonly Capability[] | undefined;
   /** The operator's own text. */
@@ -34,7 +34,7 @@ export interface PromptParts {
 }
 
 /** Writes the system prompt of a turn; a section with nothing to say is left out. */
-export function composePrompt(parts: PromptParts): string {
+export function composePrompt(parts: PromptOptions): string {
   const {
     capabilities = [],
     instructions = '',
@@ -50,11 +50,11 @@ export function composePrompt(parts: PromptParts): string {
       operatingPrinciples.map((line) => `- ${line}`),
     ),
     section('Instructions of the operator', [plainBlock(instructions, INSTRUCTIONS_LIMIT)]),
-    section('What the user prefers', preferenceLines(preferences)),
-    section('What the user has open', entityLines(entity)),
-    section('Not available now', degraded.map(degradedLine)),
+    section('What the user prefers', describePreferences(preferences)),
+    section('What the user has open', describeEntity(entity)),
+    section('Not available now', degraded.map(describeDegraded)),
     // Last: providers keep what a prompt begins with for as long as it stays the same.
-    section('Time', [currentTimeLine(parts.currentTime, parts.timezone)]),
+    section('Time', [formatCurrentTime(parts.currentTime, parts.timezone)]),
   ];
   return sections.filter(Boolean).join('\n\n');
 }
@@ -64,14 +64,14 @@ function section(heading: string, lines: readonly string[]): string {
   return text && `## ${heading}\n${text}`;
 }
 
-function identity({ oracleName, preferences }: PromptParts): string {
+function identity({ oracleName, preferences }: PromptOptions): string {
   const oracle = plainLine(oracleName, NAME_LIMIT);
   const name = preferences?.agentName;
   if (!name) return `You are ${oracle}, an AI agent that helps its user.`;
   return `You are ${quoteLine(name, NAME_LIMIT)}, an AI agent that helps its user.`;
 }
 
-function entityLines(entity: CurrentEntity): string[] {
+function describeEntity(entity: CurrentEntity): string[] {
   const { currentEntityDid, spaceId, editorRoomId } = entity;
   return [
     currentEntityDid ? `Entity: ${quoteLine(currentEntityDid, LINE_LIMIT)}` : '',
@@ -80,13 +80,13 @@ function entityLines(entity: CurrentEntity): string[] {
   ];
 }
 
-function degradedLine({ name, missing }: DegradedService): string {
+function describeDegraded({ name, missing }: DegradedService): string {
   return `- ${plainLine(name, LINE_LIMIT)}: ${plainLine(missing, LINE_LIMIT)}`;
 }
 
 const PROMPT_LIMIT = 50_000;
 
-interface SubAgentPromptParts {
+interface SubAgentPromptOptions {
   /** As its plugin wrote it. */
   readonly prompt: string;
   /** ISO 8601. */
@@ -96,14 +96,14 @@ interface SubAgentPromptParts {
 }
 
 /** The system prompt of a sub-agent: its own words, and what holds for every agent. */
-export function composeSubAgentPrompt(parts: SubAgentPromptParts): string {
+export function composeSubAgentPrompt(parts: SubAgentPromptOptions): string {
   const { prompt, currentTime, timezone } = parts;
   const principles = operatingPrinciples.map((line) => `- ${line}`).join('\n');
   return [
     plainBlock(prompt, PROMPT_LIMIT),
     `## Operating principles\n${principles}`,
     'Your answer goes to the agent that gave you the task, not to the user.',
-    `## Time\n${currentTimeLine(currentTime, timezone)}`,
+    `## Time\n${formatCurrentTime(currentTime, timezone)}`,
   ].join('\n\n');
 }
 
@@ -127,7 +127,7 @@ const zones = new LruMap<string, Zone>({
 });
 
 /** The time where the user is, as one line: weekday, ISO time to the minute with its offset, zone. */
-function currentTimeLine(isoTime: string, timezone: string): string {
+function formatCurrentTime(isoTime: string, timezone: string): string {
   const time = new Date(isoTime);
   const { name, offset, offsetMs } = zoneAt(time, timezone);
   const there = new Date(time.getTime() + offsetMs);
@@ -145,10 +145,10 @@ function zoneAt(time: Date, timezone: string): Zone {
 }
 
 function readZone(time: Date, timezone: string): Omit<Zone, 'quarter'> {
-  const formatter = formatterOf(timezone);
+  const formatter = createFormatter(timezone);
   const parts = formatter.formatToParts(time);
-  const told = parts.find(({ type }) => type === 'timeZoneName')?.value ?? '';
-  const offset = told.replace('GMT', '') || '+00:00';
+  const label = parts.find(({ type }) => type === 'timeZoneName')?.value ?? '';
+  const offset = label.replace('GMT', '') || '+00:00';
   const [hours = 0, minutes = 0] = offset.slice(1).split(':').map(Number);
   const offsetMs = (offset.startsWith('-') ? -1 : 1) * (hours * 60 + minutes) * 60_000;
   // The runtime may know an older name of the zone; users know the one they sent.
@@ -156,7 +156,7 @@ function readZone(time: Date, timezone: string): Omit<Zone, 'quarter'> {
   return { name, offset, offsetMs };
 }
 
-function formatterOf(timezone: string): Intl.DateTimeFormat {
+function createFormatter(timezone: string): Intl.DateTimeFormat {
   const format: Intl.DateTimeFormatOptions = { timeZoneName: 'longOffset' };
   try {
     return new Intl.DateTimeFormat('en-GB', { ...format, timeZone: timezone });
@@ -251,12 +251,15 @@ const writers: { readonly [F in Field]-?: (value: Value<F>) => string } = {
 };
 
 /** How the user wants the agent to behave, in plain sentences. */
-function preferenceLines(preferences: UserPreferences): string[] {
+function describePreferences(preferences: UserPreferences): string[] {
   const fields = Object.keys(writers) as Field[];
-  return fields.flatMap((field) => lineFor(field, preferences) ?? []);
+  return fields.flatMap((field) => describePreference(field, preferences) ?? []);
 }
 
-function lineFor<F extends Field>(field: F, preferences: UserPreferences): string | undefined {
+function describePreference<F extends Field>(
+  field: F,
+  preferences: UserPreferences,
+): string | undefined {
   const write = writers[field] as (value: Value<F>) => string;
   const value = preferences[field];
   return value ? write(value) : undefined;
@@ -279,14 +282,14 @@ function describeCapability(capability: Capability): string {
   const { title, summary, whenToUse, whenNotToUse = [], tools } = capability;
   const lines = [
     `- ${plainLine(title, CAPABILITY_LINE_LIMIT)}: ${plainLine(summary, CAPABILITY_LINE_LIMIT)}`,
-    ...listed('Use it when', whenToUse),
-    ...listed('Do not use it when', whenNotToUse),
+    ...formatList('Use it when', whenToUse),
+    ...formatList('Do not use it when', whenNotToUse),
     ...(tools.length > 0 ? [`  Tools: ${tools.join(', ')}`] : []),
   ];
   return lines.join('\n');
 }
 
-function listed(heading: string, items: readonly string[]): string[] {
+function formatList(heading: string, items: readonly string[]): string[] {
   if (items.length === 0) return [];
   return [
     `  ${heading}: ${items.map((item) => plainLine(item, CAPABILITY_LINE_LIMIT)).join('; ')}`,

@@ -1,11 +1,11 @@
 import { getEventListeners } from 'node:events';
 import { expect, it } from 'vitest';
 import {
-  endsOf,
-  partsOf,
+  filterParts,
+  joinText,
+  listFinishedCalls,
   requestTo,
   runToEnd,
-  textOf,
   tool,
 } from '../../test/support/agent/agent-requests.js';
 import {
@@ -45,7 +45,7 @@ it('ends between two tokens', async () => {
     if (part.type === 'text' && part.text === 'two') turn.abort(reason);
   });
   expect(thrown).toBe(reason);
-  expect(textOf(parts)).toBe('onetwo');
+  expect(joinText(parts)).toBe('onetwo');
 });
 
 it('ends while the model is silent, even one that does not listen', async () => {
@@ -57,7 +57,7 @@ it('ends while the model is silent, even one that does not listen', async () => 
   });
   const { parts, thrown } = await runToEnd(requestTo(model, { signal: turn.signal }));
   expect(thrown).toBe(reason);
-  expect(textOf(parts)).toBe('one');
+  expect(joinText(parts)).toBe('one');
 });
 
 it('gives its own reason when the model answers an abort with another', async () => {
@@ -115,9 +115,9 @@ it('closes a call that was announced and never runs it', async () => {
     if (part.type === 'tool-start') turn.abort(reason);
   });
   expect(thrown).toBe(reason);
-  expect(partsOf(parts, 'tool-start').map(({ id }) => id)).toEqual(['c1']);
-  expect(endsOf(parts)).toMatchObject([{ id: 'c1', status: 'error' }]);
-  expect(endsOf(parts)[0]?.output).toContain('aborted');
+  expect(filterParts(parts, 'tool-start').map(({ id }) => id)).toEqual(['c1']);
+  expect(listFinishedCalls(parts)).toMatchObject([{ id: 'c1', status: 'error' }]);
+  expect(listFinishedCalls(parts)[0]?.output).toContain('aborted');
   expect(runs).toBe(0);
   expect(model.calls).toHaveLength(1);
 });
@@ -145,7 +145,7 @@ it('closes every running call, tells the tools, and waits for none of them', asy
   );
   expect(thrown).toBe(reason);
   expect(told).toEqual([reason]);
-  const ends = Object.fromEntries(endsOf(parts).map((call) => [call.name, call]));
+  const ends = Object.fromEntries(listFinishedCalls(parts).map((call) => [call.name, call]));
   expect(ends.quick).toMatchObject({ status: 'done', output: '1' });
   expect(ends.deaf).toMatchObject({ status: 'error' });
   expect(ends.listening?.output).toContain('aborted');

@@ -1,10 +1,10 @@
 import { OracleError } from '@sibyl/protocol';
 import { describe, expect, it } from 'vitest';
 import {
-  endsOf,
+  joinText,
+  listFinishedCalls,
   requestTo,
   runToEnd,
-  textOf,
   tool,
 } from '../../test/support/agent/agent-requests.js';
 import { RecordingMeter } from '../../test/support/agent/recording-meter.js';
@@ -33,7 +33,7 @@ describe('tools that change during a turn', () => {
       ['load', 'late'],
       ['load', 'late'],
     ]);
-    const byId = new Map(endsOf(parts).map((end) => [end.id, end.status]));
+    const byId = new Map(listFinishedCalls(parts).map((end) => [end.id, end.status]));
     expect(byId).toEqual(
       new Map([
         ['c1', 'done'],
@@ -111,7 +111,7 @@ describe('the meter', () => {
     const tools = [tool('act', async () => 1)];
     const { parts, thrown } = await runToEnd(requestTo(model, { meter, tools }));
     expect(thrown).toBe(refusal);
-    expect(textOf(parts)).toBe('One');
+    expect(joinText(parts)).toBe('One');
     expect(model.calls).toHaveLength(1);
   });
 

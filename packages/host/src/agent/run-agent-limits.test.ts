@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import {
-  endsOf,
-  partsOf,
+  filterParts,
+  joinText,
+  listFinishedCalls,
   requestTo,
   runToEnd,
-  textOf,
   tool,
 } from '../../test/support/agent/agent-requests.js';
 import { RecordingMeter } from '../../test/support/agent/recording-meter.js';
@@ -36,9 +36,9 @@ describe('the step limit', () => {
     );
     expect(thrown).toBeUndefined();
     expect(model.calls.map(({ tools }) => tools.length)).toEqual([1, 1, 1, 0]);
-    expect(endsOf(parts).map(({ status }) => status)).toEqual(['done', 'done', 'done']);
-    expect(partsOf(parts, 'warning')).toMatchObject([{ code: 'step_limit' }]);
-    expect(textOf(parts)).toBe('Enough.');
+    expect(listFinishedCalls(parts).map(({ status }) => status)).toEqual(['done', 'done', 'done']);
+    expect(filterParts(parts, 'warning')).toMatchObject([{ code: 'step_limit' }]);
+    expect(joinText(parts)).toBe('Enough.');
   });
 
   it('tells what the tools did in words, since some providers want no calls without tools', async () => {
@@ -63,7 +63,7 @@ describe('the step limit', () => {
       requestTo(model, { tools: [tool('look', async () => ++runs)], limits: LIMITS }),
     );
     expect(runs).toBe(3);
-    const codes = partsOf(parts, 'warning').map(({ code }) => code);
+    const codes = filterParts(parts, 'warning').map(({ code }) => code);
     expect(codes).toEqual(['step_limit', 'no_answer']);
   });
 
@@ -76,7 +76,7 @@ describe('the step limit', () => {
     const { parts } = await runToEnd(
       requestTo(model, { tools: [tool('look', async () => 1)], limits: LIMITS }),
     );
-    expect(partsOf(parts, 'warning')).toEqual([]);
+    expect(filterParts(parts, 'warning')).toEqual([]);
   });
 });
 
@@ -94,12 +94,12 @@ describe('repetition', () => {
       requestTo(model, { tools: [tool('look', async () => ++runs)], limits }),
     );
     expect(runs).toBe(3);
-    const statuses = endsOf(parts).map(({ status }) => status);
+    const statuses = listFinishedCalls(parts).map(({ status }) => status);
     expect(statuses).toEqual(['done', 'done', 'done', 'error', 'error', 'error']);
-    expect(endsOf(parts).at(-1)?.output).toContain('Not run');
-    expect(partsOf(parts, 'warning')).toMatchObject([{ code: 'repetition' }]);
+    expect(listFinishedCalls(parts).at(-1)?.output).toContain('Not run');
+    expect(filterParts(parts, 'warning')).toMatchObject([{ code: 'repetition' }]);
     expect(model.calls.at(-1)?.tools).toEqual([]);
-    expect(textOf(parts)).toBe('Enough.');
+    expect(joinText(parts)).toBe('Enough.');
   });
 
   it('lets the same tool run with other input as often as it likes', async () => {
@@ -107,8 +107,8 @@ describe('repetition', () => {
     const { parts } = await runToEnd(
       requestTo(model, { tools: [tool('look', async () => 1)], limits }),
     );
-    expect(endsOf(parts).filter(({ status }) => status === 'done')).toHaveLength(20);
-    expect(partsOf(parts, 'warning')).toMatchObject([{ code: 'step_limit' }]);
+    expect(listFinishedCalls(parts).filter(({ status }) => status === 'done')).toHaveLength(20);
+    expect(filterParts(parts, 'warning')).toMatchObject([{ code: 'step_limit' }]);
   });
 
   it('also stops a model that repeats what cannot run', async () => {
@@ -116,8 +116,8 @@ describe('repetition', () => {
     const { parts } = await runToEnd(
       requestTo(model, { tools: [tool('look', async () => 1)], limits }),
     );
-    expect(endsOf(parts)).toHaveLength(6);
-    expect(partsOf(parts, 'warning')).toMatchObject([{ code: 'repetition' }]);
+    expect(listFinishedCalls(parts)).toHaveLength(6);
+    expect(filterParts(parts, 'warning')).toMatchObject([{ code: 'repetition' }]);
   });
 
   it('does not take faults of different inputs for the same', async () => {
@@ -125,7 +125,7 @@ describe('repetition', () => {
     const { parts } = await runToEnd(
       requestTo(model, { tools: [tool('look', async () => 1)], limits }),
     );
-    expect(partsOf(parts, 'warning')).toMatchObject([{ code: 'step_limit' }]);
+    expect(filterParts(parts, 'warning')).toMatchObject([{ code: 'step_limit' }]);
   });
 
   it('counts calls made side by side', async () => {
@@ -136,7 +136,7 @@ describe('repetition', () => {
       requestTo(model, { tools: [tool('look', async () => ++runs)], limits }),
     );
     expect(runs).toBe(3);
-    expect(partsOf(parts, 'warning')).toEqual([]);
+    expect(filterParts(parts, 'warning')).toEqual([]);
   });
 
   it('starts afresh with every turn', async () => {
@@ -145,7 +145,7 @@ describe('repetition', () => {
       const calls = [1, 2, 3].map((n) => callTools([`c${n}`, 'look', {}]));
       const model = new ScriptedModel(...calls, say('ok'));
       const { parts } = await runToEnd(requestTo(model, { tools: [look], limits }));
-      expect(endsOf(parts).every(({ status }) => status === 'done')).toBe(true);
+      expect(listFinishedCalls(parts).every(({ status }) => status === 'done')).toBe(true);
     }
   });
 });
@@ -172,8 +172,8 @@ describe('the token budget', () => {
     const model = new ScriptedModel(callTools(['c1', 'look', {}]), say('ok'));
     const tools = [tool('look', async () => 1)];
     const { parts } = await runToEnd(requestTo(model, { messages, limits, tools }));
-    expect(partsOf(parts, 'warning')).toMatchObject([{ code: 'history_shortened' }]);
-    expect(textOf(parts)).toBe('ok');
+    expect(filterParts(parts, 'warning')).toMatchObject([{ code: 'history_shortened' }]);
+    expect(joinText(parts)).toBe('ok');
   });
 
   it('remembers a summary for the next turn', async () => {
@@ -191,7 +191,7 @@ describe('the token budget', () => {
     const model = new ScriptedModel(callTools(['c1', 'look', {}]), say('ok'));
     const tools = [tool('look', async () => 'x'.repeat(50_000))];
     const { parts } = await runToEnd(requestTo(model, { limits, tools }));
-    expect(endsOf(parts)[0]?.output).toHaveLength(50_002);
+    expect(listFinishedCalls(parts)[0]?.output).toHaveLength(50_002);
     expect(JSON.stringify(model.lastMessages).length).toBeLessThan(4000);
   });
 });

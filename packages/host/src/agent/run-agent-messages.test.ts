@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest';
-import { partsOf, requestTo, runToEnd, tool } from '../../test/support/agent/agent-requests.js';
+import { filterParts, requestTo, runToEnd, tool } from '../../test/support/agent/agent-requests.js';
+import { findProviderErrors } from '../../test/support/agent/provider-rules.js';
 import { Random } from '../../test/support/agent/random.js';
 import { callTools, ScriptedModel, say } from '../../test/support/agent/scripted-model.js';
-import { faultsOf } from '../../test/support/agent/well-formed-faults.js';
 import type { ModelCall, ModelMessage, ModelPart } from '../models/model.js';
 import type { AgentRequest } from './agent.js';
 import { estimateMessages, estimateTokens, estimateTools } from './estimate-tokens.js';
@@ -75,12 +75,12 @@ it('sends every model call a conversation that providers take and that fits', as
     const { parts, thrown } = await runToEnd(request);
     expect(thrown, `seed ${seed}`).toBeUndefined();
     for (const call of request.model.calls) {
-      expect(faultsOf(call.messages), `seed ${seed}`).toEqual([]);
+      expect(findProviderErrors(call.messages), `seed ${seed}`).toEqual([]);
       if (request.limits.contextTokens < CLOSE) continue;
       expect(tokensOf(call), `seed ${seed}`).toBeLessThanOrEqual(request.limits.contextTokens);
     }
-    const opened = partsOf(parts, 'tool-start').map(({ id }) => id);
-    const closed = partsOf(parts, 'tool-end').map(({ call }) => call.id);
+    const opened = filterParts(parts, 'tool-start').map(({ id }) => id);
+    const closed = filterParts(parts, 'tool-end').map(({ call }) => call.id);
     expect(closed.toSorted(), `seed ${seed}`).toEqual(opened.toSorted());
     expect(new Set(opened).size, `seed ${seed}`).toBe(opened.length);
   }

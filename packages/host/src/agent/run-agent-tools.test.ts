@@ -1,7 +1,7 @@
 import { expect, it, onTestFinished, vi } from 'vitest';
 import {
-  endsOf,
-  partsOf,
+  filterParts,
+  listFinishedCalls,
   requestTo,
   runToEnd,
   tool,
@@ -20,7 +20,7 @@ async function runCalls(
   expect(thrown).toBeUndefined();
   const last = model.lastMessages.at(-1);
   const results: readonly ModelToolResult[] = last?.role === 'tool' ? last.results : [];
-  return { model, parts, ends: endsOf(parts), results };
+  return { model, parts, ends: listFinishedCalls(parts), results };
 }
 
 it('runs calls side by side', async () => {
@@ -95,7 +95,7 @@ it.each([
     [['c1', 'act', input]],
     [tool('act', async () => ++runs)],
   );
-  expect(partsOf(parts, 'tool-start')).toMatchObject([{ args: {} }]);
+  expect(filterParts(parts, 'tool-start')).toMatchObject([{ args: {} }]);
   expect(ends).toMatchObject([{ status: 'error', args: {} }]);
   expect(results).toMatchObject([{ isError: true }]);
   expect(JSON.parse(results[0]?.output ?? '').error).toContain(fault);
@@ -122,7 +122,7 @@ it('tells the model which tools there are when it calls another', async () => {
 it('tells the model what does not fit the schema', async () => {
   let runs = 0;
   const strict = tool('strict', async () => ++runs, {
-    check: () => ({ faults: ['a: expected number', 'b: is required'] }),
+    check: () => ({ error: ['a: expected number', 'b: is required'] }),
   });
   const { ends } = await runCalls([['c1', 'strict', {}]], [strict]);
   expect(ends).toMatchObject([{ status: 'error' }]);
@@ -221,10 +221,10 @@ it('gives every call an id of its own', async () => {
       tools: [tool('act', async ({ n }) => n)],
     }),
   );
-  const ids = partsOf(parts, 'tool-start').map(({ id }) => id);
+  const ids = filterParts(parts, 'tool-start').map(({ id }) => id);
   expect(new Set(['old', ...ids]).size).toBe(6);
   expect(ids).toContain('same');
   for (const id of ids) expect(id).toMatch(/^[\w-]{1,40}$/);
-  const outputs = endsOf(parts).map(({ id, output }) => [id, output]);
+  const outputs = listFinishedCalls(parts).map(({ id, output }) => [id, output]);
   expect(outputs).toEqual(ids.map((id, i) => [id, String(i + 1)]));
 });

@@ -1,9 +1,9 @@
 import { expect, it } from 'vitest';
 import {
-  partsOf,
+  filterParts,
+  joinText,
   requestTo,
   runToEnd,
-  textOf,
   tool,
 } from '../../test/support/agent/agent-requests.js';
 import { RecordingMeter } from '../../test/support/agent/recording-meter.js';
@@ -14,7 +14,7 @@ import {
   say,
   wantTool,
 } from '../../test/support/agent/scripted-model.js';
-import { ModelFault, type ModelPart } from '../models/model.js';
+import { ModelError, type ModelPart } from '../models/model.js';
 import type { AgentPart } from './agent.js';
 import { runAgent } from './run-agent.js';
 
@@ -104,7 +104,7 @@ it('parts the texts of two steps by a paragraph', async () => {
     [{ type: 'text', text: 'It is' }, { type: 'text', text: ' blue.' }, finish()],
   );
   const { parts } = await runToEnd(requestTo(model, { tools: [tool('look', async () => 'blue')] }));
-  expect(textOf(parts)).toBe('One moment.\n\nIt is blue.');
+  expect(joinText(parts)).toBe('One moment.\n\nIt is blue.');
 });
 
 it('offers no tools to a model that cannot use them', async () => {
@@ -120,12 +120,12 @@ it.each([
   ['content-filter', 'answer_filtered'],
 ] as const)('warns of an answer that ended by %s', async (reason, code) => {
   const { parts } = await runToEnd(requestTo(new ScriptedModel(say('Once upon', reason))));
-  expect(partsOf(parts, 'warning')).toMatchObject([{ code }]);
+  expect(filterParts(parts, 'warning')).toMatchObject([{ code }]);
 });
 
 it('warns when the model says nothing at all', async () => {
   const { parts } = await runToEnd(requestTo(new ScriptedModel([finish()])));
-  expect(partsOf(parts, 'warning')).toMatchObject([{ code: 'no_answer' }]);
+  expect(filterParts(parts, 'warning')).toMatchObject([{ code: 'no_answer' }]);
 });
 
 it('says nothing more when words came before the last, silent step', async () => {
@@ -134,11 +134,11 @@ it('says nothing more when words came before the last, silent step', async () =>
     [finish()],
   );
   const { parts } = await runToEnd(requestTo(model, { tools: [tool('act', async () => 1)] }));
-  expect(partsOf(parts, 'warning')).toEqual([]);
+  expect(filterParts(parts, 'warning')).toEqual([]);
 });
 
 it('passes a fault of the model on, after what had come', async () => {
-  const fault = new ModelFault('Too many requests', { kind: 'rate_limit', retryable: true });
+  const fault = new ModelError('Too many requests', { kind: 'rate_limit', retryable: true });
   const model = new ScriptedModel(function* (): Generator<ModelPart> {
     yield { type: 'text', text: 'Well' };
     yield wantTool('c1', 'act', {});
@@ -157,12 +157,12 @@ it('takes a stream that just stops for a fault', async () => {
     requestTo(new ScriptedModel([{ type: 'text', text: 'Well' }])),
   );
   expect(parts).toEqual([{ type: 'text', text: 'Well' }]);
-  expect(thrown).toBeInstanceOf(ModelFault);
+  expect(thrown).toBeInstanceOf(ModelError);
   expect(thrown).toMatchObject({ kind: 'server', retryable: true });
 });
 
 it('passes a model on that fails before it streams', async () => {
-  const fault = new ModelFault('No key', { kind: 'auth', retryable: false });
+  const fault = new ModelError('No key', { kind: 'auth', retryable: false });
   const model = new ScriptedModel();
   const { thrown } = await runToEnd(
     requestTo({

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { shortenResult, toFaultText, toResultText } from './run-tools.js';
+import { shortenResult, toErrorText, toResultText } from './run-tools.js';
 
 it.each([
   ['an object', { a: [1, null] }, '{"a":[1,null]}'],
@@ -51,8 +51,8 @@ it('cuts between whole characters, whatever is asked', () => {
 });
 
 it('says in one line why something failed', () => {
-  expect(toFaultText(new Error('a\n at b'))).toBe('{"error":"a at b"}');
-  expect(toFaultText({ message: 'from afar' })).toBe('{"error":"from afar"}');
-  expect(toFaultText({ message: 3 })).toBe('{"error":"The tool failed."}');
-  expect(toFaultText(new Error(''))).toBe('{"error":"The tool failed."}');
+  expect(toErrorText(new Error('a\n at b'))).toBe('{"error":"a at b"}');
+  expect(toErrorText({ message: 'from afar' })).toBe('{"error":"from afar"}');
+  expect(toErrorText({ message: 3 })).toBe('{"error":"The tool failed."}');
+  expect(toErrorText(new Error(''))).toBe('{"error":"The tool failed."}');
 });

@@ -1,8 +1,8 @@
+import { withTimeout } from '@sibyl/server-kit';
 import type { Model, ModelMessage, UserPart } from '../models/model.js';
 import type { Meter } from './agent.js';
-import { askModel } from './ask-model.js';
+import { generateText } from './ask-model.js';
 import { estimateTokens, keepEnd } from './estimate-tokens.js';
-import { inTime } from './timeouts.js';
 
 const TIMEOUT_MS = 30_000;
 
@@ -18,9 +18,9 @@ export interface SummaryRequest {
 }
 
 /** Has a model sum up a part of a conversation; throws what the model throws. */
-export function summarise(request: SummaryRequest): Promise<string> {
-  const limit = { ms: TIMEOUT_MS, fault: 'The summary took too long.', signal: request.signal };
-  return inTime(limit, (signal) => askForSummary({ ...request, signal }));
+export function summarize(request: SummaryRequest): Promise<string> {
+  const limit = { ms: TIMEOUT_MS, message: 'The summary took too long.', signal: request.signal };
+  return withTimeout(limit, (signal) => askForSummary({ ...request, signal }));
 }
 
 // Says "summary" early and stays short: that is how the offline model knows what is wanted.
@@ -36,7 +36,7 @@ async function askForSummary(request: SummaryRequest): Promise<string> {
   const { model, earlier, messages, transcriptTokens, meter, signal } = request;
   const transcript = writeTranscript(messages, transcriptTokens);
   const prompt = earlier ? `Summary so far: ${earlier}\n\n${transcript}` : transcript;
-  const { text } = await askModel({ model, system: SYSTEM, prompt, meter, signal });
+  const { text } = await generateText({ model, system: SYSTEM, prompt, meter, signal });
   if (text.trim()) return text.trim();
   throw new Error('The summary came out empty.');
 }
@@ -50,7 +50,7 @@ function writeTranscript(messages: readonly ModelMessage[], tokens: number): str
   let transcript = '';
   for (const length of LENGTHS) {
     transcript = messages
-      .map((message) => lineOf(message, length))
+      .map((message) => formatMessage(message, length))
       .filter(Boolean)
       .join('\n');
     if (estimateTokens(transcript) <= tokens) break;
@@ -58,15 +58,18 @@ function writeTranscript(messages: readonly ModelMessage[], tokens: number): str
   return keepEnd(transcript, tokens);
 }
 
-function lineOf(message: ModelMessage, length: number): string {
+function formatMessage(message: ModelMessage, length: number): string {
   switch (message.role) {
     case 'user':
-      return `User: ${cut(userText(message.content), length)}`;
+      return `User: ${truncate(userText(message.content), length)}`;
     case 'assistant':
-      return message.text && `Assistant: ${cut(message.text, length)}`;
+      return message.text && `Assistant: ${truncate(message.text, length)}`;
     case 'tool':
       return message.results
-        .map(({ name, output }) => `Tool ${name}: ${cut(output, Math.min(length, RESULT_LENGTH))}`)
+        .map(
+          ({ name, output }) =>
+            `Tool ${name}: ${truncate(output, Math.min(length, RESULT_LENGTH))}`,
+        )
         .join('\n');
     default:
       return message satisfies never;
@@ -78,6 +81,6 @@ function userText(content: string | readonly UserPart[]): string {
   return content.map((part) => (part.type === 'text' ? part.text : '(a file)')).join('\n');
 }
 
-function cut(text: string, length: number): string {
+function truncate(text: string, length: number): string {
   return text.length > length ? `${text.slice(0, length)}…` : text;
 }

@@ -15,19 +15,20 @@ function define(inputSchema: ToolDefinition['inputSchema'], changes: Partial<Too
 }
 
 function made(inputSchema: ToolDefinition['inputSchema']): AgentTool {
-  const result = define(inputSchema);
-  if ('fault' in result) throw new Error(result.fault);
-  return result.ok;
+  const { ok, error } = define(inputSchema);
+  if (!ok) throw new Error(error);
+  return ok.tool;
 }
 
-function faultOf(inputSchema: JsonObject): string {
-  const result = define(inputSchema);
-  return 'fault' in result ? result.fault : '';
+function defineBadly(inputSchema: JsonObject): string {
+  return define(inputSchema).error ?? '';
 }
 
 it('carries name, description, timeout and run over', async () => {
   const result = define({}, { timeoutMs: 5 });
-  expect(result).toMatchObject({ ok: { name: 'look', description: 'Looks.', timeoutMs: 5 } });
+  expect(result).toMatchObject({
+    ok: { tool: { name: 'look', description: 'Looks.', timeoutMs: 5 } },
+  });
   const { run, timeoutMs } = made({});
   expect(timeoutMs).toBe(60_000);
   const { signal } = new AbortController();
@@ -35,7 +36,7 @@ it('carries name, description, timeout and run over', async () => {
 });
 
 it.each(['', 'two words', 'a.b', 'ünlaut', 'x'.repeat(65)])('refuses the name "%s"', (name) => {
-  expect(define({}, { name })).toHaveProperty('fault');
+  expect(define({}, { name })).toHaveProperty('error');
 });
 
 describe('a zod schema', () => {
@@ -75,7 +76,7 @@ describe('a zod schema', () => {
 
   it('names the field that is wrong', () => {
     expect(made(schema).check({ city: '', days: 9, from: { lat: 'x' } })).toEqual({
-      faults: [
+      error: [
         expect.stringMatching(/^city: /),
         expect.stringMatching(/^days: /),
         expect.stringMatching(/^from\.lat: .*number/),
@@ -105,7 +106,7 @@ describe('a zod schema', () => {
     });
     expect(check({ kind: 'circle', radius: 1 })).toHaveProperty('ok');
     expect(check({ kind: 'circle', side: 1 })).toEqual({
-      faults: [expect.stringMatching(/^radius: /)],
+      error: [expect.stringMatching(/^radius: /)],
     });
   });
 
@@ -118,11 +119,11 @@ describe('a zod schema', () => {
     });
     const { inputSchema, check } = made(Node);
     expect(inputSchema).toMatchObject({ properties: { children: { items: {} } } });
-    expect(check({ name: 'a', children: [{ name: 3 }] })).toHaveProperty('faults');
+    expect(check({ name: 'a', children: [{ name: 3 }] })).toHaveProperty('error');
   });
 
   it('must describe an object', () => {
-    expect(define(z.string())).toEqual({ fault: expect.stringContaining('an object') });
+    expect(define(z.string())).toEqual({ error: expect.stringContaining('an object') });
   });
 
   it('is read once', () => {
@@ -137,7 +138,7 @@ describe('a JSON Schema', () => {
       const { inputSchema, check } = made(schema);
       expect(inputSchema).toEqual({ type: 'object', properties: {} });
       expect(check({ a: [1] })).toEqual({ ok: { a: [1] } });
-      expect(check([])).toHaveProperty('faults');
+      expect(check([])).toHaveProperty('error');
     },
   );
 
@@ -150,9 +151,9 @@ describe('a JSON Schema', () => {
     expect(check({ n: 1, undescribed: 2, more: 3 })).toEqual({
       ok: { n: 1, undescribed: 2, more: 3 },
     });
-    expect(check({ n: 1 })).toEqual({ faults: ['undescribed: is required'] });
+    expect(check({ n: 1 })).toEqual({ error: ['undescribed: is required'] });
     expect(check({ n: 'x', kind: 'c', undescribed: 0 })).toEqual({
-      faults: [expect.stringMatching(/^n: /), expect.stringMatching(/^kind: /)],
+      error: [expect.stringMatching(/^n: /), expect.stringMatching(/^kind: /)],
     });
   });
 
@@ -162,7 +163,7 @@ describe('a JSON Schema', () => {
       properties: { id: { anyOf: [{ type: 'string' }, { type: 'number' }] } },
     });
     expect(check({ id: true })).toEqual({
-      faults: [expect.stringMatching(/^id: .*expected string.*or.*expected number/)],
+      error: [expect.stringMatching(/^id: .*expected string.*or.*expected number/)],
     });
   });
 
@@ -171,7 +172,7 @@ describe('a JSON Schema', () => {
     const properties = Object.fromEntries(names.map((name) => [name, { type: 'string' }]));
     const input = Object.fromEntries(names.map((name) => [name, 1]));
     const checked = made({ type: 'object', properties }).check(input);
-    expect(checked).toMatchObject({ faults: { length: 21, 20: 'and 10 more' } });
+    expect(checked).toMatchObject({ error: { length: 21, 20: 'and 10 more' } });
   });
 
   it('may refer to its own parts, by any path and with words of its own', () => {
@@ -195,8 +196,8 @@ describe('a JSON Schema', () => {
         $ref: { type: 'boolean' },
       },
     });
-    expect(check({ b: 'x' })).toHaveProperty('faults');
-    expect(check({ c: 1 })).toHaveProperty('faults');
+    expect(check({ b: 'x' })).toHaveProperty('error');
+    expect(check({ c: 1 })).toHaveProperty('error');
   });
 
   it('may refer to itself; what lies deeper is anything', () => {
@@ -219,7 +220,7 @@ describe('a JSON Schema', () => {
     expect(inputSchema).toMatchObject({ properties: { word: { pattern } } });
     // With the pattern, this one would take longer than the universe has.
     expect(check({ word: `${'a'.repeat(100)}!`, 'x-y': 'z' })).toHaveProperty('ok');
-    expect(check({ pattern: 1 })).toHaveProperty('faults');
+    expect(check({ pattern: 1 })).toHaveProperty('error');
   });
 
   it.each([
@@ -231,14 +232,14 @@ describe('a JSON Schema', () => {
     ['a field nowhere', { properties: { a: { $ref: '#/$defs/none' } } }, 'not there'],
     ['a broken reference', { properties: { a: { $ref: '#/%E0%A4%A' } } }, 'cannot be used'],
     ['what cannot be checked', { properties: { a: { unevaluatedItems: false } } }, 'not supported'],
-  ])('with %s is refused', (_, schema, fault) => {
-    expect(faultOf(schema)).toContain(fault);
+  ])('with %s is refused', (_, schema, message) => {
+    expect(defineBadly(schema)).toContain(message);
   });
 
   it('that is no JSON is refused', () => {
     const schema: JsonObject = { type: 'object' };
     schema.properties = { self: schema };
-    expect(faultOf(schema)).toContain('cannot be used');
+    expect(defineBadly(schema)).toContain('cannot be used');
   });
 
   it('that unfolds to billions of parts is refused at once', () => {
@@ -248,7 +249,7 @@ describe('a JSON Schema', () => {
     });
     const $defs = { ...Object.fromEntries(levels), l40: { type: 'string' } };
     const schema = { $defs, properties: { a: { $ref: '#/$defs/l0' } } };
-    expect(faultOf(schema)).toContain('too large');
+    expect(defineBadly(schema)).toContain('too large');
   });
 
   it('with an id stays out of the names of ours', () => {
@@ -271,7 +272,7 @@ describe('a JSON Schema', () => {
   ])('whose references multiply %s is refused by toAgentTool', (_, defs) => {
     const names = Array.from({ length: 200 }, (__, i) => `f${i}`);
     const properties = Object.fromEntries(names.map((name) => [name, { $ref: '#/$defs/a' }]));
-    expect(Object(defineWithSchema({ ...defs, properties })).fault).toMatch(
+    expect(Object(defineWithSchema({ ...defs, properties })).error).toMatch(
       /may hold at most|too large/,
     );
   });
@@ -279,8 +280,8 @@ describe('a JSON Schema', () => {
   it('toAgentTool reports about how long the schema is that models are sent', () => {
     const schema = { properties: { a: { type: 'string', description: 'x'.repeat(1000) } } };
     const result = defineWithSchema(schema);
-    const length = JSON.stringify(Object(defineWithSchema(schema)).ok.inputSchema).length;
-    expect(result).toMatchObject({ characters: expect.any(Number) });
-    expect(Math.abs(length - Number(Object(result).characters))).toBeLessThan(30);
+    const { tool, characters } = result.ok ?? {};
+    const { length } = JSON.stringify(tool?.inputSchema);
+    expect(Math.abs(length - Number(characters))).toBeLessThan(30);
   });
 });

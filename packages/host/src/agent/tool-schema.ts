@@ -1,4 +1,4 @@
-import { describeIssues, type JsonObject, measureJson } from '@sibyl/protocol';
+import { describeIssues, type JsonObject, measureJson, type Result } from '@sibyl/protocol';
 import { z } from 'zod';
 import type { AgentTool } from './agent.js';
 import { assertCheckable, checkJson, isObject, type JsonSchema, mapSchema } from './json-schema.js';
@@ -9,16 +9,16 @@ const NAME = /^[A-Za-z0-9_-]{1,64}$/;
 /** Makes a tool the agent can use, or says why it cannot: then the tool is left out, not the turn. */
 export function toAgentTool(
   definition: ToolDefinition,
-): { readonly ok: AgentTool; readonly characters: number } | { readonly fault: string } {
+): Result<{ readonly tool: AgentTool; readonly characters: number }, string> {
   const { name, description, inputSchema, timeoutMs = TIMEOUT_MS, event, run } = definition;
   if (!NAME.test(name)) {
-    return { fault: 'its name may hold letters, digits, _ and - only, at most 64' };
+    return { error: 'its name may hold letters, digits, _ and - only, at most 64' };
   }
   const schema = readInputSchema(inputSchema);
-  if ('fault' in schema) return schema;
+  if (!schema.ok) return schema;
   const { json, characters, check } = schema.ok;
   const tool = { name, description, inputSchema: json, timeoutMs, event, check, run };
-  return { ok: tool, characters };
+  return { ok: { tool, characters } };
 }
 
 /** What a tool takes: as the model is told, and as its input is checked. */
@@ -29,13 +29,11 @@ interface InputSchema {
   readonly check: AgentTool['check'];
 }
 
-type Reading = { readonly ok: InputSchema } | { readonly fault: string };
-
 // Plugins keep their schemas, so every turn asks for the same ones. Those of a message go with it.
-const known = new WeakMap<object, Reading>();
+const known = new WeakMap<object, Result<InputSchema, string>>();
 
 /** Reads a zod schema or JSON Schema; one that is unusable gives a fault, in words. */
-function readInputSchema(schema: z.ZodType | JsonObject): Reading {
+function readInputSchema(schema: z.ZodType | JsonObject): Result<InputSchema, string> {
   let reading = known.get(schema);
   if (reading === undefined) {
     reading = read(schema);
@@ -44,11 +42,11 @@ function readInputSchema(schema: z.ZodType | JsonObject): Reading {
   return reading;
 }
 
-function read(schema: z.ZodType | JsonObject): Reading {
+function read(schema: z.ZodType | JsonObject): Result<InputSchema, string> {
   try {
     return { ok: schema instanceof z.ZodType ? readZod(schema) : readJsonSchema(schema) };
-  } catch (fault) {
-    return { fault: `its schema cannot be used: ${(fault as Error).message}` };
+  } catch (error) {
+    return { error: `its schema cannot be used: ${(error as Error).message}` };
   }
 }
 
@@ -63,7 +61,7 @@ function readZod(schema: z.ZodType): InputSchema {
   return describe(whole, (input) => {
     const parsed = schema.safeParse(input);
     if (parsed.success) return { ok: parsed.data as JsonObject };
-    return { faults: describeIssues(parsed.error.issues, 'input') };
+    return { error: describeIssues(parsed.error.issues, 'input') };
   });
 }
 
@@ -72,12 +70,12 @@ function readJsonSchema(schema: JsonObject): InputSchema {
   return describe(whole, (input) => {
     const { value, issues } = checkJson(whole, input);
     if (issues.length === 0) return { ok: value as JsonObject };
-    return { faults: describeIssues(issues, 'input') };
+    return { error: describeIssues(issues, 'input') };
   });
 }
 
 function describe(whole: JsonObject, check: AgentTool['check']): InputSchema {
-  const json = layAlternativesFlat(whole);
+  const json = flattenAlternatives(whole);
   const { characters, excess } = measureJson(json, SCHEMA_LIMITS);
   if (excess) throw new Error(`it ${excess}`);
   return { json, characters, check };
@@ -151,13 +149,13 @@ function toObjectSchema(schema: JsonObject): JsonObject {
  * The schema as a model is told: most providers refuse alternatives at the root, so their fields
  * are laid side by side. Checking still knows which belong together.
  */
-function layAlternativesFlat(schema: JsonObject): JsonObject {
+function flattenAlternatives(schema: JsonObject): JsonObject {
   const { anyOf, oneOf, allOf, ...rest } = schema;
-  const either = [...listOf(anyOf), ...listOf(oneOf)];
-  const every = listOf(allOf);
+  const either = [...filterObjects(anyOf), ...filterObjects(oneOf)];
+  const every = filterObjects(allOf);
   if (either.length + every.length === 0) return rest;
   const all = [rest, ...every, ...either];
-  return { ...rest, properties: mergeFields(all), ...requiredOf(rest, every, either) };
+  return { ...rest, properties: mergeFields(all), ...mergeRequired(rest, every, either) };
 }
 
 function mergeFields(schemas: readonly JsonObject[]): JsonObject {
@@ -176,23 +174,23 @@ function mergeField(schemas: readonly JsonObject[], name: string): unknown {
   return more.length === 0 ? only : { anyOf: [...kinds.values()] };
 }
 
-function requiredOf(
+function mergeRequired(
   rest: JsonObject,
   every: readonly JsonObject[],
   either: readonly JsonObject[],
 ): JsonObject {
-  const [first = [], ...others] = either.map(namesRequired);
+  const [first = [], ...others] = either.map(listRequired);
   const otherNames = others.map((names) => new Set(names));
   const shared = first.filter((name) => otherNames.every((names) => names.has(name)));
-  const required = new Set([...[rest, ...every].flatMap(namesRequired), ...shared]);
+  const required = new Set([...[rest, ...every].flatMap(listRequired), ...shared]);
   return required.size > 0 ? { required: [...required] } : {};
 }
 
-function namesRequired({ required }: JsonObject): string[] {
+function listRequired({ required }: JsonObject): string[] {
   return Array.isArray(required) ? required.map(String) : [];
 }
 
-function listOf(value: unknown): JsonObject[] {
+function filterObjects(value: unknown): JsonObject[] {
   return Array.isArray(value) ? value.filter(isObject) : [];
 }
 

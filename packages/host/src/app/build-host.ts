@@ -31,7 +31,7 @@ import {
 import { PresentedDelegations } from '../auth/presented-delegations.js';
 import { RateLimits } from '../auth/rate-limits.js';
 import { type EventBus, MemoryEventBus } from '../bus/event-bus.js';
-import { CallDesk } from '../bus/pending-client-calls.js';
+import { PendingClientCalls } from '../bus/pending-client-calls.js';
 import type { Config } from '../config/config.js';
 import { HostFacts } from '../http/discovery.controller.js';
 import { ModelHealth, ReadinessChecks } from '../http/readiness.js';
@@ -82,7 +82,7 @@ export interface HostDeps {
   readonly budget: ModelBudget;
   readonly replies: ReplySender;
   readonly events: EventBus;
-  readonly desk: CallDesk;
+  readonly pendingCalls: PendingClientCalls;
   readonly missed: MissedEvents;
   readonly plugins: LoadedPlugins;
 }
@@ -306,7 +306,7 @@ function wireTurns(needs: TurnDeps) {
   const titles = new Titles({ sessions, model: models.get('utility'), logger });
   const settings = config.turns;
   const events = new MemoryEventBus();
-  const desk = new CallDesk({ timeoutMs: config.sockets.callTimeoutMs });
+  const pendingCalls = new PendingClientCalls({ timeoutMs: config.sockets.callTimeoutMs });
   const hooks = new Hooks(logger, settings.hookTimeoutMs);
   const gates = new Gates({ plugins, hooks, budget, logger });
   const setup = new TurnSetup({
@@ -316,7 +316,7 @@ function wireTurns(needs: TurnDeps) {
     authority,
     plugins,
     hooks,
-    desk,
+    pendingCalls,
     checksEvents: config.sockets.checksEvents,
     logger,
     settings,
@@ -341,7 +341,7 @@ function wireTurns(needs: TurnDeps) {
     gates,
     reader,
     events,
-    desk,
+    pendingCalls,
     missed: new MissedEvents(turns, store.runs),
     replies: new ReplySender({ reader, messages, slots, streamStallMs, logger }),
   };

@@ -34,7 +34,7 @@ import {
 } from '../plugins/select-plugins.js';
 import { SocketServer } from '../sockets/socket-server.js';
 import type { InvitedCaller } from '../store/caller-store.js';
-import { keepRuns } from '../turns/run-leases.js';
+import { startLeaseLoop } from '../turns/run-leases.js';
 import { AppModule } from './app.module.js';
 import { buildHost, type HostDeps } from './build-host.js';
 import { bundledPlugins } from './bundled-plugins.js';
@@ -100,7 +100,7 @@ export async function createOracleApp(options: OracleAppOptions = {}): Promise<O
   const deps = await buildHost({ config, logger, selected, authExcludedRoutes });
   let stopLeaseLoop: (() => void) | undefined;
   try {
-    stopLeaseLoop = await keepRuns(deps.store.runs, deps.events, logger);
+    stopLeaseLoop = await startLeaseLoop(deps.store.runs, deps.events, logger);
     const modules = deps.plugins.plugins.flatMap((plugin) => plugin.nestModules);
     const nest = await createNest(deps, config, [...modules, ...nestModules]).catch((error) => {
       throw toModuleError(error, deps.plugins.plugins);

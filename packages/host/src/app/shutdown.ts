@@ -1,5 +1,5 @@
+import { settlesWithin } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
-import { settlesWithin } from '../turns/hooks.js';
 
 /** The stages of a shutdown in their order, and the milliseconds that are reserved for each. */
 export type ShutdownShares = Readonly<Record<string, number>>;

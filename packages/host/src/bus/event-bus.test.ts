@@ -1,9 +1,9 @@
 import { expect, it } from 'vitest';
 import {
+  formatPosition,
   isAfter,
   MemoryEventBus,
-  positionText,
-  readPosition,
+  parsePosition,
   type ServerEvent,
 } from './event-bus.js';
 
@@ -44,7 +44,7 @@ it('forgets those who left, also while it is telling', () => {
 });
 
 it('is read as it was written', () => {
-  expect(readPosition(positionText({ turn: 12, seq: 345 }))).toEqual({ turn: 12, seq: 345 });
+  expect(parsePosition(formatPosition({ turn: 12, seq: 345 }))).toEqual({ turn: 12, seq: 345 });
 });
 
 it.each([
@@ -61,7 +61,7 @@ it.each([
   ' 1.2',
   `${'9'.repeat(16)}.1`,
 ])('is not %j', (text) => {
-  expect(readPosition(text)).toBeUndefined();
+  expect(parsePosition(text)).toBeUndefined();
 });
 
 it('is ordered by turn, then by frame', () => {

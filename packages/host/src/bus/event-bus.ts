@@ -6,8 +6,8 @@ import {
 } from '@sibyl/protocol';
 import type { z } from 'zod';
 
-/** Whoever listens to one session of one user. */
-export interface Audience {
+/** Identifies a session; a session of another owner does not exist for a caller. */
+export interface SessionKey {
   readonly owner: string;
   readonly sessionId: string;
 }
@@ -17,32 +17,33 @@ export type Listener = (event: ServerEvent) => void;
 
 /** Carries events to the sockets of a session, wherever those are. */
 export interface EventBus {
-  /** Tells the whole audience, in the order of the calls. */
-  publish(audience: Audience, event: ServerEvent): void;
-  /** Calls back on every event for the audience until the returned function is called. */
-  subscribe(audience: Audience, listener: Listener): () => void;
+  /** Tells the whole key, in the order of the calls. */
+  publish(key: SessionKey, event: ServerEvent): void;
+  /** Calls back on every event for the key until the returned function is called. */
+  subscribe(key: SessionKey, listener: Listener): () => void;
 }
 
-/** Names an audience; neither part may hold a space. */
-export const audienceName = ({ owner, sessionId }: Audience): string => `${sessionId} ${owner}`;
+/** Names an key; neither part may hold a space. */
+export const formatSessionKey = ({ owner, sessionId }: SessionKey): string =>
+  `${sessionId} ${owner}`;
 
 /** Carries events within this process. */
 export class MemoryEventBus implements EventBus {
-  private readonly audiences = new Map<string, Set<Listener>>();
+  private readonly listeners = new Map<string, Set<Listener>>();
 
-  publish(audience: Audience, event: ServerEvent): void {
-    for (const listener of this.audiences.get(audienceName(audience)) ?? []) listener(event);
+  publish(key: SessionKey, event: ServerEvent): void {
+    for (const listener of this.listeners.get(formatSessionKey(key)) ?? []) listener(event);
   }
 
-  subscribe(audience: Audience, listener: Listener): () => void {
-    const name = audienceName(audience);
+  subscribe(key: SessionKey, listener: Listener): () => void {
+    const name = formatSessionKey(key);
     // A listener of its own, so that the same function may subscribe twice and leave once.
     const member: Listener = (event) => listener(event);
-    const members = this.audiences.get(name) ?? new Set();
-    this.audiences.set(name, members.add(member));
+    const members = this.listeners.get(name) ?? new Set();
+    this.listeners.set(name, members.add(member));
     return () => {
       members.delete(member);
-      if (members.size === 0 && this.audiences.get(name) === members) this.audiences.delete(name);
+      if (members.size === 0 && this.listeners.get(name) === members) this.listeners.delete(name);
     };
   }
 }
@@ -68,7 +69,7 @@ export function toServerEvent(part: ReplyPart, position: Position): ServerEvent 
 }
 
 /** What goes on the wire: the payload, or its envelope (contract B5). */
-export function wireForm({ event, payload }: ServerEvent): unknown {
+export function toWireForm({ event, payload }: ServerEvent): unknown {
   return serverEvents[event].wrapping === 'enveloped' ? { eventName: event, payload } : payload;
 }
 
@@ -82,7 +83,10 @@ const messages: Readonly<Record<ClosingReason, string>> = {
 };
 
 /** The last that a socket is told: why it ends. */
-export function closingEvent(reason: ClosingReason, sessionId: string): ServerEvent<'closing'> {
+export function createClosingEvent(
+  reason: ClosingReason,
+  sessionId: string,
+): ServerEvent<'closing'> {
   const timestamp = new Date().toISOString();
   return { event: 'closing', payload: { reason, message: messages[reason], sessionId, timestamp } };
 }
@@ -97,12 +101,12 @@ export interface Position {
 export const BEFORE_ALL: Position = { turn: 0, seq: 0 };
 
 /** After all that a turn tells, however far a client was in it. */
-export const endOf = (turn: number): Position => ({ turn, seq: 10 ** 12 });
+export const endOfTurn = (turn: number): Position => ({ turn, seq: 10 ** 12 });
 
-export const positionText = ({ turn, seq }: Position): string => `${turn}.${seq}`;
+export const formatPosition = ({ turn, seq }: Position): string => `${turn}.${seq}`;
 
 /** Reads what a client says it has seen; undefined for anything that no position looks like. */
-export function readPosition(text: unknown): Position | undefined {
+export function parsePosition(text: unknown): Position | undefined {
   const [, turn, seq] = (typeof text === 'string' && /^(\d{1,15})\.(\d{1,15})$/.exec(text)) || [];
   return turn === undefined ? undefined : { turn: Number(turn), seq: Number(seq) };
 }

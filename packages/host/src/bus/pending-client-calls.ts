@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { LruMap, textBytes } from '@sibyl/server-kit';
-import { type Audience, audienceName, type ServerEvent } from './event-bus.js';
+import { formatSessionKey, type ServerEvent, type SessionKey } from './event-bus.js';
 
 /** How long a call waits for a page that may be on its way back. */
 const GRACE_MS = 3000;
@@ -14,11 +14,11 @@ export type CallEventName = 'browser_tool_call' | 'action_call';
 export type CallEvent = ServerEvent<CallEventName>;
 
 /** A page at the other end of a socket. */
-export interface Page {
+export interface ClientConnection {
   readonly connected: boolean;
 }
 
-export interface PageCall {
+export interface ClientCall {
   readonly event: CallEventName;
   readonly toolCallId: string;
   readonly toolName: string;
@@ -27,7 +27,7 @@ export interface PageCall {
   readonly send: (toolCallId: string) => CallEvent;
 }
 
-export interface PageAnswer {
+export interface ClientCallResult {
   readonly event: CallEventName;
   readonly toolCallId: string;
   readonly result: unknown;
@@ -36,48 +36,48 @@ export interface PageAnswer {
 }
 
 /** A call nobody has answered yet. */
-export interface OpenCall {
+export interface PendingCall {
   readonly sent: CallEvent;
   /** Whether a page that is connected has it. */
-  readonly isHeld: boolean;
+  readonly isDelivered: boolean;
 }
 
 interface Entry {
-  readonly call: PageCall;
-  readonly pages: Set<Page>;
+  readonly call: ClientCall;
+  readonly connections: Set<ClientConnection>;
   readonly outcome: PromiseWithResolvers<unknown>;
   sent: CallEvent | undefined;
 }
 
-interface CallDeskOptions {
+interface PendingClientCallsOptions {
   readonly timeoutMs: number;
   readonly graceMs?: number;
 }
 
-/** The calls to users' pages that wait for an answer; each is answered once, from its own audience. */
-export class CallDesk {
+/** The calls to users' pages that wait for an answer; each is answered once, from its own key. */
+export class PendingClientCalls {
   private readonly timeoutMs: number;
   private readonly graceMs: number;
-  private readonly audiences = new Map<string, Map<string, Entry>>();
+  private readonly callsBySession = new Map<string, Map<string, Entry>>();
   private readonly used = new LruMap<string, true>({
     maxBytes: USED_IDS_MAX_BYTES,
     sizeOf: (_, id) => textBytes(id),
   });
 
-  constructor({ timeoutMs, graceMs = GRACE_MS }: CallDeskOptions) {
+  constructor({ timeoutMs, graceMs = GRACE_MS }: PendingClientCallsOptions) {
     this.timeoutMs = timeoutMs;
     this.graceMs = Math.min(graceMs, timeoutMs);
   }
 
   /** Sends a call and waits; rejects in words for the model. */
-  async call(audience: Audience, call: PageCall): Promise<unknown> {
+  async call(key: SessionKey, call: ClientCall): Promise<unknown> {
     call.signal.throwIfAborted();
-    const name = audienceName(audience);
-    const id = this.ownId(name, call.toolCallId);
+    const name = formatSessionKey(key);
+    const id = this.chooseId(name, call.toolCallId);
     const outcome = Promise.withResolvers<unknown>();
-    const entry: Entry = { call, pages: new Set(), outcome, sent: undefined };
-    const entries = this.audiences.get(name) ?? new Map<string, Entry>();
-    this.audiences.set(name, entries.set(id, entry));
+    const entry: Entry = { call, connections: new Set(), outcome, sent: undefined };
+    const entries = this.callsBySession.get(name) ?? new Map<string, Entry>();
+    this.callsBySession.set(name, entries.set(id, entry));
     const stopWatching = this.watch(entry);
     try {
       entry.sent = call.send(id);
@@ -85,48 +85,48 @@ export class CallDesk {
     } finally {
       stopWatching();
       entries.delete(id);
-      if (entries.size === 0) this.audiences.delete(name);
+      if (entries.size === 0) this.callsBySession.delete(name);
     }
   }
 
-  /** Hands an answer to the call it is for; false if none such waits for this audience. */
-  answer(audience: Audience, { event, toolCallId, result, error }: PageAnswer): boolean {
-    const entry = this.find(audience, toolCallId);
+  /** Hands an answer to the call it is for; false if none such waits for this key. */
+  answer(key: SessionKey, { event, toolCallId, result, error }: ClientCallResult): boolean {
+    const entry = this.find(key, toolCallId);
     if (entry?.call.event !== event) return false;
-    this.audiences.get(audienceName(audience))?.delete(toolCallId);
+    this.callsBySession.get(formatSessionKey(key))?.delete(toolCallId);
     if (error === undefined) entry.outcome.resolve(result);
     else entry.outcome.reject(new Error(error || `${entry.call.toolName} failed in the page.`));
     return true;
   }
 
-  /** What waits for an audience, in the order it was sent. */
-  open(audience: Audience): readonly OpenCall[] {
-    const entries = this.audiences.get(audienceName(audience))?.values() ?? [];
-    return [...entries].flatMap(({ sent, pages }) =>
-      sent ? [{ sent, isHeld: [...pages].some(({ connected }) => connected) }] : [],
+  /** What waits for an key, in the order it was sent. */
+  list(key: SessionKey): readonly PendingCall[] {
+    const entries = this.callsBySession.get(formatSessionKey(key))?.values() ?? [];
+    return [...entries].flatMap(({ sent, connections }) =>
+      sent ? [{ sent, isDelivered: [...connections].some(({ connected }) => connected) }] : [],
     );
   }
 
   /** Notes that a page has got a call. */
-  given(audience: Audience, toolCallId: string, page: Page): void {
-    const pages = this.find(audience, toolCallId)?.pages;
+  markDelivered(key: SessionKey, toolCallId: string, page: ClientConnection): void {
+    const pages = this.find(key, toolCallId)?.connections;
     // Those that are gone count no more, however often a page comes back.
     for (const known of pages ?? []) if (!known.connected) pages?.delete(known);
     pages?.add(page);
   }
 
-  private find(audience: Audience, toolCallId: string): Entry | undefined {
-    return this.audiences.get(audienceName(audience))?.get(toolCallId);
+  private find(key: SessionKey, toolCallId: string): Entry | undefined {
+    return this.callsBySession.get(formatSessionKey(key))?.get(toolCallId);
   }
 
   /** Ends the wait when nobody came, nobody answered, or the turn is over. */
-  private watch({ call, pages, outcome }: Entry): () => void {
+  private watch({ call, connections, outcome }: Entry): () => void {
     const { toolName, signal } = call;
     const grace = setTimeout(() => {
-      if (pages.size === 0) outcome.reject(new Error(noPage(toolName)));
+      if (connections.size === 0) outcome.reject(new Error(describeNoClient(toolName)));
     }, this.graceMs);
     const timeout = setTimeout(
-      () => outcome.reject(new Error(noAnswer(toolName, this.timeoutMs))),
+      () => outcome.reject(new Error(describeTimeout(toolName, this.timeoutMs))),
       this.timeoutMs,
     );
     const abort = () => outcome.reject(signal.reason);
@@ -142,17 +142,17 @@ export class CallDesk {
    * The model's id, except for one that a page could not send back or that this session had before: some models
    * count from zero every time.
    */
-  private ownId(audience: string, wanted: string): string {
+  private chooseId(session: string, wanted: string): string {
     const isUsable = wanted.length > 0 && wanted.length <= MAX_ID_LENGTH;
-    const isFree = isUsable && !this.used.get(`${audience} ${wanted}`);
+    const isFree = isUsable && !this.used.get(`${session} ${wanted}`);
     const id = isFree ? wanted : randomUUID();
-    this.used.set(`${audience} ${id}`, true);
+    this.used.set(`${session} ${id}`, true);
     return id;
   }
 }
 
-const noPage = (toolName: string) =>
+const describeNoClient = (toolName: string) =>
   `${toolName} was not run: no page of the user is connected to this session.`;
 
-const noAnswer = (toolName: string, timeoutMs: number) =>
+const describeTimeout = (toolName: string, timeoutMs: number) =>
   `The user's page did not answer within ${timeoutMs / 1000} s. The outcome of ${toolName} is unknown: it may or may not have had an effect.`;

@@ -19,7 +19,7 @@ import { MessageStore } from '../store/message-store.js';
 import { RunStore } from '../store/runs/run-store.js';
 import { SessionStore } from '../store/session-store.js';
 import { readTimezone, type TurnRequest } from '../turns/turn-request.js';
-import { messageView } from '../turns/turn-writer.js';
+import { toMessageView } from '../turns/turn-writer.js';
 import { Turns } from '../turns/turns.js';
 import { adoptRequestId } from './middlewares.js';
 import { ReplySender } from './replies.js';
@@ -194,7 +194,7 @@ export class HistoryController {
       throw new OracleError('validation_failed', { message: [`${field}: no such message`] });
     }
     const { messages, ...cursors } = result.ok;
-    return { messages: messages.map(messageView), ...cursors };
+    return { messages: messages.map(toMessageView), ...cursors };
   }
 
   @Get('run')

@@ -1,5 +1,5 @@
 import type { FaultKind, Readiness, ReadinessCheck } from '@sibyl/protocol';
-import { type Model, type ModelCall, ModelFault, type ModelPart } from '../models/model.js';
+import { type Model, type ModelCall, ModelError, type ModelPart } from '../models/model.js';
 import type { Models } from '../models/models.js';
 import type { DiskSpace } from '../store/disk-space.js';
 import type { ProbeResult, WriteProbe } from '../store/store.js';
@@ -137,7 +137,7 @@ export class ModelHealth {
         yield part;
       }
     } catch (error) {
-      if (error instanceof ModelFault) this.last = { at: performance.now(), fault: error.kind };
+      if (error instanceof ModelError) this.last = { at: performance.now(), fault: error.kind };
       throw error;
     }
   }

@@ -1,11 +1,11 @@
 import { OracleError, type Reply } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Logger } from 'pino';
+import type { SessionKey } from '../bus/event-bus.js';
 import type { Message } from '../store/message.js';
 import type { MessageStore } from '../store/message-store.js';
-import type { SessionKey } from '../store/session-store.js';
 import type { RunKey, RunReader } from '../turns/run-reader.js';
-import { messageView } from '../turns/turn-writer.js';
+import { toMessageView } from '../turns/turn-writer.js';
 import { sendList, sendSse } from './responses.js';
 
 interface ReplySenderDeps {
@@ -83,7 +83,7 @@ function createCloseSignal(response: Response): AbortSignal {
 }
 
 async function* toViews(pages: AsyncIterable<readonly Message[]>) {
-  for await (const page of pages) yield page.map(messageView);
+  for await (const page of pages) yield page.map(toMessageView);
 }
 
 /** Seconds after which an answer has probably ended. */

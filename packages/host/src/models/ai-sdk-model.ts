@@ -10,11 +10,10 @@ import type {
 } from '@ai-sdk/provider';
 import type { JsonObject } from '@sibyl/protocol';
 import {
-  faultOfKind,
-  faultOfRefusal,
+  createModelError,
   type Model,
   type ModelCall,
-  ModelFault,
+  ModelError,
   type ModelFinish,
   type ModelMessage,
   type ModelPart,
@@ -22,8 +21,9 @@ import {
   type ModelToolCall,
   type ModelToolResult,
   type ModelUsage,
-  objectSchema,
-  retryAfterOf,
+  readRetryAfter,
+  toModelError,
+  toObjectSchema,
   type UserPart,
 } from './model.js';
 
@@ -43,25 +43,25 @@ export function createAiSdkModel({ load, providerOptions, ...info }: AiSdkModelO
   return {
     ...info,
     async *stream(call) {
-      const cut = new AbortController();
-      const abort = () => cut.abort(call.signal.reason);
+      const controller = new AbortController();
+      const abort = () => controller.abort(call.signal.reason);
       call.signal.throwIfAborted();
       call.signal.addEventListener('abort', abort, { once: true });
       try {
         const options = {
-          ...callOptionsOf(call, info.id),
+          ...toCallOptions(call, info.id),
           ...(providerOptions && { providerOptions }),
         };
         const model = await open();
-        const { stream } = await model.doStream({ ...options, abortSignal: cut.signal });
+        const { stream } = await model.doStream({ ...options, abortSignal: controller.signal });
         yield* new StreamReader(info.id, call).read(stream);
       } catch (error) {
         call.signal.throwIfAborted();
-        throw faultOfSdkError(error);
+        throw fromSdkError(error);
       } finally {
         call.signal.removeEventListener('abort', abort);
         // A consumer that stops early must not leave the provider talking.
-        cut.abort();
+        controller.abort();
       }
     },
   };
@@ -94,17 +94,17 @@ class StreamReader {
     switch (part.type) {
       case 'text-start':
       case 'reasoning-start':
-        this.step.open(kindOf(part.type), part.id, part.providerMetadata);
+        this.step.open(toPartType(part.type), part.id, part.providerMetadata);
         return undefined;
       case 'text-delta':
       case 'reasoning-delta': {
-        const type = kindOf(part.type);
+        const type = toPartType(part.type);
         this.step.add(type, part.id, part.delta, part.providerMetadata);
         return part.delta ? { type, text: part.delta } : undefined;
       }
       case 'text-end':
       case 'reasoning-end':
-        this.step.add(kindOf(part.type), part.id, '', part.providerMetadata);
+        this.step.add(toPartType(part.type), part.id, '', part.providerMetadata);
         return undefined;
       case 'tool-call':
         if (part.providerExecuted) return undefined;
@@ -117,7 +117,7 @@ class StreamReader {
         this.finish = part;
         return undefined;
       case 'error':
-        throw faultOfSdkError(part.error);
+        throw fromSdkError(part.error);
       default:
         // Sources, files, metadata and what later versions add: nothing a turn shows.
         return undefined;
@@ -125,28 +125,28 @@ class StreamReader {
   }
 
   private end(): ModelFinish {
-    if (!this.finish) throw faultOfKind('network', 'the stream ended before the answer');
+    if (!this.finish) throw createModelError('network', 'the stream ended before the answer');
     return {
       type: 'finish',
-      reason: reasonOf(this.finish.finishReason),
-      usage: usageOf(this.finish.usage),
+      reason: toFinishReason(this.finish.finishReason),
+      usage: toUsage(this.finish.usage),
       providerData: this.step.dataFor(this.model),
     };
   }
 }
 
-function kindOf(type: `${'text' | 'reasoning'}-${string}`): 'text' | 'reasoning' {
+function toPartType(type: `${'text' | 'reasoning'}-${string}`): 'text' | 'reasoning' {
   return type.startsWith('text') ? 'text' : 'reasoning';
 }
 
 /** The reason in our words; throws if the answer is not whole. */
-function reasonOf({ unified, raw }: SdkFinish['finishReason']): ModelFinish['reason'] {
-  if (unified === 'interrupted') throw faultOfKind('network', 'the stream was interrupted');
-  if (unified === 'error') throw faultOfKind('server', `the answer ended with ${raw}`);
+function toFinishReason({ unified, raw }: SdkFinish['finishReason']): ModelFinish['reason'] {
+  if (unified === 'interrupted') throw createModelError('network', 'the stream was interrupted');
+  if (unified === 'error') throw createModelError('server', `the answer ended with ${raw}`);
   return unified;
 }
 
-function usageOf({ inputTokens, outputTokens }: LanguageModelV4Usage): ModelUsage {
+function toUsage({ inputTokens, outputTokens }: LanguageModelV4Usage): ModelUsage {
   return {
     input: inputTokens.total ?? 0,
     output: outputTokens.total ?? 0,
@@ -155,26 +155,26 @@ function usageOf({ inputTokens, outputTokens }: LanguageModelV4Usage): ModelUsag
 }
 
 /** A call of ours as the AI SDK's providers take it. */
-function callOptionsOf(call: ModelCall, model: string): LanguageModelV4CallOptions {
+function toCallOptions(call: ModelCall, model: string): LanguageModelV4CallOptions {
   const system: LanguageModelV4Message[] = call.system
     ? [{ role: 'system', content: call.system }]
     : [];
-  const messages = call.messages.flatMap((message) => messageOf(message, model));
-  const tools = call.tools.map(toolOf);
+  const messages = call.messages.flatMap((message) => toSdkMessages(message, model));
+  const tools = call.tools.map(toSdkTool);
   return { prompt: [...system, ...messages], ...(tools.length > 0 && { tools }) };
 }
 
-function messageOf(message: ModelMessage, model: string): LanguageModelV4Message[] {
+function toSdkMessages(message: ModelMessage, model: string): LanguageModelV4Message[] {
   switch (message.role) {
     case 'user':
       return [{ role: 'user', content: userContent(message.content) }];
     case 'assistant': {
       const calls = message.toolCalls ?? [];
-      const content = replayedContent(message.providerData, model, calls) ?? plainContent(message);
+      const content = replayContent(message.providerData, model, calls) ?? plainContent(message);
       return content.length > 0 ? [{ role: 'assistant', content }] : [];
     }
     case 'tool':
-      return [{ role: 'tool', content: message.results.map(resultOf) }];
+      return [{ role: 'tool', content: message.results.map(toSdkResult) }];
     default:
       return message satisfies never;
   }
@@ -195,7 +195,7 @@ function plainContent({
   return [...(text ? [{ type: 'text' as const, text }] : []), ...toolCalls.map(toolCallPart)];
 }
 
-function resultOf({ id, name, output, isError }: ModelToolResult) {
+function toSdkResult({ id, name, output, isError }: ModelToolResult) {
   return {
     type: 'tool-result' as const,
     toolCallId: id,
@@ -204,8 +204,8 @@ function resultOf({ id, name, output, isError }: ModelToolResult) {
   };
 }
 
-function toolOf({ name, description, inputSchema }: ModelTool): LanguageModelV4FunctionTool {
-  return { type: 'function', name, description, inputSchema: objectSchema(inputSchema) };
+function toSdkTool({ name, description, inputSchema }: ModelTool): LanguageModelV4FunctionTool {
+  return { type: 'function', name, description, inputSchema: toObjectSchema(inputSchema) };
 }
 
 type Metadata = SharedV4ProviderMetadata | undefined;
@@ -225,17 +225,17 @@ interface Block {
  */
 class StepRecorder {
   private readonly blocks: Block[] = [];
-  readonly #open = new Map<string, Block>();
+  private readonly openBlocks = new Map<string, Block>();
 
   open(type: 'text' | 'reasoning', id: string, metadata: Metadata): void {
     const block: Block = { type, text: '' };
     this.blocks.push(block);
-    this.#open.set(`${type}:${id}`, block);
+    this.openBlocks.set(`${type}:${id}`, block);
     this.add(type, id, '', metadata);
   }
 
   add(type: 'text' | 'reasoning', id: string, text: string, metadata: Metadata): void {
-    const block = this.#open.get(`${type}:${id}`);
+    const block = this.openBlocks.get(`${type}:${id}`);
     if (!block) return;
     block.text += text;
     if (metadata) block.metadata = metadata;
@@ -254,16 +254,16 @@ class StepRecorder {
 }
 
 /** The recorded step as prompt content; undefined if another model made it. */
-function replayedContent(
+function replayContent(
   data: JsonObject | undefined,
   model: string,
   calls: readonly ModelToolCall[],
 ): AssistantContent | undefined {
   if (data?.model !== model || !Array.isArray(data.blocks)) return undefined;
-  return (data.blocks as Block[]).flatMap((block) => contentOf(block, calls));
+  return (data.blocks as Block[]).flatMap((block) => toSdkContent(block, calls));
 }
 
-function contentOf(
+function toSdkContent(
   { type, text, metadata }: Block,
   calls: readonly ModelToolCall[],
 ): AssistantContent {
@@ -274,11 +274,11 @@ function contentOf(
 }
 
 function toolCallPart({ id, name, input }: ModelToolCall) {
-  return { type: 'tool-call' as const, toolCallId: id, toolName: name, input: parsed(input) };
+  return { type: 'tool-call' as const, toolCallId: id, toolName: name, input: parseInput(input) };
 }
 
 /** Providers take only objects; what else a model wrote has had its error as the result. */
-function parsed(input: string): object {
+function parseInput(input: string): object {
   try {
     const value: unknown = JSON.parse(input);
     return typeof value === 'object' && value !== null ? value : {};
@@ -299,20 +299,20 @@ interface SdkError {
 }
 
 /** The fault behind anything the SDK throws or streams as an error. */
-function faultOfSdkError(error: unknown): ModelFault {
-  if (error instanceof ModelFault) return error;
+function fromSdkError(error: unknown): ModelError {
+  if (error instanceof ModelError) return error;
   const found: SdkError = typeof error === 'object' && error !== null ? error : {};
   const { name = '', message = String(error), statusCode = 0 } = found;
-  if (statusCode >= 400) return faultOfRefusal(refusalOf(found, statusCode));
-  if (name === 'AI_LoadAPIKeyError') return faultOfKind('auth', name);
+  if (statusCode >= 400) return toModelError(readProviderError(found, statusCode));
+  if (name === 'AI_LoadAPIKeyError') return createModelError('auth', name);
   // A connection that breaks off keeps the status its reply began with.
-  if (name === 'AI_APICallError') return faultOfKind('network', message);
+  if (name === 'AI_APICallError') return createModelError('network', message);
   if (/JSONParse|TypeValidation|InvalidResponse|EmptyResponse/.test(name) || found.type)
-    return faultOfKind('server', `${found.type ?? name}: ${message}`);
-  return faultOfRefusal({ status: 0, text: message });
+    return createModelError('server', `${found.type ?? name}: ${message}`);
+  return toModelError({ status: 0, text: message });
 }
 
-function refusalOf(error: SdkError, status: number) {
+function readProviderError(error: SdkError, status: number) {
   const { message = '', type, code, responseHeaders = {}, responseBody = '' } = error;
   // The body is looked at for what the message leaves out.
   const words = responseBody.matchAll(/"(?:code|type|reason)":\s*"([\w.-]{1,60})"/g);
@@ -320,6 +320,6 @@ function refusalOf(error: SdkError, status: number) {
     status,
     text: message,
     code: [type, code, ...[...words].map(([, word]) => word)].filter(Boolean).join(' '),
-    retryAfterSeconds: retryAfterOf(responseHeaders, responseBody),
+    retryAfterSeconds: readRetryAfter(responseHeaders, responseBody),
   };
 }

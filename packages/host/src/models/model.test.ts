@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { faultOfRefusal, retryAfterOf } from './model.js';
+import { readRetryAfter, toModelError } from './model.js';
 
 it.each([
   [429, 'insufficient_quota', '', 'billing'],
@@ -16,12 +16,12 @@ it.each([
   [504, '', '', 'timeout'],
   [413, '', 'too large', 'unknown'],
 ])('%i %j %j is %s', (status, code, text, kind) => {
-  expect(faultOfRefusal({ status, code, text })).toMatchObject({ kind });
+  expect(toModelError({ status, code, text })).toMatchObject({ kind });
 });
 
 it('shows a refusal cut, without addresses and keys', () => {
   const text = `Bad\n\u0000request at https://u:p@h/x?key=1 by sk-ab12 and ${'A'.repeat(40)}, key abc***def. ${'more '.repeat(99)}`;
-  const { message } = faultOfRefusal({ status: 400, text });
+  const { message } = toModelError({ status: 400, text });
   expect(message).toMatch(
     /^The model's provider refused the request: Bad request at … by … and …, key …\. more/,
   );
@@ -30,9 +30,9 @@ it('shows a refusal cut, without addresses and keys', () => {
 
 it('knows the ways to say how long to wait', () => {
   const now = Date.parse('2030-01-01T00:00:00Z');
-  expect(retryAfterOf({ 'retry-after-ms': '1500' }, '')).toBe(1.5);
-  expect(retryAfterOf({ 'retry-after': '30' }, '')).toBe(30);
-  expect(retryAfterOf({ 'retry-after': 'Tue, 01 Jan 2030 00:00:09 GMT' }, '', now)).toBe(9);
-  expect(retryAfterOf({}, '{"details":[{"retryDelay": "34s"}]}')).toBe(34);
-  expect(retryAfterOf({ 'retry-after': 'soon' }, '')).toBeUndefined();
+  expect(readRetryAfter({ 'retry-after-ms': '1500' }, '')).toBe(1.5);
+  expect(readRetryAfter({ 'retry-after': '30' }, '')).toBe(30);
+  expect(readRetryAfter({ 'retry-after': 'Tue, 01 Jan 2030 00:00:09 GMT' }, '', now)).toBe(9);
+  expect(readRetryAfter({}, '{"details":[{"retryDelay": "34s"}]}')).toBe(34);
+  expect(readRetryAfter({ 'retry-after': 'soon' }, '')).toBeUndefined();
 });

@@ -49,7 +49,7 @@ export interface Model {
   stream(call: ModelCall): AsyncIterable<ModelPart>;
 }
 
-export interface ModelFaultOptions extends ErrorOptions {
+export interface ModelErrorOptions extends ErrorOptions {
   readonly kind: FaultKind;
   /** Whether the same call may go well a little later. */
   readonly retryable: boolean;
@@ -57,13 +57,13 @@ export interface ModelFaultOptions extends ErrorOptions {
 }
 
 /** Why a model gave no answer, or not a whole one; the text is fit for the user to read. */
-export class ModelFault extends Error {
-  override readonly name = 'ModelFault';
+export class ModelError extends Error {
+  override readonly name = 'ModelError';
   readonly kind: FaultKind;
   readonly retryable: boolean;
   readonly retryAfterSeconds: number | undefined;
 
-  constructor(message: string, options: ModelFaultOptions) {
+  constructor(message: string, options: ModelErrorOptions) {
     super(message, options);
     this.kind = options.kind;
     this.retryable = options.retryable;
@@ -72,7 +72,7 @@ export class ModelFault extends Error {
 }
 
 /** A provider's own account of why it gave no answer; `text` may hold anything and is never shown whole. */
-export interface Refusal {
+export interface ProviderError {
   readonly status: number;
   readonly text: string;
   /** Words for programs, such as `insufficient_quota`. */
@@ -80,7 +80,7 @@ export interface Refusal {
   readonly retryAfterSeconds?: number | undefined;
 }
 
-const sentences: Readonly<Record<Exclude<FaultKind, 'unknown'>, string>> = {
+const messages: Readonly<Record<Exclude<FaultKind, 'unknown'>, string>> = {
   auth: "The model's provider does not accept this oracle's key.",
   billing: 'The account that pays for the model is out of credit.',
   rate_limit: 'The model is asked too often at the moment. Please try again shortly.',
@@ -88,33 +88,39 @@ const sentences: Readonly<Record<Exclude<FaultKind, 'unknown'>, string>> = {
   server: "The model's provider has a fault at the moment.",
   network: 'The connection to the model failed.',
 };
-const passing: ReadonlySet<FaultKind> = new Set(['rate_limit', 'timeout', 'server', 'network']);
+const retryableKinds: ReadonlySet<FaultKind> = new Set([
+  'rate_limit',
+  'timeout',
+  'server',
+  'network',
+]);
 
 /** The fault of a kind, in words for the user; `detail` is for the log. */
-export function faultOfKind(
+export function createModelError(
   kind: Exclude<FaultKind, 'unknown'>,
   detail: string,
   retryAfterSeconds?: number,
-): ModelFault {
-  return new ModelFault(sentences[kind], {
+): ModelError {
+  return new ModelError(messages[kind], {
     kind,
-    retryable: passing.has(kind),
+    retryable: retryableKinds.has(kind),
     retryAfterSeconds,
-    cause: new Error(short(detail)),
+    cause: new Error(redact(detail)),
   });
 }
 
 /** The fault behind a provider's error reply. */
-export function faultOfRefusal(refusal: Refusal): ModelFault {
-  const { status, text, code = '', retryAfterSeconds } = refusal;
-  const kind = kindOf(status, `${code} ${text}`);
-  if (kind !== 'unknown') return faultOfKind(kind, `${status} ${code}: ${text}`, retryAfterSeconds);
-  return new ModelFault(
-    `The model's provider refused the request: ${short(text) || code || status}`,
+export function toModelError(error: ProviderError): ModelError {
+  const { status, text, code = '', retryAfterSeconds } = error;
+  const kind = classifyError(status, `${code} ${text}`);
+  if (kind !== 'unknown')
+    return createModelError(kind, `${status} ${code}: ${text}`, retryAfterSeconds);
+  return new ModelError(
+    `The model's provider refused the request: ${redact(text) || code || status}`,
     {
       kind,
       retryable: false,
-      cause: new Error(short(`${status} ${code}`)),
+      cause: new Error(redact(`${status} ${code}`)),
     },
   );
 }
@@ -124,7 +130,7 @@ const OUT_OF_CREDIT =
 const BAD_KEY = /api[ _]key[ _](not valid|invalid|expired)|invalid[ _]api[ _]key/i;
 const OVERLOADED = /overloaded/i;
 
-function kindOf(status: number, text: string): FaultKind {
+function classifyError(status: number, text: string): FaultKind {
   if (status === 402 || (status < 500 && OUT_OF_CREDIT.test(text))) return 'billing';
   if (status === 401 || status === 403 || (status === 400 && BAD_KEY.test(text))) return 'auth';
   if (status === 429) return 'rate_limit';
@@ -136,7 +142,7 @@ function kindOf(status: number, text: string): FaultKind {
 const TEXT_LENGTH = 200;
 
 /** Cuts a provider's text to one safe line: no addresses, nothing that could be a key. */
-function short(text: string): string {
+function redact(text: string): string {
   const line = text
     .slice(0, 2000)
     .replace(/[a-z][a-z0-9+.-]*:\/\/\S+/gi, '…')
@@ -149,7 +155,11 @@ function short(text: string): string {
 type Headers = Readonly<Record<string, string | string[] | undefined>>;
 
 /** How long a provider asks to wait: from its headers, else from a `retryDelay` in the body. */
-export function retryAfterOf(headers: Headers, body: string, now = Date.now()): number | undefined {
+export function readRetryAfter(
+  headers: Headers,
+  body: string,
+  now = Date.now(),
+): number | undefined {
   const ms = Number(headers['retry-after-ms']);
   if (ms > 0) return ms / 1000;
   const given = String(headers['retry-after'] ?? '').trim();
@@ -161,6 +171,6 @@ export function retryAfterOf(headers: Headers, body: string, now = Date.now()): 
 }
 
 /** A tool's schema as every provider takes it: always that of an object, with properties. */
-export function objectSchema({ $schema, ...schema }: JsonObject): JsonObject {
+export function toObjectSchema({ $schema, ...schema }: JsonObject): JsonObject {
   return { properties: {}, ...schema, type: 'object' };
 }

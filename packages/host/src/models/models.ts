@@ -8,7 +8,7 @@ import {
   type ProviderName,
 } from '../config/models-config.js';
 import { createAiSdkModel } from './ai-sdk-model.js';
-import type { Model, ModelFault, ModelRole } from './model.js';
+import type { Model, ModelError, ModelRole } from './model.js';
 import { createOfflineModel } from './offline/offline-model.js';
 import { createOpenAiCompatibleModel } from './openai-compatible/openai-compatible-model.js';
 import { type RetryOptions, withRetry, withTimeouts } from './retry.js';
@@ -24,7 +24,7 @@ export interface Models {
 
 export interface ModelsOptions {
   /** Told of every fault after which a model is asked again. */
-  readonly onRetry?: (modelId: string, fault: ModelFault) => void;
+  readonly onRetry?: (modelId: string, fault: ModelError) => void;
 }
 
 /** Makes the configured models; nothing of a provider is loaded or called before its first use. */
@@ -36,7 +36,7 @@ export function createModels(config: ModelsConfig, options: ModelsOptions = {}):
     subagent: get(config.main),
     utility: get(config.small),
   };
-  const list = listOf([...models.values()], config.main);
+  const list = toModelList([...models.values()], config.main);
   return { get: (role) => byRole[role], find: (id) => models.get(id), list: () => list };
 }
 
@@ -45,7 +45,7 @@ function createModel(id: string, config: ModelsConfig, { onRetry }: ModelsOption
   return createProviderModel(id, config, { onRetry: (fault) => onRetry?.(id, fault) });
 }
 
-function listOf(models: readonly Model[], main: string): ModelList {
+function toModelList(models: readonly Model[], main: string): ModelList {
   return {
     models: models.map(({ id, label, provider, vision, tools }) => ({
       id,
@@ -78,7 +78,7 @@ function createBareModel(id: string, { providers }: ModelsConfig): Model {
   if (!provider) throw new Error(`No provider for the model ${id}`);
   const name = id.slice(provider.length + 1);
   const access = providers[provider];
-  const info = infoOf(id, provider, name);
+  const info = createModelInfo(id, provider, name);
   if (provider === 'openai-compatible')
     return createOpenAiCompatibleModel({ ...info, name, access });
   const { load, optionsFor } = sdkProviders[provider];
@@ -89,7 +89,7 @@ function createBareModel(id: string, { providers }: ModelsConfig): Model {
   });
 }
 
-function infoOf(id: string, provider: ProviderName, name: string): Omit<Model, 'stream'> {
+function createModelInfo(id: string, provider: ProviderName, name: string): Omit<Model, 'stream'> {
   return { id, label: name, provider, vision: seesImages(provider, name), tools: true };
 }
 

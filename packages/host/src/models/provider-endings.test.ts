@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import {
-  callOf,
   collect,
   hello,
   providers,
+  toModelCall,
   useProviders,
 } from '../../test/support/model-servers/scripted-provider.ts';
 
@@ -18,7 +18,7 @@ describe.each(providers)('%s', (provider) => {
       const { model, server } = await open(provider, { ...hello, ending });
       const stop = new AbortController();
       const reason = new Error('enough');
-      const running = collect(model, callOf({ signal: stop.signal }));
+      const running = collect(model, toModelCall({ signal: stop.signal }));
       await expect.poll(() => server.requests.length).toBe(1);
       stop.abort(reason);
       expect((await running).fault).toBe(reason);
@@ -28,14 +28,14 @@ describe.each(providers)('%s', (provider) => {
 
   it('a consumer that stops early closes the connection', async () => {
     const { model, server } = await open(provider, { ...hello, ending: 'stalls-before-finish' });
-    for await (const part of model.stream(callOf())) if (part.type === 'text') break;
+    for await (const part of model.stream(toModelCall())) if (part.type === 'text') break;
     expect(await server.requests[0]?.wasLeft).toBe(true);
   });
 
   it('asks nothing when aborted before', async () => {
     const { model, server } = await open(provider, hello);
     const reason = new Error('never mind');
-    const { fault } = await collect(model, callOf({ signal: AbortSignal.abort(reason) }));
+    const { fault } = await collect(model, toModelCall({ signal: AbortSignal.abort(reason) }));
     expect(fault).toBe(reason);
     expect(server.requests).toEqual([]);
   });

@@ -1,13 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import {
-  callOf,
-  callsOf,
   collect,
   hello,
   KEY,
+  listCalls,
   type Provider,
   providers,
   thinking,
+  toModelCall,
   useProviders,
 } from '../../test/support/model-servers/scripted-provider.ts';
 import type { ModelMessage } from './model.js';
@@ -30,7 +30,7 @@ describe.each(providers)('%s', (provider) => {
     const { parts } = await collect(model);
     const reasoning = parts.map((part) => (part.type === 'reasoning' ? part.text : '')).join('');
     expect(reasoning).toBe('Let me see.');
-    const calls = callsOf(parts);
+    const calls = listCalls(parts);
     expect(calls.map(({ name, input }) => [name, JSON.parse(input)])).toEqual([
       ['search', { q: 'soil' }],
       ['now', {}],
@@ -42,7 +42,7 @@ describe.each(providers)('%s', (provider) => {
   it('sends a thinking step back with the results, as its provider wants it', async () => {
     const { model, server } = await open(provider, thinking, hello);
     const { parts, text } = await collect(model);
-    const toolCalls = callsOf(parts);
+    const toolCalls = listCalls(parts);
     const finish = parts.at(-1);
     const providerData = finish?.type === 'finish' ? finish.providerData : undefined;
     // It has to survive storage.
@@ -58,7 +58,7 @@ describe.each(providers)('%s', (provider) => {
       { role: 'assistant', text, toolCalls, providerData: stored },
       { role: 'tool', results },
     ];
-    expect((await collect(model, callOf({ messages }))).text).toBe('Hello wörld');
+    expect((await collect(model, toModelCall({ messages }))).text).toBe('Hello wörld');
     expect(server.requests[1]?.body).toMatchObject(secondRequests[provider]);
   });
 
@@ -74,7 +74,7 @@ describe.each(providers)('%s', (provider) => {
         results: [{ id: 'call_a', name: 'search', output: 'found', isError: false }],
       },
     ];
-    await collect(model, callOf({ messages }));
+    await collect(model, toModelCall({ messages }));
     const body = JSON.stringify(server.requests[0]?.body);
     for (const word of ['Looking.', 'soil', 'found']) expect(body).toContain(word);
     expect(body).not.toMatch(/secret|"no"/);
@@ -87,7 +87,7 @@ describe.each(providers)('%s', (provider) => {
       { type: 'text' as const, text: 'what is this?' },
       { type: 'file' as const, mediaType: 'image/png', data },
     ];
-    const { fault } = await collect(model, callOf({ messages: [{ role: 'user', content }] }));
+    const { fault } = await collect(model, toModelCall({ messages: [{ role: 'user', content }] }));
     expect(fault).toBeUndefined();
     const body = JSON.stringify(server.requests[0]?.body);
     expect(body).toContain(Buffer.from(data).toString('base64'));

@@ -1,5 +1,11 @@
 import { expect, it } from 'vitest';
-import { faultOfKind, type Model, type ModelCall, ModelFault, type ModelPart } from './model.js';
+import {
+  createModelError,
+  type Model,
+  type ModelCall,
+  ModelError,
+  type ModelPart,
+} from './model.js';
 import { type RetryOptions, type SetAlarm, withRetry, withTimeouts } from './retry.js';
 
 const info = { id: 'x/y', label: 'y', provider: 'x', vision: false, tools: false };
@@ -42,7 +48,7 @@ async function run(model: Model, options: RetryOptions, call: Partial<ModelCall>
 }
 
 it('waits longer each time, up to a limit, and less by chance', async () => {
-  const down = faultOfKind('server', '');
+  const down = createModelError('server', '');
   const { model } = failing([down], [down], [down], [down], [text, finish]);
   const options = { attempts: 5, firstWaitMs: 100, lastWaitMs: 300 };
   const { parts, waits } = await run(model, options);
@@ -52,7 +58,7 @@ it('waits longer each time, up to a limit, and less by chance', async () => {
 
 it('gives up after so many attempts, with the last fault', async () => {
   const faults = ['server', 'network', 'rate_limit'] as const;
-  const { model, calls } = failing(...faults.map((kind) => [faultOfKind(kind, '')]));
+  const { model, calls } = failing(...faults.map((kind) => [createModelError(kind, '')]));
   const told: string[] = [];
   const { fault } = await run(model, { attempts: 3, onRetry: ({ kind }) => told.push(kind) });
   expect(fault).toMatchObject({ kind: 'rate_limit' });
@@ -61,15 +67,15 @@ it('gives up after so many attempts, with the last fault', async () => {
 });
 
 it('never asks again once something has come', async () => {
-  const { model, calls } = failing([text, faultOfKind('network', '')]);
+  const { model, calls } = failing([text, createModelError('network', '')]);
   const { parts, fault } = await run(model, {});
   expect(parts).toEqual([text]);
-  expect(fault).toBeInstanceOf(ModelFault);
+  expect(fault).toBeInstanceOf(ModelError);
   expect(calls()).toBe(1);
 });
 
 it.each(['auth', 'billing', 'timeout'] as const)('does not ask again after %s', async (kind) => {
-  const { model, calls } = failing([faultOfKind(kind, '')]);
+  const { model, calls } = failing([createModelError(kind, '')]);
   await run(model, {});
   expect(calls()).toBe(1);
 });
@@ -80,14 +86,14 @@ it('passes on what is no fault of a model', async () => {
 });
 
 it('waits as long as the provider asks, within reason', async () => {
-  const soon = failing([faultOfKind('rate_limit', '', 5)], [finish]);
+  const soon = failing([createModelError('rate_limit', '', 5)], [finish]);
   expect((await run(soon.model, {})).waits).toEqual([5000]);
-  const late = failing([faultOfKind('rate_limit', '', 60)], [finish]);
+  const late = failing([createModelError('rate_limit', '', 60)], [finish]);
   expect((await run(late.model, {})).fault).toMatchObject({ retryAfterSeconds: 60 });
 });
 
 it('ends at once, with the reason, when aborted while it waits', async () => {
-  const { model, calls } = failing([faultOfKind('server', '')], [finish]);
+  const { model, calls } = failing([createModelError('server', '')], [finish]);
   const stop = new AbortController();
   const reason = new Error('enough');
   const options = { firstWaitMs: 60_000, lastWaitMs: 60_000, onRetry: () => stop.abort(reason) };

@@ -1,6 +1,12 @@
 import { setTimeout as wait } from 'node:timers/promises';
 import type { FaultKind } from '@sibyl/protocol';
-import { faultOfKind, type Model, type ModelCall, ModelFault, type ModelPart } from './model.js';
+import {
+  createModelError,
+  type Model,
+  type ModelCall,
+  ModelError,
+  type ModelPart,
+} from './model.js';
 
 export interface RetryOptions {
   readonly attempts?: number;
@@ -9,7 +15,7 @@ export interface RetryOptions {
   readonly lastWaitMs?: number;
   /** A provider that asks for a longer wait is not asked again. */
   readonly longestRetryAfterSeconds?: number;
-  readonly onRetry?: (fault: ModelFault) => void;
+  readonly onRetry?: (fault: ModelError) => void;
   readonly sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
   readonly random?: () => number;
 }
@@ -27,10 +33,10 @@ const defaults: Required<RetryOptions> = {
 /** Asks again after a passing fault, as long as nothing of an answer has come. */
 export function withRetry(model: Model, options: RetryOptions = {}): Model {
   const settings = { ...defaults, ...options };
-  return { ...model, stream: (call) => persist(model, call, settings) };
+  return { ...model, stream: (call) => streamWithRetry(model, call, settings) };
 }
 
-async function* persist(
+async function* streamWithRetry(
   model: Model,
   call: ModelCall,
   settings: Required<RetryOptions>,
@@ -44,22 +50,22 @@ async function* persist(
       }
       return;
     } catch (error) {
-      const wait = hasBegun ? undefined : waitAfter(error, attempt, settings);
+      const wait = hasBegun ? undefined : getRetryDelay(error, attempt, settings);
       if (wait === undefined) throw error;
-      settings.onRetry(error as ModelFault);
+      settings.onRetry(error as ModelError);
       await pause(wait, call.signal, settings);
     }
   }
 }
 
-const retried: ReadonlySet<FaultKind> = new Set(['rate_limit', 'server', 'network']);
+const retriedKinds: ReadonlySet<FaultKind> = new Set(['rate_limit', 'server', 'network']);
 
-function waitAfter(
+function getRetryDelay(
   error: unknown,
   attempt: number,
   settings: Required<RetryOptions>,
 ): number | undefined {
-  if (!(error instanceof ModelFault) || !error.retryable || !retried.has(error.kind))
+  if (!(error instanceof ModelError) || !error.retryable || !retriedKinds.has(error.kind))
     return undefined;
   if (attempt >= settings.attempts) return undefined;
   const asked = error.retryAfterSeconds ?? 0;
@@ -103,10 +109,10 @@ const setTimer: SetAlarm = (ms, ring) => {
 
 /** Gives up on a model that falls silent; what it had said stays said. */
 export function withTimeouts(model: Model, timeouts: Timeouts): Model {
-  return { ...model, stream: (call) => watch(model, call, timeouts) };
+  return { ...model, stream: (call) => streamWithTimeouts(model, call, timeouts) };
 }
 
-async function* watch(
+async function* streamWithTimeouts(
   model: Model,
   call: ModelCall,
   { firstPartMs, stallMs, setAlarm = setTimer }: Timeouts,
@@ -118,7 +124,7 @@ async function* watch(
   let isWaiting = true;
   const setFor = (ms: number) =>
     setAlarm(ms, () => {
-      if (isWaiting) stop.abort(faultOfKind('timeout', `nothing for ${ms} ms`));
+      if (isWaiting) stop.abort(createModelError('timeout', `nothing for ${ms} ms`));
     });
   let alarm = setFor(firstPartMs);
   let hasBegun = false;

@@ -1,8 +1,8 @@
 import type { EarlyPluginContext, PluginDatabase, RoomState } from '@sibyl/plugin-kit';
 import { hookChecks, type LoadedPlugin, setUpPlugin, sharedWith } from '@sibyl/plugin-kit/rules';
+import { withTimeout } from '@sibyl/server-kit';
 import { ConfigError } from '@sibyl/server-kit/environment';
 import type { Logger } from 'pino';
-import { inTime } from '../agent/timeouts.js';
 import { RESERVED_TOOLS } from '../turns/capabilities.js';
 import { createEarlyContext, HookCalls, type HostServices } from './plugin-context.js';
 import {
@@ -178,7 +178,7 @@ class NameClaims {
   }
 }
 
-const LIMIT = { ms: 5000, fault: 'it takes too long', signal: new AbortController().signal };
+const LIMIT = { ms: 5000, message: 'it takes too long' };
 
 interface CloseTask {
   readonly plugin: string;
@@ -198,7 +198,7 @@ class CloseTasks {
   /** Runs all tasks, the last first, even if some fail or hang. */
   async run(): Promise<void> {
     for (const { plugin, run } of this.tasks.splice(0).reverse()) {
-      await inTime(LIMIT, async () => run()).catch((err) =>
+      await withTimeout(LIMIT, async () => run()).catch((err) =>
         this.logger.warn({ err, plugin }, 'a plugin failed to close'),
       );
     }

@@ -11,9 +11,9 @@ import type {
 import type { SetUpHook } from '@sibyl/plugin-kit/rules';
 import { describeIssues, OracleError, type ReplyPart, SendMessage } from '@sibyl/protocol';
 import type { SafeFetch } from '@sibyl/safe-fetch';
+import { withTimeout } from '@sibyl/server-kit';
 import type { ConfigIssue } from '@sibyl/server-kit/environment';
 import type { Logger } from 'pino';
-import { inTime } from '../agent/timeouts.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { SessionStore } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
@@ -69,7 +69,7 @@ export function createEarlyContext(
 /** How long a hook may take while the host starts. */
 const LIMIT = {
   ms: 30_000,
-  fault: 'it took longer than 30 s',
+  message: 'it took longer than 30 s',
   signal: new AbortController().signal,
 };
 
@@ -81,7 +81,7 @@ export class HookCalls {
 
   async call<T>({ hook, run, check, otherwise }: SetUpHook<T>): Promise<T> {
     try {
-      const value = await inTime(LIMIT, async () => run());
+      const value = await withTimeout(LIMIT, async () => run());
       if (value === undefined) return otherwise;
       const fault = check(value);
       if (!fault) return value;

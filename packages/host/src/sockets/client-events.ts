@@ -8,15 +8,15 @@ import {
   ToolResult,
 } from '@sibyl/protocol';
 import { z } from 'zod';
-import type { Audience, ServerEvent } from '../bus/event-bus.js';
-import type { CallEventName, PageAnswer } from '../bus/pending-client-calls.js';
+import type { ServerEvent, SessionKey } from '../bus/event-bus.js';
+import type { CallEventName, ClientCallResult } from '../bus/pending-client-calls.js';
 import type { ConnectionRegistry } from './connections.js';
 
 type ClientRequestName = Exclude<ClientEventName, 'tool_result' | 'action_call_result'>;
 
 /** Answers the requests of clients. */
 export const clientRequests: Readonly<
-  Record<ClientRequestName, (audience: Audience, registry: ConnectionRegistry) => ServerEvent>
+  Record<ClientRequestName, (audience: SessionKey, registry: ConnectionRegistry) => ServerEvent>
 > = {
   ping: ({ sessionId }) => ({ event: 'pong', payload: { timestamp: now(), sessionId } }),
   status: ({ owner, sessionId }, registry) => ({
@@ -43,19 +43,22 @@ export const clientRequests: Readonly<
 /** Read what a page sends as the result of a call, by the kind of call. */
 export const resultReaders = {
   tool_result: (sent: unknown) => readResult(sent, ToolResult, 'browser_tool_call'),
-  action_call_result: (sent: unknown, { sessionId }: Audience) => {
+  action_call_result: (sent: unknown, { sessionId }: SessionKey) => {
     const answer = readResult(sent, ActionCallResult, 'action_call');
     const isForSession = (sent as { sessionId?: unknown } | null)?.sessionId === sessionId;
     return answer && isForSession ? readFailure(answer) : undefined;
   },
-} as const satisfies Record<string, (sent: unknown, audience: Audience) => PageAnswer | undefined>;
+} as const satisfies Record<
+  string,
+  (sent: unknown, audience: SessionKey) => ClientCallResult | undefined
+>;
 
 /** An invalid result also ends the call, if it names one: no other result will follow. */
 function readResult(
   sent: unknown,
   schema: z.ZodType<ToolResult>,
   event: CallEventName,
-): PageAnswer | undefined {
+): ClientCallResult | undefined {
   const { data, error } = schema.safeParse(sent);
   if (data) {
     const { toolCallId, result = null, error: fault } = data;
@@ -69,7 +72,7 @@ function readResult(
 }
 
 /** An action may also report a failure as the result `{success: false, error}`. */
-function readFailure(answer: PageAnswer): PageAnswer {
+function readFailure(answer: ClientCallResult): ClientCallResult {
   const { data } = FailedAction.safeParse(answer.result);
   return data && answer.error === undefined ? { ...answer, error: data.error } : answer;
 }

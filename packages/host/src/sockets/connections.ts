@@ -1,6 +1,6 @@
 import { OracleError } from '@sibyl/protocol';
 import type { Socket } from 'socket.io';
-import type { Audience, EventBus, Listener, ServerEvent } from '../bus/event-bus.js';
+import type { EventBus, Listener, ServerEvent, SessionKey } from '../bus/event-bus.js';
 
 interface RegisterOptions {
   readonly maxPerUser: number;
@@ -40,7 +40,7 @@ export class ConnectionRegistry {
   }
 
   /** Counts a socket of a user; returns the function that removes it. Throws at the limit. */
-  addSocket({ owner, sessionId }: Audience): () => void {
+  addSocket({ owner, sessionId }: SessionKey): () => void {
     if (this.countFor(owner).totalConnections >= this.options.maxPerUser)
       throw new OracleError('too_many_sockets', { retryAfterSeconds: 60 });
     const sessions = this.users.get(owner) ?? new Map<string, number>();
@@ -98,7 +98,7 @@ export class Inbox {
 
   constructor(
     bus: EventBus,
-    audience: Audience,
+    audience: SessionKey,
     private readonly onFull: () => void,
   ) {
     this.leave = bus.subscribe(audience, (event) => this.deliver(event));

@@ -7,7 +7,7 @@ import type { Caller, Credentials } from '../auth/caller.js';
 import type { CallerAllowList } from '../auth/caller-allow-list.js';
 import type { PresentedDelegations } from '../auth/presented-delegations.js';
 import type { RateLimits } from '../auth/rate-limits.js';
-import { type Audience, type EventBus, type Position, readPosition } from '../bus/event-bus.js';
+import { type EventBus, type Position, parsePosition, type SessionKey } from '../bus/event-bus.js';
 import type { SessionStore } from '../store/session-store.js';
 import {
   type Connection,
@@ -30,7 +30,7 @@ interface HandshakeDeps {
 
 /** The caller and session of a socket, and the events that have arrived since the handshake. */
 export interface SocketContext extends Omit<HandshakeData, 'sessionId'> {
-  readonly audience: Audience;
+  readonly audience: SessionKey;
   readonly caller: Caller;
   readonly address: string;
   readonly inbox: Inbox;
@@ -71,7 +71,7 @@ export class HandshakeVerifier {
     }
   }
 
-  private async openInbox(audience: Audience, connection: Connection): Promise<Inbox> {
+  private async openInbox(audience: SessionKey, connection: Connection): Promise<Inbox> {
     const { registry, events, sessions } = this.deps;
     onceClosed(connection, registry.addSocket(audience));
     // Subscribes before it reads the session, so that no deletion in between is missed.
@@ -97,7 +97,7 @@ export interface HandshakeData {
 function readHandshake({ query, auth }: Socket['handshake']): HandshakeData {
   const { success, data: sessionId } = Handshake.shape.sessionId.safeParse(query.sessionId);
   if (!success) throw new OracleError('validation_failed', { message: NO_SESSION });
-  const seen = readPosition(auth.offset);
+  const seen = parsePosition(auth.offset);
   const isBack = seen !== undefined && typeof auth.pid === 'string' && auth.pid.length <= 64;
   return {
     sessionId,

@@ -6,14 +6,18 @@ import type { CallerAllowList } from '../auth/caller-allow-list.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { RateLimits } from '../auth/rate-limits.js';
 import {
-  closingEvent,
+  createClosingEvent,
+  formatPosition,
   isAfter,
   type Position,
-  positionText,
   type ServerEvent,
-  wireForm,
+  toWireForm,
 } from '../bus/event-bus.js';
-import type { CallDesk, CallEvent, PageAnswer } from '../bus/pending-client-calls.js';
+import type {
+  CallEvent,
+  ClientCallResult,
+  PendingClientCalls,
+} from '../bus/pending-client-calls.js';
 import type { MissedEvents } from '../turns/run-reader.js';
 import { clientRequests, resultReaders } from './client-events.js';
 import { type ConnectionRegistry, terminate } from './connections.js';
@@ -27,7 +31,7 @@ export interface SessionSocketDeps {
   readonly limits: RateLimits;
   readonly registry: ConnectionRegistry;
   readonly backlog: SocketBacklog;
-  readonly desk: CallDesk;
+  readonly pendingCalls: PendingClientCalls;
   readonly missed: MissedEvents;
   readonly logger: Logger;
   /** How long a client may read nothing while it is catching up. */
@@ -69,19 +73,19 @@ export class SessionSocket {
   /** Sends the reason and disconnects; clients reconnect by themselves where that may help. */
   close(reason: ClosingReason): void {
     const { sessionId } = this.context.audience;
-    this.emit(closingEvent(reason, sessionId));
+    this.emit(createClosingEvent(reason, sessionId));
     if (reason === 'token_expired' || reason === 'host_stopping') this.socket.conn.close();
     else this.socket.disconnect(true);
   }
 
   /** Sends the events after the given position; calls only if they are still open. */
   private async replay(seen: Position): Promise<Position> {
-    const { desk, missed } = this.deps;
+    const { pendingCalls, missed } = this.deps;
     const { audience } = this.context;
-    for (const { sent } of desk.open(audience)) {
+    for (const { sent } of pendingCalls.list(audience)) {
       if (!sent.position || isAfter(sent.position, seen)) continue;
       // The page received the call before it disconnected, and will answer it.
-      desk.given(audience, sent.payload.toolCallId, this.socket);
+      pendingCalls.markDelivered(audience, sent.payload.toolCallId, this.socket);
     }
     let last = seen;
     for await (const event of missed.after(audience, seen)) {
@@ -95,32 +99,36 @@ export class SessionSocket {
 
   /** A new page receives the open calls that no other page has received. */
   private sendOpenCalls(from: Position): Position {
-    const { desk } = this.deps;
-    for (const { sent, isHeld } of desk.open(this.context.audience)) {
+    const { pendingCalls } = this.deps;
+    for (const { sent, isDelivered } of pendingCalls.list(this.context.audience)) {
       // Without the position, because the client is already past it.
       const { position: _, ...call } = sent;
-      if (!isHeld) this.deliver(call);
+      if (!isDelivered) this.deliver(call);
     }
     return from;
   }
 
   private isWanted({ payload }: CallEvent): boolean {
-    const waiting = this.deps.desk.open(this.context.audience);
-    return waiting.some((c) => !c.isHeld && c.sent.payload.toolCallId === payload.toolCallId);
+    const waiting = this.deps.pendingCalls.list(this.context.audience);
+    return waiting.some((c) => !c.isDelivered && c.sent.payload.toolCallId === payload.toolCallId);
   }
 
   private deliver(event: ServerEvent): void {
     if (event.event === 'closing') return void this.close(event.payload.reason);
     if (isCall(event))
-      this.deps.desk.given(this.context.audience, event.payload.toolCallId, this.socket);
+      this.deps.pendingCalls.markDelivered(
+        this.context.audience,
+        event.payload.toolCallId,
+        this.socket,
+      );
     this.emit(event);
   }
 
   /** The position is the last argument; clients send it when they reconnect. */
   private emit(event: ServerEvent): void {
     const { position } = event;
-    const trail = position ? [positionText(position)] : [];
-    this.socket.emit(event.event, wireForm(event), ...trail);
+    const trail = position ? [formatPosition(position)] : [];
+    this.socket.emit(event.event, toWireForm(event), ...trail);
   }
 
   private listen(): void {
@@ -136,10 +144,10 @@ export class SessionSocket {
   }
 
   /** An answer to an open call is free; everything else counts as a request. */
-  private take(name: string, answer: PageAnswer | undefined): void {
-    const { desk, logger } = this.deps;
+  private take(name: string, answer: ClientCallResult | undefined): void {
+    const { pendingCalls, logger } = this.deps;
     const { audience } = this.context;
-    if (answer && desk.answer(audience, answer)) return;
+    if (answer && pendingCalls.answer(audience, answer)) return;
     logger.debug({ ...audience, event: name, toolCallId: answer?.toolCallId }, 'result ignored');
     this.ask(() => undefined);
   }

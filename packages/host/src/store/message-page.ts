@@ -1,7 +1,7 @@
 import { type Kysely, sql } from 'kysely';
+import type { SessionKey } from '../bus/event-bus.js';
 import { prepareQuery, type Schema } from './database.js';
 import { type Message, toMessage } from './message.js';
-import type { SessionKey } from './session-store.js';
 
 export interface PageRequest {
   readonly owner: string;

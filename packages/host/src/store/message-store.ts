@@ -1,4 +1,5 @@
 import type { Kysely } from 'kysely';
+import type { SessionKey } from '../bus/event-bus.js';
 import { type MessageRow, prepareQuery, type Schema, type StoreContext } from './database.js';
 import { type Message, type MessageBody, toMessage, toMessageRow } from './message.js';
 import {
@@ -10,7 +11,6 @@ import {
   splitIntoSpans,
   type TurnSpan,
 } from './message-page.js';
-import type { SessionKey } from './session-store.js';
 
 export interface RecentRequest extends SessionKey {
   /** Excludes later turns, because a turn must not see messages queued behind it. */

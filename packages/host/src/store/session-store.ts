@@ -1,5 +1,6 @@
 import { OracleError } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
+import type { SessionKey } from '../bus/event-bus.js';
 import { prepareQuery, type Schema, type SessionRow, type StoreContext } from './database.js';
 import { findOrCreateRoom } from './room-store.js';
 
@@ -11,11 +12,6 @@ export interface NewSession {
   readonly title?: string | undefined;
   /** Default: the user's own room with this oracle. */
   readonly roomId?: string | undefined;
-}
-
-export interface SessionKey {
-  readonly owner: string;
-  readonly sessionId: string;
 }
 
 export interface SessionListRequest {

@@ -148,7 +148,7 @@ function capabilityTools({ list, load }: CapabilityActions): readonly AgentTool[
   ];
   return definitions.flatMap((definition) => {
     const bound = toAgentTool(definition);
-    return 'ok' in bound ? [bound.ok] : [];
+    return bound.ok ? [bound.ok.tool] : [];
   });
 }
 

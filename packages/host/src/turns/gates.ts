@@ -2,23 +2,24 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { GateRequest, MessageGate, ModelUse, TurnHold } from '@sibyl/plugin-kit';
 import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import { OracleError } from '@sibyl/protocol';
+import { settlesWithin } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { Meter } from '../agent/agent.js';
 import type { TokenUsage } from '../store/runs/run.js';
-import { type Hooks, settlesWithin } from './hooks.js';
+import type { Hooks } from './hooks.js';
 
-/** Waits between attempts to settle: doubling up to the last. */
+/** Delays between attempts to settle: doubled up to the last. */
 const FIRST_RETRY_MS = 200;
 const LAST_RETRY_MS = 10_000;
 const ATTEMPTS = 12;
 
-/** Turns that may wait to be settled while a gate does not take it; beyond it no message is let in. */
+/** Turns that may be unsettled at a time; beyond that, messages are rejected. */
 const MAX_OPEN = 10_000;
 
-interface GatesParts {
+interface GatesDeps {
   readonly plugins: readonly LoadedPlugin[];
   readonly hooks: Hooks;
-  /** What all turns together may spend. */
+  /** The budget of all turns together. */
   readonly budget: Meter;
   readonly logger: Logger;
 }
@@ -33,31 +34,27 @@ interface PluginGate {
   readonly gate: MessageGate;
 }
 
-/** Asks the plugins whether a message may become a turn, and tells each what the turn has used. */
+/** Asks plugins whether a message may start a turn, and reports the turn's usage to each. */
 export class Gates {
-  private readonly parts: GatesParts;
   private readonly gates: readonly PluginGate[];
   private readonly open = new Set<Promise<void>>();
-  private readonly giveUp = new AbortController();
-  /** Of calls that belong to no turn. */
-  private readonly always = new AbortController().signal;
+  private readonly shutdown = new AbortController();
+  /** The signal of calls outside of a turn. */
+  private readonly neverAborted = new AbortController().signal;
 
-  constructor(parts: GatesParts) {
-    this.parts = parts;
-    this.gates = parts.plugins.flatMap(({ name: plugin, gate }) =>
-      gate ? [{ plugin, gate }] : [],
-    );
+  constructor(private readonly deps: GatesDeps) {
+    this.gates = deps.plugins.flatMap(({ name: plugin, gate }) => (gate ? [{ plugin, gate }] : []));
   }
 
-  /** Throws a gate's refusal, which a gate that fails gives too; what is let in must be settled, whatever becomes of it. */
+  /** Throws if a gate rejects the message or fails. The caller must settle the returned account in every case. */
   async admit(request: GateRequest): Promise<TurnAccount> {
     if (this.open.size >= MAX_OPEN)
       throw new OracleError('gate_unavailable', { retryAfterSeconds: 5 });
     const holds: PluginHold[] = [];
     const account = this.openAccount(holds);
     try {
-      await this.parts.budget.check();
-      for (const gate of this.gates) holds.push(...(await this.ask(gate, request)));
+      await this.deps.budget.check();
+      for (const gate of this.gates) holds.push(...(await this.askGate(gate, request)));
       return account;
     } catch (refusal) {
       void account.settle();
@@ -65,22 +62,22 @@ export class Gates {
     }
   }
 
-  /** Waits until every account is settled, for at most `limitMs`, repeating what fails for `patienceMs`. */
-  async close(patienceMs: number, limitMs: number): Promise<void> {
-    const impatience = setTimeout(() => this.giveUp.abort(), patienceMs);
-    const isClosed = await settlesWithin(limitMs, this.untilClosed());
-    clearTimeout(impatience);
-    if (!isClosed) this.parts.logger.error({ turns: this.open.size }, 'turns were not settled');
+  /** Waits until every account is settled, for at most `timeoutMs`; failed attempts are retried for `graceMs`. */
+  async close(graceMs: number, timeoutMs: number): Promise<void> {
+    const timer = setTimeout(() => this.shutdown.abort(), graceMs);
+    const isClosed = await settlesWithin(timeoutMs, this.waitUntilSettled());
+    clearTimeout(timer);
+    if (!isClosed) this.deps.logger.error({ turns: this.open.size }, 'turns were not settled');
   }
 
-  private async untilClosed(): Promise<void> {
+  private async waitUntilSettled(): Promise<void> {
     while (this.open.size > 0) await Promise.all(this.open);
   }
 
   private openAccount(holds: readonly PluginHold[]): TurnAccount {
     const closed = Promise.withResolvers<void>();
     this.open.add(closed.promise);
-    const { budget } = this.parts;
+    const { budget } = this.deps;
     return new TurnAccount({
       check: async (used) => {
         await budget.check();
@@ -95,90 +92,87 @@ export class Gates {
     });
   }
 
-  private async ask({ plugin, gate }: PluginGate, request: GateRequest): Promise<PluginHold[]> {
-    const call = { plugin, hook: 'getMessageGate', signal: this.always };
+  private async askGate({ plugin, gate }: PluginGate, request: GateRequest): Promise<PluginHold[]> {
+    const call = { plugin, hook: 'getMessageGate', signal: this.neverAborted };
     let admission: Promise<TurnHold | undefined> | undefined;
-    const asked = this.parts.hooks.insist(call, () => {
+    const asked = this.deps.hooks.insist(call, () => {
       admission = gate.admit(request);
       return admission;
     });
     const hold = await asked.catch((refusal) => {
-      // What it holds after all, it holds of no turn.
+      // A hold that arrives later belongs to no turn.
       void admission?.then((late) => late?.settle([])).catch(() => undefined);
       throw refusal;
     });
     if (hold === undefined) return [];
     if (typeof hold?.settle === 'function') return [{ plugin, hold }];
-    throw this.parts.hooks.refuse(call, new Error('admit gave no hold'));
+    throw this.deps.hooks.refuse(call, new Error('admit gave no hold'));
   }
 
   private async check(holds: readonly PluginHold[], used: readonly ModelUse[]): Promise<void> {
     for (const { plugin, hold } of holds) {
       if (!hold.check) continue;
-      const call = { plugin, hook: 'TurnHold.check', signal: this.always };
-      await this.parts.hooks.insist(call, () => hold.check?.(used));
+      const call = { plugin, hook: 'TurnHold.check', signal: this.neverAborted };
+      await this.deps.hooks.insist(call, () => hold.check?.(used));
     }
   }
 
   private async settle({ plugin, hold }: PluginHold, used: readonly ModelUse[]): Promise<void> {
-    const call = { plugin, hook: 'TurnHold.settle', signal: this.always };
+    const call = { plugin, hook: 'TurnHold.settle', signal: this.neverAborted };
     let wait = FIRST_RETRY_MS;
     for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
-      const answer = await this.parts.hooks.ask(call, () => hold.settle(used));
+      const answer = await this.deps.hooks.ask(call, () => hold.settle(used));
       if ('ok' in answer) return;
-      if (this.giveUp.signal.aborted) break;
-      await sleep(wait, undefined, { signal: this.giveUp.signal }).catch(() => undefined);
+      if (this.shutdown.signal.aborted) break;
+      await sleep(wait, undefined, { signal: this.shutdown.signal }).catch(() => undefined);
       wait = Math.min(2 * wait, LAST_RETRY_MS);
     }
-    this.parts.logger.error({ plugin, used }, 'a turn was not settled');
+    this.deps.logger.error({ plugin, used }, 'a turn was not settled');
   }
 }
 
-interface TurnAccountParts {
+interface TurnAccountDeps {
   readonly check: (used: readonly ModelUse[]) => Promise<void>;
   readonly add: (use: ModelUse) => void;
   readonly settle: (used: readonly ModelUse[]) => Promise<void>;
 }
 
-/** What one turn spends on models, from being let in until all that belongs to it is over. */
+/** Counts what one turn spends on models, from admission until everything that belongs to it has ended. */
 export class TurnAccount implements Meter {
-  private readonly parts: TurnAccountParts;
   private readonly uses = new Map<string, ModelUse>();
   private settled: Promise<void> | undefined;
 
-  constructor(parts: TurnAccountParts) {
-    this.parts = parts;
-  }
+  constructor(private readonly deps: TurnAccountDeps) {}
 
-  /** By model. */
+  /** Usage by model. */
   get used(): readonly ModelUse[] {
     return [...this.uses.values()];
   }
 
   get total(): TokenUsage {
-    return this.used.reduce<TokenUsage>(sum, { input: 0, output: 0, cached: 0 });
+    return this.used.reduce<TokenUsage>(addUsage, { input: 0, output: 0, cached: 0 });
   }
 
-  /** What comes after the account is closed would be paid by nobody. */
+  /** Throws after the account was settled: a later call would not be paid. */
   async check(): Promise<void> {
     if (this.settled !== undefined) throw new Error('The turn is over');
-    await this.parts.check(this.used);
+    await this.deps.check(this.used);
   }
 
   add(use: ModelUse): void {
     if (use.input + use.output === 0) return;
-    this.parts.add(use);
+    this.deps.add(use);
     const known = this.uses.get(use.model);
-    this.uses.set(use.model, known ? { model: use.model, ...sum(known, use) } : use);
+    this.uses.set(use.model, known ? { model: use.model, ...addUsage(known, use) } : use);
   }
 
-  /** Closes the account; asked again, it is the same once. */
+  /** Closes the account; repeated calls return the same promise. */
   settle(): Promise<void> {
-    this.settled ??= this.parts.settle(this.used);
+    this.settled ??= this.deps.settle(this.used);
     return this.settled;
   }
 }
 
-function sum(a: TokenUsage, b: TokenUsage): TokenUsage {
+function addUsage(a: TokenUsage, b: TokenUsage): TokenUsage {
   return { input: a.input + b.input, output: a.output + b.output, cached: a.cached + b.cached };
 }

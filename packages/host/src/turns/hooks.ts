@@ -1,6 +1,6 @@
 import { OracleError } from '@sibyl/protocol';
+import { withTimeout } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
-import { inTime } from '../agent/timeouts.js';
 
 /** When to ask again after a plugin's fault. */
 const RETRY_SECONDS = 5;
@@ -87,8 +87,8 @@ export class Hooks {
   }
 
   private run<T>({ signal }: HookCall, work: Work<T>): Promise<T> {
-    const fault = `did not answer within ${this.timeoutMs / 1000} s`;
-    const answer = inTime({ ms: this.timeoutMs, fault, signal }, async (both) => work(both));
+    const message = `did not answer within ${this.timeoutMs / 1000} s`;
+    const answer = withTimeout({ ms: this.timeoutMs, message, signal }, async (both) => work(both));
     return answer.catch((thrown) => {
       throw soundError(thrown);
     });
@@ -104,17 +104,4 @@ export function soundError(thrown: unknown): Error {
     // Nothing of it can be told.
   }
   return new Error(`it threw what is no error (${typeof thrown})`);
-}
-
-/** Whether work settles in time, well or badly; after that nothing waits for it any longer. */
-export async function settlesWithin(ms: number, work: Promise<unknown>): Promise<boolean> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<boolean>((resolve) => {
-    timer = setTimeout(resolve, ms, false);
-  });
-  const settled = work.then(
-    () => true,
-    () => true,
-  );
-  return Promise.race([settled, late]).finally(() => clearTimeout(timer));
 }

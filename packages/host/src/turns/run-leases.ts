@@ -9,19 +9,19 @@ import {
   WarningFrame,
 } from '@sibyl/protocol';
 import type { Logger } from 'pino';
-import { type EventBus, endOf } from '../bus/event-bus.js';
+import { type EventBus, endOfTurn } from '../bus/event-bus.js';
 import type { RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import { createReport } from './run-log.js';
-import { cacheInvalidation, doneOf } from './run-recorder.js';
+import { buildCacheInvalidation, buildDoneFrame } from './run-recorder.js';
 
-/** Well within the 30 s after which another process takes this one for dead. */
-const BEAT_MS = 10_000;
+/** Well within the 30 s after which other processes consider this one dead. */
+const RENEW_MS = 10_000;
 
-/** Closes what dead processes left running, now and again, and tells others that this one lives. */
-export async function keepRuns(
+/** Closes runs that dead processes left behind, now and periodically, and renews the leases of this process. */
+export async function startLeaseLoop(
   runs: RunStore,
   events: EventBus,
   logger: Logger,
@@ -29,43 +29,43 @@ export async function keepRuns(
   const closeLeftovers = async () => {
     for (const { run } of await runs.closeInterrupted(endInterrupted)) {
       logger.warn({ runId: run.id, did: run.owner }, 'run closed as interrupted');
-      const { event, data: payload } = cacheInvalidation(run, run.messageId);
-      events.publish(run, { event, payload, position: endOf(run.turn) });
+      const { event, data: payload } = buildCacheInvalidation(run, run.messageId);
+      events.publish(run, { event, payload, position: endOfTurn(run.turn) });
     }
   };
-  const beat = async () => {
+  const renew = async () => {
     await runs.renewLeases();
     await closeLeftovers();
   };
   await closeLeftovers();
   const timer = setInterval(() => {
-    // Without a stack: the store reports its outages itself.
-    beat().catch((error) => {
+    // Without a stack: the store logs its outages itself.
+    renew().catch((error) => {
       logger.warn({ reason: String(error) }, 'leases not renewed; trying again');
     });
-  }, BEAT_MS);
+  }, RENEW_MS);
   timer.unref();
   return () => clearInterval(timer);
 }
 
-/** Ends a run that its process left behind, with as much of the answer as its log holds. */
+/** Ends a run of a dead process with the part of the answer that its log contains. */
 export function endInterrupted(run: Run, frames: readonly Frame[]): RunEnding {
   const messageId = randomUUID();
-  const content = dataOf(frames, 'message', TextFrame)
+  const content = parseFrames(frames, 'message', TextFrame)
     .map((data) => data.content)
     .join('');
-  const reasoning = dataOf(frames, 'reasoning', ReasoningEvent)
+  const reasoning = parseFrames(frames, 'reasoning', ReasoningEvent)
     .map((data) => data.reasoning)
     .join('');
-  const toolCalls = toolCallsOf(frames);
+  const toolCalls = readToolCalls(frames);
   const status = 'interrupted';
   const report = createReport(
-    dataOf(frames, 'warning', WarningFrame),
+    parseFrames(frames, 'warning', WarningFrame),
     new OracleError('host_stopping', { retryAfterSeconds: 5 }),
   );
   const last = [
-    cacheInvalidation(run, messageId),
-    doneOf({ runId: run.id, messageId, status, text: content }),
+    buildCacheInvalidation(run, messageId),
+    buildDoneFrame({ runId: run.id, messageId, status, text: content }),
   ];
   return {
     status,
@@ -89,20 +89,20 @@ interface Parser<T> {
   safeParse(data: unknown): { readonly data?: T | undefined };
 }
 
-/** A frame of another version that cannot be read must not keep the run from being closed. */
-function dataOf<T>(frames: readonly Frame[], event: string, schema: Parser<T>): T[] {
+/** Skips frames of other versions that cannot be parsed, so that the run can be closed. */
+function parseFrames<T>(frames: readonly Frame[], event: string, schema: Parser<T>): T[] {
   return frames
     .filter((frame) => frame.event === event)
     .flatMap((frame) => schema.safeParse(JSON.parse(frame.data)).data ?? []);
 }
 
-/** A call that was still open when the process ended has no known outcome. */
-function toolCallsOf(frames: readonly Frame[]): ToolCall[] {
+/** The outcome of a call that was running when the process died is unknown. */
+function readToolCalls(frames: readonly Frame[]): ToolCall[] {
   const byId = new Map<string, ToolCall>();
   for (const { data, event } of frames) {
-    const told = toldCall(event, data);
-    if (!told) continue;
-    const { id, toolName: name, args, status, output } = told;
+    const call = readToolCall(event, data);
+    if (!call) continue;
+    const { id, toolName: name, args, status, output } = call;
     byId.set(
       id,
       status === 'isRunning'
@@ -113,7 +113,7 @@ function toolCallsOf(frames: readonly Frame[]): ToolCall[] {
   return [...byId.values()];
 }
 
-function toldCall(event: string, data: string) {
+function readToolCall(event: string, data: string) {
   if (event === 'tool_call') {
     const call = ToolCallEvent.safeParse(JSON.parse(data)).data;
     return call && { ...call, id: call.eventId };

@@ -3,19 +3,19 @@ import { textBytes } from '@sibyl/server-kit';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run, RunReport, StoredError } from '../store/runs/run.js';
 
-/** What a frame takes in memory beside its text. */
+/** Memory overhead of a frame. */
 const FRAME_BYTES = 80;
 
-/** The frames of a run under way, in memory; any number of readers, each at its own pace. */
+/** The frames of a running turn in memory, for any number of readers at their own pace. */
 export class RunLog {
   private readonly frames: Frame[] = [];
-  private waiting: (() => void)[] = [];
+  private waiters: (() => void)[] = [];
   private isClosed = false;
-  #bytes = 0;
+  private frameBytes = 0;
 
-  /** The memory that the frames take, estimated. */
+  /** Estimated memory of the frames. */
   get bytes(): number {
-    return this.#bytes;
+    return this.frameBytes;
   }
 
   get lastSeq(): number {
@@ -25,23 +25,23 @@ export class RunLog {
   add(event: string, data: string): Frame {
     const frame = { seq: this.frames.length + 1, event, data };
     this.frames.push(frame);
-    this.#bytes += FRAME_BYTES + textBytes(data);
+    this.frameBytes += FRAME_BYTES + textBytes(data);
     this.wake();
     return frame;
   }
 
-  /** What is there above `after`. */
+  /** Returns the frames after `after`. */
   since(after: number): readonly Frame[] {
     return this.frames.slice(after);
   }
 
-  /** No frame follows. */
+  /** Ends the log: no frame follows. */
   close(): void {
     this.isClosed = true;
     this.wake();
   }
 
-  /** Yields what is there above `after`, then what comes, until the log closes or the signal fires. */
+  /** Yields the frames after `after`, then new ones, until the log closes or the signal is aborted. */
   async *read(after: number, signal: AbortSignal): AsyncGenerator<readonly Frame[]> {
     const wake = () => this.wake();
     signal.addEventListener('abort', wake, { once: true });
@@ -52,7 +52,7 @@ export class RunLog {
         seen += fresh.length;
         if (fresh.length > 0) yield fresh;
         else if (this.isClosed) return;
-        else await new Promise<void>((resolve) => this.waiting.push(resolve));
+        else await new Promise<void>((resolve) => this.waiters.push(resolve));
       }
     } finally {
       signal.removeEventListener('abort', wake);
@@ -60,81 +60,81 @@ export class RunLog {
   }
 
   private wake(): void {
-    if (this.waiting.length === 0) return;
-    const waiting = this.waiting;
-    this.waiting = [];
-    for (const resolve of waiting) resolve();
+    if (this.waiters.length === 0) return;
+    const waiters = this.waiters;
+    this.waiters = [];
+    for (const resolve of waiters) resolve();
   }
 }
 
-/** Why a turn was cut short: by its user, or by another turn or the host. */
-export type CutReason = 'aborted' | 'interrupted';
+/** A user aborts a turn; another turn or the host interrupts it. */
+export type CancelReason = 'aborted' | 'interrupted';
 
-/** A run that this process carries out, or will when its turn comes. */
+/** A run that this process executes or has queued. */
 export class LiveRun {
   readonly log = new RunLog();
   readonly outcome: Promise<RunOutcome>;
-  private readonly abort = new AbortController();
-  #settle!: (outcome: RunOutcome) => void;
-  #cutReason: CutReason | undefined;
-  #error: OracleError | undefined;
+  private readonly controller = new AbortController();
+  private resolve!: (outcome: RunOutcome) => void;
+  private reason: CancelReason | undefined;
+  private failure: OracleError | undefined;
 
   constructor(readonly run: Run) {
     this.outcome = new Promise((resolve) => {
-      this.#settle = resolve;
+      this.resolve = resolve;
     });
   }
 
   get signal(): AbortSignal {
-    return this.abort.signal;
+    return this.controller.signal;
   }
 
-  /** Set when the run is to end before its time. */
-  get cutReason(): CutReason | undefined {
-    return this.#cutReason;
+  /** Set when the run was canceled. */
+  get cancelReason(): CancelReason | undefined {
+    return this.reason;
   }
 
-  /** Set when the host ended the run: what a caller without an answer is answered instead. */
+  /** Set when the host ended the run: the error for a caller that receives no answer. */
   get error(): OracleError | undefined {
-    return this.#error;
+    return this.failure;
   }
 
-  /** Ends the run before its time; `error` is for a caller who would get no text at all. */
-  cut(reason: CutReason, error?: OracleError): void {
+  /** Cancels the run; `error` is for a caller that would receive no text at all. */
+  cancel(reason: CancelReason, error?: OracleError): void {
     if (this.signal.aborted) return;
-    this.#cutReason = reason;
-    this.#error = error;
-    this.abort.abort(new Error(`The turn was ${reason}`));
+    this.reason = reason;
+    this.failure = error;
+    this.controller.abort(new Error(`The turn was ${reason}`));
   }
 
   /** Ends the run as failed. */
   fail(error: OracleError): void {
     if (this.signal.aborted) return;
-    this.#error = error;
-    this.abort.abort(error);
+    this.failure = error;
+    this.controller.abort(error);
   }
 
-  /** What plugins still do for the turn ends with it. */
+  /** Also aborts work that plugins still do for the turn. */
   settle(outcome: RunOutcome): void {
-    this.#settle(outcome);
-    this.abort.abort(new Error('The turn is over'));
+    this.resolve(outcome);
+    this.controller.abort(new Error('The turn is over'));
   }
 }
 
-/** Warnings a reply has at most; the stream has them all. */
+/** The most warnings in a reply; the stream contains all of them. */
 export const MAX_WARNINGS = 50;
 
-/** How a run ended, for whoever waits for the whole answer. */
+/** How a run ended, for callers that wait for the complete answer. */
 export interface RunOutcome {
   readonly status: 'finished' | 'aborted' | 'interrupted' | 'failed';
   readonly messageId: string | undefined;
   readonly text: string;
   readonly warnings: readonly ReplyWarning[];
-  /** Why the turn has no answer, or only a part of one. */
+  /** Why the answer is missing or incomplete. */
   readonly error?: OracleError | undefined;
 }
 
-/** What is kept of a run so that a repeated request is answered as the first one was. */
+/** Builds what is stored of a run so that a repeated request receives the same reply. */
 export function createReport(warnings: readonly ReplyWarning[], error?: OracleError): RunReport {
   const kept = warnings.slice(0, MAX_WARNINGS).map(({ code, message }) => ({ code, message }));
   return {
@@ -153,11 +153,11 @@ function toStoredError(error: OracleError): StoredError {
   };
 }
 
-/** Why a stored run has no answer; a code that this version does not know is a fault of the host. */
+/** Reads why a stored run has no answer; an unknown code becomes `internal_error`. */
 export function readError({ status, fault, report }: Run): OracleError | undefined {
   const { error } = report;
   if (error === undefined) {
-    // A run that an earlier version stored.
+    // An earlier version stored this run.
     const message = fault?.message ?? 'The turn failed';
     return status === 'failed' ? new OracleError('model_unavailable', { message }) : undefined;
   }

@@ -1,13 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, type TestStore, useStore } from '../../test/support/test-database.js';
-import { BEFORE_ALL, endOf, type Position, positionText } from '../bus/event-bus.js';
+import { BEFORE_ALL, endOfTurn, formatPosition, type Position } from '../bus/event-bus.js';
 import type { Frame } from '../store/runs/frames.js';
 import { endInterrupted } from './run-leases.js';
 import { MissedEvents, RunReader } from './run-reader.js';
 import type { Turns } from './turns.js';
 
 /** As a process sees runs that it does not carry out itself. */
-const elsewhere = { live: () => undefined } as unknown as Turns;
+const elsewhere = { findLive: () => undefined } as unknown as Turns;
 
 async function startRun({ store }: TestStore) {
   const owner = newOwner();
@@ -156,7 +156,7 @@ describe.each(engines)('what a client missed, on %s', (engine) => {
       test.store.runs,
     ).after(audience, seen))
       events.push(
-        `${position && positionText(position)} ${'step' in payload ? payload.step : event}`,
+        `${position && formatPosition(position)} ${'step' in payload ? payload.step : event}`,
       );
     return events;
   }
@@ -173,10 +173,10 @@ describe.each(engines)('what a client missed, on %s', (engine) => {
     expect(await missed(audience, BEFORE_ALL)).toEqual(all);
     expect(await missed(audience, { turn: 5, seq: 1 })).toEqual(all.slice(4));
     expect(await missed(audience, { turn: 5, seq: 2 })).toEqual(all.slice(5));
-    expect(await missed(audience, endOf(turns))).toEqual([]);
+    expect(await missed(audience, endOfTurn(turns))).toEqual([]);
     expect(await missed({ ...audience, owner: newOwner() }, BEFORE_ALL)).toEqual([]);
     const latest = new MissedEvents(elsewhere, test.store.runs).latest(audience);
-    expect(await latest).toEqual(endOf(turns));
+    expect(await latest).toEqual(endOfTurn(turns));
   });
 
   it('is also that a crash took what it saw, told once', async () => {
@@ -185,10 +185,10 @@ describe.each(engines)('what a client missed, on %s', (engine) => {
     const heir = await test.another();
     now += 60_000;
     await heir.runs.closeInterrupted(endInterrupted);
-    const changed = `${positionText(endOf(1))} message_cache_invalidation`;
+    const changed = `${formatPosition(endOfTurn(1))} message_cache_invalidation`;
     expect(await missed(audience, BEFORE_ALL)).toEqual(['1.2 a', changed]);
     for (const seq of [2, 3, 4, 99])
       expect(await missed(audience, { turn: 1, seq })).toEqual([changed]);
-    expect(await missed(audience, endOf(1))).toEqual([]);
+    expect(await missed(audience, endOfTurn(1))).toEqual([]);
   });
 });

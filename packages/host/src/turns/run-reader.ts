@@ -1,12 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type DoneFrame, OracleError, type ReplyPart } from '@sibyl/protocol';
-import { untilAborted } from '../agent/timeouts.js';
+import { abortable } from '@sibyl/server-kit';
 import {
-  type Audience,
   BEFORE_ALL,
-  endOf,
+  endOfTurn,
   type Position,
   type ServerEvent,
+  type SessionKey,
   toServerEvent,
 } from '../bus/event-bus.js';
 import type { Frame } from '../store/runs/frames.js';
@@ -14,10 +14,10 @@ import { hasEnded, type Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import type { Store } from '../store/store.js';
 import { type RunOutcome, readError } from './run-log.js';
-import { doneOf } from './run-recorder.js';
+import { buildDoneFrame } from './run-recorder.js';
 import type { Turns } from './turns.js';
 
-/** How often a run of another process is looked at. */
+/** How often the runs of other processes are polled. */
 const POLL_MS = 200;
 
 export interface RunKey {
@@ -25,7 +25,7 @@ export interface RunKey {
   readonly runId: string;
 }
 
-/** Reads runs, wherever they are carried out and whether or not they have ended. */
+/** Reads runs of this and other processes, running or ended. */
 export class RunReader {
   constructor(
     private readonly turns: Turns,
@@ -33,22 +33,22 @@ export class RunReader {
   ) {}
 
   async find(key: RunKey): Promise<Run> {
-    const run = this.turns.live(key)?.run ?? (await this.store.runs.find(key));
+    const run = this.turns.findLive(key)?.run ?? (await this.store.runs.find(key));
     if (!run) throw new OracleError('run_not_found');
     return run;
   }
 
-  /** Yields the frames above `after`, replayed then live; the last is always `done`. */
+  /** Yields the frames after `after`, stored ones first, then live ones; the last is always `done`. */
   read(run: Run, after: number, signal: AbortSignal): AsyncGenerator<readonly Frame[]> {
-    const live = this.turns.live({ owner: run.owner, runId: run.id });
+    const live = this.turns.findLive({ owner: run.owner, runId: run.id });
     return live ? live.log.read(after, signal) : this.readStored(run, after, signal);
   }
 
-  /** Waits for the end of a run; undefined as soon as `gone` fires. */
+  /** Waits for the end of a run; returns undefined as soon as `gone` is aborted. */
   async outcome(run: Run, gone: AbortSignal): Promise<RunOutcome | undefined> {
     const key = { owner: run.owner, runId: run.id };
-    const live = this.turns.live(key);
-    if (live) return untilAborted(() => live.outcome, gone).catch(() => undefined);
+    const live = this.turns.findLive(key);
+    if (live) return abortable(() => live.outcome, gone).catch(() => undefined);
     while (!gone.aborted) {
       const now = await this.find(key);
       if (hasEnded(now)) {
@@ -57,7 +57,7 @@ export class RunReader {
         return {
           status,
           messageId,
-          text: await this.textOf(now),
+          text: await this.readText(now),
           warnings,
           error: readError(now),
         };
@@ -74,14 +74,14 @@ export class RunReader {
   ): AsyncGenerator<readonly Frame[]> {
     let seen = after;
     while (!signal.aborted) {
-      // The run before its frames: one that has ended by now has all of them stored.
+      // The run is read before its frames: if it has ended, all of them are stored.
       const run = await this.find({ owner, runId });
       const frames = await this.store.runs.frames({ owner, runId, after: seen });
       if (frames.length > 0) yield frames;
       if (frames.at(-1)?.event === 'done') return;
       seen = frames.at(-1)?.seq ?? seen;
       if (hasEnded(run)) {
-        yield await this.ending(run, run.status, seen);
+        yield await this.buildEnding(run, run.status, seen);
         return;
       }
       await sleep(POLL_MS, undefined, { signal }).catch(() => undefined);
@@ -89,17 +89,17 @@ export class RunReader {
   }
 
   /**
-   * What to tell a client that has seen up to `seen` when the log holds nothing beyond: it has all,
-   * it saw more than a crash left (contract B4), or the log was dropped with age.
+   * Builds the last frames for a client that has seen `seen` when the log contains nothing after it: the client has
+   * everything, it saw more than survived a crash (contract B4), or the log was pruned.
    */
-  private async ending(
+  private async buildEnding(
     run: Run,
     status: DoneFrame['status'],
     seen: number,
   ): Promise<readonly Frame[]> {
-    const text = await this.textOf(run);
-    const done = doneOf({ runId: run.id, messageId: run.messageId, status, text });
-    if (seen === run.lastSeq && seen > 0) return numbered([done], seen);
+    const text = await this.readText(run);
+    const done = buildDoneFrame({ runId: run.id, messageId: run.messageId, status, text });
+    if (seen === run.lastSeq && seen > 0) return toFrames([done], seen);
     const { id: runId, sessionId, requestId } = run;
     const isPruned = seen < run.lastSeq;
     const partialLength = isPruned ? 0 : text.length;
@@ -110,68 +110,68 @@ export class RunReader {
     const timestamp = new Date(run.updatedAt).toISOString();
     const whole: ReplyPart[] =
       isPruned && text ? [{ event: 'message', data: { content: text, timestamp } }] : [];
-    return numbered([start, ...whole, done], seen + 1);
+    return toFrames([start, ...whole, done], seen + 1);
   }
 
-  private async textOf({ owner, messageId }: Run): Promise<string> {
+  private async readText({ owner, messageId }: Run): Promise<string> {
     if (messageId === undefined) return '';
     return (await this.store.messages.find({ owner, messageId }))?.content ?? '';
   }
 }
 
-const numbered = (parts: readonly ReplyPart[], from: number): Frame[] =>
+const toFrames = (parts: readonly ReplyPart[], from: number): Frame[] =>
   parts.map(({ event, data }, i) => ({ seq: from + i, event, data: JSON.stringify(data) }));
 
-/** Finds in the logs of a session's runs what its sockets were told while a client was away. */
+/** Finds the socket events that a client missed, in the logs of the session's runs. */
 export class MissedEvents {
   constructor(
     private readonly turns: Turns,
     private readonly runs: RunStore,
   ) {}
 
-  /** Where the session stands now. */
-  async latest(audience: Audience): Promise<Position> {
-    const run = await this.runs.current(audience);
+  /** Returns the position of the session's latest event. */
+  async latest(key: SessionKey): Promise<Position> {
+    const run = await this.runs.current(key);
     if (!run) return BEFORE_ALL;
-    const live = this.turns.live({ owner: run.owner, runId: run.id });
+    const live = this.turns.findLive({ owner: run.owner, runId: run.id });
     if (live) return { turn: run.turn, seq: live.log.lastSeq };
-    return hasEnded(run) ? endOf(run.turn) : { turn: run.turn, seq: run.lastSeq };
+    return hasEnded(run) ? endOfTurn(run.turn) : { turn: run.turn, seq: run.lastSeq };
   }
 
-  /** Yields what was told after a position, oldest first, up to now. */
-  async *after(audience: Audience, seen: Position): AsyncGenerator<ServerEvent> {
-    let runs = await this.runs.list({ ...audience, fromTurn: seen.turn });
+  /** Yields the events after a position, oldest first. */
+  async *after(key: SessionKey, seen: Position): AsyncGenerator<ServerEvent> {
+    let runs = await this.runs.list({ ...key, fromTurn: seen.turn });
     while (runs.length > 0) {
-      for (const run of runs) yield* this.toldIn(run, run.turn === seen.turn ? seen.seq : 0);
-      runs = await this.runs.list({ ...audience, fromTurn: (runs.at(-1)?.turn ?? 0) + 1 });
+      for (const run of runs) yield* this.readEvents(run, run.turn === seen.turn ? seen.seq : 0);
+      runs = await this.runs.list({ ...key, fromTurn: (runs.at(-1)?.turn ?? 0) + 1 });
     }
   }
 
-  private async *toldIn(run: Run, after: number): AsyncGenerator<ServerEvent> {
-    for (const frame of await this.framesOf(run, after)) {
-      const told = toServerEvent(partOf(frame), { turn: run.turn, seq: frame.seq });
-      if (told && !isRepair(run, frame)) yield told;
+  private async *readEvents(run: Run, after: number): AsyncGenerator<ServerEvent> {
+    for (const frame of await this.readFrames(run, after)) {
+      const event = toServerEvent(toReplyPart(frame), { turn: run.turn, seq: frame.seq });
+      if (event && !isRepair(run, frame)) yield event;
     }
-    if (after < endOf(run.turn).seq) yield* this.repairOf(run);
+    if (after < endOfTurn(run.turn).seq) yield* this.readRepair(run);
   }
 
-  /** A crash may have taken what the client saw last, and its numbers were given anew. */
-  private async *repairOf(run: Run): AsyncGenerator<ServerEvent> {
+  /** A crash may have lost frames that the client saw, and their numbers were used again. */
+  private async *readRepair(run: Run): AsyncGenerator<ServerEvent> {
     if (run.status !== 'interrupted') return;
-    const [frame] = await this.framesOf(run, run.lastSeq - 2);
+    const [frame] = await this.readFrames(run, run.lastSeq - 2);
     if (!frame || !isRepair(run, frame)) return;
-    const told = toServerEvent(partOf(frame), endOf(run.turn));
-    if (told) yield told;
+    const event = toServerEvent(toReplyPart(frame), endOfTurn(run.turn));
+    if (event) yield event;
   }
 
-  private async framesOf({ owner, id: runId }: Run, after: number): Promise<readonly Frame[]> {
-    const live = this.turns.live({ owner, runId });
+  private async readFrames({ owner, id: runId }: Run, after: number): Promise<readonly Frame[]> {
+    const live = this.turns.findLive({ owner, runId });
     return live ? live.log.since(after) : this.runs.frames({ owner, runId, after });
   }
 }
 
-const partOf = ({ event, data }: Frame) => ({ event, data: JSON.parse(data) }) as ReplyPart;
+const toReplyPart = ({ event, data }: Frame) => ({ event, data: JSON.parse(data) }) as ReplyPart;
 
-/** Whether a frame is what the end of a run that was left behind begins with. */
+/** Whether a frame is the first of those that ended the run of a dead process. */
 const isRepair = ({ status, lastSeq }: Run, { seq, event }: Frame) =>
   status === 'interrupted' && seq === lastSeq - 1 && event === 'message_cache_invalidation';

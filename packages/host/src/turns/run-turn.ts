@@ -1,132 +1,128 @@
 import { type FaultKind, OracleError } from '@sibyl/protocol';
+import { abortable } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
-import type { TurnFault } from '../agent/agent.js';
 import { runAgent } from '../agent/run-agent.js';
-import { untilAborted } from '../agent/timeouts.js';
-import { ModelFault } from '../models/model.js';
+import { ModelError } from '../models/model.js';
 import type { Metrics } from '../observability/metrics.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import { isStoreError } from '../store/store-errors.js';
 import type { LiveRun, RunOutcome } from './run-log.js';
 import type { Titles } from './titles.js';
 import type { TurnJob, TurnSetup } from './turn-setup.js';
-import { TurnWriter } from './turn-writer.js';
+import { type TurnError, TurnWriter } from './turn-writer.js';
 
-interface TurnRunnerParts {
+interface TurnRunnerDeps {
   readonly runs: RunStore;
   readonly setup: TurnSetup;
   readonly titles: Titles;
   readonly logger: Logger;
   readonly metrics: Metrics;
-  /** How long a turn may run. */
+  /** Time limit of one turn. */
   readonly maxMs: number;
 }
 
-/** Carries out turns: lets the agent work, stores how it ended, and settles what it cost. */
+/** Executes turns: runs the agent, stores the outcome, and settles the cost. */
 export class TurnRunner {
-  constructor(private readonly parts: TurnRunnerParts) {}
+  constructor(private readonly deps: TurnRunnerDeps) {}
 
   async run(job: TurnJob): Promise<RunOutcome> {
     let naming: Promise<void> | undefined;
     try {
-      const outcome = await this.carryOut(job);
-      naming = this.nameAfter(job, outcome);
+      const outcome = await this.execute(job);
+      naming = this.nameSession(job, outcome);
       return outcome;
     } finally {
-      // The title is part of what the turn costs; nobody waits for it, or for the settling.
+      // The title is part of the turn's cost. Neither is awaited.
       void Promise.resolve(naming).then(() => job.account.settle());
     }
   }
 
-  private async carryOut(job: TurnJob): Promise<RunOutcome> {
+  private async execute(job: TurnJob): Promise<RunOutcome> {
     const { live, recorder, account } = job;
     const writer = new TurnWriter(live.run, recorder);
-    const fault = await this.answer(job, writer);
-    const status = !fault ? 'finished' : (live.cutReason ?? 'failed');
-    this.parts.metrics.count('sibyl_turns_total', { status, kind: fault?.kind ?? '' });
-    const shown = status === 'failed' ? fault : undefined;
-    const error = status === 'finished' ? undefined : (shown?.refusal ?? live.error);
-    return writer.end({ status, usage: account.total, fault: shown, error });
+    const failure = await this.answer(job, writer);
+    const status = !failure ? 'finished' : (live.cancelReason ?? 'failed');
+    this.deps.metrics.count('sibyl_turns_total', { status, kind: failure?.kind ?? '' });
+    const shown = status === 'failed' ? failure : undefined;
+    const error = status === 'finished' ? undefined : (shown?.error ?? live.error);
+    return writer.end({ status, usage: account.total, failure: shown, error });
   }
 
-  private nameAfter({ request, session, account }: TurnJob, { status, text }: RunOutcome) {
+  private nameSession({ request, session, account }: TurnJob, { status, text }: RunOutcome) {
     if (status !== 'finished') return undefined;
     const exchange = { question: request.message.message, answer: text };
-    return this.parts.titles.nameAfter(session, exchange, account);
+    return this.deps.titles.nameSession(session, exchange, account);
   }
 
-  /** Lets the agent work to its end; what kept it from getting there is returned. */
-  private async answer(job: TurnJob, writer: TurnWriter): Promise<AnsweredFault | undefined> {
+  /** Runs the agent; returns the error that ended it early, if any. */
+  private async answer(job: TurnJob, writer: TurnWriter): Promise<TurnError | undefined> {
     const { live } = job;
-    const timer = setTimeout(() => live.fail(this.tookTooLong()), this.parts.maxMs);
+    const timer = setTimeout(() => live.fail(this.createTimeoutError()), this.deps.maxMs);
     try {
       const warn = (code: string, message: string) => writer.warn(code, message);
       for (const { code, message } of job.request.warnings ?? []) warn(code, message);
-      const request = await untilAborted(async () => {
-        await this.begin(live);
-        return this.parts.setup.prepare(job, warn);
+      const request = await abortable(async () => {
+        await this.markRunning(live);
+        return this.deps.setup.prepare(job, warn);
       }, live.signal);
       for await (const part of runAgent(request)) writer.write(part);
       return undefined;
     } catch (error) {
-      return this.faultOf(live.error ?? error, live);
+      return this.reportError(live.error ?? error, live);
     } finally {
       clearTimeout(timer);
     }
   }
 
-  private tookTooLong(): OracleError {
-    const message = `The turn was stopped after ${this.parts.maxMs / 1000} seconds, the longest that one turn may take on this host.`;
+  private createTimeoutError(): OracleError {
+    const message = `The turn was stopped after ${this.deps.maxMs / 1000} seconds, the longest that one turn may take on this host.`;
     return new OracleError('turn_too_long', { message });
   }
 
-  private async begin({ run: { status, owner, id: runId } }: LiveRun): Promise<void> {
-    if (status === 'queued') await this.parts.runs.markRunning({ owner, runId });
+  private async markRunning({ run: { status, owner, id: runId } }: LiveRun): Promise<void> {
+    if (status === 'queued') await this.deps.runs.markRunning({ owner, runId });
   }
 
-  /** Told to the operator too: to a client that streams, the answer was a 200. */
-  private faultOf(error: unknown, { run, cutReason }: LiveRun): AnsweredFault {
-    const { logger } = this.parts;
+  /** Logs the error as well: a streaming client has already received status 200. */
+  private reportError(error: unknown, { run, cancelReason }: LiveRun): TurnError {
+    const { logger } = this.deps;
     const about = { runId: run.id, requestId: run.requestId, did: run.owner };
-    const fault = turnFaultOf(error);
-    if (!cutReason && fault) logger.warn({ ...about, kind: fault.kind }, fault.message);
-    if (!cutReason && !fault) logger.error({ ...about, err: error }, 'turn failed');
-    return fault ?? unexpectedFault();
+    const failure = toTurnError(error);
+    if (!cancelReason && failure) logger.warn({ ...about, kind: failure.kind }, failure.message);
+    if (!cancelReason && !failure) logger.error({ ...about, err: error }, 'turn failed');
+    return failure ?? createUnexpectedError();
   }
 }
 
-/** A fault of a turn, with the error that answers a caller who gets no text. */
-export type AnsweredFault = TurnFault & { readonly refusal: OracleError };
-
 const RETRY_SECONDS = 5;
 
-/** What ended a turn, as its user is told; undefined for what is a bug. */
-function turnFaultOf(error: unknown): AnsweredFault | undefined {
-  if (error instanceof ModelFault) return modelFault(error);
-  if (error instanceof OracleError) return refused(error);
+/** Describes an error to the user; undefined if it is a bug of the host. */
+function toTurnError(error: unknown): TurnError | undefined {
+  if (error instanceof ModelError) return fromModelError(error);
+  if (error instanceof OracleError) return fromOracleError(error);
   if (!isStoreError(error)) return undefined;
-  return refused(
+  return fromOracleError(
     new OracleError('store_unavailable', { retryAfterSeconds: RETRY_SECONDS, cause: error }),
   );
 }
 
-/** A fault that says nothing of itself to the user. */
-function unexpectedFault(): AnsweredFault {
-  const refusal = new OracleError('internal_error', { message: 'The turn failed within the host' });
-  return { message: refusal.message, kind: 'unknown', retryable: true, refusal };
+/** Hides the details of a bug from the user. */
+function createUnexpectedError(): TurnError {
+  const error = new OracleError('internal_error', { message: 'The turn failed within the host' });
+  return { message: error.message, kind: 'unknown', retryable: true, error };
 }
 
-function modelFault(fault: ModelFault): AnsweredFault {
-  const { message, kind, retryable, retryAfterSeconds = RETRY_SECONDS } = fault;
-  const refusal = new OracleError('model_unavailable', {
+function fromModelError(failure: ModelError): TurnError {
+  const { message, kind, retryable, retryAfterSeconds = RETRY_SECONDS } = failure;
+  const error = new OracleError('model_unavailable', {
     message,
-    // A call that fails again however long one waits is not worth waiting for.
+    // No Retry-After for a call that would fail again.
     ...(retryable && { retryAfterSeconds }),
   });
-  return { message, kind, retryable, refusal };
+  return { message, kind, retryable, error };
 }
 
-const kinds: Readonly<Record<number, FaultKind>> = {
+const kindsByStatus: Readonly<Record<number, FaultKind>> = {
   401: 'auth',
   402: 'billing',
   403: 'auth',
@@ -135,9 +131,9 @@ const kinds: Readonly<Record<number, FaultKind>> = {
   503: 'server',
 };
 
-/** By a gate, a middleware or a limit, or by the store. */
-function refused(refusal: OracleError): AnsweredFault {
-  const { status, message } = refusal;
+/** An error of a gate, a middleware, a limit or the store. */
+function fromOracleError(error: OracleError): TurnError {
+  const { status, message } = error;
   const retryable = status === 429 || status === 503;
-  return { message, kind: kinds[status] ?? 'unknown', retryable, refusal };
+  return { message, kind: kindsByStatus[status] ?? 'unknown', retryable, error };
 }

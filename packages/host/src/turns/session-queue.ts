@@ -1,65 +1,65 @@
 import type { LiveRun, RunOutcome } from './run-log.js';
-import type { TurnPlace } from './turn-limits.js';
+import type { TurnSlot } from './turn-limits.js';
 
-/** A place in the order of a session's turns; it holds a run once that is stored. */
-export interface Slot {
-  live?: LiveRun;
-  work?: () => Promise<RunOutcome>;
-  /** Undefined once it is released or handed over. */
-  place?: TurnPlace | undefined;
-  isAtWork?: boolean;
+/** A turn in the queue of its session; the run is set when it is stored. */
+export interface QueuedTurn {
+  liveRun?: LiveRun;
+  execute?: () => Promise<RunOutcome>;
+  /** Undefined after it was released or transferred. */
+  slot?: TurnSlot | undefined;
+  isRunning?: boolean;
 }
 
-/** The turns of one session: the first is at work, the others wait. */
-export class Lane {
-  private readonly slots: Slot[] = [];
-  /** Settles when every start so far has been stored, so that storing keeps the order of slots. */
+/** The turns of one session: the first runs, the others wait. */
+export class SessionQueue {
+  private readonly turns: QueuedTurn[] = [];
+  /** Settles when all earlier turns are stored, so that runs are stored in the order of the queue. */
   lastStart: Promise<unknown> = Promise.resolve();
 
-  get isFree(): boolean {
-    return this.slots.length === 0;
+  get isEmpty(): boolean {
+    return this.turns.length === 0;
   }
 
-  get waiting(): number {
-    return Math.max(0, this.slots.length - 1);
+  get waitingCount(): number {
+    return Math.max(0, this.turns.length - 1);
   }
 
-  get atWork(): LiveRun | undefined {
-    return this.slots[0]?.live;
+  get current(): LiveRun | undefined {
+    return this.turns[0]?.liveRun;
   }
 
-  isFirst(slot: Slot): boolean {
-    return this.slots[0] === slot;
+  isFirst(slot: QueuedTurn): boolean {
+    return this.turns[0] === slot;
   }
 
-  take(): Slot {
-    const slot: Slot = {};
-    this.slots.push(slot);
+  add(): QueuedTurn {
+    const slot: QueuedTurn = {};
+    this.turns.push(slot);
     return slot;
   }
 
-  leave(slot: Slot): void {
-    const index = this.slots.indexOf(slot);
-    if (index >= 0) this.slots.splice(index, 1);
+  remove(slot: QueuedTurn): void {
+    const index = this.turns.indexOf(slot);
+    if (index >= 0) this.turns.splice(index, 1);
   }
 
-  /** The first slot, once it holds a run that nobody works on yet; from now on somebody does. */
-  nextToWork(): Slot | undefined {
-    const [first] = this.slots;
-    if (!first?.work || first.isAtWork) return undefined;
-    first.isAtWork = true;
+  /** Marks the first turn as running and returns it; undefined if it is not stored yet or already running. */
+  startNext(): QueuedTurn | undefined {
+    const [first] = this.turns;
+    if (!first?.execute || first.isRunning) return undefined;
+    first.isRunning = true;
     return first;
   }
 
-  /** Gives the place of a turn that is about to be interrupted to the message that interrupts it. */
-  handOverPlace(): TurnPlace | undefined {
-    const slot = this.slots.find(({ place }) => place !== undefined);
-    const place = slot?.place;
-    if (slot) slot.place = undefined;
+  /** Takes the slot of a turn that is about to be interrupted, for the message that interrupts it. */
+  transferSlot(): TurnSlot | undefined {
+    const slot = this.turns.find(({ slot }) => slot !== undefined);
+    const place = slot?.slot;
+    if (slot) slot.slot = undefined;
     return place;
   }
 
-  runs(): LiveRun[] {
-    return this.slots.flatMap(({ live }) => live ?? []);
+  liveRuns(): LiveRun[] {
+    return this.turns.flatMap(({ liveRun }) => liveRun ?? []);
   }
 }

@@ -1,33 +1,29 @@
 import { Id, OracleError } from '@sibyl/protocol';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
-import { closingEvent, type EventBus } from '../bus/event-bus.js';
+import { createClosingEvent, type EventBus, type SessionKey } from '../bus/event-bus.js';
 import type { DiskSpace } from '../store/disk-space.js';
-import type { Session, SessionKey, SessionStore } from '../store/session-store.js';
+import type { Session, SessionStore } from '../store/session-store.js';
 import type { Turns } from './turns.js';
 
-interface SessionsParts {
+interface SessionsDeps {
   readonly sessions: SessionStore;
   readonly oracle: OracleIdentity;
   readonly turns: Turns;
   readonly events: EventBus;
-  /** Identities cost nothing, room in the store does: each user may keep so many. */
+  /** Sessions per user: identities are free, storage is not. */
   readonly maxPerUser: number;
   readonly disk: DiskSpace | undefined;
 }
 
-/** Opens sessions of users with this oracle, and ends them with all that belongs to them. */
+/** Creates sessions, and deletes them with everything that belongs to them. */
 export class SessionsService {
-  private readonly parts: SessionsParts;
-
-  constructor(parts: SessionsParts) {
-    this.parts = parts;
-  }
+  constructor(private readonly deps: SessionsDeps) {}
 
   async open(wanted: {
     readonly owner: string;
     readonly title?: string | undefined;
   }): Promise<Session> {
-    const { sessions, oracle, maxPerUser, disk } = this.parts;
+    const { sessions, oracle, maxPerUser, disk } = this.deps;
     await disk?.assertRoom();
     const { did: oracleDid, name: oracleName, entityDid: oracleEntityDid } = oracle;
     const session = await sessions.createWithin(maxPerUser, {
@@ -40,13 +36,13 @@ export class SessionsService {
     return session;
   }
 
-  /** Takes messages and runs with it, and ends the sockets that still listen. */
+  /** Deletes the session with its messages and runs, and closes its sockets. */
   async remove(key: SessionKey): Promise<void> {
-    const { sessions, turns, events } = this.parts;
+    const { sessions, turns, events } = this.deps;
     await turns.interruptAll(key);
-    // An id that could not have been ours is as unknown as any other.
+    // A malformed id is treated like an unknown one.
     const isKnown = Id.safeParse(key.sessionId).success && (await sessions.delete(key));
     if (!isKnown) throw new OracleError('session_not_found');
-    events.publish(key, closingEvent('session_deleted', key.sessionId));
+    events.publish(key, createClosingEvent('session_deleted', key.sessionId));
   }
 }

@@ -1,98 +1,95 @@
+import { settlesWithin } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { Meter } from '../agent/agent.js';
-import { askModel } from '../agent/ask-model.js';
+import { generateText } from '../agent/ask-model.js';
 import type { Model } from '../models/model.js';
 import { type Session, type SessionStore, UNTITLED } from '../store/session-store.js';
-import { settlesWithin } from './hooks.js';
 
 const MAX_LENGTH = 60;
-const PATIENCE_MS = 30_000;
+const TIMEOUT_MS = 30_000;
 const SAMPLE_LENGTH = 2000;
-/** No title is longer; reading on would only cost. */
+/** Stops reading an answer that is too long for a title. */
 const MAX_ANSWER = 200;
-/** Titles the model is asked for at once; further sessions are named by their first words. */
-const MAX_ASKED = 100;
+/** Titles generated at a time; further sessions are named by their first words. */
+const MAX_IN_PROGRESS = 100;
 
 const INSTRUCTION =
   'Write a title for this conversation: at most six words, in its language, no quotes, no full stop. Answer with the title alone.';
 
-interface Exchange {
+interface FirstExchange {
   readonly question: string;
   readonly answer: string;
 }
 
-interface TitlesParts {
+interface TitlesDeps {
   readonly sessions: SessionStore;
   readonly model: Model;
   readonly logger: Logger;
 }
 
-/** Names sessions after what was talked about, in the background. */
+/** Names sessions by their first message and answer, in the background. */
 export class Titles {
-  private readonly parts: TitlesParts;
   private readonly closing = new AbortController();
-  private readonly underWay = new Set<Promise<void>>();
+  private readonly inProgress = new Set<Promise<void>>();
 
-  constructor(parts: TitlesParts) {
-    this.parts = parts;
-  }
+  constructor(private readonly deps: TitlesDeps) {}
 
-  /** Names a session, unless it has a name already; never rejects. */
-  async nameAfter(session: Session, exchange: Exchange, meter: Meter): Promise<void> {
+  /** Names a session that has no title; never rejects. */
+  async nameSession(session: Session, exchange: FirstExchange, meter: Meter): Promise<void> {
     if (session.title !== UNTITLED) return;
     const naming = this.name(session, exchange, meter).catch((err) => {
-      this.parts.logger.warn({ err, sessionId: session.id }, 'session not named');
+      this.deps.logger.warn({ err, sessionId: session.id }, 'session not named');
     });
-    this.underWay.add(naming);
+    this.inProgress.add(naming);
     await naming;
-    this.underWay.delete(naming);
+    this.inProgress.delete(naming);
   }
 
-  /** Falls back to the first words for titles in progress, and waits until that is stored, for at most `limitMs`. */
-  async close(limitMs: number): Promise<void> {
+  /** Falls back to the first words for titles in progress, and waits until they are stored, for at most `timeoutMs`. */
+  async close(timeoutMs: number): Promise<void> {
     this.closing.abort();
-    if (!(await settlesWithin(limitMs, Promise.all(this.underWay))))
-      this.parts.logger.warn({ sessions: this.underWay.size }, 'sessions not named');
+    if (!(await settlesWithin(timeoutMs, Promise.all(this.inProgress))))
+      this.deps.logger.warn({ sessions: this.inProgress.size }, 'sessions not named');
   }
 
-  private async name(session: Session, exchange: Exchange, meter: Meter): Promise<void> {
-    const asked = this.underWay.size < MAX_ASKED ? await this.ask(exchange, meter) : '';
+  private async name(session: Session, exchange: FirstExchange, meter: Meter): Promise<void> {
+    const asked =
+      this.inProgress.size < MAX_IN_PROGRESS ? await this.generate(exchange, meter) : '';
     const title = asked || firstWords(exchange.question);
     const { owner, id: sessionId } = session;
-    await this.parts.sessions.nameOnce({ owner, sessionId, title });
+    await this.deps.sessions.nameOnce({ owner, sessionId, title });
   }
 
-  private async ask({ question, answer }: Exchange, meter: Meter): Promise<string> {
+  private async generate({ question, answer }: FirstExchange, meter: Meter): Promise<string> {
     const prompt = `User: ${question.slice(0, SAMPLE_LENGTH)}\n\nAssistant: ${answer.slice(0, SAMPLE_LENGTH)}`;
-    const { model, logger } = this.parts;
-    const signal = AbortSignal.any([AbortSignal.timeout(PATIENCE_MS), this.closing.signal]);
-    const enough = MAX_ANSWER;
+    const { model, logger } = this.deps;
+    const signal = AbortSignal.any([AbortSignal.timeout(TIMEOUT_MS), this.closing.signal]);
     try {
-      const { text } = await askModel({
+      const { text } = await generateText({
         model,
         system: INSTRUCTION,
         prompt,
         meter,
         signal,
-        enough,
+        maxLength: MAX_ANSWER,
       });
-      return cleaned(text);
+      return cleanTitle(text);
     } catch (err) {
-      logger.info({ err }, 'no title from the model; using the first words');
+      logger.info({ err }, 'model returned no title; using the first words');
       return '';
     }
   }
 }
 
-function cleaned(text: string): string {
+function cleanTitle(text: string): string {
   const line = text.slice(0, MAX_ANSWER).trim().split('\n', 1)[0] ?? '';
-  return cut(line.replaceAll(/^["'«“#\s]+|["'»”.\s]+$/g, ''));
+  return truncate(line.replaceAll(/^["'«“#\s]+|["'»”.\s]+$/g, ''));
 }
 
 const firstWords = (text: string) =>
-  cut(text.trim().split(/\s+/).slice(0, 8).join(' ')) || UNTITLED;
+  truncate(text.trim().split(/\s+/).slice(0, 8).join(' ')) || UNTITLED;
 
-function cut(text: string): string {
+function truncate(text: string): string {
   const characters = [...text];
   return characters.length <= MAX_LENGTH
     ? text

@@ -142,9 +142,8 @@ function bind(
   turn: ToolTurn,
 ): Pick<TurnTool, 'tool' | 'characters'> | undefined {
   const bound = toAgentTool(definition);
-  if ('ok' in bound)
-    return { tool: turn.chain.aroundTool(agent, bound.ok), characters: bound.characters };
-  turn.warn('tool_left_out', `The tool ${definition.name} cannot be used: ${bound.fault}`);
+  if (bound.ok) return { ...bound.ok, tool: turn.chain.aroundTool(agent, bound.ok.tool) };
+  turn.warn('tool_left_out', `The tool ${definition.name} cannot be used: ${bound.error}`);
   return undefined;
 }
 

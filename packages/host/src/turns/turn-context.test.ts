@@ -4,7 +4,7 @@ import { expect, it } from 'vitest';
 import { newOwner, useStore } from '../../test/support/test-database.js';
 import { MemoryEventBus } from '../bus/event-bus.js';
 import { RunLog } from './run-log.js';
-import { doneOf, RunRecorder } from './run-recorder.js';
+import { buildDoneFrame, RunRecorder } from './run-recorder.js';
 import { createTurnEmit } from './turn-context.js';
 
 const test = useStore('sqlite');
@@ -24,14 +24,14 @@ async function begin(checksEvents: boolean) {
   events.subscribe(run, ({ payload }) => heard.push(payload));
   const lines: { msg: string }[] = [];
   const logger = pino({}, { write: (line) => void lines.push(JSON.parse(line)) });
-  const giveUp = new AbortController().signal;
+  const shutdown = new AbortController().signal;
   const recorder = new RunRecorder({
     run,
     log,
     runs,
     events,
     logger,
-    giveUp,
+    shutdown,
     storeWaitMs: 10_000,
     onUnstored: () => {},
     onFull: () => undefined,
@@ -76,7 +76,7 @@ it('says nothing more once the turn is ending', async () => {
   const { run, recorder, emit, heard, written } = await begin(true);
   const messageId = randomUUID();
   const message = { id: messageId, content: 'Hello', isComplete: true };
-  const done = doneOf({ runId: run.id, messageId, status: 'finished', text: 'Hello' });
+  const done = buildDoneFrame({ runId: run.id, messageId, status: 'finished', text: 'Hello' });
   const ending = recorder.end({ status: 'finished', message }, done);
   emit.router({ step: 'too late' });
   await ending;

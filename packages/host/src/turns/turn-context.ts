@@ -12,7 +12,7 @@ import { type LoadedPlugin, turnEmit } from '@sibyl/plugin-kit/rules';
 import { describeIssues, type ReplyPart, runFrames, UserPreferences } from '@sibyl/protocol';
 import type { Logger as HostLogger } from 'pino';
 import type { DegradedService } from '../agent/prompt.js';
-import type { CallDesk, CallEvent } from '../bus/pending-client-calls.js';
+import type { CallEvent, PendingClientCalls } from '../bus/pending-client-calls.js';
 import type { Message } from '../store/message.js';
 import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
@@ -20,7 +20,7 @@ import type { Store } from '../store/store.js';
 import type { Hooks } from './hooks.js';
 import type { RunRecorder } from './run-recorder.js';
 import type { TurnRequest } from './turn-request.js';
-import { messageView } from './turn-writer.js';
+import { toMessageView } from './turn-writer.js';
 
 type Shared = Readonly<Record<string, unknown>>;
 
@@ -134,7 +134,7 @@ export function turnFacts({ request, session, messages, delegation }: FactSource
   return {
     user: Object.freeze({ ...userOf(request), ...(delegation && { delegation }) }),
     session: Object.freeze({ id, requestId, roomId, client }),
-    history: Object.freeze(messages.slice(0, -1).map(messageView)),
+    history: Object.freeze(messages.slice(0, -1).map(toMessageView)),
     request: Object.freeze(partsOf(request)),
   };
 }
@@ -208,11 +208,11 @@ type Request = Parameters<ClientCalls['call']>[0];
 interface ClientCallsParts {
   readonly run: Pick<Run, 'owner' | 'sessionId' | 'requestId'>;
   readonly recorder: Pick<RunRecorder, 'write'>;
-  readonly desk: CallDesk;
+  readonly pendingCalls: PendingClientCalls;
 }
 
 /** The `client` of a turn's context: calls go out as frames of the run and events of its session. */
-export function createClientCalls({ run, recorder, desk }: ClientCallsParts): ClientCalls {
+export function createClientCalls({ run, recorder, pendingCalls }: ClientCallsParts): ClientCalls {
   const { owner, sessionId, requestId } = run;
   const send = ({ event, toolName, args }: Request, toolCallId: string): CallEvent => {
     const payload = { sessionId, requestId, toolCallId, toolName, args };
@@ -225,6 +225,6 @@ export function createClientCalls({ run, recorder, desk }: ClientCallsParts): Cl
   };
   return {
     call: async (request) =>
-      desk.call({ owner, sessionId }, { ...request, send: (id) => send(request, id) }),
+      pendingCalls.call({ owner, sessionId }, { ...request, send: (id) => send(request, id) }),
   };
 }

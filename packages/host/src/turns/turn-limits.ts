@@ -4,23 +4,23 @@ import type { Meter } from '../agent/agent.js';
 import type { Model, ModelPart, ModelUse } from '../models/model.js';
 import { type ModelUsageStore, toUtcDay } from '../store/model-usage-store.js';
 
-/** Seconds after which a turn has probably ended. */
+/** By then another turn has probably ended. */
 const RETRY_SECONDS = 5;
 
 interface TurnLimits {
   readonly maxPerUser: number;
-  /** Of all users together. */
+  /** For all users together. */
   readonly max: number;
 }
 
-/** The right to one turn on this host, until it is released. */
-export interface TurnPlace {
-  /** Gives the place to another turn; has an effect once. */
+/** Permission for one turn on this host. */
+export interface TurnSlot {
+  /** Frees the slot; repeated calls have no effect. */
   release(): void;
 }
 
-/** Counts the turns that run or wait on this host. Model calls cost money and identities do not. */
-export class TurnPlaces {
+/** Limits the turns that run or wait on this host, because model calls cost money and identities are free. */
+export class TurnSlots {
   private readonly limits: TurnLimits;
   private readonly perUser = new Map<string, number>();
   private total = 0;
@@ -29,8 +29,8 @@ export class TurnPlaces {
     this.limits = limits;
   }
 
-  /** Takes a place at once, or throws why there is none. */
-  take(owner: string): TurnPlace {
+  /** Returns a slot or throws if none is free; never waits. */
+  acquire(owner: string): TurnSlot {
     const { maxPerUser, max } = this.limits;
     const taken = this.perUser.get(owner) ?? 0;
     if (taken >= maxPerUser) throw tooManyTurns();
@@ -54,22 +54,22 @@ export class TurnPlaces {
   }
 }
 
-/** The refusal of a user who has as many turns as one may have. */
+/** The error for a user at the limit of turns. */
 export const tooManyTurns = (): OracleError =>
   new OracleError('too_many_turns', { retryAfterSeconds: RETRY_SECONDS });
 
-/** The refusal of a host that takes no more turns. */
+/** The error for messages that arrive during shutdown. */
 export const hostStopping = (): OracleError =>
   new OracleError('host_stopping', { retryAfterSeconds: RETRY_SECONDS });
 
-/** How old the known total may be: other hosts spend from the same budget. */
+/** Maximum age of the known total: other hosts spend from the same budget. */
 const FRESH_MS = 2_000;
 const RETRY_MS = 1_000;
 const DAY_MS = 24 * 60 * 60 * 1000;
 
-interface ModelBudgetParts {
+interface ModelBudgetDeps {
   readonly usage: Pick<ModelUsageStore, 'add' | 'total'>;
-  /** Infinite if not limited; then nothing is counted. */
+  /** Infinity means unlimited; then nothing is counted. */
   readonly tokensPerDay: number;
   readonly logger: Logger;
   /** The current time in milliseconds. */
@@ -77,33 +77,31 @@ interface ModelBudgetParts {
 }
 
 /**
- * What all users may spend on models per day in UTC, kept in the store, so that a restart does not
- * reset it and hosts on one database share it. Calls in progress when it runs out are finished.
+ * The tokens that all users may spend per UTC day. The total is in the store, so it survives restarts and hosts on
+ * one database share it. Calls in progress finish when it runs out.
  */
 export class ModelBudget implements Meter {
-  private readonly parts: ModelBudgetParts;
   private readonly clock: () => number;
   private day = '';
-  /** The day's total in the store, as far as it is known. */
+  /** The last known total of the day in the store. */
   private stored = 0;
-  /** Spent, but not in the store yet. */
+  /** Spent but not stored yet. */
   private unstored = 0;
   private readAt = Number.NEGATIVE_INFINITY;
   private reading: Promise<void> | undefined;
   private storing: Promise<void> | undefined;
   private retry: NodeJS.Timeout | undefined;
 
-  constructor(parts: ModelBudgetParts) {
-    this.parts = parts;
-    this.clock = parts.clock ?? Date.now;
+  constructor(private readonly deps: ModelBudgetDeps) {
+    this.clock = deps.clock ?? Date.now;
   }
 
-  /** Throws when the day's budget is used up, or when the store cannot tell. */
+  /** Throws if the day's budget is exhausted or cannot be read. */
   async check(): Promise<void> {
-    const { tokensPerDay } = this.parts;
+    const { tokensPerDay } = this.deps;
     if (tokensPerDay === Number.POSITIVE_INFINITY) return;
     this.beginDay();
-    // Again if a new day began meanwhile: what was read is the total of the day before.
+    // Repeats if a new day began: the total that was read belongs to the day before.
     while (performance.now() - this.readAt > FRESH_MS) await this.read();
     if (this.stored + this.unstored < tokensPerDay) return;
     const retryAfterSeconds = Math.ceil((DAY_MS - (this.clock() % DAY_MS)) / 1000);
@@ -111,12 +109,12 @@ export class ModelBudget implements Meter {
   }
 
   add({ input, output }: ModelUse): void {
-    if (this.parts.tokensPerDay === Number.POSITIVE_INFINITY || input + output === 0) return;
+    if (this.deps.tokensPerDay === Number.POSITIVE_INFINITY || input + output === 0) return;
     this.unstored += input + output;
     this.startStoring();
   }
 
-  /** Makes a last attempt to store what was spent. */
+  /** Makes a last attempt to store the usage. */
   async close(): Promise<void> {
     clearTimeout(this.retry);
     this.startStoring();
@@ -132,7 +130,7 @@ export class ModelBudget implements Meter {
     this.readAt = Number.NEGATIVE_INFINITY;
   }
 
-  /** Checks that come together share one read. */
+  /** Concurrent checks share one read. */
   private read(): Promise<void> {
     this.reading ??= this.readTotal().finally(() => {
       this.reading = undefined;
@@ -142,13 +140,13 @@ export class ModelBudget implements Meter {
 
   private async readTotal(): Promise<void> {
     const day = this.day;
-    const total = await this.parts.usage.total(day);
-    this.know(day, total);
+    const total = await this.deps.usage.total(day);
+    this.raiseStored(day, total);
     if (day === this.day) this.readAt = performance.now();
   }
 
-  /** A day's total only grows: a smaller one was read before what is known already. */
-  private know(day: string, total: number): void {
+  /** A day's total only grows, so a smaller one is outdated. */
+  private raiseStored(day: string, total: number): void {
     if (day === this.day) this.stored = Math.max(this.stored, total);
   }
 
@@ -158,18 +156,18 @@ export class ModelBudget implements Meter {
     });
   }
 
-  /** What is spent meanwhile goes along with the next write. */
+  /** Usage that arrives during a write is part of the next one. */
   private async store(): Promise<void> {
     try {
       while (this.unstored > 0) {
         this.beginDay();
         const [day, tokens] = [this.day, this.unstored];
-        const total = await this.parts.usage.add(day, tokens);
+        const total = await this.deps.usage.add(day, tokens);
         this.unstored -= tokens;
-        this.know(day, total);
+        this.raiseStored(day, total);
       }
     } catch (err) {
-      const { logger } = this.parts;
+      const { logger } = this.deps;
       logger.warn({ err, tokens: this.unstored }, 'model usage not stored; trying again');
       this.retry = setTimeout(() => this.startStoring(), RETRY_MS);
       this.retry.unref();
@@ -177,57 +175,54 @@ export class ModelBudget implements Meter {
   }
 }
 
-/** What a tool call counts beside its text: it becomes frames and is kept, however short it is. */
+/** Overhead of a tool call: even a short one becomes frames and is stored. */
 const CALL_CHARACTERS = 500;
 
-interface OutputLimitParts {
+interface OutputLimitOptions {
   readonly maxCharacters: number;
   /** Called once, when the limit is reached. */
   readonly onReached: (error: OracleError) => void;
 }
 
-/** Limits what all models of one turn write together, those of sub-agents and summaries included. */
+/** Limits the output of all models of one turn together, including sub-agents and summaries. */
 export class OutputLimit {
-  private readonly parts: OutputLimitParts;
   private characters = 0;
   private reached: OracleError | undefined;
 
-  constructor(parts: OutputLimitParts) {
-    this.parts = parts;
-  }
+  constructor(private readonly options: OutputLimitOptions) {}
 
-  /** The same model, whose answers count. */
-  watch(model: Model): Model {
+  /** Returns the model with its output counted. */
+  wrap(model: Model): Model {
     return {
       ...model,
       stream: (call) => ({
         [Symbol.asyncIterator]: () =>
-          new CountedParts(model.stream(call)[Symbol.asyncIterator](), this),
+          new CountingIterator(model.stream(call)[Symbol.asyncIterator](), this),
       }),
     };
   }
 
-  /** Throws if it was too much already: no call is worth making any more. */
-  assertLeft(): void {
+  /** Throws if the limit was reached: no further call may start. */
+  assertNotReached(): void {
     if (this.reached) throw this.reached;
   }
 
-  /** Throws once it is too much. */
+  /** Throws when the limit is reached. */
   count(part: ModelPart): void {
-    this.characters += charactersIn(part);
-    const { maxCharacters, onReached } = this.parts;
+    this.characters += countCharacters(part);
+    const { maxCharacters, onReached } = this.options;
     if (this.characters <= maxCharacters) return;
     if (this.reached === undefined) {
       const message = `The turn was stopped after ${maxCharacters} characters, the most that one turn may have on this host.`;
       this.reached = new OracleError('turn_too_long', { message });
-      // Only after the stream that wrote too much is closed: it may not expect to be aborted by its reader.
+      // Deferred until the stream is closed: a source may not expect its reader to abort it.
       setImmediate(onReached, this.reached);
     }
     throw this.reached;
   }
 }
 
-function charactersIn(part: ModelPart): number {
+function countCharacters(part: ModelPart): number {
   switch (part.type) {
     case 'text':
     case 'reasoning':
@@ -241,21 +236,21 @@ function charactersIn(part: ModelPart): number {
   }
 }
 
-/** By hand, not by a generator: this sits between every token and its reader. */
-class CountedParts implements AsyncIterator<ModelPart> {
+/** Not a generator: this runs for every token. */
+class CountingIterator implements AsyncIterator<ModelPart> {
   constructor(
     private readonly source: AsyncIterator<ModelPart>,
     private readonly limit: OutputLimit,
   ) {}
 
   async next(): Promise<IteratorResult<ModelPart>> {
-    this.limit.assertLeft();
+    this.limit.assertNotReached();
     const result = await this.source.next();
     try {
       if (!result.done) this.limit.count(result.value);
       return result;
     } catch (error) {
-      // Not waited for: a source stuck in its last step would hold the turn.
+      // Not awaited: a source that hangs in its last step would block the turn.
       this.source.return?.().catch(() => undefined);
       throw error;
     }

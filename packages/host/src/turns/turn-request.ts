@@ -1,35 +1,35 @@
 import { type ReplyWarning, type SendMessage, TimeZone } from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
 
-/** One message on its way to an answer, however it came in. */
+/** A message to answer, from any transport. */
 export interface TurnRequest {
   readonly caller: Caller;
   readonly sessionId: string;
   readonly requestId: string;
   readonly message: Omit<SendMessage, 'stream' | 'returnAllMessages' | 'requestId'>;
-  /** What the transport knows of the user, overruled by what the message says. */
+  /** What the transport knows about the user; fields of the message override it. */
   readonly user: {
     readonly timezone?: string | undefined;
     readonly matrixHomeServer?: string | undefined;
     readonly matrixAccessToken?: string | undefined;
   };
-  /** What was left out of the request before the turn began. */
+  /** Parts of the request that were ignored before the turn started. */
   readonly warnings?: readonly ReplyWarning[] | undefined;
-  /** What brought the message, such as `api`. */
+  /** The transport, such as `api`. */
   readonly client: string;
-  /** Makes a repeated request find the first one's run. */
+  /** A repeated request with this key joins the run of the first one. */
   readonly idempotencyKey?: string | undefined;
 }
 
-/** Characters of an unknown name that a warning repeats. */
-const SHOWN = 64;
+/** Characters of an unknown name that a warning quotes. */
+const SHOWN_LENGTH = 64;
 
 interface UserTimezone {
   readonly timezone?: string;
   readonly warnings: readonly ReplyWarning[];
 }
 
-/** The first of these names that is a time zone; an unknown name costs the time zone and nothing else. */
+/** Returns the first valid time zone; an unknown name becomes a warning, not an error. */
 export function readTimezone(...names: readonly (string | undefined)[]): UserTimezone {
   const warnings: ReplyWarning[] = [];
   for (const name of names) {
@@ -41,7 +41,7 @@ export function readTimezone(...names: readonly (string | undefined)[]): UserTim
 }
 
 function unknownTimezone(name: string): ReplyWarning {
-  const shown = JSON.stringify(name.slice(0, SHOWN).toWellFormed());
+  const shown = JSON.stringify(name.slice(0, SHOWN_LENGTH).toWellFormed());
   return {
     code: 'unknown_timezone',
     message: `The time zone ${shown} is unknown and was ignored. Use an IANA name, such as Africa/Nairobi.`,

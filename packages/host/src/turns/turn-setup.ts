@@ -7,7 +7,7 @@ import { toModelMessages } from '../agent/conversation.js';
 import { composePrompt } from '../agent/prompt.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
-import type { CallDesk } from '../bus/pending-client-calls.js';
+import type { PendingClientCalls } from '../bus/pending-client-calls.js';
 import type { Config } from '../config/config.js';
 import type { ModelRole } from '../models/model.js';
 import type { Models } from '../models/models.js';
@@ -31,63 +31,63 @@ import {
 import { OutputLimit } from './turn-limits.js';
 import type { TurnRequest } from './turn-request.js';
 
-/** Where the host itself keeps state of a session: no plugin can have this name. */
+/** Key of the host's own session state; not a valid plugin name. */
 const HOST = '(host)';
 const WARNING_LIMIT = 1000;
 /**
- * What is read of a long conversation for each token the model may be sent: a token is about four bytes, and what tools
- * said is shortened as it grows old.
+ * Bytes of history to read per token of context. A token is about four bytes; the margin covers older tool results,
+ * which are shortened later.
  */
 const HISTORY_BYTES_PER_TOKEN = 16;
 
-interface TurnSetupParts {
+interface TurnSetupDeps {
   readonly store: Store;
   readonly models: Models;
   readonly oracle: OracleIdentity;
   readonly authority: DelegatedAuthority;
-  /** In the order of their dependencies. */
+  /** In dependency order. */
   readonly plugins: readonly LoadedPlugin[];
   readonly hooks: Hooks;
-  readonly desk: CallDesk;
-  /** Whether what plugins emit is checked first. */
+  readonly pendingCalls: PendingClientCalls;
+  /** Whether events of plugins are validated. */
   readonly checksEvents: boolean;
   readonly logger: Logger;
   readonly settings: Config['turns'];
 }
 
-/** A job on its way to the agent. */
+/** A job with what was loaded for it. */
 interface Preparation extends TurnJob {
   readonly warn: TurnContext['warn'];
   readonly messages: readonly Message[];
   readonly facts: TurnFacts;
-  /** The role `main` is the model of this turn. */
+  /** `main` is the model of this turn. */
   readonly models: Pick<Models, 'get'>;
 }
 
-/** Gathers all that the agent needs to answer a message, from the store and from the plugins. */
+/** Builds the agent's request from the store and the plugins. */
 export class TurnSetup {
-  /** Of older turns, so that a long session pays for each once. */
+  /** Summaries of older turns, so that a long session pays for each only once. */
   private readonly summaries = new SummaryCache();
 
-  constructor(private readonly parts: TurnSetupParts) {}
+  constructor(private readonly deps: TurnSetupDeps) {}
 
   async prepare(job: TurnJob, warn: TurnContext['warn']): Promise<AgentRequest> {
     const { live, request, session } = job;
     const key = { owner: session.owner, sessionId: session.id };
-    const bytes = this.parts.settings.contextTokens * HISTORY_BYTES_PER_TOKEN;
+    const bytes = this.deps.settings.contextTokens * HISTORY_BYTES_PER_TOKEN;
     const [messages, delegation] = await Promise.all([
-      this.parts.store.messages.recent({ ...key, throughTurn: live.run.turn, bytes }),
+      this.deps.store.messages.recent({ ...key, throughTurn: live.run.turn, bytes }),
       this.findDelegation(request),
     ]);
     const facts = turnFacts({ request, session, messages, delegation });
-    return this.requestOf({ ...job, warn, messages, facts, models: this.modelsOf(job) });
+    return this.buildRequest({ ...job, warn, messages, facts, models: this.selectModels(job) });
   }
 
-  private async requestOf(turn: Preparation): Promise<AgentRequest> {
+  private async buildRequest(turn: Preparation): Promise<AgentRequest> {
     const { live, account, messages, models, warn } = turn;
-    const { plugins, hooks, settings } = this.parts;
+    const { plugins, hooks, settings } = this.deps;
     const { signal } = live;
-    const contexts = await TurnContexts.open(this.contextParts(turn), plugins);
+    const contexts = await TurnContexts.open(this.contextDeps(turn), plugins);
     const chain = new MiddlewareChain({ plugins, contexts, hooks, signal });
     const shared = {
       smallModel: models.get('utility'),
@@ -105,13 +105,13 @@ export class TurnSetup {
       warn,
       signal,
     });
-    const state = this.hostState(turn);
+    const state = this.openHostState(turn);
     const capabilities = await Capabilities.open({ plugins, tools, state, chain });
     const model = models.get('main');
     return {
       ...shared,
       model,
-      system: this.prompt(turn.facts, contexts, capabilities),
+      system: this.buildPrompt(turn.facts, contexts, capabilities),
       messages: toModelMessages(messages),
       tools: () => capabilities.offered,
       hooks: chain.aroundModel({ agent: 'main', model }),
@@ -119,8 +119,8 @@ export class TurnSetup {
     };
   }
 
-  private contextParts({ live, recorder, request, account, facts, models, warn }: Preparation) {
-    const { store, authority, hooks, desk, checksEvents, logger } = this.parts;
+  private contextDeps({ live, recorder, request, account, facts, models, warn }: Preparation) {
+    const { store, authority, hooks, pendingCalls, checksEvents, logger } = this.deps;
     const { run, signal } = live;
     return {
       request,
@@ -129,7 +129,7 @@ export class TurnSetup {
       ucan: authority.turnUcan(request.caller),
       llm: createLlms({ modelFor: models.get, meter: account, signal }),
       emit: createTurnEmit({ run, recorder, logger, checksEvents }),
-      client: createClientCalls({ run, recorder, desk }),
+      client: createClientCalls({ run, recorder, pendingCalls }),
       warn: (code: string, message: string) =>
         warn(`${code}`.slice(0, WARNING_LIMIT), `${message}`.slice(0, WARNING_LIMIT)),
       hooks,
@@ -138,12 +138,12 @@ export class TurnSetup {
     };
   }
 
-  private prompt(
+  private buildPrompt(
     { user }: TurnFacts,
     { state, degraded }: TurnContexts,
     { told }: Capabilities,
   ): string {
-    const { oracle, settings } = this.parts;
+    const { oracle, settings } = this.deps;
     return composePrompt({
       oracleName: oracle.name,
       capabilities: told,
@@ -156,37 +156,37 @@ export class TurnSetup {
     });
   }
 
-  private modelsOf({ live, request: { message } }: TurnJob): Pick<Models, 'get'> {
-    const { models, settings } = this.parts;
+  private selectModels({ live, request: { message } }: TurnJob): Pick<Models, 'get'> {
+    const { models, settings } = this.deps;
     const output = new OutputLimit({
       maxCharacters: settings.maxCharacters,
       onReached: (error) => live.fail(error),
     });
     const main = (message.model && models.find(message.model)) || models.get('main');
-    return { get: (role: ModelRole) => output.watch(role === 'main' ? main : models.get(role)) };
+    return { get: (role: ModelRole) => output.wrap(role === 'main' ? main : models.get(role)) };
   }
 
-  private hostState({ session }: TurnJob) {
+  private openHostState({ session }: TurnJob) {
     const { owner, id: sessionId } = session;
-    return this.parts.store.sessionState.of({ owner, sessionId, plugin: HOST });
+    return this.deps.store.sessionState.of({ owner, sessionId, plugin: HOST });
   }
 
-  /** Only plugins ask for it, and a turn without it is still a turn. */
+  /** Only plugins use it; a turn works without it. */
   private async findDelegation({ caller }: TurnRequest): Promise<TurnUser['delegation']> {
-    if (this.parts.plugins.length === 0) return undefined;
+    if (this.deps.plugins.length === 0) return undefined;
     try {
-      const found = await this.parts.authority.findDelegation(caller);
+      const found = await this.deps.authority.findDelegation(caller);
       if (!found) return undefined;
       const { cid, expiration } = found;
       return { cid, ...(Number.isFinite(expiration) && { expiration }) };
     } catch (err) {
-      this.parts.logger.warn({ err, did: caller.did }, 'delegation not read');
+      this.deps.logger.warn({ err, did: caller.did }, 'delegation not read');
       return undefined;
     }
   }
 }
 
-/** One turn and everything it works with. */
+/** A turn to execute and what belongs to it. */
 export interface TurnJob {
   readonly live: LiveRun;
   readonly recorder: RunRecorder;

@@ -1,25 +1,39 @@
 import { randomUUID } from 'node:crypto';
-import type { Message as MessageView, OracleError, ReplyWarning, ToolCall } from '@sibyl/protocol';
-import type { AgentPart, TurnFault } from '../agent/agent.js';
+import type {
+  FaultKind,
+  Message as MessageView,
+  OracleError,
+  ReplyWarning,
+  ToolCall,
+} from '@sibyl/protocol';
+import type { AgentPart } from '../agent/agent.js';
 import type { Message } from '../store/message.js';
 import type { Run, TokenUsage } from '../store/runs/run.js';
 import { createReport, MAX_WARNINGS, type RunOutcome, readError } from './run-log.js';
-import { doneOf, type RunRecorder } from './run-recorder.js';
+import { buildDoneFrame, type RunRecorder } from './run-recorder.js';
 
-/** How a turn ended, beyond what was said in it. */
+/** Why a turn failed: the fields of its `error` frame, and the error for a caller that receives no text. */
+export interface TurnError {
+  readonly message: string;
+  readonly kind: FaultKind;
+  readonly retryable: boolean;
+  readonly error: OracleError;
+}
+
+/** How a turn ended. */
 interface TurnEnding {
   readonly status: RunOutcome['status'];
   readonly usage: TokenUsage;
-  readonly fault: TurnFault | undefined;
-  /** Why the turn has no answer, or only a part of one. */
+  readonly failure: TurnError | undefined;
+  /** Why the answer is missing or incomplete. */
   readonly error: OracleError | undefined;
 }
 
-/** Turns what the agent does into the frames of its run, and keeps what becomes the message. */
+/** Converts the agent's parts to frames of the run and collects the message to store. */
 export class TurnWriter {
   private readonly run: Run;
   private readonly recorder: RunRecorder;
-  private readonly place: { readonly sessionId: string; readonly requestId: string };
+  private readonly ids: { readonly sessionId: string; readonly requestId: string };
   private readonly toolCalls: ToolCall[] = [];
   private readonly warnings: ReplyWarning[] = [];
   private text = '';
@@ -29,7 +43,7 @@ export class TurnWriter {
   constructor(run: Run, recorder: RunRecorder) {
     this.run = run;
     this.recorder = recorder;
-    this.place = { sessionId: run.sessionId, requestId: run.requestId };
+    this.ids = { sessionId: run.sessionId, requestId: run.requestId };
   }
 
   write(part: AgentPart): void {
@@ -55,18 +69,18 @@ export class TurnWriter {
     }
   }
 
-  /** Tells that something was left out while the turn goes on. */
+  /** Reports something that was left out; the turn continues. */
   warn(code: string, message: string): void {
-    const data = { code, message, ...this.place, timestamp: now() };
+    const data = { code, message, ...this.ids, timestamp: now() };
     if (this.warnings.length < MAX_WARNINGS) this.warnings.push({ code, message });
     this.recorder.write({ event: 'warning', data });
   }
 
-  /** Ends the run: its message and its last frames are stored together. */
-  async end({ status, usage, fault, error }: TurnEnding): Promise<RunOutcome> {
+  /** Ends the run: stores its message and its last frames together. */
+  async end({ status, usage, failure, error }: TurnEnding): Promise<RunOutcome> {
     this.endReasoning();
-    if (fault) this.writeFault(fault);
-    const messageId = this.hasAnswer(status) ? randomUUID() : undefined;
+    if (failure) this.writeError(failure);
+    const messageId = this.hasMessage(status) ? randomUUID() : undefined;
     const text = this.text;
     const report = createReport(this.warnings, error);
     const run = await this.recorder.end(
@@ -74,24 +88,24 @@ export class TurnWriter {
         status,
         usage,
         report,
-        ...(messageId && { message: { id: messageId, ...this.message(status) } }),
-        ...(fault && { fault: { kind: fault.kind, message: fault.message } }),
+        ...(messageId && { message: { id: messageId, ...this.buildMessage(status) } }),
+        ...(failure && { fault: { kind: failure.kind, message: failure.message } }),
       },
-      doneOf({ runId: this.run.id, messageId, status, text }),
+      buildDoneFrame({ runId: this.run.id, messageId, status, text }),
     );
-    // An end that could not be stored in time is stored as a failure.
+    // If storing takes too long, the run is stored as failed.
     const stored = run.status === 'failed' ? 'failed' : status;
     const { warnings = [] } = report;
     const why = error ?? readError(run);
     return { status: stored, messageId: run.messageId, text, warnings, error: why };
   }
 
-  /** A turn that failed before it said anything leaves no message; one cut short leaves a mark. */
-  private hasAnswer(status: RunOutcome['status']): boolean {
+  /** A turn that failed without output has no message; a canceled one has one even if it is empty. */
+  private hasMessage(status: RunOutcome['status']): boolean {
     return status !== 'failed' || Boolean(this.text || this.reasoning || this.toolCalls.length);
   }
 
-  private message(status: RunOutcome['status']) {
+  private buildMessage(status: RunOutcome['status']) {
     return {
       content: this.text,
       isComplete: status === 'finished',
@@ -105,7 +119,7 @@ export class TurnWriter {
     this.recorder.write({ event: 'message', data: { content, timestamp: now() } });
   }
 
-  /** The start of an action is told by whoever calls the page: not before its input is known to fit. */
+  /** The frame of an action's start is written when the page is called, after its input was validated. */
   private writeToolStart({
     id,
     name,
@@ -115,32 +129,32 @@ export class TurnWriter {
     if (event === 'action_call') return;
     this.recorder.write({
       event: 'tool_call',
-      data: { ...this.place, eventId: id, toolName: name, args, status: 'isRunning' },
+      data: { ...this.ids, eventId: id, toolName: name, args, status: 'isRunning' },
     });
   }
 
   private writeReasoning(text: string): void {
     this.isReasoning = true;
     this.reasoning += text;
-    this.recorder.write({ event: 'reasoning', data: this.reasoningData(text, 'goes on') });
+    this.recorder.write({ event: 'reasoning', data: this.reasoningData(text, 'running') });
   }
 
   private endReasoning(): void {
     if (!this.isReasoning) return;
     this.isReasoning = false;
-    this.recorder.write({ event: 'reasoning', data: this.reasoningData('', 'is over') });
+    this.recorder.write({ event: 'reasoning', data: this.reasoningData('', 'done') });
   }
 
-  private reasoningData(reasoning: string, state: 'goes on' | 'is over') {
-    const isComplete = state === 'is over';
-    return { ...this.place, reasoning, isComplete, timestamp: now() };
+  private reasoningData(reasoning: string, state: 'running' | 'done') {
+    const isComplete = state === 'done';
+    return { ...this.ids, reasoning, isComplete, timestamp: now() };
   }
 
   private writeToolEnd({ call, event }: Extract<AgentPart, { type: 'tool-end' }>): void {
     this.toolCalls.push(call);
     const { id, name, args, status, output } = call;
     const outcome = { status, output, ...(status === 'error' && { error: output }) };
-    const data = { ...this.place, toolName: name, args, ...outcome };
+    const data = { ...this.ids, toolName: name, args, ...outcome };
     this.recorder.write(
       event === 'action_call'
         ? { event, data: { ...data, toolCallId: id } }
@@ -148,17 +162,23 @@ export class TurnWriter {
     );
   }
 
-  private writeFault({ message, kind, retryable, refusal }: TurnFault): void {
-    const code = refusal && { code: refusal.code };
-    const data = { error: message, kind, ...code, retryable, ...this.place, timestamp: now() };
+  private writeError({ message, kind, retryable, error }: TurnError): void {
+    const data = {
+      error: message,
+      kind,
+      code: error.code,
+      retryable,
+      ...this.ids,
+      timestamp: now(),
+    };
     this.recorder.write({ event: 'error', data });
   }
 }
 
 const now = () => new Date().toISOString();
 
-/** A stored message as the contract shows it (B3). */
-export function messageView(message: Message): MessageView {
+/** Converts a stored message to its wire form (contract B3). */
+export function toMessageView(message: Message): MessageView {
   const { toolCalls, reasoning, attachments } = message;
   return {
     id: message.id,

@@ -55,7 +55,7 @@ describe.each(engines)('Turns.start with multitask "interrupt" on %s', (engine) 
     const turns = createTurns(test.store, [mine, theirs]);
     const runId = await turns.start(requestFor(mine));
     const other = turns
-      .live({ owner: mine.owner, runId })
+      .findLive({ owner: mine.owner, runId })
       ?.outcome.then(() => turns.start(requestFor(theirs)))
       .catch((error: unknown) => error);
     const second = await turns.start(requestFor(mine, 'interrupt'));

@@ -1,26 +1,26 @@
 import { createHash } from 'node:crypto';
 import type { GateRequest } from '@sibyl/plugin-kit';
 import { type Multitask, OracleError } from '@sibyl/protocol';
+import { settlesWithin } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
-import type { EventBus } from '../bus/event-bus.js';
+import type { EventBus, SessionKey } from '../bus/event-bus.js';
 import type { Config } from '../config/config.js';
 import type { Models } from '../models/models.js';
 import type { IdempotencyStore } from '../store/idempotency-store.js';
-import type { Session, SessionKey } from '../store/session-store.js';
+import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import type { Gates, TurnAccount } from './gates.js';
-import { settlesWithin } from './hooks.js';
 import { LiveRun } from './run-log.js';
-import { RunRecorder, unstored } from './run-recorder.js';
+import { createNotStoredError, RunRecorder } from './run-recorder.js';
 import type { TurnRunner } from './run-turn.js';
-import { Lane, type Slot } from './session-queue.js';
-import { hostStopping, type TurnPlace, TurnPlaces, tooManyTurns } from './turn-limits.js';
+import { type QueuedTurn, SessionQueue } from './session-queue.js';
+import { hostStopping, type TurnSlot, TurnSlots, tooManyTurns } from './turn-limits.js';
 import type { TurnRequest } from './turn-request.js';
 
-/** Turns that may wait behind the one at work in a session. */
+/** Turns of one session that may wait behind the running one. */
 const MAX_WAITING = 10;
 
-interface TurnsParts {
+interface TurnsDeps {
   readonly store: Store;
   readonly gates: Gates;
   readonly runner: TurnRunner;
@@ -30,80 +30,84 @@ interface TurnsParts {
   readonly settings: Pick<Config['turns'], 'maxPerUser' | 'max' | 'storeWaitMs'>;
 }
 
-/** The turns this process carries out: one at a time in each session, in the order they came. */
+/** Runs turns in this process: one at a time per session, in the order of their messages. */
 export class Turns {
-  private readonly parts: TurnsParts;
-  private readonly lanes = new Map<string, Lane>();
-  readonly #live = new Map<string, LiveRun>();
+  private readonly queues = new Map<string, SessionQueue>();
+  private readonly liveRuns = new Map<string, LiveRun>();
   private readonly idempotent: IdempotentStarts;
-  private readonly places: TurnPlaces;
-  private readonly giveUp = new AbortController();
+  private readonly slots: TurnSlots;
+  private readonly shutdown = new AbortController();
   private isClosing = false;
 
-  constructor(parts: TurnsParts) {
-    this.parts = parts;
-    this.idempotent = new IdempotentStarts(parts.store.idempotency);
-    this.places = new TurnPlaces(parts.settings);
+  constructor(private readonly deps: TurnsDeps) {
+    this.idempotent = new IdempotentStarts(deps.store.idempotency);
+    this.slots = new TurnSlots(deps.settings);
   }
 
-  /** The run with this id, if this process carries it out for this owner. */
-  live({ owner, runId }: { readonly owner: string; readonly runId: string }): LiveRun | undefined {
-    const live = this.#live.get(runId);
+  /** Returns the run with this id if this process executes it for this owner. */
+  findLive({
+    owner,
+    runId,
+  }: {
+    readonly owner: string;
+    readonly runId: string;
+  }): LiveRun | undefined {
+    const live = this.liveRuns.get(runId);
     return live?.run.owner === owner ? live : undefined;
   }
 
   /** Stores the message and the run that will answer it, and returns the run's id. */
   async start(request: TurnRequest): Promise<string> {
     const { caller, sessionId, message } = request;
-    this.assertModel(message.model);
-    // A foreign session must look unknown before anything of its lane can be noticed.
-    const session = await this.parts.store.sessions.get({ owner: caller.did, sessionId });
+    this.assertModelExists(message.model);
+    // A session of another user must look unknown before the state of its queue can show.
+    const session = await this.deps.store.sessions.get({ owner: caller.did, sessionId });
     return this.idempotent.run(request, (claim) => this.startNew(request, session, claim));
   }
 
   /**
-   * Has the turn at work in a session end; false if there is none. Does not wait for it: the published client
-   * fails on an answer that comes after the stream's own end.
+   * Cancels the running turn of a session; returns false if there is none. Does not wait for its end: the published
+   * client fails on a reply that arrives after the end of the stream.
    */
   abort({ owner, sessionId }: SessionKey): boolean {
-    const live = this.lanes.get(sessionId)?.atWork;
+    const live = this.queues.get(sessionId)?.current;
     if (live?.run.owner !== owner) return false;
-    live.cut('aborted');
+    live.cancel('aborted');
     return true;
   }
 
-  /** Ends every turn of a session, those that wait included. */
+  /** Cancels every turn of a session, including those that wait, and waits until they have ended. */
   async interruptAll({ owner, sessionId }: SessionKey): Promise<void> {
-    const lane = this.lanes.get(sessionId);
-    await lane?.lastStart;
-    const runs = lane?.runs().filter(({ run }) => run.owner === owner) ?? [];
-    for (const live of runs) live.cut('interrupted', new OracleError('turn_interrupted'));
+    const queue = this.queues.get(sessionId);
+    await queue?.lastStart;
+    const runs = queue?.liveRuns().filter(({ run }) => run.owner === owner) ?? [];
+    for (const live of runs) live.cancel('interrupted', new OracleError('turn_interrupted'));
     await Promise.all(runs.map(({ outcome }) => outcome));
   }
 
   /**
-   * Takes no more turns, lets running ones finish, and cuts off what is left after `patienceMs`. False if
-   * some have not ended after `limitMs` even so, such as while the store does not answer.
+   * Accepts no more turns, lets running ones finish, and cancels the rest after `graceMs`. Returns false if
+   * some have not ended after `timeoutMs`, for example because the store does not answer.
    */
-  async close(patienceMs: number, limitMs: number): Promise<boolean> {
+  async close(graceMs: number, timeoutMs: number): Promise<boolean> {
     this.isClosing = true;
-    const impatience = setTimeout(() => {
-      for (const live of this.#live.values()) live.cut('interrupted', hostStopping());
-      this.giveUp.abort();
-    }, patienceMs);
-    const hasEnded = await settlesWithin(limitMs, this.untilIdle());
-    clearTimeout(impatience);
-    const runs = [...this.#live.keys()];
-    if (!hasEnded) this.parts.logger.error({ runs }, 'turns did not end; closing without them');
+    const timer = setTimeout(() => {
+      for (const live of this.liveRuns.values()) live.cancel('interrupted', hostStopping());
+      this.shutdown.abort();
+    }, graceMs);
+    const hasEnded = await settlesWithin(timeoutMs, this.waitUntilIdle());
+    clearTimeout(timer);
+    const runs = [...this.liveRuns.keys()];
+    if (!hasEnded) this.deps.logger.error({ runs }, 'turns did not end; closing without them');
     return hasEnded;
   }
 
-  private async untilIdle(): Promise<void> {
-    while (this.lanes.size > 0) {
-      const lanes = [...this.lanes.values()];
-      await Promise.all(lanes.map(({ lastStart }) => lastStart));
-      await Promise.all(lanes.flatMap((lane) => lane.runs()).map(({ outcome }) => outcome));
-      // Not at once: a run that is not stored yet has an outcome, and keeps its place.
+  private async waitUntilIdle(): Promise<void> {
+    while (this.queues.size > 0) {
+      const queues = [...this.queues.values()];
+      await Promise.all(queues.map(({ lastStart }) => lastStart));
+      await Promise.all(queues.flatMap((queue) => queue.liveRuns()).map(({ outcome }) => outcome));
+      // Not immediately: a run that is not stored yet has an outcome but stays in its queue.
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
   }
@@ -112,8 +116,8 @@ export class Turns {
     if (this.isClosing) throw hostStopping();
   }
 
-  private assertModel(id: string | undefined): void {
-    if (id === undefined || this.parts.models.find(id)) return;
+  private assertModelExists(id: string | undefined): void {
+    if (id === undefined || this.deps.models.find(id)) return;
     throw new OracleError('validation_failed', { message: [`model: unknown; see /models`] });
   }
 
@@ -123,95 +127,92 @@ export class Turns {
     idempotency?: IdempotencyClaim,
   ): Promise<string> {
     this.assertOpen();
-    // A message that interrupts others gets the place of one of them, once the gates have let it in.
-    const waits = request.message.multitask === 'interrupt' && this.lanes.has(session.id);
-    const place = waits ? undefined : this.places.take(session.owner);
+    // A message that interrupts others receives the slot of one of them after the gates have admitted it.
+    const waits = request.message.multitask === 'interrupt' && this.queues.has(session.id);
+    const slot = waits ? undefined : this.slots.acquire(session.owner);
     try {
-      return await this.admit(request, { session, idempotency, place });
+      return await this.admit({ request, session, idempotency, slot });
     } catch (error) {
-      place?.release();
+      slot?.release();
       throw error;
     }
   }
 
-  private async admit(request: TurnRequest, wanted: Wanted): Promise<string> {
-    const account = await this.parts.gates.admit(this.gateRequest(request));
+  private async admit(turn: NewTurn): Promise<string> {
+    const account = await this.deps.gates.admit(this.toGateRequest(turn.request));
     try {
-      return await this.enterLane(request, { ...wanted, account });
+      return await this.enqueue({ ...turn, account });
     } catch (error) {
       void account.settle();
       throw error;
     }
   }
 
-  private gateRequest({ caller, sessionId, requestId, message }: TurnRequest): GateRequest {
-    const model = message.model ?? this.parts.models.get('main').id;
+  private toGateRequest({ caller, sessionId, requestId, message }: TurnRequest): GateRequest {
+    const model = message.model ?? this.deps.models.get('main').id;
     return { owner: caller.did, sessionId, requestId, model, length: message.message.length };
   }
 
-  private async enterLane(request: TurnRequest, admitted: Admitted): Promise<string> {
-    const { session } = admitted;
+  private async enqueue(turn: AdmittedTurn): Promise<string> {
+    const { session, request } = turn;
     const { multitask } = request.message;
     this.assertOpen();
-    // Before anything is interrupted: a message that is refused must leave the running turn alone.
-    const place =
-      admitted.place ??
-      this.lanes.get(session.id)?.handOverPlace() ??
-      this.places.take(session.owner);
+    // Before anything is interrupted: a rejected message must not affect the running turn.
+    const slot =
+      turn.slot ?? this.queues.get(session.id)?.transferSlot() ?? this.slots.acquire(session.owner);
     try {
       if (multitask === 'interrupt')
         await this.interruptAll({ owner: session.owner, sessionId: session.id });
-      // From here to taking a slot nothing may wait, or two requests would find the same room.
+      // No await between this check and adding the turn, or two requests could take the last position.
       this.assertOpen();
-      const lane = this.laneOf(session.id);
-      assertRoom(lane, multitask);
-      return await this.takeSlot(request, { ...admitted, place, lane });
+      const queue = this.getQueue(session.id);
+      assertQueueHasRoom(queue, multitask);
+      return await this.startInOrder({ ...turn, slot, queue });
     } catch (error) {
-      place.release();
+      slot.release();
       throw error;
     }
   }
 
-  private async takeSlot(request: TurnRequest, placed: Omit<Started, 'slot'>): Promise<string> {
-    const { lane, session } = placed;
-    const slot = lane.take();
-    const start = lane.lastStart.then(() => this.store(request, { ...placed, slot }));
-    lane.lastStart = start.catch(() => undefined);
+  private async startInOrder(turn: Omit<StartingTurn, 'queued'>): Promise<string> {
+    const { queue, session } = turn;
+    const queued = queue.add();
+    const start = queue.lastStart.then(() => this.storeRun({ ...turn, queued }));
+    queue.lastStart = start.catch(() => undefined);
     try {
       return await start;
     } catch (error) {
-      this.leave(session.id, lane, slot);
+      this.remove(session.id, queue, queued);
       throw error;
     }
   }
 
-  private async store(request: TurnRequest, started: Started): Promise<string> {
-    const { lane, slot, session, idempotency, account } = started;
-    const { requestId, message } = request;
-    const { message: content, attachments, metadata } = message;
-    const result = await this.parts.store.runs.start({
+  private async storeRun(turn: StartingTurn): Promise<string> {
+    const { request, queue, queued, session, idempotency, account } = turn;
+    const { message: content, attachments, metadata } = request.message;
+    const result = await this.deps.store.runs.start({
       owner: session.owner,
       sessionId: session.id,
-      requestId,
-      status: lane.isFirst(slot) ? 'running' : 'queued',
+      requestId: request.requestId,
+      status: queue.isFirst(queued) ? 'running' : 'queued',
       message: { content, attachments, metadata },
-      maxLive: this.parts.settings.maxPerUser,
+      maxLive: this.deps.settings.maxPerUser,
       idempotency,
     });
     switch (result.state) {
       case 'started':
-        this.enter(new LiveRun(result.run), request, started);
+        this.addLiveRun(new LiveRun(result.run), turn);
         return result.run.id;
       case 'existing':
         // Another process was first.
-        this.leave(session.id, lane, slot);
-        started.place.release();
+        this.remove(session.id, queue, queued);
+        turn.slot.release();
         void account.settle();
         return result.runId;
       case 'conflict':
         throw new OracleError('idempotency_conflict');
       case 'too-many':
-        // On all hosts together: on this one there was a place.
+        // The limit counts the turns of all hosts; this host had a free slot.
         throw tooManyTurns();
       case 'unknown-session':
         throw new OracleError('session_not_found');
@@ -220,9 +221,9 @@ export class Turns {
     }
   }
 
-  private enter(live: LiveRun, request: TurnRequest, started: Started): void {
-    const { lane, slot, session, account, place } = started;
-    const { store, events, logger, settings } = this.parts;
+  private addLiveRun(live: LiveRun, turn: StartingTurn): void {
+    const { request, queue, queued, session, account, slot } = turn;
+    const { store, events, logger, settings } = this.deps;
     const { run, log } = live;
     const recorder = new RunRecorder({
       run,
@@ -231,112 +232,117 @@ export class Turns {
       events,
       logger,
       storeWaitMs: settings.storeWaitMs,
-      giveUp: this.giveUp.signal,
-      onLost: () => live.cut('interrupted'),
+      shutdown: this.shutdown.signal,
+      onLost: () => live.cancel('interrupted'),
       onUnstored: (outcome) => live.settle(outcome),
       onFull: (error) => live.fail(error),
     });
     const { id: runId, sessionId, requestId } = run;
     recorder.write({ event: 'run', data: { runId, sessionId, requestId } });
-    this.#live.set(runId, live);
-    slot.live = live;
-    slot.place = place;
-    slot.work = () => this.parts.runner.run({ live, recorder, request, session, account });
-    this.advance(session.id, lane);
+    this.liveRuns.set(runId, live);
+    queued.liveRun = live;
+    queued.slot = slot;
+    queued.execute = () => this.deps.runner.run({ live, recorder, request, session, account });
+    this.startNext(session.id, queue);
   }
 
-  /** Sets the first run of a lane to work, unless it is at work already. */
-  private advance(sessionId: string, lane: Lane): void {
-    const slot = lane.nextToWork();
-    if (!slot) return;
-    void this.work(slot).finally(() => this.leave(sessionId, lane, slot));
+  /** Starts the first turn of a queue unless it is running. */
+  private startNext(sessionId: string, queue: SessionQueue): void {
+    const turn = queue.startNext();
+    if (!turn) return;
+    void this.execute(turn).finally(() => this.remove(sessionId, queue, turn));
   }
 
-  private async work(slot: Slot): Promise<void> {
-    const { live, work } = slot;
-    if (!live || !work) return;
+  private async execute(turn: QueuedTurn): Promise<void> {
+    const { liveRun, execute } = turn;
+    if (!liveRun || !execute) return;
     try {
-      live.settle(await work());
+      liveRun.settle(await execute());
     } catch (err) {
-      this.parts.logger.error({ err, runId: live.run.id }, 'run ended without being stored');
+      this.deps.logger.error({ err, runId: liveRun.run.id }, 'run ended without being stored');
       const outcome = { status: 'failed', messageId: undefined, text: '', warnings: [] } as const;
-      live.settle({ ...outcome, error: unstored() });
+      liveRun.settle({ ...outcome, error: createNotStoredError() });
     } finally {
-      this.#live.delete(live.run.id);
-      slot.place?.release();
-      slot.place = undefined;
+      this.liveRuns.delete(liveRun.run.id);
+      turn.slot?.release();
+      turn.slot = undefined;
     }
   }
 
-  private leave(sessionId: string, lane: Lane, slot: Slot): void {
-    lane.leave(slot);
-    if (lane.isFree && this.lanes.get(sessionId) === lane) this.lanes.delete(sessionId);
-    else this.advance(sessionId, lane);
+  private remove(sessionId: string, queue: SessionQueue, turn: QueuedTurn): void {
+    queue.remove(turn);
+    if (queue.isEmpty && this.queues.get(sessionId) === queue) this.queues.delete(sessionId);
+    else this.startNext(sessionId, queue);
   }
 
-  private laneOf(sessionId: string): Lane {
-    const lane = this.lanes.get(sessionId) ?? new Lane();
-    this.lanes.set(sessionId, lane);
-    return lane;
+  private getQueue(sessionId: string): SessionQueue {
+    const queue = this.queues.get(sessionId) ?? new SessionQueue();
+    this.queues.set(sessionId, queue);
+    return queue;
   }
 }
 
-function assertRoom(lane: Lane, multitask: Multitask): void {
-  if (multitask === 'reject' && !lane.isFree) throw new OracleError('turn_running');
-  if (lane.waiting >= MAX_WAITING) throw new OracleError('queue_full');
+function assertQueueHasRoom(queue: SessionQueue, multitask: Multitask): void {
+  if (multitask === 'reject' && !queue.isEmpty) throw new OracleError('turn_running');
+  if (queue.waitingCount >= MAX_WAITING) throw new OracleError('queue_full');
 }
 
-/** A turn that is to start. */
-interface Wanted {
+/** A turn before its gates have decided. */
+interface NewTurn {
+  readonly request: TurnRequest;
   readonly session: Session;
   readonly idempotency: IdempotencyClaim | undefined;
-  /** Not yet there for a message that interrupts others. */
-  readonly place: TurnPlace | undefined;
+  /** A message that interrupts others receives its slot later. */
+  readonly slot: TurnSlot | undefined;
 }
 
-/** A turn that the gates have let in. */
-interface Admitted extends Wanted {
+/** A turn that the gates have admitted. */
+interface AdmittedTurn extends NewTurn {
   readonly account: TurnAccount;
 }
 
-/** A turn that has its slot in the session. */
-interface Started extends Admitted {
-  readonly place: TurnPlace;
-  readonly lane: Lane;
-  readonly slot: Slot;
+/** A turn that has its position in the queue of the session. */
+interface StartingTurn extends AdmittedTurn {
+  readonly slot: TurnSlot;
+  readonly queue: SessionQueue;
+  readonly queued: QueuedTurn;
 }
 
-/** A key as it is claimed with the run it starts. */
+/** An idempotency key, stored with the run that it starts. */
 export interface IdempotencyClaim {
   readonly key: string;
   readonly bodyHash: string;
   readonly expiresAt: number;
 }
 
-/** Starts a run under a claim, or without one, and returns its id. */
+/** Starts a run and returns its id. */
 type Start = (claim?: IdempotencyClaim) => Promise<string>;
 
-const KEPT_MS = 24 * 60 * 60 * 1000;
+const IDEMPOTENCY_TTL_MS = 24 * 60 * 60 * 1000;
 
-/** Lets requests that carry the same `Idempotency-Key` start one run between them. */
+/** Makes requests with the same `Idempotency-Key` share one run. */
 export class IdempotentStarts {
   private readonly store: IdempotencyStore;
-  private readonly underWay = new Map<string, Promise<string>>();
+  private readonly inProgress = new Map<string, Promise<string>>();
 
   constructor(store: IdempotencyStore) {
     this.store = store;
   }
 
-  /** The id of the run the first request with this key started; without a key, of a new run. */
+  /** Returns the id of the run that the first request with this key started, or of a new run if there is no key. */
   async run(request: TurnRequest, start: Start): Promise<string> {
     const { idempotencyKey: key, caller } = request;
     if (key === undefined) return start();
-    const claim = { key, bodyHash: hashOf(request), expiresAt: Date.now() + KEPT_MS };
-    // Requests that arrive together share one start, whatever `multitask` says.
+    const claim = {
+      key,
+      bodyHash: hashRequest(request),
+      expiresAt: Date.now() + IDEMPOTENCY_TTL_MS,
+    };
+    // Concurrent requests share one start regardless of `multitask`.
     const flight = JSON.stringify([caller.did, key, claim.bodyHash]);
-    const shared = this.underWay.get(flight) ?? this.find(caller.did, claim, start);
-    this.underWay.set(flight, shared);
-    return shared.finally(() => this.underWay.delete(flight));
+    const shared = this.inProgress.get(flight) ?? this.find(caller.did, claim, start);
+    this.inProgress.set(flight, shared);
+    return shared.finally(() => this.inProgress.delete(flight));
   }
 
   private async find(owner: string, claim: IdempotencyClaim, start: Start): Promise<string> {
@@ -347,8 +353,8 @@ export class IdempotentStarts {
   }
 }
 
-/** Of all that makes one request the same as another. */
-function hashOf({ sessionId, message }: TurnRequest): string {
+/** Two requests are the same if these fields are. */
+function hashRequest({ sessionId, message }: TurnRequest): string {
   return createHash('sha256')
     .update(JSON.stringify([sessionId, message]))
     .digest('base64');

@@ -1,6 +1,6 @@
+import type { SessionKey } from '../../src/bus/event-bus.js';
 import type { Message } from '../../src/store/message.js';
 import type { MessageStore } from '../../src/store/message-store.js';
-import type { SessionKey } from '../../src/store/session-store.js';
 
 /** All messages of a session, oldest first. */
 export async function allMessages(

@@ -3,7 +3,7 @@ import type { ControlledModel, ModelTurn } from './controlled-model.js';
 import { openSession, type SseFrame, stream } from './stream.js';
 import type { TestUser } from './user.js';
 
-export interface Exchange {
+export interface AskResult {
   readonly sessionId: string;
   readonly frames: readonly SseFrame[];
   readonly text: string;
@@ -18,7 +18,7 @@ export async function ask(
   { alice, model }: Pick<ControlledHost, 'alice' | 'model'>,
   plays: readonly Play[],
   body: Readonly<Record<string, unknown>> & { readonly sessionId?: string } = {},
-): Promise<Exchange> {
+): Promise<AskResult> {
   const { sessionId = await openSession(alice), ...message } = body;
   const live = await stream(alice, sessionId, { message: 'hello', ...message });
   const turns: ModelTurn[] = [];
@@ -44,7 +44,7 @@ export const call =
     turn.call(...calls.map(([name, input = {}]) => ({ name, input })));
 
 /** The payloads of one kind of frame. */
-export const framesOf = ({ frames }: Pick<Exchange, 'frames'>, event: SseFrame['event']) =>
+export const filterFrames = ({ frames }: Pick<AskResult, 'frames'>, event: SseFrame['event']) =>
   frames.filter((frame) => frame.event === event).map(({ data }) => data);
 
 /** Makes the model call one tool in a new session; returns the outcome and the data of its last frame. */
@@ -54,6 +54,6 @@ export async function useTool(
   input: object,
 ) {
   const exchange = await ask({ alice: user, model }, [call([name, input]), say('Done')]);
-  const data = framesOf(exchange, 'tool_call').at(-1) ?? {};
+  const data = filterFrames(exchange, 'tool_call').at(-1) ?? {};
   return { status: data.status, output: JSON.parse(data.output ?? 'null'), data };
 }

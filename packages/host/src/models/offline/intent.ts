@@ -39,9 +39,9 @@ export function readRequest(call: ModelCall, now: Date): OfflineRequest {
   const last = messages.at(-1);
   return {
     system: call.system,
-    texts: messages.map(textOf).filter(Boolean),
-    said: question ? textOf(question).trim() : '',
-    fileCount: question?.role === 'user' ? partsOf(question.content, 'file').length : 0,
+    texts: messages.map(getText).filter(Boolean),
+    said: question ? getText(question).trim() : '',
+    fileCount: question?.role === 'user' ? filterParts(question.content, 'file').length : 0,
     step: messages.slice(asked + 1).filter(({ role }) => role === 'tool').length,
     results: last?.role === 'tool' ? last.results : [],
     tools: new Map(call.tools.map((tool) => [tool.name, tool])),
@@ -50,11 +50,11 @@ export function readRequest(call: ModelCall, now: Date): OfflineRequest {
 }
 
 /** What a message says, tool results left out. */
-export function textOf(message: ModelMessage): string {
+export function getText(message: ModelMessage): string {
   switch (message.role) {
     case 'user':
       if (typeof message.content === 'string') return message.content;
-      return partsOf(message.content, 'text')
+      return filterParts(message.content, 'text')
         .map(({ text }) => text)
         .join('\n');
     case 'assistant':
@@ -66,7 +66,7 @@ export function textOf(message: ModelMessage): string {
   }
 }
 
-function partsOf<T extends UserPart['type']>(content: string | readonly UserPart[], type: T) {
+function filterParts<T extends UserPart['type']>(content: string | readonly UserPart[], type: T) {
   const parts = typeof content === 'string' ? [] : content;
   return parts.filter((part): part is Extract<UserPart, { type: T }> => part.type === type);
 }

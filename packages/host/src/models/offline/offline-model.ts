@@ -3,15 +3,15 @@ import { setImmediate, setTimeout } from 'node:timers/promises';
 import { OFFLINE } from '../../config/models-config.js';
 import type { Model, ModelCall, ModelMessage, ModelPart, ModelToolCall } from '../model.js';
 import {
+  getText,
   type Intent,
   type OfflineReply,
   type OfflineRequest,
   type OfflineToolCall,
   readRequest,
-  textOf,
 } from './intent.js';
 import { changePreferences, rememberFact } from './preference-intents.js';
-import { count, introduce, listCapabilities, tellTime } from './small-talk.js';
+import { answerTime, count, introduce, listCapabilities } from './small-talk.js';
 import { callNamedTools, reportToolResults } from './tool-intents.js';
 
 /** The built-in model: rules instead of a network, the same words every time, no key. */
@@ -32,13 +32,14 @@ async function* stream(call: ModelCall, reply: OfflineReply): AsyncGenerator<Mod
     yield { type: 'text', text: word };
   }
   call.signal.throwIfAborted();
-  const calls = (reply.calls ?? []).map(toolCall);
+  const calls = (reply.calls ?? []).map(toToolCall);
   for (const wanted of calls) yield { type: 'tool-call', call: wanted };
   yield {
     type: 'finish',
     reason: calls.length > 0 ? 'tool-calls' : 'stop',
     usage: {
-      input: countWords(call.system) + call.messages.reduce((sum, m) => sum + wordsIn(m), 0),
+      input:
+        countWords(call.system) + call.messages.reduce((sum, m) => sum + countMessageWords(m), 0),
       output: countWords(reply.text ?? '') + calls.reduce((sum, c) => sum + countWords(c.input), 0),
       cached: 0,
     },
@@ -55,13 +56,13 @@ async function pause(ms: number, signal: AbortSignal): Promise<void> {
   }
 }
 
-function toolCall({ name, input }: OfflineToolCall): ModelToolCall {
+function toToolCall({ name, input }: OfflineToolCall): ModelToolCall {
   return { id: `call_${randomUUID()}`, name, input: JSON.stringify(input) };
 }
 
-function wordsIn(message: ModelMessage): number {
+function countMessageWords(message: ModelMessage): number {
   const results = message.role === 'tool' ? message.results.map(({ output }) => output) : [];
-  return countWords([textOf(message), ...results].join(' '));
+  return countWords([getText(message), ...results].join(' '));
 }
 
 function countWords(text: string): number {
@@ -83,7 +84,7 @@ const SPEAKER = /^(user|human|assistant|ai|oracle)\s*:\s*/i;
 /** Names the conversation by its first words, when the system prompt asks for a title. */
 const makeTitle: Intent = (request) => {
   if (!asksFor(request, 'title')) return undefined;
-  const words = linesOf(request.texts[0] ?? '')[0]?.split(/\s+/) ?? [];
+  const words = splitLines(request.texts[0] ?? '')[0]?.split(/\s+/) ?? [];
   const title = words
     .slice(0, TITLE_WORDS)
     .join(' ')
@@ -94,7 +95,7 @@ const makeTitle: Intent = (request) => {
 /** Takes the first sentence of every message, when the system prompt asks for a summary. */
 const makeSummary: Intent = (request) => {
   if (!asksFor(request, 'summary') && !asksFor(request, 'summarise', 'summarize')) return undefined;
-  const sentences = request.texts.flatMap(linesOf).map((line) => line.split(/(?<=[.!?])\s/)[0]);
+  const sentences = request.texts.flatMap(splitLines).map((line) => line.split(/(?<=[.!?])\s/)[0]);
   return { text: sentences.join(' ').slice(0, SUMMARY_LENGTH).trim() || 'Nothing was said.' };
 };
 
@@ -107,7 +108,7 @@ const intents: readonly Intent[] = [
   listCapabilities,
   changePreferences,
   rememberFact,
-  tellTime,
+  answerTime,
   count,
   introduce,
 ];
@@ -121,7 +122,7 @@ function asksFor({ system, tools, results }: OfflineRequest, ...words: string[])
   return words.some((word) => said.includes(word));
 }
 
-function linesOf(text: string): string[] {
+function splitLines(text: string): string[] {
   const lines = text.split('\n').map((line) => line.trim().replace(SPEAKER, ''));
   return lines.filter(Boolean);
 }

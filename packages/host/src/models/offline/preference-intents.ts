@@ -1,6 +1,6 @@
 import type { ModelTool } from '../model.js';
 import { type Intent, withoutEnd } from './intent.js';
-import { argumentsFrom } from './tool-intents.js';
+import { parseArguments } from './tool-intents.js';
 
 type PreferenceChange = Readonly<Record<string, string | null>>;
 type PreferenceRule = (said: string) => PreferenceChange | undefined;
@@ -14,7 +14,7 @@ const ONE_TURN: readonly RegExp[] = [
 ];
 
 /** What the user wants kept: nothing if it is meant for one turn only. */
-function preferencesIn(said: string): PreferenceChange | undefined {
+function findPreferences(said: string): PreferenceChange | undefined {
   if (ONE_TURN.some((mark) => mark.test(said))) return undefined;
   const found: PreferenceChange = Object.assign({}, ...rules.map((rule) => rule(said)));
   if (Object.keys(found).length > 0) return found;
@@ -24,7 +24,7 @@ function preferencesIn(said: string): PreferenceChange | undefined {
 const language: PreferenceRule = (said) => {
   const asks = /(?<!\bI )\b(answer|reply|respond|speak|talk|switch|write (to )?me)\b/i.test(said);
   if (!asks || isQuestion(said)) return undefined;
-  const name = languageIn(said);
+  const name = findLanguage(said);
   return name ? { language: name } : undefined;
 };
 
@@ -36,10 +36,10 @@ const agentNameIn = new RegExp(
 );
 const NOT_A_NAME = /^(when|if|back|later|tomorrow|a|an|the)$/i;
 
-const userName: PreferenceRule = (said) => named('userName', userNameIn.exec(said));
-const agentName: PreferenceRule = (said) => named('agentName', agentNameIn.exec(said));
+const userName: PreferenceRule = (said) => readName('userName', userNameIn.exec(said));
+const agentName: PreferenceRule = (said) => readName('agentName', agentNameIn.exec(said));
 
-function named(field: string, match: RegExpExecArray | null): PreferenceChange | undefined {
+function readName(field: string, match: RegExpExecArray | null): PreferenceChange | undefined {
   const words = match?.[1]?.split(' ') ?? [];
   // The name ends at the first lower-case word that follows, such as "from now on".
   const end = words.findIndex((word, i) => i > 0 && !/^\p{Lu}/u.test(word));
@@ -75,11 +75,11 @@ const tones: Readonly<Record<string, RegExp>> = Object.fromEntries(
   ),
 );
 
-const length: PreferenceRule = (said) => styled('length', lengths, said);
-const formality: PreferenceRule = (said) => styled('formality', formalities, said);
-const tone: PreferenceRule = (said) => styled('tone', tones, said);
+const length: PreferenceRule = (said) => readStyle('length', lengths, said);
+const formality: PreferenceRule = (said) => readStyle('formality', formalities, said);
+const tone: PreferenceRule = (said) => readStyle('tone', tones, said);
 
-function styled(
+function readStyle(
   field: string,
   options: Readonly<Record<string, RegExp>>,
   said: string,
@@ -139,7 +139,7 @@ function namesByLowerCase(): ReadonlyMap<string, string> {
 }
 
 /** The first language a text names in English, as it is properly written. */
-function languageIn(text: string): string | undefined {
+function findLanguage(text: string): string | undefined {
   names ??= namesByLowerCase();
   for (const word of text.toLowerCase().match(/\p{L}+/gu) ?? []) {
     const name = names.get(word);
@@ -151,7 +151,7 @@ function languageIn(text: string): string | undefined {
 /** Keeps how the user wants to be answered. */
 export const changePreferences: Intent = ({ said, tools }) => {
   const tool = tools.get('set_user_preferences');
-  const change = tool && preferencesIn(said);
+  const change = tool && findPreferences(said);
   if (!change) return undefined;
   const input = onlyKnown(change, tool);
   return Object.keys(input).length > 0 ? { calls: [{ name: tool.name, input }] } : undefined;
@@ -177,5 +177,5 @@ export const rememberFact: Intent = ({ said, tools }) => {
   const fact = FACTS.map((pattern) => pattern.exec(said)?.[1]).find(Boolean);
   if (!fact) return undefined;
   const text = withoutEnd(fact.trim(), '.!');
-  return { calls: [{ name: tool.name, input: argumentsFrom(tool, text) }] };
+  return { calls: [{ name: tool.name, input: parseArguments(tool, text) }] };
 };

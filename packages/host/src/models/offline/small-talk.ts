@@ -5,7 +5,7 @@ const SLOW_PAUSE_MS = 50;
 const QUOTE_LENGTH = 200;
 
 /** Tells the time as the system prompt gives it, else by the clock. */
-export const tellTime: Intent = ({ said, system, now }) => {
+export const answerTime: Intent = ({ said, system, now }) => {
   if (!hasInOrder(said, /\bwhat('s| is)?\b/i, /\b(time|day|date)\b/i)) return undefined;
   const given = /^\W*current (?:date and )?time\W*:\s*(.+)$/im.exec(system)?.[1];
   const time = given?.replace(/[*_`]+/g, '').trim();

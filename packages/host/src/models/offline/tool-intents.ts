@@ -10,7 +10,7 @@ const NEXT_STEP = /[,;.]?(?<!\s)\s+(?:and )?then\s+/i;
 /** Calls the tools the user names ("use a and b"), one step after the other ("…, then use c"). */
 export const callNamedTools: Intent = ({ said, step, tools }) => {
   const now = said.split(NEXT_STEP)[step];
-  const calls = now ? namedCalls(now, tools) : [];
+  const calls = now ? findNamedCalls(now, tools) : [];
   return calls.length > 0 ? { calls } : undefined;
 };
 
@@ -20,18 +20,18 @@ interface Word {
   readonly end: number;
 }
 
-function namedCalls(said: string, tools: ReadonlyMap<string, ModelTool>): OfflineToolCall[] {
-  const words = wordsOf(said);
+function findNamedCalls(said: string, tools: ReadonlyMap<string, ModelTool>): OfflineToolCall[] {
+  const words = splitWords(said);
   const named = words.filter((word, i) => tools.has(word.text) && followsVerb(words, i));
   return named.flatMap(({ text, end }, i) => {
     const tool = tools.get(text);
     const rest = said.slice(end, named[i + 1]?.start).trim();
     const wanted = /(^|\s)and$/i.test(rest.slice(-4)) ? rest.slice(0, -3).trim() : rest;
-    return tool ? [{ name: text, input: argumentsFrom(tool, wanted) }] : [];
+    return tool ? [{ name: text, input: parseArguments(tool, wanted) }] : [];
   });
 }
 
-function wordsOf(said: string): Word[] {
+function splitWords(said: string): Word[] {
   return [...said.matchAll(/[\w.-]+/g)].flatMap(({ 0: found, index: start }) => {
     const text = withoutEnd(found, '.-');
     return text ? [{ text, start, end: start + text.length }] : [];
@@ -46,26 +46,26 @@ function followsVerb(words: readonly Word[], index: number): boolean {
 type Arguments = Record<string, unknown>;
 
 /** Takes a tool's arguments from what was said: as JSON, else as `key: value` pairs, else all of it as what the tool requires. */
-export function argumentsFrom(tool: ModelTool, said: string): Arguments {
-  return jsonIn(said) ?? pairsIn(tool, said) ?? required(tool, said);
+export function parseArguments(tool: ModelTool, said: string): Arguments {
+  return findJson(said) ?? findPairs(tool, said) ?? fillRequired(tool, said);
 }
 
 /** More braces than anybody closes after an object. */
 const ATTEMPTS = 20;
 
 /** The first JSON object in a text. */
-function jsonIn(text: string): Arguments | undefined {
+function findJson(text: string): Arguments | undefined {
   const start = text.indexOf('{');
   let end = text.lastIndexOf('}');
   for (let attempt = 0; start >= 0 && end > start && attempt < ATTEMPTS; attempt++) {
-    const value = parsed(text.slice(start, end + 1));
+    const value = parseJson(text.slice(start, end + 1));
     if (value) return value;
     end = text.lastIndexOf('}', end - 1);
   }
   return undefined;
 }
 
-function parsed(json: string): Arguments | undefined {
+function parseJson(json: string): Arguments | undefined {
   try {
     return JSON.parse(json);
   } catch {
@@ -78,15 +78,15 @@ interface FieldSchema {
   readonly enum?: unknown;
 }
 
-function fieldsOf({ inputSchema }: ModelTool): Record<string, FieldSchema> {
+function readFields({ inputSchema }: ModelTool): Record<string, FieldSchema> {
   return (inputSchema.properties ?? {}) as Record<string, FieldSchema>;
 }
 
 const PAIR = /\b(\w+)\s*[:=]\s*("[^"]*"|[^,;\n]+)/g;
 
 /** What was named, and nothing for the rest: whether that can be missing is for the tool to say. */
-function pairsIn(tool: ModelTool, said: string): Arguments | undefined {
-  const fields = fieldsOf(tool);
+function findPairs(tool: ModelTool, said: string): Arguments | undefined {
+  const fields = readFields(tool);
   const found: Arguments = {};
   for (const [, key = '', value = ''] of said.matchAll(PAIR)) {
     const field = Object.hasOwn(fields, key) ? fields[key] : undefined;
@@ -95,8 +95,8 @@ function pairsIn(tool: ModelTool, said: string): Arguments | undefined {
   return Object.keys(found).length > 0 ? found : undefined;
 }
 
-function required(tool: ModelTool, said: string): Arguments {
-  const fields = fieldsOf(tool);
+function fillRequired(tool: ModelTool, said: string): Arguments {
+  const fields = readFields(tool);
   const names = Array.isArray(tool.inputSchema.required) ? tool.inputSchema.required : [];
   const text = said.replace(/^(with|to|for|on|about|in|saying)\s+/i, '').trim();
   return Object.fromEntries(names.map((name: string) => [name, convert(fields[name] ?? {}, text)]));
@@ -136,8 +136,8 @@ function report(
   { name, output, isError }: ModelToolResult,
   tools: ReadonlyMap<string, ModelTool>,
 ): string {
-  const told = name === 'list_capabilities' && reportCapabilities(output, tools.keys());
-  if (told) return told;
+  const listed = name === 'list_capabilities' && reportCapabilities(output, tools.keys());
+  if (listed) return listed;
   const result = readable(output);
   if (isError) return `That did not work: ${name} said ${result || 'nothing'}`;
   return result ? `I have done it: ${result}` : `I have done it with ${name}.`;
@@ -176,9 +176,9 @@ function reportCapabilities(output: string, tools: Iterable<string>): string | u
   const more = listed.capabilities
     .filter(({ isLoaded }) => !isLoaded)
     .map(({ name, title, summary }) => `- ${title}: ${summary} Say “use load_capability ${name}”.`);
-  const offer =
+  const loadable =
     more.length > 0 ? `\n\nThere is more that can be loaded:\n\n${more.join('\n')}` : '';
-  return `I use these tools when you name them, as in “use list_capabilities”: ${usable}.${offer}`;
+  return `I use these tools when you name them, as in “use list_capabilities”: ${usable}.${loadable}`;
 }
 
 function read(output: string): z.infer<typeof Listed> | undefined {

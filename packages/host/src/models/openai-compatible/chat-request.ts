@@ -4,7 +4,7 @@ import {
   type ModelMessage,
   type ModelTool,
   type ModelToolCall,
-  objectSchema,
+  toObjectSchema,
   type UserPart,
 } from '../model.js';
 
@@ -13,25 +13,25 @@ export interface ChatRequestOptions {
   readonly id: string;
   readonly name: string;
   /** Whether to ask for a count of tokens; some servers refuse the question. */
-  readonly asksUsage: boolean;
+  readonly includesUsage: boolean;
 }
 
 /** The JSON body of a streaming chat completion. */
-export function chatRequestOf(
+export function buildChatRequest(
   call: ModelCall,
-  { id, name, asksUsage }: ChatRequestOptions,
+  { id, name, includesUsage }: ChatRequestOptions,
 ): string {
-  const messages = call.messages.flatMap((message) => messagesOf(message, id));
+  const messages = call.messages.flatMap((message) => toChatMessages(message, id));
   return JSON.stringify({
     model: name,
     messages: call.system ? [{ role: 'system', content: call.system }, ...messages] : messages,
-    tools: call.tools.length > 0 ? call.tools.map(toolOf) : undefined,
+    tools: call.tools.length > 0 ? call.tools.map(toChatTool) : undefined,
     stream: true,
-    stream_options: asksUsage ? { include_usage: true } : undefined,
+    stream_options: includesUsage ? { include_usage: true } : undefined,
   });
 }
 
-function messagesOf(message: ModelMessage, id: string): object[] {
+function toChatMessages(message: ModelMessage, id: string): object[] {
   switch (message.role) {
     case 'user':
       return [{ role: 'user', content: userContent(message.content) }];
@@ -40,8 +40,8 @@ function messagesOf(message: ModelMessage, id: string): object[] {
         {
           role: 'assistant',
           content: message.text || null,
-          tool_calls: message.toolCalls?.length ? message.toolCalls.map(callOf) : undefined,
-          ...replayedReasoning(message.providerData, id),
+          tool_calls: message.toolCalls?.length ? message.toolCalls.map(toChatToolCall) : undefined,
+          ...replayReasoning(message.providerData, id),
         },
       ];
     case 'tool':
@@ -56,10 +56,10 @@ function messagesOf(message: ModelMessage, id: string): object[] {
 }
 
 function userContent(content: string | readonly UserPart[]): string | object[] {
-  return typeof content === 'string' ? content : content.map(partOf);
+  return typeof content === 'string' ? content : content.map(toChatPart);
 }
 
-function partOf(part: UserPart): object {
+function toChatPart(part: UserPart): object {
   if (part.type === 'text') return part;
   if (part.mediaType.startsWith('text/'))
     return { type: 'text', text: new TextDecoder().decode(part.data) };
@@ -68,12 +68,12 @@ function partOf(part: UserPart): object {
   return { type: 'file', file: { filename: 'file', file_data: url } };
 }
 
-function callOf({ id, name, input }: ModelToolCall): object {
+function toChatToolCall({ id, name, input }: ModelToolCall): object {
   return { id, type: 'function', function: { name, arguments: input } };
 }
 
-function toolOf({ name, description, inputSchema }: ModelTool): object {
-  const parameters = objectSchema(inputSchema);
+function toChatTool({ name, description, inputSchema }: ModelTool): object {
+  const parameters = toObjectSchema(inputSchema);
   return { type: 'function', function: { name, description, parameters } };
 }
 
@@ -89,7 +89,7 @@ export class ReasoningRecord {
   /** Reads a delta; what it returns is the new text, if any. */
   read(delta: Detail): string {
     if (Array.isArray(delta.reasoning_details)) delta.reasoning_details.forEach(this.merge);
-    const field = fieldOf(delta);
+    const field = findReasoningField(delta);
     const text = field ? (delta[field] as string) : '';
     if (text) this.field ??= field;
     this.text += text;
@@ -110,8 +110,8 @@ export class ReasoningRecord {
   /** Pieces of one block arrive one by one, but are taken back only as a whole. */
   private merge = (detail: Detail): void => {
     const last = this.details.at(-1);
-    const goesOn = last && last.type === detail.type && last.index === detail.index;
-    if (!goesOn) {
+    const continuesLast = last && last.type === detail.type && last.index === detail.index;
+    if (!continuesLast) {
       this.details.push({ ...detail });
       return;
     }
@@ -123,12 +123,12 @@ export class ReasoningRecord {
   };
 }
 
-function fieldOf(delta: Detail): Field | undefined {
+function findReasoningField(delta: Detail): Field | undefined {
   if (typeof delta.reasoning_content === 'string') return 'reasoning_content';
   return typeof delta.reasoning === 'string' ? 'reasoning' : undefined;
 }
 
 /** The fields to send back with an assistant message; none if another model made it. */
-function replayedReasoning(data: JsonObject | undefined, model: string): object {
+function replayReasoning(data: JsonObject | undefined, model: string): object {
   return data?.model === model ? Object(data.message) : {};
 }

@@ -1,14 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import {
-  faultOfKind,
-  faultOfRefusal,
+  createModelError,
   type ModelFinish,
   type ModelPart,
   type ModelToolCall,
   type ModelUsage,
-  type Refusal,
-  retryAfterOf,
+  type ProviderError,
+  readRetryAfter,
+  toModelError,
 } from '../model.js';
 import { ReasoningRecord } from './chat-request.js';
 
@@ -19,34 +19,35 @@ export class ChatStream {
   private readonly reasoning = new ReasoningRecord();
   private readonly calls = new ToolCallAssembly();
   private reason: string | undefined;
-  #isDone = false;
+  private hasEnded = false;
   private usage: ModelUsage | undefined;
   private written = 0;
 
   /** Whether the server said that nothing follows. */
   get isDone(): boolean {
-    return this.#isDone;
+    return this.hasEnded;
   }
 
   read(data: string): readonly ModelPart[] {
     if (data.trim() === '[DONE]') {
-      this.#isDone = true;
+      this.hasEnded = true;
       return [];
     }
-    const chunk = parsed(data);
-    if (chunk.error) throw faultInStream(chunk);
-    this.usage = usageIn(chunk.usage) ?? this.usage;
-    const choice = first(chunk.choices);
+    const chunk = parseEvent(data);
+    if (chunk.error) throw readStreamError(chunk);
+    this.usage = readUsage(chunk.usage) ?? this.usage;
+    const choice = readFirstChoice(chunk.choices);
     if (!choice) return [];
     if (typeof choice.finish_reason === 'string') this.reason = choice.finish_reason;
-    return this.readDelta(fieldsOf(choice.delta ?? choice.message));
+    return this.readDelta(asFields(choice.delta ?? choice.message));
   }
 
   private readDelta(delta: Fields): ModelPart[] {
     const parts: ModelPart[] = [];
     const reasoning = this.reasoning.read(delta);
     if (reasoning) parts.push({ type: 'reasoning', text: reasoning });
-    const text = textIn(delta.content) || (typeof delta.refusal === 'string' ? delta.refusal : '');
+    const text =
+      readText(delta.content) || (typeof delta.refusal === 'string' ? delta.refusal : '');
     if (text) parts.push({ type: 'text', text });
     this.written += text.length + reasoning.length;
     if (Array.isArray(delta.tool_calls))
@@ -56,59 +57,59 @@ export class ChatStream {
 
   /** The tool calls and the finish, once the stream is over; `sent` is the length of the request. */
   end(model: string, sent: number): ModelPart[] {
-    if (!this.#isDone && this.reason === undefined)
-      throw faultOfKind('network', 'the stream ended before the answer');
+    if (!this.hasEnded && this.reason === undefined)
+      throw createModelError('network', 'the stream ended before the answer');
     const calls = this.calls.calls();
     for (const { input } of calls) this.written += input.length;
     const hasCalls = calls.length > 0;
     const finish: ModelFinish = {
       type: 'finish',
-      reason: reasonOf(this.reason, hasCalls),
-      usage: this.usage ?? estimate(sent, this.written),
+      reason: toFinishReason(this.reason, hasCalls),
+      usage: this.usage ?? estimateUsage(sent, this.written),
       providerData: hasCalls ? this.reasoning.dataFor(model) : undefined,
     };
     return [...calls.map((call) => ({ type: 'tool-call' as const, call })), finish];
   }
 }
 
-function parsed(data: string): Fields {
+function parseEvent(data: string): Fields {
   try {
-    return fieldsOf(JSON.parse(data));
+    return asFields(JSON.parse(data));
   } catch {
-    throw faultOfKind('server', 'an event of the stream is not JSON');
+    throw createModelError('server', 'an event of the stream is not JSON');
   }
 }
 
-function fieldsOf(value: unknown): Fields {
+function asFields(value: unknown): Fields {
   return typeof value === 'object' && value !== null ? (value as Fields) : {};
 }
 
-function first(list: unknown): Fields | undefined {
-  return Array.isArray(list) && list.length > 0 ? fieldsOf(list[0]) : undefined;
+function readFirstChoice(list: unknown): Fields | undefined {
+  return Array.isArray(list) && list.length > 0 ? asFields(list[0]) : undefined;
 }
 
-function textIn(content: unknown): string {
+function readText(content: unknown): string {
   if (typeof content === 'string') return content;
   if (!Array.isArray(content)) return '';
-  const texts = content.map((part) => fieldsOf(part).text);
+  const texts = content.map((part) => asFields(part).text);
   return texts.filter((text) => typeof text === 'string').join('');
 }
 
 /** An error that comes after a status of 200; its code may be a status, or a word. */
-function faultInStream(chunk: Fields): Error {
-  const { text, code } = explanationIn(chunk);
-  const status = Number(/\b[45]\d\d\b/.exec(code)?.[0] ?? statusOf(`${code} ${text}`));
-  return faultOfRefusal({ status, text, code });
+function readStreamError(chunk: Fields): Error {
+  const { text, code } = readExplanation(chunk);
+  const status = Number(/\b[45]\d\d\b/.exec(code)?.[0] ?? guessStatus(`${code} ${text}`));
+  return toModelError({ status, text, code });
 }
 
-function statusOf(text: string): number {
+function guessStatus(text: string): number {
   if (/rate.?limit|insufficient_quota|too many/i.test(text)) return 429;
   if (/invalid_request|context.?length/i.test(text)) return 400;
   if (/timed? ?out/i.test(text)) return 504;
   return 500;
 }
 
-function reasonOf(reason: string | undefined, hasCalls: boolean): ModelFinish['reason'] {
+function toFinishReason(reason: string | undefined, hasCalls: boolean): ModelFinish['reason'] {
   switch (reason) {
     case 'length':
     case 'max_tokens':
@@ -121,10 +122,10 @@ function reasonOf(reason: string | undefined, hasCalls: boolean): ModelFinish['r
   }
 }
 
-function usageIn(usage: unknown): ModelUsage | undefined {
-  const counts = fieldsOf(usage);
+function readUsage(usage: unknown): ModelUsage | undefined {
+  const counts = asFields(usage);
   if (typeof counts.prompt_tokens !== 'number') return undefined;
-  const cached = fieldsOf(counts.prompt_tokens_details).cached_tokens;
+  const cached = asFields(counts.prompt_tokens_details).cached_tokens;
   return {
     input: counts.prompt_tokens,
     output: Number(counts.completion_tokens ?? 0),
@@ -133,7 +134,7 @@ function usageIn(usage: unknown): ModelUsage | undefined {
 }
 
 /** For servers that count nothing: four characters a token, so that no turn seems free. */
-function estimate(sent: number, written: number): ModelUsage {
+function estimateUsage(sent: number, written: number): ModelUsage {
   return { input: Math.ceil(sent / 4), output: Math.ceil(written / 4), cached: 0 };
 }
 
@@ -165,9 +166,9 @@ export class ToolCallAssembly {
     const { index, id, function: called = {} } = piece as Record<string, unknown>;
     const { name, arguments: input } = (called ?? {}) as Record<string, unknown>;
     const before = this.drafts.length;
-    const draft = this.draftOf({ index, id, name });
+    const draft = this.findDraft({ index, id, name });
     if (this.drafts.length > before) this.count(CALL_CHARACTERS);
-    draft.name ||= textOf(name);
+    draft.name ||= asText(name);
     if (typeof input === 'string') draft.input += input;
     else if (typeof input === 'object' && input !== null) draft.input = JSON.stringify(input);
     this.count(typeof input === 'string' ? input.length : draft.input.length);
@@ -176,7 +177,7 @@ export class ToolCallAssembly {
   private count(characters: number): void {
     this.characters += characters;
     if (this.characters > MAX_CHARACTERS)
-      throw faultOfKind('server', 'the tool calls of the answer never end');
+      throw createModelError('server', 'the tool calls of the answer never end');
   }
 
   calls(): ModelToolCall[] {
@@ -188,41 +189,41 @@ export class ToolCallAssembly {
     }));
   }
 
-  private draftOf({ index, id, name }: Piece): Draft {
+  private findDraft({ index, id, name }: Piece): Draft {
     const found = this.drafts.findLast((draft) => index === undefined || draft.index === index);
-    if (found && !beginsAnother(found, { index, id, name })) {
-      found.id ||= textOf(id);
+    if (found && !startsNewCall(found, { index, id, name })) {
+      found.id ||= asText(id);
       return found;
     }
-    const draft = { id: textOf(id), name: '', input: '', index };
+    const draft = { id: asText(id), name: '', input: '', index };
     this.drafts.push(draft);
     return draft;
   }
 }
 
 /** Some servers number every call 0, and some number none: then a new id or a second name tells. */
-function beginsAnother(draft: Draft, { index, id, name }: Piece): boolean {
-  if (textOf(id) && draft.id) return id !== draft.id;
-  return index === undefined && draft.name !== '' && textOf(name) !== '';
+function startsNewCall(draft: Draft, { index, id, name }: Piece): boolean {
+  if (asText(id) && draft.id) return id !== draft.id;
+  return index === undefined && draft.name !== '' && asText(name) !== '';
 }
 
-function textOf(value: unknown): string {
+function asText(value: unknown): string {
   return typeof value === 'string' ? value : '';
 }
 
 const LONGEST_BODY = 64 * 1024;
 
 /** Reads why a server refused, in whichever of the usual shapes it says so. */
-export async function refusalOf(reply: IncomingMessage): Promise<Refusal> {
-  const body = await bodyOf(reply);
+export async function readErrorReply(reply: IncomingMessage): Promise<ProviderError> {
+  const body = await readBody(reply);
   return {
     status: reply.statusCode ?? 0,
-    ...explanationIn(parseErrorBody(body)),
-    retryAfterSeconds: retryAfterOf(reply.headers, body),
+    ...readExplanation(parseErrorBody(body)),
+    retryAfterSeconds: readRetryAfter(reply.headers, body),
   };
 }
 
-async function bodyOf(reply: IncomingMessage): Promise<string> {
+async function readBody(reply: IncomingMessage): Promise<string> {
   let body = '';
   for await (const text of reply) {
     body += text;
@@ -241,10 +242,10 @@ function parseErrorBody(body: string): unknown {
 }
 
 /** The error of a body or of an event: `{error: {message, type, code}}`, `{error}`, `{message}`, `{detail}`. */
-function explanationIn(value: unknown): { text: string; code: string } {
-  const fields = fieldsOf(value);
+function readExplanation(value: unknown): { text: string; code: string } {
+  const fields = asFields(value);
   const error = fields.error ?? fields.message ?? fields.detail ?? '';
-  const { message, type, code } = fieldsOf(error);
+  const { message, type, code } = asFields(error);
   const text = typeof error === 'string' ? error : message;
   return {
     text: typeof text === 'string' ? text : '',

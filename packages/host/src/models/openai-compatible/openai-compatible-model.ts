@@ -2,15 +2,15 @@ import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import type { ProviderAccess } from '../../config/models-config.js';
 import {
-  faultOfKind,
-  faultOfRefusal,
+  createModelError,
   type Model,
   type ModelCall,
-  ModelFault,
+  ModelError,
   type ModelPart,
+  toModelError,
 } from '../model.js';
-import { chatRequestOf } from './chat-request.js';
-import { refusalOf } from './chat-stream.js';
+import { buildChatRequest } from './chat-request.js';
+import { readErrorReply } from './chat-stream.js';
 import { ReplyReader } from './reply-reader.js';
 
 export interface OpenAiCompatibleOptions extends Omit<Model, 'stream'> {
@@ -26,7 +26,7 @@ export function createOpenAiCompatibleModel(options: OpenAiCompatibleOptions): M
   return { ...info, stream: (call) => client.stream(call) };
 }
 
-interface Answer {
+interface OpenReply {
   readonly reply: IncomingMessage;
   readonly reader: ReplyReader;
   /** Length of the request. */
@@ -39,7 +39,7 @@ class ChatClient {
   private readonly key: string;
   private readonly url: URL;
   private readonly headers: Record<string, string>;
-  private asksUsage = true;
+  private includesUsage = true;
 
   constructor(id: string, name: string, { apiKey = '', baseUrl = '' }: ProviderAccess) {
     this.key = apiKey;
@@ -56,55 +56,55 @@ class ChatClient {
 
   async *stream(call: ModelCall): AsyncGenerator<ModelPart> {
     call.signal.throwIfAborted();
-    let answer: Answer | undefined;
+    let answer: OpenReply | undefined;
     try {
-      answer = await this.ask(call);
+      answer = await this.open(call);
       const { reply, reader, sent } = answer;
       for await (const text of reply.iterator({ destroyOnReturn: false })) {
         call.onActivity?.();
         for (const part of reader.push(text)) yield part;
         if (reader.isDone) break;
       }
-      leave(answer);
+      release(answer);
       for (const part of reader.end(this.id, sent)) yield part;
     } catch (error) {
       call.signal.throwIfAborted();
-      throw error instanceof ModelFault ? error : faultOfKind('network', String(error));
+      throw error instanceof ModelError ? error : createModelError('network', String(error));
     } finally {
-      leave(answer);
+      release(answer);
     }
   }
 
-  private async ask(call: ModelCall): Promise<Answer> {
-    const asksUsage = this.asksUsage;
-    const body = chatRequestOf(call, { id: this.id, name: this.name, asksUsage });
+  private async open(call: ModelCall): Promise<OpenReply> {
+    const includesUsage = this.includesUsage;
+    const body = buildChatRequest(call, { id: this.id, name: this.name, includesUsage });
     const { signal } = call;
     const reply = await postJson({ url: this.url, headers: this.headers, body, signal });
     reply.setEncoding('utf8');
     if (reply.statusCode === 200)
       return { reply, reader: new ReplyReader(reply), sent: body.length };
-    const refusal = await refusalOf(reply);
+    const error = await readErrorReply(reply);
     // Calls made at the same time are refused together, and each is made again.
-    if (asksUsage && refusal.text.includes('stream_options')) {
-      this.asksUsage = false;
-      return this.ask(call);
+    if (includesUsage && error.text.includes('stream_options')) {
+      this.includesUsage = false;
+      return this.open(call);
     }
     // Some servers repeat the key they refuse.
-    throw faultOfRefusal({ ...refusal, text: refusal.text.replaceAll(this.key || '\0', '…') });
+    throw toModelError({ ...error, text: error.text.replaceAll(this.key || '\0', '…') });
   }
 }
 
-const PATIENCE_MS = 1000;
+const DRAIN_TIMEOUT_MS = 1000;
 
 /** Ends the connection, unless all is said: then the reply may end by itself and the connection serve again. */
-function leave(answer: Answer | undefined): void {
+function release(answer: OpenReply | undefined): void {
   if (!answer || answer.reply.readableEnded) return;
   const { reply, reader } = answer;
   if (!reader.isDone) {
     reply.destroy();
     return;
   }
-  const timer = setTimeout(() => reply.destroy(), PATIENCE_MS).unref();
+  const timer = setTimeout(() => reply.destroy(), DRAIN_TIMEOUT_MS).unref();
   reply.once('close', () => clearTimeout(timer));
   reply.resume();
 }

@@ -171,7 +171,7 @@ it.each([
   ['nonsense', 'server'],
 ])('takes %s in a stream for %s', async (data, kind) => {
   const { ask } = await open({ body: events(delta({ content: 'o' }), data) });
-  await expect(ask()).rejects.toMatchObject({ name: 'ModelFault', kind });
+  await expect(ask()).rejects.toMatchObject({ name: 'ModelError', kind });
 });
 
 it.each([

@@ -1,9 +1,9 @@
 import { type Kysely, sql } from 'kysely';
+import type { SessionKey } from '../../bus/event-bus.js';
 import { prepareQuery, type RunRow, type Schema, type StoreContext } from '../database.js';
 import { claimKey, releaseKey } from '../idempotency-store.js';
 import type { Message, MessageBody } from '../message.js';
 import { appendMessage } from '../message-store.js';
-import type { SessionKey } from '../session-store.js';
 import { type EndedRun, finishRun, type RunEnding } from './finish-run.js';
 import { appendFrames, type Frame, pruneSomeFrames, type RunKey, readFrames } from './frames.js';
 import { fromClock, type HostProcess, type LeaseClock } from './leases.js';

@@ -66,17 +66,17 @@ export async function runToEnd(
   }
 }
 
-export function partsOf<T extends AgentPart['type']>(parts: readonly AgentPart[], type: T) {
+export function filterParts<T extends AgentPart['type']>(parts: readonly AgentPart[], type: T) {
   return parts.filter((part): part is Extract<AgentPart, { type: T }> => part.type === type);
 }
 
 /** The calls that ended, in the order they did. */
-export function endsOf(parts: readonly AgentPart[]) {
-  return partsOf(parts, 'tool-end').map(({ call }) => call);
+export function listFinishedCalls(parts: readonly AgentPart[]) {
+  return filterParts(parts, 'tool-end').map(({ call }) => call);
 }
 
-export function textOf(parts: readonly AgentPart[]): string {
-  return partsOf(parts, 'text')
+export function joinText(parts: readonly AgentPart[]): string {
+  return filterParts(parts, 'text')
     .map(({ text }) => text)
     .join('');
 }

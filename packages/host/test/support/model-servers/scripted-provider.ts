@@ -3,7 +3,7 @@ import { loadConfig } from '../../../src/config/config.js';
 import type {
   Model,
   ModelCall,
-  ModelFault,
+  ModelError,
   ModelMessage,
   ModelPart,
 } from '../../../src/models/model.js';
@@ -92,18 +92,18 @@ const tools = [
   },
 ];
 
-export function callOf(call: Partial<ModelCall> = {}): ModelCall {
+export function toModelCall(call: Partial<ModelCall> = {}): ModelCall {
   const messages: ModelMessage[] = [{ role: 'user', content: 'hello' }];
   return { system: 'Be kind.', messages, tools, signal: new AbortController().signal, ...call };
 }
 
 /** All parts until the end, and the error if there is one. */
-export async function collect(model: Model, call = callOf()) {
+export async function collect(model: Model, call = toModelCall()) {
   const parts: ModelPart[] = [];
   try {
     for await (const part of model.stream(call)) parts.push(part);
   } catch (fault) {
-    return { parts, text: joinText(parts), fault: fault as ModelFault };
+    return { parts, text: joinText(parts), fault: fault as ModelError };
   }
   return { parts, text: joinText(parts), fault: undefined };
 }
@@ -112,7 +112,7 @@ function joinText(parts: readonly ModelPart[]): string {
   return parts.map((part) => (part.type === 'text' ? part.text : '')).join('');
 }
 
-export function callsOf(parts: readonly ModelPart[]) {
+export function listCalls(parts: readonly ModelPart[]) {
   return parts.flatMap((part) => (part.type === 'tool-call' ? [part.call] : []));
 }
 

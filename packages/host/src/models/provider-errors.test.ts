@@ -8,7 +8,7 @@ import {
   providers,
   useProviders,
 } from '../../test/support/model-servers/scripted-provider.ts';
-import { ModelFault } from './model.js';
+import { ModelError } from './model.js';
 
 const open = useProviders();
 
@@ -30,7 +30,7 @@ describe.each(providers)('%s', (provider) => {
     const body = { error: { message, type: 'some_error' } };
     const { model, server } = await open(provider, { error: { status, headers, body } });
     const { fault, parts } = await collect(model);
-    expect(fault).toBeInstanceOf(ModelFault);
+    expect(fault).toBeInstanceOf(ModelError);
     expect(fault?.kind).toBe(kind);
     expect(parts).toEqual([]);
     expect(server.requests).toHaveLength(tries);
@@ -72,7 +72,7 @@ describe.each(providers)('%s', (provider) => {
   ])('%s is %s after %i tries, and what came stays', async (ending, kind, tries) => {
     const { model, server } = await open(provider, { ...hello, ending });
     const { fault, text } = await collect(model);
-    expect(fault).toBeInstanceOf(ModelFault);
+    expect(fault).toBeInstanceOf(ModelError);
     expect(fault?.kind).toBe(kind);
     expect(server.requests).toHaveLength(tries);
     if (tries === 1) expect(text).toMatch(/^Hel/);

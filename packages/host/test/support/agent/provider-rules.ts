@@ -1,8 +1,8 @@
 import type { ModelMessage } from '../../../src/models/model.js';
 
-/** What providers would reject in a conversation; empty if it is valid. */
-export function faultsOf(messages: readonly ModelMessage[]): string[] {
-  return [...orderFaults(messages), ...idFaults(messages), ...contentFaults(messages)];
+/** What providers would refuse in a conversation; empty if nothing. */
+export function findProviderErrors(messages: readonly ModelMessage[]): string[] {
+  return [...findOrderErrors(messages), ...findIdErrors(messages), ...findContentErrors(messages)];
 }
 
 const FOLLOWERS = {
@@ -12,12 +12,12 @@ const FOLLOWERS = {
   tool: ['assistant', 'calls'],
 };
 
-function getKind(message: ModelMessage): keyof typeof FOLLOWERS {
+function classifyMessage(message: ModelMessage): keyof typeof FOLLOWERS {
   return message.role === 'assistant' && message.toolCalls?.length ? 'calls' : message.role;
 }
 
-function orderFaults(messages: readonly ModelMessage[]): string[] {
-  const kinds = messages.map(getKind);
+function findOrderErrors(messages: readonly ModelMessage[]): string[] {
+  const kinds = messages.map(classifyMessage);
   const faults = kinds.slice(1).flatMap((kind, i) => {
     const before = kinds[i] ?? 'user';
     return FOLLOWERS[before].includes(kind) ? [] : [`${kind} after ${before}`];
@@ -27,7 +27,7 @@ function orderFaults(messages: readonly ModelMessage[]): string[] {
   return faults;
 }
 
-function idFaults(messages: readonly ModelMessage[]): string[] {
+function findIdErrors(messages: readonly ModelMessage[]): string[] {
   const seen = new Set<string>();
   return messages.flatMap((message, i) => {
     if (message.role !== 'assistant' || !message.toolCalls?.length) return [];
@@ -40,13 +40,15 @@ function idFaults(messages: readonly ModelMessage[]): string[] {
   });
 }
 
-function contentFaults(messages: readonly ModelMessage[]): string[] {
+function findContentErrors(messages: readonly ModelMessage[]): string[] {
   return messages.flatMap((message) => {
     switch (message.role) {
       case 'user':
         return message.content.length > 0 ? [] : ['empty user message'];
       case 'assistant':
-        return message.text || message.toolCalls?.length ? callFaults(message) : ['empty answer'];
+        return message.text || message.toolCalls?.length
+          ? findCallErrors(message)
+          : ['empty answer'];
       case 'tool':
         return message.results.length > 0 ? [] : ['no results'];
       default:
@@ -55,7 +57,9 @@ function contentFaults(messages: readonly ModelMessage[]): string[] {
   });
 }
 
-function callFaults({ toolCalls = [] }: Extract<ModelMessage, { role: 'assistant' }>): string[] {
+function findCallErrors({
+  toolCalls = [],
+}: Extract<ModelMessage, { role: 'assistant' }>): string[] {
   const broken = toolCalls.filter(({ input }) => !input.startsWith('{'));
   const unnamed = toolCalls.filter(({ name }) => !/^[\w-]{1,64}$/.test(name));
   return [...broken.map(({ id }) => `input of ${id}`), ...unnamed.map(({ id }) => `name of ${id}`)];
