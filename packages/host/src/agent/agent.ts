@@ -2,18 +2,18 @@ import type { JsonObject, Result, ToolCall } from '@sibyl/protocol';
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import type { Model, ModelCall, ModelMessage, ModelUse } from '../models/model.js';
 
-/** A tool bound to one turn: it knows its caller already. */
+/** A tool bound to one turn and its caller. */
 export interface AgentTool {
   readonly name: string;
   readonly description: string;
-  /** JSON Schema of an object, as the model is told. */
+  /** JSON Schema of an object, as the model receives it. */
   readonly inputSchema: JsonObject;
   readonly timeoutMs: number;
-  /** How its calls are told, if not as `tool_call`. */
+  /** The event of its calls, if not `tool_call`. */
   readonly event?: 'action_call' | undefined;
-  /** Checks what the model wrote; the faults go back to the model. */
+  /** Validates the model's input; errors go back to the model. */
   check(input: unknown): Result<JsonObject, readonly string[]>;
-  /** Resolves to anything JSON can hold; a rejection is told to the model, it ends nothing. */
+  /** Resolves to any JSON value; a rejection is reported to the model and does not end the turn. */
   run(
     input: JsonObject,
     call: { readonly id: string; readonly signal: AbortSignal },
@@ -21,37 +21,37 @@ export interface AgentTool {
 }
 
 export interface AgentLimits {
-  /** One more call without tools asks for the answer once it is spent. */
+  /** When it is exhausted, one more call without tools asks for the answer. */
   readonly steps: StepBudget;
-  /** Tokens the model may be sent; older turns are summed up beyond it. */
+  /** The most tokens of one model call; beyond it older turns are summarized. */
   readonly contextTokens: number;
 }
 
-/** What a model has answered. */
+/** The complete answer of one model call. */
 export interface ModelAnswer {
   readonly text: string;
   readonly toolCalls: readonly { readonly id: string; readonly name: string }[];
   readonly use: ModelUse;
 }
 
-/** Stands around the model calls of an agent; what it throws ends the agent's work. */
+/** Runs before and after each model call of an agent; an error ends the agent's work. */
 export interface ModelHooks {
-  /** Gives back the call as it is to be made. */
+  /** Returns the call to make. */
   before(call: ModelCall): Promise<ModelCall>;
   after(answer: ModelAnswer): Promise<void>;
 }
 
-/** All an agent needs to answer one message. */
+/** Everything an agent needs to answer one message. */
 export interface AgentRequest {
   readonly model: Model;
-  /** Sums up older turns when the conversation outgrows `contextTokens`. */
+  /** Summarizes older turns when the conversation exceeds `contextTokens`. */
   readonly smallModel: Model;
-  /** Summaries of earlier turns; without it every turn that needs one pays for it again. */
+  /** Summaries of earlier turns; without a cache every turn that needs one pays for it again. */
   readonly summaries?: SummaryCache | undefined;
   readonly system: string;
-  /** The conversation so far, oldest first, ending with the message to answer. */
+  /** The conversation, oldest first, ending with the message to answer. */
   readonly messages: readonly ModelMessage[];
-  /** Asked before every model call: what can be used may change from one to the next. */
+  /** Called before every model call, because the tools may change in between. */
   readonly tools: () => readonly AgentTool[];
   readonly limits: AgentLimits;
   readonly meter: Meter;
@@ -59,7 +59,7 @@ export interface AgentRequest {
   readonly signal: AbortSignal;
 }
 
-/** What an agent does on the way to its answer, in order. Faults of the model are thrown as ModelFault. */
+/** What an agent does until its answer is complete, in order. Errors of the model are thrown as ModelError. */
 export type AgentPart =
   | { readonly type: 'text'; readonly text: string }
   | { readonly type: 'reasoning'; readonly text: string }
@@ -79,22 +79,22 @@ export type AgentPart =
 
 export type Warning = Extract<AgentPart, { type: 'warning' }>;
 
-/** Tells the user that something was left out while the turn goes on (contract B4). */
+/** Reports to the user that something was left out; the turn continues (contract B4). */
 export function warning(code: string, message: string): Warning {
   return { type: 'warning', code, message };
 }
 
-/** Watches what is spent on models: asked before every call, told after it. */
+/** Checks and counts what is spent on models: before and after every call. */
 export interface Meter {
-  /** Throws to keep the call from being made. */
+  /** Throws to prevent the call. */
   check(): Promise<void>;
   add(use: ModelUse): void;
 }
 
-/** For calls that nobody accounts for. */
+/** For calls without accounting. */
 export const unmetered: Meter = { check: async () => undefined, add: () => undefined };
 
-/** Model calls with tools that one turn may make, all its agents together. */
+/** Limits the model calls with tools of one turn, all its agents together. */
 export class StepBudget {
   private taken = 0;
 
@@ -111,7 +111,7 @@ export class StepBudget {
 
 const MAX_BYTES = 4 * 1024 * 1024;
 
-/** Summaries by the hash of what they sum up; shared by the turns of all sessions. */
+/** Summaries by the hash of what they summarize, shared by the turns of all sessions. */
 export class SummaryCache extends LruMap<string, string> {
   constructor(maxBytes = MAX_BYTES) {
     super({ maxBytes, sizeOf: (summary, hash) => textBytes(summary) + textBytes(hash) });

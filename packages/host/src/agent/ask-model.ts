@@ -4,18 +4,18 @@ import type { Model, ModelUse } from '../models/model.js';
 import type { Meter } from './agent.js';
 import { Step } from './conversation.js';
 
-/** One thing to ask outside of any conversation. */
+/** A prompt outside of any conversation. */
 export interface TextRequest {
   readonly model: Model;
   readonly system: string;
   readonly prompt: string;
   readonly meter: Meter;
   readonly signal: AbortSignal;
-  /** Characters after which nobody reads on. */
+  /** Stops reading after this many characters. */
   readonly maxLength?: number | undefined;
 }
 
-/** Asks a model and reads its answer whole; what it cost is metered even if that fails. */
+/** Returns the complete answer of a model; its cost is metered even if the call fails. */
 export async function generateText(
   question: TextRequest,
 ): Promise<{ readonly text: string; readonly use: ModelUse }> {
@@ -43,11 +43,11 @@ export async function generateText(
 interface LlmsDeps {
   readonly modelFor: (role: ModelRole) => Model;
   readonly meter: Meter;
-  /** Ends every call. */
+  /** Aborts every call. */
   readonly signal: AbortSignal;
 }
 
-/** Lets plugins ask models outside of the conversation. */
+/** Gives plugins access to models outside of the conversation. */
 export function createLlms({ modelFor, meter, signal: ending }: LlmsDeps): Llms {
   return {
     get: (role) => ({

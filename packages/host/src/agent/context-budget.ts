@@ -6,12 +6,12 @@ import { shortenResult } from './run-tools.js';
 import { summarize } from './summaries.js';
 
 const CURRENT_SHARE = 0.7;
-/** What a conversation gets at least, however long system prompt and tools are. */
+/** Minimum share for the conversation, regardless of the system prompt and the tools. */
 const LEAST_SHARE = 0.2;
-/** For the words that ask for an answer without tools. */
+/** For the text that asks for an answer without tools. */
 const RESERVE = 50;
 const TRANSCRIPT_SHARE = 0.7;
-/** Tokens below which no summary is worth its call. */
+/** Below this a summary is not worth a model call. */
 const LEAST_SUMMARY_ROOM = 100;
 
 export interface CompactorOptions {
@@ -21,7 +21,7 @@ export interface CompactorOptions {
   readonly meter: Meter;
 }
 
-/** All a model call would send. */
+/** A model call before it is fitted into the context. */
 export interface CallDraft {
   readonly system: string;
   readonly tools: readonly ModelTool[];
@@ -33,14 +33,14 @@ export interface CallDraft {
 
 interface FittedCall {
   readonly messages: readonly ModelMessage[];
-  /** What the user is told of it: what was left out. */
+  /** Warnings for the user about what was left out. */
   readonly warnings: readonly Warning[];
 }
 
 /** Keeps the calls of one turn within the model's context. Never changes its input. */
 export class Compactor {
   private readonly summaries: SummaryCache;
-  /** A small model that failed once in a turn is not asked again: every step would wait for it. */
+  /** False after the small model failed once in this turn: otherwise every step would wait for it. */
   private canSummarize = true;
   private hasWarned = false;
 
@@ -119,16 +119,16 @@ function trimOldTurns(turns: readonly ConversationTurn[]): ConversationTurn[] {
   );
 }
 
-/** Part of the room that a fresh cut fills, so that the next turns fit without another one. */
+/** Share of the room that a new summary and the turns after it may fill, so that the next turns fit as well. */
 const FILL = 0.6;
 const SUMMARY_TOKENS = 1000;
 const SUMMARY_SHARE = 0.3;
-/** What the words around a summary take. */
+/** Tokens of the text around a summary. */
 const PREFACE_TOKENS = 40;
 
 interface LongHistory {
   readonly turns: readonly ConversationTurn[];
-  /** Tokens it may take. */
+  /** In tokens. */
   readonly room: number;
   readonly summaries: SummaryCache;
   readonly summarize: (
@@ -137,7 +137,7 @@ interface LongHistory {
   ) => Promise<string>;
 }
 
-/** Replaces the oldest turns by a summary, one made before if it still does. */
+/** Replaces the oldest turns by a summary; reuses a cached one if it fits. */
 async function shortenHistory(history: LongHistory): Promise<ModelMessage[]> {
   const { turns, room, summaries, summarize } = history;
   const hashes = hashPrefixes(turns);
@@ -157,7 +157,7 @@ async function shortenHistory(history: LongHistory): Promise<ModelMessage[]> {
   return withSummary(bounded, turns.slice(end));
 }
 
-/** Leaves out the oldest turns: what is left to do when nothing can sum them up. */
+/** Drops the oldest turns when they cannot be summarized. */
 function dropOldest(turns: readonly ConversationTurn[], room: number): ModelMessage[] {
   const kept = turns.slice(turns.length - countNewest(turns, room - PREFACE_TOKENS)).flat();
   return [...preface('(The earlier part of this conversation is left out.)'), ...kept];
@@ -168,7 +168,7 @@ function withSummary(summary: string, turns: readonly ConversationTurn[]): Model
   return [...preface(text), ...turns.flat()];
 }
 
-/** With an answer of its own, so that user and assistant still take turns. */
+/** With an answer, so that user and assistant messages still alternate. */
 function preface(content: string): ModelMessage[] {
   return [
     { role: 'user', content },
@@ -185,7 +185,7 @@ function countNewest(turns: readonly ConversationTurn[], room: number): number {
   return turns.length - firstTooMany - 1;
 }
 
-/** For every turn the hash of all up to it, so that a longer conversation finds its shorter self. */
+/** Hashes every prefix of the conversation, so that a longer conversation finds the summary of its beginning. */
 function hashPrefixes(turns: readonly ConversationTurn[]): string[] {
   let hash = '';
   return turns.map((turn) => {
@@ -195,17 +195,17 @@ function hashPrefixes(turns: readonly ConversationTurn[]): string[] {
   });
 }
 
-/** Ids are left out: where a model repeated one, each turn gives it another. */
+/** Ignores ids: duplicates are replaced by random ids in each turn. */
 function writeForHash(key: string, value: unknown): unknown {
   if (key === 'id') return undefined;
   if (!(value instanceof Uint8Array)) return value;
   return createHash('sha256').update(value).digest('base64');
 }
 
-/** A message of the user and all that followed it. */
+/** A message of the user and everything until the next one. */
 type ConversationTurn = readonly ModelMessage[];
 
-/** Cuts a conversation before every message of the user. */
+/** Splits a conversation before every message of the user. */
 function splitTurns(messages: readonly ModelMessage[]): ConversationTurn[] {
   const turns: ModelMessage[][] = [];
   for (const message of messages) {
@@ -216,13 +216,13 @@ function splitTurns(messages: readonly ModelMessage[]): ConversationTurn[] {
   return turns;
 }
 
-/** What stays of a tool result in an older turn, in characters: what came of it is in the answer. */
+/** Characters kept of a tool result in an older turn: the answer contains what matters. */
 const OLD_RESULT_LENGTH = 500;
 
-/** Ever shorter lengths for tool results, in characters, until they fit. */
+/** Lengths to try for tool results, in characters, until they fit. */
 const LENGTHS = [20_000, 5000, 1000, 250];
 
-/** The messages with no tool result longer than `limit` characters. */
+/** Shortens tool results to `limit` characters. */
 function trimResults(messages: readonly ModelMessage[], limit: number): ModelMessage[] {
   return messages.map((message) => {
     if (message.role !== 'tool') return message;
@@ -235,7 +235,7 @@ function trimResults(messages: readonly ModelMessage[], limit: number): ModelMes
   });
 }
 
-/** Shortens the tool results of a turn until it fits into `room` tokens: the newest step's last. */
+/** Shortens the tool results of a turn until it fits into `room` tokens; the newest step is shortened last. */
 function squeezeTurn(turn: readonly ModelMessage[], room: number): readonly ModelMessage[] {
   const newest = Math.max(
     0,

@@ -14,16 +14,16 @@ import { type AgentPart, warning } from './agent.js';
 import { estimateCall, estimateTokens } from './estimate-tokens.js';
 import type { CallIds, ParsedCall } from './run-tools.js';
 
-/** What of a stored message the model gets to see. */
+/** The fields of a stored message that the model sees. */
 export type HistoryMessage = Pick<
   MessageBody,
   'type' | 'content' | 'toolCalls' | 'attachments' | 'isComplete'
 >;
 
-const INCOMPLETE = '(This answer was cut off before it was finished.)';
+const INCOMPLETE = '(This answer was interrupted before it was complete.)';
 const NO_TEXT = '(No text.)';
 
-/** Turns stored messages, oldest first, into the conversation a model is shown. */
+/** Converts stored messages, oldest first, to the conversation for the model. */
 export function toModelMessages(messages: readonly HistoryMessage[]): ModelMessage[] {
   return messages.flatMap(toMessages);
 }
@@ -36,7 +36,7 @@ function toMessages(message: HistoryMessage): ModelMessage[] {
       return [...toToolMessages(message), ...toAnswerMessages(message)];
     default:
       message.type satisfies never;
-      // Rows of a newer version are no reason to fail a turn.
+      // Rows of a newer version must not fail a turn.
       return [];
   }
 }
@@ -60,14 +60,14 @@ function toToolMessages({ toolCalls = [] }: HistoryMessage): ModelMessage[] {
   ];
 }
 
-/** An answer without words says nothing, unless it was cut off: then that is what there is to say. */
+/** An empty answer is omitted, unless it was interrupted. */
 function toAnswerMessages({ content, isComplete }: HistoryMessage): ModelMessage[] {
   const said = content.trim() ? content : '';
   const text = [said, isComplete ? '' : INCOMPLETE].filter(Boolean).join('\n\n');
   return text ? [{ role: 'assistant', text }] : [];
 }
 
-/** Parts the texts of two steps, which would else run into each other in the stored answer. */
+/** Separates the texts of two steps in the stored answer. */
 const PARAGRAPH = '\n\n';
 
 /** One model call, collected while it streams. */
@@ -77,19 +77,19 @@ export class Step {
   private reasoning = '';
   private ending: ModelFinish | undefined;
 
-  /** `before` is the step before, if it had something to say. */
+  /** `before` is the previous step, if it had output. */
   constructor(private readonly before: Step | undefined) {}
 
   get text(): string {
     return this.said;
   }
 
-  /** Whether the turn has said anything up to here. */
+  /** Whether the turn has produced text until the end of this step. */
   get hasOutput(): boolean {
     return this.said !== '' || this.before !== undefined;
   }
 
-  /** Keeps a part; what the user sees of it is given back. */
+  /** Collects a part; returns the part that the user sees, if any. */
   take(part: ModelPart): AgentPart | undefined {
     switch (part.type) {
       case 'text':
@@ -108,7 +108,7 @@ export class Step {
     }
   }
 
-  /** What the call cost: as the model tells, else about as much as it sent and got. */
+  /** Returns the cost of the call as the model reported it, otherwise an estimate. */
   countUse(model: string, call: ModelCall): ModelUse {
     const reported = this.ending?.usage;
     return {
@@ -117,19 +117,19 @@ export class Step {
     };
   }
 
-  /** Throws if its stream just stopped. */
+  /** Throws if the stream ended without a finish. */
   assertWhole(): void {
     void this.finish;
   }
 
-  /** What its answer lacks; throws if its stream just stopped. */
+  /** Yields warnings about an incomplete answer; throws if the stream ended without a finish. */
   *warnings(): Generator<AgentPart> {
     const { reason } = this.finish;
     if (reason === 'length') yield warning('answer_cut', TRUNCATED);
     if (reason === 'content-filter') yield warning('answer_filtered', FILTERED);
   }
 
-  /** This step as the next call shows it to the model. */
+  /** Converts this step to a message of the next call. */
   toMessage(calls: readonly ParsedCall[]): ModelMessage {
     const { providerData } = this.finish;
     return {
@@ -147,7 +147,7 @@ export class Step {
     return isFirst ? { type: 'text', text: PARAGRAPH + part.text } : part;
   }
 
-  /** A call that failed before a word cost nothing; one the user stopped was paid for by then. */
+  /** A call that failed without output costs nothing; one that the user stopped has been charged. */
   private estimate(call: ModelCall): ModelUsage {
     const texts = [this.said, this.reasoning, ...this.calls.map(({ input }) => input)];
     const output = texts.reduce((sum, text) => sum + estimateTokens(text), 0);
@@ -157,14 +157,14 @@ export class Step {
 
   private get finish(): ModelFinish {
     if (this.ending !== undefined) return this.ending;
-    throw new ModelError('The answer of the model ended too early.', {
+    throw new ModelError("The model's answer ended too early.", {
       kind: 'server',
       retryable: true,
     });
   }
 }
 
-const TRUNCATED = 'The model reached its output limit; the answer may be cut short.';
+const TRUNCATED = 'The model reached its output limit; the answer may be incomplete.';
 const FILTERED = "The model's content filter stopped the answer.";
 
 type UserMessage = Extract<ModelMessage, { role: 'user' }>;
@@ -172,11 +172,11 @@ type AssistantMessage = Extract<ModelMessage, { role: 'assistant' }>;
 
 const NO_ANSWER = '(No answer was given.)';
 const BEGAN_EARLIER = '(The conversation began earlier.)';
-const NO_RESULT = JSON.stringify({ error: 'The call was cut off before it had a result.' });
+const NO_RESULT = JSON.stringify({ error: 'The call was interrupted before it had a result.' });
 
 /**
- * Makes a conversation one that every provider takes: it begins with the user, user and assistant
- * take turns, every tool call has an id of its own and exactly one result right after it.
+ * Makes a conversation valid for every provider: it begins with the user, user and assistant alternate, and every tool
+ * call has a unique id and exactly one result directly after it.
  */
 export function toWellFormed(messages: readonly ModelMessage[], ids: CallIds): ModelMessage[] {
   const conversation = new WellFormedConversation(ids);
@@ -184,7 +184,7 @@ export function toWellFormed(messages: readonly ModelMessage[], ids: CallIds): M
   return conversation.finish();
 }
 
-/** A call that waits for its result, under the id the result will name. */
+/** A call without a result yet, with the id that its result refers to. */
 interface UnansweredCall {
   readonly givenId: string;
   readonly call: ModelToolCall;
@@ -243,7 +243,7 @@ class WellFormedConversation {
     return { givenId: call.id, call: { ...call, id: this.ids.take(call.id) } };
   }
 
-  /** Answers every open call, from the results where they have one; results of no call vanish. */
+  /** Adds a result for every open call; results without a call are dropped. */
   private closeCalls(results: readonly ModelToolResult[]): void {
     if (this.open.length === 0) return;
     const left = [...results];

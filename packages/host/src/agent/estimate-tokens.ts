@@ -2,17 +2,17 @@ import type { ModelCall, ModelMessage, ModelTool, UserPart } from '../models/mod
 
 const BYTES_PER_TOKEN = 4;
 const MESSAGE_OVERHEAD = 4;
-/** Names, ids and the words or JSON around them. */
+/** Names, ids and the JSON around them. */
 const CALL_OVERHEAD = 20;
 const IMAGE_TOKENS = 1500;
 const DOCUMENT_BYTES_PER_TOKEN = 20;
 
-/** About how many tokens a text is: by bytes, since other scripts take more tokens a character. */
+/** Estimates the tokens of a text by bytes, because other scripts need more tokens per character. */
 export function estimateTokens(text: string): number {
   return Math.ceil(Buffer.byteLength(text) / BYTES_PER_TOKEN);
 }
 
-// Messages and schemas do not change, and a turn asks about the same ones before every step.
+// Messages and schemas never change, and a turn estimates the same ones before every step.
 const knownMessages = new WeakMap<ModelMessage, number>();
 const knownSchemas = new WeakMap<object, number>();
 
@@ -24,7 +24,7 @@ export function estimateTools(tools: readonly ModelTool[]): number {
   return tools.reduce((sum, tool) => sum + estimateTool(tool), 0);
 }
 
-/** About how many tokens a call sends. */
+/** Estimates the tokens that a call sends. */
 export function estimateCall({ system, messages, tools }: ModelCall): number {
   return estimateTokens(system) + estimateMessages(messages) + estimateTools(tools);
 }
@@ -74,12 +74,12 @@ function estimatePart(part: UserPart): number {
   return Math.max(IMAGE_TOKENS, Math.ceil(data.byteLength / DOCUMENT_BYTES_PER_TOKEN));
 }
 
-/** The beginning of a text, as much as `tokens` hold. */
+/** Returns the beginning of a text, about `tokens` long. */
 export function keepStart(text: string, tokens: number): string {
   return text.slice(0, charactersWithin(text, tokens)).toWellFormed();
 }
 
-/** The end of a text, as much as `tokens` hold. */
+/** Returns the end of a text, about `tokens` long. */
 export function keepEnd(text: string, tokens: number): string {
   return text.slice(text.length - charactersWithin(text, tokens)).toWellFormed();
 }

@@ -1,25 +1,25 @@
 import type { JsonObject, SchemaIssue } from '@sibyl/protocol';
 import { z } from 'zod';
 
-/** Steps one check may take: a schema and an input can be small and still fit in millions of ways. */
+/** Limits the work of one validation: even a small schema and input can match in millions of ways. */
 const MAX_STEPS = 50_000;
 
-/** Where a value is, from the inside out: written down only for what is wrong. */
+/** The path of a value, as a linked list: built completely only for an error. */
 interface Path {
   readonly parent: Path | undefined;
   readonly step: string | number;
 }
 type Keywords = Readonly<Record<string, unknown>>;
 
-/** A value with the schema's defaults filled in, and what is wrong with it. */
+/** A value with the schema's defaults, and its errors. */
 interface Checked {
   readonly value: unknown;
   readonly issues: readonly SchemaIssue[];
 }
 
 /**
- * Checks a value against a JSON Schema without references. Nothing is compiled or kept, so that schemas of strangers cost
- * time only when their tool is called. Regular expressions are never run: a bad one could block the process.
+ * Validates a value against a JSON Schema without references. Compiles and caches nothing, so a caller's schema costs
+ * time only when its tool is called. Never runs regular expressions: a malicious one could block the process.
  */
 export function checkJson(schema: JsonSchema, value: unknown): Checked {
   return new JsonCheck().check(schema, value, undefined);
@@ -35,7 +35,7 @@ const types: Readonly<Record<string, (value: unknown) => boolean>> = {
   string: (value) => typeof value === 'string',
 };
 
-/** Keywords that cannot be checked here: a schema that has one is refused rather than checked in part. */
+/** Keywords that cannot be validated here: a schema with one is rejected rather than validated partially. */
 const UNSUPPORTED = [
   'dependentRequired',
   'dependentSchemas',
@@ -43,7 +43,7 @@ const UNSUPPORTED = [
   'unevaluatedProperties',
 ];
 
-/** Throws for a schema that `checkJson` cannot check. */
+/** Throws for a schema that `checkJson` does not support. */
 export function assertCheckable({ type, ...keywords }: Keywords): void {
   for (const name of readTypes(type))
     if (!Object.hasOwn(types, name)) throw new Error(`it has the unknown type ${name}`);
@@ -71,7 +71,7 @@ class JsonCheck {
     return this.combine(schema, this.enter(schema, { value, issues: plain }, path), path);
   }
 
-  /** Goes into an object or an array. */
+  /** Validates the content of an object or an array. */
   private enter(schema: Keywords, { value, issues }: Checked, path: Path | undefined): Checked {
     if (!isObject(value) && !Array.isArray(value)) return { value, issues };
     const inner = isObject(value)
@@ -119,13 +119,13 @@ class JsonCheck {
     return [...missing, ...names];
   }
 
-  /** The fields that `properties` does not describe, and the schema they must fit. */
+  /** Finds the fields that `properties` does not describe, and the schema that they must match. */
   private findOthers(
     { additionalProperties, patternProperties }: Keywords,
     properties: JsonObject,
     value: JsonObject,
   ): { unknown: readonly string[]; schema: JsonSchema } {
-    // Names that fit a pattern must not be refused as unknown, and patterns are not run.
+    // Names that match a pattern must not be rejected as unknown, and patterns are not run.
     if (patternProperties !== undefined || [undefined, true].includes(additionalProperties as true))
       return { unknown: [], schema: true };
     const names = Object.keys(value);
@@ -175,7 +175,7 @@ class JsonCheck {
     return { ...current, issues: [...current.issues, issueAt(path, 'is not allowed')] };
   }
 
-  /** What `if` demands of this value. */
+  /** Returns the schema that `if` selects for this value. */
   private branch(schema: Keywords, value: unknown): JsonSchema[] {
     if (schema.if === undefined) return [];
     const branch = this.fits(schema.if as JsonSchema, value) ? schema.then : schema.else;
@@ -252,16 +252,16 @@ function issueAt(path: Path | undefined, message: string): SchemaIssue {
 const unknownFields = (keys: readonly string[], path: Path | undefined): SchemaIssue[] =>
   keys.length > 0 ? [{ ...issueAt(path, ''), code: 'unrecognized_keys', keys }] : [];
 
-/** Without assignments: a field may be called `__proto__`. */
+/** Without assignments: a field may be named `__proto__`. */
 const withChanges = (value: JsonObject, changes: ReadonlyMap<string, unknown>): JsonObject =>
   Object.fromEntries(new Map([...Object.entries(value), ...changes]));
 
 const shorten = (value: unknown) => JSON.stringify(value).slice(0, 100);
 
-/** Longer texts have no format: the expressions that check formats are not made for them. */
+/** Longer texts match no format: the expressions for formats could be slow on them. */
 const MAX_FORMATTED_LENGTH = 4096;
 
-/** What is wrong with a string, a number, or the size of an object or array. */
+/** Validates a string, a number, or the size of an object or array. */
 function findPlainErrors(schema: Keywords, value: unknown): string[] {
   if (typeof value === 'number') return findNumberErrors(schema, value);
   if (typeof value === 'string')
@@ -284,7 +284,7 @@ function findSizeErrors(noun: string, size: number, least: unknown, most: unknow
 
 function findNumberErrors(schema: Keywords, value: number): string[] {
   const { minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf } = schema;
-  // Draft 4 says `true` beside the limit.
+  // Draft 4 uses `true` next to the limit.
   const above = exclusiveMinimum === true ? minimum : exclusiveMinimum;
   const below = exclusiveMaximum === true ? maximum : exclusiveMaximum;
   if (typeof minimum === 'number' && value < minimum) return [`expected at least ${minimum}`];
@@ -314,10 +314,10 @@ function findFormatErrors(format: unknown, value: string): string[] {
   return fits ? [] : [`expected a ${format}`];
 }
 
-/** A JSON Schema: an object, or a boolean for anything and nothing. */
+/** A JSON Schema: an object, or a boolean for any value or none. */
 export type JsonSchema = JsonObject | boolean;
 
-/** Keywords that hold a schema, or a list of them. */
+/** Keywords that contain a schema or a list of schemas. */
 const HOLDS_SCHEMAS = new Set([
   'additionalItems',
   'additionalProperties',
@@ -336,10 +336,10 @@ const HOLDS_SCHEMAS = new Set([
   'unevaluatedProperties',
 ]);
 
-/** Keywords that hold schemas by name. */
+/** Keywords that contain schemas by name. */
 const HOLDS_NAMED_SCHEMAS = new Set(['dependentSchemas', 'patternProperties', 'properties']);
 
-/** The schema with every schema right inside it replaced; values that only look like schemas stay. */
+/** Replaces every direct subschema; values that only look like schemas stay unchanged. */
 export function mapSchema(
   schema: JsonObject,
   replace: (inner: JsonSchema) => JsonSchema,
@@ -359,15 +359,15 @@ export function isObject(value: unknown): value is JsonObject {
 
 function asSchema(value: unknown): JsonSchema {
   if (typeof value === 'boolean' || isObject(value)) return value;
-  throw new Error('a part of it is no schema');
+  throw new Error('a part of it is not a schema');
 }
 
 function mapValues(named: unknown, replace: (inner: unknown) => JsonSchema): JsonObject {
-  if (!isObject(named)) throw new Error('a part of it is no schema');
+  if (!isObject(named)) throw new Error('a part of it is not a schema');
   return Object.fromEntries(Object.entries(named).map(([name, inner]) => [name, replace(inner)]));
 }
 
-/** JSON text with the names of every object in order: equal values have equal texts. */
+/** JSON text with sorted keys: equal values have equal texts. */
 export function canonicalJson(value: unknown): string {
   return JSON.stringify(value, sortKeys) ?? 'null';
 }

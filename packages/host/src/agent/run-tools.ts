@@ -15,7 +15,7 @@ export interface CallBatch {
   readonly signal: AbortSignal;
 }
 
-/** Runs calls side by side and gives each back as it finishes; every call given is given back. */
+/** Runs calls concurrently and yields each when it finishes. Every call is yielded. */
 export async function* runCalls(batch: CallBatch): AsyncGenerator<ToolCall> {
   const left = new AbortController();
   const signal = AbortSignal.any([batch.signal, left.signal]);
@@ -23,7 +23,7 @@ export async function* runCalls(batch: CallBatch): AsyncGenerator<ToolCall> {
   let ready: Promise<void> | undefined;
   const running = new Map(
     batch.calls.map((call, i) => {
-      // Checking an input takes time: many calls start a few at a time, and other requests have their turn in between.
+      // Validating inputs blocks the event loop, so calls start a few at a time.
       if (i > 0 && i % STARTED_AT_ONCE === 0)
         ready = (ready ?? Promise.resolve()).then(() => yieldToEventLoop());
       return [call.id, ready?.then(() => answer(call)) ?? answer(call)];
@@ -36,7 +36,7 @@ export async function* runCalls(batch: CallBatch): AsyncGenerator<ToolCall> {
       yield finished;
     }
   } finally {
-    // A reader that leaves early leaves no tool running behind it.
+    // Stops the remaining tools if the reader stops early.
     left.abort();
   }
 }
@@ -58,7 +58,7 @@ function describeUnknownTool(name: string, tools: ReadonlyMap<string, AgentTool>
   return `There is no tool named ${name}. Tools: ${names}`;
 }
 
-/** Runs one call to its end, its timeout or the turn's abort; never throws. */
+/** Runs one call until it ends, times out or is aborted with the turn; never throws. */
 async function runCall(call: ParsedCall, tool: AgentTool, turn: AbortSignal): Promise<ToolCall> {
   try {
     const checked = tool.check(call.args);
@@ -73,7 +73,7 @@ async function runCall(call: ParsedCall, tool: AgentTool, turn: AbortSignal): Pr
   }
 }
 
-/** The call as it ends when it failed or was never made. */
+/** The result of a call that failed or did not run. */
 function failCall({ id, name, args }: ParsedCall, error: unknown): ToolCall {
   return { id, name, args, status: 'error', output: toErrorText(error) };
 }
@@ -89,7 +89,7 @@ function describeSchemaErrors(errors: readonly string[]): string {
 const SHOWN_INPUT = 200;
 const NAME_LIMIT = 64;
 
-/** A call as the model wrote it, read; with a `fault` it is answered, not run. */
+/** A tool call of the model, parsed; one with an `error` is answered without running. */
 export interface ParsedCall {
   readonly id: string;
   readonly name: string;
@@ -97,10 +97,10 @@ export interface ParsedCall {
   readonly error?: string | undefined;
 }
 
-/** Reads what the model wrote; what is no JSON object becomes `{}` and a fault. */
+/** Parses a tool call; an input that is not a JSON object becomes `{}` and an error. */
 export function readCall({ id, name, input }: ModelToolCall): ParsedCall {
   const call = { id, name: sanitizeName(name), args: {} };
-  // Many models send nothing at all to a tool that takes nothing.
+  // Many models send an empty input to a tool without parameters.
   if (input.trim() === '') return call;
   try {
     const read = JsonObject.safeParse(JSON.parse(input));
@@ -111,28 +111,28 @@ export function readCall({ id, name, input }: ModelToolCall): ParsedCall {
   }
 }
 
-/** The model sees its own calls again, and providers refuse names that no tool could have. */
+/** The model sees its calls again, and providers reject invalid names. */
 function sanitizeName(name: string): string {
   return name.replace(/[^\w-]/g, '_').slice(0, NAME_LIMIT) || 'unknown';
 }
 
-/** Longest result one call may give, in characters. */
+/** The most characters of one result. */
 const RESULT_LIMIT = 100_000;
 const ERROR_LIMIT = 500;
 
-/** The JSON text of what a tool returned, whatever that was, bounded in length. */
+/** Converts any value that a tool returned to JSON text of bounded length. */
 export function toResultText(value: unknown): string {
   return shortenResult(stringify(value) ?? 'null', RESULT_LIMIT);
 }
 
-/** The JSON text that tells a model why a call failed: one short line, no stack. */
+/** Converts an error to JSON text for the model: one short line without a stack. */
 export function toErrorText(thrown: unknown): string {
   const line = getMessage(thrown).replace(/\s+/g, ' ').trim();
   const error = line.length > ERROR_LIMIT ? `${line.slice(0, ERROR_LIMIT)}…` : line;
   return JSON.stringify({ error: error.toWellFormed() || 'The tool failed.' });
 }
 
-/** Anything may be thrown, also what throws again when it is looked at. */
+/** Tools may throw anything, even objects whose getters throw. */
 function getMessage(thrown: unknown): string {
   try {
     const message =
@@ -143,7 +143,7 @@ function getMessage(thrown: unknown): string {
   }
 }
 
-/** Cuts the JSON text of a result to `limit` characters; what comes out is JSON again and says so. */
+/** Shortens the JSON text of a result to `limit` characters; returns valid JSON with a note. */
 export function shortenResult(text: string, limit: number): string {
   if (text.length <= limit) return text;
   const note = `Only the beginning is shown: the whole result has ${text.length} characters.`;
@@ -151,7 +151,7 @@ export function shortenResult(text: string, limit: number): string {
     JSON.stringify({ note, beginning: text.slice(0, length).toWellFormed() });
   let length = limit - write(0).length;
   let shortened = write(Math.max(0, length));
-  // Quotes and line breaks grow when they are written as JSON once more.
+  // Quotes and line breaks become longer when they are escaped again.
   while (shortened.length > limit && length > 0) {
     length = Math.floor((length * limit) / shortened.length) - 1;
     shortened = write(Math.max(0, length));
@@ -163,7 +163,7 @@ function stringify(value: unknown): string | undefined {
   try {
     return JSON.stringify(value, writeBigInt);
   } catch (error) {
-    // Looking for cycles costs a walk up for every value, so it waits until one is found.
+    // Detecting cycles is slow, so it happens only after the first attempt failed.
     if (error instanceof TypeError) return JSON.stringify(value, createCycleReplacer());
     throw error;
   }
@@ -186,9 +186,9 @@ function createCycleReplacer() {
 const RUNS_LIMIT = 3;
 const REFUSALS_LIMIT = 3;
 
-/** Notices a model that goes round in circles: the same tool with the same arguments, over and over. */
+/** Detects a model that repeats the same tool call with the same arguments. */
 export class RepetitionGuard {
-  /** By a hash of the call, since inputs may be large; as many as a turn makes calls. */
+  /** Counts by the hash of a call, because inputs may be large; at most one entry per call of the turn. */
   private readonly runs = new Map<string, number>();
   private refusals = 0;
 
@@ -204,13 +204,13 @@ export class RepetitionGuard {
     return false;
   }
 
-  /** Whether refusing has not helped either. */
+  /** Whether the model continued to repeat calls after they were rejected. */
   get isExhausted(): boolean {
     return this.refusals >= REFUSALS_LIMIT;
   }
 }
 
-/** Gives every tool call of a conversation an id of its own: some models repeat theirs or send none. */
+/** Makes the ids of tool calls unique within a conversation: some models repeat ids or send none. */
 export class CallIds {
   private readonly taken = new Set<string>();
 
@@ -221,7 +221,7 @@ export class CallIds {
   }
 }
 
-/** Without dashes: some providers take at most 40 characters. */
+/** Without dashes: some providers accept at most 40 characters. */
 function createCallId(): string {
   return `call_${randomUUID().replaceAll('-', '')}`;
 }

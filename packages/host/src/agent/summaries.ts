@@ -8,22 +8,22 @@ const TIMEOUT_MS = 30_000;
 
 export interface SummaryRequest {
   readonly model: Model;
-  /** What was summed up before, if anything. */
+  /** The summary of everything before `messages`. */
   readonly earlier: string | undefined;
   readonly messages: readonly ModelMessage[];
-  /** Tokens of the conversation the model is shown. */
+  /** The most tokens of the conversation that the model receives. */
   readonly transcriptTokens: number;
   readonly meter: Meter;
   readonly signal: AbortSignal;
 }
 
-/** Has a model sum up a part of a conversation; throws what the model throws. */
+/** Asks a model for a summary of a part of a conversation; throws what the model throws. */
 export function summarize(request: SummaryRequest): Promise<string> {
   const limit = { ms: TIMEOUT_MS, message: 'The summary took too long.', signal: request.signal };
   return withTimeout(limit, (signal) => askForSummary({ ...request, signal }));
 }
 
-// Says "summary" early and stays short: that is how the offline model knows what is wanted.
+// Mentions "summary" early and stays short, so that the offline model recognizes the request.
 const SYSTEM = [
   'Write a summary of the conversation below for the assistant that will carry it on.',
   'Keep what later answers may need: facts, names, numbers, decisions, results of tools, wishes of the user, promises made, questions still open.',
@@ -35,17 +35,17 @@ const SYSTEM = [
 async function askForSummary(request: SummaryRequest): Promise<string> {
   const { model, earlier, messages, transcriptTokens, meter, signal } = request;
   const transcript = writeTranscript(messages, transcriptTokens);
-  const prompt = earlier ? `Summary so far: ${earlier}\n\n${transcript}` : transcript;
+  const prompt = earlier ? `Summary of the earlier part: ${earlier}\n\n${transcript}` : transcript;
   const { text } = await generateText({ model, system: SYSTEM, prompt, meter, signal });
   if (text.trim()) return text.trim();
-  throw new Error('The summary came out empty.');
+  throw new Error('The summary is empty.');
 }
 
-/** Ever shorter lengths for each message, in characters: the beginnings of all tell more than the whole of some. */
+/** Lengths to try for each message, in characters: the beginnings of all are better than a few complete ones. */
 const LENGTHS = [4000, 1000, 300, 100];
 const RESULT_LENGTH = 300;
 
-/** Writes a conversation down for someone who is to sum it up, in at most `tokens`. */
+/** Writes a conversation as text of at most `tokens`. */
 function writeTranscript(messages: readonly ModelMessage[], tokens: number): string {
   let transcript = '';
   for (const length of LENGTHS) {

@@ -6,13 +6,13 @@ import { assertCheckable, checkJson, isObject, type JsonSchema, mapSchema } from
 const TIMEOUT_MS = 60_000;
 const NAME = /^[A-Za-z0-9_-]{1,64}$/;
 
-/** Makes a tool the agent can use, or says why it cannot: then the tool is left out, not the turn. */
+/** Converts a definition to a tool for the agent; the error describes why the tool must be left out. */
 export function toAgentTool(
   definition: ToolDefinition,
 ): Result<{ readonly tool: AgentTool; readonly characters: number }, string> {
   const { name, description, inputSchema, timeoutMs = TIMEOUT_MS, event, run } = definition;
   if (!NAME.test(name)) {
-    return { error: 'its name may hold letters, digits, _ and - only, at most 64' };
+    return { error: 'its name may contain only letters, digits, _ and -, at most 64' };
   }
   const schema = readInputSchema(inputSchema);
   if (!schema.ok) return schema;
@@ -21,18 +21,18 @@ export function toAgentTool(
   return { ok: { tool, characters } };
 }
 
-/** What a tool takes: as the model is told, and as its input is checked. */
+/** The schema of a tool's input, and its validation. */
 interface InputSchema {
   readonly json: JsonObject;
-  /** About the length of its JSON text. */
+  /** Approximate length of its JSON text. */
   readonly characters: number;
   readonly check: AgentTool['check'];
 }
 
-// Plugins keep their schemas, so every turn asks for the same ones. Those of a message go with it.
+// Plugins reuse their schemas in every turn; schemas of a message are garbage collected with it.
 const known = new WeakMap<object, Result<InputSchema, string>>();
 
-/** Reads a zod schema or JSON Schema; one that is unusable gives a fault, in words. */
+/** Reads a zod schema or JSON Schema; the error describes why it is unusable. */
 function readInputSchema(schema: z.ZodType | JsonObject): Result<InputSchema, string> {
   let reading = known.get(schema);
   if (reading === undefined) {
@@ -81,15 +81,15 @@ function describe(whole: JsonObject, check: AgentTool['check']): InputSchema {
   return { json, characters, check };
 }
 
-/** The most a schema may be, as it is sent and with its references resolved: all of it is sent to the model. */
+/** Limits of a schema, as received and with its references resolved: all of it is sent to the model. */
 const SCHEMA_LIMITS = { depth: 100, values: 10_000, characters: 128 * 1024 };
-/** References can make a small text a schema of any size: the schemas in it, and the keywords of all of them. */
+/** Limits the schemas and keywords after resolving references, which can make a small text arbitrarily large. */
 const MAX_SCHEMAS = 500;
 const MAX_KEYWORDS = 5000;
 
 /**
- * Puts what `$ref` points to in its place, since not every provider follows references. Inside
- * itself a schema becomes "anything". Throws if it grows too large or points nowhere, or if `assertUsable` does for a part.
+ * Replaces every `$ref` by its target, because not every provider follows references. A recursive reference becomes
+ * "anything". Throws if the result is too large, if a target does not exist, or if `assertUsable` throws.
  */
 function inlineReferences(
   root: JsonObject,
@@ -118,7 +118,7 @@ function inlineReferences(
   return typeof inlined === 'boolean' ? {} : inlined;
 }
 
-/** `allOf` with one schema in it is how some tools write a reference with a description. */
+/** Some tools write a reference with a description as `allOf` with one schema. */
 function unwrap(schema: JsonObject): JsonObject {
   const { allOf, ...rest } = schema;
   const [only, ...more] = Array.isArray(allOf) ? allOf : [];
@@ -135,10 +135,10 @@ function resolve(root: JsonObject, reference: string): JsonSchema {
     found = Object.hasOwn(holder, name) ? Reflect.get(holder, name) : undefined;
   }
   if (isObject(found) || typeof found === 'boolean') return found;
-  throw new Error(`it refers to what is not there: ${reference}`);
+  throw new Error(`it refers to a missing definition: ${reference}`);
 }
 
-/** The schema with an object at its root, which says so; throws for anything else. */
+/** Makes sure that the root of the schema is an object. */
 function toObjectSchema(schema: JsonObject): JsonObject {
   const { type = 'object' } = schema;
   if (type !== 'object') throw new Error('it must describe an object');
@@ -146,8 +146,8 @@ function toObjectSchema(schema: JsonObject): JsonObject {
 }
 
 /**
- * The schema as a model is told: most providers refuse alternatives at the root, so their fields
- * are laid side by side. Checking still knows which belong together.
+ * Merges alternatives at the root into one object for the model, because most providers reject them there. Validation
+ * still uses the original schema.
  */
 function flattenAlternatives(schema: JsonObject): JsonObject {
   const { anyOf, oneOf, allOf, ...rest } = schema;
@@ -163,7 +163,7 @@ function mergeFields(schemas: readonly JsonObject[]): JsonObject {
   return Object.fromEntries([...names].map((name) => [name, mergeField(schemas, name)]));
 }
 
-/** A field that differs between alternatives may be any of its kinds. */
+/** A field that differs between alternatives accepts any of its types. */
 function mergeField(schemas: readonly JsonObject[], name: string): unknown {
   const kinds = new Map<string, unknown>();
   for (const { properties } of schemas) {
@@ -194,14 +194,14 @@ function filterObjects(value: unknown): JsonObject[] {
   return Array.isArray(value) ? value.filter(isObject) : [];
 }
 
-/** A tool as whoever brings it describes it: a plugin, the browser, an MCP server. */
+/** A tool as a plugin, a page or an MCP server describes it. */
 export interface ToolDefinition {
-  /** Letters, digits, `_` and `-`, at most 64: what every provider accepts. */
+  /** Letters, digits, `_` and `-`, at most 64, as every provider accepts. */
   readonly name: string;
   readonly description: string;
   /** A zod schema or JSON Schema, of an object; an empty one means any object. */
   readonly inputSchema: z.ZodType | JsonObject;
-  /** How long one call may take; a minute unless told. */
+  /** Timeout of one call; one minute by default. */
   readonly timeoutMs?: number | undefined;
   readonly event?: AgentTool['event'];
   readonly run: AgentTool['run'];

@@ -12,22 +12,22 @@ export interface SessionKey {
   readonly sessionId: string;
 }
 
-/** Never throws and never waits. */
+/** Must not throw or block. */
 export type Listener = (event: ServerEvent) => void;
 
-/** Carries events to the sockets of a session, wherever those are. */
+/** Delivers events to the sockets of a session. */
 export interface EventBus {
-  /** Tells the whole key, in the order of the calls. */
+  /** Delivers an event to all listeners of the session, in the order of the calls. */
   publish(key: SessionKey, event: ServerEvent): void;
-  /** Calls back on every event for the key until the returned function is called. */
+  /** Calls the listener for every event of the session until the returned function is called. */
   subscribe(key: SessionKey, listener: Listener): () => void;
 }
 
-/** Names an key; neither part may hold a space. */
+/** Formats a key as text; neither part may contain a space. */
 export const formatSessionKey = ({ owner, sessionId }: SessionKey): string =>
   `${sessionId} ${owner}`;
 
-/** Carries events within this process. */
+/** Delivers events within this process. */
 export class MemoryEventBus implements EventBus {
   private readonly listeners = new Map<string, Set<Listener>>();
 
@@ -37,7 +37,7 @@ export class MemoryEventBus implements EventBus {
 
   subscribe(key: SessionKey, listener: Listener): () => void {
     const name = formatSessionKey(key);
-    // A listener of its own, so that the same function may subscribe twice and leave once.
+    // A new function, so that the same listener may subscribe twice and unsubscribe once.
     const member: Listener = (event) => listener(event);
     const members = this.listeners.get(name) ?? new Set();
     this.listeners.set(name, members.add(member));
@@ -50,25 +50,25 @@ export class MemoryEventBus implements EventBus {
 
 type Payload<Name extends ServerEventName> = z.output<(typeof serverEvents)[Name]['payload']>;
 
-/** What the clients of a session are told. */
+/** An event for the clients of a session. */
 export type ServerEvent<Name extends ServerEventName = ServerEventName> = {
   [N in Name]: {
     readonly event: N;
     readonly payload: Payload<N>;
-    /** Of the run's frame that says the same, if one does. */
+    /** The position of the run's frame with the same content, if there is one. */
     readonly position?: Position;
   };
 }[Name];
 
-/** A frame as the session's sockets are told it; undefined for those that only a stream has. */
+/** Converts a frame to a socket event; undefined for frames that only streams contain. */
 export function toServerEvent(part: ReplyPart, position: Position): ServerEvent | undefined {
   if (!Object.hasOwn(serverEvents, part.event)) return undefined;
-  // Pages run whatever `action_call` they are sent, so how one ended is not sent (contract B5).
+  // Pages run every `action_call` that they receive, so its end is not sent (contract B5).
   if (part.event === 'action_call' && part.data.status !== 'isRunning') return undefined;
   return { event: part.event, payload: part.data, position } as ServerEvent;
 }
 
-/** What goes on the wire: the payload, or its envelope (contract B5). */
+/** Converts an event to its wire form: the payload, or its envelope (contract B5). */
 export function toWireForm({ event, payload }: ServerEvent): unknown {
   return serverEvents[event].wrapping === 'enveloped' ? { eventName: event, payload } : payload;
 }
@@ -82,7 +82,7 @@ const messages: Readonly<Record<ClosingReason, string>> = {
   host_stopping: 'The host is stopping; connect again in a moment',
 };
 
-/** The last that a socket is told: why it ends. */
+/** Creates the last event of a socket: why it closes. */
 export function createClosingEvent(
   reason: ClosingReason,
   sessionId: string,
@@ -91,7 +91,7 @@ export function createClosingEvent(
   return { event: 'closing', payload: { reason, message: messages[reason], sessionId, timestamp } };
 }
 
-/** Where a session's events stand: a frame of the run that is its `turn`. */
+/** The position of an event in a session: a turn and a frame of its run. */
 export interface Position {
   readonly turn: number;
   readonly seq: number;
@@ -100,12 +100,12 @@ export interface Position {
 /** Before the first event of a session. */
 export const BEFORE_ALL: Position = { turn: 0, seq: 0 };
 
-/** After all that a turn tells, however far a client was in it. */
+/** After all events of a turn. */
 export const endOfTurn = (turn: number): Position => ({ turn, seq: 10 ** 12 });
 
 export const formatPosition = ({ turn, seq }: Position): string => `${turn}.${seq}`;
 
-/** Reads what a client says it has seen; undefined for anything that no position looks like. */
+/** Parses the position of a client; undefined if it is malformed. */
 export function parsePosition(text: unknown): Position | undefined {
   const [, turn, seq] = (typeof text === 'string' && /^(\d{1,15})\.(\d{1,15})$/.exec(text)) || [];
   return turn === undefined ? undefined : { turn: Number(turn), seq: Number(seq) };

@@ -2,18 +2,18 @@ import { randomUUID } from 'node:crypto';
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import { formatSessionKey, type ServerEvent, type SessionKey } from './event-bus.js';
 
-/** How long a call waits for a page that may be on its way back. */
+/** How long a call waits for a page that may be reconnecting. */
 const GRACE_MS = 3000;
-/** For the ids that are remembered, so that a late answer to one call never answers another. */
+/** For ids of past calls, so that a late answer to one call never answers another. */
 const USED_IDS_MAX_BYTES = 4 * 1024 * 1024;
-/** The longest id that a page can answer to. */
+/** The longest id that a page can send back. */
 const MAX_ID_LENGTH = 128;
 
-/** The events that ask a page to do something. */
+/** The events that call a function of a page. */
 export type CallEventName = 'browser_tool_call' | 'action_call';
 export type CallEvent = ServerEvent<CallEventName>;
 
-/** A page at the other end of a socket. */
+/** The socket of a page. */
 export interface ClientConnection {
   readonly connected: boolean;
 }
@@ -23,7 +23,7 @@ export interface ClientCall {
   readonly toolCallId: string;
   readonly toolName: string;
   readonly signal: AbortSignal;
-  /** Sends the call under this id; pages that listen have it when this returns. */
+  /** Sends the call with this id to all connected pages. */
   readonly send: (toolCallId: string) => CallEvent;
 }
 
@@ -31,14 +31,14 @@ export interface ClientCallResult {
   readonly event: CallEventName;
   readonly toolCallId: string;
   readonly result: unknown;
-  /** Why the page could not do it. */
+  /** Why the call failed in the page. */
   readonly error?: string | undefined;
 }
 
-/** A call nobody has answered yet. */
+/** A call without an answer. */
 export interface PendingCall {
   readonly sent: CallEvent;
-  /** Whether a page that is connected has it. */
+  /** Whether a connected page has received it. */
   readonly isDelivered: boolean;
 }
 
@@ -54,7 +54,7 @@ interface PendingClientCallsOptions {
   readonly graceMs?: number;
 }
 
-/** The calls to users' pages that wait for an answer; each is answered once, from its own key. */
+/** Calls to users' pages that wait for an answer; each is answered once, from its own session. */
 export class PendingClientCalls {
   private readonly timeoutMs: number;
   private readonly graceMs: number;
@@ -69,7 +69,7 @@ export class PendingClientCalls {
     this.graceMs = Math.min(graceMs, timeoutMs);
   }
 
-  /** Sends a call and waits; rejects in words for the model. */
+  /** Sends a call and waits for its result; the message of an error is for the model. */
   async call(key: SessionKey, call: ClientCall): Promise<unknown> {
     call.signal.throwIfAborted();
     const name = formatSessionKey(key);
@@ -89,7 +89,7 @@ export class PendingClientCalls {
     }
   }
 
-  /** Hands an answer to the call it is for; false if none such waits for this key. */
+  /** Resolves the call that an answer belongs to; returns false if no such call waits in this session. */
   answer(key: SessionKey, { event, toolCallId, result, error }: ClientCallResult): boolean {
     const entry = this.find(key, toolCallId);
     if (entry?.call.event !== event) return false;
@@ -99,7 +99,7 @@ export class PendingClientCalls {
     return true;
   }
 
-  /** What waits for an key, in the order it was sent. */
+  /** Lists the pending calls of a session in the order they were sent. */
   list(key: SessionKey): readonly PendingCall[] {
     const entries = this.callsBySession.get(formatSessionKey(key))?.values() ?? [];
     return [...entries].flatMap(({ sent, connections }) =>
@@ -107,10 +107,10 @@ export class PendingClientCalls {
     );
   }
 
-  /** Notes that a page has got a call. */
+  /** Records that a page has received a call. */
   markDelivered(key: SessionKey, toolCallId: string, page: ClientConnection): void {
     const pages = this.find(key, toolCallId)?.connections;
-    // Those that are gone count no more, however often a page comes back.
+    // Closed connections are removed, so that reconnecting pages do not accumulate.
     for (const known of pages ?? []) if (!known.connected) pages?.delete(known);
     pages?.add(page);
   }
@@ -119,7 +119,7 @@ export class PendingClientCalls {
     return this.callsBySession.get(formatSessionKey(key))?.get(toolCallId);
   }
 
-  /** Ends the wait when nobody came, nobody answered, or the turn is over. */
+  /** Ends the wait when no page connects, no page answers, or the turn ends. */
   private watch({ call, connections, outcome }: Entry): () => void {
     const { toolName, signal } = call;
     const grace = setTimeout(() => {
@@ -139,8 +139,8 @@ export class PendingClientCalls {
   }
 
   /**
-   * The model's id, except for one that a page could not send back or that this session had before: some models
-   * count from zero every time.
+   * Returns the model's id unless it is too long or was used in this session before: some models count from zero
+   * every time.
    */
   private chooseId(session: string, wanted: string): string {
     const isUsable = wanted.length > 0 && wanted.length <= MAX_ID_LENGTH;

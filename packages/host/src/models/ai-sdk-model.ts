@@ -28,7 +28,7 @@ import {
 } from './model.js';
 
 export interface AiSdkModelOptions extends Omit<Model, 'stream'> {
-  /** Loads the provider's package; called at the first use. */
+  /** Loads the provider's package; called on first use. */
   readonly load: () => Promise<LanguageModelV4>;
   readonly providerOptions?: SharedV4ProviderOptions | undefined;
 }
@@ -60,7 +60,7 @@ export function createAiSdkModel({ load, providerOptions, ...info }: AiSdkModelO
         throw fromSdkError(error);
       } finally {
         call.signal.removeEventListener('abort', abort);
-        // A consumer that stops early must not leave the provider talking.
+        // Stops the provider if the consumer stops early.
         controller.abort();
       }
     },
@@ -69,7 +69,7 @@ export function createAiSdkModel({ load, providerOptions, ...info }: AiSdkModelO
 
 type SdkFinish = Extract<LanguageModelV4StreamPart, { type: 'finish' }>;
 
-/** Turns one stream of the SDK's parts into ours. */
+/** Converts the SDK's stream parts to ours. */
 class StreamReader {
   private readonly step = new StepRecorder();
   private readonly model: string;
@@ -119,7 +119,7 @@ class StreamReader {
       case 'error':
         throw fromSdkError(part.error);
       default:
-        // Sources, files, metadata and what later versions add: nothing a turn shows.
+        // A turn does not show sources, files, metadata and parts of later versions.
         return undefined;
     }
   }
@@ -139,7 +139,7 @@ function toPartType(type: `${'text' | 'reasoning'}-${string}`): 'text' | 'reason
   return type.startsWith('text') ? 'text' : 'reasoning';
 }
 
-/** The reason in our words; throws if the answer is not whole. */
+/** Converts the reason; throws if the answer is incomplete. */
 function toFinishReason({ unified, raw }: SdkFinish['finishReason']): ModelFinish['reason'] {
   if (unified === 'interrupted') throw createModelError('network', 'the stream was interrupted');
   if (unified === 'error') throw createModelError('server', `the answer ended with ${raw}`);
@@ -154,7 +154,7 @@ function toUsage({ inputTokens, outputTokens }: LanguageModelV4Usage): ModelUsag
   };
 }
 
-/** A call of ours as the AI SDK's providers take it. */
+/** Converts a call to the format of the AI SDK's providers. */
 function toCallOptions(call: ModelCall, model: string): LanguageModelV4CallOptions {
   const system: LanguageModelV4Message[] = call.system
     ? [{ role: 'system', content: call.system }]
@@ -187,7 +187,7 @@ function userContent(content: string | readonly UserPart[]) {
   );
 }
 
-/** Without the provider's own record, reasoning is left out: none takes it back unsigned. */
+/** Without the provider's record, reasoning is omitted: no provider accepts it unsigned. */
 function plainContent({
   text,
   toolCalls = [],
@@ -219,9 +219,9 @@ interface Block {
 }
 
 /**
- * Keeps one step as its provider wants it back: the blocks in order, each with its metadata.
- * Anthropic signs its thinking, OpenAI and Google hand theirs out sealed, and all three lose
- * or refuse a tool call that comes back without what preceded it.
+ * Records one step as its provider needs it back: the blocks in order, each with its metadata.
+ * Anthropic signs its reasoning, OpenAI and Google encrypt theirs, and all three lose or reject a tool call
+ * that is sent back without the blocks before it.
  */
 class StepRecorder {
   private readonly blocks: Block[] = [];
@@ -245,7 +245,7 @@ class StepRecorder {
     this.blocks.push({ type: 'tool-call', text: id, metadata });
   }
 
-  /** Only a step that goes on after its tools needs replaying. */
+  /** Returns data only for a step with tool calls: other steps are not replayed. */
   dataFor(model: string): JsonObject | undefined {
     const calls = this.blocks.some(({ type }) => type === 'tool-call');
     const matters = calls && this.blocks.some(({ metadata }) => metadata);
@@ -253,7 +253,7 @@ class StepRecorder {
   }
 }
 
-/** The recorded step as prompt content; undefined if another model made it. */
+/** Converts the recorded step to prompt content; undefined if another model made it. */
 function replayContent(
   data: JsonObject | undefined,
   model: string,
@@ -277,7 +277,7 @@ function toolCallPart({ id, name, input }: ModelToolCall) {
   return { type: 'tool-call' as const, toolCallId: id, toolName: name, input: parseInput(input) };
 }
 
-/** Providers take only objects; what else a model wrote has had its error as the result. */
+/** Providers accept only objects; other inputs were answered with an error. */
 function parseInput(input: string): object {
   try {
     const value: unknown = JSON.parse(input);
@@ -287,7 +287,7 @@ function parseInput(input: string): object {
   }
 }
 
-/** What the SDK's errors carry, thrown or as parts of a stream: read by shape, for there are several classes. */
+/** The fields of the SDK's errors, thrown or streamed. There are several classes, so they are recognized by shape. */
 interface SdkError {
   readonly name?: string;
   readonly message?: string;
@@ -298,14 +298,14 @@ interface SdkError {
   readonly responseBody?: string;
 }
 
-/** The fault behind anything the SDK throws or streams as an error. */
+/** Converts anything that the SDK throws or streams as an error. */
 function fromSdkError(error: unknown): ModelError {
   if (error instanceof ModelError) return error;
   const found: SdkError = typeof error === 'object' && error !== null ? error : {};
   const { name = '', message = String(error), statusCode = 0 } = found;
   if (statusCode >= 400) return toModelError(readProviderError(found, statusCode));
   if (name === 'AI_LoadAPIKeyError') return createModelError('auth', name);
-  // A connection that breaks off keeps the status its reply began with.
+  // A connection that breaks keeps the status of its reply.
   if (name === 'AI_APICallError') return createModelError('network', message);
   if (/JSONParse|TypeValidation|InvalidResponse|EmptyResponse/.test(name) || found.type)
     return createModelError('server', `${found.type ?? name}: ${message}`);
@@ -314,7 +314,7 @@ function fromSdkError(error: unknown): ModelError {
 
 function readProviderError(error: SdkError, status: number) {
   const { message = '', type, code, responseHeaders = {}, responseBody = '' } = error;
-  // The body is looked at for what the message leaves out.
+  // The body contains codes that the message omits.
   const words = responseBody.matchAll(/"(?:code|type|reason)":\s*"([\w.-]{1,60})"/g);
   return {
     status,

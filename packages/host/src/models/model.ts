@@ -12,17 +12,17 @@ export type {
   UserPart,
 } from '@sibyl/plugin-kit';
 
-/** What a model is asked: one call, with everything it may see. */
+/** One call to a model, with everything it sees. */
 export interface ModelCall {
   readonly system: string;
   readonly messages: readonly ModelMessage[];
   readonly tools: readonly ModelTool[];
   readonly signal: AbortSignal;
-  /** Told of signs of life that are no parts, such as hidden thinking, so that nobody gives up too early. */
+  /** Called on activity without a part, such as hidden reasoning, so that the call does not time out. */
   readonly onActivity?: (() => void) | undefined;
 }
 
-/** What a model streams back. `finish` is always last, and comes only if the stream ended well. */
+/** What a model streams. `finish` is always last, and only if the stream is complete. */
 export type ModelPart =
   | { readonly type: 'text'; readonly text: string }
   | { readonly type: 'reasoning'; readonly text: string }
@@ -31,32 +31,32 @@ export type ModelPart =
       readonly type: 'finish';
       readonly reason: 'stop' | 'tool-calls' | 'length' | 'content-filter' | 'other';
       readonly usage: ModelUsage;
-      /** What the provider wants back with this step in the next call: plain JSON, opaque to all but its adapter. */
+      /** JSON that the provider needs back with this step in the next call; only its adapter reads it. */
       readonly providerData?: JsonObject | undefined;
     };
 
 export type ModelFinish = Extract<ModelPart, { type: 'finish' }>;
 
-/** A language model, wherever it runs. */
+/** A language model. */
 export interface Model {
-  /** As `/models` lists it and a message may ask for it, such as `openai/gpt-…`. */
+  /** The id in `/models` and in messages, such as `openai/gpt-…`. */
   readonly id: string;
   readonly label: string;
   readonly provider: string;
   readonly vision: boolean;
   readonly tools: boolean;
-  /** Throws a ModelFault, also in the middle; aborting the call's signal ends it with the signal's reason. */
+  /** Throws a ModelError, possibly after some parts; throws the signal's reason when aborted. */
   stream(call: ModelCall): AsyncIterable<ModelPart>;
 }
 
 export interface ModelErrorOptions extends ErrorOptions {
   readonly kind: FaultKind;
-  /** Whether the same call may go well a little later. */
+  /** Whether the same call may succeed later. */
   readonly retryable: boolean;
   readonly retryAfterSeconds?: number | undefined;
 }
 
-/** Why a model gave no answer, or not a whole one; the text is fit for the user to read. */
+/** Why the answer of a model is missing or incomplete; the message is safe to show to the user. */
 export class ModelError extends Error {
   override readonly name = 'ModelError';
   readonly kind: FaultKind;
@@ -71,11 +71,11 @@ export class ModelError extends Error {
   }
 }
 
-/** A provider's own account of why it gave no answer; `text` may hold anything and is never shown whole. */
+/** The error reply of a provider; `text` may contain anything and is never shown completely. */
 export interface ProviderError {
   readonly status: number;
   readonly text: string;
-  /** Words for programs, such as `insufficient_quota`. */
+  /** Machine-readable codes, such as `insufficient_quota`. */
   readonly code?: string;
   readonly retryAfterSeconds?: number | undefined;
 }
@@ -83,9 +83,9 @@ export interface ProviderError {
 const messages: Readonly<Record<Exclude<FaultKind, 'unknown'>, string>> = {
   auth: "The model's provider does not accept this oracle's key.",
   billing: 'The account that pays for the model is out of credit.',
-  rate_limit: 'The model is asked too often at the moment. Please try again shortly.',
+  rate_limit: 'The model receives too many requests at the moment. Please try again shortly.',
   timeout: 'The model took too long to answer.',
-  server: "The model's provider has a fault at the moment.",
+  server: "The model's provider has an error at the moment.",
   network: 'The connection to the model failed.',
 };
 const retryableKinds: ReadonlySet<FaultKind> = new Set([
@@ -95,7 +95,7 @@ const retryableKinds: ReadonlySet<FaultKind> = new Set([
   'network',
 ]);
 
-/** The fault of a kind, in words for the user; `detail` is for the log. */
+/** Creates an error with a message for the user; `detail` is for the log. */
 export function createModelError(
   kind: Exclude<FaultKind, 'unknown'>,
   detail: string,
@@ -109,7 +109,7 @@ export function createModelError(
   });
 }
 
-/** The fault behind a provider's error reply. */
+/** Converts a provider's error reply. */
 export function toModelError(error: ProviderError): ModelError {
   const { status, text, code = '', retryAfterSeconds } = error;
   const kind = classifyError(status, `${code} ${text}`);
@@ -141,7 +141,7 @@ function classifyError(status: number, text: string): FaultKind {
 
 const TEXT_LENGTH = 200;
 
-/** Cuts a provider's text to one safe line: no addresses, nothing that could be a key. */
+/** Shortens a provider's text to one line without addresses and possible keys. */
 function redact(text: string): string {
   const line = text
     .slice(0, 2000)
@@ -154,7 +154,7 @@ function redact(text: string): string {
 
 type Headers = Readonly<Record<string, string | string[] | undefined>>;
 
-/** How long a provider asks to wait: from its headers, else from a `retryDelay` in the body. */
+/** Reads how long a provider asks to wait: from its headers, otherwise from a `retryDelay` in the body. */
 export function readRetryAfter(
   headers: Headers,
   body: string,
@@ -170,7 +170,7 @@ export function readRetryAfter(
   return delay ? Number(delay) : undefined;
 }
 
-/** A tool's schema as every provider takes it: always that of an object, with properties. */
+/** Makes a tool's schema valid for every provider: an object with properties. */
 export function toObjectSchema({ $schema, ...schema }: JsonObject): JsonObject {
   return { properties: {}, ...schema, type: 'object' };
 }

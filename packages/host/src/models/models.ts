@@ -13,21 +13,21 @@ import { createOfflineModel } from './offline/offline-model.js';
 import { createOpenAiCompatibleModel } from './openai-compatible/openai-compatible-model.js';
 import { type RetryOptions, withRetry, withTimeouts } from './retry.js';
 
-/** The models this host may answer with. */
+/** The models of this host. */
 export interface Models {
   get(role: ModelRole): Model;
-  /** The model a message asks for, if it is one of the listed. */
+  /** Returns the model that a message asks for, if it is listed. */
   find(id: string): Model | undefined;
-  /** As `GET /models` shows them (contract B7). */
+  /** The reply of `GET /models` (contract B7). */
   list(): ModelList;
 }
 
 export interface ModelsOptions {
-  /** Told of every fault after which a model is asked again. */
-  readonly onRetry?: (modelId: string, fault: ModelError) => void;
+  /** Called for every error after which a call is retried. */
+  readonly onRetry?: (modelId: string, error: ModelError) => void;
 }
 
-/** Makes the configured models; nothing of a provider is loaded or called before its first use. */
+/** Creates the configured models; loads and calls a provider only when it is first used. */
 export function createModels(config: ModelsConfig, options: ModelsOptions = {}): Models {
   const models = new Map(config.choices.map((id) => [id, createModel(id, config, options)]));
   const get = (id: string) => models.get(id) ?? createModel(id, config, options);
@@ -42,7 +42,7 @@ export function createModels(config: ModelsConfig, options: ModelsOptions = {}):
 
 function createModel(id: string, config: ModelsConfig, { onRetry }: ModelsOptions): Model {
   if (id === OFFLINE) return createOfflineModel();
-  return createProviderModel(id, config, { onRetry: (fault) => onRetry?.(id, fault) });
+  return createProviderModel(id, config, { onRetry: (error) => onRetry?.(id, error) });
 }
 
 function toModelList(models: readonly Model[], main: string): ModelList {
@@ -59,7 +59,7 @@ function toModelList(models: readonly Model[], main: string): ModelList {
   };
 }
 
-/** The model of a provider, with its retries and timeouts. */
+/** Creates the model of a provider, with retries and timeouts. */
 export function createProviderModel(
   id: string,
   config: ModelsConfig,
@@ -94,7 +94,7 @@ function createModelInfo(id: string, provider: ProviderName, name: string): Omit
 }
 
 interface SdkProvider {
-  /** Imports the provider's package only now: none of them is read at the start of the process. */
+  /** Imports the provider's package, which is not loaded at startup. */
   load(name: string, access: ProviderAccess): Promise<LanguageModelV4>;
   optionsFor(name: string): SharedV4ProviderOptions | undefined;
 }
@@ -102,14 +102,14 @@ interface SdkProvider {
 const ALWAYS_THINKING = /^claude-(sonnet-5-5|opus-5-5|fable-5)/;
 const SHOWS_THOUGHTS = /^gemini-(2\.5|[3-9])(?!.*(lite|image|tts|audio|live|computer))/;
 
-/** The providers reached through the AI SDK; addresses are given, so that it reads no environment. */
+/** The providers of the AI SDK; their addresses are explicit, so that it does not read the environment. */
 const sdkProviders: Readonly<Record<Exclude<ProviderName, 'openai-compatible'>, SdkProvider>> = {
   openai: {
     async load(name, { apiKey = '', baseUrl = 'https://api.openai.com/v1' }) {
       const { createOpenAI } = await import('@ai-sdk/openai');
       return createOpenAI({ apiKey, baseURL: baseUrl })(name);
     },
-    // Not kept at OpenAI: its reasoning then comes sealed with the answer, and goes back with it.
+    // Without storage at OpenAI, the encrypted reasoning is part of the answer and is sent back with it.
     optionsFor: () => ({ openai: { store: false } }),
   },
   anthropic: {
@@ -146,7 +146,7 @@ const SEEING =
   /vision|\bvl\b|-vl|llava|pixtral|gpt-4o|gpt-4\.1|gpt-[5-9]|claude|gemini|gemma-?3|llama-?4|qwen3\.5|mistral-(small|medium)-3/i;
 const BLIND = /^(gpt-3|o1-mini|o3-mini|gemma)/;
 
-/** Whether a model takes images, as far as its name tells. */
+/** Guesses from its name whether a model accepts images. */
 function seesImages(provider: ProviderName, name: string): boolean {
   return provider === 'openai-compatible' ? SEEING.test(name) : !BLIND.test(name);
 }

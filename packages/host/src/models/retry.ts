@@ -10,12 +10,12 @@ import {
 
 export interface RetryOptions {
   readonly attempts?: number;
-  /** The first wait; each further one is twice as long, up to the last. */
+  /** The first delay; it doubles up to the last. */
   readonly firstWaitMs?: number;
   readonly lastWaitMs?: number;
-  /** A provider that asks for a longer wait is not asked again. */
+  /** If a provider asks for a longer delay, the call is not retried. */
   readonly longestRetryAfterSeconds?: number;
-  readonly onRetry?: (fault: ModelError) => void;
+  readonly onRetry?: (error: ModelError) => void;
   readonly sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
   readonly random?: () => number;
 }
@@ -30,7 +30,7 @@ const defaults: Required<RetryOptions> = {
   random: Math.random,
 };
 
-/** Asks again after a passing fault, as long as nothing of an answer has come. */
+/** Retries after a transient error, unless a part of the answer has arrived. */
 export function withRetry(model: Model, options: RetryOptions = {}): Model {
   const settings = { ...defaults, ...options };
   return { ...model, stream: (call) => streamWithRetry(model, call, settings) };
@@ -71,7 +71,7 @@ function getRetryDelay(
   const asked = error.retryAfterSeconds ?? 0;
   if (asked > settings.longestRetryAfterSeconds) return undefined;
   const grown = Math.min(settings.firstWaitMs * 2 ** (attempt - 1), settings.lastWaitMs);
-  // Half of it is left to chance, so that many turns refused at once do not return at once.
+  // Random jitter, so that many turns that fail together do not retry together.
   return Math.max(asked * 1000, grown * (0.5 + settings.random() / 2));
 }
 
@@ -87,7 +87,7 @@ async function pause(
   }
 }
 
-/** Rings when so much time has passed since it was set or last restarted. */
+/** Fires when this much time has passed since it was set or restarted. */
 interface Alarm {
   restart(): void;
   cancel(): void;
@@ -95,9 +95,9 @@ interface Alarm {
 export type SetAlarm = (ms: number, ring: () => void) => Alarm;
 
 export interface Timeouts {
-  /** Longest silence before the first part. */
+  /** The longest time without activity before the first part. */
   readonly firstPartMs: number;
-  /** Longest silence after it. */
+  /** The longest time without activity after it. */
   readonly stallMs: number;
   readonly setAlarm?: SetAlarm;
 }
@@ -107,7 +107,7 @@ const setTimer: SetAlarm = (ms, ring) => {
   return { restart: () => timer.refresh(), cancel: () => clearTimeout(timer) };
 };
 
-/** Gives up on a model that falls silent; what it had said stays said. */
+/** Ends a call with a timeout error if the model stops sending; parts that arrived before are kept. */
 export function withTimeouts(model: Model, timeouts: Timeouts): Model {
   return { ...model, stream: (call) => streamWithTimeouts(model, call, timeouts) };
 }
@@ -124,7 +124,7 @@ async function* streamWithTimeouts(
   let isWaiting = true;
   const setFor = (ms: number) =>
     setAlarm(ms, () => {
-      if (isWaiting) stop.abort(createModelError('timeout', `nothing for ${ms} ms`));
+      if (isWaiting) stop.abort(createModelError('timeout', `no data for ${ms} ms`));
     });
   let alarm = setFor(firstPartMs);
   let hasBegun = false;
@@ -139,7 +139,7 @@ async function* streamWithTimeouts(
         alarm.cancel();
         alarm = setFor(stallMs);
       }
-      // The time the consumer takes is not the model's.
+      // Time that the consumer needs does not count.
       isWaiting = false;
       yield part;
       isWaiting = true;

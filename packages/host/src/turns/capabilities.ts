@@ -44,8 +44,8 @@ export class Capabilities {
     return this.#offered;
   }
 
-  /** What the prompt tells of. */
-  get told(): readonly Capability[] {
+  /** The capabilities that the prompt describes. */
+  get described(): readonly Capability[] {
     const { plugins } = this.parts;
     return plugins
       .filter(({ name, manifest }) => manifest.visibility === 'always' || this.loaded.has(name))

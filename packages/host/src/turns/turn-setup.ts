@@ -141,12 +141,12 @@ export class TurnSetup {
   private buildPrompt(
     { user }: TurnFacts,
     { state, degraded }: TurnContexts,
-    { told }: Capabilities,
+    { described }: Capabilities,
   ): string {
     const { oracle, settings } = this.deps;
     return composePrompt({
       oracleName: oracle.name,
-      capabilities: told,
+      capabilities: described,
       instructions: settings.instructions,
       preferences: state.userPreferences,
       currentTime: user.currentTime,

@@ -1,16 +1,16 @@
 import type { ModelCall, ModelMessage, ModelTool, ModelToolResult, UserPart } from '../model.js';
 
-/** A model call, boiled down to what the rules look at. */
+/** The parts of a model call that the rules use. */
 export interface OfflineRequest {
   readonly system: string;
-  /** Every text of the conversation, oldest first. */
+  /** All texts of the conversation, oldest first. */
   readonly texts: readonly string[];
   /** The newest message of the user. */
   readonly said: string;
   readonly fileCount: number;
-  /** How often tools have answered since then. */
+  /** The number of tool messages since then. */
   readonly step: number;
-  /** What they answered last, if that is the newest of all. */
+  /** The results in the last message, if it is a tool message. */
   readonly results: readonly ModelToolResult[];
   readonly tools: ReadonlyMap<string, ModelTool>;
   readonly now: Date;
@@ -24,14 +24,14 @@ export interface OfflineToolCall {
 export interface OfflineReply {
   readonly text?: string;
   readonly calls?: readonly OfflineToolCall[];
-  /** Waits this long between words. */
+  /** Delay between words. */
   readonly pauseMs?: number;
 }
 
-/** One rule: the reply, if the request is of its kind. */
+/** One rule: returns a reply if the request matches. */
 export type Intent = (request: OfflineRequest) => OfflineReply | undefined;
 
-/** Boils a call down to what the rules look at. */
+/** Extracts the parts of a call that the rules use. */
 export function readRequest(call: ModelCall, now: Date): OfflineRequest {
   const { messages } = call;
   const asked = messages.findLastIndex(({ role }) => role === 'user');
@@ -49,7 +49,7 @@ export function readRequest(call: ModelCall, now: Date): OfflineRequest {
   };
 }
 
-/** What a message says, tool results left out. */
+/** Returns the text of a message without tool results. */
 export function getText(message: ModelMessage): string {
   switch (message.role) {
     case 'user':
@@ -71,7 +71,7 @@ function filterParts<T extends UserPart['type']>(content: string | readonly User
   return parts.filter((part): part is Extract<UserPart, { type: T }> => part.type === type);
 }
 
-/** A text without these characters at its end; a pattern would try from every one of them. */
+/** Removes these characters from the end of a text; a regular expression would take quadratic time. */
 export function withoutEnd(text: string, characters: string): string {
   let end = text.length;
   while (end > 0 && characters.includes(text.charAt(end - 1))) end -= 1;

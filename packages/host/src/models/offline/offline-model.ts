@@ -14,7 +14,7 @@ import { changePreferences, rememberFact } from './preference-intents.js';
 import { answerTime, count, introduce, listCapabilities } from './small-talk.js';
 import { callNamedTools, reportToolResults } from './tool-intents.js';
 
-/** The built-in model: rules instead of a network, the same words every time, no key. */
+/** Creates the built-in model: deterministic rules, no network, no key. */
 export function createOfflineModel(clock: () => Date = () => new Date()): Model {
   return {
     id: OFFLINE,
@@ -46,7 +46,7 @@ async function* stream(call: ModelCall, reply: OfflineReply): AsyncGenerator<Mod
   };
 }
 
-/** Lets others run between words even without a delay, so that an abort arrives. */
+/** Yields to the event loop between words even without a delay, so that an abort is noticed. */
 async function pause(ms: number, signal: AbortSignal): Promise<void> {
   try {
     if (ms > 0) await setTimeout(ms, undefined, { signal });
@@ -81,7 +81,7 @@ const TITLE_WORDS = 6;
 const SUMMARY_LENGTH = 600;
 const SPEAKER = /^(user|human|assistant|ai|oracle)\s*:\s*/i;
 
-/** Names the conversation by its first words, when the system prompt asks for a title. */
+/** Returns the first words of the conversation when the system prompt asks for a title. */
 const makeTitle: Intent = (request) => {
   if (!asksFor(request, 'title')) return undefined;
   const words = splitLines(request.texts[0] ?? '')[0]?.split(/\s+/) ?? [];
@@ -92,14 +92,14 @@ const makeTitle: Intent = (request) => {
   return { text: title || 'Untitled' };
 };
 
-/** Takes the first sentence of every message, when the system prompt asks for a summary. */
+/** Returns the first sentence of every message when the system prompt asks for a summary. */
 const makeSummary: Intent = (request) => {
   if (!asksFor(request, 'summary') && !asksFor(request, 'summarise', 'summarize')) return undefined;
   const sentences = request.texts.flatMap(splitLines).map((line) => line.split(/(?<=[.!?])\s/)[0]);
   return { text: sentences.join(' ').slice(0, SUMMARY_LENGTH).trim() || 'Nothing was said.' };
 };
 
-/** All rules; the first that has a reply gives it, and the last always has one. */
+/** All rules; the first reply is used, and the last rule always has one. */
 const intents: readonly Intent[] = [
   makeTitle,
   makeSummary,
@@ -113,7 +113,7 @@ const intents: readonly Intent[] = [
   introduce,
 ];
 
-// A turn of a conversation may mention titles too, but it comes with tools or a longer prompt.
+// A normal turn may also mention titles, but it has tools or a longer prompt.
 const UTILITY_PROMPT_LENGTH = 1500;
 
 function asksFor({ system, tools, results }: OfflineRequest, ...words: string[]): boolean {

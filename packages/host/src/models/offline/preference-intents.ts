@@ -13,7 +13,7 @@ const ONE_TURN: readonly RegExp[] = [
   /\b(a|an|one) (\w+ )?(answer|reply|response|summary)\b/i,
 ];
 
-/** What the user wants kept: nothing if it is meant for one turn only. */
+/** Finds lasting preferences; undefined if they are meant for one turn only. */
 function findPreferences(said: string): PreferenceChange | undefined {
   if (ONE_TURN.some((mark) => mark.test(said))) return undefined;
   const found: PreferenceChange = Object.assign({}, ...rules.map((rule) => rule(said)));
@@ -41,14 +41,14 @@ const agentName: PreferenceRule = (said) => readName('agentName', agentNameIn.ex
 
 function readName(field: string, match: RegExpExecArray | null): PreferenceChange | undefined {
   const words = match?.[1]?.split(' ') ?? [];
-  // The name ends at the first lower-case word that follows, such as "from now on".
+  // The name ends before the first lower-case word, such as in "from now on".
   const end = words.findIndex((word, i) => i > 0 && !/^\p{Lu}/u.test(word));
   const proper = end === -1 ? words : words.slice(0, end);
   const [first] = proper;
   return first && !NOT_A_NAME.test(first) ? { [field]: proper.join(' ') } : undefined;
 }
 
-/** A style is asked of the answers to come, not of a poem or a plan that the user orders. */
+/** Requests for the style of future answers, not of a poem or a plan. */
 const STYLE_REQUESTS: readonly RegExp[] = [
   LASTING,
   /(^|[.,;:!]\s*|\b(please|you|and|should)\s+)(be|sound|stay)\b/i,
@@ -90,7 +90,7 @@ function readStyle(
   return value ? { [field]: value } : undefined;
 }
 
-/** A format counts as lasting only when the user says so: most such requests are for one answer. */
+/** A format is lasting only if the user says so: most such requests are for one answer. */
 const format: PreferenceRule = (said) => {
   if (!LASTING.test(said)) return undefined;
   const found =
@@ -129,7 +129,7 @@ function isQuestion(said: string): boolean {
 const CODES =
   'af am ar bg bn ca cs cy da de el en es et eu fa fi fr ga gl ha he hi hr hu id ig it ja ko lt lv ms nb nl pl ps pt ro ru sk sl so sr sv sw ta te th tr uk ur vi xh yo zh zu';
 
-/** Made at the first question: asking ICU for them would slow the start of every process. */
+/** Created on first use: reading them from ICU would slow down startup. */
 let names: ReadonlyMap<string, string> | undefined;
 
 function namesByLowerCase(): ReadonlyMap<string, string> {
@@ -138,7 +138,7 @@ function namesByLowerCase(): ReadonlyMap<string, string> {
   return new Map(all.map((name) => [name.toLowerCase(), name]));
 }
 
-/** The first language a text names in English, as it is properly written. */
+/** Finds the first language that a text names in English. */
 function findLanguage(text: string): string | undefined {
   names ??= namesByLowerCase();
   for (const word of text.toLowerCase().match(/\p{L}+/gu) ?? []) {
@@ -148,7 +148,7 @@ function findLanguage(text: string): string | undefined {
   return undefined;
 }
 
-/** Keeps how the user wants to be answered. */
+/** Stores how the user wants to be answered. */
 export const changePreferences: Intent = ({ said, tools }) => {
   const tool = tools.get('set_user_preferences');
   const change = tool && findPreferences(said);
@@ -170,7 +170,7 @@ const FACTS: readonly RegExp[] = [
   /\b(my (?:name|birthday|job|team|company|wife|husband|partner|daughter|son|dog|cat) is\b.+)/is,
 ];
 
-/** Keeps a fact about the user. */
+/** Stores a fact about the user. */
 export const rememberFact: Intent = ({ said, tools }) => {
   const tool = tools.get('remember');
   if (!tool || said.endsWith('?')) return undefined;

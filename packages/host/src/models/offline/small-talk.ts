@@ -4,7 +4,7 @@ const COUNT_LIMIT = 1000;
 const SLOW_PAUSE_MS = 50;
 const QUOTE_LENGTH = 200;
 
-/** Tells the time as the system prompt gives it, else by the clock. */
+/** Answers with the time from the system prompt, otherwise from the clock. */
 export const answerTime: Intent = ({ said, system, now }) => {
   if (!hasInOrder(said, /\bwhat('s| is)?\b/i, /\b(time|day|date)\b/i)) return undefined;
   const given = /^\W*current (?:date and )?time\W*:\s*(.+)$/im.exec(system)?.[1];
@@ -12,7 +12,7 @@ export const answerTime: Intent = ({ said, system, now }) => {
   return { text: `It is ${time || `${now.toISOString()} (UTC)`}.` };
 };
 
-/** Whether one thing is said in a line and then another; as one pattern it would look at long lines again and again. */
+/** Whether a line matches two patterns in this order; a single pattern would take quadratic time on long lines. */
 function hasInOrder(said: string, first: RegExp, second: RegExp): boolean {
   return said.split('\n').some((line) => {
     const found = first.exec(line);
@@ -20,7 +20,7 @@ function hasInOrder(said: string, first: RegExp, second: RegExp): boolean {
   });
 }
 
-/** Lists what can be done here. */
+/** Lists the available tools. */
 export const listCapabilities: Intent = ({ said, tools }) => {
   const asks =
     /\bwhat (can|do) you do\b|^help\W*$/i.test(said) ||
@@ -31,7 +31,7 @@ export const listCapabilities: Intent = ({ said, tools }) => {
   return { text: names ? `I can use these tools: ${names}.` : 'I have no tools here.' };
 };
 
-/** Counts, so that a long or a slow answer can be had without a real model. */
+/** Counts, for long or slow answers without a real model. */
 export const count: Intent = ({ said }) => {
   const found = /\bcount( slowly)? to (\d+)\b/i.exec(said);
   if (!found) return undefined;
@@ -40,7 +40,7 @@ export const count: Intent = ({ said }) => {
   return found[1] ? { text, pauseMs: SLOW_PAUSE_MS } : { text };
 };
 
-/** Says plainly what this is and how to get better answers. */
+/** Explains what this model is and how to configure a better one. */
 export const introduce: Intent = ({ said, fileCount }) => {
   const quote = said.length > QUOTE_LENGTH ? `${said.slice(0, QUOTE_LENGTH)}…` : said;
   const files = fileCount > 0 ? ` I cannot read the ${fileCount} file(s) that came with it.` : '';
@@ -50,6 +50,6 @@ export const introduce: Intent = ({ said, fileCount }) => {
 
 const INTRODUCTION = [
   'I am the built-in offline model: a few rules, not a language model, made for the first five minutes and for tests.',
-  'I can change your preferences ("answer in Spanish from now on"), use a tool you name ("use list_capabilities"), tell the time and count.',
-  'For real answers, whoever runs this oracle sets OPENAI_API_KEY, ANTHROPIC_API_KEY or GOOGLE_GENERATIVE_AI_API_KEY, or MODEL=openai-compatible/<model-id> with MODEL_BASE_URL, and starts it again.',
+  'I can change your preferences ("answer in Spanish from now on"), use a tool you name ("use list_capabilities"), give the time and count.',
+  'For real answers, the operator of this oracle sets OPENAI_API_KEY, ANTHROPIC_API_KEY or GOOGLE_GENERATIVE_AI_API_KEY, or MODEL=openai-compatible/<model-id> with MODEL_BASE_URL, and starts it again.',
 ].join(' ');

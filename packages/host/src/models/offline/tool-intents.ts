@@ -4,7 +4,7 @@ import { type Intent, type OfflineToolCall, withoutEnd } from './intent.js';
 
 const VERBS = new Set(['use', 'call', 'run', 'invoke', 'try', 'execute', 'start']);
 const VERB_REACH = 4;
-// Begins where a run of spaces does, so that a long one is looked at once.
+// The lookbehind makes a match start at the first of several spaces, so that the search takes linear time.
 const NEXT_STEP = /[,;.]?(?<!\s)\s+(?:and )?then\s+/i;
 
 /** Calls the tools the user names ("use a and b"), one step after the other ("…, then use c"). */
@@ -45,15 +45,15 @@ function followsVerb(words: readonly Word[], index: number): boolean {
 
 type Arguments = Record<string, unknown>;
 
-/** Takes a tool's arguments from what was said: as JSON, else as `key: value` pairs, else all of it as what the tool requires. */
+/** Parses a tool's arguments: as JSON, as `key: value` pairs, or the whole text for every required field. */
 export function parseArguments(tool: ModelTool, said: string): Arguments {
   return findJson(said) ?? findPairs(tool, said) ?? fillRequired(tool, said);
 }
 
-/** More braces than anybody closes after an object. */
+/** Closing braces to try as the end of the object. */
 const ATTEMPTS = 20;
 
-/** The first JSON object in a text. */
+/** Finds the first JSON object in a text. */
 function findJson(text: string): Arguments | undefined {
   const start = text.indexOf('{');
   let end = text.lastIndexOf('}');
@@ -84,7 +84,7 @@ function readFields({ inputSchema }: ModelTool): Record<string, FieldSchema> {
 
 const PAIR = /\b(\w+)\s*[:=]\s*("[^"]*"|[^,;\n]+)/g;
 
-/** What was named, and nothing for the rest: whether that can be missing is for the tool to say. */
+/** Returns only the named fields: the tool validates whether others are missing. */
 function findPairs(tool: ModelTool, said: string): Arguments | undefined {
   const fields = readFields(tool);
   const found: Arguments = {};
@@ -126,7 +126,7 @@ function convert(field: FieldSchema, text: string): unknown {
 
 const RESULT_LENGTH = 400;
 
-/** Says what the tools answered. */
+/** Reports the results of the tools. */
 export const reportToolResults: Intent = ({ results, tools }) => {
   if (results.length === 0) return undefined;
   return { text: results.map((result) => report(result, tools)).join('\n') };
@@ -168,7 +168,7 @@ const Listed = z.object({
   ),
 });
 
-/** Tells people what `list_capabilities` told; nothing if that cannot be read. */
+/** Describes the result of `list_capabilities`; undefined if it cannot be parsed. */
 function reportCapabilities(output: string, tools: Iterable<string>): string | undefined {
   const listed = read(output);
   if (!listed) return undefined;

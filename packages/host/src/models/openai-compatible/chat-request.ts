@@ -9,14 +9,14 @@ import {
 } from '../model.js';
 
 export interface ChatRequestOptions {
-  /** The model's id here, and what its server calls it. */
+  /** The model's id on this host; `name` is its id on the server. */
   readonly id: string;
   readonly name: string;
-  /** Whether to ask for a count of tokens; some servers refuse the question. */
+  /** Whether to ask for token counts; some servers reject that option. */
   readonly includesUsage: boolean;
 }
 
-/** The JSON body of a streaming chat completion. */
+/** Builds the JSON body of a streaming chat completion. */
 export function buildChatRequest(
   call: ModelCall,
   { id, name, includesUsage }: ChatRequestOptions,
@@ -80,13 +80,13 @@ function toChatTool({ name, description, inputSchema }: ModelTool): object {
 type Field = 'reasoning_content' | 'reasoning';
 type Detail = Record<string, unknown>;
 
-/** Keeps a step's reasoning as its server wants it back with the results of its tools. */
+/** Records a step's reasoning as its server needs it back with the tool results. */
 export class ReasoningRecord {
   private field: Field | undefined;
   private text = '';
   private readonly details: Detail[] = [];
 
-  /** Reads a delta; what it returns is the new text, if any. */
+  /** Reads a delta and returns its text. */
   read(delta: Detail): string {
     if (Array.isArray(delta.reasoning_details)) delta.reasoning_details.forEach(this.merge);
     const field = findReasoningField(delta);
@@ -107,7 +107,7 @@ export class ReasoningRecord {
     };
   }
 
-  /** Pieces of one block arrive one by one, but are taken back only as a whole. */
+  /** A block arrives in pieces, but the server accepts it back only as a whole. */
   private merge = (detail: Detail): void => {
     const last = this.details.at(-1);
     const continuesLast = last && last.type === detail.type && last.index === detail.index;
@@ -128,7 +128,7 @@ function findReasoningField(delta: Detail): Field | undefined {
   return typeof delta.reasoning === 'string' ? 'reasoning' : undefined;
 }
 
-/** The fields to send back with an assistant message; none if another model made it. */
+/** Returns the fields to send back with an assistant message; none if another model made it. */
 function replayReasoning(data: JsonObject | undefined, model: string): object {
   return data?.model === model ? Object(data.message) : {};
 }

@@ -14,7 +14,7 @@ import { ReasoningRecord } from './chat-request.js';
 
 type Fields = Record<string, unknown>;
 
-/** Reads the events of one chat completion; no schema per event, for there are hundreds in an answer. */
+/** Reads the events of one chat completion. Without schemas, because an answer has hundreds of events. */
 export class ChatStream {
   private readonly reasoning = new ReasoningRecord();
   private readonly calls = new ToolCallAssembly();
@@ -23,7 +23,7 @@ export class ChatStream {
   private usage: ModelUsage | undefined;
   private written = 0;
 
-  /** Whether the server said that nothing follows. */
+  /** Whether the server has marked the end of its reply. */
   get isDone(): boolean {
     return this.hasEnded;
   }
@@ -55,7 +55,7 @@ export class ChatStream {
     return parts;
   }
 
-  /** The tool calls and the finish, once the stream is over; `sent` is the length of the request. */
+  /** Returns the tool calls and the finish at the end of the stream; `sent` is the length of the request. */
   end(model: string, sent: number): ModelPart[] {
     if (!this.hasEnded && this.reason === undefined)
       throw createModelError('network', 'the stream ended before the answer');
@@ -95,7 +95,7 @@ function readText(content: unknown): string {
   return texts.filter((text) => typeof text === 'string').join('');
 }
 
-/** An error that comes after a status of 200; its code may be a status, or a word. */
+/** Reads an error that arrives after status 200; its code may be a status or a word. */
 function readStreamError(chunk: Fields): Error {
   const { text, code } = readExplanation(chunk);
   const status = Number(/\b[45]\d\d\b/.exec(code)?.[0] ?? guessStatus(`${code} ${text}`));
@@ -117,7 +117,7 @@ function toFinishReason(reason: string | undefined, hasCalls: boolean): ModelFin
     case 'content_filter':
       return 'content-filter';
     default:
-      // Several servers say "stop" although they call tools.
+      // Several servers send "stop" although they call tools.
       return hasCalls ? 'tool-calls' : 'stop';
   }
 }
@@ -133,14 +133,14 @@ function readUsage(usage: unknown): ModelUsage | undefined {
   };
 }
 
-/** For servers that count nothing: four characters a token, so that no turn seems free. */
+/** For servers that report no usage: four characters per token, so that no turn is free. */
 function estimateUsage(sent: number, written: number): ModelUsage {
   return { input: Math.ceil(sent / 4), output: Math.ceil(written / 4), cached: 0 };
 }
 
-/** Characters that the calls of one answer may have: they are held in memory until they are complete. */
+/** The most characters of the tool calls of one answer, which are in memory until they are complete. */
 const MAX_CHARACTERS = 8 * 1024 * 1024;
-/** What a call counts beside its text. */
+/** Overhead of a call. */
 const CALL_CHARACTERS = 10_000;
 
 interface Draft {
@@ -156,7 +156,7 @@ interface Piece {
   readonly name: unknown;
 }
 
-/** Puts tool calls together from their pieces, whatever a server leaves out. */
+/** Assembles tool calls from their pieces, even if the server omits fields. */
 export class ToolCallAssembly {
   private readonly drafts: Draft[] = [];
   private characters = 0;
@@ -177,7 +177,7 @@ export class ToolCallAssembly {
   private count(characters: number): void {
     this.characters += characters;
     if (this.characters > MAX_CHARACTERS)
-      throw createModelError('server', 'the tool calls of the answer never end');
+      throw createModelError('server', 'the tool calls of the answer are too long');
   }
 
   calls(): ModelToolCall[] {
@@ -201,7 +201,7 @@ export class ToolCallAssembly {
   }
 }
 
-/** Some servers number every call 0, and some number none: then a new id or a second name tells. */
+/** Some servers number every call 0 or send no numbers: then a new id or a second name starts a new call. */
 function startsNewCall(draft: Draft, { index, id, name }: Piece): boolean {
   if (asText(id) && draft.id) return id !== draft.id;
   return index === undefined && draft.name !== '' && asText(name) !== '';
@@ -213,7 +213,7 @@ function asText(value: unknown): string {
 
 const LONGEST_BODY = 64 * 1024;
 
-/** Reads why a server refused, in whichever of the usual shapes it says so. */
+/** Reads the error reply of a server in any of the common formats. */
 export async function readErrorReply(reply: IncomingMessage): Promise<ProviderError> {
   const body = await readBody(reply);
   return {
@@ -236,12 +236,12 @@ function parseErrorBody(body: string): unknown {
   try {
     return JSON.parse(body);
   } catch {
-    // A page for people, of a proxy perhaps: nothing to pass on.
+    // An HTML page, perhaps of a proxy.
     return {};
   }
 }
 
-/** The error of a body or of an event: `{error: {message, type, code}}`, `{error}`, `{message}`, `{detail}`. */
+/** Reads the error of a body or an event: `{error: {message, type, code}}`, `{error}`, `{message}`, `{detail}`. */
 function readExplanation(value: unknown): { text: string; code: string } {
   const fields = asFields(value);
   const error = fields.error ?? fields.message ?? fields.detail ?? '';

@@ -14,12 +14,12 @@ import { readErrorReply } from './chat-stream.js';
 import { ReplyReader } from './reply-reader.js';
 
 export interface OpenAiCompatibleOptions extends Omit<Model, 'stream'> {
-  /** What the server calls the model. */
+  /** The model's id on the server. */
   readonly name: string;
   readonly access: ProviderAccess;
 }
 
-/** A model behind any server that speaks OpenAI's chat completions. */
+/** Creates a model on any server that implements OpenAI's chat completions. */
 export function createOpenAiCompatibleModel(options: OpenAiCompatibleOptions): Model {
   const { name, access, ...info } = options;
   const client = new ChatClient(info.id, name, access);
@@ -84,19 +84,19 @@ class ChatClient {
     if (reply.statusCode === 200)
       return { reply, reader: new ReplyReader(reply), sent: body.length };
     const error = await readErrorReply(reply);
-    // Calls made at the same time are refused together, and each is made again.
+    // Concurrent calls are rejected together, and each is repeated.
     if (includesUsage && error.text.includes('stream_options')) {
       this.includesUsage = false;
       return this.open(call);
     }
-    // Some servers repeat the key they refuse.
+    // Some servers repeat the key that they reject.
     throw toModelError({ ...error, text: error.text.replaceAll(this.key || '\0', '…') });
   }
 }
 
 const DRAIN_TIMEOUT_MS = 1000;
 
-/** Ends the connection, unless all is said: then the reply may end by itself and the connection serve again. */
+/** Closes the connection, unless the reply is complete: then it may end normally so that the connection is reused. */
 function release(answer: OpenReply | undefined): void {
   if (!answer || answer.reply.readableEnded) return;
   const { reply, reader } = answer;
@@ -109,7 +109,7 @@ function release(answer: OpenReply | undefined): void {
   reply.resume();
 }
 
-// Connections are kept: a turn with tools asks the same server several times.
+// Connections are reused: a turn with tools calls the same server several times.
 const options = { keepAlive: true, maxFreeSockets: 64, timeout: 60_000 };
 const http = { agent: new HttpAgent(options), request: httpRequest };
 const https = { agent: new HttpsAgent(options), request: httpsRequest };
@@ -121,7 +121,7 @@ interface JsonPost {
   readonly signal: AbortSignal;
 }
 
-/** Posts JSON and gives the reply as soon as its head is there. */
+/** Posts JSON and returns the reply as soon as its headers have arrived. */
 function postJson(post: JsonPost): Promise<IncomingMessage> {
   const { url, headers, body, signal } = post;
   const { agent, request } = url.protocol === 'https:' ? https : http;
@@ -132,7 +132,7 @@ function postJson(post: JsonPost): Promise<IncomingMessage> {
       resolve(reply);
     });
     sent.on('error', (error: NodeJS.ErrnoException) => {
-      // The server closed a kept connection just as it was used again: not a fault of anyone's.
+      // The server closed an idle connection just when it was reused: tries again.
       const wasStale = sent.reusedSocket && error.code === 'ECONNRESET' && !hasReply;
       if (wasStale) resolve(postJson(post));
       else reject(error);
