@@ -62,7 +62,7 @@ describe('a message answered with JSON', () => {
     ]);
   });
 
-  it('brings the whole transcript when asked', async () => {
+  it('returns the whole transcript with returnAllMessages', async () => {
     const sessionId = await openSession(test.alice);
     await say(sessionId, 'one');
     const reply = send(sessionId, { message: 'two', returnAllMessages: true });
@@ -81,7 +81,7 @@ describe('a message answered with JSON', () => {
     expect([headers.get('x-request-id'), body.requestId]).toEqual(['mine-1', 'mine-1']);
   });
 
-  it('is told its id where it is refused, too', async () => {
+  it('receives its request id in errors as well', async () => {
     const { headers, body } = await send('unknown', { message: 'hi', requestId: 'mine-2' });
     expect(body.code).toBe('session_not_found');
     expect([headers.get('x-request-id'), body.requestId]).toEqual(['mine-2', 'mine-2']);
@@ -89,7 +89,7 @@ describe('a message answered with JSON', () => {
 });
 
 describe('the model', () => {
-  it('is told who it is, the time where the user is, and what was said before', async () => {
+  it('receives its identity, the local time of the user and the history', async () => {
     const sessionId = await openSession(test.alice);
     await say(sessionId, 'my first');
     const reply = send(sessionId, { message: 'my second', timezone: 'Africa/Nairobi' });
@@ -210,7 +210,7 @@ describe('the model', () => {
 });
 
 describe('what goes wrong', () => {
-  it('with the model is told, and loses nothing of what the user said', async () => {
+  it('with the model is reported, and the message of the user is kept', async () => {
     const broken = await startHost({
       env: { MODEL: 'openai-compatible/x', MODEL_BASE_URL: 'http://127.0.0.1:9/v1' },
     });

@@ -121,13 +121,13 @@ describe.each(Object.keys(providers) as (keyof typeof providers)[])('%s', (provi
     20_000,
   );
 
-  it('asks again when told to wait a moment, and answers', async () => {
+  it('POST /messages retries after Retry-After and answers', async () => {
     const busy = { error: { status: 429, headers: { 'retry-after': '0' } } };
     const { text } = await turnWith(provider, busy, { say: [{ text: ['at last'] }] });
     expect(text).toBe('at last');
   }, 20_000);
 
-  it.each(['cut-mid-event', 'ends-before-finish', 'malformed'] as const)(
+  it.each(['drops-mid-event', 'ends-before-finish', 'malformed'] as const)(
     'keeps what had come when the stream is %s',
     async (ending) => {
       const reply = { say: [{ text: ['half an ', 'answer'] }], ending };

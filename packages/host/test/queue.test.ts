@@ -41,7 +41,7 @@ describe('while a turn runs', () => {
     expect(await contents(sessionId)).toEqual(['one', '1', 'two', '2', 'three', '3']);
   });
 
-  it('a queued one is shown as queued once nothing is at work before it', async () => {
+  it('a queued turn is shown as queued when no turn runs before it', async () => {
     const sessionId = await openSession(test.alice);
     const first = await stream(test.alice, sessionId, { message: 'one' });
     const turn = await test.model.next();
@@ -55,7 +55,7 @@ describe('while a turn runs', () => {
 
   it('the queue is bounded', async () => {
     const sessionId = await openSession(test.alice);
-    await stream(test.alice, sessionId, { message: 'at work' });
+    await stream(test.alice, sessionId, { message: 'running' });
     const turn = await test.model.next();
     const waiting = [];
     for (let i = 0; i < 10; i++)
@@ -79,7 +79,7 @@ describe('while a turn runs', () => {
     expect(await contents(sessionId)).toEqual(['one', '']);
   });
 
-  it('interrupt ends it and goes on', async () => {
+  it('interrupt cancels it and starts the next turn', async () => {
     const sessionId = await openSession(test.alice);
     const first = await stream(test.alice, sessionId, { message: 'one' });
     const turn = await test.model.next();
@@ -115,7 +115,7 @@ describe('while a turn runs', () => {
   });
 });
 
-it('a user has so many turns at once, whatever the session', async () => {
+it('TURNS_PER_USER limits the turns of a user over all sessions', async () => {
   const own = await startHost({ env: { ...test.model.env, TURNS_PER_USER: '2' } });
   const [bob, carol] = [new TestUser(own), new TestUser(own)];
   const busy = [];

@@ -13,7 +13,7 @@ const test = useControlledHost();
 
 let keys = 0;
 
-/** Sends a message that expects JSON, under a key of its own. */
+/** Sends a message that expects JSON, with a new key. */
 function send(user: TestUser, sessionId: string, body: object = {}) {
   const headers = { 'idempotency-key': `key-${keys++}` };
   const request = { body: { message: 'hello', ...body }, headers };

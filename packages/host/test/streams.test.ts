@@ -179,11 +179,11 @@ describe('abort', () => {
     const sessionId = await openSession(test.alice);
     const reply = test.alice.request('POST', `/messages/${sessionId}`, { body: { message: 'hi' } });
     const turn = await test.model.next();
-    turn.say('so far');
+    turn.say('partial');
     await expect.poll(async () => (await run(sessionId)).lastSeq).toBeGreaterThan(1);
     await abort(sessionId);
     const { status, body } = await reply;
-    expect([status, body.message.content]).toEqual([200, 'so far']);
+    expect([status, body.message.content]).toEqual([200, 'partial']);
   });
 
   it('is not for strangers', async () => {

@@ -12,11 +12,11 @@ import { useControlledHost } from './support/controlled-host.js';
 import { testPlugin } from './support/plugin.js';
 import { openSession, stream } from './support/stream.js';
 
-let brought: () => unknown = () => [];
-const toldBy: string[] = [];
+let contributed: () => unknown = () => [];
+const reporters: string[] = [];
 beforeEach(() => {
-  brought = () => [];
-  toldBy.length = 0;
+  contributed = () => [];
+  reporters.length = 0;
 });
 
 const measure = defineTool({
@@ -43,12 +43,12 @@ const failing = defineSubAgent({
 const watch: Middleware = {
   name: 'watch',
   beforeModel: ({ agent, tools }) => {
-    toldBy.push(`${agent} asks with ${tools.map(({ name }) => name).join()}`);
+    reporters.push(`${agent} asks with ${tools.map(({ name }) => name).join()}`);
     return undefined;
   },
-  afterModel: ({ agent, use }) => void toldBy.push(`${agent} used ${use.input}`),
+  afterModel: ({ agent, use }) => void reporters.push(`${agent} used ${use.input}`),
   wrapToolCall: async ({ agent, name, input }, next) => {
-    toldBy.push(`${agent} runs ${name}`);
+    reporters.push(`${agent} runs ${name}`);
     return next(input);
   },
 };
@@ -60,7 +60,7 @@ const test = useControlledHost({
     testPlugin('sky', {
       getSubAgents: () => [weather, failing],
       getRequestSubAgents: () =>
-        brought() as ReturnType<NonNullable<OraclePlugin['getRequestSubAgents']>>,
+        contributed() as ReturnType<NonNullable<OraclePlugin['getRequestSubAgents']>>,
       getMiddlewares: () => [watch],
     }),
   ],
@@ -124,7 +124,7 @@ it('is seen by the middlewares as the main agent is', async () => {
     say('Yes.'),
     say('It will rain.'),
   ]);
-  expect(toldBy).toEqual([
+  expect(reporters).toEqual([
     'main asks with call_weather_agent,call_failing_agent',
     'main used 7',
     'main runs call_weather_agent',
@@ -170,7 +170,7 @@ describe('one that fails', () => {
     ['to be set up', call(['call_failing_agent', { task: 'Try.' }]), [], 'could not be set up'],
     ['to say anything', callWeather, [say('')], 'ended without an answer'],
     ['to get a task', call(['call_weather_agent', {}]), [], 'task'],
-  ])('%s is told to the main agent', async (_, calling, inner, fault) => {
+  ])('%s is reported to the main agent', async (_, calling, inner, fault) => {
     const exchange = await ask(test, [calling, ...inner, say('I do not know.')]);
     expect(exchange.turns.at(-1)?.results[0]).toContain(fault);
     expect(exchange.text).toBe('I do not know.');
@@ -184,7 +184,7 @@ describe('sub-agents of one turn', () => {
       description: 'Knows tides',
       prompt: 'You know tides.',
     };
-    brought = () => [tides];
+    contributed = () => [tides];
     const exchange = await ask(test, [
       call(['call_tides_agent', { task: 'When?' }]),
       say('At noon.'),
@@ -200,7 +200,7 @@ describe('sub-agents of one turn', () => {
     ['are none', () => [{ name: 'x' }], 'tool_left_out'],
     ['hang', () => new Promise(() => undefined), 'plugin_failed'],
   ])('that %s cost nothing else', async (_, hook, code) => {
-    brought = hook;
+    contributed = hook;
     const exchange = await ask(test, [say('fine')]);
     expect(exchange.turns[0]?.tools).toEqual(['call_weather_agent', 'call_failing_agent']);
     expect(filterFrames(exchange, 'warning')).toMatchObject([{ code }]);

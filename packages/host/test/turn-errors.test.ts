@@ -23,7 +23,7 @@ afterAll(async () => {
   model.close();
 });
 
-/** Has the database refuse one kind of change of a run until told to stop. */
+/** Makes the database reject one kind of change of a run until it is stopped. */
 function refuse(status: string): () => void {
   const body = "select raise(abort, 'refused by the test')";
   database.exec(

@@ -40,7 +40,7 @@ const test = useControlledHost({
   env: { TURN_MAX_CHARACTERS: `${LIMIT}` },
 });
 
-/** Goes on until the host hangs up. */
+/** Streams until the host closes the connection. */
 async function withoutEnd(turn: ModelTurn, go: (turn: ModelTurn) => void): Promise<void> {
   let hasLeft = false;
   void turn.left.then(() => {
@@ -57,7 +57,7 @@ const chunk = 'an endless answer '.repeat(20);
 describe('TURN_MAX_CHARACTERS', () => {
   it('ends a streamed turn of an endless model as failed, and keeps its text', async () => {
     const sessionId = await openSession(test.alice);
-    const live = await stream(test.alice, sessionId, { message: 'go on' });
+    const live = await stream(test.alice, sessionId, { message: 'continue' });
     await withoutEnd(await test.model.next(), (turn) => turn.say(chunk));
     const frames = await live.toEnd();
     expect(filterFrames({ frames }, 'error')).toMatchObject([
@@ -128,7 +128,7 @@ it('a turn whose frames fill its log ends as failed', { timeout: 120_000 }, asyn
 });
 
 it('TURN_MAX_SECONDS ends a turn whose model never finishes, and keeps its text', async () => {
-  // Long enough for a busy machine to bring the model's first words to the host.
+  // Long enough for the model's first words to arrive on a busy machine.
   const own = await startHost({ env: { ...test.model.env, TURN_MAX_SECONDS: '8' } });
   const bob = new TestUser(own);
   const sessionId = await openSession(bob);

@@ -9,7 +9,7 @@ function question(model: ScriptedModel, more: Partial<TextRequest> = {}): TextRe
   return { model, system: 'Be brief.', prompt: 'Why?', meter, signal, ...more };
 }
 
-it('gives the whole answer and what it cost', async () => {
+it('generateText returns the complete answer and its cost', async () => {
   const meter = new RecordingMeter();
   const model = new ScriptedModel([{ type: 'text', text: 'Be' }, ...say('cause')]);
   const use = { model: 'scripted/model', input: 10, output: 5, cached: 2 };
@@ -20,7 +20,7 @@ it('gives the whole answer and what it cost', async () => {
   ]);
 });
 
-it('asks nothing that the meter refuses', async () => {
+it('generateText makes no call that the meter denies', async () => {
   const refusal = new Error('no credit');
   const meter = new RecordingMeter(() => {
     throw refusal;
@@ -30,7 +30,7 @@ it('asks nothing that the meter refuses', async () => {
   expect(model.calls).toEqual([]);
 });
 
-it('stops reading when it is enough, and pays for what it read', async () => {
+it('generateText stops reading at maxLength and counts what it read', async () => {
   const meter = new RecordingMeter();
   const model = new ScriptedModel([
     { type: 'text', text: 'a'.repeat(50) },
@@ -43,14 +43,14 @@ it('stops reading when it is enough, and pays for what it read', async () => {
   expect(meter.uses).toMatchObject([{ output: 25 }]);
 });
 
-it('fails with a stream that just stops, and pays for it', async () => {
+it('generateText rejects a stream without a finish and counts its cost', async () => {
   const meter = new RecordingMeter();
   const model = new ScriptedModel([{ type: 'text', text: 'Beca' }]);
   await expect(generateText(question(model, { meter }))).rejects.toThrow('ended too early');
   expect(meter.uses).toMatchObject([{ output: 1 }]);
 });
 
-it('ends with either signal', async () => {
+it('createLlms aborts a call with either signal', async () => {
   const [turn, own] = [new AbortController(), new AbortController()];
   const never = async function* () {
     yield await new Promise<never>(() => undefined);

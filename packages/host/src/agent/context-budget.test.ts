@@ -39,9 +39,9 @@ function compactor(smallModel: ScriptedModel, summaries?: SummaryCache, meter: M
   return new Compactor({ smallModel, limits: { contextTokens: ROOM }, summaries, meter });
 }
 
-const codesOf = (warnings: readonly Warning[]) => warnings.map(({ code }) => code);
+const listCodes = (warnings: readonly Warning[]) => warnings.map(({ code }) => code);
 
-it('sends what fits as it is', async () => {
+it('Compactor.fit returns a conversation that fits unchanged', async () => {
   const small = new ScriptedModel();
   const history = turns(6);
   const { messages, warnings } = await compactor(small).fit(draft(history));
@@ -50,7 +50,7 @@ it('sends what fits as it is', async () => {
   expect(small.calls).toEqual([]);
 });
 
-it('counts system prompt and tools', async () => {
+it('Compactor.fit counts the system prompt and the tools', async () => {
   const small = new ScriptedModel(say('Summary.'), say('Summary.'));
   const system = 'rule '.repeat(800);
   await compactor(small).fit(draft(turns(6), { system }));
@@ -61,7 +61,7 @@ it('counts system prompt and tools', async () => {
   expect(small.calls).toHaveLength(2);
 });
 
-it('shortens results of older turns before it sums up', async () => {
+it('Compactor.fit shortens results of older turns before it summarizes', async () => {
   const small = new ScriptedModel();
   const history = [0, 1, 2].flatMap((n) => toolTurn(n, `"${'x'.repeat(4000)}"`));
   const { messages, warnings } = await compactor(small).fit(draft(history));
@@ -75,8 +75,8 @@ it('shortens results of older turns before it sums up', async () => {
   expect(history).toEqual([0, 1, 2].flatMap((n) => toolTurn(n, `"${'x'.repeat(4000)}"`)));
 });
 
-describe('a conversation that is too long', () => {
-  it('begins with a summary of its oldest turns and keeps the newest word for word', async () => {
+describe('Compactor.fit with a conversation that is too long', () => {
+  it('starts with a summary of the oldest turns and keeps the newest unchanged', async () => {
     const small = new ScriptedModel(say('They spoke of whys.'));
     const history = turns(12);
     const meter = new RecordingMeter();
@@ -91,7 +91,7 @@ describe('a conversation that is too long', () => {
     expect(meter.uses).toEqual([{ model: small.id, input: 10, output: 5, cached: 2 }]);
   });
 
-  it('shows the small model exactly the turns that give way, and no tools', async () => {
+  it('sends exactly the replaced turns to the small model, without tools', async () => {
     const small = new ScriptedModel(say('Summary.'));
     const history = turns(12);
     const { messages } = await compactor(small).fit(draft(history));
@@ -102,14 +102,14 @@ describe('a conversation that is too long', () => {
     for (let n = 0; n < 12; n++) expect(shown.includes(`Answer ${n} `)).toBe(n < summed);
   });
 
-  it('shows the small model no more than it may be sent', async () => {
+  it('limits what the small model receives', async () => {
     const small = new ScriptedModel(say('Summary.'));
     await compactor(small).fit(draft(turns(100)));
     expect(estimateMessages(small.lastMessages)).toBeLessThanOrEqual(ROOM);
     expect(JSON.stringify(small.lastMessages)).toContain('Answer 90 ');
   });
 
-  it('pays once: the next turn uses the summary again', async () => {
+  it('uses the summary again in the next turn', async () => {
     const small = new ScriptedModel(say('Summary.'));
     const summaries = new SummaryCache();
     const first = await compactor(small, summaries).fit(draft(turns(12)));
@@ -120,7 +120,7 @@ describe('a conversation that is too long', () => {
     expect(second.warnings).toEqual([]);
   });
 
-  it('finds it again after an answer with a long result and repeated ids', async () => {
+  it('finds the summary after an answer with a long result and repeated ids', async () => {
     const small = new ScriptedModel(say('Summary.'));
     const summaries = new SummaryCache();
     const looked = (id: string) =>
@@ -135,7 +135,7 @@ describe('a conversation that is too long', () => {
     expect(small.calls).toHaveLength(1);
   });
 
-  it('sums up a summary and what came since when that has grown too long', async () => {
+  it('summarizes a summary and later turns when both are too long', async () => {
     const small = new ScriptedModel(say('First part.'), say('Both parts.'));
     const summaries = new SummaryCache();
     await compactor(small, summaries).fit(draft(turns(12)));
@@ -147,7 +147,7 @@ describe('a conversation that is too long', () => {
     expect(messages[0]).toMatchObject({ content: expect.stringContaining('Both parts.') });
   });
 
-  it('takes no summary of another conversation', async () => {
+  it('does not use the summary of another conversation', async () => {
     const small = new ScriptedModel(say('One.'), say('Two.'));
     const summaries = new SummaryCache();
     await compactor(small, summaries).fit(draft(turns(12)));
@@ -159,7 +159,7 @@ describe('a conversation that is too long', () => {
     expect(messages[0]).toMatchObject({ content: expect.stringContaining('Two.') });
   });
 
-  it('bounds a summary that is longer than what it replaces, in any script', async () => {
+  it('truncates a summary that is longer than what it replaces, in any script', async () => {
     const small = new ScriptedModel(say('説明'.repeat(20_000)));
     const { messages } = await compactor(small).fit(draft(turns(12)));
     expect(estimateMessages(messages)).toBeLessThanOrEqual(ROOM);
@@ -177,13 +177,13 @@ const failing: readonly [string, () => Iterable<ModelPart>][] = [
   ['just stops', () => [{ type: 'text', text: 'They' }]],
 ];
 
-describe.each(failing)('a small model that %s', (_, script) => {
-  it('costs the oldest turns, and the user is told once', async () => {
+describe.each(failing)('Compactor.fit with a small model that %s', (_, script) => {
+  it('drops the oldest turns and warns the user once', async () => {
     const small = new ScriptedModel(script, script);
     const fitting = compactor(small);
     const history = turns(12);
     const { messages, warnings } = await fitting.fit(draft(history));
-    expect(codesOf(warnings)).toEqual(['history_shortened']);
+    expect(listCodes(warnings)).toEqual(['history_shortened']);
     const kept = messages.slice(2, -1);
     expect(kept.length).toBeGreaterThan(8);
     expect(kept).toEqual(history.slice(-kept.length));
@@ -194,33 +194,33 @@ describe.each(failing)('a small model that %s', (_, script) => {
   });
 });
 
-describe('a turn that grows too long', () => {
+describe('Compactor.fit with a turn that becomes too long', () => {
   const steps = (outputs: readonly string[]): ModelMessage[] => [
     ask,
     ...outputs.flatMap((output, n) => toolTurn(n, output).slice(1, 3)),
   ];
-  const outputsOf = (messages: readonly ModelMessage[]) =>
+  const listOutputs = (messages: readonly ModelMessage[]) =>
     messages.flatMap((message) => (message.role === 'tool' ? message.results : []));
 
-  it('keeps its newest result as long as shortening the older ones is enough', async () => {
+  it('keeps the newest result while shortening older ones is enough', async () => {
     const newest = `"${'y'.repeat(4000)}"`;
     const current = steps([`"${'x'.repeat(20_000)}"`, `"${'x'.repeat(20_000)}"`, newest]);
     const { messages, warnings } = await compactor(new ScriptedModel()).fit(draft([], { current }));
     expect(estimateMessages(messages)).toBeLessThanOrEqual(ROOM);
-    expect(outputsOf(messages).at(-1)?.output).toBe(newest);
+    expect(listOutputs(messages).at(-1)?.output).toBe(newest);
     expect(warnings).toEqual([]);
   });
 
-  it('shortens the newest one too where it must, and says so to the model', async () => {
+  it('shortens the newest result if necessary, with a note to the model', async () => {
     const current = steps([`"${'x'.repeat(90_000)}"`]);
     const { messages } = await compactor(new ScriptedModel()).fit(draft([], { current }));
     expect(estimateMessages(messages)).toBeLessThanOrEqual(ROOM);
-    const [result] = outputsOf(messages);
+    const [result] = listOutputs(messages);
     expect(result?.output).toContain('the whole result has 90002 characters');
     expect(JSON.parse(result?.output ?? '')).toHaveProperty('beginning');
   });
 
-  it('leaves room for a summary of the turns before', async () => {
+  it('leaves room for a summary of earlier turns', async () => {
     const small = new ScriptedModel(say('Summary.'));
     const current = steps([`"${'x'.repeat(90_000)}"`]);
     const { messages } = await compactor(small).fit(draft(turns(10), { current }));
@@ -228,25 +228,25 @@ describe('a turn that grows too long', () => {
     expect(estimateMessages(messages)).toBeLessThanOrEqual(ROOM);
   });
 
-  it('gives way to the turns before it, where it would take nearly all', async () => {
+  it('shortens the turn when it would leave no room for earlier turns', async () => {
     const small = new ScriptedModel(say('Summary.'));
     const current = steps([`"${'x'.repeat(7000)}"`]);
     const { messages } = await compactor(small).fit(draft(turns(4), { current }));
-    expect(outputsOf(messages)[0]?.output.length).toBeLessThanOrEqual(5000);
+    expect(listOutputs(messages)[0]?.output.length).toBeLessThanOrEqual(5000);
     expect(estimateMessages(messages)).toBeLessThanOrEqual(ROOM);
   });
 
-  it('never cuts what the user says: the turns before it go instead', async () => {
+  it('never shortens the message of the user: earlier turns are dropped instead', async () => {
     const small = new ScriptedModel();
     const current: ModelMessage[] = [{ role: 'user', content: 'word '.repeat(3000) }];
     const { messages, warnings } = await compactor(small).fit(draft(turns(3), { current }));
     expect(messages.at(-1)).toBe(current[0]);
-    expect(codesOf(warnings)).toEqual(['history_shortened']);
+    expect(listCodes(warnings)).toEqual(['history_shortened']);
     expect(small.calls).toEqual([]);
   });
 });
 
-it('counts other scripts as more tokens, and files by their kind', () => {
+it('estimateMessages counts more tokens for other scripts, and files by type', () => {
   expect(estimateTokens('four')).toBe(1);
   expect(estimateTokens('日本語です')).toBeGreaterThan(estimateTokens('abcde'));
   const file = (mediaType: string, length: number) =>
@@ -258,7 +258,7 @@ it('counts other scripts as more tokens, and files by their kind', () => {
   expect(file('application/pdf', 1_000_000)).toBeGreaterThan(20_000);
 });
 
-it('SummaryCache is bounded in bytes: the summaries not used for longest make room', () => {
+it('SummaryCache limits its bytes: the least recently used summaries are evicted', () => {
   const cache = new SummaryCache(400);
   cache.set('a', '1');
   cache.set('b', '2');

@@ -18,7 +18,7 @@ const call = {
   output: '{"sum":2}',
 };
 
-it('keeps the order and who said what', () => {
+it('toModelMessages keeps order and roles', () => {
   expect(toModelMessages([human('Hi'), ai('Hello'), human('Bye')])).toEqual([
     { role: 'user', content: 'Hi' },
     { role: 'assistant', text: 'Hello' },
@@ -26,7 +26,7 @@ it('keeps the order and who said what', () => {
   ]);
 });
 
-it('shows tool calls with their results before the answer', () => {
+it('toModelMessages puts tool calls and results before the answer', () => {
   const toolCalls = [call, { ...call, id: 'c2', status: 'error' as const, output: '"no"' }];
   expect(toModelMessages([ai('It is 2.', { toolCalls })])).toEqual([
     {
@@ -48,25 +48,25 @@ it('shows tool calls with their results before the answer', () => {
   ]);
 });
 
-it('marks an answer that was cut off, also one without a word', () => {
-  const cut = '(This answer was cut off before it was finished.)';
+it('toModelMessages marks an interrupted answer, even an empty one', () => {
+  const mark = '(This answer was interrupted before it was complete.)';
   expect(toModelMessages([ai('It is', { isComplete: false })])).toEqual([
-    { role: 'assistant', text: `It is\n\n${cut}` },
+    { role: 'assistant', text: `It is\n\n${mark}` },
   ]);
   expect(toModelMessages([ai('', { isComplete: false, toolCalls: [call] })]).at(-1)).toEqual({
     role: 'assistant',
-    text: cut,
+    text: mark,
   });
 });
 
-it('names what was attached', () => {
+it('toModelMessages names attachments', () => {
   const attachments = [{ mxcUri: 'mxc://a/b', filename: 'plan.pdf', mimetype: 'application/pdf' }];
   expect(toModelMessages([{ ...human('See'), attachments }])).toEqual([
     { role: 'user', content: 'See\n(Attached: plan.pdf, application/pdf)' },
   ]);
 });
 
-it('has no empty and no unknown messages', () => {
+it('toModelMessages skips empty and unknown messages', () => {
   const unknown = { ...ai('x'), type: 'system' } as unknown as HistoryMessage;
   expect(toModelMessages([human('  '), ai(' \n'), unknown])).toEqual([
     { role: 'user', content: '(No text.)' },
@@ -87,32 +87,32 @@ const results = (...ids: string[]): ModelMessage => ({
 
 const fix = (...messages: ModelMessage[]) => toWellFormed(messages, new CallIds());
 
-it('leaves a good conversation as it is', () => {
+it('toWellFormed leaves a valid conversation unchanged', () => {
   const good = [user('a'), calls('1', '2'), results('1', '2'), answer('b'), user('c')];
   expect(fix(...good)).toEqual(good);
 });
 
-it('puts an answer between two messages of the user, so that each stays its own', () => {
+it('toWellFormed inserts an answer between two messages of the user', () => {
   expect(fix(user('a'), user('b'))).toEqual([
     user('a'),
     answer('(No answer was given.)'),
     user('b'),
   ]);
-  const cut = fix(user('a'), calls('1'), results('1'), user('b'));
-  expect(cut.at(-2)).toEqual(answer('(No answer was given.)'));
+  const mark = fix(user('a'), calls('1'), results('1'), user('b'));
+  expect(mark.at(-2)).toEqual(answer('(No answer was given.)'));
 });
 
-it('begins with the user', () => {
+it('toWellFormed starts with the user', () => {
   expect(fix(answer('a'))).toEqual([user('(The conversation began earlier.)'), answer('a')]);
 });
 
-it('joins answers that follow one another', () => {
+it('toWellFormed joins consecutive answers', () => {
   expect(fix(user('a'), answer('b'), answer('c'))).toEqual([user('a'), answer('b\n\nc')]);
   const joined = fix(user('a'), answer('b'), calls('1'), results('1'));
   expect(joined[1]).toMatchObject({ text: 'b', toolCalls: [{ id: '1' }] });
 });
 
-it('answers calls that have no result and forgets results that have no call', () => {
+it('toWellFormed adds missing results and drops results without a call', () => {
   const [, , tool] = fix(user('a'), calls('1', '2'), results('3', '2'), user('b'));
   expect(tool).toMatchObject({
     results: [
@@ -124,7 +124,7 @@ it('answers calls that have no result and forgets results that have no call', ()
   expect(fix(user('a'), calls('1')).at(-1)).toMatchObject({ results: [{ isError: true }] });
 });
 
-it('gives repeated ids new ones and keeps each result with its call', () => {
+it('toWellFormed replaces repeated ids and keeps each result with its call', () => {
   const [, first, firstResults, second, secondResults] = fix(
     user('a'),
     calls('1', '1'),
@@ -146,6 +146,6 @@ it('gives repeated ids new ones and keeps each result with its call', () => {
   ]);
 });
 
-it('leaves nothing empty', () => {
+it('toWellFormed leaves nothing empty', () => {
   expect(fix(user(''), answer(''))).toEqual([user('(No text.)'), answer('(No answer was given.)')]);
 });

@@ -3,9 +3,10 @@ import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { checkJson } from './json-schema.js';
 
-const faultsOf = (schema: JsonObject | boolean, value: unknown) =>
+const findErrors = (schema: JsonObject | boolean, value: unknown) =>
   describeIssues(checkJson(schema, value).issues, 'input');
-const fits = (schema: JsonObject | boolean, value: unknown) => faultsOf(schema, value).length === 0;
+const fits = (schema: JsonObject | boolean, value: unknown) =>
+  findErrors(schema, value).length === 0;
 
 describe('checkJson', () => {
   it.each<[JsonObject, unknown, unknown]>([
@@ -56,12 +57,12 @@ describe('checkJson', () => {
     [{ oneOf: [{ minimum: 1 }, { maximum: 3 }] }, 4, 2],
     [{ not: { type: 'string' } }, 1, 'a'],
     [{ if: { type: 'number' }, else: { const: 'a' } }, 'a', 'b'],
-  ])('%j takes %j and refuses %j', (schema, good, bad) => {
-    expect(faultsOf(schema, good)).toEqual([]);
+  ])('%j accepts %j and rejects %j', (schema, good, bad) => {
+    expect(findErrors(schema, good)).toEqual([]);
     expect(fits(schema, bad)).toBe(false);
   });
 
-  it('agrees with zod on schemas that both can check', () => {
+  it('agrees with zod on schemas that both support', () => {
     const schema = {
       type: 'object',
       properties: {
@@ -93,7 +94,7 @@ describe('checkJson', () => {
       expect([input, fits(schema, input)]).toEqual([input, parser.safeParse(input).success]);
   });
 
-  it('fills in defaults at every level, and leaves the input as it is', () => {
+  it('fills in defaults at every level without changing the input', () => {
     const schema = {
       properties: {
         a: { default: [1] },
@@ -108,7 +109,7 @@ describe('checkJson', () => {
     expect(input.b).toEqual({});
   });
 
-  it('ends a check that would take millions of steps', () => {
+  it('stops a validation that would take millions of steps', () => {
     const anyOf = Array.from({ length: 400 }, (_, i) => ({ required: [`p${i}`] }));
     const many = Array.from({ length: 10_000 }, () => ({}));
     expect(() => checkJson({ items: { anyOf } }, many)).toThrow('too large to check');

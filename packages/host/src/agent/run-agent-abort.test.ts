@@ -21,7 +21,7 @@ import { runAgent } from './run-agent.js';
 const reason = new Error('The user stopped the turn.');
 const never = () => new Promise<never>(() => undefined);
 
-it('does not ask the model when the turn is aborted already', async () => {
+it('runAgent does not call the model when the turn is already aborted', async () => {
   const asked: ModelCall[] = [];
   const stream = (call: ModelCall) => {
     asked.push(call);
@@ -34,7 +34,7 @@ it('does not ask the model when the turn is aborted already', async () => {
   expect(asked).toEqual([]);
 });
 
-it('ends between two tokens', async () => {
+it('runAgent ends between two tokens', async () => {
   const turn = new AbortController();
   const model = new ScriptedModel([
     { type: 'text', text: 'one' },
@@ -48,7 +48,7 @@ it('ends between two tokens', async () => {
   expect(joinText(parts)).toBe('onetwo');
 });
 
-it('ends while the model is silent, even one that does not listen', async () => {
+it('runAgent ends while the model is silent, even if it ignores the signal', async () => {
   const turn = new AbortController();
   const model = new ScriptedModel(async function* (): AsyncGenerator<ModelPart> {
     yield { type: 'text', text: 'one' };
@@ -60,19 +60,19 @@ it('ends while the model is silent, even one that does not listen', async () => 
   expect(joinText(parts)).toBe('one');
 });
 
-it('gives its own reason when the model answers an abort with another', async () => {
+it('runAgent throws its own reason when the model reports another after an abort', async () => {
   const turn = new AbortController();
   const model = new ScriptedModel(async function* ({ signal }): AsyncGenerator<ModelPart> {
     yield { type: 'text', text: 'one' };
-    const cut = Promise.withResolvers<never>();
-    signal.addEventListener('abort', () => cut.reject(new Error('socket closed')));
+    const aborted = Promise.withResolvers<never>();
+    signal.addEventListener('abort', () => aborted.reject(new Error('socket closed')));
     setImmediate(() => turn.abort(reason));
-    await cut.promise;
+    await aborted.promise;
   });
   expect((await runToEnd(requestTo(model, { signal: turn.signal }))).thrown).toBe(reason);
 });
 
-it('closes the stream of the model', async () => {
+it('runAgent closes the stream of the model', async () => {
   const turn = new AbortController();
   const closed = Promise.withResolvers<void>();
   const model = new ScriptedModel();
@@ -90,7 +90,7 @@ it('closes the stream of the model', async () => {
   await closed.promise;
 });
 
-it('starts no tool that was called in a stream cut off', async () => {
+it('runAgent starts no tool of an aborted stream', async () => {
   const turn = new AbortController();
   let runs = 0;
   const model = new ScriptedModel(function* (): Generator<ModelPart> {
@@ -105,7 +105,7 @@ it('starts no tool that was called in a stream cut off', async () => {
   expect(runs).toBe(0);
 });
 
-it('closes a call that was announced and never runs it', async () => {
+it('runAgent ends an announced call without running it', async () => {
   const turn = new AbortController();
   let runs = 0;
   const act = tool('act', async () => ++runs);
@@ -122,13 +122,13 @@ it('closes a call that was announced and never runs it', async () => {
   expect(model.calls).toHaveLength(1);
 });
 
-it('closes every running call, tells the tools, and waits for none of them', async () => {
+it('runAgent ends every running call, aborts the tools, and does not wait for them', async () => {
   const turn = new AbortController();
-  const told: unknown[] = [];
+  const reasons: unknown[] = [];
   const listening = tool('listening', (_, { signal }) => {
     const { promise, reject } = Promise.withResolvers<never>();
     signal.addEventListener('abort', () => {
-      told.push(signal.reason);
+      reasons.push(signal.reason);
       reject(signal.reason);
     });
     return promise;
@@ -144,7 +144,7 @@ it('closes every running call, tells the tools, and waits for none of them', asy
     requestTo(model, { tools: [listening, deaf, quick], signal: turn.signal }),
   );
   expect(thrown).toBe(reason);
-  expect(told).toEqual([reason]);
+  expect(reasons).toEqual([reason]);
   const ends = Object.fromEntries(listFinishedCalls(parts).map((call) => [call.name, call]));
   expect(ends.quick).toMatchObject({ status: 'done', output: '1' });
   expect(ends.deaf).toMatchObject({ status: 'error' });
@@ -152,7 +152,7 @@ it('closes every running call, tells the tools, and waits for none of them', asy
   expect(model.calls).toHaveLength(1);
 });
 
-it('ends after the tools, before the next call of the model', async () => {
+it('runAgent ends after the tools, before the next model call', async () => {
   const turn = new AbortController();
   const model = new ScriptedModel(callTools(['c1', 'act', {}]), say('late'));
   const limits = { steps: 1, contextTokens: 10_000 };
@@ -166,7 +166,7 @@ it('ends after the tools, before the next call of the model', async () => {
   expect(model.calls).toHaveLength(1);
 });
 
-it('ends while older turns are summed up', async () => {
+it('runAgent ends while older turns are summarized', async () => {
   const turn = new AbortController();
   const smallModel = new ScriptedModel(async function* (): AsyncGenerator<ModelPart> {
     setImmediate(() => turn.abort(reason));
@@ -190,7 +190,7 @@ it('ends while older turns are summed up', async () => {
   expect(model.calls).toEqual([]);
 });
 
-it('stops the tools when the reader leaves', async () => {
+it('runAgent aborts the tools when the reader stops', async () => {
   const stopped = Promise.withResolvers<void>();
   const slow = tool('slow', (_, { signal }) => {
     signal.addEventListener('abort', () => stopped.resolve());
@@ -204,7 +204,7 @@ it('stops the tools when the reader leaves', async () => {
   await stopped.promise;
 });
 
-it('closes the stream of the model when the reader leaves', async () => {
+it('runAgent closes the stream of the model when the reader stops', async () => {
   const closed = Promise.withResolvers<void>();
   const model = new ScriptedModel(async function* (): AsyncGenerator<ModelPart> {
     try {
@@ -223,7 +223,7 @@ it('closes the stream of the model when the reader leaves', async () => {
   expect(seen).toHaveLength(1);
 });
 
-it('leaves no listener on the signal of the turn', async () => {
+it('runAgent leaves no listener on the signal of the turn', async () => {
   const { signal } = new AbortController();
   const script = [callTools(['c1', 'act', {}]), callTools(['c2', 'act', {}]), say('ok')];
   const model = new ScriptedModel(...script);

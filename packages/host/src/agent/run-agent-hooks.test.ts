@@ -14,8 +14,8 @@ import type { AgentTool, ModelAnswer, ModelHooks } from './agent.js';
 
 const passOn: ModelHooks = { before: async (call) => call, after: async () => undefined };
 
-describe('tools that change during a turn', () => {
-  it('are those of the moment the model is asked', async () => {
+describe('runAgent with tools that change during a turn', () => {
+  it('uses the tools at the time of each model call', async () => {
     const late = tool('late', async () => 'late');
     let tools: readonly AgentTool[] = [];
     const load = tool('load', async () => {
@@ -44,8 +44,8 @@ describe('tools that change during a turn', () => {
   });
 });
 
-describe('hooks', () => {
-  it('stand around every model call, and see the ids that the tools get', async () => {
+describe('hooks of runAgent', () => {
+  it('run around every model call and receive the ids of the tool calls', async () => {
     const answers: ModelAnswer[] = [];
     const ids: string[] = [];
     const hooks: ModelHooks = {
@@ -73,7 +73,7 @@ describe('hooks', () => {
     ]);
   });
 
-  it('cannot bring tools back when the answer is wanted', async () => {
+  it('cannot add tools to the last call', async () => {
     const act = tool('act', async () => 1);
     const { name, description, inputSchema } = act;
     const before = async (call: ModelCall) => ({
@@ -86,7 +86,7 @@ describe('hooks', () => {
     expect(model.calls.map(({ tools }) => tools.length)).toEqual([1, 0]);
   });
 
-  it.each(['before', 'after'] as const)('that throw %s a call end the work', async (when) => {
+  it.each(['before', 'after'] as const)('that throw %s a call end the turn', async (when) => {
     const refusal = new OracleError('forbidden');
     let runs = 0;
     const hooks = { ...passOn, [when]: () => Promise.reject(refusal) };
@@ -98,8 +98,8 @@ describe('hooks', () => {
   });
 });
 
-describe('the meter', () => {
-  it('is asked before every call, and can end the work', async () => {
+describe('the meter of runAgent', () => {
+  it('is checked before every call and can end the turn', async () => {
     const refusal = new OracleError('insufficient_credit');
     const meter = new RecordingMeter((uses) => {
       if (uses.length === 1) throw refusal;
@@ -115,7 +115,7 @@ describe('the meter', () => {
     expect(model.calls).toHaveLength(1);
   });
 
-  it('is not waited for when the turn is aborted', async () => {
+  it('is not awaited when the turn is aborted', async () => {
     const turn = new AbortController();
     const reason = new Error('aborted');
     const check = () => {
@@ -128,7 +128,7 @@ describe('the meter', () => {
     expect([thrown, model.calls]).toEqual([reason, []]);
   });
 
-  it('counts a call that was cut short by what had come', async () => {
+  it('counts an aborted call by the output received', async () => {
     const turn = new AbortController();
     const meter = new RecordingMeter();
     const model = new ScriptedModel([{ type: 'text', text: 'word '.repeat(100) }, ...say('more')]);
@@ -139,7 +139,7 @@ describe('the meter', () => {
     expect(meter.uses[0]?.input).toBeGreaterThan(0);
   });
 
-  it('counts what was sent when the user stops before the first word', async () => {
+  it('counts the input when the user stops before any output', async () => {
     const turn = new AbortController();
     const meter = new RecordingMeter();
     const model = new ScriptedModel(async function* (): AsyncGenerator<ModelPart> {
@@ -151,7 +151,7 @@ describe('the meter', () => {
     expect(meter.uses[0]?.input).toBeGreaterThan(0);
   });
 
-  it('counts nothing for a call that failed before it began', async () => {
+  it('counts nothing for a call that failed before any output', async () => {
     const meter = new RecordingMeter();
     const model = new ScriptedModel(() => {
       throw new Error('no connection');
@@ -160,10 +160,10 @@ describe('the meter', () => {
     expect(meter.uses).toEqual([{ model: 'scripted/model', input: 0, output: 0, cached: 0 }]);
   });
 
-  it('estimates where the model does not tell', async () => {
+  it('estimates usage that the model does not report', async () => {
     const meter = new RecordingMeter();
-    const untold = { ...finish(), usage: { input: 0, output: 0, cached: 0 } };
-    const model = new ScriptedModel([{ type: 'text', text: 'four words are here' }, untold]);
+    const unreported = { ...finish(), usage: { input: 0, output: 0, cached: 0 } };
+    const model = new ScriptedModel([{ type: 'text', text: 'four words are here' }, unreported]);
     await runToEnd(requestTo(model, { meter }));
     expect(meter.uses).toMatchObject([{ output: 5 }]);
   });

@@ -20,16 +20,19 @@ import { SummaryCache } from './agent.js';
 const LIMITS = { steps: 3, contextTokens: 100_000 };
 
 /** Calls a tool as long as it is offered one, then answers. */
-function eagerModel(inputOf: (step: number) => unknown, answer = say('Enough.')): ScriptedModel {
+function eagerModel(
+  createInput: (step: number) => unknown,
+  answer = say('Enough.'),
+): ScriptedModel {
   const step = (n: number): ScriptedStep => {
     return ({ tools }: ModelCall): readonly ModelPart[] =>
-      tools.length > 0 ? callTools([`c${n}`, 'look', inputOf(n)]) : answer;
+      tools.length > 0 ? callTools([`c${n}`, 'look', createInput(n)]) : answer;
   };
   return new ScriptedModel(...Array.from({ length: 30 }, (_, n) => step(n)));
 }
 
-describe('the step limit', () => {
-  it('asks once more without tools, and warns', async () => {
+describe('the step limit of runAgent', () => {
+  it('makes one more call without tools, and warns', async () => {
     const model = eagerModel((n) => ({ n }));
     const { parts, thrown } = await runToEnd(
       requestTo(model, { tools: [tool('look', async ({ n }) => ({ n }))], limits: LIMITS }),
@@ -41,22 +44,22 @@ describe('the step limit', () => {
     expect(joinText(parts)).toBe('Enough.');
   });
 
-  it('tells what the tools did in words, since some providers want no calls without tools', async () => {
+  it('describes tool results as text, because some providers reject calls without tools', async () => {
     const model = eagerModel((n) => ({ n }));
     await runToEnd(
       requestTo(model, { tools: [tool('look', async ({ n }) => `saw ${n}`)], limits: LIMITS }),
     );
     const roles = model.lastMessages.map(({ role }) => role);
     expect(roles).toEqual(['user', 'assistant', 'user', 'assistant', 'user', 'assistant', 'user']);
-    const told = JSON.stringify(model.lastMessages);
-    expect(told).not.toContain('toolCalls');
-    for (const n of [0, 1, 2]) expect(told).toContain(`saw ${n}`);
+    const sent = JSON.stringify(model.lastMessages);
+    expect(sent).not.toContain('toolCalls');
+    for (const n of [0, 1, 2]) expect(sent).toContain(`saw ${n}`);
     expect(model.lastMessages.at(-1)).toMatchObject({
       content: expect.stringContaining('Answer now'),
     });
   });
 
-  it('runs no tool the last call asks for all the same', async () => {
+  it('runs no tool that the last call asks for', async () => {
     let runs = 0;
     const model = eagerModel((n) => ({ n }), callTools(['late', 'look', {}]));
     const { parts } = await runToEnd(
@@ -67,7 +70,7 @@ describe('the step limit', () => {
     expect(codes).toEqual(['step_limit', 'no_answer']);
   });
 
-  it('does not warn of an answer in the last step', async () => {
+  it('does not warn if the last allowed step answers', async () => {
     const model = new ScriptedModel(
       callTools(['c1', 'look', { n: 1 }]),
       callTools(['c2', 'look', { n: 2 }]),
@@ -80,10 +83,10 @@ describe('the step limit', () => {
   });
 });
 
-describe('repetition', () => {
+describe('runAgent with a repeated tool call', () => {
   const limits = { ...LIMITS, steps: 20 };
 
-  it('runs the same call three times, then refuses, then asks for an answer without tools', async () => {
+  it('runs it three times, then rejects it, then asks for an answer without tools', async () => {
     let runs = 0;
     const keys = [
       { a: 1, b: { c: 2, d: 3 } },
@@ -102,7 +105,7 @@ describe('repetition', () => {
     expect(joinText(parts)).toBe('Enough.');
   });
 
-  it('lets the same tool run with other input as often as it likes', async () => {
+  it('does not limit the same tool with different input', async () => {
     const model = eagerModel((n) => ({ list: [n] }));
     const { parts } = await runToEnd(
       requestTo(model, { tools: [tool('look', async () => 1)], limits }),
@@ -111,7 +114,7 @@ describe('repetition', () => {
     expect(filterParts(parts, 'warning')).toMatchObject([{ code: 'step_limit' }]);
   });
 
-  it('also stops a model that repeats what cannot run', async () => {
+  it('also stops a model that repeats an invalid call', async () => {
     const model = eagerModel(() => '{broken');
     const { parts } = await runToEnd(
       requestTo(model, { tools: [tool('look', async () => 1)], limits }),
@@ -120,7 +123,7 @@ describe('repetition', () => {
     expect(filterParts(parts, 'warning')).toMatchObject([{ code: 'repetition' }]);
   });
 
-  it('does not take faults of different inputs for the same', async () => {
+  it('distinguishes errors of different inputs', async () => {
     const model = eagerModel((n) => `{broken ${n}`);
     const { parts } = await runToEnd(
       requestTo(model, { tools: [tool('look', async () => 1)], limits }),
@@ -128,7 +131,7 @@ describe('repetition', () => {
     expect(filterParts(parts, 'warning')).toMatchObject([{ code: 'step_limit' }]);
   });
 
-  it('counts calls made side by side', async () => {
+  it('counts concurrent calls', async () => {
     let runs = 0;
     const same = Array.from({ length: 5 }, (_, i) => [`c${i}`, 'look', {}] as const);
     const model = new ScriptedModel(callTools(...same), say('ok'));
@@ -139,7 +142,7 @@ describe('repetition', () => {
     expect(filterParts(parts, 'warning')).toEqual([]);
   });
 
-  it('starts afresh with every turn', async () => {
+  it('starts again with every turn', async () => {
     const look = tool('look', async () => 1);
     for (const _ of [1, 2]) {
       const calls = [1, 2, 3].map((n) => callTools([`c${n}`, 'look', {}]));
@@ -150,7 +153,7 @@ describe('repetition', () => {
   });
 });
 
-describe('the token budget', () => {
+describe('the token budget of runAgent', () => {
   const messages: ModelMessage[] = [
     { role: 'user', content: 'long '.repeat(2000) },
     { role: 'assistant', text: 'yes' },
@@ -158,7 +161,7 @@ describe('the token budget', () => {
   ];
   const limits = { steps: 5, contextTokens: 1000 };
 
-  it('has older turns summed up, and tells what that cost', async () => {
+  it('summarizes older turns and counts the cost', async () => {
     const model = new ScriptedModel(say('ok'));
     const smallModel = new ScriptedModel(say('It was long.'));
     const meter = new RecordingMeter();
@@ -168,7 +171,7 @@ describe('the token budget', () => {
     expect(model.lastMessages.at(-1)).toEqual(messages.at(-1));
   });
 
-  it('warns of what was left out, once a turn', async () => {
+  it('warns once per turn about what was left out', async () => {
     const model = new ScriptedModel(callTools(['c1', 'look', {}]), say('ok'));
     const tools = [tool('look', async () => 1)];
     const { parts } = await runToEnd(requestTo(model, { messages, limits, tools }));
@@ -176,7 +179,7 @@ describe('the token budget', () => {
     expect(joinText(parts)).toBe('ok');
   });
 
-  it('remembers a summary for the next turn', async () => {
+  it('reuses a summary in the next turn', async () => {
     const summaries = new SummaryCache();
     const smallModel = new ScriptedModel(say('It was long.'));
     for (const _ of [1, 2]) {
@@ -187,7 +190,7 @@ describe('the token budget', () => {
     expect(smallModel.calls).toHaveLength(1);
   });
 
-  it('holds for results of tools in the same turn', async () => {
+  it('applies to tool results of the same turn', async () => {
     const model = new ScriptedModel(callTools(['c1', 'look', {}]), say('ok'));
     const tools = [tool('look', async () => 'x'.repeat(50_000))];
     const { parts } = await runToEnd(requestTo(model, { limits, tools }));

@@ -34,7 +34,7 @@ function anyMessage(random: Random): ModelMessage {
   }
 }
 
-/** A model that calls whatever it likes, however it likes. */
+/** A model that makes random calls. */
 function anyModel(random: Random): ScriptedModel {
   const call = () => [random.pick(IDS), random.pick(NAMES), random.pick(INPUTS)] as const;
   const step = ({ tools }: ModelCall): readonly ModelPart[] => {
@@ -65,11 +65,11 @@ function anyRequest(random: Random): AgentRequest & { readonly model: ScriptedMo
   };
 }
 
-function tokensOf({ system, tools, messages }: ModelCall): number {
+function countTokens({ system, tools, messages }: ModelCall): number {
   return estimateTokens(system) + estimateTools(tools) + estimateMessages(messages);
 }
 
-it('sends every model call a conversation that providers take and that fits', async () => {
+it('runAgent sends only conversations that providers accept and that fit', async () => {
   for (let seed = 1; seed <= 600; seed++) {
     const request = anyRequest(new Random(seed));
     const { parts, thrown } = await runToEnd(request);
@@ -77,7 +77,7 @@ it('sends every model call a conversation that providers take and that fits', as
     for (const call of request.model.calls) {
       expect(findProviderErrors(call.messages), `seed ${seed}`).toEqual([]);
       if (request.limits.contextTokens < CLOSE) continue;
-      expect(tokensOf(call), `seed ${seed}`).toBeLessThanOrEqual(request.limits.contextTokens);
+      expect(countTokens(call), `seed ${seed}`).toBeLessThanOrEqual(request.limits.contextTokens);
     }
     const opened = filterParts(parts, 'tool-start').map(({ id }) => id);
     const closed = filterParts(parts, 'tool-end').map(({ call }) => call.id);

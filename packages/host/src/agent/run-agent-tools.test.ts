@@ -23,7 +23,7 @@ async function runCalls(
   return { model, parts, ends: listFinishedCalls(parts), results };
 }
 
-it('runs calls side by side', async () => {
+it('runAgent runs tool calls concurrently', async () => {
   const both = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
   // Each waits until the other has begun: one after the other would never end.
   const left = tool('left', async () => {
@@ -46,7 +46,7 @@ it('runs calls side by side', async () => {
   expect(results.map(({ output }) => output)).toEqual(['"left"', '"right"']);
 });
 
-it('starts all, tells ends as they come, and answers the model in the order of its calls', async () => {
+it('runAgent starts all calls, reports results as they arrive, and sends them to the model in the order of its calls', async () => {
   const quickDone = Promise.withResolvers<void>();
   const slow = tool('slow', async () => {
     await quickDone.promise;
@@ -63,15 +63,15 @@ it('starts all, tells ends as they come, and answers the model in the order of i
     ],
     [slow, quick],
   );
-  const told = parts.flatMap((part) => {
+  const order = parts.flatMap((part) => {
     if (part.type === 'tool-start') return [`start ${part.name}`];
     return part.type === 'tool-end' ? [`end ${part.call.name}`] : [];
   });
-  expect(told).toEqual(['start slow', 'start quick', 'end quick', 'end slow']);
+  expect(order).toEqual(['start slow', 'start quick', 'end quick', 'end slow']);
   expect(results.map(({ name }) => name)).toEqual(['slow', 'quick']);
 });
 
-it('tells a call its id and gives it the checked input', async () => {
+it('runAgent passes the id and the validated input to a tool', async () => {
   const seen: unknown[] = [];
   const twice = tool(
     'twice',
@@ -89,7 +89,7 @@ it.each([
   ['no JSON', '{"a": 1', 'The input is not valid JSON: {"a": 1'],
   ['no object', '[1]', 'The input must be a JSON object'],
   ['a JSON string', '"a"', 'The input must be a JSON object'],
-])('tells the model that its input is %s', async (_, input, fault) => {
+])('runAgent reports to the model that its input is %s', async (_, input, fault) => {
   let runs = 0;
   const { parts, ends, results, model } = await runCalls(
     [['c1', 'act', input]],
@@ -103,12 +103,12 @@ it.each([
   expect(runs).toBe(0);
 });
 
-it('takes no input at all for an empty one', async () => {
+it('runAgent treats an empty input as an empty object', async () => {
   const { ends } = await runCalls([['c1', 'act', '']], [tool('act', async (input) => input)]);
   expect(ends).toMatchObject([{ status: 'done', output: '{}' }]);
 });
 
-it('tells the model which tools there are when it calls another', async () => {
+it('runAgent reports the available tools when the model calls an unknown one', async () => {
   const { results, model } = await runCalls(
     [['c1', 'functions.äct!', {}]],
     [tool('act', async () => 1), tool('look', async () => 2)],
@@ -119,7 +119,7 @@ it('tells the model which tools there are when it calls another', async () => {
   expect(model.lastMessages.at(-2)).toMatchObject({ toolCalls: [{ name: 'functions__ct_' }] });
 });
 
-it('tells the model what does not fit the schema', async () => {
+it('runAgent reports validation errors to the model', async () => {
   let runs = 0;
   const strict = tool('strict', async () => ++runs, {
     check: () => ({ error: ['a: expected number', 'b: is required'] }),
@@ -130,7 +130,7 @@ it('tells the model what does not fit the schema', async () => {
   expect(runs).toBe(0);
 });
 
-it('survives a check that throws', async () => {
+it('runAgent handles a check that throws', async () => {
   const odd = tool('odd', async () => 1, {
     check: () => {
       throw new Error('async schema');
@@ -145,12 +145,12 @@ it.each([
   ['a text', 'out of order', 'out of order'],
   ['nothing', undefined, 'The tool failed.'],
   ['an object without a prototype', Object.create(null), 'The tool failed.'],
-])('tells the model in one line that a tool threw %s', async (_, thrown, error) => {
+])('runAgent reports in one line that a tool threw %s', async (_, thrown, error) => {
   const { ends } = await runCalls([['c1', 'bad', {}]], [tool('bad', () => Promise.reject(thrown))]);
   expect(ends).toMatchObject([{ status: 'error', output: JSON.stringify({ error }) }]);
 });
 
-it('takes a tool that throws at once for one that rejects, and bounds what it says', async () => {
+it('runAgent treats a synchronous throw as a rejection, and limits its message', async () => {
   const bad = tool('bad', () => {
     throw new Error('x'.repeat(10_000));
   });
@@ -159,7 +159,7 @@ it('takes a tool that throws at once for one that rejects, and bounds what it sa
   expect(ends[0]?.output).not.toContain('run-agent-tools');
 });
 
-it('does not let one failed call cost the others', async () => {
+it('runAgent continues other calls when one fails', async () => {
   const good = tool('good', async () => 1);
   const bad = tool('bad', () => Promise.reject(new Error('no')));
   const { results } = await runCalls(
@@ -172,12 +172,12 @@ it('does not let one failed call cost the others', async () => {
   expect(results.map(({ isError }) => isError)).toEqual([true, false]);
 });
 
-it('ends a call that takes too long, even one that does not listen', async () => {
-  const told = Promise.withResolvers<unknown>();
+it('runAgent ends a call that times out, even if it ignores the signal', async () => {
+  const reason = Promise.withResolvers<unknown>();
   const deaf = tool(
     'deaf',
     (_, { signal }) => {
-      signal.addEventListener('abort', () => told.resolve(signal.reason));
+      signal.addEventListener('abort', () => reason.resolve(signal.reason));
       return new Promise(() => undefined);
     },
     { timeoutMs: 1 },
@@ -185,10 +185,10 @@ it('ends a call that takes too long, even one that does not listen', async () =>
   const { ends } = await runCalls([['c1', 'deaf', {}]], [deaf]);
   expect(ends).toMatchObject([{ status: 'error' }]);
   expect(ends[0]?.output).toContain('did not finish within 0.001 s');
-  expect(await told.promise).toBeInstanceOf(Error);
+  expect(await reason.promise).toBeInstanceOf(Error);
 });
 
-it('sets a timer that Node can hold, and takes it back', async () => {
+it('runAgent limits its timer to what Node supports, and clears it', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
   const set = vi.fn(setTimeout);
   vi.stubGlobal('setTimeout', set);
@@ -203,7 +203,7 @@ it('sets a timer that Node can hold, and takes it back', async () => {
   expect(vi.getTimerCount()).toBe(0);
 });
 
-it('gives every call an id of its own', async () => {
+it('runAgent gives every call a unique id', async () => {
   const model = new ScriptedModel(
     callTools(['old', 'act', { n: 1 }], ['same', 'act', { n: 2 }], ['same', 'act', { n: 3 }]),
     callTools(['same', 'act', { n: 4 }], ['', 'act', { n: 5 }]),

@@ -18,7 +18,7 @@ import { ModelError, type ModelPart } from '../models/model.js';
 import type { AgentPart } from './agent.js';
 import { runAgent } from './run-agent.js';
 
-it('streams text and reasoning as they come, and meters what it cost', async () => {
+it('runAgent streams text and reasoning as they arrive, and meters the cost', async () => {
   const model = new ScriptedModel([
     { type: 'reasoning', text: 'Hm.' },
     { type: 'text', text: 'Good ' },
@@ -36,7 +36,7 @@ it('streams text and reasoning as they come, and meters what it cost', async () 
   expect(meter.uses).toEqual([{ model: 'scripted/model', input: 10, output: 5, cached: 2 }]);
 });
 
-it('hands on a token before the model makes the next one', async () => {
+it('runAgent yields a token before the model creates the next one', async () => {
   const next = Promise.withResolvers<void>();
   const model = new ScriptedModel(async function* (): AsyncGenerator<ModelPart> {
     yield { type: 'text', text: 'first' };
@@ -49,7 +49,7 @@ it('hands on a token before the model makes the next one', async () => {
   expect((await reader.next()).value).toEqual({ type: 'text', text: 'second' });
 });
 
-it('asks the model with system prompt, messages, tools and signal', async () => {
+it('runAgent calls the model with system prompt, messages, tools and signal', async () => {
   const model = new ScriptedModel(say('ok'));
   const add = tool('add', async () => 3);
   const request = requestTo(model, { tools: [add] });
@@ -65,7 +65,7 @@ it('asks the model with system prompt, messages, tools and signal', async () => 
   ]);
 });
 
-it('runs a tool and lets the model go on with its result', async () => {
+it('runAgent runs a tool and sends its result to the model', async () => {
   const model = new ScriptedModel(
     [
       { type: 'reasoning', text: 'I need to add.' },
@@ -97,7 +97,7 @@ it('runs a tool and lets the model go on with its result', async () => {
   expect([meter.checks, meter.uses.length]).toEqual([2, 2]);
 });
 
-it('parts the texts of two steps by a paragraph', async () => {
+it('runAgent separates the texts of two steps by a paragraph', async () => {
   const model = new ScriptedModel(
     [{ type: 'text', text: 'One moment.' }, ...callTools(['c1', 'look', {}])],
     callTools(['c2', 'look', {}]),
@@ -107,7 +107,7 @@ it('parts the texts of two steps by a paragraph', async () => {
   expect(joinText(parts)).toBe('One moment.\n\nIt is blue.');
 });
 
-it('offers no tools to a model that cannot use them', async () => {
+it('runAgent sends no tools to a model that does not support them', async () => {
   const model = new (class extends ScriptedModel {
     override readonly tools = false;
   })(say('ok'));
@@ -118,17 +118,17 @@ it('offers no tools to a model that cannot use them', async () => {
 it.each([
   ['length', 'answer_cut'],
   ['content-filter', 'answer_filtered'],
-] as const)('warns of an answer that ended by %s', async (reason, code) => {
+] as const)('runAgent warns about an answer that ended by %s', async (reason, code) => {
   const { parts } = await runToEnd(requestTo(new ScriptedModel(say('Once upon', reason))));
   expect(filterParts(parts, 'warning')).toMatchObject([{ code }]);
 });
 
-it('warns when the model says nothing at all', async () => {
+it('runAgent warns when the model returns nothing', async () => {
   const { parts } = await runToEnd(requestTo(new ScriptedModel([finish()])));
   expect(filterParts(parts, 'warning')).toMatchObject([{ code: 'no_answer' }]);
 });
 
-it('says nothing more when words came before the last, silent step', async () => {
+it('runAgent does not warn about an empty last step after earlier text', async () => {
   const model = new ScriptedModel(
     [{ type: 'text', text: 'Done in a moment.' }, ...callTools(['c1', 'act', {}])],
     [finish()],
@@ -137,7 +137,7 @@ it('says nothing more when words came before the last, silent step', async () =>
   expect(filterParts(parts, 'warning')).toEqual([]);
 });
 
-it('passes a fault of the model on, after what had come', async () => {
+it('runAgent throws an error of the model after the parts received', async () => {
   const fault = new ModelError('Too many requests', { kind: 'rate_limit', retryable: true });
   const model = new ScriptedModel(function* (): Generator<ModelPart> {
     yield { type: 'text', text: 'Well' };
@@ -152,7 +152,7 @@ it('passes a fault of the model on, after what had come', async () => {
   expect(runs).toBe(0);
 });
 
-it('takes a stream that just stops for a fault', async () => {
+it('runAgent throws if the stream ends without a finish', async () => {
   const { parts, thrown } = await runToEnd(
     requestTo(new ScriptedModel([{ type: 'text', text: 'Well' }])),
   );
@@ -161,7 +161,7 @@ it('takes a stream that just stops for a fault', async () => {
   expect(thrown).toMatchObject({ kind: 'server', retryable: true });
 });
 
-it('passes a model on that fails before it streams', async () => {
+it('runAgent throws the error of a model that fails before it streams', async () => {
   const fault = new ModelError('No key', { kind: 'auth', retryable: false });
   const model = new ScriptedModel();
   const { thrown } = await runToEnd(
@@ -176,7 +176,7 @@ it('passes a model on that fails before it streams', async () => {
   expect(thrown).toBe(fault);
 });
 
-it('leaves the messages it was given untouched', async () => {
+it('runAgent does not change its messages', async () => {
   const messages = [{ role: 'user' as const, content: 'Hello' }];
   const before = structuredClone(messages);
   const model = new ScriptedModel(callTools(['c1', 'act', {}]), say('ok'));

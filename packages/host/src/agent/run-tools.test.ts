@@ -8,11 +8,11 @@ it.each([
   ['a function', () => 1, 'null'],
   ['a big number', { n: 12n }, '{"n":"12"}'],
   ['a date', new Date(0), '"1970-01-01T00:00:00.000Z"'],
-])('writes %s as JSON', (_, value, text) => {
+])('toResultText writes %s as JSON', (_, value, text) => {
   expect(toResultText(value)).toBe(text);
 });
 
-it('cuts cycles, and only those', () => {
+it('toResultText replaces cycles, and only those', () => {
   const shared = { s: 1 };
   const value: Record<string, unknown> = { a: shared, b: shared, n: 5n };
   value.self = { value };
@@ -24,7 +24,7 @@ it('cuts cycles, and only those', () => {
   });
 });
 
-it('throws what cannot be written at all', () => {
+it('toResultText throws for a value that cannot be converted', () => {
   const bad = {
     toJSON: () => {
       throw new Error('closed');
@@ -33,14 +33,14 @@ it('throws what cannot be written at all', () => {
   expect(() => toResultText(bad)).toThrow('closed');
 });
 
-it('bounds a result and stays JSON', () => {
+it('toResultText limits a result, which stays JSON', () => {
   const text = toResultText({ rows: 'a"\n'.repeat(100_000) });
   expect(text.length).toBeLessThanOrEqual(100_000);
   expect(text.length).toBeGreaterThan(50_000);
   expect(JSON.parse(text)).toMatchObject({ note: expect.stringContaining('500011 characters') });
 });
 
-it('cuts between whole characters, whatever is asked', () => {
+it('shortenResult splits between whole characters at every limit', () => {
   const text = JSON.stringify('😀"\\'.repeat(2000));
   for (const limit of [0, 1, 100, 150, 500, 501, 502, 503, 5000]) {
     const short = shortenResult(text, limit);
@@ -50,7 +50,7 @@ it('cuts between whole characters, whatever is asked', () => {
   expect(shortenResult(text, text.length)).toBe(text);
 });
 
-it('says in one line why something failed', () => {
+it('toErrorText reports an error in one line', () => {
   expect(toErrorText(new Error('a\n at b'))).toBe('{"error":"a at b"}');
   expect(toErrorText({ message: 'from afar' })).toBe('{"error":"from afar"}');
   expect(toErrorText({ message: 3 })).toBe('{"error":"The tool failed."}');

@@ -24,7 +24,7 @@ function defineBadly(inputSchema: JsonObject): string {
   return define(inputSchema).error ?? '';
 }
 
-it('carries name, description, timeout and run over', async () => {
+it('toAgentTool keeps name, description, timeout and run', async () => {
   const result = define({}, { timeoutMs: 5 });
   expect(result).toMatchObject({
     ok: { tool: { name: 'look', description: 'Looks.', timeoutMs: 5 } },
@@ -35,11 +35,14 @@ it('carries name, description, timeout and run over', async () => {
   expect(await run({ a: 1 }, { id: 'c1', signal })).toEqual({ a: 1 });
 });
 
-it.each(['', 'two words', 'a.b', 'ünlaut', 'x'.repeat(65)])('refuses the name "%s"', (name) => {
-  expect(define({}, { name })).toHaveProperty('error');
-});
+it.each(['', 'two words', 'a.b', 'ünlaut', 'x'.repeat(65)])(
+  'toAgentTool rejects the name "%s"',
+  (name) => {
+    expect(define({}, { name })).toHaveProperty('error');
+  },
+);
 
-describe('a zod schema', () => {
+describe('toAgentTool with a zod schema', () => {
   const Place = z.object({ lat: z.number() }).meta({ id: 'test.Place' });
   const schema = z.object({
     city: z.string().min(1).describe('Where'),
@@ -49,7 +52,7 @@ describe('a zod schema', () => {
     when: z.date().optional(),
   });
 
-  it('is told as plain JSON Schema, with nothing to look up', () => {
+  it('returns plain JSON Schema without references', () => {
     const { inputSchema } = made(schema);
     const place = { type: 'object', properties: { lat: { type: 'number' } }, required: ['lat'] };
     expect(inputSchema).toEqual({
@@ -66,7 +69,7 @@ describe('a zod schema', () => {
     expect(JSON.stringify(inputSchema)).not.toMatch(/\$ref|\$schema|definitions|~standard/);
   });
 
-  it('checks, fills in and converts', () => {
+  it('validates, fills in defaults and converts', () => {
     expect(made(schema).check({ city: 'Nairobi', from: { lat: 1 } })).toEqual({
       ok: { city: 'Nairobi', days: 3, from: { lat: 1 } },
     });
@@ -74,7 +77,7 @@ describe('a zod schema', () => {
     expect(made(upper).check({ a: 'x' })).toEqual({ ok: { a: 'X' } });
   });
 
-  it('names the field that is wrong', () => {
+  it('names the invalid field', () => {
     expect(made(schema).check({ city: '', days: 9, from: { lat: 'x' } })).toEqual({
       error: [
         expect.stringMatching(/^city: /),
@@ -84,7 +87,7 @@ describe('a zod schema', () => {
     });
   });
 
-  it('lays alternatives at its root side by side for the model, and still tells them apart', () => {
+  it('merges alternatives at the root for the model, and still validates them separately', () => {
     const union = z.discriminatedUnion('kind', [
       z.object({ kind: z.literal('circle'), radius: z.number() }),
       z.object({ kind: z.literal('square'), side: z.number() }),
@@ -110,7 +113,7 @@ describe('a zod schema', () => {
     });
   });
 
-  it('may hold itself', () => {
+  it('accepts a recursive schema', () => {
     const Node = z.object({
       name: z.string(),
       get children() {
@@ -122,16 +125,16 @@ describe('a zod schema', () => {
     expect(check({ name: 'a', children: [{ name: 3 }] })).toHaveProperty('error');
   });
 
-  it('must describe an object', () => {
+  it('rejects a schema that is not an object', () => {
     expect(define(z.string())).toEqual({ error: expect.stringContaining('an object') });
   });
 
-  it('is read once', () => {
+  it('reads a schema once', () => {
     expect(made(schema).inputSchema).toBe(made(schema).inputSchema);
   });
 });
 
-describe('a JSON Schema', () => {
+describe('toAgentTool with a JSON Schema', () => {
   it.each([{}, { $schema: 'https://json-schema.org/draft/2020-12/schema' }, { type: 'object' }])(
     '%j means any object',
     (schema) => {
@@ -142,7 +145,7 @@ describe('a JSON Schema', () => {
     },
   );
 
-  it('checks fields and keeps those it does not know', () => {
+  it('validates known fields and keeps unknown ones', () => {
     const { check } = made({
       type: 'object',
       properties: { n: { type: 'integer' }, kind: { enum: ['a', 'b'] } },
@@ -157,7 +160,7 @@ describe('a JSON Schema', () => {
     });
   });
 
-  it('says what each alternative would have wanted', () => {
+  it('reports what each alternative expects', () => {
     const { check } = made({
       type: 'object',
       properties: { id: { anyOf: [{ type: 'string' }, { type: 'number' }] } },
@@ -167,7 +170,7 @@ describe('a JSON Schema', () => {
     });
   });
 
-  it('lists no more faults than a model will read', () => {
+  it('limits the number of errors', () => {
     const names = Array.from({ length: 30 }, (_, i) => `f${i}`);
     const properties = Object.fromEntries(names.map((name) => [name, { type: 'string' }]));
     const input = Object.fromEntries(names.map((name) => [name, 1]));
@@ -175,7 +178,7 @@ describe('a JSON Schema', () => {
     expect(checked).toMatchObject({ error: { length: 21, 20: 'and 10 more' } });
   });
 
-  it('may refer to its own parts, by any path and with words of its own', () => {
+  it('resolves references by any path, with their own descriptions', () => {
     const { inputSchema, check } = made({
       $defs: { 'a/b': { type: 'string', description: 'Inner' } },
       definitions: { Old: { type: 'number' } },
@@ -200,7 +203,7 @@ describe('a JSON Schema', () => {
     expect(check({ c: 1 })).toHaveProperty('error');
   });
 
-  it('may refer to itself; what lies deeper is anything', () => {
+  it('accepts a recursive schema; deeper levels accept anything', () => {
     const { inputSchema, check } = made({
       type: 'object',
       properties: { name: { type: 'string' }, child: { $ref: '#' } },
@@ -209,7 +212,7 @@ describe('a JSON Schema', () => {
     expect(check({ name: 'a', child: { name: 1 } })).toHaveProperty('ok');
   });
 
-  it('is told with its patterns, but never runs them', () => {
+  it('keeps patterns but never runs them', () => {
     const pattern = '^(a+)+$';
     const { inputSchema, check } = made({
       type: 'object',
@@ -232,17 +235,17 @@ describe('a JSON Schema', () => {
     ['a field nowhere', { properties: { a: { $ref: '#/$defs/none' } } }, 'not there'],
     ['a broken reference', { properties: { a: { $ref: '#/%E0%A4%A' } } }, 'cannot be used'],
     ['what cannot be checked', { properties: { a: { unevaluatedItems: false } } }, 'not supported'],
-  ])('with %s is refused', (_, schema, message) => {
+  ])('rejects a schema with %s', (_, schema, message) => {
     expect(defineBadly(schema)).toContain(message);
   });
 
-  it('that is no JSON is refused', () => {
+  it('rejects a schema that is not JSON', () => {
     const schema: JsonObject = { type: 'object' };
     schema.properties = { self: schema };
     expect(defineBadly(schema)).toContain('cannot be used');
   });
 
-  it('that unfolds to billions of parts is refused at once', () => {
+  it('rejects a schema that expands to billions of parts without delay', () => {
     const levels = Array.from({ length: 40 }, (_, n) => {
       const next = { $ref: `#/$defs/l${n + 1}` };
       return [`l${n}`, { allOf: [next, next] }];
@@ -252,7 +255,7 @@ describe('a JSON Schema', () => {
     expect(defineBadly(schema)).toContain('too large');
   });
 
-  it('with an id stays out of the names of ours', () => {
+  it('keeps a schema with an id separate from others', () => {
     made({ type: 'object', properties: { a: { id: 'test.Foreign', type: 'string' } } });
     expect(Object.keys(z.toJSONSchema(z.globalRegistry).schemas)).not.toContain('test.Foreign');
   });
@@ -261,7 +264,7 @@ describe('a JSON Schema', () => {
 const defineWithSchema = (inputSchema: JsonObject) =>
   toAgentTool({ name: 'look', description: '', inputSchema, run: async (input) => input });
 
-describe('a JSON Schema', () => {
+describe('toAgentTool with a JSON Schema', () => {
   it.each<[string, JsonObject]>([
     ['texts', { $defs: { a: { description: 'x'.repeat(1000) } } }],
     ['values', { $defs: { a: { enum: Array.from({ length: 1000 }, (_, i) => i) } } }],
@@ -269,7 +272,7 @@ describe('a JSON Schema', () => {
       'keywords',
       { $defs: { a: Object.fromEntries(Array.from({ length: 100 }, (_, i) => [`x${i}`, 1])) } },
     ],
-  ])('whose references multiply %s is refused by toAgentTool', (_, defs) => {
+  ])('rejects references that multiply %s', (_, defs) => {
     const names = Array.from({ length: 200 }, (__, i) => `f${i}`);
     const properties = Object.fromEntries(names.map((name) => [name, { $ref: '#/$defs/a' }]));
     expect(Object(defineWithSchema({ ...defs, properties })).error).toMatch(
@@ -277,7 +280,7 @@ describe('a JSON Schema', () => {
     );
   });
 
-  it('toAgentTool reports about how long the schema is that models are sent', () => {
+  it('returns the approximate length of the schema', () => {
     const schema = { properties: { a: { type: 'string', description: 'x'.repeat(1000) } } };
     const result = defineWithSchema(schema);
     const { tool, characters } = result.ok ?? {};

@@ -13,7 +13,7 @@ const event = (step: string): ServerEvent => ({
   payload: { sessionId: 's1', requestId: 'r1', step },
 });
 
-it('tells the whole audience, in order, and nobody else', () => {
+it('MemoryEventBus delivers events to all listeners of a session in order, and to no others', () => {
   const bus = new MemoryEventBus();
   const heard: string[] = [];
   const listen = (name: string, place = audience) =>
@@ -29,7 +29,7 @@ it('tells the whole audience, in order, and nobody else', () => {
   expect(heard).toEqual(['one a', 'two a', 'one b', 'two b']);
 });
 
-it('forgets those who left, also while it is telling', () => {
+it('MemoryEventBus removes listeners, even during delivery', () => {
   const bus = new MemoryEventBus();
   const heard: string[] = [];
   const leave = bus.subscribe(audience, () => {
@@ -43,7 +43,7 @@ it('forgets those who left, also while it is telling', () => {
   expect(heard).toEqual(['first']);
 });
 
-it('is read as it was written', () => {
+it('parsePosition reads what formatPosition writes', () => {
   expect(parsePosition(formatPosition({ turn: 12, seq: 345 }))).toEqual({ turn: 12, seq: 345 });
 });
 
@@ -60,11 +60,11 @@ it.each([
   '1.2.3',
   ' 1.2',
   `${'9'.repeat(16)}.1`,
-])('is not %j', (text) => {
+])('parsePosition rejects %j', (text) => {
   expect(parsePosition(text)).toBeUndefined();
 });
 
-it('is ordered by turn, then by frame', () => {
+it('isAfter compares by turn, then by frame', () => {
   expect(isAfter({ turn: 2, seq: 1 }, { turn: 1, seq: 9 })).toBe(true);
   expect(isAfter({ turn: 1, seq: 10 }, { turn: 1, seq: 9 })).toBe(true);
   expect(isAfter({ turn: 1, seq: 9 }, { turn: 1, seq: 9 })).toBe(false);

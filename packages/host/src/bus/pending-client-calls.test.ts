@@ -24,8 +24,8 @@ function createCall(toolCallId: string, changes: Partial<ClientCall> = {}): Clie
 const answerTo = (toolCallId: string, result: unknown = 'ok') =>
   ({ event: 'browser_tool_call', toolCallId, result }) as const;
 
-describe('a call', () => {
-  it('gets its own answer, beside others', async () => {
+describe('PendingClientCalls.call', () => {
+  it('resolves with its own answer among others', async () => {
     const pending = new PendingClientCalls({ timeoutMs: 60_000 });
     const calls = ['a', 'b', 'c'].map((id) => pending.call(key, createCall(id)));
     for (const id of ['b', 'c', 'a']) pending.answer(key, answerTo(id, id.toUpperCase()));
@@ -33,7 +33,7 @@ describe('a call', () => {
     expect(pending.list(key)).toEqual([]);
   });
 
-  it('is answered once, from its own key, by its own kind', async () => {
+  it('is answered once, from its own session, by the same event', async () => {
     const pending = new PendingClientCalls({ timeoutMs: 60_000 });
     const call = pending.call(key, createCall('a'));
     expect(pending.answer({ ...key, owner: 'did:key:bob' }, answerTo('a'))).toBe(false);
@@ -45,14 +45,14 @@ describe('a call', () => {
     expect(await call).toBe('first');
   });
 
-  it('fails as the page says', async () => {
+  it('rejects with the error of the page', async () => {
     const pending = new PendingClientCalls({ timeoutMs: 60_000 });
     const call = pending.call(key, createCall('a'));
     pending.answer(key, { ...answerTo('a'), error: 'no such element' });
     await expect(call).rejects.toThrow('no such element');
   });
 
-  it('CallDesk.call gives an id of its own where the model’s is empty or longer than a page may send', async () => {
+  it('replaces an id that is empty or longer than a page may send', async () => {
     const pending = new PendingClientCalls({ timeoutMs: 60_000 });
     for (const wanted of ['', 'x'.repeat(129)]) {
       const ids: string[] = [];
@@ -67,7 +67,7 @@ describe('a call', () => {
     }
   });
 
-  it('CallDesk.given forgets pages that are gone', async () => {
+  it('forgets closed connections', async () => {
     const pending = new PendingClientCalls({ timeoutMs: 60_000 });
     const call = pending.call(key, createCall('a'));
     const gone = Array.from({ length: 100 }, () => ({ connected: true }));
@@ -85,14 +85,14 @@ describe('a call', () => {
     await call;
   });
 
-  it('says that nothing was run where no page comes', async () => {
+  it('rejects with "was not run" if no page connects', async () => {
     const pending = new PendingClientCalls({ timeoutMs: 60_000, graceMs: 10 });
     await expect(pending.call(key, createCall('a'))).rejects.toThrow(
       'no page of the user is connected',
     );
   });
 
-  it('says that the outcome is unknown where a page had it and said nothing', async () => {
+  it('rejects with "outcome is unknown" if a page received the call and did not answer', async () => {
     const pending = new PendingClientCalls({ timeoutMs: 50, graceMs: 10 });
     const send = (id: string) => {
       pending.markDelivered(key, id, page());
@@ -112,23 +112,23 @@ describe('a call', () => {
     expect(pending.answer(key, answerTo('a'))).toBe(false);
   });
 
-  it('never takes the late answer to another that had the same id', async () => {
+  it('never accepts the late answer to another call with the same id', async () => {
     const pending = new PendingClientCalls({ timeoutMs: 10, graceMs: 10 });
     await expect(pending.call(key, createCall('call_0'))).rejects.toThrow();
     const ids: string[] = [];
-    const patient = new PendingClientCalls({ timeoutMs: 60_000 });
+    const calls = new PendingClientCalls({ timeoutMs: 60_000 });
     const send = (id: string) => sent(ids[ids.push(id) - 1] ?? '');
-    const first = patient.call(key, createCall('call_0', { send }));
-    const second = patient.call(key, createCall('call_0', { send }));
+    const first = calls.call(key, createCall('call_0', { send }));
+    const second = calls.call(key, createCall('call_0', { send }));
     expect(ids[0]).toBe('call_0');
     expect(ids[1]).not.toBe('call_0');
-    patient.answer(key, answerTo('call_0', 1));
-    patient.answer(key, answerTo(ids[1] ?? '', 2));
+    calls.answer(key, answerTo('call_0', 1));
+    calls.answer(key, answerTo(ids[1] ?? '', 2));
     expect(await Promise.all([first, second])).toEqual([1, 2]);
   });
 });
 
-it('knows which pending no connected page has', async () => {
+it('PendingClientCalls.list shows which calls no connected page has received', async () => {
   const pending = new PendingClientCalls({ timeoutMs: 60_000 });
   const call = pending.call(key, createCall('a'));
   expect(pending.list(key)).toEqual([{ sent: sent('a'), isDelivered: false }]);

@@ -15,11 +15,11 @@ it.each([
   [529, 'overloaded_error', 'Overloaded', 'server'],
   [504, '', '', 'timeout'],
   [413, '', 'too large', 'unknown'],
-])('%i %j %j is %s', (status, code, text, kind) => {
+])('toModelError classifies %i %j %j as %s', (status, code, text, kind) => {
   expect(toModelError({ status, code, text })).toMatchObject({ kind });
 });
 
-it('shows a refusal cut, without addresses and keys', () => {
+it('toModelError shortens the text of a provider and removes addresses and keys', () => {
   const text = `Bad\n\u0000request at https://u:p@h/x?key=1 by sk-ab12 and ${'A'.repeat(40)}, key abc***def. ${'more '.repeat(99)}`;
   const { message } = toModelError({ status: 400, text });
   expect(message).toMatch(
@@ -28,7 +28,7 @@ it('shows a refusal cut, without addresses and keys', () => {
   expect(message.length).toBeLessThan(260);
 });
 
-it('knows the ways to say how long to wait', () => {
+it('readRetryAfter reads every format of the delay', () => {
   const now = Date.parse('2030-01-01T00:00:00Z');
   expect(readRetryAfter({ 'retry-after-ms': '1500' }, '')).toBe(1.5);
   expect(readRetryAfter({ 'retry-after': '30' }, '')).toBe(30);

@@ -6,12 +6,12 @@ import { expect, it } from 'vitest';
 import { loadConfig } from '../config/config.js';
 import { createModels } from './models.js';
 
-function modelsOf(env: Record<string, string>) {
+function createConfigured(env: Record<string, string>) {
   return createModels(loadConfig(env).models);
 }
 
-it('is the offline model alone when nothing is configured', () => {
-  const models = modelsOf({});
+it('createModels returns only the offline model by default', () => {
+  const models = createConfigured({});
   expect(models.list()).toMatchObject({
     default: 'offline',
     models: [{ id: 'offline', isDefault: true, vision: false, tools: true }],
@@ -20,8 +20,8 @@ it('is the offline model alone when nothing is configured', () => {
     expect(models.get(role).id).toBe('offline');
 });
 
-it('lists what a message may ask for, and finds nothing else', () => {
-  const models = modelsOf({ MODEL: 'openai/gpt-6-astra', OPENAI_API_KEY: 'k' });
+it('createModels lists the available models and finds no others', () => {
+  const models = createConfigured({ MODEL: 'openai/gpt-6-astra', OPENAI_API_KEY: 'k' });
   const list = ModelList.parse(models.list());
   expect(list.models.map(({ id, isDefault }) => [id, isDefault])).toEqual([
     ['openai/gpt-6-astra', true],
@@ -33,8 +33,8 @@ it('lists what a message may ask for, and finds nothing else', () => {
   expect(models.find('openai/gpt-4')).toBeUndefined();
 });
 
-it('knows by its name whether a model of one’s own server sees images', () => {
-  const models = modelsOf({
+it('createModels guesses from the name of a self-hosted model whether it accepts images', () => {
+  const models = createConfigured({
     MODEL: 'openai-compatible/qwen2.5-vl:7b',
     MODEL_SMALL: 'openai-compatible/llama3.1:8b',
     MODEL_BASE_URL: 'http://127.0.0.1:1/v1',
@@ -42,7 +42,7 @@ it('knows by its name whether a model of one’s own server sees images', () => 
   expect(models.list().models.map(({ vision }) => vision)).toEqual([true, false]);
 });
 
-it('loads no provider package before one is used', async () => {
+it('createModels loads no provider package before its first use', async () => {
   const at = (path: string) => fileURLToPath(new URL(path, import.meta.url));
   const program = `
     import { registerHooks } from 'node:module';

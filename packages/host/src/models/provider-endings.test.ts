@@ -11,7 +11,7 @@ import { withTimeouts } from './retry.js';
 
 const open = useProviders();
 
-describe.each(providers)('%s', (provider) => {
+describe.each(providers)('createProviderModel for %s', (provider) => {
   it.each(['stalls-before-headers', 'stalls-before-finish'] as const)(
     'an abort while it %s closes the connection',
     async (ending) => {
@@ -26,13 +26,13 @@ describe.each(providers)('%s', (provider) => {
     },
   );
 
-  it('a consumer that stops early closes the connection', async () => {
+  it('closes the connection when the consumer stops early', async () => {
     const { model, server } = await open(provider, { ...hello, ending: 'stalls-before-finish' });
     for await (const part of model.stream(toModelCall())) if (part.type === 'text') break;
     expect(await server.requests[0]?.wasLeft).toBe(true);
   });
 
-  it('asks nothing when aborted before', async () => {
+  it('sends no request when aborted before', async () => {
     const { model, server } = await open(provider, hello);
     const reason = new Error('never mind');
     const { fault } = await collect(model, toModelCall({ signal: AbortSignal.abort(reason) }));
@@ -41,11 +41,11 @@ describe.each(providers)('%s', (provider) => {
   });
 });
 
-describe.each(providers)('%s falls silent', (provider) => {
+describe.each(providers)('createProviderModel for %s that stops sending', (provider) => {
   it.each([
     ['stalls-before-headers', ''],
     ['stalls-before-finish', 'Hello wörld'],
-  ] as const)('%s: it is given up, and what had come stays', async (ending, said) => {
+  ] as const)('%s: the call times out, and received parts are kept', async (ending, said) => {
     const { model, server } = await open(provider, { ...hello, ending });
     // Long enough for all that comes, however busy the machine is.
     const firstPartMs = said ? 60_000 : 200;

@@ -12,7 +12,7 @@ import { ModelError } from './model.js';
 
 const open = useProviders();
 
-describe.each(providers)('%s', (provider) => {
+describe.each(providers)('createProviderModel for %s', (provider) => {
   it.each<[number, Record<string, string>, string, number]>([
     [401, {}, 'auth', 1],
     [403, {}, 'auth', 1],
@@ -25,7 +25,7 @@ describe.each(providers)('%s', (provider) => {
     [529, {}, 'server', 3],
     [429, { 'retry-after': '7' }, 'rate_limit', 3],
     [429, { 'retry-after': '3600' }, 'rate_limit', 1],
-  ])('%i %j is %s after %i tries', async (status, headers, kind, tries) => {
+  ])('reports %i %j as %s after %i attempts', async (status, headers, kind, tries) => {
     const message = `failed: key ${KEY} at https://user:pass@host/x ${'long '.repeat(200)}`;
     const body = { error: { message, type: 'some_error' } };
     const { model, server } = await open(provider, { error: { status, headers, body } });
@@ -34,22 +34,22 @@ describe.each(providers)('%s', (provider) => {
     expect(fault?.kind).toBe(kind);
     expect(parts).toEqual([]);
     expect(server.requests).toHaveLength(tries);
-    const told = `${fault?.message} ${fault?.cause} ${JSON.stringify(fault)}`;
-    expect(told).not.toContain(KEY);
-    expect(told).not.toContain('pass');
+    const shown = `${fault?.message} ${fault?.cause} ${JSON.stringify(fault)}`;
+    expect(shown).not.toContain(KEY);
+    expect(shown).not.toContain('pass');
     expect(fault?.message.length).toBeLessThan(300);
     if (headers['retry-after'])
       expect(fault?.retryAfterSeconds).toBe(Number(headers['retry-after']));
   });
 
-  it('waits as long as it is asked to, then succeeds', async () => {
+  it('waits as long as the provider asks, then succeeds', async () => {
     const refused = { error: { status: 429, headers: { 'retry-after': '7' } } };
     const { model, waits } = await open(provider, refused, { error: { status: 500 } }, hello);
     expect((await collect(model)).text).toBe('Hello wörld');
     expect(waits).toEqual([7000, 1000]);
   });
 
-  it('knows an empty account by what is said', async () => {
+  it('recognizes an empty account by the text', async () => {
     const body = {
       error: {
         message: 'You exceeded your current quota',
@@ -63,13 +63,13 @@ describe.each(providers)('%s', (provider) => {
   });
 
   it.each<[Ending, string, number]>([
-    ['cut-before-headers', 'network', 3],
-    ['cut-after-headers', 'network', 3],
-    ['cut-mid-event', 'network', 1],
-    ['cut-before-finish', 'network', 1],
+    ['drops-before-headers', 'network', 3],
+    ['drops-after-headers', 'network', 3],
+    ['drops-mid-event', 'network', 1],
+    ['drops-before-finish', 'network', 1],
     ['ends-before-finish', 'network', 1],
     ['malformed', 'server', 1],
-  ])('%s is %s after %i tries, and what came stays', async (ending, kind, tries) => {
+  ])('reports %s as %s after %i attempts and keeps received parts', async (ending, kind, tries) => {
     const { model, server } = await open(provider, { ...hello, ending });
     const { fault, text } = await collect(model);
     expect(fault).toBeInstanceOf(ModelError);
@@ -78,14 +78,14 @@ describe.each(providers)('%s', (provider) => {
     if (tries === 1) expect(text).toMatch(/^Hel/);
   });
 
-  it('cannot be reached', async () => {
+  it('reports an unreachable server', async () => {
     const { model, server } = await open(provider, hello);
     await server.close();
     const { fault } = await collect(model);
     expect(fault).toMatchObject({ kind: 'network', retryable: true });
   });
 
-  it('takes an error in the stream for what it is', async () => {
+  it('classifies an error in the stream', async () => {
     const { model } = await open(provider, { ...hello, events: [errorEvents[provider]] });
     const { fault, text } = await collect(model);
     expect(fault?.kind).toBe('server');

@@ -14,7 +14,7 @@ import type { ModelMessage } from './model.js';
 
 const open = useProviders();
 
-describe.each(providers)('%s', (provider) => {
+describe.each(providers)('createProviderModel for %s', (provider) => {
   it('streams text with usage', async () => {
     const { model, server } = await open(provider, hello);
     const { parts, text } = await collect(model);
@@ -39,7 +39,7 @@ describe.each(providers)('%s', (provider) => {
     expect(parts.at(-1)).toMatchObject({ type: 'finish', reason: 'tool-calls' });
   });
 
-  it('sends a thinking step back with the results, as its provider wants it', async () => {
+  it('sends a reasoning step back with the results as its provider requires', async () => {
     const { model, server } = await open(provider, thinking, hello);
     const { parts, text } = await collect(model);
     const toolCalls = listCalls(parts);
@@ -62,7 +62,7 @@ describe.each(providers)('%s', (provider) => {
     expect(server.requests[1]?.body).toMatchObject(secondRequests[provider]);
   });
 
-  it('sends a step of another model back without what only that one understands', async () => {
+  it('sends a step of another model back without its private data', async () => {
     const { model, server } = await open(provider, hello);
     const toolCalls = [{ id: 'call_a', name: 'search', input: '{"q":"soil"}' }];
     const providerData = { model: 'other/model', message: { reasoning: 'no' }, blocks: [] };
@@ -80,7 +80,7 @@ describe.each(providers)('%s', (provider) => {
     expect(body).not.toMatch(/secret|"no"/);
   });
 
-  it('sends images and every tool as an object', async () => {
+  it('sends images, and every tool as an object', async () => {
     const { model, server } = await open(provider, hello);
     const data = new Uint8Array([1, 2, 3]);
     const content = [

@@ -47,7 +47,7 @@ async function run(model: Model, options: RetryOptions, call: Partial<ModelCall>
   return { parts, fault, waits };
 }
 
-it('waits longer each time, up to a limit, and less by chance', async () => {
+it('withRetry doubles the delay up to a limit, with jitter', async () => {
   const down = createModelError('server', '');
   const { model } = failing([down], [down], [down], [down], [text, finish]);
   const options = { attempts: 5, firstWaitMs: 100, lastWaitMs: 300 };
@@ -56,17 +56,17 @@ it('waits longer each time, up to a limit, and less by chance', async () => {
   expect(waits).toEqual([50, 100, 150, 150]);
 });
 
-it('gives up after so many attempts, with the last fault', async () => {
+it('withRetry throws the last error after the last attempt', async () => {
   const faults = ['server', 'network', 'rate_limit'] as const;
   const { model, calls } = failing(...faults.map((kind) => [createModelError(kind, '')]));
-  const told: string[] = [];
-  const { fault } = await run(model, { attempts: 3, onRetry: ({ kind }) => told.push(kind) });
+  const retried: string[] = [];
+  const { fault } = await run(model, { attempts: 3, onRetry: ({ kind }) => retried.push(kind) });
   expect(fault).toMatchObject({ kind: 'rate_limit' });
   expect(calls()).toBe(3);
-  expect(told).toEqual(['server', 'network']);
+  expect(retried).toEqual(['server', 'network']);
 });
 
-it('never asks again once something has come', async () => {
+it('withRetry never retries after a part has arrived', async () => {
   const { model, calls } = failing([text, createModelError('network', '')]);
   const { parts, fault } = await run(model, {});
   expect(parts).toEqual([text]);
@@ -74,25 +74,28 @@ it('never asks again once something has come', async () => {
   expect(calls()).toBe(1);
 });
 
-it.each(['auth', 'billing', 'timeout'] as const)('does not ask again after %s', async (kind) => {
-  const { model, calls } = failing([createModelError(kind, '')]);
-  await run(model, {});
-  expect(calls()).toBe(1);
-});
+it.each(['auth', 'billing', 'timeout'] as const)(
+  'withRetry does not retry after %s',
+  async (kind) => {
+    const { model, calls } = failing([createModelError(kind, '')]);
+    await run(model, {});
+    expect(calls()).toBe(1);
+  },
+);
 
-it('passes on what is no fault of a model', async () => {
+it('withRetry rethrows errors that are not a ModelError', async () => {
   const bug = new TypeError('oops');
   expect((await run(failing([bug]).model, {})).fault).toBe(bug);
 });
 
-it('waits as long as the provider asks, within reason', async () => {
+it('withRetry waits as long as the provider asks, within a limit', async () => {
   const soon = failing([createModelError('rate_limit', '', 5)], [finish]);
   expect((await run(soon.model, {})).waits).toEqual([5000]);
   const late = failing([createModelError('rate_limit', '', 60)], [finish]);
   expect((await run(late.model, {})).fault).toMatchObject({ retryAfterSeconds: 60 });
 });
 
-it('ends at once, with the reason, when aborted while it waits', async () => {
+it('withRetry ends with the reason when aborted during a delay', async () => {
   const { model, calls } = failing([createModelError('server', '')], [finish]);
   const stop = new AbortController();
   const reason = new Error('enough');
@@ -103,7 +106,7 @@ it('ends at once, with the reason, when aborted while it waits', async () => {
   expect(calls()).toBe(1);
 });
 
-/** Alarms that ring only when told to. */
+/** Alarms that ring only when the test says so. */
 function alarms() {
   const set: { ms: number; ring: () => void; isOn: boolean; restarts: number }[] = [];
   const setAlarm: SetAlarm = (ms, ring) => {
@@ -140,7 +143,7 @@ function callWith(signal = new AbortController().signal): ModelCall {
   return { system: '', messages: [], tools: [], signal };
 }
 
-it('gives up on a model that never begins', async () => {
+it('withTimeouts ends the call of a model that never starts', async () => {
   const { setAlarm, running } = alarms();
   const model = withTimeouts(silentAfter([]), { firstPartMs: 60, stallMs: 30, setAlarm });
   const next = model.stream(callWith())[Symbol.asyncIterator]().next();
@@ -150,12 +153,12 @@ it('gives up on a model that never begins', async () => {
   expect(running()).toEqual([]);
 });
 
-it('gives up on a model that stalls; what had come stays', async () => {
+it('withTimeouts ends the call of a model that stalls and keeps received parts', async () => {
   const { setAlarm, running } = alarms();
   const model = withTimeouts(silentAfter([text, text]), { firstPartMs: 60, stallMs: 30, setAlarm });
   const stream = model.stream(callWith())[Symbol.asyncIterator]();
   expect((await stream.next()).value).toEqual(text);
-  // The consumer takes its time, which nobody holds against the model.
+  // The time of the consumer does not count.
   running()[0]?.ring();
   expect((await stream.next()).value).toEqual(text);
   const next = stream.next();
@@ -164,7 +167,7 @@ it('gives up on a model that stalls; what had come stays', async () => {
   await expect(next).rejects.toMatchObject({ kind: 'timeout' });
 });
 
-it('takes hidden thinking for a sign of life', async () => {
+it('withTimeouts counts hidden reasoning as activity', async () => {
   const { setAlarm, running } = alarms();
   let think = () => {};
   const begin = (call: ModelCall) => {
@@ -178,7 +181,7 @@ it('takes hidden thinking for a sign of life', async () => {
   await expect(next).rejects.toMatchObject({ kind: 'timeout' });
 });
 
-it('passes an abort on, with its reason', async () => {
+it('withTimeouts passes on an abort with its reason', async () => {
   const { setAlarm, running } = alarms();
   const stop = new AbortController();
   const model = withTimeouts(silentAfter([text]), { firstPartMs: 60, stallMs: 30, setAlarm });

@@ -11,31 +11,31 @@ const logger = pino({ level: 'silent' });
 const request = { owner: 'did:a', sessionId: 's', requestId: 'r', model: 'm', length: 1 };
 const use = (model: string, input: number): ModelUse => ({ model, input, output: 1, cached: 0 });
 
-function gatesOf(...admits: readonly MessageGate['admit'][]): Gates {
+function createGates(...admits: readonly MessageGate['admit'][]): Gates {
   const plugins = admits.map((admit, i) => ({ name: `p${i}`, gate: { admit } }));
   const hooks = new Hooks(logger, 1000);
   const loaded = plugins as unknown as LoadedPlugin[];
   return new Gates({ plugins: loaded, hooks, budget: unmetered, logger });
 }
 
-/** A gate that holds every turn and keeps what it is told. */
+/** A gate that holds every turn and records its usage. */
 function holding(more: Partial<TurnHold> = {}) {
   const settled: (readonly ModelUse[])[] = [];
   const settle = async (used: readonly ModelUse[]) => void settled.push(used);
   return { settled, admit: async () => ({ settle, ...more }) };
 }
 
-it('lets everything in where there is no gate', async () => {
-  const gates = gatesOf();
+it('Gates.admit admits everything if there is no gate', async () => {
+  const gates = createGates();
   const account = await gates.admit(request);
   await account.check();
   await account.settle();
   await gates.close(0, 5_000);
 });
 
-it('adds up what a turn uses, by model', async () => {
+it('TurnAccount adds up usage by model', async () => {
   const { admit, settled } = holding();
-  const account = await gatesOf(admit).admit(request);
+  const account = await createGates(admit).admit(request);
   for (const one of [use('a', 1), use('b', 2), use('a', 3)]) account.add(one);
   account.add({ model: 'c', input: 0, output: 0, cached: 0 });
   expect(account.total).toEqual({ input: 6, output: 3, cached: 0 });
@@ -43,16 +43,16 @@ it('adds up what a turn uses, by model', async () => {
   expect(settled).toEqual([[{ ...use('a', 4), output: 2 }, use('b', 2)]]);
 });
 
-it('lets nothing be spent once it is settled', async () => {
-  const account = await gatesOf(holding().admit).admit(request);
+it('TurnAccount.check throws after it was settled', async () => {
+  const account = await createGates(holding().admit).admit(request);
   await account.settle();
   await expect(account.check()).rejects.toThrow('The turn is over');
 });
 
-it('checks with all gates, and passes on the first refusal', async () => {
+it('TurnAccount.check asks all gates and throws the first error', async () => {
   const checks: string[] = [];
   const refusal = new OracleError('insufficient_credit');
-  const account = await gatesOf(
+  const account = await createGates(
     holding({ check: () => void checks.push('first') }).admit,
     holding({ check: () => Promise.reject(refusal) }).admit,
     holding({ check: () => void checks.push('third') }).admit,
@@ -61,13 +61,13 @@ it('checks with all gates, and passes on the first refusal', async () => {
   expect(checks).toEqual(['first']);
 });
 
-it('stops waiting for a gate that cannot settle when the host has no more time', async () => {
+it('Gates.close stops waiting for a gate that cannot settle', async () => {
   let attempts = 0;
   const settle = () => {
     attempts += 1;
     return Promise.reject(new Error('no disk'));
   };
-  const gates = gatesOf(async () => ({ settle }));
+  const gates = createGates(async () => ({ settle }));
   const account = await gates.admit(request);
   const settling = account.settle();
   await gates.close(0, 5_000);

@@ -6,7 +6,7 @@ import { endInterrupted } from './run-leases.js';
 import { MissedEvents, RunReader } from './run-reader.js';
 import type { Turns } from './turns.js';
 
-/** As a process sees runs that it does not carry out itself. */
+/** Turns of a process that does not execute these runs. */
 const elsewhere = { findLive: () => undefined } as unknown as Turns;
 
 async function startRun({ store }: TestStore) {
@@ -31,7 +31,7 @@ const textFrames = (...texts: string[]): Frame[] =>
     data: JSON.stringify({ content, timestamp: '2030-01-01T00:00:00.000Z' }),
   }));
 
-describe.each(engines)('a run of another process on %s', (engine) => {
+describe.each(engines)('RunReader with a run of another process on %s', (engine) => {
   let now = Date.now();
   const test = useStore(engine, { clock: () => now });
   const never = new AbortController().signal;
@@ -43,7 +43,7 @@ describe.each(engines)('a run of another process on %s', (engine) => {
     return frames.map(({ seq, event, data }) => ({ seq, event, data: JSON.parse(data) }));
   }
 
-  it('is followed to its end', async () => {
+  it('follows it to its end', async () => {
     const { key, run } = await startRun(test);
     const [one, two] = textFrames('one ', 'two') as [Frame, Frame];
     await test.store.runs.appendFrames({ ...key, frames: [one] });
@@ -58,7 +58,7 @@ describe.each(engines)('a run of another process on %s', (engine) => {
     ]);
   });
 
-  it('tells a client that saw more than a crash left to cut back', async () => {
+  it('sends the stored text to a client that saw more than survived a crash', async () => {
     const { key, run } = await startRun(test);
     await test.store.runs.appendFrames({ ...key, frames: textFrames('stored ', 'too') });
     const heir = await test.another();
@@ -81,7 +81,7 @@ describe.each(engines)('a run of another process on %s', (engine) => {
     ]);
   });
 
-  it('is told in one piece once its log is gone', async () => {
+  it('sends the answer in one piece after the log was pruned', async () => {
     const { key, run } = await startRun(test);
     const frames = [...textFrames('a long ', 'answer'), { seq: 3, event: 'done', data: '{}' }];
     const message = { content: 'a long answer', isComplete: true };
@@ -97,7 +97,7 @@ describe.each(engines)('a run of another process on %s', (engine) => {
     }
   });
 
-  it('is waited for, and its outcome is the stored one', async () => {
+  it('waits for the stored outcome', async () => {
     const { key, run } = await startRun(test);
     const reader = new RunReader(elsewhere, test.store);
     const waiting = reader.outcome(run, never);
@@ -118,77 +118,75 @@ describe.each(engines)('a run of another process on %s', (engine) => {
   });
 });
 
-/** As a process sees runs that it does not carry out itself. */
-
 const frame = (seq: number, event: string, data: object) => ({
   seq,
   event,
   data: JSON.stringify(data),
 });
 
-describe.each(engines)('what a client missed, on %s', (engine) => {
+describe.each(engines)('MissedEvents on %s', (engine) => {
   let now = Date.now();
   const test = useStore(engine, { clock: () => now });
 
-  async function openAudience() {
+  async function openSession() {
     const owner = newOwner();
     const { id } = await test.store.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
     return { owner, sessionId: id };
   }
 
   /** A run with a text and a routing step in its log. */
-  async function startRun(audience: { owner: string; sessionId: string }, step: string) {
+  async function startRun(session: { owner: string; sessionId: string }, step: string) {
     const message = { content: 'hi' };
-    const request = { ...audience, requestId: 'r', status: 'running', message } as const;
+    const request = { ...session, requestId: 'r', status: 'running', message } as const;
     const started = await test.store.runs.start(request);
     if (started.state !== 'started') throw new Error(started.state);
-    const key = { owner: audience.owner, runId: started.run.id };
-    const told = { sessionId: audience.sessionId, requestId: 'r', step };
-    const frames = [frame(1, 'message', { content: 'x' }), frame(2, 'router_update', told)];
+    const key = { owner: session.owner, runId: started.run.id };
+    const payload = { sessionId: session.sessionId, requestId: 'r', step };
+    const frames = [frame(1, 'message', { content: 'x' }), frame(2, 'router_update', payload)];
     await test.store.runs.appendFrames({ ...key, frames });
     return key;
   }
 
-  async function missed(audience: { owner: string; sessionId: string }, seen: Position) {
+  async function missed(session: { owner: string; sessionId: string }, seen: Position) {
     const events: string[] = [];
     for await (const { event, payload, position } of new MissedEvents(
       elsewhere,
       test.store.runs,
-    ).after(audience, seen))
+    ).after(session, seen))
       events.push(
         `${position && formatPosition(position)} ${'step' in payload ? payload.step : event}`,
       );
     return events;
   }
 
-  it('is what the logs hold beyond what it saw, over all turns since', async () => {
-    const audience = await openAudience();
+  it('yields the events after a position, over all turns since', async () => {
+    const session = await openSession();
     const turns = 120;
     for (let turn = 1; turn <= turns; turn++) {
-      const key = await startRun(audience, `${turn}`);
+      const key = await startRun(session, `${turn}`);
       const done = frame(3, 'done', {});
       await test.store.runs.finish({ ...key, ending: { status: 'finished', frames: [done] } });
     }
     const all = Array.from({ length: turns }, (_, i) => `${i + 1}.2 ${i + 1}`);
-    expect(await missed(audience, BEFORE_ALL)).toEqual(all);
-    expect(await missed(audience, { turn: 5, seq: 1 })).toEqual(all.slice(4));
-    expect(await missed(audience, { turn: 5, seq: 2 })).toEqual(all.slice(5));
-    expect(await missed(audience, endOfTurn(turns))).toEqual([]);
-    expect(await missed({ ...audience, owner: newOwner() }, BEFORE_ALL)).toEqual([]);
-    const latest = new MissedEvents(elsewhere, test.store.runs).latest(audience);
+    expect(await missed(session, BEFORE_ALL)).toEqual(all);
+    expect(await missed(session, { turn: 5, seq: 1 })).toEqual(all.slice(4));
+    expect(await missed(session, { turn: 5, seq: 2 })).toEqual(all.slice(5));
+    expect(await missed(session, endOfTurn(turns))).toEqual([]);
+    expect(await missed({ ...session, owner: newOwner() }, BEFORE_ALL)).toEqual([]);
+    const latest = new MissedEvents(elsewhere, test.store.runs).latest(session);
     expect(await latest).toEqual(endOfTurn(turns));
   });
 
-  it('is also that a crash took what it saw, told once', async () => {
-    const audience = await openAudience();
-    await startRun(audience, 'a');
+  it('yields one cache invalidation after a crash', async () => {
+    const session = await openSession();
+    await startRun(session, 'a');
     const heir = await test.another();
     now += 60_000;
     await heir.runs.closeInterrupted(endInterrupted);
     const changed = `${formatPosition(endOfTurn(1))} message_cache_invalidation`;
-    expect(await missed(audience, BEFORE_ALL)).toEqual(['1.2 a', changed]);
+    expect(await missed(session, BEFORE_ALL)).toEqual(['1.2 a', changed]);
     for (const seq of [2, 3, 4, 99])
-      expect(await missed(audience, { turn: 1, seq })).toEqual([changed]);
-    expect(await missed(audience, endOfTurn(1))).toEqual([]);
+      expect(await missed(session, { turn: 1, seq })).toEqual([changed]);
+    expect(await missed(session, endOfTurn(1))).toEqual([]);
   });
 });

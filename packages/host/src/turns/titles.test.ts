@@ -34,7 +34,7 @@ async function titleFrom(said: string | Error, question: string, title?: string)
   return named?.title ?? '';
 }
 
-describe('a session is named', () => {
+describe('Titles names a session', () => {
   it.each([
     ['by the model', 'Soil carbon in Kenya', 'Soil carbon in Kenya'],
     ['without its quotes and full stop', '"Soil carbon."\n\nHope that helps', 'Soil carbon'],
@@ -45,11 +45,11 @@ describe('a session is named', () => {
     expect(await titleFrom(said, 'how much carbon can soil hold')).toBe(expected);
   });
 
-  it('without reading on for ever, or thinking long about it', async () => {
+  it('without reading a long answer to its end or waiting long', async () => {
     expect(await titleFrom(`a${'.'.repeat(200_000)}b`, 'question')).toBe(`a`);
   });
 
-  it('once: a name of the user’s own stays', async () => {
+  it('once: a title of the user stays', async () => {
     expect(await titleFrom('Other', 'question', 'My title')).toBe('My title');
   });
 });

@@ -13,26 +13,26 @@ const newMorning = () => Date.UTC(2030, 0, ++day, 6);
 
 describe.each(engines)('ModelBudget on %s', (engine) => {
   const test = useStore(engine);
-  const budgetOf = (tokensPerDay: number, clock: () => number) =>
+  const createBudget = (tokensPerDay: number, clock: () => number) =>
     new ModelBudget({ usage: test.store.modelUsage, tokensPerDay, logger, clock });
 
-  it('is spent by all hosts together and says when it is there again', async () => {
+  it('is shared by all hosts and reports when it is available again', async () => {
     const clock = newMorning();
-    const [one, two] = [budgetOf(100, () => clock), budgetOf(100, () => clock)];
+    const [one, two] = [createBudget(100, () => clock), createBudget(100, () => clock)];
     await one.check();
     for (let i = 0; i < 10; i++) one.add(use(5));
     for (let i = 0; i < 10; i++) two.add(use(5));
     await Promise.all([one.close(), two.close()]);
     const exhausted = { code: 'model_budget_exhausted', retryAfterSeconds: (18 * HOUR_MS) / 1000 };
     await expect(two.check()).rejects.toMatchObject(exhausted);
-    await expect(budgetOf(100, () => clock).check()).rejects.toMatchObject(exhausted);
-    await expect(budgetOf(101, () => clock).check()).resolves.toBeUndefined();
+    await expect(createBudget(100, () => clock).check()).rejects.toMatchObject(exhausted);
+    await expect(createBudget(101, () => clock).check()).resolves.toBeUndefined();
   });
 
-  it('begins anew with the next day in UTC', async () => {
+  it('starts again on the next UTC day', async () => {
     let clock = newMorning();
     day += 1;
-    const budget = budgetOf(10, () => clock);
+    const budget = createBudget(10, () => clock);
     budget.add(use(10));
     await expect(budget.check()).rejects.toMatchObject({ code: 'model_budget_exhausted' });
     await budget.close();
@@ -40,7 +40,7 @@ describe.each(engines)('ModelBudget on %s', (engine) => {
     await expect(budget.check()).resolves.toBeUndefined();
   });
 
-  it('counts what the store has not taken yet, and stores it later', async () => {
+  it('counts usage that is not stored yet, and stores it later', async () => {
     const clock = newMorning();
     const { modelUsage } = test.store;
     let isAway = true;
@@ -59,7 +59,7 @@ describe.each(engines)('ModelBudget on %s', (engine) => {
     expect(await modelUsage.total(new Date(clock).toISOString().slice(0, 10))).toBe(10);
   });
 
-  it('ModelBudget.check takes no total of the day before for that of a new day', async () => {
+  it('check does not use the total of the previous day on a new day', async () => {
     let clock = newMorning();
     day += 1;
     const { modelUsage } = test.store;
@@ -85,13 +85,13 @@ describe.each(engines)('ModelBudget on %s', (engine) => {
     await expect(budget.check()).rejects.toMatchObject(exhausted);
   });
 
-  it('lets nothing pass while the store cannot tell', async () => {
+  it('check throws while the total cannot be read', async () => {
     const usage = { add: async () => 0, total: async () => Promise.reject(new Error('away')) };
     const budget = new ModelBudget({ usage, tokensPerDay: 10, logger });
     await expect(budget.check()).rejects.toThrow('away');
   });
 
-  it('days of more than a month ago are forgotten', async () => {
+  it('prunes days that are older than a month', async () => {
     const { modelUsage } = test.store;
     await modelUsage.add('2001-01-01', 5);
     await modelUsage.prune();

@@ -8,7 +8,7 @@ import type { TurnRequest } from './turn-request.js';
 import type { TurnJob } from './turn-setup.js';
 import { Turns } from './turns.js';
 
-/** Turns on a real store whose work lasts until it is cut; sessions are known in advance, so that looking them up takes no time. */
+/** Turns on a real store that run until they are canceled; sessions are known in advance, so that finding them takes no time. */
 function createTurns(store: Store, sessions: readonly Session[]) {
   const account = { settle: async () => undefined };
   const interrupted = { status: 'interrupted', messageId: undefined, text: '', warnings: [] };
@@ -49,7 +49,7 @@ const requestFor = ({ owner, id }: Session, multitask: 'enqueue' | 'interrupt' =
 describe.each(engines)('Turns.start with multitask "interrupt" on %s', (engine) => {
   const test = useStore(engine);
 
-  it('has the place of the turn it ends, whatever else asks for one at that instant', async () => {
+  it('receives the slot of the turn it interrupts, even if another message asks for one at the same time', async () => {
     const open = () => test.store.sessions.create({ owner: newOwner(), oracleDid: 'did:key:zO' });
     const [mine, theirs] = await Promise.all([open(), open()]);
     const turns = createTurns(test.store, [mine, theirs]);
@@ -62,7 +62,7 @@ describe.each(engines)('Turns.start with multitask "interrupt" on %s', (engine) 
     expect(second).not.toBe(runId);
     expect(await other).toMatchObject({ code: 'host_busy' });
     await turns.interruptAll({ owner: mine.owner, sessionId: mine.id });
-    // The place is free again, once.
+    // The slot is free again, once.
     await expect(turns.start(requestFor(theirs))).resolves.toEqual(expect.any(String));
     await expect(turns.start(requestFor(mine))).rejects.toMatchObject({ code: 'host_busy' });
     await turns.close(0, 60_000);

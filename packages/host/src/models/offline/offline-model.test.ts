@@ -52,7 +52,7 @@ function textIn(found: readonly ModelPart[]): string {
   return found.map((part) => (part.type === 'text' ? part.text : '')).join('');
 }
 
-describe('preferences', () => {
+describe('preferences in createOfflineModel', () => {
   it.each([
     ['answer in Spanish from now on', { language: 'Spanish' }],
     ['Please always reply in french.', { language: 'French' }],
@@ -78,7 +78,7 @@ describe('preferences', () => {
       { customInstructions: 'end every answer with a haiku' },
     ],
     ['forget my language preference', { language: null }],
-  ])('keeps %j', async (said, change) => {
+  ])('stores %j', async (said, change) => {
     expect(callsIn(await ask(said))).toEqual([['set_user_preferences', change]]);
   });
 
@@ -98,11 +98,11 @@ describe('preferences', () => {
     'Give me a short answer on soil.',
     'use formal logic to prove it',
     'The title must be short',
-  ])('keeps nothing for %j', async (said) => {
+  ])('stores nothing for %j', async (said) => {
     expect(callsIn(await ask(said, { tools: [preferences] }))).toEqual([]);
   });
 
-  it('says so instead of calling a tool that is not there', async () => {
+  it('explains that a tool is missing instead of calling it', async () => {
     const found = await ask('answer in Spanish from now on', { tools: [] });
     expect(callsIn(found)).toEqual([]);
     expect(textIn(found)).toContain('offline model');
@@ -114,11 +114,11 @@ it.each([
   ['Remember that the gate code is 4711', 'the gate code is 4711'],
   ["I'm a botanist", "I'm a botanist"],
   ['My name is Ada', 'My name is Ada'],
-])('remembers %j', async (said, fact) => {
+])('createOfflineModel remembers %j', async (said, fact) => {
   expect(callsIn(await ask(said))).toEqual([['remember', { fact }]]);
 });
 
-describe('named tools', () => {
+describe('named tools in createOfflineModel', () => {
   it.each([
     ['use scroll_to_top', [['scroll_to_top', {}]]],
     [
@@ -145,7 +145,7 @@ describe('named tools', () => {
     expect(callsIn(await ask(said))).toEqual(calls);
   });
 
-  it('takes the steps one after the other and ends', async () => {
+  it('runs the steps one after the other and ends', async () => {
     const said = 'use scroll_to_top, then use show_chart for rain';
     const messages: ModelMessage[] = [{ role: 'user', content: said }];
     expect(callsIn(await parts({ messages }))).toEqual([['scroll_to_top', {}]]);
@@ -162,13 +162,13 @@ function toolMessage(output: string): ModelMessage {
   return { role: 'tool', results: [{ id: '1', name: 'x', output, isError: false }] };
 }
 
-it('tells a failed tool from a good one', async () => {
+it('createOfflineModel reports whether a tool failed', async () => {
   const results = [{ id: '1', name: 'x', output: 'no such page', isError: true }];
   const found = await parts({ messages: [{ role: 'tool', results }] });
   expect(textIn(found)).toBe('That did not work: x said no such page');
 });
 
-it('tells people what can be loaded, not as JSON', async () => {
+it('createOfflineModel describes loadable capabilities as text', async () => {
   const chain = { name: 'chain', title: 'Chain', summary: 'Looks things up.' };
   const report = async (isLoaded: boolean) => {
     const output = JSON.stringify({ capabilities: [{ ...chain, isLoaded, tools: [] }] });
@@ -182,7 +182,7 @@ it('tells people what can be loaded, not as JSON', async () => {
   expect(await report(true)).not.toContain('Chain');
 });
 
-it('tells the time of the prompt, else of the clock', async () => {
+it('createOfflineModel answers with the time from the prompt, otherwise from the clock', async () => {
   const system = 'You are Sibyl.\n- Current time: Monday, 3 June 2030, 10:00 (Africa/Nairobi)';
   expect(textIn(await ask('What time is it?', { system }))).toBe(
     'It is Monday, 3 June 2030, 10:00 (Africa/Nairobi).',
@@ -190,7 +190,7 @@ it('tells the time of the prompt, else of the clock', async () => {
   expect(textIn(await ask("what's the date today"))).toContain('2030-01-02T03:04:05');
 });
 
-it('lists what it can do, by tool if there is one', async () => {
+it('createOfflineModel lists what it can do, with a tool if there is one', async () => {
   expect(textIn(await ask('What can you do?'))).toContain('show_chart, scroll_to_top');
   const list = tool('list_capabilities', {});
   expect(callsIn(await ask('what tools do you have', { tools: [list] }))).toEqual([
@@ -198,20 +198,20 @@ it('lists what it can do, by tool if there is one', async () => {
   ]);
 });
 
-it('makes titles and summaries for utility calls', async () => {
+it('createOfflineModel writes titles and summaries', async () => {
   const messages: ModelMessage[] = [
-    { role: 'user', content: 'User: How does soil carbon get measured in the field? Tell me.' },
+    { role: 'user', content: 'User: How does soil carbon get measured in the field? Explain it.' },
     { role: 'assistant', text: 'With cores. They are dried.' },
   ];
   const title = { system: 'Write a short title for this conversation.', tools: [], messages };
   expect(textIn(await parts(title))).toBe('How does soil carbon get measured');
-  const summary = { ...title, system: 'Give a summary of the conversation so far.' };
+  const summary = { ...title, system: 'Give a summary of the conversation.' };
   expect(textIn(await parts(summary))).toBe(
     'How does soil carbon get measured in the field? With cores.',
   );
 });
 
-it('streams word by word and counts them', async () => {
+it('createOfflineModel streams word by word and counts the words', async () => {
   const found = await ask('count to 4', { system: 'Two words' });
   expect(found).toEqual([
     ...['1', ' 2', ' 3', ' 4'].map((text) => ({ type: 'text', text })),
@@ -219,7 +219,7 @@ it('streams word by word and counts them', async () => {
   ]);
 });
 
-it('ends with the reason of the abort', async () => {
+it('createOfflineModel throws the reason of the abort', async () => {
   const stop = new AbortController();
   const call = { system: '', tools, signal: stop.signal };
   const messages: ModelMessage[] = [{ role: 'user', content: 'count slowly to 1000' }];
@@ -234,7 +234,7 @@ it('ends with the reason of the abort', async () => {
   expect(seen).toHaveLength(2);
 });
 
-it('says what it is, and how to attach a real model', async () => {
+it('createOfflineModel explains what it is and how to configure a real model', async () => {
   const text = textIn(await ask('Why is the sky blue?'));
   expect(text).toContain('Why is the sky blue?');
   for (const word of ['offline model', 'tests', 'OPENAI_API_KEY', 'MODEL_BASE_URL'])
@@ -258,6 +258,10 @@ it.each([
   ['wishes', long('please always call me A ')],
   ['names', `call me ${long('A ')}`],
   ['question marks', long('? ')],
-])('answers a long message of %s at once', { timeout: 60_000 }, async (_, said) => {
-  expect((await ask(said)).at(-1)).toMatchObject({ type: 'finish' });
-});
+])(
+  'createOfflineModel answers a long message of %s in linear time',
+  { timeout: 60_000 },
+  async (_, said) => {
+    expect((await ask(said)).at(-1)).toMatchObject({ type: 'finish' });
+  },
+);

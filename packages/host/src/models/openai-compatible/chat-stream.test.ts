@@ -9,7 +9,7 @@ function assemble(...pieces: unknown[]) {
 
 const call = (name: string | undefined, input: unknown) => ({ name, arguments: input });
 
-it('joins pieces by their index, also when they take turns', () => {
+it('ToolCallAssembly joins pieces by their index, even if they alternate', () => {
   expect(
     assemble(
       { index: 0, id: 'a', function: call('one', '') },
@@ -23,7 +23,7 @@ it('joins pieces by their index, also when they take turns', () => {
   ]);
 });
 
-it('takes a repeated name and id for the same call', () => {
+it('ToolCallAssembly treats a repeated name and id as the same call', () => {
   expect(
     assemble(
       { index: 0, id: 'a', function: call('one', '{"x"') },
@@ -32,7 +32,7 @@ it('takes a repeated name and id for the same call', () => {
   ).toEqual([{ id: 'a', name: 'one', input: '{"x":1}' }]);
 });
 
-it('tells calls apart that all have index 0', () => {
+it('ToolCallAssembly separates calls that all have index 0', () => {
   const calls = assemble(
     { index: 0, id: 'a', function: call('one', '{}') },
     { index: 0, id: 'b', function: call('two', '{}') },
@@ -40,7 +40,7 @@ it('tells calls apart that all have index 0', () => {
   expect(calls.map(({ name }) => name)).toEqual(['one', 'two']);
 });
 
-it('tells calls apart that have neither index nor id, and gives them ids', () => {
+it('ToolCallAssembly separates calls without index and id, and adds ids', () => {
   const calls = assemble({ function: call('one', { x: 1 }) }, { function: call('two', null) });
   expect(calls).toMatchObject([
     { name: 'one', input: '{"x":1}' },
@@ -50,11 +50,11 @@ it('tells calls apart that have neither index nor id, and gives them ids', () =>
   expect(calls[0]?.id).toMatch(/^call_/);
 });
 
-it('ignores what is no call', () => {
+it('ToolCallAssembly ignores pieces that are not calls', () => {
   expect(assemble(null, 'x', 7, {}, { function: null }, { index: 1, id: 'z' })).toEqual([]);
 });
 
-it('ToolCallAssembly gives up on calls that never end, in one call or in many', () => {
+it('ToolCallAssembly limits the length of calls, one or many', () => {
   const endless = (piece: (n: number) => object) => () => {
     const assembly = new ToolCallAssembly();
     for (let n = 0; n < 200_000; n++) assembly.add(piece(n));

@@ -100,14 +100,14 @@ it.each([
     'comments and CRLF',
     `: wait\r\n\r\n${events(delta({ content: 'ok' }), stop).replaceAll('\n', '\r\n')}`,
   ],
-])('takes an answer with %s', async (_, body) => {
+])('createOpenAiCompatibleModel accepts an answer with %s', async (_, body) => {
   const { ask } = await open({ body });
   const parts = await ask();
   expect(parts.map((part) => (part.type === 'text' ? part.text : '')).join('')).toBe('ok');
   expect(parts.at(-1)).toMatchObject({ type: 'finish', reason: 'stop' });
 });
 
-it('takes a whole answer although it asked for a stream', async () => {
+it('createOpenAiCompatibleModel accepts one JSON document instead of a stream', async () => {
   const message = {
     content: 'ok',
     tool_calls: [{ id: 'a', function: { name: 'now', arguments: {} } }],
@@ -122,14 +122,14 @@ it('takes a whole answer although it asked for a stream', async () => {
   ]);
 });
 
-it('estimates the tokens a server does not count', async () => {
+it('createOpenAiCompatibleModel estimates usage that a server does not report', async () => {
   const { ask } = await open({ body: events(delta({ content: 'x'.repeat(40) }), stop) });
   const finish = (await ask()).at(-1);
   expect(finish).toMatchObject({ usage: { output: 10, cached: 0 } });
   expect(finish?.type === 'finish' && finish.usage.input).toBeGreaterThan(10);
 });
 
-it('does without a count when the server refuses to be asked for one', async () => {
+it('createOpenAiCompatibleModel omits stream_options when the server rejects it', async () => {
   const refusal = {
     status: 422,
     type: 'application/json',
@@ -142,7 +142,7 @@ it('does without a count when the server refuses to be asked for one', async () 
   expect(asked.map(({ body }) => 'stream_options' in body)).toEqual([true, false, false]);
 });
 
-it('createOpenAiCompatibleModel makes every call again that is refused for stream_options', async () => {
+it('createOpenAiCompatibleModel repeats every call that is rejected because of stream_options', async () => {
   const { ask, asked } = await open((body) =>
     'stream_options' in body
       ? { status: 400, type: 'application/json', body: '{"error":"Unknown field stream_options"}' }
@@ -157,7 +157,7 @@ it.each([
   ['length', 'length'],
   ['content_filter', 'content-filter'],
   ['weird', 'stop'],
-])('ends with %s as %s', async (given, reason) => {
+])('createOpenAiCompatibleModel ends with %s as %s', async (given, reason) => {
   const { ask } = await open({ body: events(delta({ content: 'ok' }, given)) });
   expect((await ask()).at(-1)).toMatchObject({ reason });
 });
@@ -169,7 +169,7 @@ it.each([
   ['{"error":{"type":"invalid_request_error","message":"too long"}}', 'unknown'],
   ['{"error":{"message":"Insufficient credits","code":402}}', 'billing'],
   ['nonsense', 'server'],
-])('takes %s in a stream for %s', async (data, kind) => {
+])('createOpenAiCompatibleModel reports %s in a stream as %s', async (data, kind) => {
   const { ask } = await open({ body: events(delta({ content: 'o' }), data) });
   await expect(ask()).rejects.toMatchObject({ name: 'ModelError', kind });
 });
@@ -179,18 +179,18 @@ it.each([
   ['{"object":"error","message":"bad model"}', 'bad model'],
   ['{"detail":"Not here"}', 'Not here'],
   ['<html>a page of https://internal.example</html>', '404'],
-])('says why it was refused: %s', async (body, text) => {
+])('createOpenAiCompatibleModel reports why a server rejects a request: %s', async (body, text) => {
   const { ask } = await open({ status: 404, type: 'application/json', body });
   await expect(ask()).rejects.toThrow(`refused the request: ${text}`);
 });
 
-it('never repeats the key, however short', async () => {
+it('createOpenAiCompatibleModel never repeats the key, even a short one', async () => {
   const body = '{"error":"the key hunter2 may not use this model"}';
   const { ask } = await open({ status: 400, type: 'application/json', body });
   await expect(ask()).rejects.toThrow('the key … may not use this model');
 });
 
-it('sends sealed reasoning back in one piece', async () => {
+it('createOpenAiCompatibleModel sends encrypted reasoning back in one piece', async () => {
   const details = [
     { type: 'reasoning.text', index: 0, text: 'Let ' },
     { type: 'reasoning.text', index: 0, text: 'me', signature: 's' },
@@ -220,14 +220,14 @@ it('sends sealed reasoning back in one piece', async () => {
   ]);
 });
 
-it('keeps its connections for the next calls', async () => {
+it('createOpenAiCompatibleModel reuses connections', async () => {
   const { ask, asked } = await open({ body: events(delta({ content: 'ok' }), stop, '[DONE]') });
   for (let i = 0; i < 20; i++) await ask();
   // A call right after another may find the first connection not yet free.
   expect(new Set(asked.map(({ port }) => port)).size).toBeLessThan(asked.length / 2);
 });
 
-it('takes no harm from a kept connection that the server has closed', async () => {
+it('createOpenAiCompatibleModel retries on an idle connection that the server has closed', async () => {
   const { ask } = await open({ body: events(delta({ content: 'ok' }), stop, '[DONE]') });
   await ask();
   server?.closeIdleConnections();

@@ -70,7 +70,7 @@ export function filterParts<T extends AgentPart['type']>(parts: readonly AgentPa
   return parts.filter((part): part is Extract<AgentPart, { type: T }> => part.type === type);
 }
 
-/** The calls that ended, in the order they did. */
+/** Lists the finished calls in order. */
 export function listFinishedCalls(parts: readonly AgentPart[]) {
   return filterParts(parts, 'tool-end').map(({ call }) => call);
 }

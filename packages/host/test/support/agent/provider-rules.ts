@@ -1,6 +1,6 @@
 import type { ModelMessage } from '../../../src/models/model.js';
 
-/** What providers would refuse in a conversation; empty if nothing. */
+/** Finds what providers would reject in a conversation. */
 export function findProviderErrors(messages: readonly ModelMessage[]): string[] {
   return [...findOrderErrors(messages), ...findIdErrors(messages), ...findContentErrors(messages)];
 }
@@ -18,13 +18,13 @@ function classifyMessage(message: ModelMessage): keyof typeof FOLLOWERS {
 
 function findOrderErrors(messages: readonly ModelMessage[]): string[] {
   const kinds = messages.map(classifyMessage);
-  const faults = kinds.slice(1).flatMap((kind, i) => {
+  const errors = kinds.slice(1).flatMap((kind, i) => {
     const before = kinds[i] ?? 'user';
     return FOLLOWERS[before].includes(kind) ? [] : [`${kind} after ${before}`];
   });
-  if (kinds[0] !== 'user') faults.push(`begins with ${kinds[0]}`);
-  if (kinds.at(-1) === 'calls') faults.push('ends with open calls');
-  return faults;
+  if (kinds[0] !== 'user') errors.push(`begins with ${kinds[0]}`);
+  if (kinds.at(-1) === 'calls') errors.push('ends with open calls');
+  return errors;
 }
 
 function findIdErrors(messages: readonly ModelMessage[]): string[] {
@@ -34,9 +34,9 @@ function findIdErrors(messages: readonly ModelMessage[]): string[] {
     const ids = message.toolCalls.map(({ id }) => id);
     const next = messages[i + 1];
     const answered = next?.role === 'tool' ? next.results.map(({ id }) => id) : [];
-    const faults = ids.filter((id) => id === '' || seen.has(id)).map((id) => `id ${id} again`);
+    const errors = ids.filter((id) => id === '' || seen.has(id)).map((id) => `id ${id} again`);
     for (const id of ids) seen.add(id);
-    return String(ids) === String(answered) ? faults : [...faults, `results ${answered} of ${ids}`];
+    return String(ids) === String(answered) ? errors : [...errors, `results ${answered} of ${ids}`];
   });
 }
 

@@ -71,7 +71,7 @@ function answer(
   encode: (reply: ScriptedReply) => EncodedReply,
 ): void {
   if (reply.ending === 'stalls-before-headers') return;
-  if (reply.ending === 'cut-before-headers') {
+  if (reply.ending === 'drops-before-headers') {
     response.destroy();
     return;
   }
@@ -95,10 +95,10 @@ function stream(response: ServerResponse, reply: ScriptedReply, encoded: Encoded
     case undefined:
       response.end([...content, ...encoded.finish].join(''));
       return;
-    case 'cut-after-headers':
+    case 'drops-after-headers':
       response.socket?.end(() => response.destroy());
       return;
-    case 'cut-mid-event':
+    case 'drops-mid-event':
       content[content.length - 1] = last.slice(0, last.length / 2);
       break;
     case 'malformed':

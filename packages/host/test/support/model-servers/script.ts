@@ -12,10 +12,10 @@ export interface ScriptedUsage {
 
 /** How a reply ends, if not well. */
 export type Ending =
-  | 'cut-before-headers'
-  | 'cut-after-headers'
-  | 'cut-mid-event'
-  | 'cut-before-finish'
+  | 'drops-before-headers'
+  | 'drops-after-headers'
+  | 'drops-mid-event'
+  | 'drops-before-finish'
   | 'ends-before-finish'
   | 'stalls-before-headers'
   | 'stalls-before-finish'
