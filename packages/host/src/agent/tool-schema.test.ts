@@ -229,10 +229,10 @@ describe('toAgentTool with a JSON Schema', () => {
   it.each([
     ['another type', { type: 'string' }, 'an object'],
     ['an unknown type', { type: 'object', properties: { a: { type: 'banana' } } }, 'banana'],
-    ['fields that are none', { type: 'object', properties: 3 }, 'no schema'],
-    ['a field that is none', { type: 'object', properties: { a: null } }, 'no schema'],
+    ['fields that are none', { type: 'object', properties: 3 }, 'not a schema'],
+    ['a field that is none', { type: 'object', properties: { a: null } }, 'not a schema'],
     ['a field elsewhere', { properties: { a: { $ref: 'https://x.y/z' } } }, 'another document'],
-    ['a field nowhere', { properties: { a: { $ref: '#/$defs/none' } } }, 'not there'],
+    ['a field nowhere', { properties: { a: { $ref: '#/$defs/none' } } }, 'missing definition'],
     ['a broken reference', { properties: { a: { $ref: '#/%E0%A4%A' } } }, 'cannot be used'],
     ['what cannot be checked', { properties: { a: { unevaluatedItems: false } } }, 'not supported'],
   ])('rejects a schema with %s', (_, schema, message) => {
