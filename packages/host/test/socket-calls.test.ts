@@ -186,7 +186,7 @@ describe('tool_result and action_call_result', () => {
     const { toolCallId } = await socket.until('browser_tool_call');
     socket.socket.emit('tool_result', { toolCallId, result: 1, error: { no: 'text' } });
     const next = await test.model.next();
-    expect(resultsIn(next)[0].error).toContain('cannot be read');
+    expect(resultsIn(next)[0].error).toContain('invalid result');
     next.finish();
     await live.toEnd();
   });
