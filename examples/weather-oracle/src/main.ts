@@ -1,5 +1,6 @@
-import { createWeatherOracle } from './oracle.js';
+import { createOracleApp } from '@sibyl/host';
+import { weather } from './weather.js';
 
-const app = await createWeatherOracle();
+const app = await createOracleApp({ plugins: [weather], features: { slack: false } });
 await app.listen();
 process.once('SIGTERM', () => app.close()).once('SIGINT', () => app.close());

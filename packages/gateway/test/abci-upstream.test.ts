@@ -102,12 +102,7 @@ it('AbciUpstream.call reads an empty value as an empty message', async () => {
 });
 
 it.each([
-  [
-    'a JSON-RPC error',
-    200,
-    { error: { code: -32603, message: 'Internal error', data: 'x' } },
-    13,
-  ],
+  ['a JSON-RPC error', 200, { error: { code: -32603, message: 'Internal error', data: 'x' } }, 13],
   ['an unknown method', 200, { error: { code: -32601, message: 'Method not found' } }, 12],
   ['an error with its status', 500, { error: { code: -32603, message: 'Internal error' } }, 13],
   ['another shape', 200, { result: { answer: 42 } }, 13],

@@ -99,14 +99,15 @@ const faulty = testPlugin('faulty', {
   getMiddlewares: () => [
     {
       name: 'faulty',
-      beforeModel: () => {
-        failAt('beforeModel');
-        return undefined;
+      wrapModel: async (request, next) => {
+        failAt('wrapModel');
+        const response = await next(request);
+        failAt('wrapModel after next');
+        return response;
       },
-      afterModel: () => failAt('afterModel'),
-      wrapToolCall: async ({ input }, next) => {
-        failAt('wrapToolCall');
-        return next(input);
+      wrapTool: async (call, next) => {
+        failAt('wrapTool');
+        return next(call);
       },
     },
   ],
@@ -114,7 +115,7 @@ const faulty = testPlugin('faulty', {
 
 const test = useControlledHost({ bundled: [], plugins: [faulty] });
 
-const hooks = ['getRequestTools', 'getSharedState', 'wrapToolCall'];
+const hooks = ['getRequestTools', 'getSharedState', 'wrapTool'];
 
 describe.each(Object.entries(thrown))('a plugin that throws %s', (_, make) => {
   it.each(hooks)('from %s affects only its part', async (hook) => {
@@ -124,10 +125,10 @@ describe.each(Object.entries(thrown))('a plugin that throws %s', (_, make) => {
     expect(text).toBe('survived');
   });
 
-  it.each(['beforeModel', 'afterModel'])('from %s fails the turn', async (hook) => {
+  it.each(['wrapModel', 'wrapModel after next'])('from %s fails the turn', async (hook) => {
     place = hook;
     act = make;
-    const exchange = await ask(test, hook === 'afterModel' ? [say('unseen')] : []);
+    const exchange = await ask(test, hook === 'wrapModel after next' ? [say('unseen')] : []);
     expect(filterFrames(exchange, 'error')).toMatchObject([{ kind: 'server', retryable: true }]);
   });
 

@@ -108,7 +108,7 @@ it('POST /messages rejects while the subscription service is unavailable', async
   service.answer = () => ({ status: 500, body: {} });
   const { status, body } = await send(new TestUser(host));
   expect([status, body.code, body.claims]).toEqual([402, 'insufficient_credit', []]);
-  expect(body.message).toContain('cannot be asked');
+  expect(body.message).toContain('cannot be reached');
 });
 
 it('the claims plugin submits claims once, and shows them only to their user', async () => {

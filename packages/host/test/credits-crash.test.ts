@@ -59,5 +59,5 @@ it('the credits plugin charges a turn that kill -9 interrupted for its recorded 
   const sent = JSON.stringify(second.body).length / 4;
   expect(GRANT - balance).toBeGreaterThan(10 + sent / 2);
   expect(GRANT - balance).toBeLessThan(reserved);
-  expect(entries[0]).toMatchObject({ kind: 'charge', note: 'the turn was cut off' });
+  expect(entries[0]).toMatchObject({ kind: 'charge', note: 'the turn was interrupted' });
 });

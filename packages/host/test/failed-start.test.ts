@@ -78,10 +78,7 @@ const withFailingModule = definePlugin({
   name: 'failing-module',
   version: '1.0.0',
   manifest,
-  getTools: (context) => {
-    context.onClose(() => void released.push('plugin'));
-    return [];
-  },
+  close: () => void released.push('plugin'),
   getNestModules: () => [FailingModule],
 });
 

@@ -23,13 +23,13 @@ const brokenBeforeModel: [string, () => unknown][] = [
   ['returns unknown tools', () => ({ tools: [7] })],
 ];
 
-const brokenBeforeTool: [string, Hooks['wrapToolCall'] & {}][] = [
+const brokenBeforeTool: [string, Hooks['wrapTool'] & {}][] = [
   ['throws before the call', () => Promise.reject(new Error('broken'))],
   ['hangs before the call', never],
   ['calls next with a text', (_, next) => next('rubbish' as never)],
 ];
 
-const brokenAfterTool: [string, Hooks['wrapToolCall'] & {}][] = [
+const brokenAfterTool: [string, Hooks['wrapTool'] & {}][] = [
   [
     'throws after the call',
     async ({ input }, next) => {
@@ -49,7 +49,7 @@ const brokenAfterTool: [string, Hooks['wrapToolCall'] & {}][] = [
 describe.each(brokenBeforeModel)('one whose beforeModel %s', (_, hook) => {
   it('fails the turn, names the plugin and hides the reason', async () => {
     outer.beforeModel = hook as Hooks['beforeModel'] & {};
-    const before = findFailures('beforeModel of out').length;
+    const before = findFailures('wrapModel of out').length;
     const exchange = await ask(test, []);
     expect(filterFrames(exchange, 'error')).toMatchObject([
       {
@@ -59,7 +59,7 @@ describe.each(brokenBeforeModel)('one whose beforeModel %s', (_, hook) => {
       },
     ]);
     expect(exchange.frames.at(-1)?.data).toMatchObject({ status: 'failed' });
-    expect(findFailures('beforeModel of out').slice(before)).toMatchObject([
+    expect(findFailures('wrapModel of out').slice(before)).toMatchObject([
       { plugin: 'outer', level: 50, err: {} },
     ]);
   });
@@ -68,12 +68,12 @@ describe.each(brokenBeforeModel)('one whose beforeModel %s', (_, hook) => {
     outer.onFailure = 'skip';
     outer.beforeModel = hook as Hooks['beforeModel'] & {};
     inner.beforeModel = ({ system }) => ({ system: `${system}\n\ninner` });
-    const before = findFailures('beforeModel of out').length;
+    const before = findFailures('wrapModel of out').length;
     const { turns, text } = await ask(test, [say('fine')]);
     expect(text).toBe('fine');
     expect(turns[0]?.system).toMatch(/^You are Sibyl.*\n\ninner$/s);
     expect(turns[0]?.tools).toEqual(['echo']);
-    expect(findFailures('beforeModel of out').length).toBe(before + 1);
+    expect(findFailures('wrapModel of out').length).toBe(before + 1);
   });
 });
 
@@ -105,27 +105,27 @@ describe.each<[string, () => unknown]>([
   });
 });
 
-it.each<[string, Hooks['wrapToolCall'] & {}]>(brokenBeforeTool)(
-  'one whose wrapToolCall %s fails the call, and the tool does not run',
+it.each<[string, Hooks['wrapTool'] & {}]>(brokenBeforeTool)(
+  'one whose wrapTool %s fails the call, and the tool does not run',
   async (_, wrap) => {
-    outer.wrapToolCall = wrap;
-    const before = findFailures('wrapToolCall of out').length;
+    outer.wrapTool = wrap;
+    const before = findFailures('wrapTool of out').length;
     const exchange = await ask(test, [echoed(), say('Sorry')]);
     expect(ran).toEqual([]);
     const error = 'The tool echo did not run: it was blocked because the plugin outer failed.';
     expect(exchange.turns[1]?.results).toEqual([JSON.stringify({ error })]);
     expect(filterFrames(exchange, 'tool_call').at(-1)).toMatchObject({ status: 'error' });
     expect(exchange.text).toBe('Sorry');
-    expect(findFailures('wrapToolCall of out').slice(before)).toMatchObject([
+    expect(findFailures('wrapTool of out').slice(before)).toMatchObject([
       { plugin: 'outer', level: 50, err: {} },
     ]);
   },
 );
 
-it.each<[string, Hooks['wrapToolCall'] & {}]>(brokenAfterTool)(
-  'one whose wrapToolCall %s keeps the result back',
+it.each<[string, Hooks['wrapTool'] & {}]>(brokenAfterTool)(
+  'one whose wrapTool %s keeps the result back',
   async (_, wrap) => {
-    outer.wrapToolCall = wrap;
+    outer.wrapTool = wrap;
     const { turns } = await ask(test, [echoed(), say()]);
     expect(ran).toEqual(['hi']);
     const error =
@@ -135,21 +135,21 @@ it.each<[string, Hooks['wrapToolCall'] & {}]>(brokenAfterTool)(
 );
 
 it('the error of an inner middleware is reported unless the outer one handles it', async () => {
-  inner.wrapToolCall = () => Promise.reject(new Error('broken'));
+  inner.wrapTool = () => Promise.reject(new Error('broken'));
   const { turns } = await ask(test, [echoed(), say()]);
   expect(turns[1]?.results[0]).toContain('the plugin inner failed');
   expect(ran).toEqual([]);
 });
 
-it.each<[string, Hooks['wrapToolCall'] & {}]>([...brokenBeforeTool, ...brokenAfterTool])(
-  'one whose wrapToolCall %s and that may be skipped leaves the call as it is, made once',
+it.each<[string, Hooks['wrapTool'] & {}]>([...brokenBeforeTool, ...brokenAfterTool])(
+  'one whose wrapTool %s and that may be skipped leaves the call as it is, made once',
   async (_, wrap) => {
     outer.onFailure = 'skip';
-    outer.wrapToolCall = wrap;
-    const before = findFailures('wrapToolCall of out').length;
+    outer.wrapTool = wrap;
+    const before = findFailures('wrapTool of out').length;
     const { turns } = await ask(test, [echoed(), say()]);
     expect(turns[1]?.results).toEqual(['{"text":"hi"}']);
     expect(ran).toEqual(['hi']);
-    expect(findFailures('wrapToolCall of out').length).toBe(before + 1);
+    expect(findFailures('wrapTool of out').length).toBe(before + 1);
   },
 );

@@ -74,10 +74,10 @@ describe('Middleware.afterModel', () => {
     const use = { model: 'openai-compatible/controlled', input: 7, output: 3, cached: 0 };
     const toolCalls = [{ id: expect.any(String), name: 'echo' }];
     expect(seen).toEqual([
-      [{ agent: 'main', text: 'One moment.', toolCalls, use }, { OUTER_KEY: 'outer-secret' }],
       ['One moment.', { INNER_KEY: 'inner-secret' }],
-      [{ agent: 'main', text: 'Done.', toolCalls: [], use }, { OUTER_KEY: 'outer-secret' }],
+      [{ agent: 'main', text: 'One moment.', toolCalls, use }, { OUTER_KEY: 'outer-secret' }],
       ['Done.', { INNER_KEY: 'inner-secret' }],
+      [{ agent: 'main', text: 'Done.', toolCalls: [], use }, { OUTER_KEY: 'outer-secret' }],
     ]);
   });
 
@@ -91,13 +91,13 @@ describe('Middleware.afterModel', () => {
   });
 });
 
-describe('Middleware.wrapToolCall', () => {
+describe('Middleware.wrapTool', () => {
   it('of the first plugin is outermost, and may change input and result', async () => {
-    outer.wrapToolCall = async ({ input }, next, { toolCallId }) => {
+    outer.wrapTool = async ({ input }, next, { toolCallId }) => {
       expect(toolCallId).not.toBe('');
       return { outer: await next({ ...input, text: `${input.text}, outer` }) };
     };
-    inner.wrapToolCall = async ({ input }, next) => ({
+    inner.wrapTool = async ({ input }, next) => ({
       inner: await next({ ...input, text: `${input.text}, inner` }),
     });
     const { turns } = await ask(test, [echoed(), say()]);
@@ -107,7 +107,7 @@ describe('Middleware.wrapToolCall', () => {
   });
 
   it('may answer itself, or retry', async () => {
-    outer.wrapToolCall = async ({ input }, next) =>
+    outer.wrapTool = async ({ input }, next) =>
       input.text === 'cached' ? 'from the cache' : next(input).catch(() => next({ text: 'good' }));
     const { turns } = await ask(test, [call(['echo', { text: 'cached' }]), echoed('bad'), say()]);
     expect(turns[1]?.results).toEqual(['"from the cache"']);
@@ -116,7 +116,7 @@ describe('Middleware.wrapToolCall', () => {
   });
 
   it('sends an OracleError to the model, and the turn continues', async () => {
-    outer.wrapToolCall = async () => {
+    outer.wrapTool = async () => {
       throw new OracleError('forbidden', { message: 'Ask the user first' });
     };
     const { turns, text } = await ask(test, [echoed(), say('May I?')]);
@@ -125,10 +125,10 @@ describe('Middleware.wrapToolCall', () => {
   });
 
   it('an error of the tool is not an error of the middleware', async () => {
-    outer.wrapToolCall = async ({ input }, next) => next(input);
-    const before = findFailures('wrapToolCall of out').length;
+    outer.wrapTool = async ({ input }, next) => next(input);
+    const before = findFailures('wrapTool of out').length;
     const { turns } = await ask(test, [echoed('bad'), say()]);
     expect(turns[1]?.results).toEqual(['{"error":"the tool failed"}']);
-    expect(findFailures('wrapToolCall of out').length).toBe(before);
+    expect(findFailures('wrapTool of out').length).toBe(before);
   });
 });

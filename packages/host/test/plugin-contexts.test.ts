@@ -1,4 +1,4 @@
-import { defineTool, type TurnContext } from '@sibyl/plugin-kit';
+import { defineTool, sharedKey, type TurnContext } from '@sibyl/plugin-kit';
 import { expect, it } from 'vitest';
 import { z } from 'zod';
 import { ask, call, filterFrames, say } from './support/ask.js';
@@ -6,6 +6,16 @@ import { useControlledHost } from './support/controlled-host.js';
 import { testPlugin } from './support/plugin.js';
 import { openSession } from './support/stream.js';
 import { TestUser } from './support/user.js';
+
+/** Reads shared values by name. */
+const readShared = ({ shared }: TurnContext, ...names: readonly string[]) =>
+  Object.fromEntries(
+    names.flatMap((name) => {
+      const value = shared.get(sharedKey<unknown>(name));
+      return value === undefined ? [] : [[name, value]];
+    }),
+  );
+const NAMES = ['constant', 'perTurn', 'derived', 'language', 'slow', 'broken'];
 
 type Probe = (turn: TurnContext) => unknown;
 let probe: Probe = () => undefined;
@@ -31,7 +41,7 @@ const source = testPlugin('source', {
     constant: { answer: 42 },
     perTurn: async (turn: TurnContext) => {
       asked.push('perTurn');
-      seen.push({ shared: turn.shared, config: turn.config });
+      seen.push({ shared: readShared(turn, ...NAMES), config: turn.config });
       return `for ${turn.user.did}`;
     },
     broken: () => {
@@ -49,7 +59,7 @@ const reader = testPlugin('reader', {
   getSharedState: () => ({
     derived: (turn: TurnContext) => {
       asked.push('derived');
-      return `${turn.shared.perTurn}, derived`;
+      return `${turn.shared.require(sharedKey<string>('perTurn'))}, derived`;
     },
     language: () => 'en',
   }),
@@ -74,7 +84,7 @@ async function look<T>(
 
 it('getSharedState is called once per turn, in the order of dependencies', async () => {
   asked.length = 0;
-  const { result } = await look('look_at_reader', ({ shared }) => shared);
+  const { result } = await look('look_at_reader', (turn) => readShared(turn, ...NAMES));
   expect(asked).toEqual(['perTurn', 'derived']);
   expect(result).toEqual({
     constant: { answer: 42 },
@@ -87,7 +97,9 @@ it('getSharedState is called once per turn, in the order of dependencies', async
 
 it('a turn continues without hooks that fail or hang, which are logged', async () => {
   slow = new Promise(() => undefined);
-  const { result } = await look('look_at_source', ({ shared }) => Object.keys(shared));
+  const { result } = await look('look_at_source', (turn) =>
+    Object.keys(readShared(turn, ...NAMES)),
+  );
   slow = undefined;
   expect(result).toEqual(expect.arrayContaining(['constant', 'perTurn', 'derived']));
   expect(result).not.toEqual(expect.arrayContaining(['slow']));

@@ -30,9 +30,9 @@ const chat = testPlugin('chat', {
   getMiddlewares: () => [
     {
       name: 'clients',
-      beforeModel: (_, { session, user }) => {
+      wrapModel: (request, next, { session, user }) => {
         clients.push(`${session.client} ${user.did} ${user.timezone}`);
-        return undefined;
+        return next(request);
       },
     },
   ],

@@ -17,8 +17,10 @@ const witness = definePlugin({
   getMiddlewares: () => [
     {
       name: 'witness',
-      afterModel: (_, { session, user }) =>
-        void turns.push({ client: session.client, did: user.did }),
+      wrapModel: (request, next, { session, user }) => {
+        turns.push({ client: session.client, did: user.did });
+        return next(request);
+      },
     },
   ],
 });

@@ -42,14 +42,16 @@ const failing = defineSubAgent({
 
 const watch: Middleware = {
   name: 'watch',
-  beforeModel: ({ agent, tools }) => {
+  wrapModel: async (request, next) => {
+    const { agent, tools } = request;
     reporters.push(`${agent} asks with ${tools.map(({ name }) => name).join()}`);
-    return undefined;
+    const response = await next(request);
+    reporters.push(`${agent} used ${response.use.input}`);
+    return response;
   },
-  afterModel: ({ agent, use }) => void reporters.push(`${agent} used ${use.input}`),
-  wrapToolCall: async ({ agent, name, input }, next) => {
-    reporters.push(`${agent} runs ${name}`);
-    return next(input);
+  wrapTool: async (call, next) => {
+    reporters.push(`${call.agent} runs ${call.name}`);
+    return next(call);
   },
 };
 

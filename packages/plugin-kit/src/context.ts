@@ -18,14 +18,14 @@ import type { SafeFetch } from '@sibyl/safe-fetch';
 import type { Kysely } from 'kysely';
 import type { ModelRole, ModelUse } from './model.js';
 
-/** Who the oracle is. */
+/** The oracle's identity. */
 export interface OracleFacts {
   readonly did: string;
   readonly name: string;
   readonly entityDid?: string;
 }
 
-/** What the oracle may do with its own key. */
+/** Signing with the oracle's own key. */
 export interface OracleUcan {
   /** A base64 CAR for the service, signed by the oracle for itself. */
   mintInvocation(request: {
@@ -35,37 +35,37 @@ export interface OracleUcan {
     readonly nb?: { readonly [caveat: string]: JsonValue };
     readonly ttlSeconds?: number;
   }): Promise<string>;
-  /** The DID that the service at this configured address answers for. */
+  /** The DID of the service at this configured address. */
   resolveServiceDid(serviceUrl: string): Promise<string>;
-  /** Accepts an invocation once: of this caller, for this oracle, for exactly this capability. */
+  /** Accepts an invocation once: from this issuer, for this oracle and exactly this capability. */
   acceptOnce(
     token: string,
     wanted: WantedCapability & { readonly issuer: string },
-  ): Promise<{ readonly ok: true } | { readonly fault: string }>;
+  ): Promise<{ readonly ok: true } | { readonly error: string }>;
 }
 
-/** A message that a plugin brings from elsewhere. */
+/** A message that a plugin received outside of the host's API. */
 export interface PluginTurn {
-  /** Of the user where the plugin knows them from; the owner becomes `did:<plugin>:<user>`. */
+  /** The user's id in the external system; the owner becomes `did:<plugin>:<user>`. */
   readonly user: string;
   readonly sessionId: string;
   readonly message: string;
-  /** What brought the message, for the turn's context. */
+  /** Where the message comes from, for the turn's context. */
   readonly client: string;
   readonly timezone?: string;
   /** Makes a repeated delivery find the first one's turn. */
   readonly idempotencyKey?: string;
 }
 
-/** Lets a plugin bring messages of users it has authenticated itself. */
+/** Starts turns for users whom the plugin has authenticated itself. */
 export interface PluginTurns {
   openSession(user: string): Promise<{ readonly sessionId: string }>;
-  /** Resolves once the message is stored; the answer is then there to read, to its `done`. */
+  /** Resolves once the message is stored; the reply then ends with `done`. */
   start(turn: PluginTurn): Promise<AsyncIterable<ReplyPart>>;
   abort(turn: Pick<PluginTurn, 'user' | 'sessionId'>): Promise<boolean>;
 }
 
-/** Asks a model outside of the conversation. */
+/** Calls a model outside of the conversation. */
 export interface Llm {
   generate(request: {
     readonly system?: string;
@@ -78,34 +78,61 @@ export interface Llms {
   get(role: ModelRole): Llm;
 }
 
-/** What a plugin gets once, when the host starts. */
-export interface PluginContext<Config = Readonly<Record<string, unknown>>> {
-  /** The plugin's own variables, as its `configSchema` made them. */
+/** What `setup` receives, when the host starts. */
+export interface SetupContext<Config = Readonly<Record<string, unknown>>> {
+  /** The plugin's own environment variables, parsed by its `configSchema`. */
   readonly config: Config;
   readonly oracle: OracleFacts;
   /** Names of the plugins that are loaded. */
   readonly availablePlugins: ReadonlySet<string>;
-  /** What the plugins it depends on share. */
-  readonly shared: Readonly<Record<string, unknown>>;
+  /** What the plugins it depends on share; values that are computed per turn are in `turn.shared` only. */
+  readonly shared: Shared;
   readonly logger: Logger;
   readonly database: PluginDatabase;
+  /** Usable once all plugins are set up: not in `setup` itself. */
   readonly rooms: RoomState;
   /** `fetch` that refuses private addresses, follows few redirects and bounds time and size. */
   readonly fetch: SafeFetch;
   readonly ucan: OracleUcan;
   readonly turns: PluginTurns;
   readonly llm: Llms;
-  /** Called when the host closes, before the store does; what was given last is called first. */
-  onClose(task: () => void | Promise<void>): void;
 }
 
-/** What a plugin has before it is known who keeps the rooms and what others share. */
-export type EarlyPluginContext<Config = Readonly<Record<string, unknown>>> = Omit<
-  PluginContext<Config>,
-  'rooms' | 'shared'
->;
+/** What the hooks receive that are called when the host starts. */
+export interface PluginContext<Config = Readonly<Record<string, unknown>>, Services = unknown>
+  extends SetupContext<Config> {
+  /** What `setup` returned. */
+  readonly services: Services;
+}
 
-/** Where a plugin writes to the operator. */
+/** Names a value that one plugin shares with others, and its type. */
+export interface SharedKey<T> {
+  readonly name: string;
+  /** For `getSharedState`: shares one value with every turn, and with the plugins that depend on this one. */
+  share(value: T): SharedState;
+  /** For `getSharedState`: computes the value once at the start of each turn. */
+  sharePerTurn(compute: (turn: TurnContext) => T | Promise<T>): SharedState;
+}
+
+/** Creates a key: the plugin that shares the value and those that read it use the same name and type. */
+export const sharedKey = <T>(name: string): SharedKey<T> => ({
+  name,
+  share: (value) => ({ [name]: value }),
+  sharePerTurn: (compute) => ({ [name]: compute }),
+});
+
+/** Shared values by name; a function is called once at the start of each turn. */
+export type SharedState = Readonly<Record<string, unknown>>;
+
+/** What other plugins share. */
+export interface Shared {
+  /** Undefined if no loaded plugin shares it, or computing it failed in this turn. */
+  get<T>(key: SharedKey<T>): T | undefined;
+  /** Throws where `get` returns undefined. */
+  require<T>(key: SharedKey<T>): T;
+}
+
+/** Writes to the operator's log. */
 export interface Logger {
   info(fields: object, message: string): void;
   warn(fields: object, message: string): void;
@@ -114,39 +141,39 @@ export interface Logger {
 
 export type DatabaseEngine = 'sqlite' | 'postgres';
 
-/** Work on a plugin's tables; it awaits queries of the handle it is given and nothing else. */
+/** Work in a transaction; it awaits only queries of the handle that it receives. */
 // biome-ignore lint/suspicious/noExplicitAny: each plugin names its own tables.
 export type Unit<T, Tables = any> = (tables: Kysely<Tables>) => Promise<T>;
 
-/** The plugin's own tables, in the host's store; their names start with the plugin's, `-` written `_`. */
+/** The plugin's own tables, in the host's store; their names start with the plugin's name, `-` replaced by `_`. */
 // biome-ignore lint/suspicious/noExplicitAny: each plugin names its own tables.
 export interface PluginDatabase<Tables = any> {
   readonly engine: DatabaseEngine;
   /** Single reads outside any transaction. */
   readonly tables: Kysely<Tables>;
-  /** Runs a unit whole or not at all, and settles only once the outcome is on disk. */
+  /** Runs a read-write transaction; resolves once it is on disk. */
   write<T>(unit: Unit<T, Tables>): Promise<T>;
-  /** Runs several reads that all see the same moment. */
+  /** Runs several reads on one snapshot. */
   read<T>(unit: Unit<T, Tables>): Promise<T>;
 }
 
-/** Steps of the plugin's schema by name, oldest first. Steps are only ever added. */
+/** Migrations by name, oldest first. Never change one that was released: add another. */
 export type PluginMigrations = Readonly<Record<string, PluginMigration>>;
 
-// biome-ignore lint/suspicious/noExplicitAny: a step sees the tables of its own time.
+// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
 export type PluginMigration = (tables: Kysely<any>, engine: DatabaseEngine) => Promise<void>;
 
 /** A user's room with this oracle. */
 export interface RoomPlace {
   readonly owner: string;
-  /** The user's own room with this oracle unless told. */
+  /** By default the user's own room with this oracle. */
   readonly roomId?: string;
 }
 
-/** Keeps what belongs to a room rather than to a session, such as preferences. */
+/** Stores what belongs to a room rather than to a session, such as preferences. */
 export interface RoomState {
   read(place: RoomPlace, key: string): Promise<JsonObject | undefined>;
-  /** Replaces what is there by what `change` makes of it; two changes never lose one another. */
+  /** Replaces the value with what `change` returns; concurrent changes are all kept. */
   update(
     place: RoomPlace,
     key: string,
@@ -154,9 +181,9 @@ export interface RoomState {
   ): Promise<JsonObject>;
 }
 
-/** Who the turn is for. */
+/** The user whose message the turn answers. */
 export interface TurnUser {
-  /** Proven by signature, or vouched for by the plugin that brought the message. */
+  /** Proven by a signature, or vouched for by the plugin that started the turn. */
   readonly did: string;
   /** IANA name. */
   readonly timezone: string;
@@ -171,11 +198,11 @@ export interface TurnSession {
   readonly id: string;
   readonly requestId: string;
   readonly roomId: string;
-  /** What brought the message: `api` unless a plugin says otherwise. */
+  /** Where the message comes from: `api`, or what the plugin that started the turn states. */
   readonly client: string;
 }
 
-/** What the turn knows beyond the conversation. */
+/** What is known beyond the conversation. */
 export interface TurnState {
   readonly userPreferences: UserPreferences;
   readonly editorRoomId?: string;
@@ -185,7 +212,7 @@ export interface TurnState {
   readonly metadata: Readonly<Record<string, unknown>>;
 }
 
-/** What came with the message for plugins to use. */
+/** What the client sent with the message for plugins. */
 export interface TurnRequestParts {
   readonly tools?: readonly BrowserTool[];
   readonly agActions?: readonly AgAction[];
@@ -195,7 +222,7 @@ export interface TurnRequestParts {
 
 type Payload<Event> = Omit<Event, 'sessionId' | 'requestId'>;
 
-/** Tells the session's clients, in the order of the calls; never throws. */
+/** Sends events to the session's clients, in the order of the calls; never throws. */
 export interface TurnEmit {
   toolCall(payload: Payload<ToolCallEvent>): void;
   actionCall(payload: Payload<ActionCallEvent>): void;
@@ -206,7 +233,7 @@ export interface TurnEmit {
   messageCacheInvalidation(payload: Pick<MessageCacheInvalidationEvent, 'messageIds'>): void;
 }
 
-/** Asks the user's page to do something, and waits for its answer. */
+/** Calls functions of the user's page. */
 export interface ClientCalls {
   /** Sends the call to the session's sockets; rejects on error, timeout, abort, or when no page is connected. */
   call(request: {
@@ -218,7 +245,7 @@ export interface ClientCalls {
   }): Promise<unknown>;
 }
 
-/** What the plugin keeps for as long as the session lives. */
+/** The plugin's data about the session; deleted with it. */
 export interface SessionState {
   get(key: string): Promise<unknown>;
   /** `undefined` removes it. */
@@ -239,16 +266,18 @@ export interface Blobs {
   delete(id: string): Promise<void>;
 }
 
-/** What a plugin may see and do during one turn. */
-export interface TurnContext<Config = Readonly<Record<string, unknown>>> {
+/** What a plugin can read and do during one turn. */
+export interface TurnContext<Config = Readonly<Record<string, unknown>>, Services = unknown> {
   readonly user: TurnUser;
   readonly session: TurnSession;
-  /** The messages before this one, oldest first; the newest of them where a conversation is very long. */
+  /** The messages before this one, oldest first; only the newest of a very long conversation. */
   readonly history: readonly Message[];
   readonly state: TurnState;
   readonly request: TurnRequestParts;
-  /** The plugin's own variables. */
+  /** The plugin's own environment variables. */
   readonly config: Config;
+  /** What the plugin's `setup` returned. */
+  readonly services: Services;
   readonly ucan: TurnUcan;
   readonly sessionState: SessionState;
   readonly secrets: Secrets;
@@ -256,20 +285,20 @@ export interface TurnContext<Config = Readonly<Record<string, unknown>>> {
   readonly llm: Llms;
   readonly emit: TurnEmit;
   readonly client: ClientCalls;
-  /** What the plugins share, by key. */
-  readonly shared: Readonly<Record<string, unknown>>;
+  /** What the plugins share. */
+  readonly shared: Shared;
   readonly logger: Logger;
-  /** Tells the user that something was left out, while the turn goes on. */
+  /** Sends the user a warning; the turn continues. */
   warn(code: string, message: string): void;
-  /** Tells the agent what it cannot do in this turn, and why; before the first model call. */
+  /** Tells the agent what is not available in this turn, and why. Call it before the first model call. */
   degrade(name: string, missing: string): void;
-  /** Fires when the turn is over or aborted, or the call runs out of time. */
+  /** Aborts when the turn ends or is canceled, or the call times out. */
   readonly signal: AbortSignal;
-  /** The call under way; empty outside of one. */
+  /** The current tool call; empty outside of one. */
   readonly toolCallId: string;
 }
 
-/** What caveats may hold. */
+/** A value that JSON can represent. */
 export type JsonValue =
   | string
   | number
@@ -278,13 +307,13 @@ export type JsonValue =
   | readonly JsonValue[]
   | { readonly [key: string]: JsonValue };
 
-/** Something a caller may do: an ability at a resource. */
+/** An ability on a resource. */
 export interface WantedCapability {
   readonly can: string;
   readonly with: string;
 }
 
-/** What to mint: the capability, the service it is for, and how it may be narrowed. */
+/** An invocation to mint: the capability, its audience and its caveats. */
 export interface MintRequest extends WantedCapability {
   /** DID of the service that will receive the invocation. */
   readonly audience: string;
@@ -292,12 +321,12 @@ export interface MintRequest extends WantedCapability {
   readonly ttlSeconds?: number;
 }
 
-/** What the user's delegation lets the oracle do elsewhere, during one turn. */
+/** What the user's delegation permits the oracle to do at other services, during one turn. */
 export interface TurnUcan {
   /** Whether this oracle has a key to sign with under its DID. */
   hasSigningKey(): boolean;
   hasCapability(wanted: WantedCapability): Promise<boolean>;
-  /** Throws, saying what the user would have to delegate. */
+  /** Throws an error that names what the user has to delegate. */
   requireCapability(wanted: WantedCapability): Promise<void>;
   /** A base64 CAR for the service, with the user's delegation as its proof. */
   mintInvocation(request: MintRequest): Promise<string>;
@@ -305,14 +334,14 @@ export interface TurnUcan {
   resolveServiceDid(serviceUrl: string): Promise<string>;
 }
 
-/** Where in a conversation a turn is. */
+/** Identifies a turn in a conversation. */
 interface TurnPlace {
   readonly sessionId: string;
   readonly requestId: string;
 }
 
-/** The `emit` of a turn's context: each method says one kind of frame, with the turn's place in it. */
-export function turnEmit(
+/** Creates the `emit` of a turn's context: each method sends one kind of frame, with the ids of the turn. */
+export function createTurnEmit(
   { sessionId, requestId }: TurnPlace,
   emit: (part: ReplyPart) => void,
 ): TurnEmit {

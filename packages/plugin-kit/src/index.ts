@@ -1,10 +1,10 @@
 export { type ErrorCode, OracleError, type OracleErrorOptions } from '@sibyl/protocol';
+export { SafeFetchError } from '@sibyl/safe-fetch';
 export { LruMap, RateLimiter, textBytes } from '@sibyl/server-kit';
 export type {
   Blobs,
   ClientCalls,
   DatabaseEngine,
-  EarlyPluginContext,
   JsonValue,
   Llm,
   Llms,
@@ -22,6 +22,10 @@ export type {
   RoomState,
   Secrets,
   SessionState,
+  SetupContext,
+  Shared,
+  SharedKey,
+  SharedState,
   TurnContext,
   TurnEmit,
   TurnRequestParts,
@@ -32,15 +36,10 @@ export type {
   Unit,
   WantedCapability,
 } from './context.js';
+export { sharedKey } from './context.js';
 export { PluginManifest, type PluginManifestInput, Visibility } from './manifest.js';
 export type { GateRequest, MessageGate, TurnHold } from './message-gate.js';
-export type {
-  Middleware,
-  ModelRequest,
-  ModelRequestPatch,
-  ModelResponse,
-  ToolRequest,
-} from './middleware.js';
+export type { Middleware, ModelRequest, ModelResponse, ToolCall } from './middleware.js';
 export type {
   ModelMessage,
   ModelRole,
@@ -57,15 +56,27 @@ export {
   type Feature,
   type OraclePlugin,
   type PluginEnv,
-  type SharedState,
 } from './plugin.js';
-export { repeat } from './repeat.js';
+export { type Repetition, repeat } from './repeat.js';
 export {
   type Caller,
   CurrentCaller,
   Describe,
+  defineRoute,
   RawBody,
   ROUTE_DESCRIPTION,
+  type Route,
   type RouteDescription,
+  type RouteRequest,
 } from './routes.js';
-export { defineSubAgent, defineTool, type SubAgent, type Tool } from './tool.js';
+export type { ToolInput, ToolSchema } from './schema.js';
+export {
+  defineSubAgent,
+  defineTool,
+  type MediaResult,
+  mediaResult,
+  type SubAgent,
+  type Tool,
+  type ToolProgress,
+  type ToolResult,
+} from './tool.js';

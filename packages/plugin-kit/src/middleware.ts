@@ -2,9 +2,9 @@ import type { JsonObject } from '@sibyl/protocol';
 import type { TurnContext } from './context.js';
 import type { ModelMessage, ModelTool, ModelUse } from './model.js';
 
-/** A model is about to be asked. */
+/** A model call about to be made. */
 export interface ModelRequest {
-  /** Who asks: `main`, or the name of a sub-agent. */
+  /** The agent that makes the call: `main`, or the name of a sub-agent. */
   readonly agent: string;
   readonly model: { readonly id: string; readonly vision: boolean };
   readonly system: string;
@@ -12,19 +12,15 @@ export interface ModelRequest {
   readonly tools: readonly ModelTool[];
 }
 
-/** What a middleware may change of a request. */
-export type ModelRequestPatch = Partial<Pick<ModelRequest, 'system' | 'messages' | 'tools'>>;
-
-/** A model has answered. */
+/** The answer of a model, complete. */
 export interface ModelResponse {
-  readonly agent: string;
   readonly text: string;
   readonly toolCalls: readonly { readonly id: string; readonly name: string }[];
   readonly use: ModelUse;
 }
 
-/** A tool is about to run, its input already checked. */
-export interface ToolRequest {
+/** A tool call about to be made; its input is validated. */
+export interface ToolCall {
   readonly agent: string;
   readonly id: string;
   readonly name: string;
@@ -32,27 +28,30 @@ export interface ToolRequest {
 }
 
 /**
- * Wraps model and tool calls, those of sub-agents too. An OracleError is a refusal and ends the turn,
- * or the tool call, with its text. Any other error, a timeout or an unusable return value fails the
- * call as well: the tool does not run, and the turn of a model call ends.
+ * Wraps the model and tool calls of a turn, those of sub-agents included. An OracleError refuses the
+ * call with its text: it ends the turn, or the tool call. Any other error, a timeout or an unusable
+ * return value fails the call as well: the tool does not run, and a turn whose model call fails ends.
  */
-export interface Middleware {
+export interface Middleware<Config = Readonly<Record<string, unknown>>, Services = unknown> {
   readonly name: string;
   /**
    * What happens when this middleware fails. `fail` (the default) fails the call that it wraps; `skip`
-   * makes the call without it, so use that only for a middleware that protects nothing.
+   * makes the call without it: use that only for a middleware that protects nothing.
    */
   readonly onFailure?: 'fail' | 'skip';
-  /** Returns what is to change. */
-  beforeModel?(
+  /**
+   * Calls `next` once, with the request or a changed one (`system`, `messages` and `tools` may differ),
+   * and returns what it returns. The answer streams to the user meanwhile, so it cannot be changed.
+   */
+  wrapModel?(
     request: ModelRequest,
-    turn: TurnContext,
-  ): ModelRequestPatch | undefined | Promise<ModelRequestPatch | undefined>;
-  afterModel?(response: ModelResponse, turn: TurnContext): void | Promise<void>;
-  /** Runs the call with `next`, with another input, or not at all; what it returns is the result. */
-  wrapToolCall?(
-    request: ToolRequest,
-    next: (input: JsonObject) => Promise<unknown>,
-    turn: TurnContext,
+    next: (request: ModelRequest) => Promise<ModelResponse>,
+    turn: TurnContext<Config, Services>,
+  ): Promise<ModelResponse>;
+  /** Calls `next` with the call or one with another input, or not at all; what it returns is the result. */
+  wrapTool?(
+    call: ToolCall,
+    next: (call: ToolCall) => Promise<unknown>,
+    turn: TurnContext<Config, Services>,
   ): Promise<unknown>;
 }

@@ -1,71 +1,97 @@
 import type { DynamicModule, RequestMethod, Type } from '@nestjs/common';
 import type { z } from 'zod';
 import type {
-  EarlyPluginContext,
   PluginContext,
   PluginMigrations,
   RoomState,
+  SetupContext,
+  SharedState,
   TurnContext,
 } from './context.js';
 import type { PluginManifestInput } from './manifest.js';
 import type { MessageGate } from './message-gate.js';
 import type { Middleware } from './middleware.js';
+import type { Route } from './routes.js';
 import type { SubAgent, Tool } from './tool.js';
 
-/** A route a plugin opens to callers without a UCAN: a path, or a path and its method. */
+/** A route open to callers without a UCAN: a path, or a path and its method. */
 export type AuthExcludedRoute = string | { readonly path: string; readonly method?: RequestMethod };
 
-/** The plugin's own part of the environment, as it is: the variables its `configSchema` names. */
+/** The environment variables that the plugin's `configSchema` names, unparsed. */
 export type PluginEnv = Readonly<Record<string, string | undefined>>;
 
-/** A value shared as it is, or a function that is asked once at the start of each turn. */
-export type SharedState = Readonly<Record<string, unknown>>;
-
-/** Whether a plugin loads: always, never, or when it finds what it needs. */
+/** Whether a plugin loads: always, never, or when `autoDetect` finds what it needs. */
 export type Feature = boolean | 'auto';
 
 type Awaitable<T> = T | Promise<T>;
 
-/** A unit of the host that can be switched off. Hooks are called as methods, so a class does as well. */
-export interface OraclePlugin<ConfigSchema extends z.ZodObject = z.ZodObject> {
+// biome-ignore lint/suspicious/noExplicitAny: tools of any schema.
+type Tools<Services> = readonly Tool<any, any, NoInfer<Services>>[];
+
+/** Declared as a method, so that its parameter is checked like those of the other hooks. */
+type RoutesHook<Config, Services> = {
+  routes(context: PluginContext<Config, Services>): Awaitable<readonly Route[]>;
+}['routes'];
+
+/**
+ * A unit of the host that can be switched off. Hooks are called as methods, so a class works too.
+ * In a literal, write `setup` before the other hooks: TypeScript infers their `services` from it.
+ */
+// biome-ignore lint/suspicious/noExplicitAny: without arguments it is any plugin.
+export interface OraclePlugin<ConfigSchema extends z.ZodObject = z.ZodObject, Services = any> {
   /** Lower case, digits and `-`. */
   readonly name: string;
   readonly version: string;
   readonly manifest: PluginManifestInput;
-  /** Plugins it cannot do without. */
+  /** Plugins that must be loaded. */
   readonly dependsOn?: readonly string[];
-  /** Plugins it works better with; they are set up first if they are loaded. */
+  /** Plugins that are set up first if they are loaded. */
   readonly softDependsOn?: readonly string[];
-  /** The variables it reads; all of the environment's faults are reported together. */
+  /** Its environment variables; all errors in the environment are reported together. */
   readonly configSchema?: ConfigSchema;
-  /** Whether the environment has what it needs; asked only while its feature is `auto`, the default. */
+  /** Whether the environment has what it needs; called only while its feature is `auto`, the default. */
   autoDetect?(env: PluginEnv): boolean;
-  /** Says what to set so that it loads. */
+  /** Tells the operator what to set so that it loads. */
   readonly autoDetectHint?: string;
-  /** Its tables. */
+  /** Creates its tables. */
   readonly migrations?: PluginMigrations;
 
-  /** Tools every turn has. */
-  getTools?(context: PluginContext<z.output<ConfigSchema>>): Awaitable<readonly Tool[]>;
-  /** Tools of this turn alone. */
-  getRequestTools?(turn: TurnContext<z.output<ConfigSchema>>): Awaitable<readonly Tool[]>;
-  getSubAgents?(context: PluginContext<z.output<ConfigSchema>>): Awaitable<readonly SubAgent[]>;
-  getRequestSubAgents?(turn: TurnContext<z.output<ConfigSchema>>): Awaitable<readonly SubAgent[]>;
-  getMiddlewares?(context: PluginContext<z.output<ConfigSchema>>): Awaitable<readonly Middleware[]>;
-  /** What other plugins may use; each key belongs to one plugin. */
-  getSharedState?(context: PluginContext<z.output<ConfigSchema>>): Awaitable<SharedState>;
+  /** Called once, before all other hooks; they receive what it returns as `services`. */
+  setup?(context: SetupContext<z.output<ConfigSchema>>): Awaitable<Services>;
+  /** Called when the host closes, before the store does; plugins set up last close first. */
+  close?(services: Services): Awaitable<void>;
+  /** HTTP routes, or a function that returns them. */
+  readonly routes?: readonly Route[] | RoutesHook<z.output<ConfigSchema>, Services>;
+
+  /** Tools for every turn. */
+  getTools?(context: PluginContext<z.output<ConfigSchema>, Services>): Awaitable<Tools<Services>>;
+  /** Tools for this turn only. */
+  getRequestTools?(turn: TurnContext<z.output<ConfigSchema>, Services>): Awaitable<Tools<Services>>;
+  getSubAgents?(
+    context: PluginContext<z.output<ConfigSchema>, Services>,
+  ): Awaitable<readonly SubAgent<NoInfer<Services>>[]>;
+  getRequestSubAgents?(
+    turn: TurnContext<z.output<ConfigSchema>, Services>,
+  ): Awaitable<readonly SubAgent<NoInfer<Services>>[]>;
+  getMiddlewares?(
+    context: PluginContext<z.output<ConfigSchema>, Services>,
+  ): Awaitable<readonly Middleware<z.output<ConfigSchema>, NoInfer<Services>>[]>;
+  /** Values for other plugins; each key belongs to one plugin. */
+  getSharedState?(context: PluginContext<z.output<ConfigSchema>, Services>): Awaitable<SharedState>;
+  /** Nest modules, for routes that need more than `routes` offers. */
   getNestModules?(
-    context: PluginContext<z.output<ConfigSchema>>,
+    context: PluginContext<z.output<ConfigSchema>, Services>,
   ): Awaitable<readonly (Type | DynamicModule)[]>;
+  /** Routes of its Nest modules that need no UCAN. */
   getAuthExcludedRoutes?(): readonly AuthExcludedRoute[];
-  getMessageGate?(context: PluginContext<z.output<ConfigSchema>>): Awaitable<MessageGate>;
-  /** Keeps the rooms' state elsewhere than in the store; at most one plugin does. */
+  getMessageGate?(context: PluginContext<z.output<ConfigSchema>, Services>): Awaitable<MessageGate>;
+  /** Stores room state outside of the host's store; at most one plugin does. */
   getRoomState?(
-    context: EarlyPluginContext<z.output<ConfigSchema>>,
+    context: PluginContext<z.output<ConfigSchema>, Services>,
   ): Awaitable<RoomState | undefined>;
 }
 
-/** Gives a plain object the plugin's type. */
-export const definePlugin = <ConfigSchema extends z.ZodObject>(
-  plugin: OraclePlugin<ConfigSchema>,
-): OraclePlugin => plugin as unknown as OraclePlugin;
+/** Types a plugin: its hooks know its configuration and its services. */
+export const definePlugin = <ConfigSchema extends z.ZodObject, Services = undefined>(
+  plugin: OraclePlugin<ConfigSchema, Services>,
+): OraclePlugin<ConfigSchema, Services> => plugin;

@@ -4,17 +4,16 @@ import { repeat } from './repeat.js';
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
-it('goes on after a round that failed, until the host closes', async () => {
+it('repeat continues after a round that failed, until it is stopped', async () => {
   const warn = vi.fn();
   const logger = { info: vi.fn(), warn, error: vi.fn() };
-  const closing: (() => unknown)[] = [];
-  const fault = new Error('broken');
-  const work = vi.fn(async () => undefined).mockRejectedValueOnce(fault);
-  repeat(work, { everyMs: 1000, logger, onClose: (task) => void closing.push(task) });
+  const error = new Error('broken');
+  const work = vi.fn(async () => undefined).mockRejectedValueOnce(error);
+  const repetition = repeat(work, { everyMs: 1000, logger });
   await vi.advanceTimersByTimeAsync(2500);
   expect(work).toHaveBeenCalledTimes(3);
-  expect(warn.mock.calls).toEqual([[{ err: fault }, expect.any(String)]]);
-  await closing[0]?.();
+  expect(warn.mock.calls).toEqual([[{ err: error }, expect.any(String)]]);
+  await repetition.stop();
   await vi.advanceTimersByTimeAsync(5000);
   expect(work).toHaveBeenCalledTimes(3);
 });

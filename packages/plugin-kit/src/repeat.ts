@@ -1,22 +1,31 @@
-import type { PluginContext } from './context.js';
+import type { Logger } from './context.js';
 
-interface Repetition extends Pick<PluginContext, 'logger' | 'onClose'> {
+interface RepeatOptions {
   readonly everyMs: number;
+  readonly logger: Logger;
 }
 
-/** Does a round of work now and from time to time, never two at once, until the host closes; a round that fails is logged. */
-export function repeat(work: () => Promise<void>, { everyMs, logger, onClose }: Repetition): void {
-  let underWay = Promise.resolve();
-  const round = () => {
-    underWay = underWay
+/** Work that is repeated until it is stopped. */
+export interface Repetition {
+  /** Resolves once the current round has ended; none starts after it. */
+  stop(): Promise<void>;
+}
+
+/** Runs work now and every `everyMs`, never twice at the same time. A round that fails is logged. */
+export function repeat(work: () => Promise<void>, { everyMs, logger }: RepeatOptions): Repetition {
+  let current = Promise.resolve();
+  const startRound = () => {
+    current = current
       .then(work)
-      .catch((err) => logger.warn({ err }, 'a round failed; trying again with the next'));
+      .catch((err) => logger.warn({ err }, 'a repeated task failed; the next round tries again'));
   };
-  round();
-  const timer = setInterval(round, everyMs);
+  startRound();
+  const timer = setInterval(startRound, everyMs);
   timer.unref();
-  onClose(async () => {
-    clearInterval(timer);
-    await underWay;
-  });
+  return {
+    stop: async () => {
+      clearInterval(timer);
+      await current;
+    },
+  };
 }

@@ -2,42 +2,117 @@ import { createParamDecorator, type ExecutionContext, SetMetadata } from '@nestj
 import type { ErrorCode } from '@sibyl/protocol';
 import type { z } from 'zod';
 
-/** Who is calling, proven before the handler runs. */
+/** The proven caller of a route. */
 export interface Caller {
   readonly did: string;
 }
 
-/** Hands a handler the caller the guard has proven. */
+/** What the handler of a route receives; every part is validated before it runs. */
+export interface RouteRequest<Auth, Params, Query, Body> {
+  /** Undefined on a public route. */
+  readonly caller: Auth extends 'public' ? undefined : Caller;
+  readonly params: Params;
+  readonly query: Query;
+  readonly body: Body;
+  readonly headers: Readonly<Record<string, string | undefined>>;
+  /** The bytes of a JSON body as sent, for signatures; empty without a body. */
+  readonly rawBody: Buffer;
+}
+
+type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+
+type Output<Schema, Otherwise> = Schema extends z.ZodType ? z.output<Schema> : Otherwise;
+
+/** The parameters in a path: `/todos/:id` has `id`. */
+export type PathParams<Path extends string> = Path extends `${infer Head}/${infer Tail}`
+  ? PathParams<Head> & PathParams<Tail>
+  : Path extends `:${infer Name}`
+    ? { readonly [Key in Name]: string }
+    : unknown;
+
+interface RouteDefinition<Path extends string, Auth, Params, Query, Body, Reply>
+  extends Pick<RouteDescription, 'summary' | 'status' | 'errors' | 'headers'> {
+  readonly method: Method;
+  /** Such as `/todos/:id`. */
+  readonly path: Path;
+  /** `user` (the default) needs a caller with a UCAN; a `public` route is open to everyone. */
+  readonly auth?: Auth;
+  readonly params?: Params;
+  readonly query?: Query;
+  /** Without it a body is ignored. */
+  readonly body?: Body;
+  /** The JSON of a success, for the API document and the type of the handler. */
+  readonly reply?: z.ZodType<Reply>;
+  /** Throws an OracleError to refuse. */
+  readonly handler: (
+    request: RouteRequest<
+      Auth,
+      Output<Params, PathParams<Path>>,
+      Output<Query, undefined>,
+      Output<Body, undefined>
+    >,
+  ) => NoInfer<Reply> | Promise<NoInfer<Reply>>;
+}
+
+/** An HTTP route of a plugin. */
+export interface Route extends Omit<RouteDescription, 'mediaTypes' | 'otherReplies' | 'streams'> {
+  readonly method: Method;
+  readonly path: string;
+  readonly auth: 'user' | 'public';
+  readonly params?: z.ZodType | undefined;
+  readonly query?: z.ZodType | undefined;
+  readonly body?: z.ZodType | undefined;
+  // biome-ignore lint/suspicious/noExplicitAny: defineRoute checks it against the schemas.
+  readonly handler: (request: any) => unknown;
+}
+
+/** Types a route by its schemas. */
+export const defineRoute = <
+  const Path extends string,
+  Auth extends 'user' | 'public' = 'user',
+  Params extends z.ZodType | undefined = undefined,
+  Query extends z.ZodType | undefined = undefined,
+  Body extends z.ZodType | undefined = undefined,
+  Reply = unknown,
+>({
+  auth,
+  ...route
+}: RouteDefinition<Path, Auth, Params, Query, Body, Reply>): Route => ({
+  ...route,
+  auth: auth ?? 'user',
+});
+
+/** Injects the proven caller into a handler of a Nest controller. */
 export const CurrentCaller = createParamDecorator(
   (_: unknown, context: ExecutionContext): Caller => {
     const { caller } = context.switchToHttp().getRequest<{ caller?: Caller }>();
-    if (!caller) throw new Error('A public route asked for its caller');
+    if (!caller) throw new Error('A public route has no caller');
     return caller;
   },
 );
 
-/** Hands a handler the bytes of a JSON body as they came, for signatures over them; empty without one. */
+/** Injects the bytes of a JSON body as sent, for signatures; empty without a body. */
 export const RawBody = createParamDecorator((_: unknown, context: ExecutionContext): Buffer => {
   const { rawBody } = context.switchToHttp().getRequest<{ rawBody?: Buffer }>();
   return rawBody ?? Buffer.alloc(0);
 });
 
-/** What the API document says of a route, beside what its schemas say. */
+/** What the API document states about a route, in addition to its schemas. */
 export interface RouteDescription {
   readonly summary: string;
-  /** What it answers with on success; absent for a route that only streams. */
-  readonly reply?: z.ZodType;
-  /** 200 unless told. */
+  /** The JSON of a success; absent for a route that only streams. */
+  readonly reply?: z.ZodType | undefined;
+  /** 200 by default. */
   readonly status?: number;
-  /** Whether it answers with server-sent events, always or when asked. */
+  /** Whether it can reply with server-sent events. */
   readonly streams?: boolean;
-  /** Failures beside those every route of its kind has. */
+  /** Errors in addition to those of every route of its kind. */
   readonly errors?: readonly ErrorCode[];
-  /** Request headers beside those every route of its kind reads: name → meaning, with a schema where not any text will do. */
+  /** Request headers in addition to those of every route: name → meaning, with a schema if not every text is valid. */
   readonly headers?: Readonly<Record<string, string | HeaderDescription>>;
   /** Media types of a success that is not JSON. */
   readonly mediaTypes?: readonly string[];
-  /** Statuses beside the success and the errors: when each is sent, and its JSON. */
+  /** Other statuses that are not errors: when each is sent, and its JSON. */
   readonly otherReplies?: Readonly<Record<number, OtherReply>>;
 }
 
@@ -54,6 +129,6 @@ export interface OtherReply {
 // The same in every copy of this package.
 export const ROUTE_DESCRIPTION = Symbol.for('sibyl route description');
 
-/** Describes a handler. Plain metadata, so that a host whose document nobody reads need not load Swagger. */
+/** Describes a handler of a Nest controller. Plain metadata: Swagger loads only when the API document is read. */
 export const Describe = (description: RouteDescription) =>
   SetMetadata(ROUTE_DESCRIPTION, description);

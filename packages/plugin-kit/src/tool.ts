@@ -1,47 +1,134 @@
-import type { JsonObject } from '@sibyl/protocol';
-import type { z } from 'zod';
+import { describeIssues } from '@sibyl/protocol';
+import type { StandardSchemaV1 } from '@standard-schema/spec';
 import type { TurnContext } from './context.js';
 import type { Visibility } from './manifest.js';
 import type { ModelRole } from './model.js';
+import type { ToolInput, ToolSchema } from './schema.js';
 
-/** Something the agent can do. */
-export interface Tool<Schema extends z.ZodType | JsonObject = z.ZodType | JsonObject> {
-  /** A name every provider accepts: letters, digits, `_` and `-`, at most 64. */
+/** A short text that tells the user what a running tool is doing. */
+export type ToolProgress = string;
+
+/**
+ * What `run` returns: a value that JSON can represent, a promise of one, or an async generator that
+ * yields progress and returns the value.
+ */
+export type ToolResult<Output> =
+  | Output
+  | Promise<Output>
+  | AsyncGenerator<ToolProgress, Output, undefined>;
+
+/** An action the agent can take. */
+// biome-ignore-start lint/suspicious/noExplicitAny: without arguments it is any tool.
+export interface Tool<Schema extends ToolSchema = any, Output = any, Services = any> {
+  // biome-ignore-end lint/suspicious/noExplicitAny: see above.
+  /** Letters, digits, `_` and `-`, at most 64 characters: names that every provider accepts. */
   readonly name: string;
-  /** Tells the model what it does and when to use it. */
+  /** Tells the model what the tool does and when to use it. */
   readonly description: string;
-  /** What it takes: a zod schema or JSON Schema, of an object. */
+  /** Input that does not match never reaches the tool; the model gets the validation errors. */
   readonly inputSchema: Schema;
-  /** How long one call may take; a minute unless told. */
+  /** Checks the result: one that does not match fails the call. */
+  readonly outputSchema?: StandardSchemaV1<unknown, Output>;
+  /** Time limit of one call; 60,000 by default. */
   readonly timeoutMs?: number;
-  /** As the plugin's unless told. */
+  /** By default that of the plugin. */
   readonly visibility?: Visibility;
-  /** For what calls an action of the user's page: users are told of an `action_call`, not of a `tool_call`. */
+  /** Set this for a tool that calls an action of the user's page: clients receive `action_call` instead of `tool_call`. */
   readonly event?: 'action_call';
-  /** Returns anything JSON can hold; what it throws is told to the model. */
-  run(input: InputOf<Schema>, turn: TurnContext): unknown;
+  /** An error that it throws is reported to the model. */
+  readonly run: (
+    input: ToolInput<Schema>,
+    turn: TurnContext<Readonly<Record<string, unknown>>, Services>,
+  ) => ToolResult<Output>;
 }
 
-type InputOf<Schema> = Schema extends z.ZodType ? z.output<Schema> : JsonObject;
+/** Types a tool by its schemas. */
+export const defineTool = <Schema extends ToolSchema, Output, Services = unknown>(
+  tool: Tool<Schema, Output, Services>,
+): Tool<Schema, Output, Services> => tool;
 
-/** Gives a tool the types of its schema. */
-export const defineTool = <Schema extends z.ZodType | JsonObject>(tool: Tool<Schema>): Tool =>
-  tool as unknown as Tool;
+const MAX_PROGRESS_LENGTH = 500;
 
-/** An agent that the main agent can hand a task to, as the tool `call_<name>_agent`. */
-export interface SubAgent {
-  /** Lower case, digits and `_`, at most 40. */
+/** Runs a tool to its end: reports its progress and checks its result. */
+export async function runTool(
+  { name, run, outputSchema }: Tool,
+  input: unknown,
+  turn: TurnContext,
+  onProgress: (progress: ToolProgress) => void,
+): Promise<unknown> {
+  const started = run(input, turn);
+  const result = isGenerator(started)
+    ? await finishGenerator(started, turn.signal, onProgress)
+    : await started;
+  if (!outputSchema) return result;
+  const checked = await outputSchema['~standard'].validate(result);
+  if (!checked.issues) return checked.value;
+  const issues = describeIssues(checked.issues, 'result').join('; ');
+  throw new Error(`The result of ${name} does not match its output schema: ${issues}`);
+}
+
+type ProgressGenerator = AsyncGenerator<ToolProgress, unknown, undefined>;
+
+function isGenerator(value: unknown): value is ProgressGenerator {
+  return (
+    typeof value === 'object' && value !== null && Symbol.asyncIterator in value && 'next' in value
+  );
+}
+
+async function finishGenerator(
+  generator: ProgressGenerator,
+  signal: AbortSignal,
+  onProgress: (progress: ToolProgress) => void,
+): Promise<unknown> {
+  try {
+    for (;;) {
+      signal.throwIfAborted();
+      const { done, value } = await generator.next();
+      if (done) return value;
+      onProgress(String(value).slice(0, MAX_PROGRESS_LENGTH));
+    }
+  } finally {
+    // Runs the tool's own `finally` if the turn was canceled.
+    await generator.return(undefined);
+  }
+}
+
+/** An agent that the main agent can delegate a task to, with the tool `call_<name>_agent`. */
+// biome-ignore lint/suspicious/noExplicitAny: without an argument it is any sub-agent.
+export interface SubAgent<Services = any> {
+  /** Lower case, digits and `_`, at most 40 characters. */
   readonly name: string;
-  /** Tells the main agent what it does and when to call it. */
+  /** Tells the main agent what the sub-agent does and when to call it. */
   readonly description: string;
-  /** Its system prompt. */
-  readonly prompt: string | ((turn: TurnContext) => string | Promise<string>);
-  readonly tools?: readonly Tool[];
-  /** `subagent` unless told. */
+  /** The system prompt. */
+  readonly prompt:
+    | string
+    | ((
+        turn: TurnContext<Readonly<Record<string, unknown>>, Services>,
+      ) => string | Promise<string>);
+  // biome-ignore lint/suspicious/noExplicitAny: tools of any schema.
+  readonly tools?: readonly Tool<any, any, Services>[];
+  /** `subagent` by default. */
   readonly model?: ModelRole;
-  /** As the plugin's unless told. */
+  /** By default that of the plugin. */
   readonly visibility?: Visibility;
 }
 
-/** Gives a plain object the sub-agent's type. */
-export const defineSubAgent = (agent: SubAgent): SubAgent => agent;
+/** Types a sub-agent. */
+export const defineSubAgent = <Services = unknown>(agent: SubAgent<Services>): SubAgent<Services> =>
+  agent;
+
+/** A file that a tool returns: the model receives its description, type and size. */
+export interface MediaResult {
+  readonly mediaType: string;
+  readonly data: Uint8Array;
+  /** What a model that cannot see the file should know about it. */
+  readonly description: string;
+}
+
+/** Marks a file as the result of a tool. Store it with `turn.blobs` if it must outlive the call. */
+export const mediaResult = (media: MediaResult): MediaResult & { toJSON(): string } => ({
+  ...media,
+  // Results are JSON: models receive this text.
+  toJSON: () => `[${media.mediaType}, ${media.data.byteLength} bytes] ${media.description}`,
+});

@@ -33,48 +33,46 @@ const tool = (parts: object) =>
 const offenders: Record<string, Partial<OraclePlugin>> = {
   'has a name, a version and a manifest that a host accepts': { version: 'one' },
   'depends on plugins by name, and not on itself': { softDependsOn: ['notes'] },
-  'says of each of its variables what it is for': {
+  'describes each of its variables': {
     configSchema: z.object({ X: z.string().optional() }),
   },
-  'can tell from any environment whether it loads, and says what it misses': {
+  'autoDetect returns a boolean for every environment and has a hint': {
     autoDetect: () => 'yes' as unknown as boolean,
   },
-  'is set up, and closes': {
-    getTools: ({ onClose }) => {
-      onClose(() => Promise.reject(new Error('stuck')));
-      return [];
-    },
-  },
-  'takes its variables from its context, never from the process': {
+  'setup and close succeed': { close: () => Promise.reject(new Error('stuck')) },
+  'reads its variables from the context, not from process.env': {
     getTools: () => [tool({ description: `${process.env.NOTES_LIMIT} notes at the most` })],
   },
-  'begins a turn whatever comes with the message': {
+  'starts a turn with hostile metadata, attachments and tools': {
     getRequestTools: ({ request }) =>
       [tool({ name: request.tools?.[0]?.name ?? 'none' })].filter(() => {
         if (request.attachments.length > 0) throw new Error('no files, please');
         return true;
       }),
   },
-  'lets models be asked whatever the conversation, or refuses in words': {
+  'wrapModel accepts unusual requests, or refuses with an OracleError': {
     getMiddlewares: () => [
       {
         name: 'm',
-        beforeModel: ({ messages }) => ({
-          system: messages[0]?.role.toUpperCase() ?? (undefined as never as { a: string }).a,
-        }),
+        wrapModel: (request, next) =>
+          next({
+            ...request,
+            system:
+              request.messages[0]?.role.toUpperCase() ?? (undefined as never as { a: string }).a,
+          }),
       },
     ],
   },
-  'answers a message at its gate, or refuses in words': {
+  'the message gate admits a message, or refuses with an OracleError': {
     getMessageGate: () => ({ admit: () => Promise.reject(new TypeError('oops')) }),
   },
-  'has tools with names of their own, and words that say when to use them': {
+  'has tools with unique names and useful descriptions': {
     getTools: () => [tool({ description: 'short' })],
   },
-  'has tools that take objects a model can be told of': {
+  'has tools whose input schema describes an object': {
     getTools: () => [tool({ inputSchema: z.string() })],
   },
-  'has tools that answer with JSON or an error, whatever they are given': {
+  'has tools that return JSON or throw an Error for hostile input': {
     getTools: () => [
       tool({
         run: () => {
@@ -83,12 +81,12 @@ const offenders: Record<string, Partial<OraclePlugin>> = {
       }),
     ],
   },
-  'opens only routes that it has': { getAuthExcludedRoutes: () => ['/notes/abuot'] },
+  'opens only routes that exist': { getAuthExcludedRoutes: () => ['/notes/abuot'] },
   'describes its routes': {
     getNestModules: () => [{ module: BrokenModule, controllers: [BrokenController] }],
     getAuthExcludedRoutes: () => [],
   },
-  'answers its routes whatever is sent, errors as JSON': {
+  'answers hostile requests with a status below 500, errors as JSON': {
     getNestModules: () => [{ module: BrokenModule, controllers: [BrokenController] }],
     getAuthExcludedRoutes: () => [],
   },

@@ -6,13 +6,14 @@ import {
   definePlugin,
   defineSubAgent,
   defineTool,
-  type PluginContext,
   type PluginDatabase,
   RawBody,
-  type TurnContext,
+  sharedKey,
 } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
 import { z } from 'zod';
+
+export const NOTE_COUNT = sharedKey<number>('noteCount');
 
 const NewNote = z.strictObject({ text: z.string().trim().min(1).max(100) });
 
@@ -78,8 +79,6 @@ class NotesController {
 @Module({})
 class NotesModule {}
 
-const notesOf = ({ database }: PluginContext) => new Notes(database);
-
 const tools = (notes: Notes) => [
   defineTool({
     name: 'add_note',
@@ -128,7 +127,8 @@ export const notesPlugin = definePlugin({
         .execute();
     },
   },
-  getTools: (context) => tools(notesOf(context)),
+  setup: ({ database }) => new Notes(database),
+  getTools: ({ services: notes }) => tools(notes),
   getRequestTools: ({ request }) =>
     request.attachments.length === 0
       ? []
@@ -140,36 +140,34 @@ export const notesPlugin = definePlugin({
             run: (_, turn) => turn.request.attachments.length,
           }),
         ],
-  getSubAgents: (context) => [
+  getSubAgents: ({ services: notes }) => [
     defineSubAgent({
       name: 'archivist',
       description: 'Looks through old notes',
       prompt: ({ user }) => `You look after the notes of ${user.did}.`,
-      tools: tools(notesOf(context)),
+      tools: tools(notes),
     }),
   ],
   getMiddlewares: ({ config }) => [
     {
       name: 'notes-limit',
-      beforeModel: (request, turn) => ({
-        system: `${request.system}\nNotes: ${turn.shared.noteCount}`,
-      }),
-      wrapToolCall: async ({ name }, next, { sessionState }) => {
+      wrapModel: (request, next, turn) =>
+        next({ ...request, system: `${request.system}\nNotes: ${turn.shared.get(NOTE_COUNT)}` }),
+      wrapTool: async (call, next, { sessionState }) => {
         const count = Number((await sessionState.get('count')) ?? 0);
-        if (name === 'add_note' && count >= config.NOTES_LIMIT)
+        if (call.name === 'add_note' && count >= config.NOTES_LIMIT)
           throw new OracleError('forbidden', { message: 'No more notes in this session' });
-        return next({ text: 'changed by the middleware' });
+        return next({ ...call, input: { text: 'changed by the middleware' } });
       },
     },
   ],
-  getSharedState: (context) => ({
-    noteCount: async ({ user }: TurnContext) => (await notesOf(context).list(user.did)).length,
-  }),
-  getNestModules: (context) => [
+  getSharedState: ({ services: notes }) =>
+    NOTE_COUNT.sharePerTurn(async ({ user }) => (await notes.list(user.did)).length),
+  getNestModules: ({ services: notes }) => [
     {
       module: NotesModule,
       controllers: [NotesController],
-      providers: [{ provide: Notes, useValue: notesOf(context) }],
+      providers: [{ provide: Notes, useValue: notes }],
     },
   ],
   getAuthExcludedRoutes: () => ['/notes/about'],

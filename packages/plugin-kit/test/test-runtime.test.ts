@@ -7,7 +7,7 @@ import {
 } from '@sibyl/plugin-kit/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { notesPlugin } from './notes-plugin.js';
+import { NOTE_COUNT, notesPlugin } from './notes-plugin.js';
 
 const alice = 'did:key:zAlice';
 let runtime: TestRuntime;
@@ -36,7 +36,9 @@ describe('a turn', () => {
 
   it('checks the input of tools, and knows which there are', async () => {
     const turn = await runtime.turn();
-    await expect(turn.callTool('add_note', { text: '' })).rejects.toThrow(/input of add_note/);
+    await expect(turn.callTool('add_note', { text: '' })).rejects.toThrow(
+      /Invalid input for add_note/,
+    );
     await expect(turn.callTool('burn_note', {})).rejects.toThrow(/there are: add_note/);
   });
 
@@ -49,9 +51,9 @@ describe('a turn', () => {
 
   it('shows what a model would be asked', async () => {
     await (await runtime.turn({ user: alice })).callTool('add_note', { text: 'x' });
-    const { system } = await (await runtime.turn({ user: alice })).beforeModel({ system: 'Hi.' });
+    const { system } = await (await runtime.turn({ user: alice })).callModel({ system: 'Hi.' });
     expect(system).toBe('Hi.\nNotes: 1');
-    expect((await (await runtime.turn()).beforeModel()).system).toBe('\nNotes: 0');
+    expect((await (await runtime.turn()).callModel()).system).toBe('\nNotes: 0');
   });
 
   it('shows sub-agents as they begin', async () => {
@@ -65,7 +67,7 @@ describe('a turn', () => {
     await (await runtime.turn({ user: alice })).callTool('add_note', { text: 'x' });
     const other = await runtime.turn({ user: alice, sessionId: 'other' });
     expect(await other.callTool('add_note', { text: 'x' })).toEqual({ count: 1 });
-    expect((await runtime.turn()).contextOf('notes').shared).toEqual({ noteCount: 0 });
+    expect((await runtime.turn()).getContext('notes').shared.get(NOTE_COUNT)).toBe(0);
   });
 });
 
@@ -116,7 +118,7 @@ it('accepts invocations once', async () => {
   const other = await createTestRuntime({ plugins: [accepting] });
   const turn = await other.turn();
   expect(await turn.callTool('accept', {})).toEqual({ ok: true });
-  expect(await turn.callTool('accept', {})).toEqual({ fault: 'the invocation was used before' });
+  expect(await turn.callTool('accept', {})).toEqual({ error: 'the invocation was used before' });
   await other.close();
 });
 
@@ -153,7 +155,7 @@ describe('has no network, no model and no page unless it is given one', () => {
 it('says what is wrong with a plugin', async () => {
   const make = (parts: object) => createTestRuntime({ plugins: [{ ...notesPlugin, ...parts }] });
   await expect(make({ name: 'ixo' })).rejects.toThrow(/reserved/);
-  await expect(make({ dependsOn: ['ghost'] })).rejects.toThrow(/needs ghost/);
+  await expect(make({ dependsOn: ['ghost'] })).rejects.toThrow(/depends on ghost/);
   await expect(make({ getTools: () => [{}] })).rejects.toThrow(/getTools of notes returned/);
   await expect(make({ name: 'other' })).rejects.toThrow(/notes_pages is not the plugin other's/);
 });

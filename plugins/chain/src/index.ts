@@ -1,6 +1,8 @@
-import { definePlugin } from '@sibyl/plugin-kit';
+import { definePlugin, sharedKey } from '@sibyl/plugin-kit';
 import { ChainConfig, Gateway } from './gateway.js';
-import { chainTools } from './tools.js';
+import { listChainTools } from './tools.js';
+
+const GATEWAY = sharedKey<string>('gateway');
 
 /** Lets the agent look things up on a chain, through a protocol query gateway. */
 export const chain = definePlugin({
@@ -26,7 +28,8 @@ export const chain = definePlugin({
   configSchema: ChainConfig,
   autoDetect: (env) => Boolean(env.GATEWAY_URL),
   autoDetectHint: 'set GATEWAY_URL',
-  // Where clients find it too: the host tells them what is shared under this key.
-  getSharedState: ({ config }) => ({ gateway: config.GATEWAY_URL }),
-  getTools: (context) => chainTools(new Gateway(context)),
+  setup: (context) => new Gateway(context),
+  // The host reports this address to clients.
+  getSharedState: ({ config }) => GATEWAY.share(config.GATEWAY_URL),
+  getTools: ({ services: gateway }) => listChainTools(gateway),
 });

@@ -1,4 +1,4 @@
-import { defineTool, type Tool } from '@sibyl/plugin-kit';
+import { defineTool } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 import type { Gateway } from './gateway.js';
 
@@ -6,14 +6,14 @@ const Height = z
   .int()
   .positive()
   .optional()
-  .describe('The block to look at; the latest unless given');
+  .describe('The block to look at; the latest by default');
 
-/** What the agent can ask the chain. */
-export const chainTools = (gateway: Gateway): Tool[] => [
+/** The tools with which the agent reads the chain. */
+export const listChainTools = (gateway: Gateway) => [
   defineTool({
     name: 'get_entity',
     description:
-      'Looks up an entity of the chain (project, organisation, device, oracle, protocol) by its did:ixo:entity:… id, with its identity document: type, dates, whether it is verified, accounts, linked resources and entities.',
+      'Looks up an entity of the chain (project, organization, device, oracle, protocol) by its did:ixo:entity:… id, with its identity document: type, dates, whether it is verified, accounts, linked resources and entities.',
     inputSchema: z.strictObject({
       id: z
         .string()
@@ -22,41 +22,41 @@ export const chainTools = (gateway: Gateway): Tool[] => [
       height: Height,
     }),
     run: ({ id, height }, { signal }) =>
-      gateway.ask({ path: `/ixo/entity/${encodeURIComponent(id)}`, height, signal }),
+      gateway.get({ path: `/ixo/entity/${encodeURIComponent(id)}`, height, signal }),
   }),
   defineTool({
     name: 'list_claims',
     description:
-      'Lists claims of work done that were submitted to the chain, oldest id first: who claims, in which collection, when, the verdict and what was paid. Can be narrowed to a collection or a verdict. nextOffset says where to go on.',
-    inputSchema: ClaimsWanted,
-    run: (wanted, { signal }) => listClaims(gateway, wanted, signal),
+      'Lists claims of work done that were submitted to the chain, oldest id first: who claims, in which collection, when, the verdict and what was paid. Can be limited to a collection or a verdict. nextOffset is where to continue.',
+    inputSchema: ClaimFilter,
+    run: (filter, { signal }) => listClaims(gateway, filter, signal),
   }),
   defineTool({
     name: 'query_chain',
     description: [
-      'Asks the chain anything it can be asked, read-only, by the path of a route of its REST interface.',
+      'Reads anything from the chain by the path of a route of its REST interface.',
       'Examples: /ixo/entity (all entities), /ixo/claims/collections, /ixo/claims/claim/{id}, /ixo/did/dids/{did}, /ixo/token/minter/{address}, /ixo/token/params, /cosmos/base/tendermint/v1beta1/blocks/latest, /cosmos/bank/v1beta1/balances/{address}.',
-      'Lists take pagination.limit and pagination.key (next_key of the answer before) in query. Keep limits small: large answers are refused. A path that does not exist is answered with those nearest to it.',
+      'Lists take pagination.limit and pagination.key (next_key of the previous answer) in query. Keep limits small: large answers are refused. For a path that does not exist, the error lists similar ones.',
     ].join(' '),
     inputSchema: z.strictObject({
       path: QueryPath,
       query: z
         .record(z.string().max(100), z.string().max(1000))
-        .refine((query) => !('watch' in query), { error: 'cannot watch, only ask' })
+        .refine((query) => !('watch' in query), { error: 'watch is not available' })
         .optional(),
       height: Height,
     }),
     run: ({ path, query, height }, { signal }) =>
-      gateway.ask({ path, height, signal, ...(query && { query }) }),
+      gateway.get({ path, height, signal, ...(query && { query }) }),
   }),
 ];
 
-/** The characters of a path, apart from those that begin a query or a fragment. */
+/** A path without query and fragment. */
 const PATH = /^\/(?!\/)(?:[\w.~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*$/;
-/** A segment that leads elsewhere, also when its dots are written as escapes. */
+/** A dot segment, also with percent-encoded dots. */
 const DOTS = /(?:^|\/)(?:\.|%2e){1,2}(?:\/|$)/i;
 
-/** A path below the gateway: never an address of its own, never one that climbs out. */
+/** A path below the gateway's address: no host, no dot segments. */
 export const QueryPath = z
   .string()
   .max(1000)
@@ -66,23 +66,27 @@ export const QueryPath = z
   })
   .refine((path) => !DOTS.test(path), { error: 'must have no . or .. segments' });
 
-/** How many claims are read at a time, and how often before the agent is told to go on itself. */
+/** Claims per page, and pages that are read before the agent has to continue with nextOffset. */
 const PAGE = 100;
 const MAX_PAGES = 10;
 const MAX_PAGE_BYTES = 1024 ** 2;
 
 const STATUSES = ['PENDING', 'APPROVED', 'REJECTED', 'DISPUTED', 'INVALIDATED', 'FLAGGED'] as const;
 
-export const ClaimsWanted = z.strictObject({
+export const ClaimFilter = z.strictObject({
   collection: z.string().min(1).max(100).optional().describe('Only claims of this collection id'),
   status: z.enum(STATUSES).optional().describe('Only claims with this verdict'),
   limit: z.int().min(1).max(50).default(20),
-  offset: z.int().min(0).default(0).describe('Where to go on: nextOffset of the answer before'),
-  height: z.int().positive().optional().describe('The block to look at; the latest unless given'),
+  offset: z
+    .int()
+    .min(0)
+    .default(0)
+    .describe('Where to continue: nextOffset of the previous answer'),
+  height: z.int().positive().optional().describe('The block to look at; the latest by default'),
 });
-export type ClaimsWanted = z.output<typeof ClaimsWanted>;
+export type ClaimFilter = z.output<typeof ClaimFilter>;
 
-/** What is read of a claim; the rest of it is left out. */
+/** The fields of a claim that the agent receives. */
 const Claim = z
   .object({
     claim_id: z.string(),
@@ -105,30 +109,30 @@ type Claim = z.output<typeof Claim>;
 
 const ClaimPage = z.object({ claims: z.array(Claim) });
 
-interface ClaimsFound {
+interface FoundClaims {
   readonly height: number | undefined;
   readonly claims: readonly Claim[];
-  /** Null when there are no more. */
+  /** Null at the end. */
   readonly nextOffset: number | null;
 }
 
-/** Looks through the chain's claims, which it lists but does not filter, all at one block. */
+/** Filters the claims of one block; the chain lists but does not filter them. */
 export async function listClaims(
   gateway: Gateway,
-  wanted: ClaimsWanted,
+  filter: ClaimFilter,
   signal: AbortSignal,
-): Promise<ClaimsFound> {
+): Promise<FoundClaims> {
   const claims: Claim[] = [];
-  let { offset, height } = wanted;
+  let { offset, height } = filter;
   for (let page = 0; page < MAX_PAGES; page++) {
     const query = { 'pagination.offset': String(offset), 'pagination.limit': String(PAGE) };
-    const asked = { path: '/ixo/claims/claims', query, height, signal, maxBytes: MAX_PAGE_BYTES };
-    const told = await gateway.ask(asked);
-    height ??= told.height;
-    const listed = ClaimPage.parse(told.answer).claims;
+    const request = { path: '/ixo/claims/claims', query, height, signal, maxBytes: MAX_PAGE_BYTES };
+    const reply = await gateway.get(request);
+    height ??= reply.height;
+    const listed = ClaimPage.parse(reply.answer).claims;
     for (const claim of listed) {
-      if (claims.length === wanted.limit) return { height, claims, nextOffset: offset };
-      if (fits(claim, wanted)) claims.push(claim);
+      if (claims.length === filter.limit) return { height, claims, nextOffset: offset };
+      if (matches(claim, filter)) claims.push(claim);
       offset++;
     }
     if (listed.length < PAGE) return { height, claims, nextOffset: null };
@@ -136,7 +140,7 @@ export async function listClaims(
   return { height, claims, nextOffset: offset };
 }
 
-function fits(claim: Claim, { collection, status }: ClaimsWanted): boolean {
+function matches(claim: Claim, { collection, status }: ClaimFilter): boolean {
   if (collection !== undefined && claim.collection !== collection) return false;
   return status === undefined || claim.status === status;
 }

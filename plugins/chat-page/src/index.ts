@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { type DynamicModule, Module } from '@nestjs/common';
-import { definePlugin, type PluginContext } from '@sibyl/plugin-kit';
+import { definePlugin, type SetupContext, sharedKey } from '@sibyl/plugin-kit';
 import { PAGE, type Page, PageController, readPageFiles } from './page.js';
 
 @Module({})
@@ -9,13 +9,16 @@ class ChatPageModule {}
 
 const FOLDER = fileURLToPath(new URL('dist', import.meta.resolve('@sibyl/web/package.json')));
 
-function pageOf({ shared, logger }: PluginContext): Page {
+const MATRIX_BASE_URL = sharedKey<string>('matrixBaseUrl');
+const PAGE_PATH = sharedKey<string>('page');
+
+function readPage({ shared, logger }: SetupContext): Page {
   const isBuilt = existsSync(FOLDER);
-  if (!isBuilt) logger.warn({}, 'the chat page is not built; build it with "npm run build"');
-  const { matrixBaseUrl } = shared;
+  if (!isBuilt) logger.warn({}, 'the chat page is not built; run "npm run build"');
+  const matrixBaseUrl = shared.get(MATRIX_BASE_URL);
   return {
     files: isBuilt ? readPageFiles(FOLDER) : new Map(),
-    settings: typeof matrixBaseUrl === 'string' ? { matrixBaseUrl } : {},
+    settings: matrixBaseUrl === undefined ? {} : { matrixBaseUrl },
   };
 }
 
@@ -31,13 +34,14 @@ export const chatPage = definePlugin({
     visibility: 'silent',
   },
   softDependsOn: ['matrix'],
-  getSharedState: () => ({ page: '/app/' }),
+  setup: readPage,
+  getSharedState: () => PAGE_PATH.share('/app/'),
   getAuthExcludedRoutes: () => ['/app', '/app/(.*)'],
-  getNestModules: (context): DynamicModule[] => [
+  getNestModules: ({ services: page }): DynamicModule[] => [
     {
       module: ChatPageModule,
       controllers: [PageController],
-      providers: [{ provide: PAGE, useValue: pageOf(context) }],
+      providers: [{ provide: PAGE, useValue: page }],
     },
   ],
 });

@@ -10,12 +10,11 @@ import { z } from 'zod';
 
 export const PAGE = Symbol('the page');
 
-/** What the page reads at its start; nothing secret. */
+/** Public settings that the page reads when it loads. */
 const PageSettings = z
   .object({ matrixBaseUrl: z.string().optional() })
   .meta({ id: 'PageSettings' });
 
-/** What the controller serves. */
 export interface Page {
   readonly files: ReadonlyMap<string, PageFile>;
   readonly settings: { readonly matrixBaseUrl?: string };
@@ -45,7 +44,7 @@ export class PageController {
 
   constructor(@Inject(PAGE) page: Page) {
     this.#page = page;
-    this.#policy = policyFor(page.settings.matrixBaseUrl);
+    this.#policy = buildPolicy(page.settings.matrixBaseUrl);
   }
 
   @Get()
@@ -56,7 +55,7 @@ export class PageController {
     otherReplies: { ...NOT_MODIFIED, 308: { when: 'Leads to `/app/`' } },
   })
   async index(@Req() request: PageRequest, @Res() response: PageResponse): Promise<void> {
-    // The page's own addresses are relative to the folder it is in.
+    // The page's URLs are relative to this folder.
     if (!request.path.endsWith('/')) return void response.redirect(308, 'app/');
     await this.#send('index.html', request, response);
   }
@@ -97,8 +96,8 @@ export class PageController {
   }
 }
 
-/** No inline script or style, nothing from elsewhere; files go to the homeserver alone. */
-function policyFor(matrixBaseUrl: string | undefined): string {
+/** No inline scripts or styles and no other origins, except the homeserver for files. */
+function buildPolicy(matrixBaseUrl: string | undefined): string {
   return [
     "default-src 'none'",
     "script-src 'self'",
@@ -118,34 +117,34 @@ const TYPES: Readonly<Record<string, string>> = {
   '.svg': 'image/svg+xml',
 };
 
-/** A tenth more to send than at the highest, which would have the first reader wait for a second. */
+/** A tenth larger than at the highest quality, which takes a second. */
 const QUALITY = 5;
 const compress = promisify(brotliCompress);
 
-/** A file of the page, ready to send. */
+/** A file of the page, in memory. */
 export interface PageFile {
   readonly type: string;
   readonly bytes: Buffer;
-  /** Compressed for the first who asks, and kept: a start need not wait for it. */
+  /** Compressed at the first request and cached, so that it does not slow the start. */
   brotli(): Promise<Buffer>;
   readonly etag: string;
-  /** Its name changes with its content, so that a browser may keep it for good. */
+  /** Its name contains a hash of its content, so that browsers may cache it forever. */
   readonly isImmutable: boolean;
 }
 
-/** Every file of a folder by its path, read once: no path a caller sends reaches the disk. */
+/** Reads every file of a folder once, by path: no path from a request reaches the disk. */
 export function readPageFiles(folder: string): ReadonlyMap<string, PageFile> {
   const files = new Map<string, PageFile>();
   for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
     if (!entry.isFile()) continue;
     const path = join(entry.parentPath, entry.name);
     const name = relative(folder, path).split(sep).join('/');
-    files.set(name, pageFile(name, readFileSync(path)));
+    files.set(name, toPageFile(name, readFileSync(path)));
   }
   return files;
 }
 
-function pageFile(name: string, bytes: Buffer): PageFile {
+function toPageFile(name: string, bytes: Buffer): PageFile {
   let compressed: Promise<Buffer> | undefined;
   return {
     type: TYPES[extname(name)] ?? 'application/octet-stream',

@@ -6,8 +6,7 @@ import { credits, grantCredits } from '../../credits/src/index.js';
 import { costing, openLedger, turn } from '../../credits/test/support/open-ledger.js';
 import { ClaimsServer } from '../test/support/claims-server.js';
 import { ClaimRunner } from './claim-runner.js';
-import { backoff, ClaimStore, RunnerLease } from './claim-store.js';
-import { UserClaims } from './claims-api.js';
+import { ClaimStore, computeBackoff, RunnerLease } from './claim-store.js';
 import { ClaimsService } from './claims-service.js';
 import { claims } from './index.js';
 
@@ -45,7 +44,10 @@ describe.each(engines)('claims on %s', (engine) => {
     const logger = { info: () => {}, warn: () => {}, error: () => {} };
     return {
       runner: new ClaimRunner({ store, service, usage, newLease, logger, elapsed: clock }),
-      claimsOf: (owner: string) => new UserClaims(store, usage).list({ owner, limit: 10 }),
+      listClaims: async (owner: string) => {
+        await store.adopt(await usage.listByOwner(owner));
+        return store.list({ owner, limit: 10 });
+      },
     };
   }
 
@@ -64,16 +66,16 @@ describe.each(engines)('claims on %s', (engine) => {
 
   it('are open from the moment usage is unpaid', async () => {
     const owner = await debtor();
-    const [claim] = await openClaims().claimsOf(owner);
+    const [claim] = await openClaims().listClaims(owner);
     expect(claim).toMatchObject({ amount: 300, status: 'open', ...turn });
-    expect(await openClaims().claimsOf(newOwner())).toEqual([]);
+    expect(await openClaims().listClaims(newOwner())).toEqual([]);
   });
 
   it('are submitted with an invocation, settled, and never sent again', async () => {
-    const { runner, claimsOf } = openClaims();
+    const { runner, listClaims } = openClaims();
     const owner = await debtor();
     expect(await runner.run()).toEqual({ status: 'done', ...none, settled: 1 });
-    const [claim] = await claimsOf(owner);
+    const [claim] = await listClaims(owner);
     const id = claim?.id ?? '';
     expect(claim).toMatchObject({ status: 'settled', reference: `tx-${id}` });
     expect(server.received).toHaveLength(1);
@@ -93,51 +95,51 @@ describe.each(engines)('claims on %s', (engine) => {
     });
     expect(await statementOf(owner)).toMatchObject({ balance: 0, unpaid: 0 });
     expect(await runner.run()).toEqual({ status: 'done', ...none });
-    now += backoff(99);
+    now += computeBackoff(99);
     expect(await runner.run()).toEqual({ status: 'done', ...none });
     expect(server.received).toHaveLength(1);
   });
 
   it('wait for the service to settle them', async () => {
-    const { runner, claimsOf } = openClaims();
+    const { runner, listClaims } = openClaims();
     const owner = await debtor();
     server.verdict = 'submitted';
     expect(await runner.run()).toEqual({ status: 'done', ...none, submitted: 1 });
     expect(await runner.run()).toEqual({ status: 'done', ...none });
-    const [claim] = await claimsOf(owner);
+    const [claim] = await listClaims(owner);
     expect(claim).toMatchObject({ status: 'submitted' });
     server.verdicts.set(claim?.id ?? '', 'settled');
-    now += backoff(1);
+    now += computeBackoff(1);
     expect(await runner.run()).toEqual({ status: 'done', ...none, settled: 1 });
     expect(server.received).toHaveLength(1);
     expect(await statementOf(owner)).toMatchObject({ unpaid: 0 });
   });
 
   it('that failed are paid by the balance again', async () => {
-    const { runner, claimsOf } = openClaims();
+    const { runner, listClaims } = openClaims();
     const owner = await debtor();
     server.refusal = 422;
     expect(await runner.run()).toEqual({ status: 'done', ...none, failed: 1 });
     const reason = 'The service answered 422';
-    expect(await claimsOf(owner)).toMatchObject([{ status: 'failed', reason }]);
-    now += backoff(99);
+    expect(await listClaims(owner)).toMatchObject([{ status: 'failed', reason }]);
+    now += computeBackoff(99);
     expect(await runner.run()).toEqual({ status: 'done', ...none });
     await grantCredits(ledgerTables.database, { owner, amount: 400 });
     expect(await statementOf(owner)).toMatchObject({ balance: 100, unpaid: 0 });
   });
 
   it.each([500, 503, 401, 429])('are tried again, later each time, after a %i', async (refusal) => {
-    const { runner, claimsOf } = openClaims();
+    const { runner, listClaims } = openClaims();
     const owner = await debtor();
     server.refusal = refusal;
     for (const attempt of [1, 2, 3]) {
       expect(await runner.run()).toEqual({ status: 'done', ...none, postponed: 1 });
       expect(server.received).toHaveLength(attempt);
-      now += backoff(attempt) - 1;
+      now += computeBackoff(attempt) - 1;
       expect(await runner.run()).toEqual({ status: 'done', ...none });
       now += 1;
     }
-    expect(await claimsOf(owner)).toMatchObject([{ status: 'open', reason: expect.any(String) }]);
+    expect(await listClaims(owner)).toMatchObject([{ status: 'open', reason: expect.any(String) }]);
     server.refusal = undefined;
     expect(await runner.run()).toEqual({ status: 'done', ...none, settled: 1 });
   });
@@ -162,15 +164,15 @@ describe.each(engines)('claims on %s', (engine) => {
   });
 
   it('ClaimRunner shows no address of the service in the reason', async () => {
-    const { runner, claimsOf } = openClaims();
+    const { runner, listClaims } = openClaims();
     const owner = await debtor();
     server.hangsUp = true;
     await runner.run();
-    const [claim] = await claimsOf(owner);
+    const [claim] = await listClaims(owner);
     expect(claim?.reason).toContain('cannot be reached');
     expect(claim?.reason).not.toContain('127.0.0.1');
     server.hangsUp = false;
-    now += backoff(1);
+    now += computeBackoff(1);
     await runner.run();
   });
 
@@ -182,7 +184,7 @@ describe.each(engines)('claims on %s', (engine) => {
     // Meanwhile the balance must not pay them too.
     await grantCredits(ledgerTables.database, { owner, amount: 1000 });
     server.hangsUp = false;
-    now += backoff(1);
+    now += computeBackoff(1);
     expect(await runner.run()).toEqual({ status: 'done', ...none, settled: 1 });
     expect(server.received).toHaveLength(1);
     expect(server.asked).toBe(1);
@@ -190,20 +192,20 @@ describe.each(engines)('claims on %s', (engine) => {
   });
 
   it('that a grant paid first are not sent at all', async () => {
-    const { runner, claimsOf } = openClaims();
+    const { runner, listClaims } = openClaims();
     const owner = await debtor();
-    await claimsOf(owner);
+    await listClaims(owner);
     await grantCredits(ledgerTables.database, { owner, amount: 300 });
     expect(await runner.run()).toEqual({ status: 'done', ...none, settled: 1 });
     expect(server.received).toEqual([]);
   });
 
   it('have the amount that is left when they are sent', async () => {
-    const { runner, claimsOf } = openClaims();
+    const { runner, listClaims } = openClaims();
     const owner = await debtor();
-    await claimsOf(owner);
+    await listClaims(owner);
     await grantCredits(ledgerTables.database, { owner, amount: 120 });
-    expect(await claimsOf(owner)).toMatchObject([{ status: 'open', amount: 180 }]);
+    expect(await listClaims(owner)).toMatchObject([{ status: 'open', amount: 180 }]);
     await runner.run();
     expect(server.received).toMatchObject([{ body: { amount: 180 } }]);
   });

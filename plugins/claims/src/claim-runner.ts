@@ -1,13 +1,12 @@
 import type { Logger } from '@sibyl/plugin-kit';
-import type { ClaimsProcessed } from './claim.js';
-import type { ClaimNews, ClaimRow, ClaimStore, RunnerLease } from './claim-store.js';
+import type { ClaimsProcessed, Unpaid, UnpaidUsage } from './claim.js';
+import type { ClaimRow, ClaimStore, ClaimUpdate, RunnerLease } from './claim-store.js';
 import { type ClaimsService, ServiceError, type Verdict } from './claims-service.js';
-import type { Unpaid, UnpaidUsage } from './unpaid-usage.js';
 
-/** How long one call works; whoever called should not wait for longer. */
+/** Time limit of one run; its HTTP caller waits for it. */
 const WORK_MS = 25_000;
 
-interface ClaimRunnerParts {
+interface ClaimRunnerDeps {
   /** Milliseconds of a clock that never goes back. */
   readonly elapsed?: () => number;
   readonly store: ClaimStore;
@@ -20,17 +19,17 @@ interface ClaimRunnerParts {
 type Counts = Omit<ClaimsProcessed, 'status'>;
 type CountName = keyof Counts;
 
-/** Brings claims forward: submits the open ones and asks what became of the submitted. */
+/** Processes claims: submits the open ones and checks the submitted ones. */
 export class ClaimRunner {
-  readonly #parts: ClaimRunnerParts;
+  readonly #deps: ClaimRunnerDeps;
   readonly #runs = new Set<Promise<ClaimsProcessed>>();
   #isStopping = false;
 
-  constructor(parts: ClaimRunnerParts) {
-    this.#parts = parts;
+  constructor(deps: ClaimRunnerDeps) {
+    this.#deps = deps;
   }
 
-  /** Works on what is due; does nothing while another runner does. */
+  /** Processes what is due, unless another runner does. */
   async run(): Promise<ClaimsProcessed> {
     const run = this.#run();
     this.#runs.add(run);
@@ -41,7 +40,7 @@ export class ClaimRunner {
     }
   }
 
-  /** Begins no further claim, and settles once the one in progress is noted. */
+  /** Starts no further claim; resolves once the current one is recorded. */
   async stop(): Promise<void> {
     this.#isStopping = true;
     await Promise.allSettled(this.#runs);
@@ -49,7 +48,7 @@ export class ClaimRunner {
 
   async #run(): Promise<ClaimsProcessed> {
     const counts: Counts = { settled: 0, submitted: 0, failed: 0, postponed: 0 };
-    const lease = this.#parts.newLease();
+    const lease = this.#deps.newLease();
     if (!(await lease.hold())) return { status: 'busy', ...counts };
     try {
       await this.#adoptAll();
@@ -60,7 +59,7 @@ export class ClaimRunner {
   }
 
   async #adoptAll(): Promise<void> {
-    const { usage, store } = this.#parts;
+    const { usage, store } = this.#deps;
     let after = '';
     for (;;) {
       const page = await usage.list({ after });
@@ -72,13 +71,13 @@ export class ClaimRunner {
   }
 
   async #work(lease: RunnerLease, counts: Counts): Promise<ClaimsProcessed['status']> {
-    const { store, elapsed = () => performance.now() } = this.#parts;
+    const { store, elapsed = () => performance.now() } = this.#deps;
     const end = elapsed() + WORK_MS;
     for (;;) {
       const due = await store.due();
       if (due.length === 0) return 'done';
       for (const claim of due) {
-        // Slow services may outlast the lease: without it somebody else is at work by now.
+        // A slow service may outlast the lease: another runner may have it by now.
         if (this.#isStopping || elapsed() > end) return 'unfinished';
         if (!(await lease.hold())) return 'unfinished';
         counts[await this.#advance(claim)] += 1;
@@ -88,38 +87,38 @@ export class ClaimRunner {
 
   async #advance(claim: ClaimRow): Promise<CountName> {
     const { id, owner } = claim;
-    const unpaid = await this.#parts.usage.take({ owner, id });
+    const unpaid = await this.#deps.usage.take({ owner, id });
     if (!unpaid) return this.#finish(claim, { status: 'settled' });
-    await this.#parts.store.begin(claim, unpaid.amount);
+    await this.#deps.store.begin(claim, unpaid.amount);
     try {
-      return await this.#finish(claim, await this.#ask(claim, unpaid));
+      return await this.#finish(claim, await this.#submit(claim, unpaid));
     } catch (err) {
-      this.#parts.logger.warn({ claimId: id, did: owner, err }, 'claim tried in vain');
+      this.#deps.logger.warn({ claimId: id, did: owner, err }, 'claim failed');
       const reason = describeFailure(err);
-      await this.#parts.store.record(id, { status: claim.status, reason });
+      await this.#deps.store.record(id, { status: claim.status, reason });
       return 'postponed';
     }
   }
 
-  /** A claim that was sent before may have arrived: it is looked for, and sent again only if it has not. */
-  async #ask(claim: ClaimRow, { amount }: Unpaid): Promise<Verdict> {
-    const { service } = this.#parts;
+  /** An earlier attempt may have arrived, so the service is queried before the claim is sent again. */
+  async #submit(claim: ClaimRow, { amount }: Unpaid): Promise<Verdict> {
+    const { service } = this.#deps;
     const known = claim.attempts > 0 ? await service.find(claim) : undefined;
     return known ?? service.submit(claim, amount);
   }
 
-  /** The usage comes first: should this stop halfway, the next attempt finds it as it is. */
-  async #finish({ id, owner }: ClaimRow, news: ClaimNews & Verdict): Promise<CountName> {
-    const { usage, store } = this.#parts;
-    if (news.status === 'settled') await usage.settle({ owner, id });
-    if (news.status === 'failed') await usage.giveBack({ owner, id });
-    await store.record(id, news);
-    return news.status;
+  /** Changes the usage first: if this stops halfway, the next attempt finds it unchanged. */
+  async #finish({ id, owner }: ClaimRow, update: ClaimUpdate & Verdict): Promise<CountName> {
+    const { usage, store } = this.#deps;
+    if (update.status === 'settled') await usage.settle({ owner, id });
+    if (update.status === 'failed') await usage.release({ owner, id });
+    await store.record(id, update);
+    return update.status;
   }
 }
 
-/** The user reads it: what may name addresses inside of the network, or code of ours, is for the log alone. */
+/** The text for users; internal addresses and code go to the log only. */
 function describeFailure(error: unknown): string {
   if (error instanceof ServiceError) return error.message;
-  return 'The claims service cannot be reached, or gave an answer that cannot be read';
+  return 'The claims service cannot be reached, or sent an invalid answer';
 }

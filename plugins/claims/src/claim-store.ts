@@ -1,36 +1,35 @@
 import { randomUUID } from 'node:crypto';
 import type { PluginDatabase, PluginMigrations } from '@sibyl/plugin-kit';
 import type { Kysely } from 'kysely';
-import type { Claim, ClaimStatus } from './claim.js';
-import type { Unpaid } from './unpaid-usage.js';
+import type { Claim, ClaimStatus, Unpaid } from './claim.js';
 
 const BATCH = 50;
 
-/** What is known of a claim after it was tried. */
-export interface ClaimNews {
+/** The outcome of an attempt. */
+export interface ClaimUpdate {
   readonly status: ClaimStatus;
   readonly reference?: string | undefined;
   readonly reason?: string | undefined;
 }
 
-interface ClaimStoreParts {
+interface ClaimStoreDeps {
   readonly database: PluginDatabase<ClaimsTables>;
   readonly clock: () => number;
 }
 
-/** Keeps the claims and when each is to be tried next. */
+/** Stores the claims and when to try each of them next. */
 export class ClaimStore {
-  readonly #parts: ClaimStoreParts;
+  readonly #deps: ClaimStoreDeps;
 
-  constructor(parts: ClaimStoreParts) {
-    this.#parts = parts;
+  constructor(deps: ClaimStoreDeps) {
+    this.#deps = deps;
   }
 
-  /** Makes claims of usage that is not claimed yet; of an open one the amount may have changed. */
+  /** Creates claims for usage that has none; updates the amounts of open ones. */
   async adopt(usage: readonly Unpaid[]): Promise<void> {
     if (usage.length === 0) return;
-    const now = this.#parts.clock();
-    await this.#parts.database.write(async (tables) => {
+    const now = this.#deps.clock();
+    await this.#deps.database.write(async (tables) => {
       await tables
         .insertInto('claims_claims')
         .values(usage.map((unpaid) => newClaim(unpaid, now)))
@@ -46,7 +45,7 @@ export class ClaimStore {
 
   /** Newest first. */
   async list({ owner, limit }: { owner: string; limit: number }): Promise<Claim[]> {
-    const rows = await this.#parts.database.tables
+    const rows = await this.#deps.database.tables
       .selectFrom('claims_claims')
       .selectAll()
       .where('owner', '=', owner)
@@ -54,33 +53,33 @@ export class ClaimStore {
       .orderBy('id', 'desc')
       .limit(limit)
       .execute();
-    return rows.map(claimOf);
+    return rows.map(toClaim);
   }
 
-  /** Some of those whose time has come. */
+  /** A batch of the claims that are due. */
   due(): Promise<readonly ClaimRow[]> {
-    return this.#parts.database.tables
+    return this.#deps.database.tables
       .selectFrom('claims_claims')
       .selectAll()
       .where('status', 'in', ['open', 'submitted'])
-      .where('next_attempt_at', '<=', this.#parts.clock())
+      .where('next_attempt_at', '<=', this.#deps.clock())
       .orderBy('next_attempt_at')
       .limit(BATCH)
       .execute();
   }
 
-  /** Notes an attempt before it is made, so that after a crash nobody takes it for the first. */
+  /** Records an attempt before it is made, so that a crash does not hide it. */
   begin({ id, attempts }: ClaimRow, amount: number): Promise<void> {
-    const now = this.#parts.clock();
+    const now = this.#deps.clock();
     return this.#update(id, {
       amount,
       attempts: attempts + 1,
-      next_attempt_at: now + backoff(attempts + 1),
+      next_attempt_at: now + computeBackoff(attempts + 1),
     });
   }
 
-  /** Notes how an attempt ended; one that is not over is tried again later. */
-  async record(id: string, { status, reference, reason }: ClaimNews): Promise<void> {
+  /** Records the outcome of an attempt. */
+  async record(id: string, { status, reference, reason }: ClaimUpdate): Promise<void> {
     await this.#update(id, {
       status,
       reason: reason ?? null,
@@ -89,7 +88,7 @@ export class ClaimStore {
   }
 
   async #update(id: string, values: Partial<ClaimRow>): Promise<void> {
-    const { database, clock } = this.#parts;
+    const { database, clock } = this.#deps;
     await database.write(async (tables) => {
       await tables
         .updateTable('claims_claims')
@@ -117,7 +116,7 @@ function newClaim({ sessionId, requestId, createdAt, ...unpaid }: Unpaid, now: n
   };
 }
 
-function claimOf(row: ClaimRow): Claim {
+function toClaim(row: ClaimRow): Claim {
   return {
     id: row.id,
     amount: row.amount,
@@ -144,7 +143,7 @@ export interface ClaimRow {
   session_id: string;
   request_id: string;
   status: ClaimStatus;
-  /** How often it was sent, also where nobody knows whether it arrived. */
+  /** How often it was sent, including attempts with unknown outcome. */
   attempts: number;
   next_attempt_at: number;
   reference: string | null;
@@ -159,7 +158,7 @@ interface LeaseRow {
   lease_until: number;
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its own time.
+// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
 type AnyTables = Kysely<any>;
 
 export const migrations: PluginMigrations = {
@@ -209,8 +208,8 @@ async function createLeases(tables: AnyTables): Promise<void> {
 const FIRST_MS = 30_000;
 const LONGEST_MS = 6 * 60 * 60 * 1000;
 
-/** How long to wait after so many attempts: twice as long each time, at most six hours. */
-export function backoff(attempts: number): number {
+/** Doubles with each attempt, up to six hours. */
+export function computeBackoff(attempts: number): number {
   return Math.min(FIRST_MS * 2 ** Math.max(0, attempts - 1), LONGEST_MS);
 }
 
@@ -218,23 +217,23 @@ export function backoff(attempts: number): number {
 const LEASE_MS = 60_000;
 const NAME = 'process';
 
-interface RunnerLeaseParts {
+interface RunnerLeaseDeps {
   readonly database: PluginDatabase<ClaimsTables>;
   readonly clock: () => number;
 }
 
-/** Lets one runner work at a time, whatever process it is in; one that died is forgotten after a minute. */
+/** Lets one runner of all processes work at a time; the lease of one that died expires after a minute. */
 export class RunnerLease {
-  readonly #parts: RunnerLeaseParts;
+  readonly #deps: RunnerLeaseDeps;
   readonly #holder = randomUUID();
 
-  constructor(parts: RunnerLeaseParts) {
-    this.#parts = parts;
+  constructor(deps: RunnerLeaseDeps) {
+    this.#deps = deps;
   }
 
-  /** Takes the lease or prolongs it; false while another has it. */
+  /** Acquires or extends the lease; false while another runner has it. */
   hold(): Promise<boolean> {
-    const { database, clock } = this.#parts;
+    const { database, clock } = this.#deps;
     const now = clock();
     const values = { holder: this.#holder, lease_until: now + LEASE_MS };
     return database.write(async (tables) => {
@@ -259,7 +258,7 @@ export class RunnerLease {
   }
 
   async release(): Promise<void> {
-    await this.#parts.database.write(async (tables) => {
+    await this.#deps.database.write(async (tables) => {
       await tables.deleteFrom('claims_leases').where('holder', '=', this.#holder).execute();
     });
   }

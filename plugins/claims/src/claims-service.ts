@@ -4,10 +4,10 @@ import type { ClaimRow } from './claim-store.js';
 
 const TIMEOUT_MS = 10_000;
 
-/** Answers that no repetition would change; every other failure may be gone the next time. */
+/** Statuses that a retry cannot change. */
 const FINAL_REFUSALS = new Set([400, 402, 410, 413, 422]);
 
-/** What the service says of a claim. */
+/** The service's reply about a claim. */
 const Verdict = z.object({
   status: z.enum(['submitted', 'settled', 'failed']),
   reference: z.string().max(500).optional(),
@@ -15,29 +15,29 @@ const Verdict = z.object({
 });
 export type Verdict = z.infer<typeof Verdict>;
 
-/** The service answered, and the answer may be another the next time. */
+/** An error status that a retry may change. */
 export class ServiceError extends Error {
   override readonly name = 'ServiceError';
 }
 
-interface ClaimsServiceParts {
+interface ClaimsServiceDeps {
   readonly context: Pick<PluginContext, 'fetch' | 'ucan' | 'oracle'>;
   readonly url: string;
 }
 
-/** Whoever pays claims. Throws where it is not certain what became of one. */
+/** The service that pays claims. Throws if the outcome of a request is unknown. */
 export class ClaimsService {
-  readonly #parts: ClaimsServiceParts;
+  readonly #deps: ClaimsServiceDeps;
 
-  constructor(parts: ClaimsServiceParts) {
-    this.#parts = parts;
+  constructor(deps: ClaimsServiceDeps) {
+    this.#deps = deps;
   }
 
-  /** Sends a claim; its id is the key by which the service knows a repetition. */
+  /** Sends a claim; its id is the idempotency key. */
   async submit(claim: ClaimRow, amount: number): Promise<Verdict> {
     const { id, owner: user, session_id, request_id, created_at } = claim;
     const nb = { claim: id, user, amount };
-    const response = await this.#parts.context.fetch(this.#parts.url, {
+    const response = await this.#deps.context.fetch(this.#deps.url, {
       method: 'POST',
       headers: {
         ...(await this.#headers({ can: 'claim/submit', nb })),
@@ -48,7 +48,7 @@ export class ClaimsService {
         claimId: id,
         user,
         amount,
-        oracle: this.#parts.context.oracle.did,
+        oracle: this.#deps.context.oracle.did,
         sessionId: session_id,
         requestId: request_id,
         createdAt: new Date(created_at).toISOString(),
@@ -62,11 +62,11 @@ export class ClaimsService {
     throw new ServiceError(reason);
   }
 
-  /** Asks what became of a claim; undefined if the service never heard of it. */
+  /** Reads the status of a claim; undefined if the service does not know it. */
   async find({ id }: ClaimRow): Promise<Verdict | undefined> {
-    const url = `${this.#parts.url}/${encodeURIComponent(id)}`;
+    const url = `${this.#deps.url}/${encodeURIComponent(id)}`;
     const headers = await this.#headers({ can: 'claim/read', nb: { claim: id } });
-    const response = await this.#parts.context.fetch(url, { headers, ...limits });
+    const response = await this.#deps.context.fetch(url, { headers, ...limits });
     if (response.ok) return Verdict.parse(await response.json());
     await response.body?.cancel();
     if (response.status === 404) return undefined;
@@ -74,7 +74,7 @@ export class ClaimsService {
   }
 
   async #headers(capability: Pick<MintedRequest, 'can' | 'nb'>): Promise<Record<string, string>> {
-    const { context, url } = this.#parts;
+    const { context, url } = this.#deps;
     const token = await context.ucan.mintInvocation({
       ...capability,
       with: context.oracle.did,
@@ -86,5 +86,5 @@ export class ClaimsService {
 
 type MintedRequest = Parameters<PluginContext['ucan']['mintInvocation']>[0];
 
-/** The invocation is for this address alone. */
+/** No redirects: the invocation is meant for this address only. */
 const limits = { redirect: 'error', timeoutMs: TIMEOUT_MS, maxBytes: 64 * 1024 } as const;

@@ -1,13 +1,12 @@
-import { type DynamicModule, Module, RequestMethod } from '@nestjs/common';
-import { definePlugin, type PluginContext } from '@sibyl/plugin-kit';
+import { createHash, timingSafeEqual } from 'node:crypto';
+import { definePlugin, defineRoute, OracleError, type SetupContext } from '@sibyl/plugin-kit';
 import { z } from 'zod';
+import { ClaimList, ClaimsProcessed, CREDITS, ListClaims } from './claim.js';
 import { ClaimRunner } from './claim-runner.js';
 import { ClaimStore, migrations, RunnerLease } from './claim-store.js';
-import { ClaimsController, CronSecret, UserClaims } from './claims-api.js';
 import { ClaimsService } from './claims-service.js';
-import { unpaidUsageOf } from './unpaid-usage.js';
 
-/** The plugin's variables. */
+/** The plugin's environment variables. */
 export const ClaimsConfig = z.object({
   CLAIMS_URL: z
     .url({ protocol: /^https?$/, error: 'must be an http(s) URL' })
@@ -16,14 +15,11 @@ export const ClaimsConfig = z.object({
   CRON_SECRET: z
     .string()
     .min(8, { error: 'must have at least 8 characters' })
-    .describe('What whoever calls POST /claims/process must send as Authorization: Bearer …'),
+    .describe('Secret that callers of POST /claims/process send as Authorization: Bearer …'),
 });
 export type ClaimsConfig = z.output<typeof ClaimsConfig>;
 
-@Module({})
-class ClaimsModule {}
-
-/** Usage that balances could not pay is claimed from whoever pays for it. */
+/** Claims unpaid usage from a service. */
 export const claims = definePlugin({
   name: 'claims',
   version: '0.1.0',
@@ -39,26 +35,65 @@ export const claims = definePlugin({
   autoDetect: ({ CLAIMS_URL, CRON_SECRET }) => Boolean(CLAIMS_URL && CRON_SECRET),
   autoDetectHint: 'set CLAIMS_URL and CRON_SECRET',
   migrations,
-  getAuthExcludedRoutes: () => [{ path: 'claims/process', method: RequestMethod.POST }],
-  getNestModules: (context) => [claimsModule(context)],
+  setup: (context) => createServices(context),
+  close: ({ runner }) => runner.stop(),
+  routes: ({ services: { store, usage, runner, secret } }) => [
+    defineRoute({
+      method: 'GET',
+      path: '/claims',
+      summary: "The caller's claims, newest first",
+      query: ListClaims,
+      reply: ClaimList,
+      handler: async ({ caller: { did: owner }, query: { limit } }) => {
+        // Usage is a claim as soon as it is unpaid, not only after the next run.
+        await store.adopt(await usage.listByOwner(owner));
+        return { claims: await store.list({ owner, limit }) };
+      },
+    }),
+    defineRoute({
+      method: 'POST',
+      path: '/claims/process',
+      auth: 'public',
+      summary: 'Process the claims that are due; for a scheduler',
+      reply: ClaimsProcessed,
+      errors: ['missing_authentication'],
+      headers: { authorization: 'Bearer and the CRON_SECRET' },
+      handler: ({ headers }) => {
+        secret.assert(headers.authorization);
+        return runner.run();
+      },
+    }),
+  ],
 });
 
-function claimsModule(context: PluginContext<ClaimsConfig>): DynamicModule {
+function createServices(context: SetupContext<ClaimsConfig>) {
   const { database, config, logger } = context;
   const clock = Date.now;
-  const usage = unpaidUsageOf(context.shared);
+  const usage = context.shared.require(CREDITS);
   const store = new ClaimStore({ database, clock });
   const service = new ClaimsService({ context, url: config.CLAIMS_URL });
   const newLease = () => new RunnerLease({ database, clock });
   const runner = new ClaimRunner({ store, service, usage, newLease, logger });
-  context.onClose(() => runner.stop());
-  return {
-    module: ClaimsModule,
-    controllers: [ClaimsController],
-    providers: [
-      { provide: UserClaims, useValue: new UserClaims(store, usage) },
-      { provide: ClaimRunner, useValue: runner },
-      { provide: CronSecret, useValue: new CronSecret(config.CRON_SECRET) },
-    ],
-  };
+  return { store, usage, runner, secret: new CronSecret(config.CRON_SECRET) };
+}
+
+/** Compares secrets in constant time. */
+export class CronSecret {
+  private readonly digest: Buffer;
+
+  constructor(secret: string) {
+    this.digest = hash(`Bearer ${secret}`);
+  }
+
+  assert(authorization: string | undefined): void {
+    if (timingSafeEqual(hash(authorization ?? ''), this.digest)) return;
+    throw new OracleError('missing_authentication', {
+      message: 'Provide Authorization: Bearer <CRON_SECRET>',
+    });
+  }
+}
+
+/** Hashes have one length, which timingSafeEqual requires. */
+function hash(text: string): Buffer {
+  return createHash('sha256').update(text).digest();
 }

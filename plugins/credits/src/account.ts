@@ -22,7 +22,7 @@ type NewEntry = Pick<EntryRow, 'kind' | 'amount'> & Partial<EntryRow>;
 
 /**
  * One owner's account, locked for the rest of a unit. Amounts change here alone: the balance never
- * falls below nothing, and what it cannot pay is kept as unpaid. Nothing counts before `save`.
+ * falls below nothing, and what it cannot pay is kept as unpaid. Nothing is stored before `save`.
  */
 export class LockedAccount {
   readonly #tables: Tables;
@@ -33,7 +33,7 @@ export class LockedAccount {
     this.#row = row;
   }
 
-  /** Opens the account if there is none. Whoever else wants to change it waits. */
+  /** Opens the account if there is none. Other transactions that change it wait. */
   static async lock(tables: Tables, owner: string, now: number): Promise<LockedAccount> {
     const empty = { balance: 0, reserved: 0, unpaid: 0, last_entry: 0, is_welcomed: 0 };
     const row = await tables
@@ -49,7 +49,7 @@ export class LockedAccount {
     return this.#row.balance;
   }
 
-  /** Gives what every user starts with, once. */
+  /** Adds the initial grant, once. */
   async welcome(amount: number): Promise<void> {
     if (this.#row.is_welcomed) return;
     this.#row.is_welcomed = 1;
@@ -74,7 +74,7 @@ export class LockedAccount {
     this.#row.reserved -= amount;
   }
 
-  /** Takes a cost out of the balance as far as nobody else has set it aside; the rest stays unpaid. */
+  /** Takes a cost out of the balance as far as other turns have not set it aside; the rest stays unpaid. */
   async charge(cost: number, { sessionId, requestId, usage, note }: Charge): Promise<void> {
     if (cost <= 0) return;
     const paid = Math.min(cost, Math.max(0, this.#free));
@@ -91,14 +91,14 @@ export class LockedAccount {
     if (cost > paid) await this.#leaveUnpaid(cost - paid, { sessionId, requestId });
   }
 
-  /** Gives back what was charged too much. */
+  /** Refunds what was charged too much. */
   async refund(amount: number, { sessionId, requestId }: UsedBy): Promise<void> {
     this.#row.balance += amount;
     const about = { session_id: sessionId, request_id: requestId };
     await this.#post({ kind: 'refund', amount, ...about });
   }
 
-  /** Pays, oldest first, what was left unpaid and nobody else collects. */
+  /** Pays unpaid usage, oldest first, unless another plugin collects it. */
   async payUnpaid(): Promise<void> {
     if (this.#row.unpaid === 0 || this.#free <= 0) return;
     const rows = await this.#tables

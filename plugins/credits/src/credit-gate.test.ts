@@ -1,10 +1,10 @@
-import type { ModelRequest, TurnContext } from '@sibyl/plugin-kit';
+import type { ModelRequest, ModelResponse, TurnContext } from '@sibyl/plugin-kit';
 import { describe, expect, it } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
 import { newOwner } from '../../../packages/host/test/support/test-database.js';
 import { openLedger } from '../test/support/open-ledger.js';
-import { CreditGate, HoldsAtWork } from './credit-gate.js';
-import { paidCalls } from './credit-middleware.js';
+import { ActiveHolds, CreditGate } from './credit-gate.js';
+import { creditMiddleware } from './credit-middleware.js';
 import { credits } from './index.js';
 import { grantCredits } from './ledger.js';
 import { Prices } from './prices.js';
@@ -19,22 +19,40 @@ describe('turns that are paid for', () => {
     const { reservations, ledger } = openLedger(test.database);
     const owner = newOwner();
     await grantCredits(test.database, { owner, amount: balance });
-    const holds = new HoldsAtWork();
+    const holds = new ActiveHolds();
     const settings = { prices, turnMinimum: 100, answerTokens: 50 };
     const gate = new CreditGate({ reservations, holds, ...settings });
     const request = { owner, sessionId: 's', requestId: 'r', model: 'm', length: 40 };
     const turn = { user: { did: owner }, session: { id: 's', requestId: 'r' } } as TurnContext;
-    const middleware = paidCalls(holds);
+    const middleware = creditMiddleware(holds);
     return {
       admit: (more: Partial<typeof request> = {}) => gate.admit({ ...request, ...more }),
-      /** A model is about to be sent about so many tokens. */
-      ask: (tokens: number, agent = 'main') =>
-        middleware.beforeModel?.({ ...modelRequest, agent, system: 'x'.repeat(tokens * 4) }, turn),
-      answered: (agent = 'main') =>
-        middleware.afterModel?.({ agent, text: '', toolCalls: [], use: used(0) }, turn),
-      /** Runs a tool call, within which a sub-agent may ask models. */
-      runTool: (work: () => Promise<unknown>) =>
-        middleware.wrapToolCall?.({ agent: 'main', id: '1', name: 'tool', input: {} }, work, turn),
+      /** Starts a model call with about so many tokens; resolves once the model is called. */
+      startCall: async (tokens: number, agent = 'main') => {
+        const started = Promise.withResolvers<void>();
+        const answer = Promise.withResolvers<ModelResponse>();
+        const request = { ...modelRequest, agent, system: 'x'.repeat(tokens * 4) };
+        const ended = middleware.wrapModel?.(
+          request,
+          () => {
+            started.resolve();
+            return answer.promise;
+          },
+          turn,
+        );
+        ended?.catch(started.reject);
+        await started.promise;
+        return {
+          finish: async () => {
+            answer.resolve({ text: '', toolCalls: [], use: used(0) });
+            await ended;
+          },
+          fail: async () => {
+            answer.reject(new Error('the model failed'));
+            await ended?.catch(() => undefined);
+          },
+        };
+      },
       statement: () => ledger.statement({ owner, limit: 10 }),
     };
   }
@@ -65,19 +83,19 @@ describe('turns that are paid for', () => {
     await admit({ length: 0 });
   });
 
-  it('sets aside what each call will take, before it is made', async () => {
-    const { admit, ask, answered, statement } = await openGate(1000);
+  it('creditMiddleware sets credit aside for each call before it is made', async () => {
+    const { admit, startCall, statement } = await openGate(1000);
     const hold = await admit();
     await hold.check?.([]);
-    await ask(300);
+    const first = await startCall(300);
     expect(await statement()).toMatchObject({ reserved: 351 });
-    await answered();
+    await first.finish();
     await hold.check?.([used(280, 20)]);
-    await ask(400);
+    const second = await startCall(400);
     expect(await statement()).toMatchObject({ reserved: 751 });
-    await answered();
+    await second.finish();
     await hold.check?.([used(280, 20), used(390, 60)]);
-    await expect(ask(500)).rejects.toMatchObject({ code: 'insufficient_credit' });
+    await expect(startCall(500)).rejects.toMatchObject({ code: 'insufficient_credit' });
     await hold.settle([used(280, 20), used(390, 60)]);
     expect(await statement()).toMatchObject({ balance: 250, reserved: 0, unpaid: 0 });
   });
@@ -85,45 +103,26 @@ describe('turns that are paid for', () => {
   it.each([
     ['different names', 'first', 'second'],
     ['one name', 'same', 'same'],
-  ])('paidCalls counts agents of %s that run at the same time together', async (_, one, other) => {
-    const { admit, ask, answered, runTool, statement } = await openGate(1000);
+  ])('creditMiddleware adds up concurrent calls of agents with %s', async (_, one, other) => {
+    const { admit, startCall, statement } = await openGate(1000);
     const hold = await admit();
-    const asked = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
-    const ending = Promise.withResolvers<void>();
-    const answering = Promise.withResolvers<void>();
-    const first = runTool(async () => {
-      await ask(100, one);
-      asked[0].resolve();
-      await answering.promise;
-      await answered(one);
-    });
-    const second = runTool(async () => {
-      await ask(200, other);
-      asked[1].resolve();
-      await ending.promise;
-    });
-    await Promise.all(asked.map(({ promise }) => promise));
+    const first = await startCall(100, one);
+    const second = await startCall(200, other);
     expect(await statement()).toMatchObject({ reserved: 402 });
-    answering.resolve();
-    await first;
+    await first.finish();
     // The second call, 250 with its answer, is still to be paid for.
     await hold.check?.([used(100, 50)]);
-    await expect(ask(600)).rejects.toMatchObject({ code: 'insufficient_credit' });
-    ending.resolve();
-    await second;
-    await ask(600);
+    await expect(startCall(600)).rejects.toMatchObject({ code: 'insufficient_credit' });
+    await second.finish();
+    await startCall(600);
     expect(await statement()).toMatchObject({ reserved: 801 });
   });
 
-  it('paidCalls no longer sets credit aside for a sub-agent that failed', async () => {
-    const { admit, ask, runTool } = await openGate(1000);
+  it('creditMiddleware releases the credit of a call that failed', async () => {
+    const { admit, startCall } = await openGate(1000);
     await admit();
-    const failed = runTool(async () => {
-      await ask(700, 'same');
-      throw new Error('the model hung up');
-    });
-    await expect(failed).rejects.toThrow('hung up');
-    await runTool(() => ask(800, 'same') as Promise<unknown>);
+    await (await startCall(700, 'same')).fail();
+    await startCall(800, 'same');
   });
 
   it('stops a turn whose calls of other kinds ran past the credit', async () => {
@@ -135,19 +134,20 @@ describe('turns that are paid for', () => {
     expect(await statement()).toMatchObject({ balance: 0, reserved: 0, unpaid: 10 });
   });
 
-  it('paidCalls refuses a model call of a turn without a hold', async () => {
-    const { ask } = await openGate(1000);
-    await expect(ask(1)).rejects.toMatchObject({ code: 'gate_unavailable' });
+  it('creditMiddleware refuses a model call of a turn without a hold', async () => {
+    const { startCall } = await openGate(1000);
+    await expect(startCall(1)).rejects.toMatchObject({ code: 'gate_unavailable' });
   });
 
   it('tells turns of one request id apart by their order', async () => {
-    const { admit, ask, statement } = await openGate(1000);
+    const { admit, startCall, statement } = await openGate(1000);
     const first = await admit();
     const second = await admit();
-    await ask(200);
+    const call = await startCall(200);
     expect(await statement()).toMatchObject({ reserved: 251 + 110 });
+    await call.finish();
     await first.settle([]);
-    await ask(300);
+    await startCall(300);
     expect(await statement()).toMatchObject({ reserved: 351 });
     await second.settle([]);
     expect(await statement()).toMatchObject({ balance: 1000, reserved: 0 });
@@ -168,13 +168,13 @@ describe('while the ledger fails', () => {
       },
     };
     const { reservations, ledger } = openLedger(database, { initialGrant: 1000 });
-    const holds = new HoldsAtWork();
+    const holds = new ActiveHolds();
     const settings = { prices, turnMinimum: 100, answerTokens: 50 };
     const gate = new CreditGate({ reservations, holds, ...settings });
     const owner = newOwner();
     const request = { owner, sessionId: 's', requestId: 'r', model: 'm', length: 40 };
     const call = { model: 'm', input: 500 };
-    const prepare = async () => holds.find(request)?.prepare(Symbol('call'), call);
+    const prepare = async () => holds.find(request)?.prepare(call);
     return { state, ledger, holds, owner, prepare, admit: () => gate.admit(request) };
   }
 
@@ -193,8 +193,8 @@ describe('while the ledger fails', () => {
     state.isDown = true;
     await expect(hold.settle([used(70)])).rejects.toThrow('no disk');
     state.isDown = false;
-    await holds.settleOver();
-    await holds.settleOver();
+    await holds.settleEnded();
+    await holds.settleEnded();
     expect(await ledger.statement({ owner, limit: 5 })).toMatchObject({
       balance: 930,
       reserved: 0,

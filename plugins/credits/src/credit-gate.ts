@@ -5,136 +5,133 @@ import {
   OracleError,
   type TurnHold,
 } from '@sibyl/plugin-kit';
-import { costOf, type Prices, sumByModel } from './prices.js';
+import { computeCost, type Prices, sumByModel } from './prices.js';
 import type { ReservationKey, Reservations } from './reservations.js';
 
 const CHARACTERS_PER_TOKEN = 4;
 
-export interface CreditGateParts {
+export interface CreditGateDeps {
   readonly reservations: Reservations;
-  readonly holds: HoldsAtWork;
+  readonly holds: ActiveHolds;
   readonly prices: Prices;
-  /** Set aside for every turn, beside the price of its message. */
+  /** Set aside for every turn, in addition to the price of its message. */
   readonly turnMinimum: number;
   readonly answerTokens: number;
 }
 
-/** Lets a turn in once credit for it is set aside. */
+/** Admits a turn once credit for it is set aside. */
 export class CreditGate implements MessageGate {
-  readonly #parts: CreditGateParts;
+  readonly #deps: CreditGateDeps;
 
-  constructor(parts: CreditGateParts) {
-    this.#parts = parts;
+  constructor(deps: CreditGateDeps) {
+    this.#deps = deps;
   }
 
   async admit(request: GateRequest): Promise<TurnHold> {
-    const { holds, ...parts } = this.#parts;
+    const { holds, ...deps } = this.#deps;
     const { owner, sessionId, requestId } = request;
     const reserved = this.#estimate(request);
     const wanted = { owner, sessionId, requestId, amount: reserved };
-    const key = await parts.reservations.reserve(wanted);
+    const key = await deps.reservations.reserve(wanted);
     const onSettled = (settled: CreditHold) => holds.remove(settled);
-    const hold = new CreditHold({ ...parts, request, key, reserved, onSettled });
+    const hold = new CreditHold({ ...deps, request, key, reserved, onSettled });
     holds.add(hold);
     return hold;
   }
 
   #estimate({ model, length }: GateRequest): number {
     const input = Math.ceil(length / CHARACTERS_PER_TOKEN);
-    const { turnMinimum, prices } = this.#parts;
-    return turnMinimum + costOf([{ model, input, cached: 0, output: 0 }], prices);
+    const { turnMinimum, prices } = this.#deps;
+    return turnMinimum + computeCost([{ model, input, cached: 0, output: 0 }], prices);
   }
 }
 
-/** Tells the agents of a turn apart, those of one name too; each makes one call at a time. */
-export type CallKey = symbol;
-
-/** A call of a model that is about to be made, or under way. */
-interface CallAhead {
+/** A model call that is planned or in progress. */
+interface PlannedCall {
   readonly model: string;
-  /** Tokens it will send, estimated. */
+  /** Estimated input tokens. */
   readonly input: number;
 }
 
-interface CreditHoldParts {
+interface CreditHoldDeps {
   readonly request: GateRequest;
   readonly key: ReservationKey;
-  /** What was set aside when the turn was let in. */
+  /** The credit set aside when the turn was admitted. */
   readonly reserved: number;
   readonly reservations: Reservations;
   readonly prices: Prices;
-  /** Tokens of answer that must be paid for before a model is asked. */
+  /** Output tokens that must be paid for before a model is called. */
   readonly answerTokens: number;
   readonly onSettled: (hold: CreditHold) => void;
 }
 
-/** What one turn has set aside: grows before each model call, and is settled at the turn's end. */
+/** The credit set aside for one turn: grows before each model call, and is settled when the turn ends. */
 export class CreditHold implements TurnHold {
-  readonly #parts: CreditHoldParts;
-  /** The call of each running agent. */
-  readonly #ahead = new Map<CallKey, CallAhead>();
+  readonly #deps: CreditHoldDeps;
+  /** Agents of one turn may call models at the same time. */
+  readonly #planned = new Set<PlannedCall>();
   #used: readonly ModelUse[] = [];
   #reserved: number;
   #incurred = 0;
   #final: readonly ModelUse[] | undefined;
 
-  constructor(parts: CreditHoldParts) {
-    this.#parts = parts;
-    this.#reserved = parts.reserved;
+  constructor(deps: CreditHoldDeps) {
+    this.#deps = deps;
+    this.#reserved = deps.reserved;
   }
 
   get request(): GateRequest {
-    return this.#parts.request;
+    return this.#deps.request;
   }
 
   async check(used: readonly ModelUse[]): Promise<void> {
     this.#used = used;
-    await this.#makeRoom();
+    await this.#extend();
   }
 
-  /** Makes sure that a call can be paid for before it is made. */
-  async prepare(key: CallKey, call: CallAhead): Promise<void> {
-    this.#ahead.set(key, call);
-    await orRefuse(this.#makeRoom());
+  /** Sets credit aside for a call; throws if there is not enough. */
+  async prepare(call: PlannedCall): Promise<void> {
+    this.#planned.add(call);
+    await failClosed(this.#extend());
   }
 
-  /** A call has been made: from now on it counts by what it used. */
-  conclude(key: CallKey): void {
-    this.#ahead.delete(key);
+  /** The call has ended: it now counts by its real usage. */
+  conclude(call: PlannedCall): void {
+    this.#planned.delete(call);
   }
 
   async settle(used: readonly ModelUse[]): Promise<void> {
-    const { reservations, key, prices, onSettled } = this.#parts;
+    const { reservations, key, prices, onSettled } = this.#deps;
     this.#final = used;
     const usage = JSON.stringify(sumByModel(used));
-    await reservations.settle(key, { cost: costOf(used, prices), usage });
+    await reservations.settle(key, { cost: computeCost(used, prices), usage });
     onSettled(this);
   }
 
-  /** For a turn that is over while nobody could settle it. */
-  async settleIfOver(): Promise<void> {
+  /** Retries to settle a turn that has ended. */
+  async settleIfEnded(): Promise<void> {
     if (this.#final) await this.settle(this.#final);
   }
 
-  async #makeRoom(): Promise<void> {
-    const { reservations, key, answerTokens } = this.#parts;
-    const incurred = this.#costWith(0);
-    const amount = Math.max(this.#reserved, this.#costWith(answerTokens));
+  async #extend(): Promise<void> {
+    const { reservations, key, answerTokens } = this.#deps;
+    const incurred = this.#estimateCost(0);
+    const amount = Math.max(this.#reserved, this.#estimateCost(answerTokens));
     if (amount === this.#reserved && incurred === this.#incurred) return;
     await reservations.extend(key, { amount, incurred });
     this.#reserved = Math.max(this.#reserved, amount);
     this.#incurred = incurred;
   }
 
-  /** What was used, and the calls ahead with an answer of so many tokens each. */
-  #costWith(output: number): number {
-    const ahead = [...this.#ahead.values()].map(({ model, input }) => ({
+  /** The cost of what was used and of the planned calls with so many output tokens each. */
+  #estimateCost(output: number): number {
+    const planned = [...this.#planned].map(({ model, input }) => ({
       model,
       input,
       cached: 0,
       output,
     }));
-    return costOf([...this.#used, ...ahead], this.#parts.prices);
+    return computeCost([...this.#used, ...planned], this.#deps.prices);
   }
 }
 
@@ -144,47 +141,47 @@ interface TurnKey {
   readonly requestId: string;
 }
 
-/** The holds of this process, to be found by the turn they belong to. */
-export class HoldsAtWork {
+/** The holds of this process by turn. */
+export class ActiveHolds {
   readonly #holds = new Map<string, CreditHold[]>();
 
   add(hold: CreditHold): void {
-    const name = nameOf(hold.request);
-    this.#holds.set(name, [...(this.#holds.get(name) ?? []), hold]);
+    const key = toKey(hold.request);
+    this.#holds.set(key, [...(this.#holds.get(key) ?? []), hold]);
   }
 
-  /** Turns of one session take turns, so of several with one request id the first is at work. */
+  /** Turns of one session run one after the other, so of several with one request id the first is running. */
   find(turn: TurnKey): CreditHold | undefined {
-    return this.#holds.get(nameOf(turn))?.[0];
+    return this.#holds.get(toKey(turn))?.[0];
   }
 
-  /** Tries again to settle what is over, where that failed before. */
-  async settleOver(): Promise<void> {
+  /** Retries to settle the turns that have ended. */
+  async settleEnded(): Promise<void> {
     const holds = [...this.#holds.values()].flat();
-    await Promise.all(holds.map((hold) => hold.settleIfOver()));
+    await Promise.all(holds.map((hold) => hold.settleIfEnded()));
   }
 
   remove(hold: CreditHold): void {
-    const name = nameOf(hold.request);
-    const left = this.#holds.get(name)?.filter((other) => other !== hold) ?? [];
-    if (left.length > 0) this.#holds.set(name, left);
-    else this.#holds.delete(name);
+    const key = toKey(hold.request);
+    const left = this.#holds.get(key)?.filter((other) => other !== hold) ?? [];
+    if (left.length > 0) this.#holds.set(key, left);
+    else this.#holds.delete(key);
   }
 }
 
-function nameOf({ owner, sessionId, requestId }: TurnKey): string {
+function toKey({ owner, sessionId, requestId }: TurnKey): string {
   return JSON.stringify([owner, sessionId, requestId]);
 }
 
-/** Shorter than the host waits for a plugin before it goes on without its middleware. */
-const PATIENCE_MS = 12_000;
+/** Shorter than the host's time limit for middlewares, so that users get the better error. */
+const LEDGER_TIMEOUT_MS = 12_000;
 
-/** Refuses the turn where the ledger fails or hangs: a host goes on without a middleware that does, and nobody would pay. */
-export async function orRefuse<T>(work: Promise<T>): Promise<T> {
-  const { promise: tooLate, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(reject, PATIENCE_MS, new Error('The ledger did not answer in time'));
+/** Refuses the call with `store_unavailable` if the ledger fails or hangs. */
+async function failClosed<T>(work: Promise<T>): Promise<T> {
+  const { promise: timeout, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(reject, LEDGER_TIMEOUT_MS, new Error('The ledger timed out'));
   try {
-    return await Promise.race([work, tooLate]);
+    return await Promise.race([work, timeout]);
   } catch (cause) {
     if (cause instanceof OracleError) throw cause;
     throw new OracleError('store_unavailable', { cause, retryAfterSeconds: 5 });

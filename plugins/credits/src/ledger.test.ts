@@ -150,7 +150,7 @@ describe.each(engines)('the ledger on %s', (engine) => {
     const second = await reservations.reserve({ owner, ...turn, amount: 500 });
     await reservations.settle(first, costing(900));
     expect(await statementOf(owner)).toMatchObject({ balance: 500, reserved: 500, unpaid: 400 });
-    const [{ id } = { id: '' }] = await open().unpaid.of(owner);
+    const [{ id } = { id: '' }] = await open().unpaid.listByOwner(owner);
     await expect(reservations.reserve({ owner, ...turn, amount: 1 })).rejects.toMatchObject({
       status: 402,
       fields: { claims: [id], outstandingClaims: [id] },
@@ -161,6 +161,6 @@ describe.each(engines)('the ledger on %s', (engine) => {
     const statement = await statementOf(owner);
     expect(statement).toMatchObject({ balance: 50, unpaid: 0 });
     expect(statement.entries.reduce((sum, { amount }) => sum + amount, 0)).toBe(50);
-    expect(await open().unpaid.of(owner)).toEqual([]);
+    expect(await open().unpaid.listByOwner(owner)).toEqual([]);
   });
 });

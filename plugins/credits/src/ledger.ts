@@ -4,43 +4,43 @@ import { z } from 'zod';
 import { LockedAccount } from './account.js';
 import type { AccountRow, CreditsTables, EntryRow, Tables } from './tables.js';
 
-interface LedgerParts {
+interface LedgerDeps {
   readonly database: PluginDatabase<CreditsTables>;
   readonly initialGrant: number;
   readonly clock: () => number;
 }
 
-/** The accounts as their owners see them. */
+/** The accounts, for their owners. */
 export class Ledger {
-  readonly #parts: LedgerParts;
+  readonly #deps: LedgerDeps;
 
-  constructor(parts: LedgerParts) {
-    this.#parts = parts;
+  constructor(deps: LedgerDeps) {
+    this.#deps = deps;
   }
 
-  /** What an owner has, and the last entries that made it so. */
-  async statement(of: {
+  /** The balance of an owner and the latest entries. */
+  async statement(request: {
     readonly owner: string;
     readonly limit: number;
   }): Promise<CreditStatement> {
-    await this.#welcome(of.owner);
-    return this.#parts.database.read(async (tables) => {
-      const account = await findAccount(tables, of.owner);
+    await this.#welcome(request.owner);
+    return this.#deps.database.read(async (tables) => {
+      const account = await findAccount(tables, request.owner);
       const entries = await tables
         .selectFrom('credits_entries')
         .selectAll()
-        .where('owner', '=', of.owner)
+        .where('owner', '=', request.owner)
         .orderBy('seq', 'desc')
-        .limit(of.limit)
+        .limit(request.limit)
         .execute();
       const { balance = 0, reserved = 0, unpaid = 0 } = account ?? {};
-      return { balance, reserved, unpaid, entries: entries.map(entryOf) };
+      return { balance, reserved, unpaid, entries: entries.map(toEntry) };
     });
   }
 
-  /** A user who only looks gets what every user starts with, too. */
+  /** Users also get the initial grant when they first read their statement. */
   async #welcome(owner: string): Promise<void> {
-    const { database, initialGrant, clock } = this.#parts;
+    const { database, initialGrant, clock } = this.#deps;
     if (initialGrant === 0 || (await findAccount(database.tables, owner))?.is_welcomed) return;
     await database.write(async (tables) => {
       const account = await LockedAccount.lock(tables, owner, clock());
@@ -58,7 +58,7 @@ function findAccount(tables: Tables, owner: string): Promise<AccountRow | undefi
     .executeTakeFirst();
 }
 
-function entryOf(row: EntryRow): CreditEntry {
+function toEntry(row: EntryRow): CreditEntry {
   return {
     id: String(row.seq),
     kind: row.kind,
@@ -103,7 +103,7 @@ export type CreditEntry = z.infer<typeof CreditEntry>;
 export const CreditStatement = z
   .object({
     balance: Amount,
-    reserved: Amount.describe('Part of the balance that turns under way have set aside'),
+    reserved: Amount.describe('Part of the balance that running turns have set aside'),
     unpaid: Amount.describe('Usage that the balance could not pay'),
     entries: z.array(CreditEntry),
   })
@@ -116,7 +116,7 @@ export const ReadStatement = z.strictObject({
 });
 export type ReadStatement = z.infer<typeof ReadStatement>;
 
-/** Whom to give how much; of several grants with one reference only the first counts. */
+/** A grant; of several with one reference only the first counts. */
 const CreditGrant = z.strictObject({
   owner: Did,
   amount: z.int().min(1).max(1e15),
@@ -132,18 +132,18 @@ export interface GrantOutcome {
   readonly isNew: boolean;
 }
 
-/** Adds to a user's balance. What they left unpaid is paid out of it at once. */
+/** Adds to a user's balance, which first pays the user's unpaid usage. */
 export async function grantCredits(
   database: PluginDatabase<CreditsTables>,
   request: CreditGrant,
 ): Promise<GrantOutcome> {
   const parsed = CreditGrant.safeParse(request);
-  if (!parsed.success) throw invalidGrant(parsed.error);
+  if (!parsed.success) throw createGrantError(parsed.error);
   const { owner, amount, note, reference } = parsed.data;
   return database.write(async (tables) => {
     const account = await LockedAccount.lock(tables, owner, Date.now());
     const isNew = reference === undefined || !(await isUsed(tables, reference));
-    if (isNew && account.balance + amount > Number.MAX_SAFE_INTEGER) throw tooMuch();
+    if (isNew && account.balance + amount > Number.MAX_SAFE_INTEGER) throw createOverflowError();
     if (isNew) await account.grant(amount, { note, reference });
     await account.save();
     return { balance: account.balance, isNew };
@@ -159,8 +159,8 @@ async function isUsed(tables: Tables, reference: string): Promise<boolean> {
   return entry !== undefined;
 }
 
-const invalidGrant = ({ issues }: z.ZodError) =>
+const createGrantError = ({ issues }: z.ZodError) =>
   new OracleError('validation_failed', { message: describeIssues(issues, 'grant') });
 
-const tooMuch = () =>
-  new OracleError('bad_request', { message: 'The balance would be larger than can be counted' });
+const createOverflowError = () =>
+  new OracleError('bad_request', { message: 'The balance would exceed the largest safe number' });

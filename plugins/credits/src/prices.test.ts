@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { CreditsConfig } from './config.js';
-import { costOf, Prices, sumByModel } from './prices.js';
+import { computeCost, Prices, sumByModel } from './prices.js';
 
 const prices = Prices.parse({
   'openai/large': { input: 2_000_000, cached: 500_000, output: 8_000_000 },
@@ -15,31 +15,31 @@ const use = (model: string, input: number, cached: number, output: number) => ({
 
 describe('costs', () => {
   it('are the tokens times the price of their model, cached ones at theirs', () => {
-    expect(costOf([use('openai/large', 1000, 400, 50)], prices)).toBe(1200 + 200 + 400);
-    expect(costOf([use('openai/small', 1000, 1000, 50)], prices)).toBe(120);
+    expect(computeCost([use('openai/large', 1000, 400, 50)], prices)).toBe(1200 + 200 + 400);
+    expect(computeCost([use('openai/small', 1000, 1000, 50)], prices)).toBe(120);
   });
 
   it('are rounded up once for all calls together', () => {
-    expect(costOf([use('openai/small', 1, 0, 0)], prices)).toBe(1);
-    expect(costOf(Array(10).fill(use('openai/small', 1, 0, 0)), prices)).toBe(1);
-    expect(costOf([], prices)).toBe(0);
+    expect(computeCost([use('openai/small', 1, 0, 0)], prices)).toBe(1);
+    expect(computeCost(Array(10).fill(use('openai/small', 1, 0, 0)), prices)).toBe(1);
+    expect(computeCost([], prices)).toBe(0);
   });
 
   it('have a usual price for models without one, which can be set', () => {
     const anything = [use('new/model', 10, 0, 10)];
-    expect(costOf(anything, prices)).toBe(50);
+    expect(computeCost(anything, prices)).toBe(50);
     const free = Prices.parse({ '*': { input: 0, output: 0 } });
-    expect(costOf(anything, free)).toBe(0);
+    expect(computeCost(anything, free)).toBe(0);
   });
 
   it('never fall below nothing, whatever a provider counts', () => {
-    expect(costOf([use('openai/large', 10, 1_000_000, 0)], prices)).toBe(5);
-    expect(costOf([use('openai/large', -5, 0, Number.NaN)], prices)).toBe(0);
+    expect(computeCost([use('openai/large', 10, 1_000_000, 0)], prices)).toBe(5);
+    expect(computeCost([use('openai/large', -5, 0, Number.NaN)], prices)).toBe(0);
   });
 
   it('stay exact for numbers that floating point cannot hold', () => {
     const dear = Prices.parse({ '*': { input: 1e12, output: 1e12 } });
-    expect(costOf([use('m', 1_000_000_007, 0, 0)], dear)).toBe(1_000_000_007_000_000);
+    expect(computeCost([use('m', 1_000_000_007, 0, 0)], dear)).toBe(1_000_000_007_000_000);
   });
 
   it('are shown with one line per model', () => {

@@ -5,7 +5,7 @@ const TOKENS_PER_PRICE = 1_000_000n;
 
 const Amount = z.int().min(0).max(1e12);
 
-/** What a million tokens of a model cost; cached input costs as much as other input unless told. */
+/** The price of a million tokens of a model; by default cached input costs as much as other input. */
 export const Price = z
   .strictObject({ input: Amount, cached: Amount.optional(), output: Amount })
   .transform(({ input, cached = input, output }) => ({ input, cached, output }));
@@ -16,31 +16,33 @@ export const Prices = z.record(z.string().min(1), Price);
 export type Prices = z.output<typeof Prices>;
 
 /** One unit a token of input, four a token of output. */
-const USUAL_PRICE: Price = { input: 1_000_000, cached: 250_000, output: 4_000_000 };
+const DEFAULT_PRICE: Price = { input: 1_000_000, cached: 250_000, output: 4_000_000 };
 
-/** What the tokens of all these calls cost together, rounded up once. */
-export function costOf(uses: readonly ModelUse[], prices: Prices): number {
-  const parts = uses.map((use) => partsOf(use, prices[use.model] ?? prices['*'] ?? USUAL_PRICE));
-  const total = parts.reduce((sum, part) => sum + part, 0n);
+/** The cost of all these calls, rounded up once. */
+export function computeCost(uses: readonly ModelUse[], prices: Prices): number {
+  const costs = uses.map((use) =>
+    priceTokens(use, prices[use.model] ?? prices['*'] ?? DEFAULT_PRICE),
+  );
+  const total = costs.reduce((sum, cost) => sum + cost, 0n);
   return Number((total + TOKENS_PER_PRICE - 1n) / TOKENS_PER_PRICE);
 }
 
-function partsOf(use: ModelUse, price: Price): bigint {
-  const input = whole(use.input);
-  // A provider that counts more cached tokens than tokens must not make a call cheaper than free.
-  const cached = Math.min(whole(use.cached), input);
+function priceTokens(use: ModelUse, price: Price): bigint {
+  const input = toWhole(use.input);
+  // A provider may report more cached tokens than input tokens, which must not reduce the cost below zero.
+  const cached = Math.min(toWhole(use.cached), input);
   return (
     BigInt(input - cached) * BigInt(price.input) +
     BigInt(cached) * BigInt(price.cached) +
-    BigInt(whole(use.output)) * BigInt(price.output)
+    BigInt(toWhole(use.output)) * BigInt(price.output)
   );
 }
 
-function whole(tokens: number): number {
+function toWhole(tokens: number): number {
   return Number.isFinite(tokens) ? Math.max(0, Math.ceil(tokens)) : 0;
 }
 
-/** One line per model. */
+/** Adds up the tokens of each model. */
 export function sumByModel(uses: readonly ModelUse[]): ModelUse[] {
   const sums = new Map<string, ModelUse>();
   for (const { model, input, cached, output } of uses) {

@@ -35,7 +35,7 @@ describe.each(engines)('turns whose process is gone on %s', (engine) => {
     expect(await statementOf(owner)).toMatchObject({
       balance: 750,
       reserved: 0,
-      entries: [{ kind: 'charge', amount: -250, note: 'the turn was cut off' }, {}],
+      entries: [{ kind: 'charge', amount: -250, note: 'the turn was interrupted' }, {}],
     });
   });
 

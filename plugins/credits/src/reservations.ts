@@ -4,9 +4,9 @@ import { LockedAccount, type UsedBy } from './account.js';
 import type { CreditLines } from './subscription.js';
 import type { CreditsTables, ReservationRow, Tables } from './tables.js';
 
-/** How long a holder may be silent before its reservations count as left behind. */
+/** A holder that does not renew its reservations for this long has abandoned them. */
 const LEASE_MS = 60_000;
-/** How long a holder that comes back late finds what was charged in its absence. */
+/** How long a settled reservation is kept for a holder that returns late. */
 const MEMORY_MS = 24 * 60 * 60 * 1000;
 /** Abandoned reservations settled in one round; the next round takes the rest. */
 const ROUND = 200;
@@ -21,20 +21,20 @@ interface NewReservation extends UsedBy {
   readonly amount: number;
 }
 
-interface ReservationsParts {
+interface ReservationsDeps {
   readonly database: PluginDatabase<CreditsTables>;
   readonly lines: CreditLines;
   readonly initialGrant: number;
   readonly clock: () => number;
 }
 
-/** What turns under way have set aside. Each is settled once, by its holder or, if that is gone, by another. */
+/** What running turns have set aside. Each reservation is settled once, by its holder or after the holder died. */
 export class Reservations {
-  readonly #parts: ReservationsParts;
+  readonly #deps: ReservationsDeps;
   readonly #holder = randomUUID();
 
-  constructor(parts: ReservationsParts) {
-    this.#parts = parts;
+  constructor(deps: ReservationsDeps) {
+    this.#deps = deps;
   }
 
   /** Sets an amount aside; throws `insufficient_credit` if there is not enough. */
@@ -43,7 +43,7 @@ export class Reservations {
     const id = randomUUID();
     await this.#tryWithLine(owner, (line) =>
       this.#change(owner, async (account, tables, now) => {
-        await account.welcome(this.#parts.initialGrant);
+        await account.welcome(this.#deps.initialGrant);
         if (!account.reserve(wanted.amount, line)) return false;
         const lease = { holder: this.#holder, lease_until: now + LEASE_MS };
         await insert(tables, { ...wanted, id, now, lease });
@@ -53,7 +53,7 @@ export class Reservations {
     return { owner, id };
   }
 
-  /** Notes what a turn has cost so far and sets aside what it needs in all; throws as `reserve` does. */
+  /** Records the known cost of a turn and sets aside what it needs in total; throws as `reserve` does. */
   async extend(
     key: ReservationKey,
     { amount, incurred }: { readonly amount: number; readonly incurred: number },
@@ -84,10 +84,10 @@ export class Reservations {
     });
   }
 
-  /** Tells the others that this holder lives. */
+  /** Extends the lease of this holder's reservations. */
   async renew(): Promise<void> {
-    const now = this.#parts.clock();
-    await this.#parts.database.write(async (tables) => {
+    const now = this.#deps.clock();
+    await this.#deps.database.write(async (tables) => {
       await tables
         .updateTable('credits_reservations')
         .set({ lease_until: now + LEASE_MS })
@@ -96,9 +96,9 @@ export class Reservations {
     });
   }
 
-  /** Settles what holders that are gone left behind, for what it is known to have cost; says how many. */
+  /** Settles abandoned reservations at their known cost; returns how many. */
   async settleAbandoned(): Promise<number> {
-    const { database, clock } = this.#parts;
+    const { database, clock } = this.#deps;
     const abandoned = await database.tables
       .selectFrom('credits_reservations')
       .select(['id', 'owner'])
@@ -118,14 +118,14 @@ export class Reservations {
       // Its holder came back, or another was first.
       if (!row || row.lease_until >= now || row.amount === 0) return false;
       const cost = Math.max(row.incurred, row.charged);
-      await chargeRest(account, row, { cost, note: 'the turn was cut off' });
+      await chargeRest(account, row, { cost, note: 'the turn was interrupted' });
       await update(tables, key, { amount: 0, charged: cost });
       return true;
     });
   }
 
   async #forgetOld(): Promise<void> {
-    const { database, clock } = this.#parts;
+    const { database, clock } = this.#deps;
     const before = clock() - MEMORY_MS;
     await database.write(async (tables) => {
       await tables
@@ -136,13 +136,13 @@ export class Reservations {
     });
   }
 
-  /** Balances come first: a line of credit is asked for only where they do not suffice. */
+  /** Uses a line of credit only if the balance does not suffice. */
   async #tryWithLine(owner: string, attempt: (line: number) => Promise<boolean>): Promise<void> {
     if (await attempt(0)) return;
-    const { lines, database } = this.#parts;
-    const { amount: line, fault } = await lines.of(owner);
+    const { lines, database } = this.#deps;
+    const { amount: line, error } = await lines.get(owner);
     if (line > 0 && (await attempt(line))) return;
-    throw await outOfCredit(database.tables, owner, fault);
+    throw await createOutOfCreditError(database.tables, owner, error);
   }
 
   /** The account is always locked first, so that no two units wait for each other. */
@@ -150,7 +150,7 @@ export class Reservations {
     owner: string,
     work: (account: LockedAccount, tables: Tables, now: number) => Promise<T>,
   ): Promise<T> {
-    const { database, clock } = this.#parts;
+    const { database, clock } = this.#deps;
     return database.write(async (tables) => {
       const now = clock();
       const account = await LockedAccount.lock(tables, owner, now);
@@ -221,11 +221,11 @@ async function chargeRest(
 
 const SHOWN = 100;
 
-/** The answer to a user without credit, with the ids of what they left unpaid (contract B1). */
-export async function outOfCredit(
+/** The error for a user without credit, with the ids of their unpaid usage (contract B1). */
+export async function createOutOfCreditError(
   tables: Tables,
   owner: string,
-  fault?: string,
+  reason?: string,
 ): Promise<OracleError> {
   const rows = await tables
     .selectFrom('credits_unpaid')
@@ -237,7 +237,7 @@ export async function outOfCredit(
     .execute();
   const claims = rows.map(({ id }) => id);
   return new OracleError('insufficient_credit', {
-    ...(fault !== undefined && { message: fault, retryAfterSeconds: 5 }),
+    ...(reason !== undefined && { message: reason, retryAfterSeconds: 5 }),
     // Published clients read one or the other.
     fields: { claims, outstandingClaims: claims },
   });

@@ -47,7 +47,7 @@ describe('a subscription service', () => {
   it('is asked with an invocation made for it, once for all who ask at once', async () => {
     answer = { status: 200, body: { credit: 700 } };
     const service = connect();
-    const lines = await Promise.all([service.of('did:a'), service.of('did:a')]);
+    const lines = await Promise.all([service.get('did:a'), service.get('did:a')]);
     expect(lines).toEqual([{ amount: 700 }, { amount: 700 }]);
     expect(asked).toHaveLength(1);
     expect(asked[0]?.body).toEqual({ user: 'did:a' });
@@ -63,15 +63,15 @@ describe('a subscription service', () => {
   it('is asked again when its answer is old, or no longer holds', async () => {
     answer = { status: 200, body: { credit: 700 } };
     const service = connect();
-    await service.of('did:a');
+    await service.get('did:a');
     answer = { status: 200, body: { credit: 5 } };
     now += 999;
-    expect(await service.of('did:a')).toEqual({ amount: 700 });
+    expect(await service.get('did:a')).toEqual({ amount: 700 });
     now += 1;
-    expect(await service.of('did:a')).toEqual({ amount: 5 });
+    expect(await service.get('did:a')).toEqual({ amount: 5 });
     answer = { status: 200, body: { credit: 6 } };
     service.forget('did:a');
-    expect(await service.of('did:a')).toEqual({ amount: 6 });
+    expect(await service.get('did:a')).toEqual({ amount: 6 });
   });
 
   it.each([
@@ -80,11 +80,11 @@ describe('a subscription service', () => {
     ['answers with a debt', { status: 200, body: { credit: -1 } }],
   ])('that %s fails closed or open, as configured', async (_, failing) => {
     answer = failing;
-    expect(await connect('closed').of('did:a')).toMatchObject({
+    expect(await connect('closed').get('did:a')).toMatchObject({
       amount: 0,
-      fault: expect.stringContaining('try again'),
+      error: expect.stringContaining('Try again'),
     });
-    const { amount } = await connect('open').of('did:a');
+    const { amount } = await connect('open').get('did:a');
     expect(amount).toBeGreaterThan(1e12);
   });
 
@@ -98,7 +98,7 @@ describe('a subscription service', () => {
     const settings = { failure: 'closed', cacheMs: 1e9, clock: () => 0 } as const;
     const service = new SubscriptionService({ context, url: 'http://x.test/', ...settings });
     const before = usedMemory();
-    for (let i = 0; i < 20_000; i++) await service.of(`did:web:${'x'.repeat(2000)}${i}`);
+    for (let i = 0; i < 20_000; i++) await service.get(`did:web:${'x'.repeat(2000)}${i}`);
     expect(usedMemory() - before).toBeLessThan(12);
   });
 
@@ -107,11 +107,11 @@ describe('a subscription service', () => {
     answer = { status: 200, body: { credit: 700 } };
     patience = held.promise;
     const service = connect('open');
-    const lines = Array.from({ length: 200 }, (_, i) => service.of(`did:${i}`));
-    expect(await service.of('did:more')).toMatchObject({ amount: 0, fault: expect.any(String) });
+    const lines = Array.from({ length: 200 }, (_, i) => service.get(`did:${i}`));
+    expect(await service.get('did:more')).toMatchObject({ amount: 0, error: expect.any(String) });
     held.resolve();
     await Promise.all(lines);
-    expect(await service.of('did:more')).toEqual({ amount: 700 });
+    expect(await service.get('did:more')).toEqual({ amount: 700 });
     patience = undefined;
   });
 
@@ -120,24 +120,24 @@ describe('a subscription service', () => {
     patience = held.promise;
     answer = { status: 200, body: { credit: 700 } };
     const service = connect();
-    const before = service.of('did:a');
+    const before = service.get('did:a');
     await expect.poll(() => asked.length).toBe(1);
     service.forget('did:a');
     held.resolve();
     await before;
     patience = undefined;
     answer = { status: 200, body: { credit: 5 } };
-    expect(await service.of('did:a')).toEqual({ amount: 5 });
+    expect(await service.get('did:a')).toEqual({ amount: 5 });
   });
 
   it('that is down is not asked for every message', async () => {
     answer = { status: 500, body: {} };
     const service = connect();
-    await service.of('did:a');
-    await service.of('did:a');
+    await service.get('did:a');
+    await service.get('did:a');
     expect(asked).toHaveLength(1);
     now += 5000;
     answer = { status: 200, body: { credit: 9 } };
-    expect(await service.of('did:a')).toEqual({ amount: 9 });
+    expect(await service.get('did:a')).toEqual({ amount: 9 });
   });
 });

@@ -2,85 +2,85 @@ import { LruMap, type PluginContext, textBytes } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 
 const TIMEOUT_MS = 5_000;
-/** A service that is down is not asked again for every message. */
+/** How long a failure is cached, so that not every message waits for a service that is down. */
 const FAILURE_MS = 5_000;
-/** What all remembered answers may take. */
+/** Size of the cache. */
 const MAX_BYTES = 4 * 1024 ** 2;
 const ENTRY_BYTES = 300;
-/** Users whose credit is asked for at the same time: with more, the service is the one that is slow. */
-const MAX_ASKING = 200;
-/** More than anybody spends, and far from where sums stop being exact. */
+/** Concurrent requests; with more, the service is too slow. */
+const MAX_PENDING = 200;
+/** More than any user spends, and small enough for exact sums. */
 const UNLIMITED = 2 ** 50;
 
 const Answer = z.object({ credit: z.int().min(0).max(UNLIMITED) });
 
-interface SubscriptionParts {
+interface SubscriptionDeps {
   readonly context: Pick<PluginContext, 'fetch' | 'ucan' | 'oracle' | 'logger'>;
   readonly url: string;
-  /** What a user may do while the service cannot be asked. */
+  /** What happens while the service cannot be reached. */
   readonly failure: 'closed' | 'open';
   readonly cacheMs: number;
   /** Milliseconds of a clock that never goes back. */
   readonly clock: () => number;
 }
 
-interface Known {
+interface CachedLine {
   readonly line: CreditLine;
   readonly until: number;
 }
 
-/** Asks a subscription service for the credit of a user, and remembers the answer for a while. */
+/** Reads the credit of users from a subscription service, with a cache. */
 export class SubscriptionService implements CreditLines {
-  readonly #parts: SubscriptionParts;
-  readonly #known = new LruMap<string, Known>({
+  readonly #deps: SubscriptionDeps;
+  readonly #cache = new LruMap<string, CachedLine>({
     maxBytes: MAX_BYTES,
     sizeOf: (_, owner) => textBytes(owner) + ENTRY_BYTES,
   });
-  readonly #asking = new Map<string, Promise<CreditLine>>();
+  readonly #pending = new Map<string, Promise<CreditLine>>();
 
-  constructor(parts: SubscriptionParts) {
-    this.#parts = parts;
+  constructor(deps: SubscriptionDeps) {
+    this.#deps = deps;
   }
 
-  async of(owner: string): Promise<CreditLine> {
-    const known = this.#known.get(owner);
-    if (known && known.until > this.#parts.clock()) return known.line;
+  async get(owner: string): Promise<CreditLine> {
+    const cached = this.#cache.get(owner);
+    if (cached && cached.until > this.#deps.clock()) return cached.line;
     // Requests of one user at the same time share one answer.
-    return this.#asking.get(owner) ?? this.#start(owner);
+    return this.#pending.get(owner) ?? this.#start(owner);
   }
 
   forget(owner: string): void {
-    this.#known.delete(owner);
-    // An answer on its way may be older than what is forgotten.
-    this.#asking.delete(owner);
+    this.#cache.delete(owner);
+    // A pending answer may be outdated too.
+    this.#pending.delete(owner);
   }
 
   #start(owner: string): Promise<CreditLine> {
-    // Never as `failure` says: strangers decide how many ask at once.
-    if (this.#asking.size >= MAX_ASKING) return Promise.resolve({ amount: 0, fault: UNKNOWN });
-    const line = this.#lineOf(owner);
-    this.#asking.set(owner, line);
+    // Even with failure `open`: strangers decide how many requests there are.
+    if (this.#pending.size >= MAX_PENDING) return Promise.resolve({ amount: 0, error: UNKNOWN });
+    const line = this.#fetchLine(owner);
+    this.#pending.set(owner, line);
     void line.then((answer) => {
-      if (this.#asking.get(owner) !== line) return;
-      this.#asking.delete(owner);
-      const until = this.#parts.clock() + (answer.fault ? FAILURE_MS : this.#parts.cacheMs);
-      this.#known.set(owner, { line: answer, until });
+      if (this.#pending.get(owner) !== line) return;
+      this.#pending.delete(owner);
+      const until = this.#deps.clock() + (answer.error ? FAILURE_MS : this.#deps.cacheMs);
+      this.#cache.set(owner, { line: answer, until });
     });
     return line;
   }
 
-  async #lineOf(owner: string): Promise<CreditLine> {
+  async #fetchLine(owner: string): Promise<CreditLine> {
     try {
-      return { amount: await this.#ask(owner) };
+      return { amount: await this.#request(owner) };
     } catch (err) {
-      const { context, failure } = this.#parts;
-      context.logger.warn({ err, did: owner, failure }, 'subscription service cannot be asked');
-      return { amount: failure === 'open' ? UNLIMITED : 0, fault: UNKNOWN };
+      const { context, failure } = this.#deps;
+      context.logger.warn({ err, did: owner, failure }, 'cannot reach the subscription service');
+      return { amount: failure === 'open' ? UNLIMITED : 0, error: UNKNOWN };
     }
   }
 
-  async #ask(user: string): Promise<number> {
-    const { url, context } = this.#parts;
+  async #request(user: string): Promise<number> {
+    const { url, context } = this.#deps;
     const token = await context.ucan.mintInvocation({
       audience: await context.ucan.resolveServiceDid(new URL(url).origin),
       can: 'subscription/read',
@@ -105,21 +105,21 @@ export class SubscriptionService implements CreditLines {
   }
 }
 
-const UNKNOWN = 'Out of credit, and the subscription service cannot be asked; try again';
+const UNKNOWN = 'Out of credit, and the subscription service cannot be reached. Try again.';
 
 /** Credit beyond a balance, for usage that is claimed later. */
 export interface CreditLine {
   readonly amount: number;
   /** Why it is not known, for the user. */
-  readonly fault?: string;
+  readonly error?: string;
 }
 
-/** What somebody else grants users beyond their balances. */
+/** Credit that a service grants beyond balances. */
 export interface CreditLines {
-  of(owner: string): Promise<CreditLine>;
-  /** What was known of a user no longer holds. */
+  get(owner: string): Promise<CreditLine>;
+  /** Drops the cached answer about a user. */
   forget(owner: string): void;
 }
 
-/** Where balances are all there is. */
-export const noLines: CreditLines = { of: async () => ({ amount: 0 }), forget: () => {} };
+/** Without a subscription service. */
+export const noCreditLines: CreditLines = { get: async () => ({ amount: 0 }), forget: () => {} };

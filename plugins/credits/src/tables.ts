@@ -14,12 +14,12 @@ export type Tables = Kysely<CreditsTables>;
 export interface AccountRow {
   owner: string;
   balance: number;
-  /** Part of the balance that turns under way have set aside. */
+  /** Part of the balance that running turns have set aside. */
   reserved: number;
   /** Sum of the owner's rows in `credits_unpaid`. */
   unpaid: number;
   last_entry: number;
-  /** 1 once the owner has had what every user starts with. */
+  /** 1 once the owner has had the initial grant. */
   is_welcomed: number;
   updated_at: number;
 }
@@ -50,7 +50,7 @@ export interface ReservationRow {
   request_id: string;
   /** What is set aside; 0 once settled for a holder that was gone. */
   amount: number;
-  /** What the turn is known to have cost so far. */
+  /** The known cost of the turn. */
   incurred: number;
   /** What was charged already. */
   charged: number;
@@ -65,12 +65,12 @@ export interface UnpaidRow {
   amount: number;
   session_id: string;
   request_id: string;
-  /** Set while somebody else collects it, so that the balance does not pay it too. */
+  /** Set while another plugin collects it, so that the balance does not pay it too. */
   taken_at: number | null;
   created_at: number;
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its own time.
+// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
 type AnyTables = Kysely<any>;
 
 /** The ledger's tables. */

@@ -23,7 +23,7 @@ describe.each(engines)('what is left unpaid on %s', (engine) => {
     const owner = await userWith(100);
     const key = await reservations.reserve({ owner, ...turn, amount: 100 });
     await reservations.settle(key, costing(100 + amount));
-    const [debt] = await unpaid.of(owner);
+    const [debt] = await unpaid.listByOwner(owner);
     if (!debt) throw new Error('nothing is unpaid');
     return { owner, unpaid, key: { owner, id: debt.id } };
   }
@@ -51,9 +51,9 @@ describe.each(engines)('what is left unpaid on %s', (engine) => {
     const { owner, unpaid, key } = await debtor();
     await unpaid.take(key);
     await grantCredits(test.database, { owner, amount: 200 });
-    await unpaid.giveBack(key);
+    await unpaid.release(key);
     expect(await statementOf(owner)).toMatchObject({ balance: 0, unpaid: 100 });
-    expect(await unpaid.of(owner)).toMatchObject([{ id: key.id, amount: 100 }]);
+    expect(await unpaid.listByOwner(owner)).toMatchObject([{ id: key.id, amount: 100 }]);
   });
 
   it('is of no use to others', async () => {
@@ -66,7 +66,7 @@ describe.each(engines)('what is left unpaid on %s', (engine) => {
   it('spends a line of credit after the balance, less what is unpaid of it', async () => {
     const forgotten: string[] = [];
     const lines: CreditLines = {
-      of: async () => ({ amount: 1000 }),
+      get: async () => ({ amount: 1000 }),
       forget: (owner) => void forgotten.push(owner),
     };
     const { reservations, unpaid } = openLedger(test.database, { lines });
@@ -78,7 +78,7 @@ describe.each(engines)('what is left unpaid on %s', (engine) => {
     await reservations.settle(second, costing(300));
     expect(await statementOf(owner)).toMatchObject({ balance: 0, reserved: 0, unpaid: 900 });
     await expect(reservations.reserve({ owner, ...turn, amount: 101 })).rejects.toThrow(/credit/);
-    for (const { id } of await unpaid.of(owner)) await unpaid.settle({ owner, id });
+    for (const { id } of await unpaid.listByOwner(owner)) await unpaid.settle({ owner, id });
     expect(forgotten).toContain(owner);
     await reservations.reserve({ owner, ...turn, amount: 1000 });
   });

@@ -20,24 +20,24 @@ export interface UnpaidKey {
   readonly id: string;
 }
 
-interface UnpaidUsageParts {
+interface UnpaidUsageDeps {
   readonly database: PluginDatabase<CreditsTables>;
   readonly clock: () => number;
-  /** Told whose usage was paid by others. */
+  /** Called when the usage of an owner was paid elsewhere. */
   readonly onPaid: (owner: string) => void;
 }
 
-/** Lets another plugin collect what balances could not pay. */
+/** The usage that balances could not pay, for another plugin to collect. */
 export class UnpaidUsage {
-  readonly #parts: UnpaidUsageParts;
+  readonly #deps: UnpaidUsageDeps;
 
-  constructor(parts: UnpaidUsageParts) {
-    this.#parts = parts;
+  constructor(deps: UnpaidUsageDeps) {
+    this.#deps = deps;
   }
 
-  /** What nobody collects yet, a page at a time in the order of ids. */
+  /** One page of the usage that is not being collected yet, ordered by id. */
   async list({ after = '' }: { readonly after?: string } = {}): Promise<readonly Unpaid[]> {
-    const rows = await this.#parts.database.tables
+    const rows = await this.#deps.database.tables
       .selectFrom('credits_unpaid')
       .selectAll()
       .where('id', '>', after)
@@ -45,12 +45,12 @@ export class UnpaidUsage {
       .orderBy('id')
       .limit(PAGE)
       .execute();
-    return rows.map(unpaidOf);
+    return rows.map(toUnpaid);
   }
 
-  /** An owner's, oldest first, whoever collects it. */
-  async of(owner: string): Promise<readonly Unpaid[]> {
-    const rows = await this.#parts.database.tables
+  /** The usage of one owner, oldest first. */
+  async listByOwner(owner: string): Promise<readonly Unpaid[]> {
+    const rows = await this.#deps.database.tables
       .selectFrom('credits_unpaid')
       .selectAll()
       .where('owner', '=', owner)
@@ -58,25 +58,25 @@ export class UnpaidUsage {
       .orderBy('id')
       .limit(SHOWN)
       .execute();
-    return rows.map(unpaidOf);
+    return rows.map(toUnpaid);
   }
 
-  /** Keeps the balance from paying it from now on, and returns it as it then stands; undefined once it is paid. */
+  /** Marks it as being collected, so that the balance does not pay it; undefined if it is paid. */
   take(key: UnpaidKey): Promise<Unpaid | undefined> {
     return this.#change(key, async ({ row, tables }) => {
-      await setTaken(tables, key, row.taken_at ?? this.#parts.clock());
-      return unpaidOf(row);
+      await setTaken(tables, key, row.taken_at ?? this.#deps.clock());
+      return toUnpaid(row);
     });
   }
 
   /** It was paid elsewhere. */
   async settle(key: UnpaidKey): Promise<void> {
     await this.#change(key, ({ row, account }) => account.strikeUnpaid(row.id, row.amount));
-    this.#parts.onPaid(key.owner);
+    this.#deps.onPaid(key.owner);
   }
 
   /** It could not be collected: the balance pays it again. */
-  async giveBack(key: UnpaidKey): Promise<void> {
+  async release(key: UnpaidKey): Promise<void> {
     await this.#change(key, async ({ account, tables }) => {
       await setTaken(tables, key, null);
       await account.payUnpaid();
@@ -84,7 +84,7 @@ export class UnpaidUsage {
   }
 
   #change<T>(key: UnpaidKey, work: (found: Found) => Promise<T>): Promise<T | undefined> {
-    const { database, clock } = this.#parts;
+    const { database, clock } = this.#deps;
     return database.write(async (tables) => {
       const account = await LockedAccount.lock(tables, key.owner, clock());
       const row = await tables
@@ -115,7 +115,7 @@ async function setTaken(tables: Tables, { id }: UnpaidKey, takenAt: number | nul
     .execute();
 }
 
-function unpaidOf(row: UnpaidRow): Unpaid {
+function toUnpaid(row: UnpaidRow): Unpaid {
   return {
     id: row.id,
     owner: row.owner,

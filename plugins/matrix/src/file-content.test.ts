@@ -1,23 +1,23 @@
 import { describe, expect, it } from 'vitest';
 import { tinyPdf } from '../test/support/tiny-pdf.js';
-import { pdfText } from './file-content.js';
+import { readPdf } from './file-content.js';
 
 const patient = new AbortController().signal;
 
-describe('pdfText', () => {
+describe('readPdf', () => {
   it('reads the text of a PDF', async () => {
-    await expect(pdfText(tinyPdf('Hello there'), 1000, patient)).resolves.toMatchObject({
+    await expect(readPdf(tinyPdf('Hello there'), 1000, patient)).resolves.toMatchObject({
       text: expect.stringContaining('Hello there'),
     });
   });
 
   it('says that a broken one cannot be read', async () => {
-    await expect(pdfText(Buffer.from('%PDF-1.4 rubbish'), 1000, patient)).rejects.toThrow(
+    await expect(readPdf(Buffer.from('%PDF-1.4 rubbish'), 1000, patient)).rejects.toThrow(
       /cannot be read/,
     );
   });
 
   it('stops when the turn does', async () => {
-    await expect(pdfText(tinyPdf('x'), 1000, AbortSignal.abort())).rejects.toThrow(/too long/);
+    await expect(readPdf(tinyPdf('x'), 1000, AbortSignal.abort())).rejects.toThrow(/too long/);
   });
 });

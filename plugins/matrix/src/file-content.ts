@@ -14,7 +14,7 @@ const TEXT_TYPES = new Set([
 
 const ascii = (text: string) => Buffer.from(text, 'latin1');
 
-/** How files of these types begin; each entry is one way, bytes at an offset. */
+/** The magic bytes of types: alternatives of bytes at offsets. */
 const MAGIC: Readonly<Record<string, readonly (readonly [number, Buffer])[][]>> = {
   'application/pdf': [[[0, ascii('%PDF-')]]],
   'image/png': [[[0, ascii('\x89PNG\r\n\x1a\n')]]],
@@ -30,21 +30,20 @@ const MAGIC: Readonly<Record<string, readonly (readonly [number, Buffer])[][]>> 
 
 export type FileKind = 'text' | 'pdf' | 'image';
 
-/** What can be done with a file of the claimed type; throws if its bytes are of another, or of none we read. */
-export function fileKind(mimetype: string, bytes: Uint8Array): FileKind {
+/** How to read a file of the claimed type; throws if its bytes are of another type, or the type is not supported. */
+export function detectKind(mimetype: string, bytes: Uint8Array): FileKind {
   const type = mimetype.toLowerCase().split(';', 1)[0]?.trim() ?? '';
   const magic = MAGIC[type];
   if (magic) {
     if (!magic.some((way) => way.every(([at, start]) => startsAt(bytes, at, start)))) {
-      throw new Error(`it is not what it claims to be (${type})`);
+      throw new Error(`it is not of type ${type}`);
     }
     return type === 'application/pdf' ? 'pdf' : 'image';
   }
   if (!type.startsWith('text/') && !TEXT_TYPES.has(type)) {
     throw new Error(`files of type ${type} cannot be read`);
   }
-  if (bytes.subarray(0, 8192).includes(0))
-    throw new Error('it is not text, though it claims to be');
+  if (bytes.subarray(0, 8192).includes(0)) throw new Error('it is not text');
   return 'text';
 }
 
@@ -55,14 +54,14 @@ function startsAt(bytes: Uint8Array, at: number, start: Buffer): boolean {
 const TIMEOUT_MS = 20_000;
 const MEMORY_MB = 256;
 
-/** Runs apart from the host: what a hostile file takes in time or memory ends with it. */
+/** Runs in a worker, which limits the time and memory of hostile files. */
 const READER = `
 const { parentPort, workerData } = require('node:worker_threads');
 import(workerData.library)
   .then(({ extractText }) => extractText(workerData.bytes, { mergePages: true }))
   .then(({ text }) =>
     parentPort.postMessage({ text: text.slice(0, workerData.limit), length: text.length }))
-  .catch((error) => parentPort.postMessage({ fault: String(error && error.message) }));
+  .catch((error) => parentPort.postMessage({ error: String(error && error.message) }));
 `;
 
 /** The beginning of a PDF's text, and how long all of it is. */
@@ -71,10 +70,10 @@ export interface PdfText {
   readonly length: number;
 }
 
-type Answer = PdfText | { readonly fault: string };
+type Answer = PdfText | { readonly error: string };
 
 /** Reads at most `limit` characters of a PDF; throws when it cannot be read within limits. */
-export async function pdfText(
+export async function readPdf(
   bytes: Uint8Array,
   limit: number,
   signal: AbortSignal,
@@ -89,8 +88,8 @@ export async function pdfText(
   });
   const stop = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]);
   try {
-    const answer = await answerOf(worker, stop);
-    if ('fault' in answer) throw new Error(`the PDF cannot be read (${answer.fault})`);
+    const answer = await waitForAnswer(worker, stop);
+    if ('error' in answer) throw new Error(`the PDF cannot be read (${answer.error})`);
     if (!answer.text.trim()) throw new Error('the PDF holds no text, only images');
     return answer;
   } finally {
@@ -98,11 +97,11 @@ export async function pdfText(
   }
 }
 
-function answerOf(worker: Worker, stop: AbortSignal): Promise<Answer> {
+function waitForAnswer(worker: Worker, stop: AbortSignal): Promise<Answer> {
   return new Promise((resolve, reject) => {
-    const giveUp = () => reject(new Error('the PDF takes too long to read'));
-    if (stop.aborted) return giveUp();
-    stop.addEventListener('abort', giveUp, { once: true });
+    const rejectTimeout = () => reject(new Error('the PDF takes too long to read'));
+    if (stop.aborted) return rejectTimeout();
+    stop.addEventListener('abort', rejectTimeout, { once: true });
     worker.once('message', resolve);
     worker.once('error', () => reject(new Error('the PDF is too large to read')));
     worker.once('exit', () => reject(new Error('the PDF cannot be read')));

@@ -2,7 +2,13 @@ import { createDecipheriv, createHash } from 'node:crypto';
 import type { PluginContext, TurnContext } from '@sibyl/plugin-kit';
 import type { Attachment } from '@sibyl/protocol';
 import { z } from 'zod';
-import { askMatrix, authorization, type Homeserver, MatrixError, segment } from './homeserver.js';
+import {
+  authorization,
+  encodeSegment,
+  type Homeserver,
+  MatrixError,
+  requestMatrix,
+} from './homeserver.js';
 
 const TIMEOUT_MS = 60_000;
 const MXC = /^mxc:\/\/([^/\s]+)\/([^/\s?#]+)$/;
@@ -21,11 +27,11 @@ interface Download {
 export async function downloadFile(download: Download): Promise<Uint8Array> {
   const [, server, media] = MXC.exec(download.mxcUri) ?? [];
   if (!server || !media) throw new MatrixError(0, 'its address is not an mxc:// one');
-  const file = `${segment(server)}/${segment(media)}`;
+  const file = `${encodeSegment(server)}/${encodeSegment(media)}`;
   const response = await get(`/_matrix/client/v1/media/download/${file}`, download);
-  if (response.status !== 404) return bytesOf(response, download);
+  if (response.status !== 404) return readBytes(response, download);
   await response.body?.cancel();
-  return bytesOf(await get(`/_matrix/media/v3/download/${file}`, download), download);
+  return readBytes(await get(`/_matrix/media/v3/download/${file}`, download), download);
 }
 
 function get(path: string, { homeserver, maxBytes, signal, fetch }: Download): Promise<Response> {
@@ -37,7 +43,7 @@ function get(path: string, { homeserver, maxBytes, signal, fetch }: Download): P
   });
 }
 
-async function bytesOf(response: Response, { maxBytes, reserve }: Download): Promise<Uint8Array> {
+async function readBytes(response: Response, { maxBytes, reserve }: Download): Promise<Uint8Array> {
   try {
     if (!response.ok)
       throw new MatrixError(response.status, `the homeserver answered ${response.status}`);
@@ -56,10 +62,10 @@ export interface FileLocation {
   readonly encryption: EncryptedFile | undefined;
 }
 
-interface RoomEvent {
-  readonly type?: string;
-  readonly content?: { readonly url?: unknown; readonly file?: unknown };
-}
+const RoomEvent = z.object({
+  type: z.string().optional(),
+  content: z.object({ url: z.unknown().optional(), file: z.unknown().optional() }).optional(),
+});
 
 interface Place {
   readonly homeserver: Homeserver;
@@ -75,8 +81,12 @@ export async function locateFile(attachment: Attachment, place: Place): Promise<
   const { eventId, mxcUri } = attachment;
   if (eventId === undefined) return { mxcUri: mxcUri ?? '', encryption: undefined };
   const { homeserver, fetch, signal } = place;
-  const path = `/rooms/${segment(roomOf(place))}/event/${segment(eventId)}`;
-  const { type, content = {} } = await askMatrix<RoomEvent>(homeserver, { path, signal }, fetch);
+  const path = `/rooms/${encodeSegment(findRoom(place))}/event/${encodeSegment(eventId)}`;
+  const { type, content = {} } = await requestMatrix(
+    homeserver,
+    { path, signal, reply: RoomEvent },
+    fetch,
+  );
   if (type === 'm.room.encrypted') throw new Error('its message is end-to-end encrypted');
   if (content.file !== undefined) {
     const encryption = EncryptedFile.parse(content.file);
@@ -87,7 +97,7 @@ export async function locateFile(attachment: Attachment, place: Place): Promise<
 }
 
 /** With the oracle's token only the user's own room may be read: others are none of their business. */
-function roomOf({ homeserver, turn, ownRoom }: Place): string {
+function findRoom({ homeserver, turn, ownRoom }: Place): string {
   const { editorRoomId } = turn.state;
   const named = homeserver.as === 'user' ? editorRoomId : undefined;
   const room = named ?? ownRoom;

@@ -1,33 +1,33 @@
 import { type PluginContext, RateLimiter, type TurnContext } from '@sibyl/plugin-kit';
 import type { Attachment } from '@sibyl/protocol';
-import { fileKind, pdfText } from './file-content.js';
+import { detectKind, readPdf } from './file-content.js';
 import { decryptFile, downloadFile, locateFile } from './file-download.js';
-import { type Homeserver, type MatrixConfig, userHomeserver } from './homeserver.js';
+import { findUserHomeserver, type Homeserver, type MatrixConfig } from './homeserver.js';
 import { ReaderSlots } from './reader-slots.js';
 
 /** Security §4. */
 const FILE_BYTES = 25 * 1024 ** 2;
 const MESSAGE_BYTES = 50 * 1024 ** 2;
-/** What one user may have read in a minute, however many messages it takes. */
+/** What one user may have read per minute, in any number of messages. */
 const MEGABYTES_PER_MINUTE = 200;
-/** All files of a message, from its slot to its last byte. */
+/** Time limit for all files of a message, without the wait for a slot. */
 const MESSAGE_MS = 60_000;
 
-/** What a file may take of the model's context, in characters; no more of its text is kept. */
+/** Characters of a file that the model receives; the rest is dropped. */
 const FILE_LENGTH = 60_000;
 
-/** What became of an attachment. */
+/** The content of an attachment, or why it cannot be read. */
 export type ReadFile =
   | { readonly name: string; readonly type: string; readonly text: string }
   | { readonly name: string; readonly type: string; readonly image: Uint8Array }
-  | { readonly name: string; readonly type: string; readonly fault: string };
+  | { readonly name: string; readonly type: string; readonly error: string };
 
-interface FileReaderParts {
+interface FileReaderDeps {
   readonly fetch: PluginContext['fetch'];
   readonly config: MatrixConfig;
 }
 
-/** Reads the files of messages, within what all of them together may take of the host. */
+/** Reads the files of messages within limits for all of them together. */
 export class FileReader {
   readonly slots = new ReaderSlots({ total: 16, perUser: 2, perHomeserver: 8, waiting: 1000 });
   /** Each takes a thread and up to 256 MB. */
@@ -37,25 +37,25 @@ export class FileReader {
     perHomeserver: 2,
     waiting: 1000,
   });
-  /** What turns hold of their files, until they are over. */
+  /** Bytes of files that running turns hold. */
   readonly budget = new ByteBudget({ total: 256 * 1024 ** 2, perUser: 100 * 1024 ** 2 });
 
   private readonly rates = new RateLimiter({ maxBytes: 1024 ** 2 });
 
-  constructor(private readonly parts: FileReaderParts) {}
+  constructor(private readonly deps: FileReaderDeps) {}
 
-  /** Reads one file after the other; a failing one costs only itself. The end of the turn ends the transfer too. */
-  async read(turn: TurnContext<MatrixConfig>, ownRoom: string | undefined): Promise<ReadFile[]> {
-    const { homeServer = this.parts.config.MATRIX_BASE_URL ?? '' } = turn.user.matrix ?? {};
-    const reader = { user: turn.user.did, homeserver: hostKey(homeServer) };
+  /** Reads one file after the other; an error affects that file only. The end of the turn cancels downloads. */
+  async read(turn: TurnContext, ownRoom: string | undefined): Promise<ReadFile[]> {
+    const { homeServer = this.deps.config.MATRIX_BASE_URL ?? '' } = turn.user.matrix ?? {};
+    const reader = { user: turn.user.did, homeserver: toHostKey(homeServer) };
     try {
       return await this.slots.run(reader, turn.signal, () =>
-        this.readAll({ turn, ownRoom, reader, ...this.parts }),
+        this.readAll({ turn, ownRoom, reader, ...this.deps }),
       );
     } catch (error) {
       turn.signal.throwIfAborted();
       return turn.request.attachments.map(({ filename: name, mimetype: type }) => {
-        return { name, type, fault: describeFault(error, turn) };
+        return { name, type, error: describeError(error, turn) };
       });
     }
   }
@@ -70,14 +70,14 @@ export class FileReader {
       const { filename: name, mimetype: type } = attachment;
       try {
         signal.throwIfAborted();
-        homeserver ??= await userHomeserver(turn.user, config, fetch, signal);
+        homeserver ??= await findUserHomeserver(turn.user, config, fetch, signal);
         const place = { ...reading, signal, homeserver, left };
         const file = await this.readOne(attachment, place);
         left -= file.size;
         files.push({ name, type, ...file.content });
       } catch (error) {
         turn.signal.throwIfAborted();
-        files.push({ name, type, fault: describeFault(error, turn) });
+        files.push({ name, type, error: describeError(error, turn) });
       }
     }
     return files;
@@ -101,7 +101,7 @@ export class FileReader {
     }
   }
 
-  /** Before any of the bytes are read. */
+  /** Counts the bytes before they are read. */
   private charge(user: string, bytes: number): void {
     const cost = Math.max(1, Math.ceil(bytes / 1024 ** 2));
     const { allowed, resetSeconds } = this.rates.take(user, MEGABYTES_PER_MINUTE, cost);
@@ -116,13 +116,13 @@ export class FileReader {
     bytes: Uint8Array,
     { reader, signal }: Pick<Reading, 'reader' | 'signal'>,
   ) {
-    switch (fileKind(type, bytes)) {
+    switch (detectKind(type, bytes)) {
       case 'text':
-        return { text: shorten(new TextDecoder().decode(bytes)) };
+        return { text: truncate(new TextDecoder().decode(bytes)) };
       case 'pdf': {
-        const read = () => pdfText(bytes, FILE_LENGTH, signal);
+        const read = () => readPdf(bytes, FILE_LENGTH, signal);
         const { text, length } = await this.pdfSlots.run(reader, signal, read);
-        return { text: shorten(text, length) };
+        return { text: truncate(text, length) };
       }
       case 'image':
         return { image: bytes };
@@ -130,8 +130,8 @@ export class FileReader {
   }
 }
 
-interface Reading extends FileReaderParts {
-  readonly turn: TurnContext<MatrixConfig>;
+interface Reading extends FileReaderDeps {
+  readonly turn: TurnContext;
   readonly ownRoom: string | undefined;
   readonly reader: { readonly user: string; readonly homeserver: string };
   readonly signal: AbortSignal;
@@ -139,7 +139,7 @@ interface Reading extends FileReaderParts {
 
 type Place = Reading & { readonly homeserver: Homeserver; readonly left: number };
 
-/** One file's part of the budget. */
+/** The bytes that one file holds of the budget. */
 class HeldBytes {
   private bytes = 0;
 
@@ -148,7 +148,7 @@ class HeldBytes {
     private readonly user: string,
   ) {}
 
-  /** Throws if the budget has not that much. */
+  /** Throws if that would exceed the budget. */
   set(bytes: number): void {
     this.budget.release(this.user, this.bytes);
     this.bytes = 0;
@@ -171,44 +171,44 @@ async function readBytes(
   const maxBytes = Math.min(FILE_BYTES, left);
   if ((attachment.size ?? 0) > maxBytes || maxBytes <= 0) throw new Error(TOO_LARGE);
   const { mxcUri, encryption } = await locateFile(attachment, place);
-  const access = { homeserver: readableWith(attachment, homeserver), signal, fetch };
+  const access = { homeserver: restrictToken(attachment, homeserver), signal, fetch };
   const bytes = await downloadFile({ mxcUri, maxBytes, reserve, ...access });
   return encryption ? decryptFile(bytes, encryption) : bytes;
 }
 
-/** The oracle's token opens what was sent in the user's own room, never an address that the user just names. */
-function readableWith({ eventId }: Attachment, homeserver: Homeserver): Homeserver {
+/** The oracle's token is sent only for files of the user's own room, never for URIs that the user names. */
+function restrictToken({ eventId }: Attachment, homeserver: Homeserver): Homeserver {
   if (homeserver.as === 'user' || eventId !== undefined) return homeserver;
   return { ...homeserver, token: undefined };
 }
 
-/** Copied: a slice would keep all of the original in memory. */
-function shorten(text: string, length = text.length): string {
+/** Copies the text: a slice would keep the original in memory. */
+function truncate(text: string, length = text.length): string {
   if (length <= FILE_LENGTH) return text;
   const start = Buffer.from(text.slice(0, FILE_LENGTH)).toString();
-  return `${start}\n[cut: ${length - FILE_LENGTH} more characters]`;
+  return `${start}\n[truncated: ${length - FILE_LENGTH} more characters]`;
 }
 
-/** Names a homeserver, however it is written. */
-function hostKey(homeServer: string): string {
+/** The host of a homeserver, given by name or URL. */
+function toHostKey(homeServer: string): string {
   const url = URL.parse(/^https?:\/\//i.test(homeServer) ? homeServer : `https://${homeServer}`);
   return url?.host ?? homeServer;
 }
 
-/** What a homeserver says of itself may be of any length. */
-const FAULT_LENGTH = 300;
+/** Error texts of homeservers have any length. */
+const ERROR_LENGTH = 300;
 const TOO_LARGE = 'it is too large: 25 MB a file and 50 MB a message can be read';
 const BUSY = 'the host holds too many files right now; send it again in a minute';
 
-/** Why a server was not reached is for the operator: it could tell what is inside of the network. */
-function describeFault(error: unknown, { logger }: Pick<TurnContext, 'logger'>): string {
+/** The text for users; why a server cannot be reached goes to the log only, since it reveals the network. */
+function describeError(error: unknown, { logger }: Pick<TurnContext, 'logger'>): string {
   if (!(error instanceof Error)) return 'it cannot be read';
   if (error.name === 'TimeoutError')
     return `its homeserver took more than ${MESSAGE_MS / 1000} s for the files of this message`;
-  if (error.cause instanceof Error) logger.info({ err: error }, 'a file was not read');
-  if (error.name !== 'SafeFetchError') return error.message.slice(0, FAULT_LENGTH);
+  if (error.cause instanceof Error) logger.info({ err: error }, 'cannot read a file');
+  if (error.name !== 'SafeFetchError') return error.message.slice(0, ERROR_LENGTH);
   if ('code' in error && error.code === 'too_large') return TOO_LARGE;
-  logger.info({ err: error }, 'a homeserver was not reached');
+  logger.info({ err: error }, 'cannot reach a homeserver');
   return 'the homeserver cannot be reached';
 }
 
@@ -218,7 +218,7 @@ interface BudgetLimits {
   readonly perUser: number;
 }
 
-/** Counts the bytes that are held for users, and refuses what would pass a limit. */
+/** Counts the bytes held for users, and refuses what exceeds a limit. */
 export class ByteBudget {
   private readonly byUser = new Map<string, number>();
   private held = 0;
@@ -239,7 +239,6 @@ export class ByteBudget {
     return true;
   }
 
-  /** Gives back what was taken. */
   release(user: string, bytes: number): void {
     this.set(user, (this.byUser.get(user) ?? 0) - bytes);
     this.held -= bytes;

@@ -6,7 +6,7 @@ type SafeFetch = PluginContext['fetch'];
 const JSON_LIMITS = { maxBytes: 1024 ** 2, timeoutMs: 10_000 };
 const WELL_KNOWN_LIMITS = { maxBytes: 64 * 1024, timeoutMs: 5000 };
 
-/** A homeserver as somebody with a token sees it; the token never leaves for another address. */
+/** A homeserver and a token, which is never sent to another address. */
 export interface Homeserver {
   readonly baseUrl: string;
   readonly token: string | undefined;
@@ -14,7 +14,9 @@ export interface Homeserver {
   readonly as: 'user' | 'oracle';
 }
 
-/** Matrix answered with a fault, or not at all. */
+const WellKnown = z.object({ 'm.homeserver': z.object({ base_url: z.string() }) });
+
+/** An error of a homeserver; status 0 if it did not answer. */
 export class MatrixError extends Error {
   override readonly name = 'MatrixError';
   constructor(
@@ -27,95 +29,104 @@ export class MatrixError extends Error {
 }
 
 /** The oracle's own homeserver, if it has an account there. */
-export function oracleHomeserver(config: MatrixConfig): Homeserver | undefined {
+export function getOracleHomeserver(config: MatrixConfig): Homeserver | undefined {
   const { MATRIX_BASE_URL: baseUrl, MATRIX_ACCESS_TOKEN: token } = config;
   return baseUrl && token ? { baseUrl, token, as: 'oracle' } : undefined;
 }
 
 /** Where the user's files are: the homeserver they name with their own token, else the oracle's. */
-export async function userHomeserver(
+export async function findUserHomeserver(
   user: TurnUser,
   config: MatrixConfig,
   fetch: SafeFetch,
   signal?: AbortSignal,
 ): Promise<Homeserver> {
   const { homeServer, accessToken: token } = user.matrix ?? {};
-  if (homeServer) return { baseUrl: await baseUrlOf(homeServer, fetch, signal), token, as: 'user' };
+  if (homeServer)
+    return { baseUrl: await resolveBaseUrl(homeServer, fetch, signal), token, as: 'user' };
   const { MATRIX_BASE_URL: baseUrl, MATRIX_ACCESS_TOKEN: ours } = config;
-  if (!baseUrl) throw new MatrixError(0, 'no homeserver was named');
+  if (!baseUrl) throw new MatrixError(0, 'no homeserver is configured');
   return token ? { baseUrl, token, as: 'user' } : { baseUrl, token: ours, as: 'oracle' };
 }
 
-/** A name such as `matrix.org` says by its well-known file where it is served. */
-export async function baseUrlOf(
+/** Resolves a name such as `matrix.org` with its well-known file. */
+export async function resolveBaseUrl(
   homeServer: string,
   fetch: SafeFetch,
   signal?: AbortSignal,
 ): Promise<string> {
-  if (/^https?:\/\//i.test(homeServer)) return originOf(homeServer);
-  const fallback = originOf(`https://${homeServer}`);
+  if (/^https?:\/\//i.test(homeServer)) return parseOrigin(homeServer);
+  const fallback = parseOrigin(`https://${homeServer}`);
   try {
     const response = await fetch(`${fallback}/.well-known/matrix/client`, {
       ...WELL_KNOWN_LIMITS,
       ...(signal && { signal }),
     });
-    const told = (await response.json()) as { 'm.homeserver'?: { base_url?: unknown } };
-    const { base_url: baseUrl } = told['m.homeserver'] ?? {};
-    return typeof baseUrl === 'string' ? originOf(baseUrl) : fallback;
+    const wellKnown = WellKnown.parse(await response.json());
+    return parseOrigin(wellKnown['m.homeserver'].base_url);
   } catch {
     signal?.throwIfAborted();
     return fallback;
   }
 }
 
-function originOf(text: string): string {
+function parseOrigin(text: string): string {
   const url = URL.parse(text);
   if (!url) throw new MatrixError(0, 'the homeserver is not a valid address');
   return `${url.protocol}//${url.host}`;
 }
 
-/** The headers that go with a request to this homeserver. */
 export const authorization = ({ token }: Homeserver): Record<string, string> =>
   token === undefined ? {} : { authorization: `Bearer ${token}` };
 
-interface JsonRequest {
+interface MatrixRequest<Schema extends z.ZodType> {
   readonly method?: 'GET' | 'PUT' | 'POST';
   readonly path: string;
   readonly body?: object;
   readonly signal?: AbortSignal;
+  /** Of the reply. */
+  readonly reply: Schema;
 }
 
-/** Asks the client-server API for JSON. */
-export async function askMatrix<T>(
+const ErrorReply = z
+  .object({ errcode: z.unknown().optional(), error: z.unknown().optional() })
+  .catch({});
+
+/** Sends a request to the client-server API and parses its JSON reply. */
+export async function requestMatrix<Schema extends z.ZodType>(
   homeserver: Homeserver,
-  { method = 'GET', path, body, signal }: JsonRequest,
+  { method = 'GET', path, body, signal, reply }: MatrixRequest<Schema>,
   fetch: SafeFetch,
-): Promise<T> {
-  const asked = fetch(`${homeserver.baseUrl}/_matrix/client/v3${path}`, {
+): Promise<z.output<Schema>> {
+  const sent = fetch(`${homeserver.baseUrl}/_matrix/client/v3${path}`, {
     method,
     headers: { ...authorization(homeserver), 'content-type': 'application/json' },
     ...(body && { body: JSON.stringify(body) }),
     ...(signal && { signal }),
     ...JSON_LIMITS,
   });
-  const response = await asked.catch((error) => {
+  const response = await sent.catch((error) => {
     throw hideAddress(error);
   });
-  const answer = await response.json().catch((error) => {
-    // Proxies explain their faults in HTML; the status says enough.
+  const json = await response.json().catch((error) => {
+    // Proxies send HTML errors; the status is enough.
     if (response.ok || error?.name !== 'SyntaxError') throw hideAddress(error);
     return {};
   });
-  if (response.ok) return answer as T;
-  const { errcode = '', error = 'no reason given' } = (answer ?? {}) as Record<string, unknown>;
+  if (response.ok) {
+    const { data, error } = reply.safeParse(json);
+    if (error) throw new MatrixError(0, 'the homeserver sent an invalid reply', { cause: error });
+    return data;
+  }
+  const { errcode = '', error = 'no reason given' } = ErrorReply.parse(json);
   const reason = `${errcode} (${error})`.slice(0, REASON_LENGTH);
   throw new MatrixError(response.status, `the homeserver answered ${response.status} ${reason}`);
 }
 
-/** What a homeserver says of itself may be of any length. */
+/** Error texts of homeservers have any length. */
 const REASON_LENGTH = 300;
 
-/** Where a homeserver is and why it was not reached is for the log: models and users see this message. */
+/** Addresses and causes go to the log only: models and users see this message. */
 function hideAddress(error: unknown): unknown {
   if (!(error instanceof Error) || !HIDDEN.has(error.name)) return error;
   return new MatrixError(0, 'the homeserver cannot be reached', { cause: error });
@@ -123,15 +134,14 @@ function hideAddress(error: unknown): unknown {
 
 const HIDDEN: ReadonlySet<string> = new Set(['SafeFetchError', 'SyntaxError']);
 
-/** A path segment. */
-export const segment = (text: string): string => encodeURIComponent(text);
+export const encodeSegment = (text: string): string => encodeURIComponent(text);
 
 const Url = z
   .url({ protocol: /^https?$/ })
   .transform((url) => url.replace(/\/+$/, ''))
   .optional();
 
-/** The variables of the plugin. */
+/** The plugin's environment variables. */
 export const MatrixConfig = z.object({
   MATRIX_BASE_URL: Url.describe(
     "The oracle's homeserver; also where files are looked up for users who name none",

@@ -1,15 +1,18 @@
 import {
   definePlugin,
-  type PluginContext,
   type PluginMigrations,
+  type SetupContext,
+  sharedKey,
   type TurnContext,
 } from '@sibyl/plugin-kit';
 import { FileReader } from './file-reader.js';
-import { MatrixConfig, oracleHomeserver, userHomeserver } from './homeserver.js';
+import { findUserHomeserver, getOracleHomeserver, MatrixConfig } from './homeserver.js';
 import { MatrixRoomState, RoomDirectory } from './rooms.js';
-import { filesMiddleware, turnFiles } from './turn-files.js';
+import { createTurnFiles, filesMiddleware, TURN_FILES } from './turn-files.js';
 
-export const migrations: PluginMigrations = {
+const MATRIX_BASE_URL = sharedKey<string>('matrixBaseUrl');
+
+const migrations: PluginMigrations = {
   async '0001-rooms'(tables) {
     await tables.schema
       .createTable('matrix_rooms')
@@ -20,58 +23,52 @@ export const migrations: PluginMigrations = {
   },
 };
 
-type Context = Pick<PluginContext<MatrixConfig>, 'config' | 'database' | 'oracle' | 'fetch'>;
-
-function directoryOf(context: Context): RoomDirectory | undefined {
-  const homeserver = oracleHomeserver(context.config);
-  return homeserver && new RoomDirectory({ ...context, homeserver });
-}
-
-/** In the background: the room is there without the user too, and a turn need not wait for it. */
-async function inviteUser(
-  turn: TurnContext<MatrixConfig>,
-  rooms: RoomDirectory,
-  fetch: PluginContext['fetch'],
-): Promise<void> {
-  if (!turn.user.matrix?.accessToken) return;
-  try {
-    await rooms.invite(turn.user.did, () => userHomeserver(turn.user, turn.config, fetch));
-  } catch (err) {
-    turn.logger.warn({ err }, 'user not invited to their Matrix room');
-  }
-}
-
-/** Files of the user's homeserver, and rooms of the oracle's. */
+/** Reads files from the user's homeserver, and stores room state on the oracle's homeserver. */
 export const matrix = definePlugin({
   name: 'matrix',
   version: '0.1.0',
   manifest: {
     title: 'Matrix',
-    summary: "Reads the files a message brings from the user's Matrix homeserver.",
-    whenToUse: ['a message comes with attachments'],
+    summary: "Reads the files of a message from the user's Matrix homeserver.",
+    whenToUse: ['a message has attachments'],
     category: 'integration',
     visibility: 'silent',
   },
   configSchema: MatrixConfig,
   migrations,
-  getSharedState(context) {
-    const rooms = directoryOf(context);
-    const { fetch, config } = context;
-    const reader = new FileReader({ fetch, config });
-    return {
-      ...(config.MATRIX_BASE_URL && { matrixBaseUrl: config.MATRIX_BASE_URL }),
-      matrixFiles(turn: TurnContext<MatrixConfig>) {
-        if (rooms) void inviteUser(turn, rooms, fetch);
-        return turnFiles(turn, { rooms, reader });
-      },
-    };
-  },
+  setup: (context) => createServices(context),
+  getSharedState: ({ services, config, fetch }) => ({
+    ...(config.MATRIX_BASE_URL && MATRIX_BASE_URL.share(config.MATRIX_BASE_URL)),
+    ...TURN_FILES.sharePerTurn((turn) => {
+      const { rooms } = services;
+      if (rooms) void inviteUser(turn, rooms, () => findUserHomeserver(turn.user, config, fetch));
+      return createTurnFiles(turn, services);
+    }),
+  }),
   getMiddlewares: () => [filesMiddleware],
-  getRoomState(context) {
-    const homeserver = oracleHomeserver(context.config);
-    const rooms = directoryOf(context);
-    if (!homeserver || !rooms) return undefined;
-    const { fetch, logger } = context;
-    return new MatrixRoomState({ homeserver, rooms, fetch, logger });
-  },
+  getRoomState: ({ services }) => services.roomState,
 });
+
+function createServices({ config, database, oracle, fetch, logger }: SetupContext<MatrixConfig>) {
+  const homeserver = getOracleHomeserver(config);
+  const rooms = homeserver && new RoomDirectory({ database, oracle, fetch, homeserver });
+  return {
+    reader: new FileReader({ fetch, config }),
+    rooms,
+    roomState: rooms && new MatrixRoomState({ homeserver, rooms, fetch, logger }),
+  };
+}
+
+/** Runs in the background: the room exists without the user, so the turn need not wait. */
+async function inviteUser(
+  turn: TurnContext,
+  rooms: RoomDirectory,
+  findHomeserver: Parameters<RoomDirectory['invite']>[1],
+): Promise<void> {
+  if (!turn.user.matrix?.accessToken) return;
+  try {
+    await rooms.invite(turn.user.did, findHomeserver);
+  } catch (err) {
+    turn.logger.warn({ err }, 'cannot invite the user to their Matrix room');
+  }
+}

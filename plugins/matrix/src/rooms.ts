@@ -1,35 +1,45 @@
 import { createHash } from 'node:crypto';
 import type { PluginContext, PluginDatabase, RoomPlace, RoomState } from '@sibyl/plugin-kit';
-import type { JsonObject } from '@sibyl/protocol';
-import { askMatrix, baseUrlOf, type Homeserver, MatrixError, segment } from './homeserver.js';
+import { JsonObject } from '@sibyl/protocol';
+import { z } from 'zod';
+import {
+  encodeSegment,
+  type Homeserver,
+  MatrixError,
+  requestMatrix,
+  resolveBaseUrl,
+} from './homeserver.js';
+
+const WhoAmI = z.object({ user_id: z.string() });
+const Room = z.object({ room_id: z.string() });
 
 export interface MatrixTables {
   matrix_rooms: { owner: string; room_id: string; user_id: string | null };
 }
 
-interface RoomDirectoryParts {
+interface RoomDirectoryDeps {
   readonly database: PluginDatabase<MatrixTables>;
   readonly homeserver: Homeserver;
   readonly oracle: PluginContext['oracle'];
   readonly fetch: PluginContext['fetch'];
 }
 
-/** Users that are invited at the same time; the others are invited with a later turn. */
+/** Concurrent invitations; other users are invited in a later turn. */
 const MAX_INVITING = 100;
 
-/** Knows each user's Matrix room with the oracle, and makes it when it is first needed. */
+/** Each user's Matrix room with the oracle; creates it at the first use. */
 export class RoomDirectory {
-  readonly #parts: RoomDirectoryParts;
-  /** Of each owner at most one; every one is the part of a turn or of an invitation. */
-  readonly #making = new Map<string, Promise<string>>();
+  readonly #deps: RoomDirectoryDeps;
+  /** At most one per owner; each belongs to a turn or an invitation. */
+  readonly #creating = new Map<string, Promise<string>>();
   readonly #inviting = new Set<string>();
 
-  constructor(parts: RoomDirectoryParts) {
-    this.#parts = parts;
+  constructor(deps: RoomDirectoryDeps) {
+    this.#deps = deps;
   }
 
   async find(owner: string): Promise<string | undefined> {
-    const row = await this.#parts.database.tables
+    const row = await this.#deps.database.tables
       .selectFrom('matrix_rooms')
       .select('room_id')
       .where('owner', '=', owner)
@@ -37,17 +47,17 @@ export class RoomDirectory {
     return row?.room_id;
   }
 
-  async roomOf(owner: string): Promise<string> {
+  async openRoom(owner: string): Promise<string> {
     const known = await this.find(owner);
     if (known) return known;
-    const making = this.#making.get(owner) ?? this.#make(owner);
-    this.#making.set(owner, making);
-    return making.finally(() => this.#making.delete(owner));
+    const creating = this.#creating.get(owner) ?? this.#create(owner);
+    this.#creating.set(owner, creating);
+    return creating.finally(() => this.#creating.delete(owner));
   }
 
-  /** Asks the user in, once; `findHomeserver` finds the homeserver as their own token sees it. */
+  /** Invites the user once; `findHomeserver` returns the user's homeserver with their token. */
   async invite(owner: string, findHomeserver: () => Promise<Homeserver>): Promise<void> {
-    // A homeserver that hangs would otherwise collect one attempt for every turn.
+    // Otherwise a homeserver that hangs collects one attempt per turn.
     if (this.#inviting.has(owner) || this.#inviting.size >= MAX_INVITING) return;
     this.#inviting.add(owner);
     try {
@@ -58,8 +68,8 @@ export class RoomDirectory {
   }
 
   async #invite(owner: string, findHomeserver: () => Promise<Homeserver>): Promise<void> {
-    const { database, homeserver, fetch } = this.#parts;
-    const roomId = await this.roomOf(owner);
+    const { database, homeserver, fetch } = this.#deps;
+    const roomId = await this.openRoom(owner);
     const known = await database.tables
       .selectFrom('matrix_rooms')
       .select('user_id')
@@ -67,14 +77,18 @@ export class RoomDirectory {
       .executeTakeFirst();
     if (known?.user_id) return;
     const user = await findHomeserver();
-    const { user_id: userId } = await askMatrix<{ user_id: string }>(
+    const { user_id: userId } = await requestMatrix(
       user,
-      { path: '/account/whoami' },
+      { path: '/account/whoami', reply: WhoAmI },
       fetch,
     );
     await this.#assertOwn(userId, user);
-    const path = `/rooms/${segment(roomId)}/invite`;
-    await askMatrix(homeserver, { method: 'POST', path, body: { user_id: userId } }, fetch);
+    const path = `/rooms/${encodeSegment(roomId)}/invite`;
+    await requestMatrix(
+      homeserver,
+      { method: 'POST', path, body: { user_id: userId }, reply: z.unknown() },
+      fetch,
+    );
     await database.write((tables) =>
       tables
         .updateTable('matrix_rooms')
@@ -84,18 +98,18 @@ export class RoomDirectory {
     );
   }
 
-  /** A homeserver says who its own users are; whom it names of others, the oracle must not bother. */
+  /** A homeserver may name its own users only, so that it cannot make the oracle invite others. */
   async #assertOwn(userId: unknown, { baseUrl }: Homeserver): Promise<void> {
-    const { homeserver, fetch } = this.#parts;
+    const { homeserver, fetch } = this.#deps;
     if (baseUrl === homeserver.baseUrl) return;
     const [, server] = /^@[^:]+:([\w.:[\]-]+)$/.exec(String(userId)) ?? [];
-    if (server && (await baseUrlOf(server, fetch)) === baseUrl) return;
-    throw new MatrixError(0, 'the homeserver does not speak for the user it names');
+    if (server && (await resolveBaseUrl(server, fetch)) === baseUrl) return;
+    throw new MatrixError(0, 'the homeserver is not that of the user it names');
   }
 
-  /** The alias is the owner's alone, so that two processes end up with the same room. */
-  async #make(owner: string): Promise<string> {
-    const { database, oracle } = this.#parts;
+  /** The alias is unique per owner, so that two processes find the same room. */
+  async #create(owner: string): Promise<string> {
+    const { database, oracle } = this.#deps;
     const hash = createHash('sha256').update(`${oracle.did} ${owner}`).digest('hex').slice(0, 32);
     const roomId = await this.#createOrFind(`sibyl-${hash}`);
     await database.write((tables) =>
@@ -109,7 +123,7 @@ export class RoomDirectory {
   }
 
   async #createOrFind(localAlias: string): Promise<string> {
-    const { homeserver, oracle, fetch } = this.#parts;
+    const { homeserver, oracle, fetch } = this.#deps;
     const body = {
       preset: 'private_chat',
       is_direct: true,
@@ -117,9 +131,9 @@ export class RoomDirectory {
       room_alias_name: localAlias,
     };
     try {
-      const created = await askMatrix<{ room_id: string }>(
+      const created = await requestMatrix(
         homeserver,
-        { method: 'POST', path: '/createRoom', body },
+        { method: 'POST', path: '/createRoom', body, reply: Room },
         fetch,
       );
       return created.room_id;
@@ -130,29 +144,29 @@ export class RoomDirectory {
   }
 
   async #findByAlias(localAlias: string): Promise<string> {
-    const { homeserver, fetch } = this.#parts;
-    const { user_id: userId } = await askMatrix<{ user_id: string }>(
+    const { homeserver, fetch } = this.#deps;
+    const { user_id: userId } = await requestMatrix(
       homeserver,
-      { path: '/account/whoami' },
+      { path: '/account/whoami', reply: WhoAmI },
       fetch,
     );
     const server = userId.slice(userId.indexOf(':') + 1);
-    const path = `/directory/room/${segment(`#${localAlias}:${server}`)}`;
-    return (await askMatrix<{ room_id: string }>(homeserver, { path }, fetch)).room_id;
+    const path = `/directory/room/${encodeSegment(`#${localAlias}:${server}`)}`;
+    return (await requestMatrix(homeserver, { path, reply: Room }, fetch)).room_id;
   }
 }
 
-/** Reverse-domain, as Matrix asks of types that are not its own. */
+/** Reverse domain name, as Matrix requires for custom types. */
 const EVENT_TYPE = 'org.sibyl.room_state';
 
-interface MatrixRoomStateParts {
+interface MatrixRoomStateDeps {
   readonly homeserver: Homeserver;
   readonly rooms: RoomDirectory;
   readonly fetch: PluginContext['fetch'];
   readonly logger: PluginContext['logger'];
 }
 
-/** Changes that may wait: of one place, and of all of them. */
+/** Pending changes, per room and key and in total. */
 const MAX_WAITING_PER_PLACE = 20;
 const MAX_WAITING = 1000;
 
@@ -162,24 +176,25 @@ interface Changes {
   readonly count: number;
 }
 
-/** Keeps a room's state in the Matrix room itself, one state event a key. */
+/** Stores room state as state events of the Matrix room, one per key. */
 export class MatrixRoomState implements RoomState {
-  readonly #parts: MatrixRoomStateParts;
-  /** The changes of each place; Matrix has no compare-and-set, so changes wait for one another. */
+  readonly #deps: MatrixRoomStateDeps;
+  /** Matrix has no compare-and-set, so the changes of a place run one after the other. */
   readonly #changes = new Map<string, Changes>();
-  #waiting = 0;
+  #pending = 0;
 
-  constructor(parts: MatrixRoomStateParts) {
-    this.#parts = parts;
+  constructor(deps: MatrixRoomStateDeps) {
+    this.#deps = deps;
   }
 
   async read(place: RoomPlace, key: string): Promise<JsonObject | undefined> {
-    const { homeserver, fetch } = this.#parts;
+    const { homeserver, fetch } = this.#deps;
     try {
-      return await askMatrix<JsonObject>(homeserver, { path: await this.#path(place, key) }, fetch);
+      const path = await this.#path(place, key);
+      return await requestMatrix(homeserver, { path, reply: JsonObject }, fetch);
     } catch (error) {
       if (error instanceof MatrixError && error.status === 404) return undefined;
-      this.#parts.logger.warn({ err: error }, 'state of a Matrix room not read');
+      this.#deps.logger.warn({ err: error }, 'cannot read the state of a Matrix room');
       throw error;
     }
   }
@@ -191,19 +206,19 @@ export class MatrixRoomState implements RoomState {
   ): Promise<JsonObject> {
     const id = JSON.stringify([place.owner, place.roomId, key]);
     const { last, count } = this.#changes.get(id) ?? { last: Promise.resolve(), count: 0 };
-    if (count >= MAX_WAITING_PER_PLACE || this.#waiting >= MAX_WAITING) throw new Error(BUSY);
+    if (count >= MAX_WAITING_PER_PLACE || this.#pending >= MAX_WAITING) throw new Error(BUSY);
     const changed = last.catch(() => undefined).then(() => this.#change(place, key, change));
     this.#changes.set(id, { last: changed, count: count + 1 });
-    this.#waiting += 1;
+    this.#pending += 1;
     try {
       return await changed;
     } finally {
-      this.#waiting -= 1;
-      this.#conclude(id);
+      this.#pending -= 1;
+      this.#release(id);
     }
   }
 
-  #conclude(id: string): void {
+  #release(id: string): void {
     const { last, count } = this.#changes.get(id) ?? { last: undefined, count: 0 };
     if (last && count > 1) this.#changes.set(id, { last, count: count - 1 });
     else this.#changes.delete(id);
@@ -214,17 +229,17 @@ export class MatrixRoomState implements RoomState {
     key: string,
     change: (current: JsonObject | undefined) => JsonObject,
   ): Promise<JsonObject> {
-    const { homeserver, fetch } = this.#parts;
+    const { homeserver, fetch } = this.#deps;
     const body = change(await this.read(place, key));
     const path = await this.#path(place, key);
-    await askMatrix(homeserver, { method: 'PUT', path, body }, fetch);
+    await requestMatrix(homeserver, { method: 'PUT', path, body, reply: z.unknown() }, fetch);
     return body;
   }
 
   async #path({ owner }: RoomPlace, key: string): Promise<string> {
-    const roomId = await this.#parts.rooms.roomOf(owner);
-    return `/rooms/${segment(roomId)}/state/${EVENT_TYPE}/${segment(key)}`;
+    const roomId = await this.#deps.rooms.openRoom(owner);
+    return `/rooms/${encodeSegment(roomId)}/state/${EVENT_TYPE}/${encodeSegment(key)}`;
   }
 }
 
-const BUSY = 'Too many changes wait for the homeserver; try again later';
+const BUSY = 'Too many changes are pending; try again later';

@@ -41,7 +41,7 @@ function createReader() {
 }
 
 const faults = (files: readonly ReadFile[]) =>
-  files.flatMap((file) => ('fault' in file ? file.fault : []));
+  files.flatMap((file) => ('error' in file ? file.error : []));
 
 describe('FileReader', () => {
   it('holds 100 MB of images for a user and 256 MB for all, until their turns are over', async () => {

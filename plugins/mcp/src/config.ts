@@ -38,15 +38,18 @@ export function isProtected(server: McpServer, tool: string): boolean {
   return server.protected === true || (server.protected || []).includes(tool);
 }
 
-/** The variables of the plugin. */
+/** The plugin's environment variables. */
 export const McpConfig = z.object({
   MCP_SERVERS: z
     .string()
     .transform((text, context) => {
       try {
-        return JSON.parse(text) as unknown;
+        return JSON.parse(text);
       } catch (error) {
-        context.addIssue({ code: 'custom', message: `is not JSON: ${(error as Error).message}` });
+        context.addIssue({
+          code: 'custom',
+          message: `is not JSON: ${error instanceof Error ? error.message : error}`,
+        });
         return z.NEVER;
       }
     })

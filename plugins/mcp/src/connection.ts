@@ -7,21 +7,22 @@ import type {
   MCPTransport,
 } from '@ai-sdk/mcp';
 import type { PluginContext } from '@sibyl/plugin-kit';
+import { z } from 'zod';
 import type { McpServer } from './config.js';
 
-/** A list is asked for again after this long, so that new tools appear without a restart. */
+/** Age at which a list is refreshed, so that new tools appear without a restart. */
 const LIST_AGE_MS = 60_000;
 const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 60_000;
 const MAX_PAGES = 20;
-/** What the list of a server's tools may take, as characters of JSON; tools beyond it are left out. */
+/** Characters of JSON of a server's tool list; tools beyond it are left out. */
 const MAX_LIST_LENGTH = 1024 ** 2;
-/** How long a server may take to show that it is still there. */
+/** Time limit for the check whether a server is still reachable. */
 const PROBE_MS = 2000;
 
 export type McpTool = ListToolsResult['tools'][number];
 
-interface ConnectionParts {
+interface ConnectionDeps {
   readonly name: string;
   readonly server: McpServer;
   readonly context: Pick<PluginContext, 'fetch' | 'logger'>;
@@ -40,27 +41,27 @@ interface Opened {
   readonly listedAt: number;
 }
 
-/** One MCP server: connected when first needed, and again after it was away. */
+/** A connection to one MCP server, which reconnects after failures. */
 export class Connection {
   readonly name: string;
   readonly server: McpServer;
-  readonly #context: ConnectionParts['context'];
+  readonly #context: ConnectionDeps['context'];
   #opened: Opened | undefined;
   #opening: Promise<Opened> | undefined;
   #retryAt = 0;
   #retryMs = FIRST_RETRY_MS;
   #isClosed = false;
 
-  constructor({ name, server, context }: ConnectionParts) {
+  constructor({ name, server, context }: ConnectionDeps) {
     this.name = name;
     this.server = server;
     this.#context = context;
   }
 
-  /** The tools it has; a server that is away is asked again only after a while. */
+  /** The server's tools; after a failure the server is contacted again only after a while. */
   async tools(): Promise<readonly McpTool[]> {
     if (!this.#opened) return (await this.#open()).tools;
-    if (performance.now() - this.#opened.listedAt > LIST_AGE_MS) this.#refresh();
+    if (performance.now() - this.#opened.listedAt > LIST_AGE_MS) this.#refresh(this.#opened);
     return this.#opened.tools;
   }
 
@@ -74,14 +75,14 @@ export class Connection {
     );
     const result = await called.catch(async (error) => {
       if (signal.aborted) throw signal.reason;
-      if (deadline.aborted) throw new Error(overdue(this.name, timeoutMs));
-      if (isRefusal(error)) throw error;
-      // What went wrong may name addresses inside of the network: it is for the log alone.
+      if (deadline.aborted) throw new Error(describeTimeout(this.name, timeoutMs));
+      if (isServerError(error)) throw error;
+      // The cause may contain internal addresses, so it goes to the log only.
       this.#context.logger.warn({ err: error, server: this.name, tool }, 'MCP call failed');
-      await this.#loseIfAway(error);
-      throw new Error(`${this.name} cannot be reached, or gave an answer that cannot be read`);
+      await this.#closeIfUnreachable(error);
+      throw new Error(`${this.name} cannot be reached, or sent an invalid answer`);
     });
-    return resultOf(result);
+    return readResult(result);
   }
 
   async close(): Promise<void> {
@@ -90,7 +91,7 @@ export class Connection {
     await this.#opened?.client.close();
   }
 
-  /** Many turns may ask at once: they share one attempt. */
+  /** Concurrent turns share one attempt. */
   #open(): Promise<Opened> {
     if (this.#isClosed || performance.now() < this.#retryAt) {
       return Promise.reject(new Error(`${this.name} is not connected; try again later`));
@@ -109,34 +110,34 @@ export class Connection {
       this.#retryMs = FIRST_RETRY_MS;
       return this.#opened;
     } catch (error) {
-      this.#lose(error);
+      this.#disconnect(error);
       throw new Error(`${this.name} cannot be reached; try again later`, { cause: error });
     }
   }
 
-  /** In the background; a failure is noticed by the next who needs the server. */
-  #refresh(): void {
-    const { client } = this.#opened as Opened;
-    this.#opened = { ...(this.#opened as Opened), listedAt: performance.now() };
+  /** Runs in the background; a failure closes the connection. */
+  #refresh(opened: Opened): void {
+    const { client } = opened;
+    this.#opened = { ...opened, listedAt: performance.now() };
     listTools(client, this.server.timeoutMs).then(
       (tools) => {
         if (this.#opened?.client === client) this.#opened = { ...this.#opened, tools };
       },
-      (error) => this.#lose(error),
+      (error) => this.#disconnect(error),
     );
   }
 
-  /** An answer that cannot be read is the fault of one call, a server that gives none is everybody's. */
-  async #loseIfAway(fault: unknown): Promise<void> {
+  /** An invalid answer affects one call; a server that does not answer loses its connection. */
+  async #closeIfUnreachable(cause: unknown): Promise<void> {
     const opened = this.#opened;
     if (!opened) return;
-    const patience = Math.min(this.server.timeoutMs, PROBE_MS);
-    await listTools(opened.client, patience).catch(() => {
-      if (this.#opened === opened) this.#lose(fault);
+    const timeoutMs = Math.min(this.server.timeoutMs, PROBE_MS);
+    await listTools(opened.client, timeoutMs).catch(() => {
+      if (this.#opened === opened) this.#disconnect(cause);
     });
   }
 
-  #lose(error: unknown): void {
+  #disconnect(error: unknown): void {
     const lost = this.#opened;
     this.#opened = undefined;
     if (this.#isClosed) return;
@@ -147,7 +148,7 @@ export class Connection {
   }
 }
 
-const overdue = (name: string, timeoutMs: number) =>
+const describeTimeout = (name: string, timeoutMs: number) =>
   `${name} did not answer within ${timeoutMs / 1000} s; whether the call had an effect is unknown`;
 
 async function listTools(client: MCPClient, timeout: number): Promise<McpTool[]> {
@@ -170,8 +171,8 @@ async function listTools(client: MCPClient, timeout: number): Promise<McpTool[]>
   return tools;
 }
 
-/** A refusal of the server carries a code. */
-function isRefusal(error: unknown): boolean {
+/** Errors that the server itself reports have a code. */
+function isServerError(error: unknown): boolean {
   return error instanceof Error && 'code' in error && typeof error.code === 'number';
 }
 
@@ -179,19 +180,28 @@ const MAX_REPLY_BYTES = 4 * 1024 ** 2;
 
 type SafeFetch = PluginContext['fetch'];
 
-/** Connects to a server; the SDK is loaded by the first host that has one. */
-export async function openClient(
+/** Connects to a server; the SDK loads only if one is configured. */
+async function openClient(
   server: McpServer,
   { fetch, logger }: Pick<PluginContext, 'fetch' | 'logger'>,
 ): Promise<MCPClient> {
-  const { createMCPClient } = await import('@ai-sdk/mcp');
+  const { createMCPClient } = await loadSdk();
   return createMCPClient({
     transport: 'url' in server ? httpTransport(server, fetch) : await stdioTransport(server),
     clientName: 'sibyl',
     initializationOptions: { timeout: server.timeoutMs },
-    // Of streams beside the calls, which not every server has: a call that fails says so itself.
-    onUncaughtError: (err) => logger.info({ err }, 'fault beside the calls of an MCP server'),
+    // Concerns streams that not every server has; calls report their own errors.
+    onUncaughtError: (err) => logger.info({ err }, 'error of an MCP server outside of a call'),
   });
+}
+
+/** The SDK loads with the first server. */
+async function loadSdk() {
+  try {
+    return await import('@ai-sdk/mcp');
+  } catch (cause) {
+    throw new Error('The plugin mcp needs the package @ai-sdk/mcp: install it', { cause });
+  }
 }
 
 function httpTransport({ url, headers }: Extract<McpServer, { url: string }>, fetch: SafeFetch) {
@@ -199,78 +209,92 @@ function httpTransport({ url, headers }: Extract<McpServer, { url: string }>, fe
     type: 'http' as const,
     url,
     headers,
-    fetch: ((input: string | URL, init: RequestInit = {}) =>
-      fetch(input, {
+    fetch: (input: string | URL | Request, init: RequestInit = {}) =>
+      fetch(input instanceof Request ? input.url : input, {
         ...init,
-        body: bodyWithInvocation(init.body) as NonNullable<RequestInit['body']>,
+        ...addInvocationToBody(init.body),
         maxBytes: MAX_REPLY_BYTES,
-        // Streams stay open; each call has a limit of its own.
+        // Streams stay open; each call has its own limit.
         timeoutMs: Number.POSITIVE_INFINITY,
-      })) as typeof globalThis.fetch,
+      }),
   };
 }
 
 async function stdioTransport({ command, args, env }: Extract<McpServer, { command: string }>) {
   const { StdioMCPTransport } = await import('@ai-sdk/mcp/mcp-stdio');
-  return carryInvocations(new StdioMCPTransport({ command, args, env, stderr: 'ignore' }));
+  return addInvocations(new StdioMCPTransport({ command, args, env, stderr: 'ignore' }));
 }
 
-/** Where a server finds the user's invocation: in the call's `_meta`, on every transport alike. */
+/** The key of the user's invocation in a call's `_meta`. */
 export const INVOCATION_META = 'ucan/invocation';
 
-/** The invocation that goes with the call under way; the client has no parameter for it. */
+/** The invocation of the current call; the client has no parameter for it. */
 const invocation = new AsyncLocalStorage<string>();
 
-export const withInvocation = <T>(token: string | undefined, call: () => T): T =>
+const withInvocation = <T>(token: string | undefined, call: () => T): T =>
   token === undefined ? call() : invocation.run(token, call);
 
 /** Adds the invocation to the body of the call it belongs to. */
-export function bodyWithInvocation(body: unknown): unknown {
+function addInvocationToBody(body: unknown): { readonly body?: string } {
   const token = invocation.getStore();
-  if (token === undefined || typeof body !== 'string') return body;
-  return JSON.stringify(withMeta(JSON.parse(body), token));
+  if (token === undefined || typeof body !== 'string') return {};
+  return { body: JSON.stringify(addMeta(JSON.parse(body), token)) };
 }
 
 /** Adds the invocation to the calls that a transport sends. */
-export function carryInvocations<T extends MCPTransport>(transport: T): T {
+function addInvocations<T extends MCPTransport>(transport: T): T {
   const send = transport.send.bind(transport);
   transport.send = (message, options) => {
     const token = invocation.getStore();
-    return send(token === undefined ? message : withMeta(message, token), options);
+    return send(token === undefined ? message : addMeta(message, token), options);
   };
   return transport;
 }
 
-function withMeta(message: JSONRPCMessage, token: string): JSONRPCMessage {
+function addMeta(message: JSONRPCMessage, token: string): JSONRPCMessage {
   if (!('method' in message) || message.method !== 'tools/call') return message;
   const meta = { ...message.params?._meta, [INVOCATION_META]: token };
   return { ...message, params: { ...message.params, _meta: meta } };
 }
 
-type Content = { readonly type: string; readonly [field: string]: unknown };
+const ResultContent = z.discriminatedUnion('type', [
+  z.object({ type: z.literal('text'), text: z.string() }),
+  z.object({ type: z.literal('image'), mimeType: z.string() }),
+  z.object({ type: z.literal('audio'), mimeType: z.string() }),
+  z.object({
+    type: z.literal('resource'),
+    resource: z.object({ uri: z.string(), text: z.string().optional() }),
+  }),
+  z.object({ type: z.literal('resource_link'), uri: z.string() }),
+]);
 
-/** What the model is told of a result; one marked as an error is thrown. */
-export function resultOf(result: CallToolResult): unknown {
-  const { isError, structuredContent, toolResult } = result as Record<string, unknown>;
-  const content = ((result as { content?: unknown }).content ?? []) as readonly Content[];
-  const text = content.map(describe).join('\n');
-  if (isError) throw new Error(text || 'The tool failed without saying why');
+const ToolReply = z.object({
+  isError: z.boolean().optional(),
+  structuredContent: z.unknown().optional(),
+  toolResult: z.unknown().optional(),
+  content: z.array(ResultContent.or(z.object({ type: z.string() }))).optional(),
+});
+
+/** The result for the model; one that is marked as an error is thrown. */
+function readResult(result: CallToolResult): unknown {
+  const { isError, structuredContent, toolResult, content = [] } = ToolReply.parse(result);
+  const text = content.map(describeContent).join('\n');
+  if (isError) throw new Error(text || 'The tool failed without a reason');
   return structuredContent ?? toolResult ?? text;
 }
 
-function describe(content: Content): string {
-  switch (content.type) {
+function describeContent(content: { readonly type: string }): string {
+  const { data } = ResultContent.safeParse(content);
+  switch (data?.type) {
     case 'text':
-      return String(content.text);
+      return data.text;
     case 'image':
     case 'audio':
-      return `[${content.type}, ${content.mimeType}]`;
-    case 'resource': {
-      const { uri, text } = content.resource as { uri: string; text?: string };
-      return text ?? `[resource ${uri}]`;
-    }
+      return `[${data.type}, ${data.mimeType}]`;
+    case 'resource':
+      return data.resource.text ?? `[resource ${data.resource.uri}]`;
     case 'resource_link':
-      return `[resource ${content.uri}]`;
+      return `[resource ${data.uri}]`;
     default:
       return `[${content.type}]`;
   }

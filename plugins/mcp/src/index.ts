@@ -1,19 +1,14 @@
-import { definePlugin, type TurnContext } from '@sibyl/plugin-kit';
+import { definePlugin, type SetupContext, type Tool, type TurnContext } from '@sibyl/plugin-kit';
 import { McpConfig } from './config.js';
 import { Connection } from './connection.js';
-import { serverTools } from './server-tools.js';
+import { listServerTools } from './server-tools.js';
 
 export { INVOCATION_META } from './connection.js';
 
-/** A turn waits no longer than this for a server that has to be connected first. */
-const PATIENCE_MS = 3000;
+/** How long a turn waits for a server that is not connected yet. */
+const CONNECT_TIMEOUT_MS = 3000;
 
-interface McpServersReady {
-  /** The tools of all servers; those of a server that is away are missing, and the agent is told. */
-  toolsOf(turn: TurnContext): Promise<Awaited<ReturnType<typeof serverTools>>>;
-}
-
-/** Tools of MCP servers that the operator has configured. */
+/** Tools of the MCP servers that the operator configured. */
 export const mcp = definePlugin({
   name: 'mcp',
   version: '0.1.0',
@@ -27,38 +22,46 @@ export const mcp = definePlugin({
   configSchema: McpConfig,
   autoDetect: (env) => Boolean(env.MCP_SERVERS),
   autoDetectHint: 'set MCP_SERVERS',
-  getSharedState(context) {
+  setup: (context) => {
     const connections = Object.entries(context.config.MCP_SERVERS).map(
       ([name, server]) => new Connection({ name, server, context }),
     );
-    for (const connection of connections) {
-      // Already now, so that the first turn need not wait; a server that is away is tried again.
-      connection.tools().catch(() => undefined);
-      context.onClose(() => connection.close());
-    }
-    const toolsOf = async (turn: TurnContext) => {
-      const asked = connections.map(async (connection) => {
-        try {
-          return await inTime(serverTools(connection, context));
-        } catch {
-          turn.degrade(`MCP server ${connection.name}`, 'its tools cannot be used now');
-          return [];
-        }
-      });
-      return (await Promise.all(asked)).flat();
-    };
-    return { mcp: { toolsOf } satisfies McpServersReady };
+    // Connects now, so that the first turn need not wait; failures are retried later.
+    for (const connection of connections) connection.tools().catch(() => undefined);
+    const { oracle, ucan } = context;
+    return { connections, oracle, ucan };
   },
-  getRequestTools: (turn) => (turn.shared.mcp as McpServersReady).toolsOf(turn),
+  close: async ({ connections }) => {
+    await Promise.all(connections.map((connection) => connection.close()));
+  },
+  getRequestTools: (turn) => listTools(turn, turn.services),
 });
 
-async function inTime<T>(work: Promise<T>): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const overdue = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error('it does not answer')), PATIENCE_MS);
+interface McpServices extends Pick<SetupContext, 'oracle' | 'ucan'> {
+  readonly connections: readonly Connection[];
+}
+
+/** The tools of all servers, except those that cannot be reached, which the agent is informed of. */
+async function listTools(
+  turn: TurnContext<unknown>,
+  { connections, ...identity }: McpServices,
+): Promise<Tool[]> {
+  const lists = connections.map(async (connection) => {
+    try {
+      return await withTimeLimit(listServerTools(connection, identity));
+    } catch {
+      turn.degrade(`MCP server ${connection.name}`, 'its tools cannot be used now');
+      return [];
+    }
   });
+  return (await Promise.all(lists)).flat();
+}
+
+async function withTimeLimit<T>(work: Promise<T>): Promise<T> {
+  const timeout = Promise.withResolvers<never>();
+  const timer = setTimeout(timeout.reject, CONNECT_TIMEOUT_MS, new Error('it does not answer'));
   try {
-    return await Promise.race([work, overdue]);
+    return await Promise.race([work, timeout.promise]);
   } finally {
     clearTimeout(timer);
   }

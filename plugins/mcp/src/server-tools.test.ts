@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { toolName } from './server-tools.js';
+import { buildToolName } from './server-tools.js';
 
-describe('toolName', () => {
+describe('buildToolName', () => {
   it('keeps a name that every provider accepts', () => {
-    expect(toolName('github', 'create_issue')).toBe('github__create_issue');
+    expect(buildToolName('github', 'create_issue')).toBe('github__create_issue');
   });
 
   it.each([
@@ -11,12 +11,14 @@ describe('toolName', () => {
     ['a long name', 'x'.repeat(100)],
     ['another script', '天気'],
   ])('writes %s so that providers accept it', (_, tool) => {
-    expect(toolName('demo', tool)).toMatch(/^[A-Za-z0-9_-]{1,64}$/);
-    expect(toolName('demo', tool)).toMatch(/^demo__/);
+    expect(buildToolName('demo', tool)).toMatch(/^[A-Za-z0-9_-]{1,64}$/);
+    expect(buildToolName('demo', tool)).toMatch(/^demo__/);
   });
 
   it('never makes two tools one', () => {
-    expect(toolName('demo', 'a.b')).not.toBe(toolName('demo', 'a b'));
-    expect(toolName('demo', `${'x'.repeat(80)}1`)).not.toBe(toolName('demo', `${'x'.repeat(80)}2`));
+    expect(buildToolName('demo', 'a.b')).not.toBe(buildToolName('demo', 'a b'));
+    expect(buildToolName('demo', `${'x'.repeat(80)}1`)).not.toBe(
+      buildToolName('demo', `${'x'.repeat(80)}2`),
+    );
   });
 });

@@ -7,11 +7,11 @@ import { startHost, type TestHost } from '../../../packages/host/test/support/ho
 import { openSession, stream } from '../../../packages/host/test/support/stream.js';
 import { TestUser } from '../../../packages/host/test/support/user.js';
 import { INVOCATION_META } from '../src/connection.js';
-import { toolName } from '../src/server-tools.js';
+import { buildToolName } from '../src/server-tools.js';
 import { type HttpMcpServer, startHttpServer } from './support/http-server.js';
 
-const ADD = toolName('open', 'add.numbers');
-const SAFE_ADD = toolName('safe', 'add.numbers');
+const ADD = buildToolName('open', 'add.numbers');
+const SAFE_ADD = buildToolName('safe', 'add.numbers');
 
 let server: HttpMcpServer;
 let model: ControlledModel;

@@ -6,7 +6,7 @@ import { z } from 'zod';
 
 export const FACT_LENGTH = 1000;
 
-/** Something the agent keeps of a user. */
+/** A fact about a user. */
 export const Fact = z
   .object({ id: z.string(), text: z.string(), createdAt: z.iso.datetime() })
   .meta({ id: 'Fact' });
@@ -27,10 +27,10 @@ export type ListFacts = z.infer<typeof ListFacts>;
 export const FactForgotten = z.object({ message: z.string() }).meta({ id: 'FactForgotten' });
 export type FactForgotten = z.infer<typeof FactForgotten>;
 
-/** What one user may have kept. */
+/** Facts that one user may have. */
 const FACTS_PER_USER = 1000;
 const WORDS_PER_QUERY = 16;
-/** As much of a query as is read: a message may bring megabytes of files. */
+/** Characters of a query that are searched: a message may contain megabytes of files. */
 const QUERY_LENGTH = 4000;
 
 interface FactRow {
@@ -49,34 +49,34 @@ interface Owned {
   readonly owner: string;
 }
 
-/** Keeps facts and finds them by their words; every query is of one owner. */
+/** Stores facts and finds them by their words; every query is limited to one owner. */
 export class FactStore {
   constructor(private readonly database: PluginDatabase<MemoryTables>) {}
 
-  /** Keeps a fact; one that is there already is returned as it is. */
+  /** Stores a fact, or returns the one with the same text. */
   add({ owner, text }: Owned & { readonly text: string }): Promise<Fact> {
     return this.database.write(async (tables) => {
       await this.lock(tables, owner);
-      const known = await ofOwner(tables, owner)
+      const known = await selectFacts(tables, owner)
         .where(sql`lower(text)`, '=', text.toLowerCase())
         .executeTakeFirst();
-      if (known) return factOf(known);
+      if (known) return toFact(known);
       await assertRoom(tables, owner);
       const row = { id: randomUUID(), owner, text, created_at: Date.now() };
       await tables.insertInto('memory_facts').values(row).execute();
-      return factOf(row);
+      return toFact(row);
     });
   }
 
   /** Newest first. */
   async list(page: Owned & { readonly limit: number; readonly offset: number }): Promise<Fact[]> {
-    const rows = await ofOwner(this.database.tables, page.owner)
+    const rows = await selectFacts(this.database.tables, page.owner)
       .orderBy('created_at', 'desc')
       .orderBy('id', 'desc')
       .limit(page.limit)
       .offset(page.offset)
       .execute();
-    return rows.map(factOf);
+    return rows.map(toFact);
   }
 
   count({ owner }: Owned): Promise<number> {
@@ -89,11 +89,11 @@ export class FactStore {
     query,
     limit,
   }: Owned & { readonly query: string; readonly limit: number }): Promise<Fact[]> {
-    const words = wordsOf(query.slice(0, QUERY_LENGTH));
+    const words = splitWords(query.slice(0, QUERY_LENGTH));
     if (words.length === 0) return [];
     const { engine, tables } = this.database;
     const search = engine === 'postgres' ? findInPostgres : findInSqlite;
-    return (await search(tables, { owner, words, limit })).map(factOf);
+    return (await search(tables, { owner, words, limit })).map(toFact);
   }
 
   /** Whether there was such a fact of this owner. */
@@ -108,7 +108,7 @@ export class FactStore {
     });
   }
 
-  /** One owner's facts are added one after the other; SQLite writes nothing side by side anyway. */
+  /** Serializes the writes of one owner; SQLite has a single writer anyway. */
   private async lock(tables: Tables, owner: string): Promise<void> {
     if (this.database.engine !== 'postgres') return;
     await sql`select pg_advisory_xact_lock(hashtextextended(${`memory ${owner}`}, 0))`.execute(
@@ -127,7 +127,7 @@ interface Search {
   readonly limit: number;
 }
 
-const ofOwner = (tables: Tables, owner: string) =>
+const selectFacts = (tables: Tables, owner: string) =>
   tables.selectFrom('memory_facts').selectAll().where('owner', '=', owner);
 
 async function countFacts(tables: Tables, owner: string): Promise<number> {
@@ -142,15 +142,15 @@ async function countFacts(tables: Tables, owner: string): Promise<number> {
 async function assertRoom(tables: Tables, owner: string): Promise<void> {
   if ((await countFacts(tables, owner)) < FACTS_PER_USER) return;
   throw new OracleError('bad_request', {
-    message: `${FACTS_PER_USER} facts are kept already; forget some first`,
+    message: `There are ${FACTS_PER_USER} facts already; forget some first`,
   });
 }
 
 /** Letters and digits only, so that nothing in a query can be read as search syntax. */
-function wordsOf(query: string): string[] {
+function splitWords(query: string): string[] {
   const words = [...new Set(query.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [])];
-  const telling = words.filter(({ length }) => length > 2);
-  return (telling.length > 0 ? telling : words).slice(0, WORDS_PER_QUERY);
+  const long = words.filter(({ length }) => length > 2);
+  return (long.length > 0 ? long : words).slice(0, WORDS_PER_QUERY);
 }
 
 async function findInPostgres(
@@ -174,16 +174,16 @@ async function findInSqlite(tables: Tables, { owner, words, limit }: Search): Pr
   return rows;
 }
 
-function factOf({ id, text, created_at }: FoundRow): Fact {
+function toFact({ id, text, created_at }: FoundRow): Fact {
   return { id, text, createdAt: new Date(Number(created_at)).toISOString() };
 }
 
-/** The tables: facts, and what finds them by their words. */
+/** The facts and their full-text index. */
 export const migrations: PluginMigrations = {
   async '0001-facts'(tables, engine) {
     await tables.schema
       .createTable('memory_facts')
-      // SQLite keeps no other row number through a VACUUM, and the words refer to it.
+      // The full-text index refers to it, and SQLite renumbers other row ids in a VACUUM.
       .addColumn('seq', engine === 'postgres' ? 'bigserial' : 'integer', (column) =>
         column.primaryKey(),
       )
@@ -201,7 +201,7 @@ export const migrations: PluginMigrations = {
   },
 };
 
-// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its own time.
+// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
 type AnyTables = Kysely<any>;
 
 /** The `simple` configuration: users write in any language. */

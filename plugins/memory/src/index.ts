@@ -1,13 +1,6 @@
-import { type DynamicModule, Module } from '@nestjs/common';
-import { definePlugin, type PluginContext } from '@sibyl/plugin-kit';
-import { FactStore, migrations } from './fact-store.js';
-import { MemoryController } from './memory-api.js';
-import { knownFacts, memoryTools } from './memory-tools.js';
-
-@Module({})
-class MemoryModule {}
-
-const factsOf = ({ database }: PluginContext) => new FactStore(database);
+import { definePlugin, defineRoute, OracleError } from '@sibyl/plugin-kit';
+import { FactForgotten, FactPage, FactStore, ListFacts, migrations } from './fact-store.js';
+import { injectFacts, listMemoryTools } from './memory-tools.js';
 
 /** Facts about the user that outlive a conversation. */
 export const memory = definePlugin({
@@ -17,9 +10,9 @@ export const memory = definePlugin({
     title: 'Memory',
     summary: 'Remembers facts about the user across conversations, finds and forgets them.',
     whenToUse: [
-      'the user tells something about themselves, their work, people, places or plans',
-      'an answer depends on what the user may have told before',
-      'the user asks what you know of them, or asks you to forget something',
+      'the user says something about themselves, their work, people, places or plans',
+      'an answer depends on what the user may have said before',
+      'the user asks what you know about them, or asks you to forget something',
     ],
     whenNotToUse: [
       'the user asks you to behave differently: that is a preference',
@@ -30,13 +23,34 @@ export const memory = definePlugin({
     visibility: 'always',
   },
   migrations,
-  getTools: (context) => memoryTools(factsOf(context)),
-  getMiddlewares: (context) => [knownFacts(factsOf(context))],
-  getNestModules: (context): DynamicModule[] => [
-    {
-      module: MemoryModule,
-      controllers: [MemoryController],
-      providers: [{ provide: FactStore, useValue: factsOf(context) }],
-    },
+  setup: ({ database }) => new FactStore(database),
+  getTools: ({ services: facts }) => listMemoryTools(facts),
+  getMiddlewares: ({ services: facts }) => [injectFacts(facts)],
+  routes: ({ services: facts }) => [
+    defineRoute({
+      method: 'GET',
+      path: '/memory',
+      summary: 'What the oracle remembers about the caller, newest first',
+      query: ListFacts,
+      reply: FactPage,
+      handler: async ({ caller: { did: owner }, query }) => {
+        const [page, total] = await Promise.all([
+          facts.list({ owner, ...query }),
+          facts.count({ owner }),
+        ]);
+        return { facts: page, total };
+      },
+    }),
+    defineRoute({
+      method: 'DELETE',
+      path: '/memory/:id',
+      summary: 'Forget a fact',
+      reply: FactForgotten,
+      errors: ['not_found'],
+      handler: async ({ caller: { did: owner }, params: { id } }) => {
+        if (!(await facts.remove({ owner, id }))) throw new OracleError('not_found');
+        return { message: 'The fact is forgotten' };
+      },
+    }),
   ],
 });

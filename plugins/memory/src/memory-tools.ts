@@ -1,17 +1,17 @@
-import { defineTool, type Middleware, type ModelMessage, type Tool } from '@sibyl/plugin-kit';
+import { defineTool, type Middleware, type ModelMessage } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 import type { FactStore } from './fact-store.js';
 import { FACT_LENGTH } from './fact-store.js';
 
 const FOUND = 10;
 
-/** What the agent can do with what it keeps of the user. */
-export const memoryTools = (facts: FactStore): Tool[] => [
+/** The tools with which the agent manages facts about the user. */
+export const listMemoryTools = (facts: FactStore) => [
   defineTool({
     name: 'remember',
     description: [
       'Keeps a fact about the user for later conversations: who they are, what they work on, people, places, plans, constraints.',
-      'Call it when the user tells you something about themselves that will still matter in another conversation, also when they do not ask you to.',
+      'Call it when the user says something about themselves that will still matter in another conversation, also when they do not ask you to.',
       'One fact a call, in the third person, complete without the conversation around it.',
       'Not for how you should behave (tone, language, length, your name): that is a preference. Not for what you made yourself, nor for what matters only now. Never passwords, keys or card numbers.',
     ].join(' '),
@@ -21,7 +21,7 @@ export const memoryTools = (facts: FactStore): Tool[] => [
   defineTool({
     name: 'recall',
     description:
-      'Finds what was remembered about the user, by words. Call it before you ask the user for something they may have told you already.',
+      'Finds what was remembered about the user, by words. Call it before you ask the user for something they may have said already.',
     inputSchema: z.strictObject({ query: z.string().trim().min(1).max(500) }),
     run: async ({ query }, { user }) => ({
       facts: await facts.find({ owner: user.did, query, limit: FOUND }),
@@ -42,25 +42,25 @@ export const memoryTools = (facts: FactStore): Tool[] => [
 
 const SHOWN = 8;
 
-/** Puts what fits the message into the prompt, so that the agent need not ask first. */
-export const knownFacts = (facts: FactStore): Middleware => ({
+/** Adds facts that match the message to the prompt, so that the agent need not search first. */
+export const injectFacts = (facts: FactStore): Middleware => ({
   name: 'known-facts',
   // The agent can still look facts up with its tools.
   onFailure: 'skip',
-  async beforeModel({ agent, system, messages }, { user }) {
-    const last = messages.at(-1);
-    // Later calls of the turn end with tool results: what was found is among them.
-    if (agent !== 'main' || last?.role !== 'user') return undefined;
-    const query = textOf(last);
+  wrapModel: async (request, next, { user }) => {
+    const last = request.messages.at(-1);
+    // Later calls of the turn end with tool results, which contain what was found.
+    if (request.agent !== 'main' || last?.role !== 'user') return next(request);
+    const query = readText(last);
     const found = await facts.find({ owner: user.did, query, limit: SHOWN });
-    if (found.length === 0) return undefined;
+    if (found.length === 0) return next(request);
     const lines = found.map(({ text }) => `- ${JSON.stringify(text)}`);
-    const heading = '## What you remember of the user, and may fit this message';
-    return { system: [system, '', heading, ...lines].join('\n') };
+    const heading = '## What you remember about the user that may matter for this message';
+    return next({ ...request, system: [request.system, '', heading, ...lines].join('\n') });
   },
 });
 
-function textOf({ content }: Extract<ModelMessage, { role: 'user' }>): string {
+function readText({ content }: Extract<ModelMessage, { role: 'user' }>): string {
   if (typeof content === 'string') return content;
   return content.flatMap((part) => (part.type === 'text' ? part.text : [])).join('\n');
 }

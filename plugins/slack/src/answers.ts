@@ -1,68 +1,68 @@
 import { type Logger, OracleError, type PluginTurns } from '@sibyl/plugin-kit';
 import type { ReplyPart } from '@sibyl/protocol';
 import type { SlackMessage } from './delivery.js';
-import { type Inbox, keyOf, type Waiting } from './inbox.js';
+import { getMessageKey, type Inbox, type Waiting } from './inbox.js';
 import { LiveReply, type SlackChannel } from './live-reply.js';
-import { type Threads, userOf } from './threads.js';
+import { getUserId, type Threads } from './threads.js';
 
 const THINKING = '_Thinking…_';
-/** Messages that are answered at the same time; the others wait in the inbox, not in memory. */
+/** Messages that are answered at the same time; the others wait in the database. */
 const MAX_RUNNING = 100;
 
-interface AnswersParts {
+interface AnswersDeps {
   readonly inbox: Inbox;
   readonly threads: Threads;
   readonly turns: PluginTurns;
   readonly channel: SlackChannel;
   readonly logger: Logger;
-  /** Least time between two changes of an answer that is being written. */
+  /** Minimum time between two updates of an answer. */
   readonly pauseMs: number;
 }
 
-/** Answers messages: each becomes a turn, whose reply is shown while it is written. */
+/** Answers messages: each becomes a turn, whose reply Slack shows while it streams. */
 export class Answers {
-  readonly #parts: AnswersParts;
-  readonly #underWay = new Set<Promise<void>>();
-  /** Whether the inbox keeps messages that found no place here. */
+  readonly #deps: AnswersDeps;
+  readonly #running = new Set<Promise<void>>();
+  /** Whether messages wait in the inbox because the limit was reached. */
   #hasMore = false;
   #isStopping = false;
 
-  constructor(parts: AnswersParts) {
-    this.#parts = parts;
+  constructor(deps: AnswersDeps) {
+    this.#deps = deps;
   }
 
-  /** Begins to answer a message that the inbox keeps, or leaves it there while there is no place for it. */
-  begin(waiting: Waiting, attempts = 1): void {
-    const isFull = this.#room <= 0;
+  /** Starts to answer a message of the inbox, or leaves it there while the limit is reached. */
+  start(waiting: Waiting, attempts = 1): void {
+    const isFull = this.#free <= 0;
     this.#hasMore ||= isFull;
     this.#track(isFull ? this.#leave(waiting) : this.#answerOrPostpone(waiting, attempts));
   }
 
-  /** Begins to answer what the inbox keeps for anyone, as far as there is place. */
+  /** Starts to answer unclaimed messages of the inbox, up to the limit. */
   async takeOver(): Promise<void> {
-    const room = this.#room;
-    if (room <= 0) return;
-    const taken = await this.#parts.inbox.takeOver(room);
-    this.#hasMore = taken.length === room;
-    for (const { attempts, ...waiting } of taken) this.begin(waiting, attempts);
+    const free = this.#free;
+    if (free <= 0) return;
+    const taken = await this.#deps.inbox.takeOver(free);
+    this.#hasMore = taken.length === free;
+    for (const { attempts, ...waiting } of taken) this.start(waiting, attempts);
   }
 
-  /** Takes no more messages, and settles once nothing is being answered. */
-  async settled(): Promise<void> {
+  /** Starts no more answers; resolves once the running ones have ended. */
+  async close(): Promise<void> {
     this.#isStopping = true;
-    while (this.#underWay.size > 0) await Promise.all(this.#underWay);
+    while (this.#running.size > 0) await Promise.all(this.#running);
   }
 
   /** How many more messages may be answered now. */
-  get #room(): number {
-    return this.#isStopping ? 0 : MAX_RUNNING - this.#underWay.size;
+  get #free(): number {
+    return this.#isStopping ? 0 : MAX_RUNNING - this.#running.size;
   }
 
   #track(work: Promise<void>): void {
-    this.#underWay.add(work);
+    this.#running.add(work);
     void work.finally(() => {
-      this.#underWay.delete(work);
-      if (this.#hasMore && this.#room > 0) this.#refill();
+      this.#running.delete(work);
+      if (this.#hasMore && this.#free > 0) this.#refill();
     });
   }
 
@@ -70,74 +70,74 @@ export class Answers {
     this.#hasMore = false;
     this.takeOver().catch((err) => {
       // The next round tries again.
-      this.#parts.logger.warn({ err }, 'waiting messages from Slack cannot be read');
+      this.#deps.logger.warn({ err }, 'cannot read waiting messages from Slack');
     });
   }
 
-  /** Another process, or this one later, finds it at once. */
+  /** Another process, or this one later, can take it over immediately. */
   async #leave({ message }: Waiting): Promise<void> {
-    const { inbox, logger } = this.#parts;
+    const { inbox, logger } = this.#deps;
     await inbox.release(message).catch((err) => {
-      logger.error({ err, eventId: message.eventId }, 'the inbox cannot be written');
+      logger.error({ err, eventId: message.eventId }, 'cannot write to the inbox');
     });
   }
 
   async #answerOrPostpone(waiting: Waiting, attempts: number): Promise<void> {
-    const { inbox, logger } = this.#parts;
+    const { inbox, logger } = this.#deps;
     const { message } = waiting;
     try {
       await this.#answer(waiting);
       await inbox.finish(message);
     } catch (err) {
       const about = { err, eventId: message.eventId, channel: message.channel, attempts };
-      logger.warn(about, 'a message from Slack is not answered');
-      await inbox.postpone(message, attempts).catch((fault) => {
-        // It stays this process's until the lease ends, then somebody takes it over.
-        logger.error({ err: fault, eventId: message.eventId }, 'the inbox cannot be written');
+      logger.warn(about, 'a message from Slack was not answered');
+      await inbox.postpone(message, attempts).catch((error) => {
+        // After its lease ends, it can be taken over.
+        logger.error({ err: error, eventId: message.eventId }, 'cannot write to the inbox');
       });
     }
   }
 
   async #answer({ message, replies }: Waiting): Promise<void> {
-    const { inbox, channel, pauseMs } = this.#parts;
+    const { inbox, channel, pauseMs } = this.#deps;
     const reply = new LiveReply({
       channel,
       place: message,
       replies,
-      onPosted: (posted) => inbox.noteReplies(message, posted),
+      onPosted: (posted) => inbox.saveReplies(message, posted),
       pauseMs,
     });
     try {
-      const parts = await this.#start(message);
+      const parts = await this.#startTurn(message);
       if (parts) await relay(parts, reply);
     } catch (error) {
-      // What may be gone in a moment is worth another attempt, the rest is for the user to know.
+      // Server errors are worth another attempt; the user sees the others.
       if (!(error instanceof OracleError) || error.status >= 500) throw error;
       await reply.finish(`:warning: ${error.message}`);
     }
   }
 
-  /** The turn's reply; none where the message only ended the one at work. */
-  async #start(message: SlackMessage): Promise<AsyncIterable<ReplyPart> | undefined> {
-    const { threads, turns } = this.#parts;
-    const sessionId = await threads.sessionOf(message);
-    const user = userOf(message);
+  /** The turn's reply; none if the message only stopped the running turn. */
+  async #startTurn(message: SlackMessage): Promise<AsyncIterable<ReplyPart> | undefined> {
+    const { threads, turns } = this.#deps;
+    const sessionId = await threads.openSession(message);
+    const user = getUserId(message);
     if (isStop(message) && (await turns.abort({ user, sessionId }))) return undefined;
     const turn = { user, sessionId, message: message.text, client: 'slack' };
     try {
-      return await turns.start({ ...turn, idempotencyKey: keyOf(message) });
+      return await turns.start({ ...turn, idempotencyKey: getMessageKey(message) });
     } catch (error) {
       if (!(error instanceof OracleError) || error.code !== 'session_not_found') throw error;
-      await threads.forget(message, sessionId);
-      const fresh = await threads.sessionOf(message);
-      return turns.start({ ...turn, sessionId: fresh, idempotencyKey: keyOf(message) });
+      await threads.remove(message, sessionId);
+      const fresh = await threads.openSession(message);
+      return turns.start({ ...turn, sessionId: fresh, idempotencyKey: getMessageKey(message) });
     }
   }
 }
 
 const isStop = ({ text }: SlackMessage) => /^stop[.!]*$/i.test(text);
 
-/** Shows a reply while it is written, to its end. */
+/** Shows a reply while it streams. */
 async function relay(parts: AsyncIterable<ReplyPart>, reply: LiveReply): Promise<void> {
   let text = '';
   let note = '';
@@ -161,7 +161,7 @@ async function relay(parts: AsyncIterable<ReplyPart>, reply: LiveReply): Promise
   await reply.finish([text, note].filter((part) => part.trim()).join('\n\n') || NOTHING);
 }
 
-const NOTHING = '_There is no answer._';
+const NOTHING = '_No answer._';
 
 const ENDINGS: Readonly<Record<string, string>> = {
   aborted: '_Stopped._',

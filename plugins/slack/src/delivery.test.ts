@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import {
   type EventCallback,
-  messageOf,
+  parseMessage,
   plainText,
   RequestSignature,
   readDelivery,
@@ -70,7 +70,7 @@ describe('deliveries', () => {
 
 describe('messages', () => {
   it('are mentions, answered in their thread', () => {
-    expect(messageOf(callbackOf({ text: '<@UBOT> hello <@UBOT>' }))).toEqual({
+    expect(parseMessage(callbackOf({ text: '<@UBOT> hello <@UBOT>' }))).toEqual({
       eventId: 'Ev1',
       team: 'T1',
       user: 'U1',
@@ -79,13 +79,15 @@ describe('messages', () => {
       thread: '1.2',
       text: 'hello',
     });
-    expect(messageOf(callbackOf({ thread_ts: '0.9' }))).toMatchObject({ thread: '0.9' });
+    expect(parseMessage(callbackOf({ thread_ts: '0.9' }))).toMatchObject({ thread: '0.9' });
   });
 
   it('are direct messages, answered beside them unless they are in a thread', () => {
     const direct = { type: 'message', channel_type: 'im' };
-    expect(messageOf(callbackOf(direct))).not.toHaveProperty('thread');
-    expect(messageOf(callbackOf({ ...direct, thread_ts: '0.9' }))).toMatchObject({ thread: '0.9' });
+    expect(parseMessage(callbackOf(direct))).not.toHaveProperty('thread');
+    expect(parseMessage(callbackOf({ ...direct, thread_ts: '0.9' }))).toMatchObject({
+      thread: '0.9',
+    });
   });
 
   it.each([
@@ -100,7 +102,7 @@ describe('messages', () => {
     { text: '<@UBOT>' },
     { channel: undefined },
   ])('are nothing else: %o', (event) => {
-    expect(messageOf(callbackOf(event))).toBeUndefined();
+    expect(parseMessage(callbackOf(event))).toBeUndefined();
   });
 });
 

@@ -28,16 +28,16 @@ const EventCallback = z.object({
 });
 export type EventCallback = z.infer<typeof EventCallback>;
 
-/** Kinds of deliveries that are of no use here, such as `app_rate_limited`. */
+/** Deliveries without a use here, such as `app_rate_limited`. */
 const Other = z.object({ type: z.string() });
 
-/** What Slack delivers; `other` is acknowledged and left alone. */
+/** A delivery of Slack; `other` is acknowledged and ignored. */
 export type Delivery =
   | { readonly kind: 'challenge'; readonly challenge: string }
   | { readonly kind: 'event'; readonly callback: EventCallback }
   | { readonly kind: 'other' };
 
-/** Reads a delivery that has proven to be Slack's. */
+/** Parses a delivery whose signature is verified. */
 export function readDelivery(body: Uint8Array): Delivery {
   const payload = parseJson(body);
   const challenge = Challenge.safeParse(payload);
@@ -45,7 +45,7 @@ export function readDelivery(body: Uint8Array): Delivery {
   const callback = EventCallback.safeParse(payload);
   if (callback.success) return { kind: 'event', callback: callback.data };
   if (Other.safeParse(payload).success) return { kind: 'other' };
-  throw new OracleError('validation_failed', { message: ['type: must say what this is'] });
+  throw new OracleError('validation_failed', { message: ['type: is missing'] });
 }
 
 function parseJson(body: Uint8Array): unknown {
@@ -56,13 +56,13 @@ function parseJson(body: Uint8Array): unknown {
   }
 }
 
-/** Something a person said to the bot. */
+/** A message of a person to the bot. */
 export const SlackMessage = z.object({
   eventId: z.string(),
   team: z.string(),
   user: z.string(),
   channel: z.string(),
-  /** When it was said; names the message in its channel. */
+  /** Identifies the message in its channel. */
   ts: z.string(),
   /** The thread to answer in; none in a direct conversation outside of threads. */
   thread: z.string().optional(),
@@ -70,14 +70,15 @@ export const SlackMessage = z.object({
 });
 export type SlackMessage = z.infer<typeof SlackMessage>;
 
-/** Subtypes that are still somebody saying something. */
-const SPOKEN = new Set([undefined, 'file_share', 'thread_broadcast']);
+/** Subtypes that are messages of people. */
+const MESSAGE_SUBTYPES = new Set([undefined, 'file_share', 'thread_broadcast']);
 
-/** The message in an event; undefined for all that is not a person talking to the bot. */
-export function messageOf(callback: EventCallback): SlackMessage | undefined {
+/** Returns the message of an event; undefined if no person addresses the bot. */
+export function parseMessage(callback: EventCallback): SlackMessage | undefined {
   const { event, event_id: eventId, team_id: team } = callback;
   const { user, channel, ts } = event;
-  if (!user || !channel || !ts || event.bot_id || !SPOKEN.has(event.subtype)) return undefined;
+  if (!user || !channel || !ts || event.bot_id || !MESSAGE_SUBTYPES.has(event.subtype))
+    return undefined;
   const self = callback.authorizations?.find(({ is_bot }) => is_bot)?.user_id;
   if (user === self || !isAddressed(event)) return undefined;
   const text = plainText(event.text ?? '', self);
@@ -97,17 +98,17 @@ function isDirect({ channel_type }: SlackEvent): boolean {
 const MARKUP = /<([^<>]*)>/g;
 const ENTITIES: Readonly<Record<string, string>> = { '&amp;': '&', '&lt;': '<', '&gt;': '>' };
 
-/** What somebody typed, out of Slack's markup; being addressed itself is left out. */
+/** Converts Slack's markup to plain text, without mentions of the bot. */
 export function plainText(text: string, self: string | undefined): string {
   const plain = text.replace(MARKUP, (_, inside: string) => {
     const [target = '', label] = inside.split('|', 2);
     if (self !== undefined && target === `@${self}`) return '';
-    return nameOf(target, label);
+    return describeTarget(target, label);
   });
   return plain.replace(/&(amp|lt|gt);/g, (entity) => ENTITIES[entity] ?? entity).trim();
 }
 
-function nameOf(target: string, label: string | undefined): string {
+function describeTarget(target: string, label: string | undefined): string {
   const sign = target[0] ?? '';
   if (sign === '@' || sign === '#') return label ? `${sign}${label.replace(/^[@#]/, '')}` : target;
   if (sign === '!') return label ?? `@${target.slice(1)}`;
@@ -115,7 +116,7 @@ function nameOf(target: string, label: string | undefined): string {
   return label && label !== address && label !== target ? `${label} (${address})` : address;
 }
 
-/** Older deliveries may have been recorded by somebody and sent again. */
+/** Older deliveries may be replayed. */
 const MAX_AGE_SECONDS = 5 * 60;
 
 export interface SignedRequest {
@@ -127,34 +128,31 @@ export interface SignedRequest {
   readonly body: Uint8Array;
 }
 
-/** Tells what Slack sent from what anybody could have sent. */
+/** Verifies that Slack signed a request. */
 export class RequestSignature {
-  readonly #secret: string;
-  readonly #clock: () => number;
+  constructor(
+    private readonly secret: string,
+    private readonly clock: () => number,
+  ) {}
 
-  constructor(secret: string, clock: () => number) {
-    this.#secret = secret;
-    this.#clock = clock;
-  }
-
-  /** Throws one and the same refusal, whatever is wrong. */
+  /** Throws the same error for every problem. */
   assert({ signature = '', timestamp = '', body }: SignedRequest): void {
     const sent = Buffer.from(signature);
     const expected = Buffer.from(this.sign(timestamp, body));
     const isGenuine = sent.length === expected.length && timingSafeEqual(sent, expected);
-    if (isGenuine && this.#isFresh(timestamp)) return;
+    if (isGenuine && this.isFresh(timestamp)) return;
     throw new OracleError('missing_authentication', {
-      message: 'The delivery is not signed by Slack, or too old',
+      message: 'The request is not signed by Slack, or too old',
     });
   }
 
   sign(timestamp: string, body: Uint8Array): string {
-    const hmac = createHmac('sha256', this.#secret);
+    const hmac = createHmac('sha256', this.secret);
     return `v0=${hmac.update(`v0:${timestamp}:`).update(body).digest('hex')}`;
   }
 
-  #isFresh(timestamp: string): boolean {
+  private isFresh(timestamp: string): boolean {
     if (!/^\d{1,12}$/.test(timestamp)) return false;
-    return Math.abs(this.#clock() / 1000 - Number(timestamp)) <= MAX_AGE_SECONDS;
+    return Math.abs(this.clock() / 1000 - Number(timestamp)) <= MAX_AGE_SECONDS;
   }
 }

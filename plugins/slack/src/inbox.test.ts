@@ -37,7 +37,7 @@ describe.each(engines)('the inbox on %s', (engine) => {
     const message = newMessage();
     const dead = open();
     await dead.accept(message);
-    await dead.noteReplies(message, ['9.1', '9.2']);
+    await dead.saveReplies(message, ['9.1', '9.2']);
     const alive = [open(), open(await test.another())] as const;
     expect(await alive[0].takeOver(100)).toEqual([]);
     now += LEASE_MS + 1;
@@ -100,10 +100,10 @@ describe.each(engines)('the inbox on %s', (engine) => {
     const inbox = open();
     await inbox.accept(message);
     await inbox.finish(message);
-    await inbox.forgetOld();
+    await inbox.deleteOld();
     expect(await inbox.accept(message)).toBe(false);
     now += 24 * 60 * 60 * 1000 + 1;
-    await inbox.forgetOld();
+    await inbox.deleteOld();
     expect(await inbox.accept(message)).toBe(true);
     await inbox.finish(message);
   });
@@ -126,7 +126,7 @@ describe.each(engines)('threads on %s', (engine) => {
     const second = openThreads(await test.another());
     const message = newMessage();
     const sessions = await Promise.all(
-      [openThreads(), second, second].map((threads) => threads.sessionOf(message)),
+      [openThreads(), second, second].map((threads) => threads.openSession(message)),
     );
     expect(new Set(sessions).size).toBe(1);
     expect(sessions[0]).toMatch(/^T1:U1\//);
@@ -136,17 +136,17 @@ describe.each(engines)('threads on %s', (engine) => {
       newMessage({ thread: '2.0' }),
       newMessage({ team: 'T2' }),
     ];
-    const others = await Promise.all(elsewhere.map((other) => second.sessionOf(other)));
+    const others = await Promise.all(elsewhere.map((other) => second.openSession(other)));
     expect(new Set([...others, ...sessions]).size).toBe(5);
   });
 
   it('get another session when theirs is gone', async () => {
     const threads = openThreads();
     const { thread: _, ...message } = newMessage({ channel: 'D1' });
-    const gone = await threads.sessionOf(message);
-    await threads.forget(message, 'some other');
-    expect(await threads.sessionOf(message)).toBe(gone);
-    await threads.forget(message, gone);
-    expect(await threads.sessionOf(message)).not.toBe(gone);
+    const gone = await threads.openSession(message);
+    await threads.remove(message, 'some other');
+    expect(await threads.openSession(message)).toBe(gone);
+    await threads.remove(message, gone);
+    expect(await threads.openSession(message)).not.toBe(gone);
   });
 });

@@ -1,9 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import type { PluginDatabase, PluginMigrations } from '@sibyl/plugin-kit';
 import type { Kysely } from 'kysely';
+import { z } from 'zod';
 import { SlackMessage } from './delivery.js';
 
-/** How long a process may be silent before its messages count as left behind. */
+/** A process that does not renew its messages for this long has abandoned them. */
 const LEASE_MS = 60_000;
 /** Slack delivers again for an hour at most. */
 const MEMORY_MS = 24 * 60 * 60 * 1000;
@@ -11,36 +12,38 @@ const MEMORY_MS = 24 * 60 * 60 * 1000;
 const MAX_ATTEMPTS = 8;
 const FIRST_PAUSE_MS = 5_000;
 
-/** A message to be answered, and the messages that hold its answer so far. */
+const Replies = z.array(z.string());
+
+/** A message to answer, and the Slack messages that contain its partial answer. */
 export interface Waiting {
   readonly message: SlackMessage;
   readonly replies: readonly string[];
 }
 
-interface InboxParts {
+interface InboxDeps {
   readonly database: PluginDatabase<SlackTables>;
   readonly clock: () => number;
 }
 
-/** Keeps every message from its delivery until it is answered, so that none is lost or answered twice. */
+/** Stores every message until it is answered, so that none is lost or answered twice. */
 export class Inbox {
-  readonly #parts: InboxParts;
+  readonly #deps: InboxDeps;
   readonly #holder = randomUUID();
 
-  constructor(parts: InboxParts) {
-    this.#parts = parts;
+  constructor(deps: InboxDeps) {
+    this.#deps = deps;
   }
 
-  /** Keeps a message for this process to answer; false if it is known already. */
+  /** Stores a message for this process to answer; false if it is stored already. */
   accept(message: SlackMessage): Promise<boolean> {
-    const { database, clock } = this.#parts;
+    const { database, clock } = this.#deps;
     const now = clock();
     return database.write(async (tables) => {
       const accepted = await tables
         .insertInto('slack_inbox')
         .values({
           event_id: message.eventId,
-          message_key: keyOf(message),
+          message_key: getMessageKey(message),
           message: JSON.stringify(message),
           state: 'waiting',
           attempts: 1,
@@ -56,8 +59,8 @@ export class Inbox {
     });
   }
 
-  /** Notes where the answer is, so that whoever goes on with it finds it. */
-  noteReplies({ eventId }: SlackMessage, replies: readonly string[]): Promise<void> {
+  /** Records the Slack messages of the answer, for a process that continues it. */
+  saveReplies({ eventId }: SlackMessage, replies: readonly string[]): Promise<void> {
     return this.#update(eventId, { replies: JSON.stringify(replies) });
   }
 
@@ -65,16 +68,16 @@ export class Inbox {
     return this.#update(eventId, { state: 'done' });
   }
 
-  /** Leaves a message for later, for this process or another, unless that was tried often enough. */
+  /** Schedules another attempt, by any process, up to a limit. */
   async postpone({ eventId }: SlackMessage, attempts: number): Promise<void> {
     if (attempts >= MAX_ATTEMPTS) return this.#update(eventId, { state: 'done' });
     const pause = FIRST_PAUSE_MS * 3 ** attempts;
-    await this.#update(eventId, { holder: '', lease_until: this.#parts.clock() + pause });
+    await this.#update(eventId, { holder: '', lease_until: this.#deps.clock() + pause });
   }
 
-  /** Gives a message back that was not tried, for this process or another to take over at once. */
+  /** Releases a message that was not tried, so that any process can take it over immediately. */
   release({ eventId }: SlackMessage): Promise<void> {
-    const { database } = this.#parts;
+    const { database } = this.#deps;
     return database.write(async (tables) => {
       await tables
         .updateTable('slack_inbox')
@@ -85,9 +88,9 @@ export class Inbox {
     });
   }
 
-  /** Tells the others that this process lives. */
+  /** Extends the lease of this process's messages. */
   async renew(): Promise<void> {
-    const { database, clock } = this.#parts;
+    const { database, clock } = this.#deps;
     const values = { lease_until: clock() + LEASE_MS };
     await database.write(async (tables) => {
       await tables
@@ -99,9 +102,9 @@ export class Inbox {
     });
   }
 
-  /** Takes over what was postponed, or left behind by a process that is gone: the oldest, at most `limit`. */
+  /** Takes over postponed and abandoned messages, oldest first. */
   async takeOver(limit: number): Promise<readonly (Waiting & { readonly attempts: number })[]> {
-    const { database, clock } = this.#parts;
+    const { database, clock } = this.#deps;
     const now = clock();
     const rows = await database.write((tables) =>
       tables
@@ -120,7 +123,7 @@ export class Inbox {
             .orderBy('created_at')
             .limit(limit),
         )
-        // Once more: another process may have been first.
+        // Checked again, since another process may have been first.
         .where('state', '=', 'waiting')
         .where('lease_until', '<', now)
         .returningAll()
@@ -128,14 +131,14 @@ export class Inbox {
     );
     return rows.map(({ message, replies, attempts }) => ({
       message: SlackMessage.parse(JSON.parse(message)),
-      replies: JSON.parse(replies),
+      replies: Replies.parse(JSON.parse(replies)),
       attempts,
     }));
   }
 
-  /** Forgets what cannot be delivered again. */
-  async forgetOld(): Promise<void> {
-    const { database, clock } = this.#parts;
+  /** Deletes messages that Slack does not deliver again. */
+  async deleteOld(): Promise<void> {
+    const { database, clock } = this.#deps;
     const before = clock() - MEMORY_MS;
     await database.write(async (tables) => {
       await tables
@@ -147,14 +150,14 @@ export class Inbox {
   }
 
   async #update(eventId: string, values: Partial<InboxRow>): Promise<void> {
-    await this.#parts.database.write(async (tables) => {
+    await this.#deps.database.write(async (tables) => {
       await tables.updateTable('slack_inbox').set(values).where('event_id', '=', eventId).execute();
     });
   }
 }
 
-/** Names a message wherever it turns up. */
-export const keyOf = ({ team, channel, ts }: SlackMessage) => `${team}:${channel}:${ts}`;
+/** Identifies a message across deliveries. */
+export const getMessageKey = ({ team, channel, ts }: SlackMessage) => `${team}:${channel}:${ts}`;
 
 /** The plugin's tables; timestamps are milliseconds. */
 export interface SlackTables {
@@ -171,7 +174,7 @@ export interface InboxRow {
   message: string;
   state: 'waiting' | 'done';
   attempts: number;
-  /** JSON of the messages that hold the answer so far. */
+  /** JSON of the Slack messages that contain the partial answer. */
   replies: string;
   holder: string;
   lease_until: number;

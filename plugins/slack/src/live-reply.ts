@@ -1,17 +1,17 @@
-import type { FetchFunction } from '@slack/web-api';
+import type { SetupContext } from '@sibyl/plugin-kit';
 import { splitMessage, toMrkdwn } from './mrkdwn.js';
 
-/** Slack shows longer messages cut. */
+/** Slack truncates longer messages. */
 const MAX_LENGTH = 3500;
 
-interface LiveReplyParts {
+interface LiveReplyDeps {
   readonly channel: SlackChannel;
   readonly place: ReplyPlace;
-  /** Messages that hold the answer already, of an attempt before this one. */
+  /** Slack messages of an earlier attempt, which are updated. */
   readonly replies: readonly string[];
   /** Called before the next message is posted. */
   readonly onPosted: (replies: readonly string[]) => Promise<void>;
-  /** Least time between two changes. */
+  /** Minimum time between two updates. */
   readonly pauseMs: number;
 }
 
@@ -20,41 +20,41 @@ interface Shown {
   text: string | undefined;
 }
 
-/** An answer that grows in Slack as it is written: its messages are changed, and more posted when they are full. */
+/** An answer that streams to Slack: its messages are updated, and new ones posted when they are full. */
 export class LiveReply {
-  readonly #parts: LiveReplyParts;
+  readonly #deps: LiveReplyDeps;
   readonly #shown: Shown[];
   #wanted = '';
   #work: Promise<void> | undefined;
-  #fault: unknown;
-  #hurry = Promise.withResolvers<void>();
+  #error: unknown;
+  #finishing = Promise.withResolvers<void>();
 
-  constructor(parts: LiveReplyParts) {
-    this.#parts = parts;
-    this.#shown = parts.replies.map((ts) => ({ ts, text: undefined }));
+  constructor(deps: LiveReplyDeps) {
+    this.#deps = deps;
+    this.#shown = deps.replies.map((ts) => ({ ts, text: undefined }));
   }
 
-  /** Shows the text soon; of several in quick succession only the last. */
+  /** Shows the text soon; of several in quick succession only the last one. */
   show(markdown: string): void {
     this.#wanted = markdown;
     this.#work ??= this.#showLatest();
   }
 
-  /** Shows the text now, and settles when it is there. */
+  /** Shows the text now; resolves once it is posted. */
   async finish(markdown: string): Promise<void> {
     this.#wanted = markdown;
-    this.#hurry.resolve();
+    this.#finishing.resolve();
     await this.#work;
-    this.#fault = undefined;
+    this.#error = undefined;
     await this.#sync(markdown);
   }
 
   async #showLatest(): Promise<void> {
-    for (let shown: string | undefined; shown !== this.#wanted && !this.#fault; ) {
+    for (let shown: string | undefined; shown !== this.#wanted && !this.#error; ) {
       shown = this.#wanted;
-      await this.#sync(shown).catch((fault) => {
-        // What matters is shown at the end; until then nothing is lost.
-        this.#fault = fault;
+      await this.#sync(shown).catch((error) => {
+        // `finish` shows the whole text again.
+        this.#error = error;
       });
       await this.#pause();
     }
@@ -63,20 +63,20 @@ export class LiveReply {
 
   async #pause(): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
-    const timer = setTimeout(resolve, this.#parts.pauseMs);
-    await Promise.race([promise, this.#hurry.promise]);
+    const timer = setTimeout(resolve, this.#deps.pauseMs);
+    await Promise.race([promise, this.#finishing.promise]);
     clearTimeout(timer);
   }
 
   async #sync(markdown: string): Promise<void> {
     const texts = splitMessage(toMrkdwn(markdown), MAX_LENGTH);
     for (const [i, text] of texts.entries()) await this.#show(i, text);
-    // What is stored may be shorter than what was shown.
+    // The final text may be shorter than what was shown.
     while (this.#shown.length > texts.length) await this.#dropLast();
   }
 
   async #show(index: number, text: string): Promise<void> {
-    const { channel, place, onPosted } = this.#parts;
+    const { channel, place, onPosted } = this.#deps;
     const shown = this.#shown[index];
     if (shown?.text === text) return;
     if (shown) {
@@ -90,7 +90,7 @@ export class LiveReply {
   }
 
   async #dropLast(): Promise<void> {
-    const { channel, place } = this.#parts;
+    const { channel, place } = this.#deps;
     const last = this.#shown.pop();
     if (last) await channel.remove(place, last.ts);
   }
@@ -98,15 +98,15 @@ export class LiveReply {
 
 const TIMEOUT_MS = 10_000;
 
-/** Where an answer goes. */
+/** The conversation that an answer belongs to. */
 export interface ReplyPlace {
   readonly channel: string;
   readonly thread?: string | undefined;
 }
 
-/** Posts, changes and removes messages of the bot. */
+/** Posts, updates and removes messages of the bot. */
 export interface SlackChannel {
-  /** Returns what names the new message. */
+  /** Returns the id of the new message. */
   post(place: ReplyPlace, text: string): Promise<string>;
   update(place: ReplyPlace, ts: string, text: string): Promise<void>;
   remove(place: ReplyPlace, ts: string): Promise<void>;
@@ -115,28 +115,27 @@ export interface SlackChannel {
 interface SlackChannelOptions {
   readonly token: string;
   readonly url: string;
-  readonly fetch: FetchFunction;
+  readonly fetch: SetupContext['fetch'];
 }
 
-/** Slack's Web API. It waits by itself where Slack asks it to, and repeats what failed on the way. */
+/** Connects to Slack's Web API, whose SDK respects rate limits and retries. */
 export async function connectSlack(options: SlackChannelOptions): Promise<SlackChannel> {
   const { token, url, fetch } = options;
-  // Loaded where it is used: a host without Slack starts without it.
-  const { LogLevel, WebClient } = await import('@slack/web-api');
+  const { LogLevel, WebClient } = await loadSdk();
   const web = new WebClient(token, {
     slackApiUrl: url,
     fetch,
     timeout: TIMEOUT_MS,
     allowAbsoluteUrls: false,
     retryConfig: { retries: 3, minTimeout: 500, factor: 2 },
-    // What fails is thrown; its own logger would write to the console.
+    // Errors are thrown; its logger would write to the console.
     logger: { ...silent, getLevel: () => LogLevel.ERROR },
   });
   return {
     async post({ channel, thread }, text) {
       const plain = { channel, text, unfurl_links: false, unfurl_media: false };
       const { ts } = await web.chat.postMessage(thread ? { ...plain, thread_ts: thread } : plain);
-      if (!ts) throw new Error('Slack did not name the message it posted');
+      if (!ts) throw new Error('Slack did not return the id of the message');
       return ts;
     },
     async update({ channel }, ts, text) {
@@ -146,6 +145,15 @@ export async function connectSlack(options: SlackChannelOptions): Promise<SlackC
       await web.chat.delete({ channel, ts });
     },
   };
+}
+
+/** The SDK is an optional dependency and loads only with this plugin. */
+async function loadSdk() {
+  try {
+    return await import('@slack/web-api');
+  } catch (cause) {
+    throw new Error('The plugin slack needs the package @slack/web-api: install it', { cause });
+  }
 }
 
 const silent = {

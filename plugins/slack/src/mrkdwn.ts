@@ -7,13 +7,13 @@ interface Block {
   readonly lines: string[];
 }
 
-/** Turns markdown into Slack's own kind; nothing in it can address people or channels. */
+/** Converts Markdown to Slack's mrkdwn; nothing in it can mention people or channels. */
 export function toMrkdwn(markdown: string): string {
-  return blocksOf(markdown).map(convertBlock).join('\n');
+  return splitBlocks(markdown).map(convertBlock).join('\n');
 }
 
-/** A stream may stop in the middle of a block; it counts as if it ended there. */
-function blocksOf(markdown: string): Block[] {
+/** A stream may stop in the middle of a block, which then ends there. */
+function splitBlocks(markdown: string): Block[] {
   const blocks: Block[] = [];
   let isCode = false;
   for (const line of markdown.split('\n')) {
@@ -22,7 +22,7 @@ function blocksOf(markdown: string): Block[] {
       if (isCode) blocks.push({ kind: 'code', lines: [] });
       continue;
     }
-    const kind = isCode ? 'code' : kindOf(line);
+    const kind = isCode ? 'code' : classifyLine(line);
     const last = blocks.at(-1);
     if (last?.kind === kind) last.lines.push(line);
     else blocks.push({ kind, lines: [line] });
@@ -30,30 +30,30 @@ function blocksOf(markdown: string): Block[] {
   return blocks;
 }
 
-function kindOf(line: string): 'text' | 'table' {
+function classifyLine(line: string): 'text' | 'table' {
   return TABLE_LINE.test(line) ? 'table' : 'text';
 }
 
 function convertBlock({ kind, lines }: Block): string {
   if (kind === 'text') return lines.map(convertLine).join('\n');
-  // Slack has no tables: in a fixed width they can still be read.
+  // Slack has no tables: a fixed width keeps them readable.
   return ['```', ...lines.map(escapeText), '```'].join('\n');
 }
 
 function convertLine(line: string): string {
   if (RULE.test(line)) return '⸻';
-  // To the end of the line whatever it holds: a pattern that can fail there would try every way to it.
+  // Matches to the end of the line, so that it cannot backtrack.
   const heading = /^\s{0,3}#{1,6}\s+(\S.*)$/s.exec(line);
-  if (heading) return `*${convertText(headingOf(heading[1] ?? ''))}*`;
+  if (heading) return `*${convertText(trimHeading(heading[1] ?? ''))}*`;
   const quote = /^\s*(?:>\s*)+(.*)$/s.exec(line);
   if (quote) return `> ${convertLine(quote[1] ?? '')}`;
   const item = /^(\s*)[-*+]\s+(?:\[([ xX])\]\s+)?(.*)$/s.exec(line);
-  if (item) return `${item[1]}${bulletOf(item[2])} ${convertText(item[3] ?? '')}`;
+  if (item) return `${item[1]}${toBullet(item[2])} ${convertText(item[3] ?? '')}`;
   return convertText(line);
 }
 
-/** Without the marks that may close it, and those of emphasis: it is all bold. */
-function headingOf(text: string): string {
+/** Removes closing marks, and emphasis since the heading is bold. */
+function trimHeading(text: string): string {
   let end = text.trimEnd().length;
   while (text[end - 1] === '#') end -= 1;
   return text
@@ -62,7 +62,7 @@ function headingOf(text: string): string {
     .replace(/\*\*|__/g, '');
 }
 
-function bulletOf(box: string | undefined): string {
+function toBullet(box: string | undefined): string {
   if (box === undefined) return '•';
   return box === ' ' ? '☐' : '☑';
 }
@@ -70,41 +70,41 @@ function bulletOf(box: string | undefined): string {
 const CODE = /`+[^`]+`+/g;
 const LINK = /!?\[([^\]]*)\]\(\s*<?(\S+?)>?(?:\s+"[^"]*")?\s*\)|<?(https?:\/\/[^\s<>]+)>?/g;
 
-/** Marks of our own, for what must not be taken for emphasis while that is converted. */
+/** Private marks that protect text while emphasis is converted. */
 const BOLD = '\u0001';
 const KEPT = ['\u0002', '\u0003'] as const;
 const MARKS = new RegExp(`[${BOLD}${KEPT.join('')}]`, 'g');
 
-/** Longer lines are nobody's prose, and would take long to search. */
+/** Longer lines are not prose, and slow to search. */
 const MAX_LENGTH = 4000;
 
-/** Emphasis and links of one line; code stays as it is. */
+/** Converts emphasis and links of one line, except in code. */
 export function convertText(text: string): string {
   if (text.length > MAX_LENGTH) return escapeText(text);
   const kept: string[] = [];
-  const keep = (piece: string) => placeOf(kept.push(piece) - 1);
+  const keep = (piece: string) => toPlaceholder(kept.push(piece) - 1);
   const bare = text
     .replace(MARKS, '')
     .replace(CODE, (code) => keep(escapeText(code)))
-    .replace(LINK, (...match) => keep(linkOf(match as string[])));
+    .replace(LINK, (...match) => keep(convertLink(match)));
   // A link may hold code, which was kept before it.
   const restore = (line: string): string =>
-    line.replace(PLACE, (_, index: string) => restore(kept[Number(index)] ?? ''));
-  return restore(emphasise(bare));
+    line.replace(PLACEHOLDER, (_, index: string) => restore(kept[Number(index)] ?? ''));
+  return restore(convertEmphasis(bare));
 }
 
-const placeOf = (index: number) => KEPT.join(String(index));
-const PLACE = new RegExp(KEPT.join('(\\d+)'), 'g');
+const toPlaceholder = (index: number) => KEPT.join(String(index));
+const PLACEHOLDER = new RegExp(KEPT.join('(\\d+)'), 'g');
 
-function linkOf([whole = '', label, target, bare]: readonly (string | undefined)[]): string {
+function convertLink([whole = '', label, target, bare]: readonly (string | undefined)[]): string {
   if (bare !== undefined) return escapeText(bare);
   if (!target || !/^(https?:\/\/|mailto:)/i.test(target)) return escapeText(whole);
   const url = escapeText(target).replaceAll('|', '%7C');
-  const text = emphasise(label ?? '').replaceAll('|', '¦');
+  const text = convertEmphasis(label ?? '').replaceAll('|', '¦');
   return text ? `<${url}|${text}>` : `<${url}>`;
 }
 
-function emphasise(text: string): string {
+function convertEmphasis(text: string): string {
   return escapeText(text)
     .replace(/\*\*\*(?=\S)(.+?)(?<=\S)\*\*\*/g, `_${BOLD}$1${BOLD}_`)
     .replace(/\*\*(?=\S)(.+?)(?<=\S)\*\*/g, `${BOLD}$1${BOLD}`)
@@ -114,22 +114,23 @@ function emphasise(text: string): string {
     .replaceAll(BOLD, '*');
 }
 
-/** So that nothing reads as markup of Slack's. */
+/** Escapes Slack's markup. */
 export function escapeText(text: string): string {
   return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');
 }
 
 const FENCE = '```';
 
-/** Splits text for Slack into messages of at most `limit` characters; code goes on as code in the next. */
+/** Splits mrkdwn into messages of at most `limit` characters; a code block continues in the next message. */
 export function splitMessage(text: string, limit: number): string[] {
-  const parts = new MessageParts(limit);
+  const parts = new MessageSplitter(limit);
   const longest = limit - 2 * (FENCE.length + 1);
-  for (const line of text.split('\n')) for (const piece of cutLine(line, longest)) parts.add(piece);
+  for (const line of text.split('\n'))
+    for (const piece of splitLine(line, longest)) parts.add(piece);
   return parts.end();
 }
 
-class MessageParts {
+class MessageSplitter {
   readonly #done: string[] = [];
   readonly #room: number;
   #lines: string[] = [];
@@ -172,19 +173,19 @@ class MessageParts {
   }
 }
 
-/** At a space where there is one, and never within a link, an entity or a character. */
-function cutLine(line: string, limit: number): string[] {
+/** Breaks at a space if possible, and never within a link, an entity or a character. */
+function splitLine(line: string, limit: number): string[] {
   const pieces: string[] = [];
   let rest = line;
   while (rest.length > limit) {
-    const end = cutAt(rest, limit);
+    const end = findBreak(rest, limit);
     pieces.push(rest.slice(0, end));
     rest = rest.slice(end).replace(/^ /, '');
   }
   return [...pieces, rest];
 }
 
-function cutAt(text: string, limit: number): number {
+function findBreak(text: string, limit: number): number {
   const head = text.slice(0, limit);
   const openings = [/<[^>]*$/, /&[a-z]*$/, /[\ud800-\udbff]$/].map((open) => head.search(open));
   const whole = Math.min(limit, ...openings.filter((at) => at > 0));

@@ -2,55 +2,55 @@ import type { PluginDatabase, PluginTurns } from '@sibyl/plugin-kit';
 import type { SlackMessage } from './delivery.js';
 import type { SlackTables, Tables } from './inbox.js';
 
-/** A direct conversation outside of threads is a thread of its own. */
+/** The thread of a direct conversation outside of threads. */
 const DIRECT = '';
 
-interface ThreadsParts {
+interface ThreadsDeps {
   readonly database: PluginDatabase<SlackTables>;
   readonly turns: PluginTurns;
 }
 
-/** Which session belongs to which thread; each user has their own. */
+/** Maps threads to sessions, per user. */
 export class Threads {
-  readonly #parts: ThreadsParts;
+  readonly #deps: ThreadsDeps;
 
-  constructor(parts: ThreadsParts) {
-    this.#parts = parts;
+  constructor(deps: ThreadsDeps) {
+    this.#deps = deps;
   }
 
-  /** The user's session in the message's thread; opens one if there is none. */
-  async sessionOf(message: SlackMessage): Promise<string> {
-    const { database, turns } = this.#parts;
+  /** Returns the user's session in the message's thread, or opens one. */
+  async openSession(message: SlackMessage): Promise<string> {
+    const { database, turns } = this.#deps;
     const known = await find(database.tables, message);
     if (known !== undefined) return known;
-    const { sessionId } = await turns.openSession(userOf(message));
+    const { sessionId } = await turns.openSession(getUserId(message));
     return database.write(async (tables) => {
       await tables
         .insertInto('slack_threads')
-        .values({ ...placeOf(message), session_id: sessionId })
+        .values({ ...toPlace(message), session_id: sessionId })
         .onConflict((c) => c.doNothing())
         .execute();
-      // Of two that came at once, both get the first one's.
+      // Of two concurrent messages, both get the session of the first.
       return (await find(tables, message)) ?? sessionId;
     });
   }
 
-  /** For a session that is gone. */
-  async forget(message: SlackMessage, sessionId: string): Promise<void> {
-    await this.#parts.database.write(async (tables) => {
+  /** Removes a session that no longer exists. */
+  async remove(message: SlackMessage, sessionId: string): Promise<void> {
+    await this.#deps.database.write(async (tables) => {
       await tables
         .deleteFrom('slack_threads')
-        .where((e) => e.and(placeOf(message)))
+        .where((e) => e.and(toPlace(message)))
         .where('session_id', '=', sessionId)
         .execute();
     });
   }
 }
 
-/** The user as the host knows them: `did:slack:<team>:<user>`. */
-export const userOf = ({ team, user }: SlackMessage) => `${team}:${user}`;
+/** The host identifies the user as `did:slack:<team>:<user>`. */
+export const getUserId = ({ team, user }: SlackMessage) => `${team}:${user}`;
 
-const placeOf = ({ team, channel, user, thread = DIRECT }: SlackMessage) => ({
+const toPlace = ({ team, channel, user, thread = DIRECT }: SlackMessage) => ({
   team,
   channel,
   thread,
@@ -61,7 +61,7 @@ async function find(tables: Tables, message: SlackMessage): Promise<string | und
   const row = await tables
     .selectFrom('slack_threads')
     .select('session_id')
-    .where((e) => e.and(placeOf(message)))
+    .where((e) => e.and(toPlace(message)))
     .executeTakeFirst();
   return row?.session_id;
 }

@@ -12,13 +12,15 @@ export interface AgentTool {
   /** The event of its calls, if not `tool_call`. */
   readonly event?: 'action_call' | undefined;
   /** Validates the model's input; errors go back to the model. */
-  check(input: unknown): Result<JsonObject, readonly string[]>;
+  check(input: unknown): ToolCheck | Promise<ToolCheck>;
   /** Resolves to any JSON value; a rejection is reported to the model and does not end the turn. */
   run(
     input: JsonObject,
     call: { readonly id: string; readonly signal: AbortSignal },
   ): Promise<unknown>;
 }
+
+export type ToolCheck = Result<JsonObject, readonly string[]>;
 
 export interface AgentLimits {
   /** When it is exhausted, one more call without tools asks for the answer. */
@@ -34,11 +36,18 @@ export interface ModelAnswer {
   readonly use: ModelUse;
 }
 
-/** Runs before and after each model call of an agent; an error ends the agent's work. */
+/** Wraps the model calls of an agent; an error that it throws ends the agent's work. */
 export interface ModelHooks {
-  /** Returns the call to make. */
-  before(call: ModelCall): Promise<ModelCall>;
-  after(answer: ModelAnswer): Promise<void>;
+  /** Called before a model call; every call that it returns is finished or failed. */
+  begin(call: ModelCall): Promise<WrappedModelCall>;
+}
+
+export interface WrappedModelCall {
+  /** The call to make. */
+  readonly call: ModelCall;
+  finish(answer: ModelAnswer): Promise<void>;
+  /** Does nothing once the call is finished. */
+  fail(error: unknown): void;
 }
 
 /** Everything an agent needs to answer one message. */

@@ -12,7 +12,18 @@ import { callTools, finish, ScriptedModel, say } from '../../test/support/agent/
 import type { ModelCall, ModelPart } from '../models/model.js';
 import type { AgentTool, ModelAnswer, ModelHooks } from './agent.js';
 
-const passOn: ModelHooks = { before: async (call) => call, after: async () => undefined };
+interface TestHooks {
+  before?: (call: ModelCall) => Promise<ModelCall>;
+  after?: (answer: ModelAnswer) => Promise<void>;
+}
+
+const createHooks = ({ before, after }: TestHooks): ModelHooks => ({
+  begin: async (call) => ({
+    call: (await before?.(call)) ?? call,
+    finish: async (answer) => after?.(answer),
+    fail: () => undefined,
+  }),
+});
 
 describe('runAgent with tools that change during a turn', () => {
   it('uses the tools at the time of each model call', async () => {
@@ -48,10 +59,10 @@ describe('hooks of runAgent', () => {
   it('run around every model call and receive the ids of the tool calls', async () => {
     const answers: ModelAnswer[] = [];
     const ids: string[] = [];
-    const hooks: ModelHooks = {
+    const hooks = createHooks({
       before: async (call) => ({ ...call, system: `${call.system} Really.` }),
       after: async (answer) => void answers.push(answer),
-    };
+    });
     const act = tool('act', async (_, { id }) => ids.push(id));
     const model = new ScriptedModel(
       [
@@ -82,14 +93,14 @@ describe('hooks of runAgent', () => {
     });
     const model = new ScriptedModel(callTools(['c1', 'act', {}]), say('ok'));
     const limits = { steps: 1, contextTokens: 100_000 };
-    await runToEnd(requestTo(model, { hooks: { ...passOn, before }, tools: [act], limits }));
+    await runToEnd(requestTo(model, { hooks: createHooks({ before }), tools: [act], limits }));
     expect(model.calls.map(({ tools }) => tools.length)).toEqual([1, 0]);
   });
 
   it.each(['before', 'after'] as const)('that throw %s a call end the turn', async (when) => {
     const refusal = new OracleError('forbidden');
     let runs = 0;
-    const hooks = { ...passOn, [when]: () => Promise.reject(refusal) };
+    const hooks = createHooks({ [when]: () => Promise.reject(refusal) });
     const model = new ScriptedModel(callTools(['c1', 'act', {}]), say('ok'));
     const act = tool('act', async () => ++runs);
     const { thrown } = await runToEnd(requestTo(model, { hooks, tools: [act] }));

@@ -12,6 +12,7 @@ import {
   type AgentRequest,
   type AgentTool,
   type Warning,
+  type WrappedModelCall,
   warning,
 } from './agent.js';
 import { Compactor } from './context-budget.js';
@@ -28,19 +29,24 @@ export async function* runAgent(request: AgentRequest): AsyncGenerator<AgentPart
   const turn = new AgentTurn(request);
   for (;;) {
     const call = yield* turn.nextCall();
-    signal.throwIfAborted();
-    const step = turn.nextStep();
+    let step: Step;
     try {
-      // Not a separate generator: each one costs time for every token.
-      for await (const part of abortableIterable(model.stream(call), signal)) {
-        const shown = step.take(part);
-        if (shown !== undefined) yield shown;
+      signal.throwIfAborted();
+      step = turn.nextStep();
+      try {
+        // Not a separate generator: each one costs time for every token.
+        for await (const part of abortableIterable(model.stream(call), signal)) {
+          const shown = step.take(part);
+          if (shown !== undefined) yield shown;
+        }
+      } finally {
+        turn.count(call);
       }
+      yield* step.warnings();
+      await turn.endStep(call);
     } finally {
-      turn.count(call);
+      turn.abandonCall();
     }
-    yield* step.warnings();
-    await turn.endStep(call);
     if (turn.isOver) break;
     yield* turn.runTools(step);
   }
@@ -63,6 +69,7 @@ class AgentTurn {
   private step = new Step(undefined);
   private calls: readonly ParsedCall[] = [];
   private isLastStep = false;
+  private wrapped: WrappedModelCall | undefined;
 
   constructor(private readonly request: AgentRequest) {
     const messages = toWellFormed(request.messages, this.ids);
@@ -94,7 +101,8 @@ class AgentTurn {
     yield* warnings;
     const fitted = { system, messages, tools: tools.definitions, signal };
     await abortable(() => meter.check(), signal);
-    const call = hooks ? await hooks.before(fitted) : fitted;
+    this.wrapped = await hooks?.begin(fitted);
+    const call = this.wrapped?.call ?? fitted;
     this.offeredTools = restrictToolSet(tools, call.tools);
     return this.finalizeCall(call);
   }
@@ -114,12 +122,17 @@ class AgentTurn {
 
   /** Parses the tool calls of the step. */
   async endStep(call: ModelCall): Promise<void> {
-    const { hooks, model } = this.request;
-    const { step } = this;
+    const { model } = this.request;
+    const { step, wrapped } = this;
     this.calls = step.calls.map((wanted) => readCall({ ...wanted, id: this.ids.take(wanted.id) }));
-    if (!hooks) return;
+    if (!wrapped) return;
     const toolCalls = this.calls.map(({ id, name }) => ({ id, name }));
-    await hooks.after({ text: step.text, toolCalls, use: step.countUse(model.id, call) });
+    await wrapped.finish({ text: step.text, toolCalls, use: step.countUse(model.id, call) });
+  }
+
+  /** Lets the hooks end if the model call failed or was canceled. */
+  abandonCall(): void {
+    this.wrapped?.fail(new Error('The model call did not finish'));
   }
 
   /** Runs the tool calls of the step and adds them to the conversation; an abort ends all calls first. */

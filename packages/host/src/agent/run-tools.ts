@@ -61,7 +61,7 @@ function describeUnknownTool(name: string, tools: ReadonlyMap<string, AgentTool>
 /** Runs one call until it ends, times out or is aborted with the turn; never throws. */
 async function runCall(call: ParsedCall, tool: AgentTool, turn: AbortSignal): Promise<ToolCall> {
   try {
-    const checked = tool.check(call.args);
+    const checked = await tool.check(call.args);
     if (checked.error) return failCall(call, describeSchemaErrors(checked.error));
     const { id, name, args } = call;
     const { timeoutMs } = tool;

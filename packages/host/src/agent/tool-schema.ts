@@ -1,5 +1,7 @@
+import type { ToolSchema } from '@sibyl/plugin-kit';
+import { isStandardSchema, toJsonSchema } from '@sibyl/plugin-kit/rules';
 import { describeIssues, type JsonObject, measureJson, type Result } from '@sibyl/protocol';
-import { z } from 'zod';
+import type { StandardSchemaV1 } from '@standard-schema/spec';
 import type { AgentTool } from './agent.js';
 import { assertCheckable, checkJson, isObject, type JsonSchema, mapSchema } from './json-schema.js';
 
@@ -32,8 +34,8 @@ interface InputSchema {
 // Plugins reuse their schemas in every turn; schemas of a message are garbage collected with it.
 const known = new WeakMap<object, Result<InputSchema, string>>();
 
-/** Reads a zod schema or JSON Schema; the error describes why it is unusable. */
-function readInputSchema(schema: z.ZodType | JsonObject): Result<InputSchema, string> {
+/** Reads a Standard Schema or JSON Schema; the error describes why it is unusable. */
+function readInputSchema(schema: ToolSchema): Result<InputSchema, string> {
   let reading = known.get(schema);
   if (reading === undefined) {
     reading = read(schema);
@@ -42,26 +44,20 @@ function readInputSchema(schema: z.ZodType | JsonObject): Result<InputSchema, st
   return reading;
 }
 
-function read(schema: z.ZodType | JsonObject): Result<InputSchema, string> {
+function read(schema: ToolSchema): Result<InputSchema, string> {
   try {
-    return { ok: schema instanceof z.ZodType ? readZod(schema) : readJsonSchema(schema) };
+    return { ok: isStandardSchema(schema) ? readStandardSchema(schema) : readJsonSchema(schema) };
   } catch (error) {
     return { error: `its schema cannot be used: ${(error as Error).message}` };
   }
 }
 
-function readZod(schema: z.ZodType): InputSchema {
-  const { '~standard': _, ...written } = z.toJSONSchema(schema, {
-    io: 'input',
-    target: 'draft-07',
-    unrepresentable: 'any',
-    reused: 'inline',
-  });
-  const whole = toObjectSchema(inlineReferences(written));
-  return describe(whole, (input) => {
-    const parsed = schema.safeParse(input);
-    if (parsed.success) return { ok: parsed.data as JsonObject };
-    return { error: describeIssues(parsed.error.issues, 'input') };
+function readStandardSchema(schema: StandardSchemaV1): InputSchema {
+  const whole = toObjectSchema(inlineReferences(toJsonSchema(schema)));
+  return describe(whole, async (input) => {
+    const result = await schema['~standard'].validate(input);
+    if (!result.issues) return { ok: result.value as JsonObject };
+    return { error: describeIssues(result.issues, 'input') };
   });
 }
 
@@ -200,7 +196,7 @@ export interface ToolDefinition {
   readonly name: string;
   readonly description: string;
   /** A zod schema or JSON Schema, of an object; an empty one means any object. */
-  readonly inputSchema: z.ZodType | JsonObject;
+  readonly inputSchema: ToolSchema;
   /** Timeout of one call; one minute by default. */
   readonly timeoutMs?: number | undefined;
   readonly event?: AgentTool['event'];

@@ -1,6 +1,7 @@
 import 'reflect-metadata';
 import type { IncomingMessage, Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import type { LanguageModelV4 } from '@ai-sdk/provider';
 import type { DynamicModule, LoggerService, Type } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import type { NestExpressApplication } from '@nestjs/platform-express';
@@ -9,12 +10,14 @@ import type {
   Feature,
   OraclePlugin,
   PluginManifestInput,
+  Tool,
 } from '@sibyl/plugin-kit';
 import { corsExposedHeaders, corsMethods, corsRequestHeaders } from '@sibyl/protocol';
 import { ConfigError, readEnvironment } from '@sibyl/server-kit/environment';
 import type { Express } from 'express';
 import type { Logger } from 'pino';
 import { type Config, checkConfig, readFeatures } from '../config/config.js';
+import { addLanguageModels } from '../config/models-config.js';
 import { HttpAdapter } from '../http/http-adapter.js';
 import {
   accessLog,
@@ -43,7 +46,26 @@ import { serveApiDocument } from './serve-openapi.js';
 import { ShutdownStages, shutdownShares } from './shutdown.js';
 import { OwnDidCheck, warnAboutOpenOrigins } from './startup-checks.js';
 
+/** What an application states in code; each option overrides the environment variable it names. */
 export interface OracleAppOptions {
+  /** The model that answers: an id such as `openai/gpt-…`, or a model of the AI SDK. Overrides MODEL. */
+  readonly model?: string | LanguageModelV4;
+  /** The model for titles and summaries. Overrides MODEL_SMALL. */
+  readonly smallModel?: string | LanguageModelV4;
+  /** What the agent should know and how it should behave. Overrides ORACLE_INSTRUCTIONS. */
+  readonly instructions?: string;
+  /** The oracle's name. Overrides ORACLE_NAME. */
+  readonly name?: string;
+  /** 0 for any free port. Overrides PORT. */
+  readonly port?: number;
+  /** The address to listen on. Overrides HOST. */
+  readonly host?: string;
+  /** PostgreSQL connection string, instead of SQLite in the data directory. Overrides DATABASE_URL. */
+  readonly store?: string;
+  /** Where the SQLite file and the generated key are. Overrides DATA_DIR. */
+  readonly dataDir?: string;
+  /** Tools without a plugin; the agent has them in every turn. */
+  readonly tools?: readonly Tool[];
   /** Default: `process.env`. Read once. */
   readonly env?: Readonly<Record<string, string | undefined>>;
   readonly logger?: Logger;
@@ -122,9 +144,13 @@ export const describePlugins = (options: OracleAppOptions = {}): readonly Plugin
 
 /** Checks the environment and the plugins together, so that all errors are reported at once. */
 function readOptions(options: OracleAppOptions) {
-  const env = readEnvironment(options.env);
+  const env = { ...readEnvironment(options.env), ...toVariables(options) };
   const checked = checkConfig(env);
-  const plugins = [...(options.bundled ?? bundledPlugins), ...(options.plugins ?? [])];
+  const plugins = [
+    ...(options.bundled ?? bundledPlugins),
+    ...(options.plugins ?? []),
+    ...(options.tools ? [createToolsPlugin(options.tools)] : []),
+  ];
   const { selected, off, issues } = selectPlugins({
     plugins,
     features: { ...options.features, ...readFeatures(env) },
@@ -133,8 +159,50 @@ function readOptions(options: OracleAppOptions) {
   });
   const allIssues = [...(checked.issues ?? []), ...issues];
   if (!checked.config || allIssues.length > 0) throw new ConfigError('host', allIssues);
-  return { config: checked.config, selected, status: describeStatus(plugins, { off }) };
+  const config = useModels(checked.config, options);
+  return { config, selected, status: describeStatus(plugins, { off }) };
 }
+
+/** The options as the environment variables they override. */
+function toVariables(options: OracleAppOptions): Record<string, string> {
+  const { model, smallModel, instructions, name, port, host, store, dataDir } = options;
+  const variables = {
+    MODEL: typeof model === 'string' ? model : undefined,
+    MODEL_SMALL: typeof smallModel === 'string' ? smallModel : undefined,
+    ORACLE_INSTRUCTIONS: instructions,
+    ORACLE_NAME: name,
+    PORT: port?.toString(),
+    HOST: host,
+    DATABASE_URL: store,
+    DATA_DIR: dataDir,
+  };
+  return Object.fromEntries(
+    Object.entries(variables).flatMap(([key, value]) =>
+      value === undefined ? [] : [[key, value]],
+    ),
+  );
+}
+
+/** Puts the models of the AI SDK that the options contain in place of those of the environment. */
+function useModels(config: Config, { model, smallModel }: OracleAppOptions): Config {
+  const main = typeof model === 'object' ? model : undefined;
+  const small = typeof smallModel === 'object' ? smallModel : undefined;
+  if (!main && !small) return config;
+  return { ...config, models: addLanguageModels(config.models, { main, small }) };
+}
+
+const createToolsPlugin = (tools: readonly Tool[]): OraclePlugin => ({
+  name: 'app-tools',
+  version: '1.0.0',
+  manifest: {
+    title: 'Tools',
+    summary: 'Tools of this application.',
+    whenToUse: ['one of its tools fits'],
+    category: 'app',
+    visibility: 'silent',
+  },
+  getTools: () => tools,
+});
 
 async function createNest(
   deps: HostDeps,

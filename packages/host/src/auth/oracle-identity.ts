@@ -143,7 +143,7 @@ export class OracleAuthority implements OracleUcan {
     if (!error) return { ok: true } as const;
     const { code, detail, cid } = error;
     this.#deps.logger.info({ reason: code, detail, cid, did: wanted.issuer }, 'token rejected');
-    return { fault: explainRefusal(code) };
+    return { error: explainRefusal(code) };
   }
 }
 

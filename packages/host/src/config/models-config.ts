@@ -1,3 +1,4 @@
+import type { LanguageModelV4 } from '@ai-sdk/provider';
 import type { ConfigIssue, Variables } from '@sibyl/server-kit/environment';
 import type { Environment } from './environment.js';
 
@@ -16,6 +17,33 @@ export interface ModelsConfig {
   readonly providers: Readonly<Record<ProviderName, ProviderAccess>>;
   readonly firstPartSeconds: number;
   readonly stallSeconds: number;
+  /** Models that the application passes in code, by id. */
+  readonly languageModels?: ReadonlyMap<string, LanguageModelV4>;
+}
+
+interface LanguageModels {
+  readonly main: LanguageModelV4 | undefined;
+  readonly small: LanguageModelV4 | undefined;
+}
+
+/** Adds models of the AI SDK; without a small one, the main one does its work too. */
+export function addLanguageModels(
+  config: ModelsConfig,
+  { main, small }: LanguageModels,
+): ModelsConfig {
+  const getId = ({ provider, modelId }: LanguageModelV4) => `${provider}/${modelId}`;
+  const mainId = main ? getId(main) : config.main;
+  const defaultSmallId = main ? mainId : config.small;
+  const smallId = small ? getId(small) : defaultSmallId;
+  const own = [main, small].flatMap((model) => (model ? [[getId(model), model] as const] : []));
+  const others = config.choices.filter((id) => id !== config.main && id !== config.small);
+  return Object.freeze({
+    ...config,
+    main: mainId,
+    small: smallId,
+    choices: Object.freeze([...new Set([mainId, smallId, ...others])]),
+    languageModels: new Map(own),
+  });
 }
 
 export function buildModelsConfig(env: Environment): ModelsConfig {

@@ -59,6 +59,17 @@ function toModelList(models: readonly Model[], main: string): ModelList {
   };
 }
 
+/** A model that the application passes in code. */
+const createGivenModel = (id: string, model: LanguageModelV4): Model =>
+  createAiSdkModel({
+    id,
+    label: model.modelId,
+    provider: model.provider,
+    vision: true,
+    tools: true,
+    load: async () => model,
+  });
+
 /** Creates the model of a provider, with retries and timeouts. */
 export function createProviderModel(
   id: string,
@@ -73,7 +84,9 @@ export function createProviderModel(
   return withRetry(withTimeouts(model, timeouts), retries);
 }
 
-function createBareModel(id: string, { providers }: ModelsConfig): Model {
+function createBareModel(id: string, { providers, languageModels }: ModelsConfig): Model {
+  const given = languageModels?.get(id);
+  if (given) return createGivenModel(id, given);
   const provider = findProvider(id);
   if (!provider) throw new Error(`No provider for the model ${id}`);
   const name = id.slice(provider.length + 1);
@@ -93,6 +106,15 @@ function createModelInfo(id: string, provider: ProviderName, name: string): Omit
   return { id, label: name, provider, vision: seesImages(provider, name), tools: true };
 }
 
+/** The packages of providers may be left out of an installation that does not use them. */
+async function loadSdk<T>(name: string, load: () => Promise<T>): Promise<T> {
+  try {
+    return await load();
+  } catch (cause) {
+    throw new Error(`This model needs the package ${name}: install it`, { cause });
+  }
+}
+
 interface SdkProvider {
   /** Imports the provider's package, which is not loaded at startup. */
   load(name: string, access: ProviderAccess): Promise<LanguageModelV4>;
@@ -106,7 +128,7 @@ const SHOWS_THOUGHTS = /^gemini-(2\.5|[3-9])(?!.*(lite|image|tts|audio|live|comp
 const sdkProviders: Readonly<Record<Exclude<ProviderName, 'openai-compatible'>, SdkProvider>> = {
   openai: {
     async load(name, { apiKey = '', baseUrl = 'https://api.openai.com/v1' }) {
-      const { createOpenAI } = await import('@ai-sdk/openai');
+      const { createOpenAI } = await loadSdk('@ai-sdk/openai', () => import('@ai-sdk/openai'));
       return createOpenAI({ apiKey, baseURL: baseUrl })(name);
     },
     // Without storage at OpenAI, the encrypted reasoning is part of the answer and is sent back with it.
@@ -114,7 +136,10 @@ const sdkProviders: Readonly<Record<Exclude<ProviderName, 'openai-compatible'>, 
   },
   anthropic: {
     async load(name, { apiKey = '', baseUrl = 'https://api.anthropic.com/v1' }) {
-      const { createAnthropic } = await import('@ai-sdk/anthropic');
+      const { createAnthropic } = await loadSdk(
+        '@ai-sdk/anthropic',
+        () => import('@ai-sdk/anthropic'),
+      );
       return createAnthropic({ apiKey, baseURL: baseUrl })(name);
     },
     optionsFor: (name) => ({
@@ -132,7 +157,7 @@ const sdkProviders: Readonly<Record<Exclude<ProviderName, 'openai-compatible'>, 
       name,
       { apiKey = '', baseUrl = 'https://generativelanguage.googleapis.com/v1beta' },
     ) {
-      const { createGoogle } = await import('@ai-sdk/google');
+      const { createGoogle } = await loadSdk('@ai-sdk/google', () => import('@ai-sdk/google'));
       return createGoogle({ apiKey, baseURL: baseUrl })(name);
     },
     optionsFor: (name) =>

@@ -1,4 +1,4 @@
-import { defineTool, type OraclePlugin, type PluginContext } from '@sibyl/plugin-kit';
+import { defineTool, type OraclePlugin, type PluginContext, sharedKey } from '@sibyl/plugin-kit';
 import { createSafeFetch } from '@sibyl/safe-fetch';
 import { generateSigner } from '@sibyl/ucan';
 import { pino } from 'pino';
@@ -33,13 +33,13 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
     defineTool({ name, description: 'd', inputSchema: z.object({}), run: () => 1 });
 
   it('loadPlugins calls the hooks of each plugin in order, with the shared state of earlier plugins', async () => {
-    const seen: [string, PluginContext['shared']][] = [];
+    const seen: unknown[] = [];
     const base = testPlugin('base', { getSharedState: () => ({ ledger: 'the ledger' }) });
     const other = testPlugin('other', { getSharedState: () => ({ secret: 1 }) });
     const top = testPlugin('top', {
       dependsOn: ['base'],
       getTools: async ({ shared, availablePlugins, oracle }) => {
-        seen.push([oracle.name, shared]);
+        seen.push([oracle.name, shared.get(sharedKey('ledger'))]);
         expect([...availablePlugins]).toEqual(['other', 'base', 'top']);
         return [tool('weigh')];
       },
@@ -47,7 +47,7 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
     const { plugins } = await load([other, top, base]);
     expect(plugins.map(({ name }) => name)).toEqual(['other', 'base', 'top']);
     expect(plugins[2]?.tools.map(({ name }) => name)).toEqual(['weigh']);
-    expect(seen).toEqual([['Pythia', { ledger: 'the ledger' }]]);
+    expect(seen).toEqual([['Pythia', 'the ledger']]);
   });
 
   it('loadPlugins calls hooks as methods, so that a plugin may be a class', async () => {
@@ -99,16 +99,14 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
     const second = testPlugin('second', { getRoomState: () => rooms });
     await expect(
       load([testPlugin('matrix', { getRoomState: () => rooms }), second]),
-    ).rejects.toThrow(/plugin second: the plugin matrix already provides the room state/);
+    ).rejects.toThrow(/plugin second: the plugin matrix already stores the state of rooms/);
   });
 
   it('loadPlugins reports all issues together, and closes the plugins that it has set up', async () => {
     const closed: string[] = [];
     const first = testPlugin('first', {
-      getTools: ({ onClose }) => {
-        onClose(() => void closed.push('first'));
-        return [tool('same'), tool('load_capability')];
-      },
+      close: () => void closed.push('first'),
+      getTools: () => [tool('same'), tool('load_capability')],
       getSharedState: () => ({ key: 1 }),
       getSubAgents: () => [{ name: 'tax', description: 'd', prompt: 'p' }],
     });
@@ -142,15 +140,15 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
   });
 
   it.each<[string, object, RegExp]>([
-    ['tools that are none', { getTools: () => [null] }, /getTools returned .*tool 1: it is none/],
+    ['tools that are none', { getTools: () => [null] }, /getTools returned .*tool 1: not a tool/],
     ['no list', { getTools: () => 'tools' }, /not an array of tools/],
-    ['a bad name', { getTools: () => [tool('a b')] }, /tool a b: its name must be/],
+    ['a bad name', { getTools: () => [tool('a b')] }, /tool a b: its name must consist/],
     ['no run', { getTools: () => [{ ...tool('a'), run: 1 }] }, /tool a: it has no run function/],
     ['a bad agent', { getSubAgents: () => [{ name: 'Tax' }] }, /sub-agent Tax: its name/],
     [
       'no middleware',
-      { getMiddlewares: () => [{ name: 'm', beforeModel: 1 }] },
-      /beforeModel is no/,
+      { getMiddlewares: () => [{ name: 'm', wrapModel: 1 }] },
+      /wrapModel is not a function/,
     ],
     [
       'a middleware with an unknown onFailure',
@@ -158,7 +156,7 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
       /middleware m: its onFailure must be 'fail' or 'skip'/,
     ],
     ['a gate without a door', { getMessageGate: () => ({}) }, /it has no admit function/],
-    ['no modules', { getNestModules: () => [1] }, /Nest module 1: it is none/],
+    ['no modules', { getNestModules: () => [1] }, /Nest module 1: not a Nest module/],
     ['no routes', { getAuthExcludedRoutes: () => [1] }, /not an array of paths/],
     ['no state', { getSharedState: () => [] }, /getSharedState returned .*not an object/],
     [
@@ -181,13 +179,11 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
     const closed: string[] = [];
     const closing = (name: string, fault?: Error) =>
       testPlugin(name, {
-        getNestModules: ({ onClose }) => {
-          onClose(() => {
-            closed.push(name);
-            if (fault) throw fault;
-          });
-          return [EmptyModule];
+        close: () => {
+          closed.push(name);
+          if (fault) throw fault;
         },
+        getNestModules: () => [EmptyModule],
       });
     const { plugins, close } = await load([
       closing('a'),

@@ -1,10 +1,10 @@
-import type { EarlyPluginContext, PluginDatabase, RoomState } from '@sibyl/plugin-kit';
-import { hookChecks, type LoadedPlugin, setUpPlugin, sharedWith } from '@sibyl/plugin-kit/rules';
+import type { PluginDatabase } from '@sibyl/plugin-kit';
+import { type LoadedPlugin, type PluginCandidate, setUpPlugins } from '@sibyl/plugin-kit/rules';
 import { withTimeout } from '@sibyl/server-kit';
 import { ConfigError } from '@sibyl/server-kit/environment';
 import type { Logger } from 'pino';
 import { RESERVED_TOOLS } from '../turns/capabilities.js';
-import { createEarlyContext, HookCalls, type HostServices } from './plugin-context.js';
+import { createSetupContext, HookCalls, type HostServices } from './plugin-context.js';
 import {
   createPluginIssue,
   describeError,
@@ -20,10 +20,8 @@ export interface LoadedPlugins {
   close(): Promise<void>;
 }
 
-interface Candidate {
-  readonly selected: SelectedPlugin;
+interface Candidate extends PluginCandidate {
   readonly hooks: HookCalls;
-  readonly context: EarlyPluginContext;
 }
 
 /** Sets up the selected plugins; throws the issues of all of them together. */
@@ -35,8 +33,9 @@ export async function loadPlugins(
   try {
     const candidates = await openAll(selected, services, closing);
     assertNoIssues(candidates);
-    const rooms = await chooseRoomState(candidates, services);
-    const plugins = await setUpAll(candidates, rooms);
+    const rooms = services.store.roomState.of(services.oracle.did);
+    const plugins = await setUpPlugins(candidates, rooms);
+    claimNames(plugins, candidates);
     assertNoIssues(candidates);
     return { plugins, close: () => closing.run() };
   } catch (error) {
@@ -64,16 +63,12 @@ async function openAll(
       hooks.fail(`its tables could not be created: ${describeError(error)}`);
       return undefined;
     });
-    const context = createEarlyContext(
-      {
-        selected: one,
-        database: database as PluginDatabase,
-        availablePlugins: new Set(names),
-        onClose: (run) => closing.add({ plugin: one.name, run }),
-      },
+    const context = createSetupContext(
+      { selected: one, database: database as PluginDatabase, availablePlugins: new Set(names) },
       services,
     );
-    candidates.push({ selected: one, hooks, context });
+    const onClose: Candidate['onClose'] = (run) => closing.add({ plugin: one.name, run });
+    candidates.push({ selected: one, hooks, context, onClose });
   }
   return candidates;
 }
@@ -85,48 +80,6 @@ function openTables(
 ): Promise<PluginDatabase> {
   return store.pluginTables.open({ plugin: name, migrations: plugin.migrations ?? {}, plugins });
 }
-
-/** The room state of the plugin that implements getRoomState, otherwise that of the store. */
-async function chooseRoomState(
-  candidates: readonly Candidate[],
-  { store, oracle }: HostServices,
-): Promise<RoomState> {
-  let provider: { readonly name: string; readonly rooms: RoomState } | undefined;
-  for (const { selected, hooks, context } of candidates) {
-    const rooms = await hooks.call({
-      hook: 'getRoomState',
-      run: () => selected.plugin.getRoomState?.(context),
-      check: hookChecks.roomState,
-      otherwise: undefined,
-    });
-    if (rooms && provider)
-      hooks.fail(`the plugin ${provider.name} already provides the room state`);
-    if (rooms) provider ??= { name: selected.name, rooms };
-  }
-  return provider?.rooms ?? store.roomState.of(oracle.did);
-}
-
-async function setUpAll(
-  candidates: readonly Candidate[],
-  rooms: RoomState,
-): Promise<LoadedPlugin[]> {
-  const claims = new NameClaims();
-  const plugins: LoadedPlugin[] = [];
-  for (const { selected, hooks, context } of candidates) {
-    // A dependency has failed: its own issues would only repeat that.
-    if (selected.plugin.dependsOn?.some((name) => hasFailed(name, candidates))) continue;
-    const shared = sharedWith(selected.plugin, plugins);
-    const plugin = await setUpPlugin(selected, { ...context, rooms, shared }, (one) =>
-      hooks.call(one),
-    );
-    claims.claim(plugin, hooks);
-    plugins.push(plugin);
-  }
-  return plugins;
-}
-
-const hasFailed = (name: string, candidates: readonly Candidate[]) =>
-  candidates.some(({ selected, hooks }) => selected.name === name && hooks.issues.length > 0);
 
 /** An error of Nest as an issue of the plugin whose module it names; otherwise unchanged. */
 export function toModuleError(error: unknown, plugins: readonly LoadedPlugin[]): unknown {
@@ -143,6 +96,14 @@ export function toModuleError(error: unknown, plugins: readonly LoadedPlugin[]):
 
 const isNamedIn = (text: string, { name }: { readonly name: string }) =>
   name !== '' && text.includes(name);
+
+function claimNames(plugins: readonly LoadedPlugin[], candidates: readonly Candidate[]): void {
+  const claims = new NameClaims();
+  for (const { selected, hooks } of candidates) {
+    const plugin = plugins.find(({ name }) => name === selected.name);
+    if (plugin) claims.claim(plugin, hooks);
+  }
+}
 
 /** Makes sure that the names of tools and shared keys are unique. */
 class NameClaims {

@@ -1,14 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import type {
-  EarlyPluginContext,
   Llms,
   OracleUcan,
-  PluginContext,
   PluginDatabase,
   PluginTurn,
   PluginTurns,
+  SetupContext,
 } from '@sibyl/plugin-kit';
-import type { SetUpHook } from '@sibyl/plugin-kit/rules';
+import type { SetupHook, SetupHooks } from '@sibyl/plugin-kit/rules';
 import { describeIssues, OracleError, type ReplyPart, SendMessage } from '@sibyl/protocol';
 import type { SafeFetch } from '@sibyl/safe-fetch';
 import { withTimeout } from '@sibyl/server-kit';
@@ -43,13 +42,12 @@ interface ContextDeps {
   readonly selected: SelectedPlugin;
   readonly database: PluginDatabase;
   readonly availablePlugins: ReadonlySet<string>;
-  readonly onClose: PluginContext['onClose'];
 }
 
-export function createEarlyContext(
-  { selected, database, availablePlugins, onClose }: ContextDeps,
+export function createSetupContext(
+  { selected, database, availablePlugins }: ContextDeps,
   { logger, oracle, store, fetch, ucan, llm, turns }: HostServices,
-): EarlyPluginContext {
+): Omit<SetupContext, 'rooms' | 'shared'> {
   const { name: plugin, config } = selected;
   const { did, name, entityDid } = oracle;
   return {
@@ -62,7 +60,6 @@ export function createEarlyContext(
     ucan,
     turns: createPluginTurns({ plugin, oracle, sessions: store.sessions, ready: turns }),
     llm,
-    onClose,
   };
 }
 
@@ -74,12 +71,16 @@ const LIMIT = {
 };
 
 /** Calls the hooks of one plugin while the host starts, and collects issues. */
-export class HookCalls {
+export class HookCalls implements SetupHooks {
   readonly issues: ConfigIssue[] = [];
 
   constructor(private readonly plugin: string) {}
 
-  async call<T>({ hook, run, check, otherwise }: SetUpHook<T>): Promise<T> {
+  get hasFailed(): boolean {
+    return this.issues.length > 0;
+  }
+
+  async call<T>({ hook, run, check, otherwise }: SetupHook<T>): Promise<T> {
     try {
       const value = await withTimeout(LIMIT, async () => run());
       if (value === undefined) return otherwise;

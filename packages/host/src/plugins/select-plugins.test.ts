@@ -100,8 +100,8 @@ describe('selectPlugins reports the plugin, the cause and the remedy of', () => 
     ['a duplicate', [plugin('a', {}), plugin('a', {})], {}, /^plugin a: there are two .* → Rename/],
     ['a reserved name', [plugin('ixo', {})], {}, /^plugin ixo: its name is reserved → .*key, ixo/],
     ['the name of a table of ours', [plugin('room', {})], {}, /^plugin room: its name is reserved/],
-    ['a bad name', [plugin('My_Plugin', {})], {}, /^plugin My_Plugin: its name is not one/],
-    ['no name', [{} as OraclePlugin], {}, /^plugin number 1: its name is not one/],
+    ['a bad name', [plugin('My_Plugin', {})], {}, /^plugin My_Plugin: invalid plugin name/],
+    ['no name', [{} as OraclePlugin], {}, /^plugin number 1: invalid plugin name/],
     ['no version', [plugin('a', { version: '' })], {}, /^plugin a: it has no version/],
     [
       'a bad manifest',

@@ -4,7 +4,7 @@ import {
   PluginManifest,
   type PluginManifestInput,
 } from '@sibyl/plugin-kit';
-import { nameFault, orderPlugins } from '@sibyl/plugin-kit/rules';
+import { checkPluginName, orderPlugins } from '@sibyl/plugin-kit/rules';
 import { describeIssues } from '@sibyl/protocol';
 import {
   type ConfigIssue,
@@ -218,7 +218,8 @@ function checkNames(plugins: readonly OraclePlugin[]): ConfigIssue[] {
   const seen = new Set<string>();
   return plugins.flatMap((plugin, i) => {
     const name: unknown = plugin?.name;
-    const fault = nameFault(name) ?? checkVersion(plugin) ?? (seen.has(String(name)) && TWICE);
+    const fault =
+      checkPluginName(name) ?? checkVersion(plugin) ?? (seen.has(String(name)) && TWICE);
     seen.add(String(name));
     if (!fault) return [];
     const shown = typeof name === 'string' ? name : `number ${i + 1}`;

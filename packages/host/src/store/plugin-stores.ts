@@ -5,7 +5,7 @@ import type {
   Secrets,
   SessionState,
 } from '@sibyl/plugin-kit';
-import { OwnTables, tablePrefixOf } from '@sibyl/plugin-kit/rules';
+import { getTablePrefix, OwnTables } from '@sibyl/plugin-kit/rules';
 import { OracleError } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
@@ -128,7 +128,7 @@ function buildPlan(
   { plugin, migrations }: PluginTablesRequest,
   toStep: (migration: PluginMigrations[string]) => Migration,
 ): MigrationPlan {
-  const prefix = tablePrefixOf(plugin);
+  const prefix = getTablePrefix(plugin);
   const steps = Object.entries(migrations).map(([name, step]) => [name, toStep(step)]);
   return {
     author: `plugin ${plugin}`,

@@ -2,8 +2,10 @@ import { OracleError } from '@sibyl/protocol';
 import { expect, it } from 'vitest';
 import { callThrough, type Wrapping } from './middlewares.js';
 
+type TestWrapping = Wrapping<{ readonly n: number }, unknown>;
+
 /** Makes a call through a middleware; tells how often the call was made and what the middleware did wrong. */
-async function through(wrap: Wrapping['wrap'], more: Partial<Wrapping> = {}) {
+async function through(wrap: TestWrapping['wrap'], more: Partial<TestWrapping> = {}) {
   const faults: unknown[] = [];
   const inputs: unknown[] = [];
   const result = await callThrough({
@@ -35,7 +37,7 @@ it('does not count the time of the call as the middleware’s', async () => {
 });
 
 /** As `through`, with a middleware whose failure fails the call. */
-const throughGuard = (wrap: Wrapping['wrap'], more: Partial<Wrapping> = {}) =>
+const throughGuard = (wrap: TestWrapping['wrap'], more: Partial<TestWrapping> = {}) =>
   through(wrap, {
     onFailure: { fail: (_, hasRun) => new Error(hasRun ? 'withheld' : 'blocked') },
     ...more,
@@ -112,7 +114,7 @@ it('callThrough reports what the call threw, whichever of several a middleware p
 it('makes the call once, whatever a middleware does that was given up', async () => {
   const calls: Promise<unknown>[] = [];
   const wakeUp = Promise.withResolvers<void>();
-  const wrap: Wrapping['wrap'] = async (call) => {
+  const wrap: TestWrapping['wrap'] = async (call) => {
     await wakeUp.promise;
     calls.push(call({ n: 2 }));
     return never();
@@ -127,7 +129,7 @@ it('makes the call once, whatever a middleware does that was given up', async ()
 it('makes no call after the turn is aborted', async () => {
   const turn = new AbortController();
   const reason = new Error('aborted');
-  const wrap: Wrapping['wrap'] = (call) => {
+  const wrap: TestWrapping['wrap'] = (call) => {
     turn.abort(reason);
     return call({ n: 1 });
   };
@@ -137,7 +139,7 @@ it('makes no call after the turn is aborted', async () => {
 
 it('prefers the fault of the call to one the middleware makes of it', async () => {
   const fault = new Error('the tool failed');
-  const wrap: Wrapping['wrap'] = (call) =>
+  const wrap: TestWrapping['wrap'] = (call) =>
     call({ n: 1 }).catch(() => {
       throw new Error('another');
     });
@@ -159,7 +161,7 @@ it('passes a refusal on, before the call and after it', async () => {
 });
 
 it('survives a call that fails after the middleware has stopped looking', async () => {
-  const wrap: Wrapping['wrap'] = async (call) => {
+  const wrap: TestWrapping['wrap'] = async (call) => {
     void call({ n: 1 });
     return 'mine';
   };

@@ -1,8 +1,15 @@
-import type { Middleware, TurnContext } from '@sibyl/plugin-kit';
+import type {
+  Middleware,
+  ModelRequest,
+  ModelResponse,
+  ToolCall,
+  TurnContext,
+} from '@sibyl/plugin-kit';
 import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import { JsonObject, OracleError } from '@sibyl/protocol';
+import { abortable } from '@sibyl/server-kit';
 import { z } from 'zod';
-import type { AgentTool, ModelAnswer, ModelHooks } from '../agent/agent.js';
+import type { AgentTool, ModelHooks, WrappedModelCall } from '../agent/agent.js';
 import { toWellFormed } from '../agent/conversation.js';
 import { CallIds } from '../agent/run-tools.js';
 import type { Model, ModelCall, ModelMessage, ModelTool } from '../models/model.js';
@@ -29,6 +36,7 @@ interface Asker {
 }
 
 type Run = AgentTool['run'];
+type CallModel = (call: ModelCall) => Promise<ModelResponse>;
 
 /** The plugins' middlewares around the calls of one turn, the first of them outermost. */
 export class MiddlewareChain {
@@ -46,86 +54,107 @@ export class MiddlewareChain {
     );
   }
 
-  /** Around the model calls of an agent; nothing where nobody stands there. */
+  /** Wraps the model calls of an agent; undefined if no middleware does. */
   aroundModel(asker: Asker): ModelHooks | undefined {
-    if (!this.links.some(({ middleware: m }) => m.beforeModel || m.afterModel)) return undefined;
-    return {
-      before: (call) => this.before(asker, call),
-      after: (answer) => this.after(asker, answer),
-    };
+    const links = this.links.filter(({ middleware }) => middleware.wrapModel);
+    return links.length > 0 ? { begin: (call) => this.begin(links, asker, call) } : undefined;
   }
 
   /** The tool as an agent calls it: through every middleware that wraps tool calls. */
   aroundTool(agent: string, tool: AgentTool): AgentTool {
     const run = this.links
-      .filter(({ middleware }) => middleware.wrapToolCall)
+      .filter(({ middleware }) => middleware.wrapTool)
       .reduceRight<Run>(
-        (next, link) => this.wrap(link, { agent, name: tool.name }, next),
+        (next, link) => this.wrapTool(link, { agent, name: tool.name }, next),
         tool.run,
       );
     return run === tool.run ? tool : { ...tool, run };
   }
 
-  private async before({ agent, model }: Asker, call: ModelCall): Promise<ModelCall> {
-    let current = call;
-    for (const link of this.links) {
-      const { middleware } = link;
-      if (!middleware.beforeModel) continue;
-      const { system, messages, tools } = current;
-      const { id, vision } = model;
-      const request = { agent, model: { id, vision }, system, messages, tools };
-      const before = current;
-      const patched = await this.callAround(link, 'beforeModel', async (signal) =>
-        patchCall(before, await middleware.beforeModel?.(request, { ...link.turn, signal })),
-      );
-      current = patched ?? before;
-    }
-    return current;
+  /** Runs the middlewares up to the model call; they continue when it is finished or failed. */
+  private async begin(
+    links: readonly Link[],
+    asker: Asker,
+    call: ModelCall,
+  ): Promise<WrappedModelCall> {
+    const started = Promise.withResolvers<ModelCall>();
+    const answered = Promise.withResolvers<ModelResponse>();
+    // The middlewares may not wait for it, or the turn may not wait for them.
+    answered.promise.catch(() => undefined);
+    const callModel: CallModel = (made) => {
+      started.resolve(made);
+      return answered.promise;
+    };
+    const ended = links.reduceRight<CallModel>(
+      (next, link) => this.wrapModel(link, asker, next),
+      callModel,
+    )(call);
+    ended.catch(started.reject);
+    return {
+      call: await abortable(() => started.promise, this.signal),
+      finish: async (answer) => {
+        answered.resolve(answer);
+        await abortable(() => ended, this.signal);
+      },
+      fail: answered.reject,
+    };
   }
 
-  private async after({ agent }: Asker, answer: ModelAnswer): Promise<void> {
-    for (const link of this.links) {
-      const { middleware } = link;
-      if (!middleware.afterModel) continue;
-      await this.callAround(link, 'afterModel', (signal) =>
-        middleware.afterModel?.({ agent, ...answer }, { ...link.turn, signal }),
-      );
-    }
-  }
-
-  /** Calls a hook around a model call: its failure ends the turn, or returns undefined where it may be skipped. */
-  private async callAround<T>(
-    link: Link,
-    hook: 'beforeModel' | 'afterModel',
-    work: (signal: AbortSignal) => T | Promise<T>,
-  ): Promise<T | undefined> {
-    const call = this.call(link, hook);
-    if (mayBeSkipped(link)) {
-      const answer = await this.hooks.askForLeave(call, work);
-      return 'ok' in answer ? answer.ok : undefined;
-    }
-    return this.hooks.insist(call, work, (fault) =>
-      this.hooks.block(call, fault, 'This message was not answered'),
-    );
-  }
-
-  private wrap(link: Link, { agent, name }: { agent: string; name: string }, next: Run): Run {
+  private wrapModel(link: Link, { agent, model }: Asker, next: CallModel): CallModel {
     const { middleware, turn } = link;
-    const call = this.call(link, 'wrapToolCall');
+    const { signal } = this;
+    return (call) => {
+      const { system, messages, tools } = call;
+      const request = {
+        agent,
+        model: { id: model.id, vision: model.vision },
+        system,
+        messages,
+        tools,
+      };
+      return callThrough({
+        input: call,
+        wrap: async (callNext) => {
+          let response: Promise<ModelResponse> | undefined;
+          const callOnce = (changed: ModelRequest) => {
+            if (response) throw new Error('it called next twice');
+            response = callNext(patchCall(call, changed));
+            return response;
+          };
+          await middleware.wrapModel?.(request, callOnce, { ...turn, signal });
+          // The answer has been streamed: what the middleware returns cannot change it.
+          return response ?? Promise.reject(new Error('it did not call next'));
+        },
+        next,
+        ...this.limit(link, 'wrapModel', () => 'This message was not answered'),
+        signal,
+      });
+    };
+  }
+
+  private wrapTool(link: Link, { agent, name }: { agent: string; name: string }, next: Run): Run {
+    const { middleware, turn } = link;
     return (input, { id, signal }) =>
       callThrough({
         input,
         wrap: async (callNext) => {
-          const request = { agent, id, name, input };
-          return middleware.wrapToolCall?.(request, callNext, { ...turn, toolCallId: id, signal });
+          const callTool = (changed: ToolCall) => callNext(readInput(changed));
+          const call = { agent, id, name, input };
+          return middleware.wrapTool?.(call, callTool, { ...turn, toolCallId: id, signal });
         },
         next: async (changed: JsonObject) => next(changed, { id, signal }),
-        timeoutMs: this.hooks.timeoutMs,
+        ...this.limit(link, 'wrapTool', (hasRun) => describeTool(name, hasRun)),
         signal,
-        onFailure: mayBeSkipped(link)
-          ? { skip: (fault) => this.hooks.logFault(call, fault) }
-          : { fail: (fault, hasRun) => this.hooks.block(call, fault, describeTool(name, hasRun)) },
       });
+  }
+
+  /** The time limit of a middleware, and what its failure means. */
+  private limit(link: Link, hook: string, describe: (hasRun: boolean) => string) {
+    const call = this.call(link, hook);
+    const onFailure: OnFailure = mayBeSkipped(link)
+      ? { skip: (fault) => this.hooks.logFault(call, fault) }
+      : { fail: (fault, hasRun) => this.hooks.block(call, fault, describe(hasRun)) };
+    return { timeoutMs: this.hooks.timeoutMs, onFailure };
   }
 
   private call({ plugin, middleware }: Link, hook: string) {
@@ -140,8 +169,14 @@ const describeTool = (name: string, hasRun: boolean) =>
     ? `The tool ${name} may have run, but its result was blocked`
     : `The tool ${name} did not run: it was blocked`;
 
+function readInput(call: ToolCall): JsonObject {
+  const input: unknown = call?.input;
+  if (typeof input !== 'object' || input === null || Array.isArray(input))
+    throw new TypeError('The input of a tool is an object');
+  return call.input;
+}
+
 function patchCall(call: ModelCall, patch: unknown): ModelCall {
-  if (patch === undefined || patch === null) return call;
   const patched = applyPatch(call, patch);
   if ('ok' in patched) return patched.ok;
   throw new Error(patched.fault);
@@ -151,7 +186,7 @@ const UserPart = z.discriminatedUnion('type', [
   z.object({ type: z.literal('text'), text: z.string() }),
   z.object({ type: z.literal('file'), mediaType: z.string(), data: z.instanceof(Uint8Array) }),
 ]);
-const ToolCall = z.object({ id: z.string(), name: z.string(), input: z.string() });
+const CallPart = z.object({ id: z.string(), name: z.string(), input: z.string() });
 const ToolResult = z.object({
   id: z.string(),
   name: z.string(),
@@ -164,7 +199,7 @@ const Message = z.discriminatedUnion('role', [
     role: z.literal('assistant'),
     text: z.string(),
     reasoning: z.string().optional(),
-    toolCalls: z.array(ToolCall).optional(),
+    toolCalls: z.array(CallPart).optional(),
     providerData: JsonObject.optional(),
   }),
   z.object({ role: z.literal('tool'), results: z.array(ToolResult) }),
@@ -190,13 +225,13 @@ function applyPatch(
   return { ok: { ...call, system, messages: wellFormed, tools } };
 }
 
-/** One middleware around one tool call. */
-export interface Wrapping {
-  readonly input: JsonObject;
+/** One middleware around one call. */
+export interface Wrapping<Input, Output> {
+  readonly input: Input;
   /** The middleware's own code. */
-  readonly wrap: (next: (input: JsonObject) => Promise<unknown>) => Promise<unknown>;
+  readonly wrap: (next: (input: Input) => Promise<Output>) => Promise<Output>;
   /** The call itself, or the next middleware. */
-  readonly next: (input: JsonObject) => Promise<unknown>;
+  readonly next: (input: Input) => Promise<Output>;
   /** How long the middleware may take beside the call. */
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
@@ -209,26 +244,26 @@ type OnFailure =
   | { readonly skip: (fault: Error) => void };
 
 /** Makes the call through the middleware. */
-export function callThrough(wrapping: Wrapping): Promise<unknown> {
+export function callThrough<Input, Output>(wrapping: Wrapping<Input, Output>): Promise<Output> {
   return new WrappedCall(wrapping).run();
 }
 
-class WrappedCall {
-  private readonly wrapping: Wrapping;
+class WrappedCall<Input, Output> {
+  private readonly wrapping: Wrapping<Input, Output>;
   private readonly overdue = Promise.withResolvers<never>();
   /** The outcome of the call, each time it was made. */
-  private readonly made: Promise<unknown>[] = [];
+  private readonly made: Promise<Output>[] = [];
   /** What the call itself threw, each time it was made. */
   private readonly callFaults = new Set<unknown>();
   private underWay = 0;
   private timer: NodeJS.Timeout | undefined;
   private isOver = false;
 
-  constructor(wrapping: Wrapping) {
+  constructor(wrapping: Wrapping<Input, Output>) {
     this.wrapping = wrapping;
   }
 
-  async run(): Promise<unknown> {
+  async run(): Promise<Output> {
     const { wrap } = this.wrapping;
     this.startClock();
     try {
@@ -241,19 +276,17 @@ class WrappedCall {
     }
   }
 
-  private next(input: JsonObject): Promise<unknown> {
+  private next(input: Input): Promise<Output> {
     const made = this.make(input);
     // The middleware may never look at it.
     made.catch(() => undefined);
     return made;
   }
 
-  private async make(input: JsonObject): Promise<unknown> {
+  private async make(input: Input): Promise<Output> {
     // A middleware that was given up must not make the call a second time.
     if (this.isOver) throw new Error('This middleware failed, and its call is over');
     this.wrapping.signal.throwIfAborted();
-    if (typeof input !== 'object' || input === null || Array.isArray(input))
-      throw new TypeError('The input of a tool is an object');
     this.underWay += 1;
     clearTimeout(this.timer);
     const made = this.wrapping.next(input).finally(() => {
@@ -265,7 +298,7 @@ class WrappedCall {
     return made;
   }
 
-  private async endFailed(fault: unknown): Promise<unknown> {
+  private async endFailed(fault: unknown): Promise<Output> {
     const { input, next, signal, onFailure } = this.wrapping;
     this.isOver = true;
     const error = soundError(fault);

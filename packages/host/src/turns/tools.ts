@@ -1,6 +1,6 @@
 import { setImmediate as yieldToOthers } from 'node:timers/promises';
 import type { SubAgent, Tool, TurnContext, Visibility } from '@sibyl/plugin-kit';
-import { type LoadedPlugin, subAgentFault, toolFault } from '@sibyl/plugin-kit/rules';
+import { checkSubAgent, checkTool, type LoadedPlugin, runTool } from '@sibyl/plugin-kit/rules';
 import { z } from 'zod';
 import type { AgentPart, AgentRequest, AgentTool } from '../agent/agent.js';
 import { composeSubAgentPrompt } from '../agent/prompt.js';
@@ -155,8 +155,15 @@ function definitionOf(tool: Tool, plugin: LoadedPlugin, { contexts }: ToolTurn):
     inputSchema,
     timeoutMs,
     event,
-    run: async (input, { id, signal }) =>
-      tool.run(input, { ...contexts.of(plugin), toolCallId: id, signal }),
+    run: async (input, { id, signal }) => {
+      const context = { ...contexts.of(plugin), toolCallId: id, signal };
+      const call = { toolName: name, args: input, status: 'isRunning' as const };
+      return runTool(tool, input, context, (output) =>
+        event === 'action_call'
+          ? context.emit.actionCall({ ...call, toolCallId: id, output })
+          : context.emit.toolCall({ ...call, eventId: id, output }),
+      );
+    },
   };
 }
 
@@ -183,9 +190,9 @@ interface Brought<T> {
   readonly faults: readonly string[];
 }
 
-const readTools = (brought: readonly unknown[]) => read<Tool>(brought, toolFault);
+const readTools = (brought: readonly unknown[]) => read<Tool>(brought, checkTool);
 
-const readSubAgents = (brought: readonly unknown[]) => read<SubAgent>(brought, subAgentFault);
+const readSubAgents = (brought: readonly unknown[]) => read<SubAgent>(brought, checkSubAgent);
 
 function read<T>(
   brought: readonly unknown[],

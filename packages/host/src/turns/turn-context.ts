@@ -8,7 +8,11 @@ import type {
   TurnUcan,
   TurnUser,
 } from '@sibyl/plugin-kit';
-import { type LoadedPlugin, turnEmit } from '@sibyl/plugin-kit/rules';
+import {
+  createTurnEmit as createEmit,
+  createShared,
+  type LoadedPlugin,
+} from '@sibyl/plugin-kit/rules';
 import { describeIssues, type ReplyPart, runFrames, UserPreferences } from '@sibyl/protocol';
 import type { Logger as HostLogger } from 'pino';
 import type { DegradedService } from '../agent/prompt.js';
@@ -90,7 +94,7 @@ export class TurnContexts {
     this.shared = Object.freeze({ ...this.shared, ...Object.fromEntries(values.flat()) });
   }
 
-  private make({ name: plugin, config }: LoadedPlugin): TurnContext {
+  private make({ name: plugin, config, services }: LoadedPlugin): TurnContext {
     const { facts, store, ucan, llm, emit, client, warn, logger, signal } = this.parts;
     const { did: owner } = facts.user;
     const { id: sessionId, requestId } = facts.session;
@@ -98,6 +102,7 @@ export class TurnContexts {
       ...facts,
       state: this.state,
       config,
+      services,
       ucan,
       sessionState: store.sessionState.of({ owner, sessionId, plugin }),
       secrets: store.secrets.of({ owner, plugin }),
@@ -105,7 +110,7 @@ export class TurnContexts {
       llm,
       emit,
       client,
-      shared: this.shared,
+      shared: createShared(this.shared),
       logger: logger.child({ plugin, requestId, sessionId }),
       warn,
       degrade: (name, missing) =>
@@ -185,7 +190,7 @@ interface TurnEmitParts {
 /** The `emit` of a turn's context: what a plugin says becomes a frame of the run and an event of its session. */
 export function createTurnEmit({ run, recorder, logger, checksEvents }: TurnEmitParts): TurnEmit {
   const { sessionId, requestId } = run;
-  return turnEmit(run, (part) => {
+  return createEmit(run, (part) => {
     const about = { sessionId, requestId, event: part.event };
     try {
       const faults = checksEvents ? faultsOf(part) : [];

@@ -1,10 +1,28 @@
-import { defineTool, type Middleware } from '@sibyl/plugin-kit';
+import {
+  defineTool,
+  type Middleware,
+  type ModelRequest,
+  type ModelResponse,
+  type ToolCall,
+  type TurnContext,
+} from '@sibyl/plugin-kit';
 import { beforeEach } from 'vitest';
 import { z } from 'zod';
 import { useControlledHost } from './controlled-host.js';
 import { testPlugin } from './plugin.js';
 
-export type Hooks = { -readonly [K in keyof Omit<Middleware, 'name'>]: Middleware[K] };
+/** What a test does in a middleware: before and after a model call, and around a tool call. */
+export interface Hooks {
+  onFailure?: 'fail' | 'skip';
+  /** Returns what to change in the request. */
+  beforeModel?: (request: ModelRequest, turn: TurnContext) => unknown;
+  afterModel?: (response: ModelResponse & { agent: string }, turn: TurnContext) => unknown;
+  wrapTool?: (
+    call: ToolCall,
+    next: (input: ToolCall['input']) => Promise<unknown>,
+    turn: TurnContext,
+  ) => Promise<unknown>;
+}
 
 /** A host with a tool and two middlewares around it, whose hooks each test sets. */
 export function useWrappedHost() {
@@ -41,10 +59,15 @@ const callHooks = (name: string, hooks: Hooks): Middleware => ({
   get onFailure() {
     return hooks.onFailure ?? 'fail';
   },
-  beforeModel: async (request, turn) => hooks.beforeModel?.(request, turn),
-  afterModel: async (response, turn) => hooks.afterModel?.(response, turn),
-  wrapToolCall: async (request, next, turn) =>
-    hooks.wrapToolCall ? hooks.wrapToolCall(request, next, turn) : next(request.input),
+  wrapModel: async (request, next, turn) => {
+    const change = await hooks.beforeModel?.(request, turn);
+    const isPatch = change === undefined || typeof change === 'object';
+    const response = await next(isPatch ? { ...request, ...change } : (change as never));
+    await hooks.afterModel?.({ agent: request.agent, ...response }, turn);
+    return response;
+  },
+  wrapTool: async (call, next, turn) =>
+    hooks.wrapTool ? hooks.wrapTool(call, (input) => next({ ...call, input }), turn) : next(call),
 });
 
 const echoTool = (ran: unknown[]) =>

@@ -1,16 +1,17 @@
-// What the host and the testing kit both hold plugins to; plugins themselves need none of it.
-
-export { turnEmit } from '../context.js';
-export { hookChecks, subAgentFault, toolFault } from './hook-checks.js';
-export { OwnTables, tablePrefixOf } from './own-tables.js';
+// The rules for plugins that the host and the testing kit share. Plugins import none of it.
+export { createTurnEmit } from '../context.js';
+export { isStandardSchema, toJsonSchema } from '../schema.js';
+export { runTool } from '../tool.js';
+export { checkPluginName, checkSubAgent, checkTool } from './hook-checks.js';
+export { getTablePrefix, OwnTables } from './own-tables.js';
 export {
-  dependenciesOf,
+  createShared,
   type LoadedPlugin,
-  nameFault,
-  type Order,
   orderPlugins,
-  type SetUpHook,
-  setUpPlugin,
-  sharedWith,
+  type PluginCandidate,
+  type SelectedPlugin,
+  type SetupHook,
+  type SetupHooks,
+  setUpPlugins,
 } from './plugin-setup.js';
-export { PublicRoutes, ValidationPipe } from './route-rules.js';
+export { PublicRoutes, ValidationPipe } from './route-module.js';

@@ -8,29 +8,29 @@ import {
   type TableNode,
 } from 'kysely';
 
-/** How the names of a plugin's tables begin. */
-export const tablePrefixOf = (plugin: string) => `${plugin.replaceAll('-', '_')}_`;
+/** The prefix of the names of a plugin's tables. */
+export const getTablePrefix = (plugin: string) => `${plugin.replaceAll('-', '_')}_`;
 
-/** Refuses queries on tables that are not the plugin's own; raw SQL is trusted to keep to them. */
+/** Refuses queries on the tables of others; raw SQL is not checked. */
 export class OwnTables implements KyselyPlugin {
   readonly #plugin: string;
   readonly #prefix: string;
-  /** Of plugins whose names begin with this one's. */
+  /** Prefixes of plugins whose names begin with the name of this one. */
   readonly #longerPrefixes: readonly string[];
 
   constructor(plugin: string, others: readonly string[]) {
     this.#plugin = plugin;
-    this.#prefix = tablePrefixOf(plugin);
+    this.#prefix = getTablePrefix(plugin);
     this.#longerPrefixes = others
       .filter((other) => other !== plugin)
-      .map(tablePrefixOf)
+      .map(getTablePrefix)
       .filter((prefix) => prefix.startsWith(this.#prefix));
   }
 
   transformQuery({ node }: PluginTransformQueryArgs) {
     const names = new TableNames();
     names.transformNode(node);
-    for (const name of names.used) if (!this.#isOwn(name)) throw this.#refusal(name);
+    for (const name of names.used) if (!this.#isOwn(name)) throw this.#createError(name);
     return node;
   }
 
@@ -43,20 +43,20 @@ export class OwnTables implements KyselyPlugin {
     return name.startsWith(this.#prefix) && !isOthers;
   }
 
-  #refusal(name: string): Error {
+  #createError(name: string): Error {
     return new Error(
       `The table ${name} is not the plugin ${this.#plugin}'s: the names of its tables begin with ${this.#prefix}`,
     );
   }
 }
 
-/** Collects the tables a query reads or writes. */
+/** Collects the tables that a query reads or writes. */
 class TableNames extends OperationNodeTransformer {
   readonly #named = new Set<string>();
-  readonly #madeByQuery = new Set<string>();
+  readonly #definedByQuery = new Set<string>();
 
   get used(): readonly string[] {
-    return [...this.#named].filter((name) => !this.#madeByQuery.has(name));
+    return [...this.#named].filter((name) => !this.#definedByQuery.has(name));
   }
 
   protected override transformTable(node: TableNode): TableNode {
@@ -65,13 +65,13 @@ class TableNames extends OperationNodeTransformer {
     return node;
   }
 
-  /** Names what is selected from already, often by an alias. */
+  /** A reference names a table that the query already selects from, often by its alias. */
   protected override transformReference(node: ReferenceNode): ReferenceNode {
     return node;
   }
 
   protected override transformCommonTableExpressionName(node: CommonTableExpressionNameNode) {
-    this.#madeByQuery.add(node.table.table.identifier.name);
+    this.#definedByQuery.add(node.table.table.identifier.name);
     return node;
   }
 }

@@ -1,25 +1,26 @@
-import type { DynamicModule, Type } from '@nestjs/common';
-import type { PluginContext } from '../context.js';
+import { type DynamicModule, RequestMethod, type Type } from '@nestjs/common';
+import type { PluginContext, RoomState, SetupContext, Shared, SharedState } from '../context.js';
 import type { PluginManifest } from '../manifest.js';
 import type { MessageGate } from '../message-gate.js';
 import type { Middleware } from '../middleware.js';
-import type { AuthExcludedRoute, OraclePlugin, SharedState } from '../plugin.js';
+import type { AuthExcludedRoute, OraclePlugin } from '../plugin.js';
 import type { SubAgent, Tool } from '../tool.js';
 import { hookChecks } from './hook-checks.js';
+import { buildRouteModule } from './route-module.js';
 
-/** A plugin, and what is known of it before it is asked for anything. */
-interface KnownPlugin {
-  /** For the hooks of each turn: getRequestTools, getRequestSubAgents. */
+/** A plugin that is selected to load. */
+export interface SelectedPlugin {
   readonly plugin: OraclePlugin;
   readonly name: string;
-  /** With the operator's overrides and the defaults filled in. */
+  /** With the operator's overrides and the defaults. */
   readonly manifest: PluginManifest;
-  /** Its own variables. */
+  /** Its own environment variables. */
   readonly config: Readonly<Record<string, unknown>>;
 }
 
-/** A plugin that is set up, with all that it brings. */
-export interface LoadedPlugin extends KnownPlugin {
+/** A plugin that is set up, with everything it contributes. */
+export interface LoadedPlugin extends SelectedPlugin {
+  readonly services: unknown;
   readonly shared: SharedState;
   readonly tools: readonly Tool[];
   readonly subAgents: readonly SubAgent[];
@@ -29,85 +30,221 @@ export interface LoadedPlugin extends KnownPlugin {
   readonly openRoutes: readonly AuthExcludedRoute[];
 }
 
-/** One hook that sets a plugin up, and how to tell whether what it returns can be used. */
-export interface SetUpHook<T> {
+/** A call of one hook while the host starts. */
+export interface SetupHook<T> {
   readonly hook: string;
   readonly run: () => T | Promise<T> | undefined;
-  /** Says what is wrong with the value. */
+  /** Returns what is wrong with the value. */
   readonly check: (value: unknown) => string | undefined;
-  /** What counts as the answer where the hook is not there. */
+  /** The value if the plugin does not have the hook. */
   readonly otherwise: T;
 }
 
-/** Asks a plugin once for all that it brings; `call` says what becomes of a hook that fails. */
-export async function setUpPlugin(
-  { plugin, name, manifest, config }: KnownPlugin,
-  context: PluginContext,
-  call: <T>(hook: SetUpHook<T>) => Promise<T>,
-): Promise<LoadedPlugin> {
+/** Calls the hooks of one plugin while the host starts. */
+export interface SetupHooks {
+  readonly hasFailed: boolean;
+  /** Returns `otherwise` if the hook fails and the host only reports that. */
+  call<T>(hook: SetupHook<T>): Promise<T>;
+  fail(problem: string): void;
+}
+
+export interface PluginCandidate {
+  readonly selected: SelectedPlugin;
+  readonly context: Omit<SetupContext, 'rooms' | 'shared'>;
+  readonly hooks: SetupHooks;
+  /** Registers a task for when the host closes; the last one runs first. */
+  readonly onClose: (task: () => void | Promise<void>) => void;
+}
+
+/** Sets up plugins, which come in the order of their dependencies. */
+export async function setUpPlugins(
+  candidates: readonly PluginCandidate[],
+  storeRooms: RoomState,
+): Promise<LoadedPlugin[]> {
+  const rooms = new LateRoomState();
+  const started: StartedPlugin[] = [];
+  for (const candidate of candidates) {
+    if (needsFailed(candidate, candidates)) continue;
+    started.push(await startPlugin(candidate, rooms, started));
+  }
+  rooms.bind((await findRoomState(started)) ?? storeRooms);
+  const loaded: LoadedPlugin[] = [];
+  for (const plugin of started)
+    if (!plugin.hooks.hasFailed && !needsFailed(plugin, candidates))
+      loaded.push(await callHooks(plugin));
+  return loaded;
+}
+
+/** Whether a plugin that it depends on failed: its own errors would only repeat that. */
+function needsFailed(
+  { selected: { plugin } }: PluginCandidate,
+  candidates: readonly PluginCandidate[],
+): boolean {
+  const failed = candidates.filter(({ hooks }) => hooks.hasFailed);
+  return failed.some(({ selected }) => plugin.dependsOn?.includes(selected.name));
+}
+
+interface StartedPlugin extends PluginCandidate {
+  readonly context: PluginContext;
+  readonly shared: SharedState;
+}
+
+async function startPlugin(
+  candidate: PluginCandidate,
+  rooms: RoomState,
+  started: readonly StartedPlugin[],
+): Promise<StartedPlugin> {
+  const { selected, hooks, onClose } = candidate;
+  const { plugin } = selected;
+  const setupContext = { ...candidate.context, rooms, shared: listShared(plugin, started) };
+  const services = await hooks.call<unknown>({
+    hook: 'setup',
+    run: () => plugin.setup?.(setupContext),
+    check: hookChecks.services,
+    otherwise: undefined,
+  });
+  const context = { ...setupContext, services };
+  if (hooks.hasFailed) return { ...candidate, context, shared: {} };
+  if (plugin.close) onClose(() => plugin.close?.(services));
+  const shared = await hooks.call({
+    hook: 'getSharedState',
+    run: () => plugin.getSharedState?.(context),
+    check: hookChecks.sharedState,
+    otherwise: {},
+  });
+  return { ...candidate, context, shared };
+}
+
+/** The values that the dependencies of a plugin share; those that are computed per turn are not known yet. */
+function listShared(plugin: OraclePlugin, started: readonly StartedPlugin[]): Shared {
+  const sources = new Set(listDependencies(plugin));
+  const entries = started
+    .filter(({ selected }) => sources.has(selected.name))
+    .flatMap(({ shared }) => Object.entries(shared))
+    .filter(([, value]) => typeof value !== 'function');
+  return createShared(Object.fromEntries(entries));
+}
+
+/** Reads shared values by their keys. */
+export function createShared(values: SharedState): Shared {
+  const shared: Shared = {
+    // The key carries the type that its plugin promises.
+    get: (key) => (Object.hasOwn(values, key.name) ? (values[key.name] as never) : undefined),
+    require: (key) => {
+      const value = shared.get(key);
+      if (value === undefined)
+        throw new Error(`No loaded plugin shares ${key.name}, or it failed in this turn`);
+      return value;
+    },
+  };
+  return Object.freeze(shared);
+}
+
+async function findRoomState(started: readonly StartedPlugin[]): Promise<RoomState | undefined> {
+  let found: { readonly name: string; readonly rooms: RoomState } | undefined;
+  for (const { selected, hooks, context } of started) {
+    if (hooks.hasFailed) continue;
+    const rooms = await hooks.call({
+      hook: 'getRoomState',
+      run: () => selected.plugin.getRoomState?.(context),
+      check: hookChecks.roomState,
+      otherwise: undefined,
+    });
+    if (rooms && found) hooks.fail(`the plugin ${found.name} already stores the state of rooms`);
+    if (rooms) found ??= { name: selected.name, rooms };
+  }
+  return found?.rooms;
+}
+
+async function callHooks({
+  selected,
+  hooks,
+  context,
+  shared,
+}: StartedPlugin): Promise<LoadedPlugin> {
+  const { plugin, name } = selected;
+  const ownRoutes = await hooks.call({
+    hook: 'routes',
+    run: () => (typeof plugin.routes === 'function' ? plugin.routes(context) : plugin.routes),
+    check: hookChecks.routes,
+    otherwise: [],
+  });
+  const publicRoutes = ownRoutes.filter(({ auth }) => auth === 'public');
   return {
-    name,
-    manifest,
-    config,
-    plugin,
-    shared: await call({
-      hook: 'getSharedState',
-      run: () => plugin.getSharedState?.(context),
-      check: hookChecks.sharedState,
-      otherwise: {},
-    }),
-    tools: await call({
+    ...selected,
+    services: context.services,
+    shared,
+    tools: await hooks.call({
       hook: 'getTools',
       run: () => plugin.getTools?.(context),
       check: hookChecks.tools,
       otherwise: [],
     }),
-    subAgents: await call({
+    subAgents: await hooks.call({
       hook: 'getSubAgents',
       run: () => plugin.getSubAgents?.(context),
       check: hookChecks.subAgents,
       otherwise: [],
     }),
-    middlewares: await call({
+    middlewares: await hooks.call({
       hook: 'getMiddlewares',
       run: () => plugin.getMiddlewares?.(context),
       check: hookChecks.middlewares,
       otherwise: [],
     }),
-    gate: await call({
+    gate: await hooks.call({
       hook: 'getMessageGate',
       run: () => plugin.getMessageGate?.(context),
       check: hookChecks.gate,
       otherwise: undefined,
     }),
-    nestModules: await call({
-      hook: 'getNestModules',
-      run: () => plugin.getNestModules?.(context),
-      check: hookChecks.nestModules,
-      otherwise: [],
-    }),
-    openRoutes: await call({
-      hook: 'getAuthExcludedRoutes',
-      run: () => plugin.getAuthExcludedRoutes?.(),
-      check: hookChecks.routes,
-      otherwise: [],
-    }),
+    nestModules: [
+      ...(await hooks.call({
+        hook: 'getNestModules',
+        run: () => plugin.getNestModules?.(context),
+        check: hookChecks.nestModules,
+        otherwise: [],
+      })),
+      ...(ownRoutes.length > 0 ? [buildRouteModule(name, ownRoutes)] : []),
+    ],
+    openRoutes: [
+      ...(await hooks.call({
+        hook: 'getAuthExcludedRoutes',
+        run: () => plugin.getAuthExcludedRoutes?.(),
+        check: hookChecks.openRoutes,
+        otherwise: [],
+      })),
+      ...publicRoutes.map(({ path, method }) => ({ path, method: RequestMethod[method] })),
+    ],
   };
 }
 
-/** What the plugins that one depends on share with it. */
-export function sharedWith(plugin: OraclePlugin, loaded: readonly LoadedPlugin[]): SharedState {
-  const sources = new Set(dependenciesOf(plugin));
-  const shared = loaded.filter(({ name }) => sources.has(name)).map((one) => one.shared);
-  return Object.freeze(Object.assign({}, ...shared));
+/** The state of rooms; which plugin stores it is known once all plugins are set up. */
+class LateRoomState implements RoomState {
+  private rooms: RoomState | undefined;
+
+  bind(rooms: RoomState): void {
+    this.rooms = rooms;
+  }
+
+  async read(...args: Parameters<RoomState['read']>) {
+    return this.get().read(...args);
+  }
+
+  async update(...args: Parameters<RoomState['update']>) {
+    return this.get().update(...args);
+  }
+
+  private get(): RoomState {
+    if (this.rooms) return this.rooms;
+    throw new Error('Room state cannot be used in setup, only after it');
+  }
 }
 
-/** Plugins, each after those it depends on, or a cycle that keeps them from being ordered. */
-export type Order =
-  | { readonly ordered: readonly OraclePlugin[] }
-  | { readonly cycle: readonly string[] };
+/** Plugins, each after those it depends on, or a cycle of dependencies. */
+type Order = { readonly ordered: readonly OraclePlugin[] } | { readonly cycle: readonly string[] };
 
-/** Orders plugins by what they depend on, softly or not; otherwise they stay as they came. */
+/** Orders plugins by dependsOn and softDependsOn, and keeps their order otherwise. */
 export function orderPlugins(plugins: readonly OraclePlugin[]): Order {
   const byName = new Map(plugins.map((plugin) => [plugin.name, plugin]));
   const ordered = new Set<OraclePlugin>();
@@ -115,7 +252,7 @@ export function orderPlugins(plugins: readonly OraclePlugin[]): Order {
     if (ordered.has(plugin)) return undefined;
     const start = path.indexOf(plugin.name);
     if (start >= 0) return [...path.slice(start), plugin.name];
-    for (const name of dependenciesOf(plugin)) {
+    for (const name of listDependencies(plugin)) {
       const dependency = byName.get(name);
       const cycle = dependency && visit(dependency, [...path, plugin.name]);
       if (cycle) return cycle;
@@ -130,35 +267,7 @@ export function orderPlugins(plugins: readonly OraclePlugin[]): Order {
   return { ordered: [...ordered] };
 }
 
-export const dependenciesOf = ({ dependsOn = [], softDependsOn = [] }: OraclePlugin) => [
+const listDependencies = ({ dependsOn = [], softDependsOn = [] }: OraclePlugin) => [
   ...dependsOn,
   ...softDependsOn,
 ];
-
-const NAME = /^[a-z][a-z0-9]*(-[a-z0-9]+)*$/;
-const MAX_LENGTH = 40;
-
-/** A plugin's users are `did:<name>:<user>`, so it may not have the name of a real DID method. */
-const DID_METHODS = ['key', 'ixo', 'web', 'pkh'];
-
-/** A plugin's tables are `<name>_…`, so it may not have a name that the host's own begin with. */
-const HOST_TABLES = ['room', 'run', 'single', 'session', 'idempotency', 'kysely'];
-
-const RESERVED: ReadonlySet<string> = new Set([...DID_METHODS, ...HOST_TABLES, 'host', 'main']);
-
-/** What is wrong with a plugin's name, and how to mend it. */
-export function nameFault(
-  name: unknown,
-): { readonly problem: string; readonly remedy: string } | undefined {
-  if (typeof name !== 'string' || !NAME.test(name) || name.length > MAX_LENGTH)
-    return {
-      problem: 'its name is not one',
-      remedy: `Name it in lower case, digits and "-", in at most ${MAX_LENGTH} characters`,
-    };
-  if (RESERVED.has(name))
-    return {
-      problem: 'its name is reserved',
-      remedy: `Name it otherwise than ${[...RESERVED].join(', ')}`,
-    };
-  return undefined;
-}

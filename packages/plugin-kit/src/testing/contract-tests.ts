@@ -1,20 +1,20 @@
 import assert from 'node:assert/strict';
 import { OracleError } from '@sibyl/protocol';
-import { z } from 'zod';
 import { PluginManifest } from '../manifest.js';
 import type { OraclePlugin } from '../plugin.js';
-import { nameFault } from '../rules/plugin-setup.js';
-import { PublicRoutes } from '../rules/route-rules.js';
+import { checkPluginName } from '../rules/hook-checks.js';
+import { PublicRoutes } from '../rules/route-module.js';
+import { isStandardSchema, toJsonSchema } from '../schema.js';
 import type { Tool } from '../tool.js';
 import type { TestRoute } from './test-app.js';
 import { TEST_USER, type TestRuntimeOptions } from './test-host.js';
 import { createTestRuntime, type TestRuntime } from './test-runtime.js';
-import { checkInput, type TurnParts } from './test-turn.js';
+import { type TestTurnOptions, validateInput } from './test-turn.js';
 
-/** What the contract asks of a plugin, as tests for any runner: `it.each(contractTests(plugin))('$name', ({ run }) => run())`. */
+/** The tests that every plugin must pass, for any runner: `it.each(contractTests(plugin))('$name', ({ run }) => run())`. */
 export function contractTests(plugin: OraclePlugin, options: ContractOptions = {}): ContractTest[] {
   const { dependencies = [], ...rest } = options;
-  const use: Trial['use'] = async (check) => {
+  const use: Subject['use'] = async (check) => {
     const runtime = await createTestRuntime({ ...rest, plugins: [...dependencies, plugin] });
     try {
       await check(runtime);
@@ -22,14 +22,14 @@ export function contractTests(plugin: OraclePlugin, options: ContractOptions = {
       await runtime.close();
     }
   };
-  const trial: Trial = { plugin, options, use };
-  return [identityTests, hookTests, toolTests, routeTests].flatMap((tests) => tests(trial));
+  const subject: Subject = { plugin, options, use };
+  return [identityTests, hookTests, toolTests, routeTests].flatMap((tests) => tests(subject));
 }
 
-/** One thing the contract asks of every plugin. */
+/** One requirement of the plugin contract. */
 export interface ContractTest {
   readonly name: string;
-  /** Rejects if the plugin does not keep to it. */
+  /** Rejects if the plugin does not meet it. */
   readonly run: () => Promise<void>;
 }
 
@@ -38,40 +38,39 @@ export interface ContractOptions extends Omit<TestRuntimeOptions, 'plugins'> {
   readonly dependencies?: readonly OraclePlugin[];
 }
 
-/** A plugin on trial. */
-export interface Trial {
+/** The plugin under test. */
+export interface Subject {
   readonly plugin: OraclePlugin;
   readonly options: ContractOptions;
-  /** Lets a check use the plugin as it is set up, and closes it afterwards. */
+  /** Sets the plugin up for a check, and closes it afterwards. */
   use(check: (runtime: TestRuntime) => Promise<void>): Promise<void>;
 }
 
 const VARIABLE = /^[A-Z][A-Z0-9]*(_[A-Z0-9]+)*$/;
 const VERSION = /^\d+\.\d+\.\d+/;
 
-/** What a plugin says of itself. */
-export const identityTests = ({ plugin }: Trial): ContractTest[] => [
+const identityTests = ({ plugin }: Subject): ContractTest[] => [
   {
     name: 'has a name, a version and a manifest that a host accepts',
     run: async () => {
-      assert.equal(nameFault(plugin.name)?.problem, undefined);
+      assert.equal(checkPluginName(plugin.name)?.problem, undefined);
       assert.match(plugin.version, VERSION);
       const manifest = PluginManifest.parse(plugin.manifest);
       const isKnown = manifest.visibility !== 'silent';
-      if (isKnown) assert.ok(manifest.whenToUse.length > 0, 'whenToUse tells the agent nothing');
+      if (isKnown) assert.ok(manifest.whenToUse.length > 0, 'whenToUse is empty');
     },
   },
   {
     name: 'depends on plugins by name, and not on itself',
     run: async () => {
       for (const name of [...(plugin.dependsOn ?? []), ...(plugin.softDependsOn ?? [])]) {
-        assert.equal(nameFault(name)?.problem, undefined, name);
+        assert.equal(checkPluginName(name)?.problem, undefined, name);
         assert.notEqual(name, plugin.name);
       }
     },
   },
   {
-    name: 'says of each of its variables what it is for',
+    name: 'describes each of its variables',
     run: async () => {
       for (const [name, schema] of Object.entries(plugin.configSchema?.shape ?? {})) {
         assert.match(name, VARIABLE);
@@ -80,7 +79,7 @@ export const identityTests = ({ plugin }: Trial): ContractTest[] => [
     },
   },
   {
-    name: 'can tell from any environment whether it loads, and says what it misses',
+    name: 'autoDetect returns a boolean for every environment and has a hint',
     run: async () => {
       if (!plugin.autoDetect) return;
       const names = Object.keys(plugin.configSchema?.shape ?? {});
@@ -95,58 +94,56 @@ export const identityTests = ({ plugin }: Trial): ContractTest[] => [
 
 const ODD_REQUESTS = [
   { system: '', messages: [], tools: [] },
-  { agent: 'somebody', messages: [{ role: 'user' as const, content: [] }] },
+  { agent: 'unknown', messages: [{ role: 'user' as const, content: [] }] },
   { messages: [{ role: 'tool' as const, results: [] }] },
 ];
 
-/** How a plugin's hooks stand up to what comes. */
-export const hookTests = ({ plugin, use }: Trial): ContractTest[] => [
+const hookTests = ({ plugin, use }: Subject): ContractTest[] => [
   {
-    name: 'is set up, and closes',
+    name: 'setup and close succeed',
     run: () =>
-      inTime(
-        'being set up',
+      withTimeLimit(
+        'setup',
         use(async () => undefined),
       ),
   },
   {
-    name: 'is set up twice in one process, each for itself',
+    name: 'can be set up twice in one process',
     run: () => use(() => use(async () => undefined)),
   },
   {
-    name: 'takes its variables from its context, never from the process',
+    name: 'reads its variables from the context, not from process.env',
     run: async () => {
       const names = Object.keys(plugin.configSchema?.shape ?? {});
-      const read = await readVariablesOf(names, () =>
+      const read = await watchEnvironment(names, () =>
         use(async (runtime) => void (await runtime.turn())),
       );
       assert.deepEqual(read, []);
     },
   },
   {
-    name: 'begins a turn whatever comes with the message',
+    name: 'starts a turn with hostile metadata, attachments and tools',
     run: () =>
       use(async (runtime) => {
-        for (const parts of hostileTurns) await inTime('a turn', runtime.turn(parts));
+        for (const parts of hostileTurns) await withTimeLimit('a turn', runtime.turn(parts));
       }),
   },
   {
-    name: 'lets models be asked whatever the conversation, or refuses in words',
+    name: 'wrapModel accepts unusual requests, or refuses with an OracleError',
     run: () =>
       use(async (runtime) => {
         const turn = await runtime.turn();
         for (const request of ODD_REQUESTS)
-          await inTime('beforeModel', turn.beforeModel(request)).catch(assertRefusal);
-        await inTime('afterModel', turn.afterModel()).catch(assertRefusal);
-        assert.deepEqual(turn.faults, []);
+          await withTimeLimit('wrapModel', turn.callModel(request)).catch(assertRefusal);
+        assert.deepEqual(turn.invalidEvents, []);
       }),
   },
   {
-    name: 'answers a message at its gate, or refuses in words',
+    name: 'the message gate admits a message, or refuses with an OracleError',
     run: () =>
       use(async (runtime) => {
-        const holds = await inTime('the gate', runtime.admit()).catch(assertRefusal);
-        for (const hold of holds ?? []) await inTime('settle', hold.settle([]));
+        const holds = await withTimeLimit('the gate', runtime.admit()).catch(assertRefusal);
+        for (const hold of holds ?? []) await withTimeLimit('settle', hold.settle([]));
       }),
   },
 ];
@@ -158,41 +155,45 @@ function assertRefusal(error: unknown): undefined {
 
 const SHORTEST_DESCRIPTION = 20;
 
-/** What the agent is given. */
-export const toolTests = ({ use }: Trial): ContractTest[] => [
+const toolTests = ({ use }: Subject): ContractTest[] => [
   {
-    name: 'has tools with names of their own, and words that say when to use them',
+    name: 'has tools with unique names and useful descriptions',
     run: () =>
       use(async (runtime) => {
         const { tools } = await runtime.turn();
         const names = tools.map(({ name }) => name);
         assert.deepEqual(names, [...new Set(names)]);
         for (const { name, description } of tools)
-          assert.ok(description.length >= SHORTEST_DESCRIPTION, `${name} says too little`);
+          assert.ok(
+            description.length >= SHORTEST_DESCRIPTION,
+            `the description of ${name} is too short`,
+          );
       }),
   },
   {
-    name: 'has tools that take objects a model can be told of',
+    name: 'has tools whose input schema describes an object',
     run: () =>
       use(async (runtime) => {
         for (const tool of (await runtime.turn()).tools) {
-          const schema = jsonSchemaOf(tool);
-          assert.equal(schema.type, 'object', `${tool.name} takes no object`);
+          const schema = readJsonSchema(tool);
+          assert.equal(schema.type, 'object', `the input of ${tool.name} is not an object`);
         }
       }),
   },
   {
-    name: 'has tools that answer with JSON or an error, whatever they are given',
+    name: 'has tools that return JSON or throw an Error for hostile input',
     run: () =>
       use(async (runtime) => {
         const turn = await runtime.turn();
         for (const tool of turn.tools)
-          for (const input of hostileInputs(fieldsOf(tool))) {
-            if (!isAccepted(tool, input)) continue;
+          for (const input of hostileInputs(listFields(tool))) {
+            if (!(await isValid(tool, input))) continue;
             const call = turn.callTool(tool.name, input);
-            await inTime(tool.name, call).catch((error) => assert.ok(error instanceof Error));
+            await withTimeLimit(tool.name, call).catch((error) =>
+              assert.ok(error instanceof Error),
+            );
           }
-        assert.deepEqual(turn.faults, []);
+        assert.deepEqual(turn.invalidEvents, []);
         assert.equal(Object.hasOwn(Object.prototype, 'isAdmin'), false);
       }),
   },
@@ -200,48 +201,53 @@ export const toolTests = ({ use }: Trial): ContractTest[] => [
 
 type JsonSchema = Readonly<Record<string, unknown>>;
 
-function jsonSchemaOf({ inputSchema }: Tool): JsonSchema {
-  if (!(inputSchema instanceof z.ZodType)) return inputSchema;
-  const schema = z.toJSONSchema(inputSchema, { io: 'input', unrepresentable: 'any' });
-  // One that has an id is written as a reference to itself.
-  const name = schema.$ref?.split('/').at(-1);
-  return name ? ((schema.$defs?.[name] ?? {}) as JsonSchema) : schema;
+function readJsonSchema({ inputSchema }: Tool): JsonSchema {
+  if (!isStandardSchema(inputSchema)) return inputSchema;
+  const schema = toJsonSchema(inputSchema);
+  // A schema with an id is written as a reference to itself.
+  const name = typeof schema.$ref === 'string' ? schema.$ref.split('/').at(-1) : undefined;
+  const definitions = (schema.definitions ?? schema.$defs) as
+    | Record<string, JsonSchema>
+    | undefined;
+  return name ? (definitions?.[name] ?? {}) : schema;
 }
 
-function fieldsOf(tool: Tool): string[] {
-  const { properties } = jsonSchemaOf(tool);
+function listFields(tool: Tool): string[] {
+  const { properties } = readJsonSchema(tool);
   return typeof properties === 'object' && properties !== null ? Object.keys(properties) : [];
 }
 
-function isAccepted(tool: Tool, input: unknown): boolean {
+async function isValid(tool: Tool, input: unknown): Promise<boolean> {
   try {
-    checkInput(tool, input);
+    await validateInput(tool, input);
     return true;
   } catch {
     return false;
   }
 }
 
-/** What a plugin serves over HTTP. */
-export const routeTests = ({ plugin, use }: Trial): ContractTest[] => [
+const routeTests = ({ plugin, use }: Subject): ContractTest[] => [
   {
-    name: 'opens only routes that it has',
+    name: 'opens only routes that exist',
     run: () =>
       use(async (runtime) => {
         const routes = await runtime.routes();
         for (const opened of plugin.getAuthExcludedRoutes?.() ?? []) {
           const one = new PublicRoutes([opened]);
           const isThere = routes.some(({ method, path }) => one.includes(method, path));
-          assert.ok(isThere, `${JSON.stringify(opened)} is opened, but there is no such route`);
+          assert.ok(
+            isThere,
+            `getAuthExcludedRoutes names ${JSON.stringify(opened)}, which does not exist`,
+          );
         }
       }),
   },
   {
-    name: 'lets nobody without a name use a route that it has not opened',
+    name: 'rejects anonymous requests to routes that are not public',
     run: () =>
       use(async (runtime) => {
-        for (const { method, path, isOpen } of await runtime.routes()) {
-          if (isOpen) continue;
+        for (const { method, path, isPublic } of await runtime.routes()) {
+          if (isPublic) continue;
           const { status } = await runtime.request(method, filled(path, 'x'));
           assert.equal(status, 401, `${method} ${path}`);
         }
@@ -256,10 +262,10 @@ export const routeTests = ({ plugin, use }: Trial): ContractTest[] => [
       }),
   },
   {
-    name: 'answers its routes whatever is sent, errors as JSON',
+    name: 'answers hostile requests with a status below 500, errors as JSON',
     run: () =>
       use(async (runtime) => {
-        for (const route of await runtime.routes()) await assertStands(runtime, route);
+        for (const route of await runtime.routes()) await assertRobust(runtime, route);
       }),
   },
 ];
@@ -267,7 +273,7 @@ export const routeTests = ({ plugin, use }: Trial): ContractTest[] => [
 const filled = (path: string, segment: string) =>
   path.replaceAll(/:\w+/g, segment).replaceAll(/[{/]?\*\w+\}?/g, `/${segment}`);
 
-async function assertStands(runtime: TestRuntime, { method, path }: TestRoute): Promise<void> {
+async function assertRobust(runtime: TestRuntime, { method, path }: TestRoute): Promise<void> {
   const bodies = ['GET', 'HEAD', 'DELETE'].includes(method) ? [undefined] : oddBodies;
   for (const segment of path.includes(':') ? oddSegments : ['x'])
     for (const body of bodies) {
@@ -288,15 +294,15 @@ const LONG = 'x'.repeat(50_000);
 const ODD_TEXTS = ['', ' ', '\u0000', LONG, '../../etc/passwd', "'; drop table x; --", '\ud800'];
 const ODD_VALUES: readonly unknown[] = [...ODD_TEXTS, null, -1, 1e308, true, [], {}, [[]]];
 
-/** Inputs that no tool was made for, some with the fields it has. */
-export function hostileInputs(fields: readonly string[]): unknown[] {
+/** Unusual inputs, some with the fields of the tool. */
+function hostileInputs(fields: readonly string[]): unknown[] {
   const polluting = JSON.parse('{"__proto__": {"isAdmin": true}, "constructor": 1}');
   const filled = ODD_VALUES.map((value) => Object.fromEntries(fields.map((f) => [f, value])));
   return [...ODD_VALUES, polluting, ...filled];
 }
 
-/** Texts that no path parameter was made for. */
-export const oddSegments: readonly string[] = [
+/** Unusual path parameters. */
+const oddSegments: readonly string[] = [
   'unknown',
   '%00',
   '..%2f..%2fetc%2fpasswd',
@@ -305,8 +311,8 @@ export const oddSegments: readonly string[] = [
   'x'.repeat(2000),
 ];
 
-/** Bodies that no route was made for. */
-export const oddBodies: readonly string[] = [
+/** Unusual bodies. */
+const oddBodies: readonly string[] = [
   '',
   '{',
   'null',
@@ -317,8 +323,8 @@ export const oddBodies: readonly string[] = [
   `${'['.repeat(500)}${']'.repeat(500)}`,
 ];
 
-/** Turns as a careless or hostile client could ask for them. */
-export const hostileTurns: readonly TurnParts[] = [
+/** Turns of a careless or hostile client. */
+const hostileTurns: readonly TestTurnOptions[] = [
   {},
   { metadata: { editorRoomId: 7, spaceId: null, ['__proto__']: {}, deep: { a: [{}] } } },
   { user: 'did:key:zUnknown', timezone: 'Nowhere/Land', client: 'unheard-of', roomId: '' },
@@ -339,41 +345,40 @@ export const hostileTurns: readonly TurnParts[] = [
   },
 ];
 
-const PATIENCE_MS = 20_000;
+const TIMEOUT_MS = 20_000;
 
-/** Rejects when something takes longer than anybody would wait for it. */
-export async function inTime<T>(what: string, work: Promise<T>): Promise<T> {
+async function withTimeLimit<T>(what: string, work: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
-  const gaveUp = new Promise<never>((_, reject) => {
-    const fault = new Error(`${what} took longer than ${PATIENCE_MS / 1000} s`);
-    timer = setTimeout(reject, PATIENCE_MS, fault);
+  const timeout = new Promise<never>((_, reject) => {
+    const error = new Error(`${what} took longer than ${TIMEOUT_MS / 1000} s`);
+    timer = setTimeout(reject, TIMEOUT_MS, error);
   });
   try {
-    return await Promise.race([work, gaveUp]);
+    return await Promise.race([work, timeout]);
   } finally {
     clearTimeout(timer);
   }
 }
 
-/** Names of variables that were read from the process while work was done. */
-export async function readVariablesOf(
+/** Runs work and returns the names of the variables that it read from process.env. */
+async function watchEnvironment(
   names: readonly string[],
   work: () => Promise<void>,
 ): Promise<string[]> {
   const read = new Set<string>();
   const watched = new Set(names);
-  // biome-ignore lint/style/noProcessEnv: this is where it is watched whether anybody reads it.
+  // biome-ignore lint/style/noProcessEnv: this is where reads are recorded.
   const own = process.env;
-  const note = (name: string | symbol) => {
+  const record = (name: string | symbol) => {
     if (typeof name === 'string' && watched.has(name)) read.add(name);
   };
   const handler: ProxyHandler<NodeJS.ProcessEnv> = {
     get: (env, name) => {
-      note(name);
+      record(name);
       return Reflect.get(env, name);
     },
     has: (env, name) => {
-      note(name);
+      record(name);
       return Reflect.has(env, name);
     },
   };

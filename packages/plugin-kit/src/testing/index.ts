@@ -3,7 +3,7 @@ export { contractTests } from './contract-tests.js';
 export type { TestRoute } from './test-app.js';
 export type { LogLine } from './test-host.js';
 export {
-  type ModelQuestion,
+  type ModelPrompt,
   type PageCall,
   TEST_ORACLE,
   TEST_USER,
@@ -12,8 +12,8 @@ export {
 } from './test-host.js';
 export {
   createTestRuntime,
-  type TestAnswer,
-  type TestRequestParts,
+  type TestRequest,
+  type TestResponse,
   type TestRuntime,
 } from './test-runtime.js';
-export type { TestSubAgent, TestTurn, TurnParts } from './test-turn.js';
+export type { TestSubAgent, TestTurn, TestTurnOptions } from './test-turn.js';

@@ -12,14 +12,14 @@ import type { NestExpressApplication } from '@nestjs/platform-express';
 import { OracleError } from '@sibyl/protocol';
 import { ROUTE_DESCRIPTION, type RouteDescription } from '../routes.js';
 import type { LoadedPlugin } from '../rules/plugin-setup.js';
-import { PublicRoutes, ValidationPipe } from '../rules/route-rules.js';
+import { PublicRoutes, ValidationPipe } from '../rules/route-module.js';
 
-/** Says who is calling, in tests; the host has that proven. */
+/** Names the caller in tests; the host requires a proof. */
 export const CALLER_HEADER = 'x-test-caller';
 
 class TestModule {}
 
-/** Serves the routes of plugins as the host does: guarded unless opened, bodies checked, errors as JSON. */
+/** Serves the routes of plugins as the host does: with guard, validation and JSON errors. */
 export async function openTestApp(
   plugins: readonly LoadedPlugin[],
 ): Promise<{ readonly app: NestExpressApplication; readonly url: string }> {
@@ -29,9 +29,9 @@ export async function openTestApp(
     { logger: false, rawBody: true, abortOnError: false },
   );
   const open = new PublicRoutes(plugins.flatMap(({ openRoutes }) => [...openRoutes]));
-  app.useGlobalGuards({ canActivate: (context) => isLetIn(context, open) });
+  app.useGlobalGuards({ canActivate: (context) => authenticate(context, open) });
   app.useGlobalPipes(new ValidationPipe());
-  app.useGlobalFilters({ catch: answerError });
+  app.useGlobalFilters({ catch: sendError });
   await app.listen(0, '127.0.0.1');
   const { port } = app.getHttpServer().address() as AddressInfo;
   return { app, url: `http://127.0.0.1:${port}` };
@@ -44,7 +44,7 @@ interface TestRequest {
   caller?: { readonly did: string };
 }
 
-function isLetIn(context: ExecutionContext, open: PublicRoutes): boolean {
+function authenticate(context: ExecutionContext, open: PublicRoutes): boolean {
   const request = context.switchToHttp().getRequest<TestRequest>();
   if (open.includes(request.method, String(request.route?.path))) return true;
   const did = request.headers[CALLER_HEADER];
@@ -58,21 +58,21 @@ interface TestResponse {
   status(code: number): { json(body: object): void };
 }
 
-function answerError(error: unknown, host: ArgumentsHost): void {
+function sendError(error: unknown, host: ArgumentsHost): void {
   const response = host.switchToHttp().getResponse<TestResponse>();
   if (response.headersSent) return;
-  const { status, ...body } = faultOf(error);
+  const { status, ...body } = describeError(error);
   const phrase = STATUS_CODES[status] ?? 'Error';
   response.status(status).json({ statusCode: status, error: phrase, ...body });
 }
 
-function faultOf(error: unknown) {
+function describeError(error: unknown) {
   if (error instanceof OracleError) {
     const { status, code, lines, fields } = error;
     return { status, code, message: lines ?? error.message, ...fields };
   }
   const { getStatus, message } = error as { getStatus?: () => number; message?: string };
-  // The fault itself is shown: in a test it is what one wants to know.
+  // The error itself is shown, for the author of the test.
   const status = typeof getStatus === 'function' ? getStatus.call(error) : 500;
   return { status, code: status === 500 ? 'internal_error' : 'refused', message };
 }
@@ -80,38 +80,38 @@ function faultOf(error: unknown) {
 /** A route of a plugin. */
 export interface TestRoute {
   readonly method: string;
-  /** As the router matches it, such as `/notes/:id`. */
+  /** The router's pattern, such as `/notes/:id`. */
   readonly path: string;
-  /** Whether callers without a UCAN may use it. */
-  readonly isOpen: boolean;
+  /** Whether it needs no UCAN. */
+  readonly isPublic: boolean;
   readonly description?: RouteDescription;
 }
 
-/** Every route the plugins bring, in the order they are registered. */
-export function routesOf(
+/** Every route of the plugins, in the order of registration. */
+export function listRoutes(
   app: NestExpressApplication,
   plugins: readonly LoadedPlugin[],
 ): TestRoute[] {
   const open = new PublicRoutes(plugins.flatMap(({ openRoutes }) => [...openRoutes]));
   return [...app.get(ModulesContainer).values()]
     .flatMap(({ controllers }) => [...controllers.values()])
-    .flatMap(({ metatype }) => handlersOf(metatype as Type))
-    .map((route) => ({ ...route, isOpen: open.includes(route.method, route.path) }));
+    .flatMap(({ metatype }) => listHandlers(metatype as Type))
+    .map((route) => ({ ...route, isPublic: open.includes(route.method, route.path) }));
 }
 
-function handlersOf(controller: Type): Omit<TestRoute, 'isOpen'>[] {
+function listHandlers(controller: Type): Omit<TestRoute, 'isPublic'>[] {
   const base = Reflect.getMetadata(PATH_METADATA, controller);
   return Object.getOwnPropertyNames(controller.prototype).flatMap((name) => {
     const handler = controller.prototype[name];
     const method: RequestMethod | undefined = Reflect.getMetadata(METHOD_METADATA, handler);
     if (method === undefined) return [];
-    const path = joined(base, Reflect.getMetadata(PATH_METADATA, handler));
+    const path = joinPath(base, Reflect.getMetadata(PATH_METADATA, handler));
     const description = Reflect.getMetadata(ROUTE_DESCRIPTION, handler);
     return [{ method: RequestMethod[method], path, ...(description && { description }) }];
   });
 }
 
-const joined = (...parts: readonly string[]) =>
+const joinPath = (...parts: readonly string[]) =>
   `/${parts
     .flatMap((part) => part.split('/'))
     .filter(Boolean)

@@ -20,8 +20,8 @@ import type {
 import type { ModelRole } from '../model.js';
 import type { OraclePlugin } from '../plugin.js';
 
-/** What a plugin asks a model. */
-export interface ModelQuestion {
+/** A prompt that a plugin sends to a model. */
+export interface ModelPrompt {
   readonly role: ModelRole;
   readonly system?: string;
   readonly prompt: string;
@@ -30,23 +30,23 @@ export interface ModelQuestion {
 /** A call that a plugin makes to the user's page. */
 export type PageCall = Omit<Parameters<ClientCalls['call']>[0], 'signal'>;
 
-/** The world around the plugins of a test; what is not given refuses to be used. */
+/** What surrounds the plugins of a test; using what is not given throws. */
 export interface TestRuntimeOptions {
-  /** All of them, those they depend on included. */
+  /** Including the plugins they depend on. */
   readonly plugins: readonly OraclePlugin[];
-  /** Variables, as the environment would hold them. */
+  /** Environment variables. */
   readonly config?: Readonly<Record<string, string>>;
   /** Answers outgoing requests. */
   readonly fetch?: SafeFetch;
-  /** Answers what plugins ask models, and the messages they bring from elsewhere. */
-  readonly answer?: (question: ModelQuestion) => string | Promise<string>;
+  /** Answers the prompts of plugins, and the turns they start. */
+  readonly answer?: (prompt: ModelPrompt) => string | Promise<string>;
   /** Answers calls to the user's page. */
   readonly page?: (call: PageCall) => unknown;
   /** What users have delegated to the oracle. */
   readonly delegated?: readonly WantedCapability[];
 }
 
-/** Whom nobody has named otherwise. */
+/** The default user. */
 export const TEST_USER = 'did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH';
 export const TEST_ORACLE = 'did:key:z6MktwupdmLXVVqTzCw4i46r4uGyosGXRnR3XjN4Zq7oMMsw';
 
@@ -57,16 +57,16 @@ export interface LogLine {
   readonly message: string;
 }
 
-/** What stands in for the host. */
-export class TestWorld {
-  readonly keepers = new MemoryKeepers();
+/** Replaces the host in tests. */
+export class TestHost {
+  readonly memory = new MemoryStore();
   readonly ucan = createOracleUcan();
   readonly oracle = { did: TEST_ORACLE, name: 'Test oracle' };
-  /** What the plugins wrote to the log. */
+  /** What the plugins logged. */
   readonly log: LogLine[] = [];
-  /** What the plugins brought from elsewhere. */
-  readonly brought: PluginTurn[] = [];
-  readonly #closing: (() => void | Promise<void>)[] = [];
+  /** The turns that plugins started. */
+  readonly startedTurns: PluginTurn[] = [];
+  readonly #closeTasks: (() => void | Promise<void>)[] = [];
 
   constructor(readonly options: TestRuntimeOptions) {}
 
@@ -78,7 +78,7 @@ export class TestWorld {
 
   readonly fetch: PluginContext['fetch'] = async (url, init) => {
     if (this.options.fetch) return this.options.fetch(url, init);
-    throw new Error(`There is no network in this test: give createTestRuntime a fetch for ${url}`);
+    throw new Error(`There is no network in this test: pass fetch to createTestRuntime for ${url}`);
   };
 
   readonly llm: Llms = {
@@ -94,23 +94,23 @@ export class TestWorld {
   readonly turns: PluginTurns = {
     openSession: async () => ({ sessionId: randomUUID() }),
     start: async (turn) => {
-      this.brought.push(turn);
+      this.startedTurns.push(turn);
       return this.#reply(turn);
     },
     abort: async () => false,
   };
 
   onClose(task: () => void | Promise<void>): void {
-    this.#closing.push(task);
+    this.#closeTasks.push(task);
   }
 
   async close(): Promise<void> {
-    for (const task of this.#closing.splice(0).reverse()) await task();
+    for (const task of this.#closeTasks.splice(0).reverse()) await task();
   }
 
-  async #answer(question: Parameters<NonNullable<TestRuntimeOptions['answer']>>[0]) {
-    if (this.options.answer) return this.options.answer(question);
-    throw new Error('There is no model in this test: give createTestRuntime an answer');
+  async #answer(prompt: Parameters<NonNullable<TestRuntimeOptions['answer']>>[0]) {
+    if (this.options.answer) return this.options.answer(prompt);
+    throw new Error('There is no model in this test: pass answer to createTestRuntime');
   }
 
   async *#reply({ sessionId, message }: PluginTurn): AsyncGenerator<ReplyPart> {
@@ -122,63 +122,63 @@ export class TestWorld {
   }
 }
 
-/** What the host would keep in its store, in memory. */
-export class MemoryKeepers {
-  readonly #kept = new Map<string, unknown>();
+/** The host's store, in memory. */
+export class MemoryStore {
+  readonly #values = new Map<string, unknown>();
 
   readonly rooms: RoomState = {
-    read: async (place, key) => copyOf(this.#kept.get(roomKey(place, key)) as JsonObject),
+    read: async (place, key) => copyJson(this.#values.get(roomKey(place, key)) as JsonObject),
     update: async (place, key, change) => {
       const id = roomKey(place, key);
-      const changed = change(copyOf(this.#kept.get(id) as JsonObject | undefined));
-      this.#kept.set(id, copyOf(changed));
+      const changed = change(copyJson(this.#values.get(id) as JsonObject | undefined));
+      this.#values.set(id, copyJson(changed));
       return changed;
     },
   };
 
   sessionState(...place: readonly string[]): SessionState {
-    const keyOf = (key: string) => JSON.stringify(['state', ...place, key]);
+    const toKey = (key: string) => JSON.stringify(['state', ...place, key]);
     return {
-      get: async (key) => copyOf(this.#kept.get(keyOf(key))),
-      set: async (key, value) => this.#set(keyOf(key), copyOf(value)),
+      get: async (key) => copyJson(this.#values.get(toKey(key))),
+      set: async (key, value) => this.#set(toKey(key), copyJson(value)),
     };
   }
 
   secrets(...place: readonly string[]): Secrets {
-    const keyOf = (name: string) => JSON.stringify(['secret', ...place, name]);
+    const toKey = (name: string) => JSON.stringify(['secret', ...place, name]);
     return {
-      get: async (name) => this.#kept.get(keyOf(name)) as string | undefined,
-      set: async (name, value) => this.#set(keyOf(name), value),
+      get: async (name) => this.#values.get(toKey(name)) as string | undefined,
+      set: async (name, value) => this.#set(toKey(name), value),
     };
   }
 
   blobs(...place: readonly string[]): Blobs {
-    const keyOf = (id: string) => JSON.stringify(['blob', ...place, id]);
+    const toKey = (id: string) => JSON.stringify(['blob', ...place, id]);
     return {
       put: async (blob) => {
         const id = randomUUID();
-        this.#set(keyOf(id), blob);
+        this.#set(toKey(id), blob);
         return id;
       },
-      get: async (id) => this.#kept.get(keyOf(id)) as Awaited<ReturnType<Blobs['get']>>,
-      delete: async (id) => this.#set(keyOf(id), undefined),
+      get: async (id) => this.#values.get(toKey(id)) as Awaited<ReturnType<Blobs['get']>>,
+      delete: async (id) => this.#set(toKey(id), undefined),
     };
   }
 
   #set(key: string, value: unknown): void {
-    if (value === undefined) this.#kept.delete(key);
-    else this.#kept.set(key, value);
+    if (value === undefined) this.#values.delete(key);
+    else this.#values.set(key, value);
   }
 }
 
-const roomKey = ({ owner, roomId = ownRoomOf(owner) }: RoomPlace, key: string) =>
+const roomKey = ({ owner, roomId = getOwnRoom(owner) }: RoomPlace, key: string) =>
   JSON.stringify(['room', owner, roomId, key]);
 
 /** The user's own room with the oracle. */
-export const ownRoomOf = (owner: string) => `room of ${owner}`;
+export const getOwnRoom = (owner: string) => `room of ${owner}`;
 
-/** As it comes back from a store: JSON, and nobody else's object. */
-function copyOf<T>(value: T): T {
+/** A value as a store returns it: parsed from JSON. */
+function copyJson<T>(value: T): T {
   return value === undefined ? value : JSON.parse(JSON.stringify(value));
 }
 
@@ -189,36 +189,36 @@ interface InvocationClaims extends WantedCapability {
 
 let minted = 0;
 
-/** Stands for a signed invocation: says what it is for, and counts once where that is asked. */
+/** Replaces a signed invocation in tests; `acceptOnce` accepts it once. */
 export function testInvocation(claims: InvocationClaims): string {
   minted += 1;
   return Buffer.from(JSON.stringify({ ...claims, nonce: minted })).toString('base64');
 }
 
-const didOf = async (serviceUrl: string) =>
+const resolveDid = async (serviceUrl: string) =>
   `did:web:${new URL(serviceUrl).host.replaceAll(':', '%3A')}`;
 
-/** What the oracle signs for itself, and whose invocations it takes. */
+/** Signing and accepting invocations, without keys. */
 export function createOracleUcan(): OracleUcan {
   const spent = new Set<string>();
   return {
     mintInvocation: async ({ audience, can, with: resource }) =>
       testInvocation({ issuer: TEST_ORACLE, audience, can, with: resource }),
-    resolveServiceDid: didOf,
+    resolveServiceDid: resolveDid,
     acceptOnce: async (token, wanted) => {
-      const claims = claimsOf(token);
+      const claims = parseClaims(token);
       const isFor = (['issuer', 'can', 'with'] as const).every(
         (key) => claims[key] === wanted[key],
       );
-      if (!isFor) return { fault: 'the invocation is not valid for this call' };
-      if (spent.has(token)) return { fault: 'the invocation was used before' };
+      if (!isFor) return { error: 'the invocation is not valid for this call' };
+      if (spent.has(token)) return { error: 'the invocation was used before' };
       spent.add(token);
       return { ok: true };
     },
   };
 }
 
-function claimsOf(token: string): Partial<InvocationClaims> {
+function parseClaims(token: string): Partial<InvocationClaims> {
   try {
     return JSON.parse(Buffer.from(token, 'base64').toString()) ?? {};
   } catch {
@@ -226,7 +226,7 @@ function claimsOf(token: string): Partial<InvocationClaims> {
   }
 }
 
-/** What users have delegated, as a test says it. */
+/** The delegations that the test states. */
 export function createTurnUcan(delegated: readonly WantedCapability[]): TurnUcan {
   const isGranted = (wanted: WantedCapability) =>
     delegated.some(({ can, with: resource }) => can === wanted.can && resource === wanted.with);
@@ -244,6 +244,6 @@ export function createTurnUcan(delegated: readonly WantedCapability[]): TurnUcan
       assertGranted({ can, with: resource });
       return testInvocation({ issuer: TEST_ORACLE, audience, can, with: resource });
     },
-    resolveServiceDid: didOf,
+    resolveServiceDid: resolveDid,
   };
 }

@@ -3,6 +3,7 @@ import {
   type AgAction,
   type Attachment,
   type BrowserTool,
+  describeIssues,
   type JsonObject,
   type Message,
   type ReplyPart,
@@ -10,192 +11,15 @@ import {
   type UserPreferences,
 } from '@sibyl/protocol';
 import { z } from 'zod';
-import { type TurnContext, type TurnEmit, type TurnUser, turnEmit } from '../context.js';
-import type { ModelRequest, ModelResponse } from '../middleware.js';
-import type { LoadedPlugin } from '../rules/plugin-setup.js';
-import type { SubAgent, Tool } from '../tool.js';
-import { createTurnUcan, ownRoomOf, TEST_USER, type TestWorld } from './test-host.js';
+import { createTurnEmit, sharedKey, type TurnContext, type TurnUser } from '../context.js';
+import type { ModelRequest, ModelResponse, ToolCall } from '../middleware.js';
+import { createShared, type LoadedPlugin } from '../rules/plugin-setup.js';
+import { isStandardSchema, type ToolInput, type ToolSchema } from '../schema.js';
+import { runTool, type SubAgent, type Tool } from '../tool.js';
+import { createTurnUcan, getOwnRoom, TEST_USER, type TestHost } from './test-host.js';
 
-interface Owned<T> {
-  readonly item: T;
-  readonly plugin: LoadedPlugin;
-}
-
-/** A sub-agent as it would begin its work. */
-export interface TestSubAgent {
-  readonly prompt: string;
-  readonly tools: readonly Tool[];
-  callTool(name: string, input: unknown): Promise<unknown>;
-}
-
-/** One turn, step by step as the host would take it, without a model. */
-export class TestTurn {
-  readonly #world: TestWorld;
-  readonly #plugins: readonly LoadedPlugin[];
-  readonly #notes: TurnNotes = { events: [], warnings: [], degraded: [], faults: [] };
-  readonly #contexts = new Map<LoadedPlugin, TurnContext>();
-  #tools: readonly Owned<Tool>[] = [];
-  #subAgents: readonly Owned<SubAgent>[] = [];
-
-  private constructor(world: TestWorld, plugins: readonly LoadedPlugin[]) {
-    this.#world = world;
-    this.#plugins = plugins;
-  }
-
-  /** Asks the plugins for what they share and bring to this turn. */
-  static async start(
-    world: TestWorld,
-    plugins: readonly LoadedPlugin[],
-    parts: TurnParts,
-  ): Promise<TestTurn> {
-    const turn = new TestTurn(world, plugins);
-    await turn.#share(parts);
-    await turn.#gather();
-    return turn;
-  }
-
-  /** What the plugins told the session's clients, in order. */
-  get events(): readonly ReplyPart[] {
-    return this.#notes.events;
-  }
-
-  get warnings(): TurnNotes['warnings'] {
-    return this.#notes.warnings;
-  }
-
-  /** What the plugins said the agent cannot do. */
-  get degraded(): TurnNotes['degraded'] {
-    return this.#notes.degraded;
-  }
-
-  /** Events whose payloads the contract does not allow; the host would have dropped them. */
-  get faults(): readonly string[] {
-    return this.#notes.faults;
-  }
-
-  get tools(): readonly Tool[] {
-    return this.#tools.map(({ item }) => item);
-  }
-
-  /** What a plugin sees of the turn. */
-  contextOf(plugin: string): TurnContext {
-    const ready = this.#plugins.find(({ name }) => name === plugin);
-    const context = ready && this.#contexts.get(ready);
-    if (!context) throw new Error(`There is no plugin ${plugin} in this test`);
-    return context;
-  }
-
-  /** Calls a tool as the agent would: its input checked, every middleware around it. */
-  async callTool(name: string, input: unknown): Promise<unknown> {
-    return this.#call('main', named(this.#tools, name), input);
-  }
-
-  async subAgent(name: string): Promise<TestSubAgent> {
-    const { item: agent, plugin } = named(this.#subAgents, name);
-    const { prompt, tools = [] } = agent;
-    const owned = tools.map((item) => ({ item, plugin }));
-    return {
-      prompt: typeof prompt === 'string' ? prompt : await prompt(this.#contextOf(plugin)),
-      tools,
-      callTool: (tool, input) => this.#call(name, named(owned, tool), input),
-    };
-  }
-
-  /** What a model would be asked, once every middleware has had its say. */
-  async beforeModel(request: Partial<ModelRequest> = {}): Promise<ModelRequest> {
-    let current: ModelRequest = {
-      agent: 'main',
-      model: { id: 'test', vision: false },
-      system: '',
-      messages: [{ role: 'user', content: 'Hello' }],
-      tools: [],
-      ...request,
-    };
-    for (const { item, plugin } of this.#middlewares())
-      current = {
-        ...current,
-        ...(await item.beforeModel?.(current, this.#contextOf(plugin))),
-      };
-    return current;
-  }
-
-  /** Tells the middlewares what a model has answered. */
-  async afterModel(response: Partial<ModelResponse> = {}): Promise<void> {
-    const use = { model: 'test', input: 0, output: 0, cached: 0 };
-    const whole = { agent: 'main', text: '', toolCalls: [], use, ...response };
-    for (const { item, plugin } of this.#middlewares())
-      await item.afterModel?.(whole, this.#contextOf(plugin));
-  }
-
-  async #share(parts: TurnParts): Promise<void> {
-    let shared: Record<string, unknown> = {};
-    for (const plugin of this.#plugins) {
-      const context = turnContextOf({ ...parts, plugin, shared }, this.#world, this.#notes);
-      for (const [key, value] of Object.entries(plugin.shared))
-        shared = { ...shared, [key]: typeof value === 'function' ? await value(context) : value };
-    }
-    for (const plugin of this.#plugins)
-      this.#contexts.set(
-        plugin,
-        turnContextOf({ ...parts, plugin, shared }, this.#world, this.#notes),
-      );
-  }
-
-  async #gather(): Promise<void> {
-    const tools: Owned<Tool>[] = [];
-    const subAgents: Owned<SubAgent>[] = [];
-    for (const plugin of this.#plugins) {
-      const context = this.#contextOf(plugin);
-      const ownTools = [
-        ...plugin.tools,
-        ...((await plugin.plugin.getRequestTools?.(context)) ?? []),
-      ];
-      const ownAgents = [
-        ...plugin.subAgents,
-        ...((await plugin.plugin.getRequestSubAgents?.(context)) ?? []),
-      ];
-      tools.push(...ownTools.map((item) => ({ item, plugin })));
-      subAgents.push(...ownAgents.map((item) => ({ item, plugin })));
-    }
-    this.#tools = tools;
-    this.#subAgents = subAgents;
-  }
-
-  async #call(agent: string, { item: tool, plugin }: Owned<Tool>, input: unknown) {
-    const id = randomUUID();
-    const run = async (checked: JsonObject) =>
-      tool.run(checked, { ...this.#contextOf(plugin), toolCallId: id });
-    const wrapped = this.#middlewares().reduceRight<(checked: JsonObject) => Promise<unknown>>(
-      (next, { item, plugin: by }) =>
-        async (checked) => {
-          const request = { agent, id, name: tool.name, input: checked };
-          if (!item.wrapToolCall) return next(checked);
-          return item.wrapToolCall(request, next, { ...this.#contextOf(by), toolCallId: id });
-        },
-      run,
-    );
-    const result = await wrapped(checkInput(tool, input));
-    return result === undefined ? undefined : JSON.parse(JSON.stringify(result));
-  }
-
-  #middlewares() {
-    return this.#plugins.flatMap((plugin) => plugin.middlewares.map((item) => ({ item, plugin })));
-  }
-
-  #contextOf(plugin: LoadedPlugin): TurnContext {
-    return this.contextOf(plugin.name);
-  }
-}
-
-function named<T extends { readonly name: string }>(owned: readonly Owned<T>[], name: string) {
-  const found = owned.find(({ item }) => item.name === name);
-  const known = owned.map(({ item }) => item.name).join(', ') || 'none';
-  if (!found) throw new Error(`Nothing here is called ${name}; there are: ${known}`);
-  return found;
-}
-
-/** What is told of a turn; the rest is made up. */
-export interface TurnParts {
+/** The message of a turn; everything has a default. */
+export interface TestTurnOptions {
   /** The user's DID. */
   readonly user?: string;
   readonly sessionId?: string;
@@ -213,66 +37,254 @@ export interface TurnParts {
   readonly signal?: AbortSignal;
 }
 
-/** What the plugins said in a turn. */
-export interface TurnNotes {
+interface Owned<T> {
+  readonly item: T;
+  readonly plugin: LoadedPlugin;
+}
+
+/** A sub-agent at the start of its task. */
+export interface TestSubAgent {
+  readonly prompt: string;
+  readonly tools: readonly Tool[];
+  callTool(name: string, input: unknown): Promise<unknown>;
+}
+
+/** What plugins reported in a turn. */
+interface Reports {
   readonly events: ReplyPart[];
+  readonly progress: string[];
   readonly warnings: { readonly code: string; readonly message: string }[];
   readonly degraded: { readonly name: string; readonly missing: string }[];
-  readonly faults: string[];
+  readonly invalidEvents: string[];
 }
 
-interface PluginTurnParts extends TurnParts {
-  readonly plugin: LoadedPlugin;
-  readonly shared: Readonly<Record<string, unknown>>;
-}
-
-/** What one plugin sees of a turn. */
-export function turnContextOf(
-  parts: PluginTurnParts,
-  world: TestWorld,
-  notes: TurnNotes,
-): TurnContext {
-  const { plugin, user: owner = TEST_USER, sessionId = 'test-session' } = parts;
-  const place = { sessionId, requestId: randomUUID() };
-  return {
-    ...factsOf(parts, owner, place),
-    config: plugin.config,
-    ucan: createTurnUcan(world.options.delegated ?? []),
-    sessionState: world.keepers.sessionState(owner, sessionId, plugin.name),
-    secrets: world.keepers.secrets(owner, plugin.name),
-    blobs: world.keepers.blobs(owner, plugin.name),
-    llm: world.llm,
-    emit: emitTo(notes, place),
-    client: {
-      call: async ({ signal: _, ...call }) => {
-        if (world.options.page) return world.options.page(call);
-        throw new Error('No page is connected: give createTestRuntime a page');
-      },
-    },
-    shared: parts.shared,
-    logger: world.logger,
-    warn: (code, message) => void notes.warnings.push({ code, message }),
-    degrade: (name, missing) => void notes.degraded.push({ name, missing }),
-    signal: parts.signal ?? new AbortController().signal,
-    toolCallId: '',
+/** One turn, with its steps called one by one and without a model. */
+export class TestTurn {
+  readonly #host: TestHost;
+  readonly #plugins: readonly LoadedPlugin[];
+  readonly #reports: Reports = {
+    events: [],
+    progress: [],
+    warnings: [],
+    degraded: [],
+    invalidEvents: [],
   };
+  readonly #contexts = new Map<string, TurnContext>();
+  #tools: readonly Owned<Tool>[] = [];
+  #subAgents: readonly Owned<SubAgent>[] = [];
+
+  private constructor(host: TestHost, plugins: readonly LoadedPlugin[]) {
+    this.#host = host;
+    this.#plugins = plugins;
+  }
+
+  /** Computes what the plugins share, and collects their tools. */
+  static async start(
+    host: TestHost,
+    plugins: readonly LoadedPlugin[],
+    options: TestTurnOptions,
+  ): Promise<TestTurn> {
+    const turn = new TestTurn(host, plugins);
+    await turn.#createContexts(options);
+    await turn.#collectTools();
+    return turn;
+  }
+
+  /** The events that plugins sent to clients, in order. */
+  get events(): readonly ReplyPart[] {
+    return this.#reports.events;
+  }
+
+  /** The progress that tools yielded, in order. */
+  get progress(): readonly string[] {
+    return this.#reports.progress;
+  }
+
+  get warnings(): Reports['warnings'] {
+    return this.#reports.warnings;
+  }
+
+  /** What plugins reported as not available in this turn. */
+  get degraded(): Reports['degraded'] {
+    return this.#reports.degraded;
+  }
+
+  /** Events with payloads that the protocol does not allow; the host drops them. */
+  get invalidEvents(): readonly string[] {
+    return this.#reports.invalidEvents;
+  }
+
+  get tools(): readonly Tool[] {
+    return this.#tools.map(({ item }) => item);
+  }
+
+  /** The turn as a plugin receives it. */
+  getContext(plugin: string): TurnContext {
+    const context = this.#contexts.get(plugin);
+    if (!context) throw new Error(`There is no plugin ${plugin} in this test`);
+    return context;
+  }
+
+  /** Calls a tool as the agent does: validates the input and runs every middleware. */
+  callTool(name: string, input: unknown): Promise<unknown>;
+  callTool<Schema extends ToolSchema, Output>(
+    tool: Tool<Schema, Output>,
+    input: ToolInput<Schema>,
+  ): Promise<Output>;
+  async callTool(tool: string | Tool, input: unknown): Promise<unknown> {
+    return this.#call(
+      'main',
+      findNamed(this.#tools, typeof tool === 'string' ? tool : tool.name),
+      input,
+    );
+  }
+
+  async subAgent(name: string): Promise<TestSubAgent> {
+    const { item: agent, plugin } = findNamed(this.#subAgents, name);
+    const { prompt, tools = [] } = agent;
+    const owned = tools.map((item) => ({ item, plugin }));
+    return {
+      prompt: typeof prompt === 'string' ? prompt : await prompt(this.getContext(plugin.name)),
+      tools,
+      callTool: (tool, input) => this.#call(name, findNamed(owned, tool), input),
+    };
+  }
+
+  /** Calls a model through every middleware; returns the request as the model would receive it. */
+  async callModel(
+    request: Partial<ModelRequest> = {},
+    response: Partial<ModelResponse> = {},
+  ): Promise<ModelRequest> {
+    const use = { model: 'test', input: 0, output: 0, cached: 0 };
+    let received: ModelRequest | undefined;
+    const callModel = async (sent: ModelRequest): Promise<ModelResponse> => {
+      if (received) throw new Error('A middleware called next twice');
+      received = sent;
+      return { text: '', toolCalls: [], use, ...response };
+    };
+    const call = this.#listMiddlewares().reduceRight<typeof callModel>(
+      (next, { item, plugin }) =>
+        async (sent) =>
+          item.wrapModel?.(sent, next, this.getContext(plugin.name)) ?? next(sent),
+      callModel,
+    );
+    await call({
+      agent: 'main',
+      model: { id: 'test', vision: false },
+      system: '',
+      messages: [{ role: 'user', content: 'Hello' }],
+      tools: [],
+      ...request,
+    });
+    if (!received) throw new Error('A middleware did not call next');
+    return received;
+  }
+
+  async #createContexts(options: TestTurnOptions): Promise<void> {
+    let values: Record<string, unknown> = {};
+    for (const plugin of this.#plugins) {
+      const context = this.#createContext(plugin, options, values);
+      for (const [key, value] of Object.entries(plugin.shared))
+        values = { ...values, [key]: typeof value === 'function' ? await value(context) : value };
+    }
+    for (const plugin of this.#plugins)
+      this.#contexts.set(plugin.name, this.#createContext(plugin, options, values));
+  }
+
+  #createContext(
+    plugin: LoadedPlugin,
+    options: TestTurnOptions,
+    values: Readonly<Record<string, unknown>>,
+  ): TurnContext {
+    const { user: owner = TEST_USER, sessionId = 'test-session' } = options;
+    const { memory, llm, logger } = this.#host;
+    const { page, delegated = [] } = this.#host.options;
+    const { events, invalidEvents, warnings, degraded } = this.#reports;
+    const requestId = randomUUID();
+    const shared = createShared(values);
+    return {
+      ...describeTurn(options, { did: owner, sessionId, requestId }),
+      state: {
+        userPreferences: options.preferences ?? shared.get(PREFERENCES) ?? {},
+        metadata: options.metadata ?? {},
+      },
+      config: plugin.config,
+      services: plugin.services,
+      ucan: createTurnUcan(delegated),
+      sessionState: memory.sessionState(owner, sessionId, plugin.name),
+      secrets: memory.secrets(owner, plugin.name),
+      blobs: memory.blobs(owner, plugin.name),
+      llm,
+      emit: createTurnEmit({ sessionId, requestId }, (part) => {
+        const { error } = runFrames[part.event].safeParse(part.data);
+        if (error) invalidEvents.push(`${part.event}: ${error.message}`);
+        else events.push(part);
+      }),
+      client: {
+        call: async ({ signal: _, ...call }) => {
+          if (page) return page(call);
+          throw new Error('No page is connected: pass page to createTestRuntime');
+        },
+      },
+      shared,
+      logger,
+      warn: (code, message) => void warnings.push({ code, message }),
+      degrade: (name, missing) => void degraded.push({ name, missing }),
+      signal: options.signal ?? new AbortController().signal,
+      toolCallId: '',
+    };
+  }
+
+  async #collectTools(): Promise<void> {
+    const tools: Owned<Tool>[] = [];
+    const subAgents: Owned<SubAgent>[] = [];
+    for (const plugin of this.#plugins) {
+      const context = this.getContext(plugin.name);
+      const requestTools = (await plugin.plugin.getRequestTools?.(context)) ?? [];
+      const requestAgents = (await plugin.plugin.getRequestSubAgents?.(context)) ?? [];
+      for (const item of [...plugin.tools, ...requestTools]) tools.push({ item, plugin });
+      for (const item of [...plugin.subAgents, ...requestAgents]) subAgents.push({ item, plugin });
+    }
+    this.#tools = tools;
+    this.#subAgents = subAgents;
+  }
+
+  async #call(agent: string, { item: tool, plugin }: Owned<Tool>, input: unknown) {
+    const id = randomUUID();
+    const inCall = (by: LoadedPlugin) => ({ ...this.getContext(by.name), toolCallId: id });
+    const run = (call: ToolCall) =>
+      runTool(tool, call.input, inCall(plugin), (text) => void this.#reports.progress.push(text));
+    const call = this.#listMiddlewares().reduceRight<typeof run>(
+      (next, { item, plugin: by }) =>
+        async (made) =>
+          item.wrapTool ? item.wrapTool(made, next, inCall(by)) : next(made),
+      run,
+    );
+    const checked = await validateInput(tool, input);
+    const result = await call({ agent, id, name: tool.name, input: checked });
+    return result === undefined ? undefined : JSON.parse(JSON.stringify(result));
+  }
+
+  #listMiddlewares() {
+    return this.#plugins.flatMap((plugin) => plugin.middlewares.map((item) => ({ item, plugin })));
+  }
 }
 
-interface Place {
+const PREFERENCES = sharedKey<UserPreferences>('userPreferences');
+
+interface TurnIds {
+  readonly did: string;
   readonly sessionId: string;
   readonly requestId: string;
 }
 
-function factsOf(parts: PluginTurnParts, did: string, { sessionId, requestId }: Place) {
-  const { roomId = ownRoomOf(did), client = 'api', matrix, metadata = {}, shared } = parts;
-  const { tools, agActions, attachments = [], mcpInvocations = {} } = parts;
-  const preferences = parts.preferences ?? shared.userPreferences ?? {};
-  const { timezone = 'UTC', history = [] } = parts;
+function describeTurn(options: TestTurnOptions, { did, sessionId, requestId }: TurnIds) {
+  const { roomId = getOwnRoom(did), client = 'api', matrix, timezone = 'UTC' } = options;
+  const { tools, agActions, attachments = [], mcpInvocations = {}, history = [] } = options;
   return {
     user: { did, timezone, currentTime: new Date().toISOString(), ...(matrix && { matrix }) },
     session: { id: sessionId, requestId, roomId, client },
     history,
-    state: { userPreferences: preferences, metadata },
     request: {
       ...(tools && { tools }),
       ...(agActions && { agActions }),
@@ -282,18 +294,21 @@ function factsOf(parts: PluginTurnParts, did: string, { sessionId, requestId }: 
   };
 }
 
-/** Takes what the contract allows, and notes the rest. */
-const emitTo = ({ events, faults }: TurnNotes, place: Place): TurnEmit =>
-  turnEmit(place, (part) => {
-    const { error } = runFrames[part.event].safeParse(part.data);
-    if (error) faults.push(`${part.event}: ${error.message}`);
-    else events.push(part);
-  });
+/** Validates the input of a tool, as the host does before every call. */
+export async function validateInput(
+  { name, inputSchema }: Tool,
+  input: unknown,
+): Promise<JsonObject> {
+  const schema = isStandardSchema(inputSchema) ? inputSchema : z.fromJSONSchema(inputSchema);
+  const result = await schema['~standard'].validate(input);
+  if (!result.issues) return result.value as JsonObject;
+  const issues = describeIssues(result.issues, 'input').join('; ');
+  throw new Error(`Invalid input for ${name}: ${issues}`);
+}
 
-/** The input as the tool gets it, checked as the host does before every call. */
-export function checkInput({ name, inputSchema }: Tool, input: unknown): JsonObject {
-  const schema = inputSchema instanceof z.ZodType ? inputSchema : z.fromJSONSchema(inputSchema);
-  const { data, error } = schema.safeParse(input);
-  if (error) throw new Error(`The input of ${name} is refused: ${z.prettifyError(error)}`);
-  return data as JsonObject;
+function findNamed<T extends { readonly name: string }>(owned: readonly Owned<T>[], name: string) {
+  const found = owned.find(({ item }) => item.name === name);
+  const known = owned.map(({ item }) => item.name).join(', ') || 'none';
+  if (!found) throw new Error(`There is no ${name} in this turn; there are: ${known}`);
+  return found;
 }

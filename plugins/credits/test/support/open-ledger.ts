@@ -1,7 +1,7 @@
 import type { PluginDatabase } from '@sibyl/plugin-kit';
 import { Ledger } from '../../src/ledger.js';
 import { Reservations } from '../../src/reservations.js';
-import { type CreditLines, noLines } from '../../src/subscription.js';
+import { type CreditLines, noCreditLines } from '../../src/subscription.js';
 import { UnpaidUsage } from '../../src/unpaid-usage.js';
 
 interface LedgerChoice {
@@ -13,7 +13,7 @@ interface LedgerChoice {
 /** The parts of the ledger on one database, as one process has them. */
 export function openLedger(
   database: PluginDatabase,
-  { initialGrant = 0, lines = noLines, clock = Date.now }: LedgerChoice = {},
+  { initialGrant = 0, lines = noCreditLines, clock = Date.now }: LedgerChoice = {},
 ) {
   const parts = { database, clock, initialGrant };
   return {

@@ -1,21 +1,20 @@
 import { expect, it } from 'vitest';
-import { CronSecret } from './claims-api.js';
-import { ClaimsConfig } from './index.js';
+import { ClaimsConfig, CronSecret } from './index.js';
 
 const secret = new CronSecret('a long secret');
 
-it('lets in whoever knows it', () => {
+it('CronSecret accepts the secret', () => {
   expect(() => secret.assert('Bearer a long secret')).not.toThrow();
 });
 
 it.each([undefined, '', 'Bearer', 'Bearer a long secre', 'Bearer a long secret ', 'a long secret'])(
-  'refuses %o',
+  'CronSecret rejects %o',
   (authorization) => {
     expect(() => secret.assert(authorization)).toThrow(/CRON_SECRET/);
   },
 );
 
-it('must not be short, and the service must have an address', () => {
+it('ClaimsConfig requires a URL and a secret that is not short', () => {
   const { error } = ClaimsConfig.safeParse({ CLAIMS_URL: 'nowhere', CRON_SECRET: 'short' });
   expect(error?.issues.map(({ path }) => path[0])).toEqual(['CLAIMS_URL', 'CRON_SECRET']);
 });

@@ -1,0 +1,104 @@
+import {
+  definePlugin,
+  defineRoute,
+  defineSubAgent,
+  defineTool,
+  OracleError,
+  type PluginDatabase,
+} from '@sibyl/plugin-kit';
+import { z } from 'zod';
+
+const NewTodo = z.strictObject({ text: z.string().trim().min(1).max(200) });
+const TodoList = z.object({ todos: z.array(z.string()) }).meta({ id: 'TodoList' });
+
+class Todos {
+  constructor(
+    private readonly database: PluginDatabase<{ todo_items: { owner: string; text: string } }>,
+  ) {}
+
+  async add(owner: string, text: string): Promise<void> {
+    await this.database.write((tables) =>
+      tables.insertInto('todo_items').values({ owner, text }).execute(),
+    );
+  }
+
+  async list(owner: string): Promise<string[]> {
+    const rows = await this.database.tables
+      .selectFrom('todo_items')
+      .select('text')
+      .where('owner', '=', owner)
+      .execute();
+    return rows.map(({ text }) => text);
+  }
+}
+
+/** A to-do list per user. */
+export const todo = definePlugin({
+  name: 'todo',
+  version: '1.0.0',
+  manifest: {
+    title: 'To-do list',
+    summary: "Manages the user's to-do list.",
+    whenToUse: ['the user wants to remember a task, or asks what there is to do'],
+    category: 'productivity',
+    visibility: 'always',
+  },
+  configSchema: z.object({
+    TODO_LIMIT: z.coerce.number().int().prefault('100').describe('Tasks that a user may have'),
+  }),
+  migrations: {
+    '0001-items': async (tables) => {
+      await tables.schema
+        .createTable('todo_items')
+        .addColumn('owner', 'text', (column) => column.notNull())
+        .addColumn('text', 'text', (column) => column.notNull())
+        .execute();
+    },
+  },
+  setup: ({ database }) => new Todos(database),
+  getTools: ({ services: todos }) => [
+    defineTool({
+      name: 'add_todo',
+      description: "Adds a task to the user's to-do list.",
+      inputSchema: NewTodo,
+      outputSchema: TodoList,
+      async *run({ text }, { user }) {
+        yield `Adding ${text}`;
+        await todos.add(user.did, text);
+        return { todos: await todos.list(user.did) };
+      },
+    }),
+  ],
+  getSubAgents: ({ services: todos }) => [
+    defineSubAgent({
+      name: 'planner',
+      description: "Plans the user's day from the to-do list.",
+      prompt: async ({ user }) =>
+        `Plan a day with these tasks:\n${(await todos.list(user.did)).join('\n')}`,
+    }),
+  ],
+  getMiddlewares: ({ config, services: todos }) => [
+    {
+      name: 'todo-limit',
+      wrapTool: async (call, next, { user }) => {
+        const isFull = (await todos.list(user.did)).length >= config.TODO_LIMIT;
+        if (call.name === 'add_todo' && isFull)
+          throw new OracleError('forbidden', { message: 'The to-do list is full' });
+        return next(call);
+      },
+    },
+  ],
+  routes: ({ services: todos }) => [
+    defineRoute({
+      method: 'POST',
+      path: '/todos',
+      summary: "Add a task to the caller's to-do list",
+      body: NewTodo,
+      reply: TodoList,
+      handler: async ({ caller, body }) => {
+        await todos.add(caller.did, body.text);
+        return { todos: await todos.list(caller.did) };
+      },
+    }),
+  ],
+});

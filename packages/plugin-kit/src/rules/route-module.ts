@@ -1,0 +1,98 @@
+import {
+  type ArgumentMetadata,
+  Body,
+  Controller,
+  type DynamicModule,
+  HttpCode,
+  Injectable,
+  Param,
+  type PipeTransform,
+  Query,
+  Req,
+  RequestMapping,
+  RequestMethod,
+} from '@nestjs/common';
+import { describeIssues, OracleError } from '@sibyl/protocol';
+import type { AuthExcludedRoute } from '../plugin.js';
+import { type Caller, Describe, type Route } from '../routes.js';
+
+interface HttpRequest {
+  readonly caller?: Caller;
+  readonly params: Readonly<Record<string, string>>;
+  readonly headers: Readonly<Record<string, string | undefined>>;
+  readonly rawBody?: Buffer;
+}
+
+/** Builds the Nest module for the routes of a plugin, so that guards, pipes and filters apply to them. */
+export function buildRouteModule(plugin: string, routes: readonly Route[]): DynamicModule {
+  class RoutesModule {}
+  class RoutesController {}
+  Object.defineProperty(RoutesModule, 'name', { value: `${plugin}-routes` });
+  Object.defineProperty(RoutesController, 'name', { value: plugin });
+  for (const route of routes) addHandler(RoutesController.prototype, route);
+  Controller()(RoutesController);
+  return { module: RoutesModule, controllers: [RoutesController] };
+}
+
+function addHandler(prototype: object, route: Route): void {
+  const { method, path, params, query, body, status = 200, handler } = route;
+  // The API document and the body interceptor find a handler by this name.
+  const name = `${method.toLowerCase()}_${path.replaceAll(/\W+/g, '_').replace(/^_|_$/g, '')}`;
+  const handle = (request: HttpRequest, ...[given, queried, sent]: readonly unknown[]) =>
+    handler({
+      caller: request.caller,
+      params: params ? given : { ...request.params },
+      query: queried,
+      body: sent,
+      headers: request.headers,
+      rawBody: request.rawBody ?? Buffer.alloc(0),
+    });
+  const value = Object.defineProperty(handle, 'name', { value: name });
+  const descriptor = { value, writable: true, configurable: true, enumerable: false };
+  Object.defineProperty(prototype, name, descriptor);
+  Req()(prototype, name, 0);
+  if (params) Param({ schema: params })(prototype, name, 1);
+  if (query) Query({ schema: query })(prototype, name, 2);
+  if (body) Body({ schema: body })(prototype, name, 3);
+  RequestMapping({ method: RequestMethod[method], path })(prototype, name, descriptor);
+  HttpCode(status)(prototype, name, descriptor);
+  Describe(route)(prototype, name, descriptor);
+}
+
+/** Routes that need no UCAN. */
+export class PublicRoutes {
+  private readonly matchers: readonly ((method: string, pattern: string) => boolean)[];
+
+  constructor(routes: readonly AuthExcludedRoute[]) {
+    this.matchers = routes.map(createMatcher);
+  }
+
+  /** Compares with the pattern that the router matched, never with the path as sent. */
+  includes(method: string, pattern: string): boolean {
+    return this.matchers.some((matches) => matches(method, pattern));
+  }
+}
+
+const WILDCARD = /\/(\(\.\*\)|\*\w*)$/;
+
+function createMatcher(route: AuthExcludedRoute) {
+  const { path, method = RequestMethod.ALL } = typeof route === 'string' ? { path: route } : route;
+  const wanted = `/${path.replace(/^\/+|\/+$/g, '')}`;
+  const prefix = WILDCARD.test(wanted) ? wanted.replace(WILDCARD, '/') : undefined;
+  return (sentMethod: string, pattern: string): boolean => {
+    if (method !== RequestMethod.ALL && RequestMethod[method] !== sentMethod) return false;
+    return prefix === undefined ? pattern === wanted : pattern.startsWith(prefix);
+  };
+}
+
+/** Validates every argument of a handler that has a schema; each error names its field. */
+@Injectable()
+export class ValidationPipe implements PipeTransform {
+  async transform(value: unknown, { schema, type, data }: ArgumentMetadata): Promise<unknown> {
+    if (!schema || type === 'custom') return value;
+    const result = await schema['~standard'].validate(value);
+    if (!result.issues) return result.value;
+    const message = describeIssues(result.issues, data ?? type);
+    throw new OracleError('validation_failed', { message });
+  }
+}
