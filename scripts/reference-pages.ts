@@ -1,6 +1,6 @@
 // Builds the generated pages of docs/; run as a script, writes them.
 import { readFileSync, writeFileSync } from 'node:fs';
-import { GrpcCode, httpStatusOf } from '@sibyl/gateway';
+import { GrpcCode, toHttpStatus } from '@sibyl/gateway';
 import { clientEvents, errorCatalog, runFrames, serverEvents } from '@sibyl/protocol';
 import { cruise, type ICruiseResult } from 'dependency-cruiser';
 import extractDepcruiseOptions from 'dependency-cruiser/config-utl/extract-depcruise-options';
@@ -68,7 +68,7 @@ function buildErrorsPage(): string {
 const listGatewayCodes = () =>
   Object.entries(GrpcCode)
     .filter(([, code]) => code !== GrpcCode.ok)
-    .map(([name, code]) => [`${code}`, toGrpcName(name), `${httpStatusOf(code)}`]);
+    .map(([name, code]) => [`${code}`, toGrpcName(name), `${toHttpStatus(code)}`]);
 
 const toGrpcName = (name: string) => `\`${name.replace(/[A-Z]/g, '_$&').toUpperCase()}\``;
 

@@ -39,7 +39,7 @@ export const weather = definePlugin({
     visibility: 'always',
   },
   configSchema: WeatherConfig,
-  setup: () => new LruMap<string, CachedWeather>({ maxBytes: 1024 ** 2, sizeOf: () => 1024 }),
+  setup: () => new LruMap<string, CachedWeather>({ maxBytes: 1024 ** 2, measure: () => 1024 }),
   getTools: ({ config, fetch }) => [
     defineTool({
       name: 'get_weather',

@@ -1,4 +1,4 @@
-export { GrpcCode, httpStatusOf } from '@sibyl/grpc-client';
+export { GrpcCode, toHttpStatus } from '@sibyl/grpc-client';
 export { type Config, ConfigError, loadConfig } from './config/config.js';
 export type { ApiKey, UpstreamAddress } from './config/environment.js';
 export { Environment } from './config/environment.js';

@@ -29,7 +29,7 @@ const HTTP_STATUSES = [
 ] as const;
 
 /** Maps a gRPC code to an HTTP status; unknown codes become 500. */
-export function httpStatusOf(code: number): number {
+export function toHttpStatus(code: number): number {
   return HTTP_STATUSES[code] ?? 500;
 }
 

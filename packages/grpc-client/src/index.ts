@@ -7,6 +7,6 @@ export {
   type GrpcClientOptions,
   type Http2Implementation,
 } from './grpc-client.js';
-export { type ErrorOrigin, GrpcCode, GrpcError, httpStatusOf } from './grpc-error.js';
+export { type ErrorOrigin, GrpcCode, GrpcError, toHttpStatus } from './grpc-error.js';
 export { encodeMessage, MessageReader } from './message-framing.js';
 export { ReplyMemory } from './reply-memory.js';

@@ -74,7 +74,7 @@ export {
   CurrentRun,
   DoneFrame,
   ErrorFrame,
-  FaultKind,
+  ErrorKind,
   JoinRun,
   type ReplyPart,
   Run,

@@ -74,7 +74,7 @@ export const WarningFrame = z
 export type WarningFrame = z.infer<typeof WarningFrame>;
 
 /** What kind of fault ended a turn. */
-export const FaultKind = z.enum([
+export const ErrorKind = z.enum([
   'rate_limit',
   'billing',
   'auth',
@@ -83,12 +83,12 @@ export const FaultKind = z.enum([
   'network',
   'unknown',
 ]);
-export type FaultKind = z.infer<typeof FaultKind>;
+export type ErrorKind = z.infer<typeof ErrorKind>;
 
 export const ErrorFrame = z
   .object({
     error: z.string(),
-    kind: FaultKind,
+    kind: ErrorKind,
     code: z.string().optional().describe('As in error answers, such as `turn_too_long`'),
     retryable: z.boolean(),
     sessionId: Id,

@@ -5,7 +5,7 @@ export {
   type ExceededLimit,
 } from './byte-budget.js';
 export { type DocsFile, DocsPage, type DocsPageOptions } from './docs-page.js';
-export { keepKeyFile, readKeyFile } from './key-file.js';
+export { readKeyFile, readOrCreateKeyFile } from './key-file.js';
 export { type LruLimits, LruMap, textBytes } from './lru-map.js';
 export {
   type Counter,
@@ -23,10 +23,10 @@ export {
   waitForUncaughtException,
 } from './process-signals.js';
 export {
-  addressKey,
   RateLimiter,
   type RateLimiterOptions,
   type RateVerdict,
+  toAddressKey,
 } from './rate-limiter.js';
 export {
   abortable,

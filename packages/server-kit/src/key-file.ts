@@ -6,7 +6,7 @@ import { basename, dirname, join } from 'node:path';
  * Reads a key file, or writes it first: whole or not at all, readable by its owner only. Of several processes that
  * start together exactly one writes, and all return the same key.
  */
-export async function keepKeyFile(path: string, makeKey: () => string): Promise<string> {
+export async function readOrCreateKeyFile(path: string, makeKey: () => string): Promise<string> {
   await mkdir(dirname(path), { recursive: true, mode: 0o700 });
   if ((await readKeyFile(path)) === undefined) await writeOnce(path, makeKey());
   const { mode } = await stat(path);

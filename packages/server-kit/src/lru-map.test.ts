@@ -5,7 +5,7 @@ import { LruMap, textBytes } from './lru-map.js';
 
 const ENTRY = 100;
 const texts = (maxBytes: number, maxEntries?: number) =>
-  new LruMap<string, string>({ maxBytes, maxEntries, sizeOf: (value) => value.length });
+  new LruMap<string, string>({ maxBytes, maxEntries, measure: (value) => value.length });
 
 describe('LruMap', () => {
   it('drops the least recently used entries once they exceed maxBytes', () => {
@@ -54,7 +54,7 @@ describe('LruMap', () => {
     const maxBytes = 4 * 1024 * 1024;
     const map = new LruMap<string, string>({
       maxBytes,
-      sizeOf: (value, key) => textBytes(key) + textBytes(value),
+      measure: (value, key) => textBytes(key) + textBytes(value),
     });
     const before = heapUsed();
     for (let i = 0; i < 100_000; i++) map.set(`key ${i}`, `value ${i} ${'é€'.repeat(i % 50)}`);

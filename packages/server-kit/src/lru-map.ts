@@ -2,10 +2,10 @@
 const ENTRY_BYTES = 100;
 
 export interface LruLimits<K, V> {
-  /** The most that all entries together may take, estimated by `sizeOf`. */
+  /** The most that all entries together may take, estimated by `measure`. */
   readonly maxBytes: number;
   /** The bytes an entry keeps alive, its key included. */
-  readonly sizeOf: (value: V, key: K) => number;
+  readonly measure: (value: V, key: K) => number;
   readonly maxEntries?: number | undefined;
 }
 
@@ -45,8 +45,8 @@ export class LruMap<K, V> {
   /** Stores the value, unless it alone exceeds the limit; returns whether it was stored. */
   set(key: K, value: V): boolean {
     this.delete(key);
-    const { maxBytes, sizeOf, maxEntries = Number.POSITIVE_INFINITY } = this.limits;
-    const bytes = sizeOf(value, key) + ENTRY_BYTES;
+    const { maxBytes, measure, maxEntries = Number.POSITIVE_INFINITY } = this.limits;
+    const bytes = measure(value, key) + ENTRY_BYTES;
     if (bytes > maxBytes || maxEntries < 1) return false;
     this.entries.set(key, { value, bytes });
     this.usedBytes += bytes;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { addressKey, RateLimiter } from './rate-limiter.js';
+import { RateLimiter, toAddressKey } from './rate-limiter.js';
 
 function limiterAt(ms: number, maxBytes?: number) {
   const clock = { ms };
@@ -95,5 +95,5 @@ it.each([
   ['fe80::1%eth0', 'fe80:0:0:0::/64'],
   [undefined, 'unknown'],
 ])('%s is limited as %s', (address, key) => {
-  expect(addressKey(address)).toBe(key);
+  expect(toAddressKey(address)).toBe(key);
 });

@@ -34,7 +34,7 @@ export class RateLimiter {
     now = () => performance.now(),
   }: RateLimiterOptions = {}) {
     // The least recently used bucket makes room: it has refilled the most.
-    this.buckets = new LruMap({ maxBytes, sizeOf: (_, key) => textBytes(key) + BUCKET_BYTES });
+    this.buckets = new LruMap({ maxBytes, measure: (_, key) => textBytes(key) + BUCKET_BYTES });
     this.now = now;
   }
 
@@ -85,7 +85,7 @@ function verdict({ tokens, perMinute, cost, allowed }: Standing): RateVerdict {
 }
 
 /** The key an address is limited by: one IPv6 customer holds a whole /64. */
-export function addressKey(address: string | undefined): string {
+export function toAddressKey(address: string | undefined): string {
   if (!address) return 'unknown';
   const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address)?.[1];
   if (mapped) return mapped;

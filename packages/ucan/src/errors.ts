@@ -1,7 +1,7 @@
-import type { DidFault } from './did/did-resolver.js';
+import type { DidError } from './did/did-resolver.js';
 
 /** Why a token was refused, from the cheapest check to the most expensive. */
-export type UcanFaultCode = ReadErrorCode | RuleErrorCode | ProofErrorCode | MintErrorCode;
+export type UcanErrorCode = ReadErrorCode | RuleErrorCode | ProofErrorCode | MintErrorCode;
 
 /** The bytes are not one well-formed UCAN archive. */
 type ReadErrorCode =
@@ -53,19 +53,19 @@ type RuleErrorCode =
   | 'verifier_busy';
 
 /** The issuer could not be proven; only `did_unavailable` and `did_busy` are worth retrying. */
-type ProofErrorCode = DidFault['code'] | 'weak_key' | 'signature_invalid';
+type ProofErrorCode = DidError['code'] | 'weak_key' | 'signature_invalid';
 
 /** Nothing was signed. */
 type MintErrorCode = 'key_invalid' | 'not_covered' | 'too_short_lived' | 'mint_invalid';
 
 /** A refusal; `detail` is for the log and never holds the token. */
-export interface UcanFault {
-  readonly code: UcanFaultCode;
+export interface UcanError {
+  readonly code: UcanErrorCode;
   readonly detail: string;
   readonly cid?: string;
   readonly issuer?: string;
 }
 
-export function refuse(code: UcanFaultCode, detail: string): { readonly error: UcanFault } {
+export function refuse(code: UcanErrorCode, detail: string): { readonly error: UcanError } {
   return { error: { code, detail } };
 }

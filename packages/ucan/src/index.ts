@@ -5,11 +5,11 @@ export { AUTH_CAPABILITY, type Clock, systemClock } from './codec/ucan.js';
 export { type CachedResolverOptions, createCachedResolver } from './did/cached-resolver.js';
 export { createDidIxoResolver, type DidIxoOptions } from './did/did-ixo.js';
 export { createDidKeyResolver, didFromPublicKey, publicKeyFromDid } from './did/did-key.js';
-export type { DidFault, DidKeys, DidResolver } from './did/did-resolver.js';
+export type { DidError, DidKeys, DidResolver } from './did/did-resolver.js';
 export { createDidResolver, type DidMethods } from './did/did-resolver.js';
-export { createDidWebResolver, type DidWebOptions, didWebOf, didWebUrl } from './did/did-web.js';
+export { createDidWebResolver, type DidWebOptions, didWebUrl, toDidWeb } from './did/did-web.js';
 export type { DidFetch, FetchLimits } from './did/fetch-json.js';
-export type { UcanFault, UcanFaultCode } from './errors.js';
+export type { UcanError, UcanErrorCode } from './errors.js';
 export {
   exportPrivateKey,
   generateSigner,
@@ -20,13 +20,13 @@ export {
 } from './keys/signer.js';
 export {
   type AuthInvocationRequest,
+  buildServiceRequest,
   type DelegationRequest,
   type InvocationRequest,
   mintAuthInvocation,
   mintDelegation,
   mintInvocation,
   type ServiceRequest,
-  serviceRequest,
 } from './mint/mint.js';
 export { createMinter, type Minter, type MintRequest } from './mint/minter.js';
 export { readToken } from './read/read-token.js';

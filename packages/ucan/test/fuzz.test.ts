@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { scale } from '../../../scripts/test-scale.ts';
-import type { UcanFaultCode } from '../src/errors.js';
+import type { UcanErrorCode } from '../src/errors.js';
 import { forgeToken, forgeUcan } from './support/forge.js';
 import { linkFrom } from './support/hostile-chains.js';
 import { mutate } from './support/mutations.js';
@@ -30,7 +30,7 @@ describe('mutated tokens', () => {
     const random = seededRandom(2026);
     const verifier = verifierWith();
     const accepted: string[] = [];
-    const codes = new Map<UcanFaultCode | 'unchanged', number>();
+    const codes = new Map<UcanErrorCode | 'unchanged', number>();
     for (let i = 0; i < ROUNDS; i += 1) {
       const token = valid[Math.floor(random() * valid.length)] as string;
       const other = valid[Math.floor(random() * valid.length)] as string;
@@ -46,11 +46,11 @@ describe('mutated tokens', () => {
     }
     expect(codes.get('signature_invalid')).toBeGreaterThan(1000);
 
-    async function findError(mutated: string): Promise<UcanFaultCode> {
+    async function findError(mutated: string): Promise<UcanErrorCode> {
       const delegation = await verifier.verifyDelegation(mutated);
       const invocation = await verifier.verifyInvocation(mutated);
       if (delegation.ok || invocation.ok) accepted.push(mutated);
-      return (delegation.error as { code: UcanFaultCode }).code;
+      return (delegation.error as { code: UcanErrorCode }).code;
     }
   });
 });

@@ -8,10 +8,10 @@ import { CAR, HTTP } from '@ucanto/transport';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type MintedToken, systemClock } from '../src/codec/ucan.js';
 import {
+  buildServiceRequest,
   type InvocationRequest,
   mintDelegation,
   mintInvocation,
-  serviceRequest,
 } from '../src/mint/mint.js';
 import { delegateWithUcanto, toArchive } from './support/ucanto-tokens.js';
 import { alice, bob, oracle, unwrap, verifierWith } from './support/verifier.js';
@@ -82,7 +82,7 @@ const addAs = async (more: Partial<InvocationRequest> = {}) =>
 
 /** Sends with our own message and reads the receipt with ucanto. */
 async function send(minted: MintedToken) {
-  const { method, headers, body } = unwrap(serviceRequest(minted));
+  const { method, headers, body } = unwrap(buildServiceRequest(minted));
   const response = await fetch(running.url, { method, headers, body: Buffer.from(body) });
   const reply = new Uint8Array(await response.arrayBuffer());
   const message = await CAR.response.decode({ headers: {}, body: reply } as never);

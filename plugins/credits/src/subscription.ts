@@ -34,7 +34,7 @@ export class SubscriptionService implements CreditLines {
   readonly #deps: SubscriptionDeps;
   readonly #cache = new LruMap<string, CachedLine>({
     maxBytes: MAX_BYTES,
-    sizeOf: (_, owner) => textBytes(owner) + ENTRY_BYTES,
+    measure: (_, owner) => textBytes(owner) + ENTRY_BYTES,
   });
   readonly #pending = new Map<string, Promise<CreditLine>>();
 

@@ -4,7 +4,7 @@ import {
   type MintedToken,
   mintAuthInvocation,
   mintDelegation,
-  type UcanFault,
+  type UcanError,
 } from '@sibyl/ucan/browser';
 import { toSigningError } from '../errors.js';
 
@@ -57,7 +57,7 @@ export function createSigner(key: SigningKey): OracleSigner {
   };
 }
 
-async function unwrapToken(minting: Promise<Result<MintedToken, UcanFault>>): Promise<MintedToken> {
+async function unwrapToken(minting: Promise<Result<MintedToken, UcanError>>): Promise<MintedToken> {
   const { ok, error } = await minting.catch((cause) => {
     throw toSigningError(cause);
   });

@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { keepKeyFile } from '@sibyl/server-kit';
+import { readOrCreateKeyFile } from '@sibyl/server-kit';
 import {
   createCachedResolver,
   createDidIxoResolver,
@@ -145,7 +145,7 @@ const FILE_NAME = 'gateway.key';
 /** Loads the gateway's key; the first start creates it. */
 export async function loadSigner(dataDir: string): Promise<Signer> {
   const path = join(dataDir, FILE_NAME);
-  const text = await keepKeyFile(path, () => exportPrivateKey(generateSigner()));
+  const text = await readOrCreateKeyFile(path, () => exportPrivateKey(generateSigner()));
   const { ok, error } = signerFromPrivateKey(text);
   if (!error) return ok;
   const remedy = 'restore it from a backup, or remove it to get a new key and a new DID';

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { isIP } from 'node:net';
 import { GrpcCode } from '@sibyl/grpc-client';
-import { addressKey } from '@sibyl/server-kit';
+import { toAddressKey } from '@sibyl/server-kit';
 import type { Caller } from '../auth/gate.js';
 import { QueryError, toQueryError } from '../query/query-error.js';
 import { serveBatch } from './batch.js';
@@ -152,7 +152,7 @@ const WITH_PORT = /^(?:\[([^\]]+)\]|(\d+\.\d+\.\d+\.\d+))(?::\d+)?$/;
  */
 export function readAddressKey({ socket, headers }: IncomingMessage, proxies: number): string {
   const peer = socket.remoteAddress;
-  if (proxies === 0) return addressKey(peer);
+  if (proxies === 0) return toAddressKey(peer);
   const forwarded = String(headers['x-forwarded-for'] ?? '')
     .split(',')
     .map((address) => address.trim())
@@ -161,7 +161,7 @@ export function readAddressKey({ socket, headers }: IncomingMessage, proxies: nu
   const [, bracketed, dotted] = WITH_PORT.exec(claimed) ?? [];
   const address = bracketed ?? dotted ?? claimed;
   // Anything else is not an address: clients must not choose their key.
-  return addressKey(isIP(address) ? address : peer);
+  return toAddressKey(isIP(address) ? address : peer);
 }
 
 const ALLOW_ORIGIN = 'Access-Control-Allow-Origin';

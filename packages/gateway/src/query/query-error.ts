@@ -1,4 +1,4 @@
-import { GrpcCode, GrpcError, httpStatusOf } from '@sibyl/grpc-client';
+import { GrpcCode, GrpcError, toHttpStatus } from '@sibyl/grpc-client';
 import { parseHeightError } from '../nodes/chain-node.js';
 import type { NodePool } from '../nodes/node-pool.js';
 import { BindError, WireError } from '../schema/schema.js';
@@ -18,7 +18,7 @@ export class QueryError extends Error {
   constructor(
     readonly code: GrpcCode,
     message: string,
-    { status = httpStatusOf(code), headers = {} }: QueryErrorOptions = {},
+    { status = toHttpStatus(code), headers = {} }: QueryErrorOptions = {},
   ) {
     super(message);
     this.status = status;

@@ -19,7 +19,7 @@ export class ReplyCache {
   constructor(private readonly maxBytes: number) {
     this.entries = new LruMap({
       maxBytes,
-      sizeOf: ({ reply }, key) => ENTRY_BYTES + textBytes(key) + reply.bytes,
+      measure: ({ reply }, key) => ENTRY_BYTES + textBytes(key) + reply.bytes,
     });
   }
 

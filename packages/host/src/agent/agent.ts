@@ -123,6 +123,6 @@ const MAX_BYTES = 4 * 1024 * 1024;
 /** Summaries by the hash of what they summarize, shared by the turns of all sessions. */
 export class SummaryCache extends LruMap<string, string> {
   constructor(maxBytes = MAX_BYTES) {
-    super({ maxBytes, sizeOf: (summary, hash) => textBytes(summary) + textBytes(hash) });
+    super({ maxBytes, measure: (summary, hash) => textBytes(summary) + textBytes(hash) });
   }
 }

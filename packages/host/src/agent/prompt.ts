@@ -123,7 +123,7 @@ interface Zone {
 /** Computing an offset costs more than the rest of a prompt, and most users share a few zones. */
 const zones = new LruMap<string, Zone>({
   maxBytes: ZONES_MAX_BYTES,
-  sizeOf: ({ name, offset }, key) => textBytes(name) + textBytes(offset) + textBytes(key) + 64,
+  measure: ({ name, offset }, key) => textBytes(name) + textBytes(offset) + textBytes(key) + 64,
 });
 
 /** Formats the user's local time as one line: weekday, ISO time with minutes and offset, zone. */

@@ -14,7 +14,7 @@ import {
   type DidResolver,
   systemClock,
   type TokenPurpose,
-  type UcanFault,
+  type UcanError,
 } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { Meter } from '../agent/agent.js';
@@ -216,7 +216,7 @@ function wireAuth({ config, logger, metrics, oracle, store }: AuthDeps) {
     revocations: { isRevoked: (cid: string) => store.revocations.has(cid) },
     spentTokens: store.singleUse,
     maxTtlSeconds: config.auth.maxTtlSeconds,
-    onRefusal: (purpose: TokenPurpose, fault: UcanFault) => {
+    onRejection: (purpose: TokenPurpose, fault: UcanError) => {
       metrics.count('sibyl_tokens_refused_total', { purpose, reason: fault.code });
       warnAboutMisuse(logger, fault);
     },
@@ -254,7 +254,7 @@ function wireAuth({ config, logger, metrics, oracle, store }: AuthDeps) {
 }
 
 /** A token made for a single call was presented as a delegation: the service that received it may have kept it. */
-function warnAboutMisuse(logger: Logger, { code, detail, cid, issuer }: UcanFault): void {
+function warnAboutMisuse(logger: Logger, { code, detail, cid, issuer }: UcanError): void {
   if (code !== 'wrong_purpose' && code !== 'single_use') return;
   logger.warn(
     { reason: code, detail, cid, did: issuer },

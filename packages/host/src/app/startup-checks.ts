@@ -3,7 +3,7 @@ import { isIP } from 'node:net';
 import { dirname } from 'node:path';
 import { createSafeFetch } from '@sibyl/safe-fetch';
 import { ConfigError } from '@sibyl/server-kit/environment';
-import { createDidWebResolver, type DidFault, type DidResolver, didWebUrl } from '@sibyl/ucan';
+import { createDidWebResolver, type DidError, type DidResolver, didWebUrl } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { Config } from '../config/config.js';
@@ -64,7 +64,7 @@ export class OwnDidCheck {
     else this.logger.error(text);
   }
 
-  private async findError(): Promise<DidFault | undefined> {
+  private async findError(): Promise<DidError | undefined> {
     const { did, signer } = this.oracle;
     const { ok: keys, error } = await this.resolver.resolve(did);
     if (error) return error;
@@ -73,7 +73,7 @@ export class OwnDidCheck {
   }
 }
 
-const isUnreadable = ({ code }: DidFault) => code !== 'did_invalid' && code !== 'did_deactivated';
+const isUnreadable = ({ code }: DidError) => code !== 'did_invalid' && code !== 'did_deactivated';
 
 /** Without a cache; the operator chose the address of a did:web, so it may be a private one. */
 function createOwnResolver(config: Config, did: string): DidResolver {

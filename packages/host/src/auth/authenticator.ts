@@ -1,7 +1,7 @@
 import { OracleError } from '@sibyl/protocol';
 import type {
   Charge,
-  UcanFault,
+  UcanError,
   VerificationCost,
   VerifiedDelegation,
   Verifier,
@@ -57,12 +57,12 @@ export class Authenticator {
     return { did, expiration, login, presentedDelegation: token };
   }
 
-  private count(means: string, fault: UcanFault | undefined): void {
+  private count(means: string, fault: UcanError | undefined): void {
     this.deps.metrics.count('sibyl_auth_total', { means, outcome: fault ? 'refused' : 'proven' });
   }
 
   /** The reason is only logged: it would help an attacker. */
-  private createRejection(code: 'invalid_invocation' | 'missing_authentication', fault: UcanFault) {
+  private createRejection(code: 'invalid_invocation' | 'missing_authentication', fault: UcanError) {
     const temporary = toTemporaryError(fault);
     if (temporary) return temporary;
     const { cid, issuer, detail } = fault;
@@ -72,7 +72,7 @@ export class Authenticator {
 }
 
 /** The error of a failure that does not concern the token itself, so that a retry may succeed. */
-export function toTemporaryError({ code, detail }: UcanFault): OracleError | undefined {
+export function toTemporaryError({ code, detail }: UcanError): OracleError | undefined {
   switch (code) {
     case 'revocations_unavailable':
     case 'replay_store_unavailable':

@@ -5,7 +5,7 @@ import {
   createVerifier,
   mintDelegation,
   type Signer,
-  type UcanFault,
+  type UcanError,
   type Verifier,
 } from '@sibyl/ucan';
 import type { Logger } from 'pino';
@@ -30,7 +30,7 @@ export class CallerAllowList {
   /** Invited callers and when the store was asked, on the monotonic clock. */
   private readonly invited = new LruMap<string, number>({
     maxBytes: REMEMBERED_BYTES,
-    sizeOf: (_, did) => textBytes(did) + 8,
+    measure: (_, did) => textBytes(did) + 8,
   });
   /** Open sockets of invited callers, whose number is limited elsewhere. */
   private readonly watched = new Map<string, Set<() => void>>();
@@ -144,7 +144,7 @@ export class InvitationReader {
   }
 
   /** Whether a token is an invitation of this oracle; not whether it was used. */
-  async read(token: string): Promise<Result<{ cid: string; expiration: number }, UcanFault>> {
+  async read(token: string): Promise<Result<{ cid: string; expiration: number }, UcanError>> {
     const { did } = this.signer;
     return this.verifier.verifySingleUse(token, { can: CAPABILITY, with: did, issuer: did });
   }

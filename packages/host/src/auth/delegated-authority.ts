@@ -2,9 +2,9 @@ import type { MintRequest, TurnUcan, WantedCapability } from '@sibyl/plugin-kit'
 import { OracleError } from '@sibyl/protocol';
 import {
   type DidResolver,
-  didWebOf,
   isCovered,
   type Minter,
+  toDidWeb,
   type VerifiedDelegation,
   type Verifier,
 } from '@sibyl/ucan';
@@ -125,7 +125,7 @@ export async function resolveServiceDid(
   resolver: DidResolver,
   serviceUrl: string,
 ): Promise<string> {
-  const { ok: did, error: invalid } = didWebOf(serviceUrl);
+  const { ok: did, error: invalid } = toDidWeb(serviceUrl);
   const { error = invalid } = did ? await resolver.resolve(did) : {};
   if (did && !error) return did;
   throw new OracleError('forbidden', {

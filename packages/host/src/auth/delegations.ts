@@ -5,7 +5,7 @@ import {
   OracleError,
   type StoreDelegation,
 } from '@sibyl/protocol';
-import { readToken, type UcanFault, type VerifiedDelegation, type Verifier } from '@sibyl/ucan';
+import { readToken, type UcanError, type VerifiedDelegation, type Verifier } from '@sibyl/ucan';
 import type { DelegationRecord } from '../store/delegation-store.js';
 import type { Store } from '../store/store.js';
 import { toTemporaryError } from './authenticator.js';
@@ -111,7 +111,7 @@ export class DelegationService {
     return 'ok' in stored ? stored.ok : undefined;
   }
 
-  private createRejection({ code, cid }: UcanFault): OracleError {
+  private createRejection({ code, cid }: UcanError): OracleError {
     const { oracleDid } = this.deps;
     const message = explainRefusal(code, oracleDid);
     return new OracleError('invalid_delegation', { message, cause: { code, cid } });
@@ -119,7 +119,7 @@ export class DelegationService {
 }
 
 /** Explains errors that the sender can fix; all others have the same text. */
-function explainRefusal(code: UcanFault['code'], oracleDid: string): string {
+function explainRefusal(code: UcanError['code'], oracleDid: string): string {
   switch (code) {
     case 'expired':
       return 'The delegation has expired: sign a new one';

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import type { OracleUcan } from '@sibyl/plugin-kit';
 import { OracleError, type Result } from '@sibyl/protocol';
-import { keepKeyFile, readKeyFile } from '@sibyl/server-kit';
+import { readKeyFile, readOrCreateKeyFile } from '@sibyl/server-kit';
 import { ConfigError } from '@sibyl/server-kit/environment';
 import {
   type DidResolver,
@@ -13,7 +13,7 @@ import {
   signerFromMnemonic,
   signerFromPrivateKey,
   systemClock,
-  type UcanFault,
+  type UcanError,
   type Verifier,
 } from '@sibyl/ucan';
 import type { Logger } from 'pino';
@@ -74,7 +74,7 @@ function readConfiguredSigner({ mnemonic, privateKey }: Config['oracle']): Signe
 
 async function loadOrCreateSigner(dataDir: string): Promise<Signer> {
   const path = toKeyFilePath(dataDir);
-  const text = await keepKeyFile(path, () => exportPrivateKey(generateSigner()));
+  const text = await readOrCreateKeyFile(path, () => exportPrivateKey(generateSigner()));
   return parseSigner(path, text);
 }
 
@@ -89,7 +89,7 @@ function parseSigner(path: string, text: string): Signer {
   return expectOk(signerFromPrivateKey(text), path, remedy);
 }
 
-function expectOk(result: Result<Signer, UcanFault>, subject: string, remedy: string): Signer {
+function expectOk(result: Result<Signer, UcanError>, subject: string, remedy: string): Signer {
   if (result.error)
     throw new ConfigError('host', [{ subject, problem: result.error.detail, remedy }]);
   return result.ok;

@@ -1,5 +1,5 @@
 import { LruMap, textBytes } from '@sibyl/server-kit';
-import type { UcanFault, VerifiedDelegation } from '@sibyl/ucan';
+import type { UcanError, VerifiedDelegation } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import { type DelegationStore, USE_PRECISION_MS } from '../store/delegation-store.js';
 import type { DiskSpace } from '../store/disk-space.js';
@@ -23,13 +23,13 @@ export class PresentedDelegations {
   /** When this process last recorded the use of a CID, on the monotonic clock. */
   private readonly recorded = new LruMap<string, number>({
     maxBytes: RECORDED_BYTES,
-    sizeOf: (_, cid) => textBytes(cid) + 8,
+    measure: (_, cid) => textBytes(cid) + 8,
   });
 
   constructor(private readonly options: PresentedDelegationsOptions) {}
 
   /** Returns why a valid delegation may not log in; undefined if it may. */
-  checkLogin({ did, cid, expiration }: VerifiedDelegation): UcanFault | undefined {
+  checkLogin({ did, cid, expiration }: VerifiedDelegation): UcanError | undefined {
     const { oracleDid, loginMaxDays } = this.options;
     if (did === oracleDid)
       return {

@@ -1,5 +1,5 @@
 import { OracleError } from '@sibyl/protocol';
-import { addressKey, RateLimiter, type RateVerdict } from '@sibyl/server-kit';
+import { RateLimiter, type RateVerdict, toAddressKey } from '@sibyl/server-kit';
 import type { Charge, Settle, VerificationCost } from '@sibyl/ucan';
 import type { Metrics } from '../observability/metrics.js';
 import type { Caller } from './caller.js';
@@ -55,14 +55,14 @@ export class RateLimits {
   takeAnonymous(address: string | undefined, headers = noHeaders): void {
     this.enforce(
       'anonymous',
-      this.anonymous.take(addressKey(address), this.perMinute.anonymous),
+      this.anonymous.take(toAddressKey(address), this.perMinute.anonymous),
       headers,
     );
   }
 
   /** Throws if the address cannot pay for this work. */
   checkAffordable(address: string | undefined, work: VerificationCost, headers = noHeaders): void {
-    const key = addressKey(address);
+    const key = toAddressKey(address);
     const { anonymous, caller } = this.perMinute;
     // The caller would be rejected after the verification, so skip it.
     const everyone = caller * CALLERS_PER_ADDRESS;
@@ -80,7 +80,7 @@ export class RateLimits {
    */
   reserve(address: string | undefined, work: VerificationCost, headers = noHeaders): Reservation {
     this.checkAffordable(address, work, headers);
-    const key = addressKey(address);
+    const key = toAddressKey(address);
     const { anonymous } = this.perMinute;
     const { lookups } = work;
     const advance = measureAdvance(work, anonymous);
@@ -116,7 +116,7 @@ export class RateLimits {
     cost = 1,
   ): Promise<void> {
     const { anonymous, caller } = this.perMinute;
-    const key = addressKey(address);
+    const key = toAddressKey(address);
     const everyone = caller * CALLERS_PER_ADDRESS;
     const callerVerdict = this.callers.peek(did, caller, Math.min(cost, caller));
     // An expensive token whose caller is rejected costs as much as an invalid one.
@@ -136,7 +136,7 @@ export class RateLimits {
         this.refuse('caller', this.callers.peek(did, caller, extra), noHeaders);
         const { settle } = this.reserve(address, work);
         this.callers.take(did, caller, extra);
-        this.addresses.take(addressKey(address), caller * CALLERS_PER_ADDRESS, extra);
+        this.addresses.take(toAddressKey(address), caller * CALLERS_PER_ADDRESS, extra);
         return settle;
       } catch {
         // Already counted; the verifier reports that the cost was rejected.

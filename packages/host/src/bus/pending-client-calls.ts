@@ -61,7 +61,7 @@ export class PendingClientCalls {
   private readonly callsBySession = new Map<string, Map<string, Entry>>();
   private readonly used = new LruMap<string, true>({
     maxBytes: USED_IDS_MAX_BYTES,
-    sizeOf: (_, id) => textBytes(id),
+    measure: (_, id) => textBytes(id),
   });
 
   constructor({ timeoutMs, graceMs = GRACE_MS }: PendingClientCallsOptions) {

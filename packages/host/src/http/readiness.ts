@@ -1,4 +1,4 @@
-import type { FaultKind, Readiness, ReadinessCheck } from '@sibyl/protocol';
+import type { ErrorKind, Readiness, ReadinessCheck } from '@sibyl/protocol';
 import { type Model, type ModelCall, ModelError, type ModelPart } from '../models/model.js';
 import type { Models } from '../models/models.js';
 import type { DiskSpace } from '../store/disk-space.js';
@@ -82,7 +82,7 @@ function describeProbe(result: ProbeResult): ReadinessCheck {
 /** How long the result of a call is relevant. */
 const RELEVANT_MS = 5 * 60 * 1000;
 
-const messages: Readonly<Record<FaultKind, string>> = {
+const messages: Readonly<Record<ErrorKind, string>> = {
   auth: 'The model provider rejected the key',
   billing: 'The model provider rejected the call because its credit is used up',
   rate_limit: 'The model provider limits the rate of requests',
@@ -95,7 +95,7 @@ const messages: Readonly<Record<FaultKind, string>> = {
 /** Observes the calls of the main model; makes no calls itself, since they cost money. */
 export class ModelHealth {
   private mainId = '';
-  private last: { readonly at: number; readonly fault: FaultKind | undefined } | undefined;
+  private last: { readonly at: number; readonly fault: ErrorKind | undefined } | undefined;
 
   /** Returns the same models with their calls observed. */
   watch(models: Models): Models {

@@ -7,7 +7,7 @@ import {
 import { ROUTE_ARGS_METADATA } from '@nestjs/common/constants.js';
 import { RouteParamtypes } from '@nestjs/common/enums/route-paramtypes.enum.js';
 import { OracleError } from '@sibyl/protocol';
-import { addressKey, type ByteBudget, type ByteReservation } from '@sibyl/server-kit';
+import { type ByteBudget, type ByteReservation, toAddressKey } from '@sibyl/server-kit';
 import type { Request, Response } from 'express';
 import type { Observable } from 'rxjs';
 
@@ -37,7 +37,7 @@ export class BodyInterceptor implements NestInterceptor {
   }
 
   private async read(request: Request): Promise<void> {
-    const reservation = this.budget.open(addressKey(request.ip));
+    const reservation = this.budget.open(toAddressKey(request.ip));
     try {
       const rawBody = await readBytes(request, this.limit, reservation);
       // Plugins check signatures over the raw bytes.

@@ -1,5 +1,5 @@
 import type { ModelMessage, ModelTool, ModelToolCall, ModelUsage } from '@sibyl/plugin-kit';
-import type { FaultKind, JsonObject } from '@sibyl/protocol';
+import type { ErrorKind, JsonObject } from '@sibyl/protocol';
 
 export type {
   ModelMessage,
@@ -50,7 +50,7 @@ export interface Model {
 }
 
 export interface ModelErrorOptions extends ErrorOptions {
-  readonly kind: FaultKind;
+  readonly kind: ErrorKind;
   /** Whether the same call may succeed later. */
   readonly retryable: boolean;
   readonly retryAfterSeconds?: number | undefined;
@@ -59,7 +59,7 @@ export interface ModelErrorOptions extends ErrorOptions {
 /** Why the answer of a model is missing or incomplete; the message is safe to show to the user. */
 export class ModelError extends Error {
   override readonly name = 'ModelError';
-  readonly kind: FaultKind;
+  readonly kind: ErrorKind;
   readonly retryable: boolean;
   readonly retryAfterSeconds: number | undefined;
 
@@ -80,7 +80,7 @@ export interface ProviderError {
   readonly retryAfterSeconds?: number | undefined;
 }
 
-const messages: Readonly<Record<Exclude<FaultKind, 'unknown'>, string>> = {
+const messages: Readonly<Record<Exclude<ErrorKind, 'unknown'>, string>> = {
   auth: "The model's provider does not accept this oracle's key.",
   billing: 'The account that pays for the model is out of credit.',
   rate_limit: 'The model receives too many requests at the moment. Please try again shortly.',
@@ -88,7 +88,7 @@ const messages: Readonly<Record<Exclude<FaultKind, 'unknown'>, string>> = {
   server: "The model's provider has an error at the moment.",
   network: 'The connection to the model failed.',
 };
-const retryableKinds: ReadonlySet<FaultKind> = new Set([
+const retryableKinds: ReadonlySet<ErrorKind> = new Set([
   'rate_limit',
   'timeout',
   'server',
@@ -97,7 +97,7 @@ const retryableKinds: ReadonlySet<FaultKind> = new Set([
 
 /** Creates an error with a message for the user; `detail` is for the log. */
 export function createModelError(
-  kind: Exclude<FaultKind, 'unknown'>,
+  kind: Exclude<ErrorKind, 'unknown'>,
   detail: string,
   retryAfterSeconds?: number,
 ): ModelError {
@@ -130,7 +130,7 @@ const OUT_OF_CREDIT =
 const BAD_KEY = /api[ _]key[ _](not valid|invalid|expired)|invalid[ _]api[ _]key/i;
 const OVERLOADED = /overloaded/i;
 
-function classifyError(status: number, text: string): FaultKind {
+function classifyError(status: number, text: string): ErrorKind {
   if (status === 402 || (status < 500 && OUT_OF_CREDIT.test(text))) return 'billing';
   if (status === 401 || status === 403 || (status === 400 && BAD_KEY.test(text))) return 'auth';
   if (status === 429) return 'rate_limit';

@@ -1,5 +1,5 @@
 import { setTimeout as wait } from 'node:timers/promises';
-import type { FaultKind } from '@sibyl/protocol';
+import type { ErrorKind } from '@sibyl/protocol';
 import {
   createModelError,
   type Model,
@@ -58,7 +58,7 @@ async function* streamWithRetry(
   }
 }
 
-const retriedKinds: ReadonlySet<FaultKind> = new Set(['rate_limit', 'server', 'network']);
+const retriedKinds: ReadonlySet<ErrorKind> = new Set(['rate_limit', 'server', 'network']);
 
 function getRetryDelay(
   error: unknown,

@@ -7,7 +7,7 @@ import {
 } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { OracleError } from '@sibyl/protocol';
-import { addressKey } from '@sibyl/server-kit';
+import { toAddressKey } from '@sibyl/server-kit';
 import { Server, type Socket } from 'socket.io';
 import type { PresentedDelegations } from '../auth/presented-delegations.js';
 import type { EventBus } from '../bus/event-bus.js';
@@ -50,7 +50,7 @@ export class SocketServer {
   constructor(server: HttpServer, deps: SocketServerDeps) {
     const { config, cors } = deps;
     const registry = new ConnectionRegistry(config.sockets);
-    const readAddress = (request: IncomingMessage) => addressKey(deps.readClientAddress(request));
+    const readAddress = (request: IncomingMessage) => toAddressKey(deps.readClientAddress(request));
     this.deps = { ...deps, registry, backlog: new SocketBacklog(config.sockets.backlogLimit) };
     this.handshakes = new HandshakeVerifier({ ...deps, registry, readAddress });
     const io = new Server(server, {

@@ -1,5 +1,5 @@
 import type { DatabaseEngine } from '@sibyl/plugin-kit';
-import type { FaultKind, RunStatus } from '@sibyl/protocol';
+import type { ErrorKind, RunStatus } from '@sibyl/protocol';
 import type { Compilable, CompiledQuery, DialectAdapter, Kysely, QueryResult } from 'kysely';
 import type { DiskSpace } from './disk-space.js';
 import type { MigrationPlan } from './migrations/migrate.js';
@@ -104,7 +104,7 @@ export interface RunRow {
   request_id: string;
   turn: number;
   status: RunStatus;
-  error_kind: FaultKind | null;
+  error_kind: ErrorKind | null;
   error_message: string | null;
   message_id: string | null;
   last_seq: number;

@@ -1,4 +1,4 @@
-import { type FaultKind, OracleError } from '@sibyl/protocol';
+import { type ErrorKind, OracleError } from '@sibyl/protocol';
 import { abortable } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import { runAgent } from '../agent/run-agent.js';
@@ -122,7 +122,7 @@ function fromModelError(failure: ModelError): TurnError {
   return { message, kind, retryable, error };
 }
 
-const kindsByStatus: Readonly<Record<number, FaultKind>> = {
+const kindsByStatus: Readonly<Record<number, ErrorKind>> = {
   401: 'auth',
   402: 'billing',
   403: 'auth',

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type {
-  FaultKind,
+  ErrorKind,
   Message as MessageView,
   OracleError,
   ReplyWarning,
@@ -15,7 +15,7 @@ import { buildDoneFrame, type RunRecorder } from './run-recorder.js';
 /** Why a turn failed: the fields of its `error` frame, and the error for a caller that receives no text. */
 export interface TurnError {
   readonly message: string;
-  readonly kind: FaultKind;
+  readonly kind: ErrorKind;
   readonly retryable: boolean;
   readonly error: OracleError;
 }

@@ -1,6 +1,6 @@
 export type { Ipld, IpldMap } from '../codec/ipld.js';
 export type { Capability, MintedToken } from '../codec/ucan.js';
-export type { UcanFault, UcanFaultCode } from '../errors.js';
+export type { UcanError, UcanErrorCode } from '../errors.js';
 export {
   createWebSigner,
   generateWebKeyPair,

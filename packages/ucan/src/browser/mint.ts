@@ -13,7 +13,7 @@ import {
   signingBytes,
 } from '../codec/ucan.js';
 import { didFromPublicKey } from '../did/did-key.js';
-import type { UcanFault } from '../errors.js';
+import type { UcanError } from '../errors.js';
 
 export interface WebDelegationRequest {
   readonly signer: WebSigner;
@@ -38,7 +38,7 @@ export interface WebAuthRequest {
 /** Mints the bearer token that authenticates the caller. */
 export function mintAuthInvocation(
   request: WebAuthRequest,
-): Promise<Result<MintedToken, UcanFault>> {
+): Promise<Result<MintedToken, UcanError>> {
   const { signer, audience, ttlSeconds = 300, now = Math.floor(Date.now() / 1000) } = request;
   const nonce = base64(crypto.getRandomValues(new Uint8Array(12)));
   return mintDelegation({
@@ -53,7 +53,7 @@ export function mintAuthInvocation(
 /** Mints a delegation from the holder of the key, without proofs. */
 export async function mintDelegation(
   request: WebDelegationRequest,
-): Promise<Result<MintedToken, UcanFault>> {
+): Promise<Result<MintedToken, UcanError>> {
   const { signer, ...fields } = request;
   const payload = { facts: [], ...fields, issuer: signer.did, proofs: [] };
   const signature = await signer.sign(signingBytes(payload));

@@ -1,15 +1,15 @@
 import type { Result } from '@sibyl/protocol';
 import { describe, expect, it } from 'vitest';
 import { createCachedResolver } from './cached-resolver.js';
-import type { DidFault, DidKeys } from './did-resolver.js';
+import type { DidError, DidKeys } from './did-resolver.js';
 
-const KEYS: Result<DidKeys, DidFault> = { ok: [new Uint8Array(32)] };
-const fault = (code: DidFault['code']): Result<DidKeys, DidFault> => ({
+const KEYS: Result<DidKeys, DidError> = { ok: [new Uint8Array(32)] };
+const fault = (code: DidError['code']): Result<DidKeys, DidError> => ({
   error: { code, detail: '' },
 });
 
 /** A cache on a hand-turned clock over a source that counts. */
-function setUp(first: Result<DidKeys, DidFault>, options = {}) {
+function setUp(first: Result<DidKeys, DidError>, options = {}) {
   const state = { now: 1000, asked: [] as string[], answer: first };
   const resolver = createCachedResolver({
     clock: () => state.now,
@@ -44,7 +44,7 @@ describe('createCachedResolver', () => {
   it.each(['did_not_found', 'did_invalid', 'did_deactivated'] as const)(
     'keeps %s for 10 s at most',
     async (code) => {
-      const { state, resolve } = setUp(fault(code), { faultTtlSeconds: 60 });
+      const { state, resolve } = setUp(fault(code), { errorTtlSeconds: 60 });
       await resolve();
       state.now += 9;
       expect((await resolve()).error?.code).toBe(code);

@@ -3,7 +3,7 @@ import { LruMap, textBytes } from '@sibyl/server-kit';
 import { type Clock, systemClock } from '../codec/ucan.js';
 import {
   createSingleFlight,
-  type DidFault,
+  type DidError,
   type DidKeys,
   type DidResolver,
 } from './did-resolver.js';
@@ -12,7 +12,7 @@ const KEYS_TTL = { min: 60, max: 300 };
 const FAULT_TTL_MAX = 10;
 
 /** Faults that asking again at once would not change; an unavailable source may be back. */
-const LASTING: ReadonlySet<DidFault['code']> = new Set([
+const LASTING: ReadonlySet<DidError['code']> = new Set([
   'did_not_found',
   'did_invalid',
   'did_deactivated',
@@ -24,7 +24,7 @@ export interface CachedResolverOptions {
   /** How long keys count, between 60 and 300 s; 300 by default. A rotated key is trusted that long. */
   readonly keysTtlSeconds?: number | undefined;
   /** How long a refusal counts, at most and by default 10 s. */
-  readonly faultTtlSeconds?: number | undefined;
+  readonly errorTtlSeconds?: number | undefined;
   /** What the answers of either kind may take in memory; 1 MiB by default. */
   readonly cacheBytes?: number | undefined;
   /** Lookups in progress at most, 50 by default; beyond it the fault is `did_busy`. */
@@ -32,7 +32,7 @@ export interface CachedResolverOptions {
 }
 
 interface Cached {
-  readonly result: Result<DidKeys, DidFault>;
+  readonly result: Result<DidKeys, DidError>;
   readonly expires: number;
 }
 
@@ -40,8 +40,8 @@ interface Cached {
 export function createCachedResolver(options: CachedResolverOptions): DidResolver {
   const { resolver, clock = systemClock, cacheBytes = 1024 * 1024 } = options;
   const keysTtl = clamp(options.keysTtlSeconds ?? KEYS_TTL.max, KEYS_TTL.min, KEYS_TTL.max);
-  const faultTtl = clamp(options.faultTtlSeconds ?? FAULT_TTL_MAX, 0, FAULT_TTL_MAX);
-  const limits = { maxBytes: cacheBytes, sizeOf: measureAnswer };
+  const faultTtl = clamp(options.errorTtlSeconds ?? FAULT_TTL_MAX, 0, FAULT_TTL_MAX);
+  const limits = { maxBytes: cacheBytes, measure: measureAnswer };
   const found = new LruMap<string, Cached>(limits);
   // Apart from the keys, so that a flood of invented DIDs cannot push real ones out.
   const refused = new LruMap<string, Cached>(limits);

@@ -1,7 +1,7 @@
 import type { Result } from '@sibyl/protocol';
 import { decodeBase58 } from '../codec/bytes.js';
 import { ED25519_KEY_BYTES, ed25519FromMulticodec } from './did-key.js';
-import { type DidFault, type DidKeys, refuseDid } from './did-resolver.js';
+import { type DidError, type DidKeys, refuseDid } from './did-resolver.js';
 
 const MAX_KEYS = 8;
 /** Bounds the decoding, since most methods of a hostile document may hold no key at all. */
@@ -28,7 +28,7 @@ export function readDocumentKeys(
   document: unknown,
   did: string,
   rule: RelationshipRule,
-): Result<DidKeys, DidFault> {
+): Result<DidKeys, DidError> {
   if (!isRecord(document)) return refuseDid('did_invalid', 'the answer holds no DID document');
   if (document.id !== did) return refuseDid('did_invalid', 'the document is of another DID');
   if (isDeactivated(document)) return refuseDid('did_deactivated', 'the DID was deactivated');

@@ -1,6 +1,6 @@
 import type { Result } from '@sibyl/protocol';
 import { decodeBase58, encodeBase58 } from '../codec/bytes.js';
-import { type DidFault, type DidResolver, refuseDid } from './did-resolver.js';
+import { type DidError, type DidResolver, refuseDid } from './did-resolver.js';
 
 const PREFIX = 'did:key:z';
 /** The varint of multicodec 0xed, Ed25519 public key. */
@@ -23,7 +23,7 @@ export function didFromPublicKey(raw: Uint8Array): string {
 }
 
 /** Reads the raw Ed25519 public key out of a did:key; fragments and other spellings are refused. */
-export function publicKeyFromDid(did: string): Result<Uint8Array, DidFault> {
+export function publicKeyFromDid(did: string): Result<Uint8Array, DidError> {
   if (typeof did !== 'string' || !did.startsWith(PREFIX)) {
     return refuseDid('did_invalid', 'not a did:key in base58btc (did:key:z…)');
   }

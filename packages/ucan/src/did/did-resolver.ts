@@ -1,7 +1,7 @@
 import type { Result } from '@sibyl/protocol';
 
 /** Why a DID gave no keys; only `did_unavailable` and `did_busy` are worth retrying. */
-export interface DidFault {
+export interface DidError {
   readonly code:
     | 'did_unsupported'
     | 'did_invalid'
@@ -17,13 +17,13 @@ export type DidKeys = readonly Uint8Array[];
 
 /** Finds the signing keys of a DID. */
 export interface DidResolver {
-  resolve(did: string): Promise<Result<DidKeys, DidFault>>;
+  resolve(did: string): Promise<Result<DidKeys, DidError>>;
   /** Whether `resolve` would use the network for this DID now; assumed for all but did:key if absent. */
   needsLookup?(did: string): boolean;
 }
 
 /** Refuses a DID; `detail` goes to the log and says what to change. */
-export function refuseDid(code: DidFault['code'], detail: string): { readonly error: DidFault } {
+export function refuseDid(code: DidError['code'], detail: string): { readonly error: DidError } {
   return { error: { code, detail } };
 }
 

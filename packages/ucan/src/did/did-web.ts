@@ -2,7 +2,7 @@ import type { Result } from '@sibyl/protocol';
 import { readDocumentKeys } from './did-document.js';
 import {
   createSingleFlight,
-  type DidFault,
+  type DidError,
   type DidResolver,
   didMethod,
   refuseDid,
@@ -46,7 +46,7 @@ export function createDidWebResolver(options: DidWebOptions): DidResolver {
 }
 
 /** Where the document of a did:web lies; always https. */
-export function didWebUrl(did: string): Result<string, DidFault> {
+export function didWebUrl(did: string): Result<string, DidError> {
   if (didMethod(did) !== 'web') return refuseDid('did_invalid', 'not a did:web');
   const [authority = '', ...path] = did.slice(PREFIX.length).split(':');
   const [, host = '', port] = HOST.exec(authority) ?? [];
@@ -66,7 +66,7 @@ function withoutTlsOnLoopback(url: string): string {
 }
 
 /** The did:web that the service at an address must prove to be. */
-export function didWebOf(address: string): Result<string, DidFault> {
+export function toDidWeb(address: string): Result<string, DidError> {
   const url = URL.parse(address);
   if (!url || !/^https?:$/.test(url.protocol) || url.username || url.search) {
     return refuseDid('did_invalid', 'a service address is http(s)://host/path');

@@ -1,5 +1,5 @@
 import type { Result } from '@sibyl/protocol';
-import { type DidFault, refuseDid } from './did-resolver.js';
+import { type DidError, refuseDid } from './did-resolver.js';
 
 /** fetch, as the host provides it: a DID may name any server, so it should refuse private networks. */
 export type DidFetch = (url: string, init?: RequestInit) => Promise<Response>;
@@ -26,7 +26,7 @@ export interface JsonAnswer {
 }
 
 /** Asks once, within the limits and without following redirects; any network trouble is `did_unavailable`. */
-export async function fetchJson(request: JsonRequest): Promise<Result<JsonAnswer, DidFault>> {
+export async function fetchJson(request: JsonRequest): Promise<Result<JsonAnswer, DidError>> {
   const host = readHost(request.url);
   try {
     const response = await request.fetch(request.url, buildInit(request));
@@ -44,7 +44,7 @@ export async function fetchJson(request: JsonRequest): Promise<Result<JsonAnswer
 }
 
 /** The fault of a status that is neither an answer nor a plain "not found". */
-export function unexpectedStatus(url: string, status: number): { readonly error: DidFault } {
+export function unexpectedStatus(url: string, status: number): { readonly error: DidError } {
   return refuseDid('did_unavailable', `${readHost(url)} answered ${status}`);
 }
 

@@ -23,7 +23,7 @@ const KEY_OBJECT_BYTES = 2048;
 
 const keyObjects = new LruMap<string, KeyObject>({
   maxBytes: 2 * 1024 * 1024,
-  sizeOf: (_, name) => textBytes(name) + KEY_OBJECT_BYTES,
+  measure: (_, name) => textBytes(name) + KEY_OBJECT_BYTES,
 });
 
 /** Whether these are the 32 bytes of a point that one private key, and not any message, can sign for. */

@@ -10,7 +10,7 @@ import type { Result } from '@sibyl/protocol';
 import { equalBytes } from '../codec/bytes.js';
 import { encodePrincipal } from '../codec/ucan.js';
 import { didFromPublicKey } from '../did/did-key.js';
-import { refuse, type UcanFault } from '../errors.js';
+import { refuse, type UcanError } from '../errors.js';
 
 const SEED_LENGTH = 32;
 const PKCS8_HEAD = Buffer.from('302e020100300506032b657004220420', 'hex');
@@ -25,17 +25,17 @@ export interface Signer {
   /** The 32 secret bytes. */
   exportSeed(): Uint8Array;
   /** The same key under another DID, whose document must list it. */
-  withDid(did: string): Result<Signer, UcanFault>;
+  withDid(did: string): Result<Signer, UcanError>;
 }
 
 /** The signer of 32 secret bytes. */
-export function signerFromSeed(seed: Uint8Array): Result<Signer, UcanFault> {
+export function signerFromSeed(seed: Uint8Array): Result<Signer, UcanError> {
   if (seed.length !== SEED_LENGTH) return refuse('key_invalid', `a seed has ${SEED_LENGTH} bytes`);
   return { ok: createSigner(Uint8Array.from(seed)) };
 }
 
 /** The signer of a mnemonic: its seed is the SHA-256 of the trimmed text. */
-export function signerFromMnemonic(text: string): Result<Signer, UcanFault> {
+export function signerFromMnemonic(text: string): Result<Signer, UcanError> {
   const trimmed = text.trim();
   if (trimmed === '') return refuse('key_invalid', 'the mnemonic is empty');
   return signerFromSeed(createHash('sha256').update(trimmed).digest());
@@ -50,7 +50,7 @@ function createSigner(seed: Uint8Array): Signer {
   const privateKey = createPrivateKey({ key: der, format: 'der', type: 'pkcs8' });
   const publicKey = rawPublicKey(privateKey);
   const keyDid = didFromPublicKey(publicKey);
-  const withDid = (did: string): Result<Signer, UcanFault> =>
+  const withDid = (did: string): Result<Signer, UcanError> =>
     did === keyDid || (encodePrincipal(did) && !did.startsWith('did:key:'))
       ? { ok: { ...signer, did } }
       : refuse('key_invalid', `${did} is not a DID this key can sign under`);
@@ -77,7 +77,7 @@ const LENGTH = 68;
 const HEX_SEED = /^[0-9a-f]{64}$/i;
 
 /** Reads a private key as ucanto writes it (`M…`) or as the 64 hex digits of its seed. */
-export function signerFromPrivateKey(text: string): Result<Signer, UcanFault> {
+export function signerFromPrivateKey(text: string): Result<Signer, UcanError> {
   const trimmed = text.trim();
   if (HEX_SEED.test(trimmed)) return signerFromSeed(Buffer.from(trimmed, 'hex'));
   const bytes = Buffer.from(trimmed.slice(1), 'base64');

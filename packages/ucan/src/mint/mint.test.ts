@@ -13,12 +13,12 @@ import {
 } from '../../test/support/verifier.js';
 import { readToken } from '../read/read-token.js';
 import {
+  buildServiceRequest,
   type DelegationRequest,
   type InvocationRequest,
   mintAuthInvocation,
   mintDelegation,
   mintInvocation,
-  serviceRequest,
 } from './mint.js';
 import { createMinter } from './minter.js';
 
@@ -180,7 +180,7 @@ describe('an invocation of a service', () => {
   });
 
   test('is wrapped for a service only if it is a token', () => {
-    const request = serviceRequest({ token: 'nonsense', cid: '', expiration: 0 });
+    const request = buildServiceRequest({ token: 'nonsense', cid: '', expiration: 0 });
     expect(request.error?.code).toBe('mint_invalid');
   });
 });

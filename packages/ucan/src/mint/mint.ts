@@ -16,7 +16,7 @@ import {
   systemClock,
   type UcanPayload,
 } from '../codec/ucan.js';
-import { refuse, type UcanFault } from '../errors.js';
+import { refuse, type UcanError } from '../errors.js';
 import type { Signer } from '../keys/signer.js';
 import { readArchiveRoot, readCar } from '../read/read-car.js';
 import { readToken } from '../read/read-token.js';
@@ -35,7 +35,7 @@ export interface AuthInvocationRequest {
 }
 
 /** Mints the bearer token that authenticates the caller. */
-export function mintAuthInvocation(request: AuthInvocationRequest): Result<MintedToken, UcanFault> {
+export function mintAuthInvocation(request: AuthInvocationRequest): Result<MintedToken, UcanError> {
   const { signer, audience, ttlSeconds = 300, clock = systemClock } = request;
   const payload = {
     issuer: signer.did,
@@ -62,7 +62,7 @@ export interface DelegationRequest {
 }
 
 /** Mints a delegation; refuses one that its proofs do not cover. */
-export function mintDelegation(request: DelegationRequest): Result<MintedToken, UcanFault> {
+export function mintDelegation(request: DelegationRequest): Result<MintedToken, UcanError> {
   const { signer, facts = [], proofs: tokens = [], ...fields } = request;
   const proofs = readProofs(tokens);
   if (proofs.error) return proofs;
@@ -89,7 +89,7 @@ export interface InvocationRequest {
 }
 
 /** Mints the call of a service on behalf of a user, with the user's delegation as its proof. */
-export function mintInvocation(request: InvocationRequest): Result<MintedToken, UcanFault> {
+export function mintInvocation(request: InvocationRequest): Result<MintedToken, UcanError> {
   const { signer, delegation, audience, ttlSeconds = DEFAULT_TTL_SECONDS } = request;
   const now = (request.clock ?? systemClock)();
   const capability = toCapability(request);
@@ -136,7 +136,7 @@ export interface ServiceRequest {
 }
 
 /** Wraps a minted invocation in the message ucanto services read. */
-export function serviceRequest(minted: MintedToken): Result<ServiceRequest, UcanFault> {
+export function buildServiceRequest(minted: MintedToken): Result<ServiceRequest, UcanError> {
   // Not through `readToken`: with the invocation a chain may be longer than it accepts.
   const car = readCar(Buffer.from(minted.token, 'base64'));
   const link = car.ok && readArchiveRoot(car.ok.root);
@@ -160,7 +160,7 @@ function issue(
   payload: UcanPayload,
   signer: Signer,
   proofs: readonly Block[],
-): Result<MintedToken, UcanFault> {
+): Result<MintedToken, UcanError> {
   const message = signingBytes(payload);
   const signature = concat([SIGNATURE_HEAD, signer.sign(message)]);
   const bytes = encodeUcan(payload, signature);
@@ -191,7 +191,7 @@ interface Proofs {
 }
 
 /** Opens tokens that a new one is to rest on. */
-function readProofs(tokens: readonly string[]): Result<Proofs, UcanFault> {
+function readProofs(tokens: readonly string[]): Result<Proofs, UcanError> {
   const roots: Ucan[] = [];
   const links: Link[] = [];
   const blocks = new Map<string, Block>();

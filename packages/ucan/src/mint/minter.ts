@@ -2,7 +2,7 @@ import type { Result } from '@sibyl/protocol';
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import { encodeDagJson } from '../codec/ipld.js';
 import { type Clock, type MintedToken, systemClock } from '../codec/ucan.js';
-import type { UcanFault } from '../errors.js';
+import type { UcanError } from '../errors.js';
 import type { Signer } from '../keys/signer.js';
 import { type InvocationRequest, mintInvocation } from './mint.js';
 
@@ -11,7 +11,7 @@ export type MintRequest = Omit<InvocationRequest, 'signer' | 'clock'>;
 /** Mints invocations and reuses them while they are fresh. */
 export interface Minter {
   readonly did: string;
-  mint(request: MintRequest): Result<MintedToken, UcanFault>;
+  mint(request: MintRequest): Result<MintedToken, UcanError>;
   /** Drops everything minted from a delegation and says how many there were. */
   forget(delegationCid: string): number;
 }
@@ -33,7 +33,7 @@ export function createMinter(options: {
   readonly cacheBytes?: number;
 }): Minter {
   const { signer, clock = systemClock, cacheBytes = 8 * 1024 * 1024 } = options;
-  const entries = new LruMap<string, Entry>({ maxBytes: cacheBytes, sizeOf: measureEntry });
+  const entries = new LruMap<string, Entry>({ maxBytes: cacheBytes, measure: measureEntry });
   return {
     did: signer.did,
     mint(request) {

@@ -4,7 +4,7 @@ import { concat, equalBytes, readVarint, startsWith, utf8 } from '../codec/bytes
 import { decodeCbor } from '../codec/cbor.js';
 import { CID_LENGTH, isIpldMap, isUcanLink, Link } from '../codec/ipld.js';
 import { type Block, UCAN_VERSION } from '../codec/ucan.js';
-import { refuse, type UcanFault } from '../errors.js';
+import { refuse, type UcanError } from '../errors.js';
 import { LIMITS } from './token.js';
 
 interface Car {
@@ -14,7 +14,7 @@ interface Car {
 }
 
 /** Reads a CARv1 of one root whose every block is what its CID says. */
-export function readCar(bytes: Uint8Array): Result<Car, UcanFault> {
+export function readCar(bytes: Uint8Array): Result<Car, UcanError> {
   const header = readSection(bytes, 0);
   if (!header) return refuse('car_malformed', 'no header');
   const rootLink = readHeader(header.content);
@@ -39,7 +39,7 @@ function readSection(bytes: Uint8Array, offset: number): Section | undefined {
   return { content: bytes.subarray(length.next, next), next };
 }
 
-function readBlocks(bytes: Uint8Array, start: number): Result<Map<string, Block>, UcanFault> {
+function readBlocks(bytes: Uint8Array, start: number): Result<Map<string, Block>, UcanError> {
   const sections = splitSections(bytes, start);
   if (sections.error) return sections;
   const blocks = new Map<string, Block>();
@@ -53,7 +53,7 @@ function readBlocks(bytes: Uint8Array, start: number): Result<Map<string, Block>
   return { ok: blocks };
 }
 
-function splitSections(bytes: Uint8Array, start: number): Result<Uint8Array[], UcanFault> {
+function splitSections(bytes: Uint8Array, start: number): Result<Uint8Array[], UcanError> {
   const sections: Uint8Array[] = [];
   for (let offset = start; offset < bytes.length; ) {
     const section = readSection(bytes, offset);
@@ -65,7 +65,7 @@ function splitSections(bytes: Uint8Array, start: number): Result<Uint8Array[], U
   return { ok: sections };
 }
 
-function readHeader(bytes: Uint8Array): Result<Link, UcanFault> {
+function readHeader(bytes: Uint8Array): Result<Link, UcanError> {
   const header = decodeCbor(bytes);
   if (header.error !== undefined) return refuse('car_malformed', `header: ${header.error}`);
   if (!isIpldMap(header.ok)) return refuse('car_malformed', 'header is not a map');
@@ -81,7 +81,7 @@ function readHeader(bytes: Uint8Array): Result<Link, UcanFault> {
   return isUcanLink(root) ? { ok: root } : refuse('cid_unsupported', `root ${root}`);
 }
 
-function readBlock(section: Uint8Array): Result<Block, UcanFault> {
+function readBlock(section: Uint8Array): Result<Block, UcanError> {
   const link = new Link(section.subarray(0, CID_LENGTH));
   if (!isUcanLink(link)) return refuse('cid_unsupported', 'not CIDv1, dag-cbor, sha2-256');
   const bytes = section.subarray(CID_LENGTH);
@@ -100,7 +100,7 @@ const ARCHIVE_ROOT_HEAD = concat([
 ]);
 
 /** The link to the UCAN that an archive is about. */
-export function readArchiveRoot({ bytes }: Block): Result<Link, UcanFault> {
+export function readArchiveRoot({ bytes }: Block): Result<Link, UcanError> {
   const link = new Link(bytes.subarray(ARCHIVE_ROOT_HEAD.length));
   if (!startsWith(bytes, ARCHIVE_ROOT_HEAD) || link.bytes.length !== CID_LENGTH) {
     return refuse('root_malformed', 'not exactly {"ucan@0.9.1": link}');

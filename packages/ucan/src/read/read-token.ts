@@ -1,12 +1,12 @@
 import type { Result } from '@sibyl/protocol';
 import type { Block } from '../codec/ucan.js';
-import { refuse, type UcanFault } from '../errors.js';
+import { refuse, type UcanError } from '../errors.js';
 import { readArchiveRoot, readCar } from './read-car.js';
 import { readUcan } from './read-ucan.js';
 import { LIMITS, type Token, type Ucan } from './token.js';
 
 /** Reads a token strictly, cheapest check first, so that no library receives hostile bytes. */
-export function readToken(token: unknown): Result<Token, UcanFault> {
+export function readToken(token: unknown): Result<Token, UcanError> {
   const bytes = readBase64(token);
   if (bytes.error) return bytes;
   const car = readCar(bytes.ok);
@@ -24,7 +24,7 @@ export function readToken(token: unknown): Result<Token, UcanFault> {
 
 function readUcans(
   blocks: ReadonlyMap<string, Block>,
-): Result<ReadonlyMap<string, Ucan>, UcanFault> {
+): Result<ReadonlyMap<string, Ucan>, UcanError> {
   const ucans = new Map<string, Ucan>();
   for (const [cid, block] of blocks) {
     const ucan = readUcan(block);
@@ -35,12 +35,12 @@ function readUcans(
 }
 
 /** Adds to a fault which UCAN it is about and who issued it. */
-export function named(fault: UcanFault, ucan: Ucan): UcanFault {
+export function named(fault: UcanError, ucan: Ucan): UcanError {
   return { cid: ucan.cid, issuer: ucan.issuer, ...fault };
 }
 
 /** Standard padded base64 in its only spelling: what it decodes to encodes to the same text. */
-function readBase64(token: unknown): Result<Uint8Array, UcanFault> {
+function readBase64(token: unknown): Result<Uint8Array, UcanError> {
   if (typeof token !== 'string') return refuse('token_not_string', `a ${typeof token}`);
   if (token.length > LIMITS.characters) {
     return refuse('token_too_long', `${token.length} characters`);
@@ -52,7 +52,7 @@ function readBase64(token: unknown): Result<Uint8Array, UcanFault> {
 }
 
 /** Checks the size and the links of a chain; a UCAN is visited once a layer, however many link to it. */
-function checkShape(root: Ucan, ucans: ReadonlyMap<string, Ucan>): UcanFault | undefined {
+function checkShape(root: Ucan, ucans: ReadonlyMap<string, Ucan>): UcanError | undefined {
   if (ucans.size > LIMITS.ucans) return refuse('too_many_ucans', `${ucans.size} UCANs`).error;
   const seen = new Set<string>();
   let layer: readonly Ucan[] = [root];
@@ -75,7 +75,7 @@ function collectProofs(
   ucan: Ucan,
   ucans: ReadonlyMap<string, Ucan>,
   into: Ucan[],
-): UcanFault | undefined {
+): UcanError | undefined {
   if (ucan.proofs.length > LIMITS.proofs) {
     return refuse('too_many_proofs', `${ucan.proofs.length} proofs`).error;
   }

@@ -13,11 +13,11 @@ import {
   UCAN_VERSION,
   type UcanPayload,
 } from '../codec/ucan.js';
-import { refuse, type UcanFault } from '../errors.js';
+import { refuse, type UcanError } from '../errors.js';
 import { LIMITS, type Ucan } from './token.js';
 
 /** Reads a block as a UCAN 0.9.1 in CBOR form that has no second spelling. */
-export function readUcan({ link, bytes }: Block): Result<Ucan, UcanFault> {
+export function readUcan({ link, bytes }: Block): Result<Ucan, UcanError> {
   const fields = decodeCbor(bytes);
   if (fields.error === TOO_MANY_VALUES) return refuse('too_many_values', fields.error);
   if (fields.error !== undefined) return refuse('ucan_malformed', fields.error);
@@ -42,7 +42,7 @@ export function readUcan({ link, bytes }: Block): Result<Ucan, UcanFault> {
 
 type Parties = Pick<UcanPayload, 'issuer' | 'audience'>;
 
-function readPayload(fields: IpldMap, parties: Parties): Result<UcanPayload, UcanFault> {
+function readPayload(fields: IpldMap, parties: Parties): Result<UcanPayload, UcanError> {
   const capabilities = readCapabilities(fields.att);
   if (capabilities.error) return capabilities;
   const { exp, nbf, nnc, fct = [], prf } = fields;
@@ -64,7 +64,7 @@ function readPayload(fields: IpldMap, parties: Parties): Result<UcanPayload, Uca
   };
 }
 
-function readParties(iss: Uint8Array, aud: Uint8Array): Result<Parties, UcanFault> {
+function readParties(iss: Uint8Array, aud: Uint8Array): Result<Parties, UcanError> {
   const issuer = readPrincipal(iss);
   if (!issuer) return refuse('principal_unsupported', 'iss');
   const audience = readPrincipal(aud);
@@ -75,7 +75,7 @@ function readParties(iss: Uint8Array, aud: Uint8Array): Result<Parties, UcanFaul
 // Base58 is expensive, and the same oracle and callers appear again and again.
 const principals = new LruMap<string, string>({
   maxBytes: 512 * 1024,
-  sizeOf: (did, key) => textBytes(did) + textBytes(key),
+  measure: (did, key) => textBytes(did) + textBytes(key),
 });
 
 function readPrincipal(bytes: Uint8Array): string | undefined {
@@ -102,7 +102,7 @@ function isListWith<T extends Ipld>(
 }
 
 /** Reads `att`, refusing any field besides can, with and nb: an unknown one might be a limit. */
-function readCapabilities(att: Ipld | undefined): Result<readonly Capability[], UcanFault> {
+function readCapabilities(att: Ipld | undefined): Result<readonly Capability[], UcanError> {
   if (!Array.isArray(att)) return refuse('ucan_malformed', 'att');
   if (att.length > LIMITS.capabilities) {
     return refuse('too_many_capabilities', `${att.length} capabilities`);

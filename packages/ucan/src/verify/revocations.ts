@@ -1,6 +1,6 @@
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import type { Clock } from '../codec/ucan.js';
-import { refuse, type UcanFault } from '../errors.js';
+import { refuse, type UcanError } from '../errors.js';
 
 /** Knows which UCANs were revoked, by CID. */
 export interface Revocations {
@@ -46,7 +46,7 @@ export function createExpiringCids({ clock, maxBytes }: ExpiringCids) {
   const entries = new LruMap<string, number>({
     // Never reached: nothing is added while the entries take `maxBytes`.
     maxBytes: Number.POSITIVE_INFINITY,
-    sizeOf: (_, cid) => textBytes(cid),
+    measure: (_, cid) => textBytes(cid),
   });
   let sweptAt = Number.NEGATIVE_INFINITY;
   return {
@@ -73,7 +73,7 @@ export function createExpiringCids({ clock, maxBytes }: ExpiringCids) {
 export async function checkRevocations(
   cids: Iterable<string>,
   revocations: Revocations,
-): Promise<UcanFault | undefined> {
+): Promise<UcanError | undefined> {
   try {
     for (const cid of cids) {
       if (await revocations.isRevoked(cid)) return refuse('revoked', cid).error;

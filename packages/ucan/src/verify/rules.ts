@@ -1,5 +1,5 @@
 import type { UcanPayload } from '../codec/ucan.js';
-import { refuse, type UcanFault } from '../errors.js';
+import { refuse, type UcanError } from '../errors.js';
 import { named } from '../read/read-token.js';
 import type { Capability, Token, Ucan } from '../read/token.js';
 import { isCovered } from './coverage.js';
@@ -14,7 +14,7 @@ interface InvocationRules {
 }
 
 /** Every check of an invocation that needs neither the network nor a signature. */
-export function checkInvocation({ root }: Token, rules: InvocationRules): UcanFault | undefined {
+export function checkInvocation({ root }: Token, rules: InvocationRules): UcanError | undefined {
   const { audiences, issuer, now, maxTtlSeconds } = rules;
   if (!audiences.has(root.audience)) return refuse('wrong_audience', root.audience).error;
   if (issuer !== undefined && root.issuer !== issuer) {
@@ -31,7 +31,7 @@ export function checkInvocation({ root }: Token, rules: InvocationRules): UcanFa
 function checkCapability(
   capabilities: readonly Capability[],
   expected: Capability,
-): UcanFault | undefined {
+): UcanError | undefined {
   const [capability, ...others] = capabilities;
   if (!capability || others.length > 0) {
     return refuse('wrong_capability', `${capabilities.length} capabilities`).error;
@@ -52,7 +52,7 @@ interface DelegationRules {
 }
 
 /** Every check of a delegation that needs neither the network nor a signature. */
-export function checkDelegation(token: Token, rules: DelegationRules): UcanFault | undefined {
+export function checkDelegation(token: Token, rules: DelegationRules): UcanError | undefined {
   const { root, ucans } = token;
   if (!rules.audiences.has(root.audience)) return refuse('wrong_audience', root.audience).error;
   if (root.capabilities.length === 0) return refuse('wrong_capability', 'none delegated').error;
@@ -77,7 +77,7 @@ export function findProofs(ucan: Ucan, ucans: ReadonlyMap<string, Ucan>): readon
 }
 
 /** Checks that proofs are meant for the issuer and grant all that is claimed, for as long. */
-export function checkProofs(ucan: UcanPayload, proofs: readonly Ucan[]): UcanFault | undefined {
+export function checkProofs(ucan: UcanPayload, proofs: readonly Ucan[]): UcanError | undefined {
   // Without proofs a UCAN speaks for its issuer alone, which is all the authority there is.
   if (proofs.length === 0) return undefined;
   for (const proof of proofs) {
@@ -106,7 +106,7 @@ const SKEW_SECONDS = 30;
 const LATEST_TIME = 253_402_300_799;
 
 /** Expiry has no grace; only `nbf` allows for skew. */
-function checkTime(ucan: Ucan, now: number): UcanFault | undefined {
+function checkTime(ucan: Ucan, now: number): UcanError | undefined {
   if ((ucan.expiration ?? 0) > LATEST_TIME) {
     return refuse('expiry_too_far', `${ucan.expiration} is after the year 9999`).error;
   }
@@ -120,7 +120,7 @@ function checkTime(ucan: Ucan, now: number): UcanFault | undefined {
 }
 
 /** A token presented as proof of who is calling must run out soon. */
-function checkTtl(ucan: Ucan, now: number, maxTtlSeconds: number): UcanFault | undefined {
+function checkTtl(ucan: Ucan, now: number, maxTtlSeconds: number): UcanError | undefined {
   if (ucan.expiration === null) return refuse('expiry_missing', 'no exp').error;
   if (ucan.expiration > now + maxTtlSeconds + SKEW_SECONDS) {
     return refuse('expiry_too_far', `in ${ucan.expiration - now} s`).error;

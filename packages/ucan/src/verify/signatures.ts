@@ -2,7 +2,7 @@ import type { Result } from '@sibyl/protocol';
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import { signingBytes } from '../codec/ucan.js';
 import type { DidKeys, DidResolver } from '../did/did-resolver.js';
-import { refuse, type UcanFault } from '../errors.js';
+import { refuse, type UcanError } from '../errors.js';
 import { isSoundPublicKey, verifyEd25519 } from '../keys/ed25519.js';
 import { named } from '../read/read-token.js';
 import type { Token, Ucan } from '../read/token.js';
@@ -25,7 +25,7 @@ export class SignatureVerifier {
 
   constructor(resolver: DidResolver, maxBytes: number) {
     this.resolver = resolver;
-    this.proven = new LruMap({ maxBytes, sizeOf: (_, cid) => textBytes(cid) });
+    this.proven = new LruMap({ maxBytes, measure: (_, cid) => textBytes(cid) });
   }
 
   measure({ text, ucans }: Token): VerificationCost {
@@ -39,13 +39,13 @@ export class SignatureVerifier {
   }
 
   /** Verifies every signature of the chain; those that need no lookup first, to spare the network. */
-  async verify({ ucans }: Token): Promise<UcanFault | undefined> {
+  async verify({ ucans }: Token): Promise<UcanError | undefined> {
     const keysByIssuer = new Map<string, DidKeys>();
     const open = [...ucans.values()].filter(({ cid }) => !this.proven.get(cid));
     const offlineFirst = ({ issuer }: Ucan) => Number(!isOffline(issuer));
     for (const ucan of open.sort((a, b) => offlineFirst(a) - offlineFirst(b))) {
       const known = keysByIssuer.get(ucan.issuer);
-      const keys: Result<DidKeys, UcanFault> = known
+      const keys: Result<DidKeys, UcanError> = known
         ? { ok: known }
         : await this.resolveIssuer(ucan.issuer);
       if (keys.error) return named(keys.error, ucan);
@@ -61,7 +61,7 @@ export class SignatureVerifier {
     return !isOffline(did) && (this.resolver.needsLookup?.(did) ?? true);
   }
 
-  private async resolveIssuer(did: string): Promise<Result<DidKeys, UcanFault>> {
+  private async resolveIssuer(did: string): Promise<Result<DidKeys, UcanError>> {
     try {
       const keys = await this.resolver.resolve(did);
       return keys.error ? refuse(keys.error.code, keys.error.detail) : { ok: keys.ok };
@@ -74,7 +74,7 @@ export class SignatureVerifier {
 /** A did:key holds its own key. */
 const isOffline = (did: string): boolean => did.startsWith('did:key:');
 
-function checkSignature(ucan: Ucan, keys: DidKeys): UcanFault | undefined {
+function checkSignature(ucan: Ucan, keys: DidKeys): UcanError | undefined {
   const sound = keys.filter(isSoundPublicKey);
   if (sound.length === 0) return refuse('weak_key', `${keys.length} keys, none sound`).error;
   const message = signingBytes(ucan);

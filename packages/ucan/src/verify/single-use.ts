@@ -1,5 +1,5 @@
 import type { Clock } from '../codec/ucan.js';
-import { refuse, type UcanFault } from '../errors.js';
+import { refuse, type UcanError } from '../errors.js';
 import type { Ucan } from '../read/token.js';
 import { createExpiringCids } from './revocations.js';
 
@@ -42,7 +42,7 @@ export function createMemorySingleUseStore(options: {
 export async function checkSpent(
   cids: Iterable<string>,
   spent: SpentTokens,
-): Promise<UcanFault | undefined> {
+): Promise<UcanError | undefined> {
   try {
     for (const cid of cids) {
       if (await spent.has(cid)) return refuse('single_use', cid).error;
@@ -60,8 +60,8 @@ const KEEP_SECONDS = 60;
 export async function spendOnce(
   { cid, expiration }: Ucan,
   store: SingleUseStore,
-  prove: () => Promise<UcanFault | undefined>,
-): Promise<UcanFault | undefined> {
+  prove: () => Promise<UcanError | undefined>,
+): Promise<UcanError | undefined> {
   try {
     const isFirst = await store.claim(cid, (expiration ?? 0) + KEEP_SECONDS);
     if (!isFirst) return refuse('replayed', 'spent before, or no room to remember it').error;

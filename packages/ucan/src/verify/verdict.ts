@@ -2,7 +2,7 @@ import type { Result } from '@sibyl/protocol';
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import { type Ipld, isIpldMap, Link } from '../codec/ipld.js';
 import type { Clock } from '../codec/ucan.js';
-import { refuse, type UcanFault } from '../errors.js';
+import { refuse, type UcanError } from '../errors.js';
 import type { Capability, Token } from '../read/token.js';
 
 /** A success: who was proven by which UCANs, and until when. */
@@ -98,14 +98,14 @@ const MAX_PENDING = 2000;
 export class VerdictCache<V extends Verdict> {
   private readonly options: VerdictCacheOptions;
   private readonly entries: LruMap<string, Entry<V>>;
-  private readonly pending = new Map<string, Promise<Result<V, UcanFault>>>();
+  private readonly pending = new Map<string, Promise<Result<V, UcanError>>>();
   private generation = 0;
 
   constructor(options: VerdictCacheOptions) {
     this.options = options;
     this.entries = new LruMap({
       maxBytes: options.maxBytes,
-      sizeOf: ({ verdict }, key) => measureVerdict(verdict) + textBytes(key),
+      measure: ({ verdict }, key) => measureVerdict(verdict) + textBytes(key),
     });
   }
 
@@ -120,8 +120,8 @@ export class VerdictCache<V extends Verdict> {
   /** Joins the verification of the same token that is in progress, or starts one and keeps its success. */
   async share(
     key: string,
-    verify: () => Promise<Result<V, UcanFault>>,
-  ): Promise<Result<V, UcanFault>> {
+    verify: () => Promise<Result<V, UcanError>>,
+  ): Promise<Result<V, UcanError>> {
     const running = this.pending.get(key);
     if (running !== undefined) {
       const result = await running;
@@ -148,8 +148,8 @@ export class VerdictCache<V extends Verdict> {
 
   private async verifyAndKeep(
     key: string,
-    verify: () => Promise<Result<V, UcanFault>>,
-  ): Promise<Result<V, UcanFault>> {
+    verify: () => Promise<Result<V, UcanError>>,
+  ): Promise<Result<V, UcanError>> {
     const generation = this.generation;
     const result = await verify();
     if (result.ok && generation === this.generation) {

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { Result } from '@sibyl/protocol';
 import { AUTH_CAPABILITY, type Clock, systemClock } from '../codec/ucan.js';
 import type { DidResolver } from '../did/did-resolver.js';
-import { refuse, type UcanFault } from '../errors.js';
+import { refuse, type UcanError } from '../errors.js';
 import { named, readToken } from '../read/read-token.js';
 import { type Capability, LIMITS, type Token } from '../read/token.js';
 import { checkRevocations, type Revocations } from './revocations.js';
@@ -29,7 +29,7 @@ export interface VerifierOptions {
   /** A delegation with a link that is among these is refused, at every use. */
   readonly spentTokens?: SpentTokens;
   /** Receives every token that is refused, for counting and logging. */
-  readonly onRefusal?: (purpose: TokenPurpose, fault: UcanFault) => void;
+  readonly onRejection?: (purpose: TokenPurpose, fault: UcanError) => void;
   readonly clock?: Clock;
   readonly maxTtlSeconds?: number;
   /** What the verdicts of either kind may take in memory; 8 MiB by default. */
@@ -68,17 +68,17 @@ export interface Verifier {
   verifyInvocation(
     token: unknown,
     options?: VerifyOptions,
-  ): Promise<Result<VerifiedInvocation, UcanFault>>;
+  ): Promise<Result<VerifiedInvocation, UcanError>>;
   /** What a user lets the oracle do; also the login of clients without invocations. */
   verifyDelegation(
     token: unknown,
     options?: VerifyOptions,
-  ): Promise<Result<VerifiedDelegation, UcanFault>>;
+  ): Promise<Result<VerifiedDelegation, UcanError>>;
   /** One call of one thing by one caller, once. */
   verifySingleUse(
     token: unknown,
     expectation: SingleUseExpectation,
-  ): Promise<Result<VerifiedInvocation, UcanFault>>;
+  ): Promise<Result<VerifiedInvocation, UcanError>>;
   /** Drops the cached verdicts that match and says how many; the next use is verified again. */
   forget(matches: (verdict: Verdict) => boolean): number;
 }
@@ -130,15 +130,15 @@ class CachingVerifier implements Verifier {
     return this.reported('single_use', await this.spend(text, expectation));
   }
 
-  private reported<V>(purpose: TokenPurpose, result: Result<V, UcanFault>): Result<V, UcanFault> {
-    if (result.error) this.options.onRefusal?.(purpose, result.error);
+  private reported<V>(purpose: TokenPurpose, result: Result<V, UcanError>): Result<V, UcanError> {
+    if (result.error) this.options.onRejection?.(purpose, result.error);
     return result;
   }
 
   private async spend(
     text: unknown,
     expectation: SingleUseExpectation,
-  ): Promise<Result<VerifiedInvocation, UcanFault>> {
+  ): Promise<Result<VerifiedInvocation, UcanError>> {
     const { can, with: resource, issuer } = expectation;
     const token = readToken(text);
     if (token.error) return token;
@@ -159,15 +159,15 @@ class CachingVerifier implements Verifier {
     text: unknown,
     options: VerifyOptions,
     plan: VerifyPlan<V>,
-  ): Promise<Result<V, UcanFault>> {
+  ): Promise<Result<V, UcanError>> {
     if (typeof text !== 'string' || text.length > LIMITS.characters) {
-      return readToken(text) as { error: UcanFault };
+      return readToken(text) as { error: UcanError };
     }
     // Strict base64 makes text and bytes one to one, so the text's hash identifies the bytes.
     // Purpose and audience are in no key: each purpose has its cache, each verifier its audience.
     const key = createHash('sha256').update(text).digest('base64');
     const known = plan.cache.get(key);
-    const result: Result<V, UcanFault> = known
+    const result: Result<V, UcanError> = known
       ? { ok: known }
       : await plan.cache.share(key, () => this.verify(text, options, plan));
     if (result.error) return result;
@@ -180,7 +180,7 @@ class CachingVerifier implements Verifier {
     text: string,
     options: VerifyOptions,
     { check, toVerdict }: VerifyPlan<V>,
-  ): Promise<Result<V, UcanFault>> {
+  ): Promise<Result<V, UcanError>> {
     const atLeast = { signatures: 0, lookups: 0, characters: text.length };
     if (options.isAffordable?.(atLeast) === false) return refuseCost();
     const token = readToken(text);
@@ -199,7 +199,7 @@ class CachingVerifier implements Verifier {
     });
   }
 
-  private async prove(token: Token, { charge }: VerifyOptions): Promise<UcanFault | undefined> {
+  private async prove(token: Token, { charge }: VerifyOptions): Promise<UcanError | undefined> {
     const settle = charge ? charge(this.signatures.measure(token)) : () => undefined;
     if (!settle) return refuseCost().error;
     let isProven = false;
@@ -217,7 +217,7 @@ class CachingVerifier implements Verifier {
   private async checkStanding(
     { did, cid, cids, expiration }: Verdict,
     spentTokens: SpentTokens | undefined,
-  ): Promise<UcanFault | undefined> {
+  ): Promise<UcanError | undefined> {
     const fault =
       expiration <= this.clock()
         ? refuse('expired', 'since it was verified').error
@@ -229,7 +229,7 @@ class CachingVerifier implements Verifier {
 
 interface VerifyPlan<V extends Verdict> {
   readonly cache: VerdictCache<V>;
-  readonly check: (token: Token) => UcanFault | undefined;
+  readonly check: (token: Token) => UcanError | undefined;
   readonly toVerdict: (token: Token) => V;
   readonly spentTokens?: SpentTokens | undefined;
 }

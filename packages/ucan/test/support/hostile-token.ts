@@ -1,12 +1,12 @@
 import { concat, utf8 } from '../../src/codec/bytes.js';
 import type { UcanPayload } from '../../src/codec/ucan.js';
-import type { UcanFaultCode } from '../../src/errors.js';
+import type { UcanErrorCode } from '../../src/errors.js';
 import { type Fields, type Forgeable, type Forgery, forgeToken, forgeUcan } from './forge.js';
 
 /** A token with one thing wrong, and the fault that names it. */
 export interface HostileToken {
   readonly name: string;
-  readonly code: UcanFaultCode;
+  readonly code: UcanErrorCode;
   readonly token: unknown;
   /** How it is presented; an invocation unless it is only wrong as a delegation. */
   readonly purpose?: 'invocation' | 'delegation';

@@ -1,4 +1,4 @@
-import type { FaultKind, ReplyWarning, RunStatus } from '@sibyl/protocol';
+import type { ErrorKind, ReplyWarning, RunStatus } from '@sibyl/protocol';
 import type { RunRow } from '../database.js';
 
 /** The states of a run that has not ended. */
@@ -19,7 +19,7 @@ export interface TokenUsage {
 }
 
 export interface RunError {
-  readonly kind: FaultKind;
+  readonly kind: ErrorKind;
   readonly message: string;
 }
 

@@ -67,7 +67,7 @@ class SqliteConnection implements DatabaseConnection {
   private readonly prepared = new LruMap<string, Prepared>({
     maxBytes: MAX_STATEMENT_BYTES,
     maxEntries: MAX_STATEMENTS,
-    sizeOf: (_, sql) => textBytes(sql) + BYTES_PER_CHARACTER * sql.length,
+    measure: (_, sql) => textBytes(sql) + BYTES_PER_CHARACTER * sql.length,
   });
 
   constructor(handle: DatabaseSync) {
