@@ -89,9 +89,9 @@ describe('a plugin whose getRequestTools', () => {
     const exchange = await ask(test, [call(['sound']), say()]);
     expect(exchange.turns[0]?.tools).toEqual(['constant', 'sound']);
     expect(filterFrames(exchange, 'warning').map(({ message }) => message)).toEqual([
-      'A tool cannot be used: it is none',
-      'A tool cannot be used: it is none',
-      'A tool cannot be used: its name must be letters, digits, _ and -, at most 64',
+      'A tool cannot be used: not a tool',
+      'A tool cannot be used: not a tool',
+      'A tool cannot be used: its name must consist of letters, digits, _ and -, at most 64',
       'The tool y cannot be used: it has no run function',
     ]);
   });

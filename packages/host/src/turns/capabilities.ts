@@ -9,63 +9,63 @@ import type { MiddlewareChain } from './middlewares.js';
 const KEY = 'capabilities';
 const LoadedNames = z.array(z.string()).default([]).catch([]);
 
-interface CapabilitiesParts {
+interface CapabilitiesDeps {
   readonly plugins: readonly LoadedPlugin[];
   readonly tools: readonly TurnTool[];
-  /** Where the session keeps what was loaded. */
+  /** Stores the names of loaded plugins per session. */
   readonly state: SessionState;
   readonly chain: MiddlewareChain;
 }
 
-/** What the agent can do in a turn: what it always can, and what was loaded for the session. */
+/** The agent's tools in a turn: those always available, and those loaded for the session. */
 export class Capabilities {
-  private readonly parts: CapabilitiesParts;
+  private readonly deps: CapabilitiesDeps;
   private readonly core: readonly AgentTool[];
   private readonly loaded: Set<string>;
-  #offered: readonly AgentTool[];
+  private usableTools: readonly AgentTool[];
 
-  private constructor(parts: CapabilitiesParts, loaded: readonly string[]) {
-    this.parts = parts;
+  private constructor(deps: CapabilitiesDeps, loaded: readonly string[]) {
+    this.deps = deps;
     this.loaded = new Set(loaded);
-    const core = hasMore(parts.tools)
-      ? capabilityTools({ list: () => this.list(), load: (names) => this.load(names) })
+    const core = hasOnDemandTools(deps.tools)
+      ? createCapabilityTools({ list: () => this.list(), load: (names) => this.load(names) })
       : [];
-    this.core = core.map((tool) => parts.chain.aroundTool('main', tool));
-    this.#offered = this.offer();
+    this.core = core.map((tool) => deps.chain.aroundTool('main', tool));
+    this.usableTools = this.listUsableTools();
   }
 
-  static async open(parts: CapabilitiesParts): Promise<Capabilities> {
-    const loaded = hasMore(parts.tools) ? await parts.state.get(KEY) : [];
-    return new Capabilities(parts, LoadedNames.parse(loaded));
+  static async open(deps: CapabilitiesDeps): Promise<Capabilities> {
+    const loaded = hasOnDemandTools(deps.tools) ? await deps.state.get(KEY) : [];
+    return new Capabilities(deps, LoadedNames.parse(loaded));
   }
 
   /** The same list until something is loaded. */
-  get offered(): readonly AgentTool[] {
-    return this.#offered;
+  get tools(): readonly AgentTool[] {
+    return this.usableTools;
   }
 
   /** The capabilities that the prompt describes. */
   get described(): readonly Capability[] {
-    const { plugins } = this.parts;
+    const { plugins } = this.deps;
     return plugins
       .filter(({ name, manifest }) => manifest.visibility === 'always' || this.loaded.has(name))
-      .map(({ name, manifest }) => ({ ...manifest, tools: this.toolsOf(name, 'offered') }));
+      .map(({ name, manifest }) => ({ ...manifest, tools: this.listToolNames(name, 'offered') }));
   }
 
-  private offer(): readonly AgentTool[] {
-    const usable = this.parts.tools.filter((found) => this.isOffered(found));
+  private listUsableTools(): readonly AgentTool[] {
+    const usable = this.deps.tools.filter((found) => this.isUsable(found));
     return [...this.core, ...usable.map(({ tool }) => tool)];
   }
 
-  private isOffered({ visibility, plugin }: TurnTool): boolean {
+  private isUsable({ visibility, plugin }: TurnTool): boolean {
     return visibility !== 'on-demand' || this.loaded.has(plugin.name);
   }
 
-  private toolsOf(plugin: string, which: 'offered' | 'on-demand'): string[] {
-    return this.parts.tools
+  private listToolNames(plugin: string, which: 'offered' | 'on-demand'): string[] {
+    return this.deps.tools
       .filter((found) => found.plugin.name === plugin)
       .filter((found) =>
-        which === 'offered' ? this.isOffered(found) : found.visibility === 'on-demand',
+        which === 'offered' ? this.isUsable(found) : found.visibility === 'on-demand',
       )
       .map(({ tool }) => tool.name);
   }
@@ -73,7 +73,7 @@ export class Capabilities {
   private list(): unknown {
     const capabilities = this.loadable().map(({ name, manifest }) => {
       const { visibility: _, ...described } = manifest;
-      const tools = this.toolsOf(name, 'on-demand');
+      const tools = this.listToolNames(name, 'on-demand');
       return { name, ...described, isLoaded: this.loaded.has(name), tools };
     });
     return { capabilities };
@@ -83,32 +83,32 @@ export class Capabilities {
     const wanted = new Set(names);
     const found = this.loadable().filter(({ name }) => wanted.has(name));
     const loaded = new Set([...this.loaded, ...found.map(({ name }) => name)]);
-    if (loaded.size > this.loaded.size) await this.parts.state.set(KEY, [...loaded]);
+    if (loaded.size > this.loaded.size) await this.deps.state.set(KEY, [...loaded]);
     for (const { name } of found) this.loaded.add(name);
-    this.#offered = this.offer();
+    this.usableTools = this.listUsableTools();
     const unknown = [...wanted].filter((name) => !loaded.has(name));
     return {
       loaded: found.map(({ name, manifest: { whenToUse, whenNotToUse } }) => {
-        return { name, tools: this.toolsOf(name, 'on-demand'), whenToUse, whenNotToUse };
+        return { name, tools: this.listToolNames(name, 'on-demand'), whenToUse, whenNotToUse };
       }),
-      ...(unknown.length > 0 && { unknown, hint: 'list_capabilities tells the names' }),
+      ...(unknown.length > 0 && { unknown, hint: 'list_capabilities lists the names' }),
     };
   }
 
   private loadable(): readonly LoadedPlugin[] {
     const names = new Set(
-      this.parts.tools.flatMap(({ visibility, plugin }) =>
+      this.deps.tools.flatMap(({ visibility, plugin }) =>
         visibility === 'on-demand' ? [plugin.name] : [],
       ),
     );
-    return this.parts.plugins.filter(({ name }) => names.has(name));
+    return this.deps.plugins.filter(({ name }) => names.has(name));
   }
 }
 
-const hasMore = (tools: readonly TurnTool[]) =>
+const hasOnDemandTools = (tools: readonly TurnTool[]) =>
   tools.some(({ visibility }) => visibility === 'on-demand');
 
-/** Names that no tool of a plugin can have. */
+/** Names that plugins cannot use for tools. */
 export const RESERVED_TOOLS: ReadonlySet<string> = new Set([
   'list_capabilities',
   'load_capability',
@@ -128,13 +128,13 @@ interface CapabilityActions {
   readonly load: (names: readonly string[]) => Promise<unknown>;
 }
 
-/** The tools by which the agent finds and loads what it can do beyond its other tools. */
-function capabilityTools({ list, load }: CapabilityActions): readonly AgentTool[] {
+/** The tools with which the agent finds and loads more tools. */
+function createCapabilityTools({ list, load }: CapabilityActions): readonly AgentTool[] {
   const definitions = [
     {
       name: 'list_capabilities',
       description:
-        'Lists what you can do beyond your present tools, with the tools each capability would bring. Look here before you say that you cannot do something, and when asked what you can do.',
+        'Lists what you can do beyond your present tools, with the tools of each capability. Look here before you say that you cannot do something, and when asked what you can do.',
       inputSchema: NoInput,
       run: async () => list(),
     },
@@ -152,7 +152,7 @@ function capabilityTools({ list, load }: CapabilityActions): readonly AgentTool[
   });
 }
 
-/** Something a plugin brings to a turn for the agent to use. */
+/** A tool of a plugin in a turn. */
 export interface TurnTool {
   readonly plugin: LoadedPlugin;
   readonly visibility: Visibility;

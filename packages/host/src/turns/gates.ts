@@ -95,7 +95,7 @@ export class Gates {
   private async askGate({ plugin, gate }: PluginGate, request: GateRequest): Promise<PluginHold[]> {
     const call = { plugin, hook: 'getMessageGate', signal: this.neverAborted };
     let admission: Promise<TurnHold | undefined> | undefined;
-    const asked = this.deps.hooks.insist(call, () => {
+    const asked = this.deps.hooks.callRequired(call, () => {
       admission = gate.admit(request);
       return admission;
     });
@@ -113,7 +113,7 @@ export class Gates {
     for (const { plugin, hold } of holds) {
       if (!hold.check) continue;
       const call = { plugin, hook: 'TurnHold.check', signal: this.neverAborted };
-      await this.deps.hooks.insist(call, () => hold.check?.(used));
+      await this.deps.hooks.callRequired(call, () => hold.check?.(used));
     }
   }
 
@@ -121,7 +121,7 @@ export class Gates {
     const call = { plugin, hook: 'TurnHold.settle', signal: this.neverAborted };
     let wait = FIRST_RETRY_MS;
     for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
-      const answer = await this.deps.hooks.ask(call, () => hold.settle(used));
+      const answer = await this.deps.hooks.callOptional(call, () => hold.settle(used));
       if ('ok' in answer) return;
       if (this.shutdown.signal.aborted) break;
       await sleep(wait, undefined, { signal: this.shutdown.signal }).catch(() => undefined);

@@ -12,7 +12,7 @@ function setUp(timeoutMs = 60_000) {
 }
 const never = () => new Promise<never>(() => undefined);
 
-describe.each(['ask', 'askForLeave'] as const)('%s', (how) => {
+describe.each(['callOptional', 'callGuard'] as const)('%s', (how) => {
   it('gives what the hook gives, at once or later', async () => {
     const { hooks, call, log } = setUp();
     expect(await hooks[how](call, () => 1)).toEqual({ ok: 1 });
@@ -34,7 +34,7 @@ describe.each(['ask', 'askForLeave'] as const)('%s', (how) => {
     ]);
   });
 
-  it('gives up on a hook that hangs, and lets it know', async () => {
+  it('Hooks.callOptional times out on a hook that hangs, and aborts its signal', async () => {
     const { hooks, call } = setUp(1);
     let signal: AbortSignal | undefined;
     const answer = await hooks[how](call, (both) => {
@@ -59,21 +59,21 @@ it('takes what is thrown on purpose for a refusal only where one is asked for', 
   const { hooks, call, log } = setUp();
   const refusal = new OracleError('forbidden');
   const refuse = () => Promise.reject(refusal);
-  await expect(hooks.askForLeave(call, refuse)).rejects.toBe(refusal);
+  await expect(hooks.callGuard(call, refuse)).rejects.toBe(refusal);
   expect(log).toEqual([]);
-  expect(await hooks.ask(call, refuse)).toEqual({ fault: refusal });
+  expect(await hooks.callOptional(call, refuse)).toEqual({ fault: refusal });
 });
 
-describe('insist', () => {
+describe('callRequired', () => {
   it('gives what the hook gives', async () => {
     const { hooks, call } = setUp();
-    expect(await hooks.insist(call, async () => 1)).toBe(1);
+    expect(await hooks.callRequired(call, async () => 1)).toBe(1);
   });
 
   it('passes a refusal on as it is', async () => {
     const { hooks, call, log } = setUp();
     const refusal = new OracleError('forbidden');
-    await expect(hooks.insist(call, () => Promise.reject(refusal))).rejects.toBe(refusal);
+    await expect(hooks.callRequired(call, () => Promise.reject(refusal))).rejects.toBe(refusal);
     expect(log).toEqual([]);
   });
 
@@ -82,14 +82,16 @@ describe('insist', () => {
     ['hangs', never],
   ])('refuses for a hook that %s, and logs why', async (_, work) => {
     const { hooks, call, log } = setUp(1);
-    await expect(hooks.insist(call, work)).rejects.toMatchObject({ code: 'gate_unavailable' });
+    await expect(hooks.callRequired(call, work)).rejects.toMatchObject({
+      code: 'gate_unavailable',
+    });
     expect(log).toMatchObject([{ plugin: 'p', hook: 'getTools', level: 50, err: {} }]);
   });
 
   it('ends with its turn', async () => {
     const { hooks, call, turn } = setUp();
     const reason = new Error('aborted');
-    const asked = hooks.insist(call, never);
+    const asked = hooks.callRequired(call, never);
     turn.abort(reason);
     await expect(asked).rejects.toBe(reason);
   });

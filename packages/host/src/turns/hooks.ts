@@ -2,7 +2,7 @@ import { OracleError } from '@sibyl/protocol';
 import { withTimeout } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 
-/** When to ask again after a plugin's fault. */
+/** Retry-After when a plugin failed. */
 const RETRY_SECONDS = 5;
 
 interface PluginHook {
@@ -15,12 +15,12 @@ export interface HookCall extends PluginHook {
   readonly signal: AbortSignal;
 }
 
-/** What a hook gave; one that failed gives nothing. */
-export type HookAnswer<T> = { readonly ok: T } | { readonly fault: unknown };
+/** The result of a hook, or the error of one that failed. */
+export type HookResult<T> = { readonly ok: T } | { readonly fault: unknown };
 
 type Work<T> = (signal: AbortSignal) => T | Promise<T>;
 
-/** Calls plugins during turns: a hook that throws or hangs costs only what it would have brought, unless one insists on it. */
+/** Calls plugins during turns. A hook that throws or times out contributes nothing; a required one refuses the turn. */
 export class Hooks {
   constructor(
     private readonly logger: Logger,
@@ -28,52 +28,52 @@ export class Hooks {
   ) {}
 
   /** Throws only if the signal fires. */
-  async ask<T>(call: HookCall, work: Work<T>): Promise<HookAnswer<T>> {
+  async callOptional<T>(call: HookCall, work: Work<T>): Promise<HookResult<T>> {
     try {
       return { ok: await this.run(call, work) };
     } catch (fault) {
       call.signal.throwIfAborted();
-      this.logFault(call, fault);
+      this.logFailure(call, fault);
       return { fault };
     }
   }
 
-  /** As `ask`, but what a hook throws on purpose is its refusal, and passed on. */
-  async askForLeave<T>(call: HookCall, work: Work<T>): Promise<HookAnswer<T>> {
+  /** Like `callOptional`, but an OracleError of the hook is its refusal and is rethrown. */
+  async callGuard<T>(call: HookCall, work: Work<T>): Promise<HookResult<T>> {
     try {
       return { ok: await this.run(call, work) };
     } catch (fault) {
       call.signal.throwIfAborted();
       if (fault instanceof OracleError) throw fault;
-      this.logFault(call, fault);
+      this.logFailure(call, fault);
       return { fault };
     }
   }
 
-  /** For what no turn goes on without: a hook that fails refuses, as one does that throws on purpose. */
-  async insist<T>(
+  /** Fails closed: a hook that fails refuses the turn, like one that throws an OracleError. */
+  async callRequired<T>(
     call: HookCall,
     work: Work<T>,
-    refuse = (fault: unknown) => this.refuse(call, fault),
+    createGateError = (fault: unknown) => this.refuse(call, fault),
   ): Promise<T> {
     try {
       return await this.run(call, work);
     } catch (fault) {
       call.signal.throwIfAborted();
       if (fault instanceof OracleError) throw fault;
-      throw refuse(fault);
+      throw createGateError(fault);
     }
   }
 
-  /** The refusal that stands for a hook's fault, which is the operator's to know. */
+  /** Refuses a turn because a hook failed; only the log contains the reason. */
   refuse({ plugin, hook }: PluginHook, err: unknown): OracleError {
-    this.logger.error({ plugin, hook, err }, 'a plugin failed; its turn is refused');
+    this.logger.error({ plugin, hook, err }, 'plugin failed; turn refused');
     return new OracleError('gate_unavailable', { cause: err, retryAfterSeconds: RETRY_SECONDS });
   }
 
-  /** The refusal of a call whose middleware failed: `outcome` says what became of the call, the log says why. */
-  block({ plugin, hook }: PluginHook, err: unknown, outcome: string): OracleError {
-    this.logger.error({ plugin, hook, err }, 'a plugin failed; the call it wraps is refused');
+  /** Fails a call because its middleware failed; `outcome` is what happened to the call, the log contains the reason. */
+  createPluginError({ plugin, hook }: PluginHook, err: unknown, outcome: string): OracleError {
+    this.logger.error({ plugin, hook, err }, 'plugin failed; call refused');
     return new OracleError('plugin_failed', {
       message: `${outcome} because the plugin ${plugin} failed.`,
       cause: err,
@@ -81,27 +81,27 @@ export class Hooks {
     });
   }
 
-  /** For the operator: what a plugin failed to bring, and why. */
-  logFault({ plugin, hook }: PluginHook, err: unknown): void {
-    this.logger.warn({ plugin, hook, err }, 'a plugin failed; going on without its part');
+  /** Logs that a plugin contributes nothing, and why. */
+  logFailure({ plugin, hook }: PluginHook, err: unknown): void {
+    this.logger.warn({ plugin, hook, err }, 'plugin failed; continuing without its contribution');
   }
 
   private run<T>({ signal }: HookCall, work: Work<T>): Promise<T> {
     const message = `did not answer within ${this.timeoutMs / 1000} s`;
     const answer = withTimeout({ ms: this.timeoutMs, message, signal }, async (both) => work(both));
     return answer.catch((thrown) => {
-      throw soundError(thrown);
+      throw toError(thrown);
     });
   }
 }
 
-/** What a plugin threw, as an error that can be looked at: it may throw anything, also what throws once more. */
-export function soundError(thrown: unknown): Error {
+/** Returns an error that can be inspected: a plugin may throw anything, even an object whose getters throw. */
+export function toError(thrown: unknown): Error {
   try {
     if (thrown instanceof Error && [thrown.message, thrown.stack, ...Object.values(thrown)])
       return thrown;
   } catch {
-    // Nothing of it can be told.
+    // Its properties cannot be read.
   }
-  return new Error(`it threw what is no error (${typeof thrown})`);
+  return new Error(`it threw a value that is not an error (${typeof thrown})`);
 }

@@ -4,7 +4,7 @@ import { callThrough, type Wrapping } from './middlewares.js';
 
 type TestWrapping = Wrapping<{ readonly n: number }, unknown>;
 
-/** Makes a call through a middleware; tells how often the call was made and what the middleware did wrong. */
+/** Makes a call through a middleware; returns how often the call was made and the errors of the middleware. */
 async function through(wrap: TestWrapping['wrap'], more: Partial<TestWrapping> = {}) {
   const faults: unknown[] = [];
   const inputs: unknown[] = [];
@@ -111,7 +111,7 @@ it('callThrough reports what the call threw, whichever of several a middleware p
   expect(result).toEqual({ thrown: new Error('call 1') });
 });
 
-it('makes the call once, whatever a middleware does that was given up', async () => {
+it('WrappedCall makes the call once, even if a middleware that timed out calls next again', async () => {
   const calls: Promise<unknown>[] = [];
   const wakeUp = Promise.withResolvers<void>();
   const wrap: TestWrapping['wrap'] = async (call) => {

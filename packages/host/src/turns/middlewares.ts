@@ -13,10 +13,10 @@ import type { AgentTool, ModelHooks, WrappedModelCall } from '../agent/agent.js'
 import { toWellFormed } from '../agent/conversation.js';
 import { CallIds } from '../agent/run-tools.js';
 import type { Model, ModelCall, ModelMessage, ModelTool } from '../models/model.js';
-import { type Hooks, soundError } from './hooks.js';
+import { type Hooks, toError } from './hooks.js';
 import type { TurnContexts } from './turn-context.js';
 
-interface MiddlewareChainParts {
+interface MiddlewareChainDeps {
   readonly plugins: readonly LoadedPlugin[];
   readonly contexts: TurnContexts;
   readonly hooks: Hooks;
@@ -30,7 +30,7 @@ interface Link {
 }
 
 /** Who asks, and which model. */
-interface Asker {
+interface ModelCaller {
   readonly agent: string;
   readonly model: Model;
 }
@@ -44,7 +44,7 @@ export class MiddlewareChain {
   private readonly hooks: Hooks;
   private readonly signal: AbortSignal;
 
-  constructor({ plugins, contexts, hooks, signal }: MiddlewareChainParts) {
+  constructor({ plugins, contexts, hooks, signal }: MiddlewareChainDeps) {
     this.hooks = hooks;
     this.signal = signal;
     this.links = plugins.flatMap((plugin) =>
@@ -55,7 +55,7 @@ export class MiddlewareChain {
   }
 
   /** Wraps the model calls of an agent; undefined if no middleware does. */
-  aroundModel(asker: Asker): ModelHooks | undefined {
+  aroundModel(asker: ModelCaller): ModelHooks | undefined {
     const links = this.links.filter(({ middleware }) => middleware.wrapModel);
     return links.length > 0 ? { begin: (call) => this.begin(links, asker, call) } : undefined;
   }
@@ -74,7 +74,7 @@ export class MiddlewareChain {
   /** Runs the middlewares up to the model call; they continue when it is finished or failed. */
   private async begin(
     links: readonly Link[],
-    asker: Asker,
+    asker: ModelCaller,
     call: ModelCall,
   ): Promise<WrappedModelCall> {
     const started = Promise.withResolvers<ModelCall>();
@@ -100,7 +100,7 @@ export class MiddlewareChain {
     };
   }
 
-  private wrapModel(link: Link, { agent, model }: Asker, next: CallModel): CallModel {
+  private wrapModel(link: Link, { agent, model }: ModelCaller, next: CallModel): CallModel {
     const { middleware, turn } = link;
     const { signal } = this;
     return (call) => {
@@ -152,8 +152,8 @@ export class MiddlewareChain {
   private limit(link: Link, hook: string, describe: (hasRun: boolean) => string) {
     const call = this.call(link, hook);
     const onFailure: OnFailure = mayBeSkipped(link)
-      ? { skip: (fault) => this.hooks.logFault(call, fault) }
-      : { fail: (fault, hasRun) => this.hooks.block(call, fault, describe(hasRun)) };
+      ? { skip: (fault) => this.hooks.logFailure(call, fault) }
+      : { fail: (fault, hasRun) => this.hooks.createPluginError(call, fault, describe(hasRun)) };
     return { timeoutMs: this.hooks.timeoutMs, onFailure };
   }
 
@@ -255,7 +255,7 @@ class WrappedCall<Input, Output> {
   private readonly made: Promise<Output>[] = [];
   /** What the call itself threw, each time it was made. */
   private readonly callFaults = new Set<unknown>();
-  private underWay = 0;
+  private inProgress = 0;
   private timer: NodeJS.Timeout | undefined;
   private isOver = false;
 
@@ -284,14 +284,14 @@ class WrappedCall<Input, Output> {
   }
 
   private async make(input: Input): Promise<Output> {
-    // A middleware that was given up must not make the call a second time.
+    // A middleware that timed out must not make the call a second time.
     if (this.isOver) throw new Error('This middleware failed, and its call is over');
     this.wrapping.signal.throwIfAborted();
-    this.underWay += 1;
+    this.inProgress += 1;
     clearTimeout(this.timer);
     const made = this.wrapping.next(input).finally(() => {
-      this.underWay -= 1;
-      if (this.underWay === 0 && !this.isOver) this.startClock();
+      this.inProgress -= 1;
+      if (this.inProgress === 0 && !this.isOver) this.startClock();
     });
     made.catch((fault) => this.callFaults.add(fault));
     this.made.push(made);
@@ -301,7 +301,7 @@ class WrappedCall<Input, Output> {
   private async endFailed(fault: unknown): Promise<Output> {
     const { input, next, signal, onFailure } = this.wrapping;
     this.isOver = true;
-    const error = soundError(fault);
+    const error = toError(fault);
     // Nothing of the call may still run once its result is reported; an aborted turn does not wait.
     if (!signal.aborted) await Promise.allSettled(this.made);
     if (error instanceof OracleError) throw error;

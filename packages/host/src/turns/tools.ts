@@ -12,9 +12,9 @@ import type { Hooks } from './hooks.js';
 import type { MiddlewareChain } from './middlewares.js';
 import type { TurnContexts } from './turn-context.js';
 
-/** The most that the schemas of all tools of a turn may hold: every model call sends them. */
+/** Limit for the schemas of all tools of a turn: every model call sends them. */
 const MAX_CHARACTERS = 1024 * 1024;
-/** How long tools are read at a time, before other requests have their turn. */
+/** Time for reading schemas before other requests run. */
 const SLICE_MS = 5;
 
 export interface ToolTurn extends SubAgentTurn {
@@ -24,7 +24,7 @@ export interface ToolTurn extends SubAgentTurn {
   readonly signal: AbortSignal;
 }
 
-/** What one plugin brings, for every turn or for this one. */
+/** The tools of one plugin, for every turn or for this one. */
 interface Contribution {
   readonly plugin: LoadedPlugin;
   readonly tools: readonly Tool[];
@@ -32,19 +32,21 @@ interface Contribution {
 }
 
 /**
- * All that the agent could use in a turn. Of two tools with one name the first counts: those of
- * every turn before those of this one, then in the order of the plugins.
+ * All tools that the agent can use in a turn. If two have the same name, the first one wins: tools of every turn
+ * come before those of this turn, then the order of the plugins decides.
  */
 export async function gatherTools(turn: ToolTurn): Promise<readonly TurnTool[]> {
   const { plugins } = turn;
-  const brought = await Promise.all(plugins.map((plugin) => askForThisTurn(plugin, turn)));
-  const contributions = [...plugins.map(forEveryTurn), ...brought];
+  const ofThisTurn = await Promise.all(
+    plugins.map((plugin) => getRequestContribution(plugin, turn)),
+  );
+  const contributions = [...plugins.map(toContribution), ...ofThisTurn];
   const byName = new Map<string, TurnTool>();
   let characters = 0;
   for await (const found of bindAll(contributions, turn)) {
     const { name } = found.tool;
     const first = RESERVED_TOOLS.has(name) ? 'the host' : byName.get(name)?.plugin.name;
-    if (first) tellCollision(found, first, turn);
+    if (first) reportCollision(found, first, turn);
     else if (characters + found.characters > MAX_CHARACTERS) turn.warn('tool_left_out', full(name));
     else {
       byName.set(name, found);
@@ -57,39 +59,39 @@ export async function gatherTools(turn: ToolTurn): Promise<readonly TurnTool[]> 
 const full = (name: string) =>
   `The tool ${name} is left out: the schemas of a turn may hold at most ${MAX_CHARACTERS} characters.`;
 
-function forEveryTurn(plugin: LoadedPlugin): Contribution {
+function toContribution(plugin: LoadedPlugin): Contribution {
   const { tools, subAgents } = plugin;
   return { plugin, tools, subAgents };
 }
 
-async function askForThisTurn(plugin: LoadedPlugin, turn: ToolTurn): Promise<Contribution> {
+async function getRequestContribution(plugin: LoadedPlugin, turn: ToolTurn): Promise<Contribution> {
   const [tools, subAgents] = await Promise.all([
-    ask({ plugin, hook: 'getRequestTools', turn }, readTools),
-    ask({ plugin, hook: 'getRequestSubAgents', turn }, readSubAgents),
+    callRequestHook({ plugin, hook: 'getRequestTools', turn }, readTools),
+    callRequestHook({ plugin, hook: 'getRequestSubAgents', turn }, readSubAgents),
   ]);
   return { plugin, tools, subAgents };
 }
 
-interface Asked {
+interface RequestHook {
   readonly plugin: LoadedPlugin;
   readonly hook: 'getRequestTools' | 'getRequestSubAgents';
   readonly turn: ToolTurn;
 }
 
-/** A plugin that fails is missed by the user and by the agent, who are both told. */
-async function ask<T>(
-  { plugin, hook, turn }: Asked,
-  read: (brought: readonly unknown[]) => Brought<T>,
+/** If a plugin fails, the user gets a warning and the prompt lists it as degraded. */
+async function callRequestHook<T>(
+  { plugin, hook, turn }: RequestHook,
+  check: (items: readonly unknown[]) => CheckedItems<T>,
 ): Promise<readonly T[]> {
   const { plugin: hooked, name, manifest } = plugin;
   if (!hooked[hook]) return [];
   const { hooks, contexts, warn, signal } = turn;
   const call = { plugin: name, hook, signal };
   const context = contexts.of(plugin);
-  const answer = await hooks.ask(call, async (both) => {
-    const brought = await hooked[hook]?.({ ...context, signal: both });
-    if (Array.isArray(brought)) return read(brought);
-    throw new TypeError('gave no list');
+  const answer = await hooks.callOptional(call, async (both) => {
+    const items = await hooked[hook]?.({ ...context, signal: both });
+    if (Array.isArray(items)) return check(items);
+    throw new TypeError('returned no array');
   });
   if ('fault' in answer) {
     warn('plugin_failed', `${manifest.title} is not fully available in this turn.`);
@@ -97,13 +99,13 @@ async function ask<T>(
     return [];
   }
   for (const fault of answer.ok.faults) {
-    hooks.logFault(call, new TypeError(fault));
+    hooks.logFailure(call, new TypeError(fault));
     warn('tool_left_out', fault);
   }
   return answer.ok.usable;
 }
 
-/** Binds the tools one by one, and lets other requests have their turn in between. */
+/** Binds the tools one by one and lets other requests run in between. */
 async function* bindAll(
   contributions: readonly Contribution[],
   turn: ToolTurn,
@@ -119,7 +121,7 @@ async function* bindAll(
   }
 }
 
-/** One function for each tool, which reads its schema and binds it to the turn. */
+/** Returns one function per tool, which reads its schema and binds it to the turn. */
 function listTools(
   { plugin, tools, subAgents }: Contribution,
   turn: ToolTurn,
@@ -130,12 +132,14 @@ function listTools(
     return bound && { plugin, visibility: own(visibility), ...bound };
   };
   return [
-    ...tools.map((tool) => () => bindOwn(definitionOf(tool, plugin, turn), tool.visibility)),
-    ...subAgents.map((agent) => () => bindOwn(agentOf(agent, plugin, turn), agent.visibility)),
+    ...tools.map((tool) => () => bindOwn(toToolDefinition(tool, plugin, turn), tool.visibility)),
+    ...subAgents.map(
+      (agent) => () => bindOwn(toAgentDefinition(agent, plugin, turn), agent.visibility),
+    ),
   ];
 }
 
-/** A tool whose schema cannot be used is left out of this turn, and the user is told. */
+/** Leaves a tool with an unusable schema out of this turn and warns the user. */
 function bind(
   agent: string,
   definition: ToolDefinition,
@@ -147,7 +151,11 @@ function bind(
   return undefined;
 }
 
-function definitionOf(tool: Tool, plugin: LoadedPlugin, { contexts }: ToolTurn): ToolDefinition {
+function toToolDefinition(
+  tool: Tool,
+  plugin: LoadedPlugin,
+  { contexts }: ToolTurn,
+): ToolDefinition {
   const { name, description, inputSchema, timeoutMs, event } = tool;
   return {
     name,
@@ -167,53 +175,53 @@ function definitionOf(tool: Tool, plugin: LoadedPlugin, { contexts }: ToolTurn):
   };
 }
 
-function agentOf(agent: SubAgent, plugin: LoadedPlugin, turn: ToolTurn): ToolDefinition {
+function toAgentDefinition(agent: SubAgent, plugin: LoadedPlugin, turn: ToolTurn): ToolDefinition {
   const context = turn.contexts.of(plugin);
   const tools = (agent.tools ?? []).flatMap(
-    (tool) => bind(agent.name, definitionOf(tool, plugin, turn), turn)?.tool ?? [],
+    (tool) => bind(agent.name, toToolDefinition(tool, plugin, turn), turn)?.tool ?? [],
   );
-  return subAgentTool({ agent, plugin: plugin.name, context, tools }, turn);
+  return createSubAgentTool({ agent, plugin: plugin.name, context, tools }, turn);
 }
 
-function tellCollision({ plugin, tool }: TurnTool, first: string, turn: ToolTurn): void {
+function reportCollision({ plugin, tool }: TurnTool, first: string, turn: ToolTurn): void {
   const why = `${first} has a tool of that name`;
-  turn.hooks.logFault(
+  turn.hooks.logFailure(
     { plugin: plugin.name, hook: 'getRequestTools' },
     new Error(`left out ${tool.name}: ${why}`),
   );
   turn.warn('tool_left_out', `The tool ${tool.name} of ${plugin.name} is left out: ${why}.`);
 }
 
-/** What a hook brought, parted from what cannot be used. */
-interface Brought<T> {
+/** The valid items that a hook returned, and the errors of the others. */
+interface CheckedItems<T> {
   readonly usable: readonly T[];
   readonly faults: readonly string[];
 }
 
-const readTools = (brought: readonly unknown[]) => read<Tool>(brought, checkTool);
+const readTools = (items: readonly unknown[]) => checkItems<Tool>(items, checkTool);
 
-const readSubAgents = (brought: readonly unknown[]) => read<SubAgent>(brought, checkSubAgent);
+const readSubAgents = (items: readonly unknown[]) => checkItems<SubAgent>(items, checkSubAgent);
 
-function read<T>(
-  brought: readonly unknown[],
-  faultOf: (item: unknown) => string | undefined,
-): Brought<T> {
+function checkItems<T>(
+  items: readonly unknown[],
+  findError: (item: unknown) => string | undefined,
+): CheckedItems<T> {
   const usable: T[] = [];
   const faults: string[] = [];
-  for (const item of brought) {
-    const fault = faultOf(item);
+  for (const item of items) {
+    const fault = findError(item);
     if (fault === undefined) usable.push(item as T);
-    else faults.push(`${nameOf(item)} cannot be used: ${fault}`);
+    else faults.push(`${describeItem(item)} cannot be used: ${fault}`);
   }
   return { usable, faults };
 }
 
-function nameOf(item: unknown): string {
+function describeItem(item: unknown): string {
   const name = (item as { name?: unknown } | null | undefined)?.name;
   return typeof name === 'string' && name ? `The tool ${name.slice(0, 100)}` : 'A tool';
 }
 
-/** Long enough for many steps, each of which has limits of its own. */
+/** Long enough for many steps, each with its own limits. */
 const TIMEOUT_MS = 10 * 60_000;
 
 const Task = z.object({
@@ -221,7 +229,7 @@ const Task = z.object({
     .string()
     .min(1)
     .max(20_000)
-    .describe('All it needs to know, in full: it sees nothing of the conversation'),
+    .describe('Everything the agent needs to know; it does not see the conversation'),
 });
 
 /** What sub-agents share with the agent that calls them. */
@@ -231,15 +239,15 @@ interface SubAgentTurn extends Pick<AgentRequest, 'smallModel' | 'summaries' | '
   readonly hooks: Hooks;
 }
 
-interface SubAgentParts {
+interface SubAgentDeps {
   readonly agent: SubAgent;
   readonly plugin: string;
   readonly context: TurnContext;
   readonly tools: readonly AgentTool[];
 }
 
-/** A sub-agent as the tool by which the main agent calls it. */
-function subAgentTool(parts: SubAgentParts, turn: SubAgentTurn): ToolDefinition {
+/** Creates the tool with which the main agent calls a sub-agent. */
+function createSubAgentTool(parts: SubAgentDeps, turn: SubAgentTurn): ToolDefinition {
   const { agent, context } = parts;
   const { name } = agent;
   return {
@@ -252,7 +260,7 @@ function subAgentTool(parts: SubAgentParts, turn: SubAgentTurn): ToolDefinition 
       try {
         const { task } = Task.parse(input);
         const asked = { ...parts, context: { ...context, toolCallId: id, signal } };
-        return await answerOf(runAgent(await requestOf(asked, turn, task)));
+        return await readLastText(runAgent(await buildAgentRequest(asked, turn, task)));
       } finally {
         context.emit.router({ from: name, to: 'main', step: 'return' });
       }
@@ -260,8 +268,8 @@ function subAgentTool(parts: SubAgentParts, turn: SubAgentTurn): ToolDefinition 
   };
 }
 
-async function requestOf(
-  { agent, plugin, context, tools }: SubAgentParts,
+async function buildAgentRequest(
+  { agent, plugin, context, tools }: SubAgentDeps,
   turn: SubAgentTurn,
   task: string,
 ): Promise<AgentRequest> {
@@ -269,7 +277,7 @@ async function requestOf(
   const { signal, user } = context;
   const model = models.get(agent.model ?? 'subagent');
   const call = { plugin, hook: `prompt of ${agent.name}`, signal };
-  const prompt = await hooks.ask(call, (both) =>
+  const prompt = await hooks.callOptional(call, (both) =>
     typeof agent.prompt === 'string' ? agent.prompt : agent.prompt({ ...context, signal: both }),
   );
   if (!('ok' in prompt) || typeof prompt.ok !== 'string')
@@ -288,8 +296,8 @@ async function requestOf(
   };
 }
 
-/** What it said last, after its last tool; what came before was thinking aloud. */
-async function answerOf(parts: AsyncIterable<AgentPart>): Promise<string> {
+/** The text after the last tool call; earlier text is reasoning. */
+async function readLastText(parts: AsyncIterable<AgentPart>): Promise<string> {
   let text = '';
   for await (const part of parts) {
     if (part.type === 'text') text += part.text;

@@ -9,7 +9,7 @@ import { createTurnEmit } from './turn-context.js';
 
 const test = useStore('sqlite');
 
-/** A run under way, what its session's sockets hear, and what a plugin may say in it. */
+/** A running run, the events its session's sockets receive, and the `emit` of a plugin. */
 async function begin(checksEvents: boolean) {
   const { sessions, runs } = test.store;
   const owner = newOwner();
@@ -46,7 +46,7 @@ async function begin(checksEvents: boolean) {
 const cyclic: Record<string, unknown> = {};
 cyclic.self = cyclic;
 
-it('adds where it was said, and nobody can say it elsewhere', async () => {
+it('createTurnEmit adds the session, and a plugin cannot emit into another one', async () => {
   const { emit, heard, written, place } = await begin(true);
   const forged = { step: 'a', sessionId: 'another', requestId: 'another' };
   emit.router(forged);

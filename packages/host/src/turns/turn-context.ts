@@ -28,7 +28,7 @@ import { toMessageView } from './turn-writer.js';
 
 type Shared = Readonly<Record<string, unknown>>;
 
-interface TurnContextsParts {
+interface TurnContextsDeps {
   readonly request: TurnRequest;
   readonly facts: TurnFacts;
   readonly store: Pick<Store, 'sessionState' | 'secrets' | 'blobs'>;
@@ -42,30 +42,30 @@ interface TurnContextsParts {
   readonly signal: AbortSignal;
 }
 
-/** What each plugin sees of one turn: the same facts, and of all that is kept only its own. */
+/** The context of each plugin in one turn: shared facts, and only its own stored data. */
 export class TurnContexts {
-  /** What plugins say the agent cannot do in this turn. */
+  /** Services that plugins report as unavailable in this turn. */
   readonly degraded: DegradedService[] = [];
-  private readonly parts: TurnContextsParts;
+  private readonly deps: TurnContextsDeps;
   private readonly contexts = new Map<string, TurnContext>();
   private shared: Shared = {};
 
-  private constructor(parts: TurnContextsParts) {
-    this.parts = parts;
+  private constructor(deps: TurnContextsDeps) {
+    this.deps = deps;
   }
 
-  /** Asks the plugins, in their order, for what they share with the others. */
+  /** Collects the shared state of the plugins, in their order. */
   static async open(
-    parts: TurnContextsParts,
+    deps: TurnContextsDeps,
     plugins: readonly LoadedPlugin[],
   ): Promise<TurnContexts> {
-    const contexts = new TurnContexts(parts);
+    const contexts = new TurnContexts(deps);
     for (const plugin of plugins) await contexts.gather(plugin);
     return contexts;
   }
 
   get state() {
-    return stateOf(this.parts.request, this.shared);
+    return buildTurnState(this.deps.request, this.shared);
   }
 
   /** Outside of any tool call. */
@@ -80,14 +80,16 @@ export class TurnContexts {
   private async gather(plugin: LoadedPlugin): Promise<void> {
     const entries = Object.entries(plugin.shared);
     if (entries.length === 0) return;
-    // Made for this alone: what comes later in the order is not there yet.
+    // Not cached: the state of later plugins is still missing.
     const turn = this.make(plugin);
     const values = await Promise.all(
       entries.map(async ([key, value]) => {
         if (typeof value !== 'function') return [[key, value] as const];
         const hook = `getSharedState: ${key}`;
-        const call = { plugin: plugin.name, hook, signal: this.parts.signal };
-        const answer = await this.parts.hooks.ask(call, (signal) => value({ ...turn, signal }));
+        const call = { plugin: plugin.name, hook, signal: this.deps.signal };
+        const answer = await this.deps.hooks.callOptional(call, (signal) =>
+          value({ ...turn, signal }),
+        );
         return 'ok' in answer ? [[key, answer.ok] as const] : [];
       }),
     );
@@ -95,7 +97,7 @@ export class TurnContexts {
   }
 
   private make({ name: plugin, config, services }: LoadedPlugin): TurnContext {
-    const { facts, store, ucan, llm, emit, client, warn, logger, signal } = this.parts;
+    const { facts, store, ucan, llm, emit, client, warn, logger, signal } = this.deps;
     const { did: owner } = facts.user;
     const { id: sessionId, requestId } = facts.session;
     return {
@@ -121,7 +123,7 @@ export class TurnContexts {
   }
 }
 
-/** What every plugin may know of a turn. */
+/** The facts of a turn that every plugin sees. */
 export type TurnFacts = Pick<TurnContext, 'user' | 'session' | 'history' | 'request'>;
 
 interface FactSources {
@@ -132,20 +134,20 @@ interface FactSources {
   readonly delegation: TurnUser['delegation'];
 }
 
-/** Frozen, since all plugins see the same. */
-export function turnFacts({ request, session, messages, delegation }: FactSources): TurnFacts {
+/** Frozen, because all plugins share it. */
+export function buildTurnFacts({ request, session, messages, delegation }: FactSources): TurnFacts {
   const { id, roomId } = session;
   const { requestId, client } = request;
   return {
-    user: Object.freeze({ ...userOf(request), ...(delegation && { delegation }) }),
+    user: Object.freeze({ ...buildTurnUser(request), ...(delegation && { delegation }) }),
     session: Object.freeze({ id, requestId, roomId, client }),
     history: Object.freeze(messages.slice(0, -1).map(toMessageView)),
-    request: Object.freeze(partsOf(request)),
+    request: Object.freeze(pickRequestFields(request)),
   };
 }
 
-/** What the turn knows beyond the conversation; preferences come from whoever shares them. */
-function stateOf(
+/** State of the turn beyond the conversation; any plugin can share the preferences. */
+function buildTurnState(
   { message: { metadata = {} } }: TurnRequest,
   shared: Readonly<Record<string, unknown>>,
 ): TurnState {
@@ -162,7 +164,7 @@ function stateOf(
   });
 }
 
-function userOf({ caller, user }: TurnRequest): TurnUser {
+function buildTurnUser({ caller, user }: TurnRequest): TurnUser {
   const { matrixHomeServer: homeServer, matrixAccessToken: accessToken } = user;
   return {
     did: caller.did,
@@ -174,26 +176,26 @@ function userOf({ caller, user }: TurnRequest): TurnUser {
   };
 }
 
-function partsOf({ message }: TurnRequest): TurnContext['request'] {
+function pickRequestFields({ message }: TurnRequest): TurnContext['request'] {
   const { tools, agActions, attachments = [], mcpInvocations = {} } = message;
   return { ...(tools && { tools }), ...(agActions && { agActions }), attachments, mcpInvocations };
 }
 
-interface TurnEmitParts {
+interface TurnEmitDeps {
   readonly run: Pick<Run, 'sessionId' | 'requestId'>;
   readonly recorder: Pick<RunRecorder, 'write'>;
   readonly logger: Logger;
-  /** Whether payloads are checked first: while plugins are written, not while they are served. */
+  /** Whether to validate payloads: during development, not in production. */
   readonly checksEvents: boolean;
 }
 
-/** The `emit` of a turn's context: what a plugin says becomes a frame of the run and an event of its session. */
-export function createTurnEmit({ run, recorder, logger, checksEvents }: TurnEmitParts): TurnEmit {
+/** The `emit` of a turn's context: writes frames to the run and events to its session. */
+export function createTurnEmit({ run, recorder, logger, checksEvents }: TurnEmitDeps): TurnEmit {
   const { sessionId, requestId } = run;
   return createEmit(run, (part) => {
     const about = { sessionId, requestId, event: part.event };
     try {
-      const faults = checksEvents ? faultsOf(part) : [];
+      const faults = checksEvents ? findErrors(part) : [];
       if (faults.length > 0) logger.error({ ...about, faults }, DROPPED);
       else recorder.write(part);
     } catch (err) {
@@ -202,31 +204,31 @@ export function createTurnEmit({ run, recorder, logger, checksEvents }: TurnEmit
   });
 }
 
-const DROPPED = 'an event of a plugin was dropped: its payload cannot be used';
+const DROPPED = 'event of a plugin dropped: invalid payload';
 
-function faultsOf({ event, data }: ReplyPart): string[] {
+function findErrors({ event, data }: ReplyPart): string[] {
   return describeIssues(runFrames[event].safeParse(data).error?.issues ?? [], event);
 }
 
 type Request = Parameters<ClientCalls['call']>[0];
 
-interface ClientCallsParts {
+interface ClientCallsDeps {
   readonly run: Pick<Run, 'owner' | 'sessionId' | 'requestId'>;
   readonly recorder: Pick<RunRecorder, 'write'>;
   readonly pendingCalls: PendingClientCalls;
 }
 
-/** The `client` of a turn's context: calls go out as frames of the run and events of its session. */
-export function createClientCalls({ run, recorder, pendingCalls }: ClientCallsParts): ClientCalls {
+/** The `client` of a turn's context: sends calls as frames of the run and events of its session. */
+export function createClientCalls({ run, recorder, pendingCalls }: ClientCallsDeps): ClientCalls {
   const { owner, sessionId, requestId } = run;
   const send = ({ event, toolName, args }: Request, toolCallId: string): CallEvent => {
     const payload = { sessionId, requestId, toolCallId, toolName, args };
-    const told =
+    const written =
       event === 'action_call'
         ? recorder.write({ event, data: { ...payload, status: 'isRunning' } })
         : recorder.write({ event, data: payload });
-    if (told?.event !== event) throw new Error(`${toolName} was not run: the turn has ended.`);
-    return told;
+    if (written?.event !== event) throw new Error(`${toolName} was not run: the turn has ended.`);
+    return written;
   };
   return {
     call: async (request) =>

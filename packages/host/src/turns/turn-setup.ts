@@ -22,11 +22,11 @@ import type { LiveRun } from './run-log.js';
 import type { RunRecorder } from './run-recorder.js';
 import { gatherTools } from './tools.js';
 import {
+  buildTurnFacts,
   createClientCalls,
   createTurnEmit,
   TurnContexts,
   type TurnFacts,
-  turnFacts,
 } from './turn-context.js';
 import { OutputLimit } from './turn-limits.js';
 import type { TurnRequest } from './turn-request.js';
@@ -79,7 +79,7 @@ export class TurnSetup {
       this.deps.store.messages.recent({ ...key, throughTurn: live.run.turn, bytes }),
       this.findDelegation(request),
     ]);
-    const facts = turnFacts({ request, session, messages, delegation });
+    const facts = buildTurnFacts({ request, session, messages, delegation });
     return this.buildRequest({ ...job, warn, messages, facts, models: this.selectModels(job) });
   }
 
@@ -113,7 +113,7 @@ export class TurnSetup {
       model,
       system: this.buildPrompt(turn.facts, contexts, capabilities),
       messages: toModelMessages(messages),
-      tools: () => capabilities.offered,
+      tools: () => capabilities.tools,
       hooks: chain.aroundModel({ agent: 'main', model }),
       signal,
     };
