@@ -134,17 +134,17 @@ describe('context.ucan.acceptOnce', () => {
     const wanted = { can, with: resource(), issuer: alice.did };
     const other = `${resource()}x`;
     expect(await context.ucan.acceptOnce(token, { ...wanted, with: other })).toHaveProperty(
-      'fault',
+      'error',
     );
     expect(await context.ucan.acceptOnce(token, { ...wanted, can: 'mcp/list' })).toHaveProperty(
-      'fault',
+      'error',
     );
     expect(
       await context.ucan.acceptOnce(token, { ...wanted, issuer: new TestUser(host).did }),
-    ).toHaveProperty('fault');
+    ).toHaveProperty('error');
     expect(await context.ucan.acceptOnce(token, wanted)).toEqual({ ok: true });
     expect(await context.ucan.acceptOnce(token, wanted)).toEqual({
-      fault: 'the invocation was used before',
+      error: 'the invocation was used before',
     });
   });
 
@@ -168,7 +168,7 @@ describe('context.ucan.acceptOnce', () => {
       'garbage',
     ];
     for (const token of tokens)
-      expect(await context.ucan.acceptOnce(token, wanted)).toHaveProperty('fault');
+      expect(await context.ucan.acceptOnce(token, wanted)).toHaveProperty('error');
   });
 });
 

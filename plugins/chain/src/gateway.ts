@@ -28,32 +28,32 @@ export interface GatewayReply {
 
 /** The gateway that the operator configured; the agent chooses paths below its address. */
 export class Gateway {
-  readonly #config: ChainConfig;
-  readonly #fetch: PluginContext['fetch'];
-  readonly #logger: PluginContext['logger'];
+  private readonly config: ChainConfig;
+  private readonly fetch: PluginContext['fetch'];
+  private readonly logger: PluginContext['logger'];
 
   constructor(context: Pick<PluginContext<ChainConfig>, 'config' | 'fetch' | 'logger'>) {
-    this.#config = context.config;
-    this.#fetch = context.fetch;
-    this.#logger = context.logger;
+    this.config = context.config;
+    this.fetch = context.fetch;
+    this.logger = context.logger;
   }
 
   /** Read-only: sends GET requests. */
   async get(request: GatewayRequest): Promise<GatewayReply> {
     const { maxBytes = MAX_ANSWER_BYTES } = request;
-    const response = await this.#fetchPath(request, maxBytes);
-    const text = await response.text().catch((error) => this.#rethrow(error, maxBytes));
+    const response = await this.fetchPath(request, maxBytes);
+    const text = await response.text().catch((error) => this.rethrow(error, maxBytes));
     if (!response.ok)
       throw new Error(`The gateway answered ${response.status}: ${readError(text)}`);
     const height = Number(response.headers.get('x-block-height')) || undefined;
     return { height, answer: parseAnswer(text) };
   }
 
-  #fetchPath(
+  private fetchPath(
     { path, query = {}, height, signal }: GatewayRequest,
     maxBytes: number,
   ): Promise<Response> {
-    const { GATEWAY_URL: url, GATEWAY_KEY: key } = this.#config;
+    const { GATEWAY_URL: url, GATEWAY_KEY: key } = this.config;
     const search = new URLSearchParams(query);
     const init = {
       headers: {
@@ -67,19 +67,19 @@ export class Gateway {
       // The key is for this address alone.
       redirect: 'error',
     } as const;
-    const response = this.#fetch(`${url}${path}${search.size > 0 ? `?${search}` : ''}`, init);
-    return response.catch((error) => this.#rethrow(error, maxBytes));
+    const response = this.fetch(`${url}${path}${search.size > 0 ? `?${search}` : ''}`, init);
+    return response.catch((error) => this.rethrow(error, maxBytes));
   }
 
   /** The gateway's address and the cause go to the log only: users can read what the model receives. */
-  #rethrow(error: unknown, maxBytes: number): never {
+  private rethrow(error: unknown, maxBytes: number): never {
     if (!(error instanceof SafeFetchError)) throw error;
     const { code } = error;
     if (code === 'too_large') {
       const advice = 'ask for less, for instance with pagination.limit';
       throw new Error(`The answer has more than ${maxBytes} bytes; ${advice}`);
     }
-    this.#logger.warn({ err: error }, 'cannot reach the gateway');
+    this.logger.warn({ err: error }, 'cannot reach the gateway');
     if (code === 'timeout') throw new Error('The gateway timed out; try again later');
     throw new Error('The gateway cannot be reached; try again later');
   }

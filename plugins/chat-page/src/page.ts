@@ -39,12 +39,12 @@ const ONE_YEAR = 'public, max-age=31536000, immutable';
 
 @Controller('app')
 export class PageController {
-  readonly #page: Page;
-  readonly #policy: string;
+  private readonly page: Page;
+  private readonly policy: string;
 
   constructor(@Inject(PAGE) page: Page) {
-    this.#page = page;
-    this.#policy = buildPolicy(page.settings.matrixBaseUrl);
+    this.page = page;
+    this.policy = buildPolicy(page.settings.matrixBaseUrl);
   }
 
   @Get()
@@ -57,13 +57,13 @@ export class PageController {
   async index(@Req() request: PageRequest, @Res() response: PageResponse): Promise<void> {
     // The page's URLs are relative to this folder.
     if (!request.path.endsWith('/')) return void response.redirect(308, 'app/');
-    await this.#send('index.html', request, response);
+    await this.send('index.html', request, response);
   }
 
   @Get('settings.json')
   @Describe({ summary: 'Settings of the chat page', reply: PageSettings })
   settings(@Res() response: PageResponse): void {
-    response.json(this.#page.settings);
+    response.json(this.page.settings);
   }
 
   @Get('*path')
@@ -78,13 +78,13 @@ export class PageController {
     @Req() request: PageRequest,
     @Res() response: PageResponse,
   ): Promise<void> {
-    await this.#send([path].flat().join('/'), request, response);
+    await this.send([path].flat().join('/'), request, response);
   }
 
-  async #send(name: string, request: PageRequest, response: PageResponse): Promise<void> {
-    const file = this.#page.files.get(name);
+  private async send(name: string, request: PageRequest, response: PageResponse): Promise<void> {
+    const file = this.page.files.get(name);
     if (!file) throw new OracleError('not_found');
-    response.setHeader('Content-Security-Policy', this.#policy);
+    response.setHeader('Content-Security-Policy', this.policy);
     response.setHeader('Cache-Control', file.isImmutable ? ONE_YEAR : 'no-cache');
     response.setHeader('ETag', file.etag);
     response.setHeader('Vary', 'Accept-Encoding');

@@ -21,45 +21,45 @@ type CountName = keyof Counts;
 
 /** Processes claims: submits the open ones and checks the submitted ones. */
 export class ClaimRunner {
-  readonly #deps: ClaimRunnerDeps;
-  readonly #runs = new Set<Promise<ClaimsProcessed>>();
-  #isStopping = false;
+  private readonly deps: ClaimRunnerDeps;
+  private readonly runs = new Set<Promise<ClaimsProcessed>>();
+  private isStopping = false;
 
   constructor(deps: ClaimRunnerDeps) {
-    this.#deps = deps;
+    this.deps = deps;
   }
 
   /** Processes what is due, unless another runner does. */
   async run(): Promise<ClaimsProcessed> {
     const run = this.#run();
-    this.#runs.add(run);
+    this.runs.add(run);
     try {
       return await run;
     } finally {
-      this.#runs.delete(run);
+      this.runs.delete(run);
     }
   }
 
   /** Starts no further claim; resolves once the current one is recorded. */
   async stop(): Promise<void> {
-    this.#isStopping = true;
-    await Promise.allSettled(this.#runs);
+    this.isStopping = true;
+    await Promise.allSettled(this.runs);
   }
 
   async #run(): Promise<ClaimsProcessed> {
     const counts: Counts = { settled: 0, submitted: 0, failed: 0, postponed: 0 };
-    const lease = this.#deps.newLease();
+    const lease = this.deps.newLease();
     if (!(await lease.hold())) return { status: 'busy', ...counts };
     try {
-      await this.#adoptAll();
-      return { status: await this.#work(lease, counts), ...counts };
+      await this.adoptAll();
+      return { status: await this.work(lease, counts), ...counts };
     } finally {
       await lease.release();
     }
   }
 
-  async #adoptAll(): Promise<void> {
-    const { usage, store } = this.#deps;
+  private async adoptAll(): Promise<void> {
+    const { usage, store } = this.deps;
     let after = '';
     for (;;) {
       const page = await usage.list({ after });
@@ -70,46 +70,46 @@ export class ClaimRunner {
     }
   }
 
-  async #work(lease: RunnerLease, counts: Counts): Promise<ClaimsProcessed['status']> {
-    const { store, elapsed = () => performance.now() } = this.#deps;
+  private async work(lease: RunnerLease, counts: Counts): Promise<ClaimsProcessed['status']> {
+    const { store, elapsed = () => performance.now() } = this.deps;
     const end = elapsed() + WORK_MS;
     for (;;) {
       const due = await store.due();
       if (due.length === 0) return 'done';
       for (const claim of due) {
         // A slow service may outlast the lease: another runner may have it by now.
-        if (this.#isStopping || elapsed() > end) return 'unfinished';
+        if (this.isStopping || elapsed() > end) return 'unfinished';
         if (!(await lease.hold())) return 'unfinished';
-        counts[await this.#advance(claim)] += 1;
+        counts[await this.advance(claim)] += 1;
       }
     }
   }
 
-  async #advance(claim: ClaimRow): Promise<CountName> {
+  private async advance(claim: ClaimRow): Promise<CountName> {
     const { id, owner } = claim;
-    const unpaid = await this.#deps.usage.take({ owner, id });
-    if (!unpaid) return this.#finish(claim, { status: 'settled' });
-    await this.#deps.store.begin(claim, unpaid.amount);
+    const unpaid = await this.deps.usage.take({ owner, id });
+    if (!unpaid) return this.finish(claim, { status: 'settled' });
+    await this.deps.store.begin(claim, unpaid.amount);
     try {
-      return await this.#finish(claim, await this.#submit(claim, unpaid));
+      return await this.finish(claim, await this.submit(claim, unpaid));
     } catch (err) {
-      this.#deps.logger.warn({ claimId: id, did: owner, err }, 'claim failed');
+      this.deps.logger.warn({ claimId: id, did: owner, err }, 'claim failed');
       const reason = describeFailure(err);
-      await this.#deps.store.record(id, { status: claim.status, reason });
+      await this.deps.store.record(id, { status: claim.status, reason });
       return 'postponed';
     }
   }
 
   /** An earlier attempt may have arrived, so the service is queried before the claim is sent again. */
-  async #submit(claim: ClaimRow, { amount }: Unpaid): Promise<Verdict> {
-    const { service } = this.#deps;
+  private async submit(claim: ClaimRow, { amount }: Unpaid): Promise<Verdict> {
+    const { service } = this.deps;
     const known = claim.attempts > 0 ? await service.find(claim) : undefined;
     return known ?? service.submit(claim, amount);
   }
 
   /** Changes the usage first: if this stops halfway, the next attempt finds it unchanged. */
-  async #finish({ id, owner }: ClaimRow, update: ClaimUpdate & Verdict): Promise<CountName> {
-    const { usage, store } = this.#deps;
+  private async finish({ id, owner }: ClaimRow, update: ClaimUpdate & Verdict): Promise<CountName> {
+    const { usage, store } = this.deps;
     if (update.status === 'settled') await usage.settle({ owner, id });
     if (update.status === 'failed') await usage.release({ owner, id });
     await store.record(id, update);

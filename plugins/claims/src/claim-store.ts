@@ -19,17 +19,17 @@ interface ClaimStoreDeps {
 
 /** Stores the claims and when to try each of them next. */
 export class ClaimStore {
-  readonly #deps: ClaimStoreDeps;
+  private readonly deps: ClaimStoreDeps;
 
   constructor(deps: ClaimStoreDeps) {
-    this.#deps = deps;
+    this.deps = deps;
   }
 
   /** Creates claims for usage that has none; updates the amounts of open ones. */
   async adopt(usage: readonly Unpaid[]): Promise<void> {
     if (usage.length === 0) return;
-    const now = this.#deps.clock();
-    await this.#deps.database.write(async (tables) => {
+    const now = this.deps.clock();
+    await this.deps.database.write(async (tables) => {
       await tables
         .insertInto('claims_claims')
         .values(usage.map((unpaid) => newClaim(unpaid, now)))
@@ -45,7 +45,7 @@ export class ClaimStore {
 
   /** Newest first. */
   async list({ owner, limit }: { owner: string; limit: number }): Promise<Claim[]> {
-    const rows = await this.#deps.database.tables
+    const rows = await this.deps.database.tables
       .selectFrom('claims_claims')
       .selectAll()
       .where('owner', '=', owner)
@@ -58,11 +58,11 @@ export class ClaimStore {
 
   /** A batch of the claims that are due. */
   due(): Promise<readonly ClaimRow[]> {
-    return this.#deps.database.tables
+    return this.deps.database.tables
       .selectFrom('claims_claims')
       .selectAll()
       .where('status', 'in', ['open', 'submitted'])
-      .where('next_attempt_at', '<=', this.#deps.clock())
+      .where('next_attempt_at', '<=', this.deps.clock())
       .orderBy('next_attempt_at')
       .limit(BATCH)
       .execute();
@@ -70,8 +70,8 @@ export class ClaimStore {
 
   /** Records an attempt before it is made, so that a crash does not hide it. */
   begin({ id, attempts }: ClaimRow, amount: number): Promise<void> {
-    const now = this.#deps.clock();
-    return this.#update(id, {
+    const now = this.deps.clock();
+    return this.update(id, {
       amount,
       attempts: attempts + 1,
       next_attempt_at: now + computeBackoff(attempts + 1),
@@ -80,15 +80,15 @@ export class ClaimStore {
 
   /** Records the outcome of an attempt. */
   async record(id: string, { status, reference, reason }: ClaimUpdate): Promise<void> {
-    await this.#update(id, {
+    await this.update(id, {
       status,
       reason: reason ?? null,
       ...(reference !== undefined && { reference }),
     });
   }
 
-  async #update(id: string, values: Partial<ClaimRow>): Promise<void> {
-    const { database, clock } = this.#deps;
+  private async update(id: string, values: Partial<ClaimRow>): Promise<void> {
+    const { database, clock } = this.deps;
     await database.write(async (tables) => {
       await tables
         .updateTable('claims_claims')
@@ -224,18 +224,18 @@ interface RunnerLeaseDeps {
 
 /** Lets one runner of all processes work at a time; the lease of one that died expires after a minute. */
 export class RunnerLease {
-  readonly #deps: RunnerLeaseDeps;
-  readonly #holder = randomUUID();
+  private readonly deps: RunnerLeaseDeps;
+  private readonly holder = randomUUID();
 
   constructor(deps: RunnerLeaseDeps) {
-    this.#deps = deps;
+    this.deps = deps;
   }
 
   /** Acquires or extends the lease; false while another runner has it. */
   hold(): Promise<boolean> {
-    const { database, clock } = this.#deps;
+    const { database, clock } = this.deps;
     const now = clock();
-    const values = { holder: this.#holder, lease_until: now + LEASE_MS };
+    const values = { holder: this.holder, lease_until: now + LEASE_MS };
     return database.write(async (tables) => {
       const held = await tables
         .insertInto('claims_leases')
@@ -247,7 +247,7 @@ export class RunnerLease {
             .where((e) =>
               e.or([
                 e('claims_leases.lease_until', '<', now),
-                e('claims_leases.holder', '=', this.#holder),
+                e('claims_leases.holder', '=', this.holder),
               ]),
             ),
         )
@@ -258,8 +258,8 @@ export class RunnerLease {
   }
 
   async release(): Promise<void> {
-    await this.#deps.database.write(async (tables) => {
-      await tables.deleteFrom('claims_leases').where('holder', '=', this.#holder).execute();
+    await this.deps.database.write(async (tables) => {
+      await tables.deleteFrom('claims_leases').where('holder', '=', this.holder).execute();
     });
   }
 }

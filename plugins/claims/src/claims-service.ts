@@ -27,20 +27,20 @@ interface ClaimsServiceDeps {
 
 /** The service that pays claims. Throws if the outcome of a request is unknown. */
 export class ClaimsService {
-  readonly #deps: ClaimsServiceDeps;
+  private readonly deps: ClaimsServiceDeps;
 
   constructor(deps: ClaimsServiceDeps) {
-    this.#deps = deps;
+    this.deps = deps;
   }
 
   /** Sends a claim; its id is the idempotency key. */
   async submit(claim: ClaimRow, amount: number): Promise<Verdict> {
     const { id, owner: user, session_id, request_id, created_at } = claim;
     const nb = { claim: id, user, amount };
-    const response = await this.#deps.context.fetch(this.#deps.url, {
+    const response = await this.deps.context.fetch(this.deps.url, {
       method: 'POST',
       headers: {
-        ...(await this.#headers({ can: 'claim/submit', nb })),
+        ...(await this.headers({ can: 'claim/submit', nb })),
         'content-type': 'application/json',
         'idempotency-key': id,
       },
@@ -48,7 +48,7 @@ export class ClaimsService {
         claimId: id,
         user,
         amount,
-        oracle: this.#deps.context.oracle.did,
+        oracle: this.deps.context.oracle.did,
         sessionId: session_id,
         requestId: request_id,
         createdAt: new Date(created_at).toISOString(),
@@ -64,17 +64,19 @@ export class ClaimsService {
 
   /** Reads the status of a claim; undefined if the service does not know it. */
   async find({ id }: ClaimRow): Promise<Verdict | undefined> {
-    const url = `${this.#deps.url}/${encodeURIComponent(id)}`;
-    const headers = await this.#headers({ can: 'claim/read', nb: { claim: id } });
-    const response = await this.#deps.context.fetch(url, { headers, ...limits });
+    const url = `${this.deps.url}/${encodeURIComponent(id)}`;
+    const headers = await this.headers({ can: 'claim/read', nb: { claim: id } });
+    const response = await this.deps.context.fetch(url, { headers, ...limits });
     if (response.ok) return Verdict.parse(await response.json());
     await response.body?.cancel();
     if (response.status === 404) return undefined;
     throw new ServiceError(`The service answered ${response.status}`);
   }
 
-  async #headers(capability: Pick<MintedRequest, 'can' | 'nb'>): Promise<Record<string, string>> {
-    const { context, url } = this.#deps;
+  private async headers(
+    capability: Pick<MintedRequest, 'can' | 'nb'>,
+  ): Promise<Record<string, string>> {
+    const { context, url } = this.deps;
     const token = await context.ucan.mintInvocation({
       ...capability,
       with: context.oracle.did,

@@ -25,12 +25,12 @@ type NewEntry = Pick<EntryRow, 'kind' | 'amount'> & Partial<EntryRow>;
  * falls below nothing, and what it cannot pay is kept as unpaid. Nothing is stored before `save`.
  */
 export class LockedAccount {
-  readonly #tables: Tables;
-  readonly #row: AccountRow;
+  private readonly tables: Tables;
+  private readonly row: AccountRow;
 
   private constructor(tables: Tables, row: AccountRow) {
-    this.#tables = tables;
-    this.#row = row;
+    this.tables = tables;
+    this.row = row;
   }
 
   /** Opens the account if there is none. Other transactions that change it wait. */
@@ -46,40 +46,40 @@ export class LockedAccount {
   }
 
   get balance(): number {
-    return this.#row.balance;
+    return this.row.balance;
   }
 
   /** Adds the initial grant, once. */
   async welcome(amount: number): Promise<void> {
-    if (this.#row.is_welcomed) return;
-    this.#row.is_welcomed = 1;
+    if (this.row.is_welcomed) return;
+    this.row.is_welcomed = 1;
     if (amount > 0) await this.grant(amount, { note: 'initial grant' });
   }
 
   async grant(amount: number, { note, reference }: Grant): Promise<void> {
-    this.#row.balance += amount;
-    await this.#post({ kind: 'grant', amount, note: note ?? null, reference: reference ?? null });
+    this.row.balance += amount;
+    await this.post({ kind: 'grant', amount, note: note ?? null, reference: reference ?? null });
     await this.payUnpaid();
   }
 
   /** Sets an amount aside, if the balance and a line of credit beyond it allow. */
   reserve(amount: number, line: number): boolean {
-    const spendable = this.#free + Math.max(0, line - this.#row.unpaid);
+    const spendable = this.free + Math.max(0, line - this.row.unpaid);
     if (spendable < amount) return false;
-    this.#row.reserved += amount;
+    this.row.reserved += amount;
     return true;
   }
 
   release(amount: number): void {
-    this.#row.reserved -= amount;
+    this.row.reserved -= amount;
   }
 
   /** Takes a cost out of the balance as far as other turns have not set it aside; the rest stays unpaid. */
   async charge(cost: number, { sessionId, requestId, usage, note }: Charge): Promise<void> {
     if (cost <= 0) return;
-    const paid = Math.min(cost, Math.max(0, this.#free));
-    this.#row.balance -= paid;
-    await this.#post({
+    const paid = Math.min(cost, Math.max(0, this.free));
+    this.row.balance -= paid;
+    await this.post({
       kind: 'charge',
       amount: 0 - paid,
       cost,
@@ -88,32 +88,32 @@ export class LockedAccount {
       usage: usage ?? null,
       note: note ?? null,
     });
-    if (cost > paid) await this.#leaveUnpaid(cost - paid, { sessionId, requestId });
+    if (cost > paid) await this.leaveUnpaid(cost - paid, { sessionId, requestId });
   }
 
   /** Refunds what was charged too much. */
   async refund(amount: number, { sessionId, requestId }: UsedBy): Promise<void> {
-    this.#row.balance += amount;
+    this.row.balance += amount;
     const about = { session_id: sessionId, request_id: requestId };
-    await this.#post({ kind: 'refund', amount, ...about });
+    await this.post({ kind: 'refund', amount, ...about });
   }
 
   /** Pays unpaid usage, oldest first, unless another plugin collects it. */
   async payUnpaid(): Promise<void> {
-    if (this.#row.unpaid === 0 || this.#free <= 0) return;
-    const rows = await this.#tables
+    if (this.row.unpaid === 0 || this.free <= 0) return;
+    const rows = await this.tables
       .selectFrom('credits_unpaid')
       .selectAll()
-      .where('owner', '=', this.#row.owner)
+      .where('owner', '=', this.row.owner)
       .where('taken_at', 'is', null)
       .orderBy('created_at')
       .orderBy('id')
       .execute();
     for (const row of rows) {
-      const paid = Math.min(row.amount, this.#free);
+      const paid = Math.min(row.amount, this.free);
       if (paid === 0) return;
-      this.#row.balance -= paid;
-      await this.#post({
+      this.row.balance -= paid;
+      await this.post({
         kind: 'charge',
         amount: -paid,
         session_id: row.session_id,
@@ -126,13 +126,13 @@ export class LockedAccount {
 
   /** Makes an unpaid amount smaller, and drops it at nothing. */
   async strikeUnpaid(id: string, amount: number): Promise<void> {
-    this.#row.unpaid -= amount;
-    await this.#tables
+    this.row.unpaid -= amount;
+    await this.tables
       .updateTable('credits_unpaid')
       .set((e) => ({ amount: e('amount', '-', amount) }))
       .where('id', '=', id)
       .execute();
-    await this.#tables
+    await this.tables
       .deleteFrom('credits_unpaid')
       .where('id', '=', id)
       .where('amount', '<=', 0)
@@ -140,8 +140,8 @@ export class LockedAccount {
   }
 
   async save(): Promise<void> {
-    const { owner, ...values } = this.#row;
-    await this.#tables
+    const { owner, ...values } = this.row;
+    await this.tables
       .updateTable('credits_accounts')
       .set(values)
       .where('owner', '=', owner)
@@ -149,14 +149,14 @@ export class LockedAccount {
   }
 
   /** What is neither spent nor set aside; below nothing where a line of credit was set aside. */
-  get #free(): number {
-    return this.#row.balance - this.#row.reserved;
+  private get free(): number {
+    return this.row.balance - this.row.reserved;
   }
 
-  async #leaveUnpaid(amount: number, { sessionId, requestId }: UsedBy): Promise<void> {
-    const { owner, updated_at: now } = this.#row;
-    this.#row.unpaid += amount;
-    await this.#tables
+  private async leaveUnpaid(amount: number, { sessionId, requestId }: UsedBy): Promise<void> {
+    const { owner, updated_at: now } = this.row;
+    this.row.unpaid += amount;
+    await this.tables
       .insertInto('credits_unpaid')
       .values({
         id: randomUUID(),
@@ -170,11 +170,11 @@ export class LockedAccount {
       .execute();
   }
 
-  async #post(entry: NewEntry): Promise<void> {
-    const { owner, balance, updated_at: now } = this.#row;
-    this.#row.last_entry += 1;
-    const place = { owner, seq: this.#row.last_entry, balance, created_at: now };
-    await this.#tables
+  private async post(entry: NewEntry): Promise<void> {
+    const { owner, balance, updated_at: now } = this.row;
+    this.row.last_entry += 1;
+    const place = { owner, seq: this.row.last_entry, balance, created_at: now };
+    await this.tables
       .insertInto('credits_entries')
       .values({ ...place, ...entry })
       .execute();

@@ -21,16 +21,16 @@ export interface CreditGateDeps {
 
 /** Admits a turn once credit for it is set aside. */
 export class CreditGate implements MessageGate {
-  readonly #deps: CreditGateDeps;
+  private readonly deps: CreditGateDeps;
 
   constructor(deps: CreditGateDeps) {
-    this.#deps = deps;
+    this.deps = deps;
   }
 
   async admit(request: GateRequest): Promise<TurnHold> {
-    const { holds, ...deps } = this.#deps;
+    const { holds, ...deps } = this.deps;
     const { owner, sessionId, requestId } = request;
-    const reserved = this.#estimate(request);
+    const reserved = this.estimate(request);
     const wanted = { owner, sessionId, requestId, amount: reserved };
     const key = await deps.reservations.reserve(wanted);
     const onSettled = (settled: CreditHold) => holds.remove(settled);
@@ -39,9 +39,9 @@ export class CreditGate implements MessageGate {
     return hold;
   }
 
-  #estimate({ model, length }: GateRequest): number {
+  private estimate({ model, length }: GateRequest): number {
     const input = Math.ceil(length / CHARACTERS_PER_TOKEN);
-    const { turnMinimum, prices } = this.#deps;
+    const { turnMinimum, prices } = this.deps;
     return turnMinimum + computeCost([{ model, input, cached: 0, output: 0 }], prices);
   }
 }
@@ -67,42 +67,42 @@ interface CreditHoldDeps {
 
 /** The credit set aside for one turn: grows before each model call, and is settled when the turn ends. */
 export class CreditHold implements TurnHold {
-  readonly #deps: CreditHoldDeps;
+  private readonly deps: CreditHoldDeps;
   /** Agents of one turn may call models at the same time. */
-  readonly #planned = new Set<PlannedCall>();
-  #used: readonly ModelUse[] = [];
-  #reserved: number;
-  #incurred = 0;
-  #final: readonly ModelUse[] | undefined;
+  private readonly planned = new Set<PlannedCall>();
+  private used: readonly ModelUse[] = [];
+  private reserved: number;
+  private incurred = 0;
+  private final: readonly ModelUse[] | undefined;
 
   constructor(deps: CreditHoldDeps) {
-    this.#deps = deps;
-    this.#reserved = deps.reserved;
+    this.deps = deps;
+    this.reserved = deps.reserved;
   }
 
   get request(): GateRequest {
-    return this.#deps.request;
+    return this.deps.request;
   }
 
   async check(used: readonly ModelUse[]): Promise<void> {
-    this.#used = used;
-    await this.#extend();
+    this.used = used;
+    await this.extend();
   }
 
   /** Sets credit aside for a call; throws if there is not enough. */
   async prepare(call: PlannedCall): Promise<void> {
-    this.#planned.add(call);
-    await failClosed(this.#extend());
+    this.planned.add(call);
+    await failClosed(this.extend());
   }
 
   /** The call has ended: it now counts by its real usage. */
   conclude(call: PlannedCall): void {
-    this.#planned.delete(call);
+    this.planned.delete(call);
   }
 
   async settle(used: readonly ModelUse[]): Promise<void> {
-    const { reservations, key, prices, onSettled } = this.#deps;
-    this.#final = used;
+    const { reservations, key, prices, onSettled } = this.deps;
+    this.final = used;
     const usage = JSON.stringify(sumByModel(used));
     await reservations.settle(key, { cost: computeCost(used, prices), usage });
     onSettled(this);
@@ -110,28 +110,28 @@ export class CreditHold implements TurnHold {
 
   /** Retries to settle a turn that has ended. */
   async settleIfEnded(): Promise<void> {
-    if (this.#final) await this.settle(this.#final);
+    if (this.final) await this.settle(this.final);
   }
 
-  async #extend(): Promise<void> {
-    const { reservations, key, answerTokens } = this.#deps;
-    const incurred = this.#estimateCost(0);
-    const amount = Math.max(this.#reserved, this.#estimateCost(answerTokens));
-    if (amount === this.#reserved && incurred === this.#incurred) return;
+  private async extend(): Promise<void> {
+    const { reservations, key, answerTokens } = this.deps;
+    const incurred = this.estimateCost(0);
+    const amount = Math.max(this.reserved, this.estimateCost(answerTokens));
+    if (amount === this.reserved && incurred === this.incurred) return;
     await reservations.extend(key, { amount, incurred });
-    this.#reserved = Math.max(this.#reserved, amount);
-    this.#incurred = incurred;
+    this.reserved = Math.max(this.reserved, amount);
+    this.incurred = incurred;
   }
 
   /** The cost of what was used and of the planned calls with so many output tokens each. */
-  #estimateCost(output: number): number {
-    const planned = [...this.#planned].map(({ model, input }) => ({
+  private estimateCost(output: number): number {
+    const planned = [...this.planned].map(({ model, input }) => ({
       model,
       input,
       cached: 0,
       output,
     }));
-    return computeCost([...this.#used, ...planned], this.#deps.prices);
+    return computeCost([...this.used, ...planned], this.deps.prices);
   }
 }
 
@@ -143,29 +143,29 @@ interface TurnKey {
 
 /** The holds of this process by turn. */
 export class ActiveHolds {
-  readonly #holds = new Map<string, CreditHold[]>();
+  private readonly holds = new Map<string, CreditHold[]>();
 
   add(hold: CreditHold): void {
     const key = toKey(hold.request);
-    this.#holds.set(key, [...(this.#holds.get(key) ?? []), hold]);
+    this.holds.set(key, [...(this.holds.get(key) ?? []), hold]);
   }
 
   /** Turns of one session run one after the other, so of several with one request id the first is running. */
   find(turn: TurnKey): CreditHold | undefined {
-    return this.#holds.get(toKey(turn))?.[0];
+    return this.holds.get(toKey(turn))?.[0];
   }
 
   /** Retries to settle the turns that have ended. */
   async settleEnded(): Promise<void> {
-    const holds = [...this.#holds.values()].flat();
+    const holds = [...this.holds.values()].flat();
     await Promise.all(holds.map((hold) => hold.settleIfEnded()));
   }
 
   remove(hold: CreditHold): void {
     const key = toKey(hold.request);
-    const left = this.#holds.get(key)?.filter((other) => other !== hold) ?? [];
-    if (left.length > 0) this.#holds.set(key, left);
-    else this.#holds.delete(key);
+    const left = this.holds.get(key)?.filter((other) => other !== hold) ?? [];
+    if (left.length > 0) this.holds.set(key, left);
+    else this.holds.delete(key);
   }
 }
 

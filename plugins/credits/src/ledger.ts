@@ -12,10 +12,10 @@ interface LedgerDeps {
 
 /** The accounts, for their owners. */
 export class Ledger {
-  readonly #deps: LedgerDeps;
+  private readonly deps: LedgerDeps;
 
   constructor(deps: LedgerDeps) {
-    this.#deps = deps;
+    this.deps = deps;
   }
 
   /** The balance of an owner and the latest entries. */
@@ -23,8 +23,8 @@ export class Ledger {
     readonly owner: string;
     readonly limit: number;
   }): Promise<CreditStatement> {
-    await this.#welcome(request.owner);
-    return this.#deps.database.read(async (tables) => {
+    await this.welcome(request.owner);
+    return this.deps.database.read(async (tables) => {
       const account = await findAccount(tables, request.owner);
       const entries = await tables
         .selectFrom('credits_entries')
@@ -39,8 +39,8 @@ export class Ledger {
   }
 
   /** Users also get the initial grant when they first read their statement. */
-  async #welcome(owner: string): Promise<void> {
-    const { database, initialGrant, clock } = this.#deps;
+  private async welcome(owner: string): Promise<void> {
+    const { database, initialGrant, clock } = this.deps;
     if (initialGrant === 0 || (await findAccount(database.tables, owner))?.is_welcomed) return;
     await database.write(async (tables) => {
       const account = await LockedAccount.lock(tables, owner, clock());

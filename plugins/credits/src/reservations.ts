@@ -30,22 +30,22 @@ interface ReservationsDeps {
 
 /** What running turns have set aside. Each reservation is settled once, by its holder or after the holder died. */
 export class Reservations {
-  readonly #deps: ReservationsDeps;
-  readonly #holder = randomUUID();
+  private readonly deps: ReservationsDeps;
+  private readonly holder = randomUUID();
 
   constructor(deps: ReservationsDeps) {
-    this.#deps = deps;
+    this.deps = deps;
   }
 
   /** Sets an amount aside; throws `insufficient_credit` if there is not enough. */
   async reserve(wanted: NewReservation): Promise<ReservationKey> {
     const { owner } = wanted;
     const id = randomUUID();
-    await this.#tryWithLine(owner, (line) =>
-      this.#change(owner, async (account, tables, now) => {
-        await account.welcome(this.#deps.initialGrant);
+    await this.tryWithLine(owner, (line) =>
+      this.change(owner, async (account, tables, now) => {
+        await account.welcome(this.deps.initialGrant);
         if (!account.reserve(wanted.amount, line)) return false;
-        const lease = { holder: this.#holder, lease_until: now + LEASE_MS };
+        const lease = { holder: this.holder, lease_until: now + LEASE_MS };
         await insert(tables, { ...wanted, id, now, lease });
         return true;
       }),
@@ -58,8 +58,8 @@ export class Reservations {
     key: ReservationKey,
     { amount, incurred }: { readonly amount: number; readonly incurred: number },
   ): Promise<void> {
-    await this.#tryWithLine(key.owner, (line) =>
-      this.#change(key.owner, async (account, tables, now) => {
+    await this.tryWithLine(key.owner, (line) =>
+      this.change(key.owner, async (account, tables, now) => {
         const row = await find(tables, key);
         if (!row) throw new Error('The reservation is settled');
         const missing = Math.max(0, amount - row.amount);
@@ -76,7 +76,7 @@ export class Reservations {
 
   /** Charges the cost and sets the rest free. Settling again changes nothing. */
   settle(key: ReservationKey, { cost, usage }: { cost: number; usage: string }): Promise<void> {
-    return this.#change(key.owner, async (account, tables) => {
+    return this.change(key.owner, async (account, tables) => {
       const row = await find(tables, key);
       if (!row) return;
       await chargeRest(account, row, { cost, usage });
@@ -86,19 +86,19 @@ export class Reservations {
 
   /** Extends the lease of this holder's reservations. */
   async renew(): Promise<void> {
-    const now = this.#deps.clock();
-    await this.#deps.database.write(async (tables) => {
+    const now = this.deps.clock();
+    await this.deps.database.write(async (tables) => {
       await tables
         .updateTable('credits_reservations')
         .set({ lease_until: now + LEASE_MS })
-        .where('holder', '=', this.#holder)
+        .where('holder', '=', this.holder)
         .execute();
     });
   }
 
   /** Settles abandoned reservations at their known cost; returns how many. */
   async settleAbandoned(): Promise<number> {
-    const { database, clock } = this.#deps;
+    const { database, clock } = this.deps;
     const abandoned = await database.tables
       .selectFrom('credits_reservations')
       .select(['id', 'owner'])
@@ -108,12 +108,12 @@ export class Reservations {
       .limit(ROUND)
       .execute();
     const settled = await Promise.all(abandoned.map((key) => this.#settleAbandoned(key)));
-    await this.#forgetOld();
+    await this.forgetOld();
     return settled.filter(Boolean).length;
   }
 
   #settleAbandoned(key: ReservationKey): Promise<boolean> {
-    return this.#change(key.owner, async (account, tables, now) => {
+    return this.change(key.owner, async (account, tables, now) => {
       const row = await find(tables, key);
       // Its holder came back, or another was first.
       if (!row || row.lease_until >= now || row.amount === 0) return false;
@@ -124,8 +124,8 @@ export class Reservations {
     });
   }
 
-  async #forgetOld(): Promise<void> {
-    const { database, clock } = this.#deps;
+  private async forgetOld(): Promise<void> {
+    const { database, clock } = this.deps;
     const before = clock() - MEMORY_MS;
     await database.write(async (tables) => {
       await tables
@@ -137,20 +137,23 @@ export class Reservations {
   }
 
   /** Uses a line of credit only if the balance does not suffice. */
-  async #tryWithLine(owner: string, attempt: (line: number) => Promise<boolean>): Promise<void> {
+  private async tryWithLine(
+    owner: string,
+    attempt: (line: number) => Promise<boolean>,
+  ): Promise<void> {
     if (await attempt(0)) return;
-    const { lines, database } = this.#deps;
+    const { lines, database } = this.deps;
     const { amount: line, error } = await lines.get(owner);
     if (line > 0 && (await attempt(line))) return;
     throw await createOutOfCreditError(database.tables, owner, error);
   }
 
   /** The account is always locked first, so that no two units wait for each other. */
-  #change<T>(
+  private change<T>(
     owner: string,
     work: (account: LockedAccount, tables: Tables, now: number) => Promise<T>,
   ): Promise<T> {
-    const { database, clock } = this.#deps;
+    const { database, clock } = this.deps;
     return database.write(async (tables) => {
       const now = clock();
       const account = await LockedAccount.lock(tables, owner, now);

@@ -31,56 +31,56 @@ interface CachedLine {
 
 /** Reads the credit of users from a subscription service, with a cache. */
 export class SubscriptionService implements CreditLines {
-  readonly #deps: SubscriptionDeps;
-  readonly #cache = new LruMap<string, CachedLine>({
+  private readonly deps: SubscriptionDeps;
+  private readonly cache = new LruMap<string, CachedLine>({
     maxBytes: MAX_BYTES,
     measure: (_, owner) => textBytes(owner) + ENTRY_BYTES,
   });
-  readonly #pending = new Map<string, Promise<CreditLine>>();
+  private readonly pending = new Map<string, Promise<CreditLine>>();
 
   constructor(deps: SubscriptionDeps) {
-    this.#deps = deps;
+    this.deps = deps;
   }
 
   async get(owner: string): Promise<CreditLine> {
-    const cached = this.#cache.get(owner);
-    if (cached && cached.until > this.#deps.clock()) return cached.line;
+    const cached = this.cache.get(owner);
+    if (cached && cached.until > this.deps.clock()) return cached.line;
     // Requests of one user at the same time share one answer.
-    return this.#pending.get(owner) ?? this.#start(owner);
+    return this.pending.get(owner) ?? this.start(owner);
   }
 
   forget(owner: string): void {
-    this.#cache.delete(owner);
+    this.cache.delete(owner);
     // A pending answer may be outdated too.
-    this.#pending.delete(owner);
+    this.pending.delete(owner);
   }
 
-  #start(owner: string): Promise<CreditLine> {
+  private start(owner: string): Promise<CreditLine> {
     // Even with failure `open`: strangers decide how many requests there are.
-    if (this.#pending.size >= MAX_PENDING) return Promise.resolve({ amount: 0, error: UNKNOWN });
-    const line = this.#fetchLine(owner);
-    this.#pending.set(owner, line);
+    if (this.pending.size >= MAX_PENDING) return Promise.resolve({ amount: 0, error: UNKNOWN });
+    const line = this.fetchLine(owner);
+    this.pending.set(owner, line);
     void line.then((answer) => {
-      if (this.#pending.get(owner) !== line) return;
-      this.#pending.delete(owner);
-      const until = this.#deps.clock() + (answer.error ? FAILURE_MS : this.#deps.cacheMs);
-      this.#cache.set(owner, { line: answer, until });
+      if (this.pending.get(owner) !== line) return;
+      this.pending.delete(owner);
+      const until = this.deps.clock() + (answer.error ? FAILURE_MS : this.deps.cacheMs);
+      this.cache.set(owner, { line: answer, until });
     });
     return line;
   }
 
-  async #fetchLine(owner: string): Promise<CreditLine> {
+  private async fetchLine(owner: string): Promise<CreditLine> {
     try {
-      return { amount: await this.#request(owner) };
+      return { amount: await this.request(owner) };
     } catch (err) {
-      const { context, failure } = this.#deps;
+      const { context, failure } = this.deps;
       context.logger.warn({ err, did: owner, failure }, 'cannot reach the subscription service');
       return { amount: failure === 'open' ? UNLIMITED : 0, error: UNKNOWN };
     }
   }
 
-  async #request(user: string): Promise<number> {
-    const { url, context } = this.#deps;
+  private async request(user: string): Promise<number> {
+    const { url, context } = this.deps;
     const token = await context.ucan.mintInvocation({
       audience: await context.ucan.resolveServiceDid(new URL(url).origin),
       can: 'subscription/read',

@@ -29,15 +29,15 @@ interface UnpaidUsageDeps {
 
 /** The usage that balances could not pay, for another plugin to collect. */
 export class UnpaidUsage {
-  readonly #deps: UnpaidUsageDeps;
+  private readonly deps: UnpaidUsageDeps;
 
   constructor(deps: UnpaidUsageDeps) {
-    this.#deps = deps;
+    this.deps = deps;
   }
 
   /** One page of the usage that is not being collected yet, ordered by id. */
   async list({ after = '' }: { readonly after?: string } = {}): Promise<readonly Unpaid[]> {
-    const rows = await this.#deps.database.tables
+    const rows = await this.deps.database.tables
       .selectFrom('credits_unpaid')
       .selectAll()
       .where('id', '>', after)
@@ -50,7 +50,7 @@ export class UnpaidUsage {
 
   /** The usage of one owner, oldest first. */
   async listByOwner(owner: string): Promise<readonly Unpaid[]> {
-    const rows = await this.#deps.database.tables
+    const rows = await this.deps.database.tables
       .selectFrom('credits_unpaid')
       .selectAll()
       .where('owner', '=', owner)
@@ -63,28 +63,28 @@ export class UnpaidUsage {
 
   /** Marks it as being collected, so that the balance does not pay it; undefined if it is paid. */
   take(key: UnpaidKey): Promise<Unpaid | undefined> {
-    return this.#change(key, async ({ row, tables }) => {
-      await setTaken(tables, key, row.taken_at ?? this.#deps.clock());
+    return this.change(key, async ({ row, tables }) => {
+      await setTaken(tables, key, row.taken_at ?? this.deps.clock());
       return toUnpaid(row);
     });
   }
 
   /** It was paid elsewhere. */
   async settle(key: UnpaidKey): Promise<void> {
-    await this.#change(key, ({ row, account }) => account.strikeUnpaid(row.id, row.amount));
-    this.#deps.onPaid(key.owner);
+    await this.change(key, ({ row, account }) => account.strikeUnpaid(row.id, row.amount));
+    this.deps.onPaid(key.owner);
   }
 
   /** It could not be collected: the balance pays it again. */
   async release(key: UnpaidKey): Promise<void> {
-    await this.#change(key, async ({ account, tables }) => {
+    await this.change(key, async ({ account, tables }) => {
       await setTaken(tables, key, null);
       await account.payUnpaid();
     });
   }
 
-  #change<T>(key: UnpaidKey, work: (found: Found) => Promise<T>): Promise<T | undefined> {
-    const { database, clock } = this.#deps;
+  private change<T>(key: UnpaidKey, work: (found: Found) => Promise<T>): Promise<T | undefined> {
+    const { database, clock } = this.deps;
     return database.write(async (tables) => {
       const account = await LockedAccount.lock(tables, key.owner, clock());
       const row = await tables

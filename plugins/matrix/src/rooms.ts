@@ -29,17 +29,17 @@ const MAX_INVITING = 100;
 
 /** Each user's Matrix room with the oracle; creates it at the first use. */
 export class RoomDirectory {
-  readonly #deps: RoomDirectoryDeps;
+  private readonly deps: RoomDirectoryDeps;
   /** At most one per owner; each belongs to a turn or an invitation. */
-  readonly #creating = new Map<string, Promise<string>>();
-  readonly #inviting = new Set<string>();
+  private readonly creating = new Map<string, Promise<string>>();
+  private readonly inviting = new Set<string>();
 
   constructor(deps: RoomDirectoryDeps) {
-    this.#deps = deps;
+    this.deps = deps;
   }
 
   async find(owner: string): Promise<string | undefined> {
-    const row = await this.#deps.database.tables
+    const row = await this.deps.database.tables
       .selectFrom('matrix_rooms')
       .select('room_id')
       .where('owner', '=', owner)
@@ -50,25 +50,25 @@ export class RoomDirectory {
   async openRoom(owner: string): Promise<string> {
     const known = await this.find(owner);
     if (known) return known;
-    const creating = this.#creating.get(owner) ?? this.#create(owner);
-    this.#creating.set(owner, creating);
-    return creating.finally(() => this.#creating.delete(owner));
+    const creating = this.creating.get(owner) ?? this.create(owner);
+    this.creating.set(owner, creating);
+    return creating.finally(() => this.creating.delete(owner));
   }
 
   /** Invites the user once; `findHomeserver` returns the user's homeserver with their token. */
   async invite(owner: string, findHomeserver: () => Promise<Homeserver>): Promise<void> {
     // Otherwise a homeserver that hangs collects one attempt per turn.
-    if (this.#inviting.has(owner) || this.#inviting.size >= MAX_INVITING) return;
-    this.#inviting.add(owner);
+    if (this.inviting.has(owner) || this.inviting.size >= MAX_INVITING) return;
+    this.inviting.add(owner);
     try {
       await this.#invite(owner, findHomeserver);
     } finally {
-      this.#inviting.delete(owner);
+      this.inviting.delete(owner);
     }
   }
 
   async #invite(owner: string, findHomeserver: () => Promise<Homeserver>): Promise<void> {
-    const { database, homeserver, fetch } = this.#deps;
+    const { database, homeserver, fetch } = this.deps;
     const roomId = await this.openRoom(owner);
     const known = await database.tables
       .selectFrom('matrix_rooms')
@@ -82,7 +82,7 @@ export class RoomDirectory {
       { path: '/account/whoami', reply: WhoAmI },
       fetch,
     );
-    await this.#assertOwn(userId, user);
+    await this.assertOwn(userId, user);
     const path = `/rooms/${encodeSegment(roomId)}/invite`;
     await requestMatrix(
       homeserver,
@@ -99,8 +99,8 @@ export class RoomDirectory {
   }
 
   /** A homeserver may name its own users only, so that it cannot make the oracle invite others. */
-  async #assertOwn(userId: unknown, { baseUrl }: Homeserver): Promise<void> {
-    const { homeserver, fetch } = this.#deps;
+  private async assertOwn(userId: unknown, { baseUrl }: Homeserver): Promise<void> {
+    const { homeserver, fetch } = this.deps;
     if (baseUrl === homeserver.baseUrl) return;
     const [, server] = /^@[^:]+:([\w.:[\]-]+)$/.exec(String(userId)) ?? [];
     if (server && (await resolveBaseUrl(server, fetch)) === baseUrl) return;
@@ -108,10 +108,10 @@ export class RoomDirectory {
   }
 
   /** The alias is unique per owner, so that two processes find the same room. */
-  async #create(owner: string): Promise<string> {
-    const { database, oracle } = this.#deps;
+  private async create(owner: string): Promise<string> {
+    const { database, oracle } = this.deps;
     const hash = createHash('sha256').update(`${oracle.did} ${owner}`).digest('hex').slice(0, 32);
-    const roomId = await this.#createOrFind(`sibyl-${hash}`);
+    const roomId = await this.createOrFind(`sibyl-${hash}`);
     await database.write((tables) =>
       tables
         .insertInto('matrix_rooms')
@@ -122,8 +122,8 @@ export class RoomDirectory {
     return roomId;
   }
 
-  async #createOrFind(localAlias: string): Promise<string> {
-    const { homeserver, oracle, fetch } = this.#deps;
+  private async createOrFind(localAlias: string): Promise<string> {
+    const { homeserver, oracle, fetch } = this.deps;
     const body = {
       preset: 'private_chat',
       is_direct: true,
@@ -139,12 +139,12 @@ export class RoomDirectory {
       return created.room_id;
     } catch (error) {
       if (!(error instanceof MatrixError) || error.status !== 400) throw error;
-      return this.#findByAlias(localAlias);
+      return this.findByAlias(localAlias);
     }
   }
 
-  async #findByAlias(localAlias: string): Promise<string> {
-    const { homeserver, fetch } = this.#deps;
+  private async findByAlias(localAlias: string): Promise<string> {
+    const { homeserver, fetch } = this.deps;
     const { user_id: userId } = await requestMatrix(
       homeserver,
       { path: '/account/whoami', reply: WhoAmI },
@@ -178,23 +178,23 @@ interface Changes {
 
 /** Stores room state as state events of the Matrix room, one per key. */
 export class MatrixRoomState implements RoomState {
-  readonly #deps: MatrixRoomStateDeps;
+  private readonly deps: MatrixRoomStateDeps;
   /** Matrix has no compare-and-set, so the changes of a place run one after the other. */
-  readonly #changes = new Map<string, Changes>();
-  #pending = 0;
+  private readonly changes = new Map<string, Changes>();
+  private pending = 0;
 
   constructor(deps: MatrixRoomStateDeps) {
-    this.#deps = deps;
+    this.deps = deps;
   }
 
   async read(place: RoomPlace, key: string): Promise<JsonObject | undefined> {
-    const { homeserver, fetch } = this.#deps;
+    const { homeserver, fetch } = this.deps;
     try {
-      const path = await this.#path(place, key);
+      const path = await this.path(place, key);
       return await requestMatrix(homeserver, { path, reply: JsonObject }, fetch);
     } catch (error) {
       if (error instanceof MatrixError && error.status === 404) return undefined;
-      this.#deps.logger.warn({ err: error }, 'cannot read the state of a Matrix room');
+      this.deps.logger.warn({ err: error }, 'cannot read the state of a Matrix room');
       throw error;
     }
   }
@@ -205,39 +205,39 @@ export class MatrixRoomState implements RoomState {
     change: (current: JsonObject | undefined) => JsonObject,
   ): Promise<JsonObject> {
     const id = JSON.stringify([place.owner, place.roomId, key]);
-    const { last, count } = this.#changes.get(id) ?? { last: Promise.resolve(), count: 0 };
-    if (count >= MAX_WAITING_PER_PLACE || this.#pending >= MAX_WAITING) throw new Error(BUSY);
-    const changed = last.catch(() => undefined).then(() => this.#change(place, key, change));
-    this.#changes.set(id, { last: changed, count: count + 1 });
-    this.#pending += 1;
+    const { last, count } = this.changes.get(id) ?? { last: Promise.resolve(), count: 0 };
+    if (count >= MAX_WAITING_PER_PLACE || this.pending >= MAX_WAITING) throw new Error(BUSY);
+    const changed = last.catch(() => undefined).then(() => this.change(place, key, change));
+    this.changes.set(id, { last: changed, count: count + 1 });
+    this.pending += 1;
     try {
       return await changed;
     } finally {
-      this.#pending -= 1;
-      this.#release(id);
+      this.pending -= 1;
+      this.release(id);
     }
   }
 
-  #release(id: string): void {
-    const { last, count } = this.#changes.get(id) ?? { last: undefined, count: 0 };
-    if (last && count > 1) this.#changes.set(id, { last, count: count - 1 });
-    else this.#changes.delete(id);
+  private release(id: string): void {
+    const { last, count } = this.changes.get(id) ?? { last: undefined, count: 0 };
+    if (last && count > 1) this.changes.set(id, { last, count: count - 1 });
+    else this.changes.delete(id);
   }
 
-  async #change(
+  private async change(
     place: RoomPlace,
     key: string,
     change: (current: JsonObject | undefined) => JsonObject,
   ): Promise<JsonObject> {
-    const { homeserver, fetch } = this.#deps;
+    const { homeserver, fetch } = this.deps;
     const body = change(await this.read(place, key));
-    const path = await this.#path(place, key);
+    const path = await this.path(place, key);
     await requestMatrix(homeserver, { method: 'PUT', path, body, reply: z.unknown() }, fetch);
     return body;
   }
 
-  async #path({ owner }: RoomPlace, key: string): Promise<string> {
-    const roomId = await this.#deps.rooms.openRoom(owner);
+  private async path({ owner }: RoomPlace, key: string): Promise<string> {
+    const roomId = await this.deps.rooms.openRoom(owner);
     return `/rooms/${encodeSegment(roomId)}/state/${EVENT_TYPE}/${encodeSegment(key)}`;
   }
 }

@@ -45,28 +45,28 @@ interface Opened {
 export class Connection {
   readonly name: string;
   readonly server: McpServer;
-  readonly #context: ConnectionDeps['context'];
-  #opened: Opened | undefined;
-  #opening: Promise<Opened> | undefined;
-  #retryAt = 0;
-  #retryMs = FIRST_RETRY_MS;
-  #isClosed = false;
+  private readonly context: ConnectionDeps['context'];
+  private opened: Opened | undefined;
+  private opening: Promise<Opened> | undefined;
+  private retryAt = 0;
+  private retryMs = FIRST_RETRY_MS;
+  private isClosed = false;
 
   constructor({ name, server, context }: ConnectionDeps) {
     this.name = name;
     this.server = server;
-    this.#context = context;
+    this.context = context;
   }
 
   /** The server's tools; after a failure the server is contacted again only after a while. */
   async tools(): Promise<readonly McpTool[]> {
-    if (!this.#opened) return (await this.#open()).tools;
-    if (performance.now() - this.#opened.listedAt > LIST_AGE_MS) this.#refresh(this.#opened);
-    return this.#opened.tools;
+    if (!this.opened) return (await this.open()).tools;
+    if (performance.now() - this.opened.listedAt > LIST_AGE_MS) this.refresh(this.opened);
+    return this.opened.tools;
   }
 
   async call({ tool, args, signal, invocation }: Call): Promise<unknown> {
-    const { client } = this.#opened ?? (await this.#open());
+    const { client } = this.opened ?? (await this.open());
     const { timeoutMs } = this.server;
     const deadline = AbortSignal.timeout(timeoutMs);
     const options = { signal: AbortSignal.any([signal, deadline]) };
@@ -78,72 +78,72 @@ export class Connection {
       if (deadline.aborted) throw new Error(describeTimeout(this.name, timeoutMs));
       if (isServerError(error)) throw error;
       // The cause may contain internal addresses, so it goes to the log only.
-      this.#context.logger.warn({ err: error, server: this.name, tool }, 'MCP call failed');
-      await this.#closeIfUnreachable(error);
+      this.context.logger.warn({ err: error, server: this.name, tool }, 'MCP call failed');
+      await this.closeIfUnreachable(error);
       throw new Error(`${this.name} cannot be reached, or sent an invalid answer`);
     });
     return readResult(result);
   }
 
   async close(): Promise<void> {
-    this.#isClosed = true;
-    await this.#opening?.catch(() => undefined);
-    await this.#opened?.client.close();
+    this.isClosed = true;
+    await this.opening?.catch(() => undefined);
+    await this.opened?.client.close();
   }
 
   /** Concurrent turns share one attempt. */
-  #open(): Promise<Opened> {
-    if (this.#isClosed || performance.now() < this.#retryAt) {
+  private open(): Promise<Opened> {
+    if (this.isClosed || performance.now() < this.retryAt) {
       return Promise.reject(new Error(`${this.name} is not connected; try again later`));
     }
-    this.#opening ??= this.#connect().finally(() => {
-      this.#opening = undefined;
+    this.opening ??= this.connect().finally(() => {
+      this.opening = undefined;
     });
-    return this.#opening;
+    return this.opening;
   }
 
-  async #connect(): Promise<Opened> {
+  private async connect(): Promise<Opened> {
     try {
-      const client = await openClient(this.server, this.#context);
+      const client = await openClient(this.server, this.context);
       const tools = await listTools(client, this.server.timeoutMs);
-      this.#opened = { client, tools, listedAt: performance.now() };
-      this.#retryMs = FIRST_RETRY_MS;
-      return this.#opened;
+      this.opened = { client, tools, listedAt: performance.now() };
+      this.retryMs = FIRST_RETRY_MS;
+      return this.opened;
     } catch (error) {
-      this.#disconnect(error);
+      this.disconnect(error);
       throw new Error(`${this.name} cannot be reached; try again later`, { cause: error });
     }
   }
 
   /** Runs in the background; a failure closes the connection. */
-  #refresh(opened: Opened): void {
+  private refresh(opened: Opened): void {
     const { client } = opened;
-    this.#opened = { ...opened, listedAt: performance.now() };
+    this.opened = { ...opened, listedAt: performance.now() };
     listTools(client, this.server.timeoutMs).then(
       (tools) => {
-        if (this.#opened?.client === client) this.#opened = { ...this.#opened, tools };
+        if (this.opened?.client === client) this.opened = { ...this.opened, tools };
       },
-      (error) => this.#disconnect(error),
+      (error) => this.disconnect(error),
     );
   }
 
   /** An invalid answer affects one call; a server that does not answer loses its connection. */
-  async #closeIfUnreachable(cause: unknown): Promise<void> {
-    const opened = this.#opened;
+  private async closeIfUnreachable(cause: unknown): Promise<void> {
+    const opened = this.opened;
     if (!opened) return;
     const timeoutMs = Math.min(this.server.timeoutMs, PROBE_MS);
     await listTools(opened.client, timeoutMs).catch(() => {
-      if (this.#opened === opened) this.#disconnect(cause);
+      if (this.opened === opened) this.disconnect(cause);
     });
   }
 
-  #disconnect(error: unknown): void {
-    const lost = this.#opened;
-    this.#opened = undefined;
-    if (this.#isClosed) return;
-    this.#retryAt = performance.now() + this.#retryMs;
-    this.#retryMs = Math.min(2 * this.#retryMs, LAST_RETRY_MS);
-    this.#context.logger.warn({ err: error, server: this.name }, 'MCP server not available');
+  private disconnect(error: unknown): void {
+    const lost = this.opened;
+    this.opened = undefined;
+    if (this.isClosed) return;
+    this.retryAt = performance.now() + this.retryMs;
+    this.retryMs = Math.min(2 * this.retryMs, LAST_RETRY_MS);
+    this.context.logger.warn({ err: error, server: this.name }, 'MCP server not available');
     lost?.client.close().catch(() => undefined);
   }
 }

@@ -21,72 +21,72 @@ interface AnswersDeps {
 
 /** Answers messages: each becomes a turn, whose reply Slack shows while it streams. */
 export class Answers {
-  readonly #deps: AnswersDeps;
-  readonly #running = new Set<Promise<void>>();
+  private readonly deps: AnswersDeps;
+  private readonly running = new Set<Promise<void>>();
   /** Whether messages wait in the inbox because the limit was reached. */
-  #hasMore = false;
-  #isStopping = false;
+  private hasMore = false;
+  private isStopping = false;
 
   constructor(deps: AnswersDeps) {
-    this.#deps = deps;
+    this.deps = deps;
   }
 
   /** Starts to answer a message of the inbox, or leaves it there while the limit is reached. */
   start(waiting: Waiting, attempts = 1): void {
-    const isFull = this.#free <= 0;
-    this.#hasMore ||= isFull;
-    this.#track(isFull ? this.#leave(waiting) : this.#answerOrPostpone(waiting, attempts));
+    const isFull = this.free <= 0;
+    this.hasMore ||= isFull;
+    this.track(isFull ? this.leave(waiting) : this.answerOrPostpone(waiting, attempts));
   }
 
   /** Starts to answer unclaimed messages of the inbox, up to the limit. */
   async takeOver(): Promise<void> {
-    const free = this.#free;
+    const free = this.free;
     if (free <= 0) return;
-    const taken = await this.#deps.inbox.takeOver(free);
-    this.#hasMore = taken.length === free;
+    const taken = await this.deps.inbox.takeOver(free);
+    this.hasMore = taken.length === free;
     for (const { attempts, ...waiting } of taken) this.start(waiting, attempts);
   }
 
   /** Starts no more answers; resolves once the running ones have ended. */
   async close(): Promise<void> {
-    this.#isStopping = true;
-    while (this.#running.size > 0) await Promise.all(this.#running);
+    this.isStopping = true;
+    while (this.running.size > 0) await Promise.all(this.running);
   }
 
   /** How many more messages may be answered now. */
-  get #free(): number {
-    return this.#isStopping ? 0 : MAX_RUNNING - this.#running.size;
+  private get free(): number {
+    return this.isStopping ? 0 : MAX_RUNNING - this.running.size;
   }
 
-  #track(work: Promise<void>): void {
-    this.#running.add(work);
+  private track(work: Promise<void>): void {
+    this.running.add(work);
     void work.finally(() => {
-      this.#running.delete(work);
-      if (this.#hasMore && this.#free > 0) this.#refill();
+      this.running.delete(work);
+      if (this.hasMore && this.free > 0) this.refill();
     });
   }
 
-  #refill(): void {
-    this.#hasMore = false;
+  private refill(): void {
+    this.hasMore = false;
     this.takeOver().catch((err) => {
       // The next round tries again.
-      this.#deps.logger.warn({ err }, 'cannot read waiting messages from Slack');
+      this.deps.logger.warn({ err }, 'cannot read waiting messages from Slack');
     });
   }
 
   /** Another process, or this one later, can take it over immediately. */
-  async #leave({ message }: Waiting): Promise<void> {
-    const { inbox, logger } = this.#deps;
+  private async leave({ message }: Waiting): Promise<void> {
+    const { inbox, logger } = this.deps;
     await inbox.release(message).catch((err) => {
       logger.error({ err, eventId: message.eventId }, 'cannot write to the inbox');
     });
   }
 
-  async #answerOrPostpone(waiting: Waiting, attempts: number): Promise<void> {
-    const { inbox, logger } = this.#deps;
+  private async answerOrPostpone(waiting: Waiting, attempts: number): Promise<void> {
+    const { inbox, logger } = this.deps;
     const { message } = waiting;
     try {
-      await this.#answer(waiting);
+      await this.answer(waiting);
       await inbox.finish(message);
     } catch (err) {
       const about = { err, eventId: message.eventId, channel: message.channel, attempts };
@@ -98,8 +98,8 @@ export class Answers {
     }
   }
 
-  async #answer({ message, replies }: Waiting): Promise<void> {
-    const { inbox, channel, pauseMs } = this.#deps;
+  private async answer({ message, replies }: Waiting): Promise<void> {
+    const { inbox, channel, pauseMs } = this.deps;
     const reply = new LiveReply({
       channel,
       place: message,
@@ -108,7 +108,7 @@ export class Answers {
       pauseMs,
     });
     try {
-      const parts = await this.#startTurn(message);
+      const parts = await this.startTurn(message);
       if (parts) await relay(parts, reply);
     } catch (error) {
       // Server errors are worth another attempt; the user sees the others.
@@ -118,8 +118,8 @@ export class Answers {
   }
 
   /** The turn's reply; none if the message only stopped the running turn. */
-  async #startTurn(message: SlackMessage): Promise<AsyncIterable<ReplyPart> | undefined> {
-    const { threads, turns } = this.#deps;
+  private async startTurn(message: SlackMessage): Promise<AsyncIterable<ReplyPart> | undefined> {
+    const { threads, turns } = this.deps;
     const sessionId = await threads.openSession(message);
     const user = getUserId(message);
     if (isStop(message) && (await turns.abort({ user, sessionId }))) return undefined;

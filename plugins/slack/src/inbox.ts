@@ -27,16 +27,16 @@ interface InboxDeps {
 
 /** Stores every message until it is answered, so that none is lost or answered twice. */
 export class Inbox {
-  readonly #deps: InboxDeps;
-  readonly #holder = randomUUID();
+  private readonly deps: InboxDeps;
+  private readonly holder = randomUUID();
 
   constructor(deps: InboxDeps) {
-    this.#deps = deps;
+    this.deps = deps;
   }
 
   /** Stores a message for this process to answer; false if it is stored already. */
   accept(message: SlackMessage): Promise<boolean> {
-    const { database, clock } = this.#deps;
+    const { database, clock } = this.deps;
     const now = clock();
     return database.write(async (tables) => {
       const accepted = await tables
@@ -48,7 +48,7 @@ export class Inbox {
           state: 'waiting',
           attempts: 1,
           replies: '[]',
-          holder: this.#holder,
+          holder: this.holder,
           lease_until: now + LEASE_MS,
           created_at: now,
         })
@@ -61,23 +61,23 @@ export class Inbox {
 
   /** Records the Slack messages of the answer, for a process that continues it. */
   saveReplies({ eventId }: SlackMessage, replies: readonly string[]): Promise<void> {
-    return this.#update(eventId, { replies: JSON.stringify(replies) });
+    return this.update(eventId, { replies: JSON.stringify(replies) });
   }
 
   finish({ eventId }: SlackMessage): Promise<void> {
-    return this.#update(eventId, { state: 'done' });
+    return this.update(eventId, { state: 'done' });
   }
 
   /** Schedules another attempt, by any process, up to a limit. */
   async postpone({ eventId }: SlackMessage, attempts: number): Promise<void> {
-    if (attempts >= MAX_ATTEMPTS) return this.#update(eventId, { state: 'done' });
+    if (attempts >= MAX_ATTEMPTS) return this.update(eventId, { state: 'done' });
     const pause = FIRST_PAUSE_MS * 3 ** attempts;
-    await this.#update(eventId, { holder: '', lease_until: this.#deps.clock() + pause });
+    await this.update(eventId, { holder: '', lease_until: this.deps.clock() + pause });
   }
 
   /** Releases a message that was not tried, so that any process can take it over immediately. */
   release({ eventId }: SlackMessage): Promise<void> {
-    const { database } = this.#deps;
+    const { database } = this.deps;
     return database.write(async (tables) => {
       await tables
         .updateTable('slack_inbox')
@@ -90,13 +90,13 @@ export class Inbox {
 
   /** Extends the lease of this process's messages. */
   async renew(): Promise<void> {
-    const { database, clock } = this.#deps;
+    const { database, clock } = this.deps;
     const values = { lease_until: clock() + LEASE_MS };
     await database.write(async (tables) => {
       await tables
         .updateTable('slack_inbox')
         .set(values)
-        .where('holder', '=', this.#holder)
+        .where('holder', '=', this.holder)
         .where('state', '=', 'waiting')
         .execute();
     });
@@ -104,13 +104,13 @@ export class Inbox {
 
   /** Takes over postponed and abandoned messages, oldest first. */
   async takeOver(limit: number): Promise<readonly (Waiting & { readonly attempts: number })[]> {
-    const { database, clock } = this.#deps;
+    const { database, clock } = this.deps;
     const now = clock();
     const rows = await database.write((tables) =>
       tables
         .updateTable('slack_inbox')
         .set((e) => ({
-          holder: this.#holder,
+          holder: this.holder,
           lease_until: now + LEASE_MS,
           attempts: e('attempts', '+', 1),
         }))
@@ -138,7 +138,7 @@ export class Inbox {
 
   /** Deletes messages that Slack does not deliver again. */
   async deleteOld(): Promise<void> {
-    const { database, clock } = this.#deps;
+    const { database, clock } = this.deps;
     const before = clock() - MEMORY_MS;
     await database.write(async (tables) => {
       await tables
@@ -149,8 +149,8 @@ export class Inbox {
     });
   }
 
-  async #update(eventId: string, values: Partial<InboxRow>): Promise<void> {
-    await this.#deps.database.write(async (tables) => {
+  private async update(eventId: string, values: Partial<InboxRow>): Promise<void> {
+    await this.deps.database.write(async (tables) => {
       await tables.updateTable('slack_inbox').set(values).where('event_id', '=', eventId).execute();
     });
   }

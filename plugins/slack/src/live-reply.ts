@@ -22,62 +22,62 @@ interface Shown {
 
 /** An answer that streams to Slack: its messages are updated, and new ones posted when they are full. */
 export class LiveReply {
-  readonly #deps: LiveReplyDeps;
-  readonly #shown: Shown[];
-  #wanted = '';
-  #work: Promise<void> | undefined;
-  #error: unknown;
-  #finishing = Promise.withResolvers<void>();
+  private readonly deps: LiveReplyDeps;
+  private readonly shown: Shown[];
+  private wanted = '';
+  private work: Promise<void> | undefined;
+  private error: unknown;
+  private finishing = Promise.withResolvers<void>();
 
   constructor(deps: LiveReplyDeps) {
-    this.#deps = deps;
-    this.#shown = deps.replies.map((ts) => ({ ts, text: undefined }));
+    this.deps = deps;
+    this.shown = deps.replies.map((ts) => ({ ts, text: undefined }));
   }
 
   /** Shows the text soon; of several in quick succession only the last one. */
   show(markdown: string): void {
-    this.#wanted = markdown;
-    this.#work ??= this.#showLatest();
+    this.wanted = markdown;
+    this.work ??= this.showLatest();
   }
 
   /** Shows the text now; resolves once it is posted. */
   async finish(markdown: string): Promise<void> {
-    this.#wanted = markdown;
-    this.#finishing.resolve();
-    await this.#work;
-    this.#error = undefined;
-    await this.#sync(markdown);
+    this.wanted = markdown;
+    this.finishing.resolve();
+    await this.work;
+    this.error = undefined;
+    await this.sync(markdown);
   }
 
-  async #showLatest(): Promise<void> {
-    for (let shown: string | undefined; shown !== this.#wanted && !this.#error; ) {
-      shown = this.#wanted;
-      await this.#sync(shown).catch((error) => {
+  private async showLatest(): Promise<void> {
+    for (let shown: string | undefined; shown !== this.wanted && !this.error; ) {
+      shown = this.wanted;
+      await this.sync(shown).catch((error) => {
         // `finish` shows the whole text again.
-        this.#error = error;
+        this.error = error;
       });
-      await this.#pause();
+      await this.pause();
     }
-    this.#work = undefined;
+    this.work = undefined;
   }
 
-  async #pause(): Promise<void> {
+  private async pause(): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
-    const timer = setTimeout(resolve, this.#deps.pauseMs);
-    await Promise.race([promise, this.#finishing.promise]);
+    const timer = setTimeout(resolve, this.deps.pauseMs);
+    await Promise.race([promise, this.finishing.promise]);
     clearTimeout(timer);
   }
 
-  async #sync(markdown: string): Promise<void> {
+  private async sync(markdown: string): Promise<void> {
     const texts = splitMessage(toMrkdwn(markdown), MAX_LENGTH);
     for (const [i, text] of texts.entries()) await this.#show(i, text);
     // The final text may be shorter than what was shown.
-    while (this.#shown.length > texts.length) await this.#dropLast();
+    while (this.shown.length > texts.length) await this.dropLast();
   }
 
   async #show(index: number, text: string): Promise<void> {
-    const { channel, place, onPosted } = this.#deps;
-    const shown = this.#shown[index];
+    const { channel, place, onPosted } = this.deps;
+    const shown = this.shown[index];
     if (shown?.text === text) return;
     if (shown) {
       await channel.update(place, shown.ts, text);
@@ -85,13 +85,13 @@ export class LiveReply {
       return;
     }
     const ts = await channel.post(place, text);
-    this.#shown.push({ ts, text });
-    await onPosted(this.#shown.map((one) => one.ts));
+    this.shown.push({ ts, text });
+    await onPosted(this.shown.map((one) => one.ts));
   }
 
-  async #dropLast(): Promise<void> {
-    const { channel, place } = this.#deps;
-    const last = this.#shown.pop();
+  private async dropLast(): Promise<void> {
+    const { channel, place } = this.deps;
+    const last = this.shown.pop();
     if (last) await channel.remove(place, last.ts);
   }
 }

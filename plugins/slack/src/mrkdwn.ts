@@ -131,45 +131,45 @@ export function splitMessage(text: string, limit: number): string[] {
 }
 
 class MessageSplitter {
-  readonly #done: string[] = [];
-  readonly #room: number;
-  #lines: string[] = [];
-  #length = 0;
-  #isCode = false;
+  private readonly done: string[] = [];
+  private readonly room: number;
+  private lines: string[] = [];
+  private length = 0;
+  private isCode = false;
 
   constructor(limit: number) {
     // Less the fence that closes a message in the middle of code.
-    this.#room = limit - FENCE.length - 1;
+    this.room = limit - FENCE.length - 1;
   }
 
   add(line: string): void {
-    if (this.#lines.length > 0 && this.#length + line.length > this.#room) this.#break();
-    this.#push(line);
-    if (line === FENCE) this.#isCode = !this.#isCode;
+    if (this.lines.length > 0 && this.length + line.length > this.room) this.break();
+    this.push(line);
+    if (line === FENCE) this.isCode = !this.isCode;
   }
 
   end(): string[] {
-    this.#finish();
-    return this.#done;
+    this.finish();
+    return this.done;
   }
 
-  #break(): void {
-    const isWithinCode = this.#isCode;
-    if (isWithinCode) this.#lines.push(FENCE);
-    this.#finish();
-    if (isWithinCode) this.#push(FENCE);
+  private break(): void {
+    const isWithinCode = this.isCode;
+    if (isWithinCode) this.lines.push(FENCE);
+    this.finish();
+    if (isWithinCode) this.push(FENCE);
   }
 
-  #push(line: string): void {
-    this.#lines.push(line);
-    this.#length += line.length + 1;
+  private push(line: string): void {
+    this.lines.push(line);
+    this.length += line.length + 1;
   }
 
-  #finish(): void {
-    const part = this.#lines.join('\n');
-    if (part.trim()) this.#done.push(part);
-    this.#lines = [];
-    this.#length = 0;
+  private finish(): void {
+    const part = this.lines.join('\n');
+    if (part.trim()) this.done.push(part);
+    this.lines = [];
+    this.length = 0;
   }
 }
 

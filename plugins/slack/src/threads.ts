@@ -12,15 +12,15 @@ interface ThreadsDeps {
 
 /** Maps threads to sessions, per user. */
 export class Threads {
-  readonly #deps: ThreadsDeps;
+  private readonly deps: ThreadsDeps;
 
   constructor(deps: ThreadsDeps) {
-    this.#deps = deps;
+    this.deps = deps;
   }
 
   /** Returns the user's session in the message's thread, or opens one. */
   async openSession(message: SlackMessage): Promise<string> {
-    const { database, turns } = this.#deps;
+    const { database, turns } = this.deps;
     const known = await find(database.tables, message);
     if (known !== undefined) return known;
     const { sessionId } = await turns.openSession(getUserId(message));
@@ -37,7 +37,7 @@ export class Threads {
 
   /** Removes a session that no longer exists. */
   async remove(message: SlackMessage, sessionId: string): Promise<void> {
-    await this.#deps.database.write(async (tables) => {
+    await this.deps.database.write(async (tables) => {
       await tables
         .deleteFrom('slack_threads')
         .where((e) => e.and(toPlace(message)))

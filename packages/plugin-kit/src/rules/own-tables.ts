@@ -13,24 +13,24 @@ export const getTablePrefix = (plugin: string) => `${plugin.replaceAll('-', '_')
 
 /** Refuses queries on the tables of others; raw SQL is not checked. */
 export class OwnTables implements KyselyPlugin {
-  readonly #plugin: string;
-  readonly #prefix: string;
+  private readonly plugin: string;
+  private readonly prefix: string;
   /** Prefixes of plugins whose names begin with the name of this one. */
-  readonly #longerPrefixes: readonly string[];
+  private readonly longerPrefixes: readonly string[];
 
   constructor(plugin: string, others: readonly string[]) {
-    this.#plugin = plugin;
-    this.#prefix = getTablePrefix(plugin);
-    this.#longerPrefixes = others
+    this.plugin = plugin;
+    this.prefix = getTablePrefix(plugin);
+    this.longerPrefixes = others
       .filter((other) => other !== plugin)
       .map(getTablePrefix)
-      .filter((prefix) => prefix.startsWith(this.#prefix));
+      .filter((prefix) => prefix.startsWith(this.prefix));
   }
 
   transformQuery({ node }: PluginTransformQueryArgs) {
     const names = new TableNames();
     names.transformNode(node);
-    for (const name of names.used) if (!this.#isOwn(name)) throw this.#createError(name);
+    for (const name of names.used) if (!this.isOwn(name)) throw this.createError(name);
     return node;
   }
 
@@ -38,30 +38,30 @@ export class OwnTables implements KyselyPlugin {
     return result;
   }
 
-  #isOwn(name: string): boolean {
-    const isOthers = this.#longerPrefixes.some((prefix) => name.startsWith(prefix));
-    return name.startsWith(this.#prefix) && !isOthers;
+  private isOwn(name: string): boolean {
+    const isOthers = this.longerPrefixes.some((prefix) => name.startsWith(prefix));
+    return name.startsWith(this.prefix) && !isOthers;
   }
 
-  #createError(name: string): Error {
+  private createError(name: string): Error {
     return new Error(
-      `The table ${name} is not the plugin ${this.#plugin}'s: the names of its tables begin with ${this.#prefix}`,
+      `The table ${name} is not the plugin ${this.plugin}'s: the names of its tables begin with ${this.prefix}`,
     );
   }
 }
 
 /** Collects the tables that a query reads or writes. */
 class TableNames extends OperationNodeTransformer {
-  readonly #named = new Set<string>();
-  readonly #definedByQuery = new Set<string>();
+  private readonly named = new Set<string>();
+  private readonly definedByQuery = new Set<string>();
 
   get used(): readonly string[] {
-    return [...this.#named].filter((name) => !this.#definedByQuery.has(name));
+    return [...this.named].filter((name) => !this.definedByQuery.has(name));
   }
 
   protected override transformTable(node: TableNode): TableNode {
     const { schema, identifier } = node.table;
-    this.#named.add(schema ? `${schema.name}.${identifier.name}` : identifier.name);
+    this.named.add(schema ? `${schema.name}.${identifier.name}` : identifier.name);
     return node;
   }
 
@@ -71,7 +71,7 @@ class TableNames extends OperationNodeTransformer {
   }
 
   protected override transformCommonTableExpressionName(node: CommonTableExpressionNameNode) {
-    this.#definedByQuery.add(node.table.table.identifier.name);
+    this.definedByQuery.add(node.table.table.identifier.name);
     return node;
   }
 }

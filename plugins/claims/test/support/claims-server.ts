@@ -28,25 +28,27 @@ export class ClaimsServer {
   hangsUp = false;
   /** Holds answers back until it resolves. */
   patience: Promise<void> | undefined;
-  readonly #server = createServer((request, response) => void this.#answer(request, response));
+  private readonly server = createServer(
+    (request, response) => void this.answer(request, response),
+  );
 
   async start(): Promise<this> {
-    this.#server.listen(0, '127.0.0.1');
-    await once(this.#server, 'listening');
+    this.server.listen(0, '127.0.0.1');
+    await once(this.server, 'listening');
     return this;
   }
 
   get url(): string {
-    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}/claims`;
+    return `http://127.0.0.1:${(this.server.address() as AddressInfo).port}/claims`;
   }
 
   async stop(): Promise<void> {
-    this.#server.closeAllConnections();
-    await new Promise((resolve) => this.#server.close(resolve));
+    this.server.closeAllConnections();
+    await new Promise((resolve) => this.server.close(resolve));
   }
 
-  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    if (request.method === 'GET') return this.#find(request, response);
+  private async answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    if (request.method === 'GET') return this.find(request, response);
     const key = String(request.headers['idempotency-key']);
     const authorization = String(request.headers.authorization);
     this.received.push({ key, authorization, body: await json(request) });
@@ -58,7 +60,7 @@ export class ClaimsServer {
     response.end(JSON.stringify({ status, reference: `tx-${key}` }));
   }
 
-  #find(request: IncomingMessage, response: ServerResponse): void {
+  private find(request: IncomingMessage, response: ServerResponse): void {
     this.asked += 1;
     const status = this.verdicts.get(request.url?.split('/').at(-1) ?? '');
     if (status === undefined) return void response.writeHead(404).end('{}');
