@@ -27,13 +27,13 @@ const Reply = z.object({
   ]),
 });
 
-/** Tells the current weather anywhere. */
+/** Reports the current weather anywhere. */
 export const weather = definePlugin({
   name: 'weather',
   version: '1.0.0',
   manifest: {
     title: 'Weather',
-    summary: 'Tells the weather at a place right now.',
+    summary: 'Reports the current weather at a place.',
     whenToUse: ['the user asks about the weather', 'a plan depends on the weather'],
     category: 'knowledge',
     visibility: 'always',
@@ -43,7 +43,7 @@ export const weather = definePlugin({
   getTools: ({ config, fetch }) => [
     defineTool({
       name: 'get_weather',
-      description: 'Tells the weather at a place right now. Use it for every question about it.',
+      description: 'Returns the current weather at a place. Use it for every question about it.',
       inputSchema: z.object({ place: z.string().trim().min(1).max(100) }),
       run: async ({ place }, { signal }) => {
         const url = new URL(`/${encodeURIComponent(place)}?format=j1`, config.WEATHER_URL);

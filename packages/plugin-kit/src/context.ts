@@ -213,7 +213,7 @@ export interface TurnState {
 }
 
 /** What the client sent with the message for plugins. */
-export interface TurnRequestParts {
+export interface TurnRequestExtras {
   readonly tools?: readonly BrowserTool[];
   readonly agActions?: readonly AgAction[];
   readonly attachments: readonly Attachment[];
@@ -273,7 +273,7 @@ export interface TurnContext<Config = Readonly<Record<string, unknown>>, Service
   /** The messages before this one, oldest first; only the newest of a very long conversation. */
   readonly history: readonly Message[];
   readonly state: TurnState;
-  readonly request: TurnRequestParts;
+  readonly request: TurnRequestExtras;
   /** The plugin's own environment variables. */
   readonly config: Config;
   /** What the plugin's `setup` returned. */
@@ -290,7 +290,7 @@ export interface TurnContext<Config = Readonly<Record<string, unknown>>, Service
   readonly logger: Logger;
   /** Sends the user a warning; the turn continues. */
   warn(code: string, message: string): void;
-  /** Tells the agent what is not available in this turn, and why. Call it before the first model call. */
+  /** Informs the agent about what is missing in this turn. Call it before the first model call. */
   degrade(name: string, missing: string): void;
   /** Aborts when the turn ends or is canceled, or the call times out. */
   readonly signal: AbortSignal;

@@ -28,7 +28,7 @@ export type {
   SharedState,
   TurnContext,
   TurnEmit,
-  TurnRequestParts,
+  TurnRequestExtras,
   TurnSession,
   TurnState,
   TurnUcan,

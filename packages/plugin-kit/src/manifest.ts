@@ -3,11 +3,11 @@ import { z } from 'zod';
 const Line = z.string().trim().min(1).max(500);
 const Lines = z.array(Line).max(20);
 
-/** How the agent comes to know of a plugin: in every prompt, when it asks, or not at all. */
+/** When the agent learns about a plugin: in every prompt, on request, or not at all. */
 export const Visibility = z.enum(['always', 'on-demand', 'silent']);
 export type Visibility = z.infer<typeof Visibility>;
 
-/** What a plugin tells the agent and its users of itself. */
+/** The description of a plugin for the agent and its users. */
 export const PluginManifest = z.strictObject({
   title: Line,
   summary: Line,

@@ -1,6 +1,6 @@
 import type { ModelUse } from './model.js';
 
-/** A message that asks to become a turn. */
+/** A message that is about to start a turn. */
 export interface GateRequest {
   /** The caller's DID. */
   readonly owner: string;
@@ -12,22 +12,22 @@ export interface GateRequest {
   readonly length: number;
 }
 
-/** What a gate keeps of a turn it has let in. */
+/** What a gate holds for a turn that it admitted. */
 export interface TurnHold {
   /**
-   * Called before each model call, also of sub-agents and titles, with what the turn has used so far.
-   * Throws an OracleError to end the turn. Any other fault ends it too, as `gate_unavailable`.
+   * Called before each model call, also of sub-agents and titles, with the usage of the turn.
+   * Throws an OracleError to end the turn. Any other error ends it too, as `gate_unavailable`.
    */
   check?(used: readonly ModelUse[]): void | Promise<void>;
   /**
-   * Called once, when all that belongs to the turn is over, however it ended. A call that fails or
-   * hangs is made again, so that the same turn may be settled twice: the second time changes nothing.
+   * Called once everything that belongs to the turn has ended. A call that fails or hangs is repeated,
+   * so settling the same turn twice must change nothing.
    */
   settle(used: readonly ModelUse[]): Promise<void>;
 }
 
-/** May refuse a turn before it starts; one that hangs, fails or gives rubbish refuses it as `gate_unavailable`. */
+/** May refuse a turn before it starts; one that hangs, fails or returns an invalid value refuses it as `gate_unavailable`. */
 export interface MessageGate {
-  /** Throws an OracleError to refuse: the caller gets it as the answer, and nothing of the turn is stored. */
+  /** Throws an OracleError to refuse: the caller receives it, and nothing is stored. */
   admit(request: GateRequest): Promise<TurnHold | undefined>;
 }

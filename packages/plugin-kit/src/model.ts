@@ -1,9 +1,9 @@
 import type { JsonObject } from '@sibyl/protocol';
 
-/** What a model is wanted for: the answer itself, a sub-agent's part of it, or titles and summaries. */
+/** The purpose of a model: the answer, a sub-agent, or titles and summaries. */
 export type ModelRole = 'main' | 'subagent' | 'utility';
 
-/** One step of the conversation as a model sees it, oldest first. */
+/** One message of the conversation as a model receives it. */
 export type ModelMessage =
   | { readonly role: 'user'; readonly content: string | readonly UserPart[] }
   | {
@@ -11,7 +11,7 @@ export type ModelMessage =
       readonly text: string;
       readonly reasoning?: string | undefined;
       readonly toolCalls?: readonly ModelToolCall[] | undefined;
-      /** As the `finish` of this step gave it; without it a thinking model loses its thread between tools. */
+      /** The provider's record of this step, which reasoning models need for the next one. */
       readonly providerData?: JsonObject | undefined;
     }
   | { readonly role: 'tool'; readonly results: readonly ModelToolResult[] };
@@ -20,14 +20,14 @@ export type UserPart =
   | { readonly type: 'text'; readonly text: string }
   | { readonly type: 'file'; readonly mediaType: string; readonly data: Uint8Array };
 
-/** A tool as a model is told of it; `inputSchema` is JSON Schema of an object. */
+/** A tool as a model receives it; `inputSchema` is JSON Schema of an object. */
 export interface ModelTool {
   readonly name: string;
   readonly description: string;
   readonly inputSchema: JsonObject;
 }
 
-/** A call the model wants made; `input` is the JSON text it wrote, not yet checked. */
+/** A tool call of the model; `input` is JSON text that is not validated yet. */
 export interface ModelToolCall {
   readonly id: string;
   readonly name: string;
@@ -41,14 +41,14 @@ export interface ModelToolResult {
   readonly isError: boolean;
 }
 
-/** Tokens one call cost; `cached` are those of `input` that the provider had cached. */
+/** The tokens of one call; `cached` is the cached part of `input`. */
 export interface ModelUsage {
   readonly input: number;
   readonly output: number;
   readonly cached: number;
 }
 
-/** Tokens that one model was asked for. */
+/** The tokens of one model. */
 export interface ModelUse extends ModelUsage {
   /** As `/models` lists it. */
   readonly model: string;

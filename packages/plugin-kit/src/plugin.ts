@@ -51,7 +51,7 @@ export interface OraclePlugin<ConfigSchema extends z.ZodObject = z.ZodObject, Se
   readonly configSchema?: ConfigSchema;
   /** Whether the environment has what it needs; called only while its feature is `auto`, the default. */
   autoDetect?(env: PluginEnv): boolean;
-  /** Tells the operator what to set so that it loads. */
+  /** What the operator has to set so that it loads. */
   readonly autoDetectHint?: string;
   /** Creates its tables. */
   readonly migrations?: PluginMigrations;

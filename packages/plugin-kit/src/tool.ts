@@ -5,7 +5,7 @@ import type { Visibility } from './manifest.js';
 import type { ModelRole } from './model.js';
 import type { ToolInput, ToolSchema } from './schema.js';
 
-/** A short text that tells the user what a running tool is doing. */
+/** A short text for the user about what a running tool does. */
 export type ToolProgress = string;
 
 /**
@@ -23,7 +23,7 @@ export interface Tool<Schema extends ToolSchema = any, Output = any, Services = 
   // biome-ignore-end lint/suspicious/noExplicitAny: see above.
   /** Letters, digits, `_` and `-`, at most 64 characters: names that every provider accepts. */
   readonly name: string;
-  /** Tells the model what the tool does and when to use it. */
+  /** For the model: what the tool does and when to use it. */
   readonly description: string;
   /** Input that does not match never reaches the tool; the model gets the validation errors. */
   readonly inputSchema: Schema;
@@ -98,7 +98,7 @@ async function finishGenerator(
 export interface SubAgent<Services = any> {
   /** Lower case, digits and `_`, at most 40 characters. */
   readonly name: string;
-  /** Tells the main agent what the sub-agent does and when to call it. */
+  /** For the main agent: what the sub-agent does and when to call it. */
   readonly description: string;
   /** The system prompt. */
   readonly prompt:

@@ -42,7 +42,7 @@ describe('a turn', () => {
     await expect(turn.callTool('burn_note', {})).rejects.toThrow(/there are: add_note/);
   });
 
-  it('has the tools that a message brings', async () => {
+  it('callTool finds the tools of the message', async () => {
     const attachments = [{ eventId: '$a', filename: 'a.txt', mimetype: 'text/plain' }];
     const turn = await runtime.turn({ attachments });
     expect(await turn.callTool('count_files', {})).toBe(1);

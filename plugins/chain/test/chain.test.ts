@@ -70,7 +70,7 @@ function startWith(url: string): Promise<TestHost> {
 
 const use = (user: TestUser, name: string, input: object) => useTool({ user, model }, name, input);
 
-it('lets the host tell clients where the gateway is', async () => {
+it('the plugin shares the address of the gateway', async () => {
   const card = await fetch(`${host.url}/.well-known/oracle.json`);
   expect(await card.json()).toMatchObject({ gateway: gatewayUrl });
 });

@@ -51,7 +51,7 @@ describe.each(engines)('claims on %s', (engine) => {
     };
   }
 
-  /** Somebody whose last turn cost more than they had. */
+  /** A user whose last turn cost more than the balance. */
   async function debtor(amount = 300) {
     const owner = newOwner();
     const { reservations } = openLedger(ledgerTables.database, { clock });
@@ -61,7 +61,7 @@ describe.each(engines)('claims on %s', (engine) => {
     return owner;
   }
 
-  const statementOf = (owner: string) =>
+  const readStatement = (owner: string) =>
     openLedger(ledgerTables.database).ledger.statement({ owner, limit: 10 });
 
   it('are open from the moment usage is unpaid', async () => {
@@ -93,7 +93,7 @@ describe.each(engines)('claims on %s', (engine) => {
       can: 'claim/submit',
       nb: { claim: id, user: owner, amount: 300 },
     });
-    expect(await statementOf(owner)).toMatchObject({ balance: 0, unpaid: 0 });
+    expect(await readStatement(owner)).toMatchObject({ balance: 0, unpaid: 0 });
     expect(await runner.run()).toEqual({ status: 'done', ...none });
     now += computeBackoff(99);
     expect(await runner.run()).toEqual({ status: 'done', ...none });
@@ -112,7 +112,7 @@ describe.each(engines)('claims on %s', (engine) => {
     now += computeBackoff(1);
     expect(await runner.run()).toEqual({ status: 'done', ...none, settled: 1 });
     expect(server.received).toHaveLength(1);
-    expect(await statementOf(owner)).toMatchObject({ unpaid: 0 });
+    expect(await readStatement(owner)).toMatchObject({ unpaid: 0 });
   });
 
   it('that failed are paid by the balance again', async () => {
@@ -125,7 +125,7 @@ describe.each(engines)('claims on %s', (engine) => {
     now += computeBackoff(99);
     expect(await runner.run()).toEqual({ status: 'done', ...none });
     await grantCredits(ledgerTables.database, { owner, amount: 400 });
-    expect(await statementOf(owner)).toMatchObject({ balance: 100, unpaid: 0 });
+    expect(await readStatement(owner)).toMatchObject({ balance: 100, unpaid: 0 });
   });
 
   it.each([500, 503, 401, 429])('are tried again, later each time, after a %i', async (refusal) => {
@@ -148,7 +148,7 @@ describe.each(engines)('claims on %s', (engine) => {
     const { runner } = openClaims();
     const owners = [await debtor(), await debtor(), await debtor()];
     const answering = Promise.withResolvers<void>();
-    server.patience = answering.promise;
+    server.delay = answering.promise;
     const run = runner.run();
     await expect.poll(() => server.received.length).toBe(1);
     const stopped = runner.stop();
@@ -156,11 +156,11 @@ describe.each(engines)('claims on %s', (engine) => {
     await stopped;
     expect(await run).toEqual({ status: 'unfinished', ...none, settled: 1 });
     expect(server.received).toHaveLength(1);
-    // Another process goes on at once: the lease was given back.
+    // Another process can continue at once: the lease is released.
     expect(await openClaims().runner.run()).toEqual({ status: 'done', ...none, settled: 2 });
     const keys = server.received.map(({ key }) => key);
     expect(new Set(keys).size).toBe(3);
-    for (const owner of owners) expect(await statementOf(owner)).toMatchObject({ unpaid: 0 });
+    for (const owner of owners) expect(await readStatement(owner)).toMatchObject({ unpaid: 0 });
   });
 
   it('ClaimRunner shows no address of the service in the reason', async () => {
@@ -176,7 +176,7 @@ describe.each(engines)('claims on %s', (engine) => {
     await runner.run();
   });
 
-  it('that arrived although nobody heard of it are not sent twice', async () => {
+  it('ClaimRunner does not resend claims whose reply was lost', async () => {
     const { runner } = openClaims();
     const owner = await debtor();
     server.hangsUp = true;
@@ -188,7 +188,7 @@ describe.each(engines)('claims on %s', (engine) => {
     expect(await runner.run()).toEqual({ status: 'done', ...none, settled: 1 });
     expect(server.received).toHaveLength(1);
     expect(server.asked).toBe(1);
-    expect(await statementOf(owner)).toMatchObject({ balance: 1000, unpaid: 0 });
+    expect(await readStatement(owner)).toMatchObject({ balance: 1000, unpaid: 0 });
   });
 
   it('that a grant paid first are not sent at all', async () => {
@@ -215,7 +215,7 @@ describe.each(engines)('claims on %s', (engine) => {
     const second = openClaims(await claimTables.another()).runner;
     await debtor();
     let letGo = () => {};
-    server.patience = new Promise((resolve) => {
+    server.delay = new Promise((resolve) => {
       letGo = resolve;
     });
     const working = first.run();

@@ -139,7 +139,7 @@ describe('turns that are paid for', () => {
     await expect(startCall(1)).rejects.toMatchObject({ code: 'gate_unavailable' });
   });
 
-  it('tells turns of one request id apart by their order', async () => {
+  it('ActiveHolds.find returns the first of several turns with one request id', async () => {
     const { admit, startCall, statement } = await openGate(1000);
     const first = await admit();
     const second = await admit();
@@ -178,7 +178,7 @@ describe('while the ledger fails', () => {
     return { state, ledger, holds, owner, prepare, admit: () => gate.admit(request) };
   }
 
-  it('no turn is let in, and none goes on', async () => {
+  it('CreditGate admits no turn, and CreditHold prepares no call', async () => {
     const { state, admit, prepare } = openFailing();
     const hold = await admit();
     state.isDown = true;

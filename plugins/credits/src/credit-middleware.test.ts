@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { estimateRequest } from './credit-middleware.js';
 
 const bytes = (length: number) => new Uint8Array(length);
-const tokensOf = (messages: readonly ModelMessage[]) =>
+const countTokens = (messages: readonly ModelMessage[]) =>
   estimateRequest({
     agent: 'main',
     model: { id: 'm', vision: true },
@@ -11,7 +11,7 @@ const tokensOf = (messages: readonly ModelMessage[]) =>
     messages,
     tools: [],
   });
-const none = tokensOf([]);
+const none = countTokens([]);
 
 it.each<[string, ModelMessage, number]>([
   ['text', { role: 'user', content: 'x'.repeat(400) }, 100],
@@ -21,8 +21,8 @@ it.each<[string, ModelMessage, number]>([
   ['a document', image('application/pdf', 100_000), 5000],
   ['tool results', toolResult('x'.repeat(800)), 200],
 ])('counts %s', (_, message, tokens) => {
-  expect(tokensOf([message]) - none).toBeGreaterThanOrEqual(tokens);
-  expect(tokensOf([message]) - none).toBeLessThan(tokens + 10);
+  expect(countTokens([message]) - none).toBeGreaterThanOrEqual(tokens);
+  expect(countTokens([message]) - none).toBeLessThan(tokens + 10);
 });
 
 it('counts what the assistant wrote and called', () => {
@@ -32,7 +32,7 @@ it('counts what the assistant wrote and called', () => {
     reasoning: 'x'.repeat(100),
     toolCalls: [{ id: '1', name: 'tool', input: 'x'.repeat(200) }],
   };
-  expect(tokensOf([message]) - none).toBeGreaterThanOrEqual(100);
+  expect(countTokens([message]) - none).toBeGreaterThanOrEqual(100);
 });
 
 it('counts the tools', () => {

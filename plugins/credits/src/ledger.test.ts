@@ -17,7 +17,7 @@ describe.each(engines)('the ledger on %s', (engine) => {
     return owner;
   }
 
-  const statementOf = (owner: string) => open().ledger.statement({ owner, limit: 100 });
+  const readStatement = (owner: string) => open().ledger.statement({ owner, limit: 100 });
 
   it('keeps grants, each reference once', async () => {
     const owner = newOwner();
@@ -32,7 +32,7 @@ describe.each(engines)('the ledger on %s', (engine) => {
       ),
     );
     expect(grants.filter(({ isNew }) => isNew)).toHaveLength(1);
-    expect(await statementOf(owner)).toMatchObject({
+    expect(await readStatement(owner)).toMatchObject({
       balance: 570,
       reserved: 0,
       unpaid: 0,
@@ -44,7 +44,7 @@ describe.each(engines)('the ledger on %s', (engine) => {
   });
 
   it.each([
-    { owner: 'somebody', amount: 1 },
+    { owner: 'no-did', amount: 1 },
     { owner: 'did:key:z1', amount: 0 },
     { owner: 'did:key:z1', amount: -5 },
     { owner: 'did:key:z1', amount: 1.5 },
@@ -54,7 +54,7 @@ describe.each(engines)('the ledger on %s', (engine) => {
     });
   });
 
-  it('gives every user what they start with, once, whoever opened the account', async () => {
+  it('Ledger adds the initial grant once, no matter what opened the account', async () => {
     const { ledger, reservations } = open(test.database, 1000);
     const owner = await userWith(5);
     const statements = await Promise.all([
@@ -74,13 +74,13 @@ describe.each(engines)('the ledger on %s', (engine) => {
     const { reservations } = open();
     const owner = await userWith(1000);
     const key = await reservations.reserve({ owner, ...turn, amount: 600 });
-    expect(await statementOf(owner)).toMatchObject({ balance: 1000, reserved: 600 });
+    expect(await readStatement(owner)).toMatchObject({ balance: 1000, reserved: 600 });
     const usage = JSON.stringify([{ model: 'm', input: 1, cached: 0, output: 2 }]);
     await Promise.all([
       reservations.settle(key, { cost: 150, usage }),
       reservations.settle(key, { cost: 150, usage }),
     ]);
-    const statement = await statementOf(owner);
+    const statement = await readStatement(owner);
     expect(statement).toMatchObject({ balance: 850, reserved: 0, unpaid: 0 });
     expect(statement.entries).toHaveLength(2);
     expect(statement.entries[0]).toMatchObject({
@@ -97,7 +97,7 @@ describe.each(engines)('the ledger on %s', (engine) => {
     const owner = await userWith(1000);
     const key = await reservations.reserve({ owner, ...turn, amount: 600 });
     await reservations.settle(key, costing(0));
-    expect(await statementOf(owner)).toMatchObject({ balance: 1000, reserved: 0, entries: [{}] });
+    expect(await readStatement(owner)).toMatchObject({ balance: 1000, reserved: 0, entries: [{}] });
   });
 
   it('lets in no more of 50 turns at once than the balance covers, across processes', async () => {
@@ -120,11 +120,11 @@ describe.each(engines)('the ledger on %s', (engine) => {
         fields: { claims: [], outstandingClaims: [] },
       });
     }
-    expect(await statementOf(owner)).toMatchObject({ balance: 1000, reserved: 1000 });
+    expect(await readStatement(owner)).toMatchObject({ balance: 1000, reserved: 1000 });
     await Promise.all(
       admitted.map(({ value: { reservations, key } }) => reservations.settle(key, costing(100))),
     );
-    const { balance, reserved, unpaid, entries } = await statementOf(owner);
+    const { balance, reserved, unpaid, entries } = await readStatement(owner);
     expect({ balance, reserved, unpaid }).toEqual({ balance: 0, reserved: 0, unpaid: 0 });
     expect(entries.reduce((sum, { amount }) => sum + amount, 0)).toBe(0);
   });
@@ -134,13 +134,13 @@ describe.each(engines)('the ledger on %s', (engine) => {
     const owner = await userWith(1000);
     const key = await reservations.reserve({ owner, ...turn, amount: 600 });
     await reservations.extend(key, { amount: 900, incurred: 300 });
-    expect(await statementOf(owner)).toMatchObject({ reserved: 900 });
+    expect(await readStatement(owner)).toMatchObject({ reserved: 900 });
     await expect(reservations.extend(key, { amount: 1001, incurred: 700 })).rejects.toMatchObject({
       code: 'insufficient_credit',
     });
     await reservations.extend(key, { amount: 1000, incurred: 800 });
     await reservations.settle(key, costing(800));
-    expect(await statementOf(owner)).toMatchObject({ balance: 200, reserved: 0 });
+    expect(await readStatement(owner)).toMatchObject({ balance: 200, reserved: 0 });
   });
 
   it('never falls below nothing nor touches what other turns set aside: the rest stays unpaid', async () => {
@@ -149,16 +149,16 @@ describe.each(engines)('the ledger on %s', (engine) => {
     const first = await reservations.reserve({ owner, ...turn, amount: 500 });
     const second = await reservations.reserve({ owner, ...turn, amount: 500 });
     await reservations.settle(first, costing(900));
-    expect(await statementOf(owner)).toMatchObject({ balance: 500, reserved: 500, unpaid: 400 });
+    expect(await readStatement(owner)).toMatchObject({ balance: 500, reserved: 500, unpaid: 400 });
     const [{ id } = { id: '' }] = await open().unpaid.listByOwner(owner);
     await expect(reservations.reserve({ owner, ...turn, amount: 1 })).rejects.toMatchObject({
       status: 402,
       fields: { claims: [id], outstandingClaims: [id] },
     });
     await reservations.settle(second, costing(200));
-    expect(await statementOf(owner)).toMatchObject({ balance: 0, reserved: 0, unpaid: 100 });
+    expect(await readStatement(owner)).toMatchObject({ balance: 0, reserved: 0, unpaid: 100 });
     await grantCredits(test.database, { owner, amount: 150 });
-    const statement = await statementOf(owner);
+    const statement = await readStatement(owner);
     expect(statement).toMatchObject({ balance: 50, unpaid: 0 });
     expect(statement.entries.reduce((sum, { amount }) => sum + amount, 0)).toBe(50);
     expect(await open().unpaid.listByOwner(owner)).toEqual([]);

@@ -32,7 +32,7 @@ describe('costs', () => {
     expect(computeCost(anything, free)).toBe(0);
   });
 
-  it('never fall below nothing, whatever a provider counts', () => {
+  it('computeCost is never negative, even for wrong counts', () => {
     expect(computeCost([use('openai/large', 10, 1_000_000, 0)], prices)).toBe(5);
     expect(computeCost([use('openai/large', -5, 0, Number.NaN)], prices)).toBe(0);
   });

@@ -20,7 +20,7 @@ describe.each(engines)('turns whose process is gone on %s', (engine) => {
     return owner;
   }
 
-  const statementOf = (owner: string) => open().ledger.statement({ owner, limit: 100 });
+  const readStatement = (owner: string) => open().ledger.statement({ owner, limit: 100 });
 
   it('are charged for what they are known to have cost, once their lease is over', async () => {
     const dead = open().reservations;
@@ -29,10 +29,10 @@ describe.each(engines)('turns whose process is gone on %s', (engine) => {
     const key = await dead.reserve({ owner, ...turn, amount: 600 });
     await dead.extend(key, { amount: 700, incurred: 250 });
     await alive.settleAbandoned();
-    expect(await statementOf(owner)).toMatchObject({ balance: 1000, reserved: 700 });
+    expect(await readStatement(owner)).toMatchObject({ balance: 1000, reserved: 700 });
     now += LEASE_MS + 1;
     await Promise.all([alive.settleAbandoned(), alive.settleAbandoned()]);
-    expect(await statementOf(owner)).toMatchObject({
+    expect(await readStatement(owner)).toMatchObject({
       balance: 750,
       reserved: 0,
       entries: [{ kind: 'charge', amount: -250, note: 'the turn was interrupted' }, {}],
@@ -47,7 +47,7 @@ describe.each(engines)('turns whose process is gone on %s', (engine) => {
     await reservations.renew();
     now += LEASE_MS - 1;
     await open().reservations.settleAbandoned();
-    expect(await statementOf(owner)).toMatchObject({ reserved: 600 });
+    expect(await readStatement(owner)).toMatchObject({ reserved: 600 });
     await reservations.settle(key, costing(1));
   });
 
@@ -83,12 +83,12 @@ describe.each(engines)('turns whose process is gone on %s', (engine) => {
       goOn();
       await settling;
       const reserved = sign === 'renew' ? 600 : 700;
-      expect(await statementOf(owner)).toMatchObject({ balance: 1000, reserved, entries: [{}] });
+      expect(await readStatement(owner)).toMatchObject({ balance: 1000, reserved, entries: [{}] });
       await expect(
         open().reservations.reserve({ owner, ...turn, amount: 1001 - reserved }),
       ).rejects.toMatchObject({ code: 'insufficient_credit' });
       await holder.settle(key, costing(400));
-      expect(await statementOf(owner)).toMatchObject({ balance: 600, reserved: 0 });
+      expect(await readStatement(owner)).toMatchObject({ balance: 600, reserved: 0 });
     },
   );
 
@@ -104,7 +104,7 @@ describe.each(engines)('turns whose process is gone on %s', (engine) => {
     await Promise.all(processes.map(({ found }) => found));
     for (const { goOn } of processes) goOn();
     expect((await Promise.all(settling)).reduce((sum, one) => sum + one)).toBe(1);
-    const statement = await statementOf(owner);
+    const statement = await readStatement(owner);
     expect(statement).toMatchObject({ balance: 750, reserved: 0 });
     expect(statement.entries).toHaveLength(2);
   });
@@ -121,7 +121,7 @@ describe.each(engines)('turns whose process is gone on %s', (engine) => {
     await open().reservations.settleAbandoned();
     await late.settle(key, costing(cost));
     await late.settle(key, costing(cost));
-    const statement = await statementOf(owner);
+    const statement = await readStatement(owner);
     expect(statement).toMatchObject({ balance, reserved: 0, entries: [{ kind }, {}, {}] });
   });
 });

@@ -12,12 +12,12 @@ type Answer = { readonly status: number; readonly body: unknown };
 describe('a subscription service', () => {
   const asked: { headers: IncomingMessage['headers']; body: unknown }[] = [];
   let answer: Answer = { status: 200, body: {} };
-  let patience: Promise<void> | undefined;
+  let delay: Promise<void> | undefined;
   let now = 0;
   const server = createServer(async (request, response) => {
     asked.push({ headers: request.headers, body: await json(request) });
     const { status, body } = answer;
-    await patience;
+    await delay;
     response.writeHead(status).end(JSON.stringify(body));
   });
   beforeEach(async () => {
@@ -88,7 +88,7 @@ describe('a subscription service', () => {
     expect(amount).toBeGreaterThan(1e12);
   });
 
-  it('SubscriptionService remembers no more than 4 MB of users, whatever their DIDs', async () => {
+  it('SubscriptionService caches at most 4 MB of users, even with long DIDs', async () => {
     const context = {
       fetch: async () => Response.json({ credit: 5 }),
       oracle: { did: 'did:key:zOracle', name: 'Oracle' },
@@ -105,19 +105,19 @@ describe('a subscription service', () => {
   it('SubscriptionService refuses, even where it fails open, when too many users are asked for at once', async () => {
     const held = Promise.withResolvers<void>();
     answer = { status: 200, body: { credit: 700 } };
-    patience = held.promise;
+    delay = held.promise;
     const service = connect('open');
     const lines = Array.from({ length: 200 }, (_, i) => service.get(`did:${i}`));
     expect(await service.get('did:more')).toMatchObject({ amount: 0, error: expect.any(String) });
     held.resolve();
     await Promise.all(lines);
     expect(await service.get('did:more')).toEqual({ amount: 700 });
-    patience = undefined;
+    delay = undefined;
   });
 
   it('SubscriptionService.forget drops an answer on its way', async () => {
     const held = Promise.withResolvers<void>();
-    patience = held.promise;
+    delay = held.promise;
     answer = { status: 200, body: { credit: 700 } };
     const service = connect();
     const before = service.get('did:a');
@@ -125,7 +125,7 @@ describe('a subscription service', () => {
     service.forget('did:a');
     held.resolve();
     await before;
-    patience = undefined;
+    delay = undefined;
     answer = { status: 200, body: { credit: 5 } };
     expect(await service.get('did:a')).toEqual({ amount: 5 });
   });

@@ -15,7 +15,7 @@ describe.each(engines)('what is left unpaid on %s', (engine) => {
     return owner;
   }
 
-  const statementOf = (owner: string) =>
+  const readStatement = (owner: string) =>
     openLedger(test.database).ledger.statement({ owner, limit: 100 });
 
   async function debtor(amount = 300) {
@@ -28,7 +28,7 @@ describe.each(engines)('what is left unpaid on %s', (engine) => {
     return { owner, unpaid, key: { owner, id: debt.id } };
   }
 
-  it('is listed until somebody takes it, page by page', async () => {
+  it('UnpaidUsage.list returns pages of usage that is not taken', async () => {
     const { unpaid, key } = await debtor();
     const listed = await unpaid.list();
     expect(listed.find(({ id }) => id === key.id)).toMatchObject({ amount: 300, ...turn });
@@ -37,13 +37,13 @@ describe.each(engines)('what is left unpaid on %s', (engine) => {
     expect((await unpaid.list()).some(({ id }) => id === key.id)).toBe(false);
   });
 
-  it('is not paid by a grant while somebody collects it', async () => {
+  it('UnpaidUsage.take keeps a grant from paying it', async () => {
     const { owner, unpaid, key } = await debtor();
     await unpaid.take(key);
     await grantCredits(test.database, { owner, amount: 1000 });
-    expect(await statementOf(owner)).toMatchObject({ balance: 1000, unpaid: 300 });
+    expect(await readStatement(owner)).toMatchObject({ balance: 1000, unpaid: 300 });
     await Promise.all([unpaid.settle(key), unpaid.settle(key)]);
-    expect(await statementOf(owner)).toMatchObject({ balance: 1000, unpaid: 0 });
+    expect(await readStatement(owner)).toMatchObject({ balance: 1000, unpaid: 0 });
     expect(await unpaid.take(key)).toBeUndefined();
   });
 
@@ -52,7 +52,7 @@ describe.each(engines)('what is left unpaid on %s', (engine) => {
     await unpaid.take(key);
     await grantCredits(test.database, { owner, amount: 200 });
     await unpaid.release(key);
-    expect(await statementOf(owner)).toMatchObject({ balance: 0, unpaid: 100 });
+    expect(await readStatement(owner)).toMatchObject({ balance: 0, unpaid: 100 });
     expect(await unpaid.listByOwner(owner)).toMatchObject([{ id: key.id, amount: 100 }]);
   });
 
@@ -60,7 +60,7 @@ describe.each(engines)('what is left unpaid on %s', (engine) => {
     const { unpaid, key, owner } = await debtor();
     expect(await unpaid.take({ ...key, owner: newOwner() })).toBeUndefined();
     await unpaid.settle({ ...key, owner: newOwner() });
-    expect(await statementOf(owner)).toMatchObject({ unpaid: 300 });
+    expect(await readStatement(owner)).toMatchObject({ unpaid: 300 });
   });
 
   it('spends a line of credit after the balance, less what is unpaid of it', async () => {
@@ -76,7 +76,7 @@ describe.each(engines)('what is left unpaid on %s', (engine) => {
     const second = await reservations.reserve({ owner, ...turn, amount: 400 });
     await reservations.settle(first, costing(700));
     await reservations.settle(second, costing(300));
-    expect(await statementOf(owner)).toMatchObject({ balance: 0, reserved: 0, unpaid: 900 });
+    expect(await readStatement(owner)).toMatchObject({ balance: 0, reserved: 0, unpaid: 900 });
     await expect(reservations.reserve({ owner, ...turn, amount: 101 })).rejects.toThrow(/credit/);
     for (const { id } of await unpaid.listByOwner(owner)) await unpaid.settle({ owner, id });
     expect(forgotten).toContain(owner);

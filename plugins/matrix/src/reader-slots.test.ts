@@ -5,7 +5,7 @@ import { ReaderSlots } from './reader-slots.js';
 const { signal } = new AbortController();
 const limits = { total: 4, perUser: 2, perHomeserver: 3, waiting: 100 };
 
-/** Starts work that runs until it is ended; `started` tells whether it has a slot. */
+/** Starts work that runs until it is ended; `started` is true once it has a slot. */
 function start(slots: ReaderSlots, user: string, homeserver = user, stop = signal) {
   const end = Promise.withResolvers<void>();
   const work = { started: false, end: end.resolve, done: Promise.resolve() };

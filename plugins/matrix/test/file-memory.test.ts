@@ -40,7 +40,7 @@ function createReader() {
   return { reader, read };
 }
 
-const faults = (files: readonly ReadFile[]) =>
+const listErrors = (files: readonly ReadFile[]) =>
   files.flatMap((file) => ('error' in file ? file.error : []));
 
 describe('FileReader', () => {
@@ -50,30 +50,30 @@ describe('FileReader', () => {
     for (const user of ['alice', 'alice', 'bob', 'bob', 'carol']) {
       turns.push(await read(user, 'image', 'image/png'));
     }
-    expect(turns.flatMap(({ files }) => faults(files))).toEqual([]);
+    expect(turns.flatMap(({ files }) => listErrors(files))).toEqual([]);
     expect(reader.budget.bytes).toBe(10 * 24 * MB);
     const refused = await read('alice', 'image', 'image/png');
-    expect(faults(refused.files)).toHaveLength(2);
-    expect(faults(refused.files)[0]).toContain('too many files');
-    expect(faults((await read('dave', 'image', 'image/png')).files)).toHaveLength(2);
+    expect(listErrors(refused.files)).toHaveLength(2);
+    expect(listErrors(refused.files)[0]).toContain('too many files');
+    expect(listErrors((await read('dave', 'image', 'image/png')).files)).toHaveLength(2);
     expect(reader.budget.bytes).toBe(10 * 24 * MB);
     turns[0]?.end();
     expect(reader.budget.bytes).toBe(8 * 24 * MB);
-    expect(faults((await read('dave', 'image', 'image/png')).files)).toEqual([]);
+    expect(listErrors((await read('dave', 'image', 'image/png')).files)).toEqual([]);
     for (const { end } of turns) end();
     expect(reader.budget.bytes).toBe(2 * 24 * MB);
   });
 
   it('reads 200 MB a minute for a user, and charges a file before it reads it', async () => {
     const { read } = createReader();
-    const faultsOf = async (user: string) => {
+    const readErrors = async (user: string) => {
       const { files, end } = await read(user, 'text', 'text/plain');
       end();
-      return faults(files);
+      return listErrors(files);
     };
-    for (let i = 0; i < 4; i++) expect(await faultsOf('alice')).toEqual([]);
-    expect((await faultsOf('alice'))[0]).toMatch(/200 MB of files a minute/);
-    expect(await faultsOf('bob')).toEqual([]);
+    for (let i = 0; i < 4; i++) expect(await readErrors('alice')).toEqual([]);
+    expect((await readErrors('alice'))[0]).toMatch(/200 MB of files a minute/);
+    expect(await readErrors('bob')).toEqual([]);
   });
 
   it('keeps of a long text only what the model is shown', async () => {
@@ -85,7 +85,7 @@ describe('FileReader', () => {
     // Of 20 files of 24 MB; buffers of the last transfers may take a moment to go.
     await expect.poll(() => usedMemory() - before, { timeout: 20_000 }).toBeLessThan(48);
     expect(reader.budget.bytes).toBeLessThan(20 * 130_000);
-    expect(kept.flatMap(({ files }) => faults(files))).toEqual([]);
+    expect(kept.flatMap(({ files }) => listErrors(files))).toEqual([]);
     expect(JSON.stringify(kept[0]?.files)).toContain('more characters');
   });
 });

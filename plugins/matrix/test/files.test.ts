@@ -107,16 +107,19 @@ describe('files of a message', () => {
 
   it.each([
     ['of another type than claimed', 'fake.png', 'image/png', Buffer.from('MZ no image')],
-    ['of a type nobody reads', 'run.exe', 'application/x-msdownload', Buffer.from('MZ')],
+    ['of an unsupported type', 'run.exe', 'application/x-msdownload', Buffer.from('MZ')],
     ['binary that claims to be text', 'bin.txt', 'text/plain', Buffer.from([1, 0, 2])],
     ['too large', 'big.txt', 'text/plain', Buffer.alloc(25 * 1024 ** 2 + 1, 65)],
-  ])('become a note and a warning when %s, and the turn goes on', async (_, name, type, bytes) => {
-    home.media.set(name, { bytes });
-    const { prompt, frames } = await send({ attachments: [file(name, type)] });
-    expect(prompt).toContain(`${name}\\" cannot be read`);
-    expect(warnings(frames)).toEqual([expect.stringContaining(name)]);
-    expect(frames.at(-1)).toMatchObject({ event: 'done', data: { status: 'finished' } });
-  });
+  ])(
+    'become a note and a warning when %s, and the turn continues',
+    async (_, name, type, bytes) => {
+      home.media.set(name, { bytes });
+      const { prompt, frames } = await send({ attachments: [file(name, type)] });
+      expect(prompt).toContain(`${name}\\" cannot be read`);
+      expect(warnings(frames)).toEqual([expect.stringContaining(name)]);
+      expect(frames.at(-1)).toMatchObject({ event: 'done', data: { status: 'finished' } });
+    },
+  );
 
   it('are described to a model that cannot see, when they are images', async () => {
     home.media.set('photo.png', { bytes: png });
@@ -155,18 +158,18 @@ describe('files of a message', () => {
   });
 
   it('named by their address alone are not read with the rights of the oracle', async () => {
-    home.media.set('private.txt', { bytes: Buffer.from('of somebody else') });
+    home.media.set('private.txt', { bytes: Buffer.from('of another user') });
     const { prompt, frames } = await send({
       attachments: [file('private.txt', 'text/plain')],
       headers: { 'x-matrix-access-token': '' },
     });
-    expect(prompt).not.toContain('of somebody else');
+    expect(prompt).not.toContain('of another user');
     expect(warnings(frames)).toHaveLength(1);
     const asked = home.requests.filter(({ line }) => line.includes('private.txt'));
     expect(asked).toEqual([expect.objectContaining({ token: undefined })]);
   });
 
-  it('on a private address nobody allowed are refused', async () => {
+  it('on a private address that is not allowed are rejected', async () => {
     const { frames } = await send({
       attachments: [file('a.txt', 'text/plain')],
       headers: { 'x-matrix-homeserver': 'http://169.254.169.254' },

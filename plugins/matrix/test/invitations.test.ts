@@ -27,7 +27,7 @@ afterAll(async () => {
   await elsewhere?.close();
 });
 
-/** A turn of somebody new whose own homeserver says who they are. */
+/** A turn of a new user whose own homeserver names them. */
 async function arriveFrom(server: TestHomeserver, userId: string): Promise<void> {
   server.users.set('their-token', userId);
   const user = new TestUser(host);
@@ -54,7 +54,7 @@ describe('the oracle invites', () => {
     'victim',
     '@a:b c',
     '@x:'.repeat(1000),
-  ])('nobody whom another homeserver names: %s', async (userId) => {
+  ])('RoomDirectory.invite does not invite users of other homeservers: %s', async (userId) => {
     const before = refusals();
     await arriveFrom(elsewhere, userId);
     await expect.poll(refusals).toBe(before + 1);

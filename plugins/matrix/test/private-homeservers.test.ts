@@ -36,7 +36,7 @@ afterAll(async () => {
 
 const attachments = [{ mxcUri: 'mxc://a/b', filename: 'a.txt', mimetype: 'text/plain' }];
 
-/** What the user and the model are told of a file at this homeserver. */
+/** The warnings and the prompt for a file at this homeserver. */
 async function readFrom(homeServer: string) {
   const body = { message: 'Read it', attachments, homeServer };
   const reply = await stream(alice, await openSession(alice), body);
@@ -44,7 +44,7 @@ async function readFrom(homeServer: string) {
   asked.answer('ok');
   const frames = await reply.toEnd();
   const warnings = frames.filter(({ event }) => event === 'warning');
-  return { told: warnings.map(({ data }) => data.message), prompt: JSON.stringify(asked.body) };
+  return { messages: warnings.map(({ data }) => data.message), prompt: JSON.stringify(asked.body) };
 }
 
 describe('a homeserver inside of the network', () => {
@@ -70,10 +70,10 @@ describe('a homeserver inside of the network', () => {
     'https://169.254.169.254',
     'https://[fd00:ec2::254]',
     'https://[fe80::1]',
-  ])('is not asked, nor told of: %s', async (address) => {
+  ])('is not requested and not named: %s', async (address) => {
     const { port } = inside.address() as AddressInfo;
-    const { told, prompt } = await readFrom(address.replace('PORT', String(port)));
-    expect(told).toEqual(['a.txt: the homeserver cannot be reached']);
+    const { messages, prompt } = await readFrom(address.replace('PORT', String(port)));
+    expect(messages).toEqual(['a.txt: the homeserver cannot be reached']);
     expect(prompt).not.toContain('public internet');
     expect(connections).toBe(0);
   });
@@ -81,7 +81,7 @@ describe('a homeserver inside of the network', () => {
   it.each(['file:///etc/passwd', 'gopher://127.0.0.1', '//127.0.0.1', 'a b', '@', 'https://'])(
     'is none: %s',
     async (address) => {
-      expect((await readFrom(address)).told).toHaveLength(1);
+      expect((await readFrom(address)).messages).toHaveLength(1);
       expect(connections).toBe(0);
     },
   );

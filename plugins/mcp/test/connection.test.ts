@@ -62,7 +62,7 @@ describe('a connection', () => {
     expect(JSON.stringify(of(2))).not.toContain('token');
   });
 
-  it('gives up a call after its time, and when the turn is aborted', async () => {
+  it('Connection.call times out, and ends when the turn is aborted', async () => {
     const { server } = await overHttp();
     const connection = connect({ url: server.url, timeoutMs: 3000 });
     await connection.tools();
@@ -108,7 +108,7 @@ describe('a connection', () => {
     await expect.poll(count, { timeout: 15_000 }).toBe(3);
   });
 
-  it('is refused a private address that nobody allowed', async () => {
+  it('Connection rejects a private address that is not allowed', async () => {
     const { server } = await overHttp();
     const context = { fetch: createSafeFetch(), logger };
     const refused = new Connection({

@@ -7,18 +7,18 @@ import { McpServer } from '../src/config.js';
 import { Connection } from '../src/connection.js';
 
 const deep = (depth: number) => '['.repeat(depth) + ']'.repeat(depth);
-const textOf = (length: number) => `{"type": "text", "text": "${'x'.repeat(length)}"}`;
+const buildText = (length: number) => `{"type": "text", "text": "${'x'.repeat(length)}"}`;
 
 /** Tool → what it answers, as JSON text that no SDK would write. */
 const results: Readonly<Record<string, string>> = {
-  fine: `{"content": [${textOf(2)}]}`,
-  failing: `{"isError": true, "content": [${textOf(1_000_000)}]}`,
+  fine: `{"content": [${buildText(2)}]}`,
+  failing: `{"isError": true, "content": [${buildText(1_000_000)}]}`,
   'nested text': `{"content": [{"type": "text", "text": ${deep(10_000)}}]}`,
   'no list': '{"content": {"length": 1}}',
   'no resource': '{"content": [{"type": "resource"}]}',
   nothing: 'null',
   'a number': '7',
-  'too much': `{"content": [${textOf(6_000_000)}]}`,
+  'too much': `{"content": [${buildText(6_000_000)}]}`,
   'no JSON': '{"content":',
 };
 

@@ -70,7 +70,7 @@ describe('tools of MCP servers', () => {
     expect({ status, output }).toEqual({ status: 'done', output: '"42"' });
   });
 
-  it('of a server that is away are missing, and the agent is told', async () => {
+  it('of an unreachable server are missing, and the agent is informed', async () => {
     const { asked } = await use(ADD);
     expect(asked.messages[0].content).toContain('MCP server dead');
   });
@@ -97,7 +97,7 @@ describe('tools of MCP servers', () => {
 
   it.each([
     ['none', () => ({})],
-    ['that of somebody else', () => ({ [SAFE_ADD]: permit(new TestUser(host), resource()) })],
+    ['that of another user', () => ({ [SAFE_ADD]: permit(new TestUser(host), resource()) })],
     ['one for another tool', () => ({ [SAFE_ADD]: permit(alice, resource('safe/fail')) })],
     ['one for another server', () => ({ [SAFE_ADD]: permit(alice, resource('open/add.numbers')) })],
     ['an auth token', () => ({ [SAFE_ADD]: alice.mint() })],

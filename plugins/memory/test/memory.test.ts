@@ -33,7 +33,7 @@ describe.each(engines)('memory on %s', (engine) => {
   const use = (user: TestUser, name: string, input: object) =>
     useTool({ user, model }, name, input);
 
-  /** What the model is told when this user writes this. */
+  /** The system prompt for this message of this user. */
   async function promptFor(user: TestUser, message: string): Promise<string> {
     const reply = await stream(user, await openSession(user), { message });
     const asked = await model.next();

@@ -52,12 +52,12 @@ describe('signatures', () => {
 describe('deliveries', () => {
   const read = (payload: unknown) => readDelivery(Buffer.from(JSON.stringify(payload)));
 
-  it('are told apart', () => {
+  it('readDelivery distinguishes challenges, events and others', () => {
     expect(read({ type: 'url_verification', challenge: 'c', token: 't' })).toEqual({
       kind: 'challenge',
       challenge: 'c',
     });
-    expect(read(callbackOf({}))).toMatchObject({ kind: 'event' });
+    expect(read(buildCallback({}))).toMatchObject({ kind: 'event' });
     expect(read({ type: 'app_rate_limited' })).toEqual({ kind: 'other' });
   });
 
@@ -70,7 +70,7 @@ describe('deliveries', () => {
 
 describe('messages', () => {
   it('are mentions, answered in their thread', () => {
-    expect(parseMessage(callbackOf({ text: '<@UBOT> hello <@UBOT>' }))).toEqual({
+    expect(parseMessage(buildCallback({ text: '<@UBOT> hello <@UBOT>' }))).toEqual({
       eventId: 'Ev1',
       team: 'T1',
       user: 'U1',
@@ -79,13 +79,13 @@ describe('messages', () => {
       thread: '1.2',
       text: 'hello',
     });
-    expect(parseMessage(callbackOf({ thread_ts: '0.9' }))).toMatchObject({ thread: '0.9' });
+    expect(parseMessage(buildCallback({ thread_ts: '0.9' }))).toMatchObject({ thread: '0.9' });
   });
 
   it('are direct messages, answered beside them unless they are in a thread', () => {
     const direct = { type: 'message', channel_type: 'im' };
-    expect(parseMessage(callbackOf(direct))).not.toHaveProperty('thread');
-    expect(parseMessage(callbackOf({ ...direct, thread_ts: '0.9' }))).toMatchObject({
+    expect(parseMessage(buildCallback(direct))).not.toHaveProperty('thread');
+    expect(parseMessage(buildCallback({ ...direct, thread_ts: '0.9' }))).toMatchObject({
       thread: '0.9',
     });
   });
@@ -102,7 +102,7 @@ describe('messages', () => {
     { text: '<@UBOT>' },
     { channel: undefined },
   ])('are nothing else: %o', (event) => {
-    expect(parseMessage(callbackOf(event))).toBeUndefined();
+    expect(parseMessage(buildCallback(event))).toBeUndefined();
   });
 });
 
@@ -117,7 +117,7 @@ it.each([
   expect(plainText(text, 'UBOT')).toBe(plain);
 });
 
-function callbackOf(event: object): EventCallback {
+function buildCallback(event: object): EventCallback {
   return {
     type: 'event_callback',
     event_id: 'Ev1',

@@ -33,7 +33,7 @@ describe.each(engines)('the inbox on %s', (engine) => {
     await Promise.all(inboxes.map((inbox) => inbox.finish({ ...message, eventId: 'EvOther' })));
   });
 
-  it('hands what a dead process left behind to one other, with the answer so far', async () => {
+  it('Inbox.takeOver gives abandoned messages to one process, with the partial answer', async () => {
     const message = newMessage();
     const dead = open();
     await dead.accept(message);

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { LiveReply, type SlackChannel } from './live-reply.js';
 
-/** A channel that keeps its messages, and fails when told to. */
+/** A channel that keeps its messages, and fails on request. */
 function openChannel(existing: Record<string, string> = {}) {
   const messages = new Map(Object.entries(existing));
   const calls: string[] = [];
@@ -55,7 +55,7 @@ describe('a reply', () => {
     expect(calls).toEqual(['post']);
   });
 
-  it('goes on in the messages of an attempt before', async () => {
+  it('LiveReply continues in the messages of an earlier attempt', async () => {
     const { reply, calls, texts, posted } = openChannel({ a: '_Thinking…_' });
     await reply.finish('answer');
     expect([calls, texts(), posted]).toEqual([['update'], ['answer'], []]);
@@ -90,7 +90,7 @@ describe('a reply', () => {
     await expect(reply.finish('the end')).rejects.toThrow('Slack is down');
   });
 
-  it('does not show the end before what was under way', async () => {
+  it('LiveReply.finish waits for the update in progress', async () => {
     const { reply, state, texts } = openChannel();
     const { promise, resolve } = Promise.withResolvers<void>();
     state.gate = promise;

@@ -91,7 +91,7 @@ it('splits at lines', () => {
   expect(parts.join('\n')).toBe(lines.join('\n'));
 });
 
-it('goes on with code in the next message', () => {
+it('splitMessage continues code blocks in the next message', () => {
   const code = Array.from({ length: 20 }, (_, i) => `code ${i}`);
   const parts = splitMessage(['before', '```', ...code, '```', 'after'].join('\n'), 60);
   for (const part of parts) {
@@ -102,7 +102,7 @@ it('goes on with code in the next message', () => {
   expect(lines).toEqual(['before', ...code, 'after']);
 });
 
-it('cuts long lines at spaces, never within links, entities or characters', () => {
+it('splitMessage breaks long lines at spaces, never within links, entities or characters', () => {
   const text = Array.from({ length: 60 }, (_, i) => `w${i} <https://a.b/${i}|label ${i}> &amp; 😀`);
   const parts = splitMessage(text.join(' '), 120);
   for (const part of parts) {
@@ -113,7 +113,7 @@ it('cuts long lines at spaces, never within links, entities or characters', () =
   expect(parts.join(' ')).toBe(text.join(' '));
 });
 
-it('cuts even what has no place to cut', () => {
+it('splitMessage breaks lines without spaces', () => {
   const parts = splitMessage('x'.repeat(1000), 100);
   expect(parts.every(({ length }) => length <= 100)).toBe(true);
   expect(parts.join('')).toBe('x'.repeat(1000));

@@ -8,7 +8,7 @@ type Status = 'submitted' | 'settled' | 'failed';
 export interface ReceivedClaim {
   readonly key: string;
   readonly authorization: string;
-  // biome-ignore lint/suspicious/noExplicitAny: whatever was sent; a test says what it expects.
+  // biome-ignore lint/suspicious/noExplicitAny: any JSON; the assertions of a test state what it expects.
   readonly body: any;
 }
 
@@ -16,7 +16,7 @@ export interface ReceivedClaim {
 export class ClaimsServer {
   /** Every submission that arrived, repetitions included. */
   readonly received: ReceivedClaim[] = [];
-  /** How often somebody asked what became of a claim. */
+  /** How often the status of a claim was requested. */
   asked = 0;
   /** What it says of a claim, by its id. */
   readonly verdicts = new Map<string, Status>();
@@ -24,10 +24,10 @@ export class ClaimsServer {
   verdict: Status = 'settled';
   /** A status it answers submissions with instead, without keeping them. */
   refusal: number | undefined;
-  /** Keeps a submission and hangs up, so that nobody hears of it. */
+  /** Stores a submission and closes the connection, so that the reply is lost. */
   hangsUp = false;
   /** Holds answers back until it resolves. */
-  patience: Promise<void> | undefined;
+  delay: Promise<void> | undefined;
   private readonly server = createServer(
     (request, response) => void this.answer(request, response),
   );
@@ -52,7 +52,7 @@ export class ClaimsServer {
     const key = String(request.headers['idempotency-key']);
     const authorization = String(request.headers.authorization);
     this.received.push({ key, authorization, body: await json(request) });
-    await this.patience;
+    await this.delay;
     if (this.refusal !== undefined) return void response.writeHead(this.refusal).end('{}');
     const status = this.verdicts.get(key) ?? this.verdict;
     this.verdicts.set(key, status);
