@@ -156,20 +156,9 @@ async function findRoomState(started: readonly StartedPlugin[]): Promise<RoomSta
   return found?.rooms;
 }
 
-async function callHooks({
-  selected,
-  hooks,
-  context,
-  shared,
-}: StartedPlugin): Promise<LoadedPlugin> {
-  const { plugin, name } = selected;
-  const ownRoutes = await hooks.call({
-    hook: 'routes',
-    run: () => (typeof plugin.routes === 'function' ? plugin.routes(context) : plugin.routes),
-    check: hookChecks.routes,
-    otherwise: [],
-  });
-  const publicRoutes = ownRoutes.filter(({ auth }) => auth === 'public');
+async function callHooks(started: StartedPlugin): Promise<LoadedPlugin> {
+  const { selected, hooks, context, shared } = started;
+  const { plugin } = selected;
   return {
     ...selected,
     services: context.services,
@@ -198,24 +187,40 @@ async function callHooks({
       check: hookChecks.gate,
       otherwise: undefined,
     }),
-    nestModules: [
-      ...(await hooks.call({
-        hook: 'getNestModules',
-        run: () => plugin.getNestModules?.(context),
-        check: hookChecks.nestModules,
-        otherwise: [],
-      })),
-      ...(ownRoutes.length > 0 ? [buildRouteModule(name, ownRoutes)] : []),
-    ],
-    openRoutes: [
-      ...(await hooks.call({
-        hook: 'getAuthExcludedRoutes',
-        run: () => plugin.getAuthExcludedRoutes?.(),
-        check: hookChecks.openRoutes,
-        otherwise: [],
-      })),
-      ...publicRoutes.map(({ path, method }) => ({ path, method: RequestMethod[method] })),
-    ],
+    ...(await callRouteHooks(started)),
+  };
+}
+
+async function callRouteHooks({
+  selected: { plugin, name },
+  hooks,
+  context,
+}: StartedPlugin): Promise<Pick<LoadedPlugin, 'nestModules' | 'openRoutes'>> {
+  const routes = await hooks.call({
+    hook: 'routes',
+    run: () => (typeof plugin.routes === 'function' ? plugin.routes(context) : plugin.routes),
+    check: hookChecks.routes,
+    otherwise: [],
+  });
+  const nestModules = await hooks.call({
+    hook: 'getNestModules',
+    run: () => plugin.getNestModules?.(context),
+    check: hookChecks.nestModules,
+    otherwise: [],
+  });
+  const excludedRoutes = await hooks.call({
+    hook: 'getAuthExcludedRoutes',
+    run: () => plugin.getAuthExcludedRoutes?.(),
+    check: hookChecks.openRoutes,
+    otherwise: [],
+  });
+  const publicRoutes = routes
+    .filter(({ auth }) => auth === 'public')
+    .map(({ path, method }) => ({ path, method: RequestMethod[method] }));
+  const routeModules = routes.length > 0 ? [buildRouteModule(name, routes)] : [];
+  return {
+    nestModules: [...nestModules, ...routeModules],
+    openRoutes: [...excludedRoutes, ...publicRoutes],
   };
 }
 
