@@ -1,6 +1,7 @@
 import { existsSync, globSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { SLOW } from '../vitest.config.ts';
 import { buildReferencePages } from './reference-pages.ts';
 
 const pages = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', ...globSync('docs/**/*.md')];
@@ -41,6 +42,18 @@ describe.each(pages)('%s', (page) => {
     const named = [...text.matchAll(/npm run (?:-s )?([\w:-]+)/g)].map((match) => match[1] ?? '');
     expect(named.filter((name) => !(name in scripts))).toEqual([]);
   });
+});
+
+it('CONTRIBUTING.md names only paths that exist', () => {
+  const text = readFileSync('CONTRIBUTING.md', 'utf8');
+  const paths = [...text.matchAll(/`((?:packages|plugins|scripts|docs|bench)\/[\w./-]+)`/g)];
+  expect(paths.map(([, path = '']) => path).filter((path) => !existsSync(path))).toEqual([]);
+});
+
+it('vitest.config.ts lists only slow tests that exist', () => {
+  expect(
+    SLOW.filter((pattern) => globSync(pattern, { exclude: ['**/node_modules/**'] }).length === 0),
+  ).toEqual([]);
 });
 
 it('docs/page.png is small', () => {

@@ -21,6 +21,7 @@ const STATIC: readonly Check[] = [
   },
   { name: 'dead code', command: ['knip'] },
   { name: 'length of files and functions', command: ['node', 'scripts/style-figures.ts'] },
+  { name: 'words', command: ['node', 'scripts/word-list.ts'] },
 ];
 
 const TESTS: Check = {
