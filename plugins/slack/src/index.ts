@@ -1,9 +1,9 @@
 import { definePlugin, defineRoute, repeat, type SetupContext } from '@sibyl/plugin-kit';
 import { z } from 'zod';
-import { Answers } from './answers.js';
 import { parseMessage, RequestSignature, readDelivery } from './delivery.js';
 import { Inbox, migrations } from './inbox.js';
 import { connectSlack } from './live-reply.js';
+import { MessageAnswerer } from './message-answerer.js';
 import { Threads } from './threads.js';
 
 /** The plugin's environment variables. */
@@ -98,7 +98,7 @@ async function createServices(context: SetupContext<SlackConfig>) {
     fetch,
   });
   const pauseMs = UPDATE_INTERVAL_MS;
-  const answers = new Answers({ inbox, threads, turns, channel, logger, pauseMs });
+  const answers = new MessageAnswerer({ inbox, threads, turns, channel, logger, pauseMs });
   /** Answers messages that were postponed, or left by a process that died. */
   const runRound = async () => {
     await inbox.renew();

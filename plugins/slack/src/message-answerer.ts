@@ -9,7 +9,7 @@ const THINKING = '_Thinking…_';
 /** Messages that are answered at the same time; the others wait in the database. */
 const MAX_RUNNING = 100;
 
-interface AnswersDeps {
+interface MessageAnswererDeps {
   readonly inbox: Inbox;
   readonly threads: Threads;
   readonly turns: PluginTurns;
@@ -20,14 +20,14 @@ interface AnswersDeps {
 }
 
 /** Answers messages: each becomes a turn, whose reply Slack shows while it streams. */
-export class Answers {
-  private readonly deps: AnswersDeps;
+export class MessageAnswerer {
+  private readonly deps: MessageAnswererDeps;
   private readonly running = new Set<Promise<void>>();
   /** Whether messages wait in the inbox because the limit was reached. */
   private hasMore = false;
   private isStopping = false;
 
-  constructor(deps: AnswersDeps) {
+  constructor(deps: MessageAnswererDeps) {
     this.deps = deps;
   }
 
