@@ -93,18 +93,19 @@ describe('2,000 expensive tokens of fresh keys', () => {
       while (!isOver) health.push(await client.get('/health'));
       client.close();
     })();
+    const startedAt = performance.now();
     await runConcurrently(TOKENS, 10, async (n) =>
       replies.push(await flood.get('/sessions', expensive(n))),
     );
+    const minutes = (performance.now() - startedAt) / 60_000;
     isOver = true;
     await asking;
 
     const counts = countStatuses(replies);
-    expect(Object.keys(counts).sort()).toEqual(['200', '429']);
-    // Each costs at least 5 of the 6,000 that an address has, and gets back in a minute.
-    expect(counts[200]).toBeLessThan(TOKENS);
+    // Each costs at least 5 of the 6,000 that an address has at first, and again per minute.
+    expect(counts[200]).toBeLessThanOrEqual(Math.ceil(1200 * (1 + minutes)));
     const refused = replies.filter(({ status }) => status === 429);
-    expect(refused.length).toBeGreaterThan(0);
+    expect(refused.length).toBe(TOKENS - (counts[200] ?? 0));
     expect(
       refused.every(({ retryAfter, code }) => Number(retryAfter) > 0 && code === 'rate_limited'),
     ).toBe(true);
