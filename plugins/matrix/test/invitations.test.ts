@@ -39,7 +39,7 @@ async function arriveFrom(server: TestHomeserver, userId: string): Promise<void>
 
 const invited = () => [...home.rooms.values()].flatMap((room) => room.invited);
 const refusals = () =>
-  host.log.filter(({ msg }) => msg === 'user not invited to their Matrix room').length;
+  host.log.filter(({ msg }) => msg === 'cannot invite the user to their Matrix room').length;
 
 describe('the oracle invites', () => {
   it('whom their own homeserver knows', async () => {
