@@ -15,9 +15,9 @@ describe('checkWords finds', () => {
   });
 
   it('errors and dependencies of types by how their names end', () => {
-    expect(find('interface TurnParts {}\ntype UcanError = 1;\nconst parts = 1;')).toEqual([
+    expect(find('interface TurnParts {}\ntype UcanFault = 1;\nconst parts = 1;')).toEqual([
       '1 TurnParts',
-      '2 UcanError',
+      '2 UcanFault',
     ]);
   });
 

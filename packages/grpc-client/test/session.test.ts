@@ -159,13 +159,16 @@ describe.each(['own', 'node'] as const)('with %s HTTP/2', (http2) => {
     await closed;
   });
 
-  it.runIf(http2 === 'own')('Session retires when its stream ids are used up', async () => {
-    const { request, session, closed } = await withServer(echo);
-    Object.assign(session, { nextId: 0x7fffffff });
-    expect(String((await request(Buffer.from('last'))).body)).toBe('last');
-    expect(session.isOpen).toBe(false);
-    await closed;
-  });
+  // Node counts the ids of its client itself.
+  if (http2 === 'own') {
+    it('Session retires when its stream ids are used up', async () => {
+      const { request, session, closed } = await withServer(echo);
+      Object.assign(session, { nextId: 0x7fffffff });
+      expect(String((await request(Buffer.from('last'))).body)).toBe('last');
+      expect(session.isOpen).toBe(false);
+      await closed;
+    });
+  }
 
   it('Session stops sending when the response is complete before the request', async () => {
     const { request } = await withServer(

@@ -42,9 +42,9 @@ describe('mutated tokens', () => {
     // The mutations must reach every part of the verifier, not only its first line.
     expect(codes.get('unchanged') ?? 0).toBeLessThan(ROUNDS / 10);
     for (const code of ['base64_invalid', 'cid_mismatch', 'ucan_malformed'] as const) {
-      expect(codes.get(code), code).toBeGreaterThan(100);
+      expect(codes.get(code), code).toBeGreaterThan(ROUNDS / 100);
     }
-    expect(codes.get('signature_invalid')).toBeGreaterThan(1000);
+    expect(codes.get('signature_invalid')).toBeGreaterThan(ROUNDS / 10);
 
     async function findError(mutated: string): Promise<UcanErrorCode> {
       const delegation = await verifier.verifyDelegation(mutated);
