@@ -69,16 +69,16 @@ describe('toAgentTool with a zod schema', () => {
     expect(JSON.stringify(inputSchema)).not.toMatch(/\$ref|\$schema|definitions|~standard/);
   });
 
-  it('validates, fills in defaults and converts', () => {
-    expect(made(schema).check({ city: 'Nairobi', from: { lat: 1 } })).toEqual({
+  it('validates, fills in defaults and converts', async () => {
+    expect(await made(schema).check({ city: 'Nairobi', from: { lat: 1 } })).toEqual({
       ok: { city: 'Nairobi', days: 3, from: { lat: 1 } },
     });
     const upper = z.object({ a: z.string().transform((text) => text.toUpperCase()) });
-    expect(made(upper).check({ a: 'x' })).toEqual({ ok: { a: 'X' } });
+    expect(await made(upper).check({ a: 'x' })).toEqual({ ok: { a: 'X' } });
   });
 
-  it('names the invalid field', () => {
-    expect(made(schema).check({ city: '', days: 9, from: { lat: 'x' } })).toEqual({
+  it('names the invalid field', async () => {
+    expect(await made(schema).check({ city: '', days: 9, from: { lat: 'x' } })).toEqual({
       error: [
         expect.stringMatching(/^city: /),
         expect.stringMatching(/^days: /),
@@ -87,7 +87,7 @@ describe('toAgentTool with a zod schema', () => {
     });
   });
 
-  it('merges alternatives at the root for the model, and still validates them separately', () => {
+  it('merges alternatives at the root for the model, and still validates them separately', async () => {
     const union = z.discriminatedUnion('kind', [
       z.object({ kind: z.literal('circle'), radius: z.number() }),
       z.object({ kind: z.literal('square'), side: z.number() }),
@@ -107,13 +107,13 @@ describe('toAgentTool with a zod schema', () => {
       },
       required: ['kind'],
     });
-    expect(check({ kind: 'circle', radius: 1 })).toHaveProperty('ok');
-    expect(check({ kind: 'circle', side: 1 })).toEqual({
+    expect(await check({ kind: 'circle', radius: 1 })).toHaveProperty('ok');
+    expect(await check({ kind: 'circle', side: 1 })).toEqual({
       error: [expect.stringMatching(/^radius: /)],
     });
   });
 
-  it('accepts a recursive schema', () => {
+  it('accepts a recursive schema', async () => {
     const Node = z.object({
       name: z.string(),
       get children() {
@@ -122,7 +122,7 @@ describe('toAgentTool with a zod schema', () => {
     });
     const { inputSchema, check } = made(Node);
     expect(inputSchema).toMatchObject({ properties: { children: { items: {} } } });
-    expect(check({ name: 'a', children: [{ name: 3 }] })).toHaveProperty('error');
+    expect(await check({ name: 'a', children: [{ name: 3 }] })).toHaveProperty('error');
   });
 
   it('rejects a schema that is not an object', () => {
