@@ -46,9 +46,12 @@ async function converse(oracle: OpenOracle, sessionId: string, call: Call): Prom
     output.dim(`Talking to ${oracle.name} as ${oracle.signer.did}, session ${sessionId}`),
   );
   const terminal = createInterface({ input: process.stdin, output: process.stdout });
+  const interrupts = new Interrupts(terminal);
   try {
     for await (const message of readMessages(terminal)) {
-      await answerUntilStopped(terminal, oracle.client, { sessionId, message }, call);
+      interrupts.stopTurn = () => abort(oracle.client, sessionId);
+      await answerOrReport(oracle.client, { sessionId, message }, call);
+      interrupts.stopTurn = undefined;
     }
   } finally {
     terminal.close();
@@ -66,22 +69,30 @@ async function* readMessages(terminal: Interface): AsyncGenerator<string> {
   const lines = terminal[Symbol.asyncIterator]();
   for (;;) {
     if (isOpen) terminal.prompt();
-    const stopListening = onInterrupt(terminal, () => terminal.close());
     const { value, done } = await lines.next();
-    stopListening();
     if (done) return;
     if (value.trim()) yield value.trim();
   }
 }
 
-/** Listens for Ctrl-C: an event of the terminal, or a signal where there is no terminal. */
-function onInterrupt(terminal: Interface, listener: () => void): () => void {
-  terminal.on('SIGINT', listener);
-  process.on('SIGINT', listener);
-  return () => {
-    terminal.off('SIGINT', listener);
-    process.off('SIGINT', listener);
-  };
+/**
+ * Listens for Ctrl-C as long as the terminal is open: an event of the terminal, or a signal where there is no terminal.
+ * The first one during a turn ends the turn, any other one the conversation.
+ */
+class Interrupts {
+  stopTurn: (() => void) | undefined;
+
+  constructor(terminal: Interface) {
+    const interrupt = () => {
+      const { stopTurn } = this;
+      this.stopTurn = undefined;
+      if (stopTurn) stopTurn();
+      else terminal.close();
+    };
+    terminal.on('SIGINT', interrupt);
+    process.on('SIGINT', interrupt);
+    terminal.once('close', () => process.off('SIGINT', interrupt));
+  }
 }
 
 interface Turn {
@@ -89,21 +100,12 @@ interface Turn {
   readonly message: string;
 }
 
-/** A first Ctrl-C ends the turn, not the conversation. */
-async function answerUntilStopped(
-  terminal: Interface,
-  client: OracleClient,
-  turn: Turn,
-  call: Call,
-): Promise<void> {
-  const stopListening = onInterrupt(terminal, () => abort(client, turn.sessionId));
+async function answerOrReport(client: OracleClient, turn: Turn, call: Call): Promise<void> {
   try {
     await answer(client, turn, call);
   } catch (error) {
     if (!(error instanceof OracleClientError)) throw error;
     call.output.note(error.message);
-  } finally {
-    stopListening();
   }
 }
 
