@@ -37,7 +37,7 @@ export function buildRouteModule(plugin: string, routes: readonly Route[]): Dyna
 function addHandler(prototype: object, route: Route): void {
   const { method, path, params, query, body, status = 200, handler } = route;
   // The API document and the body interceptor find a handler by this name.
-  const name = `${method.toLowerCase()}_${path.replaceAll(/\W+/g, '_').replace(/^_|_$/g, '')}`;
+  const name = findFreeName(prototype, `${method} ${path}`);
   const handle = (request: HttpRequest, ...[given, queried, sent]: readonly unknown[]) =>
     handler({
       caller: request.caller,
@@ -57,6 +57,15 @@ function addHandler(prototype: object, route: Route): void {
   RequestMapping({ method: RequestMethod[method], path })(prototype, name, descriptor);
   HttpCode(status)(prototype, name, descriptor);
   Describe(route)(prototype, name, descriptor);
+}
+
+/** Paths such as `/a/b` and `/a-b` have the same words, so the second one gets a number. */
+function findFreeName(prototype: object, route: string): string {
+  const words = route.toLowerCase().replaceAll(/\W+/g, '_').replace(/_$/, '');
+  for (let number = 1; ; number += 1) {
+    const name = number === 1 ? words : `${words}_${number}`;
+    if (!Object.hasOwn(prototype, name)) return name;
+  }
 }
 
 /** Routes that need no UCAN. */
