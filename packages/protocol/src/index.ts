@@ -104,4 +104,3 @@ export {
   serverEvents,
   ToolResult,
 } from './socket-events.js';
-export { type SseEvent, SseParser, type SseParserOptions } from './sse-parser.js';

@@ -100,6 +100,12 @@ it('followRun tries three times to start, and reconnects for two minutes', async
   expect(joined.positions.length).toBeGreaterThan(10);
 });
 
+it('followRun does not reconnect after a frame that is too large', async () => {
+  const { open, positions } = fakeHost(`${run}data: ${'x'.repeat(9 * 1024 * 1024)}`, done(2));
+  await expect(collect(followRun(open, START))).rejects.toMatchObject({ code: 'invalid_reply' });
+  expect(positions).toHaveLength(1);
+});
+
 describe('readFrames', () => {
   const part = fc.record({ content: fc.string({ unit: 'grapheme' }), timestamp: fc.string() });
 
@@ -134,6 +140,15 @@ describe('readFrames', () => {
       ),
       { numRuns: 300 },
     );
+  });
+
+  it('rejects a frame that exceeds the limit of SseParser', async () => {
+    const chunk = new TextEncoder().encode('x'.repeat(1024 * 1024));
+    const reading = readAll(Array.from({ length: 10 }, () => chunk));
+    await expect(reading).rejects.toMatchObject({
+      code: 'invalid_reply',
+      message: 'The oracle sent a frame that is too large',
+    });
   });
 
   it.each([

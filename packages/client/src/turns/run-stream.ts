@@ -1,7 +1,7 @@
 import type { ReplyPart } from '@sibyl/protocol';
+import { type SseEvent, SseParser } from '@sibyl/protocol/sse-parser';
 import { OracleClientError } from '../errors.js';
 import { RetryPolicy } from './retry-policy.js';
-import { type SseEvent, SseParser } from './sse-parser.js';
 
 /** Whether the stream is connected or reconnecting. */
 export type StreamState = 'live' | 'rejoining';
@@ -140,13 +140,24 @@ export async function* readFrames(
       const { done, value } = await reader.read();
       if (done) return;
       onData();
-      for (const event of parser.push(decoder.decode(value, { stream: true }))) {
+      for (const event of parseEvents(parser, decoder.decode(value, { stream: true }))) {
         yield parseFrame(event);
       }
     }
   } finally {
     // Cancelling a body that has already failed rejects.
     await reader.cancel().catch(() => undefined);
+  }
+}
+
+/** Not a network error: the oracle would send the same frame again. */
+function parseEvents(parser: SseParser, text: string): SseEvent[] {
+  try {
+    return parser.push(text);
+  } catch (cause) {
+    throw new OracleClientError('invalid_reply', 'The oracle sent a frame that is too large', {
+      cause,
+    });
   }
 }
 

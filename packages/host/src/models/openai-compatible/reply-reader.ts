@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http';
-import { type SseEvent, SseParser } from '@sibyl/protocol';
+import { type SseEvent, SseParser } from '@sibyl/protocol/sse-parser';
 import type { ModelPart } from '../model.js';
 import { ChatStream } from './chat-stream.js';
 
