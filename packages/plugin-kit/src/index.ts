@@ -1,6 +1,14 @@
 export { type ErrorCode, OracleError, type OracleErrorOptions } from '@sibyl/protocol';
 export { SafeFetchError } from '@sibyl/safe-fetch';
-export { LruMap, RateLimiter, textBytes } from '@sibyl/server-kit';
+export {
+  ByteBudget,
+  LruMap,
+  RateLimiter,
+  settlesWithin,
+  TimeoutError,
+  textBytes,
+  withTimeout,
+} from '@sibyl/server-kit';
 export type {
   Blobs,
   ClientCalls,

@@ -4,6 +4,7 @@ import {
   type ModelUse,
   OracleError,
   type TurnHold,
+  withTimeout,
 } from '@sibyl/plugin-kit';
 import { computeCost, type Prices, sumByModel } from './prices.js';
 import type { ReservationKey, Reservations } from './reservations.js';
@@ -178,14 +179,11 @@ const LEDGER_TIMEOUT_MS = 12_000;
 
 /** Refuses the call with `store_unavailable` if the ledger fails or hangs. */
 async function failClosed<T>(work: Promise<T>): Promise<T> {
-  const { promise: timeout, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(reject, LEDGER_TIMEOUT_MS, new Error('The ledger timed out'));
+  const limit = { ms: LEDGER_TIMEOUT_MS, message: 'The ledger timed out' };
   try {
-    return await Promise.race([work, timeout]);
+    return await withTimeout(limit, () => work);
   } catch (cause) {
     if (cause instanceof OracleError) throw cause;
     throw new OracleError('store_unavailable', { cause, retryAfterSeconds: 5 });
-  } finally {
-    clearTimeout(timer);
   }
 }

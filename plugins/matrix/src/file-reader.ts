@@ -1,4 +1,4 @@
-import { type PluginContext, RateLimiter, type TurnContext } from '@sibyl/plugin-kit';
+import { ByteBudget, type PluginContext, RateLimiter, type TurnContext } from '@sibyl/plugin-kit';
 import type { Attachment } from '@sibyl/protocol';
 import { detectKind, readPdf } from './file-content.js';
 import { decryptFile, downloadFile, locateFile } from './file-download.js';
@@ -38,7 +38,7 @@ export class FileReader {
     waiting: 1000,
   });
   /** Bytes of files that running turns hold. */
-  readonly budget = new ByteBudget({ total: 256 * 1024 ** 2, perUser: 100 * 1024 ** 2 });
+  readonly budget = new ByteBudget({ maxBytes: 256 * 1024 ** 2, maxBytesPerKey: 100 * 1024 ** 2 });
 
   private readonly rates = new RateLimiter({ maxBytes: 1024 ** 2 });
 
@@ -85,18 +85,23 @@ export class FileReader {
 
   private async readOne(attachment: Attachment, place: Place) {
     const { turn, signal, reader } = place;
-    const held = new HeldBytes(this.budget, turn.user.did);
+    const held = this.budget.open(turn.user.did);
+    const hold = (bytes: number) => {
+      if (held.resize(bytes) !== undefined) throw new Error(BUSY);
+    };
+    const release = () => held.release();
     try {
       const bytes = await readBytes(attachment, place, (size) => {
-        held.set(size);
+        hold(size);
         this.charge(turn.user.did, size);
       });
       const content = await this.readContent(attachment.mimetype, bytes, { reader, signal });
-      held.set('image' in content ? content.image.byteLength : 2 * content.text.length);
-      held.releaseWith(turn.signal);
+      hold('image' in content ? content.image.byteLength : 2 * content.text.length);
+      if (turn.signal.aborted) release();
+      else turn.signal.addEventListener('abort', release, { once: true });
       return { content, size: bytes.length };
     } catch (error) {
-      held.set(0);
+      release();
       throw error;
     }
   }
@@ -138,29 +143,6 @@ interface Reading extends FileReaderDeps {
 }
 
 type Place = Reading & { readonly homeserver: Homeserver; readonly left: number };
-
-/** The bytes that one file holds of the budget. */
-class HeldBytes {
-  private bytes = 0;
-
-  constructor(
-    private readonly budget: ByteBudget,
-    private readonly user: string,
-  ) {}
-
-  /** Throws if that would exceed the budget. */
-  set(bytes: number): void {
-    this.budget.release(this.user, this.bytes);
-    this.bytes = 0;
-    if (!this.budget.take(this.user, bytes)) throw new Error(BUSY);
-    this.bytes = bytes;
-  }
-
-  releaseWith(signal: AbortSignal): void {
-    if (signal.aborted) this.set(0);
-    else signal.addEventListener('abort', () => this.set(0), { once: true });
-  }
-}
 
 async function readBytes(
   attachment: Attachment,
@@ -210,42 +192,4 @@ function describeError(error: unknown, { logger }: Pick<TurnContext, 'logger'>):
   if ('code' in error && error.code === 'too_large') return TOO_LARGE;
   logger.info({ err: error }, 'cannot reach a homeserver');
   return 'the homeserver cannot be reached';
-}
-
-interface BudgetLimits {
-  /** Of all users together. */
-  readonly total: number;
-  readonly perUser: number;
-}
-
-/** Counts the bytes held for users, and refuses what exceeds a limit. */
-export class ByteBudget {
-  private readonly byUser = new Map<string, number>();
-  private held = 0;
-
-  constructor(private readonly limits: BudgetLimits) {}
-
-  /** The bytes of all users together. */
-  get bytes(): number {
-    return this.held;
-  }
-
-  /** Takes bytes for a user, if both limits allow it. */
-  take(user: string, bytes: number): boolean {
-    const held = (this.byUser.get(user) ?? 0) + bytes;
-    if (held > this.limits.perUser || this.held + bytes > this.limits.total) return false;
-    this.set(user, held);
-    this.held += bytes;
-    return true;
-  }
-
-  release(user: string, bytes: number): void {
-    this.set(user, (this.byUser.get(user) ?? 0) - bytes);
-    this.held -= bytes;
-  }
-
-  private set(user: string, bytes: number): void {
-    if (bytes > 0) this.byUser.set(user, bytes);
-    else this.byUser.delete(user);
-  }
 }

@@ -1,5 +1,4 @@
 import { describe, expect, it } from 'vitest';
-import { ByteBudget } from './file-reader.js';
 import { ReaderSlots } from './reader-slots.js';
 
 const { signal } = new AbortController();
@@ -78,18 +77,5 @@ describe('ReaderSlots', () => {
     const works = ['a', 'b', 'c'].map((user) => start(slots, user));
     await expect(start(slots, 'd').done).rejects.toThrow('send it again');
     for (const work of works) work.end();
-  });
-});
-
-describe('ByteBudget', () => {
-  it('refuses what passes the limit of a user or of all, and forgets users who hold nothing', () => {
-    const budget = new ByteBudget({ total: 10, perUser: 6 });
-    expect(budget.take('alice', 6)).toBe(true);
-    expect(budget.take('alice', 1)).toBe(false);
-    expect(budget.take('bob', 5)).toBe(false);
-    expect(budget.take('bob', 4)).toBe(true);
-    budget.release('alice', 6);
-    expect(budget.bytes).toBe(4);
-    expect(budget.take('bob', 2)).toBe(true);
   });
 });

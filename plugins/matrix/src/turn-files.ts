@@ -3,8 +3,10 @@ import {
   type ModelMessage,
   type ModelRequest,
   sharedKey,
+  TimeoutError,
   type TurnContext,
   type UserPart,
+  withTimeout,
 } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 import type { FileReader, ReadFile } from './file-reader.js';
@@ -29,13 +31,12 @@ class TurnFiles {
   /** Undefined if reading takes too long; a later model call of the turn may find them. */
   async read(): Promise<ReadFile[] | undefined> {
     this.reading ??= this.readAll();
-    const timeout = Promise.withResolvers<undefined>();
-    const timer = setTimeout(timeout.resolve, READ_TIMEOUT_MS, undefined);
-    try {
-      return await Promise.race([this.reading, timeout.promise]);
-    } finally {
-      clearTimeout(timer);
-    }
+    const { reading } = this;
+    const limit = { ms: READ_TIMEOUT_MS, message: 'reading the files takes too long' };
+    return withTimeout(limit, () => reading).catch((error) => {
+      if (error instanceof TimeoutError) return undefined;
+      throw error;
+    });
   }
 }
 

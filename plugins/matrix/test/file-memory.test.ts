@@ -51,17 +51,17 @@ describe('FileReader', () => {
       turns.push(await read(user, 'image', 'image/png'));
     }
     expect(turns.flatMap(({ files }) => listErrors(files))).toEqual([]);
-    expect(reader.budget.bytes).toBe(10 * 24 * MB);
+    expect(reader.budget.used).toBe(10 * 24 * MB);
     const refused = await read('alice', 'image', 'image/png');
     expect(listErrors(refused.files)).toHaveLength(2);
     expect(listErrors(refused.files)[0]).toContain('too many files');
     expect(listErrors((await read('dave', 'image', 'image/png')).files)).toHaveLength(2);
-    expect(reader.budget.bytes).toBe(10 * 24 * MB);
+    expect(reader.budget.used).toBe(10 * 24 * MB);
     turns[0]?.end();
-    expect(reader.budget.bytes).toBe(8 * 24 * MB);
+    expect(reader.budget.used).toBe(8 * 24 * MB);
     expect(listErrors((await read('dave', 'image', 'image/png')).files)).toEqual([]);
     for (const { end } of turns) end();
-    expect(reader.budget.bytes).toBe(2 * 24 * MB);
+    expect(reader.budget.used).toBe(2 * 24 * MB);
   });
 
   it('reads 200 MB a minute for a user, and charges a file before it reads it', async () => {
@@ -84,7 +84,7 @@ describe('FileReader', () => {
     for (let i = 0; i < 10; i++) kept.push(await read(`user ${i}`, 'text', 'text/plain'));
     // Of 20 files of 24 MB; buffers of the last transfers may take a moment to go.
     await expect.poll(() => usedMemory() - before, { timeout: 20_000 }).toBeLessThan(48);
-    expect(reader.budget.bytes).toBeLessThan(20 * 130_000);
+    expect(reader.budget.used).toBeLessThan(20 * 130_000);
     expect(kept.flatMap(({ files }) => listErrors(files))).toEqual([]);
     expect(JSON.stringify(kept[0]?.files)).toContain('more characters');
   });

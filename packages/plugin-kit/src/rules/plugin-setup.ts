@@ -61,13 +61,14 @@ export async function setUpPlugins(
   candidates: readonly PluginCandidate[],
   storeRooms: RoomState,
 ): Promise<LoadedPlugin[]> {
-  const rooms = new LateRoomState();
+  let chosen: RoomState | undefined;
+  const rooms = createLateRoomState(() => chosen);
   const started: StartedPlugin[] = [];
   for (const candidate of candidates) {
     if (needsFailed(candidate, candidates)) continue;
     started.push(await startPlugin(candidate, rooms, started));
   }
-  rooms.bind((await findRoomState(started)) ?? storeRooms);
+  chosen = (await findRoomState(started)) ?? storeRooms;
   const loaded: LoadedPlugin[] = [];
   for (const plugin of started)
     if (!plugin.hooks.hasFailed && !needsFailed(plugin, candidates))
@@ -225,25 +226,16 @@ async function callRouteHooks({
 }
 
 /** The state of rooms; which plugin stores it is known once all plugins are set up. */
-class LateRoomState implements RoomState {
-  private rooms: RoomState | undefined;
-
-  bind(rooms: RoomState): void {
-    this.rooms = rooms;
-  }
-
-  async read(...args: Parameters<RoomState['read']>) {
-    return this.get().read(...args);
-  }
-
-  async update(...args: Parameters<RoomState['update']>) {
-    return this.get().update(...args);
-  }
-
-  private get(): RoomState {
-    if (this.rooms) return this.rooms;
-    throw new Error('Room state cannot be used in setup, only after it');
-  }
+function createLateRoomState(getChosen: () => RoomState | undefined): RoomState {
+  const get = () => {
+    const rooms = getChosen();
+    if (!rooms) throw new Error('Room state cannot be used in setup, only after it');
+    return rooms;
+  };
+  return Object.freeze<RoomState>({
+    read: async (...args) => get().read(...args),
+    update: async (...args) => get().update(...args),
+  });
 }
 
 /** Plugins, each after those it depends on, or a cycle of dependencies. */

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { OracleError } from '@sibyl/protocol';
+import { withTimeout } from '@sibyl/server-kit';
 import { PluginManifest } from '../manifest.js';
 import type { OraclePlugin } from '../plugin.js';
 import { checkPluginName } from '../rules/hook-checks.js';
@@ -347,18 +348,11 @@ const hostileTurns: readonly TestTurnOptions[] = [
 
 const TIMEOUT_MS = 20_000;
 
-async function withTimeLimit<T>(what: string, work: Promise<T>): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise<never>((_, reject) => {
-    const error = new Error(`${what} took longer than ${TIMEOUT_MS / 1000} s`);
-    timer = setTimeout(reject, TIMEOUT_MS, error);
-  });
-  try {
-    return await Promise.race([work, timeout]);
-  } finally {
-    clearTimeout(timer);
-  }
-}
+const withTimeLimit = <T>(what: string, work: Promise<T>): Promise<T> =>
+  withTimeout(
+    { ms: TIMEOUT_MS, message: `${what} took longer than ${TIMEOUT_MS / 1000} s` },
+    () => work,
+  );
 
 /** Runs work and returns the names of the variables that it read from process.env. */
 async function watchEnvironment(
