@@ -1,4 +1,10 @@
-import { definePlugin, type SetupContext, type Tool, type TurnContext } from '@sibyl/plugin-kit';
+import {
+  definePlugin,
+  type SetupContext,
+  type Tool,
+  type TurnContext,
+  withTimeout,
+} from '@sibyl/plugin-kit';
 import { McpConfig } from './config.js';
 import { Connection } from './connection.js';
 import { listServerTools } from './server-tools.js';
@@ -48,21 +54,12 @@ async function listTools(
 ): Promise<Tool[]> {
   const lists = connections.map(async (connection) => {
     try {
-      return await withTimeLimit(listServerTools(connection, identity));
+      const limit = { ms: CONNECT_TIMEOUT_MS, message: 'it does not answer' };
+      return await withTimeout(limit, () => listServerTools(connection, identity));
     } catch {
       turn.degrade(`MCP server ${connection.name}`, 'its tools cannot be used now');
       return [];
     }
   });
   return (await Promise.all(lists)).flat();
-}
-
-async function withTimeLimit<T>(work: Promise<T>): Promise<T> {
-  const timeout = Promise.withResolvers<never>();
-  const timer = setTimeout(timeout.reject, CONNECT_TIMEOUT_MS, new Error('it does not answer'));
-  try {
-    return await Promise.race([work, timeout.promise]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
