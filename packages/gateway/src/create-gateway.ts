@@ -1,10 +1,10 @@
 import { readFile } from 'node:fs/promises';
 import { rootCertificates } from 'node:tls';
 import { ReplyMemory } from '@sibyl/grpc-client';
+import { ByteBudget } from '@sibyl/server-kit';
 import { Admission } from './auth/admission.js';
 import { createChainFetch, createGate } from './auth/create-gate.js';
 import type { Config } from './config/config.js';
-import { ByteBudget } from './http/byte-budget.js';
 import type { GatewayDeps } from './http/gateway-deps.js';
 import { Handler } from './http/handler.js';
 import { createOperatorHandler } from './http/own-routes.js';
@@ -160,10 +160,10 @@ function logStates(blocks: BlockWatch, logger: Logger): void {
 function createBudgets(maxReplyBytes: number) {
   const incoming = new ByteBudget({
     maxBytes: 128 * 1024 * 1024,
-    maxBytesPerCaller: 16 * 1024 * 1024,
+    maxBytesPerKey: 16 * 1024 * 1024,
   });
   // JSON is larger than the encoded message.
-  const maxBytesPerCaller = Math.max(64 * 1024 * 1024, 4 * maxReplyBytes);
-  const outgoing = new ByteBudget({ maxBytes: 4 * maxBytesPerCaller, maxBytesPerCaller });
+  const maxBytesPerKey = Math.max(64 * 1024 * 1024, 4 * maxReplyBytes);
+  const outgoing = new ByteBudget({ maxBytes: 4 * maxBytesPerKey, maxBytesPerKey });
   return { incoming, outgoing };
 }

@@ -1,4 +1,5 @@
 import { GrpcCode } from '@sibyl/grpc-client';
+import type { ByteBudget } from '@sibyl/server-kit';
 import { z } from 'zod';
 import { checkPermission } from '../auth/admission.js';
 import { type Caller } from '../auth/gate.js';
@@ -6,7 +7,6 @@ import { hasMoreValues } from '../binding/json-node.js';
 import { badRequest, QueryError, toQueryError } from '../query/query-error.js';
 import { extraCost, type QueryRequest } from '../query/query-parser.js';
 import { HEIGHT_METADATA, parseHeight } from '../upstream/upstream.js';
-import type { ByteBudget } from './byte-budget.js';
 import type { GatewayDeps } from './gateway-deps.js';
 import { type RequestContext, readBody, toErrorBody } from './request-context.js';
 

@@ -1,4 +1,5 @@
 import type { OutgoingHttpHeaders } from 'node:http';
+import type { ByteBudget } from '@sibyl/server-kit';
 import { checkPermission } from '../auth/admission.js';
 import type { Caller } from '../auth/gate.js';
 import type { Config } from '../config/config.js';
@@ -6,7 +7,6 @@ import { badRequest } from '../query/query-error.js';
 import { bodyCost, extraCost } from '../query/query-parser.js';
 import type { ParsedQuery } from '../query/query-service.js';
 import type { Encoding, Reply } from '../query/reply-cache.js';
-import type { ByteBudget } from './byte-budget.js';
 import type { GatewayDeps } from './gateway-deps.js';
 import { type RequestContext, readBody } from './request-context.js';
 

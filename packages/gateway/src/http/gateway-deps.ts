@@ -1,3 +1,4 @@
+import type { ByteBudget } from '@sibyl/server-kit';
 import type { Admission } from '../auth/admission.js';
 import type { Config } from '../config/config.js';
 import type { BlockWatch } from '../nodes/block-watch.js';
@@ -7,7 +8,6 @@ import type { Metrics } from '../observe/metrics.js';
 import type { QueryParser } from '../query/query-parser.js';
 import type { QueryService } from '../query/query-service.js';
 import type { SchemaRegistry } from '../schema/schema-registry.js';
-import type { ByteBudget } from './byte-budget.js';
 import type { Watches } from './watches.js';
 
 /** The dependencies of request handlers. */

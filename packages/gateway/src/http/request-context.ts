@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { GrpcCode } from '@sibyl/grpc-client';
+import type { ByteBudget, ExceededLimit } from '@sibyl/server-kit';
 import { badRequest, QueryError } from '../query/query-error.js';
-import type { ByteBudget } from './byte-budget.js';
 
 const REQUEST_ID = /^[A-Za-z0-9._:-]{1,128}$/;
 /** Smaller bodies are not worth counting: the number of connections limits them. */
@@ -61,7 +61,9 @@ export class RequestContext {
   /** Reserves the memory of a body until it is sent or the client disconnects. Throws 429 or 503. */
   holdMemory(body: Buffer, outgoing: ByteBudget): void {
     if (body.length < COUNTED_FROM_BYTES || this.response.destroyed) return;
-    this.response.once('close', outgoing.reserveShared(this.callerKey, body));
+    const { ok: release, error } = outgoing.reserveShared(this.callerKey, body);
+    if (error !== undefined) throw holdsTooMuch(error);
+    this.response.once('close', release);
   }
 
   /** Sends status and headers. */
@@ -78,7 +80,8 @@ export async function readBody(context: RequestContext, incoming: ByteBudget): P
   const declared = request.headers['content-length'];
   const expected = declared === undefined ? MAX_BYTES : Number(declared);
   if (expected > MAX_BYTES) throw tooLarge();
-  const release = incoming.reserve(callerKey, expected);
+  const { ok: reservation, error } = incoming.reserve(callerKey, expected);
+  if (error !== undefined) throw holdsTooMuch(error);
   const pieces: Buffer[] = [];
   let size = 0;
   try {
@@ -91,8 +94,20 @@ export async function readBody(context: RequestContext, incoming: ByteBudget): P
   } catch (error) {
     throw error instanceof QueryError ? error : badRequest('the body is incomplete');
   } finally {
-    release();
+    reservation.release();
   }
+}
+
+const RETRY_SECONDS = '5';
+
+/** 429 if the caller exceeds its limit, 503 if all callers together do. */
+function holdsTooMuch(limit: ExceededLimit): QueryError {
+  const [code, what] =
+    limit === 'key'
+      ? [GrpcCode.resourceExhausted, 'your requests in progress']
+      : [GrpcCode.unavailable, 'requests in progress'];
+  const text = `${what} hold too much memory; try again in ${RETRY_SECONDS} seconds`;
+  return new QueryError(code, text, { headers: { 'Retry-After': RETRY_SECONDS } });
 }
 
 function tooLarge(): QueryError {

@@ -1,12 +1,12 @@
 import type { ServerResponse } from 'node:http';
 import { GrpcCode } from '@sibyl/grpc-client';
+import type { ByteBudget } from '@sibyl/server-kit';
 import type { Caller } from '../auth/gate.js';
 import type { BlockWatch } from '../nodes/block-watch.js';
 import type { NodePool } from '../nodes/node-pool.js';
 import { QueryError, toQueryError } from '../query/query-error.js';
 import type { Query, QueryService } from '../query/query-service.js';
 import type { Reply } from '../query/reply-cache.js';
-import type { ByteBudget } from './byte-budget.js';
 import { type RequestContext, toErrorBody } from './request-context.js';
 
 const HEARTBEAT_MS = 15_000;
@@ -176,13 +176,9 @@ class Watch {
   /** A client whose updates exceed the memory limit is disconnected; it may reconnect. */
   private reserve(data: Buffer): boolean {
     this.release();
-    try {
-      this.release = this.options.outgoing.reserveShared(this.deps.caller.name, data);
-      return true;
-    } catch (error) {
-      if (error instanceof QueryError) return false;
-      throw error;
-    }
+    const { ok: release } = this.options.outgoing.reserveShared(this.deps.caller.name, data);
+    this.release = release ?? (() => {});
+    return release !== undefined;
   }
 
   private isSlow(): boolean {

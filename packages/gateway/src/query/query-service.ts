@@ -1,5 +1,6 @@
 import { setImmediate } from 'node:timers/promises';
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
+import { TimeoutError, withTimeout } from '@sibyl/server-kit';
 import type { BlockWatch } from '../nodes/block-watch.js';
 import type { NodePool } from '../nodes/node-pool.js';
 import type { Metrics } from '../observe/metrics.js';
@@ -55,7 +56,7 @@ export class QueryService {
     onGone?.(leave);
     const { timeoutMs } = query;
     return timeoutMs < this.callTimeout(timeoutMs)
-      ? withDeadline(timeoutMs, outcome, leave)
+      ? awaitUntil(timeoutMs, { outcome, leave })
       : outcome;
   }
 
@@ -120,21 +121,14 @@ export class QueryService {
 }
 
 /** Rejects at the caller's own deadline; the call continues for the others. */
-async function withDeadline(
-  ms: number,
-  outcome: Promise<Reply>,
-  leave: () => void,
-): Promise<Reply> {
-  const late = Promise.withResolvers<never>();
-  const timer = setTimeout(() => {
-    leave();
-    const text = `the node did not answer within ${ms} ms`;
-    late.reject(new GrpcError(GrpcCode.deadlineExceeded, text, 'transport'));
-  }, ms);
+async function awaitUntil(ms: number, { outcome, leave }: SharedResult<Reply>): Promise<Reply> {
+  const message = `the node did not answer within ${ms} ms`;
   try {
-    return await Promise.race([outcome, late.promise]);
-  } finally {
-    clearTimeout(timer);
+    return await withTimeout({ ms, message }, () => outcome);
+  } catch (error) {
+    if (!(error instanceof TimeoutError)) throw error;
+    leave();
+    throw new GrpcError(GrpcCode.deadlineExceeded, message, 'transport');
   }
 }
 
