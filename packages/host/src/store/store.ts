@@ -1,3 +1,4 @@
+import { withTimeout } from '@sibyl/server-kit';
 import { sql } from 'kysely';
 import { CallerStore } from './caller-store.js';
 import type { Database } from './database.js';
@@ -151,10 +152,7 @@ export class WriteProbe {
 
   /** All callers wait for the same write, each for at most two seconds; a write that hangs is not repeated. */
   async check(): Promise<ProbeResult> {
-    let timer: NodeJS.Timeout | undefined;
-    const timeout = new Promise<ProbeResult>((resolve) => {
-      timer = setTimeout(resolve, TIMEOUT_MS, 'timeout');
-    });
-    return Promise.race([this.write(), timeout]).finally(() => clearTimeout(timer));
+    const limit = { ms: TIMEOUT_MS, message: 'the write takes too long' };
+    return withTimeout(limit, this.write).catch(() => 'timeout');
   }
 }
