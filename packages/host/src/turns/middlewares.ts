@@ -6,7 +6,7 @@ import type {
   TurnContext,
 } from '@sibyl/plugin-kit';
 import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
-import { JsonObject, OracleError } from '@sibyl/protocol';
+import { JsonObject, OracleError, type Result } from '@sibyl/protocol';
 import { abortable } from '@sibyl/server-kit';
 import { z } from 'zod';
 import type { AgentTool, ModelHooks, WrappedModelCall } from '../agent/agent.js';
@@ -29,7 +29,7 @@ interface Link {
   readonly plugin: string;
 }
 
-/** Who asks, and which model. */
+/** The agent that calls a model. */
 interface ModelCaller {
   readonly agent: string;
   readonly model: Model;
@@ -55,9 +55,9 @@ export class MiddlewareChain {
   }
 
   /** Wraps the model calls of an agent; undefined if no middleware does. */
-  aroundModel(asker: ModelCaller): ModelHooks | undefined {
+  aroundModel(caller: ModelCaller): ModelHooks | undefined {
     const links = this.links.filter(({ middleware }) => middleware.wrapModel);
-    return links.length > 0 ? { begin: (call) => this.begin(links, asker, call) } : undefined;
+    return links.length > 0 ? { begin: (call) => this.begin(links, caller, call) } : undefined;
   }
 
   /** The tool as an agent calls it: through every middleware that wraps tool calls. */
@@ -74,7 +74,7 @@ export class MiddlewareChain {
   /** Runs the middlewares up to the model call; they continue when it is finished or failed. */
   private async begin(
     links: readonly Link[],
-    asker: ModelCaller,
+    caller: ModelCaller,
     call: ModelCall,
   ): Promise<WrappedModelCall> {
     const started = Promise.withResolvers<ModelCall>();
@@ -86,7 +86,7 @@ export class MiddlewareChain {
       return answered.promise;
     };
     const ended = links.reduceRight<CallModel>(
-      (next, link) => this.wrapModel(link, asker, next),
+      (next, link) => this.wrapModel(link, caller, next),
       callModel,
     )(call);
     ended.catch(started.reject);
@@ -143,7 +143,7 @@ export class MiddlewareChain {
           return middleware.wrapTool?.(call, callTool, { ...turn, toolCallId: id, signal });
         },
         next: async (changed: JsonObject) => next(changed, { id, signal }),
-        ...this.limit(link, 'wrapTool', (hasRun) => describeTool(name, hasRun)),
+        ...this.limit(link, 'wrapTool', (hasRun) => describeToolFailure(name, hasRun)),
         signal,
       });
   }
@@ -152,8 +152,8 @@ export class MiddlewareChain {
   private limit(link: Link, hook: string, describe: (hasRun: boolean) => string) {
     const call = this.call(link, hook);
     const onFailure: OnFailure = mayBeSkipped(link)
-      ? { skip: (fault) => this.hooks.logFailure(call, fault) }
-      : { fail: (fault, hasRun) => this.hooks.createPluginError(call, fault, describe(hasRun)) };
+      ? { skip: (error) => this.hooks.logFailure(call, error) }
+      : { fail: (error, hasRun) => this.hooks.createPluginError(call, error, describe(hasRun)) };
     return { timeoutMs: this.hooks.timeoutMs, onFailure };
   }
 
@@ -164,7 +164,7 @@ export class MiddlewareChain {
 
 const mayBeSkipped = ({ middleware }: Link) => middleware.onFailure === 'skip';
 
-const describeTool = (name: string, hasRun: boolean) =>
+const describeToolFailure = (name: string, hasRun: boolean) =>
   hasRun
     ? `The tool ${name} may have run, but its result was blocked`
     : `The tool ${name} did not run: it was blocked`;
@@ -179,7 +179,7 @@ function readInput(call: ToolCall): JsonObject {
 function patchCall(call: ModelCall, patch: unknown): ModelCall {
   const patched = applyPatch(call, patch);
   if ('ok' in patched) return patched.ok;
-  throw new Error(patched.fault);
+  throw new Error(patched.error);
 }
 
 const UserPart = z.discriminatedUnion('type', [
@@ -213,15 +213,12 @@ const Patch = z.object({
 });
 
 /** The call with what a middleware changes of it, or what is wrong with the change. */
-function applyPatch(
-  call: ModelCall,
-  patch: unknown,
-): { readonly ok: ModelCall } | { readonly fault: string } {
+function applyPatch(call: ModelCall, patch: unknown): Result<ModelCall, string> {
   const { data, error } = Patch.safeParse(patch);
-  if (error) return { fault: `its change of a model call is unusable: ${z.prettifyError(error)}` };
+  if (error) return { error: `its change of a model call is unusable: ${z.prettifyError(error)}` };
   const { system = call.system, messages, tools = call.tools } = data;
   const wellFormed = messages ? toWellFormed(messages, new CallIds()) : call.messages;
-  if (wellFormed.length === 0) return { fault: 'its change of a model call leaves no message' };
+  if (wellFormed.length === 0) return { error: 'its change of a model call leaves no message' };
   return { ok: { ...call, system, messages: wellFormed, tools } };
 }
 
@@ -240,8 +237,8 @@ export interface Wrapping<Input, Output> {
 
 /** A middleware that fails either fails the call, with the error that `fail` returns, or is skipped and reported. */
 type OnFailure =
-  | { readonly fail: (fault: Error, hasRun: boolean) => Error }
-  | { readonly skip: (fault: Error) => void };
+  | { readonly fail: (error: Error, hasRun: boolean) => Error }
+  | { readonly skip: (error: Error) => void };
 
 /** Makes the call through the middleware. */
 export function callThrough<Input, Output>(wrapping: Wrapping<Input, Output>): Promise<Output> {
@@ -254,7 +251,7 @@ class WrappedCall<Input, Output> {
   /** The outcome of the call, each time it was made. */
   private readonly made: Promise<Output>[] = [];
   /** What the call itself threw, each time it was made. */
-  private readonly callFaults = new Set<unknown>();
+  private readonly callErrors = new Set<unknown>();
   private inProgress = 0;
   private timer: NodeJS.Timeout | undefined;
   private isOver = false;
@@ -268,8 +265,8 @@ class WrappedCall<Input, Output> {
     this.startClock();
     try {
       return await Promise.race([wrap((input) => this.next(input)), this.overdue.promise]);
-    } catch (fault) {
-      return await this.endFailed(fault);
+    } catch (error) {
+      return await this.endFailed(error);
     } finally {
       this.isOver = true;
       clearTimeout(this.timer);
@@ -293,21 +290,21 @@ class WrappedCall<Input, Output> {
       this.inProgress -= 1;
       if (this.inProgress === 0 && !this.isOver) this.startClock();
     });
-    made.catch((fault) => this.callFaults.add(fault));
+    made.catch((error) => this.callErrors.add(error));
     this.made.push(made);
     return made;
   }
 
-  private async endFailed(fault: unknown): Promise<Output> {
+  private async endFailed(thrown: unknown): Promise<Output> {
     const { input, next, signal, onFailure } = this.wrapping;
     this.isOver = true;
-    const error = toError(fault);
+    const error = toError(thrown);
     // Nothing of the call may still run once its result is reported; an aborted turn does not wait.
     if (!signal.aborted) await Promise.allSettled(this.made);
     if (error instanceof OracleError) throw error;
     signal.throwIfAborted();
     // The call failed, and the middleware passed that on.
-    if (this.callFaults.has(fault)) throw fault;
+    if (this.callErrors.has(thrown)) throw thrown;
     if ('fail' in onFailure) throw onFailure.fail(error, this.made.length > 0);
     onFailure.skip(error);
     return this.made.at(-1) ?? next(input);
@@ -315,7 +312,7 @@ class WrappedCall<Input, Output> {
 
   private startClock(): void {
     const { timeoutMs } = this.wrapping;
-    const fault = new Error(`did not answer within ${timeoutMs / 1000} s`);
-    this.timer = setTimeout(() => this.overdue.reject(fault), timeoutMs);
+    const error = new Error(`did not answer within ${timeoutMs / 1000} s`);
+    this.timer = setTimeout(() => this.overdue.reject(error), timeoutMs);
   }
 }
