@@ -7,7 +7,7 @@ import {
   type ServerEvent,
 } from './event-bus.js';
 
-const audience = { owner: 'did:key:alice', sessionId: 's1' };
+const session = { owner: 'did:key:alice', sessionId: 's1' };
 const event = (step: string): ServerEvent => ({
   event: 'router_update',
   payload: { sessionId: 's1', requestId: 'r1', step },
@@ -16,30 +16,30 @@ const event = (step: string): ServerEvent => ({
 it('MemoryEventBus delivers events to all listeners of a session in order, and to no others', () => {
   const bus = new MemoryEventBus();
   const heard: string[] = [];
-  const listen = (name: string, place = audience) =>
+  const listen = (name: string, place = session) =>
     bus.subscribe(place, ({ payload }) =>
       heard.push(`${name} ${'step' in payload && payload.step}`),
     );
   listen('one');
   listen('two');
-  listen('other session', { ...audience, sessionId: 's2' });
-  listen('other user', { ...audience, owner: 'did:key:bob' });
-  bus.publish(audience, event('a'));
-  bus.publish(audience, event('b'));
+  listen('other session', { ...session, sessionId: 's2' });
+  listen('other user', { ...session, owner: 'did:key:bob' });
+  bus.publish(session, event('a'));
+  bus.publish(session, event('b'));
   expect(heard).toEqual(['one a', 'two a', 'one b', 'two b']);
 });
 
 it('MemoryEventBus removes listeners, even during delivery', () => {
   const bus = new MemoryEventBus();
   const heard: string[] = [];
-  const leave = bus.subscribe(audience, () => {
+  const leave = bus.subscribe(session, () => {
     heard.push('first');
     leave();
     leaveSecond();
   });
-  const leaveSecond = bus.subscribe(audience, () => heard.push('second'));
-  bus.publish(audience, event('a'));
-  bus.publish(audience, event('b'));
+  const leaveSecond = bus.subscribe(session, () => heard.push('second'));
+  bus.publish(session, event('a'));
+  bus.publish(session, event('b'));
   expect(heard).toEqual(['first']);
 });
 

@@ -16,7 +16,7 @@ type ClientRequestName = Exclude<ClientEventName, 'tool_result' | 'action_call_r
 
 /** Answers the requests of clients. */
 export const clientRequests: Readonly<
-  Record<ClientRequestName, (audience: SessionKey, registry: ConnectionRegistry) => ServerEvent>
+  Record<ClientRequestName, (session: SessionKey, registry: ConnectionRegistry) => ServerEvent>
 > = {
   ping: ({ sessionId }) => ({ event: 'pong', payload: { timestamp: now(), sessionId } }),
   status: ({ owner, sessionId }, registry) => ({
@@ -50,7 +50,7 @@ export const resultReaders = {
   },
 } as const satisfies Record<
   string,
-  (sent: unknown, audience: SessionKey) => ClientCallResult | undefined
+  (sent: unknown, session: SessionKey) => ClientCallResult | undefined
 >;
 
 /** An invalid result also ends the call, if it names one: no other result will follow. */

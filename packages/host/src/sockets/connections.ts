@@ -98,10 +98,10 @@ export class Inbox {
 
   constructor(
     bus: EventBus,
-    audience: SessionKey,
+    session: SessionKey,
     private readonly onFull: () => void,
   ) {
-    this.leave = bus.subscribe(audience, (event) => this.deliver(event));
+    this.leave = bus.subscribe(session, (event) => this.deliver(event));
   }
 
   /** Delivers the waiting events, then all further ones. */

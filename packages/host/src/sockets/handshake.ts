@@ -30,7 +30,7 @@ interface HandshakeDeps {
 
 /** The caller and session of a socket, and the events that have arrived since the handshake. */
 export interface SocketContext extends Omit<HandshakeData, 'sessionId'> {
-  readonly audience: SessionKey;
+  readonly session: SessionKey;
   readonly caller: Caller;
   readonly address: string;
   readonly inbox: Inbox;
@@ -51,13 +51,13 @@ export class HandshakeVerifier {
     const caller = await proveCaller(this.deps, { credentials: handshake.credentials, address });
     await this.deps.allowList.assertAllowed(caller.did);
     if (caller.login) await this.deps.presented.record(caller.login);
-    const audience = { owner: caller.did, sessionId };
+    const session = { owner: caller.did, sessionId };
     return {
       ...handshake,
-      audience,
+      session,
       caller,
       address,
-      inbox: await this.openInbox(audience, socket.conn),
+      inbox: await this.openInbox(session, socket.conn),
     };
   }
 
@@ -71,13 +71,13 @@ export class HandshakeVerifier {
     }
   }
 
-  private async openInbox(audience: SessionKey, connection: Connection): Promise<Inbox> {
+  private async openInbox(session: SessionKey, connection: Connection): Promise<Inbox> {
     const { registry, events, sessions } = this.deps;
-    onceClosed(connection, registry.addSocket(audience));
+    onceClosed(connection, registry.addSocket(session));
     // Subscribes before it reads the session, so that no deletion in between is missed.
-    const inbox = new Inbox(events, audience, () => terminate(connection));
+    const inbox = new Inbox(events, session, () => terminate(connection));
     onceClosed(connection, () => inbox.close());
-    await sessions.get(audience);
+    await sessions.get(session);
     return inbox;
   }
 }

@@ -59,9 +59,9 @@ export class SessionSocket {
 
   /** Sends `connected`, then the events that the client missed, then live events. */
   async open(): Promise<void> {
-    const { audience, seen, inbox } = this.context;
-    const from = seen ?? (await this.deps.missed.latest(audience));
-    const { sessionId } = audience;
+    const { session, seen, inbox } = this.context;
+    const from = seen ?? (await this.deps.missed.latest(session));
+    const { sessionId } = session;
     const payload = { message: 'Connected', sessionId, timestamp: now() };
     this.emit({ event: 'connected', payload, position: from });
     const last = seen ? await this.replay(seen) : this.sendOpenCalls(from);
@@ -72,7 +72,7 @@ export class SessionSocket {
 
   /** Sends the reason and disconnects; clients reconnect by themselves where that may help. */
   close(reason: ClosingReason): void {
-    const { sessionId } = this.context.audience;
+    const { sessionId } = this.context.session;
     this.emit(createClosingEvent(reason, sessionId));
     if (reason === 'token_expired' || reason === 'host_stopping') this.socket.conn.close();
     else this.socket.disconnect(true);
@@ -81,14 +81,14 @@ export class SessionSocket {
   /** Sends the events after the given position; calls only if they are still open. */
   private async replay(seen: Position): Promise<Position> {
     const { pendingCalls, missed } = this.deps;
-    const { audience } = this.context;
-    for (const { sent } of pendingCalls.list(audience)) {
+    const { session } = this.context;
+    for (const { sent } of pendingCalls.list(session)) {
       if (!sent.position || isAfter(sent.position, seen)) continue;
       // The page received the call before it disconnected, and will answer it.
-      pendingCalls.markDelivered(audience, sent.payload.toolCallId, this.socket);
+      pendingCalls.markDelivered(session, sent.payload.toolCallId, this.socket);
     }
     let last = seen;
-    for await (const event of missed.after(audience, seen)) {
+    for await (const event of missed.after(session, seen)) {
       if (!this.socket.connected) return last;
       last = event.position ?? last;
       if (!isCall(event) || this.isWanted(event)) this.deliver(event);
@@ -100,7 +100,7 @@ export class SessionSocket {
   /** A new page receives the open calls that no other page has received. */
   private sendOpenCalls(from: Position): Position {
     const { pendingCalls } = this.deps;
-    for (const { sent, isDelivered } of pendingCalls.list(this.context.audience)) {
+    for (const { sent, isDelivered } of pendingCalls.list(this.context.session)) {
       // Without the position, because the client is already past it.
       const { position: _, ...call } = sent;
       if (!isDelivered) this.deliver(call);
@@ -109,7 +109,7 @@ export class SessionSocket {
   }
 
   private isWanted({ payload }: CallEvent): boolean {
-    const waiting = this.deps.pendingCalls.list(this.context.audience);
+    const waiting = this.deps.pendingCalls.list(this.context.session);
     return waiting.some((c) => !c.isDelivered && c.sent.payload.toolCallId === payload.toolCallId);
   }
 
@@ -117,7 +117,7 @@ export class SessionSocket {
     if (event.event === 'closing') return void this.close(event.payload.reason);
     if (isCall(event))
       this.deps.pendingCalls.markDelivered(
-        this.context.audience,
+        this.context.session,
         event.payload.toolCallId,
         this.socket,
       );
@@ -132,12 +132,12 @@ export class SessionSocket {
   }
 
   private listen(): void {
-    const { audience } = this.context;
+    const { session } = this.context;
     const { registry } = this.deps;
     for (const [name, answer] of Object.entries(clientRequests))
-      this.socket.on(name, () => this.ask(() => this.emit(answer(audience, registry))));
+      this.socket.on(name, () => this.ask(() => this.emit(answer(session, registry))));
     for (const [name, read] of Object.entries(resultReaders))
-      this.socket.on(name, (sent: unknown) => this.take(name, read(sent, audience)));
+      this.socket.on(name, (sent: unknown) => this.take(name, read(sent, session)));
     this.socket.onAny((name: string) => {
       if (!Object.hasOwn(clientEvents, name)) this.ask(() => undefined);
     });
@@ -146,9 +146,9 @@ export class SessionSocket {
   /** An answer to an open call is free; everything else counts as a request. */
   private take(name: string, answer: ClientCallResult | undefined): void {
     const { pendingCalls, logger } = this.deps;
-    const { audience } = this.context;
-    if (answer && pendingCalls.answer(audience, answer)) return;
-    logger.debug({ ...audience, event: name, toolCallId: answer?.toolCallId }, 'result ignored');
+    const { session } = this.context;
+    if (answer && pendingCalls.answer(session, answer)) return;
+    logger.debug({ ...session, event: name, toolCallId: answer?.toolCallId }, 'result ignored');
     this.ask(() => undefined);
   }
 
@@ -159,7 +159,7 @@ export class SessionSocket {
   }
 
   private drop(): void {
-    this.deps.logger.info({ ...this.context.audience }, 'socket disconnected: it reads too slowly');
+    this.deps.logger.info({ ...this.context.session }, 'socket disconnected: it reads too slowly');
     terminate(this.socket.conn);
   }
 }

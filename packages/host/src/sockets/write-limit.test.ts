@@ -62,15 +62,15 @@ describe('SocketBacklog', () => {
 describe('Inbox', () => {
   it('keeps at most 1 MB of events for a client that is catching up', async () => {
     const bus = new MemoryEventBus();
-    const audience = { owner: 'did:key:a', sessionId: 's' };
+    const session = { owner: 'did:key:a', sessionId: 's' };
     let full = 0;
-    const inbox = new Inbox(bus, audience, () => {
+    const inbox = new Inbox(bus, session, () => {
       full += 1;
     });
     const before = usedMemory();
     for (let i = 0; i < 400; i++) {
       const payload = { sessionId: 's', requestId: 'r', step: newText(100_000) };
-      bus.publish(audience, { event: 'router_update', payload });
+      bus.publish(session, { event: 'router_update', payload });
     }
     expect(full).toBe(1);
     await expect.poll(() => usedMemory() - before).toBeLessThan(10);
