@@ -71,8 +71,8 @@ describe('canonical CBOR', () => {
     ['d8 2a 47 00 01 71 12 01 00 00', 'link is not a CIDv1'],
     ['d8 2a 48 00 01 f1 80 00 12 01 00', 'link is not a CIDv1'],
     [`${'81'.repeat(17)}00`, 'nested too deep'],
-  ])('%s is refused: %s', (bytes, fault) => {
-    expect(decodeCbor(hex(bytes))).toEqual({ error: fault });
+  ])('%s is refused: %s', (bytes, error) => {
+    expect(decodeCbor(hex(bytes))).toEqual({ error });
   });
 
   test.each([

@@ -4,7 +4,7 @@ import { createCachedResolver } from './cached-resolver.js';
 import type { DidError, DidKeys } from './did-resolver.js';
 
 const KEYS: Result<DidKeys, DidError> = { ok: [new Uint8Array(32)] };
-const fault = (code: DidError['code']): Result<DidKeys, DidError> => ({
+const failure = (code: DidError['code']): Result<DidKeys, DidError> => ({
   error: { code, detail: '' },
 });
 
@@ -44,7 +44,7 @@ describe('createCachedResolver', () => {
   it.each(['did_not_found', 'did_invalid', 'did_deactivated'] as const)(
     'keeps %s for 10 s at most',
     async (code) => {
-      const { state, resolve } = setUp(fault(code), { errorTtlSeconds: 60 });
+      const { state, resolve } = setUp(failure(code), { errorTtlSeconds: 60 });
       await resolve();
       state.now += 9;
       expect((await resolve()).error?.code).toBe(code);
@@ -56,7 +56,7 @@ describe('createCachedResolver', () => {
   );
 
   it.each(['did_unavailable', 'did_unsupported'] as const)('never keeps %s', async (code) => {
-    const { state, resolve } = setUp(fault(code));
+    const { state, resolve } = setUp(failure(code));
     await resolve();
     state.answer = KEYS;
     expect(await resolve()).toBe(KEYS);
@@ -66,14 +66,14 @@ describe('createCachedResolver', () => {
     const { state, resolve } = setUp(KEYS);
     await resolve();
     state.now += 300;
-    state.answer = fault('did_deactivated');
+    state.answer = failure('did_deactivated');
     await resolve();
     expect((await resolve()).error?.code).toBe('did_deactivated');
     expect(state.asked).toHaveLength(2);
   });
 
   it('asks once for callers at the same time', async () => {
-    const { state, resolve } = setUp(fault('did_unavailable'));
+    const { state, resolve } = setUp(failure('did_unavailable'));
     await Promise.all([resolve(), resolve(), resolve('did:ixo:b')]);
     expect(state.asked).toEqual(['did:ixo:a', 'did:ixo:b']);
   });
@@ -82,7 +82,7 @@ describe('createCachedResolver', () => {
     const { state, resolve } = setUp(KEYS, { cacheBytes: 1200 });
     await resolve('did:ixo:1');
     await resolve('did:ixo:2');
-    state.answer = fault('did_not_found');
+    state.answer = failure('did_not_found');
     for (let i = 0; i < 10; i++) await resolve(`did:ixo:invented${i}`);
     state.asked.length = 0;
     await resolve('did:ixo:1');

@@ -11,7 +11,7 @@ import {
 const KEYS_TTL = { min: 60, max: 300 };
 const FAULT_TTL_MAX = 10;
 
-/** Faults that asking again at once would not change; an unavailable source may be back. */
+/** Errors that asking again at once would not change; an unavailable source may be back. */
 const LASTING: ReadonlySet<DidError['code']> = new Set([
   'did_not_found',
   'did_invalid',
@@ -27,7 +27,7 @@ export interface CachedResolverOptions {
   readonly errorTtlSeconds?: number | undefined;
   /** What the answers of either kind may take in memory; 1 MiB by default. */
   readonly cacheBytes?: number | undefined;
-  /** Lookups in progress at most, 50 by default; beyond it the fault is `did_busy`. */
+  /** Lookups in progress at most, 50 by default; beyond it the error is `did_busy`. */
   readonly maxPending?: number | undefined;
 }
 

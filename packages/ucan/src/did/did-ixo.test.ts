@@ -153,7 +153,7 @@ describe('did:ixo from Blocksync', () => {
     ['GraphQL errors', json({ errors: [{ message: 'no' }], data: null }), 'did_unavailable'],
     ['nodes of another shape', json({ data: { iids: { nodes: {} } } }), 'did_invalid'],
     ['a 404', json({}, 404), 'did_unavailable'],
-  ])('answers %s with its fault', async (_, answer, code) => {
+  ])('answers %s with its error', async (_, answer, code) => {
     const { resolver } = await withIndex(answer);
     expect((await resolver.resolve(DID)).error?.code).toBe(code);
   });

@@ -21,7 +21,7 @@ export interface DidIxoOptions {
   readonly fetch: DidFetch;
   /** 256 KiB and 3 s for each request by default. */
   readonly limits?: Partial<FetchLimits> | undefined;
-  /** Lookups in progress at most, 50 by default; beyond it the fault is `did_busy`. */
+  /** Lookups in progress at most, 50 by default; beyond it the error is `did_busy`. */
   readonly maxPending?: number | undefined;
 }
 

@@ -76,7 +76,7 @@ describe('createDidKeyResolver', () => {
     expect(Buffer.from(ok?.[0] ?? [])).toEqual(Buffer.from(readPublicKey(KNOWN_SEED)));
   });
 
-  it('passes the fault on', async () => {
+  it('passes the error on', async () => {
     expect((await createDidKeyResolver().resolve('did:key:x')).error?.code).toBe('did_invalid');
   });
 });

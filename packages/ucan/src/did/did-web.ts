@@ -31,8 +31,8 @@ export interface DidWebOptions {
 export function createDidWebResolver(options: DidWebOptions): DidResolver {
   const limits = { ...FETCH_LIMITS, ...options.limits };
   const resolve = createSingleFlight(async (did) => {
-    const { ok: secureUrl, error: fault } = didWebUrl(did);
-    if (fault) return { error: fault };
+    const { ok: secureUrl, error: urlError } = didWebUrl(did);
+    if (urlError) return { error: urlError };
     const url = options.allowHttp ? withoutTlsOnLoopback(secureUrl) : secureUrl;
     const { ok: answer, error } = await fetchJson({ url, fetch: options.fetch, limits });
     if (error) return { error };

@@ -43,7 +43,7 @@ export async function fetchJson(request: JsonRequest): Promise<Result<JsonAnswer
   }
 }
 
-/** The fault of a status that is neither an answer nor a plain "not found". */
+/** The error of a status that is neither an answer nor a plain "not found". */
 export function unexpectedStatus(url: string, status: number): { readonly error: DidError } {
   return refuseDid('did_unavailable', `${readHost(url)} answered ${status}`);
 }

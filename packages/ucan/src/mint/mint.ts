@@ -67,8 +67,8 @@ export function mintDelegation(request: DelegationRequest): Result<MintedToken, 
   const proofs = readProofs(tokens);
   if (proofs.error) return proofs;
   const payload = { ...fields, issuer: signer.did, facts, proofs: proofs.ok.links };
-  const fault = checkProofs(payload, proofs.ok.roots);
-  return fault ? { error: fault } : issue(payload, signer, proofs.ok.blocks);
+  const error = checkProofs(payload, proofs.ok.roots);
+  return error ? { error } : issue(payload, signer, proofs.ok.blocks);
 }
 
 const DEFAULT_TTL_SECONDS = 300;

@@ -17,8 +17,8 @@ export function readToken(token: unknown): Result<Token, UcanError> {
   if (ucans.error) return ucans;
   const root = ucans.ok.get(link.ok.toString());
   if (!root) return refuse('proof_missing', `the UCAN ${link.ok} is not in the archive`);
-  const fault = checkShape(root, ucans.ok);
-  if (fault) return { error: named(fault, root) };
+  const error = checkShape(root, ucans.ok);
+  if (error) return { error: named(error, root) };
   return { ok: { text: token as string, root, ucans: ucans.ok } };
 }
 
@@ -34,9 +34,9 @@ function readUcans(
   return { ok: ucans };
 }
 
-/** Adds to a fault which UCAN it is about and who issued it. */
-export function named(fault: UcanError, ucan: Ucan): UcanError {
-  return { cid: ucan.cid, issuer: ucan.issuer, ...fault };
+/** Adds to an error which UCAN it is about and who issued it. */
+export function named(error: UcanError, ucan: Ucan): UcanError {
+  return { cid: ucan.cid, issuer: ucan.issuer, ...error };
 }
 
 /** Standard padded base64 in its only spelling: what it decodes to encodes to the same text. */
@@ -61,8 +61,8 @@ function checkShape(root: Ucan, ucans: ReadonlyMap<string, Ucan>): UcanError | u
     const next: Ucan[] = [];
     for (const ucan of layer) {
       seen.add(ucan.cid);
-      const fault = collectProofs(ucan, ucans, next);
-      if (fault) return fault;
+      const error = collectProofs(ucan, ucans, next);
+      if (error) return error;
     }
     layer = [...new Set(next)];
   }

@@ -59,8 +59,8 @@ export function checkDelegation(token: Token, rules: DelegationRules): UcanError
   const call = root.capabilities.find(({ can }) => isCall(can));
   if (call) return refuse('wrong_purpose', `${call.can} is an invocation`).error;
   for (const ucan of ucans.values()) {
-    const fault = checkTime(ucan, rules.now) ?? checkProofs(ucan, findProofs(ucan, ucans));
-    if (fault) return named(fault, ucan);
+    const error = checkTime(ucan, rules.now) ?? checkProofs(ucan, findProofs(ucan, ucans));
+    if (error) return named(error, ucan);
   }
   return undefined;
 }

@@ -50,8 +50,8 @@ export class SignatureVerifier {
         : await this.resolveIssuer(ucan.issuer);
       if (keys.error) return named(keys.error, ucan);
       keysByIssuer.set(ucan.issuer, keys.ok);
-      const fault = checkSignature(ucan, keys.ok);
-      if (fault) return named(fault, ucan);
+      const error = checkSignature(ucan, keys.ok);
+      if (error) return named(error, ucan);
       if (isOffline(ucan.issuer)) this.proven.set(ucan.cid, true);
     }
     return undefined;

@@ -68,8 +68,8 @@ export async function spendOnce(
   } catch (cause) {
     return refuse('replay_store_unavailable', String(cause).slice(0, 200)).error;
   }
-  const fault = await prove();
+  const error = await prove();
   // If the store cannot release it, the token is lost, but never spent twice.
-  if (fault) await store.release(cid).catch(() => undefined);
-  return fault;
+  if (error) await store.release(cid).catch(() => undefined);
+  return error;
 }

@@ -29,7 +29,7 @@ export interface VerifierOptions {
   /** A delegation with a link that is among these is refused, at every use. */
   readonly spentTokens?: SpentTokens;
   /** Receives every token that is refused, for counting and logging. */
-  readonly onRejection?: (purpose: TokenPurpose, fault: UcanError) => void;
+  readonly onRejection?: (purpose: TokenPurpose, error: UcanError) => void;
   readonly clock?: Clock;
   readonly maxTtlSeconds?: number;
   /** What the verdicts of either kind may take in memory; 8 MiB by default. */
@@ -46,7 +46,7 @@ export interface VerifyOptions {
   readonly isAffordable?: ((atLeast: VerificationCost) => boolean) | undefined;
   /**
    * Asked before the first signature or network access, unless the verdict is cached. Returning undefined
-   * ends the verification with the fault `cost_refused`. What it returns is called once, at the end.
+   * ends the verification with the error `cost_refused`. What it returns is called once, at the end.
    */
   readonly charge?: Charge | undefined;
 }
@@ -62,7 +62,7 @@ export interface SingleUseExpectation extends VerifyOptions {
   readonly issuer: string;
 }
 
-/** Proves tokens; every method answers with a verdict or a fault and never throws. */
+/** Proves tokens; every method answers with a verdict or an error and never throws. */
 export interface Verifier {
   /** Who is calling: the bearer of an auth invocation. */
   verifyInvocation(
@@ -143,12 +143,12 @@ class CachingVerifier implements Verifier {
     const token = readToken(text);
     if (token.error) return token;
     const store = this.options.singleUse;
-    const fault =
+    const error =
       this.checkInvocation(token.ok, { can, with: resource }, issuer) ??
       (store
         ? await spendOnce(token.ok.root, store, () => this.prove(token.ok, expectation))
         : refuse('replay_store_unavailable', 'none configured').error);
-    return fault ? { error: named(fault, token.ok.root) } : { ok: toInvocation(token.ok) };
+    return error ? { error: named(error, token.ok.root) } : { ok: toInvocation(token.ok) };
   }
 
   forget(matches: (verdict: Verdict) => boolean): number {
@@ -172,8 +172,8 @@ class CachingVerifier implements Verifier {
       : await plan.cache.share(key, () => this.verify(text, options, plan));
     if (result.error) return result;
     // Since the verdict was reached time has passed, and the token may have been revoked or spent.
-    const fault = await this.checkStanding(result.ok, plan.spentTokens);
-    return fault ? { error: fault } : result;
+    const error = await this.checkStanding(result.ok, plan.spentTokens);
+    return error ? { error } : result;
   }
 
   private async verify<V extends Verdict>(
@@ -185,8 +185,8 @@ class CachingVerifier implements Verifier {
     if (options.isAffordable?.(atLeast) === false) return refuseCost();
     const token = readToken(text);
     if (token.error) return token;
-    const fault = check(token.ok) ?? (await this.prove(token.ok, options));
-    return fault ? { error: named(fault, token.ok.root) } : { ok: toVerdict(token.ok) };
+    const error = check(token.ok) ?? (await this.prove(token.ok, options));
+    return error ? { error: named(error, token.ok.root) } : { ok: toVerdict(token.ok) };
   }
 
   private checkInvocation(token: Token, capability: Capability, issuer?: string) {
@@ -204,11 +204,11 @@ class CachingVerifier implements Verifier {
     if (!settle) return refuseCost().error;
     let isProven = false;
     try {
-      const fault =
+      const error =
         (await checkRevocations(token.ucans.keys(), this.options.revocations)) ??
         (await this.signatures.verify(token));
-      isProven = fault === undefined;
-      return fault;
+      isProven = error === undefined;
+      return error;
     } finally {
       settle(isProven);
     }
@@ -218,12 +218,12 @@ class CachingVerifier implements Verifier {
     { did, cid, cids, expiration }: Verdict,
     spentTokens: SpentTokens | undefined,
   ): Promise<UcanError | undefined> {
-    const fault =
+    const error =
       expiration <= this.clock()
         ? refuse('expired', 'since it was verified').error
         : ((await checkRevocations(cids, this.options.revocations)) ??
           (spentTokens && (await checkSpent(cids, spentTokens))));
-    return fault && { cid, issuer: did, ...fault };
+    return error && { cid, issuer: did, ...error };
   }
 }
 

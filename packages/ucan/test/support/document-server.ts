@@ -35,7 +35,7 @@ export function json(value: unknown, status = 200): Answer {
   };
 }
 
-/** Answers that a broken or hostile server may give, and the fault each must end in. */
+/** Answers that a broken or hostile server may give, and the error each must end in. */
 export const hostileAnswers: readonly (readonly [string, Answer, string])[] = [
   ['300 KB', (response) => response.end(`"${'x'.repeat(300_000)}"`), 'did_invalid'],
   ['endless', pourForever, 'did_invalid'],

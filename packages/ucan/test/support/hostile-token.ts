@@ -3,7 +3,7 @@ import type { UcanPayload } from '../../src/codec/ucan.js';
 import type { UcanErrorCode } from '../../src/errors.js';
 import { type Fields, type Forgeable, type Forgery, forgeToken, forgeUcan } from './forge.js';
 
-/** A token with one thing wrong, and the fault that names it. */
+/** A token with one thing wrong, and the error that names it. */
 export interface HostileToken {
   readonly name: string;
   readonly code: UcanErrorCode;
