@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
-import { engines } from '../../../packages/host/test/support/test-database.js';
+import { engines, useStore } from '../../../packages/host/test/support/test-database.js';
 import type { SlackMessage } from './delivery.js';
-import { Inbox } from './inbox.js';
+import { Inbox, migrations } from './inbox.js';
 import { slack } from './index.js';
 import { Threads } from './threads.js';
 
@@ -15,13 +15,13 @@ function newMessage(more: Partial<SlackMessage> = {}): SlackMessage {
   return { eventId: `Ev${said}`, ts: `${said}.0`, text: 'hello', ...place, ...more };
 }
 
-describe.each(engines)('the inbox on %s', (engine) => {
+describe.each(engines)('Inbox on %s', (engine) => {
   const test = usePluginTables(engine, slack);
   let now = 1_000_000;
   const clock = () => now;
   const open = (database = test.database) => new Inbox({ database, clock });
 
-  it('accepts a message once, by its event and by itself, across processes', async () => {
+  it('Inbox.accept accepts a message once, by its event and by itself, across processes', async () => {
     const inboxes = [open(), open(await test.another())];
     const message = newMessage();
     const deliveries = [message, { ...message, eventId: 'EvOther' }];
@@ -48,7 +48,7 @@ describe.each(engines)('the inbox on %s', (engine) => {
     expect(await alive[0].takeOver(100)).toEqual([]);
   });
 
-  it('leaves alone what a living process works on', async () => {
+  it('Inbox.takeOver leaves the messages of a live process', async () => {
     const message = newMessage();
     const inbox = open();
     await inbox.accept(message);
@@ -59,7 +59,7 @@ describe.each(engines)('the inbox on %s', (engine) => {
     await inbox.finish(message);
   });
 
-  it('tries again later each time, and not for ever', async () => {
+  it('Inbox.postpone waits longer each time, and stops after eight attempts', async () => {
     const message = newMessage();
     const inbox = open();
     await inbox.accept(message);
@@ -95,7 +95,7 @@ describe.each(engines)('the inbox on %s', (engine) => {
     for (const message of messages) await inbox.finish(message);
   });
 
-  it('forgets what cannot come again', async () => {
+  it('Inbox.deleteOld deletes messages that Slack does not deliver again', async () => {
     const message = newMessage();
     const inbox = open();
     await inbox.accept(message);
@@ -109,7 +109,7 @@ describe.each(engines)('the inbox on %s', (engine) => {
   });
 });
 
-describe.each(engines)('threads on %s', (engine) => {
+describe.each(engines)('Threads on %s', (engine) => {
   const test = usePluginTables(engine, slack);
   const opened: string[] = [];
   const openThreads = (database = test.database) =>
@@ -122,7 +122,7 @@ describe.each(engines)('threads on %s', (engine) => {
       },
     });
 
-  it('have a session for each user, the same for all who come at once', async () => {
+  it('Threads.openSession opens one session per user and thread, also for concurrent messages', async () => {
     const second = openThreads(await test.another());
     const message = newMessage();
     const sessions = await Promise.all(
@@ -140,7 +140,7 @@ describe.each(engines)('threads on %s', (engine) => {
     expect(new Set([...others, ...sessions]).size).toBe(5);
   });
 
-  it('get another session when theirs is gone', async () => {
+  it('Threads.remove makes Threads.openSession open another session', async () => {
     const threads = openThreads();
     const { thread: _, ...message } = newMessage({ channel: 'D1' });
     const gone = await threads.openSession(message);
@@ -148,5 +148,56 @@ describe.each(engines)('threads on %s', (engine) => {
     expect(await threads.openSession(message)).toBe(gone);
     await threads.remove(message, gone);
     expect(await threads.openSession(message)).not.toBe(gone);
+  });
+});
+
+describe.each(engines)('migration 0002-owners on %s', (engine) => {
+  const test = useStore(engine);
+
+  it('keeps messages and threads, each with its owner', async () => {
+    const request = { plugin: 'slack', plugins: ['slack'] };
+    const { '0001-slack': first } = migrations;
+    const old = await test.store.pluginTables.open({
+      ...request,
+      migrations: { '0001-slack': first },
+    });
+    const message = newMessage();
+    const { team, user: user_id, channel, thread } = message;
+    await old.write(async (tables) => {
+      await tables
+        .insertInto('slack_inbox')
+        .values({
+          event_id: message.eventId,
+          message_key: 'T1:C1:1.0',
+          message: JSON.stringify(message),
+          state: 'waiting',
+          attempts: 2,
+          replies: '["9.1"]',
+          holder: 'gone',
+          lease_until: 1,
+          created_at: 1,
+        })
+        .execute();
+      await tables
+        .insertInto('slack_threads')
+        .values({ team, user_id, channel, thread, session_id: 'known' })
+        .execute();
+    });
+    const database = await test.store.pluginTables.open({ ...request, migrations });
+    const owners = await Promise.all(
+      ['slack_inbox', 'slack_threads'].map((table) =>
+        database.tables.selectFrom(table).select('owner').execute(),
+      ),
+    );
+    expect(owners.flat()).toEqual([{ owner: 'did:slack:T1:U1' }, { owner: 'did:slack:T1:U1' }]);
+    const inbox = new Inbox({ database, clock: () => 2 });
+    expect(await inbox.takeOver(10)).toEqual([{ message, replies: ['9.1'], attempts: 3 }]);
+    expect(await inbox.accept(message)).toBe(false);
+    const turns = {
+      openSession: () => Promise.reject(new Error('the thread has a session')),
+      start: () => Promise.reject(new Error('not started here')),
+      abort: async () => false,
+    };
+    expect(await new Threads({ database, turns }).openSession(message)).toBe('known');
   });
 });

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import type { PluginDatabase, PluginMigrations } from '@sibyl/plugin-kit';
-import type { Kysely } from 'kysely';
+import type { DatabaseEngine, PluginDatabase, PluginMigrations } from '@sibyl/plugin-kit';
+import { type Kysely, sql } from 'kysely';
 import { z } from 'zod';
 import { SlackMessage } from './delivery.js';
 
@@ -42,7 +42,7 @@ export class Inbox {
       const accepted = await tables
         .insertInto('slack_inbox')
         .values({
-          event_id: message.eventId,
+          ...toKey(message),
           message_key: getMessageKey(message),
           message: JSON.stringify(message),
           state: 'waiting',
@@ -60,29 +60,29 @@ export class Inbox {
   }
 
   /** Records the Slack messages of the answer, for a process that continues it. */
-  saveReplies({ eventId }: SlackMessage, replies: readonly string[]): Promise<void> {
-    return this.update(eventId, { replies: JSON.stringify(replies) });
+  saveReplies(message: SlackMessage, replies: readonly string[]): Promise<void> {
+    return this.update(message, { replies: JSON.stringify(replies) });
   }
 
-  finish({ eventId }: SlackMessage): Promise<void> {
-    return this.update(eventId, { state: 'done' });
+  finish(message: SlackMessage): Promise<void> {
+    return this.update(message, { state: 'done' });
   }
 
   /** Schedules another attempt, by any process, up to a limit. */
-  async postpone({ eventId }: SlackMessage, attempts: number): Promise<void> {
-    if (attempts >= MAX_ATTEMPTS) return this.update(eventId, { state: 'done' });
+  async postpone(message: SlackMessage, attempts: number): Promise<void> {
+    if (attempts >= MAX_ATTEMPTS) return this.finish(message);
     const pause = FIRST_PAUSE_MS * 3 ** attempts;
-    await this.update(eventId, { holder: '', lease_until: this.deps.clock() + pause });
+    await this.update(message, { holder: '', lease_until: this.deps.clock() + pause });
   }
 
   /** Releases a message that was not tried, so that any process can take it over immediately. */
-  release({ eventId }: SlackMessage): Promise<void> {
+  release(message: SlackMessage): Promise<void> {
     const { database } = this.deps;
     return database.write(async (tables) => {
       await tables
         .updateTable('slack_inbox')
         .set((e) => ({ holder: '', lease_until: 0, attempts: e('attempts', '-', 1) }))
-        .where('event_id', '=', eventId)
+        .where((e) => e.and(toKey(message)))
         .where('state', '=', 'waiting')
         .execute();
     });
@@ -114,14 +114,19 @@ export class Inbox {
           lease_until: now + LEASE_MS,
           attempts: e('attempts', '+', 1),
         }))
-        .where('event_id', 'in', (e) =>
-          e
-            .selectFrom('slack_inbox')
-            .select('event_id')
-            .where('state', '=', 'waiting')
-            .where('lease_until', '<', now)
-            .orderBy('created_at')
-            .limit(limit),
+        .where((e) =>
+          e(
+            e.refTuple('owner', 'event_id'),
+            'in',
+            e
+              .selectFrom('slack_inbox')
+              .select(['owner', 'event_id'])
+              .where('state', '=', 'waiting')
+              .where('lease_until', '<', now)
+              .orderBy('created_at')
+              .limit(limit)
+              .$asTuple('owner', 'event_id'),
+          ),
         )
         // Checked again, since another process may have been first.
         .where('state', '=', 'waiting')
@@ -149,12 +154,21 @@ export class Inbox {
     });
   }
 
-  private async update(eventId: string, values: Partial<InboxRow>): Promise<void> {
+  private async update(message: SlackMessage, values: Partial<InboxRow>): Promise<void> {
     await this.deps.database.write(async (tables) => {
-      await tables.updateTable('slack_inbox').set(values).where('event_id', '=', eventId).execute();
+      await tables
+        .updateTable('slack_inbox')
+        .set(values)
+        .where((e) => e.and(toKey(message)))
+        .execute();
     });
   }
 }
+
+/** The user of a message as the host knows them. */
+export const getOwner = ({ team, user }: SlackMessage) => `did:slack:${team}:${user}`;
+
+const toKey = (message: SlackMessage) => ({ owner: getOwner(message), event_id: message.eventId });
 
 /** Identifies a message across deliveries. */
 export const getMessageKey = ({ team, channel, ts }: SlackMessage) => `${team}:${channel}:${ts}`;
@@ -168,6 +182,7 @@ export interface SlackTables {
 export type Tables = Kysely<SlackTables>;
 
 export interface InboxRow {
+  owner: string;
   event_id: string;
   /** Team, channel and time of the message: one message may be delivered as several events. */
   message_key: string;
@@ -182,14 +197,13 @@ export interface InboxRow {
 }
 
 interface ThreadRow {
-  team: string;
+  owner: string;
   channel: string;
   thread: string;
-  user_id: string;
   session_id: string;
 }
 
-export const migrations: PluginMigrations = {
+export const migrations = {
   async '0001-slack'(tables) {
     await tables.schema
       .createTable('slack_inbox')
@@ -218,4 +232,57 @@ export const migrations: PluginMigrations = {
       .addPrimaryKeyConstraint('slack_threads_pk', ['team', 'channel', 'thread', 'user_id'])
       .execute();
   },
-};
+  async '0002-owners'(tables, engine) {
+    await rebuildInbox(tables, engine);
+    await rebuildThreads(tables);
+  },
+} satisfies PluginMigrations;
+
+// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
+type AnyTables = Kysely<any>;
+
+async function rebuildInbox(tables: AnyTables, engine: DatabaseEngine): Promise<void> {
+  await tables.schema
+    .createTable('slack_inbox_rebuilt')
+    .addColumn('owner', 'text', (c) => c.notNull())
+    .addColumn('event_id', 'text', (c) => c.notNull())
+    .addColumn('message_key', 'text', (c) => c.notNull())
+    .addColumn('message', 'text', (c) => c.notNull())
+    .addColumn('state', 'text', (c) => c.notNull())
+    .addColumn('attempts', 'bigint', (c) => c.notNull())
+    .addColumn('replies', 'text', (c) => c.notNull())
+    .addColumn('holder', 'text', (c) => c.notNull())
+    .addColumn('lease_until', 'bigint', (c) => c.notNull())
+    .addColumn('created_at', 'bigint', (c) => c.notNull())
+    .addPrimaryKeyConstraint('slack_inbox_by_event', ['owner', 'event_id'])
+    .addUniqueConstraint('slack_inbox_by_message', ['owner', 'message_key'])
+    .execute();
+  const message = engine === 'postgres' ? sql`message::json` : sql`message`;
+  await sql`insert into slack_inbox_rebuilt
+    select 'did:slack:' || (${message} ->> 'team') || ':' || (${message} ->> 'user'),
+      event_id, message_key, message, state, attempts, replies, holder, lease_until, created_at
+    from slack_inbox`.execute(tables);
+  await tables.schema.dropTable('slack_inbox').execute();
+  await tables.schema.alterTable('slack_inbox_rebuilt').renameTo('slack_inbox').execute();
+  await tables.schema
+    .createIndex('slack_inbox_by_state')
+    .on('slack_inbox')
+    .columns(['state', 'lease_until'])
+    .execute();
+}
+
+async function rebuildThreads(tables: AnyTables): Promise<void> {
+  await tables.schema
+    .createTable('slack_threads_rebuilt')
+    .addColumn('owner', 'text', (c) => c.notNull())
+    .addColumn('channel', 'text', (c) => c.notNull())
+    .addColumn('thread', 'text', (c) => c.notNull())
+    .addColumn('session_id', 'text', (c) => c.notNull())
+    .addPrimaryKeyConstraint('slack_threads_by_owner', ['owner', 'channel', 'thread'])
+    .execute();
+  await sql`insert into slack_threads_rebuilt
+    select 'did:slack:' || team || ':' || user_id, channel, thread, session_id
+    from slack_threads`.execute(tables);
+  await tables.schema.dropTable('slack_threads').execute();
+  await tables.schema.alterTable('slack_threads_rebuilt').renameTo('slack_threads').execute();
+}

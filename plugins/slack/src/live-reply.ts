@@ -1,4 +1,4 @@
-import type { SetupContext } from '@sibyl/plugin-kit';
+import { type SetupContext, settlesWithin } from '@sibyl/plugin-kit';
 import { splitMessage, toMrkdwn } from './mrkdwn.js';
 
 /** Slack truncates longer messages. */
@@ -56,26 +56,19 @@ export class LiveReply {
         // `finish` shows the whole text again.
         this.error = error;
       });
-      await this.pause();
+      await settlesWithin(this.deps.pauseMs, this.finishing.promise);
     }
     this.work = undefined;
   }
 
-  private async pause(): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const timer = setTimeout(resolve, this.deps.pauseMs);
-    await Promise.race([promise, this.finishing.promise]);
-    clearTimeout(timer);
-  }
-
   private async sync(markdown: string): Promise<void> {
     const texts = splitMessage(toMrkdwn(markdown), MAX_LENGTH);
-    for (const [i, text] of texts.entries()) await this.#show(i, text);
+    for (const [i, text] of texts.entries()) await this.showOne(i, text);
     // The final text may be shorter than what was shown.
     while (this.shown.length > texts.length) await this.dropLast();
   }
 
-  async #show(index: number, text: string): Promise<void> {
+  private async showOne(index: number, text: string): Promise<void> {
     const { channel, place, onPosted } = this.deps;
     const shown = this.shown[index];
     if (shown?.text === text) return;

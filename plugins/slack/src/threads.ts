@@ -1,6 +1,6 @@
 import type { PluginDatabase, PluginTurns } from '@sibyl/plugin-kit';
 import type { SlackMessage } from './delivery.js';
-import type { SlackTables, Tables } from './inbox.js';
+import { getOwner, type SlackTables, type Tables } from './inbox.js';
 
 /** The thread of a direct conversation outside of threads. */
 const DIRECT = '';
@@ -50,12 +50,10 @@ export class Threads {
 /** The host identifies the user as `did:slack:<team>:<user>`. */
 export const getUserId = ({ team, user }: SlackMessage) => `${team}:${user}`;
 
-const toPlace = ({ team, channel, user, thread = DIRECT }: SlackMessage) => ({
-  team,
-  channel,
-  thread,
-  user_id: user,
-});
+function toPlace(message: SlackMessage) {
+  const { channel, thread = DIRECT } = message;
+  return { owner: getOwner(message), channel, thread };
+}
 
 async function find(tables: Tables, message: SlackMessage): Promise<string | undefined> {
   const row = await tables
