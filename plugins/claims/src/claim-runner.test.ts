@@ -1,18 +1,18 @@
 import type { PluginContext, PluginDatabase } from '@sibyl/plugin-kit';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
-import { engines, newOwner } from '../../../packages/host/test/support/test-database.js';
+import { engines, newOwner, useStore } from '../../../packages/host/test/support/test-database.js';
 import { credits, grantCredits } from '../../credits/src/index.js';
 import { costing, openLedger, turn } from '../../credits/test/support/open-ledger.js';
 import { ClaimsServer } from '../test/support/claims-server.js';
 import { ClaimRunner } from './claim-runner.js';
-import { ClaimStore, computeBackoff, RunnerLease } from './claim-store.js';
+import { ClaimStore, computeBackoff, migrations, RunnerLease } from './claim-store.js';
 import { ClaimsService } from './claims-service.js';
 import { claims } from './index.js';
 
 const none = { settled: 0, submitted: 0, failed: 0, postponed: 0 };
 
-describe.each(engines)('claims on %s', (engine) => {
+describe.each(engines)('ClaimRunner: claims on %s', (engine) => {
   const ledgerTables = usePluginTables(engine, credits);
   const claimTables = usePluginTables(engine, claims);
   let server: ClaimsServer;
@@ -237,5 +237,27 @@ describe.each(engines)('claims on %s', (engine) => {
     now += 60_001;
     expect(await runner.run()).toMatchObject({ status: 'done', settled: 1 });
     expect(server.received).toHaveLength(1);
+  });
+});
+
+describe.each(engines)('migration 0002-lease-owner on %s', (engine) => {
+  const test = useStore(engine);
+
+  it('keeps the lease of another runner', async () => {
+    const request = { plugin: 'claims', plugins: ['claims'] };
+    const { '0001-claims': first } = migrations;
+    const steps = { '0001-claims': first };
+    const old = await test.store.pluginTables.open({ ...request, migrations: steps });
+    const lease = { name: 'process', holder: 'another', lease_until: 1_000 };
+    await old.write((tables) => tables.insertInto('claims_leases').values(lease).execute());
+    const database = await test.store.pluginTables.open({ ...request, migrations });
+    let now = 1_000;
+    const runner = new RunnerLease({ database, clock: () => now });
+    expect(await runner.hold()).toBe(false);
+    now += 1;
+    expect(await runner.hold()).toBe(true);
+    expect(await database.tables.selectFrom('claims_leases').select('owner').execute()).toEqual([
+      { owner: '' },
+    ]);
   });
 });

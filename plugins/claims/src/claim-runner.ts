@@ -31,7 +31,7 @@ export class ClaimRunner {
 
   /** Processes what is due, unless another runner does. */
   async run(): Promise<ClaimsProcessed> {
-    const run = this.#run();
+    const run = this.runWithLease();
     this.runs.add(run);
     try {
       return await run;
@@ -46,7 +46,7 @@ export class ClaimRunner {
     await Promise.allSettled(this.runs);
   }
 
-  async #run(): Promise<ClaimsProcessed> {
+  private async runWithLease(): Promise<ClaimsProcessed> {
     const counts: Counts = { settled: 0, submitted: 0, failed: 0, postponed: 0 };
     const lease = this.deps.newLease();
     if (!(await lease.hold())) return { status: 'busy', ...counts };

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { PluginDatabase, PluginMigrations } from '@sibyl/plugin-kit';
-import type { Kysely } from 'kysely';
+import { type Kysely, sql } from 'kysely';
 import type { Claim, ClaimStatus, Unpaid } from './claim.js';
 
 const BATCH = 50;
@@ -153,6 +153,8 @@ export interface ClaimRow {
 }
 
 interface LeaseRow {
+  /** Empty: the runner works for all users. */
+  owner: string;
   name: string;
   holder: string;
   lease_until: number;
@@ -161,12 +163,15 @@ interface LeaseRow {
 // biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
 type AnyTables = Kysely<any>;
 
-export const migrations: PluginMigrations = {
+export const migrations = {
   async '0001-claims'(tables) {
     await createClaims(tables);
     await createLeases(tables);
   },
-};
+  async '0002-lease-owner'(tables) {
+    await rebuildLeases(tables);
+  },
+} satisfies PluginMigrations;
 
 async function createClaims(tables: AnyTables): Promise<void> {
   await tables.schema
@@ -205,6 +210,21 @@ async function createLeases(tables: AnyTables): Promise<void> {
     .execute();
 }
 
+async function rebuildLeases(tables: AnyTables): Promise<void> {
+  await tables.schema
+    .createTable('claims_leases_rebuilt')
+    .addColumn('owner', 'text', (c) => c.notNull())
+    .addColumn('name', 'text', (c) => c.notNull())
+    .addColumn('holder', 'text', (c) => c.notNull())
+    .addColumn('lease_until', 'bigint', (c) => c.notNull())
+    .addPrimaryKeyConstraint('claims_leases_by_owner', ['owner', 'name'])
+    .execute();
+  await sql`insert into claims_leases_rebuilt
+    select '', name, holder, lease_until from claims_leases`.execute(tables);
+  await tables.schema.dropTable('claims_leases').execute();
+  await tables.schema.alterTable('claims_leases_rebuilt').renameTo('claims_leases').execute();
+}
+
 const FIRST_MS = 30_000;
 const LONGEST_MS = 6 * 60 * 60 * 1000;
 
@@ -215,7 +235,7 @@ export function computeBackoff(attempts: number): number {
 
 /** Longer than one claim can take. */
 const LEASE_MS = 60_000;
-const NAME = 'process';
+const LEASE = { owner: '', name: 'process' };
 
 interface RunnerLeaseDeps {
   readonly database: PluginDatabase<ClaimsTables>;
@@ -239,10 +259,10 @@ export class RunnerLease {
     return database.write(async (tables) => {
       const held = await tables
         .insertInto('claims_leases')
-        .values({ name: NAME, ...values })
+        .values({ ...LEASE, ...values })
         .onConflict((c) =>
           c
-            .column('name')
+            .columns(['owner', 'name'])
             .doUpdateSet(values)
             .where((e) =>
               e.or([
@@ -259,7 +279,10 @@ export class RunnerLease {
 
   async release(): Promise<void> {
     await this.deps.database.write(async (tables) => {
-      await tables.deleteFrom('claims_leases').where('holder', '=', this.holder).execute();
+      await tables
+        .deleteFrom('claims_leases')
+        .where((e) => e.and({ ...LEASE, holder: this.holder }))
+        .execute();
     });
   }
 }
