@@ -16,11 +16,11 @@ const QUERY_SERVICES = [
   'ixo.token.v1beta1.Query',
 ];
 
-it('is compiled from the protos as they are', () => {
+it('compiled-protos.ts is up to date with proto/', () => {
   expect(Buffer.from(readCompiledProtos()).equals(compileProtos())).toBe(true);
 });
 
-it('declares the ten query services with 59 routes', () => {
+it('the schema of the demo chain declares ten query services with 59 routes', () => {
   const { registry } = loadChainSchema();
   const http = registry.getExtension('google.api.http');
   if (!http) throw new Error('google.api.http is missing');

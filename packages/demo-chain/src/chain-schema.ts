@@ -12,14 +12,14 @@ import {
 import { AnySchema, FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt';
 import { COMPILED_PROTOS } from './compiled-protos.js';
 
-/** The files of a chain and its messages, which are written and read here as JSON with proto names. */
+/** The files of a chain, and its messages as JSON with proto names. */
 export interface ChainSchema {
   readonly registry: FileRegistry;
   encode(type: string, message: JsonObject): Uint8Array;
   decode(type: string, bytes: Uint8Array): JsonObject;
 }
 
-/** The bytes of the FileDescriptorSet made from proto/. */
+/** The bytes of the FileDescriptorSet compiled from proto/. */
 export function readCompiledProtos(): Uint8Array {
   return gunzipSync(Buffer.from(COMPILED_PROTOS, 'base64'));
 }
@@ -48,7 +48,7 @@ export function loadChainSchema(files: Uint8Array = readCompiledProtos()): Chain
   };
 }
 
-/** Chains name the type of an Any by a slash alone, where protobuf has a host before it. */
+/** Chains write the type of an Any as a slash and its name; protobuf puts a host before the slash. */
 function shortenTypeUrls(value: unknown): void {
   if (typeof value !== 'object' || value === null || ArrayBuffer.isView(value)) return;
   if (isMessage(value, AnySchema)) value.typeUrl = value.typeUrl.replace(/^[^/]+/, '');

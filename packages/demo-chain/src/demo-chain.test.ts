@@ -30,7 +30,7 @@ function startChain(latest = 720) {
 type Page = { next_key?: string; total?: string };
 type Claims = { claims: { claim_id: string }[]; pagination: Page };
 
-it('finds every entity of its list by id, with its document', async () => {
+it('createDemoChain answers Entity for every id of EntityList, with its document', async () => {
   const { ask } = startChain();
   const { reply } = await ask('ixo.entity.v1beta1.Query/EntityList');
   const entities = reply.entities as { id: string; type: string }[];
@@ -44,7 +44,7 @@ it('finds every entity of its list by id, with its document', async () => {
   }
 });
 
-it('answers every method of the services it serves', async () => {
+it('createDemoChain answers every method of the services it serves', async () => {
   const { ask } = startChain();
   const first = async (method: string, list: string) =>
     ((await ask(method)).reply[list] as JsonObject[])[0] ?? {};
@@ -91,7 +91,7 @@ it('answers every method of the services it serves', async () => {
   }
 });
 
-it('knows tokens by minter, by contract and by id', async () => {
+it('createDemoChain answers TokenList and TokenMetadata by minter, contract and id', async () => {
   const { ask } = startChain();
   const { reply: entities } = await ask('ixo.entity.v1beta1.Query/EntityList');
   const admins = (entities.entities as { accounts: { address: string }[] }[]).map(
@@ -115,7 +115,7 @@ it('knows tokens by minter, by contract and by id', async () => {
   }
 });
 
-it('gets claims as blocks go by, and remembers how it was', async () => {
+it('createDemoChain adds claims with new blocks and keeps earlier states', async () => {
   const { blocks, ask } = startChain();
   const collection = async (height?: number) =>
     (await ask('ixo.claims.v1beta1.Query/Collection', { id: '1' }, height)).reply.collection as {
@@ -132,7 +132,7 @@ it('gets claims as blocks go by, and remembers how it was', async () => {
   expect(await collection()).toMatchObject({ count: '1000', state: 'CLOSED' });
 });
 
-it('pages by key, by offset and backwards over the same records', async () => {
+it('paginate returns the same records by key, by offset and in reverse', async () => {
   const { ask } = startChain();
   const list = async (pagination: JsonObject) =>
     (await ask('ixo.claims.v1beta1.Query/ClaimList', { pagination })).reply as unknown as Claims;
@@ -169,7 +169,7 @@ it('createDemoChain reports its latest and earliest height', async () => {
   });
 });
 
-it('names the type of a key as chains do', async () => {
+it('createDemoChain writes the type of a public key as chains do', async () => {
   const { ask } = startChain();
   const service = 'cosmos.base.tendermint.v1beta1.Service';
   const { reply } = await ask(`${service}/GetLatestValidatorSet`);
@@ -180,7 +180,7 @@ it('names the type of a key as chains do', async () => {
   expect(Buffer.from(bytes).toString('latin1')).toContain('\n\x1d/cosmos.crypto.ed25519.PubKey');
 });
 
-it('counts epochs from the first block', async () => {
+it('createDemoChain counts epochs from the first block', async () => {
   const { blocks, ask } = startChain();
   blocks.latest = 1500;
   const { reply } = await ask('ixo.epochs.v1beta1.Query/EpochInfos');
@@ -193,7 +193,7 @@ it('counts epochs from the first block', async () => {
   });
 });
 
-it('refuses blocks that are not there yet or no longer', async () => {
+it('createDemoChain rejects future and pruned heights', async () => {
   const { blocks, ask } = startChain();
   blocks.earliest = 221;
   const params = (height: number) => ask('ixo.entity.v1beta1.Query/Params', {}, height);
@@ -216,7 +216,7 @@ it('createDemoChain rejects unknown methods and records', async () => {
   await expect(epoch).rejects.toMatchObject({ code: 5 });
 });
 
-it('starts as a gRPC server with blocks that come by themselves', async () => {
+it('startDemoChain serves gRPC and produces blocks', async () => {
   const chain = await startDemoChain();
   const client = createGrpcJsClient(chain.url);
   try {

@@ -16,7 +16,7 @@ export interface DemoChainOptions {
   readonly version?: string;
 }
 
-/** A chain without a network: what a gRPC server, or any other, gives its callers. */
+/** A chain without a network, for a gRPC or RPC server. */
 export interface DemoChain {
   readonly answer: QueryHandler;
   readonly streams: Readonly<Record<string, MessageHandler>>;
@@ -27,7 +27,7 @@ interface Method {
   readonly answer: MethodHandler;
 }
 
-/** A small chain with records in entity, claims, token and iid; other services it has not compiled in. */
+/** A small chain with records in entity, claims, token and iid; other services are not compiled in. */
 export function createDemoChain(options: DemoChainOptions): DemoChain {
   const { schema, blocks } = options;
   const services: Record<string, ServiceHandlers> = {

@@ -30,7 +30,7 @@ const echo = ({ request, height }: Query) => ({ message: request, height });
 it.each([
   ['plaintext', {}],
   ['TLS', { tls: LOCALHOST_TLS }],
-])('answers over %s with message and height', async (_, options) => {
+])('startGrpcServer answers over %s with message and height', async (_, options) => {
   const { client } = await serve({ answer: echo, ...options });
   for (const length of [0, 1, 70_000, 3_000_000]) {
     const request = Buffer.alloc(length, 7);
@@ -68,7 +68,7 @@ it('startGrpcServer reports what a handler throws', async () => {
   await expect(callByGrpcJs(client, 'a.B/C', Buffer.alloc(0))).rejects.toMatchObject({ code: 2 });
 });
 
-it('refuses a height that is none', async () => {
+it('startGrpcServer rejects an invalid height', async () => {
   const { client } = await serve({ answer: echo });
   const call = callByGrpcJs(client, METHOD, Buffer.alloc(0), { 'x-cosmos-block-height': '-1' });
   await expect(call).rejects.toMatchObject({ code: 3 });

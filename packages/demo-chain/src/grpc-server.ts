@@ -14,9 +14,9 @@ export interface GrpcServerOptions {
   readonly answer: QueryHandler;
   /** Bidirectional methods by name; each message is answered by one. */
   readonly streams?: Readonly<Record<string, MessageHandler>>;
-  /** Unset: plaintext. */
+  /** Default: plaintext. */
   readonly tls?: { readonly key: string; readonly cert: string };
-  /** Unset: any free one. */
+  /** Default: any free port. */
   readonly port?: number;
 }
 
@@ -40,7 +40,7 @@ export async function startGrpcServer(options: GrpcServerOptions): Promise<GrpcS
   const server = tls ? createSecureServer(tls) : createServer();
   const sessions = trackSessions(server);
   server.on('stream', (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => {
-    // A client that has gone needs no answer.
+    // A client that has disconnected needs no answer.
     stream.on('error', () => {});
     const method = readMethod(headers);
     if (!method) return refuse(stream, new GrpcError(GrpcCode.internal, 'no gRPC request'));
@@ -64,7 +64,7 @@ export async function startGrpcServer(options: GrpcServerOptions): Promise<GrpcS
   };
 }
 
-/** The method of a request, if it is one of gRPC. */
+/** The method of a request, if it is a gRPC request. */
 function readMethod(headers: IncomingHttpHeaders): string | undefined {
   const isGrpc = headers['content-type']?.startsWith('application/grpc');
   return isGrpc && headers[':method'] === 'POST' ? headers[':path']?.slice(1) : undefined;
@@ -107,7 +107,7 @@ interface Call {
   readonly answer: QueryHandler;
 }
 
-/** QueryService a unary call once its request is there. */
+/** Answers a unary call once its request has arrived. */
 export function handleCall(stream: ServerHttp2Stream, call: Call): void {
   const reader = new MessageReader(MAX_REQUEST_BYTES);
   const requests: Buffer[] = [];
@@ -173,7 +173,7 @@ const MAX_STREAM_MESSAGE_BYTES = 64 * 1024;
 /** The answer to each message of a stream. */
 export type MessageHandler = (message: Uint8Array) => Uint8Array;
 
-/** QueryService the messages of a stream one by one, until the client has no more. */
+/** Answers the messages of a stream one by one, until the client ends it. */
 export function handleStream(stream: ServerHttp2Stream, answerTo: MessageHandler): void {
   const reader = new MessageReader(MAX_STREAM_MESSAGE_BYTES);
   stream.respond({ ':status': 200, ...CONTENT_TYPE }, { waitForTrailers: true });
@@ -182,7 +182,7 @@ export function handleStream(stream: ServerHttp2Stream, answerTo: MessageHandler
     try {
       for (const message of reader.read(chunk)) stream.write(encodeMessage(answerTo(message)));
     } catch {
-      // Nothing sensible can follow a broken message.
+      // The rest of the stream cannot be read after a broken message.
       stream.close();
     }
   });
@@ -191,21 +191,21 @@ export function handleStream(stream: ServerHttp2Stream, answerTo: MessageHandler
 
 export const CONTENT_TYPE = { 'content-type': 'application/grpc' };
 
-/** The trailers of a call that went well. */
+/** The trailers of a successful call. */
 export const OK_TRAILERS: OutgoingHttpHeaders = { 'grpc-status': String(GrpcCode.ok) };
 
-/** The trailers of a call that failed. */
+/** The trailers of a failed call. */
 export function buildTrailers({ code, message }: GrpcError): OutgoingHttpHeaders {
   return { 'grpc-status': String(code), 'grpc-message': percentEncode(message) };
 }
 
-/** Ends a call that got no further than its request. */
+/** Ends a call before its answer has started. */
 export function refuse(stream: ServerHttp2Stream, error: GrpcError): void {
   if (stream.destroyed) return;
   stream.respond({ ':status': 200, ...CONTENT_TYPE, ...buildTrailers(error) }, { endStream: true });
 }
 
-/** Header values are printable ASCII; gRPC has the rest, and the percent sign, as bytes in hex. */
+/** Header values are printable ASCII; gRPC percent-encodes all other bytes. */
 function percentEncode(text: string): string {
   return encodeURI(text.toWellFormed()).replace(/%(20|22|3C|3E|5B|5C|5D|5E|60|7B|7C|7D)/g, (code) =>
     decodeURIComponent(code),
@@ -228,5 +228,5 @@ export type QueryResult = { readonly height?: number | undefined } & (
   | { readonly error: GrpcError }
 );
 
-/** QueryService queries; may also throw a `GrpcError`. */
+/** Answers queries; may also throw a `GrpcError`. */
 export type QueryHandler = (query: Query) => QueryResult | Promise<QueryResult>;

@@ -16,7 +16,7 @@ export interface RunningDemoChain {
   close(): Promise<void>;
 }
 
-/** Starts the built-in chain: a block every few seconds, an hour of history of which the last part is kept. */
+/** Starts the built-in chain: a block every few seconds, and an hour of history whose oldest part is pruned. */
 export async function startDemoChain(): Promise<RunningDemoChain> {
   const blocks = startBlocks({ everyMs: EVERY_MS, past: PAST, kept: KEPT });
   const chain = createDemoChain({ schema: loadChainSchema(), blocks });

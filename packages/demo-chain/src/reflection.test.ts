@@ -12,7 +12,7 @@ const schema = loadChainSchema();
 const SERVED = ['ixo.entity.v1beta1.Query', 'ixo.iid.v1beta1.Query'];
 const streams = reflectionStreams(schema, SERVED);
 
-it('gives all files in one reply, sorted by name', () => {
+it('FILE_DESCRIPTORS returns all files in one reply, sorted by name', () => {
   const { file } = fromBinary(FileDescriptorSetSchema, fileDescriptorsReply(schema));
   const names = file.map(({ name }) => name);
   expect(names).toEqual([...names].sort());
@@ -42,7 +42,7 @@ describe.each(['v1', 'v1alpha'])('server reflection %s', (version) => {
     });
   });
 
-  it('gives a file by its name, by a symbol and by an extension', () => {
+  it('reflectionStreams returns a file by name, symbol and extension', () => {
     const name = 'ixo/entity/v1beta1/query.proto';
     expect(readFiles(ask({ file_by_filename: name }))[0]?.name).toBe(name);
     for (const symbol of [
@@ -57,7 +57,7 @@ describe.each(['v1', 'v1alpha'])('server reflection %s', (version) => {
     expect(file?.name).toBe('gogoproto/gogo.proto');
   });
 
-  it('gives enough, file by file, to build the whole schema of a service', () => {
+  it('reflectionStreams returns every file that the schema of a service needs', () => {
     const inOrder = new Map<string, FileDescriptorProto>();
     const fetch = (name: string) => {
       if (inOrder.has(name)) return;
@@ -72,7 +72,7 @@ describe.each(['v1', 'v1alpha'])('server reflection %s', (version) => {
     expect(registry.getService('ixo.entity.v1beta1.Query')?.methods).toHaveLength(6);
   });
 
-  it('numbers the extensions of a type', () => {
+  it('reflectionStreams returns the extension numbers of a type', () => {
     const type = 'google.protobuf.MethodOptions';
     expect(ask({ all_extension_numbers_of_type: type })).toMatchObject({
       all_extension_numbers_response: { base_type_name: type, extension_number: [72295728] },

@@ -4,7 +4,7 @@ import { GrpcCode } from '@sibyl/grpc-client';
 import type { ChainSchema } from './chain-schema.js';
 import type { MessageHandler } from './grpc-server.js';
 
-/** The method that gives the whole schema in one call. */
+/** The method that returns the whole schema in one call. */
 export const FILE_DESCRIPTORS = 'cosmos.reflection.v1.ReflectionService/FileDescriptors';
 
 /** The reply of `FILE_DESCRIPTORS`; nodes sort the files by name, not by imports. */
@@ -17,7 +17,7 @@ export function fileDescriptorsReply({ registry }: ChainSchema): Uint8Array {
   });
 }
 
-/** gRPC server reflection in both its versions; it lists the services that are served, not all declared. */
+/** gRPC server reflection in both its versions; it lists the services that are served, not all that are declared. */
 export function reflectionStreams(
   schema: ChainSchema,
   services: readonly string[],
@@ -59,7 +59,7 @@ function handleReflection(
   }
   const file = findFile(schema, request);
   if (!file) return notFound(JSON.stringify(request));
-  // Servers differ in whether what a file imports comes with it.
+  // Some servers add the imports of a file, others do not.
   const files = version === 'v1' ? withImports(file) : [file];
   return { file_descriptor_response: { file_descriptor_proto: files.map(encodeFile) } };
 }

@@ -23,7 +23,7 @@ async function post(method: string, params: object) {
 
 const get = async (path: string) => (await fetch(`${url}${path}`)).json();
 
-it('answers queries alike by JSON-RPC and in the address', async () => {
+it('startRpcServer answers a query by JSON-RPC and by URL alike', async () => {
   const posted = await post('abci_query', { path: PARAMS, data: '', height: '50', prove: false });
   const { value, ...response } = posted.result.response;
   expect(posted).toMatchObject({ jsonrpc: '2.0', id: 7 });
@@ -67,7 +67,7 @@ it.each([
   expect(result.response).toMatchObject({ code, codespace: 'sdk', log });
 });
 
-it('knows paths and methods it does not have', async () => {
+it('startRpcServer rejects unknown paths and methods', async () => {
   const { result } = await post('abci_query', { path: '/no.such.Query/Thing', data: '' });
   expect(result.response).toMatchObject({ code: 6, codespace: 'sdk' });
   expect(await post('no_such', {})).toMatchObject({ id: 7, error: { code: -32601 } });

@@ -19,7 +19,7 @@ import { type BlockContext, found, paginate, required, type ServiceHandlers } fr
 
 const getProof = (dispute: JsonObject) => String((dispute.data as JsonObject).proof);
 
-/** Records of one collection, each under the address of whom it is about. */
+/** Records of one collection, by the address of their subject. */
 const of = (collection: string, records: readonly JsonObject[], address: string) =>
   records
     .filter(({ collection_id }) => collection_id === collection)
@@ -114,7 +114,7 @@ export const claimsHandlers: ServiceHandlers = {
 const rewards = new Map(COLLECTIONS.map(({ id, reward }) => [id, reward]));
 const liveQuota = COLLECTIONS.find(({ id }) => id === LIVE_COLLECTION)?.quota ?? 0;
 
-/** All claims there are at a moment. */
+/** All claims at a block. */
 export function claimsAt({ height, blocks }: BlockContext): ClaimRecord[] {
   return [...PAST_CLAIMS, ...liveClaimsAt(height, liveQuota, blocks.getTime)];
 }

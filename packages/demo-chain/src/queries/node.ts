@@ -6,12 +6,12 @@ import { type BlockContext, found, required, type ServiceHandlers } from './serv
 
 export const CHAIN_ID = 'sibyl-demo-1';
 
-/** Who makes the blocks, all alone. */
+/** The only validator. */
 const VALIDATOR = createHash('sha256').update('the validator').digest().subarray(0, 20);
 const VALIDATOR_ADDRESS = bech32('ixovalcons', VALIDATOR);
 const CONSENSUS = { block: '11' };
 
-/** `cosmos.base.tendermint.v1beta1.Service`: blocks, validators, and the node that has them. */
+/** `cosmos.base.tendermint.v1beta1.Service`: blocks, validators and the node. */
 export function tendermintHandlers(version: string): ServiceHandlers {
   return {
     GetNodeInfo: () => nodeInfo(version),
@@ -45,7 +45,7 @@ function nodeInfo(version: string): JsonObject {
   };
 }
 
-/** The block a request is about, which must be there. */
+/** Reads the block of a request; it must exist. */
 function resolveBlock({ height: asked }: JsonObject, blocks: BlockContext['blocks']): BlockContext {
   const height = Number(asked ?? 0);
   const { latest, earliest } = blocks;
@@ -120,7 +120,7 @@ function validatorsAt(height: number): JsonObject {
   };
 }
 
-/** `cosmos.base.node.v1beta1.Service`: how the node is set up and how far it is. */
+/** `cosmos.base.node.v1beta1.Service`: the configuration and the height of the node. */
 export const nodeHandlers: ServiceHandlers = {
   Config: (_, { blocks }) => ({
     minimum_gas_price: '0.025uixo',

@@ -1,19 +1,19 @@
 import type { JsonObject, JsonValue } from '@bufbuild/protobuf';
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 
-/** The chain as it was at one block. */
+/** The state of the chain at one block. */
 export interface BlockContext {
   readonly height: number;
   readonly blocks: Blocks;
 }
 
-/** QueryService one method: request and reply are JSON with proto names. */
+/** Answers one method: request and reply are JSON with proto names. */
 export type MethodHandler = (request: JsonObject, moment: BlockContext) => JsonObject;
 
 /** The methods of one service by name. */
 export type ServiceHandlers = Readonly<Record<string, MethodHandler>>;
 
-/** A field of the request that must be there. */
+/** Reads a required field of the request. */
 export function required(request: JsonObject, field: string): string {
   const value = request[field];
   if (typeof value === 'string' && value !== '') return value;
@@ -81,7 +81,7 @@ function readRequest(request: JsonValue | undefined) {
 
 const toBytes = ({ key }: Stored) => Buffer.from(key);
 
-/** The blocks of a chain: which is the latest, how far back they are kept, when each was made. */
+/** The blocks of a chain: the latest, the oldest that is kept, and the time of each. */
 export interface Blocks {
   readonly latest: number;
   readonly earliest: number;

@@ -2,7 +2,7 @@ import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import { TOKEN_METADATA, TOKENS } from '../records/tokens.js';
 import { found, paginate, required, type ServiceHandlers } from './service.js';
 
-/** The code of the contract that keeps tokens. */
+/** The code id of the token contract. */
 const CONTRACT_CODE = '25';
 
 export const tokenHandlers: ServiceHandlers = {

@@ -8,22 +8,22 @@ import {
   makeEntityDid,
 } from './identifiers.js';
 
-/** An amount of the chain's own coin, in whole coins of a million parts. */
+/** An amount of the chain's coin, which has a million parts. */
 export const coins = (amount: number) => [
   { denom: 'uixo', amount: String(Math.round(amount * 1e6)) },
 ];
 
-/** A percentage as the wire has decimals: a whole number of parts of 10^18. */
+/** A percentage as the wire encodes decimals: a whole number of 10^-18. */
 export const percent = (share: number): string => String(BigInt(share) * 10n ** 16n);
 
-/** A collection of claims, apart from what is counted in it. */
+/** A collection of claims, without its counts. */
 export interface CollectionRecord {
   readonly id: string;
   readonly entity: string;
   readonly quota: number;
   readonly terms: { readonly start_date: string; readonly end_date: string };
   readonly state: 'OPEN' | 'PAUSED' | 'CLOSED';
-  /** What an approved claim is paid, in whole coins. */
+  /** The payment for an approved claim, in whole coins. */
   readonly reward: number;
   readonly protocol: string;
 }
@@ -34,7 +34,7 @@ const record = (
   rest: Omit<CollectionRecord, 'id' | 'entity'>,
 ): CollectionRecord => ({ id, entity: makeEntityDid(project), ...rest });
 
-/** The collection that gets new claims as blocks go by. */
+/** The collection that receives new claims with new blocks. */
 export const LIVE_COLLECTION = '1';
 
 export const COLLECTIONS: readonly CollectionRecord[] = [
@@ -152,13 +152,13 @@ export const PAST_CLAIMS: readonly ClaimRecord[] = ROWS.map(
   }),
 );
 
-/** The claims of the live collection: one every so many blocks, looked into some blocks later. */
+/** The claims of the live collection: one every so many blocks, evaluated some blocks later. */
 const BLOCKS_PER_CLAIM = 30;
 const BLOCKS_UNTIL_EVALUATION = 45;
 const ONE_IN_THIS_MANY_IS_REJECTED = 8;
 const COOKS = ['Achieng Odhiambo', 'Baraka Mwangi', 'Esther Nakato'] as const;
 
-/** The claims that have come in by a block, at most as many as the collection takes. */
+/** The claims that exist at a block, up to the quota of the collection. */
 export function liveClaimsAt(height: number, most: number, getTime: (height: number) => Date) {
   const count = Math.min(most, Math.floor(height / BLOCKS_PER_CLAIM));
   return Array.from({ length: count }, (_, i): ClaimRecord => {

@@ -1,12 +1,12 @@
 import type { JsonObject } from '@bufbuild/protobuf';
 import { makeAddress, makeCid, makeDid, makeEntityDid } from './identifiers.js';
 
-/** An entity of the demo chain, as a person would describe it. */
+/** The description of an entity of the demo chain. */
 export interface Profile {
   readonly name: string;
   readonly type: string;
   readonly about: string;
-  /** Who acts for it: the name of a person. */
+  /** The name of the person who acts for it. */
   readonly owner: string;
   /** The entity it belongs to, by name. */
   readonly of?: string;

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 
 const BASE32 = 'abcdefghijklmnopqrstuvwxyz234567';
-/** A CID of version 1, of raw bytes, by SHA-256. */
+/** A CIDv1 of raw bytes, with SHA-256. */
 const CID_PREFIX = Buffer.from([0x01, 0x55, 0x12, 0x20]);
 
 const digest = (algorithm: string, text: string) => createHash(algorithm).update(text).digest();
@@ -14,14 +14,14 @@ export const makeAddress = (name: string): string =>
 export const makeContractAddress = (name: string): string =>
   bech32('ixo', digest('sha256', `contract ${name}`));
 
-/** The did of a person. */
+/** The DID of a person. */
 export const makeDid = (name: string): string => `did:ixo:${makeAddress(name)}`;
 
 /** The DID of an entity: a project, an organization, a device and so on. */
 export const makeEntityDid = (name: string): string =>
   `did:ixo:entity:${digest('md5', name).toString('hex')}`;
 
-/** The id of a token, as its contract makes it. */
+/** The id of a token, as its contract computes it. */
 export const makeTokenId = (name: string): string => digest('md5', `token ${name}`).toString('hex');
 
 /** The content id of a text. */
@@ -34,7 +34,7 @@ const ALPHABET = 'qpzry9x8gf2tvdw0s3jn54khce6mua7l';
 const GENERATOR = [0x3b6a57b2, 0x26508e6d, 0x1ea119fa, 0x3d4233dd, 0x2a1462b3];
 const CHECKSUM_DIGITS = 6;
 
-/** Bytes as chains print addresses: a prefix, five bits a character, and a checksum. */
+/** Encodes bytes in bech32: a prefix, five bits per character, and a checksum. */
 export function bech32(prefix: string, bytes: Uint8Array): string {
   const data = fiveBitDigits(bytes);
   const digits = [...data, ...computeChecksum(prefix, data)];
@@ -62,7 +62,7 @@ export function fiveBitDigits(bytes: Uint8Array): number[] {
   return (bits.match(/.{1,5}/g) ?? []).map((five) => Number.parseInt(five.padEnd(5, '0'), 2));
 }
 
-/** What stands where a real chain would hash its state: as long, as opaque, and the same at every start. */
+/** Replaces the hashes of a real chain: the same length, and equal at every start. */
 export function makeHash(what: string): string {
   return createHash('sha256').update(what).digest('base64');
 }

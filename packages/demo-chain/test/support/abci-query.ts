@@ -35,7 +35,7 @@ export async function abciQuery(params: Readonly<Record<string, unknown>>, { ans
 }
 
 function toSdkError({ code, message }: GrpcError) {
-  // Over gRPC errors of the SDK come as text, which is how the chain has them.
+  // The chain has errors of the SDK as text, as gRPC sends them.
   const spelled = /^codespace sdk code (\d+): ([^:]+): (.*)$/s.exec(message);
   if (spelled) return { code: Number(spelled[1]), log: `${spelled[3]}: ${spelled[2]}` };
   const [number, words] = SDK_ERRORS[code] ?? INVALID_REQUEST;

@@ -6,7 +6,7 @@ export interface GrpcJsReply {
   readonly headers: Record<string, unknown>;
 }
 
-/** A third-party client, to test our servers with. */
+/** A third-party client that tests our servers. */
 export function createGrpcJsClient(url: string): Client {
   const { protocol, host } = new URL(url);
   if (protocol === 'grpc:') return new Client(host, credentials.createInsecure());

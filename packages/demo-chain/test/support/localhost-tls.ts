@@ -1,4 +1,4 @@
-/** A key and a certificate for 127.0.0.1 and localhost that sign themselves, for tests alone. */
+/** A key and a self-signed certificate for 127.0.0.1 and localhost, for tests only. */
 export const LOCALHOST_TLS = {
   key: `-----BEGIN PRIVATE KEY-----
 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgHCc0ttrNAI42hlCd

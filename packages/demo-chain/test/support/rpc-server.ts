@@ -58,7 +58,7 @@ async function readCall(request: IncomingMessage): Promise<RpcCall> {
     return { id, method, params };
   }
   const { pathname, searchParams } = new URL(request.url ?? '/', 'http://node');
-  // In an address strings stand in quotes and bytes begin with 0x.
+  // In a URL, strings are in quotes and bytes begin with 0x.
   const params = [...searchParams].map(([name, value]) => [name, value.replace(/^"|"$|^0x/g, '')]);
   return { id: -1, method: pathname.slice(1), params: Object.fromEntries(params) };
 }

@@ -16,13 +16,13 @@ export interface TestNodeOptions {
   readonly blocks?: ManualBlocks;
   /** The version the node reports. */
   readonly version?: string;
-  /** The port of a node that comes back. */
+  /** The port of a node that restarts. */
   readonly port?: number;
-  /** Another chain than the demo chain. */
+  /** Default: the demo chain. */
   readonly chain?: DemoChain;
 }
 
-/** A node that a test drives. */
+/** A node that a test controls. */
 export interface TestNode {
   /** In the format of `GATEWAY_UPSTREAMS`. */
   readonly url: string;
@@ -30,7 +30,7 @@ export interface TestNode {
   readonly blocks: ManualBlocks;
   /** How many queries have arrived: of one method, such as `ixo.entity.v1beta1.Query/Entity`, or of all. */
   countCalls(method?: string): number;
-  /** Every query from now on meets this first; nothing: the chain answers by itself again. */
+  /** Runs before every query from now on; undefined: the chain answers directly again. */
   interrupt(interruption?: Interruption): void;
   /** Sends GOAWAY to all clients; running calls finish. */
   goAway(): void;
@@ -41,7 +41,7 @@ export interface TestNode {
 
 const schema = loadChainSchema();
 
-/** Starts the demo chain as a node whose blocks, faults and connections the test controls. */
+/** Starts the demo chain as a node whose blocks, errors and connections the test controls. */
 export async function startTestNode(options: TestNodeOptions = {}): Promise<TestNode> {
   const { over = 'grpc', blocks = new ManualBlocks(), version = 'v1.0.0', port = 0 } = options;
   const chain = options.chain ?? createDemoChain({ schema, blocks, version });

@@ -26,7 +26,7 @@ export function descriptorSet(facts: Facts): Uint8Array {
   return toBinary(FileDescriptorSetSchema, set);
 }
 
-/** The same as single files. */
+/** The same, file by file. */
 export function descriptorFiles({ messages, enums = {}, services = {} }: Facts) {
   const names = [enums, messages, services].flatMap((named) => Object.keys(named));
   return [...new Set(names.map(buildPackage))].map((name) =>

@@ -26,7 +26,7 @@ export interface MethodFact {
   readonly request: string;
   readonly response: string;
   readonly path: string;
-  /** GET unless it says otherwise. */
+  /** GET by default. */
   readonly verb?: 'get' | 'post' | 'put' | 'patch' | 'delete';
   readonly body?: string;
   readonly streams?: boolean;

@@ -1,6 +1,6 @@
 type JsonSchema = Readonly<Record<string, unknown>>;
 
-/** The first place where a value does not fit a JSON schema of the kind OpenAPI documents have. */
+/** Finds the first place where a value does not match a JSON schema of an OpenAPI document. */
 export function misfit(
   value: unknown,
   schema: JsonSchema,
@@ -15,7 +15,7 @@ export function misfit(
     );
     return fits ? undefined : `${at} fits none of its forms`;
   }
-  // A number in place of a name is a value of an enum that its schema does not know.
+  // A number instead of a name is an enum value that the schema does not declare.
   if (Array.isArray(schema.enum))
     return schema.enum.includes(value) || Number.isInteger(value)
       ? undefined

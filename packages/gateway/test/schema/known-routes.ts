@@ -10,7 +10,7 @@ export interface KnownRoute {
 const VARIABLE = /\{([^{}=]+)(=\*\*)?\}/g;
 const REPLY = 'known.Reply';
 
-/** Declares the routes, each with a request that has just the fields its path names, as text. */
+/** Declares the routes, each with a request that has only the fields in its path, as strings. */
 export function readFacts(routes: readonly KnownRoute[]): Facts {
   const messages: Record<string, FieldFact[]> = { [REPLY]: [] };
   const services: Record<string, Record<string, MethodFact>> = {};
@@ -55,7 +55,7 @@ function buildRequest(type: string, variables: readonly string[]): Record<string
   };
 }
 
-/** The template as a pattern, which is another way to match it. */
+/** The template as a regular expression: an independent way to match it. */
 export function toPattern(path: string): RegExp {
   const source = path.replace(VARIABLE, (_, _name, deep?: string) => (deep ? '(.*)' : '([^/]+)'));
   return new RegExp(`^${source}$`);
@@ -67,7 +67,7 @@ export function samplePath(path: string): string {
   );
 }
 
-/** Paths with a variable's place taken by a text that another path of equal length has there. */
+/** Paths whose variables have the literal values of other paths of the same length. */
 export function collidingPaths(routes: readonly KnownRoute[]): Set<string> {
   const paths = routes.map(({ path }) => path.split('/'));
   const colliding = new Set<string>();

@@ -6,7 +6,7 @@ const besideCheckout = fileURLToPath(new URL('../../../../..', import.meta.url))
 
 /**
  * Facts about a real chain that are not part of this project: JSON from `GATEWAY_REFERENCE_DIR` or from a
- * folder beside the checkout; undefined where there is none.
+ * folder beside the checkout; undefined if there is none.
  */
 export function referenceFile<T>(name: string): T | undefined {
   const folders = process.env.GATEWAY_REFERENCE_DIR

@@ -1,6 +1,6 @@
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 
-/** A message in the making, field by field in the order of the calls. */
+/** Builds a message, field by field in the order of the calls. */
 export class Wire {
   private readonly writer = new BinaryWriter();
 
@@ -42,13 +42,13 @@ export class Wire {
     return this.bytes(no, value.finish());
   }
 
-  /** A group, which only old messages have; nothing in it is declared. */
+  /** A group, which only old messages have; its fields are undeclared. */
   group(no: number, value: Wire): this {
     this.writer.tag(no, WireType.StartGroup).raw(value.finish()).tag(no, WireType.EndGroup);
     return this;
   }
 
-  /** Varints in one block. */
+  /** Packed varints. */
   packed(no: number, values: readonly (bigint | number)[]): this {
     this.writer.tag(no, WireType.LengthDelimited).fork();
     for (const value of values) this.writer.uint64(BigInt.asUintN(64, BigInt(value)));

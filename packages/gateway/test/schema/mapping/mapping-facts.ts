@@ -3,7 +3,7 @@ import type { Facts } from '../facts.js';
 const dec = { type: 'string', customtype: 'cosmossdk.io/math.LegacyDec', nullable: false };
 const int = { type: 'string', customtype: 'cosmossdk.io/math.Int', nullable: false };
 
-/** The messages and enums that rows of the mapping are made of. */
+/** The messages and enums that the rows of the mapping use. */
 export const MAPPING_FACTS = {
   messages: {
     'cosmos.base.v1beta1.Coin': [

@@ -1,7 +1,7 @@
 import type { FieldFact } from '../facts.js';
 import { type Wire, wire } from '../wire.js';
 
-/** One row of the mapping: a field numbered 5, how it prints when it is there, and when it is not. */
+/** One row of the mapping: a field numbered 5, how it prints when it is set, and when it is not. */
 export interface Row {
   readonly title: string;
   readonly field: Omit<FieldFact, 'no' | 'name'>;

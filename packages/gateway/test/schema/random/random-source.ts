@@ -1,4 +1,4 @@
-/** Random numbers that are the same for the same seed, so that a failure can be seen again. */
+/** Random numbers that repeat for the same seed, so that a failure can be reproduced. */
 export class RandomSource {
   private state: number;
 
@@ -6,7 +6,7 @@ export class RandomSource {
     this.state = seed;
   }
 
-  /** From 0 up to and without `limit`. */
+  /** From 0 to `limit`, exclusive. */
   below(limit: number): number {
     this.state = (this.state + 0x6d2b79f5) | 0;
     let mixed = Math.imul(this.state ^ (this.state >>> 15), 1 | this.state);
@@ -26,7 +26,7 @@ export class RandomSource {
     return Array.from({ length }, () => this.below(256));
   }
 
-  /** Of up to 64 bits, small ones being as likely as large ones. */
+  /** Up to 64 bits; small numbers are as likely as large ones. */
   bits(): bigint {
     const high = BigInt(this.below(2 ** 32));
     const low = BigInt(this.below(2 ** 32));

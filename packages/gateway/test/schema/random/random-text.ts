@@ -37,14 +37,14 @@ const JSON_PIECES = [
   '"\u2028"',
 ];
 
-/** Text, now and then with bytes that are none. */
+/** Text, sometimes with bytes that are not valid UTF-8. */
 export function randomText(random: RandomSource): number[] {
   return Array.from({ length: random.below(12) }, () =>
     random.happens(25) ? random.pick(BROKEN) : [...Buffer.from(random.pick(PIECES))],
   ).flat();
 }
 
-/** The digits of a whole number, or none at all. */
+/** The digits of a whole number, or the empty string. */
 export function randomDigits(random: RandomSource, length: number): Buffer {
   if (length === 0) return Buffer.alloc(0);
   const digits = Array.from({ length }, () => random.below(10)).join('');

@@ -7,7 +7,7 @@ const MAX_DEPTH = 1;
 const VARINTS = new Set(['int32', 'int64', 'uint32', 'uint64', 'sint32', 'sint64', 'bool']);
 const ANY_TYPES = ['test.Leaf', 'test.Branch', 'test.Empty', 'google.protobuf.Timestamp'];
 
-/** Makes messages of a type: fields in any order, some not there, some twice, some undeclared. */
+/** Generates messages of a type: fields in any order, some missing, some repeated, some undeclared. */
 export class RandomWire {
   private readonly facts: Facts;
   private readonly random: RandomSource;
@@ -68,7 +68,7 @@ export class RandomWire {
     return VARINTS.has(type) || type in (this.facts.enums ?? {});
   }
 
-  /** Enums are mostly those that are declared. */
+  /** Mostly declared values of an enum. */
   private varint(type: string): bigint {
     return VARINTS.has(type) || this.random.happens(5)
       ? this.random.bits()

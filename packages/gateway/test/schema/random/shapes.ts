@@ -24,7 +24,7 @@ const DURATION = 'google.protobuf.Duration';
 const dec = { type: 'string', customtype: 'cosmossdk.io/math.LegacyDec' };
 const int = { type: 'string', customtype: 'cosmossdk.io/math.Int' };
 
-/** Numbers the fields as they come. */
+/** Numbers the fields in order. */
 function numbered(fields: readonly Omit<FieldFact, 'no'>[]): FieldFact[] {
   return fields.map((field, i) => ({ no: i + 1, ...field }));
 }
@@ -36,7 +36,7 @@ function named(
   return types.map((type, i) => ({ name: `field_${i}`, type, ...options }));
 }
 
-/** Message shapes that together have every rule of the mapping. */
+/** Message types that together use every rule of the mapping. */
 export const SHAPES: Facts = {
   enums: MAPPING_FACTS.enums,
   messages: {

@@ -1,6 +1,6 @@
 import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
 
-/** A field as it came: a number without its sign, or bytes. */
+/** A field as it is on the wire: an unsigned number, or bytes. */
 export interface Decoded {
   readonly no: number;
   readonly wireType: WireType;

@@ -22,8 +22,8 @@ const ACCESS_TYPES: Readonly<Record<string, string>> = {
 const NOTHING = new Uint8Array();
 
 /**
- * What a node prints, written to be right at a glance: bytes become lists of fields, and those become
- * strings. It shares nothing with the writer under test.
+ * Prints what a node prints, in the simplest way: from bytes to lists of fields to strings. It shares no code
+ * with the writer under test.
  */
 export class SlowJson {
   private readonly facts: Facts;
@@ -107,7 +107,7 @@ export class SlowJson {
     return `"${numberJson(type, value).replaceAll('"', '')}"`;
   }
 
-  /** One value; a message that came in parts is their sum, of all else the last part counts. */
+  /** One value; the parts of a message are merged, of other types the last one counts. */
   private value(field: FieldFact, values: readonly (bigint | Uint8Array)[], mode: Mode): string {
     const last = values.at(-1) as bigint | Uint8Array;
     if (!(last instanceof Uint8Array)) return this.number(field, last, mode);
@@ -166,7 +166,7 @@ export class SlowJson {
   }
 }
 
-/** What keys are sorted by: the bytes of a text, the value of a number. */
+/** The sort key: the bytes of a text, the value of a number. */
 function toRank(type: string, key: bigint | Uint8Array): string | bigint {
   if (key instanceof Uint8Array) return Buffer.from(key).toString('latin1');
   const json = numberJson(type, key).replaceAll('"', '');

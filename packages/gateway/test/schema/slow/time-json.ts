@@ -1,6 +1,6 @@
 import { decode } from './decode.js';
 
-/** A Timestamp's or Duration's fields, of which the last of each counts. */
+/** The fields of a Timestamp or Duration; the last of each counts. */
 function selectFields(bytes: Uint8Array) {
   const all = decode(bytes);
   const field = (no: number) => (all.findLast((one) => one.no === no)?.value ?? 0n) as bigint;
@@ -12,7 +12,7 @@ export function timestampJson(bytes: Uint8Array): string {
   return `"${dateText(seconds)}${trimmed(nanos, /(000){1,2}$/)}Z"`;
 }
 
-/** As Go's own JSON has it: no zeros at the end. */
+/** Without trailing zeros, as Go prints it. */
 export function goTimeJson(bytes: Uint8Array): string {
   const { seconds, nanos } = selectFields(bytes);
   return `"${dateText(seconds)}${trimmed(nanos, /0+$/)}Z"`;
