@@ -12,7 +12,7 @@ import { Prices } from './prices.js';
 const prices = Prices.parse({ m: { input: 1_000_000, output: 1_000_000 } });
 const used = (input: number, output = 0) => ({ model: 'm', input, cached: 0, output });
 
-describe('turns that are paid for', () => {
+describe('CreditGate: turns that are paid for', () => {
   const test = usePluginTables('sqlite', credits);
 
   async function openGate(balance: number) {
@@ -154,7 +154,7 @@ describe('turns that are paid for', () => {
   });
 });
 
-describe('while the ledger fails', () => {
+describe('CreditGate while the ledger fails', () => {
   const test = usePluginTables('sqlite', credits);
 
   /** A database whose writes fail while it is down. */

@@ -20,12 +20,12 @@ it.each<[string, ModelMessage, number]>([
   ['a text file', image('text/plain', 4000), 1000],
   ['a document', image('application/pdf', 100_000), 5000],
   ['tool results', toolResult('x'.repeat(800)), 200],
-])('counts %s', (_, message, tokens) => {
+])('estimateRequest counts %s', (_, message, tokens) => {
   expect(countTokens([message]) - none).toBeGreaterThanOrEqual(tokens);
   expect(countTokens([message]) - none).toBeLessThan(tokens + 10);
 });
 
-it('counts what the assistant wrote and called', () => {
+it('estimateRequest counts what the assistant wrote and called', () => {
   const message: ModelMessage = {
     role: 'assistant',
     text: 'x'.repeat(100),
@@ -35,7 +35,7 @@ it('counts what the assistant wrote and called', () => {
   expect(countTokens([message]) - none).toBeGreaterThanOrEqual(100);
 });
 
-it('counts the tools', () => {
+it('estimateRequest counts the tools', () => {
   const tool = { name: 'tool', description: 'x'.repeat(400), inputSchema: { type: 'object' } };
   const request = { agent: 'main', model: { id: 'm', vision: true }, system: '', messages: [] };
   expect(estimateRequest({ ...request, tools: [tool] })).toBeGreaterThan(100);

@@ -5,7 +5,7 @@ import { costing, openLedger, turn } from '../test/support/open-ledger.js';
 import { credits } from './index.js';
 import { grantCredits } from './ledger.js';
 
-describe.each(engines)('the ledger on %s', (engine) => {
+describe.each(engines)('Ledger on %s', (engine) => {
   const test = usePluginTables(engine, credits);
 
   const open = (database = test.database, initialGrant = 0) =>

@@ -13,7 +13,7 @@ const use = (model: string, input: number, cached: number, output: number) => ({
   output,
 });
 
-describe('costs', () => {
+describe('computeCost: costs', () => {
   it('are the tokens times the price of their model, cached ones at theirs', () => {
     expect(computeCost([use('openai/large', 1000, 400, 50)], prices)).toBe(1200 + 200 + 400);
     expect(computeCost([use('openai/small', 1000, 1000, 50)], prices)).toBe(120);
@@ -48,7 +48,7 @@ describe('costs', () => {
   });
 });
 
-describe('configuration', () => {
+describe('CreditsConfig', () => {
   it('has defaults for everything', () => {
     expect(CreditsConfig.parse({})).toMatchObject({
       CREDITS_PRICES: {},

@@ -7,7 +7,7 @@ import { grantCredits } from './ledger.js';
 
 const LEASE_MS = 60_000;
 
-describe.each(engines)('turns whose process is gone on %s', (engine) => {
+describe.each(engines)('Reservations: turns whose process is gone on %s', (engine) => {
   const test = usePluginTables(engine, credits);
   let now = 1_000_000;
   const clock = () => now;

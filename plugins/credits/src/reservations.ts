@@ -107,12 +107,12 @@ export class Reservations {
       .orderBy('lease_until')
       .limit(ROUND)
       .execute();
-    const settled = await Promise.all(abandoned.map((key) => this.#settleAbandoned(key)));
+    const settled = await Promise.all(abandoned.map((key) => this.settleOneAbandoned(key)));
     await this.forgetOld();
     return settled.filter(Boolean).length;
   }
 
-  #settleAbandoned(key: ReservationKey): Promise<boolean> {
+  private settleOneAbandoned(key: ReservationKey): Promise<boolean> {
     return this.change(key.owner, async (account, tables, now) => {
       const row = await find(tables, key);
       // Its holder came back, or another was first.

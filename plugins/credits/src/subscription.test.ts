@@ -9,7 +9,7 @@ import { SubscriptionService } from './subscription.js';
 
 type Answer = { readonly status: number; readonly body: unknown };
 
-describe('a subscription service', () => {
+describe('SubscriptionService: a service', () => {
   const asked: { headers: IncomingMessage['headers']; body: unknown }[] = [];
   let answer: Answer = { status: 200, body: {} };
   let delay: Promise<void> | undefined;

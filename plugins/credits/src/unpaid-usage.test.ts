@@ -6,7 +6,7 @@ import { credits } from './index.js';
 import { grantCredits } from './ledger.js';
 import type { CreditLines } from './subscription.js';
 
-describe.each(engines)('what is left unpaid on %s', (engine) => {
+describe.each(engines)('UnpaidUsage: what is left unpaid on %s', (engine) => {
   const test = usePluginTables(engine, credits);
 
   async function userWith(amount: number) {

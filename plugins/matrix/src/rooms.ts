@@ -61,13 +61,16 @@ export class RoomDirectory {
     if (this.inviting.has(owner) || this.inviting.size >= MAX_INVITING) return;
     this.inviting.add(owner);
     try {
-      await this.#invite(owner, findHomeserver);
+      await this.inviteUser(owner, findHomeserver);
     } finally {
       this.inviting.delete(owner);
     }
   }
 
-  async #invite(owner: string, findHomeserver: () => Promise<Homeserver>): Promise<void> {
+  private async inviteUser(
+    owner: string,
+    findHomeserver: () => Promise<Homeserver>,
+  ): Promise<void> {
     const { database, homeserver, fetch } = this.deps;
     const roomId = await this.openRoom(owner);
     const known = await database.tables

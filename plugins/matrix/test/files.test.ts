@@ -61,7 +61,7 @@ const file = (name: string, mimetype: string) => ({
 const warnings = (frames: readonly { event: string; data: { message?: string } }[]) =>
   frames.filter(({ event }) => event === 'warning').map(({ data }) => data.message);
 
-describe('files of a message', () => {
+describe('FileReader: files of a message', () => {
   it.each([
     ['CSV', 'data.csv', 'text/csv', Buffer.from('plot,carbon\nA1,42'), 'A1,42'],
     ['JSON', 'data.json', 'application/json', Buffer.from('{"plot":"A1"}'), 'plot'],
@@ -178,7 +178,7 @@ describe('files of a message', () => {
   });
 });
 
-describe('preferences', () => {
+describe('GET /user-preferences with Matrix: preferences', () => {
   it('are kept in the Matrix room of the user', async () => {
     const sessionId = await openSession(alice);
     const reply = await stream(alice, sessionId, { message: 'Speak Spanish from now on' });

@@ -41,7 +41,7 @@ const invited = () => [...home.rooms.values()].flatMap((room) => room.invited);
 const refusals = () =>
   host.log.filter(({ msg }) => msg === 'cannot invite the user to their Matrix room').length;
 
-describe('the oracle invites', () => {
+describe('RoomDirectory.invite invites', () => {
   it('whom their own homeserver knows', async () => {
     await arriveFrom(home, '@alice:test');
     await expect.poll(invited).toContain('@alice:test');

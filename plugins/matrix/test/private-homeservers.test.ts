@@ -47,7 +47,7 @@ async function readFrom(homeServer: string) {
   return { messages: warnings.map(({ data }) => data.message), prompt: JSON.stringify(asked.body) };
 }
 
-describe('a homeserver inside of the network', () => {
+describe('FileReader: a homeserver inside of the network', () => {
   it.each([
     'http://127.0.0.1:PORT',
     'https://127.0.0.1:PORT',

@@ -72,7 +72,7 @@ async function sendHanging(user: TestUser): Promise<{ reply: SseStream; sessionI
   return { sessionId, reply: await stream(user, sessionId, body) };
 }
 
-describe('files on a homeserver that hangs', () => {
+describe('FileReader: files on a homeserver that hangs', () => {
   it("do not keep another user's file from being read, and let go of everything on POST /messages/abort", async () => {
     host = await start();
     const alice = new TestUser(host);

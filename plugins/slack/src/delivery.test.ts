@@ -7,7 +7,7 @@ import {
   readDelivery,
 } from './delivery.js';
 
-describe('signatures', () => {
+describe('RequestSignature: signatures', () => {
   const now = 1_700_000_000_000;
   const signature = new RequestSignature('8f742231b10e8888abcd99yyyzzz85a5', () => now);
   const timestamp = String(now / 1000);
@@ -49,7 +49,7 @@ describe('signatures', () => {
   });
 });
 
-describe('deliveries', () => {
+describe('readDelivery: deliveries', () => {
   const read = (payload: unknown) => readDelivery(Buffer.from(JSON.stringify(payload)));
 
   it('readDelivery distinguishes challenges, events and others', () => {
@@ -68,7 +68,7 @@ describe('deliveries', () => {
   });
 });
 
-describe('messages', () => {
+describe('parseMessage: messages', () => {
   it('are mentions, answered in their thread', () => {
     expect(parseMessage(buildCallback({ text: '<@UBOT> hello <@UBOT>' }))).toEqual({
       eventId: 'Ev1',
@@ -113,7 +113,7 @@ it.each([
   ['in <#C1|general> ask <@U2> or <@U3|ann>', 'in #general ask @U2 or @ann'],
   ['<!here> <!subteam^S1|@team>', '@here @team'],
   ['<@UBOT>  hi', 'hi'],
-])('reads %j as %j', (text, plain) => {
+])('plainText reads %j as %j', (text, plain) => {
   expect(plainText(text, 'UBOT')).toBe(plain);
 });
 

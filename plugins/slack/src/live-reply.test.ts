@@ -38,7 +38,7 @@ function openChannel(existing: Record<string, string> = {}) {
   return { reply, messages, calls, state, posted, texts: () => [...messages.values()] };
 }
 
-describe('a reply', () => {
+describe('LiveReply', () => {
   it('shows only the latest of what came in quick succession', async () => {
     const { reply, calls, texts } = openChannel();
     for (let i = 0; i < 100; i++) reply.show(`text ${i}`);

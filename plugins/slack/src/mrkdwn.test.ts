@@ -27,27 +27,27 @@ it.each([
   ['a < b && c > d', 'a &lt; b &amp;&amp; c &gt; d'],
   ['plain', 'plain'],
   ['', ''],
-])('turns %j into %j', (markdown, mrkdwn) => {
+])('toMrkdwn turns %j into %j', (markdown, mrkdwn) => {
   expect(toMrkdwn(markdown)).toBe(mrkdwn);
 });
 
-it('keeps code as it is, without its language', () => {
+it('toMrkdwn keeps code as it is, without its language', () => {
   expect(toMrkdwn('see:\n```ts\nconst a = **b** < 1;\n# no title\n```\nend')).toBe(
     'see:\n```\nconst a = **b** &lt; 1;\n# no title\n```\nend',
   );
 });
 
-it('closes what a stream has not closed yet', () => {
+it('toMrkdwn closes what a stream has not closed yet', () => {
   expect(toMrkdwn('```\nhalf')).toBe('```\nhalf\n```');
 });
 
-it('shows tables in a fixed width', () => {
+it('toMrkdwn shows tables in a fixed width', () => {
   expect(toMrkdwn('| a | b |\n|---|---|\n| 1 | 2 |\nafter')).toBe(
     '```\n| a | b |\n|---|---|\n| 1 | 2 |\n```\nafter',
   );
 });
 
-describe('what would address people', () => {
+describe('toMrkdwn: what would address people', () => {
   it.each([
     '<!channel>',
     '<@U123>',
@@ -74,16 +74,16 @@ it.each([
   ['a table', `|${'|  '.repeat(100_000)}x`],
   ['code', `${'`a'.repeat(1900)}\n`.repeat(50)],
   ['links', `${'[](a '.repeat(700)}\n`.repeat(50)],
-])('takes no time over %s of any length', { timeout: 60_000 }, (_, text) => {
+])('toMrkdwn takes no time over %s of any length', { timeout: 60_000 }, (_, text) => {
   expect(toMrkdwn(text)).not.toBe('');
 });
 
-it('leaves a short message whole, and an empty one out', () => {
+it('splitMessage leaves a short message whole, and an empty one out', () => {
   expect(splitMessage('short\nmessage', 100)).toEqual(['short\nmessage']);
   expect(splitMessage(' \n ', 100)).toEqual([]);
 });
 
-it('splits at lines', () => {
+it('splitMessage splits at lines', () => {
   const lines = Array.from({ length: 20 }, (_, i) => `line ${i} ${'x'.repeat(20)}`);
   const parts = splitMessage(lines.join('\n'), 100);
   expect(parts.length).toBeGreaterThan(5);
