@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { Id, RequestId, Timestamp, TimezoneName, UcanToken, wholeNumber } from './identifiers.js';
 import { JsonObject, type JsonSize, measureJson } from './json.js';
+import { ErrorKind } from './run-frames.js';
 
 const ToolName = z.string().min(1).max(128);
 const Description = z.string().max(4096);
@@ -118,6 +119,37 @@ export const ToolCall = z
   .meta({ id: 'ToolCall' });
 export type ToolCall = z.infer<typeof ToolCall>;
 
+/** Where a statement of an answer comes from. */
+export const Citation = z
+  .object({
+    title: z.string(),
+    url: z.string().optional(),
+    fileId: z.string().optional().describe('A file of the user'),
+    position: z.string().optional().describe('Where in the source, such as a page or a line'),
+    quote: z.string().optional(),
+  })
+  .meta({ id: 'Citation' });
+export type Citation = z.infer<typeof Citation>;
+
+/** A result that the page renders, as its `render_component` event described it. */
+export const MessageComponent = z
+  .object({ id: z.string().optional(), name: z.string(), args: JsonObject.optional() })
+  .meta({ id: 'MessageComponent' });
+export type MessageComponent = z.infer<typeof MessageComponent>;
+
+/** A piece of a message. */
+export const MessagePart = z
+  .discriminatedUnion('type', [
+    z.object({ type: z.literal('text'), text: z.string() }),
+    z.object({ type: z.literal('reasoning'), text: z.string() }),
+    z.object({ type: z.literal('tool-call'), call: ToolCall }),
+    z.object({ type: z.literal('file'), file: Attachment }),
+    z.object({ type: z.literal('component'), component: MessageComponent }),
+    z.object({ type: z.literal('citation'), citation: Citation }),
+  ])
+  .meta({ id: 'MessagePart' });
+export type MessagePart = z.infer<typeof MessagePart>;
+
 /** A message as history shows it. */
 export const Message = z
   .object({
@@ -130,6 +162,22 @@ export const Message = z
     attachments: z.array(Attachment).optional(),
     requestId: z.string(),
     isComplete: z.boolean().describe('false if the turn did not finish'),
+    parts: z
+      .array(MessagePart)
+      .optional()
+      .describe('What the message consists of, in order; absent if it is only its text'),
+    parentId: z
+      .string()
+      .optional()
+      .describe('The question of an answer; for a question, the message it continues from'),
+    status: z
+      .enum(['aborted', 'interrupted', 'failed'])
+      .optional()
+      .describe('How the turn ended, if it did not finish'),
+    error: z
+      .object({ code: z.string(), message: z.string(), kind: ErrorKind.optional() })
+      .optional()
+      .describe('Why the answer is missing or incomplete'),
   })
   .meta({ id: 'Message' });
 export type Message = z.infer<typeof Message>;

@@ -1,8 +1,12 @@
+import type { ToolCall } from '@sibyl/protocol';
 import { expect, it } from 'vitest';
 import type { ModelMessage } from '../models/model.js';
+import { toQuestionParts } from '../store/message.js';
 import { type HistoryMessage, toModelMessages, toWellFormed } from './conversation.js';
 import { CallIds } from './run-tools.js';
 
+const toCallParts = (calls: readonly ToolCall[]) =>
+  calls.map((call) => ({ type: 'tool-call' as const, call }));
 const human = (content: string): HistoryMessage => ({ type: 'human', content, isComplete: true });
 const ai = (content: string, changes: Partial<HistoryMessage> = {}): HistoryMessage => ({
   type: 'ai',
@@ -28,7 +32,7 @@ it('toModelMessages keeps order and roles', () => {
 
 it('toModelMessages puts tool calls and results before the answer', () => {
   const toolCalls = [call, { ...call, id: 'c2', status: 'error' as const, output: '"no"' }];
-  expect(toModelMessages([ai('It is 2.', { toolCalls })])).toEqual([
+  expect(toModelMessages([ai('It is 2.', { parts: toCallParts(toolCalls) })])).toEqual([
     {
       role: 'assistant',
       text: '',
@@ -53,7 +57,9 @@ it('toModelMessages marks an interrupted answer, even an empty one', () => {
   expect(toModelMessages([ai('It is', { isComplete: false })])).toEqual([
     { role: 'assistant', text: `It is\n\n${mark}` },
   ]);
-  expect(toModelMessages([ai('', { isComplete: false, toolCalls: [call] })]).at(-1)).toEqual({
+  expect(
+    toModelMessages([ai('', { isComplete: false, parts: toCallParts([call]) })]).at(-1),
+  ).toEqual({
     role: 'assistant',
     text: mark,
   });
@@ -61,9 +67,9 @@ it('toModelMessages marks an interrupted answer, even an empty one', () => {
 
 it('toModelMessages names attachments', () => {
   const attachments = [{ mxcUri: 'mxc://a/b', filename: 'plan.pdf', mimetype: 'application/pdf' }];
-  expect(toModelMessages([{ ...human('See'), attachments }])).toEqual([
-    { role: 'user', content: 'See\n(Attached: plan.pdf, application/pdf)' },
-  ]);
+  expect(
+    toModelMessages([{ ...human('See'), parts: toQuestionParts('See', attachments) }]),
+  ).toEqual([{ role: 'user', content: 'See\n(Attached: plan.pdf, application/pdf)' }]);
 });
 
 it('toModelMessages skips empty and unknown messages', () => {

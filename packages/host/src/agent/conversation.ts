@@ -9,16 +9,13 @@ import {
   type ModelUsage,
   type ModelUse,
 } from '../models/model.js';
-import type { MessageBody } from '../store/message.js';
+import { listAttachments, listToolCalls, type MessageBody } from '../store/message.js';
 import { type AgentPart, warning } from './agent.js';
 import { estimateCall, estimateTokens } from './estimate-tokens.js';
 import type { CallIds, ParsedCall } from './run-tools.js';
 
 /** The fields of a stored message that the model sees. */
-export type HistoryMessage = Pick<
-  MessageBody,
-  'type' | 'content' | 'toolCalls' | 'attachments' | 'isComplete'
->;
+export type HistoryMessage = Pick<MessageBody, 'type' | 'content' | 'parts' | 'isComplete'>;
 
 const INCOMPLETE = '(This answer was interrupted before it was complete.)';
 const NO_TEXT = '(No text.)';
@@ -41,14 +38,15 @@ function toMessages(message: HistoryMessage): ModelMessage[] {
   }
 }
 
-function humanText({ content, attachments }: HistoryMessage): string {
-  const files = (attachments ?? []).map(
+function humanText({ content, ...message }: HistoryMessage): string {
+  const files = listAttachments(message).map(
     ({ filename, mimetype }) => `(Attached: ${filename}, ${mimetype})`,
   );
   return [content.trim() ? content : '', ...files].filter(Boolean).join('\n') || NO_TEXT;
 }
 
-function toToolMessages({ toolCalls = [] }: HistoryMessage): ModelMessage[] {
+function toToolMessages(message: HistoryMessage): ModelMessage[] {
+  const toolCalls = listToolCalls(message);
   if (toolCalls.length === 0) return [];
   const calls = toolCalls.map(({ id, name, args }) => ({ id, name, input: JSON.stringify(args) }));
   const results = toolCalls.map(({ id, name, output, status }) => {

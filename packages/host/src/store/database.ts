@@ -36,8 +36,11 @@ export interface Schema {
   rooms: RoomRow;
   room_state: RoomStateRow;
   messages: MessageRow;
+  client_ids: ClientIdRow;
   runs: RunRow;
-  run_frames: RunFrameRow;
+  frames: FrameRow;
+  run_steps: RunStepRow;
+  interrupts: InterruptRow;
   delegations: DelegationRow;
   revocations: RevocationRow;
   single_use: SingleUseRow;
@@ -47,6 +50,7 @@ export interface Schema {
   secrets: SecretRow;
   blobs: BlobRow;
   model_usage: ModelUsageRow;
+  database_info: DatabaseInfoRow;
 }
 
 export interface SessionRow {
@@ -80,56 +84,114 @@ interface RoomStateRow {
 }
 
 export interface MessageRow {
+  owner: string;
   id: string;
   session_id: string;
-  owner: string;
   turn: number;
   seq: number;
+  /** The question of an answer; for a question, the message it continues from. */
+  parent: string | null;
   type: 'human' | 'ai';
+  /** The text of all parts. */
   content: string;
-  tool_calls: string | null;
-  reasoning: string | null;
-  attachments: string | null;
+  /** JSON, in the order they happened; null if the message is only its text. */
+  parts: string | null;
   metadata: string | null;
   request_id: string;
   run_id: string | null;
   is_complete: number;
+  /** JSON: why the turn has no complete answer. */
+  error: string | null;
   created_at: number;
 }
 
+/** The ids that clients gave their messages. */
+export interface ClientIdRow {
+  owner: string;
+  session_id: string;
+  client_id: string;
+  message_id: string;
+}
+
 export interface RunRow {
+  owner: string;
   id: string;
   session_id: string;
-  owner: string;
-  request_id: string;
   turn: number;
-  status: RunStatus;
+  /** Counts the runs of a turn, from 1. */
+  attempt: number;
+  request_id: string;
+  status: RunStatus | 'paused' | 'continued';
+  /** The host that executes the run; null if any host may. */
+  host_id: string | null;
+  abort_requested: 'aborted' | 'interrupted' | null;
+  /** Encrypted, until the run ends. */
+  request: string | null;
+  /** Chosen when the run starts; the answer is stored under it. */
+  message_id: string | null;
   error_kind: ErrorKind | null;
   error_message: string | null;
-  message_id: string | null;
+  /** JSON of what a caller receives besides the message: warnings, and why there is no answer. */
+  report: string | null;
   last_seq: number;
   input_tokens: number;
   output_tokens: number;
   cached_tokens: number;
-  /** JSON of what a caller receives besides the message: warnings, and why there is no answer. */
-  report: string | null;
-  started_at: number;
+  created_at: number;
+  /** When execution began. */
+  started_at: number | null;
   updated_at: number;
-  host_id: string;
-  lease_until: number;
 }
 
-export interface RunFrameRow {
-  run_id: string;
+export interface FrameRow {
   owner: string;
+  run_id: string;
   seq: number;
   event: string;
   data: string;
 }
 
+export interface RunStepRow {
+  owner: string;
+  run_id: string;
+  step: number;
+  /** Encrypted. */
+  data: string;
+  created_at: number;
+}
+
+/** What a paused run waits for. */
+export interface InterruptRow {
+  owner: string;
+  id: string;
+  session_id: string;
+  run_id: string;
+  turn: number;
+  /** The call that needs the answer. */
+  call_id: string | null;
+  /** Of the sub-agent that made the call. */
+  path: string | null;
+  kind: string;
+  /** JSON Schema of the answer. */
+  schema: string | null;
+  /** Encrypted, as `answer`. */
+  data: string | null;
+  status: 'open' | 'answered' | 'expired' | 'cancelled';
+  expires_at: number;
+  answer: string | null;
+  answered_at: number | null;
+  /** The run that continues with the answer. */
+  next_run_id: string | null;
+  created_at: number;
+}
+
+/** What a user delegated for: calls of services, logins, turns at set times, rules. */
+export type DelegationPurpose = 'services' | 'access-key' | 'schedule' | 'rules';
+
 export interface DelegationRow {
   owner: string;
   cid: string;
+  purpose: DelegationPurpose;
   audience: string;
   /** JSON; null in rows from before it was kept. */
   capabilities: string | null;
@@ -201,6 +263,12 @@ interface ModelUsageRow {
   /** In UTC, such as 2026-01-31. */
   day: string;
   tokens: number;
+}
+
+/** Facts about the database itself, the same for all hosts. */
+interface DatabaseInfoRow {
+  key: string;
+  value: string;
 }
 
 /** `behind`: the next start will migrate the database. */

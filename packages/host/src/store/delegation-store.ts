@@ -1,9 +1,18 @@
 import { type Kysely, sql } from 'kysely';
-import { type DelegationRow, prepareQuery, type Schema, type StoreContext } from './database.js';
+import {
+  type DelegationPurpose,
+  type DelegationRow,
+  prepareQuery,
+  type Schema,
+  type StoreContext,
+} from './database.js';
 import type { Vault } from './encryption.js';
 import { addRevocation } from './revocation-store.js';
 
-/** Maximum number of delegations of one user; a row takes at most about 7 kB, the current one 18 kB. */
+/** The purpose of the delegations that users store for the oracle's own calls, or present in requests. */
+const SERVICES: DelegationPurpose = 'services';
+
+/** Maximum number of these delegations of one user; a row takes at most about 7 kB, the current one 18 kB. */
 export const DELEGATIONS_PER_OWNER = 100;
 
 /** `lastUsedAt` is written at most this often. */
@@ -37,6 +46,7 @@ export interface DelegationFacts extends DelegationKey {
 export interface DelegationRecord extends Omit<DelegationFacts, 'capabilities'> {
   /** Undefined in old rows, which have them only in the token. */
   readonly capabilities: DelegationFacts['capabilities'] | undefined;
+  readonly purpose: DelegationPurpose;
   /** Milliseconds, as `lastUsedAt`. */
   readonly createdAt: number;
   readonly isCurrent: boolean;
@@ -79,13 +89,16 @@ export class DelegationStore {
         .insertInto('delegations')
         .values({ ...row, ciphertext, created_at: stored_at, stored_at })
         .onConflict((c) =>
-          c.columns(['owner', 'cid']).doUpdateSet({ capabilities, ciphertext, stored_at }),
+          c
+            .columns(['owner', 'cid', 'purpose'])
+            .doUpdateSet({ capabilities, ciphertext, stored_at }),
         )
         .execute();
       await tables
         .updateTable('delegations')
         .set({ ciphertext: null })
         .where('owner', '=', owner)
+        .where('purpose', '=', SERVICES)
         .where('audience', '=', audience)
         .where('cid', '!=', cid)
         .where('ciphertext', 'is not', null)
@@ -118,7 +131,9 @@ export class DelegationStore {
       await tables
         .insertInto('delegations')
         .values({ ...toRow(facts), created_at, last_used_at: now })
-        .onConflict((c) => c.columns(['owner', 'cid']).doUpdateSet({ last_used_at: now }))
+        .onConflict((c) =>
+          c.columns(['owner', 'cid', 'purpose']).doUpdateSet({ last_used_at: now }),
+        )
         .execute();
       return (await this.evictExcess(tables, owner)).dropped;
     });
@@ -146,6 +161,7 @@ export class DelegationStore {
     const current = new Map<string, DelegationRow>();
     for (const row of rows) {
       const newest = current.get(row.audience);
+      if (row.purpose !== SERVICES) continue;
       if (row.ciphertext && (row.stored_at ?? 0) > (newest?.stored_at ?? 0))
         current.set(row.audience, row);
     }
@@ -160,7 +176,9 @@ export class DelegationStore {
 
   /** Revokes the current delegation of a user and those it replaced; returns their CIDs. */
   revokeStored(owner: string): Promise<readonly string[]> {
-    return this.revokeWhere(owner, (query) => query.where('stored_at', 'is not', null));
+    return this.revokeWhere(owner, (query) =>
+      query.where('purpose', '=', SERVICES).where('stored_at', 'is not', null),
+    );
   }
 
   /** Revokes all delegations that `list` returns, including those that were only presented. */
@@ -200,7 +218,7 @@ export class DelegationStore {
         .execute();
       for (const { cid, expires_at } of rows)
         await addRevocation(tables, { owner, cid, expiresAt: expires_at });
-      return rows.map(({ cid }) => cid);
+      return [...new Set(rows.map(({ cid }) => cid))];
     });
   }
 
@@ -227,6 +245,7 @@ export class DelegationStore {
       .selectFrom('delegations')
       .select(({ fn }) => fn.countAll().as('count'))
       .where('owner', '=', owner)
+      .where('purpose', '=', SERVICES)
       .executeTakeFirstOrThrow();
     const excess = Number(count) - DELEGATIONS_PER_OWNER;
     if (excess <= 0) return { dropped: [], revoked: [] };
@@ -234,6 +253,7 @@ export class DelegationStore {
       .selectFrom('delegations')
       .select(['cid', 'expires_at', rank.as('rank')])
       .where('owner', '=', owner)
+      .where('purpose', '=', SERVICES)
       .where('ciphertext', 'is', null)
       .orderBy('rank')
       .orderBy(sql`coalesce(last_used_at, created_at)`)
@@ -241,7 +261,10 @@ export class DelegationStore {
       .limit(excess)
       .execute();
     for (const { cid } of rows)
-      await deleteDelegations(tables, owner).where('cid', '=', cid).execute();
+      await deleteDelegations(tables, owner)
+        .where('cid', '=', cid)
+        .where('purpose', '=', SERVICES)
+        .execute();
     const replaced = rows.filter((row) => Number(row.rank) === 1);
     for (const { cid, expires_at } of replaced)
       await addRevocation(tables, { owner, cid, expiresAt: expires_at });
@@ -258,6 +281,7 @@ const findCurrent = prepareQuery((tables, { owner, audience }: DelegationKey) =>
     .selectFrom('delegations')
     .select(['cid', 'expires_at', 'ciphertext'])
     .where('owner', '=', owner)
+    .where('purpose', '=', SERVICES)
     .where('audience', '=', audience)
     .where('ciphertext', 'is not', null)
     .orderBy('stored_at', 'desc')
@@ -269,7 +293,8 @@ const findUse = prepareQuery((tables, { owner, cid }: Pick<DelegationFacts, 'own
     .selectFrom('delegations')
     .select('last_used_at')
     .where('owner', '=', owner)
-    .where('cid', '=', cid),
+    .where('cid', '=', cid)
+    .where('purpose', '=', SERVICES),
 );
 
 const deleteDelegations = (tables: Kysely<Schema>, owner: string) =>
@@ -282,7 +307,14 @@ function toVaultContext({ owner, audience }: DelegationKey): readonly string[] {
 
 function toRow({ owner, cid, audience, capabilities, expiresAt }: DelegationFacts) {
   const granted = capabilities.map(({ can, with: resource }) => ({ can, with: resource }));
-  return { owner, cid, audience, capabilities: JSON.stringify(granted), expires_at: expiresAt };
+  return {
+    owner,
+    cid,
+    purpose: SERVICES,
+    audience,
+    capabilities: JSON.stringify(granted),
+    expires_at: expiresAt,
+  } as const;
 }
 
 function toRecord(row: DelegationRow, isCurrent: boolean): DelegationRecord {
@@ -291,6 +323,7 @@ function toRecord(row: DelegationRow, isCurrent: boolean): DelegationRecord {
     cid: row.cid,
     audience: row.audience,
     capabilities: row.capabilities === null ? undefined : JSON.parse(row.capabilities),
+    purpose: row.purpose,
     expiresAt: row.expires_at,
     createdAt: row.created_at,
     isCurrent,

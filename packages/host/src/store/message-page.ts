@@ -140,8 +140,8 @@ function selectTurns(tables: Kysely<Schema>, request: PageRequest) {
 function selectMessages(tables: Kysely<Schema>, { owner, sessionId }: PageRequest) {
   return tables
     .selectFrom('messages')
-    .where('session_id', '=', sessionId)
-    .where('owner', '=', owner);
+    .where('owner', '=', owner)
+    .where('session_id', '=', sessionId);
 }
 
 /** The stored size of a turn. */
@@ -170,12 +170,10 @@ const selectSizes = prepareQuery(
       .selectFrom('messages')
       .select([
         'turn',
-        sql<number>`sum(octet_length(content) + coalesce(octet_length(tool_calls), 0) + coalesce(octet_length(reasoning), 0))`.as(
-          'bytes',
-        ),
+        sql<number>`sum(octet_length(content) + coalesce(octet_length(parts), 0))`.as('bytes'),
       ])
-      .where('session_id', '=', sessionId)
       .where('owner', '=', owner)
+      .where('session_id', '=', sessionId)
       .where('turn', '<=', throughTurn)
       .groupBy('turn')
       .orderBy('turn'),

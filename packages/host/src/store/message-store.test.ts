@@ -27,10 +27,23 @@ describe.each(engines)('MessageStore.append on %s', (engine) => {
     const full: NewMessage = {
       ...say('ai', 'Hello 🜁'),
       isComplete: false,
-      reasoning: 'thought',
+      parts: [
+        { type: 'reasoning', text: 'thought' },
+        {
+          type: 'tool-call',
+          call: { id: 't', name: 'add', args: { a: 1 }, status: 'done', output: '2' },
+        },
+        { type: 'text', text: 'Hello 🜁' },
+        {
+          type: 'file',
+          file: { mxcUri: 'mxc://a/b', filename: 'f.txt', mimetype: 'text/plain' },
+        },
+        { type: 'component', component: { id: 'c', name: 'chart', args: { x: [1] } } },
+        { type: 'citation', citation: { title: 'f.txt', position: 'line 3' } },
+      ],
+      error: { status: 'failed', code: 'model_unavailable', message: 'no', kind: 'server' },
+      parent: 'above',
       runId: 'run',
-      toolCalls: [{ id: 't', name: 'add', args: { a: 1 }, status: 'done', output: '2' }],
-      attachments: [{ mxcUri: 'mxc://a/b', filename: 'f.txt', mimetype: 'text/plain' }],
       metadata: { spaceId: 's', nested: [null, 1] },
     };
     const stored = await test.store.messages.append(full);
@@ -72,6 +85,33 @@ describe.each(engines)('MessageStore.append on %s', (engine) => {
     expect(new Set(stored.map(({ content }) => content)).size).toBe(50);
   });
 
+  it('continues from the end of the previous turn, and answers the question of its turn', async () => {
+    const { owner, sessionId, say } = await newSession(test);
+    const { messages } = test.store;
+    const question = await messages.append(say('human', 'q1'));
+    const answer = await messages.append(say('ai', 'a1'));
+    const next = await messages.append(say('human', 'q2'));
+    expect(question).not.toHaveProperty('parent');
+    expect(answer?.parent).toBe(question?.id);
+    expect(next?.parent).toBe(answer?.id);
+    const late = await messages.append({ ...say('ai', 'late'), turn: question?.turn });
+    expect(late?.parent).toBe(question?.id);
+    const branch = await messages.append({ ...say('human', 'q2b'), parent: answer?.id });
+    expect(branch?.parent).toBe(answer?.id);
+    expect(await messages.append({ ...say('human', 'q1b'), parent: null })).not.toHaveProperty(
+      'parent',
+    );
+    const stored = await allMessages(test.store, { owner, sessionId });
+    expect(Object.fromEntries(stored.map(({ content, parent }) => [content, parent]))).toEqual({
+      q1: undefined,
+      a1: question?.id,
+      late: question?.id,
+      q2: answer?.id,
+      q2b: answer?.id,
+      q1b: undefined,
+    });
+  });
+
   it('orders an answer after its question, also if the next question was stored earlier', async () => {
     const { owner, sessionId, say } = await newSession(test);
     const { messages } = test.store;
@@ -96,10 +136,11 @@ describe.each(engines)('MessageStore with a long session on %s', (engine) => {
   async function listTurns(count: number) {
     const { owner, sessionId, say } = await newSession(test);
     const output = 'x'.repeat(KB / 2);
-    const toolCalls = [{ id: 't', name: 'n', args: {}, status: 'done', output }] as const;
+    const call = { id: 't', name: 'n', args: {}, status: 'done', output } as const;
+    const parts = [{ type: 'tool-call', call }] as const;
     for (let turn = 1; turn <= count; turn++) {
       await test.store.messages.append(say('human', `${turn} `.padEnd(KB / 8, 'é')));
-      await test.store.messages.append({ ...say('ai', 'y'.repeat(KB / 4)), toolCalls });
+      await test.store.messages.append({ ...say('ai', 'y'.repeat(KB / 4)), parts });
     }
     return { owner, sessionId };
   }

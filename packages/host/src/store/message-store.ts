@@ -27,8 +27,8 @@ const listMessages = prepareQuery(
     tables
       .selectFrom('messages')
       .selectAll()
-      .where('session_id', '=', sessionId)
       .where('owner', '=', owner)
+      .where('session_id', '=', sessionId)
       .where('turn', '>=', first)
       .where('turn', '<=', last)
       .orderBy('turn')
@@ -55,8 +55,8 @@ export class MessageStore {
     const row = await this.context.database.tables
       .selectFrom('messages')
       .selectAll()
-      .where('id', '=', key.messageId)
       .where('owner', '=', key.owner)
+      .where('id', '=', key.messageId)
       .executeTakeFirst();
     return row && toMessage(row);
   }
@@ -99,6 +99,8 @@ export interface NewMessage extends MessageBody {
   readonly id?: string | undefined;
   /** The turn an answer belongs to; default the latest. A user message always opens a new one. */
   readonly turn?: number | undefined;
+  /** Default: the question of an answer, and the end of the previous turn for a question; null for none. */
+  readonly parent?: string | null | undefined;
 }
 
 /** Stores a message inside a unit of work; undefined if the owner has no such session. */
@@ -113,15 +115,13 @@ export async function appendMessage(
   const { rows } = await takeNumbers(tables, { owner, sessionId, opensTurn, now });
   const [numbers] = rows;
   if (numbers === undefined) return undefined;
-  const message = {
+  return insertMessage(tables, {
     ...request,
     id: request.id ?? newId(),
     seq: numbers.last_seq,
     turn: opensTurn ? numbers.last_turn : (turn ?? numbers.last_turn),
     createdAt: now,
-  };
-  await insertMessage(tables, toMessageRow(message));
-  return message;
+  });
 }
 
 interface NumbersRequest {
@@ -140,11 +140,72 @@ const takeNumbers = prepareQuery((tables, { owner, sessionId, opensTurn, now }: 
       last_turn: e('last_turn', '+', opensTurn),
       last_updated_at: now,
     }))
-    .where('id', '=', sessionId)
     .where('owner', '=', owner)
+    .where('id', '=', sessionId)
     .returning(['last_seq', 'last_turn']),
 );
 
-export const insertMessage = prepareQuery((tables, row: MessageRow) =>
-  tables.insertInto('messages').values(row),
+type MessageToInsert = Omit<Message, 'parent'> & Pick<NewMessage, 'parent'>;
+
+/** Stores a message with the given numbers inside a unit of work. */
+export async function insertMessage(
+  tables: Kysely<Schema>,
+  { parent, ...message }: MessageToInsert,
+): Promise<Message> {
+  const row = toMessageRow({ ...message, parent: parent ?? undefined });
+  const { rows } =
+    parent !== undefined
+      ? await insertRow(tables, row)
+      : message.type === 'human'
+        ? await insertQuestion(tables, { ...row, previous: message.turn - 1 })
+        : await insertAnswer(tables, row);
+  return { ...message, ...(rows[0]?.parent != null && { parent: rows[0].parent }) };
+}
+
+const insertRow = prepareQuery((tables, row: MessageRow) =>
+  tables.insertInto('messages').values(row).returning('parent'),
+);
+
+/** An answer that is not stored yet already has an id. */
+const insertQuestion = prepareQuery(
+  (tables, { previous, ...row }: MessageRow & { readonly previous: number }) =>
+    tables
+      .insertInto('messages')
+      .values(({ selectFrom, fn }) => ({
+        ...row,
+        parent: fn.coalesce(
+          selectFrom('runs')
+            .select('message_id')
+            .where('owner', '=', row.owner)
+            .where('session_id', '=', row.session_id)
+            .where('turn', '=', previous)
+            .orderBy('attempt', 'desc')
+            .limit(1),
+          selectFrom('messages')
+            .select('id')
+            .where('owner', '=', row.owner)
+            .where('session_id', '=', row.session_id)
+            .where('turn', '<=', previous)
+            .orderBy('turn', 'desc')
+            .orderBy('seq', 'desc')
+            .limit(1),
+        ),
+      }))
+      .returning('parent'),
+);
+
+const insertAnswer = prepareQuery((tables, row: MessageRow) =>
+  tables
+    .insertInto('messages')
+    .values(({ selectFrom }) => ({
+      ...row,
+      parent: selectFrom('messages')
+        .select('id')
+        .where('owner', '=', row.owner)
+        .where('session_id', '=', row.session_id)
+        .where('turn', '=', row.turn)
+        .orderBy('seq')
+        .limit(1),
+    }))
+    .returning('parent'),
 );

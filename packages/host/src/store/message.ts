@@ -1,18 +1,27 @@
-import type { Attachment, ToolCall } from '@sibyl/protocol';
+import type { Attachment, ErrorKind, MessagePart, ToolCall } from '@sibyl/protocol';
 import type { MessageRow } from './database.js';
+
+/** Why a turn has no complete answer. */
+export interface MessageError {
+  readonly status: 'aborted' | 'interrupted' | 'failed';
+  readonly code: string;
+  readonly message: string;
+  readonly kind?: ErrorKind | undefined;
+}
 
 /** The fields that new and stored messages have in common. */
 export interface MessageBody {
   readonly type: 'human' | 'ai';
+  /** The text of all parts. */
   readonly content: string;
+  /** What the message consists of, in the order it happened; undefined if it is only its text. */
+  readonly parts?: readonly MessagePart[] | undefined;
   readonly requestId: string;
-  readonly toolCalls?: readonly ToolCall[] | undefined;
-  readonly reasoning?: string | undefined;
-  readonly attachments?: readonly Attachment[] | undefined;
   readonly metadata?: Readonly<Record<string, unknown>> | undefined;
   readonly runId?: string | undefined;
   /** False for the partial answer of a turn that did not finish. */
   readonly isComplete: boolean;
+  readonly error?: MessageError | undefined;
 }
 
 /** A message of a session; `seq` is the order of storing, `turn` counts user messages. */
@@ -22,25 +31,27 @@ export interface Message extends MessageBody {
   readonly owner: string;
   readonly turn: number;
   readonly seq: number;
+  /** The question of an answer; for a question, the message it continues from, if any. */
+  readonly parent?: string | undefined;
   readonly createdAt: number;
 }
 
 export function toMessageRow(message: Message): MessageRow {
   return {
+    owner: message.owner,
     id: message.id,
     session_id: message.sessionId,
-    owner: message.owner,
     turn: message.turn,
     seq: message.seq,
+    parent: message.parent ?? null,
     type: message.type,
     content: message.content,
-    tool_calls: jsonOrNull(message.toolCalls),
-    reasoning: message.reasoning ?? null,
-    attachments: jsonOrNull(message.attachments),
+    parts: jsonOrNull(message.parts),
     metadata: jsonOrNull(message.metadata),
     request_id: message.requestId,
     run_id: message.runId ?? null,
     is_complete: message.isComplete ? 1 : 0,
+    error: jsonOrNull(message.error),
     created_at: message.createdAt,
   };
 }
@@ -57,14 +68,34 @@ export function toMessage(row: MessageRow): Message {
     requestId: row.request_id,
     isComplete: row.is_complete === 1,
     createdAt: row.created_at,
-    ...(row.tool_calls !== null && { toolCalls: JSON.parse(row.tool_calls) }),
-    ...(row.reasoning !== null && { reasoning: row.reasoning }),
-    ...(row.attachments !== null && { attachments: JSON.parse(row.attachments) }),
+    ...(row.parent !== null && { parent: row.parent }),
+    ...(row.parts !== null && { parts: JSON.parse(row.parts) }),
     ...(row.metadata !== null && { metadata: JSON.parse(row.metadata) }),
     ...(row.run_id !== null && { runId: row.run_id }),
+    ...(row.error !== null && { error: JSON.parse(row.error) }),
   };
 }
 
 function jsonOrNull(value: unknown): string | null {
   return value === undefined ? null : JSON.stringify(value);
+}
+
+type WithParts = Pick<MessageBody, 'parts'>;
+
+export const listToolCalls = ({ parts = [] }: WithParts): ToolCall[] =>
+  parts.flatMap((part) => (part.type === 'tool-call' ? [part.call] : []));
+
+export const listAttachments = ({ parts = [] }: WithParts): Attachment[] =>
+  parts.flatMap((part) => (part.type === 'file' ? [part.file] : []));
+
+export const joinReasoning = ({ parts = [] }: WithParts): string =>
+  parts.map((part) => (part.type === 'reasoning' ? part.text : '')).join('');
+
+/** The parts of a user message; undefined if it is only its text. */
+export function toQuestionParts(
+  text: string,
+  attachments: readonly Attachment[] = [],
+): MessagePart[] | undefined {
+  if (attachments.length === 0) return undefined;
+  return [{ type: 'text', text }, ...attachments.map((file) => ({ type: 'file', file }) as const)];
 }

@@ -262,7 +262,9 @@ export class SessionStateStore {
       await tables
         .insertInto('session_state')
         .values({ session_id: sessionId, owner, plugin, key, value })
-        .onConflict((c) => c.columns(['session_id', 'plugin', 'key']).doUpdateSet({ value }))
+        .onConflict((c) =>
+          c.columns(['owner', 'session_id', 'plugin', 'key']).doUpdateSet({ value }),
+        )
         .execute();
     });
   }

@@ -1,19 +1,12 @@
 import { randomUUID } from 'node:crypto';
-import {
-  ActionCallEvent,
-  OracleError,
-  ReasoningEvent,
-  TextFrame,
-  type ToolCall,
-  ToolCallEvent,
-  WarningFrame,
-} from '@sibyl/protocol';
+import { OracleError, WarningFrame } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import { type EventBus, endOfTurn } from '../bus/event-bus.js';
 import type { RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
+import { MessageParts } from './message-parts.js';
 import { createReport } from './run-log.js';
 import { buildCacheInvalidation, buildDoneFrame } from './run-recorder.js';
 
@@ -50,14 +43,8 @@ export async function startLeaseLoop(
 
 /** Ends a run of a dead process with the part of the answer that its log contains. */
 export function endInterrupted(run: Run, frames: readonly Frame[]): RunEnding {
-  const messageId = randomUUID();
-  const content = parseFrames(frames, 'message', TextFrame)
-    .map((data) => data.content)
-    .join('');
-  const reasoning = parseFrames(frames, 'reasoning', ReasoningEvent)
-    .map((data) => data.reasoning)
-    .join('');
-  const toolCalls = readToolCalls(frames);
+  const messageId = run.messageId ?? randomUUID();
+  const message = readParts(frames).toMessage();
   const status = 'interrupted';
   const report = createReport(
     parseFrames(frames, 'warning', WarningFrame),
@@ -65,17 +52,11 @@ export function endInterrupted(run: Run, frames: readonly Frame[]): RunEnding {
   );
   const last = [
     buildCacheInvalidation(run, messageId),
-    buildDoneFrame({ runId: run.id, messageId, status, text: content }),
+    buildDoneFrame({ runId: run.id, messageId, status, text: message.content }),
   ];
   return {
     status,
-    message: {
-      id: messageId,
-      content,
-      isComplete: false,
-      ...(reasoning && { reasoning }),
-      ...(toolCalls.length > 0 && { toolCalls }),
-    },
+    message: { id: messageId, ...message, isComplete: false },
     report,
     frames: last.map(({ event, data }, i) => ({
       seq: run.lastSeq + 1 + i,
@@ -96,29 +77,9 @@ function parseFrames<T>(frames: readonly Frame[], event: string, schema: Parser<
     .flatMap((frame) => schema.safeParse(JSON.parse(frame.data)).data ?? []);
 }
 
-/** The outcome of a call that was running when the process died is unknown. */
-function readToolCalls(frames: readonly Frame[]): ToolCall[] {
-  const byId = new Map<string, ToolCall>();
-  for (const { data, event } of frames) {
-    const call = readToolCall(event, data);
-    if (!call) continue;
-    const { id, toolName: name, args, status, output } = call;
-    byId.set(
-      id,
-      status === 'isRunning'
-        ? { id, name, args, status: 'error', output: '"interrupted: the outcome is unknown"' }
-        : { id, name, args, status, output: output ?? '""' },
-    );
-  }
-  return [...byId.values()];
-}
-
-function readToolCall(event: string, data: string) {
-  if (event === 'tool_call') {
-    const call = ToolCallEvent.safeParse(JSON.parse(data)).data;
-    return call && { ...call, id: call.eventId };
-  }
-  if (event !== 'action_call') return undefined;
-  const call = ActionCallEvent.safeParse(JSON.parse(data)).data;
-  return call && { ...call, id: call.toolCallId };
+/** Collects what the log contains of the answer. */
+function readParts(frames: readonly Frame[]): MessageParts {
+  const parts = new MessageParts();
+  for (const { event, data } of frames) parts.addFrame(event, JSON.parse(data));
+  return parts;
 }

@@ -132,11 +132,10 @@ export class RunRecorder {
   }
 
   /** An attempt may have succeeded although its reply was lost. */
-  private async findStored({ status, message }: Ending): Promise<Run> {
+  private async findStored({ status }: Ending): Promise<Run> {
     const { run, runs } = this.deps;
     const stored = await runs.find({ owner: run.owner, runId: run.id });
-    const isOurs = message ? stored?.messageId === message.id : stored?.status === status;
-    if (!stored || !isOurs) throw new RunEndedElsewhereError();
+    if (!stored || stored.status !== status) throw new RunEndedElsewhereError();
     return stored;
   }
 

@@ -1,14 +1,15 @@
 import { randomUUID } from 'node:crypto';
-import type {
-  ErrorKind,
-  Message as MessageView,
-  OracleError,
-  ReplyWarning,
-  ToolCall,
-} from '@sibyl/protocol';
+import type { ErrorKind, Message as MessageView, OracleError, ReplyWarning } from '@sibyl/protocol';
 import type { AgentPart } from '../agent/agent.js';
-import type { Message } from '../store/message.js';
+import {
+  joinReasoning,
+  listAttachments,
+  listToolCalls,
+  type Message,
+  type MessageError,
+} from '../store/message.js';
 import type { Run, TokenUsage } from '../store/runs/run.js';
+import { MessageParts } from './message-parts.js';
 import { createReport, MAX_WARNINGS, type RunOutcome, readError } from './run-log.js';
 import { buildDoneFrame, type RunRecorder } from './run-recorder.js';
 
@@ -34,10 +35,8 @@ export class TurnWriter {
   private readonly run: Run;
   private readonly recorder: RunRecorder;
   private readonly ids: { readonly sessionId: string; readonly requestId: string };
-  private readonly toolCalls: ToolCall[] = [];
+  private readonly parts = new MessageParts();
   private readonly warnings: ReplyWarning[] = [];
-  private text = '';
-  private reasoning = '';
   private isReasoning = false;
 
   constructor(run: Run, recorder: RunRecorder) {
@@ -80,8 +79,8 @@ export class TurnWriter {
   async end({ status, usage, failure, error }: TurnEnding): Promise<RunOutcome> {
     this.endReasoning();
     if (failure) this.writeError(failure);
-    const messageId = this.hasMessage(status) ? randomUUID() : undefined;
-    const text = this.text;
+    const messageId = this.hasMessage(status) ? (this.run.messageId ?? randomUUID()) : undefined;
+    const text = this.parts.content;
     const report = createReport(this.warnings, error);
     const run = await this.recorder.end(
       {
@@ -102,20 +101,15 @@ export class TurnWriter {
 
   /** A turn that failed without output has no message; a canceled one has one even if it is empty. */
   private hasMessage(status: RunOutcome['status']): boolean {
-    return status !== 'failed' || Boolean(this.text || this.reasoning || this.toolCalls.length);
+    return status !== 'failed' || !this.parts.isEmpty;
   }
 
   private buildMessage(status: RunOutcome['status']) {
-    return {
-      content: this.text,
-      isComplete: status === 'finished',
-      ...(this.reasoning && { reasoning: this.reasoning }),
-      ...(this.toolCalls.length > 0 && { toolCalls: this.toolCalls }),
-    };
+    return { ...this.parts.toMessage(), isComplete: status === 'finished' };
   }
 
   private writeText(content: string): void {
-    this.text += content;
+    this.parts.addText(content);
     this.recorder.write({ event: 'message', data: { content, timestamp: now() } });
   }
 
@@ -126,6 +120,7 @@ export class TurnWriter {
     args,
     event,
   }: Extract<AgentPart, { type: 'tool-start' }>): void {
+    this.parts.startCall({ id, name, args });
     if (event === 'action_call') return;
     this.recorder.write({
       event: 'tool_call',
@@ -135,7 +130,7 @@ export class TurnWriter {
 
   private writeReasoning(text: string): void {
     this.isReasoning = true;
-    this.reasoning += text;
+    this.parts.addReasoning(text);
     this.recorder.write({ event: 'reasoning', data: this.reasoningData(text, 'running') });
   }
 
@@ -151,7 +146,7 @@ export class TurnWriter {
   }
 
   private writeToolEnd({ call, event }: Extract<AgentPart, { type: 'tool-end' }>): void {
-    this.toolCalls.push(call);
+    this.parts.endCall(call);
     const { id, name, args, status, output } = call;
     const outcome = { status, output, ...(status === 'error' && { error: output }) };
     const data = { ...this.ids, toolName: name, args, ...outcome };
@@ -179,16 +174,28 @@ const now = () => new Date().toISOString();
 
 /** Converts a stored message to its wire form (contract B3). */
 export function toMessageView(message: Message): MessageView {
-  const { toolCalls, reasoning, attachments } = message;
+  const { parts, parent, error } = message;
+  const toolCalls = listToolCalls(message);
+  const reasoning = joinReasoning(message);
+  const attachments = listAttachments(message);
   return {
     id: message.id,
     type: message.type,
     content: message.content,
     createdAt: new Date(message.createdAt).toISOString(),
-    ...(toolCalls && { toolCalls: [...toolCalls] }),
+    ...(toolCalls.length > 0 && { toolCalls }),
     ...(reasoning && { reasoning }),
-    ...(attachments && { attachments: [...attachments] }),
+    ...(attachments.length > 0 && { attachments }),
     requestId: message.requestId,
     isComplete: message.isComplete,
+    ...(parts && { parts: [...parts] }),
+    ...(parent !== undefined && { parentId: parent }),
+    ...(error && { status: error.status, error: toErrorView(error) }),
   };
 }
+
+const toErrorView = ({ code, message, kind }: MessageError) => ({
+  code,
+  message,
+  ...(kind && { kind }),
+});

@@ -1,18 +1,9 @@
-import { DatabaseSync } from 'node:sqlite';
-import { Kysely, PostgresDialect } from 'kysely';
-import pg from 'pg';
 import { afterEach, describe, expect, it } from 'vitest';
-import {
-  createTestDatabase,
-  type Engine,
-  engines,
-  type TestDatabase,
-} from '../../../test/support/test-database.js';
+import { openOldDatabase } from '../../../test/support/old-database.js';
+import { type Engine, engines, type TestDatabase } from '../../../test/support/test-database.js';
 import { createVault } from '../encryption.js';
-import { createTables, toSqlitePath } from '../sqlite/sqlite.js';
 import { openStore } from '../store.js';
 import { initial } from './0001-initial.js';
-import { hostSchema, migrate } from './migrate.js';
 
 const owner = 'did:key:zAlice';
 const oracle_did = 'did:key:zOracle';
@@ -22,19 +13,7 @@ afterEach(() => database.drop());
 
 /** A database as the first version left it. */
 async function createFirstVersion(engine: Engine, rows: Record<string, object[]>): Promise<void> {
-  database = await createTestDatabase(engine);
-  const { dataDir, databaseUrl } = database.options;
-  // biome-ignore lint/suspicious/noExplicitAny: the tables of the first version.
-  const tables: Kysely<any> =
-    databaseUrl === undefined
-      ? createTables(new DatabaseSync(toSqlitePath(dataDir)))
-      : new Kysely({
-          dialect: new PostgresDialect({ pool: new pg.Pool({ connectionString: databaseUrl }) }),
-        });
-  await migrate(tables, { ...hostSchema, steps: { '0001-initial': initial } });
-  for (const [table, values] of Object.entries(rows))
-    await tables.insertInto(table).values(values).execute();
-  await tables.destroy();
+  database = await openOldDatabase(engine, { steps: { '0001-initial': initial }, rows });
 }
 
 describe.each(engines)('migration 0002 on %s', (engine) => {

@@ -9,6 +9,7 @@ import { StoreError } from '../store-errors.js';
 import { initial } from './0001-initial.js';
 import { delegationList } from './0002-delegation-list.js';
 import { turnLimits } from './0003-turn-limits.js';
+import { runModel } from './0004-run-model.js';
 
 /** The migrations of one schema, and the tables that record which of them are done. */
 export interface MigrationPlan {
@@ -27,6 +28,7 @@ export const hostSchema: MigrationPlan = {
     '0001-initial': initial,
     '0002-delegation-list': delegationList,
     '0003-turn-limits': turnLimits,
+    '0004-run-model': runModel,
   },
   table: DEFAULT_MIGRATION_TABLE,
   lockTable: DEFAULT_MIGRATION_LOCK_TABLE,

@@ -1,7 +1,7 @@
 import type { Kysely } from 'kysely';
 import { prepareQuery, type RunRow, type Schema, type StoreContext } from '../database.js';
 import { releaseKeyOfRun } from '../idempotency-store.js';
-import { type Message, type MessageBody, toMessageRow } from '../message.js';
+import type { Message, MessageBody } from '../message.js';
 import { insertMessage } from '../message-store.js';
 import { type Frame, findLastSeq, insertFrames, type RunKey } from './frames.js';
 import {
@@ -19,7 +19,7 @@ export interface RunEnding {
   readonly status: (typeof ENDED)[number];
   /** The answer, perhaps partial. */
   readonly message?:
-    | (Pick<MessageBody, 'content' | 'toolCalls' | 'reasoning' | 'metadata' | 'isComplete'> & {
+    | (Pick<MessageBody, 'content' | 'parts' | 'metadata' | 'isComplete' | 'error'> & {
         readonly id?: string | undefined;
       })
     | undefined;
@@ -50,8 +50,14 @@ export async function finishRun(
   const values = toEndingValues(ending, { now, messageId: message?.id ?? null });
   const [run] = (await endRun(tables, { ...key, ...values })).rows;
   if (run === undefined) return undefined;
-  const answer = message && { ...message, ...toAnswer(run), seq: session.last_seq, createdAt: now };
-  if (answer) await insertMessage(tables, toMessageRow(answer));
+  const answer =
+    message &&
+    (await insertMessage(tables, {
+      ...message,
+      ...toAnswer(run),
+      seq: session.last_seq,
+      createdAt: now,
+    }));
   await insertFrames(tables, key, ending.frames ?? []);
   if (isHostFailure(ending)) await releaseKeyOfRun(tables, key);
   return { run: toRun(run), ...(answer && { message: answer }) };

@@ -1,5 +1,5 @@
 import type { Kysely } from 'kysely';
-import { prepareQuery, type RunFrameRow, type Schema } from '../database.js';
+import { type FrameRow, prepareQuery, type Schema } from '../database.js';
 import { ENDED, LIVE } from './run.js';
 
 const FRAMES_PER_INSERT = 64;
@@ -49,11 +49,11 @@ export async function insertFrames(
 }
 
 /** Ignores frames that are already stored: the response to an earlier attempt may have been lost. */
-const insertRows = prepareQuery((tables, rows: readonly RunFrameRow[]) =>
+const insertRows = prepareQuery((tables, rows: readonly FrameRow[]) =>
   tables
-    .insertInto('run_frames')
+    .insertInto('frames')
     .values(rows)
-    .onConflict((c) => c.columns(['run_id', 'seq']).doNothing()),
+    .onConflict((c) => c.columns(['owner', 'run_id', 'seq']).doNothing()),
 );
 
 const updateLastSeq = prepareQuery(
@@ -78,7 +78,7 @@ export async function readFrames(
 
 const selectFrames = prepareQuery((tables, { owner, runId, after }: RunKey & { after: number }) =>
   tables
-    .selectFrom('run_frames')
+    .selectFrom('frames')
     .select(['seq', 'event', 'data'])
     .where('run_id', '=', runId)
     .where('owner', '=', owner)
@@ -93,13 +93,11 @@ export async function pruneSomeFrames(tables: Kysely<Schema>, time: number): Pro
     .select('id')
     .where('status', 'in', ENDED)
     .where('updated_at', '<', time)
-    .where((e) =>
-      e.exists(e.selectFrom('run_frames').select('seq').whereRef('run_id', '=', 'runs.id')),
-    )
+    .where((e) => e.exists(e.selectFrom('frames').select('seq').whereRef('run_id', '=', 'runs.id')))
     .limit(RUNS_PER_PRUNE)
     .execute();
   if (runs.length === 0) return 0;
   const ids = runs.map(({ id }) => id);
-  await tables.deleteFrom('run_frames').where('run_id', 'in', ids).execute();
+  await tables.deleteFrom('frames').where('run_id', 'in', ids).execute();
   return runs.length;
 }

@@ -1,15 +1,15 @@
+import type { Attachment } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
 import type { SessionKey } from '../../bus/event-bus.js';
 import { prepareQuery, type RunRow, type Schema, type StoreContext } from '../database.js';
 import { claimKey, releaseKey } from '../idempotency-store.js';
-import type { Message, MessageBody } from '../message.js';
+import { type Message, type MessageBody, toQuestionParts } from '../message.js';
 import { appendMessage } from '../message-store.js';
 import { type EndedRun, finishRun, type RunEnding } from './finish-run.js';
 import { appendFrames, type Frame, pruneSomeFrames, type RunKey, readFrames } from './frames.js';
 import { fromClock, type HostProcess, type LeaseClock } from './leases.js';
 import { LIVE, type Run, toRun } from './run.js';
 
-const LEASE_MS = 30_000;
 /** More turns than a user queues. */
 const RUNS_PER_LIST = 100;
 
@@ -33,14 +33,14 @@ export class RunStore {
   async start(request: NewRun): Promise<StartResult> {
     await this.context.disk?.assertRoom();
     return this.context.database.writeFor(request.owner, (tables) => {
-      const lease = { hostId: this.host.id, until: this.leaseEnd() };
-      return startRun(tables, request, { ...this.context, lease, isOver: this.isOver });
+      return startRun(tables, request, { ...this.context, hostId: this.host.id });
     });
   }
 
   /** Marks a queued run as running; false if the owner has no such queued run. */
   markRunning({ owner, runId }: RunKey): Promise<boolean> {
-    const values = { status: 'running' as const, updated_at: this.context.clock() };
+    const now = this.context.clock();
+    const values = { status: 'running' as const, started_at: now, updated_at: now };
     return this.context.database.write(async (tables) => {
       const { numUpdatedRows } = await tables
         .updateTable('runs')
@@ -114,23 +114,13 @@ export class RunStore {
   /** Shows other processes that this one is running; must be called well within every 30 s. */
   async renewLeases(): Promise<void> {
     await this.leases.sync();
-    const until = this.leaseEnd();
-    await this.context.database.write((tables) =>
-      tables
-        .updateTable('runs')
-        .set({ lease_until: until })
-        .where('host_id', '=', this.host.id)
-        .where('status', 'in', LIVE)
-        .execute(),
-    );
   }
 
   /** Ends the runs of dead processes; must be called at the start and regularly. */
   async closeInterrupted(end: EndAbandoned): Promise<readonly EndedRun[]> {
     const { database } = this.context;
-    await this.leases.sync();
     const closed: EndedRun[] = [];
-    for (const abandoned of await findAbandoned(database.tables, this.host, this.isOver)) {
+    for (const abandoned of await findAbandoned(database.tables, this.host)) {
       const ended = await database.write((tables) =>
         closeAbandoned(tables, { abandoned, end }, this.context),
       );
@@ -145,12 +135,6 @@ export class RunStore {
     // In batches, so that other writers do not wait long.
     while ((await database.write((tables) => pruneSomeFrames(tables, endedBefore))) > 0);
   }
-
-  private readonly isOver = (leaseUntil: number) => this.leases.isOver(leaseUntil, LEASE_MS);
-
-  private leaseEnd(): number {
-    return Math.round(this.leases.now()) + LEASE_MS;
-  }
 }
 
 export interface NewRun {
@@ -158,7 +142,9 @@ export interface NewRun {
   readonly sessionId: string;
   readonly requestId: string;
   readonly status: 'queued' | 'running';
-  readonly message: Pick<MessageBody, 'content' | 'attachments' | 'metadata'>;
+  readonly message: Pick<MessageBody, 'content' | 'metadata'> & {
+    readonly attachments?: readonly Attachment[] | undefined;
+  };
   /** Maximum number of running and queued runs of the owner, including this one; default: no limit. */
   readonly maxLive?: number | undefined;
   /** A repeated request with this key returns this run instead of starting another. */
@@ -174,23 +160,11 @@ export type StartResult =
   | { readonly state: 'existing'; readonly runId: string }
   | { readonly state: 'conflict' };
 
-/** Which host executes a run, and until when without renewal. */
-interface Lease {
-  readonly hostId: string;
-  readonly until: number;
-}
-
-interface RunLeases {
-  readonly lease: Lease;
-  /** Whether a lease has expired. */
-  readonly isOver: (leaseUntil: number) => boolean;
-}
-
 /** Stores key, user message and run inside one unit of work. */
 async function startRun(
   tables: Kysely<Schema>,
   request: NewRun,
-  { lease, isOver, ...context }: StoreContext & RunLeases,
+  { hostId, ...context }: StoreContext & { readonly hostId: string },
 ): Promise<StartResult> {
   const { owner, sessionId, requestId, idempotency } = request;
   const runId = context.newId();
@@ -204,54 +178,63 @@ async function startRun(
   };
   const { maxLive = Number.POSITIVE_INFINITY } = request;
   const { rows: live } = await selectLive(tables, { owner });
-  if (live.filter(({ leaseUntil }) => !isOver(leaseUntil)).length >= maxLive)
-    return refuse('too-many');
+  if (live.length >= maxLive) return refuse('too-many');
+  const { attachments, ...text } = request.message;
+  const parts = toQuestionParts(text.content, attachments);
   const message = await appendMessage(
     tables,
-    { ...request.message, owner, sessionId, requestId, runId, type: 'human', isComplete: true },
+    { ...text, parts, owner, sessionId, requestId, runId, type: 'human', isComplete: true },
     context,
   );
   if (message === undefined) return refuse('unknown-session');
-  const row = createRow(runId, { request, message, lease });
+  const row = createRow({ runId, messageId: context.newId(), request, message, hostId });
   await insertRun(tables, row);
   return { state: 'started', run: toRun(row), message };
 }
 
-/** The running and queued runs of an owner; those of a dead host count until their lease expires. */
+/** The running and queued runs of an owner. */
 const selectLive = prepareQuery((tables, { owner }: { owner: string }) =>
   tables
     .selectFrom('runs')
-    .select('lease_until as leaseUntil')
+    .select('id')
     .where('owner', '=', owner)
-    // Literally as in the index `runs_live_by_owner`: with parameters, neither engine would use it.
-    .where(sql<boolean>`status in ('queued', 'running')`),
+    // Literally as in the index `runs_open_by_owner`: with parameters, neither engine would use it.
+    .where(sql<boolean>`status in ('queued', 'running', 'paused')`),
 );
 
 const insertRun = prepareQuery((tables, row: RunRow) => tables.insertInto('runs').values(row));
 
-function createRow(
-  id: string,
-  { request, message, lease }: { request: NewRun; message: Message; lease: Lease },
-): RunRow {
+interface RowRequest {
+  readonly runId: string;
+  readonly messageId: string;
+  readonly request: NewRun;
+  readonly message: Message;
+  readonly hostId: string;
+}
+
+function createRow({ runId, messageId, request, message, hostId }: RowRequest): RunRow {
   return {
-    id,
-    session_id: request.sessionId,
     owner: request.owner,
-    request_id: request.requestId,
+    id: runId,
+    session_id: request.sessionId,
     turn: message.turn,
+    attempt: 1,
+    request_id: request.requestId,
     status: request.status,
+    host_id: hostId,
+    abort_requested: null,
+    request: null,
+    message_id: messageId,
     error_kind: null,
     error_message: null,
-    message_id: null,
+    report: null,
     last_seq: 0,
     input_tokens: 0,
     output_tokens: 0,
     cached_tokens: 0,
-    report: null,
-    started_at: message.createdAt,
+    created_at: message.createdAt,
+    started_at: request.status === 'running' ? message.createdAt : null,
     updated_at: message.createdAt,
-    host_id: lease.hostId,
-    lease_until: lease.until,
   };
 }
 
@@ -259,28 +242,26 @@ function createRow(
 export type EndAbandoned = (run: Run, frames: readonly Frame[]) => RunEnding;
 
 interface Abandoned {
+  readonly owner: string;
   readonly id: string;
-  readonly hostId: string;
-  readonly leaseUntil: number;
 }
 
-/** Live runs whose process is dead or has not renewed its lease in time. */
-export async function findAbandoned(
+/** Live runs whose process is dead. */
+async function findAbandoned(
   tables: Kysely<Schema>,
   host: HostProcess,
-  isOver: (leaseUntil: number) => boolean,
 ): Promise<readonly Abandoned[]> {
   const live = await tables
     .selectFrom('runs')
-    .select(['id', 'host_id as hostId', 'lease_until as leaseUntil'])
+    .select(['owner', 'id', 'host_id as hostId'])
     .where('status', 'in', LIVE)
     .where('host_id', '!=', host.id)
     .execute();
-  return live.filter(({ hostId, leaseUntil }) => isOver(leaseUntil) || host.isKnownDead(hostId));
+  return live.filter(({ hostId }) => hostId !== null && host.isKnownDead(hostId));
 }
 
-/** Ends an abandoned run inside a unit of work; undefined if its process has renewed the lease or the run has ended. */
-export async function closeAbandoned(
+/** Ends an abandoned run inside a unit of work; undefined if the run has ended. */
+async function closeAbandoned(
   tables: Kysely<Schema>,
   { abandoned, end }: { abandoned: Abandoned; end: EndAbandoned },
   context: StoreContext,
@@ -288,9 +269,8 @@ export async function closeAbandoned(
   const row = await tables
     .selectFrom('runs')
     .selectAll()
+    .where('owner', '=', abandoned.owner)
     .where('id', '=', abandoned.id)
-    .where('host_id', '=', abandoned.hostId)
-    .where('lease_until', '=', abandoned.leaseUntil)
     .executeTakeFirst();
   if (row === undefined) return undefined;
   const run = toRun(row);

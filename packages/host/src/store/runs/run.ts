@@ -50,7 +50,7 @@ export interface Run {
   readonly updatedAt: number;
   /** Number of the last stored frame, 0 for none. */
   readonly lastSeq: number;
-  /** The answer, once it is stored. */
+  /** The answer is stored under this id. */
   readonly messageId?: string;
   readonly usage: TokenUsage;
   readonly fault?: RunError;
@@ -70,8 +70,8 @@ export function toRun(row: RunRow): Run {
     owner: row.owner,
     requestId: row.request_id,
     turn: row.turn,
-    status: row.status,
-    startedAt: row.started_at,
+    status: row.status as RunStatus,
+    startedAt: row.started_at ?? row.created_at,
     updatedAt: row.updated_at,
     lastSeq: row.last_seq,
     usage: { input: row.input_tokens, output: row.output_tokens, cached: row.cached_tokens },

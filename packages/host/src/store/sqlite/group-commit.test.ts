@@ -92,7 +92,7 @@ it('GroupCommit rejects all units if the commit fails, and continues', async () 
   const breaking: Unit<void> = async (tables) => {
     await sql`pragma defer_foreign_keys = on`.execute(tables);
     const frame = { run_id: 'missing', owner: 'a', seq: 1, event: 'e', data: '{}' };
-    await tables.insertInto('run_frames').values(frame).execute();
+    await tables.insertInto('frames').values(frame).execute();
   };
   const results = await Promise.allSettled([
     database.write(addRoom('a')),

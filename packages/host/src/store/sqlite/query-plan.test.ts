@@ -91,5 +91,5 @@ it('no query of a request scans a table or sorts', async () => {
   expect(plans.length).toBeGreaterThan(30);
   const slow = plans.filter((plan) => /\bSCAN (?!CONSTANT|\d+-ROW)|TEMP B-TREE/.test(plan));
   expect(slow).toEqual([]);
-  expect(plans).toContain('SEARCH runs USING INDEX runs_live_by_owner (owner=?)');
+  expect(plans).toContain('SEARCH runs USING INDEX runs_open_by_owner (owner=?)');
 });
