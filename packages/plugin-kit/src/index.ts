@@ -81,10 +81,13 @@ export type { ToolInput, ToolSchema } from './schema.js';
 export {
   defineSubAgent,
   defineTool,
+  type InterruptRequest,
   type MediaResult,
   mediaResult,
   type SubAgent,
   type Tool,
+  type ToolAnswer,
+  type ToolContext,
   type ToolProgress,
   type ToolResult,
 } from './tool.js';

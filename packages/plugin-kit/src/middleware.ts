@@ -1,6 +1,7 @@
 import type { JsonObject } from '@sibyl/protocol';
 import type { TurnContext } from './context.js';
 import type { ModelMessage, ModelTool, ModelUse } from './model.js';
+import type { ToolContext } from './tool.js';
 
 /** A model call about to be made. */
 export interface ModelRequest {
@@ -52,6 +53,6 @@ export interface Middleware<Config = Readonly<Record<string, unknown>>, Services
   wrapTool?(
     call: ToolCall,
     next: (call: ToolCall) => Promise<unknown>,
-    turn: TurnContext<Config, Services>,
+    turn: ToolContext<Config, Services>,
   ): Promise<unknown>;
 }

@@ -1,6 +1,6 @@
 import { describeIssues } from '@sibyl/protocol';
 import type { StandardSchemaV1 } from '@standard-schema/spec';
-import type { TurnContext } from './context.js';
+import type { JsonValue, TurnContext } from './context.js';
 import type { Visibility } from './manifest.js';
 import type { ModelRole } from './model.js';
 import type { ToolInput, ToolSchema } from './schema.js';
@@ -16,6 +16,39 @@ export type ToolResult<Output> =
   | Output
   | Promise<Output>
   | AsyncGenerator<ToolProgress, Output, undefined>;
+
+/** A question that a tool asks. */
+export interface InterruptRequest<Schema = ToolSchema> {
+  /**
+   * What is asked: whether the tool may act (`confirmation`), for data (`input_required`), or for the result of
+   * something that the user's client does (`tool_call`).
+   */
+  readonly kind: 'tool_call' | 'confirmation' | 'input_required';
+  /** The answer must match it. */
+  readonly schema: Schema;
+  /** What the client shows or needs to answer. */
+  readonly data?: JsonValue | undefined;
+  /** After this time the question counts as not answered. */
+  readonly expiresInSeconds?: number | undefined;
+}
+
+/** The answer to a question, validated by its schema. */
+export type ToolAnswer<Schema> = Schema extends StandardSchemaV1
+  ? StandardSchemaV1.InferOutput<Schema>
+  : unknown;
+
+/** What a tool can read and do during one call. */
+export interface ToolContext<Config = Readonly<Record<string, unknown>>, Services = unknown>
+  extends TurnContext<Config, Services> {
+  /**
+   * Asks the user. If there is no answer yet, it throws and the turn pauses, across restarts of the host. Once there is an
+   * answer, the tool runs again from its start, and this returns it: side effects belong after the question. Throws
+   * an error for the model if the question expired or the user sent another message.
+   */
+  interrupt<Schema extends ToolSchema>(
+    request: InterruptRequest<Schema>,
+  ): Promise<ToolAnswer<Schema>>;
+}
 
 /** An action the agent can take. */
 // biome-ignore-start lint/suspicious/noExplicitAny: without arguments it is any tool.
@@ -38,7 +71,7 @@ export interface Tool<Schema extends ToolSchema = any, Output = any, Services = 
   /** An error that it throws is reported to the model. */
   readonly run: (
     input: ToolInput<Schema>,
-    turn: TurnContext<Readonly<Record<string, unknown>>, Services>,
+    turn: ToolContext<Readonly<Record<string, unknown>>, Services>,
   ) => ToolResult<Output>;
 }
 
@@ -53,7 +86,7 @@ const MAX_PROGRESS_LENGTH = 500;
 export async function runTool(
   { name, run, outputSchema }: Tool,
   input: unknown,
-  turn: TurnContext,
+  turn: ToolContext,
   onProgress: (progress: ToolProgress) => void,
 ): Promise<unknown> {
   const started = run(input, turn);

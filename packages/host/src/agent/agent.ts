@@ -1,6 +1,7 @@
 import type { JsonObject, Result, ToolCall } from '@sibyl/protocol';
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import type { Model, ModelCall, ModelMessage, ModelUse } from '../models/model.js';
+import type { InterruptRequest, PausedError, StepJournal } from './steps.js';
 
 /** A tool bound to one turn and its caller. */
 export interface AgentTool {
@@ -11,13 +12,29 @@ export interface AgentTool {
   readonly timeoutMs: number;
   /** The event of its calls, if not `tool_call`. */
   readonly event?: 'action_call' | undefined;
+  /** Whether it runs an agent; that continues from its own steps in another attempt of the turn. */
+  readonly isAgent?: boolean | undefined;
   /** Validates the model's input; errors go back to the model. */
   check(input: unknown): ToolCheck | Promise<ToolCheck>;
   /** Resolves to any JSON value; a rejection is reported to the model and does not end the turn. */
-  run(
-    input: JsonObject,
-    call: { readonly id: string; readonly signal: AbortSignal },
-  ): Promise<unknown>;
+  run(input: JsonObject, call: AgentCall): Promise<unknown>;
+}
+
+/** One call of a tool, as the tool sees it. */
+export interface AgentCall {
+  readonly id: string;
+  readonly signal: AbortSignal;
+  /** For the request of an agent that the tool runs. */
+  readonly nested: Pick<AgentRequest, 'journal' | 'path'>;
+  /**
+   * Returns the answer to a question, or throws an error if there will be none. Without an answer yet it throws a
+   * ToolInterrupt, and the call waits, even if the tool catches that. Once it is answered, the tool runs again from its start.
+   */
+  interrupt(request: InterruptRequest): unknown;
+  /** Makes the call wait for the answers that the agent it runs needs. */
+  pause(paused: PausedError): never;
+  /** Throws what made the call wait, if it waits. */
+  throwIfPaused(): void;
 }
 
 export type ToolCheck = Result<JsonObject, readonly string[]>;
@@ -66,6 +83,10 @@ export interface AgentRequest {
   readonly meter: Meter;
   readonly hooks?: ModelHooks | undefined;
   readonly signal: AbortSignal;
+  /** Stores what the agent does, so that another attempt can continue; without one, tools cannot interrupt. */
+  readonly journal?: StepJournal | undefined;
+  /** Identifies the agent in the journal: '' (the default) is the main agent. */
+  readonly path?: string | undefined;
 }
 
 /** What an agent does until its answer is complete, in order. Errors of the model are thrown as ModelError. */

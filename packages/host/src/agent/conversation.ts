@@ -13,6 +13,7 @@ import { listAttachments, listToolCalls, type MessageBody } from '../store/messa
 import { type AgentPart, warning } from './agent.js';
 import { estimateCall, estimateTokens } from './estimate-tokens.js';
 import type { CallIds, ParsedCall } from './run-tools.js';
+import type { AssistantMessage } from './steps.js';
 
 /** The fields of a stored message that the model sees. */
 export type HistoryMessage = Pick<MessageBody, 'type' | 'content' | 'parts' | 'isComplete'>;
@@ -128,7 +129,7 @@ export class Step {
   }
 
   /** Converts this step to a message of the next call. */
-  toMessage(calls: readonly ParsedCall[]): ModelMessage {
+  toMessage(calls: readonly ParsedCall[]): AssistantMessage {
     const { providerData } = this.finish;
     return {
       role: 'assistant',
@@ -166,7 +167,6 @@ const TRUNCATED = 'The model reached its output limit; the answer may be incompl
 const FILTERED = "The model's content filter stopped the answer.";
 
 type UserMessage = Extract<ModelMessage, { role: 'user' }>;
-type AssistantMessage = Extract<ModelMessage, { role: 'assistant' }>;
 
 const NO_ANSWER = '(No answer was given.)';
 const BEGAN_EARLIER = '(The conversation began earlier.)';

@@ -1,7 +1,7 @@
 import { describeIssues, type JsonObject } from '@sibyl/protocol';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { checkJson } from './json-schema.js';
+import { checkAnswer, checkJson } from './json-schema.js';
 
 const findErrors = (schema: JsonObject | boolean, value: unknown) =>
   describeIssues(checkJson(schema, value).issues, 'input');
@@ -117,5 +117,29 @@ describe('checkJson', () => {
     expect(() => checkJson({ items: bigDefault }, many)).toThrow('too large to check');
     const bigEnum = { items: { enum: Array.from({ length: 5000 }, (_, i) => ({ i })) } };
     expect(() => checkJson(bigEnum, many)).toThrow('too large to check');
+  });
+});
+
+describe('checkAnswer', () => {
+  const schema = {
+    type: 'object',
+    properties: { ok: { type: 'boolean' }, note: { type: 'string', default: '' } },
+    required: ['ok'],
+  };
+
+  it('returns the answer with defaults', () => {
+    expect(checkAnswer(schema, { ok: true })).toEqual({ ok: { ok: true, note: '' } });
+    expect(checkAnswer({ type: 'boolean' }, false)).toEqual({ ok: false });
+  });
+
+  it('names what is wrong', () => {
+    expect(checkAnswer(schema, { ok: 'yes' })).toEqual({ error: ['ok: expected boolean'] });
+    expect(checkAnswer({ type: 'boolean' }, 1)).toEqual({ error: ['answer: expected boolean'] });
+  });
+
+  it('refuses an answer that is too large to validate', () => {
+    const many = { type: 'array', items: { type: 'object', properties: { a: {}, b: {}, c: {} } } };
+    const answer = Array.from({ length: 100_000 }, () => ({}));
+    expect(checkAnswer(many, answer)).toHaveProperty('error');
   });
 });

@@ -1,4 +1,4 @@
-import type { JsonObject, SchemaIssue } from '@sibyl/protocol';
+import { describeIssues, type JsonObject, type Result, type SchemaIssue } from '@sibyl/protocol';
 import { z } from 'zod';
 
 /** Limits the work of one validation: even a small schema and input can match in millions of ways. */
@@ -23,6 +23,19 @@ interface Checked {
  */
 export function checkJson(schema: JsonSchema, value: unknown): Checked {
   return new JsonCheck().check(schema, value, undefined);
+}
+
+/** Validates the answer to an interrupt; returns it with the schema's defaults, or its errors. */
+export function checkAnswer(
+  schema: JsonObject,
+  answer: unknown,
+): Result<unknown, readonly string[]> {
+  try {
+    const { value, issues } = checkJson(schema, answer);
+    return issues.length === 0 ? { ok: value } : { error: describeIssues(issues, 'answer') };
+  } catch (error) {
+    return { error: [(error as Error).message] };
+  }
 }
 
 const types: Readonly<Record<string, (value: unknown) => boolean>> = {

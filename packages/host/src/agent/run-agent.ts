@@ -15,18 +15,32 @@ import {
   type WrappedModelCall,
   warning,
 } from './agent.js';
+import { AgentJournal, type EarlierStep } from './agent-journal.js';
 import { Compactor } from './context-budget.js';
 import { Step, toWellFormed } from './conversation.js';
-import { CallIds, type ParsedCall, RepetitionGuard, readCall, runCalls } from './run-tools.js';
+import {
+  abortCall,
+  type CallBatch,
+  CallIds,
+  loseCall,
+  type ParsedCall,
+  RepetitionGuard,
+  readCall,
+  refuseCalls,
+  runCalls,
+} from './run-tools.js';
+import { type AssistantMessage, PausedError, type PendingInterrupt } from './steps.js';
 
 /**
- * Answers one message: calls the model, runs the tools it asks for, and repeats until it answers.
- * Every `tool-start` is followed by its `tool-end`. Throws the signal's reason when aborted, a ModelError if the model
- * fails, and an OracleError if the meter or a hook denies the call.
+ * Answers one message: calls the model, runs the tools it asks for, and repeats until it answers. If its journal has
+ * steps of earlier attempts, it continues after them. Every `tool-start` is followed by its `tool-end`, except when the
+ * call waits for an answer: then it throws a PausedError once all others have ended. Throws the signal's reason when
+ * aborted, a ModelError if the model fails, and an OracleError if the meter or a hook denies the call.
  */
 export async function* runAgent(request: AgentRequest): AsyncGenerator<AgentPart> {
   const { model, signal } = request;
   const turn = new AgentTurn(request);
+  if (turn.earlierStep) yield* turn.finishEarlierStep(turn.earlierStep);
   for (;;) {
     const call = yield* turn.nextCall();
     let step: Step;
@@ -61,6 +75,7 @@ class AgentTurn {
   private readonly compactor: Compactor;
   private readonly ids = new CallIds();
   private readonly guard = new RepetitionGuard();
+  private readonly journal: AgentJournal;
   private tools: readonly AgentTool[] = [];
   /** The set of all `tools`. */
   private toolSet = NO_TOOLS;
@@ -77,6 +92,13 @@ class AgentTurn {
     this.history = messages.slice(0, Math.max(0, asked));
     this.current = messages.slice(Math.max(0, asked));
     this.compactor = new Compactor(request);
+    this.journal = new AgentJournal(request);
+    this.replay();
+  }
+
+  /** The last step of earlier attempts, whose calls may not have ended. */
+  get earlierStep(): EarlierStep | undefined {
+    return this.journal.earlier.at(-1);
   }
 
   /** Whether the last step was final: it asked for no tools, or may not use any more. */
@@ -137,24 +159,109 @@ class AgentTurn {
 
   /** Runs the tool calls of the step and adds them to the conversation; an abort ends all calls first. */
   async *runTools(step: Step): AsyncGenerator<AgentPart> {
-    const { signal } = this.request;
     const { calls, guard } = this;
-    const opened: ParsedCall[] = [];
     const tools = this.offeredTools.byName;
+    const message = step.toMessage(calls);
+    const refused = refuseCalls({ calls, tools, guard });
+    await this.journal.begin({ message, calls, refused }, this.request.signal);
+    const ended = new Map<string, ToolCall>();
+    const waiting = yield* this.execute({ calls, tools, refused }, ended);
+    this.closeStep(message, ended, waiting);
+  }
+
+  /** Continues the calls of an earlier attempt. Only those that were answered and those that run an agent run again. */
+  async *finishEarlierStep({ message, calls }: EarlierStep): AsyncGenerator<AgentPart> {
+    const { signal } = this.request;
+    signal.throwIfAborted();
+    const tools = createToolSet(this.request.tools()).byName;
+    const isAgent = ({ name }: ParsedCall) => tools.get(name)?.isAgent === true;
+    const { ended, lost, answered, agents, waiting } = this.journal.sortCalls(calls, isAgent);
+    for (const call of lost) {
+      this.journal.end(call);
+      yield { type: 'tool-end', call, event: tools.get(call.name)?.event };
+    }
+    await this.journal.retry(answered, signal);
+    const again = { calls: [...answered, ...agents], tools, refused: NOTHING };
+    waiting.push(...(yield* this.execute(again, ended)));
+    this.closeStep(message, ended, waiting);
+  }
+
+  /** Restores the state after the steps of earlier attempts, except for the results of the last one. */
+  private replay(): void {
+    const { journal, ids, guard, current } = this;
+    for (let taken = 0; taken < journal.countedSteps; taken++) this.request.limits.steps.take();
+    for (const earlier of journal.earlier) {
+      const { message, calls } = earlier;
+      this.step = new Step(this.hasOutput ? this.step : undefined);
+      if (message.text !== '') this.step.take({ type: 'text', text: message.text });
+      for (const { call } of calls) {
+        ids.take(call.id);
+        guard.admits(call);
+      }
+      if (earlier === this.earlierStep) return;
+      const results = calls.map(({ call, result }) => toModelResult(result ?? loseCall(call)));
+      current.push(message, { role: 'tool', results });
+    }
+  }
+
+  /** Runs calls and adds their results to `ended`; returns what the others wait for. */
+  private async *execute(
+    { calls, tools, refused }: RunnableCalls,
+    ended: Map<string, ToolCall>,
+  ): AsyncGenerator<AgentPart, PendingInterrupt[]> {
+    const { journal } = this;
+    const { signal } = this.request;
+    const opened: ParsedCall[] = [];
     for (const call of calls) {
       if (signal.aborted) break;
       opened.push(call);
       const { id, name, args } = call;
       yield { type: 'tool-start', id, name, args, event: tools.get(name)?.event };
     }
-    const finished = new Map<string, ToolCall>();
-    for await (const call of runCalls({ calls: opened, tools, guard, signal })) {
-      finished.set(call.id, call);
-      yield { type: 'tool-end', call, event: tools.get(call.name)?.event };
+    const waiting: PendingInterrupt[] = [];
+    const openCall = (call: ParsedCall) => journal.openCall(call);
+    for await (const outcome of runCalls({ calls: opened, tools, refused, openCall, signal })) {
+      if ('waiting' in outcome) waiting.push(...outcome.waiting);
+      else yield this.endCall(outcome.ended, { tools, refused }, ended);
     }
-    signal.throwIfAborted();
-    const results = calls.flatMap(({ id }) => finished.get(id) ?? []).map(toModelResult);
-    this.current.push(step.toMessage(calls), { role: 'tool', results });
+    if (waiting.length > 0) await this.storePause();
+    if (!signal.aborted) return waiting;
+    for (const call of opened.filter(({ id }) => !ended.has(id)))
+      yield { type: 'tool-end', call: abortCall(call), event: tools.get(call.name)?.event };
+    return [];
+  }
+
+  private endCall(
+    call: ToolCall,
+    { tools, refused }: Pick<RunnableCalls, 'tools' | 'refused'>,
+    ended: Map<string, ToolCall>,
+  ): AgentPart {
+    const { id, name, status } = call;
+    ended.set(id, call);
+    // The outcome of a call that was aborted is unknown if the turn continues in another attempt.
+    const isAborted = this.request.signal.aborted && status === 'error';
+    if (!refused.has(id) && !isAborted) this.journal.end(call);
+    return { type: 'tool-end', call, event: tools.get(name)?.event };
+  }
+
+  private async storePause(): Promise<void> {
+    const { signal } = this.request;
+    try {
+      await this.journal.commit(signal);
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    }
+  }
+
+  private closeStep(
+    message: AssistantMessage,
+    ended: ReadonlyMap<string, ToolCall>,
+    waiting: readonly PendingInterrupt[],
+  ): void {
+    this.request.signal.throwIfAborted();
+    if (waiting.length > 0) throw new PausedError(waiting);
+    const results = (message.toolCalls ?? []).flatMap(({ id }) => ended.get(id) ?? []);
+    this.current.push(message, { role: 'tool', results: results.map(toModelResult) });
   }
 
   private readToolSet(): ToolSet {
@@ -178,6 +285,10 @@ class AgentTurn {
     return warning('step_limit', `The agent was stopped after ${steps.limit} steps with tools.`);
   }
 }
+
+type RunnableCalls = Pick<CallBatch, 'calls' | 'tools' | 'refused'>;
+
+const NOTHING: RunnableCalls['refused'] = new Map();
 
 const REPEATING = 'The agent kept repeating the same tool call and was stopped.';
 

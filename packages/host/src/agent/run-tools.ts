@@ -4,19 +4,28 @@ import { JsonObject, type ToolCall } from '@sibyl/protocol';
 import { withTimeout } from '@sibyl/server-kit';
 import type { ModelToolCall } from '../models/model.js';
 import type { AgentTool } from './agent.js';
+import type { CallInterrupts } from './interrupts.js';
 import { canonicalJson } from './json-schema.js';
+import type { PendingInterrupt } from './steps.js';
 
 const STARTED_AT_ONCE = 4;
 
 export interface CallBatch {
   readonly calls: readonly ParsedCall[];
   readonly tools: ReadonlyMap<string, AgentTool>;
-  readonly guard: RepetitionGuard;
+  /** Calls that do not run, with their results. */
+  readonly refused: ReadonlyMap<string, ToolCall>;
+  readonly openCall: (call: ParsedCall) => CallInterrupts;
   readonly signal: AbortSignal;
 }
 
-/** Runs calls concurrently and yields each when it finishes. Every call is yielded. */
-export async function* runCalls(batch: CallBatch): AsyncGenerator<ToolCall> {
+/** How a call ended, or what it waits for. */
+export type CallOutcome =
+  | { readonly id: string; readonly ended: ToolCall }
+  | { readonly id: string; readonly waiting: readonly PendingInterrupt[] };
+
+/** Runs calls concurrently and yields the outcome of each when it is known. Every call has one. */
+export async function* runCalls(batch: CallBatch): AsyncGenerator<CallOutcome> {
   const left = new AbortController();
   const signal = AbortSignal.any([batch.signal, left.signal]);
   const answer = (call: ParsedCall) => executeCall(call, { ...batch, signal });
@@ -31,9 +40,9 @@ export async function* runCalls(batch: CallBatch): AsyncGenerator<ToolCall> {
   );
   try {
     while (running.size > 0) {
-      const finished = await Promise.race(running.values());
-      running.delete(finished.id);
-      yield finished;
+      const outcome = await Promise.race(running.values());
+      running.delete(outcome.id);
+      yield outcome;
     }
   } finally {
     // Stops the remaining tools if the reader stops early.
@@ -41,36 +50,81 @@ export async function* runCalls(batch: CallBatch): AsyncGenerator<ToolCall> {
   }
 }
 
-async function executeCall(call: ParsedCall, batch: CallBatch): Promise<ToolCall> {
-  const { tools, guard, signal } = batch;
-  if (!guard.admits(call)) return failCall(call, REPEATED);
-  if (call.error !== undefined) return failCall(call, call.error);
-  const tool = tools.get(call.name);
-  if (tool === undefined) return failCall(call, describeUnknownTool(call.name, tools));
-  return runCall(call, tool, signal);
+/** Finds the calls that must not run; their results say why. */
+export function refuseCalls({
+  calls,
+  tools,
+  guard,
+}: Pick<CallBatch, 'calls' | 'tools'> & { readonly guard: RepetitionGuard }): Map<
+  string,
+  ToolCall
+> {
+  const refused = new Map<string, ToolCall>();
+  for (const call of calls) {
+    const error = guard.admits(call) ? (call.error ?? findToolError(call, tools)) : REPEATED;
+    if (error !== undefined) refused.set(call.id, failCall(call, error));
+  }
+  return refused;
 }
 
 const REPEATED =
   'Not run: this tool was called with the same input before, more than once. Use the results you have, change the input, or answer.';
 
-function describeUnknownTool(name: string, tools: ReadonlyMap<string, AgentTool>): string {
+function findToolError({ name }: ParsedCall, tools: CallBatch['tools']): string | undefined {
+  if (tools.has(name)) return undefined;
   const names = [...tools.keys()].join(', ') || 'none';
   return `There is no tool named ${name}. Tools: ${names}`;
 }
 
+async function executeCall(call: ParsedCall, batch: CallBatch): Promise<CallOutcome> {
+  const { id } = call;
+  const { tools, refused, openCall, signal } = batch;
+  const tool = tools.get(call.name);
+  const refusal = refused.get(id);
+  if (refusal || !tool) return { id, ended: refusal ?? failCall(call, findToolError(call, tools)) };
+  const interrupts = openCall(call);
+  const ended = await runCall(call, tool, { interrupts, turn: signal });
+  const { pending } = interrupts;
+  return pending.length > 0 && !signal.aborted ? { id, waiting: pending } : { id, ended };
+}
+
+interface CallRun {
+  readonly interrupts: CallInterrupts;
+  readonly turn: AbortSignal;
+}
+
 /** Runs one call until it ends, times out or is aborted with the turn; never throws. */
-async function runCall(call: ParsedCall, tool: AgentTool, turn: AbortSignal): Promise<ToolCall> {
+async function runCall(
+  call: ParsedCall,
+  tool: AgentTool,
+  { interrupts, turn }: CallRun,
+): Promise<ToolCall> {
   try {
     const checked = await tool.check(call.args);
     if (checked.error) return failCall(call, describeSchemaErrors(checked.error));
     const { id, name, args } = call;
     const { timeoutMs } = tool;
     const limit = { ms: timeoutMs, message: describeTimeout(timeoutMs), signal: turn };
-    const value = await withTimeout(limit, async (signal) => tool.run(checked.ok, { id, signal }));
+    const value = await withTimeout(limit, async (signal) =>
+      tool.run(checked.ok, interrupts.createCall(id, signal)),
+    );
     return { id, name, args, status: 'done', output: toResultText(value) };
   } catch (error) {
-    return failCall(call, turn.aborted ? 'The call was aborted with the turn.' : error);
+    return turn.aborted ? abortCall(call) : failCall(call, error);
   }
+}
+
+/** The result of a call that was aborted with its turn. */
+export function abortCall(call: ParsedCall): ToolCall {
+  return failCall(call, 'The call was aborted with the turn.');
+}
+
+/** The result of a call that was running when the host stopped. */
+export function loseCall(call: ParsedCall): ToolCall {
+  return failCall(
+    call,
+    'The host stopped while this tool was running. Its outcome is unknown: it may or may not have had its effect. It was not run again.',
+  );
 }
 
 /** The result of a call that failed or did not run. */
@@ -210,11 +264,15 @@ export class RepetitionGuard {
   }
 }
 
-/** Makes the ids of tool calls unique within a conversation: some models repeat ids or send none. */
+/**
+ * Makes the ids of tool calls unique within a conversation: some models repeat ids or send none. They have no `/` and
+ * `#`, which separate the ids in the paths of agents and the keys of interrupts.
+ */
 export class CallIds {
   private readonly taken = new Set<string>();
 
-  take(wanted: string): string {
+  take(given: string): string {
+    const wanted = given.replace(/[/#]/g, '_');
     const id = wanted === '' || this.taken.has(wanted) ? createCallId() : wanted;
     this.taken.add(id);
     return id;

@@ -24,15 +24,15 @@ function defineBadly(inputSchema: JsonObject): string {
   return define(inputSchema).error ?? '';
 }
 
-it('toAgentTool keeps name, description, timeout and run', async () => {
-  const result = define({}, { timeoutMs: 5 });
-  expect(result).toMatchObject({
-    ok: { tool: { name: 'look', description: 'Looks.', timeoutMs: 5 } },
+it('toAgentTool keeps name, description, timeout and run', () => {
+  const run = async () => 1;
+  expect(define({}, { timeoutMs: 5, run }).ok?.tool).toMatchObject({
+    name: 'look',
+    description: 'Looks.',
+    timeoutMs: 5,
+    run,
   });
-  const { run, timeoutMs } = made({});
-  expect(timeoutMs).toBe(60_000);
-  const { signal } = new AbortController();
-  expect(await run({ a: 1 }, { id: 'c1', signal })).toEqual({ a: 1 });
+  expect(made({}).timeoutMs).toBe(60_000);
 });
 
 it.each(['', 'two words', 'a.b', 'ünlaut', 'x'.repeat(65)])(

@@ -12,14 +12,15 @@ const NAME = /^[A-Za-z0-9_-]{1,64}$/;
 export function toAgentTool(
   definition: ToolDefinition,
 ): Result<{ readonly tool: AgentTool; readonly characters: number }, string> {
-  const { name, description, inputSchema, timeoutMs = TIMEOUT_MS, event, run } = definition;
+  const { name, description, inputSchema, timeoutMs = TIMEOUT_MS } = definition;
   if (!NAME.test(name)) {
     return { error: 'its name may contain only letters, digits, _ and -, at most 64' };
   }
   const schema = readInputSchema(inputSchema);
   if (!schema.ok) return schema;
   const { json, characters, check } = schema.ok;
-  const tool = { name, description, inputSchema: json, timeoutMs, event, check, run };
+  const { event, isAgent, run } = definition;
+  const tool = { name, description, inputSchema: json, timeoutMs, event, isAgent, check, run };
   return { ok: { tool, characters } };
 }
 
@@ -68,6 +69,14 @@ function readJsonSchema(schema: JsonObject): InputSchema {
     if (issues.length === 0) return { ok: value as JsonObject };
     return { error: describeIssues(issues, 'input') };
   });
+}
+
+/** Converts the schema of an answer to JSON Schema without references; throws an error that describes why it is unusable. */
+export function readAnswerSchema(schema: ToolSchema): JsonObject {
+  return inlineReferences(
+    isStandardSchema(schema) ? toJsonSchema(schema) : schema,
+    assertCheckable,
+  );
 }
 
 function describe(whole: JsonObject, check: AgentTool['check']): InputSchema {
@@ -200,5 +209,6 @@ export interface ToolDefinition {
   /** Timeout of one call; one minute by default. */
   readonly timeoutMs?: number | undefined;
   readonly event?: AgentTool['event'];
+  readonly isAgent?: AgentTool['isAgent'];
   readonly run: AgentTool['run'];
 }

@@ -12,8 +12,10 @@ import { z } from 'zod';
 import type { AgentTool, ModelHooks, WrappedModelCall } from '../agent/agent.js';
 import { toWellFormed } from '../agent/conversation.js';
 import { CallIds } from '../agent/run-tools.js';
+import { isPause } from '../agent/steps.js';
 import type { Model, ModelCall, ModelMessage, ModelTool } from '../models/model.js';
 import { type Hooks, toError } from './hooks.js';
+import { createInterrupt } from './interrupts.js';
 import type { TurnContexts } from './turn-context.js';
 
 interface MiddlewareChainDeps {
@@ -134,18 +136,28 @@ export class MiddlewareChain {
 
   private wrapTool(link: Link, { agent, name }: { agent: string; name: string }, next: Run): Run {
     const { middleware, turn } = link;
-    return (input, { id, signal }) =>
-      callThrough({
+    return (input, call) => {
+      const { id, signal } = call;
+      const context = { ...turn, toolCallId: id, signal, interrupt: createInterrupt(call) };
+      return callThrough({
         input,
         wrap: async (callNext) => {
           const callTool = (changed: ToolCall) => callNext(readInput(changed));
-          const call = { agent, id, name, input };
-          return middleware.wrapTool?.(call, callTool, { ...turn, toolCallId: id, signal });
+          try {
+            return await middleware.wrapTool?.({ agent, id, name, input }, callTool, context);
+          } finally {
+            // A call that waits for an answer has neither a result nor an error, even if the middleware has.
+            call.throwIfPaused();
+          }
         },
-        next: async (changed: JsonObject) => next(changed, { id, signal }),
+        next: async (changed: JsonObject) => {
+          call.throwIfPaused();
+          return next(changed, call);
+        },
         ...this.limit(link, 'wrapTool', (hasRun) => describeToolFailure(name, hasRun)),
         signal,
       });
+    };
   }
 
   /** The time limit of a middleware, and what its failure means. */
@@ -301,7 +313,7 @@ class WrappedCall<Input, Output> {
     const error = toError(thrown);
     // Nothing of the call may still run once its result is reported; an aborted turn does not wait.
     if (!signal.aborted) await Promise.allSettled(this.made);
-    if (error instanceof OracleError) throw error;
+    if (error instanceof OracleError || isPause(error)) throw error;
     signal.throwIfAborted();
     // The call failed, and the middleware passed that on.
     if (this.callErrors.has(thrown)) throw thrown;

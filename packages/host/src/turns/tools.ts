@@ -5,10 +5,12 @@ import { z } from 'zod';
 import type { AgentPart, AgentRequest, AgentTool } from '../agent/agent.js';
 import { composeSubAgentPrompt } from '../agent/prompt.js';
 import { runAgent } from '../agent/run-agent.js';
+import { PausedError } from '../agent/steps.js';
 import { type ToolDefinition, toAgentTool } from '../agent/tool-schema.js';
 import type { Models } from '../models/models.js';
 import { RESERVED_TOOLS, type TurnTool } from './capabilities.js';
 import type { Hooks } from './hooks.js';
+import { createInterrupt } from './interrupts.js';
 import type { MiddlewareChain } from './middlewares.js';
 import type { TurnContexts } from './turn-context.js';
 
@@ -163,13 +165,15 @@ function toToolDefinition(
     inputSchema,
     timeoutMs,
     event,
-    run: async (input, { id, signal }) => {
-      const context = { ...contexts.of(plugin), toolCallId: id, signal };
-      const call = { toolName: name, args: input, status: 'isRunning' as const };
+    run: async (input, call) => {
+      const { id, signal } = call;
+      const interrupt = createInterrupt(call);
+      const context = { ...contexts.of(plugin), toolCallId: id, signal, interrupt };
+      const shown = { toolName: name, args: input, status: 'isRunning' as const };
       return runTool(tool, input, context, (output) =>
         event === 'action_call'
-          ? context.emit.actionCall({ ...call, toolCallId: id, output })
-          : context.emit.toolCall({ ...call, eventId: id, output }),
+          ? context.emit.actionCall({ ...shown, toolCallId: id, output })
+          : context.emit.toolCall({ ...shown, eventId: id, output }),
       );
     },
   };
@@ -255,12 +259,18 @@ function createSubAgentTool(parts: SubAgentDeps, turn: SubAgentTurn): ToolDefini
     description: agent.description,
     inputSchema: Task,
     timeoutMs: TIMEOUT_MS,
-    run: async (input, { id, signal }) => {
+    isAgent: true,
+    run: async (input, call) => {
+      const { id, signal, nested } = call;
       context.emit.router({ from: 'main', to: name, step: 'call' });
       try {
         const { task } = Task.parse(input);
         const asked = { ...parts, context: { ...context, toolCallId: id, signal } };
-        return await readLastText(runAgent(await buildAgentRequest(asked, turn, task)));
+        const request = await buildAgentRequest(asked, turn, task);
+        return await readLastText(runAgent({ ...request, ...nested }));
+      } catch (error) {
+        if (error instanceof PausedError) call.pause(error);
+        throw error;
       } finally {
         context.emit.router({ from: name, to: 'main', step: 'return' });
       }

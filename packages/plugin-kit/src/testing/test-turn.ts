@@ -15,7 +15,13 @@ import { createTurnEmit, sharedKey, type TurnContext, type TurnUser } from '../c
 import type { ModelRequest, ModelResponse, ToolCall } from '../middleware.js';
 import { createShared, type LoadedPlugin } from '../rules/plugin-setup.js';
 import { isStandardSchema, type ToolInput, type ToolSchema } from '../schema.js';
-import { runTool, type SubAgent, type Tool } from '../tool.js';
+import {
+  type InterruptRequest,
+  runTool,
+  type SubAgent,
+  type Tool,
+  type ToolContext,
+} from '../tool.js';
 import { createTurnUcan, getOwnRoom, TEST_USER, type TestHost } from './test-host.js';
 
 /** The message of a turn; everything has a default. */
@@ -35,6 +41,8 @@ export interface TestTurnOptions {
   readonly attachments?: readonly Attachment[];
   readonly mcpInvocations?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;
+  /** Answers what tools ask with `interrupt`; what it throws is what a question without an answer throws. */
+  readonly answer?: (request: InterruptRequest) => unknown;
 }
 
 interface Owned<T> {
@@ -62,6 +70,7 @@ interface Reports {
 export class TestTurn {
   readonly #host: TestHost;
   readonly #plugins: readonly LoadedPlugin[];
+  readonly #interrupt: ToolContext['interrupt'];
   readonly #reports: Reports = {
     events: [],
     progress: [],
@@ -73,9 +82,14 @@ export class TestTurn {
   #tools: readonly Owned<Tool>[] = [];
   #subAgents: readonly Owned<SubAgent>[] = [];
 
-  private constructor(host: TestHost, plugins: readonly LoadedPlugin[]) {
+  private constructor(
+    host: TestHost,
+    plugins: readonly LoadedPlugin[],
+    { answer }: Pick<TestTurnOptions, 'answer'>,
+  ) {
     this.#host = host;
     this.#plugins = plugins;
+    this.#interrupt = createInterrupt(answer);
   }
 
   /** Computes what the plugins share, and collects their tools. */
@@ -84,7 +98,7 @@ export class TestTurn {
     plugins: readonly LoadedPlugin[],
     options: TestTurnOptions,
   ): Promise<TestTurn> {
-    const turn = new TestTurn(host, plugins);
+    const turn = new TestTurn(host, plugins, options);
     await turn.#createContexts(options);
     await turn.#collectTools();
     return turn;
@@ -251,7 +265,12 @@ export class TestTurn {
 
   async #call(agent: string, { item: tool, plugin }: Owned<Tool>, input: unknown) {
     const id = randomUUID();
-    const inCall = (by: LoadedPlugin) => ({ ...this.getContext(by.name), toolCallId: id });
+    const interrupt = this.#interrupt;
+    const inCall = (by: LoadedPlugin) => ({
+      ...this.getContext(by.name),
+      toolCallId: id,
+      interrupt,
+    });
     const run = (call: ToolCall) =>
       runTool(tool, call.input, inCall(plugin), (text) => void this.#reports.progress.push(text));
     const call = this.#listMiddlewares().reduceRight<typeof run>(
@@ -299,11 +318,26 @@ export async function validateInput(
   { name, inputSchema }: Tool,
   input: unknown,
 ): Promise<JsonObject> {
-  const schema = isStandardSchema(inputSchema) ? inputSchema : z.fromJSONSchema(inputSchema);
-  const result = await schema['~standard'].validate(input);
-  if (!result.issues) return result.value as JsonObject;
-  const issues = describeIssues(result.issues, 'input').join('; ');
-  throw new Error(`Invalid input for ${name}: ${issues}`);
+  const checked = await validate(inputSchema, input, 'input');
+  if ('ok' in checked) return checked.ok as JsonObject;
+  throw new Error(`Invalid input for ${name}: ${checked.error}`);
+}
+
+/** The `interrupt` of a tool's context: answered at once, without pausing. */
+function createInterrupt(answer: TestTurnOptions['answer']): ToolContext['interrupt'] {
+  return async (request) => {
+    if (!answer) throw new Error('A tool asked the user: pass answer to runtime.turn');
+    const checked = await validate(request.schema, await answer(request), 'answer');
+    if ('ok' in checked) return checked.ok as never;
+    throw new Error(`Invalid answer: ${checked.error}`);
+  };
+}
+
+async function validate(schema: ToolSchema, value: unknown, whole: string) {
+  const standard = isStandardSchema(schema) ? schema : z.fromJSONSchema(schema);
+  const result = await standard['~standard'].validate(value);
+  if (!result.issues) return { ok: result.value };
+  return { error: describeIssues(result.issues, whole).join('; ') };
 }
 
 function findNamed<T extends { readonly name: string }>(owned: readonly Owned<T>[], name: string) {

@@ -6,6 +6,7 @@ import {
   unmetered,
 } from '../../../src/agent/agent.js';
 import { runAgent } from '../../../src/agent/run-agent.js';
+import { PausedError } from '../../../src/agent/steps.js';
 import { ScriptedModel } from './scripted-model.js';
 
 interface RequestChanges extends Partial<Omit<AgentRequest, 'tools' | 'limits'>> {
@@ -47,6 +48,20 @@ export function tool(
     run,
     ...changes,
   };
+}
+
+/** A tool that runs an agent and returns its text. */
+export function agentTool(name: string, createRequest: () => AgentRequest): AgentTool {
+  return tool(
+    name,
+    async (_, call) => {
+      const { parts, thrown } = await runToEnd({ ...createRequest(), ...call.nested });
+      if (thrown instanceof PausedError) call.pause(thrown);
+      if (thrown) throw thrown;
+      return joinText(parts).trim();
+    },
+    { isAgent: true },
+  );
 }
 
 /** Runs the agent to its end; returns its parts and the error it throws. */

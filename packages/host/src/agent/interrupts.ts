@@ -1,0 +1,109 @@
+import type { AgentCall, AgentRequest } from './agent.js';
+import { canonicalJson } from './json-schema.js';
+import {
+  buildCallPath,
+  buildInterruptKey,
+  type InterruptAnswer,
+  type InterruptRequest,
+  type PausedError,
+  type PendingInterrupt,
+  ToolInterrupt,
+} from './steps.js';
+
+interface CallInterruptsDeps extends Pick<AgentRequest, 'journal'> {
+  /** The agent that makes the call. */
+  readonly path: string;
+  readonly callId: string;
+  /** What the call asked in earlier attempts, in order. */
+  readonly asked: readonly InterruptRequest[];
+}
+
+/** An earlier question that this run of the call has not asked yet. */
+interface EarlierQuestion {
+  readonly key: string;
+  readonly text: string;
+}
+
+/** The questions of one call. */
+export class CallInterrupts {
+  private readonly deps: CallInterruptsDeps;
+  private readonly earlier: EarlierQuestion[];
+  /** Not only thrown: a tool or a middleware may catch it. */
+  private cause: ToolInterrupt | PausedError | undefined;
+  private open: readonly PendingInterrupt[] = [];
+
+  constructor(deps: CallInterruptsDeps) {
+    const { path, callId, asked } = deps;
+    this.deps = deps;
+    this.earlier = asked.map((request, n) => ({
+      key: buildInterruptKey(path, callId, n),
+      text: identify(request),
+    }));
+  }
+
+  /** What the call waits for. */
+  get pending(): readonly PendingInterrupt[] {
+    return this.open;
+  }
+
+  /** Creates what the tool receives. */
+  createCall(id: string, signal: AbortSignal): AgentCall {
+    const { journal, path } = this.deps;
+    return {
+      id,
+      signal,
+      nested: { journal, path: buildCallPath(path, id) },
+      interrupt: (request) => this.ask(request),
+      pause: (paused) => this.stop(paused, paused.interrupts),
+      throwIfPaused: () => this.throwIfPaused(),
+    };
+  }
+
+  private ask(request: InterruptRequest): unknown {
+    const { journal, path, callId, asked } = this.deps;
+    this.throwIfPaused();
+    if (!journal) throw new Error(CANNOT_ASK);
+    const earlier = this.takeEarlier(request);
+    const answer = earlier && journal.answers.get(earlier.key);
+    if (answer) return readAnswer(answer);
+    const key = earlier?.key ?? buildInterruptKey(path, callId, asked.length);
+    if (!earlier) journal.add({ type: 'interrupt', path, callId, request });
+    return this.stop(new ToolInterrupt(request), [{ ...request, callId, path, key }]);
+  }
+
+  /** An answer counts only for exactly the question that was asked, and once. */
+  private takeEarlier(request: InterruptRequest): EarlierQuestion | undefined {
+    const text = identify(request);
+    const found = this.earlier.findIndex((question) => question.text === text);
+    return found < 0 ? undefined : this.earlier.splice(found, 1)[0];
+  }
+
+  private stop(cause: ToolInterrupt | PausedError, pending: readonly PendingInterrupt[]): never {
+    this.cause = cause;
+    this.open = pending;
+    throw cause;
+  }
+
+  private throwIfPaused(): void {
+    if (this.cause) throw this.cause;
+  }
+}
+
+const CANNOT_ASK = 'This tool needs an answer from the user, but nothing can be asked here.';
+
+function identify({ kind, schema, data }: InterruptRequest): string {
+  return canonicalJson({ kind, schema, data });
+}
+
+function readAnswer(answer: InterruptAnswer): unknown {
+  switch (answer.status) {
+    case 'answered':
+      return answer.value;
+    case 'expired':
+      throw new Error('The request expired without an answer.');
+    case 'cancelled':
+      throw new Error('The user sent another message instead of answering.');
+    default:
+      return answer satisfies never;
+  }
+}

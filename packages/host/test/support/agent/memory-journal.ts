@@ -1,0 +1,65 @@
+import type { AgentStep, InterruptAnswer, StepJournal } from '../../../src/agent/steps.js';
+
+/** What a journal does; `crash` runs before each of them. */
+export type JournalEvent = 'add' | 'commit' | 'stored';
+
+/** A journal in memory, which keeps steps as a store does: as JSON, and only those that were stored. */
+export class MemoryJournal implements StepJournal {
+  readonly earlier: readonly AgentStep[];
+  readonly answers: Map<string, InterruptAnswer>;
+  /** The steps of all attempts that would survive a crash. */
+  readonly stored: AgentStep[];
+  private readonly added: string[] = [];
+  private readonly death = Promise.withResolvers<void>();
+  /** Called before each event; may call `crash`. */
+  onEvent: (event: JournalEvent) => void | Promise<void> = () => undefined;
+  isDead = false;
+
+  constructor(
+    earlier: readonly AgentStep[] = [],
+    answers: ReadonlyMap<string, InterruptAnswer> = new Map(),
+  ) {
+    this.earlier = earlier;
+    this.answers = new Map(answers);
+    this.stored = [...earlier];
+  }
+
+  add(step: AgentStep): void {
+    void this.onEvent('add');
+    this.added.push(JSON.stringify(step));
+  }
+
+  async commit(): Promise<void> {
+    await this.onEvent('commit');
+    await this.freezeIfDead();
+    this.flush();
+    await this.onEvent('stored');
+    await this.freezeIfDead();
+  }
+
+  /** Stores what was added, as the host does every now and then. */
+  flush(): void {
+    if (!this.isDead) this.stored.push(...this.added.splice(0).map((step) => JSON.parse(step)));
+  }
+
+  /** The host stops: nothing is stored any more, and nothing that waits for the store continues. */
+  crash(): void {
+    this.isDead = true;
+    this.death.resolve();
+  }
+
+  get crashed(): Promise<void> {
+    return this.death.promise;
+  }
+
+  /** The journal of the next attempt, with more answers. */
+  next(answers: Readonly<Record<string, InterruptAnswer>> = {}): MemoryJournal {
+    return new MemoryJournal(this.stored, new Map([...this.answers, ...Object.entries(answers)]));
+  }
+
+  private async freezeIfDead(): Promise<void> {
+    if (this.isDead) await new Promise<never>(() => undefined);
+  }
+}
+
+export const answered = (value: unknown): InterruptAnswer => ({ status: 'answered', value });
