@@ -21,7 +21,12 @@ export class MetricsRegistry {
   }
 
   gauge(name: string, help: string, read: () => GaugeReading): void {
-    this.add({ print: () => printGauge(name, help, read()) });
+    this.add({ print: () => printReading({ name, help, type: 'gauge' }, read()) });
+  }
+
+  /** A counter whose value is kept elsewhere. */
+  externalCounter(name: string, help: string, read: () => GaugeReading): void {
+    this.add({ print: () => printReading({ name, help, type: 'counter' }, read()) });
   }
 
   /** Adds the memory of the process. */
@@ -144,10 +149,16 @@ export class HistogramSeries {
   }
 }
 
-function printGauge(name: string, help: string, reading: GaugeReading): string[] {
+interface MetricHead {
+  readonly name: string;
+  readonly help: string;
+  readonly type: 'gauge' | 'counter';
+}
+
+function printReading({ name, help, type }: MetricHead, reading: GaugeReading): string[] {
   const values = typeof reading === 'number' ? [{ labels: {}, value: reading }] : reading;
   const lines = values.map(({ labels, value }) => formatSample(name, formatLabels(labels), value));
-  return [...formatHead(name, help, 'gauge'), ...lines];
+  return [...formatHead(name, help, type), ...lines];
 }
 
 const formatHead = (name: string, help: string, type: string): string[] => [

@@ -16,6 +16,8 @@ export interface Config {
   readonly metricsPort: number | undefined;
   readonly dataDir: string;
   readonly databaseUrl: string | undefined;
+  /** For connections that keep their session, if `databaseUrl` is a pooler. */
+  readonly databaseDirectUrl: string | undefined;
   readonly databasePoolSize: number;
   /** Bytes; 0 for no check. */
   readonly diskMinFree: number;
@@ -161,6 +163,7 @@ function toStoreConfig(env: Environment) {
   return {
     dataDir: env.DATA_DIR,
     databaseUrl: env.DATABASE_URL,
+    databaseDirectUrl: env.DATABASE_DIRECT_URL,
     databasePoolSize: env.DATABASE_POOL_SIZE,
     diskMinFree: env.DISK_MIN_FREE,
   };
@@ -195,7 +198,21 @@ function toTurnsConfig(env: Environment): Config['turns'] {
 
 /** Checks variables that depend on each other; each may be invalid by itself. */
 function checkCombinations(env: Variables): ConfigIssue[] {
-  return [checkOracleKey, checkBodyLimits, checkModels].flatMap((check) => check(env));
+  return [checkOracleKey, checkDirectUrl, checkBodyLimits, checkModels].flatMap((check) =>
+    check(env),
+  );
+}
+
+/** Without DATABASE_URL, the host would use SQLite although the operator has a PostgreSQL server. */
+function checkDirectUrl(env: Variables): ConfigIssue[] {
+  if (!env.DATABASE_DIRECT_URL || env.DATABASE_URL) return [];
+  return [
+    {
+      subject: 'DATABASE_DIRECT_URL (host)',
+      problem: 'set, but DATABASE_URL is not',
+      remedy: 'Set DATABASE_URL too, to the same address unless you use a pooler',
+    },
+  ];
 }
 
 /** With less, the largest body that BODY_LIMIT allows would always be rejected. */

@@ -71,10 +71,16 @@ export const Environment = z.object({
     .describe(
       'PostgreSQL database to use instead of SQLite, such as postgres://user:password@host/database',
     ),
+  DATABASE_DIRECT_URL: z
+    .url({ protocol: /^postgres(ql)?$/, error: 'must be a postgres:// URL' })
+    .optional()
+    .describe(
+      'PostgreSQL itself, if DATABASE_URL is a pooler such as PgBouncer in transaction mode; for three connections that keep their session',
+    ),
   DATABASE_POOL_SIZE: positive
     .refine((value) => value <= 1000, { error: 'must be at most 1000' })
     .prefault('10')
-    .describe('Maximum number of PostgreSQL connections of this host'),
+    .describe('Maximum number of PostgreSQL connections of the store; the host opens three more'),
   DISK_MIN_FREE: variable.size
     .prefault('100mb')
     .describe(

@@ -1,5 +1,5 @@
 import { createServer, type Server } from 'node:http';
-import { type Labels, MetricsRegistry } from '@sibyl/server-kit';
+import { type GaugeReading, type Labels, MetricsRegistry } from '@sibyl/server-kit';
 
 /** The counters of the host and their help texts. */
 const counters = {
@@ -10,6 +10,20 @@ const counters = {
   sibyl_socket_handshakes_total: 'Socket handshakes, by outcome',
   sibyl_rate_limited_total: 'Requests rejected by a rate limit, by kind',
 } as const;
+
+/** What the bus between hosts has done since the start. */
+export interface BusFigures {
+  readonly sent: number;
+  readonly received: number;
+  /** Messages that were too large, did not fit into the queue, or were in a batch that failed. */
+  readonly dropped: number;
+  /** Statements that sent messages. */
+  readonly batches: number;
+  /** Of all messages sent. */
+  readonly bytes: number;
+  /** How long a message to this host itself takes; rises while none arrive. */
+  readonly lagMs: number;
+}
 
 type CounterName = keyof typeof counters;
 
@@ -26,6 +40,25 @@ export class Metrics {
 
   count(name: CounterName, labels: Labels): void {
     this.counters.get(name)?.increment(labels);
+  }
+
+  /** Adds what the bus between hosts has done since the start. */
+  addBus(read: () => BusFigures): void {
+    const add = (name: string, help: string, select: (figures: BusFigures) => GaugeReading) =>
+      this.registry.externalCounter(name, help, () => select(read()));
+    add('sibyl_bus_messages_total', 'Messages between hosts, by outcome', (figures) =>
+      (['sent', 'received', 'dropped'] as const).map((outcome) => ({
+        labels: { outcome },
+        value: figures[outcome],
+      })),
+    );
+    add('sibyl_bus_batches_total', 'Statements that sent messages', ({ batches }) => batches);
+    add('sibyl_bus_bytes_total', 'Size of all messages sent', ({ bytes }) => bytes);
+    this.registry.gauge(
+      'sibyl_bus_lag_seconds',
+      'Time that a message takes',
+      () => read().lagMs / 1000,
+    );
   }
 
   print(): string {

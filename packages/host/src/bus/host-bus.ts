@@ -1,0 +1,109 @@
+import { randomBytes } from 'node:crypto';
+import type { Logger } from 'pino';
+import type { BusFigures } from '../observability/metrics.js';
+
+/**
+ * The messages between hosts, by topic; payloads are JSON. Each message is a hint that may be lost: what it reports is
+ * also in the store, where a host that missed it finds it a little later.
+ */
+export interface HostTopics {
+  'host-joined': { readonly hostId: string };
+  /** A host seems to have ended; check at once. */
+  'host-lost': { readonly hostId: string };
+  /** The status of a run has changed, or its end was requested. */
+  'run-changed': { readonly owner: string; readonly runId: string };
+}
+
+export type HostTopic = keyof HostTopics;
+
+/** The id of a host, or all hosts except the sender. */
+export type HostAddress = string | 'others';
+
+export type HostMessageListener<Topic extends HostTopic> = (
+  payload: HostTopics[Topic],
+  /** The host that sent it. */
+  from: string,
+) => void;
+
+/** Carries messages between the hosts that share a database. */
+export interface HostBus {
+  /** Identifies this host until the process ends. */
+  readonly hostId: string;
+  /**
+   * Sends a message as soon as possible, after earlier ones to the same hosts. Never throws or blocks. A message to this
+   * host itself is delivered without the database. False if the message is too large, so that no host will receive it.
+   */
+  send<Topic extends HostTopic>(to: HostAddress, topic: Topic, payload: HostTopics[Topic]): boolean;
+  /** Calls the listener for every message of a topic until the returned function is called. */
+  on<Topic extends HostTopic>(topic: Topic, listener: HostMessageListener<Topic>): () => void;
+  /** Calls the listener each time this host was disconnected and may have missed messages. */
+  onMissed(listener: () => void): () => void;
+  readonly figures: BusFigures;
+}
+
+/** 12 hex digits, different for each process. */
+export const createHostId = (): string => randomBytes(6).toString('hex');
+
+/** Calls the listeners of messages. */
+export class MessageListeners {
+  private readonly listeners = new Map<HostTopic, Set<HostMessageListener<HostTopic>>>();
+  private readonly logger: Pick<Logger, 'error'>;
+
+  constructor(logger: Pick<Logger, 'error'>) {
+    this.logger = logger;
+  }
+
+  add<Topic extends HostTopic>(topic: Topic, listener: HostMessageListener<Topic>): () => void {
+    // A new function, so that the same listener may be added twice and removed once.
+    const member = ((payload, from) => listener(payload, from)) as HostMessageListener<HostTopic>;
+    const members = this.listeners.get(topic) ?? new Set();
+    this.listeners.set(topic, members.add(member));
+    return () => members.delete(member);
+  }
+
+  /** An error of one listener does not keep the message from the others. */
+  call(topic: HostTopic, payload: HostTopics[HostTopic], from: string): void {
+    for (const listener of this.listeners.get(topic) ?? [])
+      try {
+        listener(payload, from);
+      } catch (err) {
+        this.logger.error({ err, topic }, 'a listener of messages between hosts failed');
+      }
+  }
+}
+
+/** The bus of a host that has its database for itself. */
+export class MemoryHostBus implements HostBus {
+  readonly hostId: string;
+  readonly figures: BusFigures = {
+    sent: 0,
+    received: 0,
+    dropped: 0,
+    batches: 0,
+    bytes: 0,
+    lagMs: 0,
+  };
+  private readonly listeners: MessageListeners;
+
+  constructor(hostId: string, logger: Pick<Logger, 'error'>) {
+    this.hostId = hostId;
+    this.listeners = new MessageListeners(logger);
+  }
+
+  send<Topic extends HostTopic>(
+    to: HostAddress,
+    topic: Topic,
+    payload: HostTopics[Topic],
+  ): boolean {
+    if (to === this.hostId) queueMicrotask(() => this.listeners.call(topic, payload, this.hostId));
+    return true;
+  }
+
+  on<Topic extends HostTopic>(topic: Topic, listener: HostMessageListener<Topic>): () => void {
+    return this.listeners.add(topic, listener);
+  }
+
+  onMissed(): () => void {
+    return () => {};
+  }
+}

@@ -1,0 +1,130 @@
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import pg from 'pg';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { joinForTest } from '../../test/support/cluster.js';
+import { startHost } from '../../test/support/host.js';
+import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.js';
+import { TestUser } from '../../test/support/user.js';
+
+const hasPgBouncer = spawnSync('pgbouncer', ['--version']).status === 0;
+
+const UNPRIVILEGED_UID = 65534;
+
+let database: TestDatabase;
+let url: string;
+beforeEach(async () => {
+  database = await createTestDatabase('postgres');
+  url = database.options.databaseUrl ?? '';
+});
+afterEach(() => database.drop());
+
+/** Starts a real PgBouncer before the database; returns its address. */
+async function startPgBouncer(mode: 'transaction' | 'session'): Promise<string> {
+  const { hostname, port, username, password, pathname } = new URL(url);
+  const folder = mkdtempSync(join(tmpdir(), 'sibyl-pooler-'));
+  const own = new URL(url);
+  own.host = `127.0.0.1:${await findFreePort()}`;
+  const file = join(folder, 'pgbouncer.ini');
+  const login = password ? `user=${username} password=${password}` : `user=${username}`;
+  const target = `host=${hostname} port=${port || 5432} ${login}`;
+  writeFileSync(
+    file,
+    `[databases]
+${pathname.slice(1)} = ${target}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = ${own.port}
+unix_socket_dir =
+auth_type = any
+pool_mode = ${mode}
+ignore_startup_parameters = statement_timeout,idle_in_transaction_session_timeout
+`,
+  );
+  chmodSync(folder, 0o755);
+  // PgBouncer refuses to run as root.
+  const user = process.getuid?.() === 0 ? { uid: UNPRIVILEGED_UID } : {};
+  const child = spawn('pgbouncer', [file], { stdio: 'ignore', ...user });
+  onTestFinished(() => stop(child, folder));
+  await expect.poll(() => canConnect(own.href)).toBe(true);
+  return own.href;
+}
+
+async function stop(child: ChildProcess, folder: string): Promise<void> {
+  const ended = child.exitCode ?? once(child, 'exit');
+  child.kill('SIGKILL');
+  await ended;
+  rmSync(folder, { recursive: true, force: true });
+}
+
+async function findFreePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  server.close();
+  return typeof address === 'object' && address ? address.port : 0;
+}
+
+async function canConnect(address: string): Promise<boolean> {
+  const client = new pg.Client({ connectionString: address });
+  client.on('error', () => {});
+  try {
+    await client.connect();
+    await client.query('select 1');
+    return true;
+  } catch {
+    return false;
+  } finally {
+    await client.end();
+  }
+}
+
+describe.skipIf(!hasPgBouncer)('joinCluster behind PgBouncer', () => {
+  it('refuses transaction mode and names DATABASE_DIRECT_URL', async () => {
+    const pooled = await startPgBouncer('transaction');
+    const { dataDir } = database.options;
+    const REFUSAL = /DATABASE_URL .*PgBouncer in transaction mode.*Set DATABASE_DIRECT_URL/s;
+    await expect(joinForTest({ databaseUrl: pooled, dataDir })).rejects.toThrow(REFUSAL);
+    // The direct address is the one that counts.
+    const swapped = { databaseUrl: url, databaseDirectUrl: pooled, dataDir };
+    await expect(joinForTest(swapped)).rejects.toThrow(/DATABASE_DIRECT_URL \(host\): connects/);
+    await expect(startHost({ env: { ...database.env, DATABASE_URL: pooled } })).rejects.toThrow(
+      REFUSAL,
+    );
+  });
+
+  it('accepts session mode', async () => {
+    const pooled = await startPgBouncer('session');
+    const { dataDir } = database.options;
+    const [a, b] = [
+      await joinForTest({ databaseUrl: pooled, dataDir }),
+      await joinForTest({ databaseUrl: url, dataDir }),
+    ];
+    const all = [a.hostId, b.hostId, 'none'];
+    await expect.poll(() => b.liveness.findDeadHosts(all)).toEqual(['none']);
+    await a.close();
+    await expect.poll(() => b.liveness.findDeadHosts(all)).toEqual([a.hostId, 'none']);
+  });
+
+  it('serves a host whose store uses transaction mode, with DATABASE_DIRECT_URL', async () => {
+    const pooled = await startPgBouncer('transaction');
+    const env = { ...database.env, DATABASE_URL: pooled, DATABASE_DIRECT_URL: url };
+    const host = await startHost({ env });
+    onTestFinished(() => host.close());
+    const alice = new TestUser(host);
+    const created = await alice.request('POST', '/sessions');
+    expect(created.status).toBe(201);
+  });
+});
+
+it('joinCluster names the variable of an address that cannot be reached', async () => {
+  const { dataDir } = database.options;
+  const databaseDirectUrl = `postgres://sibyl@127.0.0.1:${await findFreePort()}/none`;
+  await expect(joinForTest({ databaseUrl: url, databaseDirectUrl, dataDir })).rejects.toThrow(
+    /DATABASE_DIRECT_URL \(host\): cannot connect: .*ECONNREFUSED/,
+  );
+});
