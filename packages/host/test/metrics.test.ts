@@ -35,6 +35,7 @@ it('GET /metrics counts requests and logins on METRICS_PORT', async () => {
     'sibyl_tokens_refused_total{purpose="delegation",reason="wrong_purpose"} 1',
   );
   expect(text).toMatch(/^process_resident_memory_bytes \d+$/m);
+  expect(text).toMatch(/^sibyl_bus_lag_seconds 0$/m);
   const names = new Set(text.match(/^[a-z_]+(?=[{ ])/gm));
   expect(names.size).toBeGreaterThanOrEqual(4);
   for (const name of names) {

@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type HostProcess, runHost, untilListening } from './support/process.js';
+import { createTestDatabase } from './support/test-database.js';
 import { TestUser } from './support/user.js';
 
 let dataDir: string;
@@ -170,8 +171,11 @@ describe('the oracle’s key', () => {
   });
 
   it('is the same for two processes that start together', async () => {
-    const [a, b] = await Promise.all([start(), start()]);
+    const { env, drop } = await createTestDatabase('postgres');
+    const shared = { ...env, DATA_DIR: dataDir };
+    const [a, b] = await Promise.all([start(shared), start(shared)]);
     expect(a.did).toBe(b.did);
+    await drop();
   });
 
   it('is not replaced when its file is damaged', async () => {
@@ -181,6 +185,17 @@ describe('the oracle’s key', () => {
     expect(host.output()).toMatch(/oracle\.key: .*\n.*Restore it from a backup/);
     expect(await readFile(join(dataDir, 'oracle.key'), 'utf8')).toBe('half a k');
   });
+});
+
+it('refuses to start on the SQLite file of a running host, and starts once that was killed', async () => {
+  const first = await start();
+  const second = run();
+  expect(await second.ended).toBe(1);
+  expect(second.output()).toMatch(/DATA_DIR \(host\): another host is using .*\n.*DATABASE_URL/);
+  expect((await fetch(`${first.url}/health`)).status).toBe(200);
+  first.child.kill('SIGKILL');
+  await first.ended;
+  await start();
 });
 
 it('GET /docs/openapi.json works in the bundle', async () => {

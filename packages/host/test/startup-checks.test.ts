@@ -60,9 +60,9 @@ describe('ORACLE_DID', () => {
 
   it('prevents the start if its document lists another key', async () => {
     const ORACLE_DID = await serveDocument(generateSigner());
-    const { dataDir: DATA_DIR } = await start({});
+    const { dataDir } = await start({});
     const app = await createOracleApp({
-      env: { PORT: '0', DATA_DIR, ORACLE_MNEMONIC, ORACLE_DID },
+      env: { PORT: '0', DATA_DIR: `${dataDir}/other`, ORACLE_MNEMONIC, ORACLE_DID },
       logger: pino({ level: 'silent' }),
     });
     await expect(app.listen()).rejects.toMatchObject({

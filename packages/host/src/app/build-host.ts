@@ -30,6 +30,7 @@ import {
 } from '../auth/oracle-identity.js';
 import { PresentedDelegations } from '../auth/presented-delegations.js';
 import { RateLimits } from '../auth/rate-limits.js';
+import { type Cluster, joinCluster } from '../bus/cluster.js';
 import { type EventBus, MemoryEventBus } from '../bus/event-bus.js';
 import { PendingClientCalls } from '../bus/pending-client-calls.js';
 import type { Config } from '../config/config.js';
@@ -64,6 +65,7 @@ export interface HostDeps {
   readonly facts: HostFacts;
   readonly readiness: ReadinessChecks;
   readonly publicRoutes: PublicRoutes;
+  readonly cluster: Cluster;
   readonly store: Store;
   readonly authenticator: Authenticator;
   readonly authority: DelegatedAuthority;
@@ -94,12 +96,30 @@ interface HostOptions {
   readonly authExcludedRoutes: readonly AuthExcludedRoute[];
 }
 
-/** Loads the oracle's key, opens the store, sets up the plugins and wires everything together. */
+/** Loads the oracle's key, joins the other hosts, opens the store, sets up the plugins and wires everything together. */
 export async function buildHost(options: HostOptions): Promise<HostDeps> {
   const { config, logger } = options;
   const oracle = await loadOracleIdentity(config);
+  const cluster = await joinCluster({ ...config, logger });
+  try {
+    const store = await openHostStore(options, oracle);
+    try {
+      const deps = await wire(options, oracle, store);
+      deps.metrics.addBus(() => cluster.bus.figures);
+      return { ...deps, cluster };
+    } catch (error) {
+      await store.close();
+      throw error;
+    }
+  } catch (error) {
+    await cluster.close();
+    throw error;
+  }
+}
+
+function openHostStore({ config, logger }: HostOptions, oracle: OracleIdentity): Promise<Store> {
   const outage = new StoreOutage(logger);
-  const store = await openStore({
+  return openStore({
     databaseUrl: config.databaseUrl,
     dataDir: config.dataDir,
     poolSize: config.databasePoolSize,
@@ -109,15 +129,13 @@ export async function buildHost(options: HostOptions): Promise<HostDeps> {
     outage,
     onConnectionLost: (error) => outage.failed(error),
   });
-  try {
-    return await wire(options, oracle, store);
-  } catch (error) {
-    await store.close();
-    throw error;
-  }
 }
 
-async function wire(options: HostOptions, oracle: OracleIdentity, store: Store): Promise<HostDeps> {
+async function wire(
+  options: HostOptions,
+  oracle: OracleIdentity,
+  store: Store,
+): Promise<Omit<HostDeps, 'cluster'>> {
   const { config, logger, selected } = options;
   const metrics = new Metrics();
   const modelHealth = new ModelHealth();

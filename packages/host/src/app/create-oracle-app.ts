@@ -134,6 +134,7 @@ export async function createOracleApp(options: OracleAppOptions = {}): Promise<O
     stopLeaseLoop?.();
     await deps.plugins.close();
     await deps.store.close();
+    await deps.cluster.close();
     throw error;
   }
 }
@@ -284,7 +285,7 @@ interface ClosingDeps extends HostDeps {
 
 /** Closes everything in order; a stage that takes too long is abandoned. */
 async function closeHost(deps: ClosingDeps, timeoutMs = CLOSE_TIMEOUT_MS): Promise<void> {
-  const { turns, titles, gates, sockets, plugins, budget, store } = deps;
+  const { turns, titles, gates, sockets, plugins, budget, store, cluster } = deps;
   const closing = new ShutdownStages(shutdownShares(timeoutMs), deps.logger);
   let hasEnded = false;
   // Still listening: clients of running turns may reconnect, and a load balancer can see that this host is stopping.
@@ -311,6 +312,8 @@ async function closeHost(deps: ClosingDeps, timeoutMs = CLOSE_TIMEOUT_MS): Promi
   await closing.run('plugins', { run: () => plugins.close() });
   await closing.run('budget', { run: () => budget.close(), maxMs: LAST_WRITE_TIMEOUT_MS });
   await closing.run('store', { run: () => store.close(), maxMs: LAST_WRITE_TIMEOUT_MS });
+  // Last, even if the store is still closing: from now on, other hosts take over what this one left.
+  await closing.run('cluster', { run: () => cluster.close(), maxMs: LAST_WRITE_TIMEOUT_MS });
   closing.end();
 }
 

@@ -16,7 +16,8 @@ export const shutdownShares = (timeoutMs: number) => ({
   requests: 1_000,
   plugins: 2_500,
   budget: 1_000,
-  store: 1_500,
+  store: 1_000,
+  cluster: 500,
 });
 
 interface StageWork {
