@@ -225,7 +225,14 @@ describe('what goes wrong', () => {
     expect([reply.status, reply.body.code]).toEqual([503, 'model_unavailable']);
     const { body } = await bob.request('GET', `/messages/${sessionId}`);
     await broken.close();
-    expect(body.messages.map((m: Message) => m.content)).toEqual(['are you there?', 'hm']);
+    expect(body.messages.map((m: Message) => m.content)).toEqual(['are you there?', '', 'hm', '']);
+    for (const failed of [body.messages[1], body.messages[3]])
+      expect(failed).toMatchObject({
+        type: 'ai',
+        isComplete: false,
+        status: 'failed',
+        error: { code: 'model_unavailable', message: expect.any(String) },
+      });
   }, 60_000);
 
   it.each([

@@ -22,6 +22,7 @@ export const errorCatalog = {
   forbidden: [403, 'This is not allowed'],
   session_not_found: [404, 'No such session'],
   run_not_found: [404, 'No such run'],
+  interrupt_not_found: [404, 'No such pending answer'],
   delegation_not_found: [404, 'No such delegation'],
   not_found: [404, 'No such route; /docs lists them'],
   method_not_allowed: [
@@ -36,6 +37,10 @@ export const errorCatalog = {
     'You have as many sessions as this host keeps for one user; delete some, then open another',
   ],
   turn_interrupted: [409, 'This turn was interrupted before it was answered'],
+  interrupt_closed: [
+    409,
+    'This was already answered, or the turn no longer waits for it; read the session again',
+  ],
   idempotency_conflict: [409, 'This Idempotency-Key was used with another body'],
   invitation_used: [409, 'This invitation has been used. Ask the operator for a new one.'],
   invitation_expired: [410, 'This invitation has expired. Ask the operator for a new one.'],
@@ -44,6 +49,10 @@ export const errorCatalog = {
   turn_too_long: [422, 'The turn reached a limit of this host and was stopped'],
   rate_limited: [429, 'Too many requests. Try again after the time in Retry-After.'],
   too_many_turns: [429, 'You have too many running turns. Send again when one has ended.'],
+  too_many_paused: [
+    429,
+    'Too many of your turns wait for an answer; answer or abort some, then send again',
+  ],
   too_many_streams: [
     429,
     'You have too many requests waiting for answers; send again when one has ended',

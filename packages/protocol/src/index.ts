@@ -79,6 +79,7 @@ export {
   ErrorFrame,
   ErrorKind,
   JoinRun,
+  PendingAnswer,
   type ReplyPart,
   Run,
   RunFrame,

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { Id, RequestId, Timestamp, TimezoneName, UcanToken, wholeNumber } from './identifiers.js';
 import { JsonObject, type JsonSize, measureJson } from './json.js';
-import { ErrorKind } from './run-frames.js';
+import { ErrorKind, PendingAnswer } from './run-frames.js';
 
 const ToolName = z.string().min(1).max(128);
 const Description = z.string().max(4096);
@@ -229,6 +229,10 @@ export const Reply = z
       .array(ReplyWarning)
       .optional()
       .describe('What was left out, and for `failed` why the turn failed'),
+    pending: z
+      .array(PendingAnswer)
+      .optional()
+      .describe('What a paused turn waits for; its `status` is `interrupted`'),
     messages: z.array(Message).optional(),
   })
   .meta({ id: 'Reply' });

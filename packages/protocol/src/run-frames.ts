@@ -14,10 +14,12 @@ import { Id, Timestamp, wholeNumber } from './identifiers.js';
 export const RunStatus = z.enum([
   'queued',
   'running',
+  'paused',
   'finished',
   'aborted',
   'interrupted',
   'failed',
+  'continued',
 ]);
 export type RunStatus = z.infer<typeof RunStatus>;
 
@@ -52,6 +54,7 @@ export const RunFrame = z
     sessionId: Id,
     requestId: z.string(),
     resumed: z.boolean().optional(),
+    attempt: z.int().min(1).optional(),
     partialLength: z.int().min(0).optional(),
   })
   .describe('First; if `resumed`, a client truncates its text to `partialLength`');
@@ -98,6 +101,12 @@ export const ErrorFrame = z
   .describe('The turn failed; `retryable` if sending again may help; `done` follows');
 export type ErrorFrame = z.infer<typeof ErrorFrame>;
 
+/** An answer that a paused turn needs. */
+export const PendingAnswer = z
+  .object({ id: Id, kind: z.enum(['tool_call', 'confirmation', 'input_required']) })
+  .meta({ id: 'PendingAnswer' });
+export type PendingAnswer = z.infer<typeof PendingAnswer>;
+
 export const DoneFrame = z
   .object({
     runId: Id,
@@ -107,6 +116,10 @@ export const DoneFrame = z
     interrupted: z.boolean().optional(),
     failed: z.boolean().optional(),
     partialText: z.string().optional(),
+    pending: z
+      .array(PendingAnswer)
+      .optional()
+      .describe('What the turn waits for; it continues as another run once everything is answered'),
   })
   .describe('Always last, however the turn ends');
 export type DoneFrame = z.infer<typeof DoneFrame>;

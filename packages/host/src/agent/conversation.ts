@@ -67,7 +67,7 @@ function toAnswerMessages({ content, isComplete }: HistoryMessage): ModelMessage
 }
 
 /** Separates the texts of two steps in the stored answer. */
-const PARAGRAPH = '\n\n';
+export const PARAGRAPH = '\n\n';
 
 /** One model call, collected while it streams. */
 export class Step {

@@ -46,9 +46,11 @@ import { openStore, type Store, WriteProbe } from '../store/store.js';
 import { StoreOutage } from '../store/store-outage.js';
 import { Gates } from '../turns/gates.js';
 import { Hooks } from '../turns/hooks.js';
+import { RunFeeds } from '../turns/run-feeds.js';
 import { MissedEvents, RunReader } from '../turns/run-reader.js';
 import { TurnRunner } from '../turns/run-turn.js';
 import { SessionsService } from '../turns/sessions.js';
+import { Takeover } from '../turns/takeover.js';
 import { Titles } from '../turns/titles.js';
 import { ModelBudget } from '../turns/turn-limits.js';
 import { TurnSetup } from '../turns/turn-setup.js';
@@ -59,6 +61,7 @@ const BODIES_ADDRESS_SHARE = 1 / 4;
 
 /** The parts of the host, built before Nest. */
 export interface HostDeps {
+  readonly takeover: Takeover;
   readonly logger: Logger;
   readonly metrics: Metrics;
   readonly oracle: OracleIdentity;
@@ -102,11 +105,11 @@ export async function buildHost(options: HostOptions): Promise<HostDeps> {
   const oracle = await loadOracleIdentity(config);
   const cluster = await joinCluster({ ...config, logger });
   try {
-    const store = await openHostStore(options, oracle);
+    const store = await openHostStore(options, { oracle, cluster });
     try {
-      const deps = await wire(options, oracle, store);
+      const deps = await wire(options, { oracle, cluster, store });
       deps.metrics.addBus(() => cluster.bus.figures);
-      return { ...deps, cluster };
+      return deps;
     } catch (error) {
       await store.close();
       throw error;
@@ -117,9 +120,13 @@ export async function buildHost(options: HostOptions): Promise<HostDeps> {
   }
 }
 
-function openHostStore({ config, logger }: HostOptions, oracle: OracleIdentity): Promise<Store> {
+function openHostStore(
+  { config, logger }: HostOptions,
+  { oracle, cluster }: Pick<HostDeps, 'oracle' | 'cluster'>,
+): Promise<Store> {
   const outage = new StoreOutage(logger);
   return openStore({
+    hostId: cluster.hostId,
     databaseUrl: config.databaseUrl,
     dataDir: config.dataDir,
     poolSize: config.databasePoolSize,
@@ -133,9 +140,8 @@ function openHostStore({ config, logger }: HostOptions, oracle: OracleIdentity):
 
 async function wire(
   options: HostOptions,
-  oracle: OracleIdentity,
-  store: Store,
-): Promise<Omit<HostDeps, 'cluster'>> {
+  { oracle, cluster, store }: Pick<HostDeps, 'oracle' | 'cluster' | 'store'>,
+): Promise<HostDeps> {
   const { config, logger, selected } = options;
   const metrics = new Metrics();
   const modelHealth = new ModelHealth();
@@ -150,11 +156,11 @@ async function wire(
   const plugins = await wirePlugins(selected, pluginDeps);
   try {
     const { authority } = auth;
-    const needs = { ...services, metrics, budget, authority, plugins: plugins.plugins };
+    const needs = { ...services, cluster, metrics, budget, authority, plugins: plugins.plugins };
     const turnDeps = wireTurns(needs);
     ready.resolve(turnDeps);
     const readiness = createReadiness(store, modelHealth, plugins);
-    const known = { logger, metrics, oracle, store, models, budget, plugins, readiness };
+    const known = { logger, metrics, oracle, cluster, store, models, budget, plugins, readiness };
     return { ...known, ...auth, ...turnDeps, ...wireRoutes(options, { ...known, turnDeps }) };
   } catch (error) {
     await plugins.close();
@@ -306,6 +312,7 @@ async function wirePlugins(
 }
 
 interface TurnDeps {
+  readonly cluster: Cluster;
   readonly config: Config;
   readonly logger: Logger;
   readonly metrics: Metrics;
@@ -319,7 +326,8 @@ interface TurnDeps {
 
 /** Builds the turns and their readers. */
 function wireTurns(needs: TurnDeps) {
-  const { config, logger, metrics, oracle, store, authority, models, budget, plugins } = needs;
+  const { config, logger, metrics, oracle, cluster, store, authority, models, budget, plugins } =
+    needs;
   const { sessions, messages } = store;
   const titles = new Titles({ sessions, model: models.get('utility'), logger });
   const settings = config.turns;
@@ -339,10 +347,11 @@ function wireTurns(needs: TurnDeps) {
     logger,
     settings,
   });
-  const { maxMs } = settings;
-  const runner = new TurnRunner({ runs: store.runs, setup, titles, logger, metrics, maxMs });
+  const limits = { ms: settings.maxMs, paused: settings.maxPaused };
+  const runner = new TurnRunner({ setup, titles, logger, metrics, limits });
   const turns = new Turns({
     store,
+    cluster,
     gates,
     runner,
     models,
@@ -350,11 +359,26 @@ function wireTurns(needs: TurnDeps) {
     logger,
     settings,
   });
-  const reader = new RunReader(turns, store);
+  const feeds = new RunFeeds(cluster.bus);
+  const reader = new RunReader(turns, store, feeds);
+  const takeover = new Takeover({
+    runs: store.runs,
+    turns,
+    cluster,
+    events,
+    logger,
+    resumes: settings.resumesTurns,
+    onTakeover: (outcome) => metrics.count('sibyl_takeovers_total', { outcome }),
+    onClosed: ({ owner, id: runId }) => {
+      feeds.announce(runId);
+      cluster.bus.send('others', 'run-changed', { owner, runId });
+    },
+  });
   const { streamStallMs } = settings;
   const slots = new StreamSlots(settings.streamsPerUser);
   return {
     turns,
+    takeover,
     titles,
     gates,
     reader,

@@ -37,7 +37,6 @@ import {
 } from '../plugins/select-plugins.js';
 import { SocketServer } from '../sockets/socket-server.js';
 import type { InvitedCaller } from '../store/caller-store.js';
-import { startLeaseLoop } from '../turns/run-leases.js';
 import { AppModule } from './app.module.js';
 import { buildHost, type HostDeps } from './build-host.js';
 import { bundledPlugins } from './bundled-plugins.js';
@@ -120,18 +119,18 @@ export async function createOracleApp(options: OracleAppOptions = {}): Promise<O
   const { config, selected, status } = readOptions(options);
   const logger = options.logger ?? (await createLogger(config));
   const deps = await buildHost({ config, logger, selected, authExcludedRoutes });
-  let stopLeaseLoop: (() => void) | undefined;
   try {
-    stopLeaseLoop = await startLeaseLoop(deps.store.runs, deps.events, logger);
+    await deps.takeover.start();
     const modules = deps.plugins.plugins.flatMap((plugin) => plugin.nestModules);
     const nest = await createNest(deps, config, [...modules, ...nestModules]).catch((error) => {
       throw toModuleError(error, deps.plugins.plugins);
     });
     logger.info(summarizePlugins(status));
-    return createApp(nest, { ...deps, stopLeaseLoop, status }, config);
+    deps.takeover.watch();
+    return createApp(nest, { ...deps, status }, config);
   } catch (error) {
     // The process may continue after a failed start, so release everything.
-    stopLeaseLoop?.();
+    await deps.takeover.close();
     await deps.plugins.close();
     await deps.store.close();
     await deps.cluster.close();
@@ -232,7 +231,6 @@ async function createNest(
 function createApp(
   nest: NestExpressApplication,
   deps: HostDeps & {
-    readonly stopLeaseLoop: () => void;
     readonly status: readonly PluginStatus[];
   },
   config: Config,
@@ -279,7 +277,6 @@ function createApp(
 interface ClosingDeps extends HostDeps {
   readonly nest: NestExpressApplication;
   readonly sockets: SocketServer;
-  readonly stopLeaseLoop: () => void;
   readonly metricsServer: () => Server | undefined;
 }
 
@@ -288,10 +285,12 @@ async function closeHost(deps: ClosingDeps, timeoutMs = CLOSE_TIMEOUT_MS): Promi
   const { turns, titles, gates, sockets, plugins, budget, store, cluster } = deps;
   const closing = new ShutdownStages(shutdownShares(timeoutMs), deps.logger);
   let hasEnded = false;
+  const stopping = deps.takeover.close();
   // Still listening: clients of running turns may reconnect, and a load balancer can see that this host is stopping.
   await closing.run('turns', {
     run: async (leftMs) => {
       hasEnded = await turns.close(timeoutMs, leftMs);
+      await stopping;
     },
   });
   deps.metricsServer()?.close();
@@ -306,7 +305,6 @@ async function closeHost(deps: ClosingDeps, timeoutMs = CLOSE_TIMEOUT_MS): Promi
     run: (leftMs) => gates.close(hasEnded ? leftMs / 2 : 0, leftMs),
     maxMs: CLOSE_TIMEOUT_MS + LAST_WRITE_TIMEOUT_MS,
   });
-  deps.stopLeaseLoop();
   await closing.run('sockets', { run: (leftMs) => sockets.close(leftMs) });
   await closing.run('requests', { run: () => requests });
   await closing.run('plugins', { run: () => plugins.close() });

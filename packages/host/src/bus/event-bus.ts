@@ -97,6 +97,21 @@ export interface Position {
   readonly seq: number;
 }
 
+/** Larger than the number of any frame. */
+const ATTEMPT_STEP = 10 ** 9;
+
+/** The position of a frame; the frames of each attempt of a turn are numbered from 1. */
+export const toPosition = (
+  { turn, attempt }: { readonly turn: number; readonly attempt: number },
+  seq: number,
+): Position => ({ turn, seq: (attempt - 1) * ATTEMPT_STEP + seq });
+
+/** The number of the last frame of a run that a client at a position has seen. */
+export const seqIn = (
+  { turn, attempt }: { readonly turn: number; readonly attempt: number },
+  seen: Position,
+): number => (seen.turn === turn ? Math.max(0, seen.seq - (attempt - 1) * ATTEMPT_STEP) : 0);
+
 /** Before the first event of a session. */
 export const BEFORE_ALL: Position = { turn: 0, seq: 0 };
 

@@ -7,12 +7,24 @@ import type { BusFigures } from '../observability/metrics.js';
  * also in the store, where a host that missed it finds it a little later.
  */
 export interface HostTopics {
+  /** A run of the receiver was promoted and has to be started. */
+  'run-promoted': { readonly owner: string; readonly runId: string };
+  /** Queued runs have no host any more. */
+  'run-available': null;
+  /** The sender has readers of a run of the receiver. */
+  'run-watch': { readonly runId: string };
+  /** Frames of a run that the receiver watches. */
+  'run-frames': { readonly runId: string; readonly frames: readonly WireFrame[] };
+  /** The run changed in the store: its readers should read it again. */
+  'run-changed': { readonly owner: string; readonly runId: string };
+  'run-canceled': { readonly runId: string; readonly reason: 'aborted' | 'interrupted' };
   'host-joined': { readonly hostId: string };
   /** A host seems to have ended; check at once. */
   'host-lost': { readonly hostId: string };
-  /** The status of a run has changed, or its end was requested. */
-  'run-changed': { readonly owner: string; readonly runId: string };
 }
+
+/** A frame of a run: number, event, data. */
+export type WireFrame = readonly [number, string, string];
 
 export type HostTopic = keyof HostTopics;
 
@@ -55,7 +67,8 @@ export class MessageListeners {
 
   add<Topic extends HostTopic>(topic: Topic, listener: HostMessageListener<Topic>): () => void {
     // A new function, so that the same listener may be added twice and removed once.
-    const member = ((payload, from) => listener(payload, from)) as HostMessageListener<HostTopic>;
+    const member = ((payload: HostTopics[Topic], from) =>
+      listener(payload, from)) as HostMessageListener<HostTopic>;
     const members = this.listeners.get(topic) ?? new Set();
     this.listeners.set(topic, members.add(member));
     return () => members.delete(member);

@@ -55,6 +55,9 @@ export interface Config {
     readonly maxSteps: number;
     readonly contextTokens: number;
     readonly maxPerUser: number;
+    readonly maxPaused: number;
+    /** Whether the running turns of dead hosts are continued. */
+    readonly resumesTurns: boolean;
     /** Of all users, on this host. */
     readonly max: number;
     readonly maxCharacters: number;
@@ -184,6 +187,8 @@ function toTurnsConfig(env: Environment): Config['turns'] {
     maxSteps: env.TURN_MAX_STEPS,
     contextTokens: env.TURN_CONTEXT_TOKENS,
     maxPerUser: env.TURNS_PER_USER,
+    maxPaused: env.PAUSED_RUNS_PER_USER,
+    resumesTurns: env.RESUME_TURNS,
     max: env.TURNS_MAX,
     maxCharacters: env.TURN_MAX_CHARACTERS,
     maxMs: env.TURN_MAX_SECONDS * 1000,

@@ -186,6 +186,14 @@ export const Environment = z.object({
     .describe(
       'Maximum number of running and queued turns of one user, in all sessions and on all hosts',
     ),
+  PAUSED_RUNS_PER_USER: positive
+    .prefault('50')
+    .describe('Maximum number of turns of one user that wait for an answer, in all sessions'),
+  RESUME_TURNS: flag
+    .prefault('false')
+    .describe(
+      'Whether the running turns of a host that died are continued from their last step instead of being closed as interrupted',
+    ),
   TURNS_MAX: positive
     .prefault('1000')
     .describe(

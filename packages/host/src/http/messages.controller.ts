@@ -33,6 +33,7 @@ const SEND_ERRORS: readonly ErrorCode[] = [
   'queue_full',
   'turn_interrupted',
   'too_many_turns',
+  'too_many_paused',
   'too_many_streams',
   'idempotency_conflict',
   'gate_unavailable',
@@ -56,14 +57,14 @@ export class MessagesController {
   @HttpCode(200)
   @Describe({
     summary:
-      'Cancel the running turn of a session; `success` is false if there is none, or if the session is unknown or belongs to another user',
+      'Cancel the running or paused turn of a session; `success` is false if there is none, or if the session is unknown or belongs to another user',
     reply: TurnAborted,
   })
-  abort(
+  async abort(
     @CurrentCaller() { did: owner }: Caller,
     @Body({ schema: AbortTurn }) { sessionId }: AbortTurn,
-  ): TurnAborted {
-    return { success: this.turns.abort({ owner, sessionId }) };
+  ): Promise<TurnAborted> {
+    return { success: await this.turns.abort({ owner, sessionId }) };
   }
 
   @Post(':sessionId')

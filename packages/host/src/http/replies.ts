@@ -4,7 +4,8 @@ import type { Logger } from 'pino';
 import type { SessionKey } from '../bus/event-bus.js';
 import type { Message } from '../store/message.js';
 import type { MessageStore } from '../store/message-store.js';
-import type { RunKey, RunReader } from '../turns/run-reader.js';
+import type { RunKey } from '../store/runs/run.js';
+import type { RunReader } from '../turns/run-reader.js';
 import { toMessageView } from '../turns/turn-writer.js';
 import { sendList, sendSse } from './responses.js';
 
@@ -49,7 +50,7 @@ export class ReplySender {
     const run = await this.deps.reader.find(key);
     const ended = await this.deps.reader.outcome(run, createCloseSignal(response));
     if (!ended) return undefined;
-    const { status, messageId, text, error, ...outcome } = ended;
+    const { status, messageId, text, error, pending, ...outcome } = ended;
     if (error && text === '') throw error;
     const failure =
       status === 'failed' && error ? [{ code: error.code, message: error.message }] : [];
@@ -61,6 +62,7 @@ export class ReplySender {
       requestId,
       status,
       ...(warnings.length > 0 && { warnings }),
+      ...(pending && { pending: [...pending] }),
     };
   }
 

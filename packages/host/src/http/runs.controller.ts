@@ -2,7 +2,7 @@ import { Controller, Get, Param, Query, Req, Res } from '@nestjs/common';
 import { Describe } from '@sibyl/plugin-kit';
 import { JoinRun, LastEventId, OracleError, type Run as RunView } from '@sibyl/protocol';
 import type { Response } from 'express';
-import type { Run } from '../store/runs/run.js';
+import { hasStopped, type Run } from '../store/runs/run.js';
 import { ReplySender } from './replies.js';
 import type { ProvenRequest } from './ucan-guard.js';
 
@@ -48,9 +48,9 @@ export function toRunView(run: Run): RunView {
     sessionId: run.sessionId,
     requestId: run.requestId,
     status: run.status,
-    startedAt: new Date(run.startedAt).toISOString(),
+    startedAt: new Date(run.startedAt ?? run.createdAt).toISOString(),
     updatedAt: new Date(run.updatedAt).toISOString(),
     lastSeq: run.lastSeq,
-    ...(run.messageId && { messageId: run.messageId }),
+    ...(hasStopped(run) && run.messageId && { messageId: run.messageId }),
   };
 }

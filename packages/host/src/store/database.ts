@@ -1,5 +1,5 @@
 import type { DatabaseEngine } from '@sibyl/plugin-kit';
-import type { ErrorKind, RunStatus } from '@sibyl/protocol';
+import type { ErrorKind, PendingAnswer, RunStatus } from '@sibyl/protocol';
 import type { Compilable, CompiledQuery, DialectAdapter, Kysely, QueryResult } from 'kysely';
 import type { DiskSpace } from './disk-space.js';
 import type { MigrationPlan } from './migrations/migrate.js';
@@ -168,12 +168,12 @@ export interface InterruptRow {
   run_id: string;
   turn: number;
   /** The call that needs the answer. */
-  call_id: string | null;
-  /** Of the sub-agent that made the call. */
-  path: string | null;
-  kind: string;
+  call_id: string;
+  /** Identifies the interrupt within its turn. */
+  path: string;
+  kind: PendingAnswer['kind'];
   /** JSON Schema of the answer. */
-  schema: string | null;
+  schema: string;
   /** Encrypted, as `answer`. */
   data: string | null;
   status: 'open' | 'answered' | 'expired' | 'cancelled';

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
-import { endInterrupted } from '../turns/run-leases.js';
+import { createRunRequest, finishTestRun } from '../../test/support/test-runs.js';
+import { endInterrupted } from '../turns/closing-runs.js';
 
 describe.each(engines)('IdempotencyStore on %s', (engine) => {
   let now = 1_000;
@@ -9,8 +10,7 @@ describe.each(engines)('IdempotencyStore on %s', (engine) => {
   async function buildRequest(owner: string, bodyHash = 'hash') {
     const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid: 'did:o' });
     const idempotency = { key: 'key', bodyHash, expiresAt: now + 100 };
-    const message = { content: 'hi' };
-    return { owner, sessionId, requestId: 'r', status: 'running', message, idempotency } as const;
+    return createRunRequest({ owner, sessionId, idempotency });
   }
 
   it('RunStore.start claims a key for exactly one of 50 concurrent requests, across processes', async () => {
@@ -39,10 +39,10 @@ describe.each(engines)('IdempotencyStore on %s', (engine) => {
 
   it.each([
     ['interrupted', 'host_stopping', '', 'started'],
-    ['failed', 'store_unavailable', undefined, 'started'],
+    ['failed', 'store_unavailable', '', 'started'],
     ['interrupted', 'host_stopping', 'half', 'existing'],
     ['interrupted', 'turn_interrupted', '', 'existing'],
-    ['failed', 'model_unavailable', undefined, 'existing'],
+    ['failed', 'model_unavailable', '', 'existing'],
     ['aborted', undefined, '', 'existing'],
     ['finished', undefined, '', 'existing'],
   ] as const)(
@@ -53,12 +53,13 @@ describe.each(engines)('IdempotencyStore on %s', (engine) => {
       const request = await buildRequest(newOwner());
       const first = await runs.start(request);
       if (first.state !== 'started') throw new Error(first.state);
-      const message = content === undefined ? undefined : { content, isComplete: false };
       const report = code === undefined ? {} : { error: { code, message: 'why' } };
       const key = { owner: request.owner, runId: first.run.id };
-      await runs.finish({ ...key, ending: { status, message, report } });
+      await finishTestRun(runs, key, { status, content, report });
       const retries = await Promise.all(
-        Array.from({ length: 20 }, (_, i) => (i % 2 === 0 ? runs : second.runs).start(request)),
+        Array.from({ length: 20 }, (_, i) =>
+          (i % 2 === 0 ? runs : second.runs).start({ ...request, id: crypto.randomUUID() }),
+        ),
       );
       const started = retries.filter((retry) => retry.state === 'started');
       expect(started).toHaveLength(state === 'started' ? 1 : 0);
@@ -74,9 +75,10 @@ describe.each(engines)('IdempotencyStore on %s', (engine) => {
     const left = await test.store.runs.start(request);
     if (left.state !== 'started') throw new Error(left.state);
     const { runs } = await test.another();
-    const key = { owner: left.run.owner, runId: left.run.id };
-    await runs.finish({ ...key, ending: endInterrupted(left.run, []) });
-    expect(await runs.start(request)).toMatchObject({ state: 'started' });
+    await runs.close(left.run, endInterrupted);
+    expect(await runs.start({ ...request, id: crypto.randomUUID() })).toMatchObject({
+      state: 'started',
+    });
   });
 
   it('IdempotencyStore separates the keys of users', async () => {

@@ -162,6 +162,17 @@ export async function insertMessage(
   return { ...message, ...(rows[0]?.parent != null && { parent: rows[0].parent }) };
 }
 
+/** Stores the answer of a turn, or replaces the partial one of an earlier attempt, which keeps its number. */
+export async function saveAnswer(
+  tables: Kysely<Schema>,
+  { id, ...answer }: Omit<Message, 'id' | 'parent'> & Pick<NewMessage, 'id'>,
+): Promise<Message> {
+  if (id === undefined) throw new Error('An answer has an id since its turn began');
+  const message = { ...answer, id };
+  const { rows } = await insertAnswer(tables, toMessageRow(message));
+  return { ...message, ...(rows[0]?.parent != null && { parent: rows[0].parent }) };
+}
+
 const insertRow = prepareQuery((tables, row: MessageRow) =>
   tables.insertInto('messages').values(row).returning('parent'),
 );
@@ -207,5 +218,14 @@ const insertAnswer = prepareQuery((tables, row: MessageRow) =>
         .orderBy('seq')
         .limit(1),
     }))
+    .onConflict((c) =>
+      c.columns(['owner', 'id']).doUpdateSet((e) => ({
+        content: e.ref('excluded.content'),
+        parts: e.ref('excluded.parts'),
+        run_id: e.ref('excluded.run_id'),
+        is_complete: e.ref('excluded.is_complete'),
+        error: e.ref('excluded.error'),
+      })),
+    )
     .returning('parent'),
 );

@@ -10,6 +10,9 @@ export class StoreOutage {
   private readonly logger: Pick<Logger, 'error' | 'info'>;
   private outage: { readonly since: number; lastFailure: number; failures: number } | undefined;
 
+  private timer: NodeJS.Timeout | undefined;
+  private probe: () => Promise<void> = async () => {};
+
   constructor(logger: Pick<Logger, 'error' | 'info'>) {
     this.logger = logger;
   }
@@ -22,6 +25,7 @@ export class StoreOutage {
       return;
     }
     const now = performance.now();
+    this.timer = setInterval(() => void this.probe(), QUIET_MS).unref();
     this.outage = { since: now, lastFailure: now, failures: 1 };
     this.logger.error(
       { err: error },
@@ -33,17 +37,24 @@ export class StoreOutage {
     if (!this.outage || performance.now() - this.outage.lastFailure < QUIET_MS) return;
     const { since, lastFailure, failures } = this.outage;
     this.outage = undefined;
+    clearInterval(this.timer);
     const seconds = Math.round((lastFailure - since) / 100) / 10;
     this.logger.info({ failures, seconds }, 'the store is available again');
   }
 
-  /** Observes all writes; reads do not show that an outage has ended. */
-  watch(database: Database): Database {
+  /** Observes all writes; reads do not show that an outage has ended. During an outage, `probe` writes regularly. */
+  watch(database: Database, probe: (database: Database) => Promise<void>): Database {
+    this.probe = () => this.observe(probe(database)).catch(() => undefined);
     return {
       ...database,
       write: (unit) => this.observe(database.write(unit)),
       writeFor: (owner, unit) => this.observe(database.writeFor(owner, unit)),
     };
+  }
+
+  /** Stops writing during an outage. */
+  close(): void {
+    clearInterval(this.timer);
   }
 
   private async observe<T>(writing: Promise<T>): Promise<T> {

@@ -1,5 +1,6 @@
 import { withTimeout } from '@sibyl/server-kit';
 import { sql } from 'kysely';
+import { createHostId } from '../bus/host-bus.js';
 import { CallerStore } from './caller-store.js';
 import type { Database } from './database.js';
 import { DelegationStore } from './delegation-store.js';
@@ -13,13 +14,6 @@ import { type DatabaseOptions, openDatabase } from './open-database.js';
 import { BlobStore, PluginTables, SecretStore, SessionStateStore } from './plugin-stores.js';
 import { RevocationStore, SingleUseStore } from './revocation-store.js';
 import { RoomStateStore, RoomStore } from './room-store.js';
-import {
-  createHostProcess,
-  createMachineClock,
-  DatabaseClock,
-  fromClock,
-  type LeaseClock,
-} from './runs/leases.js';
 import { RunStore } from './runs/run-store.js';
 import { SessionStore } from './session-store.js';
 import { classifyStoreError, type StoreErrorKind } from './store-errors.js';
@@ -55,6 +49,8 @@ export interface Store {
 }
 
 export interface StoreOptions extends DatabaseOptions {
+  /** Identifies this host among those that share the database; default: a new id. */
+  readonly hostId?: string | undefined;
   /** 32 bytes from which the key for secrets at rest is derived. */
   readonly secretKey: Uint8Array;
   /** The current time in milliseconds. */
@@ -70,22 +66,18 @@ export async function openStore(options: StoreOptions): Promise<Store> {
   const vault = createVault(options.secretKey);
   const clock = options.clock ?? Date.now;
   const opened = await openDatabase(options);
-  const database = options.outage?.watch(opened) ?? opened;
   const newId = createIdSource(clock);
+  const database =
+    options.outage?.watch(opened, (observed) => probeWrite(observed, newId())) ?? opened;
   const disk = options.databaseUrl
     ? undefined
     : new DiskSpace(options.dataDir, options.diskMinFree ?? 0);
   const context = { database, clock, newId, disk };
-  const leases = options.clock ? fromClock(options.clock) : createLeaseClock(database);
-  await leases.sync().catch(async (error) => {
-    await database.close();
-    throw error;
-  });
   const rooms = new RoomStore(context);
   return {
     sessions: new SessionStore(context),
     messages: new MessageStore(context),
-    runs: new RunStore(context, createHostProcess(), leases),
+    runs: new RunStore(context, vault, options.hostId ?? createHostId()),
     idempotency: new IdempotencyStore(context),
     rooms,
     roomState: new RoomStateStore(context, rooms),
@@ -104,19 +96,11 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     },
     probeWrite: () => probeWrite(database, newId()),
     reclaim: () => database.reclaim(),
-    close: () => database.close(),
+    close: async () => {
+      options.outage?.close();
+      await database.close();
+    },
   };
-}
-
-function createLeaseClock(database: Database): LeaseClock {
-  if (database.engine === 'sqlite') return createMachineClock();
-  return new DatabaseClock(async () => {
-    const query = sql<{
-      time: number;
-    }>`select extract(epoch from clock_timestamp())::float8 * 1000 as time`;
-    const { rows } = await query.execute(database.tables);
-    return Number(rows[0]?.time);
-  });
 }
 
 /** Uses a new id, so that probes of several hosts do not wait for each other. */

@@ -1,7 +1,13 @@
-import { type ErrorCode, errorCatalog, OracleError, type ReplyWarning } from '@sibyl/protocol';
+import {
+  type ErrorCode,
+  errorCatalog,
+  OracleError,
+  type PendingAnswer,
+  type ReplyWarning,
+} from '@sibyl/protocol';
 import { textBytes } from '@sibyl/server-kit';
 import type { Frame } from '../store/runs/frames.js';
-import type { Run, RunReport, StoredError } from '../store/runs/run.js';
+import type { CancelReason, Ending, Run, RunReport, StoredError } from '../store/runs/run.js';
 
 /** Memory overhead of a frame. */
 const FRAME_BYTES = 80;
@@ -11,7 +17,10 @@ export class RunLog {
   private readonly frames: Frame[] = [];
   private waiters: (() => void)[] = [];
   private isClosed = false;
+  private detached: Error | undefined;
   private frameBytes = 0;
+
+  constructor(private readonly onFrame: (frame: Frame) => void = () => {}) {}
 
   /** Estimated memory of the frames. */
   get bytes(): number {
@@ -27,12 +36,27 @@ export class RunLog {
     this.frames.push(frame);
     this.frameBytes += FRAME_BYTES + textBytes(data);
     this.wake();
+    this.onFrame(frame);
     return frame;
+  }
+
+  /** Begins with frames that are already stored. */
+  load(frames: readonly Frame[]): void {
+    for (const frame of frames) {
+      this.frames.push(frame);
+      this.frameBytes += FRAME_BYTES + textBytes(frame.data);
+    }
   }
 
   /** Returns the frames after `after`. */
   since(after: number): readonly Frame[] {
     return this.frames.slice(after);
+  }
+
+  /** Makes readers fail: another host continues the log. */
+  detach(error: Error): void {
+    this.detached = error;
+    this.close();
   }
 
   /** Ends the log: no frame follows. */
@@ -51,6 +75,7 @@ export class RunLog {
         const fresh = this.frames.slice(seen);
         seen += fresh.length;
         if (fresh.length > 0) yield fresh;
+        else if (this.detached) throw this.detached;
         else if (this.isClosed) return;
         else await new Promise<void>((resolve) => this.waiters.push(resolve));
       }
@@ -67,19 +92,20 @@ export class RunLog {
   }
 }
 
-/** A user aborts a turn; another turn or the host interrupts it. */
-export type CancelReason = 'aborted' | 'interrupted';
-
 /** A run that this process executes or has queued. */
 export class LiveRun {
-  readonly log = new RunLog();
+  readonly log: RunLog;
   readonly outcome: Promise<RunOutcome>;
   private readonly controller = new AbortController();
   private resolve!: (outcome: RunOutcome) => void;
   private reason: CancelReason | undefined;
   private failure: OracleError | undefined;
 
-  constructor(readonly run: Run) {
+  constructor(
+    readonly run: Run,
+    onFrame?: (frame: Frame) => void,
+  ) {
+    this.log = new RunLog(onFrame);
     this.outcome = new Promise((resolve) => {
       this.resolve = resolve;
     });
@@ -126,12 +152,14 @@ export const MAX_WARNINGS = 50;
 
 /** How a run ended, for callers that wait for the complete answer. */
 export interface RunOutcome {
-  readonly status: 'finished' | 'aborted' | 'interrupted' | 'failed';
+  readonly status: Ending;
   readonly messageId: string | undefined;
   readonly text: string;
   readonly warnings: readonly ReplyWarning[];
   /** Why the answer is missing or incomplete. */
   readonly error?: OracleError | undefined;
+  /** The answers that a paused run waits for. */
+  readonly pending?: readonly PendingAnswer[] | undefined;
 }
 
 /** Builds what is stored of a run so that a repeated request receives the same reply. */
@@ -154,11 +182,11 @@ function toStoredError(error: OracleError): StoredError {
 }
 
 /** Reads why a stored run has no answer; an unknown code becomes `internal_error`. */
-export function readError({ status, fault, report }: Run): OracleError | undefined {
+export function readError({ status, error: reason, report }: Run): OracleError | undefined {
   const { error } = report;
   if (error === undefined) {
     // An earlier version stored this run.
-    const message = fault?.message ?? 'The turn failed';
+    const message = reason?.message ?? 'The turn failed';
     return status === 'failed' ? new OracleError('model_unavailable', { message }) : undefined;
   }
   const { code, message, fields = {}, retryAfterSeconds } = error;

@@ -1,28 +1,28 @@
+import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, type TestStore, useStore } from '../../test/support/test-database.js';
+import { finishTestRun, flushFrames, startTestRun } from '../../test/support/test-runs.js';
 import { BEFORE_ALL, endOfTurn, formatPosition, type Position } from '../bus/event-bus.js';
+import { MemoryHostBus } from '../bus/host-bus.js';
 import type { Frame } from '../store/runs/frames.js';
-import { endInterrupted } from './run-leases.js';
+import type { Run } from '../store/runs/run.js';
+import type { Store } from '../store/store.js';
+import { endInterrupted } from './closing-runs.js';
+import { RunFeeds } from './run-feeds.js';
 import { MissedEvents, RunReader } from './run-reader.js';
 import type { Turns } from './turns.js';
 
 /** Turns of a process that does not execute these runs. */
 const elsewhere = { findLive: () => undefined } as unknown as Turns;
 
-async function startRun({ store }: TestStore) {
-  const owner = newOwner();
-  const { id: sessionId } = await store.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
-  const message = { content: 'hi' };
-  const started = await store.runs.start({
-    owner,
-    sessionId,
-    requestId: 'r',
-    status: 'running',
-    message,
-  });
-  if (started.state !== 'started') throw new Error(started.state);
-  return { key: { owner, runId: started.run.id }, run: started.run };
-}
+const startRun = ({ store }: TestStore) => startTestRun(store);
+
+const createReader = (store: Store) =>
+  new RunReader(
+    elsewhere,
+    store,
+    new RunFeeds(new MemoryHostBus('reader', pino({ level: 'silent' }))),
+  );
 
 const textFrames = (...texts: string[]): Frame[] =>
   texts.map((content, i) => ({
@@ -38,7 +38,7 @@ describe.each(engines)('RunReader with a run of another process on %s', (engine)
 
   async function readAll(run: Parameters<RunReader['read']>[0], after: number) {
     const frames: Frame[] = [];
-    const reader = new RunReader(elsewhere, test.store);
+    const reader = createReader(test.store);
     for await (const batch of reader.read(run, after, never)) frames.push(...batch);
     return frames.map(({ seq, event, data }) => ({ seq, event, data: JSON.parse(data) }));
   }
@@ -46,11 +46,11 @@ describe.each(engines)('RunReader with a run of another process on %s', (engine)
   it('follows it to its end', async () => {
     const { key, run } = await startRun(test);
     const [one, two] = textFrames('one ', 'two') as [Frame, Frame];
-    await test.store.runs.appendFrames({ ...key, frames: [one] });
+    await flushFrames(test.store.runs, key, [one]);
     const reading = readAll(run, 0);
-    await test.store.runs.appendFrames({ ...key, frames: [two] });
+    await flushFrames(test.store.runs, key, [two]);
     const done = { seq: 3, event: 'done', data: '{"status":"finished"}' };
-    await test.store.runs.finish({ ...key, ending: { status: 'finished', frames: [done] } });
+    await finishTestRun(test.store.runs, key, { status: 'finished', frames: [done] });
     expect((await reading).map(({ seq, event }) => [seq, event])).toEqual([
       [1, 'message'],
       [2, 'message'],
@@ -60,32 +60,31 @@ describe.each(engines)('RunReader with a run of another process on %s', (engine)
 
   it('sends the stored text to a client that saw more than survived a crash', async () => {
     const { key, run } = await startRun(test);
-    await test.store.runs.appendFrames({ ...key, frames: textFrames('stored ', 'too') });
+    await flushFrames(test.store.runs, key, textFrames('stored ', 'too'));
     const heir = await test.another();
-    now += 60_000;
-    await heir.runs.closeInterrupted(endInterrupted);
+    await heir.runs.close((await heir.runs.find(key)) as Run, endInterrupted);
     const stored = 'stored too';
     const interrupted = { status: 'interrupted', interrupted: true, partialText: stored };
     expect(await readAll(run, 1)).toMatchObject([
       { seq: 2, data: { content: 'too' } },
-      { seq: 3, event: 'message_cache_invalidation', data: { status: 'done' } },
-      { seq: 4, event: 'done', data: interrupted },
+      { seq: 1_000_002, event: 'run', data: { resumed: true, partialLength: stored.length } },
+      { seq: 1_000_003, event: 'message_cache_invalidation', data: { status: 'done' } },
+      { seq: 1_000_004, event: 'done', data: interrupted },
     ]);
-    for (const after of [3, 4])
-      expect(await readAll(run, after)).toMatchObject([
-        { seq: 4, event: 'done', data: interrupted },
+    // Whatever the client saw before the crash, the frames after it have larger numbers.
+    for (const after of [2, 3, 9, 1_000_001])
+      expect((await readAll(run, after)).map(({ event }) => event)).toEqual([
+        'run',
+        'message_cache_invalidation',
+        'done',
       ]);
-    expect(await readAll(run, 9)).toMatchObject([
-      { seq: 10, event: 'run', data: { resumed: true, partialLength: stored.length } },
-      { seq: 11, event: 'done', data: interrupted },
-    ]);
   });
 
   it('sends the answer in one piece after the log was pruned', async () => {
     const { key, run } = await startRun(test);
     const frames = [...textFrames('a long ', 'answer'), { seq: 3, event: 'done', data: '{}' }];
     const message = { content: 'a long answer', isComplete: true };
-    await test.store.runs.finish({ ...key, ending: { status: 'finished', message, frames } });
+    await finishTestRun(test.store.runs, key, { status: 'finished', message, frames });
     now += 1000;
     await test.store.runs.pruneFrames({ endedBefore: now });
     for (const after of [0, 1]) {
@@ -99,10 +98,10 @@ describe.each(engines)('RunReader with a run of another process on %s', (engine)
 
   it('waits for the stored outcome', async () => {
     const { key, run } = await startRun(test);
-    const reader = new RunReader(elsewhere, test.store);
+    const reader = createReader(test.store);
     const waiting = reader.outcome(run, never);
     const message = { content: 'the answer', isComplete: true };
-    await test.store.runs.finish({ ...key, ending: { status: 'finished', message } });
+    await finishTestRun(test.store.runs, key, { status: 'finished', message });
     expect(await waiting).toMatchObject({ status: 'finished', text: 'the answer' });
     await expect(reader.find({ owner: newOwner(), runId: run.id })).rejects.toMatchObject({
       code: 'run_not_found',
@@ -112,7 +111,7 @@ describe.each(engines)('RunReader with a run of another process on %s', (engine)
   it('RunReader.outcome ends when the client that waits has left', async () => {
     const { run } = await startRun(test);
     const leave = new AbortController();
-    const waiting = new RunReader(elsewhere, test.store).outcome(run, leave.signal);
+    const waiting = createReader(test.store).outcome(run, leave.signal);
     leave.abort();
     expect(await waiting).toBeUndefined();
   });
@@ -125,7 +124,7 @@ const frame = (seq: number, event: string, data: object) => ({
 });
 
 describe.each(engines)('MissedEvents on %s', (engine) => {
-  let now = Date.now();
+  const now = Date.now();
   const test = useStore(engine, { clock: () => now });
 
   async function openSession() {
@@ -136,14 +135,10 @@ describe.each(engines)('MissedEvents on %s', (engine) => {
 
   /** A run with a text and a routing step in its log. */
   async function startRun(session: { owner: string; sessionId: string }, step: string) {
-    const message = { content: 'hi' };
-    const request = { ...session, requestId: 'r', status: 'running', message } as const;
-    const started = await test.store.runs.start(request);
-    if (started.state !== 'started') throw new Error(started.state);
-    const key = { owner: session.owner, runId: started.run.id };
+    const { key } = await startTestRun(test.store, session);
     const payload = { sessionId: session.sessionId, requestId: 'r', step };
     const frames = [frame(1, 'message', { content: 'x' }), frame(2, 'router_update', payload)];
-    await test.store.runs.appendFrames({ ...key, frames });
+    await flushFrames(test.store.runs, key, frames);
     return key;
   }
 
@@ -165,7 +160,7 @@ describe.each(engines)('MissedEvents on %s', (engine) => {
     for (let turn = 1; turn <= turns; turn++) {
       const key = await startRun(session, `${turn}`);
       const done = frame(3, 'done', {});
-      await test.store.runs.finish({ ...key, ending: { status: 'finished', frames: [done] } });
+      await finishTestRun(test.store.runs, key, { status: 'finished', frames: [done] });
     }
     const all = Array.from({ length: turns }, (_, i) => `${i + 1}.2 ${i + 1}`);
     expect(await missed(session, BEFORE_ALL)).toEqual(all);
@@ -179,13 +174,12 @@ describe.each(engines)('MissedEvents on %s', (engine) => {
 
   it('yields one cache invalidation after a crash', async () => {
     const session = await openSession();
-    await startRun(session, 'a');
+    const key = await startRun(session, 'a');
     const heir = await test.another();
-    now += 60_000;
-    await heir.runs.closeInterrupted(endInterrupted);
-    const changed = `${formatPosition(endOfTurn(1))} message_cache_invalidation`;
+    await heir.runs.close((await heir.runs.find(key)) as Run, endInterrupted);
+    const changed = '1.1000003 message_cache_invalidation';
     expect(await missed(session, BEFORE_ALL)).toEqual(['1.2 a', changed]);
-    for (const seq of [2, 3, 4, 99])
+    for (const seq of [2, 3, 4, 99, 1_000_002])
       expect(await missed(session, { turn: 1, seq })).toEqual([changed]);
     expect(await missed(session, endOfTurn(1))).toEqual([]);
   });

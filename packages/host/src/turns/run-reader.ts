@@ -7,29 +7,33 @@ import {
   type Position,
   type ServerEvent,
   type SessionKey,
+  seqIn,
+  toPosition,
   toServerEvent,
 } from '../bus/event-bus.js';
 import type { Frame } from '../store/runs/frames.js';
-import { hasEnded, type Run } from '../store/runs/run.js';
+import { type Ending, hasEnded, hasStopped, type Run, type RunKey } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import type { Store } from '../store/store.js';
+import type { FeedReader, RunFeeds } from './run-feeds.js';
 import { type RunOutcome, readError } from './run-log.js';
-import { buildDoneFrame } from './run-recorder.js';
+import { buildDoneFrame, buildResumedFrame } from './run-recorder.js';
 import type { Turns } from './turns.js';
 
-/** How often the runs of other processes are polled. */
+/** How long a reader of another host's run waits for frames before it reads the store. */
+const SILENCE_MS = 1_000;
+/** The same, if frames are known to be on their way to the store. */
 const POLL_MS = 200;
 
-export interface RunKey {
-  readonly owner: string;
-  readonly runId: string;
-}
+/** The published client fails if the end of a stream arrives just after the response to its abort. */
+const ABORT_DELAY_MS = 300;
 
-/** Reads runs of this and other processes, running or ended. */
+/** Reads runs of this and other hosts, running or ended. */
 export class RunReader {
   constructor(
     private readonly turns: Turns,
     private readonly store: Store,
+    private readonly feeds: RunFeeds,
   ) {}
 
   async find(key: RunKey): Promise<Run> {
@@ -41,83 +45,140 @@ export class RunReader {
   /** Yields the frames after `after`, stored ones first, then live ones; the last is always `done`. */
   read(run: Run, after: number, signal: AbortSignal): AsyncGenerator<readonly Frame[]> {
     const live = this.turns.findLive({ owner: run.owner, runId: run.id });
-    return live ? live.log.read(after, signal) : this.readStored(run, after, signal);
+    const frames = live ? live.log.read(after, signal) : this.readStored(run, after, signal);
+    return hasStopped(run) ? frames : delayAborted(frames, signal);
   }
 
-  /** Waits for the end of a run; returns undefined as soon as `gone` is aborted. */
+  /** Waits for the end or pause of a run; returns undefined as soon as `gone` is aborted. */
   async outcome(run: Run, gone: AbortSignal): Promise<RunOutcome | undefined> {
     const key = { owner: run.owner, runId: run.id };
     const live = this.turns.findLive(key);
     if (live) return abortable(() => live.outcome, gone).catch(() => undefined);
-    while (!gone.aborted) {
-      const now = await this.find(key);
-      if (hasEnded(now)) {
-        const { status, messageId, report } = now;
-        const { warnings = [] } = report;
-        return {
-          status,
-          messageId,
-          text: await this.readText(now),
-          warnings,
-          error: readError(now),
-        };
-      }
-      await sleep(POLL_MS, undefined, { signal: gone }).catch(() => undefined);
-    }
-    return undefined;
+    let isOver = hasStopped(run);
+    if (!isOver)
+      for await (const frames of this.readStored(run, run.lastSeq, gone))
+        isOver ||= frames.at(-1)?.event === 'done';
+    return isOver ? this.buildOutcome(await this.find(key)) : undefined;
   }
 
+  private async buildOutcome(run: Run): Promise<RunOutcome> {
+    const { messageId, report } = run;
+    const { warnings = [], pending } = report;
+    const text = await this.readText(run);
+    return { status: toEnding(run), messageId, text, warnings, error: readError(run), pending };
+  }
+
+  /** Reads the store, then follows the host of the run; reads the store again after a gap or silence. */
   private async *readStored(
-    { owner, id: runId }: Run,
+    { owner, id: runId, ...run }: Run,
     after: number,
     signal: AbortSignal,
   ): AsyncGenerator<readonly Frame[]> {
-    let seen = after;
-    while (!signal.aborted) {
-      // The run is read before its frames: if it has ended, all of them are stored.
-      const run = await this.find({ owner, runId });
-      const frames = await this.store.runs.frames({ owner, runId, after: seen });
-      if (frames.length > 0) yield frames;
-      if (frames.at(-1)?.event === 'done') return;
-      seen = frames.at(-1)?.seq ?? seen;
-      if (hasEnded(run)) {
-        yield await this.buildEnding(run, run.status, seen);
-        return;
+    const feed = this.feeds.open({ owner, id: runId, ...run });
+    try {
+      let seen = after;
+      let waitMs = SILENCE_MS;
+      while (!signal.aborted) {
+        // The run is read before its frames: if it has stopped, all of them are stored.
+        const current = await this.find({ owner, runId });
+        if (!hasStopped(current)) feed.watch(current.hostId);
+        for await (const frames of this.store.runs.framePages({ owner, runId, after: seen })) {
+          yield frames;
+          if (frames.at(-1)?.event === 'done') return;
+          seen = frames.at(-1)?.seq ?? seen;
+        }
+        if (hasStopped(current)) {
+          yield await this.buildEnding(current, seen);
+          return;
+        }
+        const followed = yield* follow(feed, { seen, waitMs, signal });
+        if (followed.isDone) return;
+        seen = followed.seen;
+        waitMs = followed.reason === 'changed' ? POLL_MS : SILENCE_MS;
       }
-      await sleep(POLL_MS, undefined, { signal }).catch(() => undefined);
+    } finally {
+      feed.close();
     }
   }
 
   /**
    * Builds the last frames for a client that has seen `seen` when the log contains nothing after it: the client has
-   * everything, it saw more than survived a crash (contract B4), or the log was pruned.
+   * everything, or the log was pruned.
    */
-  private async buildEnding(
-    run: Run,
-    status: DoneFrame['status'],
-    seen: number,
-  ): Promise<readonly Frame[]> {
+  private async buildEnding(run: Run, seen: number): Promise<readonly Frame[]> {
     const text = await this.readText(run);
-    const done = buildDoneFrame({ runId: run.id, messageId: run.messageId, status, text });
+    const { id: runId, messageId, report } = run;
+    const { pending } = report;
+    const done = buildDoneFrame({ runId, messageId, status: toEnding(run), text, pending });
     if (seen === run.lastSeq && seen > 0) return toFrames([done], seen);
-    const { id: runId, sessionId, requestId } = run;
     const isPruned = seen < run.lastSeq;
-    const partialLength = isPruned ? 0 : text.length;
-    const start: ReplyPart = {
-      event: 'run',
-      data: { runId, sessionId, requestId, resumed: true, partialLength },
-    };
     const timestamp = new Date(run.updatedAt).toISOString();
     const whole: ReplyPart[] =
       isPruned && text ? [{ event: 'message', data: { content: text, timestamp } }] : [];
-    return toFrames([start, ...whole, done], seen + 1);
+    return toFrames([buildResumedFrame(run, isPruned ? '' : text), ...whole, done], seen + 1);
   }
 
   private async readText({ owner, messageId }: Run): Promise<string> {
-    if (messageId === undefined) return '';
     return (await this.store.messages.find({ owner, messageId }))?.content ?? '';
   }
 }
+
+/** How clients see that a run stopped: a paused one is interrupted, and so is one that another attempt continues. */
+function toEnding({ status }: Run): Ending {
+  switch (status) {
+    case 'finished':
+    case 'aborted':
+    case 'failed':
+      return status;
+    default:
+      return 'interrupted';
+  }
+}
+
+interface Following {
+  readonly seen: number;
+  readonly waitMs: number;
+  readonly signal: AbortSignal;
+}
+
+interface Followed {
+  readonly seen: number;
+  readonly isDone: boolean;
+  readonly reason: 'changed' | 'silent';
+}
+
+/** Yields frames from another host until a gap, silence or the end. */
+async function* follow(
+  feed: FeedReader,
+  { seen, waitMs, signal }: Following,
+): AsyncGenerator<readonly Frame[], Followed> {
+  for (let last = seen; ; ) {
+    const next = await feed.next(last, waitMs, signal);
+    if (typeof next === 'string') return { seen: last, isDone: false, reason: next };
+    yield next;
+    last = next.at(-1)?.seq ?? last;
+    if (next.at(-1)?.event === 'done') return { seen: last, isDone: true, reason: 'changed' };
+  }
+}
+
+/** Delays the end of an aborted run for a reader that was there when it was aborted. */
+async function* delayAborted(
+  frames: AsyncGenerator<readonly Frame[]>,
+  signal: AbortSignal,
+): AsyncGenerator<readonly Frame[]> {
+  for await (const batch of frames) {
+    const done = batch.at(-1);
+    if (done?.event !== 'done' || !isAborted(done)) {
+      yield batch;
+      continue;
+    }
+    if (batch.length > 1) yield batch.slice(0, -1);
+    await sleep(ABORT_DELAY_MS, undefined, { signal }).catch(() => undefined);
+    yield [done];
+  }
+}
+
+const isAborted = ({ data }: Frame) => (JSON.parse(data) as DoneFrame).status === 'aborted';
 
 const toFrames = (parts: readonly ReplyPart[], from: number): Frame[] =>
   parts.map(({ event, data }, i) => ({ seq: from + i, event, data: JSON.stringify(data) }));
@@ -134,44 +195,36 @@ export class MissedEvents {
     const run = await this.runs.current(key);
     if (!run) return BEFORE_ALL;
     const live = this.turns.findLive({ owner: run.owner, runId: run.id });
-    if (live) return { turn: run.turn, seq: live.log.lastSeq };
-    return hasEnded(run) ? endOfTurn(run.turn) : { turn: run.turn, seq: run.lastSeq };
+    if (live) return toPosition(run, live.log.lastSeq);
+    return hasEnded(run) ? endOfTurn(run.turn) : toPosition(run, run.lastSeq);
   }
 
   /** Yields the events after a position, oldest first. */
   async *after(key: SessionKey, seen: Position): AsyncGenerator<ServerEvent> {
     let runs = await this.runs.list({ ...key, fromTurn: seen.turn });
     while (runs.length > 0) {
-      for (const run of runs) yield* this.readEvents(run, run.turn === seen.turn ? seen.seq : 0);
+      for (const run of runs) yield* this.readEvents(run, seqIn(run, seen));
       runs = await this.runs.list({ ...key, fromTurn: (runs.at(-1)?.turn ?? 0) + 1 });
     }
   }
 
   private async *readEvents(run: Run, after: number): AsyncGenerator<ServerEvent> {
-    for (const frame of await this.readFrames(run, after)) {
-      const event = toServerEvent(toReplyPart(frame), { turn: run.turn, seq: frame.seq });
-      if (event && !isRepair(run, frame)) yield event;
+    for await (const frames of this.readFrames(run, after)) {
+      for (const frame of frames) {
+        const event = toServerEvent(toReplyPart(frame), toPosition(run, frame.seq));
+        if (event) yield event;
+      }
     }
-    if (after < endOfTurn(run.turn).seq) yield* this.readRepair(run);
   }
 
-  /** A crash may have lost frames that the client saw, and their numbers were used again. */
-  private async *readRepair(run: Run): AsyncGenerator<ServerEvent> {
-    if (run.status !== 'interrupted') return;
-    const [frame] = await this.readFrames(run, run.lastSeq - 2);
-    if (!frame || !isRepair(run, frame)) return;
-    const event = toServerEvent(toReplyPart(frame), endOfTurn(run.turn));
-    if (event) yield event;
-  }
-
-  private async readFrames({ owner, id: runId }: Run, after: number): Promise<readonly Frame[]> {
+  private async *readFrames(
+    { owner, id: runId }: Run,
+    after: number,
+  ): AsyncGenerator<readonly Frame[]> {
     const live = this.turns.findLive({ owner, runId });
-    return live ? live.log.since(after) : this.runs.frames({ owner, runId, after });
+    if (live) yield live.log.since(after);
+    else yield* this.runs.framePages({ owner, runId, after });
   }
 }
 
 const toReplyPart = ({ event, data }: Frame) => ({ event, data: JSON.parse(data) }) as ReplyPart;
-
-/** Whether a frame is the first of those that ended the run of a dead process. */
-const isRepair = ({ status, lastSeq }: Run, { seq, event }: Frame) =>
-  status === 'interrupted' && seq === lastSeq - 1 && event === 'message_cache_invalidation';

@@ -1,16 +1,21 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type DoneFrame, OracleError, type ReplyPart } from '@sibyl/protocol';
+import { type DoneFrame, OracleError, type PendingAnswer, type ReplyPart } from '@sibyl/protocol';
 import type { Logger } from 'pino';
-import { type EventBus, endOfTurn, type ServerEvent, toServerEvent } from '../bus/event-bus.js';
-import type { RunEnding } from '../store/runs/finish-run.js';
+import type { AgentStep, InterruptAnswer, StepJournal } from '../agent/steps.js';
+import {
+  type EventBus,
+  endOfTurn,
+  type ServerEvent,
+  toPosition,
+  toServerEvent,
+} from '../bus/event-bus.js';
+import type { EndedRun, RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
-import type { Run } from '../store/runs/run.js';
-import type { RunStore } from '../store/runs/run-store.js';
+import type { CancelReason, Run } from '../store/runs/run.js';
+import type { RunStore, UnsealedWrites } from '../store/runs/run-store.js';
 import { classifyStoreError } from '../store/store-errors.js';
+import type { FlushLoop, UnsavedRun } from './flush-loop.js';
 import { createReport, type RunLog, type RunOutcome } from './run-log.js';
-
-/** Well under the 250 ms that the stream may be ahead of the store (contract B4). */
-const FLUSH_MS = 150;
 
 /** Memory limit for the frames of one run; the limit on characters stops long answers much earlier. */
 const MAX_LOG_BYTES = 64 * 1024 * 1024;
@@ -18,6 +23,9 @@ const MAX_LOG_BYTES = 64 * 1024 * 1024;
 /** Delays between attempts to store a run while the store is unavailable: doubled up to the last. */
 const FIRST_RETRY_MS = 200;
 const LAST_RETRY_MS = 2_000;
+
+/** How often a step that must be stored is tried again. */
+const COMMIT_RETRY_MS = 100;
 
 type Ending = Omit<RunEnding, 'frames'>;
 
@@ -27,6 +35,9 @@ interface LastWrite {
   readonly last: readonly Frame[];
 }
 
+/** What is stored when a run pauses, besides what the recorder knows. */
+export type RunPause = Omit<Parameters<RunStore['pause']>[0], 'owner' | 'runId' | 'steps'>;
+
 type DonePart = Extract<ReplyPart, { event: 'done' }>;
 
 const LOG_FULL = 'The turn was stopped: its log became larger than this host keeps in memory.';
@@ -35,26 +46,33 @@ interface RunRecorderDeps {
   readonly run: Run;
   readonly log: RunLog;
   readonly runs: RunStore;
+  readonly flushes: FlushLoop;
   readonly events: EventBus;
   readonly logger: Logger;
   /** How long readers wait for an end that cannot be stored; not at all if the store is full or broken. */
   readonly storeWaitMs: number;
   /** Aborted when the host stops without waiting for its store any longer. */
   readonly shutdown: AbortSignal;
-  /** Called when this process no longer owns the run. */
+  /** Whether this host also executes the next run of the session. */
+  readonly takesNext: () => boolean;
+  /** Called when another host has taken the run over or ended it. */
   readonly onLost: () => void;
+  /** Called when the run was canceled on another host. */
+  readonly onCanceled: (reason: CancelReason) => void;
   /** Called when readers see that the end could not be stored; storing it is still retried. */
   readonly onUnstored: (outcome: RunOutcome) => void;
   /** Called when the log exceeds its memory limit. */
   readonly onFull: (error: OracleError) => void;
+  /** Called with the next run of the session, which the end of this one promoted. */
+  readonly onPromoted: (next: Run) => void;
 }
 
 /** Writes a run's frames to its log and the session's sockets immediately, and to the store soon after. */
-export class RunRecorder {
-  private unsaved: Frame[] = [];
-  private timer: NodeJS.Timeout | undefined;
-  private saving: Promise<void> = Promise.resolve();
-  private saveRetryMs = FIRST_RETRY_MS;
+export class RunRecorder implements UnsavedRun {
+  private frames: Frame[] = [];
+  private steps: UnsealedWrites['steps'][number][] = [];
+  private stepCount = 0;
+  private isLost = false;
   private isEnding = false;
   /** The end to store; replaced if readers saw another one. */
   private lastWrite: LastWrite | undefined;
@@ -62,12 +80,67 @@ export class RunRecorder {
 
   constructor(private readonly deps: RunRecorderDeps) {}
 
+  get runId(): string {
+    return this.deps.run.id;
+  }
+
   /** Returns the event that the sockets received, if any; writes nothing once the run is ending. */
   write(part: ReplyPart): ServerEvent | undefined {
     if (this.isEnding || !this.hasRoomFor(part)) return undefined;
-    this.unsaved.push(this.deps.log.add(part.event, JSON.stringify(part.data)));
-    this.timer ??= setTimeout(() => this.startSaving(), FLUSH_MS);
+    this.frames.push(this.deps.log.add(part.event, JSON.stringify(part.data)));
+    this.deps.flushes.add(this);
     return this.publish(part);
+  }
+
+  /** The journal of the agent; `earlier` are the steps of earlier attempts. */
+  openJournal(
+    earlier: readonly AgentStep[],
+    answers: ReadonlyMap<string, InterruptAnswer>,
+  ): StepJournal {
+    return {
+      earlier,
+      answers,
+      add: (value) => {
+        this.stepCount += 1;
+        this.steps.push({ step: this.stepCount, value });
+        this.deps.flushes.add(this);
+      },
+      commit: () => this.commit(),
+    };
+  }
+
+  take(): UnsealedWrites {
+    const { owner, id: runId } = this.deps.run;
+    const writes = { owner, runId, frames: this.frames, steps: this.steps };
+    this.frames = [];
+    this.steps = [];
+    return writes;
+  }
+
+  putBack({ frames, steps }: UnsealedWrites): void {
+    this.frames = [...frames, ...this.frames];
+    this.steps = [...steps, ...this.steps];
+  }
+
+  onLost(): void {
+    this.isLost = true;
+    this.deps.onLost();
+  }
+
+  onCanceled(reason: CancelReason): void {
+    this.deps.onCanceled(reason);
+  }
+
+  /** Waits until the store is available again: a tool must not run before the intent to run it is stored. */
+  private async commit(): Promise<void> {
+    const { flushes, shutdown } = this.deps;
+    for (;;) {
+      await flushes.flushNow(this);
+      if (this.isLost || this.isEnding) throw new RunEndedElsewhereError();
+      if (this.steps.length === 0) return;
+      shutdown.throwIfAborted();
+      await sleep(COMMIT_RETRY_MS);
+    }
   }
 
   /** The `error` frame is written even if the log is full. */
@@ -84,17 +157,18 @@ export class RunRecorder {
    */
   async end(ending: Ending, done: DonePart): Promise<Run> {
     this.isEnding = true;
-    const { log, storeWaitMs } = this.deps;
+    const { flushes, log, storeWaitMs, onPromoted } = this.deps;
     this.lastWrite = { ending, last: [toFrame(done, log.lastSeq + 1)] };
     const timer = setTimeout(() => this.showUnstored(), storeWaitMs);
     try {
-      await this.settleSaving();
-      const ended = await this.storeEnd();
-      if (this.isShown) this.publishChange(ended);
+      await flushes.remove(this);
+      const { run, next } = await this.storeEnd();
+      if (this.isShown) this.publishChange(run);
       else log.add(done.event, JSON.stringify(done.data));
-      return ended;
+      if (next) onPromoted(next);
+      return run;
     } catch (error) {
-      if (!this.isShown) this.showLost(ending.message?.content ?? '');
+      if (!this.isShown) this.showLost(ending.message.content);
       throw error;
     } finally {
       clearTimeout(timer);
@@ -102,8 +176,48 @@ export class RunRecorder {
     }
   }
 
+  /**
+   * Pauses the run with the last frames; readers see `done` once it is stored. Undefined if the user has too many paused
+   * runs: then the run continues.
+   */
+  async pause(pause: RunPause, done: DonePart): Promise<Run | undefined> {
+    this.isEnding = true;
+    const { flushes, log } = this.deps;
+    await flushes.remove(this);
+    try {
+      const paused = await this.storePause(pause, toFrame(done, log.lastSeq + 1));
+      this.isEnding = paused !== undefined;
+      if (paused) log.add(done.event, JSON.stringify(done.data));
+      return paused;
+    } catch (error) {
+      this.showLost(pause.ending.message.content);
+      throw error;
+    } finally {
+      if (this.isEnding) log.close();
+    }
+  }
+
+  private async storePause(pause: RunPause, last: Frame): Promise<Run | undefined> {
+    const { run, runs } = this.deps;
+    const key = { owner: run.owner, runId: run.id };
+    const ending = { ...pause.ending, frames: [...this.frames, last] };
+    for (let wait = FIRST_RETRY_MS; ; wait = Math.min(2 * wait, LAST_RETRY_MS)) {
+      try {
+        const result = await runs.pause({ ...pause, ...key, ending, steps: this.steps });
+        if (result.state === 'paused') return result.run;
+        if (result.state === 'too-many') return undefined;
+        const stored = await runs.find(key);
+        if (stored?.status === 'paused') return stored;
+        throw new RunEndedElsewhereError();
+      } catch (error) {
+        if (error instanceof RunEndedElsewhereError) throw error;
+        await this.waitAfter(error, wait);
+      }
+    }
+  }
+
   /** Retries until the end is stored or the host stops; meanwhile readers find the run in memory. */
-  private async storeEnd(): Promise<Run> {
+  private async storeEnd(): Promise<Pick<EndedRun, 'run' | 'next'>> {
     for (let wait = FIRST_RETRY_MS; ; wait = Math.min(2 * wait, LAST_RETRY_MS)) {
       try {
         return await this.finish();
@@ -122,21 +236,23 @@ export class RunRecorder {
     await sleep(wait, undefined, { signal: shutdown }).catch(() => undefined);
   }
 
-  private async finish(): Promise<Run> {
-    const { run, runs } = this.deps;
+  private async finish(): Promise<Pick<EndedRun, 'run' | 'next'>> {
+    const { run, runs, takesNext } = this.deps;
     const { ending, last } = this.lastWrite as LastWrite;
-    const frames = [...this.unsaved, ...last];
+    const frames = [...this.frames, ...last];
     const key = { owner: run.owner, runId: run.id };
-    const ended = await runs.finish({ ...key, ending: { ...ending, frames } });
-    return ended?.run ?? this.findStored(ending);
+    const request = { ...key, ending: { ...ending, frames }, takesNext: takesNext() };
+    return (await runs.finish(request)) ?? this.findStored(ending);
   }
 
   /** An attempt may have succeeded although its reply was lost. */
-  private async findStored({ status }: Ending): Promise<Run> {
+  private async findStored({ status }: Ending): Promise<Pick<EndedRun, 'run' | 'next'>> {
     const { run, runs } = this.deps;
     const stored = await runs.find({ owner: run.owner, runId: run.id });
-    if (!stored || stored.status !== status) throw new RunEndedElsewhereError();
-    return stored;
+    if (stored?.status !== status || stored.hostId !== runs.hostId)
+      throw new RunEndedElsewhereError();
+    const current = await runs.current(run);
+    return { run: stored, ...(current?.status === 'running' && { next: current }) };
   }
 
   /** Ends the run as failed for its readers, and replaces the end to store. */
@@ -148,7 +264,7 @@ export class RunRecorder {
     const failure = { kind: 'server', message: NOT_STORED } as const;
     const { sessionId, requestId } = run;
     const timestamp = new Date().toISOString();
-    const text = ending.message?.content ?? '';
+    const text = ending.message.content;
     const parts: readonly ReplyPart[] = [
       {
         event: 'error',
@@ -161,15 +277,17 @@ export class RunRecorder {
           timestamp,
         },
       },
-      buildDoneFrame({ runId: run.id, messageId: undefined, status: 'failed', text }),
+      buildDoneFrame({ runId: run.id, messageId: run.messageId, status: 'failed', text }),
     ];
     const last = parts.map((part) => log.add(part.event, JSON.stringify(part.data)));
-    const message = ending.message && { ...ending.message, isComplete: false };
+    const { code } = createNotStoredError();
+    const reason = { status: 'failed', code, message: NOT_STORED, kind: failure.kind } as const;
+    const message = { ...ending.message, isComplete: false, error: reason };
     const { warnings = [] } = ending.report ?? {};
     const error = createNotStoredError();
     const report = createReport(warnings, error);
     this.lastWrite = {
-      ending: { ...ending, message, status: 'failed', fault: failure, report },
+      ending: { ...ending, message, status: 'failed', error: failure, report },
       last,
     };
     log.close();
@@ -202,38 +320,9 @@ export class RunRecorder {
   /** Sends the frame just added to the session's sockets. */
   private publish(part: ReplyPart): ServerEvent | undefined {
     const { run, log, events } = this.deps;
-    const event = toServerEvent(part, { turn: run.turn, seq: log.lastSeq });
+    const event = toServerEvent(part, toPosition(run, log.lastSeq));
     if (event) events.publish(run, event);
     return event;
-  }
-
-  private async settleSaving(): Promise<void> {
-    clearTimeout(this.timer);
-    await this.saving;
-    // A failed save has scheduled another one.
-    clearTimeout(this.timer);
-  }
-
-  /** One at a time, so that frames are stored in order. */
-  private startSaving(): void {
-    this.timer = undefined;
-    this.saving = this.saving.then(() => this.save());
-  }
-
-  private async save(): Promise<void> {
-    const { run, runs, onLost } = this.deps;
-    const frames = this.unsaved;
-    this.unsaved = [];
-    try {
-      const isOurs = await runs.appendFrames({ owner: run.owner, runId: run.id, frames });
-      this.saveRetryMs = FIRST_RETRY_MS;
-      if (!isOurs) onLost();
-    } catch (err) {
-      this.logFailure(err, 'frames not stored; trying again', this.saveRetryMs);
-      this.unsaved = [...frames, ...this.unsaved];
-      this.timer ??= setTimeout(() => this.startSaving(), this.saveRetryMs);
-      this.saveRetryMs = Math.min(2 * this.saveRetryMs, LAST_RETRY_MS);
-    }
   }
 
   /** One warning per run, without a stack: the store logs when an outage begins and ends. */
@@ -273,15 +362,33 @@ interface DoneFields {
   readonly status: DoneFrame['status'];
   /** The answer, possibly incomplete. */
   readonly text: string;
+  /** What a paused run waits for. */
+  readonly pending?: readonly PendingAnswer[] | undefined;
+}
+
+/** Builds the first frame of a run (contract B4). */
+export function buildRunFrame({ id: runId, sessionId, requestId }: Run) {
+  return { event: 'run', data: { runId, sessionId, requestId } } as const satisfies ReplyPart;
+}
+
+/** Builds the frame after which readers continue with another attempt, or after a crash: they keep `partial`. */
+export function buildResumedFrame(run: Run, partial: string) {
+  const { event, data } = buildRunFrame(run);
+  const { attempt } = run;
+  return {
+    event,
+    data: { ...data, resumed: true, attempt, partialLength: partial.length },
+  } as const satisfies ReplyPart;
 }
 
 /** Builds the last frame of a run (contract B4). */
-export function buildDoneFrame({ runId, messageId, status, text }: DoneFields) {
+export function buildDoneFrame({ runId, messageId, status, text, pending }: DoneFields) {
   const data: DoneFrame = {
     runId,
     ...(messageId !== undefined && { messageId }),
     status,
     ...(status !== 'finished' && { [status]: true, partialText: text }),
+    ...(pending && { pending: [...pending] }),
   };
   return { event: 'done', data } as const satisfies ReplyPart;
 }

@@ -2,23 +2,28 @@ import { type ErrorKind, OracleError } from '@sibyl/protocol';
 import { abortable } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import { runAgent } from '../agent/run-agent.js';
+import { PausedError } from '../agent/steps.js';
 import { ModelError } from '../models/model.js';
 import type { Metrics } from '../observability/metrics.js';
-import type { RunStore } from '../store/runs/run-store.js';
 import { isStoreError } from '../store/store-errors.js';
+import { readSteps } from './closing-runs.js';
 import type { LiveRun, RunOutcome } from './run-log.js';
 import type { Titles } from './titles.js';
+import { toStoredRequest } from './turn-request.js';
 import type { TurnJob, TurnSetup } from './turn-setup.js';
 import { type TurnError, TurnWriter } from './turn-writer.js';
 
 interface TurnRunnerDeps {
-  readonly runs: RunStore;
   readonly setup: TurnSetup;
   readonly titles: Titles;
   readonly logger: Logger;
   readonly metrics: Metrics;
-  /** Time limit of one turn. */
-  readonly maxMs: number;
+  readonly limits: {
+    /** Milliseconds that one attempt may take. */
+    readonly ms: number;
+    /** Paused turns of one user. */
+    readonly paused: number;
+  };
 }
 
 /** Executes turns: runs the agent, stores the outcome, and settles the cost. */
@@ -38,14 +43,37 @@ export class TurnRunner {
   }
 
   private async execute(job: TurnJob): Promise<RunOutcome> {
-    const { live, recorder, account } = job;
-    const writer = new TurnWriter(live.run, recorder);
-    const failure = await this.answer(job, writer);
+    const { live, recorder, account, progress } = job;
+    const writer = new TurnWriter(live.run, recorder, progress && readSteps(progress.steps));
+    const result = await this.answer(job, writer);
+    const paused =
+      result instanceof PausedError ? await this.pause(job, writer, result) : undefined;
+    if (paused && 'outcome' in paused) return paused.outcome;
+    const failure = result instanceof PausedError ? paused?.failure : result;
     const status = !failure ? 'finished' : (live.cancelReason ?? 'failed');
     this.deps.metrics.count('sibyl_turns_total', { status, kind: failure?.kind ?? '' });
     const shown = status === 'failed' ? failure : undefined;
     const error = status === 'finished' ? undefined : (shown?.error ?? live.error);
     return writer.end({ status, usage: account.total, failure: shown, error });
+  }
+
+  /** Pauses the turn, or returns why it has to fail instead. */
+  private async pause(
+    { live, request, account }: TurnJob,
+    writer: TurnWriter,
+    { interrupts }: PausedError,
+  ): Promise<{ outcome: RunOutcome } | { failure: TurnError }> {
+    const { limits } = this.deps;
+    const outcome = await writer.pause({
+      interrupts,
+      request: toStoredRequest(request),
+      limit: limits.paused,
+      usage: account.total,
+    });
+    this.deps.metrics.count('sibyl_turns_total', { status: 'paused', kind: '' });
+    if (outcome) return { outcome };
+    const error = new OracleError('too_many_paused', { retryAfterSeconds: RETRY_SECONDS });
+    return { failure: this.reportError(error, live) };
   }
 
   private nameSession({ request, session, account }: TurnJob, { status, text }: RunOutcome) {
@@ -55,19 +83,20 @@ export class TurnRunner {
   }
 
   /** Runs the agent; returns the error that ended it early, if any. */
-  private async answer(job: TurnJob, writer: TurnWriter): Promise<TurnError | undefined> {
+  private async answer(
+    job: TurnJob,
+    writer: TurnWriter,
+  ): Promise<TurnError | PausedError | undefined> {
     const { live } = job;
-    const timer = setTimeout(() => live.fail(this.createTimeoutError()), this.deps.maxMs);
+    const timer = setTimeout(() => live.fail(this.createTimeoutError()), this.deps.limits.ms);
     try {
       const warn = (code: string, message: string) => writer.warn(code, message);
       for (const { code, message } of job.request.warnings ?? []) warn(code, message);
-      const request = await abortable(async () => {
-        await this.markRunning(live);
-        return this.deps.setup.prepare(job, warn);
-      }, live.signal);
+      const request = await abortable(() => this.deps.setup.prepare(job, warn), live.signal);
       for await (const part of runAgent(request)) writer.write(part);
       return undefined;
     } catch (error) {
+      if (error instanceof PausedError && !live.signal.aborted) return error;
       return this.reportError(live.error ?? error, live);
     } finally {
       clearTimeout(timer);
@@ -75,12 +104,8 @@ export class TurnRunner {
   }
 
   private createTimeoutError(): OracleError {
-    const message = `The turn was stopped after ${this.deps.maxMs / 1000} seconds, the longest that one turn may take on this host.`;
+    const message = `The turn was stopped after ${this.deps.limits.ms / 1000} seconds, the longest that one turn may take on this host.`;
     return new OracleError('turn_too_long', { message });
-  }
-
-  private async markRunning({ run: { status, owner, id: runId } }: LiveRun): Promise<void> {
-    if (status === 'queued') await this.deps.runs.markRunning({ owner, runId });
   }
 
   /** Logs the error as well: a streaming client has already received status 200. */

@@ -1,8 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import { pino } from 'pino';
 import { expect, it } from 'vitest';
-import { newOwner, useStore } from '../../test/support/test-database.js';
+import { useStore } from '../../test/support/test-database.js';
+import { startTestRun } from '../../test/support/test-runs.js';
 import { MemoryEventBus } from '../bus/event-bus.js';
+import { FlushLoop } from './flush-loop.js';
 import { RunLog } from './run-log.js';
 import { buildDoneFrame, RunRecorder } from './run-recorder.js';
 import { createTurnEmit } from './turn-context.js';
@@ -11,14 +13,8 @@ const test = useStore('sqlite');
 
 /** A running run, the events its session's sockets receive, and the `emit` of a plugin. */
 async function begin(checksEvents: boolean) {
-  const { sessions, runs } = test.store;
-  const owner = newOwner();
-  const { id: sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
-  const message = { content: 'hi' };
-  const request = { owner, sessionId, requestId: 'r', status: 'running', message } as const;
-  const started = await runs.start(request);
-  if (started.state !== 'started') throw new Error(started.state);
-  const { run } = started;
+  const { runs } = test.store;
+  const { run } = await startTestRun(test.store);
   const [events, log] = [new MemoryEventBus(), new RunLog()];
   const heard: unknown[] = [];
   events.subscribe(run, ({ payload }) => heard.push(payload));
@@ -36,9 +32,13 @@ async function begin(checksEvents: boolean) {
     onUnstored: () => {},
     onFull: () => undefined,
     onLost: () => {},
+    onCanceled: () => {},
+    onPromoted: () => {},
+    takesNext: () => true,
+    flushes: new FlushLoop(runs, logger),
   });
   const emit = createTurnEmit({ run, recorder, logger, checksEvents });
-  const place = { sessionId, requestId: 'r' };
+  const place = { sessionId: run.sessionId, requestId: run.requestId };
   const written = () => log.since(0).map(({ data }) => JSON.parse(data));
   return { run, recorder, emit, heard, written, lines, place };
 }

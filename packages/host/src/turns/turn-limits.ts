@@ -7,35 +7,39 @@ import { type ModelUsageStore, toUtcDay } from '../store/model-usage-store.js';
 /** By then another turn has probably ended. */
 const RETRY_SECONDS = 5;
 
-interface TurnLimits {
-  readonly maxPerUser: number;
-  /** For all users together. */
-  readonly max: number;
-}
-
 /** Permission for one turn on this host. */
 export interface TurnSlot {
   /** Frees the slot; repeated calls have no effect. */
   release(): void;
 }
 
-/** Limits the turns that run or wait on this host, because model calls cost money and identities are free. */
+interface TurnLimits {
+  readonly maxPerUser: number;
+  /** For all users together. */
+  readonly max: number;
+}
+
+/**
+ * Limits the turns that run or wait on this host before gates are asked. The store enforces the limit per user for all
+ * hosts together.
+ */
 export class TurnSlots {
-  private readonly limits: TurnLimits;
   private readonly perUser = new Map<string, number>();
   private total = 0;
 
-  constructor(limits: TurnLimits) {
-    this.limits = limits;
-  }
+  constructor(private readonly limits: TurnLimits) {}
 
   /** Returns a slot or throws if none is free; never waits. */
   acquire(owner: string): TurnSlot {
     const { maxPerUser, max } = this.limits;
-    const taken = this.perUser.get(owner) ?? 0;
-    if (taken >= maxPerUser) throw tooManyTurns();
+    if ((this.perUser.get(owner) ?? 0) >= maxPerUser) throw tooManyTurns();
     if (this.total >= max) throw new OracleError('host_busy', { retryAfterSeconds: RETRY_SECONDS });
-    this.perUser.set(owner, taken + 1);
+    return this.take(owner);
+  }
+
+  /** Returns a slot even if none is free: for a turn that replaces one, or that a host has accepted already. */
+  take(owner: string): TurnSlot {
+    this.perUser.set(owner, (this.perUser.get(owner) ?? 0) + 1);
     this.total += 1;
     let isTaken = true;
     return {

@@ -17,8 +17,26 @@ export interface TurnRequest {
   readonly warnings?: readonly ReplyWarning[] | undefined;
   /** The transport, such as `api`. */
   readonly client: string;
+  /** Whether a paused turn of the session makes this one wait instead of being canceled by it. */
+  readonly waitsForPaused?: boolean | undefined;
   /** A repeated request with this key joins the run of the first one. */
   readonly idempotencyKey?: string | undefined;
+}
+
+/** Converts a request to JSON that another host can execute. */
+export function toStoredRequest({ caller, ...request }: TurnRequest): unknown {
+  const { did, expiration, presentedDelegation } = caller;
+  // JSON has no infinity.
+  const expires = Number.isFinite(expiration) ? { expiration } : {};
+  return { ...request, caller: { did, presentedDelegation, ...expires } };
+}
+
+/** Reads a stored request; undefined if it is missing or cannot be decrypted. */
+export function fromStoredRequest(stored: unknown): TurnRequest | undefined {
+  if (typeof stored !== 'object' || stored === null) return undefined;
+  const request = stored as TurnRequest;
+  const { expiration = Number.POSITIVE_INFINITY } = request.caller as Partial<Caller>;
+  return { ...request, caller: { ...request.caller, expiration } };
 }
 
 /** Characters of an unknown name that a warning quotes. */

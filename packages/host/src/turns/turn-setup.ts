@@ -5,6 +5,7 @@ import { type AgentRequest, StepBudget, SummaryCache } from '../agent/agent.js';
 import { createLlms } from '../agent/ask-model.js';
 import { toModelMessages } from '../agent/conversation.js';
 import { composePrompt } from '../agent/prompt.js';
+import type { AgentStep, InterruptAnswer } from '../agent/steps.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { PendingClientCalls } from '../bus/pending-client-calls.js';
@@ -12,6 +13,7 @@ import type { Config } from '../config/config.js';
 import type { ModelRole } from '../models/model.js';
 import type { Models } from '../models/models.js';
 import type { Message } from '../store/message.js';
+import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import { Capabilities } from './capabilities.js';
@@ -75,10 +77,11 @@ export class TurnSetup {
     const { live, request, session } = job;
     const key = { owner: session.owner, sessionId: session.id };
     const bytes = this.deps.settings.contextTokens * HISTORY_BYTES_PER_TOKEN;
-    const [messages, delegation] = await Promise.all([
+    const [recent, delegation] = await Promise.all([
       this.deps.store.messages.recent({ ...key, throughTurn: live.run.turn, bytes }),
       this.findDelegation(request),
     ]);
+    const messages = recent.filter((message) => isPrompted(message, live.run));
     const facts = buildTurnFacts({ request, session, messages, delegation });
     return this.buildRequest({ ...job, warn, messages, facts, models: this.selectModels(job) });
   }
@@ -87,6 +90,8 @@ export class TurnSetup {
     const { live, account, messages, models, warn } = turn;
     const { plugins, hooks, settings } = this.deps;
     const { signal } = live;
+    const { steps = [], answers = new Map() } = turn.progress ?? {};
+    const journal = turn.recorder.openJournal(steps, answers);
     const contexts = await TurnContexts.open(this.contextDeps(turn), plugins);
     const chain = new MiddlewareChain({ plugins, contexts, hooks, signal });
     const shared = {
@@ -94,6 +99,7 @@ export class TurnSetup {
       limits: { steps: new StepBudget(settings.maxSteps), contextTokens: settings.contextTokens },
       summaries: this.summaries,
       meter: account,
+      journal,
     };
     const tools = await gatherTools({
       ...shared,
@@ -115,6 +121,7 @@ export class TurnSetup {
       messages: toModelMessages(messages),
       tools: () => capabilities.tools,
       hooks: chain.aroundModel({ agent: 'main', model }),
+      journal,
       signal,
     };
   }
@@ -186,6 +193,18 @@ export class TurnSetup {
   }
 }
 
+/** Omits the partial answer of failed turns, and of earlier attempts of this turn, which its steps contain. */
+function isPrompted({ type, error, id }: Message, run: Run): boolean {
+  return type === 'human' || (error?.status !== 'failed' && id !== run.messageId);
+}
+
+/** What earlier attempts of a turn have done. */
+export interface TurnProgress {
+  readonly steps: readonly AgentStep[];
+  /** By the key of the interrupt. */
+  readonly answers: ReadonlyMap<string, InterruptAnswer>;
+}
+
 /** A turn to execute and what belongs to it. */
 export interface TurnJob {
   readonly live: LiveRun;
@@ -193,4 +212,6 @@ export interface TurnJob {
   readonly request: TurnRequest;
   readonly session: Session;
   readonly account: TurnAccount;
+  /** Undefined in the first attempt. */
+  readonly progress?: TurnProgress | undefined;
 }

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { ErrorKind, Message as MessageView, OracleError, ReplyWarning } from '@sibyl/protocol';
 import type { AgentPart } from '../agent/agent.js';
+import type { PendingInterrupt } from '../agent/steps.js';
 import {
   joinReasoning,
   listAttachments,
@@ -8,7 +9,9 @@ import {
   type Message,
   type MessageError,
 } from '../store/message.js';
-import type { Run, TokenUsage } from '../store/runs/run.js';
+import type { RunEnding } from '../store/runs/finish-run.js';
+import type { NewInterrupt } from '../store/runs/interrupts.js';
+import type { Ending, Run, TokenUsage } from '../store/runs/run.js';
 import { MessageParts } from './message-parts.js';
 import { createReport, MAX_WARNINGS, type RunOutcome, readError } from './run-log.js';
 import { buildDoneFrame, type RunRecorder } from './run-recorder.js';
@@ -23,7 +26,7 @@ export interface TurnError {
 
 /** How a turn ended. */
 interface TurnEnding {
-  readonly status: RunOutcome['status'];
+  readonly status: Ending;
   readonly usage: TokenUsage;
   readonly failure: TurnError | undefined;
   /** Why the answer is missing or incomplete. */
@@ -35,11 +38,15 @@ export class TurnWriter {
   private readonly run: Run;
   private readonly recorder: RunRecorder;
   private readonly ids: { readonly sessionId: string; readonly requestId: string };
-  private readonly parts = new MessageParts();
   private readonly warnings: ReplyWarning[] = [];
   private isReasoning = false;
 
-  constructor(run: Run, recorder: RunRecorder) {
+  /** `parts`: the answer of earlier attempts. */
+  constructor(
+    run: Run,
+    recorder: RunRecorder,
+    private readonly parts = new MessageParts(),
+  ) {
     this.run = run;
     this.recorder = recorder;
     this.ids = { sessionId: run.sessionId, requestId: run.requestId };
@@ -79,7 +86,7 @@ export class TurnWriter {
   async end({ status, usage, failure, error }: TurnEnding): Promise<RunOutcome> {
     this.endReasoning();
     if (failure) this.writeError(failure);
-    const messageId = this.hasMessage(status) ? (this.run.messageId ?? randomUUID()) : undefined;
+    const { id: runId, messageId } = this.run;
     const text = this.parts.content;
     const report = createReport(this.warnings, error);
     const run = await this.recorder.end(
@@ -87,25 +94,55 @@ export class TurnWriter {
         status,
         usage,
         report,
-        ...(messageId && { message: { id: messageId, ...this.buildMessage(status) } }),
-        ...(failure && { fault: { kind: failure.kind, message: failure.message } }),
+        message: this.buildMessage(status, { error, kind: failure?.kind }),
+        ...(failure && { error: { kind: failure.kind, message: failure.message } }),
       },
-      buildDoneFrame({ runId: this.run.id, messageId, status, text }),
+      buildDoneFrame({ runId, messageId, status, text }),
     );
     // If storing takes too long, the run is stored as failed.
     const stored = run.status === 'failed' ? 'failed' : status;
     const { warnings = [] } = report;
     const why = error ?? readError(run);
-    return { status: stored, messageId: run.messageId, text, warnings, error: why };
+    return { status: stored, messageId, text, warnings, error: why };
   }
 
-  /** A turn that failed without output has no message; a canceled one has one even if it is empty. */
-  private hasMessage(status: RunOutcome['status']): boolean {
-    return status !== 'failed' || !this.parts.isEmpty;
+  /** Pauses the run until its interrupts have ended; undefined if the user has too many paused runs. */
+  async pause({ interrupts, request, limit, usage }: TurnPause): Promise<RunOutcome | undefined> {
+    this.endReasoning();
+    const { id: runId, messageId } = this.run;
+    const status = 'interrupted';
+    const text = this.parts.content;
+    const questions = interrupts.map((interrupt) => toInterrupt(interrupt));
+    const pending = questions.map(({ id, kind }) => ({ id, kind }));
+    const report = { ...createReport(this.warnings), pending };
+    const message = { ...this.parts.toMessage(), isComplete: false };
+    const paused = await this.recorder.pause(
+      {
+        interrupts: questions,
+        data: new Map(questions.map(({ id }, i) => [id, interrupts[i]?.data])),
+        request,
+        limit,
+        ending: { usage, report, message },
+      },
+      buildDoneFrame({ runId, messageId, status, text, pending }),
+    );
+    if (!paused) return undefined;
+    const { warnings = [] } = report;
+    return { status, messageId, text, warnings, pending };
   }
 
-  private buildMessage(status: RunOutcome['status']) {
-    return { ...this.parts.toMessage(), isComplete: status === 'finished' };
+  private buildMessage(
+    status: Ending,
+    { error, kind }: { error: OracleError | undefined; kind: ErrorKind | undefined },
+  ): RunEnding['message'] {
+    const message = this.parts.toMessage();
+    if (status === 'finished') return { ...message, isComplete: true };
+    const { code, message: text } = error ?? reasons[status];
+    return {
+      ...message,
+      isComplete: false,
+      error: { status, code, message: text, ...(kind && { kind }) },
+    };
   }
 
   private writeText(content: string): void {
@@ -168,6 +205,32 @@ export class TurnWriter {
     };
     this.recorder.write({ event: 'error', data });
   }
+}
+
+/** Why a turn has no complete answer, if no error says it. */
+const reasons = {
+  aborted: { code: 'turn_aborted', message: 'The turn was aborted.' },
+  interrupted: { code: 'turn_interrupted', message: 'The turn was interrupted.' },
+  failed: { code: 'internal_error', message: 'The turn failed.' },
+} as const;
+
+/** How a turn pauses. */
+interface TurnPause {
+  readonly interrupts: readonly PendingInterrupt[];
+  /** For the next attempt. */
+  readonly request: unknown;
+  /** Paused runs of one user. */
+  readonly limit: number;
+  readonly usage: TokenUsage;
+}
+
+/** How long an interrupt waits if its tool does not say. */
+const DEFAULT_EXPIRY_SECONDS = 7 * 24 * 60 * 60;
+
+function toInterrupt(interrupt: PendingInterrupt): NewInterrupt {
+  const { kind, schema, callId, key, expiresInSeconds = DEFAULT_EXPIRY_SECONDS } = interrupt;
+  const expiresAt = Date.now() + expiresInSeconds * 1000;
+  return { id: randomUUID(), kind, schema, callId, path: key, data: null, expiresAt };
 }
 
 const now = () => new Date().toISOString();

@@ -2,6 +2,7 @@ import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
 import { MemoryEventBus } from '../bus/event-bus.js';
+import { MemoryHostBus } from '../bus/host-bus.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import type { TurnRequest } from './turn-request.js';
@@ -15,11 +16,12 @@ function createTurns(store: Store, sessions: readonly Session[]) {
   const run = async ({ live }: TurnJob) => {
     const aborted = Promise.withResolvers<void>();
     live.signal.addEventListener('abort', () => aborted.resolve());
-    await aborted.promise;
+    if (!live.signal.aborted) await aborted.promise;
     await store.runs.finish({
       owner: live.run.owner,
       runId: live.run.id,
-      ending: { status: 'interrupted' },
+      ending: { status: 'interrupted', message: { content: '', isComplete: false } },
+      takesNext: true,
     });
     return interrupted;
   };
@@ -27,6 +29,10 @@ function createTurns(store: Store, sessions: readonly Session[]) {
     sessions.find(({ id }) => id === sessionId);
   return new Turns({
     store: { runs: store.runs, idempotency: store.idempotency, sessions: { get: find } },
+    cluster: {
+      hostId: store.runs.hostId,
+      bus: new MemoryHostBus(store.runs.hostId, pino({ level: 'silent' })),
+    },
     gates: { admit: async () => account },
     runner: { run },
     models: { get: () => ({ id: 'main' }) },

@@ -1,115 +1,256 @@
 import { createHash } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { GateRequest } from '@sibyl/plugin-kit';
-import { type Multitask, OracleError } from '@sibyl/protocol';
+import { type JsonObject, OracleError, type PendingAnswer } from '@sibyl/protocol';
 import { settlesWithin } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
+import { canonicalJson, checkAnswer } from '../agent/json-schema.js';
+import type { InterruptAnswer } from '../agent/steps.js';
+import type { Cluster } from '../bus/cluster.js';
 import type { EventBus, SessionKey } from '../bus/event-bus.js';
 import type { Config } from '../config/config.js';
 import type { Models } from '../models/models.js';
 import type { IdempotencyStore } from '../store/idempotency-store.js';
+import { toQuestionParts } from '../store/message.js';
+import type { CancelReason, Run, RunKey } from '../store/runs/run.js';
+import type { Interrupt } from '../store/runs/run-store.js';
+import type { StartResult } from '../store/runs/start-run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
+import { isStoreError } from '../store/store-errors.js';
+import { endUnanswered, readSteps } from './closing-runs.js';
+import { FlushLoop } from './flush-loop.js';
 import type { Gates, TurnAccount } from './gates.js';
+import { FeedSender } from './run-feeds.js';
 import { LiveRun } from './run-log.js';
-import { createNotStoredError, RunRecorder } from './run-recorder.js';
+import {
+  buildResumedFrame,
+  buildRunFrame,
+  createNotStoredError,
+  RunRecorder,
+} from './run-recorder.js';
 import type { TurnRunner } from './run-turn.js';
-import { type QueuedTurn, SessionQueue } from './session-queue.js';
 import { hostStopping, type TurnSlot, TurnSlots, tooManyTurns } from './turn-limits.js';
-import type { TurnRequest } from './turn-request.js';
+import { fromStoredRequest, type TurnRequest, toStoredRequest } from './turn-request.js';
+import type { TurnProgress } from './turn-setup.js';
 
 /** Turns of one session that may wait behind the running one. */
 const MAX_WAITING = 10;
 
+/** How long to look for a run whose start was not confirmed, and how often. */
+const UNCONFIRMED_MS = 1_500;
+const UNCONFIRMED_POLL_MS = 250;
+
 interface TurnsDeps {
   readonly store: Store;
+  readonly cluster: Cluster;
   readonly gates: Gates;
   readonly runner: TurnRunner;
   readonly models: Models;
   readonly events: EventBus;
   readonly logger: Logger;
-  readonly settings: Pick<Config['turns'], 'maxPerUser' | 'max' | 'storeWaitMs'>;
+  readonly settings: Pick<Config['turns'], 'maxPerUser' | 'max' | 'storeWaitMs' | 'resumesTurns'>;
 }
 
-/** Runs turns in this process: one at a time per session, in the order of their messages. */
+/** A turn that this host executes or has accepted and queued. */
+interface LiveTurn {
+  readonly live: LiveRun;
+  readonly recorder: RunRecorder;
+  readonly request: TurnRequest;
+  readonly session: Session;
+  readonly account: TurnAccount;
+  readonly slot: TurnSlot;
+  readonly progress?: TurnProgress | undefined;
+  isExecuting: boolean;
+}
+
+/**
+ * Runs turns. The store decides which run of a session is executed and which are queued, for all hosts together; this
+ * class executes the runs that are assigned to this host.
+ */
 export class Turns {
-  private readonly queues = new Map<string, SessionQueue>();
-  private readonly liveRuns = new Map<string, LiveRun>();
+  private readonly liveTurns = new Map<string, LiveTurn>();
+  /** Runs whose start is not confirmed yet. */
+  private readonly starting = new Set<string>();
   private readonly idempotent: IdempotentStarts;
   private readonly slots: TurnSlots;
+  private readonly flushes: FlushLoop;
+  private readonly feeds: FeedSender;
   private readonly shutdown = new AbortController();
   private isClosing = false;
 
   constructor(private readonly deps: TurnsDeps) {
     this.idempotent = new IdempotentStarts(deps.store.idempotency);
     this.slots = new TurnSlots(deps.settings);
+    this.flushes = new FlushLoop(deps.store.runs, deps.logger);
+    const { bus } = deps.cluster;
+    this.feeds = new FeedSender(bus, (runId) => this.liveTurns.has(runId));
+    bus.on('run-promoted', (key) => void this.startPromoted(key));
+    bus.on('run-canceled', ({ runId, reason }) => this.cancel(runId, reason));
   }
 
-  /** Returns the run with this id if this process executes it for this owner. */
-  findLive({
-    owner,
-    runId,
-  }: {
-    readonly owner: string;
-    readonly runId: string;
-  }): LiveRun | undefined {
-    const live = this.liveRuns.get(runId);
+  /** Returns the run with this id if this host executes or has queued it for this owner. */
+  findLive({ owner, runId }: RunKey): LiveRun | undefined {
+    const live = this.liveTurns.get(runId)?.live;
     return live?.run.owner === owner ? live : undefined;
+  }
+
+  /** Whether this host knows about the run: it executes, has queued or is starting it. */
+  isKnown(runId: string): boolean {
+    return this.liveTurns.has(runId) || this.starting.has(runId);
   }
 
   /** Stores the message and the run that will answer it, and returns the run's id. */
   async start(request: TurnRequest): Promise<string> {
     const { caller, sessionId, message } = request;
     this.assertModelExists(message.model);
-    // A session of another user must look unknown before the state of its queue can show.
+    // A session of another user must look unknown before its gates are asked.
     const session = await this.deps.store.sessions.get({ owner: caller.did, sessionId });
     return this.idempotent.run(request, (claim) => this.startNew(request, session, claim));
   }
 
-  /**
-   * Cancels the running turn of a session; returns false if there is none. Does not wait for its end: the published
-   * client fails on a reply that arrives after the end of the stream.
-   */
-  abort({ owner, sessionId }: SessionKey): boolean {
-    const live = this.queues.get(sessionId)?.current;
-    if (live?.run.owner !== owner) return false;
-    live.cancel('aborted');
-    return true;
+  /** Cancels the running or paused turn of a session, on any host; returns false if there is none. */
+  async abort({ owner, sessionId }: SessionKey): Promise<boolean> {
+    const local = this.findExecuting({ owner, sessionId });
+    if (local) {
+      local.live.cancel('aborted');
+      return true;
+    }
+    const { store } = this.deps;
+    const current = await store.runs.current({ owner, sessionId });
+    if (current?.status !== 'running' && current?.status !== 'paused') return false;
+    const { run, next } = await store.runs.cancelActive({ owner, sessionId }, 'aborted');
+    if (run?.status === 'running') this.sendCancel(run.hostId, run.id, 'aborted');
+    if (next) this.startOrForward(next);
+    return run !== undefined;
   }
 
-  /** Cancels every turn of a session, including those that wait, and waits until they have ended. */
+  /** Cancels every turn of a session that this host has, and waits until they have ended. */
   async interruptAll({ owner, sessionId }: SessionKey): Promise<void> {
-    const queue = this.queues.get(sessionId);
-    await queue?.lastStart;
-    const runs = queue?.liveRuns().filter(({ run }) => run.owner === owner) ?? [];
-    for (const live of runs) live.cancel('interrupted', new OracleError('turn_interrupted'));
-    await Promise.all(runs.map(({ outcome }) => outcome));
+    const turns = this.ofSession({ owner, sessionId });
+    for (const { live } of turns) this.cancel(live.run.id, 'interrupted');
+    await Promise.all(turns.map(({ live }) => live.outcome));
+  }
+
+  /** Executes a run that is assigned to this host and that it does not know: its own host has died. */
+  async adopt(run: Run): Promise<void> {
+    if (this.isKnown(run.id) || this.isClosing) return;
+    this.starting.add(run.id);
+    try {
+      const turn = await this.restore(run);
+      if (turn) this.execute(turn);
+    } catch (err) {
+      this.deps.logger.error({ err, runId: run.id, did: run.owner }, 'run not taken over');
+    } finally {
+      this.starting.delete(run.id);
+    }
+  }
+
+  /** Continues a paused turn with an answer; returns the run to join, and what the turn still waits for. */
+  async answer(
+    request: InterruptReply,
+  ): Promise<{ runId: string; pending?: readonly PendingAnswer[] }> {
+    this.assertOpen();
+    const { owner, interruptId, value } = request;
+    const { runs } = this.deps.store;
+    const interrupt = await runs.findInterrupt({ owner, interruptId });
+    if (!interrupt) throw new OracleError('interrupt_not_found');
+    assertFits(value, interrupt.schema);
+    const result = await runs.endInterrupt({ owner, interruptId, status: 'answered', value });
+    switch (result.state) {
+      case 'continued':
+        void this.adopt(result.run);
+        return { runId: result.run.id };
+      case 'waiting':
+        return { runId: interrupt.runId, pending: result.pending };
+      default:
+        return this.repeatAnswer(request);
+    }
+  }
+
+  /** The same answer again returns the same run. */
+  private async repeatAnswer({ owner, interruptId, value }: InterruptReply) {
+    const closed = await this.deps.store.runs.findInterrupt({ owner, interruptId });
+    if (closed?.status !== 'answered' || canonicalJson(closed.value) !== canonicalJson(value))
+      throw new OracleError('interrupt_closed');
+    return { runId: closed.nextRunId ?? closed.runId };
+  }
+
+  /** Continues turns whose interrupts have expired. */
+  async expireInterrupts(): Promise<void> {
+    const { runs } = this.deps.store;
+    for (const key of await runs.expiredInterrupts()) {
+      const result = await runs.endInterrupt({ ...key, status: 'expired' });
+      if (result.state === 'continued') void this.adopt(result.run);
+    }
+  }
+
+  /** Starts a run that the end of another one has promoted, here or on the host that accepted it. */
+  startOrForward(next: Run): void {
+    const { hostId, bus } = this.deps.cluster;
+    const key = { owner: next.owner, runId: next.id };
+    if (next.hostId === hostId) this.startAssigned(next);
+    else if (next.hostId === undefined) bus.send('others', 'run-available', null);
+    else bus.send(next.hostId, 'run-promoted', key);
+  }
+
+  /** Claims a promoted run that no host has started, and executes it. */
+  async claim(run: Run): Promise<void> {
+    const { id: runId, owner, hostId: from } = run;
+    const claimed = await this.deps.store.runs.claim({ owner, runId, from });
+    if (!claimed) return;
+    const known = this.liveTurns.get(runId);
+    if (known) this.execute(known);
+    else await this.adopt(claimed);
   }
 
   /**
-   * Accepts no more turns, lets running ones finish, and cancels the rest after `graceMs`. Returns false if
-   * some have not ended after `timeoutMs`, for example because the store does not answer.
+   * Accepts no more turns, hands queued ones over, lets running ones finish, and cancels the rest after `graceMs`.
+   * Returns false if some have not ended after `timeoutMs`, for example because the store does not answer.
    */
   async close(graceMs: number, timeoutMs: number): Promise<boolean> {
     this.isClosing = true;
     const timer = setTimeout(() => {
-      for (const live of this.liveRuns.values()) live.cancel('interrupted', hostStopping());
+      for (const { live } of this.liveTurns.values()) live.cancel('interrupted', hostStopping());
       this.shutdown.abort();
     }, graceMs);
-    const hasEnded = await settlesWithin(timeoutMs, this.waitUntilIdle());
+    const hasEnded = await settlesWithin(timeoutMs, this.finishAll());
     clearTimeout(timer);
-    const runs = [...this.liveRuns.keys()];
+    const runs = [...this.liveTurns.keys()];
     if (!hasEnded) this.deps.logger.error({ runs }, 'turns did not end; closing without them');
     return hasEnded;
   }
 
-  private async waitUntilIdle(): Promise<void> {
-    while (this.queues.size > 0) {
-      const queues = [...this.queues.values()];
-      await Promise.all(queues.map(({ lastStart }) => lastStart));
-      await Promise.all(queues.flatMap((queue) => queue.liveRuns()).map(({ outcome }) => outcome));
-      // Not immediately: a run that is not stored yet has an outcome but stays in its queue.
-      await new Promise((resolve) => setTimeout(resolve, 10));
+  private async finishAll(): Promise<void> {
+    while (this.starting.size + this.liveTurns.size > 0) {
+      await this.handOver();
+      await Promise.all([...this.liveTurns.values()].map(({ live }) => live.outcome));
+      // Not immediately: a run that is not stored yet has an outcome but is still live.
+      await sleep(10);
     }
+  }
+
+  /** Makes the queued runs of this host available to other hosts, or to this one after a restart. */
+  private async handOver(): Promise<void> {
+    const queued = [...this.liveTurns.values()].filter(({ isExecuting }) => !isExecuting);
+    if (queued.length === 0) return;
+    const { store, cluster, logger } = this.deps;
+    await store.runs.release(cluster.hostId).catch((error) => {
+      // The others take them over once this host has ended.
+      logger.warn({ reason: String(error) }, 'queued turns not handed over');
+    });
+    for (const turn of queued) this.forget(turn, hostStopping());
+    cluster.bus.send('others', 'run-available', null);
+  }
+
+  /** Drops a queued run: another host executes it. */
+  private forget({ live, account, slot }: LiveTurn, error: OracleError): void {
+    this.liveTurns.delete(live.run.id);
+    this.feeds.forget(live.run.id);
+    live.log.detach(error);
+    live.settle({ status: 'interrupted', messageId: undefined, text: '', warnings: [], error });
+    slot.release();
+    void account.settle();
   }
 
   private assertOpen(): void {
@@ -127,25 +268,28 @@ export class Turns {
     idempotency?: IdempotencyClaim,
   ): Promise<string> {
     this.assertOpen();
-    // A message that interrupts others receives the slot of one of them after the gates have admitted it.
-    const waits = request.message.multitask === 'interrupt' && this.queues.has(session.id);
-    const slot = waits ? undefined : this.slots.acquire(session.owner);
+    const slot = this.acquireSlot(request, session);
+    const runId = this.deps.store.runs.newId();
+    this.starting.add(runId);
     try {
-      return await this.admit({ request, session, idempotency, slot });
+      const account = await this.deps.gates.admit(this.toGateRequest(request));
+      const turn = { request, session, account, slot };
+      return await this.store(runId, turn, idempotency).catch((error) => {
+        void account.settle();
+        throw error;
+      });
     } catch (error) {
-      slot?.release();
+      slot.release();
       throw error;
+    } finally {
+      this.starting.delete(runId);
     }
   }
 
-  private async admit(turn: NewTurn): Promise<string> {
-    const account = await this.deps.gates.admit(this.toGateRequest(turn.request));
-    try {
-      return await this.enqueue({ ...turn, account });
-    } catch (error) {
-      void account.settle();
-      throw error;
-    }
+  /** A message that interrupts a turn of this host replaces it. */
+  private acquireSlot({ message }: TurnRequest, { owner, id: sessionId }: Session): TurnSlot {
+    const replaces = message.multitask === 'interrupt' && this.findExecuting({ owner, sessionId });
+    return replaces ? this.slots.take(owner) : this.slots.acquire(owner);
   }
 
   private toGateRequest({ caller, sessionId, requestId, message }: TurnRequest): GateRequest {
@@ -153,66 +297,32 @@ export class Turns {
     return { owner: caller.did, sessionId, requestId, model, length: message.message.length };
   }
 
-  private async enqueue(turn: AdmittedTurn): Promise<string> {
-    const { session, request } = turn;
-    const { multitask } = request.message;
+  /** Returns the id of the new run, or of the run that an earlier request with the same key started. */
+  private async store(
+    runId: string,
+    turn: NewTurn,
+    idempotency: IdempotencyClaim | undefined,
+  ): Promise<string> {
     this.assertOpen();
-    // Before anything is interrupted: a rejected message must not affect the running turn.
-    const slot =
-      turn.slot ?? this.queues.get(session.id)?.transferSlot() ?? this.slots.acquire(session.owner);
-    try {
-      if (multitask === 'interrupt')
-        await this.interruptAll({ owner: session.owner, sessionId: session.id });
-      // No await between this check and adding the turn, or two requests could take the last position.
-      this.assertOpen();
-      const queue = this.getQueue(session.id);
-      assertQueueHasRoom(queue, multitask);
-      return await this.startInOrder({ ...turn, slot, queue });
-    } catch (error) {
-      slot.release();
-      throw error;
-    }
-  }
-
-  private async startInOrder(turn: Omit<StartingTurn, 'queued'>): Promise<string> {
-    const { queue, session } = turn;
-    const queued = queue.add();
-    const start = queue.lastStart.then(() => this.storeRun({ ...turn, queued }));
-    queue.lastStart = start.catch(() => undefined);
-    try {
-      return await start;
-    } catch (error) {
-      this.remove(session.id, queue, queued);
-      throw error;
-    }
-  }
-
-  private async storeRun(turn: StartingTurn): Promise<string> {
-    const { request, queue, queued, session, idempotency, account } = turn;
-    const { message: content, attachments, metadata } = request.message;
-    const result = await this.deps.store.runs.start({
-      owner: session.owner,
-      sessionId: session.id,
-      requestId: request.requestId,
-      status: queue.isFirst(queued) ? 'running' : 'queued',
-      message: { content, attachments, metadata },
-      maxLive: this.deps.settings.maxPerUser,
-      idempotency,
-    });
+    const { request, session, account, slot } = turn;
+    const result = await this.storeRun(runId, request, idempotency);
     switch (result.state) {
       case 'started':
-        this.addLiveRun(new LiveRun(result.run), turn);
-        return result.run.id;
+        for (const { id, hostId } of result.canceled) this.sendCancel(hostId, id, 'interrupted');
+        this.add(result.run, turn);
+        return runId;
       case 'existing':
-        // Another process was first.
-        this.remove(session.id, queue, queued);
-        turn.slot.release();
+        // Another host was first.
+        slot.release();
         void account.settle();
         return result.runId;
       case 'conflict':
         throw new OracleError('idempotency_conflict');
+      case 'busy':
+        throw new OracleError('turn_running');
+      case 'queue-full':
+        throw new OracleError('queue_full');
       case 'too-many':
-        // The limit counts the turns of all hosts; this host had a free slot.
         throw tooManyTurns();
       case 'unknown-session':
         throw new OracleError('session_not_found');
@@ -221,91 +331,218 @@ export class Turns {
     }
   }
 
-  private addLiveRun(live: LiveRun, turn: StartingTurn): void {
-    const { request, queue, queued, session, account, slot } = turn;
+  private async storeRun(
+    id: string,
+    request: TurnRequest,
+    idempotency: IdempotencyClaim | undefined,
+  ): Promise<StartResult> {
+    const { store, settings } = this.deps;
+    const { caller, sessionId, requestId, message, waitsForPaused } = request;
+    const { message: content, attachments, metadata, multitask } = message;
+    try {
+      return await store.runs.start({
+        id,
+        owner: caller.did,
+        sessionId,
+        requestId,
+        message: { content, parts: toQuestionParts(content, attachments), metadata },
+        multitask,
+        waitsForPaused,
+        limits: { live: settings.maxPerUser, waiting: MAX_WAITING },
+        request: toStoredRequest(request),
+        isResumable: settings.resumesTurns,
+        idempotency,
+      });
+    } catch (error) {
+      return this.findUnconfirmed({ owner: caller.did, runId: id }, error);
+    }
+  }
+
+  /** The database may have committed a run although its reply was lost. */
+  private async findUnconfirmed(key: RunKey, error: unknown): Promise<StartResult> {
+    if (!isStoreError(error)) throw error;
+    const { store } = this.deps;
+    for (const deadline = performance.now() + UNCONFIRMED_MS; performance.now() < deadline; ) {
+      await sleep(UNCONFIRMED_POLL_MS);
+      const run = await store.runs.find(key).catch(() => undefined);
+      if (run) return { state: 'started', run, canceled: [] };
+    }
+    throw error;
+  }
+
+  private add(run: Run, turn: NewTurn): void {
+    const added = this.createLiveTurn(run, turn);
+    added.recorder.write(buildRunFrame(run));
+    if (run.status === 'running') this.execute(added);
+  }
+
+  private createLiveTurn(run: Run, turn: NewTurn): LiveTurn {
     const { store, events, logger, settings } = this.deps;
-    const { run, log } = live;
+    const live = new LiveRun(run, (frame) => this.feeds.send(run.id, frame));
     const recorder = new RunRecorder({
       run,
-      log,
+      log: live.log,
       runs: store.runs,
+      flushes: this.flushes,
       events,
       logger,
       storeWaitMs: settings.storeWaitMs,
       shutdown: this.shutdown.signal,
+      takesNext: () => !this.isClosing,
       onLost: () => live.cancel('interrupted'),
+      onCanceled: (reason) => this.cancel(run.id, reason),
       onUnstored: (outcome) => live.settle(outcome),
       onFull: (error) => live.fail(error),
+      onPromoted: (next) => this.startOrForward(next),
     });
-    const { id: runId, sessionId, requestId } = run;
-    recorder.write({ event: 'run', data: { runId, sessionId, requestId } });
-    this.liveRuns.set(runId, live);
-    queued.liveRun = live;
-    queued.slot = slot;
-    queued.execute = () => this.deps.runner.run({ live, recorder, request, session, account });
-    this.startNext(session.id, queue);
+    const created = { ...turn, live, recorder, isExecuting: false };
+    this.liveTurns.set(run.id, created);
+    return created;
   }
 
-  /** Starts the first turn of a queue unless it is running. */
-  private startNext(sessionId: string, queue: SessionQueue): void {
-    const turn = queue.startNext();
-    if (!turn) return;
-    void this.execute(turn).finally(() => this.remove(sessionId, queue, turn));
+  /** Loads a run that another host has accepted; ends it if it cannot be executed any more. */
+  private async restore(run: Run): Promise<LiveTurn | undefined> {
+    const { store, gates } = this.deps;
+    const key = { owner: run.owner, runId: run.id };
+    const request = fromStoredRequest(await store.runs.request(key));
+    const session = await store.sessions.find({ owner: run.owner, sessionId: run.sessionId });
+    if (!session) return undefined;
+    if (!request) return this.refuse(run, createNotStoredError());
+    const admitted = await gates.admit(this.toGateRequest(request)).catch((error) => ({ error }));
+    if ('error' in admitted) return this.refuse(run, toOracleError(admitted.error));
+    const progress = run.attempt > 1 ? await this.readProgress(run) : undefined;
+    const turn = this.createLiveTurn(run, {
+      request: run.attempt > 1 ? withExpiryWarning(request) : request,
+      session,
+      account: admitted,
+      slot: this.slots.take(run.owner),
+      progress,
+    });
+    const { log } = turn.live;
+    for await (const page of store.runs.framePages({ ...key, after: 0 })) log.load(page);
+    if (log.lastSeq === 0)
+      turn.recorder.write(
+        progress ? buildResumedFrame(run, readSteps(progress.steps).content) : buildRunFrame(run),
+      );
+    return turn;
   }
 
-  private async execute(turn: QueuedTurn): Promise<void> {
-    const { liveRun, execute } = turn;
-    if (!liveRun || !execute) return;
+  /** What earlier attempts of the turn have done. */
+  private async readProgress(run: Run): Promise<TurnProgress> {
+    const { runs } = this.deps.store;
+    const [steps, interrupts] = await Promise.all([runs.steps(run), runs.interrupts(run)]);
+    return { steps, answers: new Map(interrupts.flatMap(toAnswer)) };
+  }
+
+  /** Ends a run that another host accepted and that cannot be executed. */
+  private async refuse(run: Run, error: OracleError): Promise<undefined> {
+    const key = { owner: run.owner, runId: run.id };
+    const ending = endUnanswered(run, error);
+    const ended = await this.deps.store.runs.finish({ ...key, ending, takesNext: true });
+    if (ended?.next) this.startOrForward(ended.next);
+  }
+
+  private async startPromoted(key: RunKey): Promise<void> {
+    const run = await this.deps.store.runs.find(key).catch(() => undefined);
+    if (run?.status === 'running' && run.hostId === this.deps.cluster.hostId)
+      this.startAssigned(run);
+  }
+
+  private startAssigned(run: Run): void {
+    if (run.startedAt === undefined) return void this.claim(run).catch(() => undefined);
+    const known = this.liveTurns.get(run.id);
+    if (known) this.execute(known);
+    else void this.adopt(run);
+  }
+
+  /** Executes a turn in the background. */
+  private execute(turn: LiveTurn): void {
+    if (turn.isExecuting) return;
+    turn.isExecuting = true;
+    void this.run(turn);
+  }
+
+  private async run(turn: LiveTurn): Promise<void> {
+    const { live, slot } = turn;
     try {
-      liveRun.settle(await execute());
+      live.settle(await this.deps.runner.run(turn));
     } catch (err) {
-      this.deps.logger.error({ err, runId: liveRun.run.id }, 'run ended without being stored');
+      this.deps.logger.error({ err, runId: live.run.id }, 'run ended without being stored');
       const outcome = { status: 'failed', messageId: undefined, text: '', warnings: [] } as const;
-      liveRun.settle({ ...outcome, error: createNotStoredError() });
+      live.settle({ ...outcome, error: createNotStoredError() });
     } finally {
-      this.liveRuns.delete(liveRun.run.id);
-      turn.slot?.release();
-      turn.slot = undefined;
+      this.liveTurns.delete(live.run.id);
+      this.feeds.forget(live.run.id);
+      slot.release();
     }
   }
 
-  private remove(sessionId: string, queue: SessionQueue, turn: QueuedTurn): void {
-    queue.remove(turn);
-    if (queue.isEmpty && this.queues.get(sessionId) === queue) this.queues.delete(sessionId);
-    else this.startNext(sessionId, queue);
+  /** Cancels a run of this host; a queued one ends at once. */
+  private cancel(runId: string, reason: CancelReason): void {
+    const turn = this.liveTurns.get(runId);
+    if (!turn) return;
+    const error = reason === 'interrupted' ? new OracleError('turn_interrupted') : undefined;
+    turn.live.cancel(reason, error);
+    this.execute(turn);
   }
 
-  private getQueue(sessionId: string): SessionQueue {
-    const queue = this.queues.get(sessionId) ?? new SessionQueue();
-    this.queues.set(sessionId, queue);
-    return queue;
+  private sendCancel(hostId: string | null | undefined, runId: string, reason: CancelReason): void {
+    if (this.liveTurns.has(runId)) this.cancel(runId, reason);
+    else if (hostId) this.deps.cluster.bus.send(hostId, 'run-canceled', { runId, reason });
   }
-}
 
-function assertQueueHasRoom(queue: SessionQueue, multitask: Multitask): void {
-  if (multitask === 'reject' && !queue.isEmpty) throw new OracleError('turn_running');
-  if (queue.waitingCount >= MAX_WAITING) throw new OracleError('queue_full');
-}
+  private findExecuting(key: SessionKey): LiveTurn | undefined {
+    return this.ofSession(key).find(({ isExecuting }) => isExecuting);
+  }
 
-/** A turn before its gates have decided. */
-interface NewTurn {
-  readonly request: TurnRequest;
-  readonly session: Session;
-  readonly idempotency: IdempotencyClaim | undefined;
-  /** A message that interrupts others receives its slot later. */
-  readonly slot: TurnSlot | undefined;
+  private ofSession({ owner, sessionId }: SessionKey): LiveTurn[] {
+    return [...this.liveTurns.values()].filter(
+      ({ live: { run } }) => run.sessionId === sessionId && run.owner === owner,
+    );
+  }
 }
 
 /** A turn that the gates have admitted. */
-interface AdmittedTurn extends NewTurn {
-  readonly account: TurnAccount;
+type NewTurn = Pick<LiveTurn, 'request' | 'session' | 'account' | 'slot' | 'progress'>;
+
+/** An answer to an interrupt. */
+interface InterruptReply {
+  readonly owner: string;
+  readonly interruptId: string;
+  readonly value: unknown;
 }
 
-/** A turn that has its position in the queue of the session. */
-interface StartingTurn extends AdmittedTurn {
-  readonly slot: TurnSlot;
-  readonly queue: SessionQueue;
-  readonly queued: QueuedTurn;
+/** An open interrupt has no answer. */
+function toAnswer({ path, status, value }: Interrupt): [string, InterruptAnswer][] {
+  switch (status) {
+    case 'open':
+      return [];
+    case 'answered':
+      return [[path, { status, value }]];
+    default:
+      return [[path, { status }]];
+  }
+}
+
+function assertFits(value: unknown, schema: JsonObject): void {
+  const { error } = checkAnswer(schema, value);
+  if (error) throw new OracleError('validation_failed', { message: [...error] });
+}
+
+const toOracleError = (error: unknown): OracleError =>
+  error instanceof OracleError ? error : createNotStoredError();
+
+const CREDENTIALS_WARNING = {
+  code: 'credentials_expired',
+  message:
+    'The turn continues after a pause. Credentials that were sent with the message may have expired; tools that need them fail then.',
+};
+
+/** Credentials in a message are short-lived; a turn may be paused for days. */
+function withExpiryWarning(request: TurnRequest): TurnRequest {
+  const { message, user, warnings = [] } = request;
+  if (!message.mcpInvocations && !user.matrixAccessToken) return request;
+  return { ...request, warnings: [...warnings, CREDENTIALS_WARNING] };
 }
 
 /** An idempotency key, stored with the run that it starts. */

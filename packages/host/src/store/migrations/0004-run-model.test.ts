@@ -3,6 +3,7 @@ import { allMessages } from '../../../test/support/all-messages.js';
 import { openOldDatabase } from '../../../test/support/old-database.js';
 import { engines, type TestDatabase } from '../../../test/support/test-database.js';
 import { createVault } from '../encryption.js';
+import type { Frame } from '../runs/frames.js';
 import { openStore, type Store } from '../store.js';
 import { hostSchema } from './migrate.js';
 
@@ -198,11 +199,13 @@ describe.each(engines)('migration 0004 on %s', (engine) => {
         usage: { input: 10, output: 5, cached: 2 },
         report: { warnings: [{ code: 'w', message: 'left out' }] },
       },
-      { id: 'run-2', status: 'failed', fault: { kind: 'server', message: 'broken' } },
+      { id: 'run-2', status: 'failed', error: { kind: 'server', message: 'broken' } },
       { id: 'run-3', status: 'running' },
       { id: 'run-4', status: 'queued' },
     ]);
-    const frames = await store.runs.frames({ owner, runId: 'run-1', after: 0 });
+    const frames: Frame[] = [];
+    for await (const page of store.runs.framePages({ owner, runId: 'run-1', after: 0 }))
+      frames.push(...page);
     expect(frames).toHaveLength(LOG_FRAMES);
     expect(frames.at(-1)).toMatchObject({ seq: LOG_FRAMES, event: 'message' });
     expect(await store.idempotency.find({ owner, key: 'k' })).toMatchObject({ runId: 'run-1' });

@@ -1,14 +1,14 @@
-import type { Kysely } from 'kysely';
+import { type Kysely, sql } from 'kysely';
 import { prepareQuery, type RunRow, type Schema, type StoreContext } from '../database.js';
 import { releaseKeyOfRun } from '../idempotency-store.js';
 import type { Message, MessageBody } from '../message.js';
-import { insertMessage } from '../message-store.js';
-import { type Frame, findLastSeq, insertFrames, type RunKey } from './frames.js';
+import { saveAnswer } from '../message-store.js';
+import { type Frame, findLastSeq, insertFrames } from './frames.js';
 import {
-  type ENDED,
-  LIVE,
+  type Ending,
   type Run,
   type RunError,
+  type RunKey,
   type RunReport,
   type TokenUsage,
   toRun,
@@ -16,51 +16,68 @@ import {
 
 /** How a run ends. */
 export interface RunEnding {
-  readonly status: (typeof ENDED)[number];
-  /** The answer, perhaps partial. */
-  readonly message?:
-    | (Pick<MessageBody, 'content' | 'parts' | 'metadata' | 'isComplete' | 'error'> & {
-        readonly id?: string | undefined;
-      })
-    | undefined;
+  readonly status: Ending;
+  /** The answer, perhaps partial or empty. */
+  readonly message: Pick<MessageBody, 'content' | 'parts' | 'metadata' | 'isComplete' | 'error'>;
   /** The last frames of the log. */
   readonly frames?: readonly Frame[] | undefined;
   readonly usage?: TokenUsage | undefined;
-  readonly fault?: RunError | undefined;
+  readonly error?: RunError | undefined;
   readonly report?: RunReport | undefined;
+}
+
+/** Which host ends a run, and whether it takes over the next one of the session. */
+export interface EndingHost {
+  /** Only a run of this host is ended. */
+  readonly hostId: string | null;
+  /** The host that executes the next run if it accepted it, or if no host has it. */
+  readonly next: string | undefined;
 }
 
 export interface EndedRun {
   readonly run: Run;
-  readonly message?: Message;
+  readonly message: Message;
+  /** The next run of the session, which is now running. */
+  readonly next?: Run | undefined;
 }
 
-/** Ends a run inside a unit of work; undefined if the owner has no such run or it has ended already. */
+interface FinishRequest extends RunKey {
+  readonly ending: RunEnding;
+  readonly host: EndingHost;
+}
+
+/**
+ * Ends a run inside a unit of work and promotes the next one of its session; undefined if the owner has no such run, it
+ * has ended already, or another host has it.
+ */
 export async function finishRun(
   tables: Kysely<Schema>,
-  { ending, owner, runId }: RunKey & { readonly ending: RunEnding },
-  { clock, newId }: StoreContext,
+  { ending, owner, runId, host }: FinishRequest,
+  context: StoreContext,
 ): Promise<EndedRun | undefined> {
-  const now = clock();
+  const now = context.clock();
   const key = { owner, runId };
-  const message = ending.message && { ...ending.message, id: ending.message.id ?? newId() };
-  const added = message ? { messages: 1, addedAt: now } : { messages: 0, addedAt: null };
-  const [session] = (await lockSession(tables, { ...key, ...added })).rows;
+  const [session] = (await lockSession(tables, { ...key, now })).rows;
   if (session === undefined) return undefined;
-  const values = toEndingValues(ending, { now, messageId: message?.id ?? null });
-  const [run] = (await endRun(tables, { ...key, ...values })).rows;
-  if (run === undefined) return undefined;
-  const answer =
-    message &&
-    (await insertMessage(tables, {
-      ...message,
-      ...toAnswer(run),
-      seq: session.last_seq,
-      createdAt: now,
-    }));
-  await insertFrames(tables, key, ending.frames ?? []);
+  const values = toEndingValues(ending, now);
+  const [row] = (await endRun(tables, { ...key, ...values, fence: host.hostId })).rows;
+  if (row === undefined) return undefined;
+  const message = await saveAnswer(tables, {
+    ...ending.message,
+    ...toAnswer(row),
+    seq: session.lastSeq,
+    createdAt: now,
+  });
+  await insertFrames(tables, toFrameRows(key, ending.frames ?? []));
+  await deleteSteps(tables, { owner, sessionId: row.session_id, turn: row.turn });
   if (isHostFailure(ending)) await releaseKeyOfRun(tables, key);
-  return { run: toRun(run), ...(answer && { message: answer }) };
+  const next = await promoteNext(tables, {
+    owner,
+    sessionId: row.session_id,
+    now,
+    host: host.next,
+  });
+  return { run: toRun(row), message, next };
 }
 
 /** Errors of the host itself, after which the client should send the message again. */
@@ -69,42 +86,35 @@ const HOST_ERRORS: readonly string[] = ['host_stopping', 'store_unavailable'];
 /** Whether an error of the host is the only reason why there is no answer. Then a retry with the same key must not get the same error. */
 function isHostFailure({ status, message, report }: RunEnding): boolean {
   const code = report?.error?.code;
-  if (status === 'finished' || code === undefined || message?.content) return false;
+  if (status === 'finished' || code === undefined || message.content) return false;
   return HOST_ERRORS.includes(code);
 }
 
-interface NewMessages {
-  /** 1 with an answer, otherwise 0. */
-  readonly messages: number;
-  readonly addedAt: number | null;
-}
-
-/** Locks the session before the run, in the same order as deleting a session. */
-const lockSession = prepareQuery(
-  (tables, { owner, runId, messages, addedAt }: RunKey & NewMessages) =>
+/** Locks the session before the run, in the same order as starting a run; returns the number of the next message. */
+export const lockSession = prepareQuery(
+  (tables, { owner, runId, now }: RunKey & { readonly now: number }) =>
     tables
       .updateTable('sessions')
-      .set((e) => ({
-        last_seq: e('last_seq', '+', messages),
-        last_updated_at: e.fn.coalesce(e.val(addedAt), 'last_updated_at'),
-      }))
+      .set((e) => ({ last_seq: e('last_seq', '+', 1), last_updated_at: now }))
       .where('owner', '=', owner)
       .where('id', '=', (e) =>
         e
           .selectFrom('runs')
           .select('session_id')
-          .where('id', '=', runId)
           .where('owner', '=', owner)
-          .where('status', 'in', LIVE),
+          .where('id', '=', runId)
+          .where(isOpen),
       )
-      .returning('last_seq'),
+      .returning('last_seq as lastSeq'),
 );
+
+/** Literally as in the indexes, so that the engines use them. */
+export const isOpen = sql<boolean>`status in ('queued', 'running', 'paused')`;
 
 type EndingValues = Pick<
   RunRow,
   | 'status'
   | 'updated_at'
-  | 'message_id'
   | 'error_kind'
   | 'error_message'
   | 'input_tokens'
@@ -114,27 +124,36 @@ type EndingValues = Pick<
 > & { readonly last_seq: number | null };
 
 const endRun = prepareQuery(
-  (tables, { owner, runId, last_seq, ...values }: RunKey & EndingValues) =>
+  (
+    tables,
+    { owner, runId, last_seq, fence, ...values }: RunKey & EndingValues & { fence: string | null },
+  ) =>
     tables
       .updateTable('runs')
-      .set((e) => ({ ...values, last_seq: e.fn.coalesce(e.val(last_seq), 'last_seq') }))
-      .where('id', '=', runId)
+      .set((e) => ({
+        ...values,
+        request: null,
+        last_seq: e.fn.coalesce(e.val(last_seq), 'last_seq'),
+      }))
       .where('owner', '=', owner)
-      // Checked again under the lock: another process may have ended the run.
-      .where('status', 'in', LIVE)
+      .where('id', '=', runId)
+      // Checked again under the lock: another host may have ended the run or taken it over.
+      .where(isOpen)
+      .where((e) =>
+        e(e.fn.coalesce('host_id', e.val('')), '=', e.fn.coalesce(e.val(fence), e.val(''))),
+      )
       .returningAll(),
 );
 
 function toEndingValues(
-  { status, usage, fault, report, frames = [] }: RunEnding,
-  { now, messageId }: { now: number; messageId: string | null },
+  { status, usage, error, report, frames = [] }: RunEnding,
+  now: number,
 ): EndingValues {
   return {
     status,
     updated_at: now,
-    message_id: messageId,
-    error_kind: fault?.kind ?? null,
-    error_message: fault?.message ?? null,
+    error_kind: error?.kind ?? null,
+    error_message: error?.message ?? null,
     input_tokens: usage?.input ?? 0,
     output_tokens: usage?.output ?? 0,
     cached_tokens: usage?.cached ?? 0,
@@ -143,9 +162,10 @@ function toEndingValues(
   };
 }
 
-function toAnswer(run: RunRow) {
+export function toAnswer(run: RunRow) {
   return {
     type: 'ai',
+    id: run.message_id ?? undefined,
     owner: run.owner,
     sessionId: run.session_id,
     requestId: run.request_id,
@@ -153,3 +173,89 @@ function toAnswer(run: RunRow) {
     turn: run.turn,
   } as const;
 }
+
+export const toFrameRows = ({ owner, runId }: RunKey, frames: readonly Frame[]) =>
+  frames.map(({ seq, event, data }) => ({ owner, run_id: runId, seq, event, data }));
+
+interface TurnKey {
+  readonly owner: string;
+  readonly sessionId: string;
+  readonly turn: number;
+}
+
+/** A turn that has ended is never continued. */
+export const deleteSteps = prepareQuery((tables, { owner, sessionId, turn }: TurnKey) =>
+  tables
+    .deleteFrom('run_steps')
+    .where('owner', '=', owner)
+    .where('run_id', 'in', (e) =>
+      e
+        .selectFrom('runs')
+        .select('id')
+        .where('owner', '=', owner)
+        .where('session_id', '=', sessionId)
+        .where('turn', '=', turn),
+    ),
+);
+
+interface Promotion {
+  readonly owner: string;
+  readonly sessionId: string;
+  readonly now: number;
+  /** Undefined while it stops: another host takes the run. */
+  readonly host: string | undefined;
+}
+
+/**
+ * Makes the first queued run of a session the running one, if none is running or paused. The host that accepted it
+ * starts it; until then `started_at` is null and, if that host dies, any other may start it.
+ */
+export async function promoteNext(
+  tables: Kysely<Schema>,
+  { owner, sessionId, now, host }: Promotion,
+): Promise<Run | undefined> {
+  const { rows } = await selectWaiting(tables, { owner, sessionId });
+  const [first] = rows;
+  if (first === undefined || rows.some(({ status }) => status !== 'queued')) return undefined;
+  const isOurs = host !== undefined && (first.hostId === host || first.hostId === null);
+  const [row] = (
+    await markRunning(tables, {
+      owner,
+      runId: first.id,
+      now,
+      hostId: isOurs ? host : first.hostId,
+      startedAt: isOurs ? now : null,
+    })
+  ).rows;
+  return row && toRun(row);
+}
+
+/** The runs of a session that have not ended and were not canceled, in order. */
+const selectWaiting = prepareQuery(
+  (tables, { owner, sessionId }: { owner: string; sessionId: string }) =>
+    tables
+      .selectFrom('runs')
+      .select(['id', 'status', 'host_id as hostId'])
+      .where('owner', '=', owner)
+      .where('session_id', '=', sessionId)
+      .where(isOpen)
+      // A queued run that was canceled is ended by its host; a running one still blocks the session.
+      .where((e) => e.or([e('status', '!=', 'queued'), e('abort_requested', 'is', null)]))
+      .orderBy('turn'),
+);
+
+interface Start extends RunKey {
+  readonly now: number;
+  readonly hostId: string | null;
+  readonly startedAt: number | null;
+}
+
+const markRunning = prepareQuery((tables, { owner, runId, now, hostId, startedAt }: Start) =>
+  tables
+    .updateTable('runs')
+    .set({ status: 'running', updated_at: now, host_id: hostId, started_at: startedAt })
+    .where('owner', '=', owner)
+    .where('id', '=', runId)
+    .where('status', '=', 'queued')
+    .returningAll(),
+);

@@ -1,11 +1,17 @@
-import type { Kysely } from 'kysely';
-import { type FrameRow, prepareQuery, type Schema } from '../database.js';
-import { ENDED, LIVE } from './run.js';
+import { type Kysely, sql } from 'kysely';
+import {
+  type Database,
+  type FrameRow,
+  prepareQuery,
+  type RunStepRow,
+  type Schema,
+} from '../database.js';
+import { type CancelReason, ENDED, type RunKey } from './run.js';
 
-const FRAMES_PER_INSERT = 64;
+const ROWS_PER_INSERT = 64;
 const RUNS_PER_PRUNE = 100;
 
-/** One frame of the log of a run; `seq` starts at 1 and has no gaps. */
+/** One frame of the log of a run; `seq` starts at 1 and rises by one. */
 export interface Frame {
   readonly seq: number;
   readonly event: string;
@@ -13,91 +19,235 @@ export interface Frame {
   readonly data: string;
 }
 
-export interface RunKey {
-  readonly owner: string;
-  readonly runId: string;
+/** What a host has to store of one run since its last flush. */
+export interface RunWrites extends RunKey {
+  readonly frames: readonly Frame[];
+  /** Encrypted steps with their numbers. */
+  readonly steps: readonly { readonly step: number; readonly data: string }[];
 }
 
-/** Stores frames inside a unit of work; false if the owner has no such run or it has ended. */
-export async function appendFrames(
-  tables: Kysely<Schema>,
-  { owner, runId, frames }: RunKey & { readonly frames: readonly Frame[] },
-  now: number,
-): Promise<boolean> {
-  const { numAffectedRows } = await updateLastSeq(tables, {
-    owner,
-    runId,
-    now,
-    lastSeq: findLastSeq(frames),
-  });
-  if (numAffectedRows === 0n) return false;
-  await insertFrames(tables, { owner, runId }, frames);
-  return true;
+/** The result of a flush: which runs this host must stop. */
+export interface FlushResult {
+  /** Runs that ended elsewhere or that another host has taken over; nothing was stored for them. */
+  readonly lost: readonly string[];
+  readonly canceled: readonly { readonly runId: string; readonly reason: CancelReason }[];
 }
 
-export async function insertFrames(
+interface FlushedRun {
+  readonly id: string;
+  readonly abort_requested: CancelReason | null;
+}
+
+/** Stores what several runs of a host wrote, in one unit of work. */
+export async function flushRuns(
+  database: Database,
+  writes: readonly RunWrites[],
+  host: { readonly hostId: string; readonly now: number },
+): Promise<FlushResult> {
+  const flushed = await database.write((tables) =>
+    database.engine === 'postgres'
+      ? flushAtOnce(tables, writes, host)
+      : flushEach(tables, writes, host),
+  );
+  const known = new Set(flushed.map(({ id }) => id));
+  return {
+    lost: writes.map(({ runId }) => runId).filter((runId) => !known.has(runId)),
+    canceled: flushed.flatMap(({ id: runId, abort_requested: reason }) =>
+      reason ? [{ runId, reason }] : [],
+    ),
+  };
+}
+
+type Host = { readonly hostId: string; readonly now: number };
+
+async function flushEach(
   tables: Kysely<Schema>,
-  { owner, runId }: RunKey,
-  frames: readonly Frame[],
+  writes: readonly RunWrites[],
+  { hostId, now }: Host,
+): Promise<readonly FlushedRun[]> {
+  const flushed: FlushedRun[] = [];
+  const frames: FrameRow[] = [];
+  const steps: RunStepRow[] = [];
+  for (const { owner, runId, ...added } of writes) {
+    const lastSeq = findLastSeq(added.frames);
+    const { rows } = await touchRun(tables, { owner, runId, hostId, now, lastSeq });
+    if (rows[0] === undefined) continue;
+    flushed.push(rows[0]);
+    for (const { seq, event, data } of added.frames)
+      frames.push({ owner, run_id: runId, seq, event, data });
+    for (const { step, data } of added.steps)
+      steps.push({ owner, run_id: runId, step, data, created_at: now });
+  }
+  await insertFrames(tables, frames);
+  await insertInBatches(steps, (rows) => insertSteps(tables, rows));
+  return flushed;
+}
+
+const touchRun = prepareQuery(
+  (
+    tables,
+    { owner, runId, hostId, now, lastSeq }: RunKey & Host & { readonly lastSeq: number | null },
+  ) =>
+    tables
+      .updateTable('runs')
+      .set((e) => ({ updated_at: now, last_seq: e.fn.coalesce(e.val(lastSeq), 'last_seq') }))
+      .where('owner', '=', owner)
+      .where('id', '=', runId)
+      .where('host_id', '=', hostId)
+      .where(sql<boolean>`status in ('queued', 'running')`)
+      .returning(['id', 'abort_requested']),
+);
+
+/** One statement for all runs: a statement per run costs ten times as much. */
+async function flushAtOnce(
+  tables: Kysely<Schema>,
+  writes: readonly RunWrites[],
+  { hostId, now }: Host,
+): Promise<readonly FlushedRun[]> {
+  const frames = writes.flatMap(({ owner, runId, frames: list }) =>
+    list.map((frame) => ({ owner, runId, ...frame })),
+  );
+  const steps = writes.flatMap(({ owner, runId, steps: list }) =>
+    list.map((step) => ({ owner, runId, ...step })),
+  );
+  const { rows } = await sql<FlushedRun>`
+    with written (owner, run_id, last_seq) as (
+      select * from unnest(
+        ${writes.map(({ owner }) => owner)}::text[],
+        ${writes.map(({ runId }) => runId)}::text[],
+        ${writes.map((each) => findLastSeq(each.frames))}::bigint[])
+    ), flushed as (
+      update runs r
+      set updated_at = ${now}, last_seq = coalesce(w.last_seq, r.last_seq)
+      from written w
+      where r.owner = w.owner and r.id = w.run_id
+        and r.host_id = ${hostId} and r.status in ('queued', 'running')
+      returning r.owner, r.id, r.abort_requested
+    ), new_frames as (
+      insert into frames (owner, run_id, seq, event, data)
+      select f.* from unnest(
+        ${frames.map(({ owner }) => owner)}::text[],
+        ${frames.map(({ runId }) => runId)}::text[],
+        ${frames.map(({ seq }) => seq)}::bigint[],
+        ${frames.map(({ event }) => event)}::text[],
+        ${frames.map(({ data }) => data)}::text[]) as f (owner, run_id, seq, event, data)
+      join flushed on flushed.owner = f.owner and flushed.id = f.run_id
+      on conflict do nothing
+    ), new_steps as (
+      insert into run_steps (owner, run_id, step, data, created_at)
+      select s.owner, s.run_id, s.step, s.data, ${now}::bigint from unnest(
+        ${steps.map(({ owner }) => owner)}::text[],
+        ${steps.map(({ runId }) => runId)}::text[],
+        ${steps.map(({ step }) => step)}::bigint[],
+        ${steps.map(({ data }) => data)}::text[]) as s (owner, run_id, step, data)
+      join flushed on flushed.owner = s.owner and flushed.id = s.run_id
+      on conflict do nothing
+    )
+    select id, abort_requested from flushed`.execute(tables);
+  return rows;
+}
+
+export function insertFrames(tables: Kysely<Schema>, rows: readonly FrameRow[]): Promise<void> {
+  return insertInBatches(rows, (batch) => insertFrameRows(tables, batch));
+}
+
+/** In powers of two, so that there are few different queries. */
+async function insertInBatches<R>(
+  rows: readonly R[],
+  insert: (batch: readonly R[]) => Promise<unknown>,
 ): Promise<void> {
-  const rows = frames.map(({ seq, event, data }) => ({ run_id: runId, owner, seq, event, data }));
   for (let from = 0, size: number; from < rows.length; from += size) {
-    // Powers of two, so that there are few different queries.
-    size = 2 ** Math.floor(Math.log2(Math.min(rows.length - from, FRAMES_PER_INSERT)));
-    await insertRows(tables, rows.slice(from, from + size));
+    size = 2 ** Math.floor(Math.log2(Math.min(rows.length - from, ROWS_PER_INSERT)));
+    await insert(rows.slice(from, from + size));
   }
 }
 
-/** Ignores frames that are already stored: the response to an earlier attempt may have been lost. */
-const insertRows = prepareQuery((tables, rows: readonly FrameRow[]) =>
+/** Ignores rows that are already stored: the reply to an earlier attempt may have been lost. */
+const insertFrameRows = prepareQuery((tables, rows: readonly FrameRow[]) =>
   tables
     .insertInto('frames')
     .values(rows)
     .onConflict((c) => c.columns(['owner', 'run_id', 'seq']).doNothing()),
 );
 
-const updateLastSeq = prepareQuery(
-  (tables, { owner, runId, now, lastSeq }: RunKey & { now: number; lastSeq: number | null }) =>
-    tables
-      .updateTable('runs')
-      .set((e) => ({ updated_at: now, last_seq: e.fn.coalesce(e.val(lastSeq), 'last_seq') }))
-      .where('id', '=', runId)
-      .where('owner', '=', owner)
-      .where('status', 'in', LIVE),
+export const insertSteps = prepareQuery((tables, rows: readonly RunStepRow[]) =>
+  tables
+    .insertInto('run_steps')
+    .values(rows)
+    .onConflict((c) => c.columns(['owner', 'run_id', 'step']).doNothing()),
 );
 
 /** The number of the last of these frames; null when there are none. */
 export const findLastSeq = (frames: readonly Frame[]): number | null => frames.at(-1)?.seq ?? null;
 
-export async function readFrames(
-  tables: Kysely<Schema>,
-  request: RunKey & { readonly after: number },
-): Promise<readonly Frame[]> {
-  return (await selectFrames(tables, request)).rows;
+/** How many frames and bytes a reader has in memory at a time. */
+const PAGE_FRAMES = 512;
+const PAGE_BYTES = 256 * 1024;
+
+interface FramesRequest extends RunKey {
+  readonly after: number;
 }
 
-const selectFrames = prepareQuery((tables, { owner, runId, after }: RunKey & { after: number }) =>
-  tables
-    .selectFrom('frames')
-    .select(['seq', 'event', 'data'])
-    .where('run_id', '=', runId)
-    .where('owner', '=', owner)
-    .where('seq', '>', after)
-    .orderBy('seq'),
+/** A page of the stored frames after a number: at least one if there is one. */
+export async function readFramePage(
+  tables: Kysely<Schema>,
+  request: FramesRequest,
+): Promise<readonly Frame[]> {
+  const { rows: sizes } = await selectFrameSizes(tables, { ...request, limit: PAGE_FRAMES });
+  let bytes = 0;
+  let last: number | undefined;
+  for (const { seq, size } of sizes) {
+    if (last !== undefined && bytes + size > PAGE_BYTES) break;
+    bytes += size;
+    last = seq;
+  }
+  if (last === undefined) return [];
+  return (await selectFrames(tables, { ...request, last })).rows;
+}
+
+const selectFrameSizes = prepareQuery(
+  (tables, { owner, runId, after, limit }: FramesRequest & { limit: number }) =>
+    tables
+      .selectFrom('frames')
+      .select(['seq', sql<number>`octet_length(data)`.as('size')])
+      .where('owner', '=', owner)
+      .where('run_id', '=', runId)
+      .where('seq', '>', after)
+      .orderBy('seq')
+      .limit(limit),
+);
+
+const selectFrames = prepareQuery(
+  (tables, { owner, runId, after, last }: FramesRequest & { last: number }) =>
+    tables
+      .selectFrom('frames')
+      .select(['seq', 'event', 'data'])
+      .where('owner', '=', owner)
+      .where('run_id', '=', runId)
+      .where('seq', '>', after)
+      .where('seq', '<=', last)
+      .orderBy('seq'),
 );
 
 /** Deletes the frames of some runs that ended before `time`; returns how many runs, 0 when done. */
 export async function pruneSomeFrames(tables: Kysely<Schema>, time: number): Promise<number> {
   const runs = await tables
     .selectFrom('runs')
-    .select('id')
+    .select(['owner', 'id'])
     .where('status', 'in', ENDED)
     .where('updated_at', '<', time)
-    .where((e) => e.exists(e.selectFrom('frames').select('seq').whereRef('run_id', '=', 'runs.id')))
+    .where((e) =>
+      e.exists(
+        e
+          .selectFrom('frames')
+          .select('seq')
+          .whereRef('frames.owner', '=', 'runs.owner')
+          .whereRef('run_id', '=', 'runs.id'),
+      ),
+    )
     .limit(RUNS_PER_PRUNE)
     .execute();
-  if (runs.length === 0) return 0;
-  const ids = runs.map(({ id }) => id);
-  await tables.deleteFrom('frames').where('run_id', 'in', ids).execute();
+  for (const { owner, id } of runs)
+    await tables.deleteFrom('frames').where('owner', '=', owner).where('run_id', '=', id).execute();
   return runs.length;
 }

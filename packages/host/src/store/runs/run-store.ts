@@ -1,94 +1,298 @@
-import type { Attachment } from '@sibyl/protocol';
-import { type Kysely, sql } from 'kysely';
+import type { Kysely } from 'kysely';
+import { sql } from 'kysely';
+import type { AgentStep } from '../../agent/steps.js';
 import type { SessionKey } from '../../bus/event-bus.js';
 import { prepareQuery, type RunRow, type Schema, type StoreContext } from '../database.js';
-import { claimKey, releaseKey } from '../idempotency-store.js';
-import { type Message, type MessageBody, toQuestionParts } from '../message.js';
-import { appendMessage } from '../message-store.js';
-import { type EndedRun, finishRun, type RunEnding } from './finish-run.js';
-import { appendFrames, type Frame, pruneSomeFrames, type RunKey, readFrames } from './frames.js';
-import { fromClock, type HostProcess, type LeaseClock } from './leases.js';
-import { LIVE, type Run, toRun } from './run.js';
+import type { Vault } from '../encryption.js';
+import { type EndedRun, finishRun, isOpen, promoteNext, type RunEnding } from './finish-run.js';
+import {
+  type FlushResult,
+  type Frame,
+  flushRuns,
+  pruneSomeFrames,
+  type RunWrites,
+  readFramePage,
+} from './frames.js';
+import {
+  type AnswerResult,
+  cancelPausedRun,
+  endInterrupt,
+  findInterrupt,
+  type NewInterrupt,
+  type Pause,
+  type PauseResult,
+  pauseRun,
+  selectAnswers,
+  selectExpired,
+  toNextAttempt,
+} from './interrupts.js';
+import { type CancelReason, insertRun, type Run, type RunKey, toRun } from './run.js';
+import { type NewRun, type StartResult, startRun } from './start-run.js';
 
 /** More turns than a user queues. */
 const RUNS_PER_LIST = 100;
 
-/** Running, queued and past turns with their logs. */
-export class RunStore {
-  private readonly context: StoreContext;
-  private readonly host: HostProcess;
-  private readonly leases: LeaseClock;
+/** Runs that one pass over the runs of a dead host takes. */
+const RUNS_PER_PASS = 500;
 
-  constructor(
-    context: StoreContext,
-    host: HostProcess,
-    leases: LeaseClock = fromClock(context.clock),
-  ) {
+/** Running, queued, paused and past attempts of turns with their logs. */
+export class RunStore {
+  /** Every write for a live run is fenced by it. */
+  readonly hostId: string;
+  private readonly context: StoreContext;
+  private readonly vault: Vault;
+
+  constructor(context: StoreContext, vault: Vault, hostId: string) {
     this.context = context;
-    this.host = host;
-    this.leases = leases;
+    this.vault = vault;
+    this.hostId = hostId;
+  }
+
+  newId(): string {
+    return this.context.newId();
   }
 
   /** Stores the user's message and the run that answers it, both or neither. */
-  async start(request: NewRun): Promise<StartResult> {
+  async start(request: Omit<NewRun, 'seal'> & { readonly request: unknown }): Promise<StartResult> {
     await this.context.disk?.assertRoom();
-    return this.context.database.writeFor(request.owner, (tables) => {
-      return startRun(tables, request, { ...this.context, hostId: this.host.id });
-    });
+    const { request: body, ...run } = request;
+    const seal = () => this.seal('request', run.owner, body);
+    return startRun({ ...run, seal }, this.hostId, this.context);
   }
 
-  /** Marks a queued run as running; false if the owner has no such queued run. */
-  markRunning({ owner, runId }: RunKey): Promise<boolean> {
-    const now = this.context.clock();
-    const values = { status: 'running' as const, started_at: now, updated_at: now };
-    return this.context.database.write(async (tables) => {
-      const { numUpdatedRows } = await tables
-        .updateTable('runs')
-        .set(values)
-        .where('id', '=', runId)
-        .where('owner', '=', owner)
-        .where('status', '=', 'queued')
-        .executeTakeFirstOrThrow();
-      return numUpdatedRows > 0n;
-    });
-  }
-
-  /** False if the owner has no such run or it has ended, also when another process ended it. */
-  appendFrames(request: RunKey & { readonly frames: readonly Frame[] }): Promise<boolean> {
+  /** Stores what this host's runs wrote since the last flush, in one unit of work. */
+  flush(writes: readonly UnsealedWrites[]): Promise<FlushResult> {
     const { database, clock } = this.context;
-    return database.write((tables) => appendFrames(tables, request, clock()));
+    const sealed = writes.map((each) => ({ ...each, steps: this.sealSteps(each) }));
+    return flushRuns(database, sealed, { hostId: this.hostId, now: clock() });
   }
 
-  /** Stores the outcome and the answer, both or neither; undefined if the run has ended already. */
-  finish(request: RunKey & { readonly ending: RunEnding }): Promise<EndedRun | undefined> {
-    return this.context.database.write((tables) => finishRun(tables, request, this.context));
+  /**
+   * Stores the outcome and the answer, both or neither, and promotes the next run of the session; undefined if the run
+   * has ended already or another host has it.
+   */
+  finish({
+    takesNext,
+    ...request
+  }: RunKey & { readonly ending: RunEnding; readonly takesNext: boolean }): Promise<
+    EndedRun | undefined
+  > {
+    const host = { hostId: this.hostId, next: takesNext ? this.hostId : undefined };
+    return this.context.database.write((tables) =>
+      finishRun(tables, { ...request, host }, this.context),
+    );
+  }
+
+  /** Pauses a run until its interrupts have ended. */
+  pause({
+    request,
+    data,
+    steps,
+    ...pause
+  }: Omit<Pause, 'hostId' | 'request' | 'steps'> &
+    Pick<UnsealedWrites, 'steps'> & {
+      readonly request: unknown;
+      /** The data of the interrupts by their ids. */
+      readonly data: ReadonlyMap<string, unknown>;
+    }): Promise<PauseResult> {
+    const { owner } = pause;
+    const interrupts = pause.interrupts.map((each): NewInterrupt => {
+      const value = data.get(each.id);
+      return { ...each, data: value === undefined ? null : this.seal('interrupt', owner, value) };
+    });
+    const sealed = {
+      ...pause,
+      interrupts,
+      hostId: this.hostId,
+      request: this.seal('request', owner, request),
+      steps: this.sealSteps({ owner, steps }),
+    };
+    return this.context.database.write((tables) => pauseRun(tables, sealed, this.context));
+  }
+
+  /** Ends an interrupt; the last one of its run starts the next attempt on this host. */
+  endInterrupt({
+    value,
+    ...end
+  }: {
+    readonly owner: string;
+    readonly interruptId: string;
+    readonly status: 'answered' | 'expired';
+    readonly value?: unknown;
+  }): Promise<AnswerResult> {
+    const answer = value === undefined ? null : this.seal('answer', end.owner, value);
+    const request = { ...end, answer, hostId: this.hostId };
+    return this.context.database.writeFor(end.owner, (tables) =>
+      endInterrupt(tables, request, this.context),
+    );
+  }
+
+  async findInterrupt(key: { readonly owner: string; readonly interruptId: string }) {
+    const row = await findInterrupt(this.context.database.tables, key);
+    return row && this.toInterrupt(row);
+  }
+
+  /** The interrupts of a turn, oldest first. */
+  async interrupts(turn: SessionKey & { readonly turn: number }): Promise<readonly Interrupt[]> {
+    const { rows } = await selectAnswers(this.context.database.tables, turn);
+    return rows.map((row) => this.toInterrupt(row));
+  }
+
+  /** Interrupts that expired without an answer. */
+  async expiredInterrupts(): Promise<readonly { owner: string; interruptId: string }[]> {
+    const { database, clock } = this.context;
+    const rows = await selectExpired(database.tables, database.engine, clock());
+    return rows.map(({ owner, id }) => ({ owner, interruptId: id }));
+  }
+
+  /** Cancels the active run of a session: ends a paused one, marks a running one. */
+  cancelActive({ owner, sessionId }: SessionKey, reason: CancelReason): Promise<Canceled> {
+    return this.context.database.write(async (tables) => {
+      const row = await tables
+        .updateTable('runs')
+        .set((e) => ({ abort_requested: e.fn.coalesce('abort_requested', e.val(reason)) }))
+        .where('owner', '=', owner)
+        .where('session_id', '=', sessionId)
+        .where(sql<boolean>`status in ('running', 'paused')`)
+        .returningAll()
+        .executeTakeFirst();
+      if (row === undefined) return {};
+      if (row.status !== 'paused') return { run: toRun(row) };
+      const run = await cancelPausedRun(
+        tables,
+        { owner, runId: row.id },
+        { ...this.context, reason },
+      );
+      const host = this.hostId;
+      const next = await promoteNext(tables, { owner, sessionId, now: this.context.clock(), host });
+      return { run, next };
+    });
+  }
+
+  /** Takes a running run that no host has started, from the host that it is assigned to; undefined if another host was faster. */
+  claim({
+    owner,
+    runId,
+    from,
+  }: RunKey & { readonly from: string | undefined }): Promise<Run | undefined> {
+    return this.context.database.write(async (tables) => {
+      const { rows } = await claimRun(tables, {
+        owner,
+        runId,
+        from: from ?? '',
+        hostId: this.hostId,
+        now: this.context.clock(),
+      });
+      return rows[0] && toRun(rows[0]);
+    });
+  }
+
+  /** Makes the queued runs of a host available to all others. */
+  async release(hostId: string): Promise<void> {
+    await this.context.database.write((tables) =>
+      tables
+        .updateTable('runs')
+        .set({ host_id: null })
+        .where('host_id', '=', hostId)
+        .where(sql<boolean>`status in ('queued', 'running')`)
+        .where((e) => e.or([e('status', '=', 'queued'), e('started_at', 'is', null)]))
+        .where('abort_requested', 'is', null)
+        .execute(),
+    );
+  }
+
+  /** The hosts that have queued or running runs; undefined stands for runs without a host. */
+  async hosts(): Promise<readonly (string | undefined)[]> {
+    const rows = await this.context.database.tables
+      .selectFrom('runs')
+      .select('host_id')
+      .distinct()
+      .where(sql<boolean>`status in ('queued', 'running')`)
+      .execute();
+    return rows.map(({ host_id }) => host_id ?? undefined);
+  }
+
+  /** Some of the queued and running runs of a host, or of none. */
+  async ofHost(hostId: string | undefined): Promise<readonly Run[]> {
+    const rows = await this.context.database.tables
+      .selectFrom('runs')
+      .selectAll()
+      .where('host_id', hostId === undefined ? 'is' : '=', hostId ?? null)
+      .where(sql<boolean>`status in ('queued', 'running')`)
+      .limit(RUNS_PER_PASS)
+      .execute();
+    return rows.map(toRun);
+  }
+
+  /** Ends a run of a dead host; undefined if it ended meanwhile or another host was faster. */
+  async close(run: Run, end: EndAbandoned): Promise<EndedRun | undefined> {
+    const key = { owner: run.owner, runId: run.id };
+    const frames: Frame[] = [];
+    for await (const page of this.framePages({ ...key, after: 0 })) frames.push(...page);
+    const ending = end(run, frames);
+    const host = { hostId: run.hostId ?? null, next: this.hostId };
+    return this.context.database.write((tables) =>
+      finishRun(tables, { ...key, ending, host }, this.context),
+    );
+  }
+
+  /** Replaces the run of a dead host by the next attempt of its turn, on this host. */
+  resume(run: Run, frames: readonly Frame[]): Promise<Run | undefined> {
+    return this.context.database.write((tables) => this.insertNextAttempt(tables, run, frames));
+  }
+
+  /** Opens the request of a run; undefined if it is not stored or cannot be read. */
+  async request({ owner, runId }: RunKey): Promise<unknown> {
+    const row = await this.context.database.tables
+      .selectFrom('runs')
+      .select('request')
+      .where('owner', '=', owner)
+      .where('id', '=', runId)
+      .executeTakeFirst();
+    return row?.request ? this.open('request', owner, row.request) : undefined;
+  }
+
+  /** The steps of all attempts of a turn, oldest first. */
+  async steps({
+    owner,
+    sessionId,
+    turn,
+  }: SessionKey & { readonly turn: number }): Promise<readonly AgentStep[]> {
+    const rows = await this.context.database.tables
+      .selectFrom('run_steps')
+      .innerJoin('runs', (join) =>
+        join.onRef('runs.owner', '=', 'run_steps.owner').onRef('runs.id', '=', 'run_steps.run_id'),
+      )
+      .select('run_steps.data')
+      .where('runs.owner', '=', owner)
+      .where('runs.session_id', '=', sessionId)
+      .where('runs.turn', '=', turn)
+      .orderBy('runs.attempt')
+      .orderBy('run_steps.step')
+      .execute();
+    return rows.map(({ data }) => this.open('step', owner, data) as AgentStep);
   }
 
   async find({ owner, runId }: RunKey): Promise<Run | undefined> {
-    const row = await this.context.database.tables
-      .selectFrom('runs')
-      .selectAll()
-      .where('id', '=', runId)
-      .where('owner', '=', owner)
-      .executeTakeFirst();
-    return row && toRun(row);
+    const { rows } = await findRun(this.context.database.tables, { owner, runId });
+    return rows[0] && toRun(rows[0]);
   }
 
-  /** The running run of a session, otherwise the first queued one, otherwise the last that ended. */
+  /** The active run of a session, otherwise the first queued one, otherwise the last that ended. */
   async current(key: SessionKey): Promise<Run | undefined> {
     const runs = this.context.database.tables
       .selectFrom('runs')
       .selectAll()
-      .where('session_id', '=', key.sessionId)
       .where('owner', '=', key.owner)
+      .where('session_id', '=', key.sessionId)
       .limit(1);
     const row =
-      (await runs.where('status', 'in', LIVE).orderBy('turn', 'asc').executeTakeFirst()) ??
-      (await runs.orderBy('turn', 'desc').executeTakeFirst());
+      (await runs.where(isOpen).orderBy('turn', 'asc').executeTakeFirst()) ??
+      (await runs.orderBy('turn', 'desc').orderBy('attempt', 'desc').executeTakeFirst());
     return row && toRun(row);
   }
 
-  /** The runs of a session from a given turn on, in their order. */
+  /** The runs of a session after a given one, in their order. */
   async list({
     owner,
     sessionId,
@@ -97,36 +301,31 @@ export class RunStore {
     const rows = await this.context.database.tables
       .selectFrom('runs')
       .selectAll()
-      .where('session_id', '=', sessionId)
       .where('owner', '=', owner)
+      .where('session_id', '=', sessionId)
       .where('turn', '>=', fromTurn)
       .orderBy('turn')
+      .orderBy('attempt')
       .limit(RUNS_PER_LIST)
       .execute();
     return rows.map(toRun);
   }
 
-  /** The stored frames with a number above `after`. */
+  /** A page of the stored frames with a number above `after`; empty if there is none. */
   frames(request: RunKey & { readonly after: number }): Promise<readonly Frame[]> {
-    return readFrames(this.context.database.tables, request);
+    return readFramePage(this.context.database.tables, request);
   }
 
-  /** Shows other processes that this one is running; must be called well within every 30 s. */
-  async renewLeases(): Promise<void> {
-    await this.leases.sync();
-  }
-
-  /** Ends the runs of dead processes; must be called at the start and regularly. */
-  async closeInterrupted(end: EndAbandoned): Promise<readonly EndedRun[]> {
-    const { database } = this.context;
-    const closed: EndedRun[] = [];
-    for (const abandoned of await findAbandoned(database.tables, this.host)) {
-      const ended = await database.write((tables) =>
-        closeAbandoned(tables, { abandoned, end }, this.context),
-      );
-      if (ended !== undefined) closed.push(ended);
+  /** All stored frames with a number above `after`, in pages. */
+  async *framePages(
+    request: RunKey & { readonly after: number },
+  ): AsyncGenerator<readonly Frame[]> {
+    for (let after = request.after; ; ) {
+      const page = await this.frames({ ...request, after });
+      if (page.length === 0) return;
+      yield page;
+      after = page.at(-1)?.seq ?? after;
     }
-    return closed;
   }
 
   /** Deletes the logs of runs that ended before a time; their answers are kept. */
@@ -135,146 +334,118 @@ export class RunStore {
     // In batches, so that other writers do not wait long.
     while ((await database.write((tables) => pruneSomeFrames(tables, endedBefore))) > 0);
   }
+
+  private async insertNextAttempt(
+    tables: Kysely<Schema>,
+    run: Run,
+    frames: readonly Frame[],
+  ): Promise<Run | undefined> {
+    const { clock, newId } = this.context;
+    const now = clock();
+    const row = await tables
+      .updateTable('runs')
+      .set({ status: 'continued', updated_at: now, last_seq: frames.at(-1)?.seq ?? run.lastSeq })
+      .where('owner', '=', run.owner)
+      .where('id', '=', run.id)
+      .where('status', '=', 'running')
+      .where('host_id', '=', run.hostId ?? '')
+      .returningAll()
+      .executeTakeFirst();
+    if (row === undefined) return undefined;
+    for (const { seq, event, data } of frames)
+      await tables
+        .insertInto('frames')
+        .values({ owner: run.owner, run_id: run.id, seq, event, data })
+        .execute();
+    const next = toNextAttempt(row, { id: newId(), hostId: this.hostId, now });
+    await insertRun(tables, next);
+    return toRun(next);
+  }
+
+  private sealSteps({ owner, steps }: Pick<UnsealedWrites, 'owner' | 'steps'>): RunWrites['steps'] {
+    return steps.map(({ step, value }) => ({ step, data: this.seal('step', owner, value) }));
+  }
+
+  private seal(kind: SealedKind, owner: string, value: unknown): string {
+    return this.vault.seal(JSON.stringify(value), [kind, owner]);
+  }
+
+  private open(kind: SealedKind, owner: string, sealed: string): unknown {
+    const opened = this.vault.open(sealed, [kind, owner]);
+    return 'ok' in opened ? JSON.parse(opened.ok) : undefined;
+  }
+
+  private toInterrupt(row: Awaited<ReturnType<typeof findInterrupt>> & object): Interrupt {
+    const { owner } = row;
+    return {
+      id: row.id,
+      owner,
+      sessionId: row.session_id,
+      runId: row.run_id,
+      turn: row.turn,
+      callId: row.call_id,
+      path: row.path,
+      kind: row.kind,
+      schema: JSON.parse(row.schema),
+      status: row.status,
+      expiresAt: row.expires_at,
+      createdAt: row.created_at,
+      nextRunId: row.next_run_id ?? undefined,
+      data: row.data === null ? undefined : this.open('interrupt', owner, row.data),
+      value: row.answer === null ? undefined : this.open('answer', owner, row.answer),
+    };
+  }
 }
 
-export interface NewRun {
+type SealedKind = 'request' | 'step' | 'interrupt' | 'answer';
+
+/** What a host has to store of one run, before its steps are encrypted. */
+export interface UnsealedWrites extends Omit<RunWrites, 'steps'> {
+  readonly steps: readonly { readonly step: number; readonly value: AgentStep }[];
+}
+
+/** A question that a paused run asked. */
+export interface Interrupt extends Omit<NewInterrupt, 'data'> {
   readonly owner: string;
   readonly sessionId: string;
-  readonly requestId: string;
-  readonly status: 'queued' | 'running';
-  readonly message: Pick<MessageBody, 'content' | 'metadata'> & {
-    readonly attachments?: readonly Attachment[] | undefined;
-  };
-  /** Maximum number of running and queued runs of the owner, including this one; default: no limit. */
-  readonly maxLive?: number | undefined;
-  /** A repeated request with this key returns this run instead of starting another. */
-  readonly idempotency?:
-    | { readonly key: string; readonly bodyHash: string; readonly expiresAt: number }
-    | undefined;
-}
-
-export type StartResult =
-  | { readonly state: 'started'; readonly run: Run; readonly message: Message }
-  | { readonly state: 'unknown-session' }
-  | { readonly state: 'too-many' }
-  | { readonly state: 'existing'; readonly runId: string }
-  | { readonly state: 'conflict' };
-
-/** Stores key, user message and run inside one unit of work. */
-async function startRun(
-  tables: Kysely<Schema>,
-  request: NewRun,
-  { hostId, ...context }: StoreContext & { readonly hostId: string },
-): Promise<StartResult> {
-  const { owner, sessionId, requestId, idempotency } = request;
-  const runId = context.newId();
-  if (idempotency !== undefined) {
-    const claim = await claimKey(tables, { ...idempotency, owner, runId }, context.clock());
-    if (claim.state !== 'new') return claim;
-  }
-  const refuse = async (state: 'unknown-session' | 'too-many'): Promise<StartResult> => {
-    if (idempotency !== undefined) await releaseKey(tables, { owner, key: idempotency.key });
-    return { state };
-  };
-  const { maxLive = Number.POSITIVE_INFINITY } = request;
-  const { rows: live } = await selectLive(tables, { owner });
-  if (live.length >= maxLive) return refuse('too-many');
-  const { attachments, ...text } = request.message;
-  const parts = toQuestionParts(text.content, attachments);
-  const message = await appendMessage(
-    tables,
-    { ...text, parts, owner, sessionId, requestId, runId, type: 'human', isComplete: true },
-    context,
-  );
-  if (message === undefined) return refuse('unknown-session');
-  const row = createRow({ runId, messageId: context.newId(), request, message, hostId });
-  await insertRun(tables, row);
-  return { state: 'started', run: toRun(row), message };
-}
-
-/** The running and queued runs of an owner. */
-const selectLive = prepareQuery((tables, { owner }: { owner: string }) =>
-  tables
-    .selectFrom('runs')
-    .select('id')
-    .where('owner', '=', owner)
-    // Literally as in the index `runs_open_by_owner`: with parameters, neither engine would use it.
-    .where(sql<boolean>`status in ('queued', 'running', 'paused')`),
-);
-
-const insertRun = prepareQuery((tables, row: RunRow) => tables.insertInto('runs').values(row));
-
-interface RowRequest {
   readonly runId: string;
-  readonly messageId: string;
-  readonly request: NewRun;
-  readonly message: Message;
-  readonly hostId: string;
+  readonly turn: number;
+  readonly status: 'open' | 'answered' | 'expired' | 'cancelled';
+  readonly createdAt: number;
+  /** The attempt that continues with the answer. */
+  readonly nextRunId: string | undefined;
+  readonly data: unknown;
+  /** The answer. */
+  readonly value: unknown;
 }
 
-function createRow({ runId, messageId, request, message, hostId }: RowRequest): RunRow {
-  return {
-    owner: request.owner,
-    id: runId,
-    session_id: request.sessionId,
-    turn: message.turn,
-    attempt: 1,
-    request_id: request.requestId,
-    status: request.status,
-    host_id: hostId,
-    abort_requested: null,
-    request: null,
-    message_id: messageId,
-    error_kind: null,
-    error_message: null,
-    report: null,
-    last_seq: 0,
-    input_tokens: 0,
-    output_tokens: 0,
-    cached_tokens: 0,
-    created_at: message.createdAt,
-    started_at: request.status === 'running' ? message.createdAt : null,
-    updated_at: message.createdAt,
-  };
+/** The run that was canceled, and the one that a paused run had blocked. */
+export interface Canceled {
+  readonly run?: Run | undefined;
+  readonly next?: Run | undefined;
 }
 
 /** Decides from its log how an interrupted run ends. */
 export type EndAbandoned = (run: Run, frames: readonly Frame[]) => RunEnding;
 
-interface Abandoned {
-  readonly owner: string;
-  readonly id: string;
+const findRun = prepareQuery((tables, { owner, runId }: RunKey) =>
+  tables.selectFrom('runs').selectAll().where('owner', '=', owner).where('id', '=', runId),
+);
+
+interface Claim extends RunKey {
+  readonly from: string;
+  readonly hostId: string;
+  readonly now: number;
 }
 
-/** Live runs whose process is dead. */
-async function findAbandoned(
-  tables: Kysely<Schema>,
-  host: HostProcess,
-): Promise<readonly Abandoned[]> {
-  const live = await tables
-    .selectFrom('runs')
-    .select(['owner', 'id', 'host_id as hostId'])
-    .where('status', 'in', LIVE)
-    .where('host_id', '!=', host.id)
-    .execute();
-  return live.filter(({ hostId }) => hostId !== null && host.isKnownDead(hostId));
-}
-
-/** Ends an abandoned run inside a unit of work; undefined if the run has ended. */
-async function closeAbandoned(
-  tables: Kysely<Schema>,
-  { abandoned, end }: { abandoned: Abandoned; end: EndAbandoned },
-  context: StoreContext,
-): Promise<EndedRun | undefined> {
-  const row = await tables
-    .selectFrom('runs')
-    .selectAll()
-    .where('owner', '=', abandoned.owner)
-    .where('id', '=', abandoned.id)
-    .executeTakeFirst();
-  if (row === undefined) return undefined;
-  const run = toRun(row);
-  const key = { owner: run.owner, runId: run.id };
-  const ending = end(run, await readFrames(tables, { ...key, after: 0 }));
-  return finishRun(tables, { ...key, ending }, context);
-}
+const claimRun = prepareQuery((tables, { owner, runId, from, hostId, now }: Claim) =>
+  tables
+    .updateTable('runs')
+    .set({ host_id: hostId, started_at: now, updated_at: now })
+    .where('owner', '=', owner)
+    .where('id', '=', runId)
+    .where((e) => e(e.fn.coalesce('host_id', e.val('')), '=', from))
+    .where('status', '=', 'running')
+    .where('started_at', 'is', null)
+    .returningAll(),
+);

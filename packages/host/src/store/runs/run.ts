@@ -1,7 +1,7 @@
-import type { ErrorKind, ReplyWarning, RunStatus } from '@sibyl/protocol';
-import type { RunRow } from '../database.js';
+import type { ErrorKind, PendingAnswer, ReplyWarning, RunStatus } from '@sibyl/protocol';
+import { prepareQuery, type RunRow } from '../database.js';
 
-/** The states of a run that has not ended. */
+/** The states of a run that a host executes or will execute. */
 export const LIVE = ['queued', 'running'] as const satisfies readonly RunStatus[];
 
 /** The states of a run that has ended. */
@@ -10,7 +10,19 @@ export const ENDED = [
   'aborted',
   'interrupted',
   'failed',
+  'continued',
 ] as const satisfies readonly RunStatus[];
+
+/** How a turn can end; a `continued` run has another attempt. */
+export type Ending = Exclude<(typeof ENDED)[number], 'continued'>;
+
+/** Why a run is canceled: a user aborts it; another turn or the host interrupts it. */
+export type CancelReason = 'aborted' | 'interrupted';
+
+export interface RunKey {
+  readonly owner: string;
+  readonly runId: string;
+}
 
 export interface TokenUsage {
   readonly input: number;
@@ -36,24 +48,34 @@ export interface RunReport {
   readonly warnings?: readonly ReplyWarning[] | undefined;
   /** Why there is no answer, or only a partial one. */
   readonly error?: StoredError | undefined;
+  /** The interrupts that a paused run waits for. */
+  readonly pending?: readonly PendingAnswer[] | undefined;
 }
 
-/** One turn; times in milliseconds. */
+/** One attempt to execute a turn; times in milliseconds. */
 export interface Run {
   readonly id: string;
   readonly sessionId: string;
   readonly owner: string;
   readonly requestId: string;
   readonly turn: number;
+  /** Starts at 1; a paused or interrupted turn continues with the next. */
+  readonly attempt: number;
   readonly status: RunStatus;
-  readonly startedAt: number;
+  /** The host that accepted or executes it; undefined if any host may take it. */
+  readonly hostId: string | undefined;
+  /** Set when the run was canceled from any host. */
+  readonly cancelReason: CancelReason | undefined;
+  readonly createdAt: number;
+  /** When a host began to execute it. */
+  readonly startedAt: number | undefined;
   readonly updatedAt: number;
   /** Number of the last stored frame, 0 for none. */
   readonly lastSeq: number;
-  /** The answer is stored under this id. */
-  readonly messageId?: string;
+  /** The id of the answer, also before it is stored. */
+  readonly messageId: string;
   readonly usage: TokenUsage;
-  readonly fault?: RunError;
+  readonly error?: RunError;
   readonly report: RunReport;
 }
 
@@ -61,6 +83,10 @@ export const hasEnded = <R extends Pick<Run, 'status'>>(
   run: R,
 ): run is R & { readonly status: (typeof ENDED)[number] } =>
   ENDED.some((status) => status === run.status);
+
+/** Whether no frame will follow: the run has ended or waits for an answer. */
+export const hasStopped = (run: Pick<Run, 'status'>): boolean =>
+  run.status === 'paused' || hasEnded(run);
 
 export function toRun(row: RunRow): Run {
   const { error_kind: kind, error_message: message } = row;
@@ -70,13 +96,21 @@ export function toRun(row: RunRow): Run {
     owner: row.owner,
     requestId: row.request_id,
     turn: row.turn,
-    status: row.status as RunStatus,
-    startedAt: row.started_at ?? row.created_at,
+    attempt: row.attempt,
+    status: row.status,
+    hostId: row.host_id ?? undefined,
+    cancelReason: row.abort_requested ?? undefined,
+    createdAt: row.created_at,
+    startedAt: row.started_at ?? undefined,
     updatedAt: row.updated_at,
     lastSeq: row.last_seq,
+    messageId: row.message_id ?? '',
     usage: { input: row.input_tokens, output: row.output_tokens, cached: row.cached_tokens },
     report: row.report === null ? {} : (JSON.parse(row.report) as RunReport),
-    ...(row.message_id !== null && { messageId: row.message_id }),
-    ...(kind !== null && { fault: { kind, message: message ?? '' } }),
+    ...(kind !== null && { error: { kind, message: message ?? '' } }),
   };
 }
+
+export const insertRun = prepareQuery((tables, row: RunRow) =>
+  tables.insertInto('runs').values(row),
+);

@@ -2,11 +2,17 @@ import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
 import { type CompiledQuery, Kysely } from 'kysely';
 import { expect, it } from 'vitest';
 import { allMessages } from '../../../test/support/all-messages.js';
+import {
+  createRunRequest,
+  expectStarted,
+  finishTestRun,
+  flushFrames,
+} from '../../../test/support/test-runs.js';
 import { readSnapshot, type Schema, type StoreContext } from '../database.js';
+import { createVault } from '../encryption.js';
 import { createIdSource } from '../id-source.js';
 import { MessageStore } from '../message-store.js';
 import { hostSchema, migrate } from '../migrations/migrate.js';
-import { createHostProcess } from '../runs/leases.js';
 import { RunStore } from '../runs/run-store.js';
 import { SessionStore } from '../session-store.js';
 import { SqliteDialect } from './sqlite-dialect.js';
@@ -64,28 +70,30 @@ it('no query of a request scans a table or sorts', async () => {
   const plans = await explainQueries(async (context) => {
     const sessions = new SessionStore(context);
     const messages = new MessageStore(context);
-    const runs = new RunStore(context, createHostProcess());
+    const runs = new RunStore(context, createVault(new Uint8Array(32)), 'host');
     const opened = await sessions.createWithin(1000, { owner, oracleDid: 'did:o' });
     const sessionId = opened?.id ?? '';
-    const message = { content: 'hi' };
-    const request = { owner, sessionId, requestId: 'r', status: 'running', message } as const;
-    const started = await runs.start({ ...request, maxLive: 20 });
-    if (started.state !== 'started') throw new Error(started.state);
-    const key = { owner, runId: started.run.id };
-    await runs.appendFrames({ ...key, frames: [{ seq: 1, event: 'message', data: '{}' }] });
+    const started = await runs.start(createRunRequest({ owner, sessionId }));
+    const { id: runId } = expectStarted(started);
+    const key = { owner, runId };
+    await flushFrames(runs, key, [{ seq: 1, event: 'message', data: '{}' }]);
     await runs.current({ owner, sessionId });
     await runs.list({ owner, sessionId, fromTurn: 1 });
     await runs.frames({ ...key, after: 0 });
-    const answer = { content: 'hello', isComplete: true };
-    await runs.finish({ ...key, ending: { status: 'finished', message: answer } });
+    await finishTestRun(runs, key, { content: 'hello' });
     await runs.current({ owner, sessionId });
     await allMessages({ messages }, { owner, sessionId });
     await messages.recent({ owner, sessionId, throughTurn: 1, bytes: 1000 });
     await messages.page({ owner, sessionId, limit: 20 });
-    await messages.page({ owner, sessionId, limit: 20, before: started.message.id });
-    await messages.page({ owner, sessionId, limit: 20, after: started.message.id });
-    await runs.closeInterrupted(() => ({ status: 'interrupted' }));
-    await runs.renewLeases();
+    const [question] = await allMessages({ messages }, { owner, sessionId });
+    await messages.page({ owner, sessionId, limit: 20, before: question?.id });
+    await messages.page({ owner, sessionId, limit: 20, after: question?.id });
+    await runs.ofHost('host');
+    await runs.ofHost(undefined);
+    await runs.release('dead');
+    await runs.claim({ ...key, from: 'dead' });
+    await runs.cancelActive({ owner, sessionId }, 'aborted');
+    await runs.expiredInterrupts();
     await sessions.delete({ owner, sessionId });
   });
   expect(plans.length).toBeGreaterThan(30);

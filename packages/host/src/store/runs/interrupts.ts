@@ -1,0 +1,335 @@
+import type { JsonObject, PendingAnswer } from '@sibyl/protocol';
+import { type Kysely, sql } from 'kysely';
+import {
+  type InterruptRow,
+  prepareQuery,
+  type RunRow,
+  type Schema,
+  type StoreContext,
+} from '../database.js';
+import { saveAnswer } from '../message-store.js';
+import {
+  deleteSteps,
+  isOpen,
+  lockSession,
+  type RunEnding,
+  toAnswer,
+  toFrameRows,
+} from './finish-run.js';
+import { findLastSeq, insertFrames, insertSteps } from './frames.js';
+import { type CancelReason, insertRun, type Run, type RunKey, toRun } from './run.js';
+
+/** A question of a paused run; its data and answer are encrypted. */
+export interface NewInterrupt extends PendingAnswer {
+  readonly callId: string;
+  readonly path: string;
+  /** JSON Schema of the answer. */
+  readonly schema: JsonObject;
+  readonly data: string | null;
+  readonly expiresAt: number;
+}
+
+export interface Pause extends RunKey {
+  readonly hostId: string;
+  readonly interrupts: readonly NewInterrupt[];
+  readonly ending: Omit<RunEnding, 'status'>;
+  readonly steps: readonly { readonly step: number; readonly data: string }[];
+  /** The encrypted request, for the next attempt. */
+  readonly request: string;
+  /** The most paused runs of the owner, including this one. */
+  readonly limit: number;
+}
+
+export type PauseResult =
+  | { readonly state: 'paused'; readonly run: Run }
+  | { readonly state: 'too-many' }
+  /** It ended already, or another host has it. */
+  | { readonly state: 'lost' };
+
+/** Pauses a run inside a unit of work: it keeps its session, but no host. */
+export async function pauseRun(
+  tables: Kysely<Schema>,
+  { owner, runId, hostId, ending, ...pause }: Pause,
+  { clock }: StoreContext,
+): Promise<PauseResult> {
+  const now = clock();
+  const key = { owner, runId };
+  const [session] = (await lockSession(tables, { ...key, now })).rows;
+  if (session === undefined) return { state: 'lost' };
+  const { rows: paused } = await selectPaused(tables, { owner });
+  if (paused.length >= pause.limit) return { state: 'too-many' };
+  const { frames = [], usage, report } = ending;
+  const [row] = (
+    await markPaused(tables, {
+      ...key,
+      hostId,
+      now,
+      request: pause.request,
+      report: report ? JSON.stringify(report) : null,
+      last_seq: findLastSeq(frames),
+      input_tokens: usage?.input ?? 0,
+      output_tokens: usage?.output ?? 0,
+      cached_tokens: usage?.cached ?? 0,
+    })
+  ).rows;
+  if (row === undefined) return { state: 'lost' };
+  const answer = { ...ending.message, ...toAnswer(row), seq: session.lastSeq, createdAt: now };
+  await saveAnswer(tables, answer);
+  await insertFrames(tables, toFrameRows(key, frames));
+  const steps = pause.steps.map(({ step, data }) => ({
+    owner,
+    run_id: runId,
+    step,
+    data,
+    created_at: now,
+  }));
+  for (const step of steps) await insertSteps(tables, [step]);
+  for (const interrupt of pause.interrupts)
+    await insertInterrupt(tables, toInterruptRow(row, interrupt, now));
+  return { state: 'paused', run: toRun(row) };
+}
+
+function toInterruptRow(run: RunRow, interrupt: NewInterrupt, now: number): InterruptRow {
+  return {
+    owner: run.owner,
+    id: interrupt.id,
+    session_id: run.session_id,
+    run_id: run.id,
+    turn: run.turn,
+    call_id: interrupt.callId,
+    path: interrupt.path,
+    kind: interrupt.kind,
+    schema: JSON.stringify(interrupt.schema),
+    data: interrupt.data,
+    status: 'open',
+    expires_at: interrupt.expiresAt,
+    answer: null,
+    answered_at: null,
+    next_run_id: null,
+    created_at: now,
+  };
+}
+
+const selectPaused = prepareQuery((tables, { owner }: { owner: string }) =>
+  tables
+    .selectFrom('runs')
+    .select('id')
+    .where('owner', '=', owner)
+    .where(isOpen)
+    .where('status', '=', 'paused'),
+);
+
+type PausedValues = Pick<
+  RunRow,
+  'request' | 'report' | 'input_tokens' | 'output_tokens' | 'cached_tokens'
+> & {
+  readonly last_seq: number | null;
+  readonly hostId: string;
+  readonly now: number;
+};
+
+const markPaused = prepareQuery(
+  (tables, { owner, runId, hostId, now, last_seq, ...values }: RunKey & PausedValues) =>
+    tables
+      .updateTable('runs')
+      .set((e) => ({
+        ...values,
+        status: 'paused',
+        host_id: null,
+        updated_at: now,
+        last_seq: e.fn.coalesce(e.val(last_seq), 'last_seq'),
+      }))
+      .where('owner', '=', owner)
+      .where('id', '=', runId)
+      .where('host_id', '=', hostId)
+      .where('status', '=', 'running')
+      .returningAll(),
+);
+
+const insertInterrupt = prepareQuery((tables, row: InterruptRow) =>
+  tables.insertInto('interrupts').values(row),
+);
+
+/** Ends a paused run inside a unit of work: a new message or an abort replaces its answers. */
+export async function cancelPausedRun(
+  tables: Kysely<Schema>,
+  { owner, runId }: RunKey,
+  { clock, reason = 'interrupted' }: StoreContext & { readonly reason?: CancelReason },
+): Promise<Run | undefined> {
+  const now = clock();
+  const row = await tables
+    .updateTable('runs')
+    .set({ status: reason, request: null, updated_at: now })
+    .where('owner', '=', owner)
+    .where('id', '=', runId)
+    .where('status', '=', 'paused')
+    .returningAll()
+    .executeTakeFirst();
+  if (row === undefined) return undefined;
+  await tables
+    .updateTable('interrupts')
+    .set({ status: 'cancelled', answered_at: now })
+    .where('owner', '=', owner)
+    .where('run_id', '=', runId)
+    .where('status', '=', 'open')
+    .execute();
+  await deleteSteps(tables, { owner, sessionId: row.session_id, turn: row.turn });
+  return toRun(row);
+}
+
+/** How an interrupt ends. */
+export interface InterruptEnd {
+  readonly owner: string;
+  readonly interruptId: string;
+  readonly status: 'answered' | 'expired';
+  /** Encrypted. */
+  readonly answer: string | null;
+  readonly hostId: string;
+}
+
+export type AnswerResult =
+  | { readonly state: 'unknown' }
+  /** The run has ended, or the interrupt has. */
+  | { readonly state: 'closed'; readonly interrupt: InterruptRow }
+  /** Other interrupts of the run are still open. */
+  | { readonly state: 'waiting'; readonly pending: readonly PendingAnswer[] }
+  | { readonly state: 'continued'; readonly run: Run };
+
+/** Ends an interrupt inside a unit of work; the last one of a run starts the next attempt of its turn. */
+export async function endInterrupt(
+  tables: Kysely<Schema>,
+  { owner, interruptId, status, answer, hostId }: InterruptEnd,
+  { clock, newId }: StoreContext,
+): Promise<AnswerResult> {
+  const found = await findInterrupt(tables, { owner, interruptId });
+  if (found === undefined) return { state: 'unknown' };
+  const now = clock();
+  await lockSession(tables, { owner, runId: found.run_id, now });
+  const interrupts = await tables
+    .selectFrom('interrupts')
+    .selectAll()
+    .where('owner', '=', owner)
+    .where('run_id', '=', found.run_id)
+    .execute();
+  const interrupt = interrupts.find(({ id }) => id === interruptId) ?? found;
+  if (interrupt.status !== 'open') return { state: 'closed', interrupt };
+  await updateInterrupt(tables, { owner, interruptId, status, answer, now });
+  const pending = interrupts.filter((each) => each.status === 'open' && each.id !== interruptId);
+  if (pending.length > 0)
+    return { state: 'waiting', pending: pending.map(({ id, kind }) => ({ id, kind })) };
+  const run = await continueRun(tables, { owner, runId: found.run_id, hostId, now, newId });
+  return run ? { state: 'continued', run } : { state: 'closed', interrupt };
+}
+
+export async function findInterrupt(
+  tables: Kysely<Schema>,
+  { owner, interruptId }: Pick<InterruptEnd, 'owner' | 'interruptId'>,
+): Promise<InterruptRow | undefined> {
+  return tables
+    .selectFrom('interrupts')
+    .selectAll()
+    .where('owner', '=', owner)
+    .where('id', '=', interruptId)
+    .executeTakeFirst();
+}
+
+const updateInterrupt = prepareQuery(
+  (
+    tables,
+    { owner, interruptId, status, answer, now }: Omit<InterruptEnd, 'hostId'> & { now: number },
+  ) =>
+    tables
+      .updateTable('interrupts')
+      .set({ status, answer, answered_at: now })
+      .where('owner', '=', owner)
+      .where('id', '=', interruptId),
+);
+
+interface Continuation extends RunKey {
+  readonly hostId: string;
+  readonly now: number;
+  readonly newId: () => string;
+}
+
+/** Marks a paused run as continued and inserts the next attempt of its turn. */
+async function continueRun(
+  tables: Kysely<Schema>,
+  { owner, runId, hostId, now, newId }: Continuation,
+): Promise<Run | undefined> {
+  const row = await tables
+    .selectFrom('runs')
+    .selectAll()
+    .where('owner', '=', owner)
+    .where('id', '=', runId)
+    .where('status', '=', 'paused')
+    .executeTakeFirst();
+  if (row === undefined) return undefined;
+  const next = toNextAttempt(row, { id: newId(), hostId, now });
+  await tables
+    .updateTable('runs')
+    .set({ status: 'continued', request: null, updated_at: now })
+    .where('owner', '=', owner)
+    .where('id', '=', runId)
+    .execute();
+  await insertRun(tables, next);
+  await tables
+    .updateTable('interrupts')
+    .set({ next_run_id: next.id })
+    .where('owner', '=', owner)
+    .where('run_id', '=', runId)
+    .execute();
+  return toRun(next);
+}
+
+/** The next attempt of the turn of a run; it counts its own usage and frames. */
+export function toNextAttempt(
+  row: RunRow,
+  { id, hostId, now }: { readonly id: string; readonly hostId: string; readonly now: number },
+): RunRow {
+  return {
+    ...row,
+    id,
+    attempt: row.attempt + 1,
+    status: 'running',
+    host_id: hostId,
+    abort_requested: null,
+    report: null,
+    error_kind: null,
+    error_message: null,
+    last_seq: 0,
+    input_tokens: 0,
+    output_tokens: 0,
+    cached_tokens: 0,
+    created_at: now,
+    started_at: now,
+    updated_at: now,
+  };
+}
+
+/** The answers to the interrupts of a turn, by their calls. */
+export const selectAnswers = prepareQuery(
+  (tables, { owner, sessionId, turn }: { owner: string; sessionId: string; turn: number }) =>
+    tables
+      .selectFrom('interrupts')
+      .selectAll()
+      .where('owner', '=', owner)
+      .where('session_id', '=', sessionId)
+      .where('turn', '=', turn)
+      .orderBy('created_at')
+      .orderBy('id'),
+);
+
+/** Open interrupts that have expired by the clock of the database. */
+export function selectExpired(tables: Kysely<Schema>, engine: 'sqlite' | 'postgres', now: number) {
+  const time =
+    engine === 'postgres'
+      ? sql<number>`extract(epoch from clock_timestamp()) * 1000`
+      : sql.val(now);
+  return tables
+    .selectFrom('interrupts')
+    .select(['owner', 'id'])
+    .where('status', '=', sql.lit('open'))
+    .where('expires_at', '<=', time)
+    .limit(100)
+    .execute();
+}

@@ -1,0 +1,212 @@
+import type { Multitask } from '@sibyl/protocol';
+import { type Kysely, sql } from 'kysely';
+import { prepareQuery, type RunRow, type Schema, type StoreContext } from '../database.js';
+import { claimKey } from '../idempotency-store.js';
+import type { Message, MessageBody } from '../message.js';
+import { appendMessage } from '../message-store.js';
+import { cancelPausedRun } from './interrupts.js';
+import { insertRun, type Run, toRun } from './run.js';
+
+/** Runs of a user that were canceled but have not ended yet may exceed the limit by this factor. */
+const CANCELED_FACTOR = 2;
+
+export interface NewRun {
+  /** Chosen by the caller, so that it can find the run if the reply of the database is lost. */
+  readonly id: string;
+  readonly owner: string;
+  readonly sessionId: string;
+  readonly requestId: string;
+  readonly message: Pick<MessageBody, 'content' | 'parts' | 'metadata'>;
+  /** What to do if the session has a running turn. */
+  readonly multitask: Multitask;
+  /** A paused turn makes this one wait instead of being canceled by it. */
+  readonly waitsForPaused?: boolean | undefined;
+  readonly limits: {
+    /** Running and queued turns of the owner, including this one. */
+    readonly live: number;
+    /** Turns that wait in one session. */
+    readonly waiting: number;
+  };
+  /** Encrypts the request for another host; called if the run has to wait or may be resumed. */
+  readonly seal: () => string;
+  /** Whether the request is stored even if the run starts immediately. */
+  readonly isResumable?: boolean | undefined;
+  /** A repeated request with this key returns this run instead of starting another. */
+  readonly idempotency?:
+    | { readonly key: string; readonly bodyHash: string; readonly expiresAt: number }
+    | undefined;
+}
+
+/** Why a message was not accepted. */
+export type StartRefusal = 'unknown-session' | 'too-many' | 'busy' | 'queue-full';
+
+export type StartResult =
+  | {
+      readonly state: 'started';
+      readonly run: Run;
+      /** The runs that this one cancels; their hosts end them. */
+      readonly canceled: readonly OpenRun[];
+    }
+  | { readonly state: StartRefusal }
+  | { readonly state: 'existing'; readonly runId: string }
+  | { readonly state: 'conflict' };
+
+/** A run of the owner that has not ended. */
+export interface OpenRun {
+  readonly id: string;
+  readonly sessionId: string;
+  readonly status: 'queued' | 'running' | 'paused';
+  readonly hostId: string | null;
+  readonly cancelReason: string | null;
+}
+
+/** Rolls back the unit of work. */
+class RefusedStart extends Error {
+  readonly state: StartRefusal;
+
+  constructor(state: StartRefusal) {
+    super(state);
+    this.state = state;
+  }
+}
+
+/** Stores key, user message and run in one unit of work, or nothing. */
+export async function startRun(
+  request: NewRun,
+  hostId: string,
+  context: StoreContext,
+): Promise<StartResult> {
+  try {
+    return await context.database.writeFor(request.owner, (tables) =>
+      insertStart(tables, request, { ...context, hostId }),
+    );
+  } catch (error) {
+    if (error instanceof RefusedStart) return { state: error.state };
+    throw error;
+  }
+}
+
+async function insertStart(
+  tables: Kysely<Schema>,
+  request: NewRun,
+  context: StoreContext & { readonly hostId: string },
+): Promise<StartResult> {
+  const { id: runId, owner, sessionId, requestId, idempotency } = request;
+  if (idempotency !== undefined) {
+    const claim = await claimKey(tables, { ...idempotency, owner, runId }, context.clock());
+    if (claim.state !== 'new') return claim;
+  }
+  // Locks the session, so that no turn of it ends between the decision below and the commit.
+  const message = await appendMessage(
+    tables,
+    { ...request.message, owner, sessionId, requestId, runId, type: 'human', isComplete: true },
+    context,
+  );
+  if (message === undefined) throw new RefusedStart('unknown-session');
+  const { rows: open } = await selectOpen(tables, { owner });
+  assertAdmitted(request, open);
+  const ofSession = open.filter((run) => run.sessionId === sessionId);
+  const paused = ofSession.find(({ status }) => status === 'paused');
+  if (paused && !request.waitsForPaused)
+    await cancelPausedRun(tables, { owner, runId: paused.id }, context);
+  const canceled = request.multitask === 'interrupt' ? ofSession.filter(isLive) : [];
+  if (canceled.length > 0)
+    await requestCancel(tables, { owner, sessionId, reason: 'interrupted', turn: message.turn });
+  const waits = ofSession.some((run) => isLive(run) || (run === paused && request.waitsForPaused));
+  const row = createRow(request, {
+    message,
+    hostId: context.hostId,
+    messageId: context.newId(),
+    status: waits ? 'queued' : 'running',
+  });
+  await insertRun(tables, row);
+  return { state: 'started', run: toRun(row), canceled };
+}
+
+const isLive = ({ status }: OpenRun) => status !== 'paused';
+
+function assertAdmitted(request: NewRun, open: readonly OpenRun[]): void {
+  const { sessionId, multitask, limits } = request;
+  const live = open.filter(isLive);
+  const remaining = live.filter(
+    ({ cancelReason, sessionId: id }) =>
+      cancelReason === null && !(multitask === 'interrupt' && id === sessionId),
+  );
+  if (remaining.length >= limits.live || live.length >= limits.live * CANCELED_FACTOR)
+    throw new RefusedStart('too-many');
+  const ofSession = remaining.filter((run) => run.sessionId === sessionId);
+  if (multitask === 'reject' && ofSession.length > 0) throw new RefusedStart('busy');
+  if (ofSession.length > limits.waiting) throw new RefusedStart('queue-full');
+}
+
+/** The runs of an owner that have not ended. */
+export const selectOpen = prepareQuery((tables, { owner }: { owner: string }) =>
+  tables
+    .selectFrom('runs')
+    .select([
+      'id',
+      'session_id as sessionId',
+      'status',
+      'host_id as hostId',
+      'abort_requested as cancelReason',
+    ])
+    .where('owner', '=', owner)
+    // Literally as in the index `runs_open_by_owner`: with parameters, neither engine would use it.
+    .where(sql<boolean>`status in ('queued', 'running', 'paused')`)
+    .$narrowType<{ status: OpenRun['status'] }>(),
+);
+
+interface CancelRequest {
+  readonly owner: string;
+  readonly sessionId: string;
+  readonly reason: 'aborted' | 'interrupted';
+  /** Only earlier turns. */
+  readonly turn: number;
+}
+
+/** Marks the running and queued runs of a session as canceled. */
+const requestCancel = prepareQuery((tables, { owner, sessionId, reason, turn }: CancelRequest) =>
+  tables
+    .updateTable('runs')
+    .set({ abort_requested: reason })
+    .where('owner', '=', owner)
+    .where('session_id', '=', sessionId)
+    .where('turn', '<', turn)
+    .where(sql<boolean>`status in ('queued', 'running', 'paused')`)
+    .where('abort_requested', 'is', null),
+);
+
+interface RunDecision {
+  readonly message: Message;
+  readonly hostId: string;
+  readonly messageId: string;
+  readonly status: 'queued' | 'running';
+}
+
+function createRow(request: NewRun, { message, hostId, messageId, status }: RunDecision): RunRow {
+  const now = message.createdAt;
+  const isStored = status === 'queued' || request.isResumable;
+  return {
+    id: request.id,
+    session_id: request.sessionId,
+    owner: request.owner,
+    request_id: request.requestId,
+    turn: message.turn,
+    attempt: 1,
+    status,
+    host_id: hostId,
+    abort_requested: null,
+    request: isStored ? request.seal() : null,
+    message_id: messageId,
+    error_kind: null,
+    error_message: null,
+    report: null,
+    last_seq: 0,
+    input_tokens: 0,
+    output_tokens: 0,
+    cached_tokens: 0,
+    created_at: now,
+    started_at: status === 'running' ? now : null,
+    updated_at: now,
+  };
+}

@@ -1,0 +1,110 @@
+import { OracleError, type ReplyPart, WarningFrame } from '@sibyl/protocol';
+import { PARAGRAPH } from '../agent/conversation.js';
+import type { AgentStep } from '../agent/steps.js';
+import type { RunEnding } from '../store/runs/finish-run.js';
+import type { Frame } from '../store/runs/frames.js';
+import type { Run } from '../store/runs/run.js';
+import { MessageParts } from './message-parts.js';
+import { createReport } from './run-log.js';
+import { buildCacheInvalidation, buildDoneFrame, buildResumedFrame } from './run-recorder.js';
+
+/** More frames than a host can have shown before it stored them. */
+const FRAME_GAP = 1_000_000;
+
+/** The last frames of a dead host's run whose turn continues with another attempt: readers keep `partial`. */
+export function buildHandover(run: Run, partial: string): Frame[] {
+  const { id: runId, messageId } = run;
+  const done = buildDoneFrame({ runId, messageId, status: 'interrupted', text: partial });
+  return toFrames([buildResumedFrame(run, partial), done], run.lastSeq + FRAME_GAP);
+}
+
+const toFrames = (parts: readonly ReplyPart[], from: number): Frame[] =>
+  parts.map(({ event, data }, i) => ({ seq: from + i, event, data: JSON.stringify(data) }));
+
+/** Ends a run that never began, with the reason. */
+export function endUnanswered(run: Run, error: OracleError): RunEnding {
+  const { code, message } = error;
+  const { id: runId, messageId, sessionId, requestId, lastSeq } = run;
+  const timestamp = new Date().toISOString();
+  const isRetryable = error.status === 429 || error.status === 503;
+  const kind = 'server' as const;
+  const data = {
+    error: message,
+    kind,
+    code,
+    retryable: isRetryable,
+    sessionId,
+    requestId,
+    timestamp,
+  };
+  const done = buildDoneFrame({ runId, messageId, status: 'failed', text: '' });
+  return {
+    status: 'failed',
+    message: { content: '', isComplete: false, error: { status: 'failed', code, message, kind } },
+    error: { kind, message },
+    report: createReport([], error),
+    frames: toFrames([{ event: 'error', data }, done], lastSeq + 1),
+  };
+}
+
+/** Ends a run of a dead host with the part of the answer that its log contains. */
+export function endInterrupted(run: Run, frames: readonly Frame[]): RunEnding {
+  const { messageId } = run;
+  const message = readParts(frames).toMessage();
+  const status = run.cancelReason ?? 'interrupted';
+  const error = new OracleError('host_stopping', { retryAfterSeconds: 5 });
+  const warnings = parseFrames(frames, 'warning', WarningFrame);
+  const start = buildResumedFrame(run, message.content);
+  const last = [
+    start,
+    buildCacheInvalidation(run, messageId),
+    buildDoneFrame({ runId: run.id, messageId, status, text: message.content }),
+  ];
+  return {
+    status,
+    message: {
+      ...message,
+      isComplete: false,
+      error: { status, code: error.code, message: INTERRUPTED },
+    },
+    report: createReport(warnings, status === 'interrupted' ? error : undefined),
+    frames: toFrames(last, run.lastSeq + FRAME_GAP),
+  };
+}
+
+const INTERRUPTED = 'The host stopped before the answer was complete.';
+
+interface Parser<T> {
+  safeParse(data: unknown): { readonly data?: T | undefined };
+}
+
+/** Skips frames of other versions that cannot be parsed, so that the run can be closed. */
+function parseFrames<T>(frames: readonly Frame[], event: string, schema: Parser<T>): T[] {
+  return frames
+    .filter((frame) => frame.event === event)
+    .flatMap((frame) => schema.safeParse(JSON.parse(frame.data)).data ?? []);
+}
+
+/** Collects what the log contains of the answer. */
+function readParts(frames: readonly Frame[]): MessageParts {
+  const parts = new MessageParts();
+  for (const { event, data } of frames) parts.addFrame(event, JSON.parse(data));
+  return parts;
+}
+
+/** Collects the answer of earlier attempts from their steps: what came after the last step is not part of it. */
+export function readSteps(steps: readonly AgentStep[]): MessageParts {
+  const parts = new MessageParts();
+  for (const step of steps) {
+    // Sub-agents are not part of the answer.
+    if (step.path !== '') continue;
+    if (step.type === 'result') parts.endCall(step.call);
+    if (step.type !== 'model') continue;
+    const { text, reasoning, toolCalls = [] } = step.message;
+    if (reasoning) parts.addReasoning(reasoning);
+    if (text) parts.addText(parts.content === '' ? text : PARAGRAPH + text);
+    for (const { id, name, input } of toolCalls)
+      parts.startCall({ id, name, args: JSON.parse(input) });
+  }
+  return parts;
+}

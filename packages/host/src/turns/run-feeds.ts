@@ -1,0 +1,191 @@
+import type { HostBus, WireFrame } from '../bus/host-bus.js';
+import type { Frame } from '../store/runs/frames.js';
+import type { Run } from '../store/runs/run.js';
+
+/** How often a host repeats that it watches a run, and after how long without it the run's host stops sending. */
+const WATCH_MS = 5_000;
+const WATCH_EXPIRY_MS = 20_000;
+
+/** Frames that wait for slow readers of one feed; beyond it, readers read the store. */
+const MAX_WAITING = 1_000;
+
+/** Sends the frames of this host's runs to the hosts that watch them. */
+export class FeedSender {
+  /** By run: the watching hosts, and when each stops to watch. */
+  private readonly watchers = new Map<string, Map<string, number>>();
+  private unsent = new Map<string, Frame[]>();
+
+  constructor(
+    private readonly bus: HostBus,
+    /** Whether this host has the run: others cannot be watched here. */
+    private readonly hasRun: (runId: string) => boolean,
+  ) {
+    bus.on('run-watch', ({ runId }, from) => this.watch(runId, from));
+  }
+
+  /** Sends a frame with others of the same tick. */
+  send(runId: string, frame: Frame): void {
+    if (!this.watchers.has(runId)) return;
+    const frames = this.unsent.get(runId);
+    if (frames) return void frames.push(frame);
+    if (this.unsent.size === 0) setImmediate(() => this.sendAll());
+    this.unsent.set(runId, [frame]);
+  }
+
+  /** The run has ended, or another host has it. */
+  forget(runId: string): void {
+    if (this.unsent.has(runId)) setImmediate(() => this.watchers.delete(runId));
+    else this.watchers.delete(runId);
+  }
+
+  private watch(runId: string, hostId: string): void {
+    if (!this.hasRun(runId)) return;
+    const hosts = this.watchers.get(runId) ?? new Map<string, number>();
+    this.watchers.set(runId, hosts.set(hostId, performance.now() + WATCH_EXPIRY_MS));
+  }
+
+  private sendAll(): void {
+    const unsent = this.unsent;
+    this.unsent = new Map();
+    for (const [runId, frames] of unsent) this.sendTo(runId, frames);
+  }
+
+  private sendTo(runId: string, frames: readonly Frame[]): void {
+    const now = performance.now();
+    const hosts = this.watchers.get(runId) ?? new Map<string, number>();
+    const wire = frames.map(({ seq, event, data }): WireFrame => [seq, event, data]);
+    for (const [hostId, expiry] of hosts) {
+      if (expiry < now) hosts.delete(hostId);
+      else this.sendFrames(hostId, runId, wire);
+    }
+    if (hosts.size === 0) this.watchers.delete(runId);
+  }
+
+  /** Frames that are too large for a message are announced: readers find them in the store. */
+  private sendFrames(hostId: string, runId: string, frames: readonly WireFrame[]): void {
+    if (this.bus.send(hostId, 'run-frames', { runId, frames })) return;
+    const half = Math.ceil(frames.length / 2);
+    if (frames.length === 1) return void this.bus.send(hostId, 'run-changed', { owner: '', runId });
+    this.sendFrames(hostId, runId, frames.slice(0, half));
+    this.sendFrames(hostId, runId, frames.slice(half));
+  }
+}
+
+/** What a reader of another host's run receives next: frames, or a reason to read the store. */
+export type FeedEvent = readonly Frame[] | 'changed' | 'silent';
+
+/** The frames of one run of another host, for all readers on this host. */
+class Feed {
+  private readonly readers = new Set<FeedReader>();
+
+  get isEmpty(): boolean {
+    return this.readers.size === 0;
+  }
+
+  add(reader: FeedReader): void {
+    this.readers.add(reader);
+  }
+
+  delete(reader: FeedReader): void {
+    this.readers.delete(reader);
+  }
+
+  publish(event: readonly Frame[] | 'changed'): void {
+    for (const reader of this.readers) reader.push(event);
+  }
+}
+
+/** The runs of other hosts that this host has readers for. */
+export class RunFeeds {
+  private readonly feeds = new Map<string, Feed>();
+
+  constructor(private readonly bus: HostBus) {
+    bus.on('run-frames', ({ runId, frames }) =>
+      this.feeds.get(runId)?.publish(frames.map(([seq, event, data]) => ({ seq, event, data }))),
+    );
+    bus.on('run-changed', ({ runId }) => this.announce(runId));
+    bus.onMissed(() => {
+      for (const feed of this.feeds.values()) feed.publish('changed');
+    });
+  }
+
+  /** Makes the readers of a run on this host read the store. */
+  announce(runId: string): void {
+    this.feeds.get(runId)?.publish('changed');
+  }
+
+  open(run: Run): FeedReader {
+    const feed = this.feeds.get(run.id) ?? new Feed();
+    this.feeds.set(run.id, feed);
+    const reader = new FeedReader(run.id, this.bus, () => {
+      feed.delete(reader);
+      if (feed.isEmpty && this.feeds.get(run.id) === feed) this.feeds.delete(run.id);
+    });
+    feed.add(reader);
+    return reader;
+  }
+}
+
+/** Follows a run of another host; subscribe before reading the store, so that nothing is missed in between. */
+export class FeedReader {
+  private waiting: Frame[] = [];
+  private isChanged = false;
+  private wake: (() => void) | undefined;
+  private hostId: string | undefined;
+  private watchedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(
+    private readonly runId: string,
+    private readonly bus: HostBus,
+    readonly close: () => void,
+  ) {}
+
+  /** Asks the host of the run for its frames, again if it has changed or after a while. */
+  watch(hostId: string | undefined): void {
+    const now = performance.now();
+    if (hostId === this.hostId && now - this.watchedAt < WATCH_MS) return;
+    this.hostId = hostId;
+    this.watchedAt = now;
+    if (hostId !== undefined) this.bus.send(hostId, 'run-watch', { runId: this.runId });
+  }
+
+  push(event: readonly Frame[] | 'changed'): void {
+    if (event === 'changed') this.isChanged = true;
+    else if (this.waiting.length + event.length <= MAX_WAITING) this.waiting.push(...event);
+    else {
+      this.waiting = [];
+      this.isChanged = true;
+    }
+    this.wake?.();
+  }
+
+  /** The next frames after `seen`, without a gap; otherwise why the store has to be read. */
+  async next(seen: number, silenceMs: number, signal: AbortSignal): Promise<FeedEvent> {
+    for (;;) {
+      const fresh = this.waiting.filter(({ seq }) => seq > seen);
+      this.waiting = [];
+      if (fresh.length > 0 && fresh.every(({ seq }, i) => seq === seen + 1 + i)) return fresh;
+      if (fresh.length > 0 || this.isChanged) {
+        this.isChanged = false;
+        return 'changed';
+      }
+      if (!(await this.wait(silenceMs, signal))) return 'silent';
+    }
+  }
+
+  private async wait(ms: number, signal: AbortSignal): Promise<boolean> {
+    if (signal.aborted) return false;
+    const { promise, resolve } = Promise.withResolvers<boolean>();
+    const timer = setTimeout(resolve, ms, false);
+    const onAbort = () => resolve(false);
+    signal.addEventListener('abort', onAbort, { once: true });
+    this.wake = () => resolve(true);
+    try {
+      return await promise;
+    } finally {
+      this.wake = undefined;
+      clearTimeout(timer);
+      signal.removeEventListener('abort', onAbort);
+    }
+  }
+}

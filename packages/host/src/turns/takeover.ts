@@ -1,0 +1,147 @@
+import type { Logger } from 'pino';
+import type { Cluster } from '../bus/cluster.js';
+import { type EventBus, endOfTurn } from '../bus/event-bus.js';
+import type { Run } from '../store/runs/run.js';
+import type { RunStore } from '../store/runs/run-store.js';
+import { buildHandover, endInterrupted, readSteps } from './closing-runs.js';
+import { buildCacheInvalidation } from './run-recorder.js';
+import type { Turns } from './turns.js';
+
+/** How often a host looks for work that nobody has reported to it. */
+const PASS_MS = 1_000;
+
+interface TakeoverDeps {
+  readonly runs: RunStore;
+  readonly turns: Turns;
+  readonly cluster: Cluster;
+  readonly events: EventBus;
+  readonly logger: Logger;
+  /** Whether running turns of dead hosts are continued instead of closed. */
+  readonly resumes: boolean;
+  /** Called when a run was ended or continued, so that its readers read the store. */
+  readonly onClosed: (run: Run) => void;
+  /** Called for each run of a dead host. */
+  readonly onTakeover: (outcome: 'closed' | 'resumed') => void;
+}
+
+/** Closes the running turns of dead hosts, and executes what they had queued. */
+export class Takeover {
+  private timer: NodeJS.Timeout | undefined;
+  private passing: Promise<void> | undefined;
+  private isWanted = false;
+  private isClosed = false;
+
+  constructor(private readonly deps: TakeoverDeps) {}
+
+  /** Closes what dead hosts left behind, then continues to watch. Queued turns start only when `watch` is called. */
+  async start(): Promise<void> {
+    await this.closeDead();
+  }
+
+  /** Looks for work now, regularly, and whenever another host ends. */
+  watch(): void {
+    const { cluster } = this.deps;
+    cluster.liveness.onHostLost(() => this.pass());
+    cluster.liveness.onRegained(() => this.pass());
+    cluster.bus.on('run-available', () => this.pass());
+    cluster.bus.onMissed(() => this.pass());
+    this.timer = setInterval(() => this.pass(), PASS_MS);
+    this.timer.unref();
+    this.pass();
+  }
+
+  async close(): Promise<void> {
+    this.isClosed = true;
+    clearInterval(this.timer);
+    await this.passing;
+  }
+
+  /** One pass at a time; a request during a pass causes another one. */
+  private pass(): void {
+    this.isWanted = true;
+    this.passing ??= this.passWhileWanted().finally(() => {
+      this.passing = undefined;
+    });
+  }
+
+  private async passWhileWanted(): Promise<void> {
+    while (this.isWanted && !this.isClosed) {
+      this.isWanted = false;
+      try {
+        await this.closeDead();
+        await this.startUnstarted();
+        await this.deps.turns.expireInterrupts();
+      } catch (error) {
+        // Without a stack: the store logs its outages itself.
+        this.deps.logger.debug({ reason: String(error) }, 'runs not checked; trying again');
+      }
+    }
+  }
+
+  private async closeDead(): Promise<void> {
+    const { runs, cluster } = this.deps;
+    const hosts = (await runs.hosts()).filter((id) => id !== undefined);
+    const others = hosts.filter((id) => id !== cluster.hostId);
+    if (others.length === 0) return;
+    for (const hostId of await cluster.liveness.findDeadHosts(others)) await this.takeOver(hostId);
+  }
+
+  private async takeOver(hostId: string): Promise<void> {
+    const { runs } = this.deps;
+    await runs.release(hostId);
+    for (let left = await runs.ofHost(hostId); left.length > 0; left = await runs.ofHost(hostId)) {
+      for (const run of left) await this.resumeOrClose(run);
+    }
+  }
+
+  private async resumeOrClose(run: Run): Promise<void> {
+    const { runs, turns, resumes, logger, onTakeover } = this.deps;
+    const about = { runId: run.id, did: run.owner, hostId: run.hostId };
+    const next = resumes ? await this.resume(run) : undefined;
+    if (next) {
+      logger.warn(about, 'run of a dead host is continued');
+      onTakeover('resumed');
+      this.deps.onClosed(run);
+      return turns.adopt(next);
+    }
+    const ended = await runs.close(run, endInterrupted);
+    if (!ended) return;
+    logger.warn(about, 'run of a dead host closed as interrupted');
+    onTakeover('closed');
+    this.deps.onClosed(run);
+    this.publish(ended.run);
+    if (ended.next) turns.startOrForward(ended.next);
+  }
+
+  /** Starts the next attempt of a running turn; undefined if it was canceled or its request is not stored. */
+  private async resume(run: Run): Promise<Run | undefined> {
+    const { runs } = this.deps;
+    if (run.status !== 'running' || run.cancelReason) return undefined;
+    if (!(await runs.request({ owner: run.owner, runId: run.id }))) return undefined;
+    const partial = readSteps(await runs.steps(run)).content;
+    return runs.resume(run, buildHandover(run, partial));
+  }
+
+  /** Executes promoted runs that no host has started: of dead or stopped hosts, and those of this host that a hint missed. */
+  private async startUnstarted(): Promise<void> {
+    const { runs, turns, cluster } = this.deps;
+    const unassigned = await runs.ofHost(undefined);
+    const own = await runs.ofHost(cluster.hostId);
+    for (const run of [...unassigned, ...own])
+      if (run.status === 'running' && run.startedAt === undefined) await turns.claim(run);
+    for (const run of own) if (run.startedAt !== undefined) await this.adoptUnknown(run);
+  }
+
+  /** A run of this host that it does not execute: the reply of the database to its start was lost. */
+  private async adoptUnknown(run: Run): Promise<void> {
+    const { turns, runs } = this.deps;
+    if (turns.isKnown(run.id)) return;
+    const stored = await runs.find({ owner: run.owner, runId: run.id });
+    if (stored?.status === 'running' && !turns.isKnown(run.id)) await turns.adopt(stored);
+  }
+
+  private publish(run: Run): void {
+    const { event, data: payload } = buildCacheInvalidation(run, run.messageId);
+    this.deps.events.publish(run, { event, payload, position: endOfTurn(run.turn) });
+  }
+}
