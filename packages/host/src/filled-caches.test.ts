@@ -6,10 +6,12 @@ import { SummaryCache } from './agent/agent.js';
 import { CallerAllowList } from './auth/caller-allow-list.js';
 import { PresentedDelegations } from './auth/presented-delegations.js';
 import { RateLimits } from './auth/rate-limits.js';
+import { MemoryHostBus } from './bus/host-bus.js';
 import { PendingClientCalls } from './bus/pending-client-calls.js';
 import { Metrics } from './observability/metrics.js';
 
 const logger = pino({ level: 'silent' });
+const bus = new MemoryHostBus('own', logger);
 /** Allowance for the memory of the test itself. */
 const SLACK_MB = 3;
 
@@ -19,7 +21,7 @@ const fills: readonly [name: string, limitMb: number, fill: () => Promise<unknow
     'RateLimits',
     3 * 8,
     async () => {
-      const limits = new RateLimits({ perCaller: 1e9, anonymous: 1e9, metrics: new Metrics() });
+      const limits = new RateLimits({ perCaller: 1e9, anonymous: 1e9, metrics: new Metrics(), bus });
       for (let i = 0; i < 60_000; i++) {
         const address = `2001:db8:${(i >> 16).toString(16)}:${(i & 0xffff).toString(16)}::1`;
         limits.takeAnonymous(address);
@@ -51,7 +53,7 @@ const fills: readonly [name: string, limitMb: number, fill: () => Promise<unknow
     1,
     async () => {
       const callers = { has: async () => true } as never;
-      const allowed = new CallerAllowList({ listed: [], callers, logger });
+      const allowed = new CallerAllowList({ listed: [], callers, bus, logger });
       for (let i = 0; i < 10_000; i++) await allowed.assertAllowed(`did:key:${i}`.padEnd(200, 'z'));
       return allowed;
     },

@@ -46,6 +46,20 @@ describe('RateLimiter', () => {
     expect(limiter.take('a', 10, 3).allowed).toBe(true);
   });
 
+  it('spend takes more than there is, at most a minute, and the debt is paid first', () => {
+    const { clock, limiter } = limiterAt(0);
+    limiter.take('a', 60, 50);
+    limiter.spend('a', 60, 30);
+    expect(limiter.peek('a', 60)).toMatchObject({ allowed: false, remaining: 0, resetSeconds: 21 });
+    clock.ms += 20_000;
+    expect(limiter.take('a', 60).allowed).toBe(false);
+    clock.ms += 1_000;
+    expect(limiter.take('a', 60).allowed).toBe(true);
+    limiter.spend('a', 60, 1_000_000);
+    clock.ms += 61_000;
+    expect(limiter.take('a', 60).allowed).toBe(true);
+  });
+
   it('refunds no more than the bucket holds', () => {
     const { limiter } = limiterAt(0);
     limiter.take('a', 10, 4);

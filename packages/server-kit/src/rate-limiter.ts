@@ -53,6 +53,13 @@ export class RateLimiter {
     this.buckets.set(key, { tokens: Math.min(perMinute, tokens + cost), filledAt });
   }
 
+  /** Takes tokens that were used elsewhere, even if the bucket has fewer: it then refills from below zero. */
+  spend(key: string, perMinute: number, cost: number): void {
+    const { tokens, filledAt } = this.refill(key, perMinute);
+    // A debt of more than a minute would punish callers for errors in counting.
+    this.buckets.set(key, { tokens: Math.max(-perMinute, tokens - cost), filledAt });
+  }
+
   /** What `take` would answer, without taking anything. */
   peek(key: string, perMinute: number, cost = 1): RateVerdict {
     const { tokens } = this.refill(key, perMinute);
@@ -79,7 +86,7 @@ function verdict({ tokens, perMinute, cost, allowed }: Standing): RateVerdict {
   return {
     allowed,
     limit: perMinute,
-    remaining: Math.floor(tokens),
+    remaining: Math.max(0, Math.floor(tokens)),
     resetSeconds: Math.max(1, Math.ceil((missing / perMinute) * 60)),
   };
 }

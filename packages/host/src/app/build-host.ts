@@ -148,7 +148,14 @@ async function wire(
   const models = modelHealth.watch(createModels(config.models));
   const { tokensPerDay } = config.turns;
   const budget = new ModelBudget({ usage: store.modelUsage, tokensPerDay, logger });
-  const { oracleAuthority, ...auth } = wireAuth({ config, logger, metrics, oracle, store });
+  const { oracleAuthority, ...auth } = wireAuth({
+    config,
+    logger,
+    metrics,
+    oracle,
+    store,
+    cluster,
+  });
   // Plugins contribute to turns, and may start turns themselves once these are set up.
   const ready = Promise.withResolvers<TurnServices>();
   const services = { config, logger, oracle, store, models };
@@ -171,11 +178,11 @@ async function wire(
 /** Builds what the routes need besides the turns. */
 function wireRoutes(
   { config, authExcludedRoutes }: HostOptions,
-  known: Pick<HostDeps, 'metrics' | 'oracle' | 'store' | 'plugins'> & {
+  known: Pick<HostDeps, 'metrics' | 'oracle' | 'cluster' | 'store' | 'plugins'> & {
     readonly turnDeps: ReturnType<typeof wireTurns>;
   },
 ) {
-  const { metrics, oracle, store, turnDeps } = known;
+  const { metrics, oracle, cluster, store, turnDeps } = known;
   const { plugins } = known.plugins;
   return {
     facts: describeHost(config, plugins),
@@ -195,7 +202,7 @@ function wireRoutes(
       maxPerUser: config.sessionsPerUser,
       disk: store.disk,
     }),
-    rateLimits: new RateLimits({ ...config.rateLimits, metrics }),
+    rateLimits: new RateLimits({ ...config.rateLimits, metrics, bus: cluster.bus }),
   };
 }
 
@@ -229,10 +236,11 @@ interface AuthDeps {
   readonly metrics: Metrics;
   readonly oracle: OracleIdentity;
   readonly store: Store;
+  readonly cluster: Cluster;
 }
 
 /** Builds authentication, and what signs in the name of the oracle. */
-function wireAuth({ config, logger, metrics, oracle, store }: AuthDeps) {
+function wireAuth({ config, logger, metrics, oracle, store, cluster }: AuthDeps) {
   const resolver = createResolver(config);
   const rules = {
     audience: oracle.did,
@@ -247,6 +255,7 @@ function wireAuth({ config, logger, metrics, oracle, store }: AuthDeps) {
   };
   const verifier = createVerifier(rules);
   const { delegations, disk, callers } = store;
+  const { bus } = cluster;
   const { allowDelegationLogin, loginMaxDays, callersAllow } = config.auth;
   const oracleDid = oracle.did;
   const uses = { oracleDid, delegations, disk, logger, loginMaxDays };
@@ -258,6 +267,8 @@ function wireAuth({ config, logger, metrics, oracle, store }: AuthDeps) {
     resolver,
     delegations,
     presented,
+    revocations: store.revocations,
+    bus,
     logger,
   });
   const oracleAuthority = new OracleAuthority({
@@ -270,7 +281,7 @@ function wireAuth({ config, logger, metrics, oracle, store }: AuthDeps) {
   return {
     authenticator: new Authenticator(login),
     presented,
-    allowList: new CallerAllowList({ listed: callersAllow, callers, logger }),
+    allowList: new CallerAllowList({ listed: callersAllow, callers, bus, logger }),
     authority,
     oracleAuthority,
     delegations: new DelegationService({ oracleDid, verifier, authority, presented, store }),

@@ -9,18 +9,18 @@ import {
   type Verifier,
 } from '@sibyl/ucan';
 import type { Logger } from 'pino';
+import type { HostBus } from '../bus/host-bus.js';
 import type { CallerStore } from '../store/caller-store.js';
+import { AccessWatch } from './access-watch.js';
 
 /** How long a result is cached: a removal by another process takes effect within this time. */
 const FRESH_MS = 3000;
 const REMEMBERED_BYTES = 1024 * 1024;
-/** DIDs in one query. */
-const BATCH = 200;
-
 interface CallerAllowListOptions {
   /** CALLERS_ALLOW; undefined allows all callers. */
   readonly listed: readonly string[] | undefined;
   readonly callers: CallerStore;
+  readonly bus: HostBus;
   readonly logger: Logger;
 }
 
@@ -32,13 +32,19 @@ export class CallerAllowList {
     maxBytes: REMEMBERED_BYTES,
     measure: (_, did) => textBytes(did) + 8,
   });
-  /** Open sockets of invited callers, whose number is limited elsewhere. */
-  private readonly watched = new Map<string, Set<() => void>>();
-  private timer: NodeJS.Timeout | undefined;
+  /** The invited callers of open sockets. */
+  private readonly watched: AccessWatch;
   private removals = 0;
 
   constructor(private readonly options: CallerAllowListOptions) {
     this.listed = options.listed && new Set(options.listed);
+    const { callers, bus, logger } = options;
+    const findEnded = async (dids: readonly string[]) => {
+      const stored = new Set(await callers.filterStored(dids));
+      return dids.filter((did) => !stored.has(did));
+    };
+    this.watched = new AccessWatch({ findEnded, onEnded: (did) => this.forget(did), bus, logger });
+    bus.on('caller-removed', ({ did }) => this.forget(did));
   }
 
   /** Throws for an authenticated caller that the operator has neither listed nor invited. */
@@ -60,46 +66,24 @@ export class CallerAllowList {
     return isInvited;
   }
 
-  /** Ends the access of an invited caller at once; returns whether there was one. */
+  /** Ends the access of an invited caller at once, on all hosts; returns whether there was one. */
   async remove(did: string): Promise<boolean> {
     const wasThere = await this.options.callers.remove(did);
     this.forget(did);
+    this.options.bus.send('others', 'caller-removed', { did });
     return wasThere;
   }
 
   /** Calls back when a caller loses access; returns a function that stops watching. */
   watch(did: string, onRemoved: () => void): () => void {
     if (!this.listed || this.listed.has(did)) return () => undefined;
-    this.watched.set(did, (this.watched.get(did) ?? new Set()).add(onRemoved));
-    this.timer ??= setTimeout(() => void this.checkWatched(), FRESH_MS).unref();
-    return () => {
-      const listeners = this.watched.get(did);
-      listeners?.delete(onRemoved);
-      if (listeners?.size === 0) this.watched.delete(did);
-    };
-  }
-
-  /** Finds removals by other processes, with few queries even for many sockets. */
-  private async checkWatched(): Promise<void> {
-    try {
-      const dids = [...this.watched.keys()];
-      for (let at = 0; at < dids.length; at += BATCH) {
-        const batch = dids.slice(at, at + BATCH);
-        const stored = new Set(await this.options.callers.filterStored(batch));
-        for (const did of batch) if (!stored.has(did)) this.forget(did);
-      }
-    } catch (err) {
-      this.options.logger.warn({ err }, 'cannot check whether callers were removed');
-    }
-    this.timer = undefined;
-    if (this.watched.size > 0)
-      this.timer = setTimeout(() => void this.checkWatched(), FRESH_MS).unref();
+    return this.watched.watch([did], onRemoved);
   }
 
   private forget(did: string): void {
     this.removals += 1;
     this.invited.delete(did);
-    for (const onRemoved of [...(this.watched.get(did) ?? [])]) onRemoved();
+    this.watched.end(did);
   }
 }
 

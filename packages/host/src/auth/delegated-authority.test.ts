@@ -15,6 +15,7 @@ import {
 import { pino } from 'pino';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { startUcantoService, type UcantoService } from '../../test/support/ucanto-service.js';
+import { MemoryHostBus } from '../bus/host-bus.js';
 import { openStore, type Store } from '../store/store.js';
 import type { Caller } from './caller.js';
 import { DelegatedAuthority } from './delegated-authority.js';
@@ -60,6 +61,8 @@ beforeEach(() => {
       logger,
       loginMaxDays: undefined,
     }),
+    revocations: store.revocations,
+    bus: new MemoryHostBus('own', logger),
     logger,
   });
 });
@@ -181,7 +184,7 @@ describe('DelegatedAuthority after a revocation', () => {
     const minted = await ucan.mintInvocation(add(alice.did));
     expect(await ucan.mintInvocation(add(alice.did))).toBe(minted);
     await store.delegations.revoke(alice.did, cid);
-    authority.forget(cid);
+    authority.forget([cid]);
     await expect(ucan.mintInvocation(add(alice.did))).rejects.toThrow(/has not delegated/);
   });
 

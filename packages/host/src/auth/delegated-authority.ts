@@ -9,7 +9,10 @@ import {
   type Verifier,
 } from '@sibyl/ucan';
 import type { Logger } from 'pino';
+import type { HostBus } from '../bus/host-bus.js';
 import type { DelegationStore } from '../store/delegation-store.js';
+import type { RevocationStore } from '../store/revocation-store.js';
+import { AccessWatch } from './access-watch.js';
 import type { Caller } from './caller.js';
 import type { PresentedDelegations } from './presented-delegations.js';
 
@@ -20,15 +23,28 @@ interface DelegatedAuthorityDeps {
   readonly resolver: DidResolver;
   readonly delegations: DelegationStore;
   readonly presented: PresentedDelegations;
+  readonly revocations: Pick<RevocationStore, 'filterRevoked'>;
+  readonly bus: HostBus;
   readonly logger: Logger;
 }
 
 /** Uses the delegations of users: mints invocations for other services. */
 export class DelegatedAuthority {
-  /** By CID; at most the UCANs that open sockets logged in with. */
-  private readonly revocationListeners = new Map<string, Set<() => void>>();
+  /** The UCANs that open sockets logged in with. */
+  private readonly logins: AccessWatch;
 
-  constructor(private readonly deps: DelegatedAuthorityDeps) {}
+  constructor(private readonly deps: DelegatedAuthorityDeps) {
+    const { revocations, bus, logger } = deps;
+    this.logins = new AccessWatch({
+      findEnded: (cids) => revocations.filterRevoked(cids),
+      onEnded: (cid) => this.apply(cid),
+      bus,
+      logger,
+    });
+    bus.on('revoked', ({ cids }) => {
+      for (const cid of cids) this.apply(cid);
+    });
+  }
 
   /** The valid delegation of a caller: the one in the request, otherwise the stored one. */
   async findDelegation(caller: Caller): Promise<VerifiedDelegation | undefined> {
@@ -50,27 +66,23 @@ export class DelegatedAuthority {
   }
 
   /**
-   * Drops all cached results and minted invocations that depend on a revoked delegation, and calls the listeners.
+   * Drops all cached results and minted invocations that depend on revoked delegations, and calls the listeners, on all
+   * hosts.
    */
-  forget(cid: string): void {
-    this.deps.verifier.forget(({ cids }) => cids.includes(cid));
-    this.deps.minter.forget(cid);
-    for (const listener of [...(this.revocationListeners.get(cid) ?? [])]) listener();
+  forget(cids: readonly string[]): void {
+    for (const cid of cids) this.apply(cid);
+    if (cids.length > 0) this.deps.bus.send('others', 'revoked', { cids });
   }
 
-  /** Calls back when one of the UCANs is revoked in this process; returns a function that stops listening. */
+  /** Calls back when one of the UCANs is revoked; returns a function that stops listening. */
   onRevoked(cids: readonly string[], listener: () => void): () => void {
-    for (const cid of cids) {
-      const listeners = this.revocationListeners.get(cid) ?? new Set();
-      this.revocationListeners.set(cid, listeners.add(listener));
-    }
-    return () => {
-      for (const cid of cids) {
-        const listeners = this.revocationListeners.get(cid);
-        listeners?.delete(listener);
-        if (listeners?.size === 0) this.revocationListeners.delete(cid);
-      }
-    };
+    return this.logins.watch(cids, listener);
+  }
+
+  private apply(revokedCid: string): void {
+    this.deps.verifier.forget(({ cids }) => cids.includes(revokedCid));
+    this.deps.minter.forget(revokedCid);
+    this.logins.end(revokedCid);
   }
 
   private async isGranted(caller: Caller, wanted: WantedCapability): Promise<boolean> {

@@ -44,7 +44,7 @@ export class DelegationService {
       raw: body.raw,
     });
     presented.forget(dropped);
-    this.forget(revoked);
+    this.deps.authority.forget(revoked);
     return expiration;
   }
 
@@ -70,20 +70,20 @@ export class DelegationService {
   /** Revokes the stored delegation of the caller, those it replaced, and the one in the request. */
   async revoke(caller: Caller): Promise<void> {
     await this.revokePresented(caller);
-    this.forget(await this.deps.store.delegations.revokeStored(caller.did));
+    this.deps.authority.forget(await this.deps.store.delegations.revokeStored(caller.did));
   }
 
   async revokeOne({ did }: Caller, cid: string): Promise<void> {
     if (!(await this.deps.store.delegations.revoke(did, cid)))
       throw new OracleError('delegation_not_found');
-    this.forget([cid]);
+    this.deps.authority.forget([cid]);
   }
 
   /** Revokes all delegations that `list` returns, and the one in the request; returns how many. */
   async revokeAll(caller: Caller): Promise<number> {
     const presented = await this.revokePresented(caller);
     const revoked = await this.deps.store.delegations.revokeAll(caller.did);
-    this.forget(revoked);
+    this.deps.authority.forget(revoked);
     return new Set([...revoked, ...(presented === undefined ? [] : [presented])]).size;
   }
 
@@ -97,12 +97,8 @@ export class DelegationService {
     if (ok?.did !== caller.did) return undefined;
     const expiresAt = finiteExpiry(ok) ?? null;
     await this.deps.store.revocations.add({ owner: caller.did, cid: ok.cid, expiresAt });
-    this.forget([ok.cid]);
+    this.deps.authority.forget([ok.cid]);
     return ok.cid;
-  }
-
-  private forget(cids: readonly string[]): void {
-    for (const cid of cids) this.deps.authority.forget(cid);
   }
 
   private async findCurrent(owner: string) {

@@ -1,12 +1,15 @@
+import { pino } from 'pino';
 import { expect, it } from 'vitest';
+import { MemoryHostBus } from '../bus/host-bus.js';
 import { Metrics } from '../observability/metrics.js';
 import { RateLimits } from './rate-limits.js';
 
+const bus = new MemoryHostBus('own', pino({ level: 'silent' }));
 const address = '192.0.2.1';
 const chain = { signatures: 5, lookups: 0, characters: 0 };
 
 it('RateLimits.takeCaller bounds the expensive tokens of a caller beyond its limit', async () => {
-  const limits = new RateLimits({ perCaller: 10, anonymous: 10, metrics: new Metrics() });
+  const limits = new RateLimits({ perCaller: 10, anonymous: 10, metrics: new Metrics(), bus });
   const did = 'did:key:zAlice';
   const ask = async (work: typeof chain) => {
     const { cost, settle } = limits.reserve(address, work);

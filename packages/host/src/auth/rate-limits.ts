@@ -1,8 +1,10 @@
 import { OracleError } from '@sibyl/protocol';
-import { RateLimiter, type RateVerdict, toAddressKey } from '@sibyl/server-kit';
+import { type RateVerdict, toAddressKey } from '@sibyl/server-kit';
 import type { Charge, Settle, VerificationCost } from '@sibyl/ucan';
+import type { HostBus } from '../bus/host-bus.js';
 import type { Metrics } from '../observability/metrics.js';
 import type { Caller } from './caller.js';
+import { LimitExchange, type SharedLimiter } from './shared-limits.js';
 
 /** How many callers behind one address may use their full limit: identities cost nothing. */
 const CALLERS_PER_ADDRESS = 10;
@@ -18,6 +20,8 @@ interface RateLimitsOptions {
   readonly perCaller: number;
   readonly anonymous: number;
   readonly metrics: Metrics;
+  /** To the hosts that share the limits. */
+  readonly bus: HostBus;
 }
 
 /** Receives the RateLimit headers; sockets have none. */
@@ -36,41 +40,40 @@ export interface Reservation {
   readonly settle: Settle;
 }
 
-/** Limits unauthenticated requests by address, authenticated ones by caller. */
+/** Limits unauthenticated requests by address, authenticated ones by caller, on all hosts together. */
 export class RateLimits {
   private readonly metrics: Metrics;
-  private readonly perMinute: { readonly anonymous: number; readonly caller: number };
-  private readonly anonymous = new RateLimiter();
-  private readonly callers = new RateLimiter();
-  private readonly addresses = new RateLimiter();
-  private readonly lookups = new RateLimiter();
+  private readonly perMinute: Readonly<Record<'anonymous' | 'caller' | 'address', number>>;
+  private readonly anonymous: SharedLimiter;
+  private readonly callers: SharedLimiter;
+  private readonly addresses: SharedLimiter;
+  private readonly lookups: SharedLimiter;
   private readonly openLookups = new OpenLookups();
 
-  constructor({ perCaller, anonymous, metrics }: RateLimitsOptions) {
+  constructor({ perCaller, anonymous, metrics, bus }: RateLimitsOptions) {
     this.metrics = metrics;
-    this.perMinute = { anonymous, caller: perCaller };
+    this.perMinute = { anonymous, caller: perCaller, address: perCaller * CALLERS_PER_ADDRESS };
+    const exchange = new LimitExchange(bus);
+    this.anonymous = exchange.createLimiter('anonymous', anonymous);
+    this.callers = exchange.createLimiter('caller', perCaller);
+    this.addresses = exchange.createLimiter('address', this.perMinute.address);
+    this.lookups = exchange.createLimiter('lookups', LOOKUPS.perMinute);
   }
 
   /** Counts an unauthenticated request; throws if its address has reached the limit. */
   takeAnonymous(address: string | undefined, headers = noHeaders): void {
-    this.enforce(
-      'anonymous',
-      this.anonymous.take(toAddressKey(address), this.perMinute.anonymous),
-      headers,
-    );
+    this.enforce('anonymous', this.anonymous.take(toAddressKey(address)), headers);
   }
 
   /** Throws if the address cannot pay for this work. */
   checkAffordable(address: string | undefined, work: VerificationCost, headers = noHeaders): void {
     const key = toAddressKey(address);
-    const { anonymous, caller } = this.perMinute;
     // The caller would be rejected after the verification, so skip it.
-    const everyone = caller * CALLERS_PER_ADDRESS;
-    const cost = Math.min(measureCost(work), everyone);
-    this.refuse('address', this.addresses.peek(key, everyone, cost), headers);
-    const advance = measureAdvance(work, anonymous);
-    this.refuse('anonymous', this.anonymous.peek(key, anonymous, advance), headers);
-    this.refuse('lookups', this.lookups.peek(key, LOOKUPS.perMinute, work.lookups), headers);
+    const cost = Math.min(measureCost(work), this.perMinute.address);
+    this.refuse('address', this.addresses.peek(key, cost), headers);
+    const advance = measureAdvance(work, this.perMinute.anonymous);
+    this.refuse('anonymous', this.anonymous.peek(key, advance), headers);
+    this.refuse('lookups', this.lookups.peek(key, work.lookups), headers);
   }
 
   /**
@@ -81,17 +84,16 @@ export class RateLimits {
   reserve(address: string | undefined, work: VerificationCost, headers = noHeaders): Reservation {
     this.checkAffordable(address, work, headers);
     const key = toAddressKey(address);
-    const { anonymous } = this.perMinute;
     const { lookups } = work;
-    const advance = measureAdvance(work, anonymous);
+    const advance = measureAdvance(work, this.perMinute.anonymous);
     const close = lookups > 0 ? this.openLookup(key) : () => undefined;
-    this.anonymous.take(key, anonymous, advance);
-    this.lookups.take(key, LOOKUPS.perMinute, lookups);
+    this.anonymous.take(key, advance);
+    this.lookups.take(key, lookups);
     const settle = (isProven: boolean) => {
       close();
       if (!isProven) return;
-      this.anonymous.refund(key, anonymous, advance);
-      this.lookups.refund(key, LOOKUPS.perMinute, lookups);
+      this.anonymous.refund(key, advance);
+      this.lookups.refund(key, lookups);
     };
     return { cost: measureCost(work), isPaid: advance > 0, settle };
   }
@@ -115,15 +117,14 @@ export class RateLimits {
     headers = noHeaders,
     cost = 1,
   ): Promise<void> {
-    const { anonymous, caller } = this.perMinute;
+    const { anonymous, caller, address: everyone } = this.perMinute;
     const key = toAddressKey(address);
-    const everyone = caller * CALLERS_PER_ADDRESS;
-    const callerVerdict = this.callers.peek(did, caller, Math.min(cost, caller));
+    const callerVerdict = this.callers.peek(did, Math.min(cost, caller));
     // An expensive token whose caller is rejected costs as much as an invalid one.
-    if (!callerVerdict.allowed) this.anonymous.take(key, anonymous, Math.min(cost - 1, anonymous));
+    if (!callerVerdict.allowed) this.anonymous.take(key, Math.min(cost - 1, anonymous));
     this.refuse('caller', callerVerdict, headers);
-    this.enforce('address', this.addresses.take(key, everyone, Math.min(cost, everyone)), headers);
-    this.enforce('caller', this.callers.take(did, caller, Math.min(cost, caller)), headers);
+    this.enforce('address', this.addresses.take(key, Math.min(cost, everyone)), headers);
+    this.enforce('caller', this.callers.take(did, Math.min(cost, caller)), headers);
   }
 
   /** Charges an authenticated caller for verifying further tokens. */
@@ -133,10 +134,10 @@ export class RateLimits {
       try {
         // The request itself has been counted as one.
         const extra = Math.min(measureCost(work) - 1, caller);
-        this.refuse('caller', this.callers.peek(did, caller, extra), noHeaders);
+        this.refuse('caller', this.callers.peek(did, extra), noHeaders);
         const { settle } = this.reserve(address, work);
-        this.callers.take(did, caller, extra);
-        this.addresses.take(toAddressKey(address), caller * CALLERS_PER_ADDRESS, extra);
+        this.callers.take(did, extra);
+        this.addresses.take(toAddressKey(address), extra);
         return settle;
       } catch {
         // Already counted; the verifier reports that the cost was rejected.

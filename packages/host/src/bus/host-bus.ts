@@ -21,6 +21,12 @@ export interface HostTopics {
   'host-joined': { readonly hostId: string };
   /** A host seems to have ended; check at once. */
   'host-lost': { readonly hostId: string };
+  /** What a host has counted since its last message: costs by key, for each kind of limit. */
+  limits: Readonly<Record<string, readonly (readonly [key: string, cost: number])[]>>;
+  /** These delegations were revoked. */
+  revoked: { readonly cids: readonly string[] };
+  /** An invited caller was removed. */
+  'caller-removed': { readonly did: string };
 }
 
 /** A frame of a run: number, event, data. */
@@ -58,7 +64,7 @@ export const createHostId = (): string => randomBytes(6).toString('hex');
 
 /** Calls the listeners of messages. */
 export class MessageListeners {
-  private readonly listeners = new Map<HostTopic, Set<HostMessageListener<HostTopic>>>();
+  private readonly listeners = new Map<HostTopic, Set<(payload: never, from: string) => void>>();
   private readonly logger: Pick<Logger, 'error'>;
 
   constructor(logger: Pick<Logger, 'error'>) {
@@ -67,8 +73,7 @@ export class MessageListeners {
 
   add<Topic extends HostTopic>(topic: Topic, listener: HostMessageListener<Topic>): () => void {
     // A new function, so that the same listener may be added twice and removed once.
-    const member = ((payload: HostTopics[Topic], from) =>
-      listener(payload, from)) as HostMessageListener<HostTopic>;
+    const member: HostMessageListener<Topic> = (payload, from) => listener(payload, from);
     const members = this.listeners.get(topic) ?? new Set();
     this.listeners.set(topic, members.add(member));
     return () => members.delete(member);
@@ -78,7 +83,7 @@ export class MessageListeners {
   call(topic: HostTopic, payload: HostTopics[HostTopic], from: string): void {
     for (const listener of this.listeners.get(topic) ?? [])
       try {
-        listener(payload, from);
+        listener(payload as never, from);
       } catch (err) {
         this.logger.error({ err, topic }, 'a listener of messages between hosts failed');
       }

@@ -76,7 +76,7 @@ interface PostgresLivenessDeps {
 export class PostgresLiveness implements HostLiveness {
   readonly hostId: string;
   private readonly deps: PostgresLivenessDeps;
-  private readonly events = new EventEmitter<LivenessEvents>();
+  private readonly events = new EventEmitter<LivenessEvents>().setMaxListeners(0);
   /** Hosts that were running when last seen, and have not been reported as lost since. */
   private readonly known = new Set<string>();
   /** Hosts that have been reported as lost, so that each is reported once. */

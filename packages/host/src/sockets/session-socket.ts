@@ -169,7 +169,7 @@ const isCall = (event: ServerEvent): event is CallEvent =>
 
 const now = () => new Date().toISOString();
 
-/** How often credentials are verified again, to detect revocations by other processes. */
+/** How often credentials are verified again, since keys may have been removed from DID documents. */
 const INTERVAL_MS = 60_000;
 
 interface AccessDeps {
@@ -179,8 +179,8 @@ interface AccessDeps {
 }
 
 /**
- * Calls `onEnd` once when the caller of a socket loses access: at once if this process revokes the delegation or
- * removes the caller. Returns a function that stops watching.
+ * Calls `onEnd` once when the caller of a socket loses access: at once if a host revokes the delegation or removes the
+ * caller. Returns a function that stops watching.
  */
 export function watchAccess(
   { caller, credentials }: Pick<SocketContext, 'caller' | 'credentials'>,

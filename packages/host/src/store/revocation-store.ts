@@ -31,6 +31,18 @@ export class RevocationStore {
     return rows.length > 0;
   }
 
+  /** Returns those of the given CIDs, at most a few hundred, that are revoked. */
+  async filterRevoked(cids: readonly string[]): Promise<readonly string[]> {
+    if (cids.length === 0) return [];
+    const { tables } = this.context.database;
+    const rows = await tables
+      .selectFrom('revocations')
+      .select('cid')
+      .where('cid', 'in', cids)
+      .execute();
+    return rows.map(({ cid }) => cid);
+  }
+
   /** Deletes expired revocations; returns how many. */
   prune(): Promise<number> {
     const now = Math.floor(this.context.clock() / 1000);
