@@ -7,6 +7,7 @@ import { join, openSession, stream } from './support/stream.js';
 import { createTestDatabase, type TestDatabase } from './support/test-database.js';
 import { TestUser } from './support/user.js';
 
+const oracle = { ORACLE_MNEMONIC: 'the oracle of these tests' };
 let database: TestDatabase;
 let proxy: DatabaseProxy;
 let model: ControlledModel;
@@ -16,7 +17,7 @@ beforeAll(async () => {
   proxy = await startProxy(database.options.databaseUrl ?? '');
   model = await startControlledModel();
   host = await startHost({
-    env: { DATABASE_URL: proxy.url, STORE_WAIT_SECONDS: '600', ...model.env },
+    env: { ...oracle, DATABASE_URL: proxy.url, STORE_WAIT_SECONDS: '600', ...model.env },
   });
 });
 afterAll(async () => {
@@ -113,7 +114,7 @@ it('POST /messages finishes a turn during which PostgreSQL was unavailable, with
 it('answers POST /messages with 503 store_unavailable when the end cannot be stored in STORE_WAIT_SECONDS', {
   timeout: 60_000,
 }, async () => {
-  const env = { DATABASE_URL: proxy.url, STORE_WAIT_SECONDS: '1', ...model.env };
+  const env = { ...oracle, DATABASE_URL: proxy.url, STORE_WAIT_SECONDS: '1', ...model.env };
   const limited = await startHost({ env });
   onTestFinished(limited.close);
   const alice = new TestUser(limited);

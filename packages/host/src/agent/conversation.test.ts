@@ -7,6 +7,7 @@ import { CallIds } from './run-tools.js';
 
 const toCallParts = (calls: readonly ToolCall[]) =>
   calls.map((call) => ({ type: 'tool-call' as const, call }));
+const say = (text: string) => ({ type: 'text' as const, text });
 const human = (content: string): HistoryMessage => ({ type: 'human', content, isComplete: true });
 const ai = (content: string, changes: Partial<HistoryMessage> = {}): HistoryMessage => ({
   type: 'ai',
@@ -32,7 +33,8 @@ it('toModelMessages keeps order and roles', () => {
 
 it('toModelMessages puts tool calls and results before the answer', () => {
   const toolCalls = [call, { ...call, id: 'c2', status: 'error' as const, output: '"no"' }];
-  expect(toModelMessages([ai('It is 2.', { parts: toCallParts(toolCalls) })])).toEqual([
+  const parts = [...toCallParts(toolCalls), say('It is 2.')];
+  expect(toModelMessages([ai('It is 2.', { parts })])).toEqual([
     {
       role: 'assistant',
       text: '',
@@ -49,6 +51,33 @@ it('toModelMessages puts tool calls and results before the answer', () => {
       ],
     },
     { role: 'assistant', text: 'It is 2.' },
+  ]);
+});
+
+it('toModelMessages keeps the order of texts and calls, without reasoning and components', () => {
+  const parts = [
+    { type: 'reasoning', text: 'hm' } as const,
+    say('I look.'),
+    ...toCallParts([call, { ...call, id: 'c2' }]),
+    { type: 'component', component: { name: 'chart' } } as const,
+    say('\n\nOne more.'),
+    ...toCallParts([{ ...call, id: 'c3' }]),
+    say('\n\nDone.'),
+  ];
+  const messages = toModelMessages([ai('I look.\n\nOne more.\n\nDone.', { parts })]);
+  expect(messages).toMatchObject([
+    { role: 'assistant', text: 'I look.', toolCalls: [{ id: 'c1' }, { id: 'c2' }] },
+    { role: 'tool', results: [{ id: 'c1' }, { id: 'c2' }] },
+    { role: 'assistant', text: 'One more.', toolCalls: [{ id: 'c3' }] },
+    { role: 'tool', results: [{ id: 'c3' }] },
+    { role: 'assistant', text: 'Done.' },
+  ]);
+});
+
+it('toModelMessages omits a failed answer, and keeps its question', () => {
+  const error = { status: 'failed', code: 'model_unavailable', message: 'no' } as const;
+  expect(toModelMessages([human('Hi'), ai('Half', { isComplete: false, error })])).toEqual([
+    { role: 'user', content: 'Hi' },
   ]);
 });
 

@@ -1,3 +1,4 @@
+import type { MessagePart, ToolCall } from '@sibyl/protocol';
 import {
   type ModelCall,
   ModelError,
@@ -9,14 +10,17 @@ import {
   type ModelUsage,
   type ModelUse,
 } from '../models/model.js';
-import { listAttachments, listToolCalls, type MessageBody } from '../store/message.js';
+import { listAttachments, type MessageBody } from '../store/message.js';
 import { type AgentPart, warning } from './agent.js';
 import { estimateCall, estimateTokens } from './estimate-tokens.js';
 import type { CallIds, ParsedCall } from './run-tools.js';
 import type { AssistantMessage } from './steps.js';
 
 /** The fields of a stored message that the model sees. */
-export type HistoryMessage = Pick<MessageBody, 'type' | 'content' | 'parts' | 'isComplete'>;
+export type HistoryMessage = Pick<
+  MessageBody,
+  'type' | 'content' | 'parts' | 'isComplete' | 'error'
+>;
 
 const INCOMPLETE = '(This answer was interrupted before it was complete.)';
 const NO_TEXT = '(No text.)';
@@ -31,7 +35,7 @@ function toMessages(message: HistoryMessage): ModelMessage[] {
     case 'human':
       return [{ role: 'user', content: humanText(message) }];
     case 'ai':
-      return [...toToolMessages(message), ...toAnswerMessages(message)];
+      return toAnswerMessages(message);
     default:
       message.type satisfies never;
       // Rows of a newer version must not fail a turn.
@@ -46,24 +50,53 @@ function humanText({ content, ...message }: HistoryMessage): string {
   return [content.trim() ? content : '', ...files].filter(Boolean).join('\n') || NO_TEXT;
 }
 
-function toToolMessages(message: HistoryMessage): ModelMessage[] {
-  const toolCalls = listToolCalls(message);
-  if (toolCalls.length === 0) return [];
-  const calls = toolCalls.map(({ id, name, args }) => ({ id, name, input: JSON.stringify(args) }));
-  const results = toolCalls.map(({ id, name, output, status }) => {
-    return { id, name, output, isError: status === 'error' };
-  });
-  return [
-    { role: 'assistant', text: '', toolCalls: calls },
-    { role: 'tool', results },
-  ];
+/**
+ * Texts and calls in the order they happened. A failed answer is omitted, as is an empty one, unless it was
+ * interrupted.
+ */
+function toAnswerMessages({ content, parts, isComplete, error }: HistoryMessage): ModelMessage[] {
+  if (error?.status === 'failed') return [];
+  const steps = splitIntoSteps(parts ?? [{ type: 'text', text: content }]);
+  const last = steps.at(-1);
+  const said = last && last.calls.length === 0 ? last.text : '';
+  const text = [said, isComplete ? '' : INCOMPLETE].filter(Boolean).join(PARAGRAPH);
+  const calls = steps.flatMap((step) => (step.calls.length > 0 ? toCallMessages(step) : []));
+  return text ? [...calls, { role: 'assistant', text }] : calls;
 }
 
-/** An empty answer is omitted, unless it was interrupted. */
-function toAnswerMessages({ content, isComplete }: HistoryMessage): ModelMessage[] {
-  const said = content.trim() ? content : '';
-  const text = [said, isComplete ? '' : INCOMPLETE].filter(Boolean).join('\n\n');
-  return text ? [{ role: 'assistant', text }] : [];
+/** What the model said in one call, and the tools it called then. */
+interface AnswerStep {
+  readonly text: string;
+  readonly calls: readonly ToolCall[];
+}
+
+/** A text after a call begins a new step. */
+function splitIntoSteps(parts: readonly MessagePart[]): AnswerStep[] {
+  let step = { text: '', calls: [] as ToolCall[] };
+  const steps = [step];
+  for (const part of parts) {
+    if (part.type === 'tool-call') step.calls.push(part.call);
+    if (part.type !== 'text') continue;
+    if (step.calls.length > 0) {
+      step = { text: '', calls: [] };
+      steps.push(step);
+    }
+    step.text += part.text;
+  }
+  return steps.map(({ text, calls }) => ({ text: removeSeparator(text), calls }));
+}
+
+const removeSeparator = (text: string) => (text.trim() ? text.replace(/^\n+/, '') : '');
+
+function toCallMessages({ text, calls }: AnswerStep): ModelMessage[] {
+  const results = calls.map(({ id, name, output, status }) => {
+    return { id, name, output, isError: status === 'error' };
+  });
+  const toolCalls = calls.map(({ id, name, args }) => ({ id, name, input: JSON.stringify(args) }));
+  return [
+    { role: 'assistant', text, toolCalls },
+    { role: 'tool', results },
+  ];
 }
 
 /** Separates the texts of two steps in the stored answer. */

@@ -133,6 +133,7 @@ function openHostStore(
     writeWaitMs: config.turns.storeWaitMs,
     diskMinFree: config.diskMinFree,
     secretKey: oracle.signer.exportSeed(),
+    oracleDid: oracle.did,
     outage,
     onConnectionLost: (error) => outage.failed(error),
   });

@@ -117,13 +117,14 @@ export const removeCaller = (did: string): Promise<boolean> =>
   withStore(loadConfig(), (store) => store.callers.remove(did));
 
 async function withStore<T>(config: Config, work: (store: Store) => Promise<T>): Promise<T> {
-  const { signer } = await requireIdentity(config);
+  const { did, signer } = await requireIdentity(config);
   const { databaseUrl, dataDir } = config;
   if (!databaseUrl && !existsSync(toSqlitePath(dataDir))) throw notStartedYet('database', config);
   const store = await openStore({
     databaseUrl,
     dataDir,
     secretKey: signer.exportSeed(),
+    oracleDid: did,
     onConnectionLost: () => undefined,
   });
   try {

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { startHost } from '../../test/support/host.js';
 import { createTestDatabase, type Engine, engines } from '../../test/support/test-database.js';
 import { probeDatabase } from './open-database.js';
 import { openStore, type StoreOptions } from './store.js';
@@ -66,6 +67,41 @@ describe.each(engines)('probeDatabase on %s', (engine) => {
     );
     await expect(probeDatabase(options)).rejects.toThrow(/written by a newer Sibyl.*9999-later/);
   });
+});
+
+describe.each(engines)('openStore with an oracle on %s', (engine) => {
+  const open = (options: StoreOptions, oracleDid: string) => openStore({ ...options, oracleDid });
+
+  it('rejects the database of another oracle, and says what to do', async () => {
+    const options = await newDatabase(engine);
+    await (await open(options, 'did:key:zFirst')).close();
+    await expect(open(options, 'did:key:zOther')).rejects.toThrow(
+      /belongs to the oracle did:key:zFirst, but this host is did:key:zOther\..*DATABASE_URL or DATA_DIR/,
+    );
+    await (await open(options, 'did:key:zFirst')).close();
+  });
+
+  it('belongs to one of two oracles that start together', async () => {
+    const options = await newDatabase(engine);
+    const oracles = Array.from({ length: 6 }, (_, i) => `did:key:z${i % 2}`);
+    const opened = await Promise.allSettled(oracles.map((did) => open(options, did)));
+    const stores = opened.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
+    await Promise.all(stores.map((store) => store.close()));
+    expect(stores).toHaveLength(3);
+    const rows = await execute(options, 'select value from database_info');
+    expect(oracles.filter((_, i) => opened[i]?.status === 'fulfilled')).toEqual(
+      Array(3).fill((rows[0] as { value: string }).value),
+    );
+  });
+});
+
+it('createOracleApp does not start on the database of another oracle', async () => {
+  const database = await createTestDatabase('postgres');
+  onTestFinished(database.drop);
+  const env = { DATABASE_URL: database.env.DATABASE_URL ?? '' };
+  const first = await startHost({ env });
+  onTestFinished(first.close);
+  await expect(startHost({ env })).rejects.toThrow(`belongs to the oracle ${first.did}`);
 });
 
 it('probeDatabase names a file that is not a database', async () => {

@@ -1,4 +1,5 @@
-import type { Database, DatabaseState } from './database.js';
+import type { Kysely } from 'kysely';
+import type { Database, DatabaseState, Schema } from './database.js';
 import { openSqlite, probeSqlite } from './sqlite/sqlite.js';
 import { StoreError } from './store-errors.js';
 
@@ -10,12 +11,25 @@ export interface DatabaseOptions {
   readonly poolSize?: number | undefined;
   /** How long a write for one owner may wait on PostgreSQL until it begins; default 10 s. */
   readonly writeWaitMs?: number | undefined;
+  /** Claims the database for this oracle: one of another oracle is rejected. Unset: any. */
+  readonly oracleDid?: string | undefined;
   /** Called when a PostgreSQL connection is lost; the pool replaces it by itself. */
   readonly onConnectionLost?: ((error: Error) => void) | undefined;
 }
 
-/** Opens SQLite or PostgreSQL and migrates the schema. */
-export async function openDatabase({
+/** Opens SQLite or PostgreSQL, migrates the schema and checks whose database it is. */
+export async function openDatabase(options: DatabaseOptions): Promise<Database> {
+  const database = await openEngine(options);
+  try {
+    if (options.oracleDid !== undefined) await claimDatabase(database, options.oracleDid);
+    return database;
+  } catch (error) {
+    await database.close();
+    throw error;
+  }
+}
+
+async function openEngine({
   databaseUrl,
   dataDir,
   poolSize,
@@ -31,6 +45,35 @@ export async function openDatabase({
   throw new StoreError(
     'DATABASE_URL must start with postgres:// or postgresql://; leave it unset to use a SQLite file in DATA_DIR',
   );
+}
+
+const ORACLE_KEY = 'oracle_did';
+
+/** Two oracles on one database would see the sessions of each other's users, and could not read their secrets. */
+async function claimDatabase(database: Database, oracleDid: string): Promise<void> {
+  const owner =
+    (await readOwner(database.tables)) ??
+    (await database.write(async (tables) => {
+      await tables
+        .insertInto('database_info')
+        .values({ key: ORACLE_KEY, value: oracleDid })
+        .onConflict((c) => c.column('key').doNothing())
+        .execute();
+      return readOwner(tables);
+    }));
+  if (owner === oracleDid) return;
+  throw new StoreError(
+    `This database belongs to the oracle ${owner}, but this host is ${oracleDid}. Start it with the key of that oracle (ORACLE_MNEMONIC, ORACLE_PRIVATE_KEY or the key file in DATA_DIR, and ORACLE_DID), or point DATABASE_URL or DATA_DIR at another database. If the oracle has a new DID on purpose, see "Changing the oracle's DID" in docs/deploying.md`,
+  );
+}
+
+async function readOwner(tables: Kysely<Schema>): Promise<string | undefined> {
+  const row = await tables
+    .selectFrom('database_info')
+    .select('value')
+    .where('key', '=', ORACLE_KEY)
+    .executeTakeFirst();
+  return row?.value;
 }
 
 /** Checks whether the database can be opened; changes nothing. */

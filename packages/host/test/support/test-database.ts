@@ -21,7 +21,8 @@ export async function createTestDatabase(engine: Engine): Promise<TestDatabase> 
   const dataDir = mkdtempSync(join(tmpdir(), 'sibyl-store-'));
   const options = { dataDir, secretKey: new Uint8Array(32).fill(7) };
   const removeDir = () => rmSync(dataDir, { recursive: true, force: true });
-  const env = { DATA_DIR: dataDir };
+  // All hosts on one database are the same oracle.
+  const env = { DATA_DIR: dataDir, ORACLE_MNEMONIC: 'the oracle of a test' };
   if (engine === 'sqlite') return { options, env, drop: async () => removeDir() };
   const name = `sibyl_${randomUUID().replaceAll('-', '')}`;
   await onServer(`create database ${name}`);
