@@ -1,7 +1,7 @@
 import { type Kysely, sql } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
 import { prepareQuery, type Schema } from './database.js';
-import { type Message, toMessage } from './message.js';
+import { MESSAGE_COLUMNS, type Message, toMessage } from './message.js';
 
 export interface PageRequest {
   readonly owner: string;
@@ -124,7 +124,7 @@ async function readMessages(
 ): Promise<readonly Message[]> {
   if (!Number.isFinite(first)) return [];
   const rows = await selectMessages(tables, request)
-    .selectAll()
+    .select(MESSAGE_COLUMNS)
     .where('turn', '>=', first ?? Number.MAX_SAFE_INTEGER)
     .where('turn', '<=', last)
     .orderBy('turn')

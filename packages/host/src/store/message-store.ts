@@ -1,7 +1,13 @@
 import type { Kysely } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
 import { type MessageRow, prepareQuery, type Schema, type StoreContext } from './database.js';
-import { type Message, type MessageBody, toMessage, toMessageRow } from './message.js';
+import {
+  MESSAGE_COLUMNS,
+  type Message,
+  type MessageBody,
+  toMessage,
+  toMessageRow,
+} from './message.js';
 import {
   findFirstRecentTurn,
   type PageRequest,
@@ -26,7 +32,7 @@ const listMessages = prepareQuery(
   (tables, { owner, sessionId, first, last }: SessionKey & TurnSpan) =>
     tables
       .selectFrom('messages')
-      .selectAll()
+      .select(MESSAGE_COLUMNS)
       .where('owner', '=', owner)
       .where('session_id', '=', sessionId)
       .where('turn', '>=', first)
@@ -54,7 +60,7 @@ export class MessageStore {
   }): Promise<Message | undefined> {
     const row = await this.context.database.tables
       .selectFrom('messages')
-      .selectAll()
+      .select(MESSAGE_COLUMNS)
       .where('owner', '=', key.owner)
       .where('id', '=', key.messageId)
       .executeTakeFirst();

@@ -56,6 +56,25 @@ export function toMessageRow(message: Message): MessageRow {
   };
 }
 
+/** Named, because a statement for all columns cannot be prepared (see `StatementNames`). */
+export const MESSAGE_COLUMNS = [
+  'owner',
+  'id',
+  'session_id',
+  'turn',
+  'seq',
+  'parent',
+  'type',
+  'content',
+  'parts',
+  'metadata',
+  'request_id',
+  'run_id',
+  'is_complete',
+  'error',
+  'created_at',
+] as const satisfies readonly (keyof MessageRow)[];
+
 export function toMessage(row: MessageRow): Message {
   return {
     id: row.id,

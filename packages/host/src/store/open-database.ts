@@ -6,6 +6,8 @@ import { StoreError } from './store-errors.js';
 export interface DatabaseOptions {
   /** `postgres://…`; unset for a SQLite file in `dataDir`. */
   readonly databaseUrl?: string | undefined;
+  /** The address of PostgreSQL itself, if `databaseUrl` is that of a pooler. */
+  readonly databaseDirectUrl?: string | undefined;
   readonly dataDir: string;
   /** PostgreSQL connections to open at most. */
   readonly poolSize?: number | undefined;
@@ -31,6 +33,7 @@ export async function openDatabase(options: DatabaseOptions): Promise<Database> 
 
 async function openEngine({
   databaseUrl,
+  databaseDirectUrl,
   dataDir,
   poolSize,
   writeWaitMs,
@@ -40,7 +43,8 @@ async function openEngine({
   if (/^postgres(ql)?:\/\//i.test(databaseUrl)) {
     // Loaded only here, since most hosts use SQLite.
     const { openPostgres } = await import('./postgres/postgres.js');
-    return openPostgres({ url: databaseUrl, poolSize, writeWaitMs, onConnectionLost });
+    const isPooled = databaseDirectUrl !== undefined;
+    return openPostgres({ url: databaseUrl, isPooled, poolSize, writeWaitMs, onConnectionLost });
   }
   throw new StoreError(
     'DATABASE_URL must start with postgres:// or postgresql://; leave it unset to use a SQLite file in DATA_DIR',

@@ -25,8 +25,24 @@ export interface SessionList {
   readonly total: number;
 }
 
+const COLUMNS = [
+  'owner',
+  'id',
+  'title',
+  'created_at',
+  'last_updated_at',
+  'oracle_did',
+  'oracle_name',
+  'oracle_entity_did',
+  'room_id',
+] as const satisfies readonly (keyof SessionRow)[];
+
 const findSession = prepareQuery((tables, { owner, sessionId }: SessionKey) =>
-  tables.selectFrom('sessions').selectAll().where('owner', '=', owner).where('id', '=', sessionId),
+  tables
+    .selectFrom('sessions')
+    .select(COLUMNS)
+    .where('owner', '=', owner)
+    .where('id', '=', sessionId),
 );
 
 const countSessions = prepareQuery((tables, { owner }: Pick<SessionKey, 'owner'>) =>
@@ -39,7 +55,7 @@ const countSessions = prepareQuery((tables, { owner }: Pick<SessionKey, 'owner'>
 const listSessions = prepareQuery((tables, { owner, limit, offset }: SessionListRequest) =>
   tables
     .selectFrom('sessions')
-    .selectAll()
+    .select(COLUMNS)
     .where('owner', '=', owner)
     .orderBy('last_updated_at', 'desc')
     .orderBy('id', 'desc')
@@ -166,7 +182,7 @@ export interface Session {
   readonly roomId: string;
 }
 
-function toSession(row: SessionRow): Session {
+function toSession(row: Pick<SessionRow, (typeof COLUMNS)[number]>): Session {
   return {
     id: row.id,
     owner: row.owner,

@@ -1,10 +1,16 @@
 import { OracleError } from '@sibyl/protocol';
 import { sql } from 'kysely';
+import pg from 'pg';
 import type { Database, Unit } from '../database.js';
 import { StoreError } from '../store-errors.js';
 
 /** Distinguishes our locks from those of other programs on the same server. */
 export const OWNER_LOCK_CLASS = 0x51b1;
+
+/** Without parameters, so that it can be sent together with `begin`. */
+const LOCK = `select pg_advisory_xact_lock(${OWNER_LOCK_CLASS}, hashtext(`;
+
+export const isOwnerLock = (statement: string): boolean => statement.startsWith(LOCK);
 
 /** Writes of one owner that may wait behind the one in progress. */
 const MAX_WAITING = 1000;
@@ -89,9 +95,7 @@ class OwnerWrite<T> {
     try {
       const value = await write(async (tables) => {
         // A separate statement: one that also reads would see a snapshot from before the lock.
-        await sql`select pg_advisory_xact_lock(${OWNER_LOCK_CLASS}::int, hashtext(${owner}))`.execute(
-          tables,
-        );
+        await sql.raw(`${LOCK}${pg.escapeLiteral(owner)}))`).execute(tables);
         if (this.error) throw this.error;
         clearTimeout(this.timer);
         return this.unit(tables);

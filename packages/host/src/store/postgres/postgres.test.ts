@@ -1,8 +1,13 @@
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
+import { sql } from 'kysely';
 import pg from 'pg';
-import { expect, it, vi } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { createTestDatabase } from '../../../test/support/test-database.js';
+import { createIdSource } from '../id-source.js';
+import { MessageStore } from '../message-store.js';
+import { type DatabaseOptions, openDatabase } from '../open-database.js';
+import { SessionStore } from '../session-store.js';
 import { openStore } from '../store.js';
 
 it('openStore opens as many PostgreSQL connections as poolSize allows', async () => {
@@ -57,6 +62,63 @@ it('openStore rejects while PostgreSQL is unreachable and recovers with it', asy
   await store.close();
   await proxy.interrupt();
   await database.drop();
+});
+
+describe('the statements of openPostgres', () => {
+  async function openNamed(options: Partial<DatabaseOptions> = {}) {
+    const { options: own, drop } = await createTestDatabase('postgres');
+    const database = await openDatabase({ ...own, poolSize: 1, ...options });
+    onTestFinished(async () => {
+      await database.close();
+      await drop();
+    });
+    const context = { database, clock: Date.now, newId: createIdSource(Date.now) };
+    const countNames = async () => {
+      const { rows } = await sql<{ name: string }>`select name from pg_prepared_statements`.execute(
+        database.tables,
+      );
+      return rows.length;
+    };
+    return { context, database, countNames, sessions: new SessionStore(context) };
+  }
+
+  it('are prepared once they are used often, in limited numbers', async () => {
+    const { database, countNames, sessions } = await openNamed();
+    await sessions.create(session);
+    expect(await countNames()).toBe(0);
+    for (let i = 0; i < 10; i++) await sessions.find({ owner: 'did:a', sessionId: String(i) });
+    expect(await countNames()).toBe(1);
+    for (let length = 1; length <= 300; length++)
+      for (let i = 0; i < 6; i++)
+        await sql`select 1 where 0 in (${sql.join(Array(length).fill(0))})`.execute(
+          database.tables,
+        );
+    expect(await countNames()).toBe(150);
+  });
+
+  it('work after another host has added a column', async () => {
+    const { context, database, sessions } = await openNamed();
+    const { id } = await sessions.create(session);
+    const messages = new MessageStore(context);
+    const key = { owner: 'did:a', sessionId: id };
+    const readAll = async () => {
+      const all = sql`select * from sessions where owner = ${'did:a'}`.execute(database.tables);
+      const found = await sessions.find(key);
+      const { total } = await sessions.list({ owner: 'did:a', limit: 5, offset: 0 });
+      await messages.recent({ ...key, throughTurn: 1, bytes: 10 });
+      return [found?.id, total, (await all).rows.length];
+    };
+    for (let i = 0; i < 10; i++) expect(await readAll()).toEqual([id, 1, 1]);
+    await sql`alter table sessions add column later text`.execute(database.tables);
+    await sql`alter table messages add column later text`.execute(database.tables);
+    for (let i = 0; i < 10; i++) expect(await readAll()).toEqual([id, 1, 1]);
+  });
+
+  it('are not prepared through a pooler', async () => {
+    const { countNames, sessions } = await openNamed({ databaseDirectUrl: 'postgres://direct' });
+    for (let i = 0; i < 10; i++) await sessions.find({ owner: 'did:a', sessionId: String(i) });
+    expect(await countNames()).toBe(0);
+  });
 });
 
 /** A proxy between the store and the server that can interrupt the connections. */

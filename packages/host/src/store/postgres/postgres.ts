@@ -10,7 +10,8 @@ import {
 } from '../database.js';
 import { hostSchema, isBehind, migrate } from '../migrations/migrate.js';
 import { StoreError } from '../store-errors.js';
-import { OwnerQueue } from './owner-queue.js';
+import { isOwnerLock, OwnerQueue } from './owner-queue.js';
+import { StatementNames } from './statement-names.js';
 
 const STATEMENT_TIMEOUT_MS = 30_000;
 const DEFAULT_POOL_SIZE = 10;
@@ -66,7 +67,7 @@ function asDatabase(
 
 /** The tables of a PostgreSQL database, over a pool that connects when first used. */
 function connect(request: PoolRequest): Kysely<Schema> {
-  const pool = createStorablePool(createPostgresPool(request), request.onConnectionLost);
+  const pool = createStorablePool(createPostgresPool(request), request);
   return new Kysely<Schema>({ dialect: new PostgresDialect({ pool }) });
 }
 
@@ -79,13 +80,10 @@ export async function probePostgres(url: string): Promise<DatabaseState> {
 
 const INT8_OID = 20;
 
-interface PoolRequest {
-  readonly url: string;
+interface PoolRequest extends PostgresRequest {
   readonly max: number;
   /** Milliseconds a statement may take; 0 for no limit. */
   readonly statementTimeout: number;
-  /** Also called if a connection cannot be opened. */
-  readonly onConnectionLost: (error: Error) => void;
 }
 
 /** Creates a pool that survives lost connections and reads 64-bit integers as numbers. */
@@ -116,6 +114,9 @@ const getTypeParser: typeof pg.types.getTypeParser = (oid: number, format?: 'tex
 
 export interface PostgresRequest {
   readonly url: string;
+  /** Whether the address is that of a pooler, which may run each transaction on another connection. */
+  readonly isPooled?: boolean | undefined;
+  /** Also called if a connection cannot be opened. */
   readonly onConnectionLost: (error: Error) => void;
 }
 
@@ -161,15 +162,19 @@ function describeError(error: unknown): string {
 }
 
 /** Adapts the pool for Kysely and replaces characters that PostgreSQL cannot store. */
-function createStorablePool(pool: pg.Pool, onConnectFailure: (error: Error) => void): PostgresPool {
+function createStorablePool(
+  pool: pg.Pool,
+  { onConnectionLost, isPooled }: PoolRequest,
+): PostgresPool {
+  const names = isPooled ? undefined : new StatementNames();
   const clients = new WeakMap<pg.PoolClient, PostgresPoolClient>();
   return {
     connect: async () => {
       const client = await pool.connect().catch((error) => {
-        onConnectFailure(error);
+        onConnectionLost(error);
         throw error;
       });
-      const known = clients.get(client) ?? createStorableClient(client);
+      const known = clients.get(client) ?? createStorableClient(client, names);
       clients.set(client, known);
       return known;
     },
@@ -178,12 +183,42 @@ function createStorablePool(pool: pg.Pool, onConnectFailure: (error: Error) => v
   };
 }
 
-function createStorableClient(client: pg.PoolClient): PostgresPoolClient {
-  const query = (sql: string, parameters: readonly unknown[]): Promise<unknown> =>
-    client.query(sql, parameters.map(storable));
+type Query = (sql: string, parameters: readonly unknown[]) => Promise<unknown>;
+
+function createStorableClient(
+  client: pg.PoolClient,
+  names: StatementNames | undefined,
+): PostgresPoolClient {
+  const query: Query = (sql, parameters) => {
+    const name = parameters.length > 0 ? names?.find(sql) : undefined;
+    return client.query({ ...(name && { name }), text: sql, values: parameters.map(storable) });
+  };
   return {
     // Kysely's other form of query takes a cursor, which is only for streaming rows.
-    query: query as unknown as PostgresPoolClient['query'],
+    query: joinBegin(query) as unknown as PostgresPoolClient['query'],
     release: (discard) => client.release(discard),
   };
 }
+
+/** Sends `begin` together with the lock of an owner if that follows: one round trip instead of two. */
+function joinBegin(query: Query): Query {
+  let begin: string | undefined;
+  return async (sql, parameters) => {
+    if (sql === 'begin') {
+      begin = sql;
+      return NO_ROWS;
+    }
+    const first = begin;
+    begin = undefined;
+    if (first === undefined) return query(sql, parameters);
+    if (parameters.length === 0 && isOwnerLock(sql))
+      return query(`${first}; ${sql}`, []).then(last);
+    await query(first, []);
+    return query(sql, parameters);
+  };
+}
+
+const NO_ROWS = { command: 'BEGIN', rowCount: 0, rows: [] };
+
+/** Several statements have several results. */
+const last = (results: unknown) => (Array.isArray(results) ? results.at(-1) : results);
