@@ -95,7 +95,7 @@ export class ClaimRunner {
     } catch (err) {
       this.deps.logger.warn({ claimId: id, did: owner, err }, 'claim failed');
       const reason = describeFailure(err);
-      await this.deps.store.record(id, { status: claim.status, reason });
+      await this.deps.store.record(claim, { status: claim.status, reason });
       return 'postponed';
     }
   }
@@ -112,7 +112,7 @@ export class ClaimRunner {
     const { usage, store } = this.deps;
     if (update.status === 'settled') await usage.settle({ owner, id });
     if (update.status === 'failed') await usage.release({ owner, id });
-    await store.record(id, update);
+    await store.record({ owner, id }, update);
     return update.status;
   }
 }

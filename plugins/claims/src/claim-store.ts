@@ -6,6 +6,8 @@ import type { Claim, ClaimStatus, Unpaid } from './claim.js';
 const BATCH = 50;
 
 /** The outcome of an attempt. */
+type ClaimKey = Pick<ClaimRow, 'owner' | 'id'>;
+
 export interface ClaimUpdate {
   readonly status: ClaimStatus;
   readonly reference?: string | undefined;
@@ -35,7 +37,7 @@ export class ClaimStore {
         .values(usage.map((unpaid) => newClaim(unpaid, now)))
         .onConflict((c) =>
           c
-            .column('id')
+            .columns(['owner', 'id'])
             .doUpdateSet((e) => ({ amount: e.ref('excluded.amount') }))
             .where('claims_claims.status', '=', 'open'),
         )
@@ -69,9 +71,9 @@ export class ClaimStore {
   }
 
   /** Records an attempt before it is made, so that a crash does not hide it. */
-  begin({ id, attempts }: ClaimRow, amount: number): Promise<void> {
+  begin({ attempts, ...claim }: ClaimRow, amount: number): Promise<void> {
     const now = this.deps.clock();
-    return this.update(id, {
+    return this.update(claim, {
       amount,
       attempts: attempts + 1,
       next_attempt_at: now + computeBackoff(attempts + 1),
@@ -79,20 +81,21 @@ export class ClaimStore {
   }
 
   /** Records the outcome of an attempt. */
-  async record(id: string, { status, reference, reason }: ClaimUpdate): Promise<void> {
-    await this.update(id, {
+  async record(key: ClaimKey, { status, reference, reason }: ClaimUpdate): Promise<void> {
+    await this.update(key, {
       status,
       reason: reason ?? null,
       ...(reference !== undefined && { reference }),
     });
   }
 
-  private async update(id: string, values: Partial<ClaimRow>): Promise<void> {
+  private async update({ owner, id }: ClaimKey, values: Partial<ClaimRow>): Promise<void> {
     const { database, clock } = this.deps;
     await database.write(async (tables) => {
       await tables
         .updateTable('claims_claims')
         .set({ ...values, updated_at: clock() })
+        .where('owner', '=', owner)
         .where('id', '=', id)
         .execute();
     });
@@ -170,6 +173,19 @@ export const migrations = {
   },
   async '0002-lease-owner'(tables) {
     await rebuildLeases(tables);
+  },
+  async '0003-owner-first'(tables, engine) {
+    await tables.schema
+      .createIndex('claims_one_per_owner')
+      .unique()
+      .on('claims_claims')
+      .columns(['owner', 'id'])
+      .execute();
+    if (engine === 'postgres')
+      await sql`alter table claims_claims
+        drop constraint claims_claims_pkey, add primary key using index claims_one_per_owner`.execute(
+        tables,
+      );
   },
 } satisfies PluginMigrations;
 

@@ -130,10 +130,12 @@ export class LockedAccount {
     await this.tables
       .updateTable('credits_unpaid')
       .set((e) => ({ amount: e('amount', '-', amount) }))
+      .where('owner', '=', this.row.owner)
       .where('id', '=', id)
       .execute();
     await this.tables
       .deleteFrom('credits_unpaid')
+      .where('owner', '=', this.row.owner)
       .where('id', '=', id)
       .where('amount', '<=', 0)
       .execute();

@@ -80,7 +80,11 @@ export class Reservations {
       const row = await find(tables, key);
       if (!row) return;
       await chargeRest(account, row, { cost, usage });
-      await tables.deleteFrom('credits_reservations').where('id', '=', key.id).execute();
+      await tables
+        .deleteFrom('credits_reservations')
+        .where('owner', '=', key.owner)
+        .where('id', '=', key.id)
+        .execute();
     });
   }
 
@@ -197,17 +201,22 @@ function find(tables: Tables, { owner, id }: ReservationKey): Promise<Reservatio
   return tables
     .selectFrom('credits_reservations')
     .selectAll()
-    .where('id', '=', id)
     .where('owner', '=', owner)
+    .where('id', '=', id)
     .executeTakeFirst();
 }
 
 async function update(
   tables: Tables,
-  { id }: ReservationKey,
+  { owner, id }: ReservationKey,
   values: Partial<ReservationRow>,
 ): Promise<void> {
-  await tables.updateTable('credits_reservations').set(values).where('id', '=', id).execute();
+  await tables
+    .updateTable('credits_reservations')
+    .set(values)
+    .where('owner', '=', owner)
+    .where('id', '=', id)
+    .execute();
 }
 
 async function chargeRest(

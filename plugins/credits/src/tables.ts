@@ -1,5 +1,5 @@
 import type { PluginMigrations } from '@sibyl/plugin-kit';
-import type { Kysely } from 'kysely';
+import { type Kysely, sql } from 'kysely';
 
 /** The plugin's tables: amounts are whole numbers of the smallest unit, timestamps milliseconds. */
 export interface CreditsTables {
@@ -80,6 +80,13 @@ export const migrations: PluginMigrations = {
     await createEntries(tables);
     await createReservations(tables);
     await createUnpaid(tables);
+  },
+  /** Keys begin with the owner, so that the tables can be distributed by owner; SQLite has one server anyway. */
+  async '0002-owner-first'(tables, engine) {
+    if (engine !== 'postgres') return;
+    for (const table of ['credits_reservations', 'credits_unpaid'])
+      await sql`alter table ${sql.table(table)}
+        drop constraint ${sql.ref(`${table}_pkey`)}, add primary key (owner, id)`.execute(tables);
   },
 };
 

@@ -90,8 +90,8 @@ export class UnpaidUsage {
       const row = await tables
         .selectFrom('credits_unpaid')
         .selectAll()
-        .where('id', '=', key.id)
         .where('owner', '=', key.owner)
+        .where('id', '=', key.id)
         .executeTakeFirst();
       if (!row) return undefined;
       const result = await work({ row, account, tables });
@@ -107,10 +107,15 @@ interface Found {
   readonly tables: Tables;
 }
 
-async function setTaken(tables: Tables, { id }: UnpaidKey, takenAt: number | null): Promise<void> {
+async function setTaken(
+  tables: Tables,
+  { owner, id }: UnpaidKey,
+  takenAt: number | null,
+): Promise<void> {
   await tables
     .updateTable('credits_unpaid')
     .set({ taken_at: takenAt })
+    .where('owner', '=', owner)
     .where('id', '=', id)
     .execute();
 }

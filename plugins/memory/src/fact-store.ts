@@ -199,6 +199,12 @@ export const migrations: PluginMigrations = {
       .execute();
     await (engine === 'postgres' ? indexWords(tables) : createWordTable(tables));
   },
+  /** Keys begin with the owner, so that the table can be distributed by owner; SQLite has one server anyway. */
+  async '0002-owner-first'(tables, engine) {
+    if (engine !== 'postgres') return;
+    await sql`alter table memory_facts drop constraint memory_facts_pkey,
+      drop constraint memory_facts_id_key, add primary key (owner, id)`.execute(tables);
+  },
 };
 
 // biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
