@@ -128,6 +128,7 @@ function openHostStore(
   return openStore({
     hostId: cluster.hostId,
     databaseUrl: config.databaseUrl,
+    databaseDirectUrl: config.databaseDirectUrl,
     dataDir: config.dataDir,
     poolSize: config.databasePoolSize,
     writeWaitMs: config.turns.storeWaitMs,
