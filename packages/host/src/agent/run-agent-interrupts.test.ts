@@ -8,7 +8,7 @@ import {
   runToEnd,
   tool,
 } from '../../test/support/agent/agent-requests.js';
-import { answered, MemoryJournal } from '../../test/support/agent/memory-journal.js';
+import { answered, MemoryJournal, runUntilCrash } from '../../test/support/agent/memory-journal.js';
 import {
   callTools,
   ScriptedModel,
@@ -30,7 +30,8 @@ async function attempt(
   ...script: ScriptedStep[]
 ) {
   const model = new ScriptedModel(...script);
-  const { parts, thrown } = await runToEnd(requestTo(model, { tools, journal }));
+  const ended = await runUntilCrash(requestTo(model, { tools }), journal);
+  const { parts = [], thrown } = ended ?? {};
   const interrupts = thrown instanceof PausedError ? thrown.interrupts : [];
   return { parts, thrown, interrupts, model };
 }
@@ -103,6 +104,7 @@ describe('interrupt', () => {
     const paused = await attempt(half, [asking]);
     expect(listKeys(paused)).toEqual(['c2']);
     expect(listFinishedCalls(paused.parts).map(({ id }) => id)).toEqual(['c1']);
+    expect(half.stored.map(({ type }) => type).at(-1)).toBe('result');
     await attempt(half.next({ c2: answered(true) }), [asking], say('Done.'));
     expect(sums).toEqual([1, 2, 1, 2]);
   });
@@ -251,8 +253,7 @@ describe('interrupt', () => {
       return call.interrupt(CONFIRM);
     });
     const slow = tool('slow', never);
-    void attempt(journal, [asking, slow], callTools(['c1', 'pay', {}], ['c2', 'slow', {}]));
-    await journal.crashed;
+    await attempt(journal, [asking, slow], callTools(['c1', 'pay', {}], ['c2', 'slow', {}]));
     const second = journal.next();
     const paused = await attempt(second, [asking, slow]);
     expect(listKeys(paused)).toEqual(['c1']);
@@ -270,8 +271,7 @@ describe('interrupt', () => {
       second.crash();
       return never();
     });
-    void attempt(second, [crashing]);
-    await second.crashed;
+    await attempt(second, [crashing]);
     const { parts, thrown } = await attempt(second.next(), [crashing], say('Hm.'));
     expect(thrown).toBeUndefined();
     expect(effects).toBe(1);
@@ -286,8 +286,7 @@ describe('interrupt', () => {
     second.onEvent = (event) => {
       if (event === 'commit') second.crash();
     };
-    void attempt(second, [pay]);
-    await second.crashed;
+    await attempt(second, [pay]);
     const { parts } = await attempt(second.next(), [pay], say('Done.'));
     expect(listFinishedCalls(parts)).toMatchObject([{ status: 'done' }]);
   });
@@ -386,8 +385,7 @@ describe('a sub-agent that pauses', () => {
         { tools: [look] },
       ),
     );
-    void attempt(journal, [dying], callTools(['m1', 'clerk', {}]));
-    await journal.crashed;
+    await attempt(journal, [dying], callTools(['m1', 'clerk', {}]));
     const { parts } = await attempt(journal.next(), [clerk(say('Seen.'))], say('Done.'));
     expect(effects).toEqual(['look']);
     expect(listFinishedCalls(parts)).toMatchObject([{ id: 'm1', output: '"Seen."' }]);
@@ -400,8 +398,7 @@ describe('a sub-agent that pauses', () => {
       journal.crash();
       return requestTo(new ScriptedModel());
     });
-    void attempt(journal, [dying], callTools(['m1', 'clerk', {}]));
-    await journal.crashed;
+    await attempt(journal, [dying], callTools(['m1', 'clerk', {}]));
     const { parts } = await attempt(journal.next(), [clerk(say('Here.'))], say('Done.'));
     expect(listFinishedCalls(parts)).toMatchObject([{ id: 'm1', output: '"Here."' }]);
   });

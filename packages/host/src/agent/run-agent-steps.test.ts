@@ -4,10 +4,9 @@ import {
   joinText,
   listFinishedCalls,
   requestTo,
-  runToEnd,
   tool,
 } from '../../test/support/agent/agent-requests.js';
-import { MemoryJournal } from '../../test/support/agent/memory-journal.js';
+import { MemoryJournal, runUntilCrash } from '../../test/support/agent/memory-journal.js';
 import { findProviderErrors } from '../../test/support/agent/provider-rules.js';
 import {
   callTools,
@@ -17,17 +16,10 @@ import {
   wantTool,
 } from '../../test/support/agent/scripted-model.js';
 import type { ModelCall, ModelMessage } from '../models/model.js';
-import type { AgentRequest, AgentTool } from './agent.js';
+import type { AgentTool } from './agent.js';
 import type { AgentStep } from './steps.js';
 
 const never = () => new Promise<never>(() => undefined);
-
-/** Runs an attempt until it ends or its host crashes. */
-async function attempt(request: AgentRequest, journal: MemoryJournal) {
-  const ended = runToEnd({ ...request, journal });
-  const crashed = journal.crashed.then(() => undefined);
-  return Promise.race([ended, crashed]);
-}
 
 const listTypes = (steps: readonly AgentStep[]) => steps.map(({ type }) => type);
 
@@ -60,7 +52,7 @@ describe('runAgent with a journal', () => {
       ],
       say('Done.'),
     );
-    await attempt(requestTo(model, { tools: [act] }), journal);
+    await runUntilCrash(requestTo(model, { tools: [act] }), journal);
     journal.flush();
     expect(seen).toEqual([['model']]);
     const call = { id: 'c1', name: 'act', args: { n: 1 }, status: 'done', output: 'null' };
@@ -82,7 +74,7 @@ describe('runAgent with a journal', () => {
 
   it('stores no step without tool calls', async () => {
     const journal = new MemoryJournal();
-    await attempt(requestTo(new ScriptedModel(say('Hello.'))), journal);
+    await runUntilCrash(requestTo(new ScriptedModel(say('Hello.'))), journal);
     journal.flush();
     expect(journal.stored).toEqual([]);
   });
@@ -95,7 +87,7 @@ describe('runAgent with a journal', () => {
       if (event === 'commit') throw lost;
     };
     const model = new ScriptedModel(callTools(['c1', 'act', {}]));
-    const ended = await attempt(requestTo(model, { tools: [counted('act')] }), journal);
+    const ended = await runUntilCrash(requestTo(model, { tools: [counted('act')] }), journal);
     expect(ended).toEqual({ parts: [], thrown: lost });
     expect(runs).toEqual([]);
   });
@@ -112,7 +104,7 @@ describe('runAgent with a journal', () => {
     };
     const model = new ScriptedModel(callTools(['c1', 'act', {}]));
     const request = requestTo(model, { tools: [counted('act')], signal: turn.signal });
-    expect(await attempt(request, journal)).toEqual({ parts: [], thrown: reason });
+    expect(await runUntilCrash(request, journal)).toEqual({ parts: [], thrown: reason });
     expect(runs).toEqual([]);
   });
 
@@ -124,7 +116,7 @@ describe('runAgent with a journal', () => {
       callTools(['c1', 'act', {}], ['c2', 'unknown', {}], ['c3', 'act', '{broken']),
       say('Done.'),
     );
-    await attempt(requestTo(model, { tools: [act] }), journal);
+    await runUntilCrash(requestTo(model, { tools: [act] }), journal);
     expect(seen).toEqual([['model', 'result', 'result']]);
   });
 });
@@ -143,11 +135,11 @@ describe('runAgent after a crash', () => {
       if (event === 'commit') journal.crash();
     };
     const tools = [counted('look'), counted('act')];
-    expect(await attempt(requestTo(new ScriptedModel(...script()), { tools }), journal)).toBe(
+    expect(await runUntilCrash(requestTo(new ScriptedModel(...script()), { tools }), journal)).toBe(
       undefined,
     );
     expect(runs).toEqual([]);
-    const again = await attempt(
+    const again = await runUntilCrash(
       requestTo(new ScriptedModel(...script()), { tools }),
       journal.next(),
     );
@@ -162,10 +154,10 @@ describe('runAgent after a crash', () => {
       if (event === 'stored') journal.crash();
     };
     const tools = [counted('look'), counted('act')];
-    await attempt(requestTo(new ScriptedModel(...script()), { tools }), journal);
+    await runUntilCrash(requestTo(new ScriptedModel(...script()), { tools }), journal);
     const model = new ScriptedModel(...script().slice(1));
     const continued = journal.next();
-    const again = await attempt(requestTo(model, { tools }), continued);
+    const again = await runUntilCrash(requestTo(model, { tools }), continued);
     expect(runs).toEqual(['look', 'act']);
     const [lost] = listFinishedCalls(again?.parts ?? []);
     expect(lost).toMatchObject({ id: 'c1', args: { n: 1 }, status: 'error' });
@@ -193,9 +185,9 @@ describe('runAgent after a crash', () => {
     });
     const tools = [act, counted('look')];
     const calls = callTools(['c1', 'act', {}], ['c2', 'look', {}]);
-    await attempt(requestTo(new ScriptedModel(calls), { tools }), journal);
+    await runUntilCrash(requestTo(new ScriptedModel(calls), { tools }), journal);
     const model = new ScriptedModel(say('Done.'));
-    const again = await attempt(requestTo(model, { tools }), journal.next());
+    const again = await runUntilCrash(requestTo(model, { tools }), journal.next());
     expect(runs).toEqual(['act', 'look']);
     expect(listFinishedCalls(again?.parts ?? []).map(({ id }) => id)).toEqual(['c1']);
     expect(listResults(model.lastMessages)).toMatchObject([
@@ -217,10 +209,10 @@ describe('runAgent after a crash', () => {
     const tools = [tool('look', async () => 'seen')];
     const whole = new ScriptedModel(...steps);
     const first = new MemoryJournal();
-    await attempt(requestTo(whole, { tools }), first);
+    await runUntilCrash(requestTo(whole, { tools }), first);
     first.flush();
     const model = new ScriptedModel(say('Done.'));
-    await attempt(requestTo(model, { tools }), first.next());
+    await runUntilCrash(requestTo(model, { tools }), first.next());
     expect(model.lastMessages).toEqual(whole.lastMessages);
     expect(findProviderErrors(model.lastMessages)).toEqual([]);
   });
@@ -228,14 +220,14 @@ describe('runAgent after a crash', () => {
   it('begins a new paragraph after the text of earlier attempts', async () => {
     const journal = new MemoryJournal();
     const tools = [tool('look', async () => 1)];
-    await attempt(requestTo(new ScriptedModel(...script().slice(0, 1)), { tools }), journal);
+    await runUntilCrash(requestTo(new ScriptedModel(...script().slice(0, 1)), { tools }), journal);
     journal.flush();
-    const again = await attempt(
+    const again = await runUntilCrash(
       requestTo(new ScriptedModel(say('Done.')), { tools }),
       journal.next(),
     );
     expect(joinText(again?.parts ?? [])).toBe('\n\nDone.');
-    const silent = await attempt(
+    const silent = await runUntilCrash(
       requestTo(new ScriptedModel([finish()]), { tools }),
       journal.next(),
     );
@@ -245,20 +237,26 @@ describe('runAgent after a crash', () => {
   it('does not repeat the ids of earlier calls', async () => {
     const journal = new MemoryJournal();
     const tools = [tool('look', async () => 1)];
-    await attempt(requestTo(new ScriptedModel(callTools(['c1', 'look', {}])), { tools }), journal);
+    await runUntilCrash(
+      requestTo(new ScriptedModel(callTools(['c1', 'look', {}])), { tools }),
+      journal,
+    );
     journal.flush();
     const model = new ScriptedModel(callTools(['c1', 'look', { n: 2 }]), say('Done.'));
-    await attempt(requestTo(model, { tools }), journal.next());
+    await runUntilCrash(requestTo(model, { tools }), journal.next());
     expect(findProviderErrors(model.lastMessages)).toEqual([]);
   });
 
   it('stops at an abort before it continues', async () => {
     const journal = new MemoryJournal();
     const tools = [tool('look', async () => 1)];
-    await attempt(requestTo(new ScriptedModel(callTools(['c1', 'look', {}])), { tools }), journal);
+    await runUntilCrash(
+      requestTo(new ScriptedModel(callTools(['c1', 'look', {}])), { tools }),
+      journal,
+    );
     const reason = new Error('stopped');
     const request = requestTo(new ScriptedModel(), { tools, signal: AbortSignal.abort(reason) });
-    expect(await attempt(request, journal.next())).toEqual({ parts: [], thrown: reason });
+    expect(await runUntilCrash(request, journal.next())).toEqual({ parts: [], thrown: reason });
   });
 });
 
@@ -289,7 +287,7 @@ describe('the limits of runAgent across attempts', () => {
         }
       };
       const model = eager(input);
-      const ended = await attempt(requestTo(model, { tools: [look], limits }), current);
+      const ended = await runUntilCrash(requestTo(model, { tools: [look], limits }), current);
       if (ended) return { runs, attempts, ...ended };
       journal = current.next();
     }

@@ -164,9 +164,9 @@ class AgentTurn {
     const message = step.toMessage(calls);
     const refused = refuseCalls({ calls, tools, guard });
     await this.journal.begin({ message, calls, refused }, this.request.signal);
-    const ended = new Map<string, ToolCall>();
-    const waiting = yield* this.execute({ calls, tools, refused }, ended);
-    this.closeStep(message, ended, waiting);
+    const outcome = { ended: new Map(), waiting: [] };
+    yield* this.execute({ calls, tools, refused }, outcome);
+    this.closeStep(message, outcome);
   }
 
   /** Continues the calls of an earlier attempt. Only those that were answered and those that run an agent run again. */
@@ -175,15 +175,15 @@ class AgentTurn {
     signal.throwIfAborted();
     const tools = createToolSet(this.request.tools()).byName;
     const isAgent = ({ name }: ParsedCall) => tools.get(name)?.isAgent === true;
-    const { ended, lost, answered, agents, waiting } = this.journal.sortCalls(calls, isAgent);
+    const { lost, answered, agents, ...outcome } = this.journal.sortCalls(calls, isAgent);
     for (const call of lost) {
       this.journal.end(call);
       yield { type: 'tool-end', call, event: tools.get(call.name)?.event };
     }
     await this.journal.retry(answered, signal);
     const again = { calls: [...answered, ...agents], tools, refused: NOTHING };
-    waiting.push(...(yield* this.execute(again, ended)));
-    this.closeStep(message, ended, waiting);
+    yield* this.execute(again, outcome);
+    this.closeStep(message, outcome);
   }
 
   /** Restores the state after the steps of earlier attempts, except for the results of the last one. */
@@ -204,11 +204,11 @@ class AgentTurn {
     }
   }
 
-  /** Runs calls and adds their results to `ended`; returns what the others wait for. */
+  /** Runs calls and adds what becomes of them to the outcome. */
   private async *execute(
     { calls, tools, refused }: RunnableCalls,
-    ended: Map<string, ToolCall>,
-  ): AsyncGenerator<AgentPart, PendingInterrupt[]> {
+    { ended, waiting }: StepOutcome,
+  ): AsyncGenerator<AgentPart> {
     const { journal } = this;
     const { signal } = this.request;
     const opened: ParsedCall[] = [];
@@ -218,17 +218,15 @@ class AgentTurn {
       const { id, name, args } = call;
       yield { type: 'tool-start', id, name, args, event: tools.get(name)?.event };
     }
-    const waiting: PendingInterrupt[] = [];
     const openCall = (call: ParsedCall) => journal.openCall(call);
     for await (const outcome of runCalls({ calls: opened, tools, refused, openCall, signal })) {
       if ('waiting' in outcome) waiting.push(...outcome.waiting);
       else yield this.endCall(outcome.ended, { tools, refused }, ended);
     }
     if (waiting.length > 0) await this.storePause();
-    if (!signal.aborted) return waiting;
+    if (!signal.aborted) return;
     for (const call of opened.filter(({ id }) => !ended.has(id)))
       yield { type: 'tool-end', call: abortCall(call), event: tools.get(call.name)?.event };
-    return [];
   }
 
   private endCall(
@@ -253,11 +251,7 @@ class AgentTurn {
     }
   }
 
-  private closeStep(
-    message: AssistantMessage,
-    ended: ReadonlyMap<string, ToolCall>,
-    waiting: readonly PendingInterrupt[],
-  ): void {
+  private closeStep(message: AssistantMessage, { ended, waiting }: StepOutcome): void {
     this.request.signal.throwIfAborted();
     if (waiting.length > 0) throw new PausedError(waiting);
     const results = (message.toolCalls ?? []).flatMap(({ id }) => ended.get(id) ?? []);
@@ -284,6 +278,12 @@ class AgentTurn {
     if (!steps.isExhausted) return undefined;
     return warning('step_limit', `The agent was stopped after ${steps.limit} steps with tools.`);
   }
+}
+
+/** What became of the calls of a step. */
+interface StepOutcome {
+  readonly ended: Map<string, ToolCall>;
+  readonly waiting: PendingInterrupt[];
 }
 
 type RunnableCalls = Pick<CallBatch, 'calls' | 'tools' | 'refused'>;

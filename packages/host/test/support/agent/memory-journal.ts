@@ -1,7 +1,8 @@
+import type { AgentRequest } from '../../../src/agent/agent.js';
 import type { AgentStep, InterruptAnswer, StepJournal } from '../../../src/agent/steps.js';
+import { runToEnd } from './agent-requests.js';
 
-/** What a journal does; `crash` runs before each of them. */
-export type JournalEvent = 'add' | 'commit' | 'stored';
+type JournalEvent = 'add' | 'commit' | 'stored';
 
 /** A journal in memory, which keeps steps as a store does: as JSON, and only those that were stored. */
 export class MemoryJournal implements StepJournal {
@@ -60,6 +61,19 @@ export class MemoryJournal implements StepJournal {
   private async freezeIfDead(): Promise<void> {
     if (this.isDead) await new Promise<never>(() => undefined);
   }
+}
+
+/** Runs an attempt until it ends or its host crashes; returns undefined for a crash. */
+export async function runUntilCrash(request: AgentRequest, journal: MemoryJournal) {
+  const host = new AbortController();
+  const signal = AbortSignal.any([request.signal, host.signal]);
+  const ended = runToEnd({ ...request, journal, signal });
+  const crashed = journal.crashed.then(() => {
+    // Nothing of a process that ended continues.
+    host.abort();
+    return undefined;
+  });
+  return Promise.race([ended, crashed]);
 }
 
 export const answered = (value: unknown): InterruptAnswer => ({ status: 'answered', value });
