@@ -14,7 +14,7 @@ import type { ModelCall, ModelMessage } from '../models/model.js';
 import type { AgentRequest, AgentTool } from './agent.js';
 import { type InterruptAnswer, PausedError } from './steps.js';
 
-const SEEDS = scale(3000, 150);
+const SEEDS = scale(1500, 150);
 const MAX_CRASHES = 6;
 
 /** What a model wants, step by step; each call has an input that no other has. */

@@ -271,9 +271,9 @@ describe('the limits of runAgent across attempts', () => {
   };
 
   /** Crashes at every second step until the agent ends. */
-  async function crashOften(input: (step: number) => unknown, steps: number) {
+  async function crashOften(input: (step: number) => unknown, maxSteps: number) {
     const { runs, counted } = countRuns();
-    const limits = { steps, contextTokens: 100_000 };
+    const limits = { steps: maxSteps, contextTokens: 100_000 };
     const look = counted('look');
     let journal = new MemoryJournal();
     for (let attempts = 1; ; attempts++) {
@@ -288,15 +288,17 @@ describe('the limits of runAgent across attempts', () => {
       };
       const model = eager(input);
       const ended = await runUntilCrash(requestTo(model, { tools: [look], limits }), current);
-      if (ended) return { runs, attempts, ...ended };
+      const steps = current.stored.filter(({ type }) => type === 'model').length;
+      if (ended) return { runs, attempts, steps, ...ended };
       journal = current.next();
     }
   }
 
   it('count all steps', async () => {
-    const { parts, runs, attempts } = await crashOften((n) => ({ n }), 5);
+    const { parts, runs, attempts, steps } = await crashOften((n) => ({ n }), 5);
     expect(attempts).toBeGreaterThan(2);
     expect(runs.length).toBeLessThanOrEqual(5);
+    expect(steps).toBe(5);
     expect(filterParts(parts, 'warning')).toMatchObject([{ code: 'step_limit' }]);
     expect(joinText(parts)).toBe('Enough.');
   });
@@ -305,9 +307,11 @@ describe('the limits of runAgent across attempts', () => {
     ['the same input', () => ({ same: true })],
     ['input that cannot be parsed', () => '{broken'],
   ])('count repeated calls with %s', async (_, input) => {
-    const { parts, runs, attempts } = await crashOften(input, 20);
+    const { parts, runs, attempts, steps } = await crashOften(input, 20);
     expect(attempts).toBeGreaterThan(2);
     expect(runs.length).toBeLessThanOrEqual(3);
+    // Three that may run, and three that are refused.
+    expect(steps).toBe(6);
     expect(filterParts(parts, 'warning')).toMatchObject([{ code: 'repetition' }]);
   });
 });

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { shortenResult, toErrorText, toResultText } from './run-tools.js';
+import { CallIds, shortenResult, toErrorText, toResultText } from './run-tools.js';
 
 it.each([
   ['an object', { a: [1, null] }, '{"a":[1,null]}'],
@@ -55,4 +55,11 @@ it('toErrorText reports an error in one line', () => {
   expect(toErrorText({ message: 'from afar' })).toBe('{"error":"from afar"}');
   expect(toErrorText({ message: 3 })).toBe('{"error":"The tool failed."}');
   expect(toErrorText(new Error(''))).toBe('{"error":"The tool failed."}');
+});
+
+it('CallIds takes no id with the characters that separate paths', () => {
+  const ids = new CallIds();
+  expect(ids.take('a/b#1')).toBe('a_b_1');
+  expect(ids.take('a/b#1')).toMatch(/^call_\w+$/);
+  expect(ids.take('a')).toBe('a');
 });

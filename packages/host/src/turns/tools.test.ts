@@ -1,0 +1,356 @@
+import {
+  defineSubAgent,
+  defineTool,
+  type Middleware,
+  type SubAgent,
+  type Tool,
+  type ToolContext,
+} from '@sibyl/plugin-kit';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import { pino } from 'pino';
+import { describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { listFinishedCalls, requestTo } from '../../test/support/agent/agent-requests.js';
+import { answered, MemoryJournal, runUntilCrash } from '../../test/support/agent/memory-journal.js';
+import {
+  callTools,
+  ScriptedModel,
+  type ScriptedStep,
+  say,
+} from '../../test/support/agent/scripted-model.js';
+import { testPlugin } from '../../test/support/plugin.js';
+import { PausedError } from '../agent/steps.js';
+import { Hooks } from './hooks.js';
+import { MiddlewareChain } from './middlewares.js';
+import { gatherTools } from './tools.js';
+import { TurnContexts } from './turn-context.js';
+
+interface Contribution {
+  readonly tools?: readonly Tool[];
+  readonly subAgents?: readonly SubAgent[];
+  readonly middlewares?: readonly Middleware[];
+}
+
+const log: { readonly msg: string }[] = [];
+const logger = pino({}, { write: (line) => void log.push(JSON.parse(line)) });
+
+function loadPlugin({ tools = [], subAgents = [], middlewares = [] }: Contribution): LoadedPlugin {
+  const plugin = testPlugin('shop', {});
+  return {
+    plugin,
+    name: 'shop',
+    manifest: { ...plugin.manifest, stability: 'stable', visibility: 'always' },
+    config: {},
+    services: undefined,
+    shared: {},
+    tools,
+    subAgents,
+    middlewares,
+    gate: undefined,
+    nestModules: [],
+    openRoutes: [],
+  };
+}
+
+/** One attempt of a turn with what a plugin contributes; `subScript` is what the model of sub-agents says. */
+async function attempt(
+  journal: MemoryJournal,
+  contribution: Contribution,
+  script: readonly ScriptedStep[],
+  subScript: readonly ScriptedStep[] = [],
+) {
+  const plugins = [loadPlugin(contribution)];
+  const { signal } = new AbortController();
+  const hooks = new Hooks(logger, 1000);
+  const events: unknown[] = [];
+  const contexts = await TurnContexts.open(
+    {
+      request: { message: {} },
+      facts: {
+        user: { did: 'did:key:z1', timezone: 'UTC', currentTime: '2026-01-01T00:00:00Z' },
+        session: {},
+      },
+      store: {
+        sessionState: { of: () => ({}) },
+        secrets: { of: () => ({}) },
+        blobs: { of: () => ({}) },
+      },
+      emit: { router: (event: unknown) => events.push(event), toolCall: () => undefined },
+      warn: () => undefined,
+      hooks,
+      logger,
+      signal,
+    } as unknown as Parameters<typeof TurnContexts.open>[0],
+    plugins,
+  );
+  const chain = new MiddlewareChain({ plugins, contexts, hooks, signal });
+  const model = new ScriptedModel(...script);
+  const request = requestTo(model, { signal });
+  const subModel = new ScriptedModel(...subScript);
+  const models = { get: () => subModel };
+  const warn = () => undefined;
+  const gathered = await gatherTools({ ...request, models, plugins, contexts, chain, hooks, warn });
+  const tools = gathered.map(({ tool }) => tool);
+  const ended = await runUntilCrash({ ...request, tools: () => tools }, journal);
+  const { parts = [], thrown } = ended ?? {};
+  const interrupts = thrown instanceof PausedError ? thrown.interrupts : [];
+  return { thrown, interrupts, ended: listFinishedCalls(parts), model, subModel, events };
+}
+
+const Answer = z.object({ ok: z.boolean(), note: z.string().default('none') });
+
+/** A shop whose tool asks before it acts. */
+function createShop() {
+  const effects: unknown[] = [];
+  const buy = defineTool({
+    name: 'buy',
+    description: 'Buys something',
+    inputSchema: z.object({ what: z.string() }),
+    async *run({ what }, { interrupt }) {
+      yield `About to buy ${what}`;
+      const { ok, note } = await interrupt({
+        kind: 'confirmation',
+        schema: Answer,
+        data: { question: `Buy ${what}?` },
+        expiresInSeconds: 60,
+      });
+      if (ok) effects.push(`${what} (${note})`);
+      return { bought: ok };
+    },
+  });
+  return { effects, buy };
+}
+
+const BUY = callTools(['c1', 'buy', { what: 'tea' }]);
+
+describe('interrupt of a tool’s context', () => {
+  it('asks with JSON Schema, and returns the answer as the schema types it', async () => {
+    const { effects, buy } = createShop();
+    const journal = new MemoryJournal();
+    const { interrupts } = await attempt(journal, { tools: [buy] }, [BUY]);
+    expect(interrupts).toEqual([
+      {
+        kind: 'confirmation',
+        schema: expect.objectContaining({ type: 'object', required: ['ok'] }),
+        data: { question: 'Buy tea?' },
+        expiresInSeconds: 60,
+        callId: 'c1',
+        path: '',
+        key: 'c1',
+      },
+    ]);
+    expect(effects).toEqual([]);
+    const next = journal.next({ c1: answered({ ok: true }) });
+    const { ended } = await attempt(next, { tools: [buy] }, [say('Done.')]);
+    expect(ended).toMatchObject([{ status: 'done', output: '{"bought":true}' }]);
+    expect(effects).toEqual(['tea (none)']);
+  });
+
+  it('fails the call if the answer does not match the schema of the tool', async () => {
+    const { effects, buy } = createShop();
+    const journal = new MemoryJournal();
+    await attempt(journal, { tools: [buy] }, [BUY]);
+    const next = journal.next({ c1: answered({ ok: 'perhaps' }) });
+    const { ended } = await attempt(next, { tools: [buy] }, [say('Hm.')]);
+    expect(ended[0]?.output).toContain('The answer does not match the schema of the question: ok');
+    expect(effects).toEqual([]);
+  });
+
+  it.each([
+    ['an unknown kind', { kind: 'poke', schema: {} }, 'The kind of a question must be one of'],
+    ['a schema that cannot be checked', ask({ unevaluatedItems: false }), 'is not supported'],
+    ['a reference to another document', ask({ $ref: 'https://a.example' }), 'another document'],
+    ['data that is too large', { ...ask({}), data: 'x'.repeat(200_000) }, 'may hold at most'],
+    ['a time in the past', { ...ask({}), expiresInSeconds: -1 }, 'must be a positive number'],
+  ])('reports %s as an error of the tool', async (_, request, text) => {
+    const odd = defineTool({
+      name: 'odd',
+      description: 'Asks oddly',
+      inputSchema: z.object({}),
+      run: (_input, { interrupt }) => interrupt(request as Parameters<typeof interrupt>[0]),
+    });
+    const script = [callTools(['c1', 'odd', {}]), say('Hm.')];
+    const { ended, thrown } = await attempt(new MemoryJournal(), { tools: [odd] }, script);
+    expect(thrown).toBeUndefined();
+    expect(ended[0]?.output).toContain(text);
+  });
+
+  function ask(schema: Record<string, unknown>) {
+    return { kind: 'input_required' as const, schema };
+  }
+
+  it('passes through the middlewares around the tool, which see no result of it', async () => {
+    const { effects, buy } = createShop();
+    const results: unknown[] = [];
+    const watch: Middleware = {
+      name: 'watch',
+      wrapTool: async (call, next) => {
+        const result = await next(call);
+        results.push(result);
+        return result;
+      },
+    };
+    const journal = new MemoryJournal();
+    const contribution = { tools: [buy], middlewares: [watch] };
+    const { interrupts } = await attempt(journal, contribution, [BUY]);
+    expect([interrupts.length, results]).toEqual([1, []]);
+    const next = journal.next({ c1: answered({ ok: true, note: 'green' }) });
+    await attempt(next, contribution, [say('Done.')]);
+    expect([effects, results]).toEqual([['tea (green)'], [{ bought: true }]]);
+  });
+
+  it.each<[string, Partial<Middleware>]>([
+    ['returns something else', { wrapTool: (call, next) => next(call).catch(() => 'else') }],
+    [
+      'throws something else',
+      {
+        wrapTool: (call, next) =>
+          next(call).catch(() => {
+            throw new Error('else');
+          }),
+      },
+    ],
+    [
+      'throws something else and may be skipped',
+      {
+        onFailure: 'skip',
+        wrapTool: (call, next) =>
+          next(call).catch(() => {
+            throw new Error('else');
+          }),
+      },
+    ],
+    ['calls the tool again', { wrapTool: (call, next) => next(call).catch(() => next(call)) }],
+  ])('pauses the turn even if a middleware %s', async (_, middleware) => {
+    const { effects, buy } = createShop();
+    let runs = 0;
+    const count: Middleware = {
+      name: 'count',
+      wrapTool: (call, next) => {
+        runs += 1;
+        return next(call);
+      },
+    };
+    const lines = log.length;
+    const journal = new MemoryJournal();
+    const middlewares = [{ name: 'outer', ...middleware }, count];
+    const { interrupts, ended } = await attempt(journal, { tools: [buy], middlewares }, [BUY]);
+    expect([interrupts.length, ended, runs]).toEqual([1, [], 1]);
+    expect(log.slice(lines)).toEqual([]);
+    const next = journal.next({ c1: answered({ ok: true }) });
+    const again = await attempt(next, { tools: [buy], middlewares }, [say('Done.')]);
+    expect(again.ended).toMatchObject([{ output: '{"bought":true}' }]);
+    expect(effects).toHaveLength(1);
+  });
+
+  it.each(['fail', 'skip'] as const)(
+    'of a middleware with onFailure %s keeps the tool from running until it is answered',
+    async (onFailure) => {
+      const effects: string[] = [];
+      const act = defineTool({
+        name: 'act',
+        description: 'Acts',
+        inputSchema: z.object({}),
+        run: () => {
+          effects.push('acted');
+          return 'ok';
+        },
+      });
+      const seen: string[] = [];
+      const guard: Middleware = {
+        name: 'guard',
+        onFailure,
+        wrapTool: async (call, next, { interrupt, toolCallId }) => {
+          seen.push(toolCallId);
+          const ok = await interrupt({ kind: 'confirmation', schema: z.boolean() });
+          return ok ? next(call) : 'denied';
+        },
+      };
+      const contribution = { tools: [act], middlewares: [guard] };
+      const journal = new MemoryJournal();
+      const paused = await attempt(journal, contribution, [callTools(['c1', 'act', {}])]);
+      expect([paused.interrupts.length, effects]).toEqual([1, []]);
+      const denied = journal.next({ c1: answered(false) });
+      const { ended } = await attempt(denied, contribution, [say('Well.')]);
+      expect([ended[0]?.output, effects]).toEqual(['"denied"', []]);
+      await attempt(journal.next({ c1: answered(true) }), contribution, [say('Done.')]);
+      expect(effects).toEqual(['acted']);
+      expect(seen).toEqual(['c1', 'c1', 'c1']);
+    },
+  );
+
+  it('that a middleware catches does not let it run the tool', async () => {
+    const { effects, buy } = createShop();
+    const hasty: Middleware = {
+      name: 'hasty',
+      wrapTool: async (call, next, { interrupt }) => {
+        await interrupt({ kind: 'confirmation', schema: z.boolean() }).catch(() => undefined);
+        return next(call);
+      },
+    };
+    const contribution = { tools: [buy], middlewares: [hasty] };
+    const { interrupts } = await attempt(new MemoryJournal(), contribution, [BUY]);
+    expect(interrupts).toMatchObject([{ schema: { type: 'boolean' } }]);
+    expect(effects).toEqual([]);
+  });
+});
+
+describe('a sub-agent of a plugin', () => {
+  const callClerk = callTools(['m1', 'call_clerk_agent', { task: 'Buy tea' }]);
+  const clerkWith = (tools: readonly Tool[]) =>
+    defineSubAgent({ name: 'clerk', description: 'Buys', prompt: 'You buy.', tools });
+
+  it('pauses the turn at a question of its tool, and continues with the answer', async () => {
+    const { effects, buy } = createShop();
+    const contribution = { subAgents: [clerkWith([buy])] };
+    const journal = new MemoryJournal();
+    const { interrupts } = await attempt(journal, contribution, [callClerk], [BUY]);
+    expect(interrupts).toMatchObject([{ callId: 'c1', path: 'm1', key: 'm1/c1' }]);
+    const next = journal.next({ 'm1/c1': answered({ ok: true }) });
+    const done = [say('Done.')];
+    const { ended, subModel, events } = await attempt(next, contribution, done, [say('Bought.')]);
+    expect(effects).toEqual(['tea (none)']);
+    expect(ended).toMatchObject([{ id: 'm1', output: '"Bought."' }]);
+    expect(subModel.lastMessages).toMatchObject([
+      { role: 'user', content: 'Buy tea' },
+      { role: 'assistant', toolCalls: [{ id: 'c1' }] },
+      { role: 'tool', results: [{ id: 'c1', output: '{"bought":true}' }] },
+    ]);
+    expect(events).toMatchObject([{ step: 'call' }, { step: 'return' }]);
+  });
+
+  it('pauses the turn even if a middleware catches the pause', async () => {
+    const { buy } = createShop();
+    const swallow: Middleware = {
+      name: 'swallow',
+      wrapTool: (call, next) => next(call).catch(() => 'swallowed'),
+    };
+    const contribution = { subAgents: [clerkWith([buy])], middlewares: [swallow] };
+    const { interrupts } = await attempt(new MemoryJournal(), contribution, [callClerk], [BUY]);
+    expect(interrupts).toMatchObject([{ key: 'm1/c1' }]);
+  });
+
+  it('continues after a crash with the results it had', async () => {
+    const runs: string[] = [];
+    const journal = new MemoryJournal();
+    const look = defineTool({
+      name: 'look',
+      description: 'Looks',
+      inputSchema: z.object({}),
+      run: (_, { toolCallId }: ToolContext) => {
+        runs.push(toolCallId);
+        return 'seen';
+      },
+    });
+    const contribution = { subAgents: [clerkWith([look])] };
+    const dying = () => {
+      journal.flush();
+      journal.crash();
+      return [];
+    };
+    await attempt(journal, contribution, [callClerk], [callTools(['c1', 'look', {}]), dying]);
+    const again = await attempt(journal.next(), contribution, [say('Done.')], [say('Seen.')]);
+    expect(runs).toEqual(['c1']);
+    expect(again.ended).toMatchObject([{ id: 'm1', status: 'done', output: '"Seen."' }]);
+  });
+});
