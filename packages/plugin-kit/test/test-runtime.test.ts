@@ -1,4 +1,4 @@
-import { definePlugin, defineTool } from '@sibyl/plugin-kit';
+import { definePlugin, defineTool, type InterruptRequest } from '@sibyl/plugin-kit';
 import {
   createTestRuntime,
   TEST_USER,
@@ -47,6 +47,49 @@ describe('a turn', () => {
     const turn = await runtime.turn({ attachments });
     expect(await turn.callTool('count_files', {})).toBe(1);
     expect((await runtime.turn()).tools.map(({ name }) => name)).not.toContain('count_files');
+  });
+
+  describe('with a tool that asks the user', () => {
+    const shop = definePlugin({
+      name: 'shop',
+      version: '1.0.0',
+      manifest: { title: 'Shop', summary: 'Shop.', whenToUse: ['x'], category: 'test' },
+      getTools: () => [
+        defineTool({
+          name: 'buy',
+          description: 'Buys something',
+          inputSchema: z.object({ what: z.string() }),
+          run: async ({ what }, { interrupt }) => {
+            const { ok } = await interrupt({
+              kind: 'confirmation',
+              schema: z.object({ ok: z.boolean() }),
+              data: `Buy ${what}?`,
+            });
+            return ok ? 'bought' : 'left';
+          },
+        }),
+      ],
+    });
+    const buy = async (onInterrupt?: (request: InterruptRequest) => unknown) => {
+      const shopping = await createTestRuntime({ plugins: [shop] });
+      const turn = await shopping.turn({ ...(onInterrupt && { onInterrupt }) });
+      return turn.callTool('buy', { what: 'tea' }).finally(() => shopping.close());
+    };
+
+    it('onInterrupt answers, and the schema of the question validates it', async () => {
+      const questions: unknown[] = [];
+      const answer = ({ data }: InterruptRequest) => {
+        questions.push(data);
+        return { ok: true };
+      };
+      expect(await buy(answer)).toBe('bought');
+      expect(questions).toEqual(['Buy tea?']);
+      await expect(buy(() => ({ ok: 'yes' }))).rejects.toThrow(/Invalid answer: ok/);
+    });
+
+    it('fails without onInterrupt, with a hint', async () => {
+      await expect(buy()).rejects.toThrow(/pass onInterrupt to runtime.turn/);
+    });
   });
 
   it('shows what a model would be asked', async () => {

@@ -294,11 +294,14 @@ describe('the limits of runAgent across attempts', () => {
     }
   }
 
-  it('count all steps', async () => {
-    const { parts, runs, attempts, steps } = await crashOften((n) => ({ n }), 5);
+  it.each([
+    ['run', (n: number) => ({ n })],
+    ['cannot be parsed', (n: number) => `{broken ${n}`],
+  ])('count all steps with calls that differ and %s', async (_, input) => {
+    const { parts, runs, attempts, steps } = await crashOften(input, 7);
     expect(attempts).toBeGreaterThan(2);
-    expect(runs.length).toBeLessThanOrEqual(5);
-    expect(steps).toBe(5);
+    expect(runs.length).toBeLessThanOrEqual(7);
+    expect(steps).toBe(7);
     expect(filterParts(parts, 'warning')).toMatchObject([{ code: 'step_limit' }]);
     expect(joinText(parts)).toBe('Enough.');
   });

@@ -267,9 +267,10 @@ describe('interrupt of a tool’s context', () => {
         },
       };
       const contribution = { tools: [act], middlewares: [guard] };
+      const lines = log.length;
       const journal = new MemoryJournal();
       const paused = await attempt(journal, contribution, [callTools(['c1', 'act', {}])]);
-      expect([paused.interrupts.length, effects]).toEqual([1, []]);
+      expect([paused.interrupts.length, effects, log.slice(lines)]).toEqual([1, [], []]);
       const denied = journal.next({ c1: answered(false) });
       const { ended } = await attempt(denied, contribution, [say('Well.')]);
       expect([ended[0]?.output, effects]).toEqual(['"denied"', []]);

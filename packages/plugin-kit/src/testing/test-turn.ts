@@ -41,8 +41,8 @@ export interface TestTurnOptions {
   readonly attachments?: readonly Attachment[];
   readonly mcpInvocations?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;
-  /** Answers what tools ask with `interrupt`; what it throws is what a question without an answer throws. */
-  readonly answer?: (request: InterruptRequest) => unknown;
+  /** Answers what tools ask with `interrupt`, at once; throw an error for a question that is not answered. */
+  readonly onInterrupt?: (request: InterruptRequest) => unknown;
 }
 
 interface Owned<T> {
@@ -85,11 +85,11 @@ export class TestTurn {
   private constructor(
     host: TestHost,
     plugins: readonly LoadedPlugin[],
-    { answer }: Pick<TestTurnOptions, 'answer'>,
+    { onInterrupt }: TestTurnOptions,
   ) {
     this.#host = host;
     this.#plugins = plugins;
-    this.#interrupt = createInterrupt(answer);
+    this.#interrupt = createInterrupt(onInterrupt);
   }
 
   /** Computes what the plugins share, and collects their tools. */
@@ -323,10 +323,10 @@ export async function validateInput(
   throw new Error(`Invalid input for ${name}: ${checked.error}`);
 }
 
-/** The `interrupt` of a tool's context: answered at once, without pausing. */
-function createInterrupt(answer: TestTurnOptions['answer']): ToolContext['interrupt'] {
+/** The `interrupt` of a tool's context: answered at once, without a pause. */
+function createInterrupt(answer: TestTurnOptions['onInterrupt']): ToolContext['interrupt'] {
   return async (request) => {
-    if (!answer) throw new Error('A tool asked the user: pass answer to runtime.turn');
+    if (!answer) throw new Error('A tool asked the user: pass onInterrupt to runtime.turn');
     const checked = await validate(request.schema, await answer(request), 'answer');
     if ('ok' in checked) return checked.ok as never;
     throw new Error(`Invalid answer: ${checked.error}`);
