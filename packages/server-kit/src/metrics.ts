@@ -169,10 +169,18 @@ const formatHead = (name: string, help: string, type: string): string[] => [
 const formatSample = (name: string, key: string, value: number): string =>
   `${name}${key && `{${key}}`} ${value}`;
 
+const SPECIAL = /[\\"\n]/;
 const ESCAPES: Readonly<Record<string, string>> = { '\\': '\\\\', '"': '\\"', '\n': '\\n' };
 
+/** Runs for every request, so values that need no escape are not copied. */
 function formatLabels(labels: Labels): string {
-  return Object.entries(labels)
-    .map(([name, value]) => `${name}="${value.replace(/[\\"\n]/g, (c) => ESCAPES[c] ?? c)}"`)
-    .join(',');
+  let text = '';
+  for (const name of Object.keys(labels)) {
+    const value = labels[name] ?? '';
+    const escaped = SPECIAL.test(value)
+      ? value.replaceAll(/[\\"\n]/g, (c) => ESCAPES[c] ?? c)
+      : value;
+    text += `${text && ','}${name}="${escaped}"`;
+  }
+  return text;
 }
