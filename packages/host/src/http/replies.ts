@@ -7,7 +7,7 @@ import type { MessageStore } from '../store/message-store.js';
 import type { RunKey } from '../store/runs/run.js';
 import type { RunReader } from '../turns/run-reader.js';
 import { toMessageView } from '../turns/turn-writer.js';
-import { sendList, sendSse } from './responses.js';
+import { createCloseSignal, sendList, sendSse } from './responses.js';
 
 interface ReplySenderDeps {
   readonly reader: RunReader;
@@ -74,14 +74,6 @@ export class ReplySender {
       logger.error({ err, sessionId: key.sessionId, did: key.owner }, 'list of messages failed');
     await sendList(response, { fields, name: 'messages', pages, stallMs, onError });
   }
-}
-
-/** The signal fires when the connection of the response closes. */
-function createCloseSignal(response: Response): AbortSignal {
-  const closed = new AbortController();
-  if (response.destroyed) closed.abort();
-  else response.once('close', () => closed.abort());
-  return closed.signal;
 }
 
 async function* toViews(pages: AsyncIterable<readonly Message[]>) {

@@ -23,8 +23,7 @@ export interface SseOptions {
 export async function sendSse(response: Response, options: SseOptions): Promise<void> {
   // A stream may last for hours, and the bytes of its request are no longer needed.
   Object.assign(response.req, { rawBody: undefined });
-  const gone = new AbortController();
-  response.once('close', () => gone.abort());
+  const gone = createCloseSignal(response);
   response.writeHead(200, {
     'Content-Type': 'text/event-stream',
     'Cache-Control': 'no-cache, no-transform',
@@ -36,7 +35,7 @@ export async function sendSse(response: Response, options: SseOptions): Promise<
   response.flushHeaders();
   const heartbeat = setInterval(() => beat(response), HEARTBEAT_MS);
   try {
-    for await (const frames of options.frames(gone.signal)) {
+    for await (const frames of options.frames(gone)) {
       for (const chunk of toChunks(frames)) await writePaced(response, chunk, options.stallMs);
     }
     response.end();
@@ -63,6 +62,17 @@ function* toChunks(frames: readonly Frame[]): Generator<string> {
     chunk = '';
   }
   if (chunk) yield chunk;
+}
+
+/** Shared: by default an abort creates an error with its stack, for every request. */
+const DISCONNECTED = new Error('The client has disconnected');
+
+/** The signal fires when the connection of the response closes. */
+export function createCloseSignal(response: Response): AbortSignal {
+  const closed = new AbortController();
+  if (response.destroyed) closed.abort(DISCONNECTED);
+  else response.once('close', () => closed.abort(DISCONNECTED));
+  return closed.signal;
 }
 
 /** The client has disconnected or reads nothing: not an error of the host. */
