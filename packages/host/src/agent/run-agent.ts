@@ -150,6 +150,7 @@ class AgentTurn {
     if (!wrapped) return;
     const toolCalls = this.calls.map(({ id, name }) => ({ id, name }));
     await wrapped.finish({ text: step.text, toolCalls, use: step.countUse(model.id, call) });
+    this.wrapped = undefined;
   }
 
   /** Lets the hooks end if the model call failed or was canceled. */
