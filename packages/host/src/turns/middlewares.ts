@@ -226,12 +226,26 @@ const Patch = z.object({
 
 /** The call with what a middleware changes of it, or what is wrong with the change. */
 function applyPatch(call: ModelCall, patch: unknown): Result<ModelCall, string> {
-  const { data, error } = Patch.safeParse(patch);
+  const changes = pickChanges(call, patch);
+  if (changes === undefined) return { ok: call };
+  const { data, error } = Patch.safeParse(changes);
   if (error) return { error: `its change of a model call is unusable: ${z.prettifyError(error)}` };
   const { system = call.system, messages, tools = call.tools } = data;
   const wellFormed = messages ? toWellFormed(messages, new CallIds()) : call.messages;
   if (wellFormed.length === 0) return { error: 'its change of a model call leaves no message' };
   return { ok: { ...call, system, messages: wellFormed, tools } };
+}
+
+/** What differs from the call; undefined if nothing does. Most middlewares leave most of a call as it is. */
+function pickChanges(call: ModelCall, patch: unknown): unknown {
+  if (typeof patch !== 'object' || patch === null) return patch;
+  const { system, messages, tools } = patch as Partial<Record<keyof ModelCall, unknown>>;
+  const changes = {
+    ...(system !== call.system && { system }),
+    ...(messages !== call.messages && { messages }),
+    ...(tools !== call.tools && { tools }),
+  };
+  return Object.keys(changes).length > 0 ? changes : undefined;
 }
 
 /** One middleware around one call. */
@@ -324,7 +338,8 @@ class WrappedCall<Input, Output> {
 
   private startClock(): void {
     const { timeoutMs } = this.wrapping;
-    const error = new Error(`did not answer within ${timeoutMs / 1000} s`);
-    this.timer = setTimeout(() => this.overdue.reject(error), timeoutMs);
+    const expire = () =>
+      this.overdue.reject(new Error(`did not answer within ${timeoutMs / 1000} s`));
+    this.timer = setTimeout(expire, timeoutMs);
   }
 }
