@@ -9,6 +9,15 @@ if (Number(process.versions.node.split('.')[0]) < REQUIRED_NODE) {
   );
   process.exitCode = 1;
 } else {
+  await cacheCompiledCode();
   const { run } = await import('./run.js');
   process.exitCode = await run(process.argv.slice(2));
+}
+
+/** In a folder beside the code, where only users who can change the code can write. */
+async function cacheCompiledCode(): Promise<void> {
+  const { enableCompileCache } = await import('node:module');
+  const { fileURLToPath } = await import('node:url');
+  // Node 20, with which a project can be created, has no such cache.
+  enableCompileCache?.(fileURLToPath(new URL('.cache', import.meta.url)));
 }
