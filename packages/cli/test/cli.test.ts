@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { useOracle } from '../../web/test/support/oracle.js';
 import { commands } from '../src/run.js';
-import { sibyl, useFolder } from './support/sibyl.js';
+import { sibyl, sibylInProcess, useFolder } from './support/sibyl.js';
 
 const oracle = useOracle();
 const home = useFolder();
@@ -20,7 +20,7 @@ describe('sibyl', () => {
   });
 
   it.each(commands.map(({ name }) => name))('explains %s', async (name) => {
-    const help = await sibyl([name, '--help']);
+    const help = await sibylInProcess([name, '--help']);
     expect(help).toMatchObject({ code: 0, stdout: expect.stringContaining(`sibyl ${name}`) });
     expect(help.stdout).toContain('--json');
   });
@@ -36,7 +36,7 @@ describe('sibyl', () => {
     [['new', 'Not A Name'], 'lower case'],
     [['key', 'sell'], 'show, new, import, export'],
   ])('says what is wrong with %j, with exit code 2', async (args, text) => {
-    const { code, stderr } = await sibyl(args, { env });
+    const { code, stderr } = await sibylInProcess(args, { env });
     expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringContaining(text) });
   });
 
@@ -44,9 +44,9 @@ describe('sibyl', () => {
     const { code, stderr } = await sibyl(['token', 'http://127.0.0.1:1'], { env });
     expect(code).toBe(1);
     expect(stderr).toContain('sibyl start');
-    const json = await sibyl(['token', 'http://127.0.0.1:1', '--json'], { env });
+    const json = await sibylInProcess(['token', 'http://127.0.0.1:1', '--json'], { env });
     expect(JSON.parse(json.stdout)).toMatchObject({ code: 'failed' });
-    const none = await sibyl(['token', 'localhost:3000'], { env });
+    const none = await sibylInProcess(['token', 'localhost:3000'], { env });
     expect(none).toMatchObject({ code: 1, stderr: expect.stringContaining('is not an address') });
   });
 
@@ -92,7 +92,7 @@ describe('sibyl key', () => {
     const [cwd, HOME] = [join(home, randomUUID()), join(home, randomUUID())];
     mkdirSync(cwd);
     mkdirSync(HOME);
-    const { stdout } = await sibyl(['key', '--json'], { env: { ...own, HOME }, cwd });
+    const { stdout } = await sibylInProcess(['key', '--json'], { env: { ...own, HOME }, cwd });
     expect(JSON.parse(stdout).path).toBe(join(HOME, '.config/sibyl/key'));
     expect(readdirSync(cwd)).toEqual([]);
   });
@@ -100,7 +100,7 @@ describe('sibyl key', () => {
   it('says what to set where there is no home folder', async () => {
     const cwd = join(home, randomUUID());
     mkdirSync(cwd);
-    const { code, stderr } = await sibyl(['key'], { env: { HOME: '' }, cwd });
+    const { code, stderr } = await sibylInProcess(['key'], { env: { HOME: '' }, cwd });
     expect({ code, stderr }).toEqual({
       code: 1,
       stderr: expect.stringContaining('set HOME, or SIBYL_KEY_FILE'),
@@ -141,17 +141,17 @@ describe('sibyl delegate', () => {
   it('delegate list shows all; delegate revoke ends one by its CID, or all', async () => {
     const grant = ['delegate', 'grant', oracle.url, '--can'];
     for (const can of ['store/add', 'store/list', 'store/remove'])
-      await sibyl([...grant, can], { env });
-    const shown = await sibyl(['delegate', 'list', oracle.url], { env });
+      await sibylInProcess([...grant, can], { env });
+    const shown = await sibylInProcess(['delegate', 'list', oracle.url], { env });
     expect(shown.stdout).toMatch(/^bafy\w+ +store\/remove with did:key:\w+ +until .* +current$/m);
     expect(shown.stdout.split('\n')).toHaveLength(3);
-    const json = await sibyl(['delegate', 'list', oracle.url, '--json'], { env });
+    const json = await sibylInProcess(['delegate', 'list', oracle.url, '--json'], { env });
     const [, { cid }] = JSON.parse(json.stdout).delegations;
-    const one = await sibyl(['delegate', 'revoke', cid, oracle.url], { env });
+    const one = await sibylInProcess(['delegate', 'revoke', cid, oracle.url], { env });
     expect(one).toMatchObject({ code: 0, stdout: 'Revoked' });
-    const again = await sibyl(['delegate', 'revoke', cid, oracle.url], { env });
+    const again = await sibylInProcess(['delegate', 'revoke', cid, oracle.url], { env });
     expect(again).toMatchObject({ code: 1, stderr: 'No such delegation' });
-    const all = await sibyl(['delegate', 'revoke', '--all', oracle.url], { env });
+    const all = await sibylInProcess(['delegate', 'revoke', '--all', oracle.url], { env });
     expect(all.stdout).toBe('Revoked 2');
   });
 });

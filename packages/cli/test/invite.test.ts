@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { TestUser } from '../../host/test/support/user.js';
 import { useOracle } from '../../web/test/support/oracle.js';
-import { sibyl, useFolder } from './support/sibyl.js';
+import { sibyl, sibylInProcess, useFolder } from './support/sibyl.js';
 
 const home = useFolder();
 const ORACLE_MNEMONIC = 'the key of an oracle for invited users';
@@ -36,7 +36,7 @@ describe('sibyl invite', () => {
     [{ HOST: '0.0.0.0', PORT: '4000' }, 'http://localhost:4000/app#invite='],
     [{}, 'http://127.0.0.1:3000/app#invite='],
   ])('prints a link to the page for %j', async (more, start) => {
-    const { stdout } = await sibyl(['invite', '--days', '2', '--json'], {
+    const { stdout } = await sibylInProcess(['invite', '--days', '2', '--json'], {
       env: { ...env, ...more },
     });
     const [{ link, invitation, expiration }] = JSON.parse(stdout).invitations;
@@ -48,7 +48,7 @@ describe('sibyl invite', () => {
   it('says so when there is no key, and makes none', async () => {
     const cwd = join(home, 'empty');
     mkdirSync(cwd);
-    const { code, stderr } = await sibyl(['invite'], { cwd });
+    const { code, stderr } = await sibylInProcess(['invite'], { cwd });
     expect({ code, stderr }).toEqual({
       code: 1,
       stderr: expect.stringContaining('Start the oracle'),
@@ -57,7 +57,9 @@ describe('sibyl invite', () => {
   });
 
   it('says so when everyone may call anyway', async () => {
-    const { stderr, stdout } = await sibyl(['invite'], { env: { DATA_DIR, ORACLE_MNEMONIC } });
+    const { stderr, stdout } = await sibylInProcess(['invite'], {
+      env: { DATA_DIR, ORACLE_MNEMONIC },
+    });
     expect(stderr).toContain('CALLERS_ALLOW is not set');
     expect(stdout).toMatch(/^http:.*#invite=/);
   });
@@ -73,7 +75,7 @@ describe.each([
     ['database', { ORACLE_MNEMONIC }],
   ])('says so when there is no %s, and makes none', async (missing, more) => {
     const cwd = mkdtempSync(join(home, 'wrong-'));
-    const { code, stderr } = await sibyl(command, { cwd, env: more });
+    const { code, stderr } = await sibylInProcess(command, { cwd, env: more });
     expect({ code, stderr }).toEqual({
       code: 1,
       stderr: expect.stringMatching(`There is no ${missing} in .* Start the oracle once`),
@@ -85,7 +87,7 @@ describe.each([
 describe('sibyl callers', () => {
   it('lists who redeemed an invitation, and removes them while the oracle runs', async () => {
     const alice = new TestUser(oracle);
-    const { stdout } = await sibyl(['invite', '--json'], { env });
+    const { stdout } = await sibylInProcess(['invite', '--json'], { env });
     await redeem(alice, JSON.parse(stdout).invitations[0].invitation);
     expect(await fetchStatus(alice)).toBe(200);
     const listed = await sibyl(['callers', 'list'], { env });
@@ -93,8 +95,8 @@ describe('sibyl callers', () => {
     const removed = await sibyl(['callers', 'remove', alice.did], { env });
     expect(removed).toMatchObject({ code: 0, stdout: `Removed ${alice.did}` });
     await expect.poll(() => fetchStatus(alice), { timeout: 60_000 }).toBe(403);
-    const again = await sibyl(['callers', 'remove', alice.did], { env });
+    const again = await sibylInProcess(['callers', 'remove', alice.did], { env });
     expect(again).toMatchObject({ code: 1, stderr: expect.stringContaining('no invitation') });
-    expect((await sibyl(['callers', 'list'], { env })).stdout).not.toContain(alice.did);
+    expect((await sibylInProcess(['callers', 'list'], { env })).stdout).not.toContain(alice.did);
   }, 90_000);
 });

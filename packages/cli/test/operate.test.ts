@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { startHost } from '../../host/test/support/host.js';
-import { sibyl, useFolder } from './support/sibyl.js';
+import { sibyl, sibylInProcess, useFolder } from './support/sibyl.js';
 
 const FOLDER = useFolder();
 const DATA_DIR = join(FOLDER, 'data');
@@ -46,7 +46,7 @@ describe('sibyl doctor', () => {
 
   it('leaves an empty folder empty, and says what the first start makes', async () => {
     const cwd = newFolder('empty');
-    const { code, stdout } = await sibyl(['doctor'], { cwd });
+    const { code, stdout } = await sibylInProcess(['doctor'], { cwd });
     expect(code).toBe(0);
     expect(stdout).toContain('✓ key: made at the first start, in data/oracle.key');
     expect(stdout).toContain('✓ store: SQLite, made at the first start, in data/sibyl.db');
@@ -57,7 +57,7 @@ describe('sibyl doctor', () => {
     const env = { DATA_DIR: join(newFolder('kept'), 'data') };
     await startOnce(env);
     const before = filesIn(env.DATA_DIR);
-    const { code, stdout } = await sibyl(['doctor'], { env });
+    const { code, stdout } = await sibylInProcess(['doctor'], { env });
     expect(code).toBe(0);
     expect(stdout).toMatch(/✓ key: did:key:z6Mk/);
     expect(stdout).toContain(`✓ store: SQLite in ${env.DATA_DIR}\n`);
@@ -71,7 +71,7 @@ describe('sibyl doctor', () => {
     older.exec('create table kept (value)');
     older.close();
     const before = readFileSync(file);
-    const { code, stdout } = await sibyl(['doctor'], { env });
+    const { code, stdout } = await sibylInProcess(['doctor'], { env });
     expect(code).toBe(0);
     expect(stdout).toContain('the next start updates its tables');
     expect(readFileSync(file)).toEqual(before);
@@ -80,7 +80,9 @@ describe('sibyl doctor', () => {
   it('finds a folder in which nothing can be made', async () => {
     const file = join(newFolder('taken'), 'file');
     writeFileSync(file, '');
-    const { code, stdout } = await sibyl(['doctor'], { env: { DATA_DIR: join(file, 'data') } });
+    const { code, stdout } = await sibylInProcess(['doctor'], {
+      env: { DATA_DIR: join(file, 'data') },
+    });
     expect(code).toBe(1);
     expect(stdout).toContain('✗ key');
     expect(stdout).toMatch(/✗ store.*DATA_DIR can be written/s);
@@ -88,7 +90,7 @@ describe('sibyl doctor', () => {
 
   it('names variables that are wrong, those of plugins too', async () => {
     const env = { DATA_DIR, PORT: 'many', MCP_SERVERS: '{' };
-    const { code, stdout } = await sibyl(['doctor'], { env });
+    const { code, stdout } = await sibylInProcess(['doctor'], { env });
     expect(code).toBe(1);
     expect(stdout).toMatch(/✗ configuration.*PORT.*MCP_SERVERS/s);
   });
@@ -103,7 +105,7 @@ describe('sibyl doctor', () => {
       GATEWAY_URL: 'http://127.0.0.1:1',
       OUTGOING_ALLOW: '127.0.0.1',
     };
-    const { code, stdout } = await sibyl(['doctor'], { env });
+    const { code, stdout } = await sibylInProcess(['doctor'], { env });
     expect(code).toBe(1);
     for (const part of ['store', 'model', 'Matrix', 'gateway'])
       expect(stdout).toContain(`✗ ${part}`);
@@ -123,13 +125,13 @@ describe('sibyl doctor', () => {
       CHAIN_REST_URL: `http://${host}`,
       OUTGOING_ALLOW: '10.1.2.3',
     };
-    const closed = await sibyl(['doctor'], { env });
+    const closed = await sibylInProcess(['doctor'], { env });
     const advice = `not on the public internet.*Set OUTGOING_ALLOW=10\\.1\\.2\\.3,${host} `;
     expect(closed.code).toBe(1);
     expect(closed.stdout).toMatch(new RegExp(`✗ Matrix: ${host}.*${advice}`, 'ms'));
     expect(closed.stdout).toMatch(new RegExp(`✗ gateway: ${host}.*${advice}`, 'ms'));
     expect(closed.stdout).toContain(`✓ chain: ${host} answers`);
-    const opened = await sibyl(['doctor'], { env: { ...env, OUTGOING_ALLOW: host } });
+    const opened = await sibylInProcess(['doctor'], { env: { ...env, OUTGOING_ALLOW: host } });
     expect(opened.stdout).toContain(`✓ gateway: ${host} answers`);
     expect(opened.code).toBe(0);
   });
@@ -137,14 +139,14 @@ describe('sibyl doctor', () => {
 
 describe('sibyl plugins', () => {
   it('lists them, with the reason where one is not loaded', async () => {
-    const { stdout } = await sibyl(['plugins'], { env: { FEATURES: 'memory=false' } });
+    const { stdout } = await sibylInProcess(['plugins'], { env: { FEATURES: 'memory=false' } });
     expect(stdout).toMatch(/user-preferences +\S+ +loaded/);
     expect(stdout).toMatch(/memory +\S+ +not loaded/);
     expect(stdout).toMatch(/mcp +\S+ +not loaded +set MCP_SERVERS/);
   });
 
   it('says what is wrong with the configuration', async () => {
-    const { code, stderr } = await sibyl(['plugins'], { env: { PORT: 'many' } });
+    const { code, stderr } = await sibylInProcess(['plugins'], { env: { PORT: 'many' } });
     expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringContaining('PORT') });
   });
 });
@@ -156,7 +158,9 @@ describe('sibyl credits', () => {
     await startOnce({ DATA_DIR });
     const first = await sibyl(['credits', 'grant', did, '100'], { env: { DATA_DIR } });
     expect(first.stdout).toContain('the balance is 100');
-    const again = await sibyl(['credits', 'grant', did, '50', '--json'], { env: { DATA_DIR } });
+    const again = await sibylInProcess(['credits', 'grant', did, '50', '--json'], {
+      env: { DATA_DIR },
+    });
     expect(JSON.parse(again.stdout)).toMatchObject({ balance: 150 });
   });
 

@@ -3,8 +3,9 @@ import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll } from 'vitest';
+import { afterAll, vi } from 'vitest';
 import { ensureBuilt } from '../../../../scripts/build.ts';
+import { run as runCommandLine } from '../../src/run.js';
 
 // Here rather than in a test: a build may take longer than a test may.
 ensureBuilt();
@@ -52,6 +53,40 @@ export async function sibyl(args: readonly string[], options: RunOptions = {}) {
   const run = startSibyl(args, { input: '', ...options });
   const code = await run.ended;
   return { code, stdout: run.stdout.trim(), stderr: run.stderr.trim() };
+}
+
+/**
+ * Runs a command line in this process: a process of its own takes a second to load the host. Each command also runs
+ * as a process in at least one test.
+ */
+export async function sibylInProcess(
+  args: readonly string[],
+  { env = {}, cwd = process.cwd() }: Pick<RunOptions, 'env' | 'cwd'> = {},
+) {
+  const before = { env: { ...process.env }, cwd: process.cwd() };
+  const { PATH = '', HOME = '' } = before.env;
+  const written = { stdout: '', stderr: '' };
+  const record = (name: keyof typeof written) =>
+    vi.spyOn(process[name], 'write').mockImplementation((chunk) => {
+      written[name] += chunk;
+      return true;
+    });
+  const spies = [record('stdout'), record('stderr')];
+  replaceEnvironment({ PATH, HOME, ...env });
+  process.chdir(cwd);
+  try {
+    const code = await runCommandLine(args);
+    return { code, stdout: written.stdout.trim(), stderr: written.stderr.trim() };
+  } finally {
+    for (const spy of spies) spy.mockRestore();
+    process.chdir(before.cwd);
+    replaceEnvironment(before.env);
+  }
+}
+
+function replaceEnvironment(env: NodeJS.ProcessEnv): void {
+  for (const name of Object.keys(process.env)) delete process.env[name];
+  Object.assign(process.env, env);
 }
 
 /** A folder for the surrounding file. */
