@@ -89,9 +89,9 @@ function heightFor({ height }: Query, { latest, earliest }: Blocks): number {
   if (!height) return latest;
   if (height > latest) {
     const text = 'cannot query with height in the future; please provide a valid height';
-    throw new GrpcError(GrpcCode.unknown, `codespace sdk code 26: invalid height: ${text}`);
+    throw new GrpcError(GrpcCode.unknown, `${text}: invalid height`);
   }
   if (height >= earliest) return height;
   const text = `failed to load state at height ${height}; version does not exist (latest height: ${latest})`;
-  throw new GrpcError(GrpcCode.unknown, `codespace sdk code 18: invalid request: ${text}`);
+  throw new GrpcError(GrpcCode.unknown, `${text}: invalid request`);
 }

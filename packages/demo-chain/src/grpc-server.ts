@@ -14,7 +14,9 @@ export interface GrpcServerOptions {
   readonly answer: QueryHandler;
   /** Bidirectional methods by name; each message is answered by one. */
   readonly streams?: Readonly<Record<string, MessageHandler>>;
-  /** Default: plaintext. */
+  /** Whether a stream ends after its first answer, as those of some nodes do. */
+  readonly endsStreams?: boolean | undefined;
+  /** Unset: plaintext. */
   readonly tls?: { readonly key: string; readonly cert: string };
   /** Default: any free port. */
   readonly port?: number;
@@ -45,7 +47,7 @@ export async function startGrpcServer(options: GrpcServerOptions): Promise<GrpcS
     const method = readMethod(headers);
     if (!method) return refuse(stream, new GrpcError(GrpcCode.internal, 'no gRPC request'));
     const messageHandler = streams[method];
-    if (messageHandler) return handleStream(stream, messageHandler);
+    if (messageHandler) return handleStream(stream, messageHandler, options.endsStreams);
     handleCall(stream, { method, headers, answer });
   });
   await listen(server, options.port ?? 0);
@@ -173,14 +175,22 @@ const MAX_STREAM_MESSAGE_BYTES = 64 * 1024;
 /** The answer to each message of a stream. */
 export type MessageHandler = (message: Uint8Array) => Uint8Array;
 
-/** Answers the messages of a stream one by one, until the client ends it. */
-export function handleStream(stream: ServerHttp2Stream, answerTo: MessageHandler): void {
+/** QueryService the messages of a stream one by one, until the client has no more. */
+export function handleStream(
+  stream: ServerHttp2Stream,
+  answerTo: MessageHandler,
+  endsAfterFirst = false,
+): void {
   const reader = new MessageReader(MAX_STREAM_MESSAGE_BYTES);
   stream.respond({ ':status': 200, ...CONTENT_TYPE }, { waitForTrailers: true });
   stream.once('wantTrailers', () => stream.sendTrailers(OK_TRAILERS));
   stream.on('data', (chunk: Buffer) => {
     try {
-      for (const message of reader.read(chunk)) stream.write(encodeMessage(answerTo(message)));
+      for (const message of reader.read(chunk)) {
+        if (stream.writableEnded) return;
+        stream.write(encodeMessage(answerTo(message)));
+        if (endsAfterFirst) stream.end();
+      }
     } catch {
       // The rest of the stream cannot be read after a broken message.
       stream.close();

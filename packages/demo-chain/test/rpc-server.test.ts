@@ -43,9 +43,9 @@ it('startRpcServer reads a request in hex', async () => {
   const path = '/ixo.entity.v1beta1.Query/Entity';
   const { result } = await post('abci_query', { path, data });
   expect(result.response).toMatchObject({
-    code: 30,
+    code: 22,
     codespace: 'sdk',
-    log: 'entity did:ixo:none not found: key not found',
+    log: 'rpc error: code = NotFound desc = entity did:ixo:none not found: key not found',
     value: null,
   });
   expect((await get(`/abci_query?path="${path}"&data=0x${data}`)).result).toEqual(result);
@@ -69,7 +69,8 @@ it.each([
 
 it('startRpcServer rejects unknown paths and methods', async () => {
   const { result } = await post('abci_query', { path: '/no.such.Query/Thing', data: '' });
-  expect(result.response).toMatchObject({ code: 6, codespace: 'sdk' });
+  const log = 'unknown query path: unknown request';
+  expect(result.response).toMatchObject({ code: 6, codespace: 'sdk', log });
   expect(await post('no_such', {})).toMatchObject({ id: 7, error: { code: -32601 } });
 });
 

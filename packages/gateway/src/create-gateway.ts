@@ -108,7 +108,14 @@ async function createDeps(config: Config, logger: Logger) {
   const nodes = addresses.map(
     (address, i) =>
       new ChainNode(
-        createUpstream({ url: address.url, ca, http2, maxReplyBytes, memory }),
+        createUpstream({
+          url: address.url,
+          rpc: address.rpc,
+          ca,
+          http2,
+          maxReplyBytes,
+          memory,
+        }),
         address,
         i + 1,
       ),
@@ -122,6 +129,7 @@ async function createDeps(config: Config, logger: Logger) {
   const queryService = new QueryService({
     pool,
     blocks,
+    schemaRegistry,
     cacheBytes: config.cache.maxBytes,
     metrics,
     longestMs: config.nodes.timeoutMs,

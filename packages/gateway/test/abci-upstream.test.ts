@@ -74,26 +74,48 @@ it('sends path, data, height and credentials as a node wants them', async () => 
 });
 
 it.each([
-  [18, 'sdk', 'no such thing: invalid request', GrpcCode.invalidArgument],
-  [30, 'sdk', 'x: key not found', GrpcCode.notFound],
-  [38, 'sdk', 'x: not found', GrpcCode.notFound],
-  [4, 'sdk', 'x: unauthorized', GrpcCode.unauthenticated],
-  [6, 'sdk', 'unknown query path: unknown request', GrpcCode.unimplemented],
-  [26, 'sdk', 'in the future: invalid height', GrpcCode.invalidArgument],
-  [1, 'sdk', 'internal', GrpcCode.internal],
-  [99, 'sdk', 'what is that', GrpcCode.unknown],
-  [2, 'bonds', 'a module error', GrpcCode.unknown],
-  [111222, 'undefined', 'panic', GrpcCode.internal],
-])('maps code %i of %s', async (code, codespace, log, expected) => {
-  const upstream = await withResponse({ code, codespace, log });
-  await expect(call(upstream)).rejects.toMatchObject({ code: expected, message: log });
+  [6, 'unknown query path: unknown request', GrpcCode.unimplemented, undefined],
+  [6, 'the log of a module: unknown request', GrpcCode.unknown, 'the log of a module'],
+  [6, 'rpc error: code = Unknown desc = x: unknown request', GrpcCode.unknown, 'x'],
+  [6, 'rpc error: code = Internal desc = x: unknown request', GrpcCode.internal, 'x'],
+  [6, 'rpc error: code = Unimplemented desc = x: unknown request', GrpcCode.unimplemented, 'x'],
+  [22, 'rpc error: code = NotFound desc = entity: key not found', GrpcCode.notFound, 'entity'],
+  [22, 'no such contract: key not found', GrpcCode.notFound, 'no such contract'],
+  [30, 'x: tx timeout height', GrpcCode.unknown, undefined],
+  [
+    18,
+    'rpc error: code = InvalidArgument desc = x: invalid request',
+    GrpcCode.invalidArgument,
+    'x',
+  ],
+  [
+    18,
+    'rpc error: code = FailedPrecondition desc = x: invalid request',
+    GrpcCode.failedPrecondition,
+    'x',
+  ],
+  [
+    18,
+    'y: rpc error: code = InvalidArgument desc = x: invalid request',
+    GrpcCode.invalidArgument,
+    'y: rpc error: code = InvalidArgument desc = x',
+  ],
+  [18, 'a plain error: invalid request', GrpcCode.unknown, 'a plain error'],
+  [18, 'failed to load state at height 2; x: invalid request', GrpcCode.unknown, undefined],
+  [26, 'cannot query with height in the future: invalid height', GrpcCode.unknown, undefined],
+  [38, 'failed to load state at height 2; x: not found', GrpcCode.unknown, undefined],
+  [4, 'rpc error: code = Unauthenticated desc = x: unauthorized', GrpcCode.unauthenticated, 'x'],
+])('toGrpcError has code and text of gRPC for code %i: %s', async (code, log, expected, text) => {
+  const upstream = await withResponse({ code, codespace: 'sdk', log });
+  const error = { code: expected, message: text ?? log, origin: 'node' };
+  await expect(call(upstream)).rejects.toMatchObject(error);
 });
 
-it('AbciUpstream.call reads the gRPC status from the log', async () => {
-  const log = 'rpc error: code = NotFound desc = entity not found: key not found';
-  const upstream = await withResponse({ code: 30, codespace: 'sdk', log });
-  const expected = { code: GrpcCode.notFound, message: 'entity not found', origin: 'node' };
-  await expect(call(upstream)).rejects.toMatchObject(expected);
+it('toGrpcError reads a panic, and codes of other codespaces', async () => {
+  const panic = await withResponse({ code: 111222, codespace: 'undefined', log: 'nil: panic' });
+  await expect(call(panic)).rejects.toMatchObject({ code: GrpcCode.internal, message: 'nil' });
+  const other = await withResponse({ code: 2, codespace: 'bonds', log: 'a module error' });
+  await expect(call(other)).rejects.toMatchObject({ code: GrpcCode.unknown });
 });
 
 it('AbciUpstream.call reads an empty value as an empty message', async () => {

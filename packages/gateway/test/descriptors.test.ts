@@ -1,8 +1,18 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
+import {
+  DescriptorProtoSchema,
+  FieldDescriptorProto_Label,
+  FieldDescriptorProto_Type,
+  FieldDescriptorProtoSchema,
+  FileDescriptorProtoSchema,
+  FileDescriptorSetSchema,
+} from '@bufbuild/protobuf/wkt';
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import { afterEach, expect, it } from 'vitest';
+import { readCompiledProtos } from '../../demo-chain/src/chain-schema.js';
 import {
   startTestNode,
   type TestNode,
@@ -42,11 +52,106 @@ function withhold(node: TestNode, ...methods: readonly string[]): void {
 
 const readSchemas = async (gateway: RunningGateway) => (await gateway.get('/routes')).json.schemas;
 
-it('reads all of them in one call from the chain', async () => {
+it('reads them from the server, and in one call from the chain', async () => {
   const node = await withNode();
   const gateway = await withGateway([node]);
-  expect(await readSchemas(gateway)).toMatchObject([{ source: 'chain reflection' }]);
+  expect(await readSchemas(gateway)).toMatchObject([{ source: 'server and chain reflection' }]);
   expect(node.countCalls(FILE_DESCRIPTORS)).toBe(1);
+});
+
+/** A node whose chain reflection has the files of another version: a method less and a field more. */
+function reportOtherVersion(node: TestNode): void {
+  const set = fromBinary(FileDescriptorSetSchema, readCompiledProtos());
+  const find = (name: string) => set.file.find((file) => file.name === name);
+  const query = find('ixo/entity/v1beta1/query.proto');
+  const [service] = query?.service ?? [];
+  if (service) service.method = service.method.filter(({ name }) => name !== 'EntityMetaData');
+  const params = query?.messageType.find(({ name }) => name === 'QueryParamsResponse');
+  params?.field.push(
+    create(FieldDescriptorProtoSchema, {
+      name: 'later',
+      number: 2,
+      type: FieldDescriptorProto_Type.MESSAGE,
+      label: FieldDescriptorProto_Label.OPTIONAL,
+      typeName: '.ixo.entity.v1beta1.Params',
+    }),
+  );
+  // A type that only this version has, and a file that refers to it.
+  query?.messageType.push(create(DescriptorProtoSchema, { name: 'Later' }));
+  const key = find('cosmos/crypto/ed25519/keys.proto');
+  key?.messageType[0]?.field.push(
+    create(FieldDescriptorProtoSchema, {
+      name: 'later',
+      number: 9,
+      type: FieldDescriptorProto_Type.STRING,
+      label: FieldDescriptorProto_Label.OPTIONAL,
+    }),
+  );
+  set.file.push(
+    create(FileDescriptorProtoSchema, {
+      name: 'later.proto',
+      package: 'later',
+      dependency: ['ixo/entity/v1beta1/query.proto'],
+      messageType: [{ name: 'Uses', field: [{ ...laterField, number: 1 }] }],
+    }),
+  );
+  const message = toBinary(FileDescriptorSetSchema, set);
+  node.interrupt(({ method }) => (method === FILE_DESCRIPTORS ? { message } : undefined));
+}
+
+const laterField = {
+  name: 'later',
+  type: FieldDescriptorProto_Type.MESSAGE,
+  label: FieldDescriptorProto_Label.OPTIONAL,
+  typeName: '.ixo.entity.v1beta1.Later',
+};
+
+const VALIDATORS = '/cosmos/base/tendermint/v1beta1/validatorsets/latest';
+const PUBLIC_KEY = '{"@type":"/cosmos.crypto.ed25519.PubKey","key":"';
+
+it('prefers the server where the chain reports another version, for types inside an Any too', async () => {
+  const [plain, other] = [await withNode(), await withNode()];
+  reportOtherVersion(other);
+  const expected = await withGateway([plain]);
+  const gateway = await withGateway([other]);
+  expect((await gateway.get(PARAMS)).text).toBe((await expected.get(PARAMS)).text);
+  const [{ id }] = (await gateway.get('/ixo/entity')).json.entities;
+  expect((await gateway.get(`/ixo/entity/${id}/metadata`)).status).toBe(200);
+  const { text, status } = await gateway.get(VALIDATORS);
+  expect({ status, text }).toEqual({ status: 200, text: expect.stringContaining(PUBLIC_KEY) });
+  expect(text).not.toContain('later');
+  // The services that only the chain declares are known, but not served.
+  expect(await gateway.get('/ixo/bonds/params')).toMatchObject({ status: 501 });
+});
+
+it.each([false, true])(
+  'looks up types inside an Any when only the server has reflection (ends streams: %s)',
+  async (endsStreams) => {
+    const node = await withNode({ endsStreams });
+    withhold(node, FILE_DESCRIPTORS);
+    const gateway = await withGateway([node]);
+    expect(await readSchemas(gateway)).toMatchObject([{ source: 'server reflection' }]);
+    const { text, status } = await gateway.get(VALIDATORS);
+    expect({ status, text }).toEqual({ status: 200, text: expect.stringContaining(PUBLIC_KEY) });
+  },
+);
+
+it('answers 500 for an Any of a type that no node knows, and looks it up once', async () => {
+  const node = await withNode();
+  const gateway = await withGateway([node]);
+  const any = Buffer.from('\n\x08/a.Thing');
+  const validator = Buffer.concat([Buffer.from([0x12, any.length]), any]);
+  const reply = Buffer.concat([Buffer.from([0x12, validator.length]), validator]);
+  node.interrupt(({ method }) =>
+    method.endsWith('GetLatestValidatorSet') ? { message: reply, height: 100 } : undefined,
+  );
+  for (let i = 0; i < 2; i += 1) {
+    const { status, json } = await gateway.get(VALIDATORS);
+    expect({ status, message: json.message }).toEqual({
+      status: 500,
+      message: 'The reply contains an Any of unknown type "/a.Thing"',
+    });
+  }
 });
 
 it('reads them from the server where the chain has none', async () => {

@@ -111,7 +111,9 @@ describe('the cost of a query', () => {
     ['a page of 100', `${CLAIMS}?pagination.limit=100`, 12],
     ['a page of 600', `${CLAIMS}?pagination.limit=600`, 2],
     ['a page of 600 in hex', `${CLAIMS}?pagination.limit=0x258`, 2],
-    ['a page far into the list', `${CLAIMS}?pagination.offset=5000`, 2],
+    ['a page far into the list', `${CLAIMS}?pagination.offset=5000&pagination.limit=1`, 2],
+    ['a page after a key', `${CLAIMS}?pagination.key=AQ==`, 12],
+    ['a list without a limit, which the node counts', CLAIMS, 1],
     ['a total', `${CLAIMS}?pagination.countTotal=true`, 1],
     ['more than a minute pays for', `${CLAIMS}?pagination.offset=1000000000`, 1],
   ])('is more for %s', async (_, path, count) => {

@@ -82,7 +82,7 @@ describe('/health', () => {
     expect(json).toMatchObject({ status: 'ok', nodes: { total: 1, up: 1 } });
     expect(json.details).toMatchObject({
       nodes: [{ number: 1, url: node.url, kind: 'grpc', state: 'up', height: '100', lag: 0 }],
-      schemas: [{ source: 'chain reflection', nodes: [node.url] }],
+      schemas: [{ source: 'server and chain reflection', nodes: [node.url] }],
     });
     const metrics = await ask(`${other.gateway.metricsUrl}/metrics`);
     expect(metrics.text).toContain(`sibyl_gateway_node_height{node="${node.url}"} 100`);

@@ -16,6 +16,7 @@ export class Connection {
   constructor(
     private readonly peer: PeerAddress,
     private readonly openSession: OpenSession,
+    private readonly onConnected: () => void = () => {},
   ) {}
 
   /** The current session, if one is open. */
@@ -62,6 +63,7 @@ export class Connection {
         if (this.isClosed) return session.destroy();
         this.live = session;
         this.nextProbeAt = 0;
+        this.onConnected();
         resolve(session);
       },
       // Running calls continue there; new ones use another session.

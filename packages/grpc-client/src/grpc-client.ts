@@ -22,6 +22,8 @@ export interface GrpcClientOptions {
   readonly maxReplyBytes: number;
   /** Memory limit that several clients share; default: unlimited. */
   readonly memory?: ReplyMemory | undefined;
+  /** Called for each new connection; behind a proxy it may lead to another server. */
+  readonly onConnected?: (() => void) | undefined;
 }
 
 export interface CallOptions {
@@ -64,7 +66,8 @@ class ConnectedClient implements GrpcClient {
     const { url, ca } = options;
     this.memory = options.memory ?? new ReplyMemory(Number.POSITIVE_INFINITY);
     this.peer = { scheme: url.protocol === 'grpcs:' ? 'https' : 'http', url, ca };
-    this.connection = new Connection(this.peer, openers[options.http2 ?? 'own']);
+    const open = openers[options.http2 ?? 'own'];
+    this.connection = new Connection(this.peer, open, options.onConnected);
   }
 
   async call(method: string, message: Uint8Array, call: CallOptions): Promise<GrpcReply> {

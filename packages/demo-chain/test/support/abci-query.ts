@@ -1,13 +1,31 @@
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import type { Query, QueryHandler } from '../../src/grpc-server.js';
 
-/** SDK codes and texts of query errors. */
+/** The SDK error that wraps the error of a query, by its gRPC code. */
 const SDK_ERRORS: Partial<Record<GrpcCode, readonly [code: number, words: string]>> = {
-  [GrpcCode.notFound]: [30, 'key not found'],
+  [GrpcCode.notFound]: [22, 'key not found'],
+  [GrpcCode.invalidArgument]: [18, 'invalid request'],
+  [GrpcCode.failedPrecondition]: [18, 'invalid request'],
   [GrpcCode.unauthenticated]: [4, 'unauthorized'],
-  [GrpcCode.unimplemented]: [6, 'unknown request'],
 };
-const INVALID_REQUEST = [18, 'invalid request'] as const;
+const ANY_OTHER = [6, 'unknown request'] as const;
+
+/** Rejected before the query runs, so nothing wraps them. */
+const HEIGHT_ERRORS: readonly (readonly [RegExp, code: number])[] = [
+  [/^cannot query with height/, 26],
+  [/^failed to load state/, 18],
+];
+
+const GO_NAMES: Partial<Record<GrpcCode, string>> = {
+  [GrpcCode.unknown]: 'Unknown',
+  [GrpcCode.invalidArgument]: 'InvalidArgument',
+  [GrpcCode.notFound]: 'NotFound',
+  [GrpcCode.failedPrecondition]: 'FailedPrecondition',
+  [GrpcCode.unauthenticated]: 'Unauthenticated',
+  [GrpcCode.internal]: 'Internal',
+  [GrpcCode.resourceExhausted]: 'ResourceExhausted',
+  [GrpcCode.unavailable]: 'Unavailable',
+};
 
 interface RunOptions {
   readonly answer: QueryHandler;
@@ -35,9 +53,10 @@ export async function abciQuery(params: Readonly<Record<string, unknown>>, { ans
 }
 
 function toSdkError({ code, message }: GrpcError) {
-  // The chain has errors of the SDK as text, as gRPC sends them.
-  const spelled = /^codespace sdk code (\d+): ([^:]+): (.*)$/s.exec(message);
-  if (spelled) return { code: Number(spelled[1]), log: `${spelled[3]}: ${spelled[2]}` };
-  const [number, words] = SDK_ERRORS[code] ?? INVALID_REQUEST;
-  return { code: number, log: `${message}: ${words}` };
+  if (code === GrpcCode.unimplemented)
+    return { code: 6, log: 'unknown query path: unknown request' };
+  const rejected = HEIGHT_ERRORS.find(([pattern]) => pattern.test(message));
+  if (rejected) return { code: rejected[1], log: message };
+  const [number, words] = SDK_ERRORS[code] ?? ANY_OTHER;
+  return { code: number, log: `rpc error: code = ${GO_NAMES[code]} desc = ${message}: ${words}` };
 }

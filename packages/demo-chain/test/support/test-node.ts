@@ -3,7 +3,7 @@ import { createDemoChain, type DemoChain } from '../../src/demo-chain.js';
 import { type Query, type QueryResult, startGrpcServer } from '../../src/grpc-server.js';
 import { LOCALHOST_TLS } from './localhost-tls.js';
 import { ManualBlocks } from './manual-blocks.js';
-import { startRpcServer } from './rpc-server.js';
+import { type RpcServerOptions, startRpcServer } from './rpc-server.js';
 
 /** Runs before the chain handles a query: returns another result, throws a `GrpcError`, or waits. */
 export type Interruption = (
@@ -20,6 +20,10 @@ export interface TestNodeOptions {
   readonly port?: number;
   /** Default: the demo chain. */
   readonly chain?: DemoChain;
+  /** Whether streams, which reflection uses, end after the first answer. */
+  readonly endsStreams?: boolean;
+  /** Of a node over RPC: the most calls in one request, and whether clients may subscribe to blocks. */
+  readonly rpc?: Pick<RpcServerOptions, 'maxBatch' | 'hasWebSocket'>;
 }
 
 /** A node that a test controls. */
@@ -53,11 +57,12 @@ export async function startTestNode(options: TestNodeOptions = {}): Promise<Test
   };
   const server =
     over === 'rpc+http'
-      ? await startRpcServer({ answer, blocks, version, port })
+      ? await startRpcServer({ answer, blocks, version, port, ...options.rpc })
       : await startGrpcServer({
           ...chain,
           answer,
           port,
+          endsStreams: options.endsStreams,
           ...(over === 'grpcs' && { tls: LOCALHOST_TLS }),
         });
   return {

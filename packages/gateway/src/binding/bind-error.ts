@@ -11,6 +11,17 @@ export class BindError extends Error {
   }
 }
 
+/** The body contains an Any whose type is not known; it may be looked up. */
+export class UnknownTypeBindError extends BindError {
+  constructor(
+    field: string,
+    readonly typeName: string,
+    url: string,
+  ) {
+    super(field, `${quote(url)} is not a type of this chain`);
+  }
+}
+
 /** A value cannot be parsed; the caller turns it into a `BindError` with the field name. */
 export class ValueError extends Error {}
 

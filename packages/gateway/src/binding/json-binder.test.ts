@@ -50,7 +50,7 @@ function bind(path: string, body: string | undefined): Uint8Array {
     params: match.params,
     query: new URLSearchParams('height=9'),
     body: bytes,
-  });
+  }).message;
 }
 
 const hex = (message: Wire | Uint8Array) =>

@@ -1,6 +1,7 @@
-import { type DescField, type DescMessage, type Registry, ScalarType } from '@bufbuild/protobuf';
+import { type DescField, type DescMessage, ScalarType } from '@bufbuild/protobuf';
+import type { TypeRegistry } from '../schema/descriptors.js';
 import { getFieldForm, getMessageForm, isNullable } from '../schema/options.js';
-import { BindError, quote, ValueError, withFieldName } from './bind-error.js';
+import { BindError, quote, UnknownTypeBindError, ValueError, withFieldName } from './bind-error.js';
 import { type JsonNode, readJson, readString } from './json-node.js';
 import { asValue, findField, MessageDraft, type WireValue } from './message-draft.js';
 import {
@@ -27,7 +28,7 @@ export function bindBody(
   draft: MessageDraft,
   target: string,
   body: Uint8Array | undefined,
-  registry: Registry,
+  registry: TypeRegistry,
 ): void {
   if (!body || body.length === 0) return;
   const json = readJson(body);
@@ -43,9 +44,9 @@ export function bindBody(
 
 /** Binds protobuf's JSON to messages. Paths only name the field in an error. */
 export class JsonBinder {
-  private readonly registry: Registry;
+  private readonly registry: TypeRegistry;
 
-  constructor(registry: Registry) {
+  constructor(registry: TypeRegistry) {
     this.registry = registry;
   }
 
@@ -120,9 +121,9 @@ export class JsonBinder {
     const url = members.find(([name]) => name === '@type')?.[1];
     const typeUrl = url && readString(url);
     if (typeUrl === undefined) throw new BindError(join(path, '@type'), 'is missing');
-    const type = this.registry.getMessage(typeUrl.slice(typeUrl.lastIndexOf('/') + 1));
-    if (!type)
-      throw new BindError(join(path, '@type'), `${quote(typeUrl)} is not a type of this chain`);
+    const typeName = typeUrl.slice(typeUrl.lastIndexOf('/') + 1);
+    const type = this.registry.findMessage(typeName);
+    if (!type) throw new UnknownTypeBindError(join(path, '@type'), typeName, typeUrl);
     const others = members.filter(([name]) => name !== '@type');
     if (getMessageForm(type) === 'fields')
       return anyValue(typeUrl, this.message(type, { text: json.text, members: others }, path));

@@ -10,7 +10,7 @@ function bind(url: string, options: SchemaOptions = {}): Uint8Array {
   const [path = '', query = ''] = url.split('?');
   const match = loadSchema(descriptors, options).match('GET', path);
   if (match.kind !== 'route') throw new Error(`${path}: ${match.kind}`);
-  return match.route.bind({ params: match.params, query: new URLSearchParams(query) });
+  return match.route.bind({ params: match.params, query: new URLSearchParams(query) }).message;
 }
 
 const hex = (message: Wire | Uint8Array) =>
@@ -143,15 +143,14 @@ describe('a page', () => {
   const page = (inner: Wire) => wire().text(1, 'o').message(2, inner);
 
   it.each<[string, SchemaOptions, Wire]>([
-    ['', {}, page(wire().varint(3, 100))],
+    ['', {}, wire().text(1, 'o')],
     ['pagination.limit=7', {}, page(wire().varint(3, 7))],
-    ['pagination.limit=0', {}, page(wire().varint(3, 100))],
+    ['pagination.limit=0', {}, page(wire())],
     ['pagination.limit=99999999', {}, page(wire().varint(3, 1000))],
     ['pagination.limit=60', { maxPageLimit: 50 }, page(wire().varint(3, 50))],
-    ['', { maxPageLimit: 50 }, page(wire().varint(3, 50))],
     ['pagination.count_total=true', {}, page(wire().varint(4, 1))],
-    ['pagination.countTotal=false', {}, page(wire().varint(3, 100))],
-    ['pagination.key=+-_%2F', {}, page(wire().bytes(1, [0xfb, 0xef, 0xff]).varint(3, 100))],
+    ['pagination.countTotal=false', {}, page(wire())],
+    ['pagination.key=+-_%2F', {}, page(wire().bytes(1, [0xfb, 0xef, 0xff]))],
     ['', { compat: 'node' }, wire().text(1, 'o')],
     ['pagination.limit=99999999', { compat: 'node' }, page(wire().varint(3, 99_999_999))],
   ])('%s with %j', (query, options, message) => {

@@ -1,5 +1,6 @@
-import type { DescField, DescMessage, Registry } from '@bufbuild/protobuf';
+import type { DescField, DescMessage } from '@bufbuild/protobuf';
 import { BinaryWriter } from '@bufbuild/protobuf/wire';
+import type { TypeRegistry } from '../schema/descriptors.js';
 import { getFieldForm, getMessageForm } from '../schema/options.js';
 import { BindError, ValueError, withFieldName } from './bind-error.js';
 import { bindBody } from './json-binder.js';
@@ -31,10 +32,17 @@ export interface BindInput {
   readonly body?: Uint8Array | undefined;
 }
 
+/** A request as it goes to a node. */
+export interface BoundRequest {
+  readonly message: Uint8Array;
+  /** Whether the limit of the page was lowered to the largest that is allowed. */
+  readonly isPageCapped: boolean;
+}
+
 export interface BindRules {
   /** Any types that a body may hold. */
-  readonly registry: Registry;
-  /** `node` does not change page limits and reads base64 as strictly as a node. */
+  readonly registry: TypeRegistry;
+  /** `node` reads requests exactly as a node does. */
   readonly compat: 'node' | undefined;
   readonly maxPageLimit: number;
 }
@@ -51,7 +59,6 @@ export class RequestBinder {
   private readonly message: BoundMessage;
   private readonly rules: BindRules;
   private readonly variables: ReadonlyMap<string, FieldPath>;
-  private readonly pageField: ReturnType<typeof findPageField>;
 
   constructor(message: BoundMessage, rules: BindRules) {
     this.message = message;
@@ -59,7 +66,6 @@ export class RequestBinder {
     this.variables = new Map(
       message.variables.map((name) => [name, variablePath(message.type, name)]),
     );
-    this.pageField = rules.compat === 'node' ? undefined : findPageField(message.type);
   }
 
   /** Whether a query key names a field that neither the path nor the body binds. */
@@ -67,13 +73,12 @@ export class RequestBinder {
     return this.queryField(key) !== undefined;
   }
 
-  bind({ params, query, body }: BindInput): Uint8Array {
+  bind({ params, query, body }: BindInput): BoundRequest {
     const draft = new MessageDraft(this.message.type);
     if (this.message.body !== '') bindBody(draft, this.message.body, body, this.rules.registry);
     this.bindParams(draft, params);
-    this.bindQuery(draft, query);
-    if (this.pageField) avoidCounting(draft, this.pageField, this.rules.maxPageLimit);
-    return encodeDraft(draft);
+    const isPageCapped = this.bindQuery(draft, query);
+    return { message: encodeDraft(draft), isPageCapped };
   }
 
   private bindParams(draft: MessageDraft, params: ReadonlyMap<string, string>): void {
@@ -84,23 +89,28 @@ export class RequestBinder {
     }
   }
 
-  private bindQuery(draft: MessageDraft, query: URLSearchParams): void {
+  /** Returns whether the limit of a page was lowered. */
+  private bindQuery(draft: MessageDraft, query: URLSearchParams): boolean {
+    if (query.size === 0) return false;
     const done = new Set<string>();
+    let isPageCapped = false;
     for (const key of query.keys()) {
       const path = done.has(key) ? undefined : this.queryField(key);
       done.add(key);
-      if (path) withFieldName(key, () => this.bindKey(draft, path, query.getAll(key)));
+      if (!path) continue;
+      const texts = query.getAll(key);
+      const capped = withFieldName(key, () => this.capPage(path, texts));
+      isPageCapped ||= capped !== texts;
+      withFieldName(key, () => bindTexts(draft, path, capped, this.base64));
     }
+    return isPageCapped;
   }
 
-  private bindKey(draft: MessageDraft, path: FieldPath, texts: readonly string[]): void {
-    const field = path.at(-1);
+  private capPage(path: FieldPath, texts: readonly string[]): readonly string[] {
     const { compat, maxPageLimit } = this.rules;
-    const capped =
-      field && compat !== 'node'
-        ? texts.map((text) => capPageLimit(field, text, maxPageLimit))
-        : texts;
-    bindTexts(draft, path, capped, this.base64);
+    if (compat === 'node' || !isPageLimit(path)) return texts;
+    const isAbove = parseInteger(texts[0] ?? '', UINT64) > BigInt(maxPageLimit);
+    return isAbove ? [String(maxPageLimit)] : texts;
   }
 
   /** Unknown keys are ignored, as a node does. */
@@ -201,9 +211,6 @@ const NO_TIME = { seconds: 0n, nanos: 0 };
 
 const PAGE_REQUEST = 'cosmos.base.query.v1beta1.PageRequest';
 
-/** The default of a node, which then also counts all entries. */
-const DEFAULT_LIMIT = 100;
-
 type PageField = DescField & { readonly fieldKind: 'message'; readonly message: DescMessage };
 
 /** The pagination field of a request, if it has one. */
@@ -214,18 +221,7 @@ export function findPageField(type: DescMessage): PageField | undefined {
   );
 }
 
-/** Lowers a page's limit to the largest that is allowed. */
-export function capPageLimit(field: DescField, text: string, max: number): string {
-  if (field.name !== 'limit' || field.parent.typeName !== PAGE_REQUEST) return text;
-  return parseInteger(text, UINT64) > BigInt(max) ? String(max) : text;
-}
-
-/** Sets the node's default limit explicitly, so that the node does not count a total that was not requested. */
-export function avoidCounting(draft: MessageDraft, pageField: PageField, max: number): void {
-  const limit = findField(pageField.message, 'limit');
-  const countTotal = findField(pageField.message, 'count_total');
-  if (!limit?.scalar || !countTotal) return;
-  const page = draft.child(pageField);
-  if (page.has(limit) || page.has(countTotal)) return;
-  page.set(limit, scalarFromText(limit.scalar, String(Math.min(DEFAULT_LIMIT, max)), 'node'));
+function isPageLimit(path: FieldPath): boolean {
+  const field = path.at(-1);
+  return field?.name === 'limit' && field.parent.typeName === PAGE_REQUEST;
 }

@@ -99,6 +99,8 @@ export interface UpstreamAddress {
   readonly url: URL;
   /** The first height the node keeps, if configured. */
   readonly from: number | undefined;
+  /** The RPC of a gRPC node, if configured. */
+  readonly rpc: URL | undefined;
 }
 
 const PROTOCOLS = ['grpc:', 'grpcs:', 'rpc+http:', 'rpc+https:'];
@@ -117,8 +119,16 @@ export const UpstreamUrl = z.string().transform((text, context): UpstreamAddress
   if (url.protocol.startsWith('grpc') && !url.port) return fail(`needs the port of ${url.host}`);
   const from = url.searchParams.get('from');
   if (from !== null && !/^[1-9]\d{0,14}$/.test(from)) return fail('has an invalid ?from=');
-  url.searchParams.delete('from');
-  return { url, from: from === null ? undefined : Number(from) };
+  const rpc = url.searchParams.get('rpc');
+  if (rpc !== null && !(URL.canParse(rpc) && /^https?:/.test(rpc))) {
+    return fail('has an invalid ?rpc=, which must be a URL such as http://127.0.0.1:26657');
+  }
+  for (const own of ['from', 'rpc']) url.searchParams.delete(own);
+  return {
+    url,
+    from: from === null ? undefined : Number(from),
+    rpc: rpc === null ? undefined : new URL(rpc),
+  };
 });
 
 const names = () => PROTOCOLS.map((protocol) => `${protocol}//`).join(', ');
@@ -136,7 +146,7 @@ export const Environment = z.object({
     .pipe(z.array(UpstreamUrl))
     .prefault('')
     .describe(
-      'Nodes, separated by commas: grpc://, grpcs://, rpc+http:// or rpc+https://, with ?from=1 on one that keeps every height; required',
+      'Nodes, separated by commas: grpc://, grpcs://, rpc+http:// or rpc+https://, with ?from=1 on one that keeps every height, and ?rpc=http://… on a gRPC node whose RPC reports new blocks; required',
     ),
   GATEWAY_UPSTREAM_CA: z
     .string()
@@ -217,7 +227,7 @@ export const Environment = z.object({
   GATEWAY_BLOCK_POLL_MS: whole
     .refine((value) => value >= 50, { error: 'must be at least 50' })
     .prefault('1000')
-    .describe('Interval between polls for new blocks, in milliseconds'),
+    .describe('Longest interval between polls for new blocks, in milliseconds'),
   GATEWAY_MAX_LAG: whole
     .prefault('3')
     .describe('Blocks a node may be behind the others and still serve the latest state'),

@@ -32,6 +32,7 @@ export async function serveBatch(
   deps.admission.spend(caller, 1);
   const { queries, height: wanted } = await readBatch(context, deps);
   deps.admission.spend(caller, queries.length - 1);
+  await deps.blocks.confirm();
   const height = resolveHeight(wanted, deps.pool.latest);
   const targets = queries.map((query) => (typeof query === 'string' ? query : query.path));
   const request = targets.map((target) => toQueryRequest(target, height, context));

@@ -5,7 +5,7 @@ import type { Caller } from '../auth/gate.js';
 import type { Config } from '../config/config.js';
 import { badRequest } from '../query/query-error.js';
 import { bodyCost, extraCost } from '../query/query-parser.js';
-import type { ParsedQuery } from '../query/query-service.js';
+import { isState, type ParsedQuery } from '../query/query-service.js';
 import type { Encoding, Reply } from '../query/reply-cache.js';
 import type { GatewayDeps } from './gateway-deps.js';
 import { type RequestContext, readBody } from './request-context.js';
@@ -50,10 +50,9 @@ export class ChainQueries {
     if (this.isWatch(context, parsed)) return this.watch(context, caller, parsed);
     const onGone = (leave: () => void) => void context.response.once('close', leave);
     const reply = this.deps.queryService.answer(parsed, onGone);
-    const { successor } = parsed;
     return reply instanceof Promise
-      ? reply.then((answered) => this.sender.send(context, answered, successor))
-      : this.sender.send(context, reply, successor);
+      ? reply.then((answered) => this.sender.send(context, answered, parsed))
+      : this.sender.send(context, reply, parsed);
   }
 
   private isWatch({ query, method }: RequestContext, { route }: ParsedQuery): boolean {
@@ -92,10 +91,9 @@ export class ReplySender {
     this.isPlain = compat === 'node';
   }
 
-  /** `successor` is the current path if a legacy one was requested. */
-  send(context: RequestContext, reply: Reply, successor: string | undefined): void | Promise<void> {
+  send(context: RequestContext, reply: Reply, parsed: ParsedQuery): void | Promise<void> {
     const { headers, request } = context;
-    const head = this.describe(headers, reply, successor);
+    const head = this.describe(headers, reply, parsed);
     if (this.isPlain) return this.sendBody(context, reply, head);
     if (isKnown(request.headers['if-none-match'], reply.etag)) return context.send(304, head);
     const isLarge = reply.length >= COMPRESSED_FROM_BYTES;
@@ -111,8 +109,8 @@ export class ReplySender {
   /** All headers except those of the content. */
   private describe(
     { Vary }: OutgoingHttpHeaders,
-    { etag, height, isFinal }: Reply,
-    successor: string | undefined,
+    { etag, height }: Reply,
+    { successor, route, height: requested }: ParsedQuery,
   ): OutgoingHttpHeaders {
     const head: OutgoingHttpHeaders = {};
     if (successor !== undefined) {
@@ -123,6 +121,8 @@ export class ReplySender {
     if (this.isPlain) return head;
     head.Vary = Vary === undefined ? VARY : `${Vary}, ${VARY}`;
     head.ETag = etag;
+    // State at a requested height never changes.
+    const isFinal = requested !== undefined && isState(route);
     head['Cache-Control'] = isFinal ? this.lasting : this.passing;
     if (height !== undefined) head['X-Block-Height'] = height;
     return head;

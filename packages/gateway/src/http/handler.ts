@@ -176,6 +176,7 @@ const REQUEST_HEADERS = [
   'X-API-Key',
   'X-Auth-Type',
   'X-Cosmos-Block-Height',
+  'X-Min-Block-Height',
   'X-Request-Id',
 ].join(', ');
 const EXPOSED_HEADERS = [

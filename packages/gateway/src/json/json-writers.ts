@@ -1,10 +1,5 @@
-import {
-  type DescField,
-  type DescMessage,
-  type DescOneof,
-  type Registry,
-  ScalarType,
-} from '@bufbuild/protobuf';
+import { type DescField, type DescMessage, type DescOneof, ScalarType } from '@bufbuild/protobuf';
+import type { TypeRegistry } from '../schema/descriptors.js';
 import { getFieldForm, getMessageForm, isNullable, isPointer } from '../schema/options.js';
 import { type Dialect, GO_DIALECT, PROTO_DIALECT } from './dialects.js';
 import { JsonSink, Label } from './json-sink.js';
@@ -58,14 +53,14 @@ const EMPTY_TEXT = jsonBytes('""');
 
 /** The writers of a schema's messages, created on first use. */
 export class JsonWriters {
-  private readonly registry: Registry;
+  private readonly registry: TypeRegistry;
   private readonly dialect: Dialect;
   private readonly any: ValueWriter;
   private readonly messages = new Map<string, MessageWriter>();
   private readonly embedded = new Map<string, ValueWriter>();
   private goPrinted: JsonWriters | undefined;
 
-  constructor(registry: Registry, dialect: Dialect = PROTO_DIALECT) {
+  constructor(registry: TypeRegistry, dialect: Dialect = PROTO_DIALECT) {
     this.registry = registry;
     this.dialect = dialect;
     this.any = anyWriter((typeName) => this.anyContent(typeName));
@@ -188,9 +183,9 @@ export function anyWriter(findContent: (typeName: string) => AnyContent | undefi
   const embedded = new EmbeddedWriter((wire, out) => {
     const span = readAny(wire);
     const url = Buffer.from(wire.bytes.subarray(span.urlStart, span.urlEnd)).toString();
-    const content = findContent(url.slice(url.lastIndexOf('/') + 1));
-    if (!content)
-      throw new WireError(`The reply contains an Any of unknown type ${JSON.stringify(url)}`);
+    const typeName = url.slice(url.lastIndexOf('/') + 1);
+    const content = findContent(typeName);
+    if (!content) throw new UnknownTypeError(typeName, url);
     const start = out.at;
     out.label(TYPE_LABEL);
     writeText(out, wire.bytes, span.urlStart, span.urlEnd);
@@ -206,6 +201,16 @@ export function anyWriter(findContent: (typeName: string) => AnyContent | undefi
     writeBody: embedded.writeBody,
     zero: () => NULL,
   };
+}
+
+/** A reply contains an Any whose type is not known; it may be looked up. */
+export class UnknownTypeError extends WireError {
+  constructor(
+    readonly typeName: string,
+    url: string,
+  ) {
+    super(`The reply contains an Any of unknown type ${JSON.stringify(url)}`);
+  }
 }
 
 function readAny(wire: WireReader) {

@@ -1,23 +1,39 @@
 import { EventEmitter } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { BlockClock } from './block-clock.js';
 import type { ChainNode } from './chain-node.js';
 import type { NodePool } from './node-pool.js';
 
 const POLL_TIMEOUT_MS = 3000;
+/** Nodes that are behind get the new block soon, so they are polled before the next round. */
+const LAGGING_POLL_MS = 50;
+/** For so long after a check, no further one is made while a block is due. */
+const CONFIRMED_MS = 20;
+/** A cached reply waits no longer for a check. */
+const CHECK_TIMEOUT_MS = 100;
+/** Interval between checks while a request waits for a block. */
+const WAIT_STEP_MS = 20;
 
 interface BlockWatchEvents {
   /** The latest height has changed. */
   block: [height: number];
+  /** The height of a node fell: its chain was reset, or its address leads to another node. */
+  reset: [node: ChainNode];
   /** A node has become available. */
   up: [node: ChainNode];
   /** A node has become unavailable. */
   down: [node: ChainNode];
 }
 
-/** Polls the height of every node and reports new blocks. */
+/** Reports new blocks: nodes push them, are polled when one is due, or show them in a reply. */
 export class BlockWatch extends EventEmitter<BlockWatchEvents> {
   private readonly timers = new Map<ChainNode, NodeJS.Timeout>();
   private readonly reportedUp = new Set<ChainNode>();
+  private readonly clock = new BlockClock();
+  private readonly subscriptions: (() => void)[] = [];
   private reportedHeight = 0;
+  private checkedAt = Number.NEGATIVE_INFINITY;
+  private checking: Promise<void> | undefined;
   private isStopped = false;
 
   constructor(
@@ -30,12 +46,20 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
 
   /** Resolves after the first poll of every node. */
   async start(): Promise<void> {
+    for (const node of this.pool.nodes) {
+      const stop = node.upstream.watchBlocks?.((height) => {
+        node.raiseHeight(height);
+        this.notice();
+      });
+      if (stop) this.subscriptions.push(stop);
+    }
     await Promise.all(this.pool.nodes.map((node) => this.poll(node)));
   }
 
   stop(): void {
     this.isStopped = true;
     for (const timer of this.timers.values()) clearTimeout(timer);
+    for (const stop of this.subscriptions) stop();
   }
 
   /** Reports a new block; a reply may show it before the next poll. */
@@ -43,20 +67,65 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
     const { latest } = this.pool;
     if (latest === this.reportedHeight || latest === 0) return;
     this.reportedHeight = latest;
+    this.clock.record(latest, performance.now());
     this.emit('block', latest);
     this.pollLagging(latest);
   }
 
+  /**
+   * Checks whether there is a new block, if one may have arrived since the last check. Undefined if there is nothing to
+   * wait for: the latest height is up to date. All callers share one check.
+   */
+  confirm(): Promise<void> | undefined {
+    const now = performance.now();
+    if (now - this.checkedAt < CONFIRMED_MS || now < this.clock.dueAt) return undefined;
+    return this.check();
+  }
+
+  /** Waits until the chain has reached a height; resolves to false if it has not in time. */
+  async waitFor(height: number, timeoutMs: number, isGone: () => boolean): Promise<boolean> {
+    const endsAt = performance.now() + timeoutMs;
+    while (this.pool.latest < height) {
+      const now = performance.now();
+      if (now >= endsAt || isGone() || this.isStopped) return false;
+      if (now >= this.clock.dueAt) await this.check();
+      if (this.pool.latest >= height) break;
+      await sleep(Math.min(WAIT_STEP_MS, endsAt - now));
+    }
+    return true;
+  }
+
+  private check(): Promise<void> {
+    this.checking ??= this.readHeights().finally(() => {
+      this.checking = undefined;
+    });
+    return this.checking;
+  }
+
+  private async readHeights(): Promise<void> {
+    const startedAt = performance.now();
+    const nodes = this.pool.nodes.filter((node) => node.isUp && !this.pool.isLagging(node));
+    await Promise.all(nodes.map((node) => node.readHeight(CHECK_TIMEOUT_MS)));
+    this.checkedAt = startedAt;
+    this.notice();
+  }
+
   private async poll(node: ChainNode): Promise<void> {
     clearTimeout(this.timers.get(node));
-    await node.poll(POLL_TIMEOUT_MS);
+    const isReset = await node.poll(POLL_TIMEOUT_MS);
     if (this.isStopped) return;
-    this.timers.set(
-      node,
-      setTimeout(() => void this.poll(node), this.pollMs),
-    );
+    if (isReset) this.emit('reset', node);
     this.reportState(node);
     this.notice();
+    this.schedule(node, this.clock.getPollDelay(performance.now(), this.pollMs));
+  }
+
+  private schedule(node: ChainNode, ms: number): void {
+    clearTimeout(this.timers.get(node));
+    this.timers.set(
+      node,
+      setTimeout(() => void this.poll(node), ms),
+    );
   }
 
   /** Compares with the last report, since a failed query may have changed the state. */
@@ -67,15 +136,10 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
     this.emit(node.isUp ? 'up' : 'down', node);
   }
 
-  /** The other nodes get the new block soon, so they are polled before the next round. */
   private pollLagging(latest: number): void {
-    for (const [node, timer] of this.timers) {
+    for (const node of this.timers.keys()) {
       if (!node.isUp || node.height >= latest) continue;
-      clearTimeout(timer);
-      this.timers.set(
-        node,
-        setTimeout(() => void this.poll(node), Math.min(50, this.pollMs)),
-      );
+      this.schedule(node, Math.min(LAGGING_POLL_MS, this.pollMs));
     }
   }
 }

@@ -7,6 +7,11 @@ import { CircuitBreaker } from './circuit-breaker.js';
 const NEWEST_SHARE = 0.2;
 /** Calls that time out after more than this count against the node. */
 const HANGING_MS = 5000;
+/** How long a refused height is remembered: behind a proxy, the next call may reach another node. */
+const HISTORY_LIFE_MS = 5000;
+/** A fall of more blocks is a reset; a smaller one must last, since nodes behind one proxy differ by some blocks. */
+const RESET_BLOCKS = 10;
+const RESET_POLLS = 3;
 
 /** One node and its state. */
 export class ChainNode {
@@ -23,9 +28,9 @@ export class ChainNode {
   /** Why the node is not used, if it is excluded. */
   excludedReason: string | undefined;
   private readonly configuredEarliest: number | undefined;
-  private missingUpTo = 0;
   private reportedEarliest: number | undefined;
-  private foundEarliest: number | undefined;
+  private readonly refused = new RefusedHeights();
+  private lowerPolls = 0;
   private search: Promise<number | undefined> | undefined;
 
   constructor(
@@ -36,6 +41,7 @@ export class ChainNode {
   ) {
     this.name = `${address.url.protocol}//${address.url.host}`;
     this.configuredEarliest = address.from;
+    upstream.onConnected = () => this.refused.clear();
   }
 
   /** Whether the node has reported a height and is not failing. */
@@ -46,14 +52,15 @@ export class ChainNode {
   /** The first height the node has, as far as known: the reported one may be too low. */
   get earliest(): number | undefined {
     if (this.configuredEarliest !== undefined) return this.configuredEarliest;
+    const { earliest: found } = this.refused;
     return this.reportedEarliest === undefined
-      ? this.foundEarliest
-      : Math.max(this.reportedEarliest, this.foundEarliest ?? 0);
+      ? found
+      : Math.max(this.reportedEarliest, found ?? 0);
   }
 
   /** Whether the node may have the state at a height. */
   mayHave(height: number): boolean {
-    return height > this.missingUpTo && height >= (this.earliest ?? 0);
+    return height > this.refused.upTo && height >= (this.earliest ?? 0);
   }
 
   /** Whether the node is known to have the state at a height. */
@@ -78,22 +85,26 @@ export class ChainNode {
     }
   }
 
-  /** Polls the height; returns whether it changed. */
+  /** Polls the state of the node; returns whether its chain was reset. */
   async poll(timeoutMs: number): Promise<boolean> {
-    const before = this.height;
     try {
       const status = await this.upstream.status(timeoutMs);
-      if (status.height !== before) this.lastBlockAt = performance.now();
-      this.height = status.height;
       this.reportedEarliest = status.earliest;
       this.isCatchingUp = status.isCatchingUp;
       this.lastError = undefined;
       this.breaker.probed();
+      return this.applyHeight(status.height);
     } catch (error) {
       this.lastError = describeError(error);
       this.breaker.failed();
+      return false;
     }
-    return this.height !== before;
+  }
+
+  /** Reads the height alone, by a single call; `poll` notices failures. */
+  async readHeight(timeoutMs: number): Promise<void> {
+    const height = await this.upstream.readHeight(timeoutMs).catch(() => 0);
+    this.raiseHeight(height);
   }
 
   /** Searches the first height the node has, above one it lacks. */
@@ -101,20 +112,33 @@ export class ChainNode {
     this.search ??= findEarliest(this.upstream, missing, this.height).finally(() => {
       this.search = undefined;
     });
-    this.foundEarliest = (await this.search) ?? this.foundEarliest;
+    const earliest = await this.search;
+    if (earliest !== undefined) this.refused.learn(missing, earliest);
   }
 
-  private raiseHeight(height: number): void {
+  raiseHeight(height: number): void {
     if (height <= this.height) return;
     this.height = height;
     this.lastBlockAt = performance.now();
   }
 
+  /** Returns whether the height fell for good. */
+  private applyHeight(height: number): boolean {
+    this.lowerPolls = height < this.height ? this.lowerPolls + 1 : 0;
+    this.raiseHeight(height);
+    const isReset = this.height - height > RESET_BLOCKS || this.lowerPolls >= RESET_POLLS;
+    if (!isReset) return false;
+    this.lowerPolls = 0;
+    this.height = height;
+    this.lastBlockAt = performance.now();
+    this.refused.clear();
+    return true;
+  }
+
   private recordError(error: GrpcError, call: UpstreamCall, tookMs: number): void {
     const pruned = parseHeightError(error, call.height, this.height);
-    if (pruned?.kind === 'pruned' && call.height !== undefined) {
-      this.missingUpTo = Math.max(this.missingUpTo, call.height);
-      this.foundEarliest = pruned.earliest ?? this.foundEarliest;
+    if (pruned?.kind === 'pruned' && call.height !== undefined && !this.configuredEarliest) {
+      this.refused.learn(call.height, pruned.earliest);
     }
     if (error.origin === 'node' || isOwnDeadline(error, tookMs)) {
       this.breaker.succeeded();
@@ -126,6 +150,37 @@ export class ChainNode {
 
   private measure(tookMs: number): void {
     this.latencyMs += (tookMs - this.latencyMs) * (this.latencyMs === 0 ? 1 : NEWEST_SHARE);
+  }
+}
+
+/** The heights a node refused lately, because it no longer keeps them. */
+class RefusedHeights {
+  private height = 0;
+  private found: number | undefined;
+  private expiresAt = 0;
+
+  /** The highest refused one; 0 if there is none. */
+  get upTo(): number {
+    return this.isExpired ? 0 : this.height;
+  }
+
+  /** The first height the node has, if it is known. */
+  get earliest(): number | undefined {
+    return this.isExpired ? undefined : this.found;
+  }
+
+  learn(height: number, earliest: number | undefined): void {
+    this.height = Math.max(this.upTo, height);
+    this.found = earliest ?? this.earliest;
+    this.expiresAt = performance.now() + HISTORY_LIFE_MS;
+  }
+
+  clear(): void {
+    this.expiresAt = 0;
+  }
+
+  private get isExpired(): boolean {
+    return performance.now() >= this.expiresAt;
   }
 }
 

@@ -59,7 +59,7 @@ export class NodePool {
         if (endsAt - performance.now() < MIN_ATTEMPT_MS || !this.isRetryable(error, call)) break;
       }
     }
-    throw await this.withRange(lastError ?? noNodeAvailable(nodes, call.height), call.height);
+    throw await this.withRange(lastError ?? noNodeAvailable(), call.height);
   }
 
   /** Before an error about a pruned height is reported, finds out which heights are available. */
@@ -92,10 +92,11 @@ export class NodePool {
 
   /** Best first: nodes known to have the height, then those that may have it; fast and idle ones before busy ones. */
   private ranked(nodes: readonly ChainNode[], height: number | undefined): ChainNode[] {
-    const usable = nodes.filter(
-      (node) => node.isUp && (height === undefined || node.mayHave(height)),
-    );
-    if (usable.length < 2) return usable;
+    const up = nodes.filter((node) => node.isUp);
+    if (up.length < 2) return up;
+    const able = height === undefined ? up : up.filter((node) => node.mayHave(height));
+    // Nodes are never believed to lack a height without asking one: their address may lead to another by now.
+    const usable = able.length > 0 ? able : up;
     const latest = this.latest;
     const rank = (node: ChainNode) =>
       height === undefined ? this.lagRank(node, latest) : archiveRank(node, height);
@@ -122,10 +123,7 @@ function archiveRank(node: ChainNode, height: number): number {
 
 const estimateCost = (node: ChainNode) => (node.latencyMs + 1) * (node.inFlight + 1);
 
-function noNodeAvailable(nodes: readonly ChainNode[], height: number | undefined): GrpcError {
-  if (height !== undefined && nodes.some((node) => node.isUp)) {
-    return new GrpcError(GrpcCode.invalidArgument, `height ${height} was pruned from every node`);
-  }
+function noNodeAvailable(): GrpcError {
   const text = 'no node is available; see /health';
   return new GrpcError(GrpcCode.unavailable, text, 'transport');
 }

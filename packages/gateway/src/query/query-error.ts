@@ -56,8 +56,8 @@ function toHeightError(error: GrpcError, { pool, height, compat }: ErrorContext)
 
 /** Includes the available heights, as far as known. */
 export function prunedText(height: number, earliest: number | undefined, latest: number): string {
-  const from =
-    earliest !== undefined && earliest > height ? `${earliest}` : `a height above ${height}`;
+  const isKnown = earliest !== undefined && earliest > height && earliest <= latest;
+  const from = isKnown ? `${earliest}` : `a height above ${height}`;
   return `height ${height} is no longer kept: available are ${from} to ${latest}`;
 }
 

@@ -1,10 +1,9 @@
 import { hash, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { GrpcCode } from '@sibyl/grpc-client';
-import { findPageField } from '../binding/request-binder.js';
 import type { Config } from '../config/config.js';
 import type { ChainNode } from '../nodes/chain-node.js';
-import type { Match, Route } from '../schema/schema.js';
+import { type Match, type Route, UnknownTypeBindError } from '../schema/schema.js';
 import type { SchemaGroup, SchemaRegistry } from '../schema/schema-registry.js';
 import { HEIGHT_METADATA, parseHeight } from '../upstream/upstream.js';
 import { integerField, messageAt } from '../upstream/wire-fields.js';
@@ -23,6 +22,9 @@ export interface QueryRequest {
   /** Reads the body, if the route has one. */
   readonly body?: () => Promise<Uint8Array>;
 }
+
+/** Types that are looked up for one body. */
+const MAX_LOOKUPS = 20;
 
 interface QueryParserOptions {
   readonly schemaRegistry: SchemaRegistry;
@@ -57,18 +59,38 @@ export class QueryParser {
     checkPermission(match.route);
     if (match.route.httpMethod === 'GET' || !request.body)
       return this.bind(request, { group, match });
-    return request.body().then((body) => this.bind(request, { group, match }, body));
+    return request.body().then((body) => this.bindBody(request, { group, match }, body));
+  }
+
+  /** Looks up types that the body names and the schema lacks. */
+  private async bindBody(
+    request: QueryRequest,
+    bound: Bound,
+    body: Uint8Array,
+  ): Promise<ParsedQuery> {
+    for (let lookups = 0; ; lookups += 1) {
+      try {
+        return this.bind(request, bound, body);
+      } catch (error) {
+        if (!(error instanceof UnknownTypeBindError) || lookups === MAX_LOOKUPS) throw error;
+        const { schemaRegistry } = this.options;
+        if (!(await schemaRegistry.resolveType(bound.group, error.typeName))) throw error;
+      }
+    }
   }
 
   private bind(request: QueryRequest, { group, match }: Bound, body?: Uint8Array): ParsedQuery {
     const { config } = this.options;
     const { headers, query } = request;
     const { route, params, successor } = match;
+    const bound = route.bind({ params, query: this.selectFields(query, route), body });
     return {
       route,
       group,
-      message: route.bind({ params, query: this.selectFields(query, route), body }),
+      message: bound.message,
+      isPageCapped: bound.isPageCapped,
       height: this.getHeight(request, route),
+      minHeight: readMinHeight(headers),
       metadata: readMetadata(headers, config.nodes.forwardedMetadata),
       timeoutMs: readTimeout(headers, config.nodes.timeoutMs),
       isFresh: isCacheBypass(headers, config.cache.bypassSecret),
@@ -243,6 +265,14 @@ export function readRequestedHeight(
   return height === 0 ? undefined : height;
 }
 
+/** The header with the height that the chain must have reached. */
+const MIN_HEIGHT_HEADER = 'x-min-block-height';
+
+function readMinHeight(headers: IncomingHttpHeaders): number | undefined {
+  const text = headers[MIN_HEIGHT_HEADER];
+  return text === undefined ? undefined : parseHeightOrThrow(text);
+}
+
 function parseHeightOrThrow(text: string | string[]): number {
   const height = parseHeight(text);
   if (height === undefined) throw badRequest(`${String(text).slice(0, 40)} is not a block height`);
@@ -267,19 +297,23 @@ const BODY_BYTES_PER_UNIT = 16 * 1024;
 const COUNT_TOTAL_UNITS = 10;
 const MAX_UNITS = 100;
 
-/** PageRequest: 2 offset, 3 limit, 4 count_total. */
-const PAGE = { offset: 2, limit: 3, countTotal: 4 } as const;
+/** PageRequest: 1 key, 2 offset, 3 limit, 4 count_total. */
+const PAGE = { key: 1, offset: 2, limit: 3, countTotal: 4 } as const;
 
 /** The units a body of this size costs, before anything is read from it. */
 export const bodyCost = (bytes: number): number => Math.floor(bytes / BODY_BYTES_PER_UNIT);
 
 /** The extra units of a query: for large pages, skipped entries and totals. */
 export function extraCost({ route, message }: ParsedQuery): number {
-  const field = findPageField(route.request);
-  const page = field && messageAt(message, [field.number]);
-  if (!page || page.length === 0) return 0;
-  const ofEntries = Math.floor(Math.max(0, integerField(page, PAGE.limit) - 1) / ENTRIES_PER_UNIT);
+  if (route.pageField === undefined) return 0;
+  const page = messageAt(message, [route.pageField]);
+  const limit = integerField(page, PAGE.limit);
+  const ofEntries = Math.floor(Math.max(0, limit - 1) / ENTRIES_PER_UNIT);
   const ofSkipped = Math.floor(integerField(page, PAGE.offset) / SKIPPED_PER_UNIT);
-  const ofTotal = integerField(page, PAGE.countTotal) > 0 ? COUNT_TOTAL_UNITS : 0;
+  // Without a limit, the node counts too, unless it continues at a key.
+  const isCounted =
+    messageAt(page, [PAGE.key]).length === 0 &&
+    (limit === 0 || integerField(page, PAGE.countTotal) > 0);
+  const ofTotal = isCounted ? COUNT_TOTAL_UNITS : 0;
   return Math.min(MAX_UNITS, ofEntries + ofSkipped + ofTotal);
 }

@@ -1,12 +1,12 @@
-import { setImmediate } from 'node:timers/promises';
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import { TimeoutError, withTimeout } from '@sibyl/server-kit';
 import type { BlockWatch } from '../nodes/block-watch.js';
 import type { NodePool } from '../nodes/node-pool.js';
 import type { Metrics } from '../observe/metrics.js';
-import type { Route } from '../schema/schema.js';
-import type { SchemaGroup } from '../schema/schema-registry.js';
-import { QueryError } from './query-error.js';
+import { type Route, UnknownTypeError } from '../schema/schema.js';
+import type { SchemaGroup, SchemaRegistry } from '../schema/schema-registry.js';
+import { badRequest, QueryError } from './query-error.js';
 import { computeEtag, Reply, ReplyCache } from './reply-cache.js';
 import { type SharedResult, SingleFlight } from './single-flight.js';
 
@@ -16,6 +16,12 @@ const SLICED_FROM_BYTES = 128 * 1024;
 const STATELESS_LIFE_MS = 1000;
 /** Minimum timeout of a call to the nodes; a caller may stop waiting earlier. */
 const SHORTEST_CALL_MS = 1000;
+/** Types inside an Any that are looked up for one reply. */
+const MAX_LOOKUPS = 100;
+/** Further ahead, a block does not arrive within any timeout. */
+const MAX_BLOCKS_AHEAD = 100;
+/** Before a node is asked again that has not reached a height yet. */
+const RETRY_MS = 20;
 
 /** Limits on concurrent calls to nodes and the memory of their keys. */
 const SINGLE_FLIGHT_LIMITS = { maxCalls: 4096, maxKeyBytes: 32 * 1024 * 1024 };
@@ -23,11 +29,15 @@ const SINGLE_FLIGHT_LIMITS = { maxCalls: 4096, maxKeyBytes: 32 * 1024 * 1024 };
 interface QueryServiceOptions {
   readonly pool: NodePool;
   readonly blocks: BlockWatch;
+  readonly schemaRegistry: Pick<SchemaRegistry, 'resolveType'>;
   readonly cacheBytes: number;
   readonly metrics: Metrics;
   /** Maximum timeout of a call to the nodes. */
   readonly longestMs: number;
 }
+
+/** Receives the function to call if the caller disconnects. */
+type OnGone = (leave: () => void) => void;
 
 /** Runs queries: from the cache while the chain has not changed, otherwise by one shared call to a node. */
 export class QueryService {
@@ -37,21 +47,58 @@ export class QueryService {
 
   constructor(private readonly options: QueryServiceOptions) {
     this.cache = new ReplyCache(options.cacheBytes);
-    let latest = 0;
-    options.blocks.on('block', (height) => {
-      // The height decreases when the chain was reset.
-      if (height < latest) this.cache.clear();
-      latest = height;
+    options.blocks.on('reset', () => this.cache.clear());
+  }
+
+  /** Returns cached replies synchronously, unless a new block may have arrived. */
+  answer(query: Query, onGone?: OnGone): Reply | Promise<Reply> {
+    if (query.minHeight !== undefined) return this.answerFrom(query.minHeight, query, onGone);
+    const known = this.find(query);
+    if (!known) return this.ask(query, onGone);
+    const check = query.height === undefined ? this.options.blocks.confirm() : undefined;
+    if (!check) return this.hit(known);
+    return check.then(() => {
+      const still = this.find(query);
+      return still ? this.hit(still) : this.ask(query, onGone);
     });
   }
 
-  /** Returns cached replies synchronously. `onGone` receives the function to call if the caller disconnects. */
-  answer(query: Query, onGone?: (leave: () => void) => void): Reply | Promise<Reply> {
-    const known = this.find(query);
-    if (known) {
-      this.options.metrics.countCache('hit');
-      return known;
+  /** Answers once the chain has reached a height, from that height on. */
+  private async answerFrom(minHeight: number, query: Query, onGone?: OnGone): Promise<Reply> {
+    const { pool, blocks } = this.options;
+    const endsAt = performance.now() + query.timeoutMs;
+    let isGone = false;
+    onGone?.(() => {
+      isGone = true;
+    });
+    if (pool.latest > 0 && minHeight > pool.latest + MAX_BLOCKS_AHEAD)
+      throw tooFarAhead(pool.latest);
+    for (;;) {
+      const leftMs = Math.max(1, endsAt - performance.now());
+      const isReached =
+        pool.latest === 0 || (await blocks.waitFor(minHeight, leftMs, () => isGone));
+      if (!isReached) throw notReached(minHeight, pool.latest);
+      const reply = await this.answer({ ...query, minHeight: undefined }, onGone);
+      if (query.height !== undefined || (reply.height ?? minHeight) >= minHeight) return reply;
+      if (performance.now() > endsAt) throw notReached(minHeight, pool.latest);
+      await sleep(RETRY_MS);
     }
+  }
+
+  private hit(reply: Reply): Reply {
+    this.options.metrics.countCache('hit');
+    return reply;
+  }
+
+  /** While no node is available, the latest block is unknown; replies at a height never change. */
+  private find(query: Query): Reply | undefined {
+    const { isFresh, height, metadata } = query;
+    if (isFresh || metadata) return undefined;
+    const at = height ?? this.options.pool.latest;
+    return at === 0 ? undefined : this.cache.get(buildKey(query, at));
+  }
+
+  private ask(query: Query, onGone?: OnGone): Promise<Reply> {
     const { outcome, leave } = this.join(query);
     onGone?.(leave);
     const { timeoutMs } = query;
@@ -60,19 +107,11 @@ export class QueryService {
       : outcome;
   }
 
-  /** While no node is available, the latest block is unknown; replies at a height never change. */
-  private find(query: Query): Reply | undefined {
-    const { latest } = this.options.pool;
-    const { isFresh, height, metadata } = query;
-    if (isFresh || metadata || (height === undefined && latest === 0)) return undefined;
-    return this.cache.get(buildKey(query, latest));
-  }
-
   /** Joins the call for the same query, or starts one. */
   private join(query: Query): SharedResult<Reply> {
     const { metrics, pool } = this.options;
     const { metadata } = query;
-    const key = buildKey(query, pool.latest);
+    const key = buildKey(query, query.height ?? pool.latest);
     // Metadata may change the reply, so such a call is not shared.
     this.unshared += metadata ? 1 : 0;
     const flightKey = metadata
@@ -81,7 +120,7 @@ export class QueryService {
     const isShared = this.singleFlight.isRunning(flightKey);
     if (!isShared && !this.singleFlight.canStart(flightKey)) throw tooBusy();
     metrics.countCache(isShared ? 'shared' : 'miss');
-    return this.singleFlight.share(flightKey, (signal) => this.fetch(query, key, signal));
+    return this.singleFlight.share(flightKey, (signal) => this.fetch(query, signal));
   }
 
   /**
@@ -89,34 +128,47 @@ export class QueryService {
    * multiply the calls for one query.
    */
   private callTimeout(timeoutMs: number): number {
+    const { longestMs } = this.options;
+    if (timeoutMs >= longestMs) return longestMs;
     const doublings = Math.max(0, Math.ceil(Math.log2(timeoutMs / SHORTEST_CALL_MS)));
-    return Math.min(this.options.longestMs, SHORTEST_CALL_MS * 2 ** doublings);
+    return Math.min(longestMs, SHORTEST_CALL_MS * 2 ** doublings);
   }
 
-  private async fetch(query: Query, key: string, signal: AbortSignal): Promise<Reply> {
+  private async fetch(query: Query, signal: AbortSignal): Promise<Reply> {
     const { pool, blocks } = this.options;
     const { route, group, message, height, metadata } = query;
     const timeoutMs = this.callTimeout(query.timeoutMs);
     const call = { height, timeoutMs, signal, ...(metadata && { metadata }) };
-    const latest = pool.latest;
     const upstreamReply = await pool.call(group.nodes, route.grpcMethod, message, call);
-    const isFinal = height !== undefined && isState(route);
-    const isLong = upstreamReply.message.length >= SLICED_FROM_BYTES;
+    if (query.isPageCapped && route.hasNextPage(upstreamReply.message)) throw pageTooLarge();
     const reply = new Reply({
-      body: isLong
-        ? await writeInSlices(route, upstreamReply.message)
-        : route.write(upstreamReply.message),
+      body: await this.write(query, upstreamReply.message),
       etag: computeEtag(upstreamReply.message, group.schema.fingerprint),
       height: upstreamReply.height ?? height,
-      isFinal,
     });
-    // The node may have reached a new block since the key was built.
-    const isNewer =
-      height === undefined && upstreamReply.height !== undefined && upstreamReply.height !== latest;
-    const kept = isNewer ? buildKey(query, upstreamReply.height) : key;
-    if (!metadata) this.cache.set(kept, reply, isState(route) ? undefined : STATELESS_LIFE_MS);
+    this.keep(query, reply);
     blocks.notice();
     return reply;
+  }
+
+  /** Keeps a reply under its own height: the node may have reached a new block during the call. */
+  private keep(query: Query, reply: Reply): void {
+    if (query.metadata || reply.height === undefined) return;
+    const lifeMs = isState(query.route) ? undefined : STATELESS_LIFE_MS;
+    this.cache.set(buildKey(query, reply.height), reply, lifeMs);
+  }
+
+  /** Looks up types that occur inside an Any and that the schema lacks. */
+  private async write({ route, group }: Query, message: Uint8Array): Promise<Buffer> {
+    for (let lookups = 0; ; lookups += 1) {
+      try {
+        const isLong = message.length >= SLICED_FROM_BYTES;
+        return isLong ? await writeInSlices(route, message) : route.write(message);
+      } catch (error) {
+        if (!(error instanceof UnknownTypeError) || lookups === MAX_LOOKUPS) throw error;
+        if (!(await this.options.schemaRegistry.resolveType(group, error.typeName))) throw error;
+      }
+    }
   }
 }
 
@@ -137,16 +189,32 @@ function tooBusy(): QueryError {
   return new QueryError(GrpcCode.unavailable, text, { headers: { 'Retry-After': '1' } });
 }
 
+const tooFarAhead = (latest: number) =>
+  badRequest(`X-Min-Block-Height is too far in the future: the latest is ${latest}`);
+
+function notReached(minHeight: number, latest: number): QueryError {
+  const text = `block ${minHeight} has not arrived in time: the latest is ${latest}`;
+  return new QueryError(GrpcCode.deadlineExceeded, text, { headers: { 'Retry-After': '1' } });
+}
+
+const pageTooLarge = () =>
+  badRequest(
+    'pagination.limit is larger than this gateway allows, and there are more entries: request a smaller page, then the next by pagination.key',
+  );
+
 /** Modules name the services for state queries Query; those of the node are named Service. */
-function isState({ grpcMethod }: Route): boolean {
+export function isState({ grpcMethod }: Route): boolean {
   return grpcMethod.slice(0, grpcMethod.lastIndexOf('/')).endsWith('.Query');
 }
 
-/** The cache key of a query. It includes the schema, which determines the JSON, and the height. */
-function buildKey({ route, group, message, height }: Query, latest: number): string {
+/**
+ * The cache key of a query. It includes the schema, which determines the JSON, and the height: a reply about the latest
+ * block is one about its height.
+ */
+function buildKey({ route, group, message, isPageCapped }: Query, height: number): string {
   const bytes = Buffer.from(message.buffer, message.byteOffset, message.length).toString('latin1');
-  const moment = height === undefined ? `~${latest}` : `=${height}`;
-  return `${group.schema.fingerprint}${route.grpcMethod}\n${bytes.length}\n${bytes}${moment}`;
+  const cap = isPageCapped ? '^' : '';
+  return `${group.schema.fingerprint}${route.grpcMethod}\n${bytes.length}\n${bytes}=${height}${cap}`;
 }
 
 async function writeInSlices(route: Route, message: Uint8Array): Promise<Buffer> {
@@ -164,8 +232,12 @@ export interface Query {
   readonly group: SchemaGroup;
   /** The encoded request message. */
   readonly message: Uint8Array;
+  /** Whether the limit of the page was lowered, so that the reply must be the last page. */
+  readonly isPageCapped: boolean;
   /** Default: the latest block. */
   readonly height: number | undefined;
+  /** The height that the chain must have reached, which is waited for. */
+  readonly minHeight: number | undefined;
   /** Sent to the node; such a query is neither cached nor shared. */
   readonly metadata: Readonly<Record<string, string>> | undefined;
   readonly timeoutMs: number;

@@ -5,7 +5,7 @@ import { Reply, ReplyCache } from './reply-cache.js';
 
 const MAX_BYTES = 100_000;
 const buildReply = (length: number) =>
-  new Reply({ body: Buffer.alloc(length, 'x'), etag: 'W/"x"', height: 1, isFinal: true });
+  new Reply({ body: Buffer.alloc(length, 'x'), etag: 'W/"x"', height: 1 });
 
 it('ReplyCache returns stored replies', () => {
   const cache = new ReplyCache(MAX_BYTES);
@@ -87,7 +87,7 @@ it('ReplyCache uses no more memory than it reports, even for small buffers of la
   const noise: Buffer[] = [];
   for (let i = 0; i < 30_000; i++) {
     const body = Buffer.from(`{"number":"${i}"}`);
-    cache.set(`key ${i}`, new Reply({ body, etag: `W/"${i}"`, height: 1, isFinal: true }));
+    cache.set(`key ${i}`, new Reply({ body, etag: `W/"${i}"`, height: 1 }));
     // What a call allocates besides, from the same memory.
     noise[i % 10] = Buffer.from('x'.repeat(3000));
   }

@@ -83,15 +83,12 @@ interface ReplyOptions {
   readonly etag: string;
   /** The block height, if known. */
   readonly height: number | undefined;
-  /** Whether the reply never changes. */
-  readonly isFinal: boolean;
 }
 
 /** A serialized reply with its compressed forms. */
 export class Reply {
   readonly etag: string;
   readonly height: number | undefined;
-  readonly isFinal: boolean;
   /** The length of the body in bytes. */
   readonly length: number;
   /**
@@ -105,12 +102,11 @@ export class Reply {
   private encoded: Map<Encoding, Promise<Buffer>> | undefined;
   private encodedBytes = 0;
 
-  constructor({ body, etag, height, isFinal }: ReplyOptions) {
+  constructor({ body, etag, height }: ReplyOptions) {
     const isSmall = body.length <= SMALL_BYTES;
     this.length = body.length;
     this.etag = etag;
     this.height = height;
-    this.isFinal = isFinal;
     this.text = isSmall ? body.toString('latin1') : undefined;
     this.large = isSmall ? undefined : body;
   }

@@ -1,6 +1,12 @@
 import type { DescMessage, DescMethod } from '@bufbuild/protobuf';
 import { BindError } from '../binding/bind-error.js';
-import { type BindInput, type BindRules, RequestBinder } from '../binding/request-binder.js';
+import {
+  type BindInput,
+  type BindRules,
+  type BoundRequest,
+  findPageField,
+  RequestBinder,
+} from '../binding/request-binder.js';
 import { JsonWriters, ReplyWriter } from '../json/json-writers.js';
 import { DescriptorError, type Descriptors } from '../schema/descriptors.js';
 import {
@@ -9,6 +15,7 @@ import {
   readHttpBindings,
   readSummary,
 } from '../schema/options.js';
+import { messageAt } from '../upstream/wire-fields.js';
 import { type ChainPrefix, PathTemplate } from './path-template.js';
 
 interface RouteOptions {
@@ -40,6 +47,9 @@ export class Route {
   readonly summary: string;
   readonly request: DescMessage;
   readonly reply: DescMessage;
+  /** The number of the request's pagination field, if it has one. */
+  readonly pageField: number | undefined;
+  private readonly nextPage: readonly number[] | undefined;
   private readonly binder: RequestBinder;
   private readonly writer: ReplyWriter;
 
@@ -54,8 +64,15 @@ export class Route {
     this.summary = readSummary(method);
     this.request = method.input;
     this.reply = method.output;
+    this.pageField = findPageField(method.input)?.number;
+    this.nextPage = findNextPage(method.output);
     this.binder = deps.binder;
     this.writer = deps.writer;
+  }
+
+  /** Whether the reply is a page that others follow. */
+  hasNextPage(reply: Uint8Array): boolean {
+    return this.nextPage !== undefined && messageAt(reply, this.nextPage).length > 0;
   }
 
   /** Whether the query key is a field of the request that the path does not bind, by either of its names. */
@@ -64,7 +81,7 @@ export class Route {
   }
 
   /** Encodes the request; equal requests have equal bytes in any order of keys. Throws `BindError`. */
-  bind(input: BindInput): Uint8Array {
+  bind(input: BindInput): BoundRequest {
     return this.binder.bind(input);
   }
 
@@ -79,6 +96,16 @@ export class Route {
   }
 }
 
+const PAGE_RESPONSE = 'cosmos.base.query.v1beta1.PageResponse';
+/** PageResponse: 1 next_key. */
+const NEXT_KEY = 1;
+
+/** The path to the key of the next page in a reply. */
+function findNextPage(reply: DescMessage): readonly number[] | undefined {
+  const page = reply.fields.find((field) => field.message?.typeName === PAGE_RESPONSE);
+  return page && [page.number, NEXT_KEY];
+}
+
 export interface RouteSettings {
   readonly prefix: ChainPrefix;
   readonly served: ReadonlySet<string> | undefined;
@@ -87,7 +114,7 @@ export interface RouteSettings {
 
 /** All declared routes in order, and log messages about those that cannot be served. */
 export function buildRoutes(descriptors: Descriptors, settings: RouteSettings) {
-  const writers = new JsonWriters(descriptors.registry);
+  const writers = new JsonWriters(settings.rules.registry);
   const routes: Route[] = [];
   const notices: string[] = [];
   for (const method of descriptors.files.flatMap(listMethods))

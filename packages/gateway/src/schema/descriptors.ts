@@ -3,6 +3,7 @@ import {
   create,
   createFileRegistry,
   type DescFile,
+  type DescMessage,
   type FileRegistry,
   fromBinary,
 } from '@bufbuild/protobuf';
@@ -19,10 +20,13 @@ import {
   file_google_protobuf_timestamp,
   file_google_protobuf_wrappers,
 } from '@bufbuild/protobuf/wkt';
+import { selectFitting } from './merge-descriptors.js';
 
 /** The declarations of a chain, with its files in the given order. */
 export interface Descriptors {
   readonly registry: FileRegistry;
+  /** Without those of other versions, which `registry` includes. */
+  readonly exact: FileRegistry;
   readonly files: readonly DescFile[];
   /** Log messages about missing imports. */
   readonly notices: readonly string[];
@@ -41,21 +45,32 @@ const STANDARD_FILES = [
   file_google_protobuf_wrappers,
 ].map((file) => file.proto);
 
-/** Reads one `FileDescriptorSet`, or a list of single `FileDescriptorProto`s, in any order. */
-export function readDescriptors(bytes: Uint8Array | readonly Uint8Array[]): Descriptors {
+export type DescriptorBytes = Uint8Array | readonly Uint8Array[];
+
+/**
+ * Reads one `FileDescriptorSet`, or a list of single `FileDescriptorProto`s, in any order. Of `others`, files are used
+ * that have another name and that fit to the first ones.
+ */
+export function readDescriptors(bytes: DescriptorBytes, others?: Uint8Array): Descriptors {
   const given = parse(bytes);
   if (given.length === 0) throw new DescriptorError('The descriptors contain no file');
   const files = new Map<string, FileDescriptorProto>();
   for (const file of [...given, ...STANDARD_FILES])
     if (!files.has(file.name)) files.set(file.name, file);
-  const notices = dropMissingImports(files);
-  const registry = register(sortByImports(files));
-  const names = new Set(given.map((file) => file.name));
+  const { fitting, notices: unfitting } = others
+    ? selectFitting([...files.values()], parse(others))
+    : { fitting: [], notices: [] };
+  const all = new Map([...files, ...fitting.map((file) => [file.name, file] as const)]);
+  const notices = [...unfitting, ...dropMissingImports(all)];
+  const exact = register(sortByImports(files));
+  const registry = extend(exact, sortByImports(all));
+  const names = new Set([...given, ...fitting].map((file) => file.name));
   const inOrder = [...names].flatMap((name) => registry.getFile(name) ?? []);
-  return { registry, files: inOrder, notices, fingerprint: computeFingerprint(bytes) };
+  const fingerprint = computeFingerprint([bytes, others]);
+  return { registry, exact, files: inOrder, notices, fingerprint };
 }
 
-function parse(bytes: Uint8Array | readonly Uint8Array[]): FileDescriptorProto[] {
+function parse(bytes: DescriptorBytes): FileDescriptorProto[] {
   try {
     if (bytes instanceof Uint8Array) return fromBinary(FileDescriptorSetSchema, bytes).file;
     return bytes.map((file) => fromBinary(FileDescriptorProtoSchema, file));
@@ -64,9 +79,13 @@ function parse(bytes: Uint8Array | readonly Uint8Array[]): FileDescriptorProto[]
   }
 }
 
-function computeFingerprint(bytes: Uint8Array | readonly Uint8Array[]): string {
+/** Equal for equal descriptors. */
+export function computeFingerprint(all: readonly (DescriptorBytes | undefined)[]): string {
   const hash = createHash('sha256');
-  for (const part of bytes instanceof Uint8Array ? [bytes] : bytes) hash.update(part);
+  for (const bytes of all) {
+    for (const part of bytes instanceof Uint8Array ? [bytes] : (bytes ?? [])) hash.update(part);
+    hash.update('\n');
+  }
   return hash.digest('hex');
 }
 
@@ -92,6 +111,20 @@ function register(file: FileDescriptorProto[]): FileRegistry {
   }
 }
 
+/** Adds the files that a registry does not have; they are sorted after their imports. */
+function extend(registry: FileRegistry, files: readonly FileDescriptorProto[]): FileRegistry {
+  const added = new Map<string, FileRegistry>();
+  const find = (name: string) => registry.getFile(name) ?? added.get(name)?.getFile(name);
+  try {
+    for (const file of files) {
+      if (!find(file.name)) added.set(file.name, createFileRegistry(file, find));
+    }
+  } catch (cause) {
+    throw new DescriptorError(`The descriptors are incomplete: ${getReason(cause)}`, { cause });
+  }
+  return added.size === 0 ? registry : createFileRegistry(registry, ...added.values());
+}
+
 function getReason(cause: unknown): string {
   return cause instanceof Error ? cause.message : String(cause);
 }
@@ -114,6 +147,46 @@ export function sortByImports(files: ReadonlyMap<string, FileDescriptorProto>) {
   };
   for (const file of files.values()) visit(file);
   return sorted;
+}
+
+/**
+ * The message types of a chain. Some are not declared by what the node serves but occur inside an Any. They are looked
+ * up when they are needed, since other sources may declare them in another version.
+ */
+export class TypeRegistry {
+  private exact: FileRegistry;
+  private readonly all: FileRegistry;
+  private readonly settled = new Set<string>();
+
+  constructor({ exact, registry }: Pick<Descriptors, 'exact' | 'registry'>) {
+    this.exact = exact;
+    this.all = registry;
+  }
+
+  /** Undefined if the type is not known, or has to be looked up first. */
+  getMessage(typeName: string): DescMessage | undefined {
+    const found = this.exact.getMessage(typeName);
+    return found ?? (this.settled.has(typeName) ? this.all.getMessage(typeName) : undefined);
+  }
+
+  /** The type in any version. */
+  findMessage(typeName: string): DescMessage | undefined {
+    return this.getMessage(typeName) ?? this.all.getMessage(typeName);
+  }
+
+  /** Adds the files that were found for a type. Throws `DescriptorError`. */
+  add(bytes: readonly Uint8Array[]): void {
+    const known = [...this.exact.files].map(({ proto }) => proto);
+    const files = new Map([...parse(bytes), ...known].map((file) => [file.name, file]));
+    dropMissingImports(files);
+    this.exact = extend(this.exact, sortByImports(files));
+  }
+
+  /** Uses any version of a type that was looked up in vain; returns whether there is one. */
+  settle(typeName: string): boolean {
+    if (this.all.getMessage(typeName)) this.settled.add(typeName);
+    return this.settled.has(typeName);
+  }
 }
 
 /** The descriptors are unreadable or incomplete; the message names the file. */

@@ -3,9 +3,10 @@ import { type ApiInfo, openApiDocument } from '../openapi/open-api.js';
 import { ChainPrefix } from '../routes/path-template.js';
 import { buildRoutes, type Route } from '../routes/route.js';
 import { type Match, RouteTable } from '../routes/route-table.js';
-import { readDescriptors } from './descriptors.js';
+import { type DescriptorBytes, readDescriptors, TypeRegistry } from './descriptors.js';
 
-export { BindError } from '../binding/bind-error.js';
+export { BindError, UnknownTypeBindError } from '../binding/bind-error.js';
+export { UnknownTypeError } from '../json/json-writers.js';
 export { WireError } from '../json/wire-reader.js';
 export type { Route } from '../routes/route.js';
 export type { Match } from '../routes/route-table.js';
@@ -21,6 +22,8 @@ export interface SchemaOptions {
   readonly compat?: 'node' | undefined;
   /** The largest `pagination.limit` that is passed on. Default: 1000. */
   readonly maxPageLimit?: number | undefined;
+  /** Further files, for types that occur inside an Any; they are used as far as they fit. */
+  readonly others?: Uint8Array | undefined;
 }
 
 /**
@@ -34,6 +37,8 @@ export interface Schema {
   readonly fingerprint: string;
   /** Log messages about declarations that cannot be served. */
   readonly notices: readonly string[];
+  /** The types of messages; those inside an Any may be added. */
+  readonly types: TypeRegistry;
   /**
    * Finds the route of a raw (still percent-encoded) path without its query. HEAD matches as GET; OPTIONS
    * never matches, so its result has `allow`.
@@ -47,15 +52,12 @@ export interface Schema {
  * Reads descriptors: either one `FileDescriptorSet` (a node's `FileDescriptors` reply has the same
  * layout) or a list of single `FileDescriptorProto`s, in any order. Throws `DescriptorError`.
  */
-export function loadSchema(
-  bytes: Uint8Array | readonly Uint8Array[],
-  options: SchemaOptions = {},
-): Schema {
-  const { legacy = true, served, compat, maxPageLimit = 1000 } = options;
-  const descriptors = readDescriptors(bytes);
-  const { registry } = descriptors;
+export function loadSchema(bytes: DescriptorBytes, options: SchemaOptions = {}): Schema {
+  const { legacy = true, served, compat, maxPageLimit = 1000, others } = options;
+  const descriptors = readDescriptors(bytes, others);
+  const types = new TypeRegistry(descriptors);
   const prefix = new ChainPrefix(options.prefix);
-  const rules = { registry, compat, maxPageLimit };
+  const rules = { registry: types, compat, maxPageLimit };
   const { routes, notices } = buildRoutes(descriptors, { prefix, served, rules });
   const table = new RouteTable(routes, { prefix, legacy, reading: compat ?? 'exact' });
   const byGrpcMethod = new Map(routes.toReversed().map((route) => [route.grpcMethod, route]));
@@ -63,15 +65,17 @@ export function loadSchema(
     routes,
     fingerprint: computeFingerprint(descriptors.fingerprint, options),
     notices: [...descriptors.notices, ...notices],
+    types,
     match: (httpMethod, path) => table.match(httpMethod, path),
     findRoute: (grpcMethod) => byGrpcMethod.get(grpcMethod),
   };
 }
 
 function computeFingerprint(descriptors: string, options: SchemaOptions): string {
+  const { others: _, ...rest } = options;
   const served = options.served && [...options.served].sort();
   return createHash('sha256')
-    .update(JSON.stringify([descriptors, { ...options, served }]))
+    .update(JSON.stringify([descriptors, { ...rest, served }]))
     .digest('hex');
 }
 

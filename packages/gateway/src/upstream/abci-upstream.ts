@@ -1,5 +1,7 @@
 import { GrpcCode, GrpcError, ReplyMemory } from '@sibyl/grpc-client';
 import { z } from 'zod';
+import { toGrpcError } from './abci-error.js';
+import { BlockSubscription } from './block-subscription.js';
 import { JsonRpc } from './json-rpc.js';
 import {
   type NodeStatus,
@@ -30,18 +32,20 @@ const StatusResult = z.object({
   }),
 });
 
+const InfoResult = z.object({ response: z.object({ last_block_height: count.nullish() }) });
+
+const MAX_STATUS_BYTES = 1024 * 1024;
+
 /** A node reached by `abci_query` of its CometBFT RPC: the same messages in another envelope. */
 export class AbciUpstream implements Upstream {
   readonly kind = 'rpc';
   private readonly rpc: JsonRpc;
+  private readonly address: RpcAddress;
 
   constructor(private readonly options: UpstreamOptions) {
-    const url = new URL(options.url.href.replace(/^rpc\+/, ''));
-    const authorization = readBasicCredentials(url);
-    url.username = '';
-    url.password = '';
+    this.address = readRpcAddress(options.url);
     const memory = options.memory ?? new ReplyMemory(Number.POSITIVE_INFINITY);
-    this.rpc = new JsonRpc({ url, authorization, ca: options.ca, memory });
+    this.rpc = new JsonRpc({ ...this.address, ca: options.ca, memory });
   }
 
   async call(method: string, message: Uint8Array, call: UpstreamCall): Promise<UpstreamReply> {
@@ -60,14 +64,30 @@ export class AbciUpstream implements Upstream {
     };
   }
 
+  /** The latest block of the status may not have been executed yet, so the height is that of the state. */
   async status(timeoutMs: number): Promise<NodeStatus> {
-    const limits = { timeoutMs, maxReplyBytes: 1024 * 1024 };
-    const { sync_info: sync } = read(StatusResult, await this.rpc.call('status', {}, limits));
+    const limits = { timeoutMs, maxReplyBytes: MAX_STATUS_BYTES };
+    const [status, height] = await Promise.all([
+      this.rpc.call('status', {}, limits),
+      this.readHeight(timeoutMs).catch(() => 0),
+    ]);
+    const { sync_info: sync } = read(StatusResult, status);
     return {
-      height: Number(sync.latest_block_height),
+      height: height || Number(sync.latest_block_height),
       earliest: Number(sync.earliest_block_height ?? 0) || undefined,
       isCatchingUp: sync.catching_up ?? false,
     };
+  }
+
+  async readHeight(timeoutMs: number): Promise<number> {
+    const limits = { timeoutMs, maxReplyBytes: MAX_STATUS_BYTES };
+    const info = read(InfoResult, await this.rpc.call('abci_info', {}, limits));
+    return Number(info.response.last_block_height ?? 0);
+  }
+
+  watchBlocks(onBlock: (height: number) => void): () => void {
+    const subscription = new BlockSubscription({ ...this.address, ca: this.options.ca, onBlock });
+    return () => subscription.close();
   }
 
   close(): void {
@@ -75,82 +95,24 @@ export class AbciUpstream implements Upstream {
   }
 }
 
+export interface RpcAddress {
+  /** Without credentials. */
+  readonly url: URL;
+  readonly authorization: string | undefined;
+}
+
+/** The address of a node's RPC, with or without `rpc+`. */
+export function readRpcAddress({ href }: URL): RpcAddress {
+  const url = new URL(href.replace(/^rpc\+/, ''));
+  const authorization = readBasicCredentials(url);
+  url.username = '';
+  url.password = '';
+  return { url, authorization };
+}
+
 function read<T extends z.ZodType>(schema: T, result: unknown): z.infer<T> {
   const { data, error } = schema.safeParse(result);
   if (!error) return data;
   const text = `the node's reply has an unknown format: ${z.prettifyError(error)}`;
   throw new GrpcError(GrpcCode.internal, text, 'transport');
-}
-
-/** The error of an `abci_query`. */
-export interface AbciError {
-  readonly code: number;
-  readonly codespace: string;
-  readonly log: string;
-}
-
-/** Codes of the codespace `sdk` that a query can end with. */
-const SDK_CODES: Readonly<Record<number, GrpcCode>> = {
-  1: GrpcCode.internal,
-  4: GrpcCode.unauthenticated,
-  6: GrpcCode.unimplemented,
-  7: GrpcCode.invalidArgument,
-  8: GrpcCode.invalidArgument,
-  18: GrpcCode.invalidArgument,
-  22: GrpcCode.invalidArgument,
-  26: GrpcCode.invalidArgument,
-  29: GrpcCode.invalidArgument,
-  30: GrpcCode.notFound,
-  35: GrpcCode.internal,
-  36: GrpcCode.aborted,
-  37: GrpcCode.unimplemented,
-  38: GrpcCode.notFound,
-};
-
-/** The codespace of errors that no module declares, such as a panic. */
-const UNDECLARED = 'undefined';
-
-/** Names of gRPC codes as Go prints them. */
-const GO_CODES = [
-  'OK',
-  'Canceled',
-  'Unknown',
-  'InvalidArgument',
-  'DeadlineExceeded',
-  'NotFound',
-  'AlreadyExists',
-  'PermissionDenied',
-  'ResourceExhausted',
-  'FailedPrecondition',
-  'Aborted',
-  'OutOfRange',
-  'Unimplemented',
-  'Internal',
-  'Unavailable',
-  'DataLoss',
-  'Unauthenticated',
-];
-
-const GO_STATUS = /^rpc error: code = (\w+) desc = ([\s\S]*)$/;
-
-/** The gRPC error that the same query would have had over gRPC. */
-export function toGrpcError({ code, codespace, log }: AbciError): GrpcError {
-  const [, name = '', description = ''] = GO_STATUS.exec(log) ?? [];
-  const stated = GO_CODES.indexOf(name);
-  if (stated > 0) return new GrpcError(stated as GrpcCode, withoutKind(description, code));
-  if (codespace === 'sdk') return new GrpcError(SDK_CODES[code] ?? GrpcCode.unknown, log);
-  if (codespace === UNDECLARED || codespace === '') return new GrpcError(GrpcCode.internal, log);
-  return new GrpcError(GrpcCode.unknown, log);
-}
-
-/** The node appends its own kind of error to the status of the query. */
-const KINDS: Readonly<Record<number, string>> = {
-  4: ': unauthorized',
-  18: ': invalid request',
-  30: ': key not found',
-};
-
-function withoutKind(description: string, code: number): string {
-  const kind = KINDS[code];
-  return kind && description.endsWith(kind) ? description.slice(0, -kind.length) : description;
 }

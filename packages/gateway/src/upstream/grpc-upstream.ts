@@ -5,6 +5,8 @@ import {
   GrpcError,
   type MessageStream,
 } from '@sibyl/grpc-client';
+import { readRpcAddress } from './abci-upstream.js';
+import { BlockSubscription } from './block-subscription.js';
 import {
   HEIGHT_METADATA,
   type NodeStatus,
@@ -19,13 +21,19 @@ import { bytesFields, integerField, messageAt } from './wire-fields.js';
 
 const STATUS = '/cosmos.base.node.v1beta1.Service/Status';
 const LATEST_BLOCK = '/cosmos.base.tendermint.v1beta1.Service/GetLatestBlock';
+/** The smallest reply that every node has, for the height in its headers. */
+const SYNCING = '/cosmos.base.tendermint.v1beta1.Service/GetSyncing';
+const NOTHING = new Uint8Array();
 
 /** A node reached by gRPC. */
 export class GrpcUpstream implements Upstream {
   readonly kind = 'grpc';
+  onConnected: (() => void) | undefined;
   private readonly client: GrpcClient;
+  private heightMethod = STATUS;
 
-  constructor({ url, ca, http2, maxReplyBytes, memory }: UpstreamOptions) {
+  constructor(private readonly options: UpstreamOptions) {
+    const { url, ca, http2, maxReplyBytes, memory } = options;
     this.client = createGrpcClient({
       url,
       ca,
@@ -34,6 +42,7 @@ export class GrpcUpstream implements Upstream {
       userAgent: 'sibyl-gateway',
       maxReplyBytes,
       memory,
+      onConnected: () => this.onConnected?.(),
     });
   }
 
@@ -50,8 +59,21 @@ export class GrpcUpstream implements Upstream {
       return await this.readStatus(timeoutMs);
     } catch (error) {
       if (!(error instanceof GrpcError) || error.code !== GrpcCode.unimplemented) throw error;
+      this.heightMethod = SYNCING;
       return this.readLatestBlock(timeoutMs);
     }
+  }
+
+  async readHeight(timeoutMs: number): Promise<number> {
+    return (await this.call(this.heightMethod, NOTHING, { timeoutMs })).height ?? 0;
+  }
+
+  /** Only RPC reports blocks, so the address of the node's RPC is needed too. */
+  watchBlocks(onBlock: (height: number) => void): () => void {
+    const { rpc, ca } = this.options;
+    if (!rpc) return () => {};
+    const subscription = new BlockSubscription({ ...readRpcAddress(rpc), ca, onBlock });
+    return () => subscription.close();
   }
 
   open(method: string, timeoutMs: number): Promise<MessageStream> {
@@ -64,7 +86,7 @@ export class GrpcUpstream implements Upstream {
 
   /** StatusResponse: 1 earliest_store_height, 2 height. */
   private async readStatus(timeoutMs: number): Promise<NodeStatus> {
-    const { message, height } = await this.call(STATUS, new Uint8Array(), { timeoutMs });
+    const { message, height } = await this.call(STATUS, NOTHING, { timeoutMs });
     const earliest = integerField(message, 1);
     return {
       height: integerField(message, 2) || (height ?? 0),
@@ -76,7 +98,7 @@ export class GrpcUpstream implements Upstream {
 
   /** GetLatestBlockResponse: 2 block, 3 sdk_block; in both, header is 1, and in the header, height is 3. */
   private async readLatestBlock(timeoutMs: number): Promise<NodeStatus> {
-    const reply = await this.call(LATEST_BLOCK, new Uint8Array(), { timeoutMs });
+    const reply = await this.call(LATEST_BLOCK, NOTHING, { timeoutMs });
     const block = bytesFields(reply.message, 3)[0] ?? messageAt(reply.message, [2]);
     const height = integerField(messageAt(block, [1]), 3) || reply.height;
     if (!height) throw new GrpcError(GrpcCode.internal, 'the node does not report its height');

@@ -4,6 +4,8 @@ import type { ReplyMemory } from '@sibyl/grpc-client';
 import { Backoff, GrpcCode, GrpcError } from '@sibyl/grpc-client';
 
 const IDLE_SOCKETS = 32;
+/** The most calls that a node accepts in one request by default. */
+const MAX_BATCH = 10;
 
 export interface JsonRpcOptions {
   /** An `http:` or `https:` address. */
@@ -19,10 +21,12 @@ export interface JsonRpcCall {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Calls the JSON-RPC interface of a CometBFT node over keep-alive connections. */
+/** Calls the JSON-RPC interface of a CometBFT node over keep-alive connections; calls of one event loop turn share a request. */
 export class JsonRpc {
   private readonly agent: HttpAgent | HttpsAgent;
   private readonly backoff = new Backoff();
+  private queue: PendingCall[] = [];
+  private maxBatch = MAX_BATCH;
 
   constructor(private readonly options: JsonRpcOptions) {
     const kept = { keepAlive: true, maxFreeSockets: IDLE_SOCKETS };
@@ -33,49 +37,85 @@ export class JsonRpc {
   }
 
   /** The `result` of a call. */
-  async call(method: string, params: object, call: JsonRpcCall): Promise<unknown> {
+  call(method: string, params: object, call: JsonRpcCall): Promise<unknown> {
     const error = this.backoff.lastError();
-    if (error) throw error;
-    const limit = AbortSignal.timeout(Math.ceil(call.timeoutMs));
-    const signal = call.signal ? AbortSignal.any([limit, call.signal]) : limit;
-    const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method, params });
-    try {
-      const response = await this.send(body, signal);
-      const text = await readBody(response, call.maxReplyBytes, this.options.memory);
-      this.backoff.succeeded();
-      return readResult(text, response.statusCode ?? 0);
-    } catch (cause) {
-      throw this.toGrpcError(cause, call, limit);
-    }
+    if (error) return Promise.reject(error);
+    return new Promise((resolve, reject) => {
+      if (this.queue.length === 0) setImmediate(() => this.flush());
+      this.queue.push(new PendingCall({ method, params }, call, { resolve, reject }));
+    });
   }
 
   close(): void {
     this.agent.destroy();
   }
 
-  private send(body: string, signal: AbortSignal): Promise<IncomingMessage> {
+  private flush(): void {
+    const calls = this.queue.filter(({ isSettled }) => !isSettled);
+    this.queue = [];
+    for (let at = 0; at < calls.length; at += this.maxBatch) {
+      void this.send(calls.slice(at, at + this.maxBatch));
+    }
+  }
+
+  private async send(calls: readonly PendingCall[]): Promise<void> {
+    const posted = this.post(formatBody(calls));
+    let waiting = calls.length;
+    for (const call of calls) {
+      call.onSettled = () => {
+        waiting -= 1;
+        if (waiting === 0) posted.sent.destroy();
+      };
+    }
+    try {
+      const response = await posted.response;
+      const maxBytes = calls.reduce((sum, { limits }) => sum + limits.maxReplyBytes, 0);
+      const text = await readBody(response, maxBytes, this.options.memory);
+      this.backoff.succeeded();
+      this.deliver(calls, text, response.statusCode ?? 0);
+    } catch (cause) {
+      const error = this.toGrpcError(cause);
+      // Together they may exceed a limit that each of them keeps.
+      if (error.code === GrpcCode.resourceExhausted && calls.length > 1) this.sendEach(calls);
+      else for (const call of calls) call.fail(error);
+    }
+  }
+
+  private deliver(calls: readonly PendingCall[], text: string, status: number): void {
+    const answer = parse(text);
+    const [only, ...others] = calls;
+    if (only && others.length === 0) return only.settle(answer as RpcResponse, status);
+    if (!Array.isArray(answer)) {
+      // Some nodes and proxies do not accept several calls in one request.
+      this.maxBatch = 1;
+      return this.sendEach(calls);
+    }
+    const byId = new Map((answer as RpcResponse[]).map((one) => [one?.id, one]));
+    for (const [id, call] of calls.entries()) call.settle(byId.get(id), status);
+  }
+
+  private sendEach(calls: readonly PendingCall[]): void {
+    for (const call of calls) if (!call.isSettled) void this.send([call]);
+  }
+
+  private post(body: string): { sent: ClientRequest; response: Promise<IncomingMessage> } {
     const { url, authorization } = this.options;
     const headers = {
       'content-type': 'application/json',
       'content-length': Buffer.byteLength(body),
       ...(authorization && { authorization }),
     };
-    const options = { method: 'POST', agent: this.agent, headers, signal };
-    return new Promise((resolve, reject) => {
-      const sent: ClientRequest =
-        url.protocol === 'https:' ? requestTls(url, options) : request(url, options);
-      sent.once('response', resolve).once('error', reject).end(body);
+    const options = { method: 'POST', agent: this.agent, headers };
+    const sent: ClientRequest =
+      url.protocol === 'https:' ? requestTls(url, options) : request(url, options);
+    const response = new Promise<IncomingMessage>((resolve, reject) => {
+      sent.once('response', resolve).on('error', reject).end(body);
     });
+    return { sent, response };
   }
 
-  private toGrpcError(cause: unknown, call: JsonRpcCall, limit: AbortSignal): GrpcError {
+  private toGrpcError(cause: unknown): GrpcError {
     if (cause instanceof GrpcError) return cause;
-    if (limit.aborted) {
-      const text = `the node did not answer within ${call.timeoutMs} ms`;
-      return new GrpcError(GrpcCode.deadlineExceeded, text, 'transport');
-    }
-    if (call.signal?.aborted)
-      return new GrpcError(GrpcCode.cancelled, 'the caller canceled the call');
     const { code, message } = cause as NodeJS.ErrnoException;
     const text = 'the node cannot be reached';
     const detail = `${text}: ${message}`;
@@ -85,21 +125,74 @@ export class JsonRpc {
   }
 }
 
-/** A node replies 500 to some errors, with the reason in the body. */
-function readResult(text: string, status: number): unknown {
-  const answer = parse(text);
-  if (answer?.error) throw toRpcError(answer.error);
-  if (answer?.result !== undefined && status === 200) return answer.result;
-  const code = status === 200 ? GrpcCode.internal : GrpcCode.unavailable;
-  throw new GrpcError(code, `not a JSON-RPC response: HTTP ${status}`, 'transport');
+function formatBody(calls: readonly PendingCall[]): string {
+  const bodies = calls.map(({ request: { method, params } }, id) => {
+    return { jsonrpc: '2.0', id, method, params };
+  });
+  return JSON.stringify(bodies.length === 1 ? bodies[0] : bodies);
+}
+
+interface Outcome {
+  readonly resolve: (result: unknown) => void;
+  readonly reject: (error: GrpcError) => void;
+}
+
+/** One call, with its own time limit, in a request that may carry others. */
+class PendingCall {
+  isSettled = false;
+  /** Called once, when nobody waits for the outcome any longer. */
+  onSettled: () => void = () => {};
+  private readonly timer: NodeJS.Timeout;
+  private readonly cancel = () =>
+    this.fail(new GrpcError(GrpcCode.cancelled, 'the caller canceled the call'));
+
+  constructor(
+    readonly request: { readonly method: string; readonly params: object },
+    readonly limits: JsonRpcCall,
+    private readonly outcome: Outcome,
+  ) {
+    const { timeoutMs, signal } = limits;
+    this.timer = setTimeout(() => this.fail(deadlineExceeded(timeoutMs)), timeoutMs);
+    signal?.addEventListener('abort', this.cancel);
+  }
+
+  /** A node replies 500 to some errors, with the reason in the body. */
+  settle(answer: RpcResponse | undefined, status: number): void {
+    if (answer?.error) return this.fail(toRpcError(answer.error));
+    if (answer?.result !== undefined && status === 200) {
+      this.finish();
+      return this.outcome.resolve(answer.result);
+    }
+    const code = status === 200 ? GrpcCode.internal : GrpcCode.unavailable;
+    this.fail(new GrpcError(code, `not a JSON-RPC response: HTTP ${status}`, 'transport'));
+  }
+
+  fail(error: GrpcError): void {
+    if (this.isSettled) return;
+    this.finish();
+    this.outcome.reject(error);
+    this.onSettled();
+  }
+
+  private finish(): void {
+    this.isSettled = true;
+    clearTimeout(this.timer);
+    this.limits.signal?.removeEventListener('abort', this.cancel);
+  }
+}
+
+function deadlineExceeded(timeoutMs: number): GrpcError {
+  const text = `the node did not answer within ${timeoutMs} ms`;
+  return new GrpcError(GrpcCode.deadlineExceeded, text, 'transport');
 }
 
 interface RpcResponse {
+  readonly id?: unknown;
   readonly result?: unknown;
   readonly error?: { readonly code?: number; readonly message?: string; readonly data?: string };
 }
 
-function parse(text: string): RpcResponse | undefined {
+function parse(text: string): object | undefined {
   try {
     const answer: unknown = JSON.parse(text);
     return typeof answer === 'object' && answer !== null ? answer : undefined;

@@ -7,6 +7,8 @@ export interface UpstreamOptions {
   readonly ca?: readonly string[] | undefined;
   /** Only for gRPC; default: own. */
   readonly http2?: Http2Implementation | undefined;
+  /** The RPC of a gRPC node, for its new blocks. */
+  readonly rpc?: URL | undefined;
   readonly maxReplyBytes: number;
   /** Memory limit that all nodes share; default: unlimited. */
   readonly memory?: ReplyMemory | undefined;
@@ -43,6 +45,12 @@ export interface Upstream {
   /** Calls a unary method, such as `/ixo.entity.v1beta1.Query/Entity`. */
   call(method: string, request: Uint8Array, call: UpstreamCall): Promise<UpstreamReply>;
   status(timeoutMs: number): Promise<NodeStatus>;
+  /** The latest height of the state that queries see. */
+  readHeight(timeoutMs: number): Promise<number>;
+  /** Calls back with the height of each new block, while the node can be subscribed to; returns the function that stops. */
+  watchBlocks?(onBlock: (height: number) => void): () => void;
+  /** Called when a new connection may lead to another node. */
+  onConnected?: (() => void) | undefined;
   /** Opens a bidirectional method; only gRPC has them. */
   open?(method: string, timeoutMs: number): Promise<MessageStream>;
   close(): void;

@@ -50,7 +50,10 @@ describe.skipIf(!known)(title, () => {
     expect(match.route.grpcMethod, path).toBe(`/${first.rpc}`);
     const values = first.pattern.exec(path)?.slice(1) ?? [];
     expect([...match.params.values()], path).toEqual(values);
-    const request = match.route.bind({ params: match.params, query: new URLSearchParams() });
+    const { message: request } = match.route.bind({
+      params: match.params,
+      query: new URLSearchParams(),
+    });
     expect(readTexts(request, first.path.includes('{packet_id.')), path).toEqual(values);
   }
 });

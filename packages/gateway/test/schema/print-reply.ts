@@ -1,5 +1,5 @@
 import { JsonWriters, ReplyWriter } from '../../src/json/json-writers.js';
-import { readDescriptors } from '../../src/schema/descriptors.js';
+import { readDescriptors, TypeRegistry } from '../../src/schema/descriptors.js';
 import { descriptorSet } from './descriptor-set.js';
 import type { Facts } from './facts.js';
 import type { Wire } from './wire.js';
@@ -15,10 +15,10 @@ export function replyPrinter(facts: Facts): (type: string, message: Wire | Uint8
 
 /** The writers of a descriptor set's messages, by type name. */
 export function replyWriters(descriptors: Uint8Array): (type: string) => ReplyWriter {
-  const { registry } = readDescriptors(descriptors);
-  const writers = new JsonWriters(registry);
+  const types = new TypeRegistry(readDescriptors(descriptors));
+  const writers = new JsonWriters(types);
   return (type) => {
-    const message = registry.getMessage(type);
+    const message = types.getMessage(type);
     if (!message) throw new Error(`There is no message ${type}`);
     return new ReplyWriter(writers, message);
   };

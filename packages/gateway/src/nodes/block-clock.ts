@@ -1,0 +1,56 @@
+/** Intervals that count. */
+const KEPT = 16;
+/** No block arrives before this share of the shortest interval. */
+const EARLIEST_SHARE = 0.5;
+/** Polls begin at this share of the usual interval. */
+const POLL_SHARE = 0.9;
+/** Polls per interval while a block is due. */
+const POLLS_PER_INTERVAL = 25;
+const SHORTEST_POLL_MS = 20;
+/** Interval between polls until the pace of the chain is known. */
+const LEARNING_MS = 200;
+/** A block that is late by this many intervals is not awaited with more polls than usual. */
+const STALLED_INTERVALS = 3;
+/** A jump of more blocks says nothing about their pace, such as one after an outage. */
+const MAX_JUMP = 10;
+
+/** Learns the pace of a chain's blocks. Times are milliseconds of `performance.now()`. */
+export class BlockClock {
+  private readonly intervals: number[] = [];
+  private height = 0;
+  private arrivedAt = 0;
+
+  /** Records that a height was seen for the first time. */
+  record(height: number, now: number): void {
+    const blocks = height - this.height;
+    if (this.height > 0 && blocks > 0 && blocks <= MAX_JUMP) {
+      this.intervals.push((now - this.arrivedAt) / blocks);
+      if (this.intervals.length > KEPT) this.intervals.shift();
+    }
+    if (blocks < 0) this.intervals.length = 0;
+    this.height = height;
+    this.arrivedAt = now;
+  }
+
+  /** Before this, the next block cannot arrive; it is in the past while the pace is unknown. */
+  get dueAt(): number {
+    if (this.intervals.length === 0) return this.arrivedAt;
+    return this.arrivedAt + EARLIEST_SHARE * Math.min(...this.intervals);
+  }
+
+  /** The time to wait before the next poll: until the block is due, then often. */
+  getPollDelay(now: number, longestMs: number): number {
+    const { usual } = this;
+    if (usual === undefined) return Math.min(LEARNING_MS, longestMs);
+    const elapsed = now - this.arrivedAt;
+    if (elapsed > STALLED_INTERVALS * usual) return longestMs;
+    const often = Math.max(SHORTEST_POLL_MS, usual / POLLS_PER_INTERVAL);
+    return Math.min(longestMs, Math.max(often, POLL_SHARE * usual - elapsed));
+  }
+
+  /** The median interval. */
+  private get usual(): number | undefined {
+    const sorted = this.intervals.toSorted((a, b) => a - b);
+    return sorted[Math.floor(sorted.length / 2)];
+  }
+}

@@ -1,0 +1,108 @@
+import { fromBinary } from '@bufbuild/protobuf';
+import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
+import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
+import { GrpcCode, GrpcError, type MessageStream } from '@sibyl/grpc-client';
+import type { Upstream } from '../upstream/upstream.js';
+import { bytesFields, messageAt } from '../upstream/wire-fields.js';
+
+const VERSIONS = ['v1alpha', 'v1'];
+const TIMEOUT_MS = 10_000;
+/** More than any chain has. */
+const MAX_FILES = 5000;
+
+/** Field numbers of ServerReflectionRequest and ServerReflectionResponse. */
+const REQUEST_FIELDS = { fileByName: 3, fileOfSymbol: 4, services: 7 } as const;
+const REPLY_FIELDS = { files: 4, services: 6, error: 7 } as const;
+
+const text = (bytes: Uint8Array) => Buffer.from(bytes).toString();
+
+/** gRPC server reflection of one node. */
+export class ServerReflection {
+  private readonly streams = new Set<MessageStream>();
+  private shared: Promise<MessageStream> | undefined;
+
+  private constructor(private readonly openStream: () => Promise<MessageStream>) {}
+
+  /** Uses the reflection of a node, if it has one; undefined otherwise. */
+  static async use<T>(
+    upstream: Upstream,
+    use: (reflection: ServerReflection) => Promise<T>,
+  ): Promise<T | undefined> {
+    if (!upstream.open) return undefined;
+    for (const version of VERSIONS) {
+      const method = `/grpc.reflection.${version}.ServerReflection/ServerReflectionInfo`;
+      const reflection = new ServerReflection(async () => {
+        const stream = await upstream.open?.(method, TIMEOUT_MS);
+        if (!stream) throw new GrpcError(GrpcCode.unimplemented, 'the node has no streams');
+        return stream;
+      });
+      try {
+        return await use(reflection);
+      } catch (error) {
+        if (!(error instanceof GrpcError) || error.code !== GrpcCode.unimplemented) throw error;
+      } finally {
+        for (const stream of reflection.streams) stream.close();
+      }
+    }
+    return undefined;
+  }
+
+  /** Full names of the services the server implements. */
+  async listServices(): Promise<ReadonlySet<string>> {
+    const answer = await this.request(REQUEST_FIELDS.services, '*');
+    const [error] = bytesFields(answer, REPLY_FIELDS.error);
+    if (error) throw new GrpcError(GrpcCode.unimplemented, text(messageAt(error, [2])));
+    const services = bytesFields(messageAt(answer, [REPLY_FIELDS.services]), 1);
+    return new Set(services.map((service) => text(messageAt(service, [1]))));
+  }
+
+  /** The files that declare the symbols, with all their imports; those the server does not find are left out. */
+  async readFiles(symbols: Iterable<string>): Promise<Uint8Array[]> {
+    const files = new Map<string, Uint8Array>();
+    const wanted = new Set<string>();
+    const add = (found: readonly Uint8Array[]) => {
+      for (const file of found) {
+        const { name, dependency } = fromBinary(FileDescriptorProtoSchema, file);
+        if (!files.has(name)) files.set(name, file);
+        for (const imported of dependency) wanted.add(imported);
+      }
+      if (files.size > MAX_FILES)
+        throw new GrpcError(GrpcCode.internal, 'reflection returned too many files');
+    };
+    const { fileOfSymbol, fileByName } = REQUEST_FIELDS;
+    const found = await Promise.all([...symbols].map((name) => this.find(fileOfSymbol, name)));
+    add(found.flat());
+    const asked = new Set<string>();
+    for (;;) {
+      const missing = [...wanted].filter((name) => !files.has(name) && !asked.has(name));
+      if (missing.length === 0) return [...files.values()];
+      for (const name of missing) asked.add(name);
+      add((await Promise.all(missing.map((name) => this.find(fileByName, name)))).flat());
+    }
+  }
+
+  /** The files of an answer; none if the server does not know the name. */
+  private async find(field: number, name: string): Promise<Uint8Array[]> {
+    const answer = await this.request(field, name);
+    return bytesFields(messageAt(answer, [REPLY_FIELDS.files]), 1);
+  }
+
+  /** All requests share a stream, unless the server ends it after the first answer, as some do. */
+  private async request(field: number, value: string): Promise<Uint8Array> {
+    const request = new BinaryWriter().tag(field, WireType.LengthDelimited).string(value).finish();
+    this.shared ??= this.open();
+    const stream = await this.shared;
+    try {
+      return await stream.send(request);
+    } catch (error) {
+      if (!(error instanceof GrpcError) || error.code !== GrpcCode.internal) throw error;
+      return (await this.open()).send(request);
+    }
+  }
+
+  private async open(): Promise<MessageStream> {
+    const stream = await this.openStream();
+    this.streams.add(stream);
+    return stream;
+  }
+}
