@@ -1,9 +1,18 @@
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { readFileSync } from 'node:fs';
+import { type IncomingHttpHeaders, request } from 'node:http';
+import { text as readText } from 'node:stream/consumers';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { loadChainSchema } from '../../demo-chain/src/chain-schema.js';
 import { startTestNode, type TestNode } from '../../demo-chain/test/support/test-node.js';
 import { ask, type RunningGateway, startGateway } from './support/running-gateway.js';
+import { smallDescriptors } from './support/small-descriptors.js';
 
 const PARAMS = '/ixo/entity/params';
+const CLAIMS = '/ixo/claims/claims';
+const CLAIM_LIST = 'ixo.claims.v1beta1.Query/ClaimList';
+const ENTITY = 'ixo.entity.v1beta1.Query/Entity';
 const NOT_IMPLEMENTED = { code: 12, message: 'Not Implemented', details: [] };
+const schema = loadChainSchema();
 let node: TestNode;
 let gateway: RunningGateway;
 
@@ -13,50 +22,207 @@ beforeAll(async () => {
   gateway = await startGateway([node], { GATEWAY_COMPAT: 'node' });
 });
 
+afterEach(() => node.interrupt());
+
 afterAll(async () => {
   await gateway.close();
   await node.close();
 });
 
-it.each([
-  ['GET', '/ixo/nothing/here/at/all'],
-  ['GET', `${PARAMS}/`],
-  ['DELETE', PARAMS],
-  ['HEAD', PARAMS],
-  ['OPTIONS', PARAMS],
-])('answers %s %s with 501, as a node does', async (method, path) => {
-  const { status, json } = await ask(gateway.url + path, { method });
-  expect(status).toBe(501);
-  if (method !== 'HEAD') expect(json).toEqual(NOT_IMPLEMENTED);
+interface Sent {
+  readonly method?: string;
+  readonly headers?: Record<string, string | string[]>;
+  readonly body?: string;
+}
+
+/** Sends a path exactly as it is; `fetch` would put it into canonical form. */
+async function send(path: string, { method = 'GET', headers = {}, body = '' }: Sent = {}) {
+  const { hostname, port } = new URL(gateway.url);
+  const { promise, resolve, reject } = Promise.withResolvers<{
+    readonly status: number;
+    readonly headers: IncomingHttpHeaders;
+    readonly text: string;
+  }>();
+  const sent = request({ hostname, port, path, method, headers }, async (response) => {
+    const text = await readText(response);
+    resolve({ status: response.statusCode ?? 0, headers: response.headers, text });
+  });
+  sent.once('error', reject).end(body);
+  const { text, ...rest } = await promise;
+  return { ...rest, text, code: text.startsWith('{') ? JSON.parse(text).code : undefined };
+}
+
+/** The request that reaches the node for a path. */
+async function findBound(method: string, type: string, path: string, sent: Sent = {}) {
+  const seen: Uint8Array[] = [];
+  node.interrupt((query) => {
+    if (query.method === method) seen.push(query.request);
+    return undefined;
+  });
+  const { status } = await send(path, sent);
+  return { status, bytes: seen[0], message: seen[0] && decode(type, seen[0]) };
+}
+
+/** Undefined for texts that are not UTF-8. */
+function decode(type: string, bytes: Uint8Array) {
+  try {
+    return schema.decode(type, bytes);
+  } catch {
+    return undefined;
+  }
+}
+
+const findEntity = (path: string) =>
+  findBound(ENTITY, 'ixo.entity.v1beta1.QueryEntityRequest', path);
+const findClaims = (query: string, sent?: Sent) =>
+  findBound(CLAIM_LIST, 'ixo.claims.v1beta1.QueryClaimListRequest', CLAIMS + query, sent);
+
+describe('paths', () => {
+  it.each([
+    ['GET', '/ixo/nothing/here/at/all'],
+    ['GET', `${PARAMS}/`],
+    ['GET', '/ixo/entity/:verb'],
+    ['GET', '/ixo/claim'],
+    ['DELETE', PARAMS],
+    ['HEAD', PARAMS],
+    ['OPTIONS', PARAMS],
+    ['POST', PARAMS],
+  ])('answers %s %s with 501, as a node does', async (method, path) => {
+    const { status, text } = await send(path, { method });
+    expect(status).toBe(501);
+    if (method !== 'HEAD') expect(JSON.parse(text)).toEqual(NOT_IMPLEMENTED);
+  });
+
+  it.each([
+    [`/${PARAMS}`, PARAMS],
+    ['/ixo/../ixo/entity/params', PARAMS],
+    ['/ixo/./entity//params?a=b%20c', `${PARAMS}?a=b%20c`],
+    ['/ixo/entity/a%2F%2Fb', '/ixo/entity/a/b'],
+    ['/ixo/entity/%2e%2e/x%20y!', '/ixo/x%20y%21'],
+    ['/ixo//entity/', '/ixo/entity/'],
+  ])('redirects %s to %s', async (path, location) => {
+    const { status, headers, text } = await send(path);
+    expect({ status, location: headers.location, text }).toEqual({ status: 301, location, text: '' });
+  });
+
+  it('binds an empty segment, where a trailing slash ends the path', async () => {
+    expect(await findEntity('/ixo/entity/')).toMatchObject({ status: 400, message: {} });
+  });
+
+  it('binds bytes that are not UTF-8 as they are', async () => {
+    const { bytes } = await findEntity('/ixo/entity/a%FF%C3%A9');
+    expect(Buffer.from(bytes ?? []).toString('hex')).toBe('0a0461ffc3a9');
+  });
+
+  it('answers 400 for an invalid escape', async () => {
+    expect((await send('/ixo/entity/%zz')).status).toBe(400);
+  });
+});
+
+describe('queries', () => {
+  it.each([
+    ['?pagination.limit=%zz'],
+    ['?pagination.limit=1;pagination.offset=2'],
+    ['?pagination.limit.x=1'],
+    ['?pagination=1'],
+    ['?pagination.key=AQ'],
+    ['?pagination.key=A+=='],
+    ['?pagination.limit=-1'],
+    ['?pagination.reverse=yes'],
+  ])('answers 400 for %s', async (query) => {
+    expect(await send(CLAIMS + query)).toMatchObject({ status: 400, code: 3 });
+  });
+
+  it.each([['?%zz'], ['?a;b'], ['?height=60&watch']])(
+    'does not read %s where path or body bind every field',
+    async (query) => {
+      const { status, headers } = await send(PARAMS + query);
+      expect(status).toBe(200);
+      expect(headers['grpc-metadata-x-cosmos-block-height']).toBe('100');
+    },
+  );
+
+  it.each([
+    ['?pagination.limit=2&pagination.limit=3', { pagination: { limit: '2' } }],
+    ['?pagination.limit[7]=2', { pagination: { limit: '7' } }],
+    ['?pagination.nothing=2', { pagination: {} }],
+    ['?nothing.at.all=2', {}],
+    ['?pagination.key=-_8%3D', { pagination: { key: '+/8=' } }],
+    ['?pagination.limit=99999999', { pagination: { limit: '99999999' } }],
+  ])('reads %s as a node does', async (query, message) => {
+    expect(await findClaims(query)).toMatchObject({ status: 200, message });
+  });
+
+  it('reads the parameters of a form on a GET route, before those of the address', async () => {
+    const form = (body: string) => ({
+      method: 'POST',
+      headers: { 'content-type': 'application/x-www-form-urlencoded' },
+      body,
+    });
+    const { status, message } = await findClaims(
+      '?pagination.limit=5&pagination.offset=1',
+      form('pagination.limit=2'),
+    );
+    expect({ status, message }).toEqual({
+      status: 200,
+      message: { pagination: { limit: '2', offset: '1' } },
+    });
+    const bad = await send(CLAIMS, form('a=%zz'));
+    expect(bad).toMatchObject({ status: 400, code: 3 });
+    const other = await send(CLAIMS, { method: 'POST', headers: { 'content-type': 'text/plain' } });
+    expect(other.status).toBe(501);
+  });
+
+  it('accepts only the declared numbers of an enum', async () => {
+    const { routes } = (await gateway.get('/routes')).json.schemas[0];
+    const { path } = routes.find(({ rpc }: { rpc: string }) => rpc.endsWith('/DisputeBySubject'));
+    const readStatus = async (role: string) =>
+      (await send(path.replace('{subjectId}', 'x').replace('{targetRole}', role))).status;
+    expect(await readStatus('99')).toBe(400);
+    expect(await readStatus('+1')).toBe(404);
+  });
+});
+
+describe('heights', () => {
+  it.each([
+    ['60', '60'],
+    ['+60', '60'],
+    ['0', '100'],
+  ])('x-cosmos-block-height: %s is %s', async (given, height) => {
+    const { headers } = await send(PARAMS, { headers: { 'x-cosmos-block-height': given } });
+    expect(headers['grpc-metadata-x-cosmos-block-height']).toBe(height);
+  });
+
+  it.each(['-1', 'abc', '6.5', '5000', '2'])('answers 500 for %s', async (height) => {
+    const answer = await send(PARAMS, { headers: { 'x-cosmos-block-height': height } });
+    expect(answer).toMatchObject({ status: 500, code: 2 });
+  });
+
+  it('ignores more than one', async () => {
+    const headers = { 'x-cosmos-block-height': '60', 'grpc-metadata-x-cosmos-block-height': '61' };
+    const twice = { 'x-cosmos-block-height': ['60', '61'] };
+    for (const given of [headers, twice]) {
+      const answer = await send(PARAMS, { headers: given });
+      expect(answer.headers['grpc-metadata-x-cosmos-block-height']).toBe('100');
+    }
+  });
+
+  it('forwards the node’s error for heights it does not have', async () => {
+    const future = await gateway.get(PARAMS, { 'x-cosmos-block-height': '5000' });
+    expect(future.json.message).toContain('cannot query with height in the future');
+    const pruned = await gateway.get(PARAMS, { 'x-cosmos-block-height': '2' });
+    expect(pruned.json.message).toContain('failed to load state at height 2');
+  });
 });
 
 it('sends only the body and the height', async () => {
-  const { status, headers } = await gateway.get('/ixo/claims/claims', {
-    'accept-encoding': 'gzip',
-  });
+  const { status, headers } = await gateway.get(CLAIMS, { 'accept-encoding': 'gzip' });
   expect(status).toBe(200);
   expect(headers.get('grpc-metadata-x-cosmos-block-height')).toBe('100');
+  expect(headers.get('grpc-metadata-content-type')).toBe('application/grpc');
   for (const name of ['x-block-height', 'etag', 'content-encoding', 'cache-control', 'vary']) {
     expect(headers.has(name), name).toBe(false);
   }
-});
-
-it('ignores ?height= and ?watch', async () => {
-  const { status, headers } = await gateway.get(`${PARAMS}?height=60&watch`);
-  expect(status).toBe(200);
-  expect(headers.get('grpc-metadata-x-cosmos-block-height')).toBe('100');
-});
-
-it('x-cosmos-block-height: reads the header', async () => {
-  const { headers } = await gateway.get(PARAMS, { 'x-cosmos-block-height': '60' });
-  expect(headers.get('grpc-metadata-x-cosmos-block-height')).toBe('60');
-});
-
-it('forwards the node’s error for heights it does not have', async () => {
-  const future = await gateway.get(PARAMS, { 'x-cosmos-block-height': '5000' });
-  expect(future.json.message).toContain('cannot query with height in the future');
-  const pruned = await gateway.get(PARAMS, { 'x-cosmos-block-height': '2' });
-  expect(pruned.status).not.toBe(404);
 });
 
 it('queries the node even for services it does not serve', async () => {
@@ -65,7 +231,61 @@ it('queries the node even for services it does not serve', async () => {
   expect(node.countCalls('ixo.bonds.v1beta1.Query/Params')).toBe(1);
 });
 
-it('still refuses to write, and still answers once for many', async () => {
+it('still answers once for many', async () => {
   await Promise.all(Array.from({ length: 20 }, () => gateway.get('/ixo/token/params')));
   expect(node.countCalls('ixo.token.v1beta1.Query/Params')).toBe(1);
+});
+
+/** What the gateway does where a node does something else; one for each row of docs/gateway.md. */
+const DIFFERENCES: Readonly<Record<string, () => Promise<void>>> = {
+  'A transaction, `POST /cosmos/tx/v1beta1/txs`': async () => {
+    const message = smallDescriptors([
+      { name: 'cosmos.tx.v1beta1.Service/BroadcastTx', http: 'post', path: '/txs' },
+    ]);
+    const other = await startTestNode({ over: 'rpc+http' });
+    other.interrupt(({ method }) => (method.endsWith('/FileDescriptors') ? { message } : undefined));
+    const writing = await startGateway([other], { GATEWAY_COMPAT: 'node' });
+    const refused = await ask(`${writing.url}/txs`, { method: 'POST', body: '{}' });
+    expect(refused).toMatchObject({ status: 403, json: { code: 7 } });
+    await writing.close();
+    await other.close();
+  },
+  "The gateway's own paths": async () => {
+    expect((await send('/health')).status).toBe(200);
+    expect((await send('/routes')).status).toBe(200);
+  },
+  'An invalid escape in a path, such as `%zz`': async () => {
+    expect(await send('/ixo/entity/%zz')).toMatchObject({ status: 400, code: 3 });
+  },
+  'A URL of more than 8,192 characters': async () => {
+    expect(await send(`/ixo/entity/${'a'.repeat(9000)}`)).toMatchObject({ status: 414, code: 3 });
+  },
+  '`X-Min-Block-Height`': async () => {
+    const { status } = await send(PARAMS, { headers: { 'x-min-block-height': '100000' } });
+    expect(status).toBe(400);
+  },
+  'No node is available, or a limit of the gateway is exceeded': async () => {
+    const gone = await startTestNode();
+    const other = await startGateway([gone], { GATEWAY_COMPAT: 'node' });
+    await gone.close();
+    await expect.poll(async () => (await other.get(PARAMS)).status).toBe(503);
+    await other.close();
+  },
+};
+
+describe('docs/gateway.md, the differences with GATEWAY_COMPAT=node', () => {
+  const page = readFileSync(new URL('../../../docs/gateway.md', import.meta.url), 'utf8');
+  const section = page.split('### Like a node')[1]?.split('\n## ')[0] ?? '';
+  const rows = section
+    .split('\n')
+    .filter((line) => line.startsWith('| ') && !line.startsWith('| Request'))
+    .map((line) => line.split(' | ')[0]?.slice(2).trim() ?? '');
+
+  it('has a row for each', () => {
+    expect(rows).toEqual(Object.keys(DIFFERENCES));
+  });
+
+  it.each(Object.entries(DIFFERENCES))('%s', async (_, check) => {
+    await check();
+  });
 });

@@ -35,6 +35,11 @@ describe('the reply cache while no node answers', () => {
       .poll(async () => (await gateway.get('/health')).json, { timeout: 20_000 })
       .toMatchObject({ status: 'down', nodes: { up: 0, down: 2 } });
 
+    // The reply about the latest block is one about its height.
+    const then = { 'x-cosmos-block-height': String(latest.headers.get('x-block-height')) };
+    const known = await gateway.get(PARAMS, then);
+    expect({ status: known.status, text: known.text }).toEqual({ status: 200, text: latest.text });
+    expect(known.headers.get('cache-control')).toContain('immutable');
     const again = await gateway.get(PARAMS, atHeight);
     expect({ status: again.status, text: again.text }).toEqual({ status: 200, text: kept.text });
     expect(again.headers.get('x-block-height')).toBe(height);

@@ -38,7 +38,8 @@ export async function startRpcServer(options: RpcServerOptions): Promise<GrpcSer
     const body = await replyAll(request, options);
     response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(body));
   });
-  if (options.hasWebSocket ?? true) serveSubscriptions(server, options);
+  const dropSubscribers =
+    (options.hasWebSocket ?? true) ? serveSubscriptions(server, options) : () => {};
   server.listen(options.port ?? 0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
@@ -46,10 +47,14 @@ export async function startRpcServer(options: RpcServerOptions): Promise<GrpcSer
     url: `rpc+http://127.0.0.1:${port}`,
     port,
     goAway: () => server.closeIdleConnections(),
-    dropConnections: () => server.closeAllConnections(),
+    dropConnections: () => {
+      server.closeAllConnections();
+      dropSubscribers();
+    },
     unref: () => void server.unref(),
     async close() {
       server.closeAllConnections();
+      dropSubscribers();
       await new Promise((resolve) => server.close(resolve));
     },
   };
@@ -91,12 +96,9 @@ async function readCalls(request: IncomingMessage): Promise<RpcCall | RpcCall[]>
 
 const NEW_BLOCK_HEADER = "tm.event='NewBlockHeader'";
 
-/** Answers `subscribe` for the headers of new blocks. */
-function serveSubscriptions(server: Server, { blocks }: RpcServerOptions): void {
+/** Answers `subscribe` for the headers of new blocks; returns the function that drops the subscribers. */
+function serveSubscriptions(server: Server, { blocks }: RpcServerOptions): () => void {
   const sockets = new WebSocketServer({ server, path: '/websocket' });
-  server.on('close', () => {
-    for (const socket of sockets.clients) socket.terminate();
-  });
   sockets.on('connection', (socket: WebSocket) => {
     socket.on('message', (data) => {
       const { id, method, params } = JSON.parse(String(data)) as RpcCall;
@@ -113,6 +115,9 @@ function serveSubscriptions(server: Server, { blocks }: RpcServerOptions): void 
       socket.once('close', () => blocks.listeners.delete(report));
     });
   });
+  return () => {
+    for (const socket of sockets.clients) socket.terminate();
+  };
 }
 
 function buildStatus({ blocks, version }: RpcServerOptions) {

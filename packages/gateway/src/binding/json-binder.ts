@@ -23,16 +23,23 @@ import {
   timeValue,
 } from './wire-values.js';
 
+export interface BodyRules {
+  /** Any types that a body may hold. */
+  readonly registry: TypeRegistry;
+  /** `node` ignores unknown members and reads bytes as strictly as a node. */
+  readonly compat: 'node' | undefined;
+}
+
 /** Binds the JSON of a body to the message, or to its body field. */
 export function bindBody(
   draft: MessageDraft,
   target: string,
   body: Uint8Array | undefined,
-  registry: TypeRegistry,
+  rules: BodyRules,
 ): void {
   if (!body || body.length === 0) return;
   const json = readJson(body);
-  const binder = new JsonBinder(registry);
+  const binder = new JsonBinder(rules);
   if (target === '*') {
     binder.bindMembers(draft, json, '');
     return;
@@ -44,15 +51,12 @@ export function bindBody(
 
 /** Binds protobuf's JSON to messages. Paths only name the field in an error. */
 export class JsonBinder {
-  private readonly registry: TypeRegistry;
-
-  constructor(registry: TypeRegistry) {
-    this.registry = registry;
-  }
+  constructor(private readonly rules: BodyRules) {}
 
   bindMembers(draft: MessageDraft, json: JsonNode, path: string): void {
     for (const [name, value] of expectMembers(json, path)) {
       const field = findField(draft.type, name);
+      if (!field && this.rules.compat) continue;
       if (!field) throw new BindError(join(path, name), `is not a field of ${draft.type.typeName}`);
       this.bindField(draft, field, value, join(path, name));
     }
@@ -92,7 +96,7 @@ export class JsonBinder {
 
   private value(field: DescField, json: JsonNode, path: string): WireValue {
     if (field.message) return this.message(field.message, json, path);
-    return withFieldName(path, () => leafFromJson(field, json));
+    return withFieldName(path, () => leafFromJson(field, json, this.rules.compat));
   }
 
   private message(type: DescMessage, json: JsonNode, path: string): WireValue {
@@ -122,7 +126,7 @@ export class JsonBinder {
     const typeUrl = url && readString(url);
     if (typeUrl === undefined) throw new BindError(join(path, '@type'), 'is missing');
     const typeName = typeUrl.slice(typeUrl.lastIndexOf('/') + 1);
-    const type = this.registry.findMessage(typeName);
+    const type = this.rules.registry.findMessage(typeName);
     if (!type) throw new UnknownTypeBindError(join(path, '@type'), typeName, typeUrl);
     const others = members.filter(([name]) => name !== '@type');
     if (getMessageForm(type) === 'fields')
@@ -167,7 +171,7 @@ function dynamicField(json: JsonNode): string {
 }
 
 /** Reads one value of a field that is not a message. */
-export function leafFromJson(field: DescField, json: JsonNode): WireValue {
+export function leafFromJson(field: DescField, json: JsonNode, compat?: 'node'): WireValue {
   if (field.message) throw new TypeError(`${field.name} is a message`);
   if (field.enum) return enumFromJson(field.enum, json);
   switch (getFieldForm(field)) {
@@ -180,7 +184,7 @@ export function leafFromJson(field: DescField, json: JsonNode): WireValue {
     case 'raw_json':
       return bytesValue(Buffer.from(json.text));
     default:
-      return scalarFromJson(field.scalar, json);
+      return scalarFromJson(field.scalar, json, compat);
   }
 }
 
@@ -195,13 +199,13 @@ const WHOLE = /^-?(0|[1-9]\d*)$/;
 const NUMBER = /^-?\d/;
 
 /** Reads a scalar from protobuf's JSON, where numbers may be quoted. */
-export function scalarFromJson(type: ScalarType, json: JsonNode): WireValue {
+export function scalarFromJson(type: ScalarType, json: JsonNode, compat?: 'node'): WireValue {
   const text = readString(json);
   switch (type) {
     case ScalarType.STRING:
       return textValue(expectString(json));
     case ScalarType.BYTES:
-      return scalarFromText(type, expectString(json), 'tolerant');
+      return bytesFromJson(expectString(json), compat);
     case ScalarType.BOOL:
       if (json.text !== 'true' && json.text !== 'false')
         throw new ValueError(`${quote(json.text)} is neither true nor false`);
@@ -209,6 +213,12 @@ export function scalarFromJson(type: ScalarType, json: JsonNode): WireValue {
     default:
       return numberFromJson(type, text ?? json.text);
   }
+}
+
+/** In a body, a node accepts only the standard alphabet. */
+function bytesFromJson(text: string, compat: 'node' | undefined): WireValue {
+  if (compat && /[-_]/.test(text)) throw new ValueError(`${quote(text)} is not base64`);
+  return scalarFromText(ScalarType.BYTES, text, compat ?? 'tolerant');
 }
 
 export function expectString(json: JsonNode): string {

@@ -3,6 +3,7 @@ import { BinaryWriter } from '@bufbuild/protobuf/wire';
 import type { TypeRegistry } from '../schema/descriptors.js';
 import { getFieldForm, getMessageForm } from '../schema/options.js';
 import { BindError, ValueError, withFieldName } from './bind-error.js';
+import type { QueryValues } from './go-url.js';
 import { bindBody } from './json-binder.js';
 import {
   asValue,
@@ -27,7 +28,7 @@ import { enumNumber, enumValue, scalarFromText, textValue, timeValue } from './w
 export interface BindInput {
   /** Decoded values of the path template's variables, by their dotted field path. */
   readonly params: ReadonlyMap<string, string>;
-  readonly query: URLSearchParams;
+  readonly query: QueryValues;
   /** The JSON text of a POST. */
   readonly body?: Uint8Array | undefined;
 }
@@ -75,7 +76,7 @@ export class RequestBinder {
 
   bind({ params, query, body }: BindInput): BoundRequest {
     const draft = new MessageDraft(this.message.type);
-    if (this.message.body !== '') bindBody(draft, this.message.body, body, this.rules.registry);
+    if (this.message.body !== '') bindBody(draft, this.message.body, body, this.rules);
     this.bindParams(draft, params);
     const isPageCapped = this.bindQuery(draft, query);
     return { message: encodeDraft(draft), isPageCapped };
@@ -89,9 +90,17 @@ export class RequestBinder {
     }
   }
 
+  /** Whether a node looks at the query at all: it does not if path and body bind every field. */
+  get readsQuery(): boolean {
+    const { type, body, variables } = this.message;
+    const isBound = (name: string) => name === body || variables.includes(name);
+    return body !== '*' && type.fields.some(({ name }) => !isBound(name));
+  }
+
   /** Returns whether the limit of a page was lowered. */
-  private bindQuery(draft: MessageDraft, query: URLSearchParams): boolean {
+  private bindQuery(draft: MessageDraft, query: QueryValues): boolean {
     if (query.size === 0) return false;
+    if (this.rules.compat === 'node') return this.bindNodeQuery(draft, query);
     const done = new Set<string>();
     let isPageCapped = false;
     for (const key of query.keys()) {
@@ -106,9 +115,26 @@ export class RequestBinder {
     return isPageCapped;
   }
 
+  private bindNodeQuery(draft: MessageDraft, query: QueryValues): boolean {
+    if (!this.readsQuery) return false;
+    const { type, body, variables } = this.message;
+    const bound = [...variables, body].filter((name) => name !== '').map((name) => name.split('.'));
+    for (const key of query.keys()) {
+      // The text in brackets is the first value, as for a map.
+      const [, name = key, index] = /^(.*)\[(.*)\]$/s.exec(key) ?? [];
+      const names = name.split('.');
+      // A node compares names, so a field that the path binds can be set by its other name.
+      if (bound.some((path) => path.every((one, i) => one === names[i]))) continue;
+      const texts = [...(index === undefined ? [] : [index]), ...query.getAll(key)];
+      const path = withFieldName(key, () => walkPath(draft, type, names));
+      if (path) withFieldName(key, () => bindTexts(draft, path, texts, 'node'));
+    }
+    return false;
+  }
+
   private capPage(path: FieldPath, texts: readonly string[]): readonly string[] {
-    const { compat, maxPageLimit } = this.rules;
-    if (compat === 'node' || !isPageLimit(path)) return texts;
+    const { maxPageLimit } = this.rules;
+    if (!isPageLimit(path)) return texts;
     const isAbove = parseInteger(texts[0] ?? '', UINT64) > BigInt(maxPageLimit);
     return isAbove ? [String(maxPageLimit)] : texts;
   }
@@ -136,6 +162,28 @@ function encodeDraft(draft: MessageDraft): Uint8Array {
   const bytes = writer.finish();
   idle = writer;
   return bytes;
+}
+
+/** Finds a field as a node does: it creates the messages on the way, and refuses to look into other values. */
+function walkPath(
+  draft: MessageDraft,
+  type: DescMessage,
+  names: readonly string[],
+): FieldPath | undefined {
+  const found: DescField[] = [];
+  let [parent, within] = [draft, type];
+  for (const [i, name] of names.entries()) {
+    const field = findField(within, name);
+    if (!field) return undefined;
+    found.push(field);
+    if (i === names.length - 1) break;
+    if (field.fieldKind !== 'message' || getFieldForm(field) !== 'plain')
+      throw new ValueError(`${field.name} has no fields`);
+    parent = parent.child(field);
+    within = field.message;
+  }
+  const [first, ...rest] = found;
+  return first && [first, ...rest];
 }
 
 function beginsWith(path: FieldPath, bound: FieldPath): boolean {
@@ -171,16 +219,20 @@ export function bindTexts(
 function valueFromText(field: DescField, text: string, base64: Base64Reading): WireValue {
   if (field.fieldKind === 'map') throw new ValueError('is a map, which a URL cannot contain');
   if (field.message) return messageFromText(field.message, text, base64);
-  if (field.enum) return enumValue(enumNumber(field.enum, text));
+  if (field.enum) return enumValue(enumNumber(field.enum, text, toCompat(base64)));
   switch (getFieldForm(field)) {
     case 'integer':
+      if (base64 === 'node') throw new ValueError('is a number that a node does not accept here');
       return textValue(parseIntegerText(text));
     case 'decimal':
+      if (base64 === 'node') throw new ValueError('is a number that a node does not accept here');
       return textValue(parseDecimalText(text));
     default:
       return scalarFromText(field.scalar, text, base64);
   }
 }
+
+const toCompat = (reading: Base64Reading) => (reading === 'node' ? 'node' : undefined);
 
 function messageFromText(type: DescMessage, text: string, base64: Base64Reading): WireValue {
   switch (getMessageForm(type)) {

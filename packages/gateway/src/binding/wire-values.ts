@@ -1,6 +1,7 @@
 import { type DescEnum, ScalarType } from '@bufbuild/protobuf';
 import { type BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { quote, ValueError } from './bind-error.js';
+import { encodeText } from './go-url.js';
 import type { WireValue } from './message-draft.js';
 import {
   type Base64Reading,
@@ -84,7 +85,8 @@ export function textValue(value: string): WireValue {
   return {
     isZero: value === '',
     wireType: LengthDelimited,
-    write: (writer) => writer.string(value),
+    write: (writer) =>
+      value.isWellFormed() ? writer.string(value) : writer.bytes(encodeText(value)),
   };
 }
 
@@ -95,13 +97,14 @@ export function floatValue(type: ScalarType, value: number): WireValue {
   return { isZero, wireType: Bit32, write: (writer) => writer.float(value) };
 }
 
-/** The number of an enum's value, given by name or as a number. */
-export function enumNumber(type: DescEnum, text: string): number {
+/** The number of an enum's value, given by name or as a number; a node accepts only declared ones. */
+export function enumNumber(type: DescEnum, text: string, compat?: 'node'): number {
   const named = type.values.find((value) => value.name === text);
   if (named) return named.number;
-  if (/^-?\d{1,10}$/.test(text)) {
-    const number = BigInt(text);
-    if (number >= INT32.min && number <= INT32.max) return Number(number);
+  if (/^[+-]?\d{1,10}$/.test(text)) {
+    const number = BigInt(text.replace(/^\+/, ''));
+    const isKnown = !compat || type.values.some((value) => value.number === Number(number));
+    if (isKnown && number >= INT32.min && number <= INT32.max) return Number(number);
   }
   throw new ValueError(`${quote(text)} is not a number or one of ${listNames(type)}`);
 }

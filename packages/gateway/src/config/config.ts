@@ -81,7 +81,8 @@ function buildConfig(env: Environment): Config {
     schema: Object.freeze({
       descriptorsFile: env.GATEWAY_DESCRIPTORS,
       prefix: env.GATEWAY_PREFIX,
-      legacy: env.GATEWAY_LEGACY,
+      // A node does not have them.
+      legacy: env.GATEWAY_LEGACY && env.GATEWAY_COMPAT === undefined,
       maxPageLimit: env.GATEWAY_PAGE_LIMIT,
     }),
     compat: env.GATEWAY_COMPAT,

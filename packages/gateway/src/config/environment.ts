@@ -114,15 +114,10 @@ export const UpstreamUrl = z.string().transform((text, context): UpstreamAddress
   };
   if (!URL.canParse(text)) return fail('must be URLs such as grpc://127.0.0.1:9090');
   const url = new URL(text);
-  if (!PROTOCOLS.includes(url.protocol)) return fail(`must start with one of ${names()}`);
-  if (!url.hostname) return fail('must name a host');
-  if (url.protocol.startsWith('grpc') && !url.port) return fail(`needs the port of ${url.host}`);
   const from = url.searchParams.get('from');
-  if (from !== null && !/^[1-9]\d{0,14}$/.test(from)) return fail('has an invalid ?from=');
   const rpc = url.searchParams.get('rpc');
-  if (rpc !== null && !(URL.canParse(rpc) && /^https?:/.test(rpc))) {
-    return fail('has an invalid ?rpc=, which must be a URL such as http://127.0.0.1:26657');
-  }
+  const problem = findProblem(url, from, rpc);
+  if (problem) return fail(problem);
   for (const own of ['from', 'rpc']) url.searchParams.delete(own);
   return {
     url,
@@ -130,6 +125,15 @@ export const UpstreamUrl = z.string().transform((text, context): UpstreamAddress
     rpc: rpc === null ? undefined : new URL(rpc),
   };
 });
+
+function findProblem(url: URL, from: string | null, rpc: string | null): string | undefined {
+  if (!PROTOCOLS.includes(url.protocol)) return `must start with one of ${names()}`;
+  if (!url.hostname) return 'must name a host';
+  if (url.protocol.startsWith('grpc') && !url.port) return `needs the port of ${url.host}`;
+  if (from !== null && !/^[1-9]\d{0,14}$/.test(from)) return 'has an invalid ?from=';
+  if (rpc === null || (URL.canParse(rpc) && /^https?:/.test(rpc))) return undefined;
+  return 'has an invalid ?rpc=, which must be a URL such as http://127.0.0.1:26657';
+}
 
 const names = () => PROTOCOLS.map((protocol) => `${protocol}//`).join(', ');
 
@@ -162,9 +166,13 @@ export const Environment = z.object({
     .describe("File with the chain's FileDescriptorSet; unset: read from the nodes"),
   GATEWAY_PREFIX: z
     .string()
-    .regex(/^[A-Za-z0-9._~-]{1,64}$/, { error: 'must be one segment of a path, such as ixo' })
+    .regex(/^[A-Za-z0-9._~-]{1,64}(=[A-Za-z0-9._~-]{1,64})?$/, {
+      error: 'must be one segment of a path, such as ixo, or two such as assets=osmosis',
+    })
     .prefault('ixo')
-    .describe("First path segment of the chain's own routes; ixo is always accepted"),
+    .describe(
+      "First path segment of the chain's own routes; for another chain than ixo followed by = and the segment it declares, which is always accepted",
+    ),
   GATEWAY_LEGACY: flag
     .prefault('true')
     .describe('Serve the paths of earlier chain versions, with a link to their successor'),

@@ -8,7 +8,7 @@ import { badRequest, QueryError, toQueryError } from '../query/query-error.js';
 import { extraCost, type QueryRequest } from '../query/query-parser.js';
 import { HEIGHT_METADATA, parseHeight } from '../upstream/upstream.js';
 import type { GatewayDeps } from './gateway-deps.js';
-import { type RequestContext, readBody, toErrorBody } from './request-context.js';
+import { formatError, type RequestContext, readBody } from './request-context.js';
 
 /** All results of one batch together. */
 const MAX_REPLY_BYTES = 32 * 1024 * 1024;
@@ -128,7 +128,7 @@ async function answerOne(
     if (!queryError) throw error;
     return {
       status: queryError.status,
-      body: Buffer.from(JSON.stringify(toErrorBody(queryError))),
+      body: Buffer.from(formatError(queryError)),
     };
   }
 }

@@ -2,9 +2,10 @@ import type { OutgoingHttpHeaders } from 'node:http';
 import type { ByteBudget } from '@sibyl/server-kit';
 import { checkPermission } from '../auth/admission.js';
 import type { Caller } from '../auth/gate.js';
+import { GoQuery } from '../binding/go-url.js';
 import type { Config } from '../config/config.js';
 import { badRequest } from '../query/query-error.js';
-import { bodyCost, extraCost } from '../query/query-parser.js';
+import { bodyCost, extraCost, type QueryRequest } from '../query/query-parser.js';
 import { isState, type ParsedQuery } from '../query/query-service.js';
 import type { Encoding, Reply } from '../query/reply-cache.js';
 import type { GatewayDeps } from './gateway-deps.js';
@@ -28,10 +29,37 @@ export class ChainQueries {
       return bytes;
     };
     const queryRequest = { method, path, query, headers: request.headers, body };
-    if (method === 'OPTIONS' && !config.compat) {
+    if (config.compat) return this.serveLikeNode(context, caller, queryRequest);
+    if (method === 'OPTIONS') {
       return context.send(204, { Allow: queryParser.allowed(queryRequest).join(', ') });
     }
-    const parsed = queryParser.read(queryRequest, (route) => {
+    return this.read(context, caller, queryRequest);
+  }
+
+  private serveLikeNode(
+    context: RequestContext,
+    caller: Caller,
+    request: QueryRequest,
+  ): void | Promise<void> {
+    const { search } = context;
+    if (!this.deps.queryParser.isForm(request)) {
+      return this.read(context, caller, { ...request, query: new GoQuery(search) });
+    }
+    const readForm = async () => {
+      const form = Buffer.from((await request.body?.()) ?? []).toString('latin1');
+      const query = new GoQuery(form, search);
+      if (query.error) throw badRequest(query.error);
+      return this.read(context, caller, { ...request, method: 'GET', query });
+    };
+    return readForm();
+  }
+
+  private read(
+    context: RequestContext,
+    caller: Caller,
+    request: QueryRequest,
+  ): void | Promise<void> {
+    const parsed = this.deps.queryParser.read(request, (route) => {
       context.subject = route.grpcMethod;
       checkPermission(caller, route);
     });
@@ -55,8 +83,9 @@ export class ChainQueries {
       : this.sender.send(context, reply, parsed);
   }
 
-  private isWatch({ query, method }: RequestContext, { route }: ParsedQuery): boolean {
-    if (query.size === 0 || method !== 'GET' || this.deps.config.compat) return false;
+  private isWatch(context: RequestContext, { route }: ParsedQuery): boolean {
+    if (context.search === '' || context.method !== 'GET' || this.deps.config.compat) return false;
+    const { query } = context;
     const isWanted = query.has('watch') && !['false', '0'].includes(query.get('watch') ?? '');
     return isWanted && !route.takesQueryKey('watch');
   }
@@ -118,7 +147,10 @@ export class ReplySender {
       head.Link = `<${successor}>; rel="successor-version"`;
     }
     if (height !== undefined) head['Grpc-Metadata-X-Cosmos-Block-Height'] = height;
-    if (this.isPlain) return head;
+    if (this.isPlain) {
+      head['Grpc-Metadata-Content-Type'] = 'application/grpc';
+      return head;
+    }
     head.Vary = Vary === undefined ? VARY : `${Vary}, ${VARY}`;
     head.ETag = etag;
     // State at a requested height never changes.

@@ -3,6 +3,7 @@ import { isIP } from 'node:net';
 import { GrpcCode } from '@sibyl/grpc-client';
 import { toAddressKey } from '@sibyl/server-kit';
 import type { Caller } from '../auth/gate.js';
+import { findRedirect } from '../binding/go-url.js';
 import { QueryError, toQueryError } from '../query/query-error.js';
 import { serveBatch } from './batch.js';
 import { ChainQueries } from './chain-queries.js';
@@ -52,6 +53,8 @@ export class Handler {
     if ((context.request.url?.length ?? 0) > MAX_TARGET_CHARACTERS) throw tooLong();
     if (this.cors.answerPreflight(context)) return;
     const { path, method } = context;
+    const redirect = this.deps.config.compat && findRedirect(path, context.search);
+    if (redirect) return context.send(301, { Location: redirect, 'Content-Length': 0 });
     const allowed = ownMethods(path);
     if (allowed && !allowed.includes(method)) return refuseMethod(context, allowed);
     if (isOpen(path)) return this.serveOpen(context);

@@ -7,6 +7,7 @@ import { badRequest, QueryError } from '../query/query-error.js';
 const REQUEST_ID = /^[A-Za-z0-9._:-]{1,128}$/;
 /** Smaller bodies are not worth counting: the number of connections limits them. */
 const COUNTED_FROM_BYTES = 16 * 1024;
+
 const NO_QUERY = new URLSearchParams();
 
 /** One HTTP request and its response. */
@@ -14,8 +15,8 @@ export class RequestContext {
   readonly startedAt = performance.now();
   /** The path, still percent-encoded. */
   readonly path: string;
-  /** Do not modify: requests without a query share one object. */
-  readonly query: URLSearchParams;
+  /** The query without its question mark, still percent-encoded. */
+  readonly search: string;
   /** From the request, if it is well-formed. */
   requestId: string | undefined;
   /** Headers of every response; sent in one call, which is fastest. */
@@ -26,6 +27,7 @@ export class RequestContext {
   subject = 'unmatched';
   /** The requested height, once known. */
   height: number | undefined;
+  private parsedQuery: URLSearchParams | undefined;
 
   constructor(
     readonly request: IncomingMessage,
@@ -34,7 +36,7 @@ export class RequestContext {
     const target = request.url ?? '/';
     const mark = target.indexOf('?');
     this.path = mark < 0 ? target : target.slice(0, mark);
-    this.query = mark < 0 ? NO_QUERY : new URLSearchParams(target.slice(mark + 1));
+    this.search = mark < 0 ? '' : target.slice(mark + 1);
     this.headers = { 'X-Content-Type-Options': 'nosniff' };
     const given = request.headers['x-request-id'];
     if (typeof given === 'string' && REQUEST_ID.test(given)) this.identify(given);
@@ -45,6 +47,13 @@ export class RequestContext {
     this.requestId ??= id;
     this.headers['X-Request-Id'] = this.requestId;
     return this.requestId;
+  }
+
+  /** Do not modify: requests without a query share one object. */
+  get query(): URLSearchParams {
+    if (this.search === '') return NO_QUERY;
+    this.parsedQuery ??= new URLSearchParams(this.search);
+    return this.parsedQuery;
   }
 
   get method(): string {
@@ -135,9 +144,14 @@ export function sendJsonText(context: RequestContext, status: number, body: Buff
 /** Sends an error in a node's format. */
 export function sendError(context: RequestContext, error: QueryError): void {
   Object.assign(context.headers, error.headers);
-  sendJson(context, error.status, toErrorBody(error));
+  sendJsonText(context, error.status, Buffer.from(formatError(error)));
 }
 
-export function toErrorBody({ code, message }: Pick<QueryError, 'code' | 'message'>): object {
-  return { code, message, details: [] };
+/** The JSON of an error, escaped as Go does. */
+export function formatError({ code, message }: Pick<QueryError, 'code' | 'message'>): string {
+  const json = JSON.stringify({ code, message, details: [] });
+  return json.replace(
+    /[<>&\u2028\u2029]/g,
+    (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
 }

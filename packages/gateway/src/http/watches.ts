@@ -7,7 +7,8 @@ import type { NodePool } from '../nodes/node-pool.js';
 import { QueryError, toQueryError } from '../query/query-error.js';
 import type { Query, QueryService } from '../query/query-service.js';
 import type { Reply } from '../query/reply-cache.js';
-import { type RequestContext, toErrorBody } from './request-context.js';
+import type { ByteBudget } from './byte-budget.js';
+import { formatError, type RequestContext } from './request-context.js';
 
 const HEARTBEAT_MS = 15_000;
 const RETRY_SECONDS = '30';
@@ -151,7 +152,7 @@ class Watch {
       const context = { pool, height: undefined, compat: undefined };
       const queryError =
         toQueryError(error, context) ?? new QueryError(GrpcCode.internal, 'failed');
-      const data = JSON.stringify(toErrorBody(queryError));
+      const data = formatError(queryError);
       this.send('error', { tag: data, data: Buffer.from(data), height: undefined });
     }
   }

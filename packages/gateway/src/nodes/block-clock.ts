@@ -1,7 +1,11 @@
 /** Intervals that count. */
 const KEPT = 16;
-/** No block arrives before this share of the shortest interval. */
-const EARLIEST_SHARE = 0.5;
+/** No block arrives before this share of the shortest interval; a smaller one while few intervals are known. */
+const EARLIEST_SHARE = 0.75;
+const FIRST_SHARE = 0.5;
+const FEW = 8;
+/** How long the first block after the start is expected at any time. */
+const FIRST_BLOCK_MS = 10_000;
 /** Polls begin at this share of the usual interval. */
 const POLL_SHARE = 0.9;
 /** Polls per interval while a block is due. */
@@ -34,8 +38,18 @@ export class BlockClock {
 
   /** Before this, the next block cannot arrive; it is in the past while the pace is unknown. */
   get dueAt(): number {
-    if (this.intervals.length === 0) return this.arrivedAt;
-    return this.arrivedAt + EARLIEST_SHARE * Math.min(...this.intervals);
+    const { length } = this.intervals;
+    if (length === 0) return this.arrivedAt;
+    const share = length < FEW ? FIRST_SHARE : EARLIEST_SHARE;
+    return this.arrivedAt + share * Math.min(...this.intervals);
+  }
+
+  /** Whether a block is due; none is while the chain has stalled. */
+  isDue(now: number): boolean {
+    const { usual } = this;
+    const elapsed = now - this.arrivedAt;
+    if (usual === undefined) return elapsed <= FIRST_BLOCK_MS;
+    return now >= this.dueAt && elapsed <= STALLED_INTERVALS * usual;
   }
 
   /** The time to wait before the next poll: until the block is due, then often. */

@@ -7,8 +7,10 @@ import type { NodePool } from './node-pool.js';
 const POLL_TIMEOUT_MS = 3000;
 /** Nodes that are behind get the new block soon, so they are polled before the next round. */
 const LAGGING_POLL_MS = 50;
-/** For so long after a check, no further one is made while a block is due. */
-const CONFIRMED_MS = 20;
+/** The age of a check that is new enough while a block is due: a client cannot have heard of a newer block. */
+const DUE_AGE_MS = 1;
+/** The same for a chain whose next block cannot be predicted. */
+const USUAL_AGE_MS = 20;
 /** A cached reply waits no longer for a check. */
 const CHECK_TIMEOUT_MS = 100;
 /** Interval between checks while a request waits for a block. */
@@ -25,6 +27,12 @@ interface BlockWatchEvents {
   down: [node: ChainNode];
 }
 
+/** A reading of the nodes' heights. */
+interface Check {
+  readonly startedAt: number;
+  readonly done: Promise<void>;
+}
+
 /** Reports new blocks: nodes push them, are polled when one is due, or show them in a reply. */
 export class BlockWatch extends EventEmitter<BlockWatchEvents> {
   private readonly timers = new Map<ChainNode, NodeJS.Timeout>();
@@ -33,7 +41,8 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
   private readonly subscriptions: (() => void)[] = [];
   private reportedHeight = 0;
   private checkedAt = Number.NEGATIVE_INFINITY;
-  private checking: Promise<void> | undefined;
+  private checking: Check | undefined;
+  private nextCheck: Promise<void> | undefined;
   private isStopped = false;
 
   constructor(
@@ -47,6 +56,7 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
   /** Resolves after the first poll of every node. */
   async start(): Promise<void> {
     for (const node of this.pool.nodes) {
+      node.onReset = () => this.emit('reset', node);
       const stop = node.upstream.watchBlocks?.((height) => {
         node.raiseHeight(height);
         this.notice();
@@ -74,12 +84,13 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
 
   /**
    * Checks whether there is a new block, if one may have arrived since the last check. Undefined if there is nothing to
-   * wait for: the latest height is up to date. All callers share one check.
+   * wait for: the latest height is up to date. Callers share checks.
    */
   confirm(): Promise<void> | undefined {
     const now = performance.now();
-    if (now - this.checkedAt < CONFIRMED_MS || now < this.clock.dueAt) return undefined;
-    return this.check();
+    if (now < this.clock.dueAt) return undefined;
+    const oldest = now - (this.clock.isDue(now) ? DUE_AGE_MS : USUAL_AGE_MS);
+    return this.checkedAt >= oldest ? undefined : this.check(oldest);
   }
 
   /** Waits until the chain has reached a height; resolves to false if it has not in time. */
@@ -88,33 +99,44 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
     while (this.pool.latest < height) {
       const now = performance.now();
       if (now >= endsAt || isGone() || this.isStopped) return false;
-      if (now >= this.clock.dueAt) await this.check();
+      if (now >= this.clock.dueAt) await this.check(now);
       if (this.pool.latest >= height) break;
       await sleep(Math.min(WAIT_STEP_MS, endsAt - now));
     }
     return true;
   }
 
-  private check(): Promise<void> {
-    this.checking ??= this.readHeights().finally(() => {
-      this.checking = undefined;
+  /** Joins the check in progress, if it is new enough, or else the one after it. */
+  private check(oldest: number): Promise<void> {
+    const { checking } = this;
+    if (!checking) return this.beginCheck();
+    if (checking.startedAt >= oldest) return checking.done;
+    this.nextCheck ??= checking.done.then(() => {
+      this.nextCheck = undefined;
+      return this.beginCheck();
     });
-    return this.checking;
+    return this.nextCheck;
   }
 
-  private async readHeights(): Promise<void> {
+  private beginCheck(): Promise<void> {
     const startedAt = performance.now();
+    const done = this.readHeights(startedAt);
+    this.checking = { startedAt, done };
+    return done;
+  }
+
+  private async readHeights(startedAt: number): Promise<void> {
     const nodes = this.pool.nodes.filter((node) => node.isUp && !this.pool.isLagging(node));
     await Promise.all(nodes.map((node) => node.readHeight(CHECK_TIMEOUT_MS)));
     this.checkedAt = startedAt;
+    this.checking = undefined;
     this.notice();
   }
 
   private async poll(node: ChainNode): Promise<void> {
     clearTimeout(this.timers.get(node));
-    const isReset = await node.poll(POLL_TIMEOUT_MS);
+    await node.poll(POLL_TIMEOUT_MS);
     if (this.isStopped) return;
-    if (isReset) this.emit('reset', node);
     this.reportState(node);
     this.notice();
     this.schedule(node, this.clock.getPollDelay(performance.now(), this.pollMs));

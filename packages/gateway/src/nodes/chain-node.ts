@@ -27,6 +27,8 @@ export class ChainNode {
   lastError: string | undefined;
   /** Why the node is not used, if it is excluded. */
   excludedReason: string | undefined;
+  /** Called when the chain of the node was reset, or its address leads to another one. */
+  onReset: (() => void) | undefined;
   private readonly configuredEarliest: number | undefined;
   private reportedEarliest: number | undefined;
   private readonly refused = new RefusedHeights();
@@ -74,7 +76,7 @@ export class ChainNode {
     try {
       const reply = await this.upstream.call(method, message, call);
       this.breaker.succeeded();
-      if (call.height === undefined && reply.height !== undefined) this.raiseHeight(reply.height);
+      if (call.height === undefined && reply.height !== undefined) this.applyHeight(reply.height);
       return reply;
     } catch (error) {
       this.recordError(error as GrpcError, call, performance.now() - startedAt);
@@ -85,19 +87,19 @@ export class ChainNode {
     }
   }
 
-  /** Polls the state of the node; returns whether its chain was reset. */
-  async poll(timeoutMs: number): Promise<boolean> {
+  /** Polls the state of the node. */
+  async poll(timeoutMs: number): Promise<void> {
     try {
       const status = await this.upstream.status(timeoutMs);
       this.reportedEarliest = status.earliest;
       this.isCatchingUp = status.isCatchingUp;
       this.lastError = undefined;
       this.breaker.probed();
-      return this.applyHeight(status.height);
+      this.lowerPolls = status.height < this.height ? this.lowerPolls + 1 : 0;
+      this.applyHeight(status.height);
     } catch (error) {
       this.lastError = describeError(error);
       this.breaker.failed();
-      return false;
     }
   }
 
@@ -109,6 +111,7 @@ export class ChainNode {
 
   /** Searches the first height the node has, above one it lacks. */
   async findEarliest(missing: number): Promise<void> {
+    if (this.configuredEarliest !== undefined) return;
     this.search ??= findEarliest(this.upstream, missing, this.height).finally(() => {
       this.search = undefined;
     });
@@ -122,23 +125,22 @@ export class ChainNode {
     this.lastBlockAt = performance.now();
   }
 
-  /** Returns whether the height fell for good. */
-  private applyHeight(height: number): boolean {
-    this.lowerPolls = height < this.height ? this.lowerPolls + 1 : 0;
+  /** Applies a height that the node reports as its latest; if it fell for good, the chain was reset. */
+  private applyHeight(height: number): void {
     this.raiseHeight(height);
     const isReset = this.height - height > RESET_BLOCKS || this.lowerPolls >= RESET_POLLS;
-    if (!isReset) return false;
+    if (!isReset) return;
     this.lowerPolls = 0;
     this.height = height;
     this.lastBlockAt = performance.now();
     this.refused.clear();
-    return true;
+    this.onReset?.();
   }
 
   private recordError(error: GrpcError, call: UpstreamCall, tookMs: number): void {
     const pruned = parseHeightError(error, call.height, this.height);
-    if (pruned?.kind === 'pruned' && call.height !== undefined && !this.configuredEarliest) {
-      this.refused.learn(call.height, pruned.earliest);
+    if (pruned?.kind === 'pruned' && call.height !== undefined) {
+      if (this.configuredEarliest === undefined) this.refused.learn(call.height, pruned.earliest);
     }
     if (error.origin === 'node' || isOwnDeadline(error, tookMs)) {
       this.breaker.succeeded();

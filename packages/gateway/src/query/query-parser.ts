@@ -1,6 +1,7 @@
 import { hash, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { GrpcCode } from '@sibyl/grpc-client';
+import { GoQuery, type QueryValues } from '../binding/go-url.js';
 import type { Config } from '../config/config.js';
 import type { ChainNode } from '../nodes/chain-node.js';
 import { type Match, type Route, UnknownTypeBindError } from '../schema/schema.js';
@@ -17,12 +18,13 @@ export interface QueryRequest {
   readonly method: string;
   /** Still percent-encoded. */
   readonly path: string;
-  readonly query: URLSearchParams;
+  readonly query: QueryValues;
   readonly headers: IncomingHttpHeaders;
   /** Reads the body, if the route has one. */
   readonly body?: () => Promise<Uint8Array>;
 }
 
+const FORM = 'application/x-www-form-urlencoded';
 /** Types that are looked up for one body. */
 const MAX_LOOKUPS = 20;
 
@@ -50,8 +52,8 @@ export class QueryParser {
     request: QueryRequest,
     checkPermission: PermissionCheck,
   ): ParsedQuery | Promise<ParsedQuery> {
-    const { method, path, headers, query } = request;
-    const height = parseHeight(query.get('height')) ?? readRequestedHeight(headers, NONE);
+    const { method, path } = request;
+    const height = this.guessHeight(request);
     const found = findRoute(this.options.schemaRegistry.groups, { method, path, height });
     if (!found) throw notReady();
     const { group } = found;
@@ -83,6 +85,7 @@ export class QueryParser {
     const { config } = this.options;
     const { headers, query } = request;
     const { route, params, successor } = match;
+    if (query instanceof GoQuery && query.error && route.readsQuery) throw badRequest(query.error);
     const bound = route.bind({ params, query: this.selectFields(query, route), body });
     return {
       route,
@@ -111,17 +114,35 @@ export class QueryParser {
     return [this.expectRoute(found.match, request).route.httpMethod];
   }
 
+  /** Whether a node reads the parameters of a GET route from the form that the request posts. */
+  isForm({ method, path, headers }: QueryRequest): boolean {
+    if (method !== 'POST' || headers['content-type'] !== FORM) return false;
+    const { groups } = this.options.schemaRegistry;
+    const found = findRoute(groups, { method, path, height: undefined });
+    return found?.match.kind === 'method_not_allowed';
+  }
+
+  /** The height as far as it matters for the choice of a schema. */
+  private guessHeight({ headers, query }: QueryRequest): number | undefined {
+    const { compat } = this.options.config;
+    if (compat) return readNodeHeight(headers);
+    const inQuery = query.size > 0 ? parseHeight(query.get('height')) : undefined;
+    return inQuery ?? readRequestedHeight(headers, NONE);
+  }
+
   /** A request field with that name takes precedence. */
   private getHeight({ headers, query }: QueryRequest, route: Route): number | undefined {
-    const isOwn =
-      query.has('height') && !this.options.config.compat && !route.takesQueryKey('height');
+    if (this.options.config.compat) return readNodeHeight(headers);
+    const isOwn = query.has('height') && !route.takesQueryKey('height');
     return readRequestedHeight(headers, isOwn ? query.getAll('height') : NONE);
   }
 
-  private selectFields(query: URLSearchParams, route: Route): URLSearchParams {
+  private selectFields(query: QueryValues, route: Route): QueryValues {
     if (this.options.config.compat || query.size === 0) return query;
-    const fields = new URLSearchParams(query);
-    for (const own of ['height', 'watch']) if (!route.takesQueryKey(own)) fields.delete(own);
+    const own = ['height', 'watch'].filter((key) => query.has(key) && !route.takesQueryKey(key));
+    if (own.length === 0) return query;
+    const fields = new URLSearchParams(query as URLSearchParams);
+    for (const key of own) fields.delete(key);
     return fields;
   }
 
@@ -263,6 +284,24 @@ export function readRequestedHeight(
   }
   // In the SDK, 0 means the latest height.
   return height === 0 ? undefined : height;
+}
+
+/** Go's `ParseInt` in base 10. */
+const GO_INTEGER = /^[+-]?\d{1,19}$/;
+
+/** The height as a node reads it: it ignores more than one, and its errors have no code of their own. */
+function readNodeHeight(headers: IncomingHttpHeaders): number | undefined {
+  const given = [headers[HEIGHT_METADATA], headers[HEIGHT_HEADER]].filter((one) => one !== undefined);
+  const [text] = given;
+  if (given.length !== 1 || typeof text !== 'string' || text.includes(',')) return undefined;
+  if (!GO_INTEGER.test(text)) {
+    const reason = `invalid height header ${JSON.stringify(HEIGHT_METADATA)}: ${text.slice(0, 40)}`;
+    throw new QueryError(GrpcCode.unknown, `${reason}: invalid request`);
+  }
+  const height = Number(text);
+  if (height >= 0) return height || undefined;
+  const reason = 'cannot query with height < 0; please provide a valid height';
+  throw new QueryError(GrpcCode.unknown, `${reason}: invalid request`);
 }
 
 /** The header with the height that the chain must have reached. */

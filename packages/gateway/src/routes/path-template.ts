@@ -1,3 +1,4 @@
+import { decodePercent } from '../binding/go-url.js';
 import { DescriptorError } from '../schema/descriptors.js';
 
 /** What one step of a path must be: a text, any one segment, or any number of them. */
@@ -86,7 +87,7 @@ export type PathReading = 'node' | 'exact';
 export function splitPath(path: string, reading: PathReading): string[] | undefined {
   if (!path.startsWith('/')) return undefined;
   try {
-    if (reading === 'node') return decodeURIComponent(path).slice(1).split('/');
+    if (reading === 'node') return splitNodePath(path);
     const segments = path.slice(1).split('/');
     if (segments.length > 1 && segments.at(-1) === '') segments.pop();
     return segments.map((segment) =>
@@ -97,27 +98,38 @@ export function splitPath(path: string, reading: PathReading): string[] | undefi
   }
 }
 
-/** The first segment of the paths that are the chain's own. */
+/** A last segment that begins with its only colon is a verb without a path. */
+const VERB_ONLY = /^:[^:]*$/;
+
+function splitNodePath(path: string): string[] | undefined {
+  const segments = decodePercent(path, 'path')?.slice(1).split('/');
+  return segments && VERB_ONLY.test(segments.at(-1) ?? '') ? [] : segments;
+}
+
+/** The first segment of the paths that are the chain's own, unless configured. */
 const CHAIN_PREFIX = 'ixo';
 
-/** The prefix a deployment shows in place of the chain's own. */
+/** The prefix a deployment shows in place of the chain's own, such as `assets=osmosis`. */
 export class ChainPrefix {
   private readonly segments: readonly string[];
+  private readonly own: string;
 
   constructor(prefix = CHAIN_PREFIX) {
-    this.segments = prefix.split('/').filter((segment) => segment !== '');
+    const [shown = '', own = CHAIN_PREFIX] = prefix.split('=');
+    this.segments = shown.split('/').filter((segment) => segment !== '');
+    this.own = own;
   }
 
   /** A declared path or template as this deployment shows it. */
   show(path: string): string {
-    const rest = path.slice(CHAIN_PREFIX.length + 1);
-    if (!path.startsWith(`/${CHAIN_PREFIX}`) || (rest !== '' && !rest.startsWith('/'))) return path;
+    const rest = path.slice(this.own.length + 1);
+    if (!path.startsWith(`/${this.own}`) || (rest !== '' && !rest.startsWith('/'))) return path;
     return `/${this.segments.join('/')}${rest}`.replace('//', '/');
   }
 
   /** Shown segments as the chain declares them; undefined if they have another prefix. */
   declared(segments: readonly string[]): string[] | undefined {
     if (!this.segments.every((segment, i) => segments[i] === segment)) return undefined;
-    return [CHAIN_PREFIX, ...segments.slice(this.segments.length)];
+    return [this.own, ...segments.slice(this.segments.length)];
   }
 }

@@ -70,7 +70,8 @@ export class RouteTable {
 
   private add(entry: Entry): void {
     const { httpMethod } = entry.route;
-    const tree = this.trees.get(httpMethod) ?? new RouteTree<Entry>();
+    const isNode = this.options.reading === 'node';
+    const tree = this.trees.get(httpMethod) ?? new RouteTree<Entry>(isNode);
     tree.add(entry.path.steps, entry);
     this.trees.set(httpMethod, tree);
   }
@@ -155,6 +156,9 @@ export class RouteTree<T> {
   private readonly root: Node<T> = newNode();
   private size = 0;
 
+  /** On a node, a variable may be an empty segment. */
+  constructor(private readonly matchesEmpty = false) {}
+
   add(steps: readonly Step[], value: T): void {
     const end = { order: this.size, value };
     this.size += 1;
@@ -172,7 +176,8 @@ export class RouteTree<T> {
   }
 
   find(segments: readonly string[]): T | undefined {
-    return search(this.root, segments, 0, undefined)?.value;
+    const path = { segments, matchesEmpty: this.matchesEmpty };
+    return search(this.root, path, 0, undefined)?.value;
   }
 }
 
@@ -192,20 +197,26 @@ function nextNode<T>(node: Node<T>, step: Exclude<Step, 'many'>): Node<T> {
   return next;
 }
 
+interface SearchedPath {
+  readonly segments: readonly string[];
+  readonly matchesEmpty: boolean;
+}
+
 /** The earliest matching end from here on, if it is earlier than the current best. */
 function search<T>(
   node: Node<T>,
-  segments: readonly string[],
+  path: SearchedPath,
   at: number,
   best: End<T> | undefined,
 ): End<T> | undefined {
+  const { segments, matchesEmpty } = path;
   if (best && best.order < node.earliest) return best;
   let found = endsHere(node, segments, at).reduce(earlier, best);
   const segment = segments[at];
   if (segment === undefined) return found;
   const next = node.texts.get(segment);
-  if (next) found = search(next, segments, at + 1, found);
-  if (node.one && segment !== '') found = search(node.one, segments, at + 1, found);
+  if (next) found = search(next, path, at + 1, found);
+  if (node.one && (segment !== '' || matchesEmpty)) found = search(node.one, path, at + 1, found);
   return found;
 }
 

@@ -80,6 +80,11 @@ export class Route {
     return this.binder.takesQueryKey(key);
   }
 
+  /** Whether a node looks at the query of this route. */
+  get readsQuery(): boolean {
+    return this.binder.readsQuery;
+  }
+
   /** Encodes the request; equal requests have equal bytes in any order of keys. Throws `BindError`. */
   bind(input: BindInput): BoundRequest {
     return this.binder.bind(input);

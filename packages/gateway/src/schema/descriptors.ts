@@ -21,6 +21,7 @@ import {
   file_google_protobuf_wrappers,
 } from '@bufbuild/protobuf/wkt';
 import { selectFitting } from './merge-descriptors.js';
+import { correctVersions } from './sdk-versions.js';
 
 /** The declarations of a chain, with its files in the given order. */
 export interface Descriptors {
@@ -53,6 +54,7 @@ export type DescriptorBytes = Uint8Array | readonly Uint8Array[];
  */
 export function readDescriptors(bytes: DescriptorBytes, others?: Uint8Array): Descriptors {
   const given = parse(bytes);
+  correctVersions(given);
   if (given.length === 0) throw new DescriptorError('The descriptors contain no file');
   const files = new Map<string, FileDescriptorProto>();
   for (const file of [...given, ...STANDARD_FILES])

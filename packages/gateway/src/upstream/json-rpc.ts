@@ -84,14 +84,15 @@ export class JsonRpc {
   private deliver(calls: readonly PendingCall[], text: string, status: number): void {
     const answer = parse(text);
     const [only, ...others] = calls;
-    if (only && others.length === 0) return only.settle(answer as RpcResponse, status);
-    if (!Array.isArray(answer)) {
+    if (only && others.length === 0) only.settle(answer as RpcResponse, status);
+    else if (Array.isArray(answer)) {
+      const byId = new Map((answer as RpcResponse[]).map((one) => [one?.id, one]));
+      for (const [id, call] of calls.entries()) call.settle(byId.get(id), status);
+    } else {
       // Some nodes and proxies do not accept several calls in one request.
       this.maxBatch = 1;
-      return this.sendEach(calls);
+      this.sendEach(calls);
     }
-    const byId = new Map((answer as RpcResponse[]).map((one) => [one?.id, one]));
-    for (const [id, call] of calls.entries()) call.settle(byId.get(id), status);
   }
 
   private sendEach(calls: readonly PendingCall[]): void {
@@ -158,13 +159,15 @@ class PendingCall {
 
   /** A node replies 500 to some errors, with the reason in the body. */
   settle(answer: RpcResponse | undefined, status: number): void {
-    if (answer?.error) return this.fail(toRpcError(answer.error));
-    if (answer?.result !== undefined && status === 200) {
+    if (this.isSettled) return;
+    if (answer?.result !== undefined && !answer.error && status === 200) {
       this.finish();
-      return this.outcome.resolve(answer.result);
+      this.outcome.resolve(answer.result);
+      return;
     }
     const code = status === 200 ? GrpcCode.internal : GrpcCode.unavailable;
-    this.fail(new GrpcError(code, `not a JSON-RPC response: HTTP ${status}`, 'transport'));
+    const other = new GrpcError(code, `not a JSON-RPC response: HTTP ${status}`, 'transport');
+    this.fail(answer?.error ? toRpcError(answer.error) : other);
   }
 
   fail(error: GrpcError): void {
