@@ -136,6 +136,69 @@ it.each([
   await expect(call(upstream)).rejects.toMatchObject({ code });
 });
 
+/** A server that answers any calls, and the number of calls in each request. */
+async function withBatches(answer: (calls: { id: number; params: object }[]) => object) {
+  const sizes: number[] = [];
+  const upstream = await withServer((request, response) => {
+    void json(request).then((body) => {
+      const calls = Array.isArray(body) ? body : [body];
+      sizes.push(calls.length);
+      const replies = answer(calls) as object[];
+      response.end(JSON.stringify(Array.isArray(body) ? replies : replies[0]));
+    });
+  }, 1000);
+  return { upstream, sizes };
+}
+
+const reply = (id: number, text: string) => {
+  const value = Buffer.from(text).toString('base64');
+  return { jsonrpc: '2.0', id, result: { response: { code: 0, value, height: '9' } } };
+};
+
+it('JsonRpc sends calls of one turn together, and gives each its own reply in any order', async () => {
+  const { upstream, sizes } = await withBatches((calls) =>
+    calls.map(({ id, params }) => reply(id, (params as { data: string }).data)).reverse(),
+  );
+  const replies = await Promise.all(
+    Array.from({ length: 23 }, (_, i) =>
+      upstream.call(METHOD, Uint8Array.of(i), { timeoutMs: 5000 }),
+    ),
+  );
+  const texts = replies.map(({ message }) => Buffer.from(message).toString());
+  expect(texts).toEqual(Array.from({ length: 23 }, (_, i) => i.toString(16).padStart(2, '0')));
+  expect(sizes.sort()).toEqual([10, 10, 3]);
+});
+
+it('JsonRpc sends calls one by one to a node that does not accept several', async () => {
+  const node = await startTestNode({ over: 'rpc+http', rpc: { maxBatch: 1 } });
+  cleanups.push(() => node.close());
+  const upstream = connect(node.url);
+  for (let i = 0; i < 2; i += 1) {
+    const replies = await Promise.all(Array.from({ length: 5 }, () => call(upstream)));
+    expect(replies.map(({ height }) => height)).toEqual([100, 100, 100, 100, 100]);
+  }
+});
+
+it('JsonRpc fails only the call of a request that fails, times out or is too large', async () => {
+  const { upstream, sizes } = await withBatches((calls) =>
+    calls.map(({ id, params }) => {
+      const { data } = params as { data: string };
+      if (data === '01') return { id, error: { code: -32603, message: 'Internal error' } };
+      return reply(id, data === '02' ? 'x'.repeat(30_000) : data);
+    }),
+  );
+  const outcomes = await Promise.allSettled(
+    [0, 1, 2, 3].map((i) => upstream.call(METHOD, Uint8Array.of(i), { timeoutMs: 5000 })),
+  );
+  expect(outcomes.map(({ status }) => status)).toEqual([
+    'fulfilled',
+    'rejected',
+    'rejected',
+    'fulfilled',
+  ]);
+  expect(sizes).toEqual([4, 1, 1, 1, 1]);
+});
+
 it('keeps to deadline and size', async () => {
   const silent = await withServer(() => {});
   await expect(call(silent, 50)).rejects.toMatchObject({ code: GrpcCode.deadlineExceeded });

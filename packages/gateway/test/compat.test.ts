@@ -4,6 +4,10 @@ import { text as readText } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { loadChainSchema } from '../../demo-chain/src/chain-schema.js';
 import { startTestNode, type TestNode } from '../../demo-chain/test/support/test-node.js';
+import { GoQuery } from '../src/binding/go-url.js';
+import { loadSchema } from '../src/schema/schema.js';
+import { descriptorSet } from './schema/descriptor-set.js';
+import { REQUEST_FACTS } from './schema/request-facts.js';
 import { ask, type RunningGateway, startGateway } from './support/running-gateway.js';
 import { smallDescriptors } from './support/small-descriptors.js';
 
@@ -102,7 +106,11 @@ describe('paths', () => {
     ['/ixo//entity/', '/ixo/entity/'],
   ])('redirects %s to %s', async (path, location) => {
     const { status, headers, text } = await send(path);
-    expect({ status, location: headers.location, text }).toEqual({ status: 301, location, text: '' });
+    expect({ status, location: headers.location, text }).toEqual({
+      status: 301,
+      location,
+      text: '',
+    });
   });
 
   it('binds an empty segment, where a trailing slash ends the path', async () => {
@@ -183,6 +191,25 @@ describe('queries', () => {
   });
 });
 
+describe('bodies', () => {
+  const declared = loadSchema(descriptorSet(REQUEST_FACTS), { compat: 'node' });
+  const bind = (json: string) => {
+    const match = declared.match('POST', '/test/send');
+    if (match.kind !== 'route') throw new Error('There is no such route');
+    const input = { params: match.params, query: new GoQuery(''), body: Buffer.from(json) };
+    return match.route.bind(input).message;
+  };
+
+  it('may have unknown members', () => {
+    expect(bind('{"id":"x","other":{"a":[1]}}')).toEqual(bind('{"id":"x"}'));
+  });
+
+  it.each(['AQ', '-_8='])('have bytes in the standard alphabet, padded: not %s', (bytes) => {
+    expect(() => bind(`{"data":"${bytes}"}`)).toThrow('not base64');
+    expect(bind('{"data":"+/8="}').length).toBeGreaterThan(2);
+  });
+});
+
 describe('heights', () => {
   it.each([
     ['60', '60'],
@@ -243,7 +270,9 @@ const DIFFERENCES: Readonly<Record<string, () => Promise<void>>> = {
       { name: 'cosmos.tx.v1beta1.Service/BroadcastTx', http: 'post', path: '/txs' },
     ]);
     const other = await startTestNode({ over: 'rpc+http' });
-    other.interrupt(({ method }) => (method.endsWith('/FileDescriptors') ? { message } : undefined));
+    other.interrupt(({ method }) =>
+      method.endsWith('/FileDescriptors') ? { message } : undefined,
+    );
     const writing = await startGateway([other], { GATEWAY_COMPAT: 'node' });
     const refused = await ask(`${writing.url}/txs`, { method: 'POST', body: '{}' });
     expect(refused).toMatchObject({ status: 403, json: { code: 7 } });
@@ -254,6 +283,16 @@ const DIFFERENCES: Readonly<Record<string, () => Promise<void>>> = {
     expect((await send('/health')).status).toBe(200);
     expect((await send('/routes')).status).toBe(200);
   },
+  'A query parameter of an enum whose Go API package the node does not include, such as `proposal_status` of gov v1beta1':
+    async () => {
+      const declared = loadSchema(descriptorSet(REQUEST_FACTS), { compat: 'node' });
+      const match = declared.match('GET', '/test/get');
+      if (match.kind !== 'route') throw new Error('There is no such route');
+      const bind = (status: string) =>
+        match.route.bind({ params: match.params, query: new GoQuery(`status=${status}`) });
+      expect(bind('STATUS_OPEN').message).toEqual(bind('1').message);
+      expect(() => bind('99')).toThrow('STATUS_OPEN');
+    },
   'An invalid escape in a path, such as `%zz`': async () => {
     expect(await send('/ixo/entity/%zz')).toMatchObject({ status: 400, code: 3 });
   },

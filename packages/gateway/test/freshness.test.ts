@@ -87,7 +87,10 @@ describe('X-Min-Block-Height', () => {
     await gateway.get(PARAMS);
     node.blocks.latest = 102;
     const { status, headers } = await waiting;
-    expect({ status, height: headers.get('x-block-height') }).toEqual({ status: 200, height: '102' });
+    expect({ status, height: headers.get('x-block-height') }).toEqual({
+      status: 200,
+      height: '102',
+    });
     const past = await gateway.get(PARAMS, { 'x-min-block-height': '7' });
     expect(past.headers.get('x-block-height')).toBe('102');
   });

@@ -1,5 +1,5 @@
-import { createServer, connect, type Socket } from 'node:net';
 import type { AddressInfo } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import { afterEach, describe, expect, it } from 'vitest';
 import { ManualBlocks } from '../../demo-chain/test/support/manual-blocks.js';
@@ -135,7 +135,10 @@ describe('a chain that is reset', { timeout: 60_000 }, () => {
       if (!method.endsWith('/Status')) return undefined;
       isBehind = !isBehind;
       const reported = isBehind ? 299 : 300;
-      return { message: Buffer.from([0x10, reported & 0x7f | 0x80, reported >> 7]), height: reported };
+      return {
+        message: Buffer.from([0x10, (reported & 0x7f) | 0x80, reported >> 7]),
+        height: reported,
+      };
     });
     const polls = node.countCalls('cosmos.base.node.v1beta1.Service/Status');
     await expect

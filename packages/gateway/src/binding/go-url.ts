@@ -66,8 +66,8 @@ export function decodePercent(text: string, part: 'path' | 'query'): string | un
   if (!SPECIAL.test(text)) return text;
   if (BAD_ESCAPE.test(text)) return undefined;
   const spaced = part === 'query' ? text.replaceAll('+', ' ') : text;
-  const latin1 = spaced.replace(/%[0-9a-f]{2}/gi, (escape) =>
-    String.fromCharCode(Number.parseInt(escape.slice(1), 16)),
+  const latin1 = spaced.replace(/%[0-9a-f]{2}/gi, (escaped) =>
+    String.fromCharCode(Number.parseInt(escaped.slice(1), 16)),
   );
   const bytes = Buffer.from(latin1, 'latin1');
   return isUtf8(bytes) ? bytes.toString() : decodeInvalid(bytes);

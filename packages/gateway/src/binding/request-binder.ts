@@ -104,10 +104,10 @@ export class RequestBinder {
     const done = new Set<string>();
     let isPageCapped = false;
     for (const key of query.keys()) {
-      const path = done.has(key) ? undefined : this.queryField(key);
+      const { name, texts } = readKey(key, query);
+      const path = done.has(key) ? undefined : this.queryField(name);
       done.add(key);
       if (!path) continue;
-      const texts = query.getAll(key);
       const capped = withFieldName(key, () => this.capPage(path, texts));
       isPageCapped ||= capped !== texts;
       withFieldName(key, () => bindTexts(draft, path, capped, this.base64));
@@ -120,12 +120,10 @@ export class RequestBinder {
     const { type, body, variables } = this.message;
     const bound = [...variables, body].filter((name) => name !== '').map((name) => name.split('.'));
     for (const key of query.keys()) {
-      // The text in brackets is the first value, as for a map.
-      const [, name = key, index] = /^(.*)\[(.*)\]$/s.exec(key) ?? [];
+      const { name, texts } = readKey(key, query);
       const names = name.split('.');
       // A node compares names, so a field that the path binds can be set by its other name.
       if (bound.some((path) => path.every((one, i) => one === names[i]))) continue;
-      const texts = [...(index === undefined ? [] : [index]), ...query.getAll(key)];
       const path = withFieldName(key, () => walkPath(draft, type, names));
       if (path) withFieldName(key, () => bindTexts(draft, path, texts, 'node'));
     }
@@ -162,6 +160,15 @@ function encodeDraft(draft: MessageDraft): Uint8Array {
   const bytes = writer.finish();
   idle = writer;
   return bytes;
+}
+
+/** The name and values of a key; a text in brackets is the first value, as for a map. */
+function readKey(key: string, query: QueryValues): { name: string; texts: readonly string[] } {
+  const texts = query.getAll(key);
+  if (!key.endsWith(']')) return { name: key, texts };
+  const [, name, index] = /^(.*)\[(.*)\]$/s.exec(key) ?? [];
+  if (name === undefined || index === undefined) return { name: key, texts };
+  return { name, texts: [index, ...texts] };
 }
 
 /** Finds a field as a node does: it creates the messages on the way, and refuses to look into other values. */

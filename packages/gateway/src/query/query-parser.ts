@@ -118,14 +118,16 @@ export class QueryParser {
   isForm({ method, path, headers }: QueryRequest): boolean {
     if (method !== 'POST' || headers['content-type'] !== FORM) return false;
     const { groups } = this.options.schemaRegistry;
-    const found = findRoute(groups, { method, path, height: undefined });
-    return found?.match.kind === 'method_not_allowed';
+    const posted = findRoute(groups, { method, path, height: undefined });
+    if (posted?.match.kind !== 'method_not_allowed') return false;
+    const found = findRoute(groups, { method: 'GET', path, height: undefined });
+    return found?.match.kind === 'route' && !found.match.route.grpcMethod.startsWith(UNEXPOSED);
   }
 
   /** The height as far as it matters for the choice of a schema. */
   private guessHeight({ headers, query }: QueryRequest): number | undefined {
-    const { compat } = this.options.config;
-    if (compat) return readNodeHeight(headers);
+    // A node reads the height last, so that an error in it does not precede others.
+    if (this.options.config.compat) return undefined;
     const inQuery = query.size > 0 ? parseHeight(query.get('height')) : undefined;
     return inQuery ?? readRequestedHeight(headers, NONE);
   }
@@ -149,7 +151,7 @@ export class QueryParser {
   private expectRoute(match: Match, { method, path }: QueryRequest): RouteMatch {
     switch (match.kind) {
       case 'route':
-        if (method === 'HEAD' && this.options.config.compat) throw notImplemented();
+        if (this.options.config.compat) refuseUnexposed(method, match.route);
         this.refuseUnanswerable(match.route);
         return match;
       case 'malformed':
@@ -182,6 +184,13 @@ export class QueryParser {
     const text = `${method} is not allowed here; allowed are ${Allow}`;
     return new QueryError(GrpcCode.unimplemented, text, { status: 405, headers: { Allow } });
   }
+}
+
+/** Services that nodes serve over gRPC but not over HTTP, although they have paths. */
+const UNEXPOSED = '/cosmos.base.reflection.';
+
+function refuseUnexposed(method: string, { grpcMethod }: Route): void {
+  if (method === 'HEAD' || grpcMethod.startsWith(UNEXPOSED)) throw notImplemented();
 }
 
 /** Adds HEAD and OPTIONS to the methods of a path. */
@@ -291,7 +300,9 @@ const GO_INTEGER = /^[+-]?\d{1,19}$/;
 
 /** The height as a node reads it: it ignores more than one, and its errors have no code of their own. */
 function readNodeHeight(headers: IncomingHttpHeaders): number | undefined {
-  const given = [headers[HEIGHT_METADATA], headers[HEIGHT_HEADER]].filter((one) => one !== undefined);
+  const given = [headers[HEIGHT_METADATA], headers[HEIGHT_HEADER]].filter(
+    (one) => one !== undefined,
+  );
   const [text] = given;
   if (given.length !== 1 || typeof text !== 'string' || text.includes(',')) return undefined;
   if (!GO_INTEGER.test(text)) {
@@ -313,7 +324,8 @@ function readMinHeight(headers: IncomingHttpHeaders): number | undefined {
 }
 
 function parseHeightOrThrow(text: string | string[]): number {
-  const height = parseHeight(text);
+  // Go accepts a sign.
+  const height = parseHeight(typeof text === 'string' ? text.replace(/^\+/, '') : text);
   if (height === undefined) throw badRequest(`${String(text).slice(0, 40)} is not a block height`);
   return height;
 }
