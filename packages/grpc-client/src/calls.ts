@@ -23,13 +23,22 @@ export interface MessageStream {
   close(): void;
 }
 
+/** The part of an `AbortSignal` that calls use; a smaller object makes them cheaper. */
+export interface CancelSignal {
+  readonly aborted: boolean;
+  addEventListener(type: 'abort', listener: () => void): void;
+  removeEventListener(type: 'abort', listener: () => void): void;
+}
+
 export interface UnaryCall {
   readonly headers: RequestHeaders;
   readonly message: Uint8Array;
   readonly timeoutMs: number;
   readonly maxReplyBytes: number;
-  readonly signal: AbortSignal | undefined;
+  readonly signal: CancelSignal | undefined;
   readonly memory: ReplyMemory;
+  /** Called when the call exceeds its timeout. */
+  readonly onTimeout: () => void;
 }
 
 /** Sends one request on its own stream and resolves to the reply. */
@@ -61,8 +70,8 @@ class PendingUnaryCall implements StreamListener {
     private readonly outcome: Outcome<GrpcReply>,
   ) {
     this.reserved = call.memory.reserve();
-    this.reader = new MessageReader(call.maxReplyBytes, this.reserved.grow);
-    this.timer = setTimeout(() => this.fail(deadlineExceeded(call.timeoutMs)), call.timeoutMs);
+    this.reader = new MessageReader(call.maxReplyBytes, this.reserved);
+    this.timer = setTimeout(() => this.expire(), call.timeoutMs);
     call.signal?.addEventListener('abort', this.cancel);
     this.stream = session.request(call.headers, this);
     this.stream.end(encodeMessage(call.message));
@@ -98,6 +107,11 @@ class PendingUnaryCall implements StreamListener {
   onError(error: StreamError): void {
     this.settle();
     this.outcome.reject(toGrpcError(error));
+  }
+
+  private expire(): void {
+    this.fail(deadlineExceeded(this.call.timeoutMs));
+    this.call.onTimeout();
   }
 
   private fail(error: GrpcError): void {

@@ -1,9 +1,14 @@
-import { BidirectionalCall, callUnary, type GrpcReply, type MessageStream } from './calls.js';
+import {
+  BidirectionalCall,
+  type CancelSignal,
+  callUnary,
+  type GrpcReply,
+  type MessageStream,
+} from './calls.js';
 import { Connection } from './connection.js';
-import { GrpcCode, type GrpcError } from './grpc-error.js';
 import { openNodeSession } from './http2/node-session.js';
 import { openOwnSession } from './http2/session.js';
-import type { OpenSession, PeerAddress, RequestHeaders } from './http2/transport.js';
+import type { OpenSession, PeerAddress, RequestHeaders, Session } from './http2/transport.js';
 import { ReplyMemory } from './reply-memory.js';
 
 /** The HTTP/2 implementation: this package's own, which uses less CPU, or `node:http2`. */
@@ -29,7 +34,7 @@ export interface GrpcClientOptions {
 export interface CallOptions {
   readonly timeoutMs: number;
   readonly metadata?: Readonly<Record<string, string>> | undefined;
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: CancelSignal | undefined;
   /** Default: the limit of the client. */
   readonly maxReplyBytes?: number | undefined;
 }
@@ -55,12 +60,22 @@ export function createGrpcClient(options: GrpcClientOptions): GrpcClient {
 /** gRPC allows eight digits. */
 const MAX_TIMEOUT_MS = 99_999_999;
 
+const NONE: readonly string[] = [];
+
+/** The header fields of a method. Most calls of it have the same timeout, so its encoding is cached too. */
+interface FixedHeaders {
+  readonly fixed: readonly string[];
+  readonly usual: readonly string[];
+  readonly usualLimit: number;
+}
+
 class ConnectedClient implements GrpcClient {
   private readonly connection: Connection;
   private readonly peer: PeerAddress;
   private readonly memory: ReplyMemory;
-  /** The header fields that every call of a method shares. */
-  private readonly fixedHeaders = new Map<string, readonly string[]>();
+  /** The header fields that calls of a method share. */
+  private readonly fixedHeaders = new Map<string, FixedHeaders>();
+  private readonly onTimeout = () => this.connection.probe();
 
   constructor(private readonly options: GrpcClientOptions) {
     const { url, ca } = options;
@@ -70,24 +85,32 @@ class ConnectedClient implements GrpcClient {
     this.connection = new Connection(this.peer, open, options.onConnected);
   }
 
-  async call(method: string, message: Uint8Array, call: CallOptions): Promise<GrpcReply> {
-    const { timeoutMs, signal, maxReplyBytes = this.options.maxReplyBytes } = call;
-    // Without a microtask when the connection is open.
-    const session = this.connection.session ?? (await this.connection.open());
-    const headers = this.buildHeaders(method, call);
-    const { memory } = this;
-    try {
-      const limits = { timeoutMs, maxReplyBytes, signal, memory };
-      return await callUnary(session, { headers, message, ...limits });
-    } catch (error) {
-      if ((error as GrpcError).code === GrpcCode.deadlineExceeded) this.connection.probe();
-      throw error;
-    }
+  call(method: string, message: Uint8Array, call: CallOptions): Promise<GrpcReply> {
+    const { session } = this.connection;
+    if (session) return this.callOn(session, method, message, call);
+    return this.connection.open().then((opened) => this.callOn(opened, method, message, call));
+  }
+
+  private callOn(
+    session: Session,
+    method: string,
+    message: Uint8Array,
+    { timeoutMs, metadata, signal, maxReplyBytes = this.options.maxReplyBytes }: CallOptions,
+  ): Promise<GrpcReply> {
+    return callUnary(session, {
+      headers: this.buildHeaders(method, timeoutMs, metadata),
+      message,
+      timeoutMs,
+      maxReplyBytes,
+      signal,
+      memory: this.memory,
+      onTimeout: this.onTimeout,
+    });
   }
 
   async open(method: string, { timeoutMs }: { timeoutMs: number }): Promise<MessageStream> {
     const session = await this.connection.open();
-    const headers = this.buildHeaders(method, { timeoutMs });
+    const headers = this.buildHeaders(method, timeoutMs, undefined);
     return new BidirectionalCall(session, {
       headers,
       timeoutMs,
@@ -99,25 +122,37 @@ class ConnectedClient implements GrpcClient {
     this.connection.close();
   }
 
-  private buildHeaders(method: string, { timeoutMs, metadata }: CallOptions): RequestHeaders {
+  private buildHeaders(
+    method: string,
+    timeoutMs: number,
+    metadata: CallOptions['metadata'],
+  ): RequestHeaders {
     const limit = Math.min(Math.max(1, Math.ceil(timeoutMs)), MAX_TIMEOUT_MS);
+    const { usual, fixed, usualLimit } = this.getFixedHeaders(method, limit);
+    if (limit === usualLimit && metadata === undefined) return { fixed: usual, variable: NONE };
     const variable = ['grpc-timeout', `${limit}m`];
     for (const name in metadata) variable.push(name, metadata[name] ?? '');
-    return { fixed: this.getFixedHeaders(method), variable };
+    return { fixed, variable };
   }
 
-  private getFixedHeaders(method: string): readonly string[] {
+  private getFixedHeaders(method: string, limit: number): FixedHeaders {
     const known = this.fixedHeaders.get(method);
     if (known) return known;
+    const fixed = this.listFixedHeaders(method);
+    const usual = [...fixed, 'grpc-timeout', `${limit}m`];
+    const headers = { fixed, usual, usualLimit: limit };
+    this.fixedHeaders.set(method, headers);
+    return headers;
+  }
+
+  private listFixedHeaders(method: string): readonly string[] {
     const { scheme, url } = this.peer;
     const { authorization, userAgent } = this.options;
-    const fields = [
+    return [
       ...[':method', 'POST', ':scheme', scheme, ':authority', url.host, ':path', method],
       ...['content-type', 'application/grpc', 'te', 'trailers'],
       ...(userAgent ? ['user-agent', userAgent] : []),
       ...(authorization ? ['authorization', authorization] : []),
     ];
-    this.fixedHeaders.set(method, fields);
-    return fields;
   }
 }

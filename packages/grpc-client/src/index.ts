@@ -1,4 +1,4 @@
-export type { GrpcReply, MessageStream } from './calls.js';
+export type { CancelSignal, GrpcReply, MessageStream } from './calls.js';
 export { Backoff } from './connection.js';
 export {
   type CallOptions,

@@ -14,15 +14,16 @@ export function encodeMessage(message: Uint8Array): Buffer {
 
 /** Assembles messages from the chunks of a stream. It copies, so a chunk may be overwritten afterwards. */
 export class MessageReader {
-  private readonly prefix = Buffer.allocUnsafe(PREFIX_BYTES);
+  /** Of a message whose prefix arrives in parts. */
+  private prefix: Buffer | undefined;
   private prefixBytes = 0;
   private message: Buffer | undefined;
   private messageBytes = 0;
 
-  /** Calls `onMessage` with the size of a message before it allocates memory for it; `onMessage` may throw. */
+  /** Grows the reservation by the size of a message before it allocates memory for it. */
   constructor(
     private readonly maxBytes: number,
-    private readonly onMessage: (bytes: number) => void = () => {},
+    private readonly reserved?: { grow(bytes: number): void },
   ) {}
 
   /** Returns the messages that the chunk completes. Throws a `GrpcError` for compressed or too large ones. */
@@ -40,10 +41,17 @@ export class MessageReader {
   }
 
   private readPrefix(chunk: Buffer, at: number): number {
+    this.messageBytes = 0;
+    if (this.prefixBytes === 0 && chunk.length - at >= PREFIX_BYTES) {
+      this.message = Buffer.allocUnsafe(this.checkLength(chunk, at));
+      return PREFIX_BYTES;
+    }
+    this.prefix ??= Buffer.allocUnsafe(PREFIX_BYTES);
     const copied = chunk.copy(this.prefix, this.prefixBytes, at);
     this.prefixBytes += copied;
-    if (this.prefixBytes === PREFIX_BYTES) this.message = Buffer.allocUnsafe(this.checkLength());
-    this.messageBytes = 0;
+    if (this.prefixBytes === PREFIX_BYTES) {
+      this.message = Buffer.allocUnsafe(this.checkLength(this.prefix, 0));
+    }
     return copied;
   }
 
@@ -53,16 +61,16 @@ export class MessageReader {
     return copied;
   }
 
-  private checkLength(): number {
-    if (this.prefix[0] !== 0) {
+  private checkLength(prefix: Buffer, at: number): number {
+    if (prefix[at] !== 0) {
       throw new GrpcError(
         GrpcCode.internal,
         'the node sent a compressed reply, which is not supported',
       );
     }
-    const length = this.prefix.readUInt32BE(1);
+    const length = prefix.readUInt32BE(at + 1);
     if (length <= this.maxBytes) {
-      this.onMessage(length);
+      this.reserved?.grow(length);
       return length;
     }
     const text = `the reply has ${length} bytes; the limit is ${this.maxBytes}`;

@@ -10,26 +10,34 @@ export class ReplyMemory {
   constructor(private readonly maxBytes: number) {}
 
   reserve(): ReplyReservation {
-    let held = 0;
-    return {
-      grow: (bytes) => {
-        held += bytes;
-        this.bytes += bytes;
-        if (held > FREE_BYTES && this.bytes > this.maxBytes) throw tooMuch();
-      },
-      release: () => {
-        this.bytes -= held;
-        held = 0;
-      },
-    };
+    return new ReplyReservation(this);
+  }
+
+  /** Returns whether the limit is kept. */
+  add(bytes: number): boolean {
+    this.bytes += bytes;
+    return this.bytes <= this.maxBytes;
   }
 }
 
-export interface ReplyReservation {
+/** The memory of one reply. */
+export class ReplyReservation {
+  private held = 0;
+
+  constructor(private readonly memory: ReplyMemory) {}
+
   /** Adds bytes to the reservation; throws a `GrpcError` if the limit is exceeded. */
-  grow(bytes: number): void;
+  grow(bytes: number): void {
+    this.held += bytes;
+    const isKept = this.memory.add(bytes);
+    if (!isKept && this.held > FREE_BYTES) throw tooMuch();
+  }
+
   /** Frees the reservation; may be called more than once. */
-  release(): void;
+  release(): void {
+    this.memory.add(-this.held);
+    this.held = 0;
+  }
 }
 
 function tooMuch(): GrpcError {

@@ -1,5 +1,6 @@
-import type { DescField, DescMessage } from '@bufbuild/protobuf';
-import { BinaryWriter } from '@bufbuild/protobuf/wire';
+import { type DescField, type DescMessage, ScalarType } from '@bufbuild/protobuf';
+import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
+import { FeatureSet_FieldPresence } from '@bufbuild/protobuf/wkt';
 import type { TypeRegistry } from '../schema/descriptors.js';
 import { getFieldForm, getMessageForm } from '../schema/options.js';
 import { BindError, ValueError, withFieldName } from './bind-error.js';
@@ -60,6 +61,8 @@ export class RequestBinder {
   private readonly message: BoundMessage;
   private readonly rules: BindRules;
   private readonly variables: ReadonlyMap<string, FieldPath>;
+  /** Set if the path binds only texts: most requests are that simple, and are encoded without a draft. */
+  private readonly plainFields: readonly PlainField[] | undefined;
 
   constructor(message: BoundMessage, rules: BindRules) {
     this.message = message;
@@ -67,6 +70,7 @@ export class RequestBinder {
     this.variables = new Map(
       message.variables.map((name) => [name, variablePath(message.type, name)]),
     );
+    this.plainFields = message.body === '' ? findPlainFields(this.variables) : undefined;
   }
 
   /** Whether a query key names a field that neither the path nor the body binds. */
@@ -75,6 +79,8 @@ export class RequestBinder {
   }
 
   bind({ params, query, body }: BindInput): BoundRequest {
+    if (this.plainFields && query.size === 0)
+      return { message: encodePlain(this.plainFields, params), isPageCapped: false };
     const draft = new MessageDraft(this.message.type);
     if (this.message.body !== '') bindBody(draft, this.message.body, body, this.rules);
     this.bindParams(draft, params);
@@ -149,6 +155,59 @@ export class RequestBinder {
     return this.rules.compat ?? 'tolerant';
   }
 }
+
+interface PlainField {
+  readonly name: string;
+  readonly number: number;
+}
+
+/** The variables in order of their numbers; undefined if one is not a text of the message itself. */
+function findPlainFields(variables: ReadonlyMap<string, FieldPath>): PlainField[] | undefined {
+  const fields: PlainField[] = [];
+  for (const [name, [field, ...rest]] of variables) {
+    const isPlain =
+      rest.length === 0 &&
+      field.fieldKind === 'scalar' &&
+      field.scalar === ScalarType.STRING &&
+      field.presence === FeatureSet_FieldPresence.IMPLICIT &&
+      getFieldForm(field) === 'plain' &&
+      field.number <= MAX_SHORT_NUMBER;
+    if (!isPlain) return undefined;
+    fields.push({ name, number: field.number });
+  }
+  return fields.sort((a, b) => a.number - b.number);
+}
+
+/** Tags up to this field number, and lengths below the limit, take one byte. */
+const MAX_SHORT_NUMBER = 15;
+const SHORT_LENGTH = 0x80;
+const NOTHING = new Uint8Array();
+
+function encodePlain(
+  fields: readonly PlainField[],
+  params: ReadonlyMap<string, string>,
+): Uint8Array {
+  if (fields.length === 0) return NOTHING;
+  const [only, ...others] = fields;
+  const text = params.get(only?.name ?? '') ?? '';
+  if (only && others.length === 0 && text.length < SHORT_LENGTH && ASCII.test(text)) {
+    if (text === '') return NOTHING;
+    const message = Buffer.allocUnsafe(2 + text.length);
+    message[0] = (only.number << 3) | WireType.LengthDelimited;
+    message[1] = text.length;
+    message.write(text, 2, 'latin1');
+    return message;
+  }
+  const writer = new BinaryWriter();
+  for (const { name, number } of fields) {
+    const value = textValue(params.get(name) ?? '');
+    if (!value.isZero) value.write(writer.tag(number, value.wireType));
+  }
+  return writer.finish();
+}
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are the characters of one byte.
+const ASCII = /^[\x00-\x7f]*$/;
 
 /** Reused for the next request unless writing fails, since its buffer is expensive. */
 let idle: BinaryWriter | undefined;

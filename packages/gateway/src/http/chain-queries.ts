@@ -6,7 +6,7 @@ import { GoQuery } from '../binding/go-url.js';
 import type { Config } from '../config/config.js';
 import { badRequest } from '../query/query-error.js';
 import { bodyCost, extraCost, type QueryRequest } from '../query/query-parser.js';
-import { isState, type ParsedQuery } from '../query/query-service.js';
+import type { ParsedQuery } from '../query/query-service.js';
 import type { Encoding, Reply } from '../query/reply-cache.js';
 import type { GatewayDeps } from './gateway-deps.js';
 import { type RequestContext, readBody } from './request-context.js';
@@ -154,7 +154,7 @@ export class ReplySender {
     head.Vary = Vary === undefined ? VARY : `${Vary}, ${VARY}`;
     head.ETag = etag;
     // State at a requested height never changes.
-    const isFinal = requested !== undefined && isState(route);
+    const isFinal = requested !== undefined && route.isState;
     head['Cache-Control'] = isFinal ? this.lasting : this.passing;
     if (height !== undefined) head['X-Block-Height'] = height;
     return head;

@@ -22,6 +22,7 @@ const DOCS = '/docs';
 export class Handler {
   private readonly cors: Cors;
   private readonly chain: ChainQueries;
+  private readonly callers = new WeakMap<IncomingMessage['socket'], Caller>();
 
   constructor(private readonly deps: GatewayDeps) {
     this.cors = new Cors(deps.config.corsOrigins);
@@ -89,8 +90,15 @@ export class Handler {
 
   private admit({ request }: RequestContext): Caller | Promise<Caller> {
     const { admission, config } = this.deps;
-    const address = readAddressKey(request, config.gating.proxies);
-    return admission.admit({ headers: request.headers, address });
+    const { auth, proxies } = config.gating;
+    // Without credentials and proxies, all requests of a connection have the same caller.
+    const isFixed = auth === 'none' && proxies === 0;
+    const known = isFixed ? this.callers.get(request.socket) : undefined;
+    if (known) return known;
+    const address = readAddressKey(request, proxies);
+    const caller = admission.admit({ headers: request.headers, address });
+    if (isFixed && !(caller instanceof Promise)) this.callers.set(request.socket, caller);
+    return caller;
   }
 
   private refuse(context: RequestContext, error: unknown): void {

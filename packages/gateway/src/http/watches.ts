@@ -7,7 +7,6 @@ import type { NodePool } from '../nodes/node-pool.js';
 import { QueryError, toQueryError } from '../query/query-error.js';
 import type { Query, QueryService } from '../query/query-service.js';
 import type { Reply } from '../query/reply-cache.js';
-import type { ByteBudget } from './byte-budget.js';
 import { formatError, type RequestContext } from './request-context.js';
 
 const HEARTBEAT_MS = 15_000;

@@ -9,8 +9,9 @@ const POLL_TIMEOUT_MS = 3000;
 const LAGGING_POLL_MS = 50;
 /** The age of a check that is new enough while a block is due: a client cannot have heard of a newer block. */
 const DUE_AGE_MS = 1;
-/** The same for a chain whose next block cannot be predicted. */
+/** The same for a chain whose next block cannot be predicted; more if checks take long, so that few replies wait. */
 const USUAL_AGE_MS = 20;
+const USUAL_AGE_CHECKS = 20;
 /** A cached reply waits no longer for a check. */
 const CHECK_TIMEOUT_MS = 100;
 /** Interval between checks while a request waits for a block. */
@@ -41,6 +42,7 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
   private readonly subscriptions: (() => void)[] = [];
   private reportedHeight = 0;
   private checkedAt = Number.NEGATIVE_INFINITY;
+  private checkMs = 0;
   private checking: Check | undefined;
   private nextCheck: Promise<void> | undefined;
   private isStopped = false;
@@ -89,7 +91,8 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
   confirm(): Promise<void> | undefined {
     const now = performance.now();
     if (now < this.clock.dueAt) return undefined;
-    const oldest = now - (this.clock.isDue(now) ? DUE_AGE_MS : USUAL_AGE_MS);
+    const usualAge = Math.max(USUAL_AGE_MS, USUAL_AGE_CHECKS * this.checkMs);
+    const oldest = now - (this.clock.isDue(now) ? DUE_AGE_MS : usualAge);
     return this.checkedAt >= oldest ? undefined : this.check(oldest);
   }
 
@@ -129,6 +132,7 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
     const nodes = this.pool.nodes.filter((node) => node.isUp && !this.pool.isLagging(node));
     await Promise.all(nodes.map((node) => node.readHeight(CHECK_TIMEOUT_MS)));
     this.checkedAt = startedAt;
+    this.checkMs = performance.now() - startedAt;
     this.checking = undefined;
     this.notice();
   }

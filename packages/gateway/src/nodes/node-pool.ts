@@ -28,7 +28,9 @@ export class NodePool {
 
   /** The latest height of all available nodes; 0 if there is none. */
   get latest(): number {
-    return this.nodes.reduce((best, node) => (node.isUp ? Math.max(best, node.height) : best), 0);
+    let best = 0;
+    for (const node of this.nodes) if (node.height > best && node.isUp) best = node.height;
+    return best;
   }
 
   /** The first height that any node has, as far as known. */
@@ -48,6 +50,39 @@ export class NodePool {
     message: Uint8Array,
     call: UpstreamCall,
   ): Promise<UpstreamReply> {
+    const [only] = nodes;
+    try {
+      return await (only?.isUp && nodes.length === 1
+        ? this.callTwice(only, method, message, call)
+        : this.callRanked(nodes, method, message, call));
+    } catch (error) {
+      throw await this.withRange(error, call.height);
+    }
+  }
+
+  /** A lost connection is reopened at once, so a single node gets a second attempt. */
+  private async callTwice(
+    node: ChainNode,
+    method: string,
+    message: Uint8Array,
+    call: UpstreamCall,
+  ): Promise<UpstreamReply> {
+    const endsAt = performance.now() + call.timeoutMs;
+    try {
+      return await node.call(method, message, call);
+    } catch (error) {
+      const timeoutMs = endsAt - performance.now();
+      if (timeoutMs < MIN_ATTEMPT_MS || !this.isRetryable(error, call)) throw error;
+      return node.call(method, message, { ...call, timeoutMs });
+    }
+  }
+
+  private async callRanked(
+    nodes: readonly ChainNode[],
+    method: string,
+    message: Uint8Array,
+    call: UpstreamCall,
+  ): Promise<UpstreamReply> {
     const endsAt = performance.now() + call.timeoutMs;
     let lastError: unknown;
     for (const [node, share] of this.attempts(nodes, call.height)) {
@@ -59,7 +94,7 @@ export class NodePool {
         if (endsAt - performance.now() < MIN_ATTEMPT_MS || !this.isRetryable(error, call)) break;
       }
     }
-    throw await this.withRange(lastError ?? noNodeAvailable(), call.height);
+    throw lastError ?? noNodeAvailable();
   }
 
   /** Before an error about a pruned height is reported, finds out which heights are available. */
@@ -80,12 +115,10 @@ export class NodePool {
   private attempts(nodes: readonly ChainNode[], height: number | undefined): Attempt[] {
     const ranked = this.ranked(nodes, height);
     const [node] = ranked;
-    // A lost connection is reopened at once, so a single node gets a second attempt.
-    if (node && ranked.length === 1)
-      return [
-        [node, 1],
-        [node, 1],
-      ];
+    if (node && ranked.length === 1) {
+      const attempt: Attempt = [node, 1];
+      return [attempt, attempt];
+    }
     const last = ranked.length - 1;
     return ranked.map((each, i) => [each, i < last ? ATTEMPT_SHARE : 1]);
   }

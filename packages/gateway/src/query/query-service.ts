@@ -1,5 +1,5 @@
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
-import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
+import { type CancelSignal, GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import { TimeoutError, withTimeout } from '@sibyl/server-kit';
 import type { BlockWatch } from '../nodes/block-watch.js';
 import type { NodePool } from '../nodes/node-pool.js';
@@ -53,13 +53,15 @@ export class QueryService {
   /** Returns cached replies synchronously, unless a new block may have arrived. */
   answer(query: Query, onGone?: OnGone): Reply | Promise<Reply> {
     if (query.minHeight !== undefined) return this.answerFrom(query.minHeight, query, onGone);
-    const known = this.find(query);
-    if (!known) return this.ask(query, onGone);
+    const key = this.buildKey(query);
+    const known = this.find(query, key);
+    if (!known) return this.ask(query, key, onGone);
     const check = query.height === undefined ? this.options.blocks.confirm() : undefined;
     if (!check) return this.hit(known);
     return check.then(() => {
-      const still = this.find(query);
-      return still ? this.hit(still) : this.ask(query, onGone);
+      const newKey = this.buildKey(query);
+      const still = this.find(query, newKey);
+      return still ? this.hit(still) : this.ask(query, newKey, onGone);
     });
   }
 
@@ -90,16 +92,18 @@ export class QueryService {
     return reply;
   }
 
-  /** While no node is available, the latest block is unknown; replies at a height never change. */
-  private find(query: Query): Reply | undefined {
-    const { isFresh, height, metadata } = query;
-    if (isFresh || metadata) return undefined;
-    const at = height ?? this.options.pool.latest;
-    return at === 0 ? undefined : this.cache.get(buildKey(query, at));
+  /** The key for the height of a query; undefined while no node is available, since the latest block is unknown. */
+  private buildKey(query: Query): string | undefined {
+    const height = query.height ?? this.options.pool.latest;
+    return height === 0 ? undefined : buildKey(query, height);
   }
 
-  private ask(query: Query, onGone?: OnGone): Promise<Reply> {
-    const { outcome, leave } = this.join(query);
+  private find({ isFresh, metadata }: Query, key: string | undefined): Reply | undefined {
+    return isFresh || metadata || key === undefined ? undefined : this.cache.get(key);
+  }
+
+  private ask(query: Query, key: string | undefined, onGone?: OnGone): Promise<Reply> {
+    const { outcome, leave } = this.join(query, key);
     onGone?.(leave);
     const { timeoutMs } = query;
     return timeoutMs < this.callTimeout(timeoutMs)
@@ -108,19 +112,23 @@ export class QueryService {
   }
 
   /** Joins the call for the same query, or starts one. */
-  private join(query: Query): SharedResult<Reply> {
-    const { metrics, pool } = this.options;
-    const { metadata } = query;
-    const key = buildKey(query, query.height ?? pool.latest);
-    // Metadata may change the reply, so such a call is not shared.
-    this.unshared += metadata ? 1 : 0;
-    const flightKey = metadata
-      ? `${key}#${this.unshared}`
-      : `${key}!${this.callTimeout(query.timeoutMs)}`;
+  private join(query: Query, key = buildKey(query, 0)): SharedResult<Reply> {
+    const { metrics } = this.options;
+    const flightKey = this.buildFlightKey(query, key);
     const isShared = this.singleFlight.isRunning(flightKey);
     if (!isShared && !this.singleFlight.canStart(flightKey)) throw tooBusy();
     metrics.countCache(isShared ? 'shared' : 'miss');
-    return this.singleFlight.share(flightKey, (signal) => this.fetch(query, signal));
+    return this.singleFlight.share(flightKey, (signal) => this.fetch(query, key, signal));
+  }
+
+  private buildFlightKey({ metadata, timeoutMs }: Query, key: string): string {
+    if (metadata) {
+      // Metadata may change the reply, so such a call is not shared.
+      this.unshared += 1;
+      return `${key}#${this.unshared}`;
+    }
+    const callMs = this.callTimeout(timeoutMs);
+    return callMs === this.options.longestMs ? key : `${key}!${callMs}`;
   }
 
   /**
@@ -134,32 +142,45 @@ export class QueryService {
     return Math.min(longestMs, SHORTEST_CALL_MS * 2 ** doublings);
   }
 
-  private async fetch(query: Query, signal: AbortSignal): Promise<Reply> {
+  private async fetch(query: Query, key: string, signal: CancelSignal): Promise<Reply> {
     const { pool, blocks } = this.options;
-    const { route, group, message, height, metadata } = query;
-    const timeoutMs = this.callTimeout(query.timeoutMs);
-    const call = { height, timeoutMs, signal, ...(metadata && { metadata }) };
-    const upstreamReply = await pool.call(group.nodes, route.grpcMethod, message, call);
-    if (query.isPageCapped && route.hasNextPage(upstreamReply.message)) throw pageTooLarge();
+    const { route, group, height, metadata } = query;
+    const call = { height, timeoutMs: this.callTimeout(query.timeoutMs), signal, metadata };
+    const upstreamReply = await pool.call(group.nodes, route.grpcMethod, query.message, call);
+    const { message } = upstreamReply;
+    if (query.isPageCapped && route.hasNextPage(message)) throw pageTooLarge();
+    const written = this.write(query, message);
     const reply = new Reply({
-      body: await this.write(query, upstreamReply.message),
-      etag: computeEtag(upstreamReply.message, group.schema.fingerprint),
+      body: written instanceof Promise ? await written : written,
+      etag: computeEtag(message, group.schema.fingerprint),
       height: upstreamReply.height ?? height,
     });
-    this.keep(query, reply);
+    this.keep(query, key, reply);
     blocks.notice();
     return reply;
   }
 
   /** Keeps a reply under its own height: the node may have reached a new block during the call. */
-  private keep(query: Query, reply: Reply): void {
-    if (query.metadata || reply.height === undefined) return;
-    const lifeMs = isState(query.route) ? undefined : STATELESS_LIFE_MS;
-    this.cache.set(buildKey(query, reply.height), reply, lifeMs);
+  private keep(query: Query, key: string, reply: Reply): void {
+    const { metadata, route } = query;
+    if (metadata || reply.height === undefined) return;
+    const own = buildKey(query, reply.height);
+    // The string of the call has its hash already.
+    this.cache.set(own === key ? key : own, reply, route.isState ? undefined : STATELESS_LIFE_MS);
+  }
+
+  private write(query: Query, message: Uint8Array): Buffer | Promise<Buffer> {
+    if (message.length >= SLICED_FROM_BYTES) return this.writeLookingUp(query, message);
+    try {
+      return query.route.write(message);
+    } catch (error) {
+      if (error instanceof UnknownTypeError) return this.writeLookingUp(query, message);
+      throw error;
+    }
   }
 
   /** Looks up types that occur inside an Any and that the schema lacks. */
-  private async write({ route, group }: Query, message: Uint8Array): Promise<Buffer> {
+  private async writeLookingUp({ route, group }: Query, message: Uint8Array): Promise<Buffer> {
     for (let lookups = 0; ; lookups += 1) {
       try {
         const isLong = message.length >= SLICED_FROM_BYTES;
@@ -202,19 +223,13 @@ const pageTooLarge = () =>
     'pagination.limit is larger than this gateway allows, and there are more entries: request a smaller page, then the next by pagination.key',
   );
 
-/** Modules name the services for state queries Query; those of the node are named Service. */
-export function isState({ grpcMethod }: Route): boolean {
-  return grpcMethod.slice(0, grpcMethod.lastIndexOf('/')).endsWith('.Query');
-}
-
 /**
- * The cache key of a query. It includes the schema, which determines the JSON, and the height: a reply about the latest
- * block is one about its height.
+ * The cache key of a query. It includes the route, which belongs to a schema and determines the JSON, and the height: a
+ * reply about the latest block is one about its height.
  */
-function buildKey({ route, group, message, isPageCapped }: Query, height: number): string {
+function buildKey({ route, message, isPageCapped }: Query, height: number): string {
   const bytes = Buffer.from(message.buffer, message.byteOffset, message.length).toString('latin1');
-  const cap = isPageCapped ? '^' : '';
-  return `${group.schema.fingerprint}${route.grpcMethod}\n${bytes.length}\n${bytes}=${height}${cap}`;
+  return `${route.key}${isPageCapped ? '^' : ''}\n${bytes}=${height}`;
 }
 
 async function writeInSlices(route: Route, message: Uint8Array): Promise<Buffer> {

@@ -1,3 +1,4 @@
+import type { CancelSignal } from '@sibyl/grpc-client';
 import { expect, it } from 'vitest';
 import { SingleFlight } from './single-flight.js';
 
@@ -19,7 +20,7 @@ it('SingleFlight has room for so many calls, and for so many bytes of keys', () 
 it('SingleFlight ends a call when the last caller leaves, however often one leaves', async () => {
   const singleFlight = new SingleFlight<string>({ maxCalls: 3, maxKeyBytes: 10_000 });
   let aborted = 0;
-  const start = (signal: AbortSignal) => {
+  const start = (signal: CancelSignal) => {
     signal.addEventListener('abort', () => {
       aborted += 1;
     });

@@ -1,8 +1,29 @@
+import type { CancelSignal } from '@sibyl/grpc-client';
 import { textBytes } from '@sibyl/server-kit';
+
+/** Cancels one call; an AbortController takes longer to create than a small query to bind. */
+class Cancellation implements CancelSignal {
+  aborted = false;
+  private listener: (() => void) | undefined;
+
+  /** Only one at a time. */
+  addEventListener(_type: 'abort', listener: () => void): void {
+    this.listener = listener;
+  }
+
+  removeEventListener(): void {
+    this.listener = undefined;
+  }
+
+  abort(): void {
+    this.aborted = true;
+    this.listener?.();
+  }
+}
 
 interface SharedCall<T> {
   readonly outcome: Promise<T>;
-  readonly cancel: AbortController;
+  readonly cancel: Cancellation;
   waiting: number;
 }
 
@@ -36,7 +57,7 @@ export class SingleFlight<T> {
     return this.running.size < maxCalls && this.keyBytes + textBytes(key) <= maxKeyBytes;
   }
 
-  share(key: string, start: (signal: AbortSignal) => Promise<T>): SharedResult<T> {
+  share(key: string, start: (signal: CancelSignal) => Promise<T>): SharedResult<T> {
     const call = this.running.get(key) ?? this.begin(key, start);
     call.waiting += 1;
     let isWaiting = true;
@@ -47,9 +68,9 @@ export class SingleFlight<T> {
     return { outcome: call.outcome, leave };
   }
 
-  private begin(key: string, start: (signal: AbortSignal) => Promise<T>): SharedCall<T> {
-    const cancel = new AbortController();
-    const call = { outcome: start(cancel.signal), cancel, waiting: 0 };
+  private begin(key: string, start: (signal: CancelSignal) => Promise<T>): SharedCall<T> {
+    const cancel = new Cancellation();
+    const call = { outcome: start(cancel), cancel, waiting: 0 };
     const end = () => this.end(key, call);
     call.outcome.then(end, end);
     this.running.set(key, call);

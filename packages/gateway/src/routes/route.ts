@@ -29,6 +29,9 @@ interface RouteOptions {
 
 const BROADCAST = '/cosmos.tx.v1beta1.Service/BroadcastTx';
 
+/** Routes live as long as their schema, so a number identifies one in the cache. */
+let routesBuilt = 0;
+
 /** One HTTP binding of one gRPC method. */
 export class Route {
   /** `/package.Service/Method`, as gRPC and `abci_query` name it. */
@@ -47,6 +50,10 @@ export class Route {
   readonly summary: string;
   readonly request: DescMessage;
   readonly reply: DescMessage;
+  /** Differs from those of all other routes, also of other schemas. */
+  readonly key: string;
+  /** Whether it queries chain state: modules name such services Query, those of the node are named Service. */
+  readonly isState: boolean;
   /** The number of the request's pagination field, if it has one. */
   readonly pageField: number | undefined;
   private readonly nextPage: readonly number[] | undefined;
@@ -64,6 +71,9 @@ export class Route {
     this.summary = readSummary(method);
     this.request = method.input;
     this.reply = method.output;
+    routesBuilt += 1;
+    this.key = routesBuilt.toString(36);
+    this.isState = method.parent.name === 'Query';
     this.pageField = findPageField(method.input)?.number;
     this.nextPage = findNextPage(method.output);
     this.binder = deps.binder;

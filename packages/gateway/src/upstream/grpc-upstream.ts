@@ -47,10 +47,13 @@ export class GrpcUpstream implements Upstream {
   }
 
   async call(method: string, message: Uint8Array, call: UpstreamCall): Promise<UpstreamReply> {
-    const { height, metadata, ...limits } = call;
-    const sent =
-      height === undefined ? metadata : { [HEIGHT_METADATA]: String(height), ...metadata };
-    const reply = await this.client.call(method, message, { ...limits, metadata: sent });
+    const { height, timeoutMs, signal, maxReplyBytes } = call;
+    const metadata =
+      height === undefined
+        ? call.metadata
+        : { [HEIGHT_METADATA]: String(height), ...call.metadata };
+    const options = { metadata, timeoutMs, signal, maxReplyBytes };
+    const reply = await this.client.call(method, message, options);
     return { message: reply.message, height: parseHeight(reply.headers.get(HEIGHT_METADATA)) };
   }
 

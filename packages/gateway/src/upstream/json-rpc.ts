@@ -1,6 +1,6 @@
 import { type ClientRequest, Agent as HttpAgent, type IncomingMessage, request } from 'node:http';
 import { Agent as HttpsAgent, request as requestTls } from 'node:https';
-import type { ReplyMemory } from '@sibyl/grpc-client';
+import type { CancelSignal, ReplyMemory } from '@sibyl/grpc-client';
 import { Backoff, GrpcCode, GrpcError } from '@sibyl/grpc-client';
 
 const IDLE_SOCKETS = 32;
@@ -18,7 +18,7 @@ export interface JsonRpcOptions {
 export interface JsonRpcCall {
   readonly timeoutMs: number;
   readonly maxReplyBytes: number;
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: CancelSignal | undefined;
 }
 
 /** Calls the JSON-RPC interface of a CometBFT node over keep-alive connections; calls of one event loop turn share a request. */

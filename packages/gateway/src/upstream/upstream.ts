@@ -1,4 +1,9 @@
-import type { Http2Implementation, MessageStream, ReplyMemory } from '@sibyl/grpc-client';
+import type {
+  CancelSignal,
+  Http2Implementation,
+  MessageStream,
+  ReplyMemory,
+} from '@sibyl/grpc-client';
 
 export interface UpstreamOptions {
   /** The address of the node; its user and password become Basic credentials. */
@@ -17,9 +22,9 @@ export interface UpstreamOptions {
 export interface UpstreamCall {
   /** Default: the latest block. */
   readonly height?: number | undefined;
-  readonly metadata?: Readonly<Record<string, string>>;
+  readonly metadata?: Readonly<Record<string, string>> | undefined;
   readonly timeoutMs: number;
-  readonly signal?: AbortSignal;
+  readonly signal?: CancelSignal | undefined;
   /** Default: the limit of the upstream. */
   readonly maxReplyBytes?: number;
 }

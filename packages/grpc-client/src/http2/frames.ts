@@ -16,13 +16,23 @@ type OnFrame = (head: FrameHead, payload: Buffer) => void;
 export const HEAD_BYTES = 9;
 
 /** Encodes the head of a frame whose payload has `length` bytes. */
-export function encodeHead({ type, flags, streamId }: FrameHead, length: number): Buffer {
-  const head = Buffer.allocUnsafe(HEAD_BYTES);
-  head.writeUIntBE(length, 0, 3);
-  head[3] = type;
-  head[4] = flags;
-  head.writeUInt32BE(streamId, 5);
-  return head;
+export function encodeHead(head: FrameHead, length: number): Buffer {
+  const bytes = Buffer.allocUnsafe(HEAD_BYTES);
+  writeHead(bytes, 0, head, length);
+  return bytes;
+}
+
+function writeHead(bytes: Buffer, at: number, head: FrameHead, length: number): void {
+  const { type, flags, streamId } = head;
+  bytes[at] = length >>> 16;
+  bytes[at + 1] = length >>> 8;
+  bytes[at + 2] = length;
+  bytes[at + 3] = type;
+  bytes[at + 4] = flags;
+  bytes[at + 5] = streamId >>> 24;
+  bytes[at + 6] = streamId >>> 16;
+  bytes[at + 7] = streamId >>> 8;
+  bytes[at + 8] = streamId;
 }
 
 /** Splits received bytes into frames. Copies only frames that arrive in parts. */
@@ -97,15 +107,27 @@ export function readUint32(payload: Buffer): number {
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
 const NOTHING = Buffer.alloc(0);
 
+/** Room for the frames of many small requests. */
+const BATCH_BYTES = 16 * 1024;
+
 /** Sends frames. Collects those of one event loop turn, since a write costs more than its bytes. */
 export class FrameWriter {
-  private queue: Buffer[] = [PREFACE];
+  private batch = Buffer.allocUnsafe(BATCH_BYTES);
+  private used = PREFACE.copy(this.batch);
+  private isScheduled = false;
 
   constructor(private readonly socket: Socket) {}
 
   send(head: FrameHead, payload: Buffer): void {
-    if (this.queue.length === 0) setImmediate(() => this.flush());
-    this.queue.push(encodeHead(head, payload.length), payload);
+    if (!this.isScheduled) {
+      this.isScheduled = true;
+      setImmediate(() => this.flush());
+    }
+    const size = HEAD_BYTES + payload.length;
+    if (this.used + size > this.batch.length) this.makeRoom(size);
+    writeHead(this.batch, this.used, head, payload.length);
+    payload.copy(this.batch, this.used + HEAD_BYTES);
+    this.used += size;
   }
 
   settings(settings: Readonly<Record<number, number>>): void {
@@ -153,9 +175,21 @@ export class FrameWriter {
   }
 
   flush(): void {
-    const bytes = Buffer.concat(this.queue);
-    this.queue = [];
-    if (this.socket.writable) this.socket.write(bytes);
+    this.isScheduled = false;
+    if (this.used === 0) return;
+    const bytes = this.batch.subarray(0, this.used);
+    this.used = 0;
+    if (!this.socket.writable) return;
+    this.socket.write(bytes);
+    // What the system has not taken yet must not be overwritten.
+    if (this.socket.writableLength > 0) this.batch = Buffer.allocUnsafe(BATCH_BYTES);
+  }
+
+  private makeRoom(size: number): void {
+    const scheduled = this.isScheduled;
+    this.flush();
+    this.isScheduled = scheduled;
+    if (size > this.batch.length) this.batch = Buffer.allocUnsafe(Math.max(size, BATCH_BYTES));
   }
 }
 

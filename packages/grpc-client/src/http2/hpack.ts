@@ -8,13 +8,41 @@ const MAX_FIELD_BYTES = 64 * 1024;
 /** Limit on the continuation bytes of an integer. */
 const MAX_INTEGER_BYTES = 4;
 
+/** A decoded block, valid until the table changes. */
+interface KnownBlock {
+  readonly block: Buffer;
+  readonly fields: HeaderFields;
+}
+
+const MAX_KNOWN = 4;
+const MAX_KNOWN_BYTES = 64;
+
+function isEqual(a: Buffer, b: Buffer): boolean {
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i += 1) if (a[i] !== b[i]) return false;
+  return true;
+}
+
 /** Decodes the header blocks of one connection, in order, since each depends on the previous ones (RFC 7541). */
 export class HpackDecoder {
   private readonly table = new HeaderTable(TABLE_BYTES);
   private block: Buffer = Buffer.alloc(0);
   private at = 0;
+  /** Recent blocks that only reference the table; most replies of a server have the same ones. */
+  private known: KnownBlock[] = [];
 
   decode(block: Buffer): HeaderFields {
+    for (const one of this.known) if (isEqual(one.block, block)) return one.fields;
+    const before = this.table.changes;
+    const fields = this.decodeFields(block);
+    if (this.table.changes !== before) this.known = [];
+    else if (block.length <= MAX_KNOWN_BYTES) {
+      this.known = [{ block: Buffer.from(block), fields }, ...this.known.slice(0, MAX_KNOWN - 1)];
+    }
+    return fields;
+  }
+
+  private decodeFields(block: Buffer): HeaderFields {
     this.block = block;
     this.at = 0;
     const fields = new Map<string, string>();
@@ -158,6 +186,8 @@ const STATIC_FIELDS: readonly HeaderField[] = [
 /** The fields that header blocks reference by index: the static table, then the dynamic one, newest first. */
 class HeaderTable {
   private readonly recent: HeaderField[] = [];
+  /** How often the table was changed. */
+  changes = 0;
   private bytes = 0;
   private limit: number;
 
@@ -174,6 +204,7 @@ class HeaderTable {
   }
 
   add(field: HeaderField): void {
+    this.changes += 1;
     this.recent.push(field);
     this.bytes += countBytes(field);
     this.evict();
@@ -183,6 +214,7 @@ class HeaderTable {
     if (limit > this.maxBytes) {
       throw new ProtocolError('the header table would exceed its limit', ErrorCode.compression);
     }
+    this.changes += 1;
     this.limit = limit;
     this.evict();
   }

@@ -78,7 +78,8 @@ export class OwnSession implements Session {
   }
 
   request({ fixed, variable }: RequestHeaders, listener: StreamListener): OwnStream {
-    const block = Buffer.concat([encodeFixed(fixed), encodeHeaders(variable)]);
+    const shared = encodeFixed(fixed);
+    const block = variable.length === 0 ? shared : Buffer.concat([shared, encodeHeaders(variable)]);
     const stream = new OwnStream(this, block, listener);
     this.waiting.add(stream);
     if (this.isOpen) this.openWaiting();
