@@ -4,6 +4,7 @@ export { grantCredits } from './app/bundled-plugins.js';
 export {
   createOracleApp,
   describePlugins,
+  diagnosePlugins,
   type OracleApp,
   type OracleAppOptions,
 } from './app/create-oracle-app.js';

@@ -83,12 +83,16 @@ export interface SetupContext<Config = Readonly<Record<string, unknown>>> {
   /** The plugin's own environment variables, parsed by its `configSchema`. */
   readonly config: Config;
   readonly oracle: OracleFacts;
+  /** The address of this host for links, without a slash at the end. */
+  readonly publicUrl: string;
   /** Names of the plugins that are loaded. */
   readonly availablePlugins: ReadonlySet<string>;
   /** What the plugins it depends on share; values that are computed per turn are in `turn.shared` only. */
   readonly shared: Shared;
   readonly logger: Logger;
   readonly database: PluginDatabase;
+  /** The secrets of a user with this plugin, outside of a turn. */
+  readonly secrets: (owner: string) => Secrets;
   /** Usable once all plugins are set up: not in `setup` itself. */
   readonly rooms: RoomState;
   /** `fetch` that refuses private addresses, follows few redirects and bounds time and size. */

@@ -1,6 +1,7 @@
 export { type ErrorCode, OracleError, type OracleErrorOptions } from '@sibyl/protocol';
-export { SafeFetchError } from '@sibyl/safe-fetch';
+export { createSafeFetch, type SafeFetch, SafeFetchError } from '@sibyl/safe-fetch';
 export {
+  abortable,
   ByteBudget,
   LruMap,
   RateLimiter,
@@ -60,6 +61,8 @@ export type {
 } from './model.js';
 export {
   type AuthExcludedRoute,
+  type Diagnosis,
+  type DiagnosisContext,
   definePlugin,
   type Feature,
   type OraclePlugin,

@@ -25,6 +25,21 @@ export type Feature = boolean | 'auto';
 
 type Awaitable<T> = T | Promise<T>;
 
+/** What `diagnose` receives. The plugin is not set up. */
+export interface DiagnosisContext<Config = Readonly<Record<string, unknown>>>
+  extends Pick<SetupContext<Config>, 'config' | 'fetch' | 'logger'> {}
+
+/** The state of a service that a plugin depends on. */
+export interface Diagnosis {
+  /** The service, such as `Slack`. */
+  readonly name: string;
+  readonly ok: boolean;
+  /** What was found. */
+  readonly text: string;
+  /** What to do about a failure. */
+  readonly remedy?: string;
+}
+
 // biome-ignore lint/suspicious/noExplicitAny: tools of any schema.
 type Tools<Services> = readonly Tool<any, any, NoInfer<Services>>[];
 
@@ -55,6 +70,9 @@ export interface OraclePlugin<ConfigSchema extends z.ZodObject = z.ZodObject, Se
   readonly autoDetectHint?: string;
   /** Creates its tables. */
   readonly migrations?: PluginMigrations;
+
+  /** Checks the services it depends on, for `sibyl doctor`. */
+  diagnose?(context: DiagnosisContext<z.output<ConfigSchema>>): Awaitable<readonly Diagnosis[]>;
 
   /** Called once, before all other hooks; they receive what it returns as `services`. */
   setup?(context: SetupContext<z.output<ConfigSchema>>): Awaitable<Services>;

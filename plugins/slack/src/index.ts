@@ -1,4 +1,11 @@
-import { definePlugin, defineRoute, repeat, type SetupContext } from '@sibyl/plugin-kit';
+import {
+  type Diagnosis,
+  definePlugin,
+  defineRoute,
+  repeat,
+  type SafeFetch,
+  type SetupContext,
+} from '@sibyl/plugin-kit';
 import { z } from 'zod';
 import { parseMessage, RequestSignature, readDelivery } from './delivery.js';
 import { Inbox, migrations } from './inbox.js';
@@ -48,6 +55,7 @@ export const slack = definePlugin({
     Boolean(SLACK_SIGNING_SECRET && SLACK_BOT_TOKEN),
   autoDetectHint: 'set SLACK_SIGNING_SECRET and SLACK_BOT_TOKEN',
   migrations,
+  diagnose: async ({ config, fetch }) => [await diagnoseSlack(config, fetch)],
   setup: (context) => createServices(context),
   close: async ({ rounds, answers }) => {
     // The last round may still start answers.
@@ -112,3 +120,30 @@ async function createServices(context: SetupContext<SlackConfig>) {
     rounds: repeat(runRound, { everyMs: ROUND_MS, logger }),
   };
 }
+
+/** Asks Slack whether the bot's token is valid. */
+async function diagnoseSlack(
+  { SLACK_API_URL, SLACK_BOT_TOKEN }: SlackConfig,
+  fetch: SafeFetch,
+): Promise<Diagnosis> {
+  try {
+    const response = await fetch(`${SLACK_API_URL}auth.test`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${SLACK_BOT_TOKEN}` },
+      timeoutMs: 10_000,
+    });
+    const { ok, team, user, error } = SlackIdentity.parse(await response.json());
+    if (ok) return { name: 'Slack', ok, text: `${user} in ${team}` };
+    return { name: 'Slack', ok, text: `Slack answers ${error}`, remedy: 'Check SLACK_BOT_TOKEN' };
+  } catch (error) {
+    const text = error instanceof Error ? error.message : String(error);
+    return { name: 'Slack', ok: false, text, remedy: 'Check SLACK_API_URL and the network' };
+  }
+}
+
+const SlackIdentity = z.object({
+  ok: z.boolean(),
+  team: z.string().optional(),
+  user: z.string().optional(),
+  error: z.string().optional(),
+});

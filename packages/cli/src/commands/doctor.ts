@@ -6,28 +6,40 @@ const marks = { ok: '✓', off: '–', fault: '✗' } as const;
 /** Checks whether an oracle can run here, and says how to fix what is wrong. */
 export const doctor: Command = {
   name: 'doctor',
-  summary: 'Check configuration, key, store, model, Matrix and chain, and say what to do',
+  summary: 'Check configuration, key, store, model, Matrix, chain and plugins, and say what to do',
   usage: [''],
   details:
     'Reads the environment and .env in this folder, as "sibyl start" does. The model is asked for one word, which may cost a fraction of a cent. The exit code is 1 if anything is wrong.',
   async run({ output }) {
-    const found: (Check & { readonly name: string })[] = [];
+    const found: NamedCheck[] = [];
+    const report = (check: NamedCheck) => {
+      found.push(check);
+      if (output.format === 'text') output.write(`${describe(check)}\n`);
+    };
     for (const [name, check] of Object.entries(checks)) {
-      const result = await output.progress(`Checking the ${name}`, check());
-      found.push({ name, ...result });
-      if (output.format === 'text') output.write(`${describe(name, result)}\n`);
+      report({ name, ...(await output.progress(`Checking the ${name}`, check())) });
       // Without a configuration nothing else can be looked at.
-      if (name === 'configuration' && result.state === 'fault') break;
+      if (found[0]?.state === 'fault') break;
     }
+    if (found[0]?.state !== 'fault')
+      for (const check of await output.progress('Checking the plugins', checkPlugins()))
+        report(check);
     const hasFault = found.some(({ state }) => state === 'fault');
     if (output.format === 'json') output.result({ ok: !hasFault, checks: found }, '');
     return hasFault ? 1 : 0;
   },
 };
 
-function describe(name: string, { state, text, remedy }: Check): string {
+function describe({ name, state, text, remedy }: NamedCheck): string {
   const advice = remedy ? `\n    ${remedy}` : '';
   return `${marks[state]} ${name}: ${text.replaceAll('\n', '\n    ')}${advice}`;
+}
+
+/** What the plugins report about the services they depend on. */
+async function checkPlugins(): Promise<NamedCheck[]> {
+  const { diagnosePlugins } = await loadHost();
+  const diagnoses = await diagnosePlugins();
+  return diagnoses.map(({ ok, ...found }) => ({ ...found, state: ok ? 'ok' : 'fault' }));
 }
 
 const madeAtStart = (path: string) => `made at the first start, in ${path}`;
@@ -179,4 +191,8 @@ interface Check {
   readonly text: string;
   /** What to do about a fault. */
   readonly remedy?: string;
+}
+
+interface NamedCheck extends Check {
+  readonly name: string;
 }

@@ -299,7 +299,7 @@ function warnAboutMisuse(logger: Logger, { code, detail, cid, issuer }: UcanErro
   );
 }
 
-interface PluginDeps extends Omit<HostServices, 'fetch' | 'llm'> {
+interface PluginDeps extends Omit<HostServices, 'publicUrl' | 'fetch' | 'llm'> {
   readonly config: Config;
   readonly models: Models;
   /** Counts the model calls that plugins make outside of turns. */
@@ -314,6 +314,7 @@ async function wirePlugins(
   const closing = new AbortController();
   const loaded = await loadPlugins(selected, {
     ...services,
+    publicUrl: config.publicUrl,
     fetch: createPluginFetch(config),
     llm: createLlms({ modelFor: models.get, meter, signal: closing.signal }),
   });

@@ -7,6 +7,7 @@ import { NestFactory } from '@nestjs/core';
 import type { NestExpressApplication } from '@nestjs/platform-express';
 import type {
   AuthExcludedRoute,
+  Diagnosis,
   Feature,
   OraclePlugin,
   PluginManifestInput,
@@ -38,7 +39,7 @@ import {
 import { SocketServer } from '../sockets/socket-server.js';
 import type { InvitedCaller } from '../store/caller-store.js';
 import { AppModule } from './app.module.js';
-import { buildHost, type HostDeps } from './build-host.js';
+import { buildHost, createPluginFetch, type HostDeps } from './build-host.js';
 import { bundledPlugins } from './bundled-plugins.js';
 import { startRetention } from './retention.js';
 import { serveApiDocument } from './serve-openapi.js';
@@ -141,6 +142,20 @@ export async function createOracleApp(options: OracleAppOptions = {}): Promise<O
 /** Which plugins would load, and why others would not. Starts nothing. */
 export const describePlugins = (options: OracleAppOptions = {}): readonly PluginStatus[] =>
   readOptions(options).status;
+
+const silent = { info: () => undefined, warn: () => undefined, error: () => undefined };
+
+/** Checks the services that the plugins depend on; starts none of them. */
+export async function diagnosePlugins(
+  options: OracleAppOptions = {},
+): Promise<readonly Diagnosis[]> {
+  const { config, selected } = readOptions(options);
+  const context = { fetch: createPluginFetch(config), logger: silent };
+  const found = selected.map(({ plugin, ...own }) =>
+    plugin.diagnose?.({ ...context, config: own.config }),
+  );
+  return (await Promise.all(found)).flatMap((diagnoses) => diagnoses ?? []);
+}
 
 /** Checks the environment and the plugins together, so that all errors are reported at once. */
 function readOptions(options: OracleAppOptions) {

@@ -94,18 +94,12 @@ export async function createInvitations(
   if (!(days > 0 && days <= INVITATION_MAX_DAYS))
     throw new Error(`An invitation lasts from 1 to ${INVITATION_MAX_DAYS} days`);
   const identity = await requireIdentity(config);
-  const page = `${publicAddress(config)}/app`;
+  const page = `${config.publicUrl}/app`;
   return Array.from({ length: count }, () => {
     const { token: invitation, expiration } = mintInvitation(identity.signer, days);
     const link = `${page}#invite=${encodeURIComponent(invitation)}`;
     return { invitation, link, expiration };
   });
-}
-
-function publicAddress({ publicUrl, host, port }: Config): string {
-  if (publicUrl) return publicUrl;
-  if (host === '0.0.0.0' || host === '::') return `http://localhost:${port}`;
-  return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
 /** The users who redeemed an invitation, newest first. */

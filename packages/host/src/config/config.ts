@@ -35,7 +35,8 @@ export interface Config {
     readonly entityDid: string | undefined;
   };
   /** Where clients reach the host, without a trailing slash. */
-  readonly publicUrl: string | undefined;
+  /** The address of this host for links, without a slash at the end. */
+  readonly publicUrl: string;
   readonly auth: {
     readonly maxTtlSeconds: number;
     readonly allowDelegationLogin: boolean;
@@ -126,7 +127,7 @@ function buildConfig(env: Environment): Config {
       did: env.ORACLE_DID,
       entityDid: env.ORACLE_ENTITY_DID,
     }),
-    publicUrl: env.PUBLIC_URL?.replace(/\/+$/, ''),
+    publicUrl: toPublicUrl(env),
     auth: Object.freeze(toAuthConfig(env)),
     models: buildModelsConfig(env),
     chain: Object.freeze({ restUrl: env.CHAIN_REST_URL, blocksyncUrl: env.BLOCKSYNC_GRAPHQL_URL }),
@@ -139,6 +140,12 @@ function buildConfig(env: Environment): Config {
       anonymous: env.RATE_LIMIT_ANONYMOUS_PER_MINUTE,
     }),
   };
+}
+
+function toPublicUrl({ PUBLIC_URL, HOST, PORT }: Environment): string {
+  if (PUBLIC_URL) return PUBLIC_URL.replace(/\/+$/, '');
+  if (HOST === '0.0.0.0' || HOST === '::') return `http://localhost:${PORT}`;
+  return `http://${HOST.includes(':') ? `[${HOST}]` : HOST}:${PORT}`;
 }
 
 function toHttpConfig(env: Environment) {

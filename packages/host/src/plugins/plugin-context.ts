@@ -30,6 +30,7 @@ import {
 export interface HostServices {
   readonly logger: Logger;
   readonly oracle: OracleIdentity;
+  readonly publicUrl: string;
   readonly store: Store;
   readonly fetch: SafeFetch;
   readonly ucan: OracleUcan;
@@ -46,16 +47,18 @@ interface ContextDeps {
 
 export function createSetupContext(
   { selected, database, availablePlugins }: ContextDeps,
-  { logger, oracle, store, fetch, ucan, llm, turns }: HostServices,
+  { logger, oracle, publicUrl, store, fetch, ucan, llm, turns }: HostServices,
 ): Omit<SetupContext, 'rooms' | 'shared'> {
   const { name: plugin, config } = selected;
   const { did, name, entityDid } = oracle;
   return {
     config,
     oracle: { did, name, ...(entityDid && { entityDid }) },
+    publicUrl,
     availablePlugins,
     logger: logger.child({ plugin }),
     database,
+    secrets: (owner) => store.secrets.of({ owner, plugin }),
     fetch,
     ucan,
     turns: createPluginTurns({ plugin, oracle, sessions: store.sessions, ready: turns }),

@@ -120,6 +120,8 @@ async function createCandidate(
     context: {
       config,
       oracle: host.oracle,
+      publicUrl: 'https://oracle.example',
+      secrets: (owner) => host.memory.secrets(owner, plugin.name),
       availablePlugins: new Set(plugins.map((other) => other.name)),
       logger: host.logger,
       database: await openPluginTables(database, plugin, plugins),
