@@ -9,11 +9,21 @@ const shared = {
   protected: z.union([z.boolean(), z.array(z.string().min(1))]).default(false),
 };
 
+/** A client that the operator registered at the server's authorization server. */
+const RegisteredClient = z.strictObject({
+  clientId: z.string().min(1),
+  clientSecret: z.string().min(1).optional(),
+  scope: z.string().min(1).optional(),
+});
+
 const HttpServer = z.strictObject({
   url: z.url({ protocol: /^https?$/ }),
   headers: z.record(z.string(), z.string()).default({}),
+  /** Each user signs in at the server; every user has an own connection. */
+  oauth: z.union([z.boolean(), RegisteredClient]).default(false),
   ...shared,
 });
+export type HttpServer = z.output<typeof HttpServer>;
 
 const StdioServer = z.strictObject({
   command: z.string().min(1),
@@ -22,12 +32,14 @@ const StdioServer = z.strictObject({
   ...shared,
 });
 
-/** An MCP server of the operator: reached over HTTP, or started as a process. */
+/** An MCP server: reached over HTTP, or started as a process. */
 export const McpServer = z.union([HttpServer, StdioServer]);
 export type McpServer = z.output<typeof McpServer>;
 
 /** Short, so that most tool names fit behind it. */
-const ServerName = z.string().regex(/^[a-z0-9][a-z0-9-]{0,23}$/, 'a-z, 0-9 and -, at most 24');
+export const ServerName = z
+  .string()
+  .regex(/^[a-z0-9][a-z0-9-]{0,23}$/, 'a-z, 0-9 and -, at most 24');
 
 /** Name → server, as the variable MCP_SERVERS holds them. */
 export const McpServers = z.record(ServerName, McpServer);
@@ -38,10 +50,15 @@ export function isProtected(server: McpServer, tool: string): boolean {
   return server.protected === true || (server.protected || []).includes(tool);
 }
 
+/** Whether each user signs in at this server. */
+export const needsSignIn = (server: McpServer): server is HttpServer =>
+  'oauth' in server && server.oauth !== false;
+
 /** The plugin's environment variables. */
 export const McpConfig = z.object({
   MCP_SERVERS: z
     .string()
+    .prefault('{}')
     .transform((text, context) => {
       try {
         return JSON.parse(text);
@@ -55,6 +72,26 @@ export const McpConfig = z.object({
     })
     .pipe(McpServers)
     .describe(
-      'JSON: name → `{"url": …, "headers"?}` or `{"command": …, "args"?, "env"?}`, each with `timeoutMs`? and `protected`? (true, or names of tools that need an invocation of the user)',
+      'JSON: name → `{"url": …, "headers"?, "oauth"?}` or `{"command": …, "args"?, "env"?}`, each with `timeoutMs`? and `protected`? (true, or names of tools that need an invocation of the user)',
     ),
+  MCP_USER_SERVERS: z
+    .enum(['true', 'false'])
+    .prefault('false')
+    .transform((value) => value === 'true')
+    .describe('Whether users may add MCP servers of their own, which only they can use'),
+  MCP_USER_SERVERS_ALLOW: z
+    .string()
+    .prefault('')
+    .transform((text) => text.split(',').flatMap((entry) => entry.trim() || []))
+    .describe(
+      'Addresses beyond the public internet at which users may add servers: host, host:port or CIDR, separated by commas. `OUTGOING_ALLOW` does not count for them',
+    ),
+  MCP_SERVERS_PER_USER: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(100)
+    .default(10)
+    .describe('How many servers of their own one user may have'),
 });
+export type McpConfig = z.output<typeof McpConfig>;

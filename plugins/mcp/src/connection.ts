@@ -1,301 +1,447 @@
-import { AsyncLocalStorage } from 'node:async_hooks';
+import { setTimeout as delay } from 'node:timers/promises';
 import type {
   CallToolResult,
-  JSONRPCMessage,
+  Client,
+  ElicitRequest,
+  ElicitResult,
+  GetPromptResult,
+  ListPromptsResult,
+  ListResourcesResult,
+  ListResourceTemplatesResult,
   ListToolsResult,
-  MCPClient,
-  MCPTransport,
-} from '@ai-sdk/mcp';
-import type { PluginContext } from '@sibyl/plugin-kit';
-import { z } from 'zod';
+  ReadResourceResult,
+  RequestOptions,
+} from '@modelcontextprotocol/client';
+import {
+  abortable,
+  type Logger,
+  type PluginContext,
+  SafeFetchError,
+  withTimeout,
+} from '@sibyl/plugin-kit';
 import type { McpServer } from './config.js';
+import { type ClientTarget, currentCall, loadSdk, openClient, readStatus } from './open-client.js';
 
-/** Age at which a list is refreshed, so that new tools appear without a restart. */
+/** Age at which a list is refreshed, for servers that do not report changes. */
 const LIST_AGE_MS = 60_000;
-const FIRST_RETRY_MS = 500;
-const LAST_RETRY_MS = 60_000;
 const MAX_PAGES = 20;
 /** Characters of JSON of a server's tool list; tools beyond it are left out. */
 const MAX_LIST_LENGTH = 1024 ** 2;
 /** Time limit for the check whether a server is still reachable. */
 const PROBE_MS = 2000;
+/** Waits before a call that never ran is sent again: a server that restarts is back soon. */
+const RETRY_DELAYS_MS = [0, 500, 1500];
+/** A failed attempt to connect delays the next one by this many times its duration. */
+const BACKOFF_FACTOR = 4;
+const MAX_BACKOFF_MS = 60_000;
+/** How long a turn waits for a server that is not connected. */
+export const SLOW_MS = 3000;
+/** After the end of its stream, a reply that was read is still delivered within this time. */
+const STREAM_END_MS = 1000;
 
 export type McpTool = ListToolsResult['tools'][number];
 
-interface ConnectionDeps {
-  readonly name: string;
+export interface ConnectionDeps extends Pick<ClientTarget, 'name' | 'auth' | 'isOwned'> {
   readonly server: McpServer;
   readonly context: Pick<PluginContext, 'fetch' | 'logger'>;
+  /** Characters of its tool list; 1 MiB by default. */
+  readonly maxListLength?: number;
 }
 
-interface Call {
-  readonly tool: string;
-  readonly args: Record<string, unknown>;
+/** What belongs to one request of a user. */
+export interface RequestScope {
   readonly signal: AbortSignal;
-  readonly invocation: string | undefined;
+  /** Answers questions that the server asks during the request. */
+  readonly elicit?: (params: ElicitRequest['params']) => Promise<ElicitResult>;
 }
 
 interface Opened {
-  readonly client: MCPClient;
-  readonly tools: readonly McpTool[];
-  readonly listedAt: number;
+  readonly client: Client;
+  tools: readonly McpTool[];
+  listedAt: number;
+  /** Requests in progress: each still learns whether it ran when the connection is given up. */
+  running: number;
 }
 
-/** A connection to one MCP server, which reconnects after failures. */
+/** The server accepts only users who signed in. */
+export class SignInRequiredError extends Error {
+  override readonly name = 'SignInRequiredError';
+
+  constructor(server: string, options?: ErrorOptions) {
+    super(`The user has to sign in at ${server}`, options);
+  }
+}
+
+/** The key of the user's invocation in a call's `_meta`. */
+export const INVOCATION_META = 'ucan/invocation';
+
+/** A connection to one MCP server, which reconnects when it is used after a failure. */
 export class Connection {
   readonly name: string;
   readonly server: McpServer;
-  private readonly context: ConnectionDeps['context'];
+  private readonly target: ClientTarget;
+  private readonly logger: Logger;
+  private readonly maxListLength: number;
   private opened: Opened | undefined;
   private opening: Promise<Opened> | undefined;
+  private openingSince = 0;
+  private refreshing: Promise<void> | undefined;
+  /** The list changed while it was being read. */
+  private isListStale = false;
   private retryAt = 0;
-  private retryMs = FIRST_RETRY_MS;
+  private lastError: unknown;
   private isClosed = false;
+  /** Requests in progress. */
+  private running = 0;
 
-  constructor({ name, server, context }: ConnectionDeps) {
+  constructor({ name, server, context, maxListLength, ...target }: ConnectionDeps) {
     this.name = name;
     this.server = server;
-    this.context = context;
+    this.logger = context.logger;
+    this.maxListLength = maxListLength ?? MAX_LIST_LENGTH;
+    this.target = { name, server, fetch: context.fetch, logger: context.logger, ...target };
   }
 
-  /** The server's tools; after a failure the server is contacted again only after a while. */
+  get isBusy(): boolean {
+    return this.running > 0 || this.opening !== undefined;
+  }
+
+  /** The server's tools. */
   async tools(): Promise<readonly McpTool[]> {
-    if (!this.opened) return (await this.open()).tools;
-    if (performance.now() - this.opened.listedAt > LIST_AGE_MS) this.refresh(this.opened);
+    if (!this.opened) {
+      // A server that hangs delays the first turn that uses it, not those after it.
+      if (this.opening && performance.now() - this.openingSince > SLOW_MS)
+        throw new UnreachableError(this.name, { cause: 'it does not answer' });
+      return (await this.open()).tools;
+    }
+    if (performance.now() - this.opened.listedAt > LIST_AGE_MS) this.refresh();
     return this.opened.tools;
   }
 
-  async call({ tool, args, signal, invocation }: Call): Promise<unknown> {
-    const { client } = this.opened ?? (await this.open());
-    const { timeoutMs } = this.server;
-    const deadline = AbortSignal.timeout(timeoutMs);
-    const options = { signal: AbortSignal.any([signal, deadline]) };
-    const called = withInvocation(invocation, () =>
-      client.callTool({ name: tool, arguments: args, options }),
+  /** Whether the server has resources or prompts; false while it is not connected. */
+  has(feature: 'resources' | 'prompts'): boolean {
+    return this.opened?.client.getServerCapabilities()?.[feature] !== undefined;
+  }
+
+  call(
+    tool: McpTool,
+    args: Record<string, unknown>,
+    scope: RequestScope & { readonly invocation?: string | undefined },
+  ): Promise<CallToolResult> {
+    const _meta = scope.invocation ? { [INVOCATION_META]: scope.invocation } : undefined;
+    const params = { name: tool.name, arguments: args, ...(_meta && { _meta }) };
+    return this.send(scope, (client, options) =>
+      client.callTool(params, { ...options, toolDefinition: tool }),
     );
-    const result = await called.catch(async (error) => {
-      if (signal.aborted) throw signal.reason;
-      if (deadline.aborted) throw new Error(describeTimeout(this.name, timeoutMs));
-      if (isServerError(error)) throw error;
-      // The cause may contain internal addresses, so it goes to the log only.
-      this.context.logger.warn({ err: error, server: this.name, tool }, 'MCP call failed');
-      await this.closeIfUnreachable(error);
-      throw new Error(`${this.name} cannot be reached, or sent an invalid answer`);
-    });
-    return readResult(result);
+  }
+
+  listResources(cursor: string | undefined, scope: RequestScope): Promise<ListResourcesResult> {
+    const params = cursor ? { cursor } : {};
+    return this.send(scope, (client, options) =>
+      client.request({ method: 'resources/list', params }, options),
+    );
+  }
+
+  listResourceTemplates(scope: RequestScope): Promise<ListResourceTemplatesResult> {
+    return this.send(scope, (client, options) =>
+      client.request({ method: 'resources/templates/list', params: {} }, options),
+    );
+  }
+
+  readResource(uri: string, scope: RequestScope): Promise<ReadResourceResult> {
+    return this.send(scope, (client, options) =>
+      client.request({ method: 'resources/read', params: { uri } }, options),
+    );
+  }
+
+  listPrompts(cursor: string | undefined, scope: RequestScope): Promise<ListPromptsResult> {
+    const params = cursor ? { cursor } : {};
+    return this.send(scope, (client, options) =>
+      client.request({ method: 'prompts/list', params }, options),
+    );
+  }
+
+  getPrompt(
+    name: string,
+    args: Record<string, string>,
+    scope: RequestScope,
+  ): Promise<GetPromptResult> {
+    return this.send(scope, (client, options) =>
+      client.request({ method: 'prompts/get', params: { name, arguments: args } }, options),
+    );
   }
 
   async close(): Promise<void> {
     this.isClosed = true;
     await this.opening?.catch(() => undefined);
-    await this.opened?.client.close();
+    const { opened } = this;
+    this.opened = undefined;
+    if (opened) await endSession(opened.client);
+  }
+
+  /** Sends a request; one that never ran is sent again, over a new connection. */
+  private async send<T>(
+    { signal, elicit }: RequestScope,
+    request: (client: Client, options: RequestOptions) => Promise<T>,
+  ): Promise<T> {
+    const { timeoutMs } = this.server;
+    const limits = { turn: signal, deadline: AbortSignal.timeout(timeoutMs) };
+    this.running += 1;
+    try {
+      for (let attempt = 0; ; attempt += 1) {
+        let opened: Opened | undefined;
+        try {
+          opened =
+            this.opened ??
+            (await abortable(() => this.open(), AbortSignal.any([signal, limits.deadline])));
+          return await this.runOn(opened, (client) =>
+            runInScope({ ...limits, elicit, timeoutMs }, (options) => request(client, options)),
+          );
+        } catch (error) {
+          await this.handleFailure(error, { ...limits, opened, attempt });
+        }
+      }
+    } finally {
+      this.running -= 1;
+    }
+  }
+
+  private async runOn<T>(opened: Opened, work: (client: Client) => Promise<T>): Promise<T> {
+    opened.running += 1;
+    try {
+      return await work(opened.client);
+    } finally {
+      opened.running -= 1;
+      this.closeIfUnused(opened);
+    }
+  }
+
+  /** Returns if the request may be sent again, and throws what the model is told otherwise. */
+  private async handleFailure(
+    error: unknown,
+    { turn, deadline, opened, attempt }: Failure,
+  ): Promise<void> {
+    turn.throwIfAborted();
+    if (deadline.aborted) throw new Error(describeTimeout(this.name, this.server.timeoutMs));
+    await this.throwIfAnswered(error);
+    const wait = RETRY_DELAYS_MS[attempt];
+    const isRetry = attempt > 0 && readStatus(error) !== undefined;
+    if (neverRan(error, opened) && wait !== undefined && !isRetry) {
+      if (opened) this.disconnect(opened, error);
+      await delay(wait, undefined, { signal: AbortSignal.any([turn, deadline]) }).catch(() => {
+        turn.throwIfAborted();
+        throw new Error(`${this.name} cannot be reached; try again later`);
+      });
+      return;
+    }
+    // The cause may contain internal addresses, so it goes to the log only.
+    this.logger.warn({ err: error, server: this.name }, 'MCP request failed');
+    if (!opened) throw new Error(`${this.name} cannot be reached; try again later`);
+    await this.closeIfUnreachable(opened, error);
+    throw new Error(
+      `${this.name} cannot be reached, or sent an invalid answer; whether the call had an effect is unknown`,
+    );
+  }
+
+  /** Throws errors that the server itself reports, and those that a repetition cannot fix. */
+  private async throwIfAnswered(error: unknown): Promise<void> {
+    const { ProtocolError } = await loadSdk();
+    if (error instanceof ProtocolError) throw new Error(error.message);
+    if (this.target.auth && isUnauthorized(error)) throw new SignInRequiredError(this.name);
   }
 
   /** Concurrent turns share one attempt. */
   private open(): Promise<Opened> {
     if (this.isClosed || performance.now() < this.retryAt) {
-      return Promise.reject(new Error(`${this.name} is not connected; try again later`));
+      const cause = this.lastError;
+      if (isUnauthorized(cause)) return Promise.reject(new SignInRequiredError(this.name));
+      return Promise.reject(new UnreachableError(this.name, { cause }));
     }
-    this.opening ??= this.connect().finally(() => {
-      this.opening = undefined;
-    });
+    if (!this.opening) {
+      this.openingSince = performance.now();
+      this.opening = this.connect().finally(() => {
+        this.opening = undefined;
+      });
+    }
     return this.opening;
   }
 
   private async connect(): Promise<Opened> {
+    const startedAt = performance.now();
+    let client: Client | undefined;
+    let lost: Error | undefined;
+    const onLost = (error: Error) => {
+      lost = error;
+      if (!this.opened || this.opened.client !== client) return;
+      this.disconnect(this.opened, error);
+      setTimeout(() => client?.close().catch(() => undefined), STREAM_END_MS).unref();
+    };
     try {
-      const client = await openClient(this.server, this.context);
-      const tools = await listTools(client, this.server.timeoutMs);
-      this.opened = { client, tools, listedAt: performance.now() };
-      this.retryMs = FIRST_RETRY_MS;
+      client = await openClient(this.target, { onToolsChanged: () => this.refresh(), onLost });
+      const tools = await this.listTools(client, this.server.timeoutMs);
+      if (lost) throw lost;
+      this.opened = { client, tools, listedAt: performance.now(), running: 0 };
+      this.lastError = undefined;
       return this.opened;
     } catch (error) {
-      this.disconnect(error);
-      throw new Error(`${this.name} cannot be reached; try again later`, { cause: error });
+      client?.close().catch(() => undefined);
+      const backoff = Math.min(BACKOFF_FACTOR * (performance.now() - startedAt), MAX_BACKOFF_MS);
+      this.retryAt = performance.now() + backoff;
+      // The server fails at every use until it is back: one line is enough.
+      if (this.lastError === undefined)
+        this.logger.warn({ err: error, server: this.name }, 'MCP server not available');
+      this.lastError = error;
+      if (isUnauthorized(error)) throw new SignInRequiredError(this.name, { cause: error });
+      throw new UnreachableError(this.name, { cause: error });
     }
   }
 
-  /** Runs in the background; a failure closes the connection. */
-  private refresh(opened: Opened): void {
-    const { client } = opened;
-    this.opened = { ...opened, listedAt: performance.now() };
-    listTools(client, this.server.timeoutMs).then(
-      (tools) => {
-        if (this.opened?.client === client) this.opened = { ...this.opened, tools };
-      },
-      (error) => this.disconnect(error),
-    );
-  }
-
-  /** An invalid answer affects one call; a server that does not answer loses its connection. */
-  private async closeIfUnreachable(cause: unknown): Promise<void> {
-    const opened = this.opened;
-    if (!opened) return;
-    const timeoutMs = Math.min(this.server.timeoutMs, PROBE_MS);
-    await listTools(opened.client, timeoutMs).catch(() => {
-      if (this.opened === opened) this.disconnect(cause);
+  /** Runs in the background, once at a time; a failure closes the connection. */
+  private refresh(): void {
+    this.isListStale = true;
+    this.refreshing ??= this.readList().finally(() => {
+      this.refreshing = undefined;
     });
   }
 
-  private disconnect(error: unknown): void {
-    const lost = this.opened;
+  private async readList(): Promise<void> {
+    const { opened } = this;
+    while (opened && this.isListStale) {
+      this.isListStale = false;
+      try {
+        const tools = await this.listTools(opened.client, this.server.timeoutMs);
+        Object.assign(opened, { tools, listedAt: performance.now() });
+      } catch (error) {
+        this.disconnect(opened, error);
+      }
+    }
+  }
+
+  /** An invalid answer affects one call; a server that does not answer loses its connection. */
+  private async closeIfUnreachable(opened: Opened, cause: unknown): Promise<void> {
+    const timeoutMs = Math.min(this.server.timeoutMs, PROBE_MS);
+    await this.listTools(opened.client, timeoutMs).catch(() => this.disconnect(opened, cause));
+  }
+
+  /** The next use opens a new connection. */
+  private disconnect(opened: Opened, error: unknown): void {
+    if (this.opened !== opened) return;
     this.opened = undefined;
-    if (this.isClosed) return;
-    this.retryAt = performance.now() + this.retryMs;
-    this.retryMs = Math.min(2 * this.retryMs, LAST_RETRY_MS);
-    this.context.logger.warn({ err: error, server: this.name }, 'MCP server not available');
-    lost?.client.close().catch(() => undefined);
+    this.closeIfUnused(opened);
+    this.logger.info({ err: error, server: this.name }, 'connection to an MCP server lost');
+  }
+
+  private closeIfUnused(opened: Opened): void {
+    if (this.opened === opened || opened.running > 0) return;
+    opened.client.close().catch(() => undefined);
+  }
+
+  private async listTools(client: Client, timeout: number): Promise<McpTool[]> {
+    const tools: McpTool[] = [];
+    if (!client.getServerCapabilities()?.tools) return tools;
+    let length = 0;
+    let cursor: string | undefined;
+    for (let page = 0; page < MAX_PAGES; page++) {
+      const params = cursor ? { cursor } : {};
+      const listed = await client.request({ method: 'tools/list', params }, { timeout });
+      for (const tool of listed.tools) {
+        length += JSON.stringify(tool).length;
+        if (length > this.maxListLength) return tools;
+        tools.push(tool);
+      }
+      cursor = listed.nextCursor;
+      if (!cursor) break;
+    }
+    return tools;
+  }
+}
+
+const END_SESSION_MS = 1000;
+
+/** Tells a server that keeps sessions that this one is over. */
+async function endSession(client: Client): Promise<void> {
+  const { transport } = client;
+  if (transport && 'terminateSession' in transport) {
+    const { terminateSession } = transport as { terminateSession(): Promise<void> };
+    const limit = { ms: END_SESSION_MS, message: 'it does not answer' };
+    await withTimeout(limit, () => terminateSession.call(transport)).catch(() => undefined);
+  }
+  await client.close();
+}
+
+interface Failure {
+  readonly turn: AbortSignal;
+  readonly deadline: AbortSignal;
+  /** The connection that carried the request; undefined if none could be opened. */
+  readonly opened: Opened | undefined;
+  readonly attempt: number;
+}
+
+/** No connection could be opened; the cause is for the log. */
+class UnreachableError extends Error {
+  override readonly name = 'UnreachableError';
+
+  constructor(server: string, options: ErrorOptions) {
+    super(`${server} cannot be reached; try again later`, options);
   }
 }
 
 const describeTimeout = (name: string, timeoutMs: number) =>
   `${name} did not answer within ${timeoutMs / 1000} s; whether the call had an effect is unknown`;
 
-async function listTools(client: MCPClient, timeout: number): Promise<McpTool[]> {
-  const tools: McpTool[] = [];
-  let length = 0;
-  let cursor: string | undefined;
-  for (let page = 0; page < MAX_PAGES; page++) {
-    const listed = await client.listTools({
-      ...(cursor && { params: { cursor } }),
-      options: { timeout },
-    });
-    for (const tool of listed.tools) {
-      length += JSON.stringify(tool).length;
-      if (length > MAX_LIST_LENGTH) return tools;
-      tools.push(tool);
-    }
-    cursor = listed.nextCursor;
-    if (!cursor) break;
-  }
-  return tools;
-}
-
-/** Errors that the server itself reports have a code. */
-function isServerError(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && typeof error.code === 'number';
-}
-
-const MAX_REPLY_BYTES = 4 * 1024 ** 2;
-
-type SafeFetch = PluginContext['fetch'];
-
-/** Connects to a server; the SDK loads only if one is configured. */
-async function openClient(
-  server: McpServer,
-  { fetch, logger }: Pick<PluginContext, 'fetch' | 'logger'>,
-): Promise<MCPClient> {
-  const { createMCPClient } = await loadSdk();
-  return createMCPClient({
-    transport: 'url' in server ? httpTransport(server, fetch) : await stdioTransport(server),
-    clientName: 'sibyl',
-    initializationOptions: { timeout: server.timeoutMs },
-    // Concerns streams that not every server has; calls report their own errors.
-    onUncaughtError: (err) => logger.info({ err }, 'error of an MCP server outside of a call'),
-  });
-}
-
-/** The SDK loads with the first server. */
-async function loadSdk() {
-  try {
-    return await import('@ai-sdk/mcp');
-  } catch (cause) {
-    throw new Error('The plugin mcp needs the package @ai-sdk/mcp: install it', { cause });
-  }
-}
-
-function httpTransport({ url, headers }: Extract<McpServer, { url: string }>, fetch: SafeFetch) {
-  return {
-    type: 'http' as const,
-    url,
-    headers,
-    fetch: (input: string | URL | Request, init: RequestInit = {}) =>
-      fetch(input instanceof Request ? input.url : input, {
-        ...init,
-        ...addInvocationToBody(init.body),
-        maxBytes: MAX_REPLY_BYTES,
-        // Streams stay open; each call has its own limit.
-        timeoutMs: Number.POSITIVE_INFINITY,
-      }),
-  };
-}
-
-async function stdioTransport({ command, args, env }: Extract<McpServer, { command: string }>) {
-  const { StdioMCPTransport } = await import('@ai-sdk/mcp/mcp-stdio');
-  return addInvocations(new StdioMCPTransport({ command, args, env, stderr: 'ignore' }));
-}
-
-/** The key of the user's invocation in a call's `_meta`. */
-export const INVOCATION_META = 'ucan/invocation';
-
-/** The invocation of the current call; the client has no parameter for it. */
-const invocation = new AsyncLocalStorage<string>();
-
-const withInvocation = <T>(token: string | undefined, call: () => T): T =>
-  token === undefined ? call() : invocation.run(token, call);
-
-/** Adds the invocation to the body of the call it belongs to. */
-function addInvocationToBody(body: unknown): { readonly body?: string } {
-  const token = invocation.getStore();
-  if (token === undefined || typeof body !== 'string') return {};
-  return { body: JSON.stringify(addMeta(JSON.parse(body), token)) };
-}
-
-/** Adds the invocation to the calls that a transport sends. */
-function addInvocations<T extends MCPTransport>(transport: T): T {
-  const send = transport.send.bind(transport);
-  transport.send = (message, options) => {
-    const token = invocation.getStore();
-    return send(token === undefined ? message : addMeta(message, token), options);
-  };
-  return transport;
-}
-
-function addMeta(message: JSONRPCMessage, token: string): JSONRPCMessage {
-  if (!('method' in message) || message.method !== 'tools/call') return message;
-  const meta = { ...message.params?._meta, [INVOCATION_META]: token };
-  return { ...message, params: { ...message.params, _meta: meta } };
-}
-
-const ResultContent = z.discriminatedUnion('type', [
-  z.object({ type: z.literal('text'), text: z.string() }),
-  z.object({ type: z.literal('image'), mimeType: z.string() }),
-  z.object({ type: z.literal('audio'), mimeType: z.string() }),
-  z.object({
-    type: z.literal('resource'),
-    resource: z.object({ uri: z.string(), text: z.string().optional() }),
-  }),
-  z.object({ type: z.literal('resource_link'), uri: z.string() }),
+/** Errors of sockets that were never connected. */
+const UNCONNECTED = new Set([
+  'ECONNREFUSED',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
 ]);
 
-const ToolReply = z.object({
-  isError: z.boolean().optional(),
-  structuredContent: z.unknown().optional(),
-  toolResult: z.unknown().optional(),
-  content: z.array(ResultContent.or(z.object({ type: z.string() }))).optional(),
-});
-
-/** The result for the model; one that is marked as an error is thrown. */
-function readResult(result: CallToolResult): unknown {
-  const { isError, structuredContent, toolResult, content = [] } = ToolReply.parse(result);
-  const text = content.map(describeContent).join('\n');
-  if (isError) throw new Error(text || 'The tool failed without a reason');
-  return structuredContent ?? toolResult ?? text;
+/** Whether a request certainly did not reach a tool, so that it may be sent again. */
+function neverRan(error: unknown, opened: Opened | undefined): boolean {
+  if (!opened) return error instanceof UnreachableError;
+  if (error instanceof SafeFetchError) {
+    const { code } = (error.cause ?? {}) as { readonly code?: string };
+    return error.code === 'busy' || (error.code === 'network' && UNCONNECTED.has(code ?? ''));
+  }
+  // The session is unknown to a server that was restarted; some answer 400 instead of 404.
+  const status = readStatus(error);
+  if (status === 404 || status === 400) return true;
+  return error instanceof Error && 'code' in error && error.code === 'NOT_CONNECTED';
 }
 
-function describeContent(content: { readonly type: string }): string {
-  const { data } = ResultContent.safeParse(content);
-  switch (data?.type) {
-    case 'text':
-      return data.text;
-    case 'image':
-    case 'audio':
-      return `[${data.type}, ${data.mimeType}]`;
-    case 'resource':
-      return data.resource.text ?? `[resource ${data.resource.uri}]`;
-    case 'resource_link':
-      return `[resource ${data.uri}]`;
-    default:
-      return `[${content.type}]`;
+function isUnauthorized(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  if (error instanceof SignInRequiredError || error.name === 'InsufficientScopeError') return true;
+  return error.name === 'UnauthorizedError' || readStatus(error) === 401;
+}
+
+interface ScopeOptions {
+  readonly turn: AbortSignal;
+  readonly deadline: AbortSignal;
+  readonly elicit: RequestScope['elicit'];
+  readonly timeoutMs: number;
+}
+
+/** Runs a request so that aborting it cancels it on the server, too. */
+async function runInScope<T>(
+  { turn, deadline, elicit, timeoutMs }: ScopeOptions,
+  request: (options: RequestOptions) => Promise<T>,
+): Promise<T> {
+  const lost = new AbortController();
+  let timer: NodeJS.Timeout | undefined;
+  const scope = {
+    elicit: elicit ?? (async () => ({ action: 'decline' as const })),
+    onStreamEnd: () => {
+      timer ??= setTimeout(() => lost.abort(new Error('The reply ended early')), STREAM_END_MS);
+    },
+  };
+  const signal = AbortSignal.any([turn, deadline, lost.signal]);
+  try {
+    // The signal ends the request; the SDK's own limit must not come first.
+    return await currentCall.run(scope, () => request({ signal, timeout: timeoutMs + 10_000 }));
+  } finally {
+    clearTimeout(timer);
   }
 }

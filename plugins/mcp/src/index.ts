@@ -1,20 +1,16 @@
-import {
-  definePlugin,
-  type SetupContext,
-  type Tool,
-  type TurnContext,
-  withTimeout,
-} from '@sibyl/plugin-kit';
+import { definePlugin, type SetupContext } from '@sibyl/plugin-kit';
 import { McpConfig } from './config.js';
-import { Connection } from './connection.js';
-import { listServerTools } from './server-tools.js';
+import { diagnoseServers } from './diagnose.js';
+import { CALLBACK_PATH } from './grant.js';
+import { createCallbackModule, listRoutes } from './routes.js';
+import { ServerDirectory } from './server-directory.js';
+import { SignIns, signInMigrations } from './sign-ins.js';
+import { listTurnTools } from './turn-tools.js';
+import { UserServers, userServerMigrations } from './user-servers.js';
 
 export { INVOCATION_META } from './connection.js';
 
-/** How long a turn waits for a server that is not connected yet. */
-const CONNECT_TIMEOUT_MS = 3000;
-
-/** Tools of the MCP servers that the operator configured. */
+/** Tools of MCP servers: those of the operator, and those that users add for themselves. */
 export const mcp = definePlugin({
   name: 'mcp',
   version: '0.1.0',
@@ -26,40 +22,31 @@ export const mcp = definePlugin({
     visibility: 'silent',
   },
   configSchema: McpConfig,
-  autoDetect: (env) => Boolean(env.MCP_SERVERS),
-  autoDetectHint: 'set MCP_SERVERS',
-  setup: (context) => {
-    const connections = Object.entries(context.config.MCP_SERVERS).map(
-      ([name, server]) => new Connection({ name, server, context }),
-    );
-    // Connects now, so that the first turn need not wait; failures are retried later.
-    for (const connection of connections) connection.tools().catch(() => undefined);
-    const { oracle, ucan } = context;
-    return { connections, oracle, ucan };
-  },
-  close: async ({ connections }) => {
-    await Promise.all(connections.map((connection) => connection.close()));
-  },
-  getRequestTools: (turn) => listTools(turn, turn.services),
+  autoDetect: (env) => Boolean(env.MCP_SERVERS) || env.MCP_USER_SERVERS === 'true',
+  autoDetectHint: 'set MCP_SERVERS, or MCP_USER_SERVERS=true',
+  migrations: { ...signInMigrations, ...userServerMigrations },
+  diagnose: diagnoseServers,
+  setup: (context) => createServices(context),
+  close: ({ directory }) => directory.close(),
+  getRequestTools: (turn) => listTurnTools(turn, turn.services),
+  routes: ({ services }) => listRoutes(services),
+  getNestModules: ({ services }) => [createCallbackModule(services.signIns)],
+  getAuthExcludedRoutes: () => [CALLBACK_PATH],
 });
 
-interface McpServices extends Pick<SetupContext, 'oracle' | 'ucan'> {
-  readonly connections: readonly Connection[];
-}
-
-/** The tools of all servers, except those that cannot be reached, which the agent is informed of. */
-async function listTools(
-  turn: TurnContext<unknown>,
-  { connections, ...identity }: McpServices,
-): Promise<Tool[]> {
-  const lists = connections.map(async (connection) => {
-    try {
-      const limit = { ms: CONNECT_TIMEOUT_MS, message: 'it does not answer' };
-      return await withTimeout(limit, () => listServerTools(connection, identity));
-    } catch {
-      turn.degrade(`MCP server ${connection.name}`, 'its tools cannot be used now');
-      return [];
-    }
+function createServices(context: SetupContext<McpConfig>) {
+  const { config, database, secrets, logger, oracle, ucan } = context;
+  const users = config.MCP_USER_SERVERS
+    ? new UserServers({ database, secrets, maxPerUser: config.MCP_SERVERS_PER_USER })
+    : undefined;
+  const directory = new ServerDirectory(context, users);
+  const signIns = new SignIns({
+    database,
+    secrets,
+    logger,
+    facts: directory.facts,
+    findTarget: (owner, name) => directory.findSignInTarget(owner, name),
   });
-  return (await Promise.all(lists)).flat();
+  directory.warmUp();
+  return { directory, signIns, users, oracle, ucan };
 }

@@ -1,17 +1,22 @@
-import { createHash } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
+import type { ElicitRequest, ElicitResult } from '@modelcontextprotocol/client';
 import { defineTool, type PluginContext, type Tool, type TurnContext } from '@sibyl/plugin-kit';
+import { z } from 'zod';
 import { isProtected } from './config.js';
 import type { Connection, McpTool } from './connection.js';
+import { readCallResult } from './results.js';
 
 /** The limit for tools of pages, too. */
 const DESCRIPTION_LENGTH = 4096;
+/** More would fill the model's context. */
+const MAX_TOOLS = 128;
 
-type Identity = Pick<PluginContext, 'oracle' | 'ucan'>;
+export type Identity = Pick<PluginContext, 'oracle' | 'ucan'>;
 
 /** The tools of one server, as the agent may call them. */
 export async function listServerTools(connection: Connection, identity: Identity): Promise<Tool[]> {
   const tools = await connection.tools();
-  return tools.map((tool) => toTool(tool, connection, identity));
+  return tools.slice(0, MAX_TOOLS).map((tool) => toTool(tool, connection, identity));
 }
 
 function toTool(tool: McpTool, connection: Connection, identity: Identity) {
@@ -27,9 +32,59 @@ function toTool(tool: McpTool, connection: Connection, identity: Identity) {
       const invocation = isProtected(settings, tool.name)
         ? await acceptInvocation({ server, tool: tool.name, turn, identity })
         : undefined;
-      return connection.call({ tool: tool.name, args, signal: turn.signal, invocation });
+      const scope = { signal: turn.signal, elicit: createElicit(server, turn), invocation };
+      return readCallResult(await connection.call(tool, args, scope));
     },
   });
+}
+
+/** The action of a page that can answer questions of servers. */
+const ELICITATION_ACTION = 'mcp_elicitation';
+const MAX_QUESTIONS = 5;
+const MAX_QUESTION_LENGTH = 16 * 1024;
+
+const ElicitAnswer = z.object({
+  action: z.enum(['accept', 'decline', 'cancel']),
+  content: z
+    .record(z.string(), z.union([z.string(), z.number(), z.boolean(), z.array(z.string())]))
+    .optional(),
+});
+
+/**
+ * Forwards a server's question to the user's page, which has as long as for any action; a question that nobody answers
+ * is declined, and the user is told.
+ */
+export function createElicit(server: string, turn: TurnContext) {
+  let questions = 0;
+  const decline = (message: string): ElicitResult => {
+    const question = message.slice(0, 200);
+    turn.warn(
+      'mcp_question_declined',
+      `${server} asked: "${question}". It was declined because nobody answered`,
+    );
+    return { action: 'decline' };
+  };
+  return async (params: ElicitRequest['params']): Promise<ElicitResult> => {
+    questions += 1;
+    const { message } = params;
+    const canAnswer = turn.request.agActions?.some(({ name }) => name === ELICITATION_ACTION);
+    const isLong = JSON.stringify(params).length > MAX_QUESTION_LENGTH;
+    if (!canAnswer || isLong || questions > MAX_QUESTIONS || !('requestedSchema' in params))
+      return decline(message);
+    const args = { server, message, requestedSchema: { ...params.requestedSchema } };
+    const asked = { toolCallId: randomUUID(), toolName: ELICITATION_ACTION, args };
+    try {
+      const answer = await turn.client.call({
+        event: 'action_call',
+        ...asked,
+        signal: turn.signal,
+      });
+      const { action, content } = ElicitAnswer.parse(answer);
+      return action === 'accept' ? { action, content: content ?? {} } : { action };
+    } catch {
+      return decline(message);
+    }
+  };
 }
 
 interface ProtectedCall {

@@ -4,7 +4,8 @@ import { text } from 'node:stream/consumers';
 import { createSafeFetch } from '@sibyl/safe-fetch';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { McpServer } from '../src/config.js';
-import { Connection } from '../src/connection.js';
+import { Connection, type McpTool } from '../src/connection.js';
+import { readCallResult } from '../src/results.js';
 
 const deep = (depth: number) => '['.repeat(depth) + ']'.repeat(depth);
 const buildText = (length: number) => `{"type": "text", "text": "${'x'.repeat(length)}"}`;
@@ -45,7 +46,9 @@ beforeEach(async () => {
     const result = replies[method]?.(params);
     const unknown = '"error": {"code": -32601, "message": "no such method"}';
     response.setHeader('content-type', 'application/json');
-    response.end(`{"jsonrpc": "2.0", "id": ${id}, ${result ? `"result": ${result}` : unknown}}`);
+    response.end(
+      `{"jsonrpc": "2.0", "id": ${JSON.stringify(id)}, ${result ? `"result": ${result}` : unknown}}`,
+    );
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
@@ -64,8 +67,11 @@ afterEach(async () => {
   server.close();
 });
 
-const call = (tool: string) =>
-  connection.call({ tool, args: {}, signal: new AbortController().signal, invocation: undefined });
+const call = async (name: string) => {
+  const tool = { name, inputSchema: { type: 'object' } } as McpTool;
+  const scope = { signal: new AbortController().signal };
+  return readCallResult(await connection.call(tool, {}, scope));
+};
 
 describe('an answer that is', () => {
   it.each(Object.keys(results).filter((name) => name !== 'fine'))(

@@ -1,0 +1,347 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+import type { Readable } from 'node:stream';
+import type {
+  AuthProvider,
+  Client,
+  ElicitRequest,
+  ElicitResult,
+  FetchLike,
+  OAuthClientProvider,
+  Transport,
+} from '@modelcontextprotocol/client';
+import { type Logger, type PluginContext, SafeFetchError, withTimeout } from '@sibyl/plugin-kit';
+import type { HttpServer, McpServer } from './config.js';
+
+/** The most that one reply, or one event of a stream, may have. */
+const MAX_REPLY_BYTES = 4 * 1024 ** 2;
+/** A stream that has carried this much is opened again. */
+const MAX_STREAM_BYTES = 64 * 1024 ** 2;
+
+/** A server, and what connects to it. */
+export interface ClientTarget {
+  readonly name: string;
+  readonly server: McpServer;
+  readonly fetch: PluginContext['fetch'];
+  readonly logger: Logger;
+  readonly auth?: AuthProvider | OAuthClientProvider | undefined;
+  /** Whether it belongs to one user: it then holds no stream open between calls. */
+  readonly isOwned?: boolean | undefined;
+}
+
+export interface ClientEvents {
+  readonly onToolsChanged: () => void;
+  /** The connection ended and has to be opened again. */
+  readonly onLost: (error: Error) => void;
+}
+
+/** A call in progress: the messages that arrive with its reply belong to it. */
+export interface CallScope {
+  readonly elicit: (params: ElicitRequest['params']) => Promise<ElicitResult>;
+  /** The stream of the reply ended, and the server cannot resume it. */
+  readonly onStreamEnd: () => void;
+}
+
+/** Finds the call whose reply is being read, so that a question reaches its user and nobody else. */
+export const currentCall = new AsyncLocalStorage<CallScope>();
+
+/** The SDK loads with the first server. */
+export async function loadSdk() {
+  try {
+    return await import('@modelcontextprotocol/client');
+  } catch (cause) {
+    const message = 'The plugin mcp needs the package @modelcontextprotocol/client: install it';
+    throw new Error(message, { cause });
+  }
+}
+
+/** Connects to a server, with the newest transport and protocol version that it has. */
+export async function openClient(target: ClientTarget, events: ClientEvents): Promise<Client> {
+  const { name, server } = target;
+  const limit = {
+    ms: server.timeoutMs,
+    message: `${name} did not accept the connection within ${server.timeoutMs / 1000} s`,
+  };
+  const attempts: Attempt[] = [];
+  try {
+    return await withTimeout(limit, (signal) => {
+      const connect = (attempt: Attempt) => {
+        signal.throwIfAborted();
+        attempts.push(attempt);
+        return connectTransport(attempt, target, events);
+      };
+      return 'url' in server
+        ? connectHttp({ ...target, server }, events, connect)
+        : connectStdio({ ...target, server }, connect);
+    });
+  } catch (error) {
+    for (const { transport } of attempts) transport.close().catch(() => undefined);
+    throw error;
+  }
+}
+
+interface Attempt {
+  readonly transport: Transport;
+  readonly mode: 'auto' | 'legacy';
+}
+
+type Connect = (attempt: Attempt) => Promise<Client>;
+
+async function connectTransport(
+  { transport, mode }: Attempt,
+  { server, logger, name }: ClientTarget,
+  { onToolsChanged, onLost }: ClientEvents,
+): Promise<Client> {
+  const { Client } = await loadSdk();
+  const client = new Client(
+    { name: 'sibyl', version: '0.1.0' },
+    {
+      capabilities: { elicitation: { form: {} } },
+      versionNegotiation: { mode },
+      listChanged: { tools: { autoRefresh: false, onChanged: onToolsChanged } },
+      // Compiling the schemas of strangers takes time and memory, and the model reads any result.
+      jsonSchemaValidator: {
+        getValidator: () => (input) => ({
+          valid: true,
+          data: input as never,
+          errorMessage: undefined,
+        }),
+      },
+    },
+  );
+  client.setRequestHandler('elicitation/create', async ({ params }) => {
+    const call = currentCall.getStore();
+    return call ? call.elicit(params) : { action: 'decline' };
+  });
+  // Concerns streams that not every server has; calls report their own errors.
+  client.onerror = (err) => logger.info({ err, server: name }, 'MCP error outside of a call');
+  await client.connect(transport, { timeout: server.timeoutMs });
+  client.onclose = () => onLost(new Error('The connection was closed'));
+  return client;
+}
+
+type HttpTarget = ClientTarget & { readonly server: HttpServer };
+
+/** What servers answer to a POST if they only have server-sent events. */
+const isClientError = (status = 0) =>
+  status >= 400 && status < 500 && ![401, 403, 429].includes(status);
+
+/** Tries streamable HTTP first; servers from before it only have server-sent events. */
+async function connectHttp(
+  target: HttpTarget,
+  events: ClientEvents,
+  connect: Connect,
+): Promise<Client> {
+  const { StreamableHTTPClientTransport, SSEClientTransport } = await loadSdk();
+  const url = new URL(target.server.url);
+  const options = {
+    requestInit: { headers: target.server.headers },
+    ...(target.auth && { authProvider: target.auth }),
+  };
+  const openStreamable = (mode: Attempt['mode']) => {
+    const fetch = createHttpFetch(target);
+    return connect({
+      transport: new StreamableHTTPClientTransport(url, { ...options, fetch }),
+      mode,
+    });
+  };
+  try {
+    return await openStreamable('auto');
+  } catch (error) {
+    // Some servers fail at a request of a newer version instead of rejecting it.
+    if (isNegotiationError(error)) return openStreamable('legacy');
+    if (!isClientError(readStatus(error))) throw error;
+    const fetch = createSseFetch(target, events);
+    const transport = new SSEClientTransport(url, { ...options, fetch });
+    return connect({ transport, mode: 'legacy' }).catch((sseError) => {
+      throw readStatus(sseError) === undefined ? sseError : error;
+    });
+  }
+}
+
+/** The server answered, but in a way that tells nothing about its version. */
+function isNegotiationError(error: unknown): boolean {
+  const isFailure =
+    error instanceof Error && 'code' in error && error.code === 'ERA_NEGOTIATION_FAILED';
+  return isFailure && !(error.cause instanceof SafeFetchError);
+}
+
+/** The HTTP status that an error of the SDK reports. */
+export function readStatus(error: unknown): number | undefined {
+  if (!(error instanceof Error)) return undefined;
+  if ('status' in error && typeof error.status === 'number') return error.status;
+  return error.name === 'SseError' && 'code' in error ? Number(error.code) || undefined : undefined;
+}
+
+/** The newest versions are negotiated with a second process, so that comes only after a failure. */
+async function connectStdio(
+  {
+    server: { command, args, env },
+    name,
+    logger,
+  }: ClientTarget & {
+    readonly server: Exclude<McpServer, HttpServer>;
+  },
+  connect: Connect,
+): Promise<Client> {
+  const { StdioClientTransport } = await import('@modelcontextprotocol/client/stdio');
+  const { ProtocolError } = await loadSdk();
+  const start = (mode: Attempt['mode']) => {
+    const transport = new StdioClientTransport({
+      command,
+      args,
+      env,
+      stderr: 'pipe',
+      maxBufferSize: MAX_REPLY_BYTES,
+    });
+    logLines(transport.stderr as Readable, (line) =>
+      logger.info({ server: name, line }, 'stderr of an MCP server'),
+    );
+    return connect({ transport, mode });
+  };
+  return start('legacy').catch((error) => {
+    if (error instanceof ProtocolError) return start('auto');
+    throw error;
+  });
+}
+
+const MAX_LINE_LENGTH = 2000;
+const LINES_PER_MINUTE = 100;
+
+/** Logs what a process writes: long lines are shortened, and a flood is cut off until the next minute. */
+function logLines(stream: Readable, log: (line: string) => void): void {
+  let rest = '';
+  let minute = 0;
+  let count = 0;
+  const write = (line: string) => {
+    const now = Math.floor(performance.now() / 60_000);
+    if (now !== minute) [minute, count] = [now, 0];
+    count += 1;
+    if (count <= LINES_PER_MINUTE && line.trim() !== '') log(line.slice(0, MAX_LINE_LENGTH));
+    if (count === LINES_PER_MINUTE) log('… further lines of this minute are left out');
+  };
+  stream.setEncoding('utf8');
+  stream.on('data', (text: string) => {
+    const lines = (rest + text).split(/\r?\n/);
+    rest = (lines.pop() ?? '').slice(0, MAX_LINE_LENGTH);
+    for (const line of lines) write(line);
+  });
+  stream.on('end', () => rest && write(rest));
+}
+
+const isEventStream = (headers: Headers, name: string) =>
+  headers.get(name)?.includes('text/event-stream') ?? false;
+
+/** Whether a request opens a stream for messages that belong to no call. */
+const opensStream = (init: RequestInit) =>
+  (init.method ?? 'GET') === 'GET' && isEventStream(new Headers(init.headers), 'accept');
+
+type FetchTarget = Pick<HttpTarget, 'fetch' | 'server' | 'isOwned'>;
+
+/** Sends requests through safe-fetch, and bounds their replies in time and size. */
+function createHttpFetch({ fetch, server, isOwned }: FetchTarget): FetchLike {
+  return async (url, init = {}) => {
+    if (opensStream(init)) {
+      const isNew = !new Headers(init.headers).has('last-event-id');
+      // To the client this means that the server has no such stream.
+      if (isOwned && isNew) return new Response(null, { status: 405 });
+      return fetchStream(fetch, url, init);
+    }
+    const response = await fetch(url, {
+      ...init,
+      maxBytes: MAX_REPLY_BYTES,
+      // Calls end by their own limit, which has a better error text.
+      timeoutMs: server.timeoutMs + 5000,
+    });
+    const call = currentCall.getStore();
+    if (!call || !response.body || !isEventStream(response.headers, 'content-type'))
+      return response;
+    let canResume = false;
+    const body = watchBody(response.body, {
+      onChunk: (chunk) => {
+        canResume ||= /(^|\n)id:/.test(chunk.toString('latin1'));
+      },
+      onEnd: () => canResume || call.onStreamEnd(),
+    });
+    return copyResponse(response, body);
+  };
+}
+
+/** The only stream of the old transport carries everything, so its end is the end of the connection. */
+function createSseFetch(target: FetchTarget, { onLost }: ClientEvents): FetchLike {
+  const request = createHttpFetch(target);
+  const onEnd = () => onLost(new Error('The event stream ended'));
+  let wasOpen = false;
+  return async (url, init = {}) => {
+    if (!opensStream(init)) {
+      const response = await request(url, init);
+      // The transport does not report the status in its error.
+      if (isClientError(response.status)) throw new UnknownSessionError(response.status);
+      return response;
+    }
+    // Ends the client's attempts to reconnect, which would open a session that is not initialized.
+    if (wasOpen) return new Response(null, { status: 204 });
+    const response = await fetchStream(target.fetch, url, { ...init, onEnd });
+    wasOpen = response.ok;
+    return response;
+  };
+}
+
+/** The server does not know the session that a message was sent to. */
+class UnknownSessionError extends Error {
+  override readonly name = 'UnknownSessionError';
+
+  constructor(readonly status: number) {
+    super(`The server answered ${status}`);
+  }
+}
+
+async function fetchStream(
+  fetch: PluginContext['fetch'],
+  url: string | URL,
+  { onEnd = () => undefined, ...init }: RequestInit & { readonly onEnd?: () => void },
+): Promise<Response> {
+  const limits = { maxBytes: MAX_STREAM_BYTES, timeoutMs: Number.POSITIVE_INFINITY };
+  const response = await fetch(url, { ...init, ...limits });
+  if (!response.body || !response.ok) return response;
+  let eventBytes = 0;
+  const onChunk = (chunk: Buffer) => {
+    const end = Math.max(chunk.lastIndexOf('\n\n'), chunk.lastIndexOf('\r\n\r\n'));
+    eventBytes = end < 0 ? eventBytes + chunk.length : chunk.length - end;
+    if (eventBytes > MAX_REPLY_BYTES) throw new Error('An event of the stream is too large');
+  };
+  return copyResponse(response, watchBody(response.body, { onChunk, onEnd }));
+}
+
+const copyResponse = (
+  { status, statusText, headers }: Response,
+  body: ReadableStream<Uint8Array>,
+): Response => new Response(body, { status, statusText, headers });
+
+interface BodyWatch {
+  /** Fails the body by throwing. */
+  readonly onChunk: (chunk: Buffer) => void;
+  /** The body ended or failed. */
+  readonly onEnd: () => void;
+}
+
+function watchBody(
+  body: ReadableStream<Uint8Array>,
+  { onChunk, onEnd }: BodyWatch,
+): ReadableStream<Uint8Array> {
+  const reader = body.getReader();
+  const pull = async (controller: ReadableStreamDefaultController<Uint8Array>) => {
+    try {
+      const { done, value } = await reader.read();
+      if (!done) {
+        onChunk(Buffer.from(value.buffer, value.byteOffset, value.byteLength));
+        return controller.enqueue(value);
+      }
+      controller.close();
+    } catch (error) {
+      controller.error(error);
+      reader.cancel(error).catch(() => undefined);
+    }
+    onEnd();
+  };
+  return new ReadableStream({ pull, cancel: (reason) => reader.cancel(reason) });
+}

@@ -1,0 +1,137 @@
+import {
+  OracleError,
+  type PluginDatabase,
+  type PluginMigrations,
+  type Secrets,
+} from '@sibyl/plugin-kit';
+import { sql } from 'kysely';
+import { z } from 'zod';
+import { type HttpServer, McpServer, ServerName } from './config.js';
+
+const MAX_HEADERS = 10;
+
+/** Body of `POST /mcp/servers`. */
+export const AddServer = z
+  .strictObject({
+    name: ServerName,
+    url: z.url({ protocol: /^https?$/ }).max(2000),
+    headers: z
+      .record(z.string().regex(/^[\w-]{1,100}$/), z.string().regex(/^[\x20-\x7e]{0,4000}$/))
+      .refine((headers) => Object.keys(headers).length <= MAX_HEADERS, `at most ${MAX_HEADERS}`)
+      .optional()
+      .describe('Sent with each request, such as an API key; stored encrypted'),
+  })
+  .meta({ id: 'AddMcpServer' });
+export type AddServer = z.infer<typeof AddServer>;
+
+/** A server that a user added. */
+export interface UserServer {
+  readonly name: string;
+  readonly server: HttpServer;
+}
+
+interface UserServerTables {
+  mcp_servers: { owner: string; name: string; url: string; created_at: number };
+}
+
+export const userServerMigrations: PluginMigrations = {
+  async '0002-servers'(tables) {
+    await tables.schema
+      .createTable('mcp_servers')
+      .addColumn('owner', 'text', (column) => column.notNull())
+      .addColumn('name', 'text', (column) => column.notNull())
+      .addColumn('url', 'text', (column) => column.notNull())
+      .addColumn('created_at', 'bigint', (column) => column.notNull())
+      .addPrimaryKeyConstraint('mcp_servers_pk', ['owner', 'name'])
+      .execute();
+  },
+};
+
+interface UserServersDeps {
+  readonly database: PluginDatabase<UserServerTables>;
+  readonly secrets: (owner: string) => Secrets;
+  readonly maxPerUser: number;
+}
+
+const headersName = (server: string) => `headers:${server}`;
+
+/** The servers that users added. Each belongs to its user; none is ever started as a process. */
+export class UserServers {
+  constructor(private readonly deps: UserServersDeps) {}
+
+  async list(owner: string): Promise<UserServer[]> {
+    const rows = await this.deps.database.tables
+      .selectFrom('mcp_servers')
+      .select(['name', 'url'])
+      .where('owner', '=', owner)
+      .orderBy('name')
+      .execute();
+    return Promise.all(rows.map((row) => this.toServer(owner, row)));
+  }
+
+  async find(owner: string, name: string): Promise<UserServer | undefined> {
+    const row = await this.deps.database.tables
+      .selectFrom('mcp_servers')
+      .select(['name', 'url'])
+      .where('owner', '=', owner)
+      .where('name', '=', name)
+      .executeTakeFirst();
+    return row && this.toServer(owner, row);
+  }
+
+  async add(owner: string, { name, url, headers = {} }: AddServer): Promise<void> {
+    const { database, secrets, maxPerUser } = this.deps;
+    await database.write(async (tables) => {
+      // Concurrent requests of a user would not see each other's rows; SQLite has one writer anyway.
+      if (database.engine === 'postgres')
+        await sql`select pg_advisory_xact_lock(hashtextextended(${`mcp_servers ${owner}`}, 0))`.execute(
+          tables,
+        );
+      const { numInsertedOrUpdatedRows } = await tables
+        .insertInto('mcp_servers')
+        .values({ owner, name, url, created_at: Date.now() })
+        .onConflict((conflict) => conflict.columns(['owner', 'name']).doNothing())
+        .executeTakeFirstOrThrow();
+      if (!numInsertedOrUpdatedRows) throw nameTaken(name);
+      const { count } = await tables
+        .selectFrom('mcp_servers')
+        .select(({ fn }) => fn.countAll().as('count'))
+        .where('owner', '=', owner)
+        .executeTakeFirstOrThrow();
+      if (Number(count) > maxPerUser)
+        throw new OracleError('bad_request', {
+          message: `You have ${maxPerUser} servers, which is the limit: remove one first`,
+        });
+    });
+    const hasHeaders = Object.keys(headers).length > 0;
+    await secrets(owner).set(headersName(name), hasHeaders ? JSON.stringify(headers) : undefined);
+  }
+
+  /** Whether there was one. */
+  async remove(owner: string, name: string): Promise<boolean> {
+    const { numDeletedRows } = await this.deps.database.write((tables) =>
+      tables
+        .deleteFrom('mcp_servers')
+        .where('owner', '=', owner)
+        .where('name', '=', name)
+        .executeTakeFirstOrThrow(),
+    );
+    await this.deps.secrets(owner).set(headersName(name), undefined);
+    return numDeletedRows > 0n;
+  }
+
+  private async toServer(
+    owner: string,
+    { name, url }: { readonly name: string; readonly url: string },
+  ): Promise<UserServer> {
+    const headers = await this.deps.secrets(owner).get(headersName(name));
+    return { name, server: toHttpServer({ name, url, headers: JSON.parse(headers ?? '{}') }) };
+  }
+}
+
+/** A user's server, with the settings that only operators can change. */
+export const toHttpServer = ({ url, headers = {} }: AddServer): HttpServer =>
+  McpServer.parse({ url, headers, oauth: true }) as HttpServer;
+
+export const nameTaken = (name: string) =>
+  new OracleError('bad_request', { message: `There is a server named ${name} already` });
