@@ -169,9 +169,10 @@ export class GrantProvider implements OAuthClientProvider {
   }
 
   private async change(changed: Partial<{ [Key in keyof Grant]: Grant[Key] | undefined }>) {
-    const { store, server } = this.deps;
-    const grant = (await store.read()) ?? { url: server.url };
-    await store.write({ ...grant, ...changed, url: server.url } as Grant);
+    const { store } = this.deps;
+    const grant = await store.read();
+    // The user may have signed out while a token was being refreshed.
+    if (grant) await store.write({ ...grant, ...changed } as Grant);
   }
 }
 

@@ -1,0 +1,191 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import {
+  type ControlledModel,
+  startControlledModel,
+} from '../../../packages/host/test/support/controlled-model.js';
+import { startHost, type TestHost } from '../../../packages/host/test/support/host.js';
+import { openSession, stream } from '../../../packages/host/test/support/stream.js';
+import { TestUser } from '../../../packages/host/test/support/user.js';
+import { buildToolName } from '../src/server-tools.js';
+import { type HttpMcpServer, startHttpServer } from './support/http-server.js';
+import { startProtectedServer } from './support/protected-server.js';
+
+const ADD = buildToolName('mine', 'add.numbers');
+const SERVERS = '/mcp/servers';
+
+let server: HttpMcpServer;
+let model: ControlledModel;
+let host: TestHost;
+const headers: (string | undefined)[] = [];
+const open: { close(): Promise<void> }[] = [];
+
+beforeAll(async () => {
+  model = await startControlledModel();
+  server = await startHttpServer({
+    intercept: (request) => {
+      headers.push(request.headers['x-api-key']?.toString());
+      return false;
+    },
+  });
+  host = await startHost({
+    env: {
+      ...model.env,
+      MCP_SERVERS: JSON.stringify({ taken: { url: server.url } }),
+      OUTGOING_ALLOW: '127.0.0.1',
+      MCP_USER_SERVERS: 'true',
+      MCP_USER_SERVERS_ALLOW: '127.0.0.1',
+      MCP_SERVERS_PER_USER: '3',
+    },
+  });
+});
+
+afterAll(async () => {
+  await host?.close();
+  model?.close();
+  await server?.close();
+});
+
+afterEach(async () => {
+  for (const part of open.splice(0)) await part.close();
+});
+
+const addServer = (user: TestUser, body: object = {}) =>
+  user.request('POST', SERVERS, { body: { name: 'mine', url: server.url, ...body } });
+
+async function talk(user: TestUser, ...calls: { name: string; input: object }[]) {
+  const reply = await stream(user, await openSession(user), { message: 'Go' });
+  const asked = await model.next();
+  if (calls.length === 0) asked.answer('ok');
+  else asked.call(...calls);
+  const after = calls.length === 0 ? asked : await model.next();
+  if (calls.length > 0) after.answer('ok');
+  await reply.toEnd();
+  return { tools: asked.tools, results: after.results };
+}
+
+describe('servers of users', () => {
+  it('POST /mcp/servers adds one whose tools only this user has', async () => {
+    const [alice, bob] = [new TestUser(host), new TestUser(host)];
+    const { status, body } = await addServer(alice, { headers: { 'x-api-key': 'secret' } });
+    expect({ status, body }).toEqual({
+      status: 201,
+      body: { name: 'mine', url: server.url, own: true, state: 'ready' },
+    });
+    expect(headers).toContain('secret');
+    const call = { name: ADD, input: { a: 20, b: 22 } };
+    expect((await talk(alice, call)).results).toEqual(['"42"']);
+    const other = await talk(bob);
+    expect(other.tools.filter((name) => name.startsWith('mine__'))).toEqual([]);
+    const { body: listed } = await bob.request('GET', SERVERS);
+    expect(listed.servers).toEqual([{ name: 'taken', own: false, state: 'ready', tools: 6 }]);
+    const { body: own } = await alice.request('GET', SERVERS);
+    expect(own.servers[1]).toEqual({
+      name: 'mine',
+      url: server.url,
+      own: true,
+      state: 'ready',
+      tools: 6,
+    });
+  });
+
+  it('DELETE /mcp/servers/:name removes it for its user alone', async () => {
+    const [alice, bob] = [new TestUser(host), new TestUser(host)];
+    await addServer(alice);
+    await addServer(bob);
+    expect((await alice.request('DELETE', `${SERVERS}/mine`)).status).toBe(200);
+    expect((await alice.request('DELETE', `${SERVERS}/mine`)).status).toBe(404);
+    expect((await alice.request('DELETE', `${SERVERS}/taken`)).status).toBe(404);
+    expect((await talk(alice)).tools).not.toContain(ADD);
+    expect((await talk(bob)).tools).toContain(ADD);
+  });
+
+  it.each([
+    ['a name of the operator', { name: 'taken' }, 'There is a server named taken already'],
+    ['an invalid name', { name: 'No!' }, 'name: a-z, 0-9'],
+    ['a program', { command: 'sh' }, 'command'],
+    ['another protocol', { url: 'file:///etc/passwd' }, 'url'],
+    ['a private address', { url: 'https://10.0.0.1/mcp' }, 'No MCP server answers'],
+    ['http beyond what is allowed', { url: 'http://example.com/mcp' }, 'No MCP server answers'],
+    ['nothing behind it', { url: 'http://127.0.0.1:1/mcp' }, 'No MCP server answers'],
+    ['settings of operators', { protected: false }, 'protected'],
+    ['a header with a line break', { headers: { a: 'b\r\nc: d' } }, 'headers'],
+  ])('POST /mcp/servers refuses one with %s', async (_, body, message) => {
+    const { status, body: answer } = await addServer(new TestUser(host), body);
+    expect(status).toBe(400);
+    expect(JSON.stringify(answer.message)).toContain(message);
+  });
+
+  it('POST /mcp/servers keeps the limit for each user, also of simultaneous requests', async () => {
+    const user = new TestUser(host);
+    const names = ['a', 'b', 'c', 'd', 'e', 'f'];
+    const added = await Promise.all(names.map((name) => addServer(user, { name })));
+    expect(added.filter(({ status }) => status === 201)).toHaveLength(3);
+    const refused = added.find(({ status }) => status === 400);
+    expect(refused?.body.message).toContain('remove one first');
+    expect((await addServer(user, { name: 'a' })).status).toBe(400);
+  });
+
+  it('POST /mcp/servers is limited in time', async () => {
+    const user = new TestUser(host);
+    const tries = Array.from({ length: 12 }, () => addServer(user, { name: 'taken' }));
+    const statuses = (await Promise.all(tries)).map(({ status }) => status);
+    expect(statuses).toContain(429);
+  });
+
+  it('a server with OAuth is added, and signed in at', async () => {
+    const vault = await startProtectedServer();
+    open.push(vault);
+    const user = new TestUser(host);
+    const { body } = await addServer(user, { name: 'vault', url: vault.url });
+    expect(body.state).toBe('sign_in_required');
+    expect((await talk(user)).tools).toContain('mcp_sign_in');
+    const started = await user.request('POST', `${SERVERS}/vault/sign-in`);
+    const { headers: sent } = await fetch(started.body.url, { redirect: 'manual' });
+    const callback = new URL(sent.get('location') ?? '');
+    const page = await fetch(`${host.url}${callback.pathname}${callback.search}`);
+    const code = /<code>(.*)<\/code>/.exec(await page.text())?.[1];
+    await user.request('POST', `${SERVERS}/vault/sign-in/confirm`, { body: { code } });
+    expect((await talk(user)).tools).toContain(buildToolName('vault', 'add.numbers'));
+  });
+
+  it('a grant is never sent to another server that gets the same name', async () => {
+    const [first, second] = [await startProtectedServer(), await startProtectedServer()];
+    open.push(first, second);
+    const user = new TestUser(host);
+    await addServer(user, { name: 'vault', url: first.url });
+    const started = await user.request('POST', `${SERVERS}/vault/sign-in`);
+    const { headers: sent } = await fetch(started.body.url, { redirect: 'manual' });
+    const callback = new URL(sent.get('location') ?? '');
+    const page = await fetch(`${host.url}${callback.pathname}${callback.search}`);
+    const code = /<code>(.*)<\/code>/.exec(await page.text())?.[1];
+    await user.request('DELETE', `${SERVERS}/vault`);
+    await addServer(user, { name: 'vault', url: second.url });
+    const confirmed = await user.request('POST', `${SERVERS}/vault/sign-in/confirm`, {
+      body: { code },
+    });
+    expect(confirmed.status).toBe(400);
+    await talk(user);
+    expect(second.seen.size).toBe(0);
+  });
+});
+
+describe('MCP_USER_SERVERS', () => {
+  it('gives users no route to add servers by default', async () => {
+    const plain = await startHost({ env: { MCP_SERVERS: '{}', FEATURES: 'mcp=true' } });
+    open.push(plain);
+    const { status } = await addServer(new TestUser(plain));
+    expect(status).toBe(405);
+  });
+
+  it('does not open to users what OUTGOING_ALLOW opens to the operator', async () => {
+    const strict = await startHost({
+      env: { MCP_USER_SERVERS: 'true', OUTGOING_ALLOW: '127.0.0.1' },
+    });
+    open.push(strict);
+    const before = server.sessions.length;
+    const { status, body } = await addServer(new TestUser(strict));
+    expect(status).toBe(400);
+    expect(body.message).toContain('No MCP server answers');
+    expect(server.sessions).toHaveLength(before);
+  });
+});
