@@ -146,7 +146,9 @@ describe('server-everything', () => {
   it('offers its images, resources, prompts and questions over stdio', async () => {
     const { user, host } = await startOracle({ command: process.execPath, args: [EVERYTHING] });
     const image = await use(user, { name: 'every__get-tiny-image', input: {} });
-    expect(JSON.parse(image.result)).toContainEqual(expect.stringMatching(/^\[image\/png, \d+ bytes\]/));
+    expect(JSON.parse(image.result)).toContainEqual(
+      expect.stringMatching(/^\[image\/png, \d+ bytes\]/),
+    );
     const server = 'every';
     const listed = await use(user, { name: 'mcp_list_resources', input: { server } });
     const [resource] = JSON.parse(listed.result).resources;

@@ -1,0 +1,72 @@
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+
+/** The exit code of a check that cannot run here; it has printed why. */
+export const SKIPPED = 77;
+
+/** A package from PyPI in an environment of its own. */
+export interface PythonPackage {
+  readonly name: string;
+  readonly version: string;
+}
+
+/** The folder of the environment. */
+export const getVenv = ({ name, version }: PythonPackage) =>
+  `node_modules/.cache/sibyl/${name}-${version}`;
+
+/** Installs the pinned version once; returns the reason if that fails. */
+export function installPython(wanted: PythonPackage): string | undefined {
+  const venv = getVenv(wanted);
+  if (existsSync(join(venv, 'installed'))) return undefined;
+  const steps = [
+    ['python3', '-m', 'venv', venv],
+    [`${venv}/bin/pip`, 'install', '--quiet', `${wanted.name}==${wanted.version}`],
+    ['touch', join(venv, 'installed')],
+  ];
+  for (const [command = '', ...args] of steps) {
+    const { status, error, stderr } = spawnSync(command, args, { encoding: 'utf8' });
+    if (status === 0) continue;
+    const cause = error?.message ?? stderr.trim().split('\n').at(-1);
+    return `"${[command, ...args].join(' ')}" failed: ${cause}`;
+  }
+  return undefined;
+}
+
+/** A process that listens on an address. */
+export interface Service {
+  readonly url: string;
+  stop(): Promise<void>;
+}
+
+/** Starts a program of this project, and waits until it listens. */
+export async function startService(
+  args: readonly string[],
+  env: Readonly<Record<string, string>>,
+): Promise<Service> {
+  const { PATH = '', HOME = '' } = process.env;
+  const child = spawn(process.execPath, args, {
+    env: { PATH, HOME, LOG_LEVEL: 'info', ...env },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const ended = once(child, 'close');
+  const stop = async () => {
+    child.kill('SIGTERM');
+    await ended;
+  };
+  return { url: await readAddress(child, ended), stop };
+}
+
+async function readAddress(child: ChildProcess, ended: Promise<unknown>): Promise<string> {
+  let output = '';
+  child.stdout?.setEncoding('utf8').on('data', (chunk: string) => {
+    output = `${output}${chunk}`.slice(-65_536);
+  });
+  for (;;) {
+    const [, url] = /listening on (http:[^\s",]+)/.exec(output) ?? [];
+    if (url) return url;
+    if (child.exitCode !== null) throw new Error(`The process did not start:\n${output}`);
+    await Promise.race([once(child.stdout ?? child, 'data'), ended]);
+  }
+}
