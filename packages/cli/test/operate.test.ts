@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { startHost } from '../../host/test/support/host.js';
@@ -111,6 +111,36 @@ describe('sibyl doctor', () => {
       expect(stdout).toContain(`✗ ${part}`);
     expect(stdout).toContain('Check DATABASE_URL');
     expect(stdout).toContain('sibyl gateway');
+  });
+
+  it('sibyl doctor checks every MCP server, and Slack', async () => {
+    const slack = createServer((request, response) => {
+      const ok = request.headers.authorization === 'Bearer xoxb-right';
+      response.end(JSON.stringify(ok ? { ok, team: 'Lab', user: 'bot' } : { ok, error: 'invalid_auth' }));
+    }).listen(0, '127.0.0.1');
+    await once(slack, 'listening');
+    onTestFinished(() => void slack.close());
+    const server = resolve('plugins/mcp/test/support/stdio-server.ts');
+    const env = {
+      DATA_DIR,
+      MCP_SERVERS: JSON.stringify({
+        demo: { command: process.execPath, args: [server] },
+        gone: { command: 'no-such-command' },
+        dead: { url: 'http://127.0.0.1:1/mcp' },
+      }),
+      OUTGOING_ALLOW: '127.0.0.1',
+      SLACK_API_URL: `http://127.0.0.1:${(slack.address() as AddressInfo).port}`,
+      SLACK_SIGNING_SECRET: 'secret',
+      SLACK_BOT_TOKEN: 'xoxb-right',
+    };
+    const { code, stdout } = await sibyl(['doctor'], { env });
+    expect(code).toBe(1);
+    expect(stdout).toContain('✓ MCP server demo: 6 tools');
+    expect(stdout).toMatch(/✗ MCP server gone: .*ENOENT.*\n.*Check command/);
+    expect(stdout).toMatch(/✗ MCP server dead: .*\n.*Check the url/);
+    expect(stdout).toContain('✓ Slack: bot in Lab');
+    const wrong = await sibyl(['doctor'], { env: { ...env, SLACK_BOT_TOKEN: 'xoxb-wrong' } });
+    expect(wrong.stdout).toMatch(/✗ Slack: Slack answers invalid_auth\n.*SLACK_BOT_TOKEN/);
   });
 
   it('names what opens the way to addresses that plugins may not ask', async () => {

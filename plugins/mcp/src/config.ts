@@ -58,40 +58,39 @@ export const needsSignIn = (server: McpServer): server is HttpServer =>
 export const McpConfig = z.object({
   MCP_SERVERS: z
     .string()
-    .prefault('{}')
-    .transform((text, context) => {
-      try {
-        return JSON.parse(text);
-      } catch (error) {
-        context.addIssue({
-          code: 'custom',
-          message: `is not JSON: ${error instanceof Error ? error.message : error}`,
-        });
-        return z.NEVER;
-      }
-    })
+    .transform(readJson)
     .pipe(McpServers)
+    .prefault('{}')
     .describe(
       'JSON: name → `{"url": …, "headers"?, "oauth"?}` or `{"command": …, "args"?, "env"?}`, each with `timeoutMs`? and `protected`? (true, or names of tools that need an invocation of the user)',
     ),
   MCP_USER_SERVERS: z
-    .enum(['true', 'false'])
-    .prefault('false')
+    .enum(['true', 'false'], { error: 'must be true or false' })
     .transform((value) => value === 'true')
+    .prefault('false')
     .describe('Whether users may add MCP servers of their own, which only they can use'),
+  MCP_SERVERS_PER_USER: z
+    .string()
+    .regex(/^[1-9]\d?$/, { error: 'must be a whole number from 1 to 99' })
+    .transform(Number)
+    .prefault('10')
+    .describe('How many servers of their own a user may have'),
   MCP_USER_SERVERS_ALLOW: z
     .string()
-    .prefault('')
     .transform((text) => text.split(',').flatMap((entry) => entry.trim() || []))
+    .prefault('')
     .describe(
-      'Addresses beyond the public internet at which users may add servers: host, host:port or CIDR, separated by commas. `OUTGOING_ALLOW` does not count for them',
+      'Addresses beyond the public internet at which users may add servers: host, host:port or CIDR, separated by commas; `OUTGOING_ALLOW` does not open any to them',
     ),
-  MCP_SERVERS_PER_USER: z.coerce
-    .number()
-    .int()
-    .min(1)
-    .max(100)
-    .default(10)
-    .describe('How many servers of their own one user may have'),
 });
 export type McpConfig = z.output<typeof McpConfig>;
+
+function readJson(text: string, context: z.RefinementCtx): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    const message = `is not JSON: ${error instanceof Error ? error.message : error}`;
+    context.addIssue({ code: 'custom', message });
+    return z.NEVER;
+  }
+}

@@ -1,3 +1,6 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import {
   type ControlledModel,
@@ -44,11 +47,14 @@ afterAll(async () => {
 afterEach(() => server.calls.splice(0));
 
 /** Opens the address as a browser does, and returns the page that the user sees at the end. */
-async function openInBrowser(address: string): Promise<{ status: number; html: string }> {
+async function openInBrowser(
+  address: string,
+  hostUrl = host.url,
+): Promise<{ status: number; html: string }> {
   const { headers } = await fetch(address, { redirect: 'manual' });
   const callback = headers.get('location') ?? '';
   expect(callback).toMatch(/^https:\/\/oracle\.example\/mcp\/callback\?/);
-  const page = await fetch(callback.replace(PUBLIC_URL, host.url));
+  const page = await fetch(callback.replace(PUBLIC_URL, hostUrl));
   return { status: page.status, html: await page.text() };
 }
 
@@ -189,4 +195,35 @@ describe('a server with OAuth', () => {
     const { status } = await new TestUser(host).request('POST', '/mcp/servers/other/sign-in');
     expect(status).toBe(404);
   });
+});
+
+it('a grant is never sent to another server that gets the same name', async () => {
+  const dataDir = await mkdtemp(join(tmpdir(), 'sibyl-mcp-'));
+  const other = await startProtectedServer();
+  const start = (url: string) =>
+    startHost({
+      env: {
+        ...model.env,
+        DATA_DIR: dataDir,
+        MCP_SERVERS: JSON.stringify({ vault: { url, oauth: true } }),
+        PUBLIC_URL,
+        OUTGOING_ALLOW: '127.0.0.1',
+      },
+    });
+  const first = await start(server.url);
+  const user = new TestUser(first);
+  const { body } = await user.request('POST', SIGN_IN);
+  const { html } = await openInBrowser(body.url, first.url);
+  await user.request('POST', `${SIGN_IN}/confirm`, { body: { code: readCode(html) } });
+  expect(await readState(user)).toBe('ready');
+  await first.close();
+  const moved = await start(other.url);
+  expect(await readState(user.at(moved))).toBe('sign_in_required');
+  expect(other.seen.size).toBe(0);
+  await moved.close();
+  const back = await start(server.url);
+  expect(await readState(user.at(back))).toBe('ready');
+  await back.close();
+  await other.close();
+  await rm(dataDir, { recursive: true });
 });

@@ -147,26 +147,6 @@ describe('servers of users', () => {
     await user.request('POST', `${SERVERS}/vault/sign-in/confirm`, { body: { code } });
     expect((await talk(user)).tools).toContain(buildToolName('vault', 'add.numbers'));
   });
-
-  it('a grant is never sent to another server that gets the same name', async () => {
-    const [first, second] = [await startProtectedServer(), await startProtectedServer()];
-    open.push(first, second);
-    const user = new TestUser(host);
-    await addServer(user, { name: 'vault', url: first.url });
-    const started = await user.request('POST', `${SERVERS}/vault/sign-in`);
-    const { headers: sent } = await fetch(started.body.url, { redirect: 'manual' });
-    const callback = new URL(sent.get('location') ?? '');
-    const page = await fetch(`${host.url}${callback.pathname}${callback.search}`);
-    const code = /<code>(.*)<\/code>/.exec(await page.text())?.[1];
-    await user.request('DELETE', `${SERVERS}/vault`);
-    await addServer(user, { name: 'vault', url: second.url });
-    const confirmed = await user.request('POST', `${SERVERS}/vault/sign-in/confirm`, {
-      body: { code },
-    });
-    expect(confirmed.status).toBe(400);
-    await talk(user);
-    expect(second.seen.size).toBe(0);
-  });
 });
 
 describe('MCP_USER_SERVERS', () => {
