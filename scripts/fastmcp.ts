@@ -1,4 +1,4 @@
-// Signs a user in at a FastMCP server with OAuth, through a real host: its tool works for that user and for nobody else.
+// Signs a user in at a FastMCP server with OAuth, through a real host: its tool works for that user and not for another.
 // Exit codes: 0 passed, 1 failed, 77 skipped with the reason on the last line.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 /** The exit code of a check that cannot run here; it has printed why. */
 export const SKIPPED = 77;
 
-/** A package from PyPI in an environment of its own. */
+/** A package from PyPI in a separate environment. */
 export interface PythonPackage {
   readonly name: string;
   readonly version: string;

@@ -116,7 +116,9 @@ describe('sibyl doctor', () => {
   it('sibyl doctor checks every MCP server, and Slack', async () => {
     const slack = createServer((request, response) => {
       const ok = request.headers.authorization === 'Bearer xoxb-right';
-      response.end(JSON.stringify(ok ? { ok, team: 'Lab', user: 'bot' } : { ok, error: 'invalid_auth' }));
+      response.end(
+        JSON.stringify(ok ? { ok, team: 'Lab', user: 'bot' } : { ok, error: 'invalid_auth' }),
+      );
     }).listen(0, '127.0.0.1');
     await once(slack, 'listening');
     onTestFinished(() => void slack.close());

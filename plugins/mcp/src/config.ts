@@ -68,13 +68,13 @@ export const McpConfig = z.object({
     .enum(['true', 'false'], { error: 'must be true or false' })
     .transform((value) => value === 'true')
     .prefault('false')
-    .describe('Whether users may add MCP servers of their own, which only they can use'),
+    .describe('Whether users may add MCP servers, each for their turns only'),
   MCP_SERVERS_PER_USER: z
     .string()
     .regex(/^[1-9]\d?$/, { error: 'must be a whole number from 1 to 99' })
     .transform(Number)
     .prefault('10')
-    .describe('How many servers of their own a user may have'),
+    .describe('How many servers a user may add'),
   MCP_USER_SERVERS_ALLOW: z
     .string()
     .transform((text) => text.split(',').flatMap((entry) => entry.trim() || []))

@@ -59,7 +59,7 @@ interface Opened {
   readonly client: Client;
   tools: readonly McpTool[];
   listedAt: number;
-  /** Requests in progress: each still learns whether it ran when the connection is given up. */
+  /** Requests in progress: each still learns whether it ran after the connection was lost. */
   running: number;
 }
 
@@ -216,7 +216,7 @@ export class Connection {
     }
   }
 
-  /** Returns if the request may be sent again, and throws what the model is told otherwise. */
+  /** Returns if the request may be sent again, and otherwise throws the error for the model. */
   private async handleFailure(
     error: unknown,
     { turn, deadline, opened, attempt }: Failure,
@@ -358,7 +358,7 @@ export class Connection {
 
 const END_SESSION_MS = 1000;
 
-/** Tells a server that keeps sessions that this one is over. */
+/** Ends the session at a server that keeps sessions. */
 async function endSession(client: Client): Promise<void> {
   const { transport } = client;
   if (transport && 'terminateSession' in transport) {

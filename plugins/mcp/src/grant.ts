@@ -79,7 +79,7 @@ export interface GrantProviderDeps {
   readonly facts: OAuthClientFacts;
 }
 
-/** Lets the SDK use a grant. It signs nobody in. */
+/** Lets the SDK use a grant. It never starts a sign-in. */
 export class GrantProvider implements OAuthClientProvider {
   readonly redirectUrl: string;
   readonly clientMetadata: OAuthClientMetadata;

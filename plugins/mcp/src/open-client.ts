@@ -41,7 +41,7 @@ export interface CallScope {
   readonly onStreamEnd: () => void;
 }
 
-/** Finds the call whose reply is being read, so that a question reaches its user and nobody else. */
+/** Finds the call whose reply is being read, so that a question reaches only its user. */
 export const currentCall = new AsyncLocalStorage<CallScope>();
 
 /** The SDK loads with the first server. */
@@ -158,7 +158,7 @@ async function connectHttp(
   }
 }
 
-/** The server answered, but in a way that tells nothing about its version. */
+/** The server answered, but its version is unknown. */
 function isNegotiationError(error: unknown): boolean {
   const isFailure =
     error instanceof Error && 'code' in error && error.code === 'ERA_NEGOTIATION_FAILED';
@@ -207,7 +207,7 @@ async function connectStdio(
 const MAX_LINE_LENGTH = 2000;
 const LINES_PER_MINUTE = 100;
 
-/** Logs what a process writes: long lines are shortened, and a flood is cut off until the next minute. */
+/** Logs what a process writes: long lines are shortened, and further ones of a minute are left out. */
 function logLines(stream: Readable, log: (line: string) => void): void {
   let rest = '';
   let minute = 0;

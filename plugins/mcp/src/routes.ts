@@ -243,7 +243,7 @@ class CallbackController {
     response.setHeader('Referrer-Policy', 'no-referrer');
     try {
       const { server, code } = await this.signIns.receiveCallback(query);
-      const text = `To finish, send this code to the oracle in your chat:</p><p><strong><code>${code}</code></strong></p><p>If you did not start this sign-in yourself, close this page and give the code to nobody.`;
+      const text = `To finish, send this code to the oracle in your chat:</p><p><strong><code>${code}</code></strong></p><p>If you did not start this sign-in yourself, close this page and do not share the code.`;
       response.status(200).end(renderPage(`Almost signed in at ${server}`, text));
     } catch (error) {
       if (!(error instanceof OracleError)) throw error;

@@ -15,7 +15,7 @@ export interface ServerAccess {
   readonly server: McpServer;
   /** Whether the user added it. */
   readonly isOwn: boolean;
-  /** The connection for this user; throws SignInRequiredError where nobody has signed in. */
+  /** The connection for this user; throws SignInRequiredError if the user has to sign in. */
   connect(): Promise<Connection>;
 }
 

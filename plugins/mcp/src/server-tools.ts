@@ -51,8 +51,8 @@ const ElicitAnswer = z.object({
 });
 
 /**
- * Forwards a server's question to the user's page, which has as long as for any action; a question that nobody answers
- * is declined, and the user is told.
+ * Forwards a server's question to the user's page, which has as long as for any action. A question without an answer is
+ * declined, and the user gets a warning.
  */
 export function createElicit(server: string, turn: TurnContext) {
   let questions = 0;
@@ -60,7 +60,7 @@ export function createElicit(server: string, turn: TurnContext) {
     const question = message.slice(0, 200);
     turn.warn(
       'mcp_question_declined',
-      `${server} asked: "${question}". It was declined because nobody answered`,
+      `${server} asked: "${question}". It was declined because it was not answered`,
     );
     return { action: 'decline' };
   };

@@ -75,8 +75,8 @@ const pendingName = (server: string) => `sign-in:${server}`;
 const hash = (text: string) => createHash('sha256').update(text).digest('base64url');
 
 /**
- * Signs users in at MCP servers (OAuth 2.1). The callback comes from a browser that proves no identity: someone could
- * send the address of their own sign-in to another person and receive that person's grant. Therefore the callback shows
+ * Signs users in at MCP servers (OAuth 2.1). The callback comes from a browser that proves no identity: a user could
+ * send the address of a sign-in to another person and receive that person's grant. Therefore the callback shows
  * a code, and only the user who started the sign-in can finish it, with that code.
  */
 export class SignIns {

@@ -94,7 +94,7 @@ async function talk(user: TestUser, ...calls: { name: string; input: object }[])
 const add = { name: ADD, input: { a: 20, b: 22 } };
 
 describe('a server with OAuth', () => {
-  it('works for the user who signed in, and for nobody else', async () => {
+  it('works for the user who signed in, and not for another', async () => {
     const [alice, bob] = [new TestUser(host), new TestUser(host)];
     const before = await talk(alice);
     expect(before.tools).toContain('mcp_sign_in');
@@ -123,7 +123,7 @@ describe('a server with OAuth', () => {
     expect((await talk(user, add)).results).toEqual(['"42"']);
   });
 
-  it('gives nothing to someone who sends the address of their sign-in to another person', async () => {
+  it('gives nothing to a user who sends the address of a sign-in to another person', async () => {
     const mallory = new TestUser(host);
     const { html } = await openInBrowser(await start(mallory));
     expect(html).toContain('If you did not start this sign-in yourself');
@@ -136,7 +136,7 @@ describe('a server with OAuth', () => {
     expect(other.status).toBe(400);
   });
 
-  it('accepts a callback once, and only with a state of its own', async () => {
+  it('accepts a callback once, and only with a state that it issued', async () => {
     const address = await start(new TestUser(host));
     const { headers } = await fetch(address, { redirect: 'manual' });
     const callback = (headers.get('location') ?? '').replace(PUBLIC_URL, host.url);

@@ -4,6 +4,7 @@ import {
   startControlledModel,
 } from '../../../packages/host/test/support/controlled-model.js';
 import { startHost, type TestHost } from '../../../packages/host/test/support/host.js';
+import { joinSession } from '../../../packages/host/test/support/session-socket.js';
 import { openSession, stream } from '../../../packages/host/test/support/stream.js';
 import { TestUser } from '../../../packages/host/test/support/user.js';
 import { INVOCATION_META } from '../src/connection.js';
@@ -106,5 +107,52 @@ describe('tools of MCP servers', () => {
     const { status } = await use(SAFE_ADD, { mcpInvocations: tokens() });
     expect(status).toBe('error');
     expect(server.calls).toHaveLength(before);
+  });
+});
+
+describe('questions of MCP servers', () => {
+  const ASK = buildToolName('open', 'ask');
+  const agActions = [
+    {
+      name: 'mcp_elicitation',
+      description: 'Asks the user',
+      schema: { type: 'object', properties: {} },
+    },
+  ];
+
+  async function ask(more: object, answer?: object) {
+    const sessionId = await openSession(alice);
+    const page = answer && (await joinSession(alice, sessionId));
+    const reply = await stream(alice, sessionId, { message: 'Go', ...more });
+    (await model.next()).call({ name: ASK, input: {} });
+    const question = await page?.until('action_call');
+    const { toolCallId } = question ?? {};
+    page?.socket.emit('action_call_result', { sessionId, toolCallId, result: answer });
+    const after = await model.next();
+    after.answer('ok');
+    const frames = await reply.toEnd();
+    const warnings = frames.filter(({ event }) => event === 'warning').map(({ data }) => data.code);
+    return { question, result: JSON.parse(JSON.parse(after.results[0] ?? '')), warnings };
+  }
+
+  it('are answered by a page that declares mcp_elicitation', async () => {
+    const content = { color: 'green' };
+    const { question, result } = await ask({ agActions }, { action: 'accept', content });
+    expect(question).toMatchObject({
+      toolName: 'mcp_elicitation',
+      args: { server: 'open', message: 'Which color?', requestedSchema: { type: 'object' } },
+    });
+    expect(result).toEqual({ action: 'accept', content });
+  });
+
+  it('are declined if no page can answer, and the user is warned', async () => {
+    const { result, warnings } = await ask({});
+    expect(result).toEqual({ action: 'decline' });
+    expect(warnings).toEqual(['mcp_question_declined']);
+  });
+
+  it('are declined if the answer is invalid', async () => {
+    const { result } = await ask({ agActions }, { action: 'perhaps' });
+    expect(result).toEqual({ action: 'decline' });
   });
 });

@@ -5,6 +5,11 @@ import {
 } from '../../../packages/host/test/support/controlled-model.js';
 import { startHost, type TestHost } from '../../../packages/host/test/support/host.js';
 import { openSession, stream } from '../../../packages/host/test/support/stream.js';
+import {
+  createTestDatabase,
+  engines,
+  type TestDatabase,
+} from '../../../packages/host/test/support/test-database.js';
 import { TestUser } from '../../../packages/host/test/support/user.js';
 import { buildToolName } from '../src/server-tools.js';
 import { type HttpMcpServer, startHttpServer } from './support/http-server.js';
@@ -27,20 +32,9 @@ beforeAll(async () => {
       return false;
     },
   });
-  host = await startHost({
-    env: {
-      ...model.env,
-      MCP_SERVERS: JSON.stringify({ taken: { url: server.url } }),
-      OUTGOING_ALLOW: '127.0.0.1',
-      MCP_USER_SERVERS: 'true',
-      MCP_USER_SERVERS_ALLOW: '127.0.0.1',
-      MCP_SERVERS_PER_USER: '3',
-    },
-  });
 });
 
 afterAll(async () => {
-  await host?.close();
   model?.close();
   await server?.close();
 });
@@ -63,7 +57,29 @@ async function talk(user: TestUser, ...calls: { name: string; input: object }[])
   return { tools: asked.tools, results: after.results };
 }
 
-describe('servers of users', () => {
+describe.each(engines)('servers of users on %s', (engine) => {
+  let database: TestDatabase;
+
+  beforeAll(async () => {
+    database = await createTestDatabase(engine);
+    host = await startHost({
+      env: {
+        ...model.env,
+        ...database.env,
+        MCP_SERVERS: JSON.stringify({ taken: { url: server.url } }),
+        OUTGOING_ALLOW: '127.0.0.1',
+        MCP_USER_SERVERS: 'true',
+        MCP_USER_SERVERS_ALLOW: '127.0.0.1',
+        MCP_SERVERS_PER_USER: '3',
+      },
+    });
+  });
+
+  afterAll(async () => {
+    await host?.close();
+    await database?.drop();
+  });
+
   it('POST /mcp/servers adds one whose tools only this user has', async () => {
     const [alice, bob] = [new TestUser(host), new TestUser(host)];
     const { status, body } = await addServer(alice, { headers: { 'x-api-key': 'secret' } });

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { defineTool, type OraclePlugin, type PluginContext, sharedKey } from '@sibyl/plugin-kit';
 import { createSafeFetch } from '@sibyl/safe-fetch';
 import { generateSigner } from '@sibyl/ucan';
@@ -20,6 +21,7 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
     return loadPlugins(selected, {
       logger: pino({}, { write: (line) => void log.push(line) }),
       oracle: new OracleIdentity('Pythia', undefined, generateSigner()),
+      publicUrl: 'https://oracle.example',
       store: test.store,
       fetch: createSafeFetch(),
       ucan: {} as HostServices['ucan'],
@@ -31,6 +33,22 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
 
   const tool = (name: string) =>
     defineTool({ name, description: 'd', inputSchema: z.object({}), run: () => 1 });
+
+  it('loadPlugins gives setup the address of the host, and the secrets of each user', async () => {
+    const owner = `did:key:${randomUUID()}`;
+    const seen: unknown[] = [];
+    const read = (name: string, value?: string) =>
+      testPlugin(name, {
+        setup: async ({ publicUrl, secrets }) => {
+          if (value) await secrets(owner).set('token', value);
+          seen.push([publicUrl, await secrets(owner).get('token')]);
+          seen.push(await secrets('did:key:other').get('token'));
+        },
+      });
+    await load([read('first', 'mine'), read('second')]);
+    const url = 'https://oracle.example';
+    expect(seen).toEqual([[url, 'mine'], undefined, [url, undefined], undefined]);
+  });
 
   it('loadPlugins calls the hooks of each plugin in order, with the shared state of earlier plugins', async () => {
     const seen: unknown[] = [];
