@@ -16,7 +16,8 @@ const RegisteredClient = z.strictObject({
   scope: z.string().min(1).optional(),
 });
 
-const HttpServer = z.strictObject({
+/** A server that is reached over HTTP. */
+export const HttpServer = z.strictObject({
   url: z.url({ protocol: /^https?$/ }),
   headers: z.record(z.string(), z.string()).default({}),
   /** Each user signs in at the server; every user has an own connection. */

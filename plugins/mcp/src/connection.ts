@@ -128,10 +128,12 @@ export class Connection {
     args: Record<string, unknown>,
     scope: RequestScope & { readonly invocation?: string | undefined },
   ): Promise<CallToolResult> {
+    // Without an output schema the SDK compiles none: schemas of strangers take time and memory.
+    const { outputSchema: _, ...toolDefinition } = tool;
     const _meta = scope.invocation ? { [INVOCATION_META]: scope.invocation } : undefined;
     const params = { name: tool.name, arguments: args, ...(_meta && { _meta }) };
     return this.send(scope, (client, options) =>
-      client.callTool(params, { ...options, toolDefinition: tool }),
+      client.callTool(params, { ...options, toolDefinition }),
     );
   }
 
@@ -299,9 +301,12 @@ export class Connection {
   /** Runs in the background, once at a time; a failure closes the connection. */
   private refresh(): void {
     this.isListStale = true;
-    this.refreshing ??= this.readList().finally(() => {
-      this.refreshing = undefined;
-    });
+    // The change may be reported during a call, to which the list does not belong.
+    this.refreshing ??= currentCall
+      .exit(() => this.readList())
+      .finally(() => {
+        this.refreshing = undefined;
+      });
   }
 
   private async readList(): Promise<void> {
@@ -362,9 +367,10 @@ const END_SESSION_MS = 1000;
 async function endSession(client: Client): Promise<void> {
   const { transport } = client;
   if (transport && 'terminateSession' in transport) {
-    const { terminateSession } = transport as { terminateSession(): Promise<void> };
+    const { terminateSession } = transport;
     const limit = { ms: END_SESSION_MS, message: 'it does not answer' };
-    await withTimeout(limit, () => terminateSession.call(transport)).catch(() => undefined);
+    if (typeof terminateSession === 'function')
+      await withTimeout(limit, async () => terminateSession.call(transport)).catch(() => undefined);
   }
   await client.close();
 }
@@ -390,7 +396,7 @@ const describeTimeout = (name: string, timeoutMs: number) =>
   `${name} did not answer within ${timeoutMs / 1000} s; whether the call had an effect is unknown`;
 
 /** Errors of sockets that were never connected. */
-const UNCONNECTED = new Set([
+const UNCONNECTED: ReadonlySet<unknown> = new Set([
   'ECONNREFUSED',
   'ENOTFOUND',
   'EAI_AGAIN',
@@ -402,8 +408,9 @@ const UNCONNECTED = new Set([
 function neverRan(error: unknown, opened: Opened | undefined): boolean {
   if (!opened) return error instanceof UnreachableError;
   if (error instanceof SafeFetchError) {
-    const { code } = (error.cause ?? {}) as { readonly code?: string };
-    return error.code === 'busy' || (error.code === 'network' && UNCONNECTED.has(code ?? ''));
+    const { cause } = error;
+    const reason = cause instanceof Error && 'code' in cause ? cause.code : undefined;
+    return error.code === 'busy' || (error.code === 'network' && UNCONNECTED.has(reason));
   }
   // The session is unknown to a server that was restarted; some answer 400 instead of 404.
   const status = readStatus(error);

@@ -168,11 +168,11 @@ export class GrantProvider implements OAuthClientProvider {
     });
   }
 
-  private async change(changed: Partial<{ [Key in keyof Grant]: Grant[Key] | undefined }>) {
+  private async change(changed: Omit<Partial<Grant>, 'url'>) {
     const { store } = this.deps;
     const grant = await store.read();
     // The user may have signed out while a token was being refreshed.
-    if (grant) await store.write({ ...grant, ...changed } as Grant);
+    if (grant) await store.write({ ...grant, ...changed });
   }
 }
 

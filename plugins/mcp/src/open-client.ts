@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import type { Readable } from 'node:stream';
+import { Readable } from 'node:stream';
 import type {
   AuthProvider,
   Client,
@@ -98,14 +98,6 @@ async function connectTransport(
       capabilities: { elicitation: { form: {} } },
       versionNegotiation: { mode },
       listChanged: { tools: { autoRefresh: false, onChanged: onToolsChanged } },
-      // Compiling the schemas of strangers takes time and memory, and the model reads any result.
-      jsonSchemaValidator: {
-        getValidator: () => (input) => ({
-          valid: true,
-          data: input as never,
-          errorMessage: undefined,
-        }),
-      },
     },
   );
   client.setRequestHandler('elicitation/create', async ({ params }) => {
@@ -113,7 +105,10 @@ async function connectTransport(
     return call ? call.elicit(params) : { action: 'decline' };
   });
   // Concerns streams that not every server has; calls report their own errors.
-  client.onerror = (err) => logger.info({ err, server: name }, 'MCP error outside of a call');
+  client.onerror = limitLog(
+    (err: Error) => logger.info({ err, server: name }, 'MCP error outside of a call'),
+    () => logger.warn({ server: name }, 'many errors of an MCP server; further ones are left out'),
+  );
   await client.connect(transport, { timeout: server.timeoutMs });
   client.onclose = () => onLost(new Error('The connection was closed'));
   return client;
@@ -193,9 +188,7 @@ async function connectStdio(
       stderr: 'pipe',
       maxBufferSize: MAX_REPLY_BYTES,
     });
-    logLines(transport.stderr as Readable, (line) =>
-      logger.info({ server: name, line }, 'stderr of an MCP server'),
-    );
+    if (transport.stderr instanceof Readable) logStderr(transport.stderr, { logger, name });
     return connect({ transport, mode });
   };
   return start('legacy').catch((error) => {
@@ -207,23 +200,32 @@ async function connectStdio(
 const MAX_LINE_LENGTH = 2000;
 const LINES_PER_MINUTE = 100;
 
-/** Logs what a process writes: long lines are shortened, and further ones of a minute are left out. */
-function logLines(stream: Readable, log: (line: string) => void): void {
-  let rest = '';
+/** Writes at most 100 lines a minute, because servers decide how many there are. */
+function limitLog<T>(write: (line: T) => void, onFull: () => void): (line: T) => void {
   let minute = 0;
   let count = 0;
-  const write = (line: string) => {
+  return (line) => {
     const now = Math.floor(performance.now() / 60_000);
     if (now !== minute) [minute, count] = [now, 0];
     count += 1;
-    if (count <= LINES_PER_MINUTE && line.trim() !== '') log(line.slice(0, MAX_LINE_LENGTH));
-    if (count === LINES_PER_MINUTE) log('… further lines of this minute are left out');
+    if (count <= LINES_PER_MINUTE) write(line);
+    if (count === LINES_PER_MINUTE) onFull();
   };
+}
+
+/** Logs what a process writes to stderr. */
+function logStderr(
+  stream: Readable,
+  { logger, name }: Pick<ClientTarget, 'logger' | 'name'>,
+): void {
+  const log = (line: string) => logger.info({ server: name, line }, 'stderr of an MCP server');
+  const write = limitLog(log, () => log('… further lines of this minute are left out'));
+  let rest = '';
   stream.setEncoding('utf8');
   stream.on('data', (text: string) => {
     const lines = (rest + text).split(/\r?\n/);
     rest = (lines.pop() ?? '').slice(0, MAX_LINE_LENGTH);
-    for (const line of lines) write(line);
+    for (const line of lines) if (line.trim() !== '') write(line.slice(0, MAX_LINE_LENGTH));
   });
   stream.on('end', () => rest && write(rest));
 }

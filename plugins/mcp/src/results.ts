@@ -47,7 +47,8 @@ function readContent(content: ContentBlock): Part {
     case 'resource_link':
       return `[resource ${content.uri}: ${content.title ?? content.name}]`;
     default:
-      return `[${(content satisfies never as ContentBlock).type}]`;
+      content satisfies never;
+      return '[unknown content]';
   }
 }
 

@@ -1,5 +1,5 @@
 import { createSafeFetch, type SafeFetch, type SetupContext } from '@sibyl/plugin-kit';
-import { type HttpServer, type McpConfig, type McpServer, needsSignIn } from './config.js';
+import { type McpConfig, type McpServer, needsSignIn } from './config.js';
 import { Connection, SignInRequiredError } from './connection.js';
 import { ConnectionPool } from './connection-pool.js';
 import { createAuthProvider, createGrantStore, type OAuthClientFacts } from './grant.js';
@@ -98,9 +98,12 @@ export class ServerDirectory {
   }
 
   private toAccess(owner: string, name: string, server: McpServer): ServerAccess {
-    const shared = this.shared.get(name);
-    if (shared) return { name, server, isOwn: false, connect: async () => shared };
-    const target = { owner, name, server: server as HttpServer, fetch: this.context.fetch };
+    if (!needsSignIn(server)) {
+      const shared = this.shared.get(name);
+      const connect = async () => shared ?? Promise.reject(new Error(`${name} is not connected`));
+      return { name, server, isOwn: false, connect };
+    }
+    const target = { owner, name, server, fetch: this.context.fetch };
     const connect = async () => {
       const grant = await this.openGrant(target).read();
       if (!grant?.tokens) throw new SignInRequiredError(name);

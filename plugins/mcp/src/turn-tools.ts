@@ -47,24 +47,23 @@ export async function listTurnTools(
   ];
 }
 
-type NonEmpty = [Connection, ...Connection[]];
-
 /** A server whose tools all need the user's invocation offers nothing without one. */
-function filterOffering(connections: readonly Connection[], feature: 'resources' | 'prompts') {
-  const offering = connections.filter(
-    (connection) => connection.server.protected !== true && connection.has(feature),
-  );
-  return offering.length > 0 ? (offering.sort(compareNames) as NonEmpty) : undefined;
-}
+const filterOffering = (connections: readonly Connection[], feature: 'resources' | 'prompts') =>
+  connections
+    .filter((connection) => connection.server.protected !== true && connection.has(feature))
+    .sort(compareNames);
 
 const compareNames = (a: Connection, b: Connection) => (a.name < b.name ? -1 : 1);
 
 /** The parameter that names a server, and what finds it. */
-function chooseServer(connections: NonEmpty) {
-  const [first, ...others] = connections.map(({ name }) => name) as [string, ...string[]];
+function chooseServer(connections: readonly Connection[]) {
   return {
-    server: z.enum([first, ...others]).describe('The MCP server'),
-    find: (name: string) => connections.find((one) => one.name === name) ?? connections[0],
+    server: z.enum(connections.map(({ name }) => name)).describe('The MCP server'),
+    find: (wanted: string) => {
+      const found = connections.find(({ name }) => name === wanted);
+      if (!found) throw new Error(`There is no server named ${wanted}`);
+      return found;
+    },
     timeoutMs: Math.max(...connections.map(({ server }) => server.timeoutMs)) + 1000,
   };
 }
@@ -78,7 +77,7 @@ const Cursor = z.string().max(2000).optional().describe('nextCursor of the previ
 
 function listResourceTools(connected: readonly Connection[]): Tool[] {
   const connections = filterOffering(connected, 'resources');
-  if (!connections) return [];
+  if (connections.length === 0) return [];
   const { server, find, timeoutMs } = chooseServer(connections);
   return [
     defineTool({
@@ -91,15 +90,10 @@ function listResourceTools(connected: readonly Connection[]): Tool[] {
         const connection = find(name);
         const scope = toScope(turn, connection);
         const { resources, nextCursor } = await connection.listResources(cursor, scope);
-        // Not every server with resources has templates.
-        const { resourceTemplates } = cursor
-          ? { resourceTemplates: [] }
-          : await connection
-              .listResourceTemplates(scope)
-              .catch(() => ({ resourceTemplates: [] as { uriTemplate: string; name: string }[] }));
+        const listed = cursor ? [] : await listTemplates(connection, scope);
         return {
           resources: resources.map(describeItem),
-          ...(resourceTemplates.length > 0 && { templates: resourceTemplates.map(describeItem) }),
+          ...(listed.length > 0 && { templates: listed.map(describeItem) }),
           ...(nextCursor && { nextCursor }),
         };
       },
@@ -118,9 +112,16 @@ function listResourceTools(connected: readonly Connection[]): Tool[] {
   ];
 }
 
+/** Not every server with resources has templates. */
+const listTemplates = (connection: Connection, scope: ReturnType<typeof toScope>) =>
+  connection.listResourceTemplates(scope).then(
+    ({ resourceTemplates }) => resourceTemplates,
+    () => [],
+  );
+
 function listPromptTools(connected: readonly Connection[]): Tool[] {
   const connections = filterOffering(connected, 'prompts');
-  if (!connections) return [];
+  if (connections.length === 0) return [];
   const { server, find, timeoutMs } = chooseServer(connections);
   return [
     defineTool({
@@ -165,35 +166,38 @@ interface Item {
   readonly name: string;
   readonly title?: string | undefined;
   readonly description?: string | undefined;
+  readonly uri?: string;
+  readonly uriTemplate?: string;
+  readonly mimeType?: string | undefined;
+  readonly arguments?: readonly unknown[] | undefined;
 }
 
 /** What the model needs to choose an item: icons and annotations are left out. */
-function describeItem<T extends Item>(item: T) {
-  const { name, title, description } = item;
-  const { uri, uriTemplate, mimeType, arguments: parameters } = item as Record<string, unknown>;
+function describeItem(item: Item) {
+  const { name, title, description, uri, uriTemplate, mimeType } = item;
   return {
-    ...(uri ? { uri } : {}),
-    ...(uriTemplate ? { uriTemplate } : {}),
+    ...(uri && { uri }),
+    ...(uriTemplate && { uriTemplate }),
     name,
     ...(title && { title }),
     ...(description && { description: description.slice(0, DESCRIPTION_LENGTH) }),
-    ...(mimeType ? { mimeType } : {}),
-    ...(parameters ? { arguments: parameters } : {}),
+    ...(mimeType && { mimeType }),
+    ...(item.arguments && { arguments: item.arguments }),
   };
 }
 
 function listSignInTools(
-  [first, ...others]: readonly string[],
+  servers: readonly string[],
   { directory, signIns }: Pick<TurnToolsDeps, 'directory' | 'signIns'>,
 ): Tool[] {
-  if (first === undefined) return [];
+  if (servers.length === 0) return [];
   return [
     defineTool({
       name: 'mcp_sign_in',
       description:
         'Signs the user in at an MCP server. Call it without a code to get the address that the user has to open; then, when the user sends the code that the page shows, call it again with the code.',
       inputSchema: z.object({
-        server: z.enum([first, ...others]),
+        server: z.enum(servers),
         code: z.string().max(100).optional().describe('The code that the user received'),
       }),
       visibility: 'always',

@@ -6,7 +6,7 @@ import {
 } from '@sibyl/plugin-kit';
 import { sql } from 'kysely';
 import { z } from 'zod';
-import { type HttpServer, McpServer, ServerName } from './config.js';
+import { HttpServer, ServerName } from './config.js';
 
 const MAX_HEADERS = 10;
 
@@ -131,7 +131,7 @@ export class UserServers {
 
 /** A user's server, with the settings that only operators can change. */
 export const toHttpServer = ({ url, headers = {} }: AddServer): HttpServer =>
-  McpServer.parse({ url, headers, oauth: true }) as HttpServer;
+  HttpServer.parse({ url, headers, oauth: true });
 
 export const nameTaken = (name: string) =>
   new OracleError('bad_request', { message: `There is a server named ${name} already` });

@@ -6,7 +6,7 @@ import { Connection, INVOCATION_META, type McpTool } from '../src/connection.js'
 import { readCallResult, readPromptResult, readResourceResult } from '../src/results.js';
 import { startHttpServer } from './support/http-server.js';
 
-const TOOLS = ['add.numbers', 'fail', 'picture', 'hang', 'ask', 'grow'];
+const TOOLS = ['add.numbers', 'fail', 'picture', 'hang', 'announce', 'ask', 'grow'];
 
 const fetch = createSafeFetch({ allow: ['127.0.0.1'] });
 const open: { close(): Promise<void> }[] = [];
@@ -136,6 +136,11 @@ describe('Connection', () => {
     expect(await listNames(connection)).toEqual(TOOLS);
     await call(connection, 'grow');
     await expect.poll(() => listNames(connection)).toContain('grown');
+  });
+
+  it('lists tools during a call that reports a change, which goes on', async () => {
+    const { connection } = await overHttp();
+    await expect(call(connection, 'announce')).resolves.toBe('announced');
   });
 
   it('asks the user of the call that a question belongs to, and declines others', async () => {

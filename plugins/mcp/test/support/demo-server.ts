@@ -1,3 +1,4 @@
+import { setTimeout } from 'node:timers/promises';
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { ElicitResultSchema } from '@modelcontextprotocol/sdk/types.js';
 import { z } from 'zod';
@@ -66,6 +67,15 @@ function addWaitingTools(server: McpServer, calls: unknown[]): void {
           resolve({ content: [] });
         });
       });
+    },
+  );
+  server.registerTool(
+    'announce',
+    { description: 'Reports a change, then waits' },
+    async (extra) => {
+      await extra.sendNotification({ method: 'notifications/tools/list_changed' });
+      await setTimeout(3000);
+      return { content: [{ type: 'text', text: 'announced' }] };
     },
   );
   server.registerTool('ask', { description: 'Asks the user' }, async ({ sendRequest }) => {
