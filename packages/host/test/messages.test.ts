@@ -99,12 +99,13 @@ describe('the model', () => {
     await reply;
     expect(system.role).toBe('system');
     expect(system.content).toContain('Pythia');
-    expect(system.content).toMatch(/Current time: .*Africa\/Nairobi/);
     expect(rest.map((m: { role: string; content: string }) => [m.role, m.content])).toEqual([
       ['user', 'my first'],
       ['assistant', 're: my first'],
       ['user', 'my second'],
     ]);
+    expect(turn.notes).toHaveLength(2);
+    for (const note of turn.notes) expect(note).toMatch(/^\[Sent: .*\(Africa\/Nairobi\)\]$/);
   });
 
   it('calls tools, whose results and faults go back to it', async () => {

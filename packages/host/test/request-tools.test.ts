@@ -74,7 +74,7 @@ describe('a plugin whose getRequestTools', () => {
     const exchange = await ask(test, [call(['sound']), say('fine')]);
     expect(exchange.text).toBe('fine');
     expect(exchange.turns[0]?.tools).toEqual(['constant', 'sound']);
-    expect(exchange.turns[0]?.system).toMatch(/## Not available now\n- first: /);
+    expect(exchange.turns[0]?.notes.at(-1)).toMatch(/^\[Not available now: first: /m);
     expect(filterFrames(exchange, 'warning')).toMatchObject([
       { code: 'plugin_failed', message: expect.stringContaining('first') },
     ]);

@@ -1,11 +1,18 @@
-import type { JsonObject } from '@sibyl/protocol';
+import type { Attachment, JsonObject } from '@sibyl/protocol';
 
 /** The purpose of a model: the answer, a sub-agent, or titles and summaries. */
 export type ModelRole = 'main' | 'subagent' | 'utility';
 
 /** One message of the conversation as a model receives it. */
 export type ModelMessage =
-  | { readonly role: 'user'; readonly content: string | readonly UserPart[] }
+  | {
+      readonly role: 'user';
+      readonly content: string | readonly UserPart[];
+      /** What the host adds after the content, such as when the message was sent. */
+      readonly note?: string | undefined;
+      /** The files that were sent with it; models receive only what a middleware adds to the content. */
+      readonly attachments?: readonly Attachment[] | undefined;
+    }
   | {
       readonly role: 'assistant';
       readonly text: string;

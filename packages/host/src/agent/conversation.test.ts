@@ -2,17 +2,32 @@ import type { ToolCall } from '@sibyl/protocol';
 import { expect, it } from 'vitest';
 import type { ModelMessage } from '../models/model.js';
 import { toQuestionParts } from '../store/message.js';
-import { type HistoryMessage, toModelMessages, toWellFormed } from './conversation.js';
+import {
+  type HistoryMessage,
+  type TurnNote,
+  toModelMessages,
+  toWellFormed,
+} from './conversation.js';
 import { CallIds } from './run-tools.js';
 
 const toCallParts = (calls: readonly ToolCall[]) =>
   calls.map((call) => ({ type: 'tool-call' as const, call }));
 const say = (text: string) => ({ type: 'text' as const, text });
-const human = (content: string): HistoryMessage => ({ type: 'human', content, isComplete: true });
+const createdAt = Date.parse('2026-03-01T22:30:00.000Z');
+const SENT = '[Sent: Sunday, 2026-03-01T22:30+00:00 (UTC)]';
+const convert = (messages: readonly HistoryMessage[], turn: Partial<TurnNote> = {}) =>
+  toModelMessages(messages, { timezone: 'UTC', ...turn });
+const human = (content: string): HistoryMessage => ({
+  type: 'human',
+  content,
+  isComplete: true,
+  createdAt,
+});
 const ai = (content: string, changes: Partial<HistoryMessage> = {}): HistoryMessage => ({
   type: 'ai',
   content,
   isComplete: true,
+  createdAt,
   ...changes,
 });
 const call = {
@@ -24,17 +39,17 @@ const call = {
 };
 
 it('toModelMessages keeps order and roles', () => {
-  expect(toModelMessages([human('Hi'), ai('Hello'), human('Bye')])).toEqual([
-    { role: 'user', content: 'Hi' },
+  expect(convert([human('Hi'), ai('Hello'), human('Bye')])).toEqual([
+    { role: 'user', content: 'Hi', note: SENT },
     { role: 'assistant', text: 'Hello' },
-    { role: 'user', content: 'Bye' },
+    { role: 'user', content: 'Bye', note: SENT },
   ]);
 });
 
 it('toModelMessages puts tool calls and results before the answer', () => {
   const toolCalls = [call, { ...call, id: 'c2', status: 'error' as const, output: '"no"' }];
   const parts = [...toCallParts(toolCalls), say('It is 2.')];
-  expect(toModelMessages([ai('It is 2.', { parts })])).toEqual([
+  expect(convert([ai('It is 2.', { parts })])).toEqual([
     {
       role: 'assistant',
       text: '',
@@ -76,19 +91,17 @@ it('toModelMessages keeps the order of texts and calls, without reasoning and co
 
 it('toModelMessages omits a failed answer, and keeps its question', () => {
   const error = { status: 'failed', code: 'model_unavailable', message: 'no' } as const;
-  expect(toModelMessages([human('Hi'), ai('Half', { isComplete: false, error })])).toEqual([
+  expect(convert([human('Hi'), ai('Half', { isComplete: false, error })])).toEqual([
     { role: 'user', content: 'Hi' },
   ]);
 });
 
 it('toModelMessages marks an interrupted answer, even an empty one', () => {
   const mark = '(This answer was interrupted before it was complete.)';
-  expect(toModelMessages([ai('It is', { isComplete: false })])).toEqual([
+  expect(convert([ai('It is', { isComplete: false })])).toEqual([
     { role: 'assistant', text: `It is\n\n${mark}` },
   ]);
-  expect(
-    toModelMessages([ai('', { isComplete: false, parts: toCallParts([call]) })]).at(-1),
-  ).toEqual({
+  expect(convert([ai('', { isComplete: false, parts: toCallParts([call]) })]).at(-1)).toEqual({
     role: 'assistant',
     text: mark,
   });
@@ -96,16 +109,35 @@ it('toModelMessages marks an interrupted answer, even an empty one', () => {
 
 it('toModelMessages names attachments', () => {
   const attachments = [{ mxcUri: 'mxc://a/b', filename: 'plan.pdf', mimetype: 'application/pdf' }];
-  expect(
-    toModelMessages([{ ...human('See'), parts: toQuestionParts('See', attachments) }]),
-  ).toEqual([{ role: 'user', content: 'See\n(Attached: plan.pdf, application/pdf)' }]);
+  expect(convert([{ ...human('See'), parts: toQuestionParts('See', attachments) }])).toEqual([
+    {
+      role: 'user',
+      content: 'See\n(Attached: plan.pdf, application/pdf)',
+      note: SENT,
+      attachments,
+    },
+  ]);
 });
 
 it('toModelMessages skips empty and unknown messages', () => {
   const unknown = { ...ai('x'), type: 'system' } as unknown as HistoryMessage;
-  expect(toModelMessages([human('  '), ai(' \n'), unknown])).toEqual([
-    { role: 'user', content: '(No text.)' },
+  expect(convert([human('  '), ai(' \n'), unknown])).toEqual([
+    { role: 'user', content: '(No text.)', note: SENT },
   ]);
+});
+
+it('toModelMessages returns the same messages in a later turn, and reports the state of the turn in the newest', () => {
+  const first = { ...human('Hi'), metadata: { spaceId: '!s:x' } };
+  const degraded = [{ name: 'Matrix', missing: 'files' }];
+  const before = convert([first], { now: createdAt });
+  const after = convert([first, ai('Hello'), { ...human('Bye'), createdAt: createdAt + 60_000 }], {
+    now: createdAt + 3_600_000,
+    degraded,
+  });
+  expect(after.slice(0, 1)).toEqual(before);
+  expect(after.at(-1)).toMatchObject({ note: expect.stringContaining('T22:31') });
+  expect(after.at(-1)).toMatchObject({ note: expect.stringContaining('[Current time: ') });
+  expect(after.at(-1)).toMatchObject({ note: expect.stringContaining('Matrix: files') });
 });
 
 const user = (content: string): ModelMessage => ({ role: 'user', content });

@@ -10,30 +10,40 @@ import {
   type ModelUsage,
   type ModelUse,
 } from '../models/model.js';
-import { listAttachments, type MessageBody } from '../store/message.js';
+import { listAttachments, type Message } from '../store/message.js';
 import { type AgentPart, warning } from './agent.js';
 import { estimateCall, estimateTokens } from './estimate-tokens.js';
+import { composeNote, type NoteOptions } from './message-note.js';
 import type { CallIds, ParsedCall } from './run-tools.js';
 import type { AssistantMessage } from './steps.js';
 
 /** The fields of a stored message that the model sees. */
 export type HistoryMessage = Pick<
-  MessageBody,
-  'type' | 'content' | 'parts' | 'isComplete' | 'error'
+  Message,
+  'type' | 'content' | 'parts' | 'metadata' | 'isComplete' | 'error' | 'createdAt'
 >;
+
+/** What the notes of the messages say about the turn; everything but the zone is about the newest message. */
+export type TurnNote = Pick<NoteOptions, 'timezone' | 'now' | 'degraded'>;
 
 const INCOMPLETE = '(This answer was interrupted before it was complete.)';
 const NO_TEXT = '(No text.)';
 
 /** Converts stored messages, oldest first, to the conversation for the model. */
-export function toModelMessages(messages: readonly HistoryMessage[]): ModelMessage[] {
-  return messages.flatMap(toMessages);
+export function toModelMessages(
+  messages: readonly HistoryMessage[],
+  { timezone, ...newest }: TurnNote,
+): ModelMessage[] {
+  const asked = messages.findLastIndex(({ type }) => type === 'human');
+  return messages.flatMap((message, i) =>
+    toMessages(message, i === asked ? { timezone, ...newest } : { timezone }),
+  );
 }
 
-function toMessages(message: HistoryMessage): ModelMessage[] {
+function toMessages(message: HistoryMessage, turn: TurnNote): ModelMessage[] {
   switch (message.type) {
     case 'human':
-      return [{ role: 'user', content: humanText(message) }];
+      return [toUserMessage(message, turn)];
     case 'ai':
       return toAnswerMessages(message);
     default:
@@ -41,6 +51,17 @@ function toMessages(message: HistoryMessage): ModelMessage[] {
       // Rows of a newer version must not fail a turn.
       return [];
   }
+}
+
+function toUserMessage(message: HistoryMessage, turn: TurnNote): UserMessage {
+  const { createdAt: sentAt, metadata } = message;
+  const attachments = listAttachments(message);
+  return {
+    role: 'user',
+    content: humanText(message),
+    note: composeNote({ sentAt, metadata, ...turn }),
+    ...(attachments.length > 0 && { attachments }),
+  };
 }
 
 function humanText({ content, ...message }: HistoryMessage): string {
@@ -254,7 +275,7 @@ class WellFormedConversation {
     if (last && last.role !== 'assistant') {
       this.messages.push({ role: 'assistant', text: NO_ANSWER });
     }
-    this.messages.push(message.content.length > 0 ? message : { role: 'user', content: NO_TEXT });
+    this.messages.push(message.content.length > 0 ? message : { ...message, content: NO_TEXT });
   }
 
   private addAssistant(message: AssistantMessage): void {

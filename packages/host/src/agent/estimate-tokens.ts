@@ -1,4 +1,10 @@
-import type { ModelCall, ModelMessage, ModelTool, UserPart } from '../models/model.js';
+import {
+  listUserParts,
+  type ModelCall,
+  type ModelMessage,
+  type ModelTool,
+  type UserPart,
+} from '../models/model.js';
 
 const BYTES_PER_TOKEN = 4;
 const MESSAGE_OVERHEAD = 4;
@@ -49,8 +55,7 @@ function estimateMessage(message: ModelMessage): number {
 function estimateContent(message: ModelMessage): number {
   switch (message.role) {
     case 'user':
-      if (typeof message.content === 'string') return estimateTokens(message.content);
-      return message.content.reduce((sum, part) => sum + estimatePart(part), 0);
+      return listUserParts(message).reduce((sum, part) => sum + estimatePart(part), 0);
     case 'assistant': {
       const calls = message.toolCalls ?? [];
       const texts = [message.text, message.reasoning ?? '', ...calls.map(({ input }) => input)];

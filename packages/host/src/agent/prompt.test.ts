@@ -2,11 +2,7 @@ import { UserPreferences } from '@sibyl/protocol';
 import { describe, expect, it } from 'vitest';
 import { composePrompt, type PromptOptions } from './prompt.js';
 
-const bare: PromptOptions = {
-  oracleName: 'Pythia',
-  currentTime: '2026-03-01T22:30:00.000Z',
-  timezone: 'Asia/Kolkata',
-};
+const bare: PromptOptions = { oracleName: 'Pythia' };
 const full: PromptOptions = {
   ...bare,
   capabilities: [
@@ -20,8 +16,6 @@ const full: PromptOptions = {
   ],
   instructions: 'Speak of the weather only.',
   preferences: { userName: 'Ada' },
-  entity: { currentEntityDid: 'did:ixo:entity:1', spaceId: '!space:x', editorRoomId: '!room:x' },
-  degraded: [{ name: 'Matrix', missing: 'messages of rooms cannot be read' }],
 };
 
 function listHeadings(prompt: string): string[] {
@@ -36,15 +30,13 @@ it('composePrompt keeps its sections in order', () => {
     '## Operating principles',
     '## Instructions of the operator',
     '## What the user prefers',
-    '## What the user has open',
-    '## Not available now',
-    '## Time',
+    '## Notes',
   ]);
 });
 
 it('composePrompt omits empty sections', () => {
-  const prompt = composePrompt({ ...bare, instructions: ' \n ', preferences: {}, entity: {} });
-  expect(listHeadings(prompt)).toEqual(['## Operating principles', '## Time']);
+  const prompt = composePrompt({ ...bare, instructions: ' \n ', preferences: {} });
+  expect(listHeadings(prompt)).toEqual(['## Operating principles', '## Notes']);
   expect(prompt).not.toMatch(/\n{3,}|undefined/);
 });
 
@@ -56,46 +48,9 @@ it('composePrompt describes capabilities: when to use them, when not, and their 
     'Do not use it when: it is a secret',
     'remember, recall',
     'Speak of the weather only.',
-    'did:ixo:entity:1',
-    '!space:x',
-    '!room:x',
-    'Matrix: messages of rooms cannot be read',
   ]) {
     expect(prompt).toContain(text);
   }
-});
-
-describe('time in composePrompt', () => {
-  const findTimeLine = (parts: Partial<PromptOptions>) =>
-    /^Current time: .*$/m.exec(composePrompt({ ...bare, ...parts }))?.[0];
-
-  it('is local to the user', () => {
-    expect(findTimeLine({})).toBe('Current time: Monday, 2026-03-02T04:00+05:30 (Asia/Kolkata)');
-    expect(findTimeLine({ timezone: 'America/New_York' })).toBe(
-      'Current time: Sunday, 2026-03-01T17:30-05:00 (America/New_York)',
-    );
-  });
-
-  it('is last and changes every minute, so that providers can cache what precedes it', () => {
-    const later = { ...bare, currentTime: '2026-03-01T22:30:59.000Z' };
-    expect(composePrompt(later)).toBe(composePrompt(bare));
-    const next = composePrompt({ ...bare, currentTime: '2026-03-01T22:31:00.000Z' });
-    expect(next.split('## Time')[0]).toBe(composePrompt(bare).split('## Time')[0]);
-    expect(next.split('## Time')[1]?.trim().split('\n')).toHaveLength(1);
-  });
-
-  it('follows changes of the offset', () => {
-    const at = (currentTime: string) => findTimeLine({ currentTime, timezone: 'Europe/Berlin' });
-    expect(at('2026-03-29T00:59:59.000Z')).toContain('Sunday, 2026-03-29T01:59+01:00 ');
-    expect(at('2026-03-29T01:00:00.000Z')).toContain('Sunday, 2026-03-29T03:00+02:00 ');
-    expect(at('2026-03-29T22:00:00.000Z')).toContain('Monday, 2026-03-30T00:00+02:00 ');
-  });
-
-  it('is UTC if the zone is UTC or unknown', () => {
-    const utc = 'Current time: Sunday, 2026-03-01T22:30+00:00 (UTC)';
-    expect(findTimeLine({ timezone: 'UTC' })).toBe(utc);
-    expect(findTimeLine({ timezone: 'Mars/Olympus\n## Time' })).toBe(utc);
-  });
 });
 
 describe('preferences in composePrompt', () => {
@@ -163,25 +118,17 @@ describe('text of a user in composePrompt', () => {
     expect(listHeadings(prompt)).toEqual([
       '## Operating principles',
       ...(field === 'agentName' ? [] : ['## What the user prefers']),
-      '## Time',
+      '## Notes',
     ]);
     for (const hidden of '\0\r\t\u2028\u202E\u{E0041}') expect(prompt).not.toContain(hidden);
     const others = prompt.split('\n').filter((line) => /Obey|end/.test(line));
     for (const line of others) expect(line).toMatch(/^> |"[^"]*"/);
   });
 
-  it('for an entity stays on its line', () => {
-    const entity = { currentEntityDid: attack, spaceId: attack, editorRoomId: attack };
-    const prompt = composePrompt({ ...bare, entity });
-    const [section = ''] = prompt.slice(prompt.indexOf('## What the user has open')).split('\n\n');
-    expect(section.split('\n')).toHaveLength(4);
-    for (const line of section.split('\n').slice(1)) expect(line).toMatch(/^[\w ]+: "[^"]*"$/);
-  });
-
   it('is limited, even if it was stored without a limit', () => {
     const long = `a${'😀'.repeat(50_000)}`;
     const preferences = { agentName: long, tone: long, customInstructions: long };
-    const prompt = composePrompt({ ...bare, preferences, entity: { spaceId: long } });
+    const prompt = composePrompt({ ...bare, preferences });
     expect(prompt.length).toBeLessThan(composePrompt(bare).length + 4000);
     expect(prompt.isWellFormed()).toBe(true);
   });

@@ -1,22 +1,7 @@
 import type { UserPreferences } from '@sibyl/protocol';
-import { LruMap, textBytes } from '@sibyl/server-kit';
 
 const NAME_LIMIT = 80;
-const LINE_LIMIT = 512;
 const INSTRUCTIONS_LIMIT = 50_000;
-
-/** What the user has open in their application. */
-interface CurrentEntity {
-  readonly currentEntityDid?: string | undefined;
-  readonly spaceId?: string | undefined;
-  readonly editorRoomId?: string | undefined;
-}
-
-/** A service that is unavailable, and what the agent cannot do without it. */
-export interface DegradedService {
-  readonly name: string;
-  readonly missing: string;
-}
 
 /** The content of a system prompt. */
 export interface PromptOptions {
@@ -25,23 +10,14 @@ export interface PromptOptions {
   /** The operator's own text. */
   readonly instructions?: string | undefined;
   readonly preferences?: UserPreferences | undefined;
-  /** ISO 8601. */
-  readonly currentTime: string;
-  /** IANA name. */
-  readonly timezone: string;
-  readonly entity?: CurrentEntity | undefined;
-  readonly degraded?: readonly DegradedService[] | undefined;
 }
 
-/** Builds the system prompt of a turn; empty sections are omitted. */
+/**
+ * Builds the system prompt; empty sections are omitted. It is the same in every turn until a setting changes, because
+ * providers cache the unchanged beginning of a request: what differs from turn to turn is in the notes of messages.
+ */
 export function composePrompt(parts: PromptOptions): string {
-  const {
-    capabilities = [],
-    instructions = '',
-    preferences = {},
-    entity = {},
-    degraded = [],
-  } = parts;
+  const { capabilities = [], instructions = '', preferences = {} } = parts;
   const sections = [
     identity(parts),
     section('What you can do', capabilities.map(describeCapability)),
@@ -51,10 +27,7 @@ export function composePrompt(parts: PromptOptions): string {
     ),
     section('Instructions of the operator', [plainBlock(instructions, INSTRUCTIONS_LIMIT)]),
     section('What the user prefers', describePreferences(preferences)),
-    section('What the user has open', describeEntity(entity)),
-    section('Not available now', degraded.map(describeDegraded)),
-    // Last, because providers cache the unchanged beginning of a prompt.
-    section('Time', [formatCurrentTime(parts.currentTime, parts.timezone)]),
+    section('Notes', [NOTES]),
   ];
   return sections.filter(Boolean).join('\n\n');
 }
@@ -71,98 +44,20 @@ function identity({ oracleName, preferences }: PromptOptions): string {
   return `You are ${quoteLine(name, NAME_LIMIT)}, an AI agent that helps its user.`;
 }
 
-function describeEntity(entity: CurrentEntity): string[] {
-  const { currentEntityDid, spaceId, editorRoomId } = entity;
-  return [
-    currentEntityDid ? `Entity: ${quoteLine(currentEntityDid, LINE_LIMIT)}` : '',
-    spaceId ? `Space: ${quoteLine(spaceId, LINE_LIMIT)}` : '',
-    editorRoomId ? `Room of the editor: ${quoteLine(editorRoomId, LINE_LIMIT)}` : '',
-  ];
-}
-
-function describeDegraded({ name, missing }: DegradedService): string {
-  return `- ${plainLine(name, LINE_LIMIT)}: ${plainLine(missing, LINE_LIMIT)}`;
-}
+const NOTES =
+  'The lines in square brackets after a message come from the host, not from the user: when it was sent, what the user had open, what you remember about them, what is not available. The newest one has the current time. Never write such lines yourself.';
 
 const PROMPT_LIMIT = 50_000;
 
-interface SubAgentPromptOptions {
-  /** The prompt from the plugin. */
-  readonly prompt: string;
-  /** ISO 8601. */
-  readonly currentTime: string;
-  /** IANA name. */
-  readonly timezone: string;
-}
-
 /** Builds the system prompt of a sub-agent: its own prompt and the rules for every agent. */
-export function composeSubAgentPrompt(parts: SubAgentPromptOptions): string {
-  const { prompt, currentTime, timezone } = parts;
+export function composeSubAgentPrompt(prompt: string): string {
   const principles = operatingPrinciples.map((line) => `- ${line}`).join('\n');
   return [
     plainBlock(prompt, PROMPT_LIMIT),
     `## Operating principles\n${principles}`,
     'Your answer goes to the agent that gave you the task, not to the user.',
-    `## Time\n${formatCurrentTime(currentTime, timezone)}`,
+    `## Notes\n${NOTES}`,
   ].join('\n\n');
-}
-
-const QUARTER_MS = 15 * 60_000;
-const ZONES_MAX_BYTES = 64 * 1024;
-const WEEKDAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
-
-interface Zone {
-  readonly name: string;
-  /** As in `+05:30`. */
-  readonly offset: string;
-  readonly offsetMs: number;
-  /** Offsets change only at a quarter of an hour, so they are cached that long. */
-  readonly quarter: number;
-}
-
-/** Computing an offset costs more than the rest of a prompt, and most users share a few zones. */
-const zones = new LruMap<string, Zone>({
-  maxBytes: ZONES_MAX_BYTES,
-  measure: ({ name, offset }, key) => textBytes(name) + textBytes(offset) + textBytes(key) + 64,
-});
-
-/** Formats the user's local time as one line: weekday, ISO time with minutes and offset, zone. */
-function formatCurrentTime(isoTime: string, timezone: string): string {
-  const time = new Date(isoTime);
-  const { name, offset, offsetMs } = zoneAt(time, timezone);
-  const there = new Date(time.getTime() + offsetMs);
-  const clock = there.toISOString().slice(0, 'yyyy-mm-ddThh:mm'.length);
-  return `Current time: ${WEEKDAYS[there.getUTCDay()]}, ${clock}${offset} (${name})`;
-}
-
-function zoneAt(time: Date, timezone: string): Zone {
-  const quarter = Math.floor(time.getTime() / QUARTER_MS);
-  const known = zones.get(timezone);
-  if (known?.quarter === quarter) return known;
-  const zone = { ...readZone(time, timezone), quarter };
-  zones.set(timezone, zone);
-  return zone;
-}
-
-function readZone(time: Date, timezone: string): Omit<Zone, 'quarter'> {
-  const formatter = createFormatter(timezone);
-  const parts = formatter.formatToParts(time);
-  const label = parts.find(({ type }) => type === 'timeZoneName')?.value ?? '';
-  const offset = label.replace('GMT', '') || '+00:00';
-  const [hours = 0, minutes = 0] = offset.slice(1).split(':').map(Number);
-  const offsetMs = (offset.startsWith('-') ? -1 : 1) * (hours * 60 + minutes) * 60_000;
-  // The runtime may return an older name of the zone; users know the one they sent.
-  const name = formatter.resolvedOptions().timeZone === 'UTC' ? 'UTC' : timezone;
-  return { name, offset, offsetMs };
-}
-
-function createFormatter(timezone: string): Intl.DateTimeFormat {
-  const format: Intl.DateTimeFormatOptions = { timeZoneName: 'longOffset' };
-  try {
-    return new Intl.DateTimeFormat('en-GB', { ...format, timeZone: timezone });
-  } catch {
-    return new Intl.DateTimeFormat('en-GB', { ...format, timeZone: 'UTC' });
-  }
 }
 
 /** Rules for every agent of the host. */
@@ -184,12 +79,12 @@ const UNWANTED = /[\p{Cc}\u061C\u200E\u200F\u202A-\u202E\u2060-\u2069\uFEFF\u{E0
 const LINE_BREAKS = /\r\n?|[\u0085\u2028\u2029]/g;
 
 /** Quotes a user's text as one line that cannot close its quotes. */
-function quoteLine(text: string, limit: number): string {
+export function quoteLine(text: string, limit: number): string {
   return `"${plainLine(text, limit).replace(/["“”]/g, "'")}"`;
 }
 
 /** Converts a text to one line. */
-function plainLine(text: string, limit: number): string {
+export function plainLine(text: string, limit: number): string {
   return bound(text.replace(/\s+/g, ' ').replace(UNWANTED, '').trim(), limit);
 }
 

@@ -337,7 +337,7 @@ function askForAnswer(messages: readonly ModelMessage[]): ModelMessage[] {
     typeof content === 'string'
       ? `${content}\n\n${ASK}`
       : [...content, { type: 'text' as const, text: ASK }];
-  return [...messages.slice(0, -1), { role: 'user', content: asked }];
+  return [...messages.slice(0, -1), { ...last, content: asked }];
 }
 
 /** Describes tool calls and results as text: some providers reject a conversation that contains calls but no tools. */

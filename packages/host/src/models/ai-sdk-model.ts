@@ -11,6 +11,7 @@ import type {
 import type { JsonObject } from '@sibyl/protocol';
 import {
   createModelError,
+  listUserParts,
   type Model,
   type ModelCall,
   ModelError,
@@ -154,20 +155,30 @@ function toUsage({ inputTokens, outputTokens }: LanguageModelV4Usage): ModelUsag
   };
 }
 
+/** Anthropic caches a prompt up to marked places; other providers ignore the mark. */
+const CACHE_BREAKPOINT: SharedV4ProviderOptions = {
+  anthropic: { cacheControl: { type: 'ephemeral' } },
+};
+
 /** Converts a call to the format of the AI SDK's providers. */
 function toCallOptions(call: ModelCall, model: string): LanguageModelV4CallOptions {
   const system: LanguageModelV4Message[] = call.system
-    ? [{ role: 'system', content: call.system }]
+    ? [{ role: 'system', content: call.system, providerOptions: CACHE_BREAKPOINT }]
     : [];
-  const messages = call.messages.flatMap((message) => toSdkMessages(message, model));
+  const asked = call.messages.findLastIndex(({ role }) => role === 'user');
+  const toMessages = (message: ModelMessage) => toSdkMessages(message, model);
+  const history = call.messages.slice(0, Math.max(0, asked)).flatMap(toMessages);
+  const current = call.messages.slice(Math.max(0, asked)).flatMap(toMessages);
+  const last = history.pop();
+  if (last) history.push({ ...last, providerOptions: CACHE_BREAKPOINT });
   const tools = call.tools.map(toSdkTool);
-  return { prompt: [...system, ...messages], ...(tools.length > 0 && { tools }) };
+  return { prompt: [...system, ...history, ...current], ...(tools.length > 0 && { tools }) };
 }
 
 function toSdkMessages(message: ModelMessage, model: string): LanguageModelV4Message[] {
   switch (message.role) {
     case 'user':
-      return [{ role: 'user', content: userContent(message.content) }];
+      return [{ role: 'user', content: listUserParts(message).map(toSdkPart) }];
     case 'assistant': {
       const calls = message.toolCalls ?? [];
       const content = replayContent(message.providerData, model, calls) ?? plainContent(message);
@@ -180,11 +191,10 @@ function toSdkMessages(message: ModelMessage, model: string): LanguageModelV4Mes
   }
 }
 
-function userContent(content: string | readonly UserPart[]) {
-  const parts = typeof content === 'string' ? [{ type: 'text' as const, text: content }] : content;
-  return parts.map((part) =>
-    part.type === 'text' ? part : { ...part, data: { type: 'data' as const, data: part.data } },
-  );
+function toSdkPart(part: UserPart) {
+  return part.type === 'text'
+    ? part
+    : { ...part, data: { type: 'data' as const, data: part.data } };
 }
 
 /** Without the provider's record, reasoning is omitted: no provider accepts it unsigned. */

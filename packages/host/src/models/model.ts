@@ -1,4 +1,10 @@
-import type { ModelMessage, ModelTool, ModelToolCall, ModelUsage } from '@sibyl/plugin-kit';
+import type {
+  ModelMessage,
+  ModelTool,
+  ModelToolCall,
+  ModelUsage,
+  UserPart,
+} from '@sibyl/plugin-kit';
 import type { ErrorKind, JsonObject } from '@sibyl/protocol';
 
 export type {
@@ -168,6 +174,15 @@ export function readRetryAfter(
   if (!Number.isNaN(date)) return Math.max(0, (date - now) / 1000);
   const delay = /"retryDelay":\s*"(\d+(?:\.\d+)?)s"/.exec(body)?.[1];
   return delay ? Number(delay) : undefined;
+}
+
+/** What a model receives of a message of the user: its content, then the note of the host. */
+export function listUserParts({
+  content,
+  note,
+}: Extract<ModelMessage, { role: 'user' }>): readonly UserPart[] {
+  const parts = typeof content === 'string' ? [{ type: 'text' as const, text: content }] : content;
+  return note ? [...parts, { type: 'text', text: note }] : parts;
 }
 
 /** Makes a tool's schema valid for every provider: an object with properties. */

@@ -206,7 +206,11 @@ const ToolResult = z.object({
   isError: z.boolean(),
 });
 const Message = z.discriminatedUnion('role', [
-  z.object({ role: z.literal('user'), content: z.union([z.string(), z.array(UserPart)]) }),
+  z.object({
+    role: z.literal('user'),
+    content: z.union([z.string(), z.array(UserPart)]),
+    note: z.string().optional(),
+  }),
   z.object({
     role: z.literal('assistant'),
     text: z.string(),

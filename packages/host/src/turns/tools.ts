@@ -3,6 +3,7 @@ import type { SubAgent, Tool, TurnContext, Visibility } from '@sibyl/plugin-kit'
 import { checkSubAgent, checkTool, type LoadedPlugin, runTool } from '@sibyl/plugin-kit/rules';
 import { z } from 'zod';
 import type { AgentPart, AgentRequest, AgentTool } from '../agent/agent.js';
+import { composeNote } from '../agent/message-note.js';
 import { composeSubAgentPrompt } from '../agent/prompt.js';
 import { runAgent } from '../agent/run-agent.js';
 import { PausedError } from '../agent/steps.js';
@@ -284,7 +285,8 @@ async function buildAgentRequest(
   task: string,
 ): Promise<AgentRequest> {
   const { models, chain, hooks, smallModel, summaries, limits, meter } = turn;
-  const { signal, user } = context;
+  const { signal } = context;
+  const { timezone } = context.user;
   const model = models.get(agent.model ?? 'subagent');
   const call = { plugin, hook: `prompt of ${agent.name}`, signal };
   const prompt = await hooks.callOptional(call, (both) =>
@@ -298,8 +300,10 @@ async function buildAgentRequest(
     summaries,
     limits,
     meter,
-    system: composeSubAgentPrompt({ prompt: prompt.ok, ...user }),
-    messages: [{ role: 'user', content: task }],
+    system: composeSubAgentPrompt(prompt.ok),
+    messages: [
+      { role: 'user', content: task, note: composeNote({ sentAt: Date.now(), timezone }) },
+    ],
     tools: () => tools,
     hooks: chain.aroundModel({ agent: agent.name, model }),
     signal,

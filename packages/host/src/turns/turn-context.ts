@@ -15,7 +15,7 @@ import {
 } from '@sibyl/plugin-kit/rules';
 import { describeIssues, type ReplyPart, runFrames, UserPreferences } from '@sibyl/protocol';
 import type { Logger as HostLogger } from 'pino';
-import type { DegradedService } from '../agent/prompt.js';
+import type { DegradedService } from '../agent/message-note.js';
 import type { CallEvent, PendingClientCalls } from '../bus/pending-client-calls.js';
 import type { Message } from '../store/message.js';
 import type { Run } from '../store/runs/run.js';

@@ -114,11 +114,13 @@ export class TurnSetup {
     const state = this.openHostState(turn);
     const capabilities = await Capabilities.open({ plugins, tools, state, chain });
     const model = models.get('main');
+    const { degraded } = contexts;
+    const { timezone } = turn.facts.user;
     return {
       ...shared,
       model,
-      system: this.buildPrompt(turn.facts, contexts, capabilities),
-      messages: toModelMessages(messages),
+      system: this.buildPrompt(contexts, capabilities),
+      messages: toModelMessages(messages, { timezone, now: Date.now(), degraded }),
       tools: () => capabilities.tools,
       hooks: chain.aroundModel({ agent: 'main', model }),
       journal,
@@ -145,21 +147,13 @@ export class TurnSetup {
     };
   }
 
-  private buildPrompt(
-    { user }: TurnFacts,
-    { state, degraded }: TurnContexts,
-    { described }: Capabilities,
-  ): string {
+  private buildPrompt({ state }: TurnContexts, { described }: Capabilities): string {
     const { oracle, settings } = this.deps;
     return composePrompt({
       oracleName: oracle.name,
       capabilities: described,
       instructions: settings.instructions,
       preferences: state.userPreferences,
-      currentTime: user.currentTime,
-      timezone: user.timezone,
-      entity: state,
-      degraded,
     });
   }
 

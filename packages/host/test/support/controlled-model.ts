@@ -5,8 +5,11 @@ import { json } from 'node:stream/consumers';
 
 /** One call of the model, answered by the test step by step. */
 export interface ModelTurn {
+  /** The request, without the host's notes about messages. */
   // biome-ignore lint/suspicious/noExplicitAny: a test states by its assertions what it expects.
   readonly body: any;
+  /** The host's notes about the messages of the user, in order. */
+  readonly notes: readonly string[];
   /** Names of the tools in the request. */
   readonly tools: readonly string[];
   /** The system prompt. */
@@ -41,6 +44,8 @@ export async function startControlledModel(): Promise<ControlledModel> {
   const waiting: ((turn: ModelTurn) => void)[] = [];
   const arrived: ModelTurn[] = [];
   const server = createServer(async (request, response) => {
+    // The host asks what the server knows about its models.
+    if (request.method === 'GET') return void response.writeHead(404).end();
     const turn = createTurn((await json(request)) as ChatBody, response);
     // Titles are created in the background; tests ignore them.
     if (turn.system.startsWith('Write a title')) return turn.finish();
@@ -72,7 +77,16 @@ interface ChatBody {
   readonly tools?: readonly { readonly function: { readonly name: string } }[];
 }
 
-function createTurn(body: ChatBody, response: ServerResponse): ModelTurn {
+const NOTE = /\n\n(\[Sent: .*)$/s;
+
+function createTurn(sent: ChatBody, response: ServerResponse): ModelTurn {
+  const notes = sent.messages.flatMap(({ content }) => NOTE.exec(content ?? '')?.[1] ?? []);
+  const messages = sent.messages.map((message) =>
+    message.role === 'user' && typeof message.content === 'string'
+      ? { ...message, content: message.content.replace(NOTE, '') }
+      : message,
+  );
+  const body = { ...sent, messages };
   response.writeHead(200, { 'content-type': 'text/event-stream' });
   response.flushHeaders();
   const send = (choice: object, more: object = {}) =>
@@ -85,6 +99,7 @@ function createTurn(body: ChatBody, response: ServerResponse): ModelTurn {
   const asked = body.messages.findLastIndex(({ role }) => role === 'assistant');
   return {
     body,
+    notes,
     tools: body.tools?.map((tool) => tool.function.name) ?? [],
     system: body.messages[0]?.role === 'system' ? body.messages[0].content : '',
     results: body.messages

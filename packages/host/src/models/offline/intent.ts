@@ -7,6 +7,8 @@ export interface OfflineRequest {
   readonly texts: readonly string[];
   /** The newest message of the user. */
   readonly said: string;
+  /** The note of the host about it. */
+  readonly note: string;
   readonly fileCount: number;
   /** The number of tool messages since then. */
   readonly step: number;
@@ -41,6 +43,7 @@ export function readRequest(call: ModelCall, now: Date): OfflineRequest {
     system: call.system,
     texts: messages.map(getText).filter(Boolean),
     said: question ? getText(question).trim() : '',
+    note: (question?.role === 'user' && question.note) || '',
     fileCount: question?.role === 'user' ? filterParts(question.content, 'file').length : 0,
     step: messages.slice(asked + 1).filter(({ role }) => role === 'tool').length,
     results: last?.role === 'tool' ? last.results : [],

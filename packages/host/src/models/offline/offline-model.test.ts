@@ -182,11 +182,15 @@ it('createOfflineModel describes loadable capabilities as text', async () => {
   expect(await report(true)).not.toContain('Chain');
 });
 
-it('createOfflineModel answers with the time from the prompt, otherwise from the clock', async () => {
-  const system = 'You are Sibyl.\n- Current time: Monday, 3 June 2030, 10:00 (Africa/Nairobi)';
-  expect(textIn(await ask('What time is it?', { system }))).toBe(
-    'It is Monday, 3 June 2030, 10:00 (Africa/Nairobi).',
+it('createOfflineModel answers with the time from the note, otherwise from the clock', async () => {
+  const askWith = (note: string) =>
+    ask('', { messages: [{ role: 'user', content: 'What time is it?', note }] });
+  const sent = '[Sent: Monday, 2030-06-03T10:00+03:00 (Africa/Nairobi)]';
+  expect(textIn(await askWith(sent))).toBe(
+    'It is Monday, 2030-06-03T10:00+03:00 (Africa/Nairobi).',
   );
+  const now = '[Current time: Monday, 2030-06-03T11:00+03:00 (Africa/Nairobi)]';
+  expect(textIn(await askWith(`${sent}\n${now}`))).toContain('T11:00');
   expect(textIn(await ask("what's the date today"))).toContain('2030-01-02T03:04:05');
 });
 

@@ -4,12 +4,11 @@ const COUNT_LIMIT = 1000;
 const SLOW_PAUSE_MS = 50;
 const QUOTE_LENGTH = 200;
 
-/** Answers with the time from the system prompt, otherwise from the clock. */
-export const answerTime: Intent = ({ said, system, now }) => {
+/** Answers with the time from the note of the message, otherwise from the clock. */
+export const answerTime: Intent = ({ said, note, now }) => {
   if (!hasInOrder(said, /\bwhat('s| is)?\b/i, /\b(time|day|date)\b/i)) return undefined;
-  const given = /^\W*current (?:date and )?time\W*:\s*(.+)$/im.exec(system)?.[1];
-  const time = given?.replace(/[*_`]+/g, '').trim();
-  return { text: `It is ${time || `${now.toISOString()} (UTC)`}.` };
+  const [, time] = /^\[Current time: (.+)\]$/m.exec(note) ?? /^\[Sent: (.+)\]$/m.exec(note) ?? [];
+  return { text: `It is ${time ?? `${now.toISOString()} (UTC)`}.` };
 };
 
 /** Whether a line matches two patterns in this order; a single pattern would take quadratic time on long lines. */

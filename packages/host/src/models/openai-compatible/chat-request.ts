@@ -1,5 +1,6 @@
 import type { JsonObject } from '@sibyl/protocol';
 import {
+  listUserParts,
   type ModelCall,
   type ModelMessage,
   type ModelTool,
@@ -34,7 +35,7 @@ export function buildChatRequest(
 function toChatMessages(message: ModelMessage, id: string): object[] {
   switch (message.role) {
     case 'user':
-      return [{ role: 'user', content: userContent(message.content) }];
+      return [{ role: 'user', content: userContent(listUserParts(message)) }];
     case 'assistant':
       return [
         {
@@ -55,8 +56,10 @@ function toChatMessages(message: ModelMessage, id: string): object[] {
   }
 }
 
-function userContent(content: string | readonly UserPart[]): string | object[] {
-  return typeof content === 'string' ? content : content.map(toChatPart);
+/** Some servers accept parts only if they support images, so text is sent as a string. */
+function userContent(parts: readonly UserPart[]): string | object[] {
+  const texts = parts.flatMap((part) => (part.type === 'text' ? [part.text] : []));
+  return texts.length === parts.length ? texts.join('\n\n') : parts.map(toChatPart);
 }
 
 function toChatPart(part: UserPart): object {

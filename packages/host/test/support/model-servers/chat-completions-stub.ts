@@ -35,6 +35,8 @@ export async function startChatCompletionsStub(options: StubOptions): Promise<Ch
   let requests = 0;
   const callReply = options.toolCall && callChunk(options.toolCall) + ending(10, 'tool_calls');
   const server = createServer((request, response) => {
+    // The host asks what the server knows about its models.
+    if (request.method === 'GET') return void response.writeHead(404).end();
     let body = '';
     request.setEncoding('utf8');
     request.on('data', (text) => {

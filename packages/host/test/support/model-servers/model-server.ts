@@ -35,6 +35,8 @@ export async function startModelServer(
 ): Promise<ModelServer> {
   const requests: ReceivedRequest[] = [];
   const server = createServer((request, response) => {
+    // The host asks what the server knows about its models.
+    if (request.method === 'GET') return void response.writeHead(404).end();
     void receive(request, response).then((received) => {
       requests.push(received);
       const reply = script[Math.min(requests.length, script.length) - 1];
