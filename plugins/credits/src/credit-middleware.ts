@@ -44,8 +44,7 @@ export function estimateRequest({ system, messages, tools }: ModelRequest): numb
 function readText(message: ModelMessage): string {
   switch (message.role) {
     case 'user':
-      if (typeof message.content === 'string') return message.content;
-      return message.content.map((part) => (part.type === 'text' ? part.text : '')).join('\n');
+      return [readContent(message), message.note ?? ''].join('\n');
     case 'assistant':
       return [message.text, message.reasoning ?? '', JSON.stringify(message.toolCalls ?? [])].join(
         '\n',
@@ -55,6 +54,11 @@ function readText(message: ModelMessage): string {
     default:
       return message satisfies never;
   }
+}
+
+function readContent({ content }: Extract<ModelMessage, { role: 'user' }>): string {
+  if (typeof content === 'string') return content;
+  return content.map((part) => (part.type === 'text' ? part.text : '')).join('\n');
 }
 
 type FilePart = Extract<UserPart, { type: 'file' }>;

@@ -109,7 +109,7 @@ function addFiles(
   const asked = messages[at];
   if (asked?.role !== 'user' || files.length === 0) return messages;
   const parts = [...toParts(asked), ...files.flatMap((file) => describeFile(file, model.vision))];
-  return messages.with(at, { role: 'user', content: parts });
+  return messages.with(at, { ...asked, content: parts });
 }
 
 /** The earlier files of the session, for the end of the system prompt. */

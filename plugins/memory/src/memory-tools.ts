@@ -48,15 +48,18 @@ export const injectFacts = (facts: FactStore): Middleware => ({
   // The agent can still look facts up with its tools.
   onFailure: 'skip',
   wrapModel: async (request, next, { user }) => {
-    const last = request.messages.at(-1);
-    // Later calls of the turn end with tool results, which contain what was found.
-    if (request.agent !== 'main' || last?.role !== 'user') return next(request);
-    const query = readText(last);
+    const { messages } = request;
+    const at = messages.findLastIndex(({ role }) => role === 'user');
+    const asked = messages[at];
+    if (request.agent !== 'main' || asked?.role !== 'user') return next(request);
+    const query = readText(asked);
     const found = await facts.find({ owner: user.did, query, limit: SHOWN });
     if (found.length === 0) return next(request);
     const lines = found.map(({ text }) => `- ${JSON.stringify(text)}`);
-    const heading = '## What you remember about the user that may matter for this message';
-    return next({ ...request, system: [request.system, '', heading, ...lines].join('\n') });
+    const heading = '[What you remember about the user that may matter for this message:';
+    // Not in the system prompt: a change there would make providers read the whole conversation again.
+    const note = [asked.note, heading, ...lines].filter(Boolean).join('\n');
+    return next({ ...request, messages: messages.with(at, { ...asked, note: `${note}]` }) });
   },
 });
 

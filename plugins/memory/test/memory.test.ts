@@ -40,7 +40,7 @@ describe.each(engines)('memory on %s', (engine) => {
     asked.say('Hm');
     asked.finish();
     await reply.toEnd();
-    return asked.body.messages[0].content;
+    return asked.notes.join();
   }
 
   it('finds in a later session what was remembered, for this user alone', async () => {
