@@ -66,6 +66,7 @@ export {
   MessagePart,
   Multitask,
   PageMessages,
+  ReasoningEffort,
   Reply,
   ReplyWarning,
   SendMessage,

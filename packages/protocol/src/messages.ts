@@ -75,6 +75,10 @@ const describeExcess = ({ excess }: JsonSize): string | undefined =>
 export const Multitask = z.enum(['enqueue', 'interrupt', 'reject']);
 export type Multitask = z.infer<typeof Multitask>;
 
+/** How much a model reasons before it answers. */
+export const ReasoningEffort = z.enum(['none', 'low', 'medium', 'high']);
+export type ReasoningEffort = z.infer<typeof ReasoningEffort>;
+
 /** Body of `POST /messages/:sessionId` (contract A2, B3). */
 export const SendMessage = z
   .strictObject({

@@ -36,7 +36,8 @@ function draft(history: readonly ModelMessage[], changes: Partial<CallDraft> = {
 }
 
 function compactor(smallModel: ScriptedModel, summaries?: SummaryCache, meter: Meter = unmetered) {
-  return new Compactor({ smallModel, limits: { contextTokens: ROOM }, summaries, meter });
+  const model = new ScriptedModel();
+  return new Compactor({ model, smallModel, limits: { contextTokens: ROOM }, summaries, meter });
 }
 
 const listCodes = (warnings: readonly Warning[]) => warnings.map(({ code }) => code);

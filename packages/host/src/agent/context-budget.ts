@@ -1,7 +1,20 @@
 import { createHash } from 'node:crypto';
-import type { Model, ModelMessage, ModelTool } from '../models/model.js';
+import {
+  type Model,
+  type ModelCall,
+  ModelError,
+  type ModelMessage,
+  type ModelTool,
+} from '../models/model.js';
+import type { Refusal } from '../models/refusals.js';
 import { type AgentLimits, type Meter, SummaryCache, type Warning, warning } from './agent.js';
-import { estimateMessages, estimateTokens, estimateTools, keepStart } from './estimate-tokens.js';
+import {
+  estimateCall,
+  estimateMessages,
+  estimateTokens,
+  estimateTools,
+  keepStart,
+} from './estimate-tokens.js';
 import { shortenResult } from './run-tools.js';
 import { summarize } from './summaries.js';
 
@@ -13,8 +26,11 @@ const RESERVE = 50;
 const TRANSCRIPT_SHARE = 0.7;
 /** Below this a summary is not worth a model call. */
 const LEAST_SUMMARY_ROOM = 100;
+/** How much of a refused call to send again, at most; with a known limit, how much of the limit to fill. */
+const SHRINK = { ofCall: 0.7, ofLimit: 0.8 };
 
 export interface CompactorOptions {
+  readonly model: Model;
   readonly smallModel: Model;
   readonly limits: Pick<AgentLimits, 'contextTokens'>;
   readonly summaries?: SummaryCache | undefined;
@@ -42,7 +58,9 @@ export class Compactor {
   private readonly summaries: SummaryCache;
   /** False after the small model failed once in this turn: otherwise every step would wait for it. */
   private canSummarize = true;
-  private hasWarned = false;
+  private readonly warned = new Set<string>();
+  /** Estimated tokens of a call, after the model refused a longer one. */
+  private cap = Number.POSITIVE_INFINITY;
 
   constructor(private readonly options: CompactorOptions) {
     this.summaries = options.summaries ?? new SummaryCache();
@@ -50,6 +68,7 @@ export class Compactor {
 
   async fit(draft: CallDraft): Promise<FittedCall> {
     const { history, current } = draft;
+    await this.options.model.facts.refresh(draft.signal);
     const room = this.roomFor(draft);
     const whole = [...history, ...current];
     if (estimateMessages(whole) <= room) return { messages: whole, warnings: [] };
@@ -57,6 +76,16 @@ export class Compactor {
     const trimmed = [...turns.flat(), ...current];
     if (estimateMessages(trimmed) <= room) return { messages: trimmed, warnings: [] };
     return this.shorten(draft, turns, room);
+  }
+
+  /** Sends less from now on, because the model refused this call as too long. */
+  shrink(call: ModelCall, { limit, requested }: Extract<Refusal, { of: 'context' }>): void {
+    const estimate = estimateCall(call);
+    const { facts } = this.options.model;
+    if (requested !== undefined) facts.learnTokens(estimate, requested);
+    const ratio = requested === undefined ? facts.tokenRatio : requested / estimate;
+    const allowed = limit === undefined ? estimate : (limit * SHRINK.ofLimit) / ratio;
+    this.cap = Math.floor(Math.min(this.cap, estimate * SHRINK.ofCall, allowed));
   }
 
   private async shorten(
@@ -83,35 +112,55 @@ export class Compactor {
       const { summaries } = this;
       const summarize = this.createSummarizer(signal);
       try {
-        return {
-          messages: await shortenHistory({ turns, room, summaries, summarize }),
-          warnings: [],
-        };
+        const { messages, isNew } = await shortenHistory({ turns, room, summaries, summarize });
+        return { messages, warnings: isNew ? this.warnOnce('history_summarized', SUMMARIZED) : [] };
       } catch {
         signal.throwIfAborted();
         this.canSummarize = false;
       }
     }
-    const warnings = this.hasWarned ? [] : [warning('history_shortened', LEFT_OUT)];
-    this.hasWarned = true;
+    const warnings = this.warnOnce('history_shortened', LEFT_OUT);
     return { messages: dropOldest(turns, room), warnings };
   }
 
   private createSummarizer(signal: AbortSignal) {
-    const { smallModel: model, limits, meter } = this.options;
-    const transcriptTokens = Math.floor(limits.contextTokens * TRANSCRIPT_SHARE);
-    return (messages: readonly ModelMessage[], earlier: string | undefined) =>
-      summarize({ model, earlier, messages, transcriptTokens, meter, signal });
+    const { smallModel: model, meter } = this.options;
+    return async (messages: readonly ModelMessage[], earlier: string | undefined) => {
+      await model.facts.refresh(signal);
+      const tokens = Math.floor(this.budgetOf(model) * TRANSCRIPT_SHARE);
+      const ask = (transcriptTokens: number) =>
+        summarize({ model, earlier, messages, transcriptTokens, meter, signal });
+      try {
+        return await ask(tokens);
+      } catch (error) {
+        if (!(error instanceof ModelError && error.refusal?.of === 'context')) throw error;
+        return ask(Math.floor(tokens / 2));
+      }
+    };
+  }
+
+  private warnOnce(code: string, message: string): Warning[] {
+    if (this.warned.has(code)) return [];
+    this.warned.add(code);
+    return [warning(code, message)];
   }
 
   private roomFor({ system, tools }: CallDraft): number {
-    const { contextTokens } = this.options.limits;
+    const budget = Math.min(this.budgetOf(this.options.model), this.cap);
     const taken = estimateTokens(system) + estimateTools(tools) + RESERVE;
-    return Math.max(contextTokens - taken, Math.floor(contextTokens * LEAST_SHARE));
+    return Math.max(budget - taken, Math.floor(budget * LEAST_SHARE));
+  }
+
+  /** The most tokens of a call to a model, in the unit of our estimates. */
+  private budgetOf({ facts }: Model): number {
+    const { contextTokens } = this.options.limits;
+    return Math.floor(Math.min(contextTokens, facts.promptTokens) / facts.tokenRatio);
   }
 }
 
 const LEFT_OUT = 'The conversation is too long: its oldest messages were left out of this turn.';
+const SUMMARIZED =
+  'The conversation no longer fits into the context of the model, which now sees a summary of its oldest part.';
 
 function trimOldTurns(turns: readonly ConversationTurn[]): ConversationTurn[] {
   return turns.map((turn, i) =>
@@ -137,24 +186,33 @@ interface LongHistory {
   ) => Promise<string>;
 }
 
+interface ShortenedHistory {
+  readonly messages: ModelMessage[];
+  /** Whether more of the conversation is summarized than before. */
+  readonly isNew: boolean;
+}
+
 /** Replaces the oldest turns by a summary; reuses a cached one if it fits. */
-async function shortenHistory(history: LongHistory): Promise<ModelMessage[]> {
+async function shortenHistory(history: LongHistory): Promise<ShortenedHistory> {
   const { turns, room, summaries, summarize } = history;
   const hashes = hashPrefixes(turns);
   const known = hashes.findLastIndex((hash) => summaries.get(hash) !== undefined) + 1;
   const earlier = known > 0 ? summaries.get(hashes[known - 1] as string) : undefined;
   if (earlier !== undefined) {
     const reused = withSummary(earlier, turns.slice(known));
-    if (estimateMessages(reused) <= room) return reused;
+    if (estimateMessages(reused) <= room) return { messages: reused, isNew: false };
   }
   const tokens = Math.min(SUMMARY_TOKENS, room * SUMMARY_SHARE);
   const kept = countNewest(turns, room * FILL - tokens);
   const end = Math.max(known, turns.length - kept);
-  if (end === known) return withSummary(keepStart(earlier ?? '', tokens), turns.slice(end));
+  if (end === known) {
+    const messages = withSummary(keepStart(earlier ?? '', tokens), turns.slice(end));
+    return { messages, isNew: true };
+  }
   const summary = await summarize(turns.slice(known, end).flat(), earlier);
   const bounded = keepStart(summary, tokens);
   summaries.set(hashes[end - 1] as string, bounded);
-  return withSummary(bounded, turns.slice(end));
+  return { messages: withSummary(bounded, turns.slice(end)), isNew: true };
 }
 
 /** Drops the oldest turns when they cannot be summarized. */

@@ -161,6 +161,16 @@ export class Step {
     }
   }
 
+  /** The tokens of the prompt, if the model reported them. */
+  get reportedInput(): number | undefined {
+    return this.ending?.usage.input || undefined;
+  }
+
+  /** Whether nothing of the answer has arrived, so that the call can be repeated. */
+  get isEmpty(): boolean {
+    return this.said === '' && this.reasoning === '' && this.calls.length === 0;
+  }
+
   /** Returns the cost of the call as the model reported it, otherwise an estimate. */
   countUse(model: string, call: ModelCall): ModelUse {
     const reported = this.ending?.usage;

@@ -35,6 +35,14 @@ export function estimateCall({ system, messages, tools }: ModelCall): number {
   return estimateTokens(system) + estimateMessages(messages) + estimateTools(tools);
 }
 
+/** Whether an estimate of the call includes files, whose tokens depend on the model. */
+export function hasFiles({ messages }: ModelCall): boolean {
+  return messages.some(
+    (message) =>
+      message.role === 'user' && listUserParts(message).some(({ type }) => type === 'file'),
+  );
+}
+
 function estimateTool({ name, description, inputSchema }: ModelTool): number {
   let schema = knownSchemas.get(inputSchema);
   if (schema === undefined) {

@@ -84,7 +84,10 @@ it('runAgent closes the stream of the model', async () => {
       closed.resolve();
     }
   };
-  const request = requestTo({ ...model, id: 'x', tools: true, stream }, { signal: turn.signal });
+  const request = requestTo(
+    { ...model, id: 'x', facts: model.facts, stream },
+    { signal: turn.signal },
+  );
   const { thrown } = await runToEnd(request, () => turn.abort(reason));
   expect(thrown).toBe(reason);
   await closed.promise;

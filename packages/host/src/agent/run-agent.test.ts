@@ -15,6 +15,7 @@ import {
   wantTool,
 } from '../../test/support/agent/scripted-model.js';
 import { ModelError, type ModelPart } from '../models/model.js';
+import { ModelFacts } from '../models/model-facts.js';
 import type { AgentPart } from './agent.js';
 import { runAgent } from './run-agent.js';
 
@@ -109,7 +110,7 @@ it('runAgent separates the texts of two steps by a paragraph', async () => {
 
 it('runAgent sends no tools to a model that does not support them', async () => {
   const model = new (class extends ScriptedModel {
-    override readonly tools = false;
+    override readonly facts = new ModelFacts({ settings: { tools: false } });
   })(say('ok'));
   await runToEnd(requestTo(model, { tools: [tool('add', async () => 3)] }));
   expect(model.calls[0]?.tools).toEqual([]);

@@ -16,8 +16,10 @@ import {
   warning,
 } from './agent.js';
 import { AgentJournal, type EarlierStep } from './agent-journal.js';
+import { CallRecovery } from './call-recovery.js';
 import { Compactor } from './context-budget.js';
 import { Step, toWellFormed } from './conversation.js';
+import { estimateCall, hasFiles } from './estimate-tokens.js';
 import {
   abortCall,
   type CallBatch,
@@ -58,13 +60,16 @@ export async function* runAgent(request: AgentRequest): AsyncGenerator<AgentPart
       }
       yield* step.warnings();
       await turn.endStep(call);
+    } catch (error) {
+      yield* turn.recover(error, call);
+      continue;
     } finally {
       turn.abandonCall();
     }
     if (turn.isOver) break;
     yield* turn.runTools(step);
   }
-  if (!turn.hasOutput) yield warning('no_answer', 'The model ended without an answer.');
+  yield* turn.warnings();
 }
 
 /** The state of one turn. */
@@ -73,6 +78,7 @@ class AgentTurn {
   /** The message to answer and all steps since. */
   private readonly current: ModelMessage[];
   private readonly compactor: Compactor;
+  private readonly recovery: CallRecovery;
   private readonly ids = new CallIds();
   private readonly guard = new RepetitionGuard();
   private readonly journal: AgentJournal;
@@ -92,6 +98,7 @@ class AgentTurn {
     this.history = messages.slice(0, Math.max(0, asked));
     this.current = messages.slice(Math.max(0, asked));
     this.compactor = new Compactor(request);
+    this.recovery = new CallRecovery(request.model, this.compactor);
     this.journal = new AgentJournal(request);
     this.replay();
   }
@@ -106,8 +113,9 @@ class AgentTurn {
     return this.isLastStep || this.step.calls.length === 0;
   }
 
-  get hasOutput(): boolean {
-    return this.step.hasOutput;
+  /** Warnings about the whole turn. */
+  *warnings(): Generator<AgentPart> {
+    if (!this.step.hasOutput) yield warning('no_answer', 'The model ended without an answer.');
   }
 
   /** Builds the next model call, fitted into the model's context. */
@@ -132,20 +140,31 @@ class AgentTurn {
   /** Creates the step that collects the answer to the call. */
   nextStep(): Step {
     this.request.limits.steps.take();
-    this.step = new Step(this.hasOutput ? this.step : undefined);
+    this.step = new Step(this.step.hasOutput ? this.step : undefined);
     return this.step;
   }
 
   /** Counts the cost of the call, successful or not. */
   count(call: ModelCall): void {
     const { meter, model } = this.request;
+    const { reportedInput } = this.step;
+    if (reportedInput && !hasFiles(call))
+      model.facts.learnTokens(estimateCall(call), reportedInput);
     meter.add(this.step.countUse(model.id, call));
+  }
+
+  /** Prepares to repeat a refused call in another form; throws the error if that is not possible. */
+  *recover(error: unknown, call: ModelCall): Generator<AgentPart> {
+    const warnings = this.step.isEmpty ? this.recovery.recover(error, call) : undefined;
+    if (!warnings) throw error;
+    yield* warnings;
   }
 
   /** Parses the tool calls of the step. */
   async endStep(call: ModelCall): Promise<void> {
     const { model } = this.request;
     const { step, wrapped } = this;
+    this.recovery.succeed();
     this.calls = step.calls.map((wanted) => readCall({ ...wanted, id: this.ids.take(wanted.id) }));
     if (!wrapped) return;
     const toolCalls = this.calls.map(({ id, name }) => ({ id, name }));
@@ -193,7 +212,7 @@ class AgentTurn {
     for (let taken = 0; taken < journal.countedSteps; taken++) this.request.limits.steps.take();
     for (const earlier of journal.earlier) {
       const { message, calls } = earlier;
-      this.step = new Step(this.hasOutput ? this.step : undefined);
+      this.step = new Step(this.step.hasOutput ? this.step : undefined);
       if (message.text !== '') this.step.take({ type: 'text', text: message.text });
       for (const { call } of calls) {
         ids.take(call.id);
@@ -260,7 +279,7 @@ class AgentTurn {
   }
 
   private readToolSet(): ToolSet {
-    if (!this.request.model.tools) return NO_TOOLS;
+    if (!this.recovery.allowsTools) return NO_TOOLS;
     const tools = this.request.tools();
     if (tools !== this.tools) this.toolSet = createToolSet(tools);
     this.tools = tools;
@@ -270,7 +289,8 @@ class AgentTurn {
   private finalizeCall(call: ModelCall): ModelCall {
     const tools = this.offeredTools.definitions;
     const messages = tools.length > 0 ? call.messages : describeToolUse(call.messages);
-    return { ...call, tools, messages: this.isLastStep ? askForAnswer(messages) : messages };
+    const asked = this.isLastStep ? askForAnswer(messages) : messages;
+    return this.recovery.adapt({ ...call, tools, messages: asked });
   }
 
   private reachedLimit(): Warning | undefined {

@@ -1,5 +1,7 @@
+import { readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
 import type { Feature } from '@sibyl/plugin-kit';
+import { ReasoningEffort } from '@sibyl/protocol';
 import { createSafeFetch } from '@sibyl/safe-fetch';
 import { variable } from '@sibyl/server-kit/environment';
 import { z } from 'zod';
@@ -58,6 +60,68 @@ const modelId = z.string().regex(/^(offline|[^\s/,]+\/[^\s,]+)$/, {
   error: 'must be provider/model-id, such as openai/gpt-6-luna, or offline',
 });
 const modelIds = list.pipe(z.array(modelId));
+
+const tokens = z.int().min(1);
+const price = z.number().min(0);
+
+/** What an operator knows about a model; everything else is looked up, discovered or learned. */
+export const ModelSettings = z.strictObject({
+  vision: z.boolean().optional().describe('Whether it accepts images'),
+  tools: z.boolean().optional().describe('Whether it calls tools'),
+  reasoning: z
+    .union([z.boolean(), ReasoningEffort])
+    .optional()
+    .describe('Whether it reasons before it answers, or how much by default'),
+  structuredOutput: z.boolean().optional().describe('Whether it can be forced to follow a schema'),
+  contextTokens: z.int().min(512).optional().describe('Its context window'),
+  outputTokens: tokens.optional().describe('The longest answer to ask for'),
+  sampling: z
+    .strictObject({
+      temperature: z.number().min(0).max(2).optional(),
+      topP: z.number().min(0).max(1).optional(),
+      topK: tokens.optional(),
+      presencePenalty: z.number().min(-2).max(2).optional(),
+      frequencyPenalty: z.number().min(-2).max(2).optional(),
+      seed: z.int().optional(),
+    })
+    .optional(),
+  prices: z
+    .strictObject({ input: price, output: price, cachedInput: price.optional() })
+    .optional()
+    .describe('Per million tokens, in the currency of your choice'),
+});
+export type ModelSettings = z.infer<typeof ModelSettings>;
+
+/** Settings by model id; a key that ends with `*` is for all ids that begin with it. */
+const SettingsById = z.record(z.string().min(1), ModelSettings);
+export type ModelSettingsById = z.infer<typeof SettingsById>;
+
+/** MODEL_SETTINGS: JSON, or the path of a file with it. */
+const modelSettings = z.string().transform((text, context): ModelSettingsById => {
+  const report = (message: string) => {
+    context.issues.push({ code: 'custom', message, input: text });
+    return z.NEVER;
+  };
+  const read = text.trim().startsWith('{') ? { json: text } : readFile(text.trim());
+  if ('error' in read) return report(read.error);
+  let value: unknown;
+  try {
+    value = JSON.parse(read.json);
+  } catch (error) {
+    return report(`is not valid JSON: ${(error as Error).message}`);
+  }
+  const { data, error } = SettingsById.safeParse(value);
+  return data ?? report(`does not fit: ${z.prettifyError(error).replace(/\s+/g, ' ')}`);
+});
+
+function readFile(path: string): { readonly json: string } | { readonly error: string } {
+  try {
+    return { json: readFileSync(path, 'utf8') };
+  } catch (error) {
+    return { error: `must be a JSON object, or the path of a file: ${(error as Error).message}` };
+  }
+}
+
 /** Every variable of the host; defaults are written as in the environment. */
 export const Environment = z.object({
   PORT: port
@@ -149,6 +213,11 @@ export const Environment = z.object({
   MODEL_CHOICES: modelIds
     .prefault('')
     .describe('Other models that a message may select, separated by commas'),
+  MODEL_SETTINGS: modelSettings
+    .prefault('{}')
+    .describe(
+      'What you know about models: JSON, or the path of a JSON file, such as {"openai-compatible/my-model": {"vision": true, "contextTokens": 8192}}; see models.md',
+    ),
   MODEL_BASE_URL: httpUrl
     .optional()
     .describe('Address of the openai-compatible server, such as http://127.0.0.1:11434/v1'),
@@ -180,7 +249,9 @@ export const Environment = z.object({
   TURN_MAX_STEPS: positive.prefault('20').describe('Maximum number of model calls in one turn'),
   TURN_CONTEXT_TOKENS: positive
     .prefault('100000')
-    .describe('Maximum number of tokens to send to a model; older turns are summarized'),
+    .describe(
+      'Maximum number of tokens to send to a model, whatever its context window; older turns are summarized',
+    ),
   TURNS_PER_USER: positive
     .prefault('20')
     .describe(

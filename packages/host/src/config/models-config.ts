@@ -1,6 +1,6 @@
 import type { LanguageModelV4 } from '@ai-sdk/provider';
 import type { ConfigIssue, Variables } from '@sibyl/server-kit/environment';
-import type { Environment } from './environment.js';
+import type { Environment, ModelSettings, ModelSettingsById } from './environment.js';
 
 export interface ProviderAccess {
   readonly apiKey: string | undefined;
@@ -15,6 +15,7 @@ export interface ModelsConfig {
   /** Every id a message may ask for, the main one first. */
   readonly choices: readonly string[];
   readonly providers: Readonly<Record<ProviderName, ProviderAccess>>;
+  readonly settings: ModelSettingsById;
   readonly firstPartSeconds: number;
   readonly stallSeconds: number;
   /** Models that the application passes in code, by id. */
@@ -55,6 +56,7 @@ export function buildModelsConfig(env: Environment): ModelsConfig {
     small,
     choices: Object.freeze([...new Set([main, small, ...offered, ...env.MODEL_CHOICES])]),
     providers: Object.freeze(readProviderAccess(env)),
+    settings: env.MODEL_SETTINGS,
     firstPartSeconds: env.MODEL_FIRST_PART_TIMEOUT_SECONDS,
     stallSeconds: env.MODEL_STALL_TIMEOUT_SECONDS,
   });
@@ -167,4 +169,15 @@ const providerNames = Object.keys(modelProviders) as readonly ProviderName[];
 export function findProvider(modelId: string): ProviderName | undefined {
   const name = modelId.slice(0, modelId.indexOf('/'));
   return providerNames.find((known) => known === name);
+}
+
+/** The settings of a model: those of its id, otherwise of the longest key with `*` that matches. */
+export function findSettings(all: ModelSettingsById, id: string): ModelSettings {
+  const exact = all[id];
+  if (exact) return exact;
+  const matching = Object.keys(all).filter(
+    (key) => key.endsWith('*') && id.startsWith(key.slice(0, -1)),
+  );
+  const [longest] = matching.sort((a, b) => b.length - a.length);
+  return (longest && all[longest]) || {};
 }

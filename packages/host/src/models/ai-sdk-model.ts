@@ -330,6 +330,7 @@ function readProviderError(error: SdkError, status: number) {
     status,
     text: message,
     code: [type, code, ...[...words].map(([, word]) => word)].filter(Boolean).join(' '),
+    body: responseBody,
     retryAfterSeconds: readRetryAfter(responseHeaders, responseBody),
   };
 }

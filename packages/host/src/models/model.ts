@@ -6,6 +6,8 @@ import type {
   UserPart,
 } from '@sibyl/plugin-kit';
 import type { ErrorKind, JsonObject } from '@sibyl/protocol';
+import type { ModelFacts } from './model-facts.js';
+import { findRefusal, type Refusal } from './refusals.js';
 
 export type {
   ModelMessage,
@@ -49,8 +51,8 @@ export interface Model {
   readonly id: string;
   readonly label: string;
   readonly provider: string;
-  readonly vision: boolean;
-  readonly tools: boolean;
+  /** What it supports, as far as is known now. */
+  readonly facts: ModelFacts;
   /** Throws a ModelError, possibly after some parts; throws the signal's reason when aborted. */
   stream(call: ModelCall): AsyncIterable<ModelPart>;
 }
@@ -60,6 +62,7 @@ export interface ModelErrorOptions extends ErrorOptions {
   /** Whether the same call may succeed later. */
   readonly retryable: boolean;
   readonly retryAfterSeconds?: number | undefined;
+  readonly refusal?: Refusal | undefined;
 }
 
 /** Why the answer of a model is missing or incomplete; the message is safe to show to the user. */
@@ -68,12 +71,15 @@ export class ModelError extends Error {
   readonly kind: ErrorKind;
   readonly retryable: boolean;
   readonly retryAfterSeconds: number | undefined;
+  /** Set if the model may accept the call in another form. */
+  readonly refusal: Refusal | undefined;
 
   constructor(message: string, options: ModelErrorOptions) {
     super(message, options);
     this.kind = options.kind;
     this.retryable = options.retryable;
     this.retryAfterSeconds = options.retryAfterSeconds;
+    this.refusal = options.refusal;
   }
 }
 
@@ -83,6 +89,8 @@ export interface ProviderError {
   readonly text: string;
   /** Machine-readable codes, such as `insufficient_quota`. */
   readonly code?: string;
+  /** The whole reply, which may name limits; never shown. */
+  readonly body?: string | undefined;
   readonly retryAfterSeconds?: number | undefined;
 }
 
@@ -117,7 +125,9 @@ export function createModelError(
 
 /** Converts a provider's error reply. */
 export function toModelError(error: ProviderError): ModelError {
-  const { status, text, code = '', retryAfterSeconds } = error;
+  const { status, text, code = '', body = '', retryAfterSeconds } = error;
+  const refusal = findRefusal(status, `${code} ${text} ${body}`);
+  if (refusal) return createRefusalError(refusal, error);
   const kind = classifyError(status, `${code} ${text}`);
   if (kind !== 'unknown')
     return createModelError(kind, `${status} ${code}: ${text}`, retryAfterSeconds);
@@ -129,6 +139,31 @@ export function toModelError(error: ProviderError): ModelError {
       cause: new Error(redact(`${status} ${code}`)),
     },
   );
+}
+
+function createRefusalError(refusal: Refusal, { status, text, code }: ProviderError): ModelError {
+  const cause = new Error(redact(`${status} ${code}: ${text}`));
+  return new ModelError(describeRefusal(refusal), {
+    kind: 'unknown',
+    retryable: false,
+    refusal,
+    cause,
+  });
+}
+
+function describeRefusal(refusal: Refusal): string {
+  switch (refusal.of) {
+    case 'context': {
+      const window = refusal.limit ? ` of ${refusal.limit} tokens` : '';
+      return `The message does not fit into the model's context window${window}, even without the earlier conversation. Shorten it, or choose another model.`;
+    }
+    case 'images':
+      return 'The model does not accept the images of this conversation.';
+    case 'tools':
+      return 'The model does not support tools.';
+    default:
+      return refusal satisfies never;
+  }
 }
 
 const OUT_OF_CREDIT =

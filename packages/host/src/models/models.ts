@@ -2,13 +2,16 @@ import type { LanguageModelV4, SharedV4ProviderOptions } from '@ai-sdk/provider'
 import type { ModelList } from '@sibyl/protocol';
 import {
   findProvider,
+  findSettings,
   type ModelsConfig,
   OFFLINE,
   type ProviderAccess,
   type ProviderName,
 } from '../config/models-config.js';
 import { createAiSdkModel } from './ai-sdk-model.js';
+import { findDefaults } from './known-models.js';
 import type { Model, ModelError, ModelRole } from './model.js';
+import { ModelFacts } from './model-facts.js';
 import { createOfflineModel } from './offline/offline-model.js';
 import { createOpenAiCompatibleModel } from './openai-compatible/openai-compatible-model.js';
 import { type RetryOptions, withRetry, withTimeouts } from './retry.js';
@@ -36,8 +39,11 @@ export function createModels(config: ModelsConfig, options: ModelsOptions = {}):
     subagent: get(config.main),
     utility: get(config.small),
   };
-  const list = toModelList([...models.values()], config.main);
-  return { get: (role) => byRole[role], find: (id) => models.get(id), list: () => list };
+  return {
+    get: (role) => byRole[role],
+    find: (id) => models.get(id),
+    list: () => toModelList([...models.values()], config.main),
+  };
 }
 
 function createModel(id: string, config: ModelsConfig, { onRetry }: ModelsOptions): Model {
@@ -47,26 +53,25 @@ function createModel(id: string, config: ModelsConfig, { onRetry }: ModelsOption
 
 function toModelList(models: readonly Model[], main: string): ModelList {
   return {
-    models: models.map(({ id, label, provider, vision, tools }) => ({
+    models: models.map(({ id, label, provider, facts }) => ({
       id,
       label,
       provider,
       isDefault: id === main,
-      vision,
-      tools,
+      vision: facts.vision,
+      tools: facts.tools,
     })),
     default: main,
   };
 }
 
 /** A model that the application passes in code. */
-const createGivenModel = (id: string, model: LanguageModelV4): Model =>
+const createGivenModel = (id: string, model: LanguageModelV4, facts: ModelFacts): Model =>
   createAiSdkModel({
     id,
     label: model.modelId,
     provider: model.provider,
-    vision: true,
-    tools: true,
+    facts,
     load: async () => model,
   });
 
@@ -84,26 +89,26 @@ export function createProviderModel(
   return withRetry(withTimeouts(model, timeouts), retries);
 }
 
-function createBareModel(id: string, { providers, languageModels }: ModelsConfig): Model {
+function createBareModel(id: string, config: ModelsConfig): Model {
+  const { providers, languageModels } = config;
+  const settings = findSettings(config.settings, id);
   const given = languageModels?.get(id);
-  if (given) return createGivenModel(id, given);
+  if (given) return createGivenModel(id, given, new ModelFacts({ settings }));
   const provider = findProvider(id);
   if (!provider) throw new Error(`No provider for the model ${id}`);
   const name = id.slice(provider.length + 1);
   const access = providers[provider];
-  const info = createModelInfo(id, provider, name);
+  const known = { settings, defaults: findDefaults(provider, name) };
+  const info = { id, label: name, provider };
   if (provider === 'openai-compatible')
-    return createOpenAiCompatibleModel({ ...info, name, access });
+    return createOpenAiCompatibleModel({ ...info, ...known, name, access });
   const { load, optionsFor } = sdkProviders[provider];
   return createAiSdkModel({
     ...info,
+    facts: new ModelFacts(known),
     load: () => load(name, access),
     providerOptions: optionsFor(name),
   });
-}
-
-function createModelInfo(id: string, provider: ProviderName, name: string): Omit<Model, 'stream'> {
-  return { id, label: name, provider, vision: seesImages(provider, name), tools: true };
 }
 
 /** The packages of providers may be left out of an installation that does not use them. */
@@ -166,12 +171,3 @@ const sdkProviders: Readonly<Record<Exclude<ProviderName, 'openai-compatible'>, 
         : undefined,
   },
 };
-
-const SEEING =
-  /vision|\bvl\b|-vl|llava|pixtral|gpt-4o|gpt-4\.1|gpt-[5-9]|claude|gemini|gemma-?3|llama-?4|qwen3\.5|mistral-(small|medium)-3/i;
-const BLIND = /^(gpt-3|o1-mini|o3-mini|gemma)/;
-
-/** Guesses from its name whether a model accepts images. */
-function seesImages(provider: ProviderName, name: string): boolean {
-  return provider === 'openai-compatible' ? SEEING.test(name) : !BLIND.test(name);
-}

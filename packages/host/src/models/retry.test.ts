@@ -6,9 +6,10 @@ import {
   ModelError,
   type ModelPart,
 } from './model.js';
+import { ModelFacts } from './model-facts.js';
 import { type RetryOptions, type SetAlarm, withRetry, withTimeouts } from './retry.js';
 
-const info = { id: 'x/y', label: 'y', provider: 'x', vision: false, tools: false };
+const info = { id: 'x/y', label: 'y', provider: 'x', facts: new ModelFacts() };
 const finish: ModelPart = {
   type: 'finish',
   reason: 'stop',

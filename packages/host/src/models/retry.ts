@@ -7,6 +7,7 @@ import {
   ModelError,
   type ModelPart,
 } from './model.js';
+import type { ModelFacts } from './model-facts.js';
 
 export interface RetryOptions {
   readonly attempts?: number;
@@ -30,7 +31,10 @@ const defaults: Required<RetryOptions> = {
   random: Math.random,
 };
 
-/** Retries after a transient error, unless a part of the answer has arrived. */
+/**
+ * Retries after a transient error, unless a part of the answer has arrived. Remembers what the model refuses, for all
+ * later calls.
+ */
 export function withRetry(model: Model, options: RetryOptions = {}): Model {
   const settings = { ...defaults, ...options };
   return { ...model, stream: (call) => streamWithRetry(model, call, settings) };
@@ -50,12 +54,20 @@ async function* streamWithRetry(
       }
       return;
     } catch (error) {
+      learn(model.facts, error);
       const wait = hasBegun ? undefined : getRetryDelay(error, attempt, settings);
       if (wait === undefined) throw error;
       settings.onRetry(error as ModelError);
       await pause(wait, call.signal, settings);
     }
   }
+}
+
+function learn(facts: ModelFacts, error: unknown): void {
+  const refusal = error instanceof ModelError ? error.refusal : undefined;
+  if (refusal?.of === 'context' && refusal.limit) facts.learnContextTokens(refusal.limit);
+  if (refusal?.of === 'images' && refusal.isLasting) facts.refuse('vision');
+  if (refusal?.of === 'tools') facts.refuse('tools');
 }
 
 const retriedKinds: ReadonlySet<ErrorKind> = new Set(['rate_limit', 'server', 'network']);

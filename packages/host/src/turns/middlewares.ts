@@ -109,7 +109,7 @@ export class MiddlewareChain {
       const { system, messages, tools } = call;
       const request = {
         agent,
-        model: { id: model.id, vision: model.vision },
+        model: { id: model.id, vision: model.facts.vision },
         system,
         messages,
         tools,

@@ -4,6 +4,7 @@ import { finish } from '../../test/support/agent/scripted-model.js';
 import { newOwner, useStore } from '../../test/support/test-database.js';
 import { unmetered } from '../agent/agent.js';
 import type { Model } from '../models/model.js';
+import { ModelFacts } from '../models/model-facts.js';
 import { Titles } from './titles.js';
 
 const test = useStore('sqlite');
@@ -14,8 +15,7 @@ function modelSaying(text: string | Error): Model {
     id: 'test',
     label: 'test',
     provider: 'test',
-    vision: false,
-    tools: false,
+    facts: new ModelFacts(),
     async *stream() {
       if (text instanceof Error) throw text;
       yield { type: 'text', text };

@@ -42,6 +42,9 @@ const WARNING_LIMIT = 1000;
  */
 const HISTORY_BYTES_PER_TOKEN = 16;
 
+const TOO_OLD =
+  'The conversation is very long: its oldest messages are stored, but no longer part of what the model sees.';
+
 interface TurnSetupDeps {
   readonly store: Store;
   readonly models: Models;
@@ -81,6 +84,7 @@ export class TurnSetup {
       this.deps.store.messages.recent({ ...key, throughTurn: live.run.turn, bytes }),
       this.findDelegation(request),
     ]);
+    if ((recent[0]?.turn ?? 1) > 1) warn('history_shortened', TOO_OLD);
     const messages = recent.filter((message) => isPrompted(message, live.run));
     const facts = buildTurnFacts({ request, session, messages, delegation });
     return this.buildRequest({ ...job, warn, messages, facts, models: this.selectModels(job) });

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { setImmediate, setTimeout } from 'node:timers/promises';
 import { OFFLINE } from '../../config/models-config.js';
 import type { Model, ModelCall, ModelMessage, ModelPart, ModelToolCall } from '../model.js';
+import { ModelFacts } from '../model-facts.js';
 import {
   getText,
   type Intent,
@@ -20,8 +21,7 @@ export function createOfflineModel(clock: () => Date = () => new Date()): Model 
     id: OFFLINE,
     label: 'Offline (built-in rules, no language model)',
     provider: OFFLINE,
-    vision: false,
-    tools: true,
+    facts: new ModelFacts({ settings: { vision: false, tools: true } }),
     stream: (call) => stream(call, replyTo(readRequest(call, clock()))),
   };
 }

@@ -99,7 +99,7 @@ function readText(content: unknown): string {
 function readStreamError(chunk: Fields): Error {
   const { text, code } = readExplanation(chunk);
   const status = Number(/\b[45]\d\d\b/.exec(code)?.[0] ?? guessStatus(`${code} ${text}`));
-  return toModelError({ status, text, code });
+  return toModelError({ status, text, code, body: JSON.stringify(chunk) });
 }
 
 function guessStatus(text: string): number {
@@ -219,6 +219,7 @@ export async function readErrorReply(reply: IncomingMessage): Promise<ProviderEr
   return {
     status: reply.statusCode ?? 0,
     ...readExplanation(parseErrorBody(body)),
+    body,
     retryAfterSeconds: readRetryAfter(reply.headers, body),
   };
 }

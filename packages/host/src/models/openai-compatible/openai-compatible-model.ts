@@ -1,5 +1,5 @@
-import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
-import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
+import type { IncomingMessage } from 'node:http';
+import type { ModelSettings } from '../../config/environment.js';
 import type { ProviderAccess } from '../../config/models-config.js';
 import {
   createModelError,
@@ -9,11 +9,16 @@ import {
   type ModelPart,
   toModelError,
 } from '../model.js';
+import { ModelFacts } from '../model-facts.js';
 import { buildChatRequest } from './chat-request.js';
 import { readErrorReply } from './chat-stream.js';
+import { postJson } from './http-client.js';
 import { ReplyReader } from './reply-reader.js';
+import { discoverDetails } from './server-details.js';
 
-export interface OpenAiCompatibleOptions extends Omit<Model, 'stream'> {
+export interface OpenAiCompatibleOptions extends Omit<Model, 'stream' | 'facts'> {
+  readonly settings?: ModelSettings;
+  readonly defaults?: ModelSettings;
   /** The model's id on the server. */
   readonly name: string;
   readonly access: ProviderAccess;
@@ -21,9 +26,16 @@ export interface OpenAiCompatibleOptions extends Omit<Model, 'stream'> {
 
 /** Creates a model on any server that implements OpenAI's chat completions. */
 export function createOpenAiCompatibleModel(options: OpenAiCompatibleOptions): Model {
-  const { name, access, ...info } = options;
+  const { name, access, settings = {}, defaults = {}, ...info } = options;
+  const server = {
+    name,
+    baseUrl: (access.baseUrl ?? '').replace(/\/+$/, ''),
+    headers: buildHeaders(access),
+  };
+  const discover = (signal: AbortSignal) => discoverDetails(server, signal);
+  const facts = new ModelFacts({ settings, defaults, discover });
   const client = new ChatClient(info.id, name, access);
-  return { ...info, stream: (call) => client.stream(call) };
+  return { ...info, facts, stream: (call) => client.stream(call) };
 }
 
 interface OpenReply {
@@ -41,17 +53,14 @@ class ChatClient {
   private readonly headers: Record<string, string>;
   private includesUsage = true;
 
-  constructor(id: string, name: string, { apiKey = '', baseUrl = '' }: ProviderAccess) {
+  constructor(id: string, name: string, access: ProviderAccess) {
+    const { apiKey = '', baseUrl = '' } = access;
     this.key = apiKey;
     this.id = id;
     this.name = name;
     this.url = new URL(baseUrl);
     this.url.pathname = `${this.url.pathname.replace(/\/+$/, '')}/chat/completions`;
-    this.headers = {
-      'content-type': 'application/json',
-      accept: 'text/event-stream, application/json',
-      ...(apiKey && { authorization: `Bearer ${apiKey}` }),
-    };
+    this.headers = { ...buildHeaders(access), accept: 'text/event-stream, application/json' };
   }
 
   async *stream(call: ModelCall): AsyncGenerator<ModelPart> {
@@ -94,6 +103,14 @@ class ChatClient {
   }
 }
 
+function buildHeaders({ apiKey }: ProviderAccess): Record<string, string> {
+  return {
+    'content-type': 'application/json',
+    accept: 'application/json',
+    ...(apiKey && { authorization: `Bearer ${apiKey}` }),
+  };
+}
+
 const DRAIN_TIMEOUT_MS = 1000;
 
 /** Closes the connection, unless the reply is complete: then it may end normally so that the connection is reused. */
@@ -107,36 +124,4 @@ function release(answer: OpenReply | undefined): void {
   const timer = setTimeout(() => reply.destroy(), DRAIN_TIMEOUT_MS).unref();
   reply.once('close', () => clearTimeout(timer));
   reply.resume();
-}
-
-// Connections are reused: a turn with tools calls the same server several times.
-const options = { keepAlive: true, maxFreeSockets: 64, timeout: 60_000 };
-const http = { agent: new HttpAgent(options), request: httpRequest };
-const https = { agent: new HttpsAgent(options), request: httpsRequest };
-
-interface JsonPost {
-  readonly url: URL;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: string;
-  readonly signal: AbortSignal;
-}
-
-/** Posts JSON and returns the reply as soon as its headers have arrived. */
-function postJson(post: JsonPost): Promise<IncomingMessage> {
-  const { url, headers, body, signal } = post;
-  const { agent, request } = url.protocol === 'https:' ? https : http;
-  return new Promise((resolve, reject) => {
-    let hasReply = false;
-    const sent = request(url, { method: 'POST', agent, headers, signal }, (reply) => {
-      hasReply = true;
-      resolve(reply);
-    });
-    sent.on('error', (error: NodeJS.ErrnoException) => {
-      // The server closed an idle connection just when it was reused: tries again.
-      const wasStale = sent.reusedSocket && error.code === 'ECONNRESET' && !hasReply;
-      if (wasStale) resolve(postJson(post));
-      else reject(error);
-    });
-    sent.end(body);
-  });
 }

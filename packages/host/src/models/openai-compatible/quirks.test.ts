@@ -35,8 +35,6 @@ async function open(...replies: (Reply | ((body: Record<string, unknown>) => Rep
     id: 'openai-compatible/m',
     label: 'm',
     provider: 'openai-compatible',
-    vision: true,
-    tools: true,
   };
   const model = createOpenAiCompatibleModel({
     ...info,

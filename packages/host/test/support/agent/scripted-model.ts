@@ -1,4 +1,5 @@
 import type { Model, ModelCall, ModelFinish, ModelPart } from '../../../src/models/model.js';
+import { ModelFacts } from '../../../src/models/model-facts.js';
 
 /** What a scripted model streams in one call: fixed parts, or parts computed from the call. */
 export type ScriptedStep =
@@ -10,8 +11,7 @@ export class ScriptedModel implements Model {
   readonly id: string = 'scripted/model';
   readonly label = 'Scripted';
   readonly provider = 'scripted';
-  readonly vision = false;
-  readonly tools: boolean = true;
+  readonly facts: ModelFacts = new ModelFacts({ settings: { vision: false } });
   readonly calls: ModelCall[] = [];
   private readonly script: readonly ScriptedStep[];
 

@@ -1,0 +1,77 @@
+import { listUserParts, type ModelCall, ModelError, type ModelMessage } from '../models/model.js';
+import type { Refusal } from '../models/refusals.js';
+import { type AgentRequest, type Warning, warning } from './agent.js';
+import type { Compactor } from './context-budget.js';
+
+/** Repeats calls that the model refused in another form: shorter, without images or without tools. */
+export class CallRecovery {
+  private readonly tried = new Set<Refusal['of']>();
+  private dropsImages = false;
+  private dropsTools = false;
+
+  constructor(
+    private readonly model: AgentRequest['model'],
+    private readonly compactor: Compactor,
+  ) {}
+
+  /** Whether the next call may offer tools. */
+  get allowsTools(): boolean {
+    return this.model.facts.tools && !this.dropsTools;
+  }
+
+  /** Returns what to report before the call is repeated; undefined if nothing can be done about the error. */
+  recover(error: unknown, call: ModelCall): readonly Warning[] | undefined {
+    const refusal = error instanceof ModelError ? error.refusal : undefined;
+    if (!refusal || this.tried.has(refusal.of)) return undefined;
+    this.tried.add(refusal.of);
+    switch (refusal.of) {
+      case 'context':
+        this.compactor.shrink(call, refusal);
+        return [];
+      case 'images':
+        if (!call.messages.some(hasImage)) return undefined;
+        this.dropsImages = true;
+        return [warning('images_left_out', refusal.isLasting ? BLIND : UNUSABLE)];
+      case 'tools':
+        if (call.tools.length === 0) return undefined;
+        this.dropsTools = true;
+        return [warning('tools_left_out', NO_TOOLS)];
+      default:
+        return refusal satisfies never;
+    }
+  }
+
+  /** After an answer: a later call of the turn, which has more to send, may be shortened again. */
+  succeed(): void {
+    this.tried.delete('context');
+  }
+
+  /** Replaces images that the model cannot see by text. */
+  adapt(call: ModelCall): ModelCall {
+    if (this.model.facts.vision && !this.dropsImages) return call;
+    if (!call.messages.some(hasImage)) return call;
+    return { ...call, messages: call.messages.map(describeImages) };
+  }
+}
+
+const BLIND = 'The model cannot see images: it answers without them.';
+const UNUSABLE =
+  'The model did not accept an image of this conversation: it answers without images.';
+const NO_TOOLS = 'The model does not support tools: it answers without them.';
+const UNSEEN = '[An image is here, but you cannot see images]';
+
+function hasImage(message: ModelMessage): boolean {
+  return message.role === 'user' && listUserParts(message).some(isImage);
+}
+
+function isImage(part: { readonly type: string; readonly mediaType?: string }): boolean {
+  return part.type === 'file' && part.mediaType?.startsWith('image/') === true;
+}
+
+function describeImages(message: ModelMessage): ModelMessage {
+  if (message.role !== 'user' || typeof message.content === 'string') return message;
+  const content = message.content.map((part) =>
+    isImage(part) ? { type: 'text' as const, text: UNSEEN } : part,
+  );
+  return { ...message, content };
+}

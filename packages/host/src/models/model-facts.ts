@@ -1,0 +1,151 @@
+import { abortable, settlesWithin } from '@sibyl/server-kit';
+import type { ModelSettings } from '../config/environment.js';
+import type { ModelUsage } from './model.js';
+
+/** What a server says about its model. */
+export interface ModelDetails {
+  readonly contextTokens?: number | undefined;
+  readonly vision?: boolean | undefined;
+  readonly tools?: boolean | undefined;
+  readonly reasoning?: boolean | undefined;
+  /** Whether the server may say something else after its first answer. */
+  readonly isProvisional?: boolean | undefined;
+}
+
+/** What a model may turn out not to support. */
+export type ModelFeature = 'vision' | 'tools' | 'reasoning' | 'structuredOutput';
+
+interface ModelFactsOptions {
+  /** Overrides everything else. */
+  readonly settings?: ModelSettings;
+  /** Used until something better is known. */
+  readonly defaults?: ModelSettings;
+  /** Asks the model's server. */
+  readonly discover?: (signal: AbortSignal) => Promise<ModelDetails>;
+}
+
+/** Servers restart with other settings. */
+const FRESH_MS = 10 * 60_000;
+const RETRY_MS = 30_000;
+const DISCOVERY_TIMEOUT_MS = 5_000;
+
+/** Prompts below this are too small to learn from. */
+const LEAST_ESTIMATE = 200;
+/** A ratio outside of this is a mistake of the server. */
+const RATIOS = { min: 0.4, max: 4 };
+const LEARNING_RATE = 0.3;
+/** The share of the window for the answer, and the most. */
+const ANSWER_SHARE = 0.25;
+const MAX_ANSWER_TOKENS = 4096;
+const MILLION = 1_000_000;
+
+/** What is known about a model: configured, looked up, discovered, or learned from its answers and errors. */
+export class ModelFacts {
+  readonly settings: ModelSettings;
+  private readonly defaults: ModelSettings;
+  private readonly discover: ModelFactsOptions['discover'];
+  private readonly refused = new Set<ModelFeature>();
+  private details: ModelDetails = {};
+  private discovery: Promise<void> | undefined;
+  private freshUntil = Number.NEGATIVE_INFINITY;
+  private ratio = 1;
+
+  constructor({ settings = {}, defaults = {}, discover }: ModelFactsOptions = {}) {
+    this.settings = settings;
+    this.defaults = defaults;
+    this.discover = discover;
+  }
+
+  /** Whether it accepts images; a model about which nothing is known is tried. */
+  get vision(): boolean {
+    return this.supports('vision') ?? true;
+  }
+
+  get tools(): boolean {
+    return this.supports('tools') ?? true;
+  }
+
+  /** Whether it can be forced to follow a schema; undefined if nothing is known. */
+  get structuredOutput(): boolean | undefined {
+    return this.supports('structuredOutput');
+  }
+
+  get reasoning(): boolean | undefined {
+    return this.supports('reasoning');
+  }
+
+  /** The context window in tokens, if it is known. */
+  get contextTokens(): number | undefined {
+    const { settings, details, defaults } = this;
+    return settings.contextTokens ?? details.contextTokens ?? defaults.contextTokens;
+  }
+
+  /** The most tokens of a prompt, so that the answer fits into the window too; infinite if it is not known. */
+  get promptTokens(): number {
+    const { contextTokens } = this;
+    if (contextTokens === undefined) return Number.POSITIVE_INFINITY;
+    const answer = Math.min(this.settings.outputTokens ?? MAX_ANSWER_TOKENS, MAX_ANSWER_TOKENS);
+    return contextTokens - Math.min(answer, Math.floor(contextTokens * ANSWER_SHARE));
+  }
+
+  /** Real tokens per estimated token. */
+  get tokenRatio(): number {
+    return this.ratio;
+  }
+
+  /** Asks the server what it knows, unless it said so recently; never fails, and waits only a short time. */
+  async refresh(signal: AbortSignal): Promise<void> {
+    if (!this.discover || performance.now() < this.freshUntil) return;
+    this.discovery ??= this.runDiscovery(this.discover).finally(() => {
+      this.discovery = undefined;
+    });
+    const { discovery } = this;
+    await abortable(() => settlesWithin(DISCOVERY_TIMEOUT_MS, discovery), signal);
+  }
+
+  /** Remembers that a call failed because of this feature. */
+  refuse(feature: ModelFeature): void {
+    this.refused.add(feature);
+  }
+
+  /** Remembers the window that an error named. */
+  learnContextTokens(contextTokens: number): void {
+    this.details = { ...this.details, contextTokens };
+    this.freshUntil = Math.max(this.freshUntil, performance.now() + RETRY_MS);
+  }
+
+  /** Compares an estimate with what the model reported. */
+  learnTokens(estimated: number, reported: number): void {
+    const observed = reported / estimated;
+    if (estimated < LEAST_ESTIMATE || !(observed >= RATIOS.min && observed <= RATIOS.max)) return;
+    this.ratio += (observed - this.ratio) * LEARNING_RATE;
+  }
+
+  /** The price of a call; undefined if the prices are not configured. */
+  computeCost({ input, output, cached }: ModelUsage): number | undefined {
+    const { prices } = this.settings;
+    if (!prices) return undefined;
+    const { cachedInput = prices.input } = prices;
+    const uncached = Math.max(0, input - cached);
+    return (uncached * prices.input + cached * cachedInput + output * prices.output) / MILLION;
+  }
+
+  private supports(feature: ModelFeature): boolean | undefined {
+    const set = this.settings[feature];
+    if (set !== undefined) return set !== false && set !== 'none';
+    if (this.refused.has(feature)) return false;
+    const found = feature === 'structuredOutput' ? undefined : this.details[feature];
+    return found ?? (this.defaults[feature] as boolean | undefined);
+  }
+
+  private async runDiscovery(discover: NonNullable<ModelFactsOptions['discover']>): Promise<void> {
+    try {
+      const found = await discover(AbortSignal.timeout(DISCOVERY_TIMEOUT_MS));
+      this.details = { ...this.details, ...found };
+      this.freshUntil = performance.now() + (found.isProvisional ? RETRY_MS : FRESH_MS);
+    } catch {
+      // The model may work without: its errors tell the rest.
+      this.freshUntil = performance.now() + RETRY_MS;
+    }
+  }
+}
