@@ -50,6 +50,7 @@ export { PluginManifest, type PluginManifestInput, Visibility } from './manifest
 export type { GateRequest, MessageGate, TurnHold } from './message-gate.js';
 export type { Middleware, ModelRequest, ModelResponse, ToolCall } from './middleware.js';
 export type {
+  MediaPart,
   ModelMessage,
   ModelRole,
   ModelTool,

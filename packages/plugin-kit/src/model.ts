@@ -46,6 +46,13 @@ export interface ModelToolResult {
   readonly name: string;
   readonly output: string;
   readonly isError: boolean;
+  /** Images and other files of the result, for models that accept them; `output` describes them. */
+  readonly media?: readonly MediaPart[] | undefined;
+}
+
+export interface MediaPart {
+  readonly mediaType: string;
+  readonly data: Uint8Array;
 }
 
 /** The tokens of one call; `cached` is the cached part of `input`. */

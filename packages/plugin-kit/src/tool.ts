@@ -151,7 +151,10 @@ export interface SubAgent<Services = any> {
 export const defineSubAgent = <Services = unknown>(agent: SubAgent<Services>): SubAgent<Services> =>
   agent;
 
-/** A file that a tool returns: the model receives its description, type and size. */
+/**
+ * A file that a tool returns, alone or inside of its result. A model that sees receives images as images; others receive
+ * the description, type and size.
+ */
 export interface MediaResult {
   readonly mediaType: string;
   readonly data: Uint8Array;

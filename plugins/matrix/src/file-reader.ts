@@ -1,4 +1,11 @@
-import { ByteBudget, type PluginContext, RateLimiter, type TurnContext } from '@sibyl/plugin-kit';
+import {
+  ByteBudget,
+  LruMap,
+  type PluginContext,
+  RateLimiter,
+  type TurnContext,
+  textBytes,
+} from '@sibyl/plugin-kit';
 import type { Attachment } from '@sibyl/protocol';
 import { detectKind, readPdf } from './file-content.js';
 import { decryptFile, downloadFile, locateFile } from './file-download.js';
@@ -22,6 +29,9 @@ export type ReadFile =
   | { readonly name: string; readonly type: string; readonly image: Uint8Array }
   | { readonly name: string; readonly type: string; readonly error: string };
 
+/** Images of earlier messages that are still part of a conversation. */
+const MAX_IMAGES_BYTES = 64 * 1024 ** 2;
+
 interface FileReaderDeps {
   readonly fetch: PluginContext['fetch'];
   readonly config: MatrixConfig;
@@ -41,20 +51,54 @@ export class FileReader {
   readonly budget = new ByteBudget({ maxBytes: 256 * 1024 ** 2, maxBytesPerKey: 100 * 1024 ** 2 });
 
   private readonly rates = new RateLimiter({ maxBytes: 1024 ** 2 });
+  /** Images by their user and address, so that later turns need not read them again. */
+  private readonly images = new LruMap<string, ReadFile>({
+    maxBytes: MAX_IMAGES_BYTES,
+    measure: (file, key) => textBytes(key) + ('image' in file ? file.image.byteLength : 0),
+  });
 
   constructor(private readonly deps: FileReaderDeps) {}
 
-  /** Reads one file after the other; an error affects that file only. The end of the turn cancels downloads. */
+  /** Reads the files of the message. */
   async read(turn: TurnContext, ownRoom: string | undefined): Promise<ReadFile[]> {
+    const { attachments } = turn.request;
+    const files = await this.readFiles(turn, ownRoom, attachments);
+    for (const [i, attachment] of attachments.entries()) this.remember(turn, attachment, files[i]);
+    return files;
+  }
+
+  /** Reads an image of an earlier message, or remembers it. */
+  async readAgain(
+    turn: TurnContext,
+    ownRoom: string | undefined,
+    attachment: Attachment,
+  ): Promise<ReadFile | undefined> {
+    const known = this.images.get(toImageKey(turn, attachment));
+    if (known) return known;
+    const [file] = await this.readFiles(turn, ownRoom, [attachment]);
+    this.remember(turn, attachment, file);
+    return file;
+  }
+
+  private remember(turn: TurnContext, attachment: Attachment, file: ReadFile | undefined): void {
+    if (file && 'image' in file) this.images.set(toImageKey(turn, attachment), file);
+  }
+
+  /** Reads one file after the other; an error affects that file only. The end of the turn cancels downloads. */
+  private async readFiles(
+    turn: TurnContext,
+    ownRoom: string | undefined,
+    attachments: readonly Attachment[],
+  ): Promise<ReadFile[]> {
     const { homeServer = this.deps.config.MATRIX_BASE_URL ?? '' } = turn.user.matrix ?? {};
     const reader = { user: turn.user.did, homeserver: toHostKey(homeServer) };
     try {
       return await this.slots.run(reader, turn.signal, () =>
-        this.readAll({ turn, ownRoom, reader, ...this.deps }),
+        this.readAll({ turn, ownRoom, attachments, reader, ...this.deps }),
       );
     } catch (error) {
       turn.signal.throwIfAborted();
-      return turn.request.attachments.map(({ filename: name, mimetype: type }) => {
+      return attachments.map(({ filename: name, mimetype: type }) => {
         return { name, type, error: describeError(error, turn) };
       });
     }
@@ -66,7 +110,7 @@ export class FileReader {
     const files: ReadFile[] = [];
     let left = MESSAGE_BYTES;
     let homeserver: Homeserver | undefined;
-    for (const attachment of turn.request.attachments) {
+    for (const attachment of reading.attachments) {
       const { filename: name, mimetype: type } = attachment;
       try {
         signal.throwIfAborted();
@@ -138,6 +182,7 @@ export class FileReader {
 interface Reading extends FileReaderDeps {
   readonly turn: TurnContext;
   readonly ownRoom: string | undefined;
+  readonly attachments: readonly Attachment[];
   readonly reader: { readonly user: string; readonly homeserver: string };
   readonly signal: AbortSignal;
 }
@@ -169,6 +214,10 @@ function truncate(text: string, length = text.length): string {
   if (length <= FILE_LENGTH) return text;
   const start = Buffer.from(text.slice(0, FILE_LENGTH)).toString();
   return `${start}\n[truncated: ${length - FILE_LENGTH} more characters]`;
+}
+
+function toImageKey({ user }: TurnContext, { eventId, mxcUri }: Attachment): string {
+  return JSON.stringify([user.did, eventId ?? mxcUri]);
 }
 
 /** The host of a homeserver, given by name or URL. */

@@ -9,6 +9,7 @@ import {
   withTimeout,
 } from '@sibyl/plugin-kit';
 import { z } from 'zod';
+import type { Attachment } from '@sibyl/protocol';
 import type { FileReader, ReadFile } from './file-reader.js';
 import type { RoomDirectory } from './rooms.js';
 
@@ -22,21 +23,47 @@ const EarlierFile = z.object({ name: z.string(), text: z.string() });
 type EarlierFile = z.infer<typeof EarlierFile>;
 const EarlierFiles = z.array(EarlierFile).catch([]);
 
+/** Images of earlier messages that a model call may show again. */
+const MAX_EARLIER_IMAGES = 8;
+
+interface TurnFilesDeps {
+  /** Reads the files of the message. */
+  readonly readAll: () => Promise<ReadFile[]>;
+  /** Reads an image of an earlier message. */
+  readonly readAgain: (attachment: Attachment) => Promise<ReadFile | undefined>;
+}
+
 /** The files of one turn, read once, before the first model call. */
 class TurnFiles {
   private reading: Promise<ReadFile[]> | undefined;
+  private readonly earlier = new Map<string, Promise<ReadFile | undefined>>();
 
-  constructor(private readonly readAll: () => Promise<ReadFile[]>) {}
+  constructor(private readonly deps: TurnFilesDeps) {}
 
   /** Undefined if reading takes too long; a later model call of the turn may find them. */
-  async read(): Promise<ReadFile[] | undefined> {
-    this.reading ??= this.readAll();
-    const { reading } = this;
-    const limit = { ms: READ_TIMEOUT_MS, message: 'reading the files takes too long' };
-    return withTimeout(limit, () => reading).catch((error) => {
-      if (error instanceof TimeoutError) return undefined;
-      throw error;
-    });
+  read(): Promise<ReadFile[] | undefined> {
+    this.reading ??= this.deps.readAll();
+    return waitFor(this.reading);
+  }
+
+  /** Undefined if it cannot be read again, or reading takes too long. */
+  readAgain(attachment: Attachment): Promise<ReadFile | undefined> {
+    const key = toKey(attachment);
+    const reading = this.earlier.get(key) ?? this.deps.readAgain(attachment);
+    this.earlier.set(key, reading);
+    return waitFor(reading);
+  }
+}
+
+const toKey = ({ eventId, mxcUri }: Attachment) => eventId ?? mxcUri ?? '';
+
+async function waitFor<T>(reading: Promise<T>): Promise<T | undefined> {
+  const limit = { ms: READ_TIMEOUT_MS, message: 'reading the files takes too long' };
+  try {
+    return await withTimeout(limit, () => reading);
+  } catch (error) {
+    if (error instanceof TimeoutError) return undefined;
+    throw error;
   }
 }
 
@@ -49,34 +76,71 @@ interface FileServices {
 
 /** The files of a turn, not read yet. */
 export function createTurnFiles(turn: TurnContext, { rooms, reader }: FileServices): TurnFiles {
-  return new TurnFiles(async () => {
-    if (turn.request.attachments.length === 0) return [];
-    const ownRoom = await rooms?.find(turn.user.did);
-    const files = await reader.read(turn, ownRoom);
-    for (const file of files) {
-      if ('error' in file) turn.warn('attachment_unreadable', `${file.name}: ${file.error}`);
-    }
-    await storeTexts(turn, files);
-    return files;
+  const findRoom = async () => rooms?.find(turn.user.did);
+  return new TurnFiles({
+    readAll: async () => {
+      if (turn.request.attachments.length === 0) return [];
+      const files = await reader.read(turn, await findRoom());
+      for (const file of files) {
+        if ('error' in file) turn.warn('attachment_unreadable', `${file.name}: ${file.error}`);
+      }
+      await storeTexts(turn, files);
+      return files;
+    },
+    readAgain: async (attachment) => reader.readAgain(turn, await findRoom(), attachment),
   });
 }
 
-/** Adds the files of the message, and the texts of earlier files, to model calls. */
+/** Adds the files of messages to model calls: to the message that they were sent with, as long as it is there. */
 export const filesMiddleware: Middleware = {
   name: 'matrix-files',
   wrapModel: async (request, next, turn) => {
     if (request.agent !== 'main') return next(request);
-    const earlier = EarlierFiles.parse(await turn.sessionState.get(STATE_KEY));
+    const stored = EarlierFiles.parse(await turn.sessionState.get(STATE_KEY));
     const files = (await turn.shared.require(TURN_FILES).read()) ?? listUnreadFiles(turn);
-    const names = new Set(files.map(({ name }) => name));
-    const known = earlier.filter(({ name }) => !names.has(name));
+    const sent = await addEarlierFiles(request, stored, turn.shared.require(TURN_FILES));
+    const names = new Set([...files.map(({ name }) => name), ...sent.names]);
+    const summarized = stored.filter(({ name }) => !names.has(name));
     return next({
       ...request,
-      messages: addFiles(request, files),
-      ...(known.length > 0 && { system: `${request.system}\n\n${describeEarlier(known)}` }),
+      messages: addFiles({ ...request, messages: sent.messages }, files),
+      ...(summarized.length > 0 && {
+        system: `${request.system}\n\n${describeEarlier(summarized)}`,
+      }),
     });
   },
 };
+
+/** Adds the files of earlier messages, so that each stays where it was when the message was new. */
+async function addEarlierFiles(
+  { messages, model }: ModelRequest,
+  stored: readonly EarlierFile[],
+  files: TurnFiles,
+): Promise<{ readonly messages: readonly ModelMessage[]; readonly names: readonly string[] }> {
+  const asked = messages.findLastIndex(({ role }) => role === 'user');
+  const earlier = messages.slice(0, Math.max(0, asked)).flatMap((message, at) => {
+    const sent = message.role === 'user' ? (message.attachments ?? []) : [];
+    return sent.map((attachment) => ({ at, attachment }));
+  });
+  const images = earlier.filter(({ attachment }) => attachment.mimetype.startsWith('image/'));
+  const shown = new Set(model.vision ? images.slice(-MAX_EARLIER_IMAGES) : []);
+  const read = await Promise.all(
+    earlier.map(async (file) => {
+      const { filename: name, mimetype: type } = file.attachment;
+      const text = stored.findLast((known) => known.name === name)?.text;
+      const found = shown.has(file) ? await files.readAgain(file.attachment) : undefined;
+      const content = text === undefined ? found : { name, type, text };
+      return content ? [{ at: file.at, name, parts: describeFile(content, model.vision) }] : [];
+    }),
+  );
+  const added = [...messages];
+  for (const { at, parts } of read.flat()) {
+    const message = added[at];
+    if (message?.role === 'user')
+      added[at] = { ...message, content: [...toParts(message), ...parts] };
+  }
+  return { messages: added, names: read.flat().map(({ name }) => name) };
+}
 
 function listUnreadFiles(turn: TurnContext): ReadFile[] {
   const error = 'it is still being read';

@@ -1,4 +1,7 @@
 import { createCipheriv, createHash, randomBytes } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
   type ControlledModel,
@@ -121,10 +124,42 @@ describe('FileReader: files of a message', () => {
     },
   );
 
-  it('are described to a model that cannot see, when they are images', async () => {
+  it('stay with their message, when they are images: a photo of turn 1 is seen in turn 3', async () => {
     home.media.set('photo.png', { bytes: png });
-    const { prompt } = await send({ attachments: [file('photo.png', 'image/png')] });
-    expect(prompt).toMatch(/cannot see images|image_url/);
+    const before = home.requests.length;
+    const first = await send({ attachments: [file('photo.png', 'image/png')] });
+    const { sessionId } = first;
+    await send({ attachments: [], sessionId });
+    const third = await send({ attachments: [], sessionId });
+    const [, asked] = JSON.parse(first.prompt).messages;
+    expect(JSON.stringify(asked)).toContain(png.toString('base64'));
+    // In the same place and form, so that it is served from caches.
+    expect(JSON.parse(third.prompt).messages[1]).toEqual(asked);
+    const downloads = home.requests.slice(before).filter(({ line }) => line.includes('photo.png'));
+    expect(downloads).toHaveLength(1);
+  });
+
+  it('are read again in later turns after the host has restarted, when they are images', async () => {
+    home.media.set('again.png', { bytes: png });
+    const dataDir = await mkdtemp(join(tmpdir(), 'sibyl-matrix-'));
+    const env = { ...model.env, ...withOracle(home), DATA_DIR: dataDir };
+    const owner = new TestUser(host);
+    const ask = async (sessionId: string | undefined, attachments: object[]) => {
+      const restarted = await startHost({ env });
+      const user = owner.at(restarted);
+      const session = sessionId ?? (await openSession(user));
+      const body = { message: 'What is in it?', attachments };
+      const reply = await stream(user, session, body, { 'x-matrix-access-token': 'alice-token' });
+      const asked = await model.next();
+      asked.answer('ok');
+      await reply.toEnd();
+      await restarted.close();
+      return { session, prompt: JSON.stringify(asked.body) };
+    };
+    const { session } = await ask(undefined, [file('again.png', 'image/png')]);
+    const { prompt } = await ask(session, []);
+    expect(prompt).toContain(png.toString('base64'));
+    await rm(dataDir, { recursive: true });
   });
 
   it("never send the user's token anywhere but to the homeserver they name, nor the oracle's to theirs", async () => {

@@ -61,14 +61,18 @@ const NO_TOOLS = 'The model does not support tools: it answers without them.';
 const UNSEEN = '[An image is here, but you cannot see images]';
 
 function hasImage(message: ModelMessage): boolean {
-  return message.role === 'user' && listUserParts(message).some(isImage);
+  if (message.role === 'user') return listUserParts(message).some(isImage);
+  return message.role === 'tool' && message.results.some(({ media }) => media?.some(isImage));
 }
 
-function isImage(part: { readonly type: string; readonly mediaType?: string }): boolean {
-  return part.type === 'file' && part.mediaType?.startsWith('image/') === true;
+function isImage(part: object): boolean {
+  return 'mediaType' in part && String(part.mediaType).startsWith('image/');
 }
 
 function describeImages(message: ModelMessage): ModelMessage {
+  // The output of a tool describes its media.
+  if (message.role === 'tool')
+    return { ...message, results: message.results.map(({ media, ...result }) => result) };
   if (message.role !== 'user' || typeof message.content === 'string') return message;
   const content = message.content.map((part) =>
     isImage(part) ? { type: 'text' as const, text: UNSEEN } : part,

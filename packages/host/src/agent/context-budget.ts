@@ -15,6 +15,7 @@ import {
   estimateTools,
   keepStart,
 } from './estimate-tokens.js';
+import { fitFiles } from './fit-files.js';
 import { shortenResult } from './run-tools.js';
 import { summarize } from './summaries.js';
 
@@ -76,6 +77,13 @@ export class Compactor {
     const trimmed = [...turns.flat(), ...current];
     if (estimateMessages(trimmed) <= room) return { messages: trimmed, warnings: [] };
     return this.shorten(draft, turns, room);
+  }
+
+  /** Leaves out files, and long texts of files, that do not fit although the conversation does. */
+  fitFiles(call: ModelCall): { readonly call: ModelCall; readonly warnings: readonly Warning[] } {
+    const fitted = fitFiles(call, Math.min(this.budgetOf(this.options.model), this.cap));
+    const warnings = fitted === call ? [] : this.warnOnce('files_left_out', FILES_LEFT_OUT);
+    return { call: fitted, warnings };
   }
 
   /** Sends less from now on, because the model refused this call as too long. */
@@ -159,6 +167,8 @@ export class Compactor {
 }
 
 const LEFT_OUT = 'The conversation is too long: its oldest messages were left out of this turn.';
+const FILES_LEFT_OUT =
+  'Files of this conversation do not fit into the context of the model: the oldest are left out or shortened.';
 const SUMMARIZED =
   'The conversation no longer fits into the context of the model, which now sees a summary of its oldest part.';
 

@@ -1,10 +1,13 @@
 import {
   listUserParts,
+  type MediaPart,
   type ModelCall,
   type ModelMessage,
   type ModelTool,
   type UserPart,
 } from '../models/model.js';
+
+type UserMessage = Extract<ModelMessage, { role: 'user' }>;
 
 const BYTES_PER_TOKEN = 4;
 const MESSAGE_OVERHEAD = 4;
@@ -36,11 +39,11 @@ export function estimateCall({ system, messages, tools }: ModelCall): number {
 }
 
 /** Whether an estimate of the call includes files, whose tokens depend on the model. */
-export function hasFiles({ messages }: ModelCall): boolean {
-  return messages.some(
-    (message) =>
-      message.role === 'user' && listUserParts(message).some(({ type }) => type === 'file'),
-  );
+export const hasFiles = ({ messages }: ModelCall): boolean => messages.some(holdsFile);
+
+function holdsFile(message: ModelMessage): boolean {
+  if (message.role === 'user') return listUserParts(message).some(({ type }) => type === 'file');
+  return message.role === 'tool' && message.results.some(({ media }) => media?.length);
 }
 
 function estimateTool({ name, description, inputSchema }: ModelTool): number {
@@ -63,7 +66,10 @@ function estimateMessage(message: ModelMessage): number {
 function estimateContent(message: ModelMessage): number {
   switch (message.role) {
     case 'user':
-      return listUserParts(message).reduce((sum, part) => sum + estimatePart(part), 0);
+      return listUserParts(message).reduce(
+        (sum, part) => sum + estimatePart(part),
+        estimateAttachments(message),
+      );
     case 'assistant': {
       const calls = message.toolCalls ?? [];
       const texts = [message.text, message.reasoning ?? '', ...calls.map(({ input }) => input)];
@@ -71,7 +77,8 @@ function estimateContent(message: ModelMessage): number {
     }
     case 'tool':
       return message.results.reduce(
-        (sum, { output }) => sum + CALL_OVERHEAD + estimateTokens(output),
+        (sum, { output, media = [] }) =>
+          sum + CALL_OVERHEAD + estimateTokens(output) + media.reduce(addFile, 0),
         0,
       );
     default:
@@ -79,9 +86,24 @@ function estimateContent(message: ModelMessage): number {
   }
 }
 
+const ATTACHMENT_BYTES = { unknown: 8_000, max: 60_000 };
+
+/** Reserves space for the files of a message that a middleware adds later. */
+function estimateAttachments({ content, attachments = [] }: UserMessage): number {
+  if (typeof content !== 'string') return 0;
+  return attachments.reduce((sum, { mimetype, size = ATTACHMENT_BYTES.unknown }) => {
+    if (mimetype.startsWith('image/')) return sum + IMAGE_TOKENS;
+    return sum + Math.ceil(Math.min(size, ATTACHMENT_BYTES.max) / BYTES_PER_TOKEN);
+  }, 0);
+}
+
+const addFile = (sum: number, file: MediaPart): number => sum + estimateFile(file);
+
 function estimatePart(part: UserPart): number {
-  if (part.type === 'text') return estimateTokens(part.text);
-  const { mediaType, data } = part;
+  return part.type === 'text' ? estimateTokens(part.text) : estimateFile(part);
+}
+
+function estimateFile({ mediaType, data }: MediaPart): number {
   if (mediaType.startsWith('text/')) return Math.ceil(data.byteLength / BYTES_PER_TOKEN);
   if (mediaType.startsWith('image/')) return IMAGE_TOKENS;
   return Math.max(IMAGE_TOKENS, Math.ceil(data.byteLength / DOCUMENT_BYTES_PER_TOKEN));

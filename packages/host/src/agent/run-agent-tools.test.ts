@@ -1,3 +1,4 @@
+import { mediaResult } from '@sibyl/plugin-kit';
 import { expect, it, onTestFinished, vi } from 'vitest';
 import {
   filterParts,
@@ -8,7 +9,12 @@ import {
 } from '../../test/support/agent/agent-requests.js';
 import { callTools, ScriptedModel, say } from '../../test/support/agent/scripted-model.js';
 import type { ModelToolResult } from '../models/model.js';
+import { ModelFacts } from '../models/model-facts.js';
 import type { AgentTool } from './agent.js';
+
+class SeeingModel extends ScriptedModel {
+  override readonly facts = new ModelFacts();
+}
 
 /** Has the model make the calls once, then answer. */
 async function runCalls(
@@ -227,4 +233,21 @@ it('runAgent gives every call a unique id', async () => {
   for (const id of ids) expect(id).toMatch(/^[\w-]{1,40}$/);
   const outputs = listFinishedCalls(parts).map(({ id, output }) => [id, output]);
   expect(outputs).toEqual(ids.map((id, i) => [id, String(i + 1)]));
+});
+
+it('runAgent sends the files of a tool result to the model, and only their description to the user', async () => {
+  const model = new ScriptedModel(callTools(['1', 'draw', {}]), say('A chart.'));
+  const data = new Uint8Array([137, 80, 78, 71]);
+  const chart = mediaResult({ mediaType: 'image/png', data, description: 'A chart' });
+  const tools = [tool('draw', async () => ({ title: 'Sales', chart }))];
+  const { parts } = await runToEnd(requestTo(model, { tools }));
+  const [finished] = listFinishedCalls(parts);
+  expect(finished?.output).toBe('{"title":"Sales","chart":"[image/png, 4 bytes] A chart"}');
+  expect(Object.keys(finished ?? {}).sort()).toEqual(['args', 'id', 'name', 'output', 'status']);
+  expect(model.facts.vision).toBe(false);
+  const seeing = new SeeingModel(callTools(['1', 'draw', {}]), say('A chart.'));
+  await runToEnd(requestTo(seeing, { tools }));
+  const results = (made: ScriptedModel) => made.lastMessages.at(-1);
+  expect(results(seeing)).toMatchObject({ results: [{ media: [{ mediaType: 'image/png', data }] }] });
+  expect(results(model)).not.toMatchObject({ results: [{ media: expect.anything() }] });
 });

@@ -1,6 +1,7 @@
 import type { ToolCall } from '@sibyl/protocol';
 import { abortable, abortableIterable } from '@sibyl/server-kit';
 import type {
+  MediaPart,
   ModelCall,
   ModelMessage,
   ModelTool,
@@ -82,6 +83,8 @@ class AgentTurn {
   private readonly ids = new CallIds();
   private readonly guard = new RepetitionGuard();
   private readonly journal: AgentJournal;
+  /** Files of tool results, by call; only the model receives them. */
+  private readonly media = new Map<string, readonly MediaPart[]>();
   private tools: readonly AgentTool[] = [];
   /** The set of all `tools`. */
   private toolSet = NO_TOOLS;
@@ -134,7 +137,9 @@ class AgentTurn {
     this.wrapped = await hooks?.begin(fitted);
     const call = this.wrapped?.call ?? fitted;
     this.offeredTools = restrictToolSet(tools, call.tools);
-    return this.finalizeCall(call);
+    const complete = this.compactor.fitFiles(this.finalizeCall(call));
+    yield* complete.warnings;
+    return complete.call;
   }
 
   /** Creates the step that collects the answer to the call. */
@@ -239,7 +244,9 @@ class AgentTurn {
       yield { type: 'tool-start', id, name, args, event: tools.get(name)?.event };
     }
     const openCall = (call: ParsedCall) => journal.openCall(call);
-    for await (const outcome of runCalls({ calls: opened, tools, refused, openCall, signal })) {
+    const onMedia = (id: string, media: readonly MediaPart[]) => void this.media.set(id, media);
+    const batch = { calls: opened, tools, refused, openCall, onMedia, signal };
+    for await (const outcome of runCalls(batch)) {
       if ('waiting' in outcome) waiting.push(...outcome.waiting);
       else yield this.endCall(outcome.ended, { tools, refused }, ended);
     }
@@ -275,7 +282,10 @@ class AgentTurn {
     this.request.signal.throwIfAborted();
     if (waiting.length > 0) throw new PausedError(waiting);
     const results = (message.toolCalls ?? []).flatMap(({ id }) => ended.get(id) ?? []);
-    this.current.push(message, { role: 'tool', results: results.map(toModelResult) });
+    this.current.push(message, {
+      role: 'tool',
+      results: results.map((call) => toModelResult(call, this.media.get(call.id))),
+    });
   }
 
   private readToolSet(): ToolSet {
@@ -313,8 +323,11 @@ const NOTHING: RunnableCalls['refused'] = new Map();
 
 const REPEATING = 'The agent kept repeating the same tool call and was stopped.';
 
-function toModelResult({ id, name, status, output }: ToolCall): ModelToolResult {
-  return { id, name, output, isError: status === 'error' };
+function toModelResult(
+  { id, name, status, output }: ToolCall,
+  media?: readonly MediaPart[],
+): ModelToolResult {
+  return { id, name, output, isError: status === 'error', ...(media && { media }) };
 }
 
 /** The tools of one model call: their definitions for the model, and the tools by name. */

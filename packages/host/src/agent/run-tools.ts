@@ -2,7 +2,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { setImmediate as yieldToEventLoop } from 'node:timers/promises';
 import { JsonObject, type ToolCall } from '@sibyl/protocol';
 import { withTimeout } from '@sibyl/server-kit';
-import type { ModelToolCall } from '../models/model.js';
+import type { MediaPart, ModelToolCall } from '../models/model.js';
 import type { AgentTool } from './agent.js';
 import type { CallInterrupts } from './interrupts.js';
 import { canonicalJson } from './json-schema.js';
@@ -16,6 +16,8 @@ export interface CallBatch {
   /** Calls that do not run, with their results. */
   readonly refused: ReadonlyMap<string, ToolCall>;
   readonly openCall: (call: ParsedCall) => CallInterrupts;
+  /** Receives the files that a call returned, for the model only. */
+  readonly onMedia?: ((id: string, media: readonly MediaPart[]) => void) | undefined;
   readonly signal: AbortSignal;
 }
 
@@ -78,17 +80,17 @@ function findToolError({ name }: ParsedCall, tools: CallBatch['tools']): string 
 
 async function executeCall(call: ParsedCall, batch: CallBatch): Promise<CallOutcome> {
   const { id } = call;
-  const { tools, refused, openCall, signal } = batch;
+  const { tools, refused, openCall, onMedia, signal } = batch;
   const tool = tools.get(call.name);
   const refusal = refused.get(id);
   if (refusal || !tool) return { id, ended: refusal ?? failCall(call, findToolError(call, tools)) };
   const interrupts = openCall(call);
-  const ended = await runCall(call, tool, { interrupts, turn: signal });
+  const ended = await runCall(call, tool, { interrupts, onMedia, turn: signal });
   const { pending } = interrupts;
   return pending.length > 0 && !signal.aborted ? { id, waiting: pending } : { id, ended };
 }
 
-interface CallRun {
+interface CallRun extends Pick<CallBatch, 'onMedia'> {
   readonly interrupts: CallInterrupts;
   readonly turn: AbortSignal;
 }
@@ -97,7 +99,7 @@ interface CallRun {
 async function runCall(
   call: ParsedCall,
   tool: AgentTool,
-  { interrupts, turn }: CallRun,
+  { interrupts, onMedia, turn }: CallRun,
 ): Promise<ToolCall> {
   try {
     const checked = await tool.check(call.args);
@@ -108,6 +110,8 @@ async function runCall(
     const value = await withTimeout(limit, async (signal) =>
       tool.run(checked.ok, interrupts.createCall(id, signal)),
     );
+    const media = findMedia(value);
+    if (media.length > 0) onMedia?.(id, media);
     return { id, name, args, status: 'done', output: toResultText(value) };
   } catch (error) {
     return turn.aborted ? abortCall(call) : failCall(call, error);
@@ -130,6 +134,22 @@ export function loseCall(call: ParsedCall): ToolCall {
 /** The result of a call that failed or did not run. */
 function failCall({ id, name, args }: ParsedCall, error: unknown): ToolCall {
   return { id, name, args, status: 'error', output: toErrorText(error) };
+}
+
+const MAX_MEDIA = 8;
+const MAX_MEDIA_BYTES = 20 * 1024 * 1024;
+const MEDIA_DEPTH = 3;
+
+/** Finds the files that a tool returned, alone or inside of its result. */
+function findMedia(value: unknown, depth = MEDIA_DEPTH): MediaPart[] {
+  if (typeof value !== 'object' || value === null || depth === 0) return [];
+  const { mediaType, data } = value as Partial<MediaPart>;
+  if (typeof mediaType === 'string' && data instanceof Uint8Array)
+    return data.byteLength <= MAX_MEDIA_BYTES ? [{ mediaType, data }] : [];
+  if (value instanceof Uint8Array) return [];
+  return Object.values(value)
+    .flatMap((inner) => findMedia(inner, depth - 1))
+    .slice(0, MAX_MEDIA);
 }
 
 function describeTimeout(timeoutMs: number): string {

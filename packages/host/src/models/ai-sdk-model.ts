@@ -205,12 +205,18 @@ function plainContent({
   return [...(text ? [{ type: 'text' as const, text }] : []), ...toolCalls.map(toolCallPart)];
 }
 
-function toSdkResult({ id, name, output, isError }: ModelToolResult) {
+function toSdkResult({ id, name, output, isError, media = [] }: ModelToolResult) {
+  const text = { type: isError ? ('error-text' as const) : ('text' as const), value: output };
+  const files = media.map((part) => toSdkPart({ type: 'file', ...part }));
+  const content = {
+    type: 'content' as const,
+    value: [{ type: 'text' as const, text: output }, ...files],
+  };
   return {
     type: 'tool-result' as const,
     toolCallId: id,
     toolName: name,
-    output: { type: isError ? ('error-text' as const) : ('text' as const), value: output },
+    output: files.length > 0 ? content : text,
   };
 }
 

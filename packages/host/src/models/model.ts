@@ -10,6 +10,7 @@ import type { ModelFacts } from './model-facts.js';
 import { findRefusal, type Refusal } from './refusals.js';
 
 export type {
+  MediaPart,
   ModelMessage,
   ModelRole,
   ModelTool,

@@ -96,6 +96,26 @@ describe.each(providers)('createProviderModel for %s', (provider) => {
   });
 });
 
+describe.each(providers)('createProviderModel for %s', (provider) => {
+  it('sends the images of tool results as images', async () => {
+    const { model, server } = await open(provider, hello);
+    const media = [{ mediaType: 'image/png', data: new Uint8Array([137, 80, 78, 71, 1, 2, 3]) }];
+    const messages: ModelMessage[] = [
+      { role: 'user', content: 'draw' },
+      { role: 'assistant', text: '', toolCalls: [{ id: 'call_a', name: 'search', input: '{}' }] },
+      {
+        role: 'tool',
+        results: [{ id: 'call_a', name: 'search', output: '"a chart"', isError: false, media }],
+      },
+    ];
+    const { fault } = await collect(model, toModelCall({ messages }));
+    expect(fault).toBeUndefined();
+    const body = JSON.stringify(server.requests[0]?.body);
+    expect(body).toContain(Buffer.from(media[0]?.data ?? []).toString('base64'));
+    expect(body).toContain('a chart');
+  });
+});
+
 const secondRequests: Record<Provider, object> = {
   openai: {
     store: false,

@@ -5,6 +5,7 @@ import {
   type ModelMessage,
   type ModelTool,
   type ModelToolCall,
+  type ModelToolResult,
   toObjectSchema,
   type UserPart,
 } from '../model.js';
@@ -46,14 +47,26 @@ function toChatMessages(message: ModelMessage, id: string): object[] {
         },
       ];
     case 'tool':
-      return message.results.map((result) => ({
-        role: 'tool',
-        tool_call_id: result.id,
-        content: result.output,
-      }));
+      return [
+        ...message.results.map((result) => ({
+          role: 'tool',
+          tool_call_id: result.id,
+          content: result.output,
+        })),
+        ...toMediaMessage(message.results),
+      ];
     default:
       return message satisfies never;
   }
+}
+
+/** Results are text in this format, so their files follow in a message of the user. */
+function toMediaMessage(results: readonly ModelToolResult[]): object[] {
+  const files = results.flatMap(({ media = [] }) => media);
+  if (files.length === 0) return [];
+  const note = { type: 'text', text: '[The files of the tool results above, not a request]' };
+  const parts = files.map((file) => toChatPart({ type: 'file', ...file }));
+  return [{ role: 'user', content: [note, ...parts] }];
 }
 
 /** Some servers accept parts only if they support images, so text is sent as a string. */
