@@ -60,6 +60,8 @@ export interface ModelUsage {
   readonly input: number;
   readonly output: number;
   readonly cached: number;
+  /** In the currency of the configured prices; missing if there are none. */
+  readonly cost?: number | undefined;
 }
 
 /** The tokens of one model. */

@@ -46,6 +46,7 @@ export const errorCatalog = {
   invitation_expired: [410, 'This invitation has expired. Ask the operator for a new one.'],
   body_too_large: [413, 'The body is larger than this host accepts'],
   unsupported_media_type: [415, 'The body must be application/json in UTF-8'],
+  response_schema_mismatch: [422, "The model's answer does not fit the schema of the message"],
   turn_too_long: [422, 'The turn reached a limit of this host and was stopped'],
   rate_limited: [429, 'Too many requests. Try again after the time in Retry-After.'],
   too_many_turns: [429, 'You have too many running turns. Send again when one has ended.'],

@@ -88,6 +88,7 @@ export {
   RunStatus,
   runFrames,
   TextFrame,
+  TurnUsage,
   WarningFrame,
 } from './run-frames.js';
 export { describeIssues, type SchemaIssue } from './schema-issues.js';

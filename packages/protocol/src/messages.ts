@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { Id, RequestId, Timestamp, TimezoneName, UcanToken, wholeNumber } from './identifiers.js';
 import { JsonObject, type JsonSize, measureJson } from './json.js';
-import { ErrorKind, PendingAnswer } from './run-frames.js';
+import { ErrorKind, PendingAnswer, TurnUsage } from './run-frames.js';
 
 const ToolName = z.string().min(1).max(128);
 const Description = z.string().max(4096);
@@ -97,6 +97,12 @@ export const SendMessage = z
     homeServer: z.string().min(1).max(255).optional(),
     metadata: JsonObject.optional(),
     model: z.string().min(1).max(200).optional(),
+    reasoningEffort: ReasoningEffort.optional().describe(
+      'How much the model reasons; ignored by models that do not',
+    ),
+    responseSchema: JsonObject.optional().describe(
+      'JSON Schema of the answer, which then is JSON that fits it; sent as a whole, not in pieces',
+    ),
     requestId: RequestId.optional(),
     multitask: Multitask.default('enqueue'),
   })
@@ -238,6 +244,7 @@ export const Reply = z
       .optional()
       .describe('What a paused turn waits for; its `status` is `interrupted`'),
     messages: z.array(Message).optional(),
+    usage: TurnUsage.optional(),
   })
   .meta({ id: 'Reply' });
 export type Reply = z.infer<typeof Reply>;

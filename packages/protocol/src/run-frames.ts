@@ -107,6 +107,17 @@ export const PendingAnswer = z
   .meta({ id: 'PendingAnswer' });
 export type PendingAnswer = z.infer<typeof PendingAnswer>;
 
+/** What a turn spent on models, titles not included. */
+export const TurnUsage = z
+  .object({
+    inputTokens: z.int().min(0),
+    outputTokens: z.int().min(0),
+    cachedTokens: z.int().min(0).describe('The part of `inputTokens` that came from a cache'),
+    cost: z.number().min(0).optional().describe('In the currency of the configured prices'),
+  })
+  .meta({ id: 'TurnUsage' });
+export type TurnUsage = z.infer<typeof TurnUsage>;
+
 export const DoneFrame = z
   .object({
     runId: Id,
@@ -120,6 +131,7 @@ export const DoneFrame = z
       .array(PendingAnswer)
       .optional()
       .describe('What the turn waits for; it continues as another run once everything is answered'),
+    usage: TurnUsage.optional(),
   })
   .describe('Always last, however the turn ends');
 export type DoneFrame = z.infer<typeof DoneFrame>;

@@ -140,9 +140,11 @@ describe('FileReader: files of a message', () => {
   });
 
   it('are read again in later turns after the host has restarted, when they are images', async () => {
-    home.media.set('again.png', { bytes: png });
+    const other = await startHomeserver();
+    other.users.set('alice-token', '@alice:test');
+    other.media.set('again.png', { bytes: png });
     const dataDir = await mkdtemp(join(tmpdir(), 'sibyl-matrix-'));
-    const env = { ...model.env, ...withOracle(home), DATA_DIR: dataDir };
+    const env = { ...model.env, ...withOracle(other), DATA_DIR: dataDir };
     const owner = new TestUser(host);
     const ask = async (sessionId: string | undefined, attachments: object[]) => {
       const restarted = await startHost({ env });
@@ -160,6 +162,7 @@ describe('FileReader: files of a message', () => {
     const { prompt } = await ask(session, []);
     expect(prompt).toContain(png.toString('base64'));
     await rm(dataDir, { recursive: true });
+    await other.close();
   });
 
   it("never send the user's token anywhere but to the homeserver they name, nor the oracle's to theirs", async () => {

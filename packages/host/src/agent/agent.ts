@@ -80,6 +80,9 @@ export interface AgentRequest {
   /** Called before every model call, because the tools may change in between. */
   readonly tools: () => readonly AgentTool[];
   readonly limits: AgentLimits;
+  /** How much to reason, and the schema of the answer, as for a model call. */
+  readonly reasoning?: ModelCall['reasoning'];
+  readonly responseSchema?: ModelCall['responseSchema'];
   readonly meter: Meter;
   readonly hooks?: ModelHooks | undefined;
   readonly signal: AbortSignal;

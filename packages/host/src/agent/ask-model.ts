@@ -25,6 +25,8 @@ export async function generateText(
     system,
     messages: [{ role: 'user' as const, content: prompt }],
     tools: [],
+    // Titles and summaries are not worth it.
+    reasoning: 'omit' as const,
     signal,
   };
   const step = new Step(undefined);

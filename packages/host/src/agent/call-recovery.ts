@@ -8,6 +8,8 @@ export class CallRecovery {
   private readonly tried = new Set<Refusal['of']>();
   private dropsImages = false;
   private dropsTools = false;
+  private dropsReasoning = false;
+  private dropsSchema = false;
 
   constructor(
     private readonly model: AgentRequest['model'],
@@ -24,6 +26,10 @@ export class CallRecovery {
     const refusal = error instanceof ModelError ? error.refusal : undefined;
     if (!refusal || this.tried.has(refusal.of)) return undefined;
     this.tried.add(refusal.of);
+    return this.change(refusal, call);
+  }
+
+  private change(refusal: Refusal, call: ModelCall): readonly Warning[] | undefined {
     switch (refusal.of) {
       case 'context':
         this.compactor.shrink(call, refusal);
@@ -36,6 +42,13 @@ export class CallRecovery {
         if (call.tools.length === 0) return undefined;
         this.dropsTools = true;
         return [warning('tools_left_out', NO_TOOLS)];
+      case 'reasoning':
+        this.dropsReasoning = true;
+        return call.reasoning ? [warning('reasoning_left_out', NO_REASONING)] : [];
+      case 'schema':
+        // The answer is validated in any case.
+        this.dropsSchema = true;
+        return call.responseSchema ? [] : undefined;
       default:
         return refusal satisfies never;
     }
@@ -46,8 +59,14 @@ export class CallRecovery {
     this.tried.delete('context');
   }
 
-  /** Replaces images that the model cannot see by text. */
+  /** Removes what the model refused, and replaces images that it cannot see by text. */
   adapt(call: ModelCall): ModelCall {
+    const { responseSchema, ...unforced } = call;
+    const accepted = this.dropsSchema ? unforced : call;
+    return this.adaptImages(this.dropsReasoning ? { ...accepted, reasoning: 'omit' } : accepted);
+  }
+
+  private adaptImages(call: ModelCall): ModelCall {
     if (this.model.facts.vision && !this.dropsImages) return call;
     if (!call.messages.some(hasImage)) return call;
     return { ...call, messages: call.messages.map(describeImages) };
@@ -58,6 +77,7 @@ const BLIND = 'The model cannot see images: it answers without them.';
 const UNUSABLE =
   'The model did not accept an image of this conversation: it answers without images.';
 const NO_TOOLS = 'The model does not support tools: it answers without them.';
+const NO_REASONING = 'The model does not accept this effort of reasoning: it answers without it.';
 const UNSEEN = '[An image is here, but you cannot see images]';
 
 function hasImage(message: ModelMessage): boolean {

@@ -156,6 +156,8 @@ export class Step {
       case 'finish':
         this.ending = part;
         return undefined;
+      case 'warning':
+        return part;
       default:
         return part satisfies never;
     }
@@ -163,7 +165,7 @@ export class Step {
 
   /** The tokens of the prompt, if the model reported them. */
   get reportedInput(): number | undefined {
-    return this.ending?.usage.input || undefined;
+    return (!this.ending?.model && this.ending?.usage.input) || undefined;
   }
 
   /** Whether nothing of the answer has arrived, so that the call can be repeated. */
@@ -175,7 +177,7 @@ export class Step {
   countUse(model: string, call: ModelCall): ModelUse {
     const reported = this.ending?.usage;
     return {
-      model,
+      model: this.ending?.model ?? model,
       ...(reported && reported.input + reported.output > 0 ? reported : this.estimate(call)),
     };
   }

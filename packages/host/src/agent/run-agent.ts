@@ -43,7 +43,7 @@ import { type AssistantMessage, PausedError, type PendingInterrupt } from './ste
 export async function* runAgent(request: AgentRequest): AsyncGenerator<AgentPart> {
   const { model, signal } = request;
   const turn = new AgentTurn(request);
-  if (turn.earlierStep) yield* turn.finishEarlierStep(turn.earlierStep);
+  yield* turn.resume();
   for (;;) {
     const call = yield* turn.nextCall();
     let step: Step;
@@ -111,6 +111,11 @@ class AgentTurn {
     return this.journal.earlier.at(-1);
   }
 
+  /** Finishes the last step of earlier attempts, if there are any. */
+  async *resume(): AsyncGenerator<AgentPart> {
+    if (this.earlierStep) yield* this.finishEarlierStep(this.earlierStep);
+  }
+
   /** Whether the last step was final: it asked for no tools, or may not use any more. */
   get isOver(): boolean {
     return this.isLastStep || this.step.calls.length === 0;
@@ -132,7 +137,9 @@ class AgentTurn {
     const draft = { system, tools: tools.definitions, history, current, signal };
     const { messages, warnings } = await this.compactor.fit(draft);
     yield* warnings;
-    const fitted = { system, messages, tools: tools.definitions, signal };
+    const { reasoning, responseSchema } = this.request;
+    const wanted = { reasoning, responseSchema };
+    const fitted = { system, messages, tools: tools.definitions, signal, ...wanted };
     await abortable(() => meter.check(), signal);
     this.wrapped = await hooks?.begin(fitted);
     const call = this.wrapped?.call ?? fitted;

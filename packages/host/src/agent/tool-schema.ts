@@ -79,6 +79,26 @@ export function readAnswerSchema(schema: ToolSchema): JsonObject {
   );
 }
 
+/** The schema of an answer, without references, and the errors of a value in it. */
+export interface ResponseSchema {
+  readonly json: JsonObject;
+  readonly check: (value: unknown) => Result<unknown, readonly string[]>;
+}
+
+/** Reads the JSON Schema of an answer, of any type; the error describes why it is unusable. */
+export function readResponseSchema(schema: JsonObject): Result<ResponseSchema, string> {
+  try {
+    const json = inlineReferences(schema, assertCheckable);
+    const check: ResponseSchema['check'] = (answer) => {
+      const { value, issues } = checkJson(json, answer);
+      return issues.length === 0 ? { ok: value } : { error: describeIssues(issues, 'answer') };
+    };
+    return { ok: { json, check } };
+  } catch (error) {
+    return { error: `it cannot be used: ${(error as Error).message}` };
+  }
+}
+
 function describe(whole: JsonObject, check: AgentTool['check']): InputSchema {
   const json = flattenAlternatives(whole);
   const { characters, excess } = measureJson(json, SCHEMA_LIMITS);

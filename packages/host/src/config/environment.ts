@@ -213,6 +213,11 @@ export const Environment = z.object({
   MODEL_CHOICES: modelIds
     .prefault('')
     .describe('Other models that a message may select, separated by commas'),
+  MODEL_FALLBACK: modelIds
+    .prefault('')
+    .describe(
+      'Models that answer while the chosen one is down, in this order, separated by commas',
+    ),
   MODEL_SETTINGS: modelSettings
     .prefault('{}')
     .describe(

@@ -16,6 +16,8 @@ export interface ModelsConfig {
   readonly choices: readonly string[];
   readonly providers: Readonly<Record<ProviderName, ProviderAccess>>;
   readonly settings: ModelSettingsById;
+  /** Ids of models that answer while the chosen one is down. */
+  readonly fallbacks: readonly string[];
   readonly firstPartSeconds: number;
   readonly stallSeconds: number;
   /** Models that the application passes in code, by id. */
@@ -57,6 +59,7 @@ export function buildModelsConfig(env: Environment): ModelsConfig {
     choices: Object.freeze([...new Set([main, small, ...offered, ...env.MODEL_CHOICES])]),
     providers: Object.freeze(readProviderAccess(env)),
     settings: env.MODEL_SETTINGS,
+    fallbacks: Object.freeze(env.MODEL_FALLBACK),
     firstPartSeconds: env.MODEL_FIRST_PART_TIMEOUT_SECONDS,
     stallSeconds: env.MODEL_STALL_TIMEOUT_SECONDS,
   });
@@ -97,6 +100,7 @@ export function checkModels(env: Variables): ConfigIssue[] {
     ...readModelIds(env, 'MODEL'),
     ...readModelIds(env, 'MODEL_SMALL'),
     ...readModelIds(env, 'MODEL_CHOICES'),
+    ...readModelIds(env, 'MODEL_FALLBACK'),
   ];
   const issues = asked.flatMap(({ variable, id }) => checkAccess(env, variable, id) ?? []);
   if (env.MODEL_BASE_URL && !asked.some(({ id }) => id.startsWith('openai-compatible/')))

@@ -6,6 +6,7 @@ import type { Message } from '../store/message.js';
 import type { MessageStore } from '../store/message-store.js';
 import type { RunKey } from '../store/runs/run.js';
 import type { RunReader } from '../turns/run-reader.js';
+import { toUsageField } from '../turns/run-recorder.js';
 import { toMessageView } from '../turns/turn-writer.js';
 import { createCloseSignal, sendList, sendSse } from './responses.js';
 
@@ -50,7 +51,7 @@ export class ReplySender {
     const run = await this.deps.reader.find(key);
     const ended = await this.deps.reader.outcome(run, createCloseSignal(response));
     if (!ended) return undefined;
-    const { status, messageId, text, error, pending, ...outcome } = ended;
+    const { status, messageId, text, usage, error, pending, ...outcome } = ended;
     if (error && text === '') throw error;
     const failure =
       status === 'failed' && error ? [{ code: error.code, message: error.message }] : [];
@@ -63,6 +64,7 @@ export class ReplySender {
       status,
       ...(warnings.length > 0 && { warnings }),
       ...(pending && { pending: [...pending] }),
+      ...toUsageField(usage),
     };
   }
 

@@ -31,11 +31,16 @@ import {
 export interface AiSdkModelOptions extends Omit<Model, 'stream'> {
   /** Loads the provider's package; called on first use. */
   readonly load: () => Promise<LanguageModelV4>;
-  readonly providerOptions?: SharedV4ProviderOptions | undefined;
+  /** Options for a call with this effort of reasoning. */
+  readonly optionsFor?: ((effort: Effort) => SdkOptions) | undefined;
 }
 
+/** `default` is as much as the model wants, undefined asks for nothing. */
+export type Effort = ReturnType<Model['facts']['chooseEffort']>;
+export type SdkOptions = Pick<LanguageModelV4CallOptions, 'providerOptions' | 'reasoning'>;
+
 /** A model behind the AI SDK's provider interface. */
-export function createAiSdkModel({ load, providerOptions, ...info }: AiSdkModelOptions): Model {
+export function createAiSdkModel({ load, optionsFor, ...info }: AiSdkModelOptions): Model {
   let loading: Promise<LanguageModelV4> | undefined;
   const open = () => {
     loading ??= load();
@@ -51,7 +56,8 @@ export function createAiSdkModel({ load, providerOptions, ...info }: AiSdkModelO
       try {
         const options = {
           ...toCallOptions(call, info.id),
-          ...(providerOptions && { providerOptions }),
+          ...toSettings(call, info),
+          ...optionsFor?.(info.facts.chooseEffort(call.reasoning)),
         };
         const model = await open();
         const { stream } = await model.doStream({ ...options, abortSignal: controller.signal });
@@ -152,6 +158,22 @@ function toUsage({ inputTokens, outputTokens }: LanguageModelV4Usage): ModelUsag
     input: inputTokens.total ?? 0,
     output: outputTokens.total ?? 0,
     cached: inputTokens.cacheRead ?? 0,
+  };
+}
+
+/** What the settings of the model and the message ask for. */
+function toSettings(
+  { responseSchema, tools }: ModelCall,
+  { facts, provider }: Pick<Model, 'facts' | 'provider'>,
+): Partial<LanguageModelV4CallOptions> {
+  const { sampling, outputTokens } = facts.settings;
+  // Not every provider accepts a schema together with tools.
+  const isForced = facts.structuredOutput && (tools.length === 0 || provider === 'openai');
+  return {
+    ...(sampling as Partial<LanguageModelV4CallOptions>),
+    ...(outputTokens && { maxOutputTokens: outputTokens }),
+    ...(responseSchema &&
+      isForced && { responseFormat: { type: 'json', schema: responseSchema, name: 'answer' } }),
   };
 }
 

@@ -27,7 +27,8 @@ const rules: Readonly<Record<ProviderName, readonly Rule[]>> = {
   ],
   anthropic: [
     [/./, { vision: true, contextTokens: 200_000 }],
-    [/^claude-(sonnet|opus|haiku|fable|mythos)-[4-9]/, { reasoning: true, structuredOutput: true }],
+    [/^claude-[a-z]+-(4-[5-9]|[5-9])/, { structuredOutput: true }],
+    [/^claude-[a-z]+-(4-[6-9]|[5-9])/, { reasoning: true }],
   ],
   google: [
     [/./, { vision: true, structuredOutput: true, contextTokens: 1_048_576 }],

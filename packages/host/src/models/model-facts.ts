@@ -1,6 +1,7 @@
+import type { ReasoningEffort } from '@sibyl/protocol';
 import { abortable, settlesWithin } from '@sibyl/server-kit';
 import type { ModelSettings } from '../config/environment.js';
-import type { ModelUsage } from './model.js';
+import type { ModelCall, ModelUsage } from './model.js';
 
 /** What a server says about its model. */
 export interface ModelDetails {
@@ -74,6 +75,15 @@ export class ModelFacts {
     return this.supports('reasoning');
   }
 
+  /** How much to ask it to reason: `default` is as much as it wants, undefined asks for nothing. */
+  chooseEffort(asked: ModelCall['reasoning']): ReasoningEffort | 'default' | undefined {
+    if (asked === 'omit' || this.reasoning === false) return undefined;
+    const { reasoning } = this.settings;
+    if (asked) return asked;
+    if (typeof reasoning === 'string') return reasoning;
+    return this.reasoning ? 'default' : undefined;
+  }
+
   /** The context window in tokens, if it is known. */
   get contextTokens(): number | undefined {
     const { settings, details, defaults } = this;
@@ -132,7 +142,7 @@ export class ModelFacts {
 
   private supports(feature: ModelFeature): boolean | undefined {
     const set = this.settings[feature];
-    if (set !== undefined) return set !== false && set !== 'none';
+    if (set !== undefined) return set !== false;
     if (this.refused.has(feature)) return false;
     const found = feature === 'structuredOutput' ? undefined : this.details[feature];
     return found ?? (this.defaults[feature] as boolean | undefined);

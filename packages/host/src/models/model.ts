@@ -5,7 +5,7 @@ import type {
   ModelUsage,
   UserPart,
 } from '@sibyl/plugin-kit';
-import type { ErrorKind, JsonObject } from '@sibyl/protocol';
+import type { ErrorKind, JsonObject, ReasoningEffort } from '@sibyl/protocol';
 import type { ModelFacts } from './model-facts.js';
 import { findRefusal, type Refusal } from './refusals.js';
 
@@ -26,6 +26,10 @@ export interface ModelCall {
   readonly system: string;
   readonly messages: readonly ModelMessage[];
   readonly tools: readonly ModelTool[];
+  /** How much to reason; `omit` asks for nothing, by default the model's settings decide. */
+  readonly reasoning?: ReasoningEffort | 'omit' | undefined;
+  /** JSON Schema of the answer. Whether the model follows it is not certain. */
+  readonly responseSchema?: JsonObject | undefined;
   readonly signal: AbortSignal;
   /** Called on activity without a part, such as hidden reasoning, so that the call does not time out. */
   readonly onActivity?: (() => void) | undefined;
@@ -36,10 +40,13 @@ export type ModelPart =
   | { readonly type: 'text'; readonly text: string }
   | { readonly type: 'reasoning'; readonly text: string }
   | { readonly type: 'tool-call'; readonly call: ModelToolCall }
+  | { readonly type: 'warning'; readonly code: string; readonly message: string }
   | {
       readonly type: 'finish';
       readonly reason: 'stop' | 'tool-calls' | 'length' | 'content-filter' | 'other';
       readonly usage: ModelUsage;
+      /** The model that answered, if another one did. */
+      readonly model?: string | undefined;
       /** JSON that the provider needs back with this step in the next call; only its adapter reads it. */
       readonly providerData?: JsonObject | undefined;
     };
@@ -162,6 +169,10 @@ function describeRefusal(refusal: Refusal): string {
       return 'The model does not accept the images of this conversation.';
     case 'tools':
       return 'The model does not support tools.';
+    case 'reasoning':
+      return 'The model does not accept the settings for its reasoning.';
+    case 'schema':
+      return 'The model does not accept a schema for its answer.';
     default:
       return refusal satisfies never;
   }

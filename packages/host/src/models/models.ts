@@ -1,4 +1,4 @@
-import type { LanguageModelV4, SharedV4ProviderOptions } from '@ai-sdk/provider';
+import type { LanguageModelV4 } from '@ai-sdk/provider';
 import type { ModelList } from '@sibyl/protocol';
 import {
   findProvider,
@@ -8,7 +8,8 @@ import {
   type ProviderAccess,
   type ProviderName,
 } from '../config/models-config.js';
-import { createAiSdkModel } from './ai-sdk-model.js';
+import { createAiSdkModel, type Effort, type SdkOptions } from './ai-sdk-model.js';
+import { withFallbacks } from './fallback.js';
 import { findDefaults } from './known-models.js';
 import type { Model, ModelError, ModelRole } from './model.js';
 import { ModelFacts } from './model-facts.js';
@@ -32,8 +33,10 @@ export interface ModelsOptions {
 
 /** Creates the configured models; loads and calls a provider only when it is first used. */
 export function createModels(config: ModelsConfig, options: ModelsOptions = {}): Models {
-  const models = new Map(config.choices.map((id) => [id, createModel(id, config, options)]));
-  const get = (id: string) => models.get(id) ?? createModel(id, config, options);
+  const fallbacks = config.fallbacks.map((id) => createModel(id, config, options));
+  const create = (id: string) => withFallbacks(createModel(id, config, options), fallbacks);
+  const models = new Map(config.choices.map((id) => [id, create(id)]));
+  const get = (id: string) => models.get(id) ?? create(id);
   const byRole: Record<ModelRole, Model> = {
     main: get(config.main),
     subagent: get(config.main),
@@ -107,7 +110,7 @@ function createBareModel(id: string, config: ModelsConfig): Model {
     ...info,
     facts: new ModelFacts(known),
     load: () => load(name, access),
-    providerOptions: optionsFor(name),
+    optionsFor: (effort) => optionsFor(name, effort),
   });
 }
 
@@ -123,11 +126,14 @@ async function loadSdk<T>(name: string, load: () => Promise<T>): Promise<T> {
 interface SdkProvider {
   /** Imports the provider's package, which is not loaded at startup. */
   load(name: string, access: ProviderAccess): Promise<LanguageModelV4>;
-  optionsFor(name: string): SharedV4ProviderOptions | undefined;
+  optionsFor(name: string, effort: Effort): SdkOptions;
 }
 
+/** The effort for the AI SDK, which has no word for the model's own default. */
+const toSdkEffort = (effort: Effort): Pick<SdkOptions, 'reasoning'> =>
+  effort && effort !== 'default' ? { reasoning: effort } : {};
+
 const ALWAYS_THINKING = /^claude-(sonnet-5-5|opus-5-5|fable-5)/;
-const SHOWS_THOUGHTS = /^gemini-(2\.5|[3-9])(?!.*(lite|image|tts|audio|live|computer))/;
 
 /** The providers of the AI SDK; their addresses are explicit, so that it does not read the environment. */
 const sdkProviders: Readonly<Record<Exclude<ProviderName, 'openai-compatible'>, SdkProvider>> = {
@@ -137,7 +143,16 @@ const sdkProviders: Readonly<Record<Exclude<ProviderName, 'openai-compatible'>, 
       return createOpenAI({ apiKey, baseURL: baseUrl })(name);
     },
     // Without storage at OpenAI, the encrypted reasoning is part of the answer and is sent back with it.
-    optionsFor: () => ({ openai: { store: false } }),
+    optionsFor: (_, effort) => ({
+      ...toSdkEffort(effort),
+      providerOptions: {
+        openai: {
+          store: false,
+          strictJsonSchema: false,
+          ...(effort && effort !== 'none' && { reasoningSummary: 'auto' }),
+        },
+      },
+    }),
   },
   anthropic: {
     async load(name, { apiKey = '', baseUrl = 'https://api.anthropic.com/v1' }) {
@@ -147,15 +162,20 @@ const sdkProviders: Readonly<Record<Exclude<ProviderName, 'openai-compatible'>, 
       );
       return createAnthropic({ apiKey, baseURL: baseUrl })(name);
     },
-    optionsFor: (name) => ({
-      anthropic: {
-        cacheControl: { type: 'ephemeral' },
-        includePings: true,
-        ...(ALWAYS_THINKING.test(name) && {
-          thinking: { type: 'adaptive', display: 'summarized' },
-        }),
-      },
-    }),
+    optionsFor: (name, effort) => {
+      const isAlways = effort && effort !== 'none' && ALWAYS_THINKING.test(name);
+      return {
+        // Other models think only if they are asked to.
+        ...toSdkEffort(effort === 'default' && !isAlways ? 'medium' : effort),
+        providerOptions: {
+          anthropic: {
+            cacheControl: { type: 'ephemeral' },
+            includePings: true,
+            ...(isAlways && { thinking: { type: 'adaptive', display: 'summarized' } }),
+          },
+        },
+      };
+    },
   },
   google: {
     async load(
@@ -165,9 +185,12 @@ const sdkProviders: Readonly<Record<Exclude<ProviderName, 'openai-compatible'>, 
       const { createGoogle } = await loadSdk('@ai-sdk/google', () => import('@ai-sdk/google'));
       return createGoogle({ apiKey, baseURL: baseUrl })(name);
     },
-    optionsFor: (name) =>
-      SHOWS_THOUGHTS.test(name)
-        ? { google: { thinkingConfig: { includeThoughts: true } } }
-        : undefined,
+    optionsFor: (_, effort) => ({
+      ...toSdkEffort(effort),
+      ...(effort &&
+        effort !== 'none' && {
+          providerOptions: { google: { thinkingConfig: { includeThoughts: true } } },
+        }),
+    }),
   },
 };

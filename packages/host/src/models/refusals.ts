@@ -12,7 +12,7 @@ export type Refusal =
       /** Whether the model accepts no images at all, rather than not these. */
       readonly isLasting: boolean;
     }
-  | { readonly of: 'tools' };
+  | { readonly of: 'tools' | 'reasoning' | 'schema' };
 
 /** Reads from an error reply whether another form of the call may succeed; `text` is everything that the reply says. */
 export function findRefusal(status: number, text: string): Refusal | undefined {
@@ -25,6 +25,8 @@ export function findRefusal(status: number, text: string): Refusal | undefined {
       requested: findNumber(REQUESTED, said),
     };
   if (NO_TOOLS.test(said)) return { of: 'tools' };
+  if (NO_REASONING.test(said)) return { of: 'reasoning' };
+  if (NO_SCHEMA.test(said)) return { of: 'schema' };
   if (NO_IMAGES.test(said)) return { of: 'images', isLasting: true };
   return status < 500 && BAD_IMAGE.test(said) ? { of: 'images', isLasting: false } : undefined;
 }
@@ -102,6 +104,12 @@ function findNumber(patterns: readonly RegExp[], text: string): number | undefin
 
 const NO_TOOLS =
   /does(n't| not) support (tools|tool|function)|(tools?|tool use|function calling) (is|are) not (supported|enabled)|no endpoints found that support tool use|"?auto"? tool choice requires/i;
+
+const NO_REASONING =
+  /reasoning[._ ](effort|summary|summaries)|(reasoning|thinking) (is|are) not supported|does(n't| not) support (reasoning|thinking|adaptive)|verified to (stream|generate|use)/i;
+
+const NO_SCHEMA =
+  /response_format|responseSchema|response_schema|response mime ?type|output_(format|config)|json_schema|structured outputs?/i;
 
 const NO_IMAGES =
   /image input is not supported|(does(n't| not)|cannot) (support|accept|process|handle) (image|vision|multi-?modal)|not a (multi-?modal|vision)|images? (is|are|input is) not (supported|allowed)|support image input|mmproj|vision is not|unknown variant `image_url`|at most 0 image|missing data required for image|content must be a string|model projector/i;

@@ -50,7 +50,7 @@ async function* streamWithRetry(
     try {
       for await (const part of model.stream(call)) {
         hasBegun = true;
-        yield part;
+        yield addCost(part, model.facts);
       }
       return;
     } catch (error) {
@@ -63,11 +63,19 @@ async function* streamWithRetry(
   }
 }
 
+function addCost(part: ModelPart, facts: ModelFacts): ModelPart {
+  const cost = part.type === 'finish' ? facts.computeCost(part.usage) : undefined;
+  return part.type !== 'finish' || cost === undefined
+    ? part
+    : { ...part, usage: { ...part.usage, cost } };
+}
+
 function learn(facts: ModelFacts, error: unknown): void {
   const refusal = error instanceof ModelError ? error.refusal : undefined;
   if (refusal?.of === 'context' && refusal.limit) facts.learnContextTokens(refusal.limit);
   if (refusal?.of === 'images' && refusal.isLasting) facts.refuse('vision');
-  if (refusal?.of === 'tools') facts.refuse('tools');
+  if (refusal?.of === 'tools' || refusal?.of === 'reasoning') facts.refuse(refusal.of);
+  if (refusal?.of === 'schema') facts.refuse('structuredOutput');
 }
 
 const retriedKinds: ReadonlySet<ErrorKind> = new Set(['rate_limit', 'server', 'network']);

@@ -174,5 +174,12 @@ export class TurnAccount implements Meter {
 }
 
 function addUsage(a: TokenUsage, b: TokenUsage): TokenUsage {
-  return { input: a.input + b.input, output: a.output + b.output, cached: a.cached + b.cached };
+  const cost =
+    a.cost === undefined && b.cost === undefined ? undefined : (a.cost ?? 0) + (b.cost ?? 0);
+  return {
+    input: a.input + b.input,
+    output: a.output + b.output,
+    cached: a.cached + b.cached,
+    ...(cost !== undefined && { cost }),
+  };
 }

@@ -7,7 +7,14 @@ import {
 } from '@sibyl/protocol';
 import { textBytes } from '@sibyl/server-kit';
 import type { Frame } from '../store/runs/frames.js';
-import type { CancelReason, Ending, Run, RunReport, StoredError } from '../store/runs/run.js';
+import type {
+  CancelReason,
+  Ending,
+  Run,
+  RunReport,
+  StoredError,
+  TokenUsage,
+} from '../store/runs/run.js';
 
 /** Memory overhead of a frame. */
 const FRAME_BYTES = 80;
@@ -156,6 +163,7 @@ export interface RunOutcome {
   readonly messageId: string | undefined;
   readonly text: string;
   readonly warnings: readonly ReplyWarning[];
+  readonly usage?: TokenUsage | undefined;
   /** Why the answer is missing or incomplete. */
   readonly error?: OracleError | undefined;
   /** The answers that a paused run waits for. */

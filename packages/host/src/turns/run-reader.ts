@@ -63,9 +63,11 @@ export class RunReader {
 
   private async buildOutcome(run: Run): Promise<RunOutcome> {
     const { messageId, report } = run;
-    const { warnings = [], pending } = report;
+    const { warnings = [], pending, cost } = report;
     const text = await this.readText(run);
-    return { status: toEnding(run), messageId, text, warnings, error: readError(run), pending };
+    const usage = { ...run.usage, cost };
+    const error = readError(run);
+    return { status: toEnding(run), messageId, text, warnings, usage, error, pending };
   }
 
   /** Reads the store, then follows the host of the run; reads the store again after a gap or silence. */
@@ -108,8 +110,9 @@ export class RunReader {
   private async buildEnding(run: Run, seen: number): Promise<readonly Frame[]> {
     const text = await this.readText(run);
     const { id: runId, messageId, report } = run;
-    const { pending } = report;
-    const done = buildDoneFrame({ runId, messageId, status: toEnding(run), text, pending });
+    const { pending, cost } = report;
+    const usage = { ...run.usage, cost };
+    const done = buildDoneFrame({ runId, messageId, status: toEnding(run), text, pending, usage });
     if (seen === run.lastSeq && seen > 0) return toFrames([done], seen);
     const isPruned = seen < run.lastSeq;
     const timestamp = new Date(run.updatedAt).toISOString();

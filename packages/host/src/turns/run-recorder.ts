@@ -11,7 +11,7 @@ import {
 } from '../bus/event-bus.js';
 import type { EndedRun, RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
-import type { CancelReason, Run } from '../store/runs/run.js';
+import type { CancelReason, Run, TokenUsage } from '../store/runs/run.js';
 import type { RunStore, UnsealedWrites } from '../store/runs/run-store.js';
 import { classifyStoreError } from '../store/store-errors.js';
 import type { FlushLoop, UnsavedRun } from './flush-loop.js';
@@ -364,6 +364,7 @@ interface DoneFields {
   readonly text: string;
   /** What a paused run waits for. */
   readonly pending?: readonly PendingAnswer[] | undefined;
+  readonly usage?: TokenUsage | undefined;
 }
 
 /** Builds the first frame of a run (contract B4). */
@@ -382,15 +383,25 @@ export function buildResumedFrame(run: Run, partial: string) {
 }
 
 /** Builds the last frame of a run (contract B4). */
-export function buildDoneFrame({ runId, messageId, status, text, pending }: DoneFields) {
+export function buildDoneFrame({ runId, messageId, status, text, pending, usage }: DoneFields) {
   const data: DoneFrame = {
     runId,
     ...(messageId !== undefined && { messageId }),
     status,
     ...(status !== 'finished' && { [status]: true, partialText: text }),
     ...(pending && { pending: [...pending] }),
+    ...toUsageField(usage),
   };
   return { event: 'done', data } as const satisfies ReplyPart;
+}
+
+/** The usage of a run as clients see it; nothing if no model was called. */
+export function toUsageField(usage: TokenUsage | undefined): Pick<DoneFrame, 'usage'> {
+  if (!usage || usage.input + usage.output === 0) return {};
+  const { input: inputTokens, output: outputTokens, cached: cachedTokens, cost } = usage;
+  return {
+    usage: { inputTokens, outputTokens, cachedTokens, ...(cost !== undefined && { cost }) },
+  };
 }
 
 /** Builds the frame that makes clients reload a run that is stored differently than it was shown (contract B5). */

@@ -1,8 +1,8 @@
 import { type ErrorKind, OracleError } from '@sibyl/protocol';
 import { abortable } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
-import { runAgent } from '../agent/run-agent.js';
 import { PausedError } from '../agent/steps.js';
+import { answerMessage } from '../agent/structured-answer.js';
 import { ModelError } from '../models/model.js';
 import type { Metrics } from '../observability/metrics.js';
 import { isStoreError } from '../store/store-errors.js';
@@ -93,7 +93,7 @@ export class TurnRunner {
       const warn = (code: string, message: string) => writer.warn(code, message);
       for (const { code, message } of job.request.warnings ?? []) warn(code, message);
       const request = await abortable(() => this.deps.setup.prepare(job, warn), live.signal);
-      for await (const part of runAgent(request)) writer.write(part);
+      for await (const part of answerMessage(request)) writer.write(part);
       return undefined;
     } catch (error) {
       if (error instanceof PausedError && !live.signal.aborted) return error;

@@ -233,6 +233,7 @@ function countCharacters(part: ModelPart): number {
       return part.text.length;
     case 'tool-call':
       return CALL_CHARACTERS + part.call.name.length + part.call.input.length;
+    case 'warning':
     case 'finish':
       return 0;
     default:

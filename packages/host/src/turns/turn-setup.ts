@@ -120,12 +120,15 @@ export class TurnSetup {
     const model = models.get('main');
     const { degraded } = contexts;
     const { timezone } = turn.facts.user;
+    const { reasoningEffort: reasoning, responseSchema } = turn.request.message;
     return {
       ...shared,
       model,
       system: this.buildPrompt(contexts, capabilities),
       messages: toModelMessages(messages, { timezone, now: Date.now(), degraded }),
       tools: () => capabilities.tools,
+      reasoning,
+      responseSchema,
       hooks: chain.aroundModel({ agent: 'main', model }),
       journal,
       signal,

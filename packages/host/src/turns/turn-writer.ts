@@ -88,7 +88,7 @@ export class TurnWriter {
     if (failure) this.writeError(failure);
     const { id: runId, messageId } = this.run;
     const text = this.parts.content;
-    const report = createReport(this.warnings, error);
+    const report = { ...createReport(this.warnings, error), cost: usage.cost };
     const run = await this.recorder.end(
       {
         status,
@@ -97,13 +97,13 @@ export class TurnWriter {
         message: this.buildMessage(status, { error, kind: failure?.kind }),
         ...(failure && { error: { kind: failure.kind, message: failure.message } }),
       },
-      buildDoneFrame({ runId, messageId, status, text }),
+      buildDoneFrame({ runId, messageId, status, text, usage }),
     );
     // If storing takes too long, the run is stored as failed.
     const stored = run.status === 'failed' ? 'failed' : status;
     const { warnings = [] } = report;
     const why = error ?? readError(run);
-    return { status: stored, messageId, text, warnings, error: why };
+    return { status: stored, messageId, text, warnings, usage, error: why };
   }
 
   /** Pauses the run until its interrupts have ended; undefined if the user has too many paused runs. */
@@ -114,7 +114,7 @@ export class TurnWriter {
     const text = this.parts.content;
     const questions = interrupts.map((interrupt) => toInterrupt(interrupt));
     const pending = questions.map(({ id, kind }) => ({ id, kind }));
-    const report = { ...createReport(this.warnings), pending };
+    const report = { ...createReport(this.warnings), pending, cost: usage?.cost };
     const message = { ...this.parts.toMessage(), isComplete: false };
     const paused = await this.recorder.pause(
       {
@@ -124,11 +124,11 @@ export class TurnWriter {
         limit,
         ending: { usage, report, message },
       },
-      buildDoneFrame({ runId, messageId, status, text, pending }),
+      buildDoneFrame({ runId, messageId, status, text, pending, usage }),
     );
     if (!paused) return undefined;
     const { warnings = [] } = report;
-    return { status, messageId, text, warnings, pending };
+    return { status, messageId, text, warnings, usage, pending };
   }
 
   private buildMessage(

@@ -9,6 +9,7 @@ import {
   toObjectSchema,
   type UserPart,
 } from '../model.js';
+import type { ModelFacts } from '../model-facts.js';
 
 export interface ChatRequestOptions {
   /** The model's id on this host; `name` is its id on the server. */
@@ -16,12 +17,13 @@ export interface ChatRequestOptions {
   readonly name: string;
   /** Whether to ask for token counts; some servers reject that option. */
   readonly includesUsage: boolean;
+  readonly facts: ModelFacts;
 }
 
 /** Builds the JSON body of a streaming chat completion. */
 export function buildChatRequest(
   call: ModelCall,
-  { id, name, includesUsage }: ChatRequestOptions,
+  { id, name, includesUsage, facts }: ChatRequestOptions,
 ): string {
   const messages = call.messages.flatMap((message) => toChatMessages(message, id));
   return JSON.stringify({
@@ -30,7 +32,28 @@ export function buildChatRequest(
     tools: call.tools.length > 0 ? call.tools.map(toChatTool) : undefined,
     stream: true,
     stream_options: includesUsage ? { include_usage: true } : undefined,
+    ...toSettings(call, facts),
   });
+}
+
+/** What the settings of the model and the message ask for. */
+function toSettings({ reasoning, responseSchema }: ModelCall, facts: ModelFacts): object {
+  const { sampling = {}, outputTokens } = facts.settings;
+  const effort = facts.chooseEffort(reasoning);
+  const isForced = responseSchema && facts.structuredOutput !== false;
+  return {
+    max_tokens: outputTokens,
+    temperature: sampling.temperature,
+    top_p: sampling.topP,
+    top_k: sampling.topK,
+    presence_penalty: sampling.presencePenalty,
+    frequency_penalty: sampling.frequencyPenalty,
+    seed: sampling.seed,
+    reasoning_effort: effort === 'default' ? undefined : effort,
+    response_format: isForced
+      ? { type: 'json_schema', json_schema: { name: 'answer', schema: responseSchema } }
+      : undefined,
+  };
 }
 
 function toChatMessages(message: ModelMessage, id: string): object[] {

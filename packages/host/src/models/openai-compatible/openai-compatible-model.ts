@@ -34,7 +34,7 @@ export function createOpenAiCompatibleModel(options: OpenAiCompatibleOptions): M
   };
   const discover = (signal: AbortSignal) => discoverDetails(server, signal);
   const facts = new ModelFacts({ settings, defaults, discover });
-  const client = new ChatClient(info.id, name, access);
+  const client = new ChatClient({ id: info.id, name, access, facts });
   return { ...info, facts, stream: (call) => client.stream(call) };
 }
 
@@ -45,15 +45,22 @@ interface OpenReply {
   readonly sent: number;
 }
 
+interface ChatClientOptions extends Pick<Model, 'id' | 'facts'> {
+  readonly name: string;
+  readonly access: ProviderAccess;
+}
+
 class ChatClient {
   private readonly id: string;
   private readonly name: string;
   private readonly key: string;
   private readonly url: URL;
   private readonly headers: Record<string, string>;
+  private readonly facts: ModelFacts;
   private includesUsage = true;
 
-  constructor(id: string, name: string, access: ProviderAccess) {
+  constructor({ id, name, access, facts }: ChatClientOptions) {
+    this.facts = facts;
     const { apiKey = '', baseUrl = '' } = access;
     this.key = apiKey;
     this.id = id;
@@ -85,8 +92,8 @@ class ChatClient {
   }
 
   private async open(call: ModelCall): Promise<OpenReply> {
-    const includesUsage = this.includesUsage;
-    const body = buildChatRequest(call, { id: this.id, name: this.name, includesUsage });
+    const { id, name, facts, includesUsage } = this;
+    const body = buildChatRequest(call, { id, name, facts, includesUsage });
     const { signal } = call;
     const reply = await postJson({ url: this.url, headers: this.headers, body, signal });
     reply.setEncoding('utf8');

@@ -28,6 +28,8 @@ export interface TokenUsage {
   readonly input: number;
   readonly output: number;
   readonly cached: number;
+  /** In the currency of the configured prices; stored with the report. */
+  readonly cost?: number | undefined;
 }
 
 export interface RunError {
@@ -50,6 +52,7 @@ export interface RunReport {
   readonly error?: StoredError | undefined;
   /** The interrupts that a paused run waits for. */
   readonly pending?: readonly PendingAnswer[] | undefined;
+  readonly cost?: number | undefined;
 }
 
 /** One attempt to execute a turn; times in milliseconds. */

@@ -66,10 +66,20 @@ export async function openProvider(
   provider: Provider,
   ...script: ScriptedReply[]
 ): Promise<ScriptedProvider> {
+  return openProviderWith({}, provider, ...script);
+}
+
+/** The same with settings for the model. */
+export async function openProviderWith(
+  settings: object,
+  provider: Provider,
+  ...script: ScriptedReply[]
+): Promise<ScriptedProvider> {
   const { start, key, url } = protocols[provider];
   const server = await start({ script });
   const id = `${provider}/${names[provider]}`;
-  const env = { MODEL: id, [key]: KEY, [url]: server.url };
+  const MODEL_SETTINGS = JSON.stringify({ [id]: settings });
+  const env = { MODEL: id, [key]: KEY, [url]: server.url, MODEL_SETTINGS };
   const { models } = loadConfig(env);
   const waits: number[] = [];
   const sleep = async (ms: number) => {
