@@ -26,9 +26,9 @@ interface AskedTurn {
 }
 
 /** Asks a question per minute in one session. */
-async function askEveryMinute(count: number, tellsWindow: boolean): Promise<AskedTurn[]> {
+async function askEveryMinute(count: number, reportsWindow: boolean): Promise<AskedTurn[]> {
   const contextTokens = WINDOW;
-  const server = await startLlamaCppServer({ contextTokens, tellsWindow, answer });
+  const server = await startLlamaCppServer({ contextTokens, reportsWindow, answer });
   const env = { MODEL: 'openai-compatible/local.gguf', MODEL_BASE_URL: server.url };
   const host = await startHost({ env });
   const alice = new TestUser(host);
@@ -77,7 +77,7 @@ function assertAllAnswered(turns: readonly AskedTurn[]): void {
 }
 
 describe(`a session with a model of ${WINDOW} tokens`, () => {
-  it('of which the server tells the window: no call is refused, and 95 % of a prompt is cached', async () => {
+  it('whose window the server reports: no call is refused, and 95 % of a prompt is cached', async () => {
     const turns = await askEveryMinute(60, true);
     assertAllAnswered(turns);
     expect(turns.flatMap(({ prompts }) => prompts.filter(({ isRefused }) => isRefused))).toEqual(
@@ -91,7 +91,7 @@ describe(`a session with a model of ${WINDOW} tokens`, () => {
     }
   }, 120_000);
 
-  it('of which only errors tell the window: a refused call is repeated once, shorter', async () => {
+  it('whose window only errors report: a refused call is repeated once, shorter', async () => {
     const turns = await askEveryMinute(40, false);
     assertAllAnswered(turns);
     const refused = turns.filter(({ prompts }) => prompts.some(({ isRefused }) => isRefused));

@@ -54,6 +54,7 @@ describe('a message answered with JSON', () => {
       sessionId,
       requestId: headers.get('x-request-id'),
       status: 'finished',
+      usage: { inputTokens: 7, outputTokens: 3, cachedTokens: 0 },
     });
     for (const message of stored) Message.parse(message);
     expect(stored).toMatchObject([

@@ -46,7 +46,9 @@ describe('a stream', () => {
       requestId: live.response.headers.get('x-request-id'),
     });
     const { id } = (await messages(sessionId)).at(-1);
-    expect(frames.at(-1)?.data).toEqual({ runId: live.runId, status: 'finished', messageId: id });
+    const usage = { inputTokens: 7, outputTokens: 3, cachedTokens: 0 };
+    const done = { runId: live.runId, status: 'finished', messageId: id, usage };
+    expect(frames.at(-1)?.data).toEqual(done);
   });
 
   it('spends at most 120 bytes on a token', async () => {

@@ -9,13 +9,13 @@ import {
 import { ScriptedModel, type ScriptedStep, say } from '../../test/support/agent/scripted-model.js';
 import { ModelError, type ModelMessage } from '../models/model.js';
 import { ModelFacts } from '../models/model-facts.js';
-import type { Refusal } from '../models/refusals.js';
+import type { Rejection } from '../models/rejections.js';
 import { estimateCall } from './estimate-tokens.js';
 
 /** A step that the model refuses. */
-const refuse = (refusal: Refusal): ScriptedStep => {
+const refuse = (rejection: Rejection): ScriptedStep => {
   return () => {
-    throw new ModelError('Refused', { kind: 'unknown', retryable: false, refusal });
+    throw new ModelError('Refused', { kind: 'unknown', retryable: false, rejection });
   };
 };
 const tooLong = refuse({ of: 'context', limit: 1000 });
@@ -48,10 +48,10 @@ it('runAgent repeats a call that is too long once, shorter, and says so', async 
   expect(first).toBeGreaterThan(1000);
 });
 
-it('runAgent gives up if the shorter call is refused too', async () => {
+it('runAgent throws if the shorter call is refused too', async () => {
   const model = new ScriptedModel(tooLong, tooLong);
   const { thrown } = await runToEnd(requestTo(model));
-  expect(thrown).toMatchObject({ refusal: { of: 'context' } });
+  expect(thrown).toMatchObject({ rejection: { of: 'context' } });
   expect(model.calls).toHaveLength(2);
 });
 
@@ -78,7 +78,7 @@ it('runAgent does not repeat a call of which a part has arrived', async () => {
     yield* (tooLong as (c: typeof modelCall) => AsyncIterable<never>)(modelCall);
   });
   const { thrown } = await runToEnd(requestTo(model));
-  expect(thrown).toMatchObject({ refusal: { of: 'context' } });
+  expect(thrown).toMatchObject({ rejection: { of: 'context' } });
   expect(model.calls).toHaveLength(1);
 });
 

@@ -1,11 +1,11 @@
 import { listUserParts, type ModelCall, ModelError, type ModelMessage } from '../models/model.js';
-import type { Refusal } from '../models/refusals.js';
+import type { Rejection } from '../models/rejections.js';
 import { type AgentRequest, type Warning, warning } from './agent.js';
 import type { Compactor } from './context-budget.js';
 
 /** Repeats calls that the model refused in another form: shorter, without images or without tools. */
 export class CallRecovery {
-  private readonly tried = new Set<Refusal['of']>();
+  private readonly tried = new Set<Rejection['of']>();
   private dropsImages = false;
   private dropsTools = false;
   private dropsReasoning = false;
@@ -23,21 +23,21 @@ export class CallRecovery {
 
   /** Returns what to report before the call is repeated; undefined if nothing can be done about the error. */
   recover(error: unknown, call: ModelCall): readonly Warning[] | undefined {
-    const refusal = error instanceof ModelError ? error.refusal : undefined;
-    if (!refusal || this.tried.has(refusal.of)) return undefined;
-    this.tried.add(refusal.of);
-    return this.change(refusal, call);
+    const rejection = error instanceof ModelError ? error.rejection : undefined;
+    if (!rejection || this.tried.has(rejection.of)) return undefined;
+    this.tried.add(rejection.of);
+    return this.change(rejection, call);
   }
 
-  private change(refusal: Refusal, call: ModelCall): readonly Warning[] | undefined {
-    switch (refusal.of) {
+  private change(rejection: Rejection, call: ModelCall): readonly Warning[] | undefined {
+    switch (rejection.of) {
       case 'context':
-        this.compactor.shrink(call, refusal);
+        this.compactor.shrink(call, rejection);
         return [];
       case 'images':
         if (!call.messages.some(hasImage)) return undefined;
         this.dropsImages = true;
-        return [warning('images_left_out', refusal.isLasting ? BLIND : UNUSABLE)];
+        return [warning('images_left_out', rejection.isLasting ? BLIND : UNUSABLE)];
       case 'tools':
         if (call.tools.length === 0) return undefined;
         this.dropsTools = true;
@@ -50,7 +50,7 @@ export class CallRecovery {
         this.dropsSchema = true;
         return call.responseSchema ? [] : undefined;
       default:
-        return refusal satisfies never;
+        return rejection satisfies never;
     }
   }
 

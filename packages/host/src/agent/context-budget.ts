@@ -6,7 +6,7 @@ import {
   type ModelMessage,
   type ModelTool,
 } from '../models/model.js';
-import type { Refusal } from '../models/refusals.js';
+import type { Rejection } from '../models/rejections.js';
 import { type AgentLimits, type Meter, SummaryCache, type Warning, warning } from './agent.js';
 import {
   estimateCall,
@@ -81,13 +81,13 @@ export class Compactor {
 
   /** Leaves out files, and long texts of files, that do not fit although the conversation does. */
   fitFiles(call: ModelCall): { readonly call: ModelCall; readonly warnings: readonly Warning[] } {
-    const fitted = fitFiles(call, Math.min(this.budgetOf(this.options.model), this.cap));
+    const fitted = fitFiles(call, Math.min(this.getBudget(this.options.model), this.cap));
     const warnings = fitted === call ? [] : this.warnOnce('files_left_out', FILES_LEFT_OUT);
     return { call: fitted, warnings };
   }
 
   /** Sends less from now on, because the model refused this call as too long. */
-  shrink(call: ModelCall, { limit, requested }: Extract<Refusal, { of: 'context' }>): void {
+  shrink(call: ModelCall, { limit, requested }: Extract<Rejection, { of: 'context' }>): void {
     const estimate = estimateCall(call);
     const { facts } = this.options.model;
     if (requested !== undefined) facts.learnTokens(estimate, requested);
@@ -135,13 +135,13 @@ export class Compactor {
     const { smallModel: model, meter } = this.options;
     return async (messages: readonly ModelMessage[], earlier: string | undefined) => {
       await model.facts.refresh(signal);
-      const tokens = Math.floor(this.budgetOf(model) * TRANSCRIPT_SHARE);
+      const tokens = Math.floor(this.getBudget(model) * TRANSCRIPT_SHARE);
       const ask = (transcriptTokens: number) =>
         summarize({ model, earlier, messages, transcriptTokens, meter, signal });
       try {
         return await ask(tokens);
       } catch (error) {
-        if (!(error instanceof ModelError && error.refusal?.of === 'context')) throw error;
+        if (!(error instanceof ModelError && error.rejection?.of === 'context')) throw error;
         return ask(Math.floor(tokens / 2));
       }
     };
@@ -154,13 +154,13 @@ export class Compactor {
   }
 
   private roomFor({ system, tools }: CallDraft): number {
-    const budget = Math.min(this.budgetOf(this.options.model), this.cap);
+    const budget = Math.min(this.getBudget(this.options.model), this.cap);
     const taken = estimateTokens(system) + estimateTools(tools) + RESERVE;
     return Math.max(budget - taken, Math.floor(budget * LEAST_SHARE));
   }
 
   /** The most tokens of a call to a model, in the unit of our estimates. */
-  private budgetOf({ facts }: Model): number {
+  private getBudget({ facts }: Model): number {
     const { contextTokens } = this.options.limits;
     return Math.floor(Math.min(contextTokens, facts.promptTokens) / facts.tokenRatio);
   }

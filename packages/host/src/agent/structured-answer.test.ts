@@ -21,7 +21,7 @@ async function answer(request: AgentRequest) {
   }
 }
 
-it('answerMessage returns JSON that fits the schema, and tells the model about it', async () => {
+it('answerMessage returns JSON that fits the schema, and asks the model for it', async () => {
   const model = new ScriptedModel(say('```json\n{ "capital": "Nairobi", "people": 5 }\n```'));
   const { text } = await answer(requestTo(model, { responseSchema }));
   expect(JSON.parse(text)).toEqual({ capital: 'Nairobi', people: 5 });

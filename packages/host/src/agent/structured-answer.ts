@@ -48,7 +48,7 @@ function repair(
   );
 }
 
-/** Tells the model what to answer, in the note of the message: then the beginning of the prompt stays the same. */
+/** Asks the model for such an answer, in the note of the message: then the beginning of the prompt stays the same. */
 function instruct({ messages }: AgentRequest, { json }: ResponseSchema): readonly ModelMessage[] {
   const at = messages.findLastIndex(({ role }) => role === 'user');
   const asked = messages[at];

@@ -255,7 +255,7 @@ export const Environment = z.object({
   TURN_CONTEXT_TOKENS: positive
     .prefault('100000')
     .describe(
-      'Maximum number of tokens to send to a model, whatever its context window; older turns are summarized',
+      'Maximum number of tokens to send to a model, even if its context window is larger; older turns are summarized',
     ),
   TURNS_PER_USER: positive
     .prefault('20')

@@ -1,7 +1,7 @@
+import type { ModelUsage } from '@sibyl/plugin-kit';
 import type { ReasoningEffort } from '@sibyl/protocol';
 import { abortable, settlesWithin } from '@sibyl/server-kit';
 import type { ModelSettings } from '../config/environment.js';
-import type { ModelCall, ModelUsage } from './model.js';
 
 /** What a server says about its model. */
 export interface ModelDetails {
@@ -49,6 +49,7 @@ export class ModelFacts {
   private details: ModelDetails = {};
   private discovery: Promise<void> | undefined;
   private freshUntil = Number.NEGATIVE_INFINITY;
+  private wasAsked = false;
   private ratio = 1;
 
   constructor({ settings = {}, defaults = {}, discover }: ModelFactsOptions = {}) {
@@ -76,7 +77,9 @@ export class ModelFacts {
   }
 
   /** How much to ask it to reason: `default` is as much as it wants, undefined asks for nothing. */
-  chooseEffort(asked: ModelCall['reasoning']): ReasoningEffort | 'default' | undefined {
+  chooseEffort(
+    asked: ReasoningEffort | 'omit' | undefined,
+  ): ReasoningEffort | 'default' | undefined {
     if (asked === 'omit' || this.reasoning === false) return undefined;
     const { reasoning } = this.settings;
     if (asked) return asked;
@@ -103,13 +106,14 @@ export class ModelFacts {
     return this.ratio;
   }
 
-  /** Asks the server what it knows, unless it said so recently; never fails, and waits only a short time. */
+  /** Asks the server what it knows, unless it said so recently. Never fails; waits only for the first attempt, shortly. */
   async refresh(signal: AbortSignal): Promise<void> {
     if (!this.discover || performance.now() < this.freshUntil) return;
     this.discovery ??= this.runDiscovery(this.discover).finally(() => {
       this.discovery = undefined;
     });
     const { discovery } = this;
+    if (this.wasAsked) return;
     await abortable(() => settlesWithin(DISCOVERY_TIMEOUT_MS, discovery), signal);
   }
 
@@ -154,8 +158,9 @@ export class ModelFacts {
       this.details = { ...this.details, ...found };
       this.freshUntil = performance.now() + (found.isProvisional ? RETRY_MS : FRESH_MS);
     } catch {
-      // The model may work without: its errors tell the rest.
+      // The model may work without: its errors report the rest.
       this.freshUntil = performance.now() + RETRY_MS;
     }
+    this.wasAsked = true;
   }
 }

@@ -7,7 +7,7 @@ import type {
 } from '@sibyl/plugin-kit';
 import type { ErrorKind, JsonObject, ReasoningEffort } from '@sibyl/protocol';
 import type { ModelFacts } from './model-facts.js';
-import { findRefusal, type Refusal } from './refusals.js';
+import { findRejection, type Rejection } from './rejections.js';
 
 export type {
   MediaPart,
@@ -70,7 +70,7 @@ export interface ModelErrorOptions extends ErrorOptions {
   /** Whether the same call may succeed later. */
   readonly retryable: boolean;
   readonly retryAfterSeconds?: number | undefined;
-  readonly refusal?: Refusal | undefined;
+  readonly rejection?: Rejection | undefined;
 }
 
 /** Why the answer of a model is missing or incomplete; the message is safe to show to the user. */
@@ -80,14 +80,14 @@ export class ModelError extends Error {
   readonly retryable: boolean;
   readonly retryAfterSeconds: number | undefined;
   /** Set if the model may accept the call in another form. */
-  readonly refusal: Refusal | undefined;
+  readonly rejection: Rejection | undefined;
 
   constructor(message: string, options: ModelErrorOptions) {
     super(message, options);
     this.kind = options.kind;
     this.retryable = options.retryable;
     this.retryAfterSeconds = options.retryAfterSeconds;
-    this.refusal = options.refusal;
+    this.rejection = options.rejection;
   }
 }
 
@@ -134,8 +134,8 @@ export function createModelError(
 /** Converts a provider's error reply. */
 export function toModelError(error: ProviderError): ModelError {
   const { status, text, code = '', body = '', retryAfterSeconds } = error;
-  const refusal = findRefusal(status, `${code} ${text} ${body}`);
-  if (refusal) return createRefusalError(refusal, error);
+  const rejection = findRejection(status, `${code} ${text} ${body}`);
+  if (rejection) return createRejectionError(rejection, error);
   const kind = classifyError(status, `${code} ${text}`);
   if (kind !== 'unknown')
     return createModelError(kind, `${status} ${code}: ${text}`, retryAfterSeconds);
@@ -149,20 +149,23 @@ export function toModelError(error: ProviderError): ModelError {
   );
 }
 
-function createRefusalError(refusal: Refusal, { status, text, code }: ProviderError): ModelError {
+function createRejectionError(
+  rejection: Rejection,
+  { status, text, code }: ProviderError,
+): ModelError {
   const cause = new Error(redact(`${status} ${code}: ${text}`));
-  return new ModelError(describeRefusal(refusal), {
+  return new ModelError(describeRejection(rejection), {
     kind: 'unknown',
     retryable: false,
-    refusal,
+    rejection,
     cause,
   });
 }
 
-function describeRefusal(refusal: Refusal): string {
-  switch (refusal.of) {
+function describeRejection(rejection: Rejection): string {
+  switch (rejection.of) {
     case 'context': {
-      const window = refusal.limit ? ` of ${refusal.limit} tokens` : '';
+      const window = rejection.limit ? ` of ${rejection.limit} tokens` : '';
       return `The message does not fit into the model's context window${window}, even without the earlier conversation. Shorten it, or choose another model.`;
     }
     case 'images':
@@ -174,7 +177,7 @@ function describeRefusal(refusal: Refusal): string {
     case 'schema':
       return 'The model does not accept a schema for its answer.';
     default:
-      return refusal satisfies never;
+      return rejection satisfies never;
   }
 }
 

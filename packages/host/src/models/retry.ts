@@ -71,11 +71,11 @@ function addCost(part: ModelPart, facts: ModelFacts): ModelPart {
 }
 
 function learn(facts: ModelFacts, error: unknown): void {
-  const refusal = error instanceof ModelError ? error.refusal : undefined;
-  if (refusal?.of === 'context' && refusal.limit) facts.learnContextTokens(refusal.limit);
-  if (refusal?.of === 'images' && refusal.isLasting) facts.refuse('vision');
-  if (refusal?.of === 'tools' || refusal?.of === 'reasoning') facts.refuse(refusal.of);
-  if (refusal?.of === 'schema') facts.refuse('structuredOutput');
+  const rejection = error instanceof ModelError ? error.rejection : undefined;
+  if (rejection?.of === 'context' && rejection.limit) facts.learnContextTokens(rejection.limit);
+  if (rejection?.of === 'images' && rejection.isLasting) facts.refuse('vision');
+  if (rejection?.of === 'tools' || rejection?.of === 'reasoning') facts.refuse(rejection.of);
+  if (rejection?.of === 'schema') facts.refuse('structuredOutput');
 }
 
 const retriedKinds: ReadonlySet<ErrorKind> = new Set(['rate_limit', 'server', 'network']);

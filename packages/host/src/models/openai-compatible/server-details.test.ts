@@ -86,7 +86,7 @@ it.each([
   expect(asked).toEqual(['GET /v1/models']);
 });
 
-it('discoverDetails asks LiteLLM for what it knows of the model behind', async () => {
+it('discoverDetails asks LiteLLM about the model behind it', async () => {
   const model_info = { max_input_tokens: 8192, supports_vision: false };
   const { details } = await discover({
     ...listing({ owned_by: 'openai' }, { id: 'other' }),

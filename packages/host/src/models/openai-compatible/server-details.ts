@@ -45,7 +45,7 @@ class DetailsClient {
     const found = entries.find((entry) =>
       [entry.id, entry.name, entry.model, entry.canonical_slug].includes(name),
     );
-    // A server with one model answers with it, whatever it is called.
+    // A server with one model answers with it under any name.
     return found ?? (entries.length === 1 ? entries[0] : undefined);
   }
 
@@ -128,7 +128,7 @@ function readEntry(entry: Fields = {}): ModelDetails {
   });
 }
 
-/** What Ollama uses unless a model or the server sets another window; it cuts longer prompts without an error. */
+/** What Ollama uses unless a model or the server sets another window; it truncates longer prompts without an error. */
 const OLLAMA_CONTEXT_TOKENS = 4096;
 
 function readOllamaModel(shown: Fields, loaded: number | undefined): ModelDetails {

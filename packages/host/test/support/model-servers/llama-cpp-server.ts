@@ -7,8 +7,8 @@ import { sse } from './script.ts';
 export interface LlamaCppOptions {
   /** The window of each slot. */
   readonly contextTokens: number;
-  /** Whether `/props` and the list of models tell the window, as llama.cpp does and llama-cpp-python does not. */
-  readonly tellsWindow: boolean;
+  /** Whether `/props` and the list of models report the window, as llama.cpp does and llama-cpp-python does not. */
+  readonly reportsWindow: boolean;
   readonly hasVision?: boolean;
   /** The answer to a request. */
   readonly answer: (body: ChatBody) => string;
@@ -52,11 +52,11 @@ export async function startLlamaCppServer(options: LlamaCppOptions): Promise<Lla
     if (request.method === 'GET') return describeServer(request.url ?? '', options, response);
     const body = (await json(request)) as ChatBody;
     const prompt = toTokens(body);
-    const refusal = findRefusal(body, prompt.length, options);
+    const rejection = findRejection(body, prompt.length, options);
     const slot = selectSlot(slots, prompt);
     const cached = slot.countCommon(prompt);
-    prompts.push({ body, tokens: prompt.length, cached, isRefused: refusal !== undefined });
-    if (refusal) return sendJson(response, refusal.code, { error: refusal });
+    prompts.push({ body, tokens: prompt.length, cached, isRefused: rejection !== undefined });
+    if (rejection) return sendJson(response, rejection.code, { error: rejection });
     const room = options.contextTokens - prompt.length;
     const answer = splitText(options.answer(body)).slice(0, room);
     slot.keep([...prompt, ...answer]);
@@ -141,7 +141,7 @@ function splitText(text: string): string[] {
   return text.match(/.{1,3}/gs) ?? [];
 }
 
-function findRefusal(body: ChatBody, tokens: number, options: LlamaCppOptions) {
+function findRejection(body: ChatBody, tokens: number, options: LlamaCppOptions) {
   if (!options.hasVision && JSON.stringify(body).includes('"image_url"'))
     return { code: 500, message: 'image input is not supported', type: 'server_error' };
   if (tokens < options.contextTokens) return undefined;
@@ -155,13 +155,13 @@ function findRefusal(body: ChatBody, tokens: number, options: LlamaCppOptions) {
 }
 
 function describeServer(url: string, options: LlamaCppOptions, response: ServerResponse): void {
-  const { tellsWindow, contextTokens, hasVision = false } = options;
-  const meta = tellsWindow && { owned_by: 'llamacpp', meta: { n_ctx_train: 131_072 } };
+  const { reportsWindow, contextTokens, hasVision = false } = options;
+  const meta = reportsWindow && { owned_by: 'llamacpp', meta: { n_ctx_train: 131_072 } };
   const default_generation_settings = { n_ctx: contextTokens };
   const modalities = { vision: hasVision };
   if (url === '/v1/models')
     sendJson(response, 200, { object: 'list', data: [{ id: 'local.gguf', ...meta }] });
-  else if (url === '/props' && tellsWindow)
+  else if (url === '/props' && reportsWindow)
     sendJson(response, 200, { default_generation_settings, modalities });
   else sendJson(response, 404, { error: 'not found' });
 }

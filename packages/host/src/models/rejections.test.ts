@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { toModelError } from './model.js';
-import { findRefusal } from './refusals.js';
+import { findRejection } from './rejections.js';
 
 /** Replies to a prompt of 9,001 tokens by models with a window of 8,192, as far as they name these. */
 const tooLong: readonly [string, number, string, object][] = [
@@ -55,7 +55,7 @@ const tooLong: readonly [string, number, string, object][] = [
   [
     'vLLM',
     400,
-    '{"object":"error","message":"The decoder prompt (length 9001) is longer than the maximum model length of 8192. Make sure that `max_model_len` is no smaller","type":"BadRequestError","code":400}',
+    '{"object":"error","message":"The decoder prompt (length 9001) is longer than the maximum model length of 8192","type":"BadRequestError","code":400}',
     { limit: 8192, requested: 9001 },
   ],
   [
@@ -127,11 +127,11 @@ const tooLong: readonly [string, number, string, object][] = [
   ],
 ];
 
-describe('findRefusal', () => {
+describe('findRejection', () => {
   it.each(tooLong)('recognizes that a prompt is too long for %s', (_, status, body, numbers) => {
-    expect(findRefusal(status, body)).toMatchObject({ of: 'context', ...numbers });
+    expect(findRejection(status, body)).toMatchObject({ of: 'context', ...numbers });
     const error = toModelError({ status, text: 'too long', body });
-    expect(error).toMatchObject({ retryable: false, refusal: { of: 'context' } });
+    expect(error).toMatchObject({ retryable: false, rejection: { of: 'context' } });
     expect(error.message).toContain('Shorten it');
   });
 
@@ -144,7 +144,7 @@ describe('findRefusal', () => {
     [400, 'messages.1.content.0.image.source.base64: image exceeds 5 MB maximum', false],
     [400, 'Could not process image', false],
   ])('recognizes %i %s', (status, text, isLasting) => {
-    expect(findRefusal(status, text)).toEqual({ of: 'images', isLasting });
+    expect(findRejection(status, text)).toEqual({ of: 'images', isLasting });
   });
 
   it.each([
@@ -152,7 +152,7 @@ describe('findRefusal', () => {
     'No endpoints found that support tool use.',
     '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
   ])('recognizes %s', (text) => {
-    expect(findRefusal(400, text)).toEqual({ of: 'tools' });
+    expect(findRejection(400, text)).toEqual({ of: 'tools' });
   });
 
   it.each([
@@ -161,6 +161,6 @@ describe('findRefusal', () => {
     [500, 'internal error while loading an image of the container'],
     [400, 'Unknown parameter: foo'],
   ])('leaves %i %s to the other errors', (status, text) => {
-    expect(findRefusal(status, text)).toBeUndefined();
+    expect(findRejection(status, text)).toBeUndefined();
   });
 });

@@ -1,5 +1,5 @@
 /** Why a model refused a call that it might accept in another form. */
-export type Refusal =
+export type Rejection =
   | {
       readonly of: 'context';
       /** The window, if the error names it. */
@@ -15,7 +15,7 @@ export type Refusal =
   | { readonly of: 'tools' | 'reasoning' | 'schema' };
 
 /** Reads from an error reply whether another form of the call may succeed; `text` is everything that the reply says. */
-export function findRefusal(status: number, text: string): Refusal | undefined {
+export function findRejection(status: number, text: string): Rejection | undefined {
   if (OTHER_REASONS.has(status)) return undefined;
   const said = text.slice(0, MAX_LENGTH);
   if (OVERFLOW.some((pattern) => pattern.test(said)))
