@@ -4,7 +4,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { LOCALHOST_TLS } from '../../demo-chain/test/support/localhost-tls.js';
 import { startTestNode, type TestNodeOptions } from '../../demo-chain/test/support/test-node.js';
 import { createGrpcClient, type GrpcClient } from '../src/grpc-client.js';
-import { GrpcCode, GrpcError } from '../src/grpc-error.js';
+import { GrpcCode } from '../src/grpc-error.js';
 import { encodeMessage } from '../src/message-framing.js';
 
 const METHOD = '/ixo.entity.v1beta1.Query/Params';
@@ -228,8 +228,16 @@ describe.each(['own', 'node'] as const)('with %s HTTP/2', (http2) => {
   });
 
   it('GrpcClient.open rejects when the server does not have the method', async () => {
-    const { client } = await withNode();
-    const stream = await client.open('/no.such.Service/Method', { timeoutMs: 5000 });
-    await expect(stream.send(LIST_SERVICES)).rejects.toBeInstanceOf(GrpcError);
+    const status = {
+      'grpc-status': String(GrpcCode.unimplemented),
+      'grpc-message': 'no such method',
+    };
+    const client = await withServer((stream) =>
+      stream.respond({ ...GRPC, ...status }, { endStream: true }),
+    );
+    const stream = await client.open('/no.such.Service/Method', { timeoutMs: 60_000 });
+    await expect(stream.send(LIST_SERVICES)).rejects.toMatchObject({
+      code: GrpcCode.unimplemented,
+    });
   });
 });
