@@ -17,6 +17,7 @@ import { createLogger, type Logger } from './observe/logger.js';
 import { Metrics } from './observe/metrics.js';
 import { QueryParser } from './query/query-parser.js';
 import { QueryService } from './query/query-service.js';
+import { TypeLookup } from './query/type-lookup.js';
 import { SchemaRefresher, SchemaRegistry } from './schema/schema-registry.js';
 import { AbciUpstream } from './upstream/abci-upstream.js';
 import { GrpcUpstream } from './upstream/grpc-upstream.js';
@@ -125,11 +126,12 @@ async function createDeps(config: Config, logger: Logger) {
   const blocks = new BlockWatch(pool, pollMs);
   logStates(blocks, logger);
   const schemaRegistry = new SchemaRegistry({ nodes, config, logger });
-  const queryParser = new QueryParser({ schemaRegistry, config });
+  const typeLookup = new TypeLookup(logger);
+  const queryParser = new QueryParser({ schemaRegistry, typeLookup, config });
   const queryService = new QueryService({
     pool,
     blocks,
-    schemaRegistry,
+    typeLookup,
     cacheBytes: config.cache.maxBytes,
     metrics,
     longestMs: config.nodes.timeoutMs,

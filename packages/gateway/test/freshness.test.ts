@@ -28,7 +28,7 @@ async function start(options: TestNodeOptions, env: Record<string, string> = {})
 const BLOCKS = 60;
 
 /**
- * Writes a value in each block, hears of it from the node, and then reads it through the gateway, while others read all
+ * Writes a value in each block, learns that from the node, and then reads it through the gateway, while others read all
  * the time; returns how many reads had the value.
  */
 async function countFreshReads(
@@ -51,7 +51,7 @@ async function countFreshReads(
     await sleep(30 + Math.random() * 30);
     written = i;
     node.blocks.latest += 1;
-    // A client hears of its transaction over the network.
+    // A client learns about its transaction over the network.
     await ask(witness.url.replace('grpc', 'http')).catch(() => undefined);
     const { json } = await gateway.get(PARAMS, readHeaders());
     if (json.params.createSequence === String(i)) fresh += 1;
@@ -135,7 +135,7 @@ describe('BlockWatch', () => {
   const readHeight = async (gateway: RunningGateway) =>
     (await gateway.get('/health')).json.latestHeight;
 
-  it('hears of blocks from the RPC of a node, also for a gRPC node with ?rpc=', async () => {
+  it('receives blocks from the RPC of a node, also for a gRPC node with ?rpc=', async () => {
     const blocks = new ManualBlocks();
     const rpc = await startTestNode({ over: 'rpc+http', blocks });
     cleanups.push(() => rpc.close());

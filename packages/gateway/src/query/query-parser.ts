@@ -10,6 +10,7 @@ import { HEIGHT_METADATA, parseHeight } from '../upstream/upstream.js';
 import { integerField, messageAt } from '../upstream/wire-fields.js';
 import { badRequest, QueryError } from './query-error.js';
 import type { ParsedQuery } from './query-service.js';
+import type { TypeLookup } from './type-lookup.js';
 
 const NONE: readonly string[] = [];
 
@@ -30,6 +31,7 @@ const MAX_LOOKUPS = 20;
 
 interface QueryParserOptions {
   readonly schemaRegistry: SchemaRegistry;
+  readonly typeLookup: TypeLookup;
   readonly config: Config;
 }
 
@@ -75,8 +77,8 @@ export class QueryParser {
         return this.bind(request, bound, body);
       } catch (error) {
         if (!(error instanceof UnknownTypeBindError) || lookups === MAX_LOOKUPS) throw error;
-        const { schemaRegistry } = this.options;
-        if (!(await schemaRegistry.resolveType(bound.group, error.typeName))) throw error;
+        const { typeLookup } = this.options;
+        if (!(await typeLookup.resolve(bound.group, error.typeName))) throw error;
       }
     }
   }
@@ -298,7 +300,7 @@ export function readRequestedHeight(
 /** Go's `ParseInt` in base 10. */
 const GO_INTEGER = /^[+-]?\d{1,19}$/;
 
-/** The height as a node reads it: it ignores more than one, and its errors have no code of their own. */
+/** The height as a node reads it: it ignores more than one, and its errors all have the code unknown. */
 function readNodeHeight(headers: IncomingHttpHeaders): number | undefined {
   const given = [headers[HEIGHT_METADATA], headers[HEIGHT_HEADER]].filter(
     (one) => one !== undefined,

@@ -5,10 +5,11 @@ import type { BlockWatch } from '../nodes/block-watch.js';
 import type { NodePool } from '../nodes/node-pool.js';
 import type { Metrics } from '../observe/metrics.js';
 import { type Route, UnknownTypeError } from '../schema/schema.js';
-import type { SchemaGroup, SchemaRegistry } from '../schema/schema-registry.js';
+import type { SchemaGroup } from '../schema/schema-registry.js';
 import { badRequest, QueryError } from './query-error.js';
 import { computeEtag, Reply, ReplyCache } from './reply-cache.js';
 import { type SharedResult, SingleFlight } from './single-flight.js';
+import type { TypeLookup } from './type-lookup.js';
 
 /** A message of this size takes a millisecond; larger ones are written in slices, so that they do not block the event loop. */
 const SLICED_FROM_BYTES = 128 * 1024;
@@ -29,7 +30,7 @@ const SINGLE_FLIGHT_LIMITS = { maxCalls: 4096, maxKeyBytes: 32 * 1024 * 1024 };
 interface QueryServiceOptions {
   readonly pool: NodePool;
   readonly blocks: BlockWatch;
-  readonly schemaRegistry: Pick<SchemaRegistry, 'resolveType'>;
+  readonly typeLookup: TypeLookup;
   readonly cacheBytes: number;
   readonly metrics: Metrics;
   /** Maximum timeout of a call to the nodes. */
@@ -187,7 +188,7 @@ export class QueryService {
         return isLong ? await writeInSlices(route, message) : route.write(message);
       } catch (error) {
         if (!(error instanceof UnknownTypeError) || lookups === MAX_LOOKUPS) throw error;
-        if (!(await this.options.schemaRegistry.resolveType(group, error.typeName))) throw error;
+        if (!(await this.options.typeLookup.resolve(group, error.typeName))) throw error;
       }
     }
   }

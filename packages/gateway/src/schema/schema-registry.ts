@@ -1,5 +1,4 @@
 import type { GrpcError } from '@sibyl/grpc-client';
-import { LruMap, textBytes } from '@sibyl/server-kit';
 import type { Config } from '../config/config.js';
 import type { BlockWatch } from '../nodes/block-watch.js';
 import type { ChainNode } from '../nodes/chain-node.js';
@@ -12,7 +11,6 @@ import {
   readNodeVersion,
 } from './descriptor-source.js';
 import { computeFingerprint } from './descriptors.js';
-import { ServerReflection } from './reflection.js';
 import { loadSchema, type Schema } from './schema.js';
 
 /** The schema of a node. */
@@ -29,11 +27,6 @@ export interface SchemaGroup {
   readonly nodes: readonly ChainNode[];
 }
 
-/** How long a type that no node knows is not looked up again. */
-const UNKNOWN_LIFE_MS = 10_000;
-const UNKNOWN_TYPES_BYTES = 1024 * 1024;
-const TYPE_NAME = /^[A-Za-z_][\w.]{0,200}$/;
-
 interface SchemaRegistryOptions {
   readonly nodes: readonly ChainNode[];
   readonly config: Pick<Config, 'schema' | 'compat'>;
@@ -47,12 +40,6 @@ export class SchemaRegistry {
   private readonly known = new Map<ChainNode, NodeSchema>();
   private readonly compiled = new Map<string, Schema>();
   private readonly running = new Map<ChainNode, Promise<void>>();
-  private readonly lookups = new Map<string, Promise<boolean>>();
-  /** Types that no node knows, with the time until which they are not looked up again. */
-  private readonly unknownTypes = new LruMap<string, number>({
-    maxBytes: UNKNOWN_TYPES_BYTES,
-    measure: (_, name) => textBytes(name),
-  });
 
   constructor(private readonly options: SchemaRegistryOptions) {}
 
@@ -70,36 +57,6 @@ export class SchemaRegistry {
       this.running.get(node) ?? this.load(node).catch((error) => this.warn(node, error));
     this.running.set(node, running);
     return running.finally(() => this.running.delete(node));
-  }
-
-  /** Looks up a type that a schema lacks; resolves to whether it is known now. */
-  resolveType({ schema, nodes }: SchemaGroup, typeName: string): Promise<boolean> {
-    if (schema.types.getMessage(typeName)) return Promise.resolve(true);
-    if (!TYPE_NAME.test(typeName)) return Promise.resolve(false);
-    const key = `${schema.fingerprint} ${typeName}`;
-    if ((this.unknownTypes.get(key) ?? 0) > performance.now()) return Promise.resolve(false);
-    const lookup = this.lookups.get(key) ?? this.lookUp(schema, nodes, typeName);
-    this.lookups.set(key, lookup);
-    return lookup.finally(() => this.lookups.delete(key));
-  }
-
-  private async lookUp(
-    schema: Schema,
-    nodes: readonly ChainNode[],
-    typeName: string,
-  ): Promise<boolean> {
-    for (const node of nodes.filter(({ isUp }) => isUp)) {
-      try {
-        const read = (server: ServerReflection) => server.readFiles([typeName]);
-        schema.types.add((await ServerReflection.use(node.upstream, read)) ?? []);
-        if (schema.types.getMessage(typeName)) return true;
-      } catch (error) {
-        this.warn(node, error);
-      }
-    }
-    if (schema.types.settle(typeName)) return true;
-    this.unknownTypes.set(`${schema.fingerprint} ${typeName}`, performance.now() + UNKNOWN_LIFE_MS);
-    return false;
   }
 
   private async load(node: ChainNode): Promise<void> {

@@ -12,8 +12,8 @@ import {
  */
 export function correctVersions(files: readonly FileDescriptorProto[]): void {
   for (const file of files) {
-    if (file.name === 'cosmos/staking/v1beta1/query.proto') dropHistoricalRecord(file);
-    if (file.name === 'cosmos/bank/v1beta1/query.proto') addOwnersByQuery(file);
+    if (file.package === 'cosmos.staking.v1beta1') dropHistoricalRecord(file);
+    if (file.package === 'cosmos.bank.v1beta1') addOwnersByQuery(file);
   }
 }
 
