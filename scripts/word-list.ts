@@ -118,6 +118,7 @@ interface Exception {
 const exceptions: readonly Exception[] = [
   { word: /^(any|one|all|multiple)Of$/, path: '**', reason: 'names of JSON Schema' },
   { word: /^((lastI|i)ndex|value|getPrototype)Of$/, path: '**', reason: 'names of JavaScript' },
+  { word: /^(\w*M|m)essage-?Parts$/i, path: 'packages/host/**', reason: 'parts of a message' },
   { word: /^(nobody|everybody)$/i, path: 'packages/gateway/**', reason: 'values that nodes print' },
 ];
 

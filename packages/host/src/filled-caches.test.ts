@@ -21,7 +21,12 @@ const fills: readonly [name: string, limitMb: number, fill: () => Promise<unknow
     'RateLimits',
     3 * 8,
     async () => {
-      const limits = new RateLimits({ perCaller: 1e9, anonymous: 1e9, metrics: new Metrics(), bus });
+      const limits = new RateLimits({
+        perCaller: 1e9,
+        anonymous: 1e9,
+        metrics: new Metrics(),
+        bus,
+      });
       for (let i = 0; i < 60_000; i++) {
         const address = `2001:db8:${(i >> 16).toString(16)}:${(i & 0xffff).toString(16)}::1`;
         limits.takeAnonymous(address);

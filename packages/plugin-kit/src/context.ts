@@ -7,6 +7,7 @@ import type {
   JsonObject,
   Message,
   MessageCacheInvalidationEvent,
+  PendingAnswer,
   ReasoningEvent,
   RenderComponentEvent,
   ReplyPart,
@@ -63,6 +64,23 @@ export interface PluginTurns {
   /** Resolves once the message is stored; the reply then ends with `done`. */
   start(turn: PluginTurn): Promise<AsyncIterable<ReplyPart>>;
   abort(turn: Pick<PluginTurn, 'user' | 'sessionId'>): Promise<boolean>;
+  /** The questions that the paused turn of a session asks. */
+  pending(turn: Pick<PluginTurn, 'user' | 'sessionId'>): Promise<readonly PendingQuestion[]>;
+  /** Continues a paused turn: the run to join, or what the turn still waits for. */
+  answer(answer: {
+    readonly user: string;
+    readonly id: string;
+    readonly value: unknown;
+  }): Promise<{ readonly runId: string; readonly pending?: readonly PendingAnswer[] }>;
+}
+
+/** A question of a tool that the turn waits for. */
+export interface PendingQuestion extends PendingAnswer {
+  /** JSON Schema of the answer. */
+  readonly schema: JsonObject;
+  readonly data: unknown;
+  /** Milliseconds. */
+  readonly expiresAt: number;
 }
 
 /** Calls a model outside of the conversation. */

@@ -21,6 +21,7 @@ export type {
   MintRequest,
   OracleFacts,
   OracleUcan,
+  PendingQuestion,
   PluginContext,
   PluginDatabase,
   PluginMigration,

@@ -8,8 +8,8 @@ import {
   type UserPart,
   withTimeout,
 } from '@sibyl/plugin-kit';
-import { z } from 'zod';
 import type { Attachment } from '@sibyl/protocol';
+import { z } from 'zod';
 import type { FileReader, ReadFile } from './file-reader.js';
 import type { RoomDirectory } from './rooms.js';
 

@@ -79,7 +79,7 @@ it('toModelMessages keeps the order of texts and calls, without reasoning and co
     ...toCallParts([{ ...call, id: 'c3' }]),
     say('\n\nDone.'),
   ];
-  const messages = toModelMessages([ai('I look.\n\nOne more.\n\nDone.', { parts })]);
+  const messages = convert([ai('I look.\n\nOne more.\n\nDone.', { parts })]);
   expect(messages).toMatchObject([
     { role: 'assistant', text: 'I look.', toolCalls: [{ id: 'c1' }, { id: 'c2' }] },
     { role: 'tool', results: [{ id: 'c1' }, { id: 'c2' }] },

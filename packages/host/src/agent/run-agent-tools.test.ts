@@ -248,6 +248,8 @@ it('runAgent sends the files of a tool result to the model, and only their descr
   const seeing = new SeeingModel(callTools(['1', 'draw', {}]), say('A chart.'));
   await runToEnd(requestTo(seeing, { tools }));
   const results = (made: ScriptedModel) => made.lastMessages.at(-1);
-  expect(results(seeing)).toMatchObject({ results: [{ media: [{ mediaType: 'image/png', data }] }] });
+  expect(results(seeing)).toMatchObject({
+    results: [{ media: [{ mediaType: 'image/png', data }] }],
+  });
   expect(results(model)).not.toMatchObject({ results: [{ media: expect.anything() }] });
 });

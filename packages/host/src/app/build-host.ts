@@ -46,6 +46,7 @@ import { openStore, type Store, WriteProbe } from '../store/store.js';
 import { StoreOutage } from '../store/store-outage.js';
 import { Gates } from '../turns/gates.js';
 import { Hooks } from '../turns/hooks.js';
+import { PausedTurns } from '../turns/paused-turns.js';
 import { RunFeeds } from '../turns/run-feeds.js';
 import { MissedEvents, RunReader } from '../turns/run-reader.js';
 import { TurnRunner } from '../turns/run-turn.js';
@@ -375,9 +376,11 @@ function wireTurns(needs: TurnDeps) {
   });
   const feeds = new RunFeeds(cluster.bus);
   const reader = new RunReader(turns, store, feeds);
+  const paused = new PausedTurns(store.runs, turns);
   const takeover = new Takeover({
     runs: store.runs,
     turns,
+    paused,
     cluster,
     events,
     logger,
@@ -392,6 +395,7 @@ function wireTurns(needs: TurnDeps) {
   const slots = new StreamSlots(settings.streamsPerUser);
   return {
     turns,
+    paused,
     takeover,
     titles,
     gates,

@@ -16,6 +16,7 @@ import type { Logger } from 'pino';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { SessionStore } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
+import type { PausedTurns } from '../turns/paused-turns.js';
 import type { RunReader } from '../turns/run-reader.js';
 import { readTimezone, type TurnRequest } from '../turns/turn-request.js';
 import type { Turns } from '../turns/turns.js';
@@ -104,6 +105,7 @@ export class HookCalls implements SetupHooks {
 /** Runs and reads turns. */
 export interface TurnServices {
   readonly turns: Turns;
+  readonly paused: PausedTurns;
   readonly reader: RunReader;
 }
 
@@ -139,6 +141,19 @@ function createPluginTurns(deps: PluginTurnsDeps): PluginTurns {
       });
       return replyParts((signal) => reader.read(run, 0, signal));
     },
+    pending: async ({ user, sessionId }) => {
+      const { paused } = await ready;
+      const questions = await paused.pending({ owner: toOwner(plugin, user), sessionId });
+      return questions.map(({ id, kind, schema, data, expiresAt }) => ({
+        id,
+        kind,
+        schema,
+        data,
+        expiresAt,
+      }));
+    },
+    answer: async ({ user, id, value }) =>
+      (await ready).paused.answer({ owner: toOwner(plugin, user), interruptId: id, value }),
     abort: async ({ user, sessionId }) =>
       (await ready).turns.abort({ owner: toOwner(plugin, user), sessionId }),
   };

@@ -100,15 +100,3 @@ export async function releaseKeyOfRun(
     .where('run_id', '=', runId)
     .execute();
 }
-
-/** Deletes a key inside a unit of work, so that the request can be retried. */
-export async function releaseKey(
-  tables: Kysely<Schema>,
-  { owner, key }: Pick<KeyClaim, 'owner' | 'key'>,
-): Promise<void> {
-  await tables
-    .deleteFrom('idempotency_keys')
-    .where('owner', '=', owner)
-    .where('key', '=', key)
-    .execute();
-}

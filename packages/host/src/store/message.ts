@@ -99,15 +99,15 @@ function jsonOrNull(value: unknown): string | null {
   return value === undefined ? null : JSON.stringify(value);
 }
 
-type WithParts = Pick<MessageBody, 'parts'>;
+type PartsField = Pick<MessageBody, 'parts'>;
 
-export const listToolCalls = ({ parts = [] }: WithParts): ToolCall[] =>
+export const listToolCalls = ({ parts = [] }: PartsField): ToolCall[] =>
   parts.flatMap((part) => (part.type === 'tool-call' ? [part.call] : []));
 
-export const listAttachments = ({ parts = [] }: WithParts): Attachment[] =>
+export const listAttachments = ({ parts = [] }: PartsField): Attachment[] =>
   parts.flatMap((part) => (part.type === 'file' ? [part.file] : []));
 
-export const joinReasoning = ({ parts = [] }: WithParts): string =>
+export const joinReasoning = ({ parts = [] }: PartsField): string =>
   parts.map((part) => (part.type === 'reasoning' ? part.text : '')).join('');
 
 /** The parts of a user message; undefined if it is only its text. */

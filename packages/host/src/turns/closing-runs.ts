@@ -1,6 +1,6 @@
 import { OracleError, type ReplyPart, WarningFrame } from '@sibyl/protocol';
 import { PARAGRAPH } from '../agent/conversation.js';
-import type { AgentStep } from '../agent/steps.js';
+import type { AgentStep, AssistantMessage } from '../agent/steps.js';
 import type { RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
@@ -11,7 +11,7 @@ import { buildCacheInvalidation, buildDoneFrame, buildResumedFrame } from './run
 /** More frames than a host can have shown before it stored them. */
 const FRAME_GAP = 1_000_000;
 
-/** The last frames of a dead host's run whose turn continues with another attempt: readers keep `partial`. */
+/** The last frames of a dead host's run that another attempt continues: readers keep `partial`. */
 export function buildHandover(run: Run, partial: string): Frame[] {
   const { id: runId, messageId } = run;
   const done = buildDoneFrame({ runId, messageId, status: 'interrupted', text: partial });
@@ -95,16 +95,18 @@ function readParts(frames: readonly Frame[]): MessageParts {
 /** Collects the answer of earlier attempts from their steps: what came after the last step is not part of it. */
 export function readSteps(steps: readonly AgentStep[]): MessageParts {
   const parts = new MessageParts();
-  for (const step of steps) {
-    // Sub-agents are not part of the answer.
-    if (step.path !== '') continue;
+  // Sub-agents are not part of the answer.
+  for (const step of steps.filter(({ path }) => path === '')) {
     if (step.type === 'result') parts.endCall(step.call);
-    if (step.type !== 'model') continue;
-    const { text, reasoning, toolCalls = [] } = step.message;
-    if (reasoning) parts.addReasoning(reasoning);
-    if (text) parts.addText(parts.content === '' ? text : PARAGRAPH + text);
-    for (const { id, name, input } of toolCalls)
-      parts.startCall({ id, name, args: JSON.parse(input) });
+    if (step.type === 'model') addModelStep(parts, step.message);
   }
   return parts;
+}
+
+function addModelStep(parts: MessageParts, message: AssistantMessage): void {
+  const { text, reasoning, toolCalls = [] } = message;
+  if (reasoning) parts.addReasoning(reasoning);
+  if (text) parts.addText(parts.content === '' ? text : PARAGRAPH + text);
+  for (const { id, name, input } of toolCalls)
+    parts.startCall({ id, name, args: JSON.parse(input) });
 }

@@ -55,7 +55,7 @@ export class FlushLoop {
   /** Starts a flush and waits for its end; the run may still be unsaved if the store is unavailable. */
   async flushNow(run: UnsavedRun): Promise<void> {
     this.unsaved.add(run);
-    if (this.flushing) await this.flushing;
+    await this.flushing;
     if (this.unsaved.has(run)) await this.flush();
   }
 

@@ -71,7 +71,7 @@ describe.each(engines)('RunReader with a run of another process on %s', (engine)
       { seq: 1_000_003, event: 'message_cache_invalidation', data: { status: 'done' } },
       { seq: 1_000_004, event: 'done', data: interrupted },
     ]);
-    // Whatever the client saw before the crash, the frames after it have larger numbers.
+    // The frames after the crash have larger numbers than any that the client can have seen.
     for (const after of [2, 3, 9, 1_000_001])
       expect((await readAll(run, after)).map(({ event }) => event)).toEqual([
         'run',

@@ -72,35 +72,42 @@ export class RunReader {
 
   /** Reads the store, then follows the host of the run; reads the store again after a gap or silence. */
   private async *readStored(
-    { owner, id: runId, ...run }: Run,
+    run: Run,
     after: number,
     signal: AbortSignal,
   ): AsyncGenerator<readonly Frame[]> {
-    const feed = this.feeds.open({ owner, id: runId, ...run });
+    const feed = this.feeds.open(run);
     try {
-      let seen = after;
-      let waitMs = SILENCE_MS;
-      while (!signal.aborted) {
-        // The run is read before its frames: if it has stopped, all of them are stored.
-        const current = await this.find({ owner, runId });
-        if (!hasStopped(current)) feed.watch(current.hostId);
-        for await (const frames of this.store.runs.framePages({ owner, runId, after: seen })) {
-          yield frames;
-          if (frames.at(-1)?.event === 'done') return;
-          seen = frames.at(-1)?.seq ?? seen;
-        }
-        if (hasStopped(current)) {
-          yield await this.buildEnding(current, seen);
-          return;
-        }
-        const followed = yield* follow(feed, { seen, waitMs, signal });
-        if (followed.isDone) return;
-        seen = followed.seen;
-        waitMs = followed.reason === 'changed' ? POLL_MS : SILENCE_MS;
+      let followed: Followed = { seen: after, isDone: false, reason: 'silent' };
+      while (!followed.isDone && !signal.aborted) {
+        const read = yield* this.readStore(run, followed.seen, feed);
+        if (read.isDone) return;
+        const waitMs = followed.reason === 'changed' ? POLL_MS : SILENCE_MS;
+        followed = yield* follow(feed, { seen: read.seen, waitMs, signal });
       }
     } finally {
       feed.close();
     }
+  }
+
+  /** Yields what is stored after `seen`, with the last frame if the run has stopped. */
+  private async *readStore(
+    { owner, id: runId }: Run,
+    seen: number,
+    feed: FeedReader,
+  ): AsyncGenerator<readonly Frame[], { readonly seen: number; readonly isDone: boolean }> {
+    // The run is read before its frames: if it has stopped, all of them are stored.
+    const current = await this.find({ owner, runId });
+    if (!hasStopped(current)) feed.watch(current.hostId);
+    let last = seen;
+    for await (const frames of this.store.runs.framePages({ owner, runId, after: seen })) {
+      yield frames;
+      last = frames.at(-1)?.seq ?? last;
+      if (frames.at(-1)?.event === 'done') return { seen: last, isDone: true };
+    }
+    if (!hasStopped(current)) return { seen: last, isDone: false };
+    yield await this.buildEnding(current, last);
+    return { seen: last, isDone: true };
   }
 
   /**

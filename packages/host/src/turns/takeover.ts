@@ -1,18 +1,21 @@
 import type { Logger } from 'pino';
+import type { AgentStep } from '../agent/steps.js';
 import type { Cluster } from '../bus/cluster.js';
 import { type EventBus, endOfTurn } from '../bus/event-bus.js';
 import type { Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import { buildHandover, endInterrupted, readSteps } from './closing-runs.js';
+import type { PausedTurns } from './paused-turns.js';
 import { buildCacheInvalidation } from './run-recorder.js';
 import type { Turns } from './turns.js';
 
-/** How often a host looks for work that nobody has reported to it. */
+/** How often a host looks for work that no other host has reported to it. */
 const PASS_MS = 1_000;
 
 interface TakeoverDeps {
   readonly runs: RunStore;
   readonly turns: Turns;
+  readonly paused: PausedTurns;
   readonly cluster: Cluster;
   readonly events: EventBus;
   readonly logger: Logger;
@@ -70,7 +73,7 @@ export class Takeover {
       try {
         await this.closeDead();
         await this.startUnstarted();
-        await this.deps.turns.expireInterrupts();
+        await this.deps.paused.expire();
       } catch (error) {
         // Without a stack: the store logs its outages itself.
         this.deps.logger.debug({ reason: String(error) }, 'runs not checked; trying again');
@@ -118,7 +121,7 @@ export class Takeover {
     const { runs } = this.deps;
     if (run.status !== 'running' || run.cancelReason) return undefined;
     if (!(await runs.request({ owner: run.owner, runId: run.id }))) return undefined;
-    const partial = readSteps(await runs.steps(run)).content;
+    const partial = readSteps((await runs.steps(run)) as readonly AgentStep[]).content;
     return runs.resume(run, buildHandover(run, partial));
   }
 

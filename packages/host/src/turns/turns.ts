@@ -1,16 +1,13 @@
-import { createHash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { GateRequest } from '@sibyl/plugin-kit';
-import { type JsonObject, OracleError, type PendingAnswer } from '@sibyl/protocol';
+import { OracleError } from '@sibyl/protocol';
 import { settlesWithin } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
-import { canonicalJson, checkAnswer } from '../agent/json-schema.js';
-import type { InterruptAnswer } from '../agent/steps.js';
+import type { AgentStep, InterruptAnswer } from '../agent/steps.js';
 import type { Cluster } from '../bus/cluster.js';
 import type { EventBus, SessionKey } from '../bus/event-bus.js';
 import type { Config } from '../config/config.js';
 import type { Models } from '../models/models.js';
-import type { IdempotencyStore } from '../store/idempotency-store.js';
 import { toQuestionParts } from '../store/message.js';
 import type { CancelReason, Run, RunKey } from '../store/runs/run.js';
 import type { Interrupt } from '../store/runs/run-store.js';
@@ -21,6 +18,7 @@ import { isStoreError } from '../store/store-errors.js';
 import { endUnanswered, readSteps } from './closing-runs.js';
 import { FlushLoop } from './flush-loop.js';
 import type { Gates, TurnAccount } from './gates.js';
+import { type IdempotencyClaim, IdempotentStarts } from './idempotent-starts.js';
 import { FeedSender } from './run-feeds.js';
 import { LiveRun } from './run-log.js';
 import {
@@ -146,45 +144,6 @@ export class Turns {
     }
   }
 
-  /** Continues a paused turn with an answer; returns the run to join, and what the turn still waits for. */
-  async answer(
-    request: InterruptReply,
-  ): Promise<{ runId: string; pending?: readonly PendingAnswer[] }> {
-    this.assertOpen();
-    const { owner, interruptId, value } = request;
-    const { runs } = this.deps.store;
-    const interrupt = await runs.findInterrupt({ owner, interruptId });
-    if (!interrupt) throw new OracleError('interrupt_not_found');
-    assertFits(value, interrupt.schema);
-    const result = await runs.endInterrupt({ owner, interruptId, status: 'answered', value });
-    switch (result.state) {
-      case 'continued':
-        void this.adopt(result.run);
-        return { runId: result.run.id };
-      case 'waiting':
-        return { runId: interrupt.runId, pending: result.pending };
-      default:
-        return this.repeatAnswer(request);
-    }
-  }
-
-  /** The same answer again returns the same run. */
-  private async repeatAnswer({ owner, interruptId, value }: InterruptReply) {
-    const closed = await this.deps.store.runs.findInterrupt({ owner, interruptId });
-    if (closed?.status !== 'answered' || canonicalJson(closed.value) !== canonicalJson(value))
-      throw new OracleError('interrupt_closed');
-    return { runId: closed.nextRunId ?? closed.runId };
-  }
-
-  /** Continues turns whose interrupts have expired. */
-  async expireInterrupts(): Promise<void> {
-    const { runs } = this.deps.store;
-    for (const key of await runs.expiredInterrupts()) {
-      const result = await runs.endInterrupt({ ...key, status: 'expired' });
-      if (result.state === 'continued') void this.adopt(result.run);
-    }
-  }
-
   /** Starts a run that the end of another one has promoted, here or on the host that accepted it. */
   startOrForward(next: Run): void {
     const { hostId, bus } = this.deps.cluster;
@@ -237,7 +196,7 @@ export class Turns {
     const { store, cluster, logger } = this.deps;
     await store.runs.release(cluster.hostId).catch((error) => {
       // The others take them over once this host has ended.
-      logger.warn({ reason: String(error) }, 'queued turns not handed over');
+      logger.warn({ reason: String(error) }, 'queued turns not released');
     });
     for (const turn of queued) this.forget(turn, hostStopping());
     cluster.bus.send('others', 'run-available', null);
@@ -253,7 +212,8 @@ export class Turns {
     void account.settle();
   }
 
-  private assertOpen(): void {
+  /** Throws while the host stops. */
+  assertOpen(): void {
     if (this.isClosing) throw hostStopping();
   }
 
@@ -304,7 +264,7 @@ export class Turns {
     idempotency: IdempotencyClaim | undefined,
   ): Promise<string> {
     this.assertOpen();
-    const { request, session, account, slot } = turn;
+    const { request, account, slot } = turn;
     const result = await this.storeRun(runId, request, idempotency);
     switch (result.state) {
       case 'started':
@@ -431,7 +391,7 @@ export class Turns {
   private async readProgress(run: Run): Promise<TurnProgress> {
     const { runs } = this.deps.store;
     const [steps, interrupts] = await Promise.all([runs.steps(run), runs.interrupts(run)]);
-    return { steps, answers: new Map(interrupts.flatMap(toAnswer)) };
+    return { steps: steps as readonly AgentStep[], answers: new Map(interrupts.flatMap(toAnswer)) };
   }
 
   /** Ends a run that another host accepted and that cannot be executed. */
@@ -505,13 +465,6 @@ export class Turns {
 /** A turn that the gates have admitted. */
 type NewTurn = Pick<LiveTurn, 'request' | 'session' | 'account' | 'slot' | 'progress'>;
 
-/** An answer to an interrupt. */
-interface InterruptReply {
-  readonly owner: string;
-  readonly interruptId: string;
-  readonly value: unknown;
-}
-
 /** An open interrupt has no answer. */
 function toAnswer({ path, status, value }: Interrupt): [string, InterruptAnswer][] {
   switch (status) {
@@ -522,11 +475,6 @@ function toAnswer({ path, status, value }: Interrupt): [string, InterruptAnswer]
     default:
       return [[path, { status }]];
   }
-}
-
-function assertFits(value: unknown, schema: JsonObject): void {
-  const { error } = checkAnswer(schema, value);
-  if (error) throw new OracleError('validation_failed', { message: [...error] });
 }
 
 const toOracleError = (error: unknown): OracleError =>
@@ -543,56 +491,4 @@ function withExpiryWarning(request: TurnRequest): TurnRequest {
   const { message, user, warnings = [] } = request;
   if (!message.mcpInvocations && !user.matrixAccessToken) return request;
   return { ...request, warnings: [...warnings, CREDENTIALS_WARNING] };
-}
-
-/** An idempotency key, stored with the run that it starts. */
-export interface IdempotencyClaim {
-  readonly key: string;
-  readonly bodyHash: string;
-  readonly expiresAt: number;
-}
-
-/** Starts a run and returns its id. */
-type Start = (claim?: IdempotencyClaim) => Promise<string>;
-
-const IDEMPOTENCY_TTL_MS = 24 * 60 * 60 * 1000;
-
-/** Makes requests with the same `Idempotency-Key` share one run. */
-export class IdempotentStarts {
-  private readonly store: IdempotencyStore;
-  private readonly inProgress = new Map<string, Promise<string>>();
-
-  constructor(store: IdempotencyStore) {
-    this.store = store;
-  }
-
-  /** Returns the id of the run that the first request with this key started, or of a new run if there is no key. */
-  async run(request: TurnRequest, start: Start): Promise<string> {
-    const { idempotencyKey: key, caller } = request;
-    if (key === undefined) return start();
-    const claim = {
-      key,
-      bodyHash: hashRequest(request),
-      expiresAt: Date.now() + IDEMPOTENCY_TTL_MS,
-    };
-    // Concurrent requests share one start regardless of `multitask`.
-    const flight = JSON.stringify([caller.did, key, claim.bodyHash]);
-    const shared = this.inProgress.get(flight) ?? this.find(caller.did, claim, start);
-    this.inProgress.set(flight, shared);
-    return shared.finally(() => this.inProgress.delete(flight));
-  }
-
-  private async find(owner: string, claim: IdempotencyClaim, start: Start): Promise<string> {
-    const known = await this.store.find({ owner, key: claim.key });
-    if (known === undefined) return start(claim);
-    if (known.bodyHash !== claim.bodyHash) throw new OracleError('idempotency_conflict');
-    return known.runId;
-  }
-}
-
-/** Two requests are the same if these fields are. */
-function hashRequest({ sessionId, message }: TurnRequest): string {
-  return createHash('sha256')
-    .update(JSON.stringify([sessionId, message]))
-    .digest('base64');
 }

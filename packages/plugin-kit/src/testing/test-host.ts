@@ -98,6 +98,10 @@ export class TestHost {
       return this.#reply(turn);
     },
     abort: async () => false,
+    pending: async () => [],
+    answer: async () => {
+      throw new OracleError('interrupt_not_found');
+    },
   };
 
   onClose(task: () => void | Promise<void>): void {

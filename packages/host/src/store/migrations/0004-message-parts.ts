@@ -47,7 +47,7 @@ interface OldMessage {
   readonly attachments: string | null;
 }
 
-/** In the order that is most likely: the old columns do not tell. */
+/** In the order that is most likely: the old columns do not show it. */
 function buildParts({ content, tool_calls, reasoning, attachments }: OldMessage): object[] {
   const calls: unknown[] = JSON.parse(tool_calls ?? '[]');
   const files: unknown[] = JSON.parse(attachments ?? '[]');

@@ -1,8 +1,7 @@
 import type { Kysely } from 'kysely';
 import { sql } from 'kysely';
-import type { AgentStep } from '../../agent/steps.js';
 import type { SessionKey } from '../../bus/event-bus.js';
-import { prepareQuery, type RunRow, type Schema, type StoreContext } from '../database.js';
+import { prepareQuery, type Schema, type StoreContext } from '../database.js';
 import type { Vault } from '../encryption.js';
 import { type EndedRun, finishRun, isOpen, promoteNext, type RunEnding } from './finish-run.js';
 import {
@@ -201,7 +200,7 @@ export class RunStore {
     );
   }
 
-  /** The hosts that have queued or running runs; undefined stands for runs without a host. */
+  /** The hosts that have queued or running runs; undefined if a run has none. */
   async hosts(): Promise<readonly (string | undefined)[]> {
     const rows = await this.context.database.tables
       .selectFrom('runs')
@@ -257,7 +256,7 @@ export class RunStore {
     owner,
     sessionId,
     turn,
-  }: SessionKey & { readonly turn: number }): Promise<readonly AgentStep[]> {
+  }: SessionKey & { readonly turn: number }): Promise<readonly unknown[]> {
     const rows = await this.context.database.tables
       .selectFrom('run_steps')
       .innerJoin('runs', (join) =>
@@ -270,7 +269,7 @@ export class RunStore {
       .orderBy('runs.attempt')
       .orderBy('run_steps.step')
       .execute();
-    return rows.map(({ data }) => this.open('step', owner, data) as AgentStep);
+    return rows.map(({ data }) => this.open('step', owner, data));
   }
 
   async find({ owner, runId }: RunKey): Promise<Run | undefined> {
@@ -401,7 +400,7 @@ type SealedKind = 'request' | 'step' | 'interrupt' | 'answer';
 
 /** What a host has to store of one run, before its steps are encrypted. */
 export interface UnsealedWrites extends Omit<RunWrites, 'steps'> {
-  readonly steps: readonly { readonly step: number; readonly value: AgentStep }[];
+  readonly steps: readonly { readonly step: number; readonly value: unknown }[];
 }
 
 /** A question that a paused run asked. */

@@ -1,9 +1,6 @@
 import type { ErrorKind, PendingAnswer, ReplyWarning, RunStatus } from '@sibyl/protocol';
 import { prepareQuery, type RunRow } from '../database.js';
 
-/** The states of a run that a host executes or will execute. */
-export const LIVE = ['queued', 'running'] as const satisfies readonly RunStatus[];
-
 /** The states of a run that has ended. */
 export const ENDED = [
   'finished',

@@ -38,7 +38,7 @@ export interface NewRun {
 }
 
 /** Why a message was not accepted. */
-export type StartRefusal = 'unknown-session' | 'too-many' | 'busy' | 'queue-full';
+export type RefusedState = 'unknown-session' | 'too-many' | 'busy' | 'queue-full';
 
 export type StartResult =
   | {
@@ -47,7 +47,7 @@ export type StartResult =
       /** The runs that this one cancels; their hosts end them. */
       readonly canceled: readonly OpenRun[];
     }
-  | { readonly state: StartRefusal }
+  | { readonly state: RefusedState }
   | { readonly state: 'existing'; readonly runId: string }
   | { readonly state: 'conflict' };
 
@@ -62,9 +62,9 @@ export interface OpenRun {
 
 /** Rolls back the unit of work. */
 class RefusedStart extends Error {
-  readonly state: StartRefusal;
+  readonly state: RefusedState;
 
-  constructor(state: StartRefusal) {
+  constructor(state: RefusedState) {
     super(state);
     this.state = state;
   }

@@ -1,0 +1,75 @@
+import { type JsonObject, OracleError, type PendingAnswer } from '@sibyl/protocol';
+import { canonicalJson, checkAnswer } from '../agent/json-schema.js';
+import type { SessionKey } from '../bus/event-bus.js';
+import type { Interrupt, RunStore } from '../store/runs/run-store.js';
+import type { Turns } from './turns.js';
+
+/** An answer to an interrupt. */
+interface InterruptReply {
+  readonly owner: string;
+  readonly interruptId: string;
+  readonly value: unknown;
+}
+
+/** The run to join after an answer, and what its turn still waits for. */
+interface AnsweredTurn {
+  readonly runId: string;
+  readonly pending?: readonly PendingAnswer[];
+}
+
+/** Turns that wait for answers of their users; any host can continue them. */
+export class PausedTurns {
+  constructor(
+    private readonly runs: RunStore,
+    private readonly turns: Turns,
+  ) {}
+
+  /** The questions that the paused turn of a session asks. */
+  async pending({ owner, sessionId }: SessionKey): Promise<readonly Interrupt[]> {
+    const run = await this.runs.current({ owner, sessionId });
+    if (run?.status !== 'paused') return [];
+    const interrupts = await this.runs.interrupts({ owner, sessionId, turn: run.turn });
+    return interrupts.filter(({ status }) => status === 'open');
+  }
+
+  /** Continues a paused turn with an answer; the same answer again returns the same run. */
+  async answer(reply: InterruptReply): Promise<AnsweredTurn> {
+    this.turns.assertOpen();
+    const { owner, interruptId } = reply;
+    const interrupt = await this.runs.findInterrupt({ owner, interruptId });
+    if (!interrupt) throw new OracleError('interrupt_not_found');
+    const value = readAnswer(reply.value, interrupt.schema);
+    const result = await this.runs.endInterrupt({ owner, interruptId, status: 'answered', value });
+    switch (result.state) {
+      case 'continued':
+        void this.turns.adopt(result.run);
+        return { runId: result.run.id };
+      case 'waiting':
+        return { runId: interrupt.runId, pending: result.pending };
+      default:
+        return this.repeat({ owner, interruptId, value });
+    }
+  }
+
+  /** Continues turns whose questions have expired. */
+  async expire(): Promise<void> {
+    for (const key of await this.runs.expiredInterrupts()) {
+      const result = await this.runs.endInterrupt({ ...key, status: 'expired' });
+      if (result.state === 'continued') void this.turns.adopt(result.run);
+    }
+  }
+
+  private async repeat({ owner, interruptId, value }: InterruptReply): Promise<AnsweredTurn> {
+    const closed = await this.runs.findInterrupt({ owner, interruptId });
+    if (closed?.status !== 'answered' || canonicalJson(closed.value) !== canonicalJson(value))
+      throw new OracleError('interrupt_closed');
+    return { runId: closed.nextRunId ?? closed.runId };
+  }
+}
+
+/** Returns the answer with the defaults of its schema. */
+function readAnswer(value: unknown, schema: JsonObject): unknown {
+  const { ok, error } = checkAnswer(schema, value);
+  if (error) throw new OracleError('validation_failed', { message: [...error] });
+  return ok;
+}
