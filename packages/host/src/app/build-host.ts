@@ -31,8 +31,11 @@ import {
 import { PresentedDelegations } from '../auth/presented-delegations.js';
 import { RateLimits } from '../auth/rate-limits.js';
 import { type Cluster, joinCluster } from '../bus/cluster.js';
+import { ClusterEventBus } from '../bus/cluster-event-bus.js';
 import { type EventBus, MemoryEventBus } from '../bus/event-bus.js';
 import { PendingClientCalls } from '../bus/pending-client-calls.js';
+import { SharedCalls } from '../bus/shared-calls.js';
+import { SharedPresence, type SocketPresence, solePresence } from '../bus/socket-presence.js';
 import type { Config } from '../config/config.js';
 import { HostFacts } from '../http/discovery.controller.js';
 import { ModelHealth, ReadinessChecks } from '../http/readiness.js';
@@ -88,6 +91,7 @@ export interface HostDeps {
   readonly budget: ModelBudget;
   readonly replies: ReplySender;
   readonly events: EventBus;
+  readonly presence: SocketPresence;
   readonly pendingCalls: PendingClientCalls;
   readonly missed: MissedEvents;
   readonly plugins: LoadedPlugins;
@@ -346,8 +350,7 @@ function wireTurns(needs: TurnDeps) {
   const { sessions, messages } = store;
   const titles = new Titles({ sessions, model: models.get('utility'), logger });
   const settings = config.turns;
-  const events = new MemoryEventBus();
-  const pendingCalls = new PendingClientCalls({ timeoutMs: config.sockets.callTimeoutMs });
+  const { events, presence, pendingCalls } = wireSockets(needs);
   const hooks = new Hooks(logger, settings.hookTimeoutMs);
   const gates = new Gates({ plugins, hooks, budget, logger });
   const setup = new TurnSetup({
@@ -401,9 +404,31 @@ function wireTurns(needs: TurnDeps) {
     gates,
     reader,
     events,
+    presence,
     pendingCalls,
     missed: new MissedEvents(turns, store.runs),
     replies: new ReplySender({ reader, messages, slots, streamStallMs, logger }),
+  };
+}
+
+/** Builds what connects turns and sockets, also those of other hosts if there may be some. */
+function wireSockets({ config, store, cluster, logger }: TurnDeps) {
+  const timeoutMs = config.sockets.callTimeoutMs;
+  const { sockets: directory } = store;
+  if (!directory)
+    return {
+      events: new MemoryEventBus(),
+      presence: solePresence,
+      pendingCalls: new PendingClientCalls({ timeoutMs }),
+    };
+  const { bus, liveness } = cluster;
+  const shared = new SharedCalls({ directory, bus, logger });
+  const pendingCalls = new PendingClientCalls({ timeoutMs, shared });
+  const onRemoteCall = pendingCalls.addRemote.bind(pendingCalls);
+  return {
+    events: new ClusterEventBus({ directory, bus, onRemoteCall, logger }),
+    presence: new SharedPresence({ directory, bus, liveness, logger }),
+    pendingCalls,
   };
 }
 

@@ -19,8 +19,11 @@ export type Listener = (event: ServerEvent) => void;
 export interface EventBus {
   /** Delivers an event to all listeners of the session, in the order of the calls. */
   publish(key: SessionKey, event: ServerEvent): void;
-  /** Calls the listener for every event of the session until the returned function is called. */
-  subscribe(key: SessionKey, listener: Listener): () => void;
+  /**
+   * Calls the listener for every event of the session until the returned function is called. Calls `onGap` if events were
+   * lost between hosts: they are in the log of the session's runs.
+   */
+  subscribe(key: SessionKey, listener: Listener, onGap: () => void): () => void;
 }
 
 /** Formats a key as text; neither part may contain a space. */
@@ -59,6 +62,29 @@ export type ServerEvent<Name extends ServerEventName = ServerEventName> = {
     readonly position?: Position;
   };
 }[Name];
+
+/** The events that call a function of a page. */
+export type CallEventName = 'browser_tool_call' | 'action_call';
+export type CallEvent = ServerEvent<CallEventName>;
+
+export const isCallEvent = (event: ServerEvent): event is CallEvent =>
+  event.event === 'browser_tool_call' || event.event === 'action_call';
+
+/** The answer of a page to a call. */
+export interface ClientCallResult {
+  readonly event: CallEventName;
+  readonly toolCallId: string;
+  readonly result: unknown;
+  /** Why the call failed in the page. */
+  readonly error?: string | undefined;
+}
+
+/** An event for the sockets of another host. */
+export interface SocketEventMessage extends SessionKey {
+  readonly event: ServerEvent;
+  /** The position that the receiver was sent before; null at first. */
+  readonly after: Position | null;
+}
 
 /** Converts a frame to a socket event; undefined for frames that only streams contain. */
 export function toServerEvent(part: ReplyPart, position: Position): ServerEvent | undefined {

@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
 import type { BusFigures } from '../observability/metrics.js';
+import type { SessionKey, SocketEventMessage } from './event-bus.js';
 
 /**
  * The messages between hosts, by topic; payloads are JSON. Each message is a hint that may be lost: what it reports is
@@ -27,6 +28,11 @@ export interface HostTopics {
   revoked: { readonly cids: readonly string[] };
   /** An invited caller was removed. */
   'caller-removed': { readonly did: string };
+  /** A socket of a session has opened at the sender. */
+  'sockets-opened': SessionKey;
+  'socket-event': SocketEventMessage;
+  /** A page has answered a call of the receiver; the answer is in the database. */
+  'page-answered': SessionKey & { readonly toolCallId: string };
 }
 
 /** A frame of a run: number, event, data. */

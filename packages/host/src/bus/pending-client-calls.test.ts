@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { type CallEvent, type ClientCall, PendingClientCalls } from './pending-client-calls.js';
+import type { CallEvent } from './event-bus.js';
+import { type ClientCall, PendingClientCalls } from './pending-client-calls.js';
 
 const key = { owner: 'did:key:alice', sessionId: 's1' };
 const page = () => ({ connected: true });

@@ -1,17 +1,22 @@
 import { randomUUID } from 'node:crypto';
 import { LruMap, textBytes } from '@sibyl/server-kit';
-import { formatSessionKey, type ServerEvent, type SessionKey } from './event-bus.js';
+import {
+  type CallEvent,
+  type CallEventName,
+  type ClientCallResult,
+  formatSessionKey,
+  type SessionKey,
+} from './event-bus.js';
+import type { SharedCalls } from './shared-calls.js';
 
 /** How long a call waits for a page that may be reconnecting. */
 const GRACE_MS = 3000;
 /** For ids of past calls, so that a late answer to one call never answers another. */
 const USED_IDS_MAX_BYTES = 4 * 1024 * 1024;
+/** How often answers of pages at other hosts are looked for, in case the message about one is lost. */
+const POLL_MS = 1000;
 /** The longest id that a page can send back. */
 const MAX_ID_LENGTH = 128;
-
-/** The events that call a function of a page. */
-export type CallEventName = 'browser_tool_call' | 'action_call';
-export type CallEvent = ServerEvent<CallEventName>;
 
 /** The socket of a page. */
 export interface ClientConnection {
@@ -27,14 +32,6 @@ export interface ClientCall {
   readonly send: (toolCallId: string) => CallEvent;
 }
 
-export interface ClientCallResult {
-  readonly event: CallEventName;
-  readonly toolCallId: string;
-  readonly result: unknown;
-  /** Why the call failed in the page. */
-  readonly error?: string | undefined;
-}
-
 /** A call without an answer. */
 export interface PendingCall {
   readonly sent: CallEvent;
@@ -43,30 +40,45 @@ export interface PendingCall {
 }
 
 interface Entry {
-  readonly call: ClientCall;
+  readonly event: CallEventName;
   readonly connections: Set<ClientConnection>;
-  readonly outcome: PromiseWithResolvers<unknown>;
+  /** Takes the only answer. */
+  readonly settle: (answer: ClientCallResult) => void;
   sent: CallEvent | undefined;
+  /** Whether a page at another host has received it. */
+  isDeliveredElsewhere: boolean;
 }
 
 interface PendingClientCallsOptions {
   readonly timeoutMs: number;
   readonly graceMs?: number;
+  /** Unset for a host that has its database for itself. */
+  readonly shared?: SharedCalls | undefined;
 }
 
-/** Calls to users' pages that wait for an answer; each is answered once, from its own session. */
+/**
+ * Calls to users' pages that wait for an answer, of turns at this host, and of turns at other hosts whose pages are
+ * connected here; each is answered once, from its own session.
+ */
 export class PendingClientCalls {
   private readonly timeoutMs: number;
   private readonly graceMs: number;
+  private readonly shared: SharedCalls | undefined;
   private readonly callsBySession = new Map<string, Map<string, Entry>>();
   private readonly used = new LruMap<string, true>({
     maxBytes: USED_IDS_MAX_BYTES,
     measure: (_, id) => textBytes(id),
   });
 
-  constructor({ timeoutMs, graceMs = GRACE_MS }: PendingClientCallsOptions) {
+  constructor({ timeoutMs, graceMs = GRACE_MS, shared }: PendingClientCallsOptions) {
     this.timeoutMs = timeoutMs;
     this.graceMs = Math.min(graceMs, timeoutMs);
+    this.shared = shared;
+    shared?.onAnswered((key, id) => {
+      // The answer to a call that has ended is not needed.
+      if (this.find(key, id)) void this.takeStoredAnswer(key, id);
+      else shared.remove(key, id);
+    });
   }
 
   /** Sends a call and waits for its result; the message of an error is for the model. */
@@ -75,36 +87,62 @@ export class PendingClientCalls {
     const name = formatSessionKey(key);
     const id = this.chooseId(name, call.toolCallId);
     const outcome = Promise.withResolvers<unknown>();
-    const entry: Entry = { call, connections: new Set(), outcome, sent: undefined };
-    const entries = this.callsBySession.get(name) ?? new Map<string, Entry>();
-    this.callsBySession.set(name, entries.set(id, entry));
-    const stopWatching = this.watch(entry);
+    const entry = createEntry(call.event, ({ result, error }) => {
+      if (error === undefined) outcome.resolve(result);
+      else outcome.reject(new Error(error || `${call.toolName} failed in the page.`));
+    });
+    this.add(name, id, entry);
+    const stopWatching = this.watch({ key, id, call, entry, reject: outcome.reject });
     try {
       entry.sent = call.send(id);
+      this.shared?.add(key, entry.sent);
       return await outcome.promise;
     } finally {
       stopWatching();
-      entries.delete(id);
-      if (entries.size === 0) this.callsBySession.delete(name);
+      this.delete(name, id);
+      this.shared?.remove(key, id);
+    }
+  }
+
+  /** Adds a call of a turn at another host, so that a page at this host can answer it. */
+  addRemote(key: SessionKey, sent: CallEvent, hostId: string, isDelivered = false): void {
+    const name = formatSessionKey(key);
+    const { toolCallId } = sent.payload;
+    if (this.find(key, toolCallId)) return;
+    const entry = createEntry(sent.event, (answer) => this.shared?.forward(key, hostId, answer));
+    entry.sent = sent;
+    entry.isDeliveredElsewhere = isDelivered;
+    this.add(name, toolCallId, entry);
+    // Its host does not report its end, but waits no longer than this.
+    setTimeout(() => this.delete(name, toolCallId), this.timeoutMs).unref();
+  }
+
+  /** Reads the open calls of a session at all hosts, for a socket that is about to open. */
+  async load(key: SessionKey): Promise<void> {
+    for (const { call, hostId, isDelivered } of (await this.shared?.list(key)) ?? []) {
+      const known = this.find(key, call.payload.toolCallId);
+      if (known) known.isDeliveredElsewhere = isDelivered;
+      else if (hostId !== this.shared?.hostId) this.addRemote(key, call, hostId, isDelivered);
     }
   }
 
   /** Resolves the call that an answer belongs to; returns false if no such call waits in this session. */
-  answer(key: SessionKey, { event, toolCallId, result, error }: ClientCallResult): boolean {
-    const entry = this.find(key, toolCallId);
-    if (entry?.call.event !== event) return false;
-    this.callsBySession.get(formatSessionKey(key))?.delete(toolCallId);
-    if (error === undefined) entry.outcome.resolve(result);
-    else entry.outcome.reject(new Error(error || `${entry.call.toolName} failed in the page.`));
+  answer(key: SessionKey, answer: ClientCallResult): boolean {
+    const entry = this.find(key, answer.toolCallId);
+    if (entry?.event !== answer.event) return false;
+    this.delete(formatSessionKey(key), answer.toolCallId);
+    entry.settle(answer);
     return true;
   }
 
   /** Lists the pending calls of a session in the order they were sent. */
   list(key: SessionKey): readonly PendingCall[] {
     const entries = this.callsBySession.get(formatSessionKey(key))?.values() ?? [];
-    return [...entries].flatMap(({ sent, connections }) =>
-      sent ? [{ sent, isDelivered: [...connections].some(({ connected }) => connected) }] : [],
-    );
+    return [...entries].flatMap(({ sent, connections, isDeliveredElsewhere }) => {
+      const isDelivered =
+        isDeliveredElsewhere || [...connections].some(({ connected }) => connected);
+      return sent ? [{ sent, isDelivered }] : [];
+    });
   }
 
   /** Records that a page has received a call. */
@@ -112,7 +150,24 @@ export class PendingClientCalls {
     const pages = this.find(key, toolCallId)?.connections;
     // Closed connections are removed, so that reconnecting pages do not accumulate.
     for (const known of pages ?? []) if (!known.connected) pages?.delete(known);
+    if (pages?.size === 0) this.shared?.markDelivered(key, toolCallId);
     pages?.add(page);
+  }
+
+  private add(name: string, id: string, entry: Entry): void {
+    const entries = this.callsBySession.get(name) ?? new Map<string, Entry>();
+    this.callsBySession.set(name, entries.set(id, entry));
+  }
+
+  private delete(name: string, id: string): void {
+    const entries = this.callsBySession.get(name);
+    entries?.delete(id);
+    if (entries?.size === 0) this.callsBySession.delete(name);
+  }
+
+  private async takeStoredAnswer(key: SessionKey, id: string): Promise<void> {
+    const answer = await this.shared?.findAnswer(key, id);
+    if (answer) this.answer(key, answer);
   }
 
   private find(key: SessionKey, toolCallId: string): Entry | undefined {
@@ -120,20 +175,23 @@ export class PendingClientCalls {
   }
 
   /** Ends the wait when no page connects, no page answers, or the turn ends. */
-  private watch({ call, connections, outcome }: Entry): () => void {
+  private watch({ key, id, call, entry, reject }: WatchedCall): () => void {
     const { toolName, signal } = call;
-    const grace = setTimeout(() => {
-      if (connections.size === 0) outcome.reject(new Error(describeNoClient(toolName)));
+    const grace = setTimeout(async () => {
+      if (entry.connections.size > 0 || (await this.shared?.hasPagesElsewhere(key))) return;
+      reject(new Error(describeNoClient(toolName)));
     }, this.graceMs);
     const timeout = setTimeout(
-      () => outcome.reject(new Error(describeTimeout(toolName, this.timeoutMs))),
+      () => reject(new Error(describeTimeout(toolName, this.timeoutMs))),
       this.timeoutMs,
     );
-    const abort = () => outcome.reject(signal.reason);
+    const poll = this.shared && setInterval(() => void this.takeStoredAnswer(key, id), POLL_MS);
+    const abort = () => reject(signal.reason);
     signal.addEventListener('abort', abort, { once: true });
     return () => {
       clearTimeout(grace);
       clearTimeout(timeout);
+      clearInterval(poll);
       signal.removeEventListener('abort', abort);
     };
   }
@@ -150,6 +208,22 @@ export class PendingClientCalls {
     return id;
   }
 }
+
+interface WatchedCall {
+  readonly key: SessionKey;
+  readonly id: string;
+  readonly call: ClientCall;
+  readonly entry: Entry;
+  readonly reject: (reason: unknown) => void;
+}
+
+const createEntry = (event: CallEventName, settle: Entry['settle']): Entry => ({
+  event,
+  connections: new Set(),
+  settle,
+  sent: undefined,
+  isDeliveredElsewhere: false,
+});
 
 const describeNoClient = (toolName: string) =>
   `${toolName} was not run: no page of the user is connected to this session.`;

@@ -8,8 +8,7 @@ import {
   ToolResult,
 } from '@sibyl/protocol';
 import { z } from 'zod';
-import type { ServerEvent, SessionKey } from '../bus/event-bus.js';
-import type { CallEventName, ClientCallResult } from '../bus/pending-client-calls.js';
+import type { CallEventName, ClientCallResult, ServerEvent, SessionKey } from '../bus/event-bus.js';
 import type { ConnectionRegistry } from './connections.js';
 
 type ClientRequestName = Exclude<ClientEventName, 'tool_result' | 'action_call_result'>;

@@ -39,10 +39,15 @@ export class ConnectionRegistry {
     };
   }
 
+  /** Throws if a user has more sockets than allowed, here and at other hosts. */
+  assertBelowUserLimit(owner: string, elsewhere: number): void {
+    if (this.countFor(owner).totalConnections + elsewhere > this.options.maxPerUser)
+      throw new OracleError('too_many_sockets', { retryAfterSeconds: 60 });
+  }
+
   /** Counts a socket of a user; returns the function that removes it. Throws at the limit. */
   addSocket({ owner, sessionId }: SessionKey): () => void {
-    if (this.countFor(owner).totalConnections >= this.options.maxPerUser)
-      throw new OracleError('too_many_sockets', { retryAfterSeconds: 60 });
+    this.assertBelowUserLimit(owner, 1);
     const sessions = this.users.get(owner) ?? new Map<string, number>();
     this.users.set(owner, sessions);
     add(sessions, sessionId, 1);
@@ -99,9 +104,10 @@ export class Inbox {
   constructor(
     bus: EventBus,
     session: SessionKey,
-    private readonly onFull: () => void,
+    /** Called if it cannot deliver all events; the client finds them in the store. */
+    private readonly onLoss: () => void,
   ) {
-    this.leave = bus.subscribe(session, (event) => this.deliver(event));
+    this.leave = bus.subscribe(session, (event) => this.deliver(event), onLoss);
   }
 
   /** Delivers the waiting events, then all further ones. */
@@ -125,6 +131,6 @@ export class Inbox {
     if (this.waiting.push(event) <= MAX_WAITING && this.length <= MAX_LENGTH) return;
     this.isFull = true;
     this.waiting = [];
-    this.onFull();
+    this.onLoss();
   }
 }

@@ -8,6 +8,8 @@ import type { CallerAllowList } from '../auth/caller-allow-list.js';
 import type { PresentedDelegations } from '../auth/presented-delegations.js';
 import type { RateLimits } from '../auth/rate-limits.js';
 import { type EventBus, type Position, parsePosition, type SessionKey } from '../bus/event-bus.js';
+import type { PendingClientCalls } from '../bus/pending-client-calls.js';
+import type { SocketPresence } from '../bus/socket-presence.js';
 import type { SessionStore } from '../store/session-store.js';
 import {
   type Connection,
@@ -25,6 +27,8 @@ interface HandshakeDeps {
   readonly sessions: SessionStore;
   readonly events: EventBus;
   readonly registry: ConnectionRegistry;
+  readonly presence: SocketPresence;
+  readonly pendingCalls: PendingClientCalls;
   readonly readAddress: (request: IncomingMessage) => string;
 }
 
@@ -72,12 +76,18 @@ export class HandshakeVerifier {
   }
 
   private async openInbox(session: SessionKey, connection: Connection): Promise<Inbox> {
-    const { registry, events, sessions } = this.deps;
+    const { registry, events, sessions, presence, pendingCalls } = this.deps;
     onceClosed(connection, registry.addSocket(session));
     // Subscribes before it reads the session, so that no deletion in between is missed.
     const inbox = new Inbox(events, session, () => terminate(connection));
     onceClosed(connection, () => inbox.close());
+    // Before it announces a socket, which only the owner of the session may open.
     await sessions.get(session);
+    registry.assertBelowUserLimit(session.owner, await presence.countElsewhere(session.owner));
+    const announcing = presence.open(session);
+    onceClosed(connection, () => presence.close(session));
+    await announcing;
+    await pendingCalls.load(session);
     return inbox;
   }
 }

@@ -6,18 +6,17 @@ import type { CallerAllowList } from '../auth/caller-allow-list.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { RateLimits } from '../auth/rate-limits.js';
 import {
+  type CallEvent,
+  type ClientCallResult,
   createClosingEvent,
   formatPosition,
   isAfter,
+  isCallEvent,
   type Position,
   type ServerEvent,
   toWireForm,
 } from '../bus/event-bus.js';
-import type {
-  CallEvent,
-  ClientCallResult,
-  PendingClientCalls,
-} from '../bus/pending-client-calls.js';
+import type { PendingClientCalls } from '../bus/pending-client-calls.js';
 import type { MissedEvents } from '../turns/run-reader.js';
 import { clientRequests, resultReaders } from './client-events.js';
 import { type ConnectionRegistry, terminate } from './connections.js';
@@ -91,7 +90,7 @@ export class SessionSocket {
     for await (const event of missed.after(session, seen)) {
       if (!this.socket.connected) return last;
       last = event.position ?? last;
-      if (!isCall(event) || this.isWanted(event)) this.deliver(event);
+      if (!isCallEvent(event) || this.isWanted(event)) this.deliver(event);
       await this.writes.room();
     }
     return last;
@@ -115,7 +114,7 @@ export class SessionSocket {
 
   private deliver(event: ServerEvent): void {
     if (event.event === 'closing') return void this.close(event.payload.reason);
-    if (isCall(event))
+    if (isCallEvent(event))
       this.deps.pendingCalls.markDelivered(
         this.context.session,
         event.payload.toolCallId,
@@ -163,9 +162,6 @@ export class SessionSocket {
     terminate(this.socket.conn);
   }
 }
-
-const isCall = (event: ServerEvent): event is CallEvent =>
-  event.event === 'browser_tool_call' || event.event === 'action_call';
 
 const now = () => new Date().toISOString();
 

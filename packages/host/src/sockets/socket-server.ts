@@ -11,6 +11,7 @@ import { toAddressKey } from '@sibyl/server-kit';
 import { Server, type Socket } from 'socket.io';
 import type { PresentedDelegations } from '../auth/presented-delegations.js';
 import type { EventBus } from '../bus/event-bus.js';
+import type { SocketPresence } from '../bus/socket-presence.js';
 import type { Config } from '../config/config.js';
 import { toErrorBody, toOracleError } from '../http/error-filter.js';
 import { buildRawResponse } from '../http/responses.js';
@@ -32,6 +33,7 @@ interface SocketServerDeps extends Omit<SessionSocketDeps, 'registry' | 'backlog
   readonly sessions: SessionStore;
   readonly presented: PresentedDelegations;
   readonly events: EventBus;
+  readonly presence: SocketPresence;
   readonly metrics: Metrics;
   readonly config: Pick<Config, 'corsOrigins' | 'sockets'>;
   readonly cors: object;

@@ -51,6 +51,8 @@ export interface Schema {
   blobs: BlobRow;
   model_usage: ModelUsageRow;
   database_info: DatabaseInfoRow;
+  socket_hosts: SocketHostRow;
+  page_calls: PageCallRow;
 }
 
 export interface SessionRow {
@@ -269,6 +271,29 @@ interface ModelUsageRow {
 interface DatabaseInfoRow {
   key: string;
   value: string;
+}
+
+/** A host that holds sockets of a session. */
+interface SocketHostRow {
+  owner: string;
+  session_id: string;
+  host_id: string;
+  sockets: number;
+}
+
+/** A call to a page that waits for an answer. */
+interface PageCallRow {
+  owner: string;
+  session_id: string;
+  call_id: string;
+  /** The host of the turn. */
+  host_id: string;
+  /** JSON of the event; null if the answer was stored first. */
+  call: string | null;
+  /** A host whose page received it. */
+  delivered_by: string | null;
+  /** JSON. */
+  answer: string | null;
 }
 
 /** `behind`: the next start will migrate the database. */

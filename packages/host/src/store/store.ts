@@ -16,6 +16,7 @@ import { RevocationStore, SingleUseStore } from './revocation-store.js';
 import { RoomStateStore, RoomStore } from './room-store.js';
 import { RunStore } from './runs/run-store.js';
 import { SessionStore } from './session-store.js';
+import { SocketStore } from './socket-store.js';
 import { classifyStoreError, type StoreErrorKind } from './store-errors.js';
 import { type StoreOutage } from './store-outage.js';
 
@@ -36,6 +37,8 @@ export interface Store {
   readonly blobs: BlobStore;
   readonly modelUsage: ModelUsageStore;
   readonly pluginTables: PluginTables;
+  /** Undefined if no other host can use the database. */
+  readonly sockets: SocketStore | undefined;
   /** The disk of the database; undefined if it is not on this host. */
   readonly disk: DiskSpace | undefined;
   /** Rejects when the database does not answer. */
@@ -90,6 +93,10 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     blobs: new BlobStore(context),
     modelUsage: new ModelUsageStore(context),
     pluginTables: new PluginTables(database),
+    sockets:
+      database.engine === 'postgres' && options.hostId
+        ? new SocketStore(context, options.hostId)
+        : undefined,
     disk,
     ping: async () => {
       await sql`select 1`.execute(database.tables);

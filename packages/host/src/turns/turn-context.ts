@@ -16,7 +16,8 @@ import {
 import { describeIssues, type ReplyPart, runFrames, UserPreferences } from '@sibyl/protocol';
 import type { Logger as HostLogger } from 'pino';
 import type { DegradedService } from '../agent/message-note.js';
-import type { CallEvent, PendingClientCalls } from '../bus/pending-client-calls.js';
+import type { CallEvent } from '../bus/event-bus.js';
+import type { PendingClientCalls } from '../bus/pending-client-calls.js';
 import type { Message } from '../store/message.js';
 import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';

@@ -12,14 +12,16 @@ export interface HostPair {
   readonly busProxy: TcpProxy;
 }
 
-export function useHostPair(options: () => TestHostOptions = () => ({})): HostPair {
+export function useHostPair(
+  options: () => TestHostOptions | Promise<TestHostOptions> = () => ({}),
+): HostPair {
   const parts: Partial<{ -readonly [Part in keyof HostPair]: HostPair[Part] }> = {};
   beforeAll(async () => {
     const database = await createTestDatabase('postgres');
     parts.database = database;
     const busProxy = await startTcpProxy(database.env.DATABASE_URL ?? '');
     parts.busProxy = busProxy;
-    const { env, ...others } = options();
+    const { env, ...others } = await options();
     const shared = { ...env, ...database.env };
     parts.a = await startHost({ ...others, env: shared });
     parts.b = await startHost({ ...others, env: { ...shared, DATABASE_DIRECT_URL: busProxy.url } });

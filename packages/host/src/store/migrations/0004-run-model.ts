@@ -1,6 +1,7 @@
 import { type CreateTableBuilder, type Kysely, type RawBuilder, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import { convertParts } from './0004-message-parts.js';
+import { createSocketTables } from './0004-socket-tables.js';
 
 // biome-ignore lint/suspicious/noExplicitAny: migrations are independent of the current schema.
 type Tables = Kysely<any>;
@@ -19,6 +20,7 @@ export const runModel: Migration = {
     await createRunDetails(tables);
     await createPluginStores(tables);
     await createDelegations(tables);
+    await createSocketTables(tables);
     await createTable(tables, 'database_info', {
       columns: { key: 'text', value: 'text' },
       key: ['key'],

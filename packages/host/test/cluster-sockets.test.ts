@@ -1,0 +1,213 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { runStatement } from './support/cluster.js';
+import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
+import { emitter, routedSteps } from './support/emitter.js';
+import { useHostPair } from './support/host-pair.js';
+import { chart, resultsIn, scroll } from './support/page-tools.js';
+import { joinSession, openRejectedSocket, type SessionSocket } from './support/session-socket.js';
+import { openSession, stream } from './support/stream.js';
+import { TestUser } from './support/user.js';
+
+const SOCKETS_PER_USER = 4;
+
+let model: ControlledModel;
+const hosts = useHostPair(async () => {
+  model = await startControlledModel();
+  const limits = {
+    SOCKETS_PER_USER: String(SOCKETS_PER_USER),
+    BROWSER_CALL_TIMEOUT_SECONDS: '60',
+  };
+  return { env: { ...model.env, ...limits }, plugins: [emitter] };
+});
+afterAll(() => model.close());
+afterEach(() => hosts.busProxy.unmute());
+
+let alice: TestUser;
+let atB: TestUser;
+let sessionId: string;
+beforeEach(async () => {
+  alice = new TestUser(hosts.a);
+  atB = alice.at(hosts.b);
+  sessionId = await openSession(alice);
+});
+
+/** A client that reconnects with a fresh token. */
+const join = (user: TestUser, options: object = {}) =>
+  joinSession(user, sessionId, {
+    auth: (send: (auth: object) => void) => send({ invocation: user.mint() }),
+    ...options,
+  });
+
+/** Emits routing steps in a separate turn. */
+async function route(user: TestUser, ...steps: string[]): Promise<void> {
+  const live = await stream(user, sessionId, { message: 'go' });
+  (await model.next()).call({ name: 'route', input: { steps } });
+  (await model.next()).finish();
+  await live.toEnd();
+}
+
+/** Starts a turn that calls a function of the page; returns what ends it, and the result that the model receives. */
+async function callPage(user: TestUser, call = { name: 'scroll', input: { by: 3 } }) {
+  const live = await stream(user, sessionId, {
+    message: 'go',
+    tools: [scroll],
+    agActions: [chart],
+  });
+  (await model.next()).call(call);
+  const untilResult = async () => {
+    const next = await model.next();
+    const [result] = resultsIn(next);
+    next.finish();
+    await live.toEnd();
+    return result;
+  };
+  return { live, untilResult };
+}
+
+const untilCall = (socket: SessionSocket) => socket.until('browser_tool_call');
+
+describe('events of a turn', () => {
+  it('reach the sockets of the session at every host, in order and once', async () => {
+    const sockets = [await join(alice), await join(atB), await join(atB)];
+    const other = await joinSession(atB, await openSession(atB));
+    const steps = Array.from({ length: 50 }, (_, i) => `${i}`);
+    await route(alice, ...steps);
+    await route(atB, 'from b');
+    for (const socket of sockets) {
+      await socket.until('router_update', ({ step }) => step === 'from b');
+      expect(routedSteps(socket)).toEqual([...steps, 'from b']);
+    }
+    expect(routedSteps(other)).toEqual([]);
+  });
+
+  it('reach a socket that reconnects to another host during the turn, each once', async () => {
+    const socket = await join(alice, { reconnection: false });
+    const live = await stream(alice, sessionId, { message: 'go' });
+    (await model.next()).call({ name: 'route', input: { steps: ['a', 'b'] } });
+    await expect.poll(() => routedSteps(socket)).toEqual(['a', 'b']);
+    socket.dropNetwork();
+    await socket.until('(disconnect)');
+    (await model.next()).call({ name: 'route', input: { steps: ['c'] } });
+    const next = await model.next();
+    Object.assign(socket.socket.io, { uri: hosts.b.url });
+    socket.socket.connect();
+    await expect.poll(() => socket.all('connected').length).toBe(2);
+    next.call({ name: 'route', input: { steps: ['d'] } });
+    (await model.next()).finish();
+    await live.toEnd();
+    await expect.poll(() => routedSteps(socket)).toEqual(['a', 'b', 'c', 'd']);
+  });
+
+  it('reach sockets even if no notification arrives', async () => {
+    const socket = await join(atB);
+    hosts.busProxy.mute();
+    await route(alice, 'a', 'b');
+    await expect.poll(() => routedSteps(socket)).toEqual(['a', 'b']);
+  });
+
+  it('DELETE /sessions/:sessionId closes the sockets at every host', async () => {
+    const sockets = [await join(alice), await join(atB)];
+    await alice.request('DELETE', `/sessions/${sessionId}`);
+    for (const socket of sockets)
+      expect(await socket.until('closing')).toMatchObject({ reason: 'session_deleted' });
+  });
+});
+
+describe('a page at another host than the turn', () => {
+  it('runs a browser tool, also with a large result', async () => {
+    const socket = await join(atB);
+    const { untilResult } = await callPage(alice);
+    const call = await untilCall(socket);
+    expect(call).toMatchObject({ sessionId, toolName: 'scroll', args: { by: 3 } });
+    const result = { text: 'x'.repeat(20_000) };
+    socket.socket.emit('tool_result', { toolCallId: call.toolCallId, result });
+    expect(await untilResult()).toEqual(result);
+    const { env } = hosts.database;
+    const rows = () => runStatement(env.DATABASE_URL ?? '', 'select * from page_calls');
+    await expect.poll(rows).toEqual([]);
+  });
+
+  it('runs an action', async () => {
+    const socket = await join(atB);
+    const { untilResult } = await callPage(alice, { name: 'chart', input: {} as never });
+    const { toolCallId } = await socket.until('action_call');
+    socket.socket.emit('action_call_result', { sessionId, toolCallId, result: { shown: true } });
+    expect(await untilResult()).toEqual({ shown: true });
+  });
+
+  it('may answer after the time in which a page must have connected', async () => {
+    const socket = await join(atB);
+    const { untilResult } = await callPage(alice);
+    const { toolCallId } = await untilCall(socket);
+    await sleep(4_000);
+    socket.socket.emit('tool_result', { toolCallId, result: 'late' });
+    expect(await untilResult()).toBe('late');
+  });
+
+  it('competes with a page at the host of the turn: the first answer is used', async () => {
+    const [here, there] = [await join(alice), await join(atB)];
+    const { untilResult } = await callPage(alice);
+    const { toolCallId } = await untilCall(here);
+    await untilCall(there);
+    there.socket.emit('tool_result', { toolCallId, result: 'first' });
+    expect(await untilResult()).toBe('first');
+    here.socket.emit('tool_result', { toolCallId, result: 'second' });
+    expect(await here.ask('ping', 'pong')).toBeDefined();
+  });
+
+  it('receives an open call when it connects, unless another page has received it', async () => {
+    const { untilResult } = await callPage(alice);
+    const socket = await join(atB);
+    const { toolCallId } = await untilCall(socket);
+    const second = await join(alice);
+    const third = await join(atB);
+    for (const page of [second, third]) await page.ask('ping', 'pong');
+    expect([...second.all('browser_tool_call'), ...third.all('browser_tool_call')]).toEqual([]);
+    socket.socket.emit('tool_result', { toolCallId, result: 1 });
+    expect(await untilResult()).toBe(1);
+  });
+
+  it('cannot answer a call of another user or session', async () => {
+    const socket = await join(atB);
+    const eve = new TestUser(hosts.b);
+    const foreign = await joinSession(eve, await openSession(eve));
+    const { untilResult } = await callPage(alice);
+    const { toolCallId } = await untilCall(socket);
+    foreign.socket.emit('tool_result', { toolCallId, result: 'stolen' });
+    await foreign.ask('ping', 'pong');
+    socket.socket.emit('tool_result', { toolCallId, result: 'own' });
+    expect(await untilResult()).toBe('own');
+  });
+
+  it('runs a browser tool even if no notification arrives', async () => {
+    const socket = await join(atB);
+    hosts.busProxy.mute();
+    const { untilResult } = await callPage(alice);
+    const { toolCallId } = await untilCall(socket);
+    socket.socket.emit('tool_result', { toolCallId, result: 'slow' });
+    expect(await untilResult()).toBe('slow');
+  });
+
+  it('is required: without any, the model is informed', async () => {
+    const { untilResult } = await callPage(alice);
+    expect((await untilResult()).error).toContain('no page of the user is connected');
+  });
+});
+
+it('SOCKETS_PER_USER counts the sockets of all hosts', async () => {
+  const open = [await join(alice), await join(alice), await join(atB)];
+  const last = await join(atB);
+  for (const user of [alice, atB]) {
+    const options = { query: { sessionId }, auth: { invocation: user.mint() } };
+    const { data } = await openRejectedSocket(user.host.url, options);
+    expect(data).toMatchObject({ statusCode: 429, code: 'too_many_sockets' });
+  }
+  last.socket.disconnect();
+  const retry = async () => {
+    const socket = await Promise.race([join(alice, { reconnection: false }), sleep(2_000)]);
+    return socket !== undefined;
+  };
+  await expect.poll(retry).toBe(true);
+  for (const { socket } of open) expect(socket.connected).toBe(true);
+});
