@@ -28,11 +28,8 @@ let lastAddress = 0;
 const newAddress = () => ({ 'x-forwarded-for': `198.51.100.${++lastAddress}` });
 
 async function admit(): Promise<{ alice: TestUser; invitation: string }> {
-  const { dataDir } = hosts.a;
-  const [printed] = await createInvitations(
-    { days: 1, count: 1 },
-    loadConfig({ DATA_DIR: dataDir, DATABASE_URL: hosts.database.env.DATABASE_URL }),
-  );
+  const config = loadConfig(hosts.database.env);
+  const [printed] = await createInvitations({ days: 1, count: 1 }, config);
   const alice = new TestUser(hosts.a);
   const invitation = printed?.invitation ?? '';
   expect(await redeem(alice, invitation)).toBe(200);
