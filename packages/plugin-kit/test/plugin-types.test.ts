@@ -3,6 +3,7 @@ import {
   defineRoute,
   defineTool,
   sharedKey,
+  type ToolContext,
   type TurnContext,
 } from '@sibyl/plugin-kit';
 import { createTestRuntime } from '@sibyl/plugin-kit/testing';
@@ -13,7 +14,7 @@ import { expect, expectTypeOf, it } from 'vitest';
 import { z } from 'zod';
 
 const manifest = { title: 't', summary: 's', whenToUse: ['w'], category: 'test' };
-const declared = (_: () => void) => undefined;
+const declared = (_: () => unknown) => undefined;
 
 const add = defineTool({
   name: 'add',
@@ -24,7 +25,7 @@ const add = defineTool({
 
 it('defineTool keeps the types of its schemas', () => {
   declared(() => {
-    const turn = null as never as TurnContext;
+    const turn = null as never as ToolContext;
     expectTypeOf(add.run).parameter(0).toEqualTypeOf<{ a: number; b: number }>();
     // @ts-expect-error: the input must match the schema.
     add.run({ a: '1', b: 1 }, turn);
@@ -36,6 +37,21 @@ it('defineTool keeps the types of its schemas', () => {
       // @ts-expect-error: the result must match the output schema.
       run: () => ({ n: 'text' }),
     });
+  });
+});
+
+it('interrupt returns what the schema of the question describes', () => {
+  declared(async () => {
+    const { interrupt } = null as never as ToolContext;
+    const schema = z.object({ ok: z.boolean(), note: z.string().default('') });
+    const answer = await interrupt({ kind: 'confirmation', schema });
+    expectTypeOf(answer).toEqualTypeOf<{ ok: boolean; note: string }>();
+    const age = await interrupt({ kind: 'input_required', schema: v.number() });
+    expectTypeOf(age).toBeNumber();
+    const any = await interrupt({ kind: 'tool_call', schema: { type: 'string' } });
+    expectTypeOf(any).toBeUnknown();
+    // @ts-expect-error: there is no such kind.
+    await interrupt({ kind: 'other', schema });
   });
 });
 

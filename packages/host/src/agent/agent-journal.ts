@@ -6,6 +6,7 @@ import { loseCall, type ParsedCall, readCall } from './run-tools.js';
 import {
   type AgentStep,
   type AssistantMessage,
+  buildCallPath,
   buildInterruptKey,
   type InterruptRequest,
   type PendingInterrupt,
@@ -59,10 +60,17 @@ export class AgentJournal {
     this.earlier = readEarlierSteps(journal?.earlier ?? [], path);
   }
 
-  /** The model steps of earlier attempts that this agent has to count: the main agent counts those of all agents. */
-  get countedSteps(): number {
+  /** Counts the model calls of earlier attempts, if this is the main agent: it does so for all agents. */
+  countEarlierCalls(): number {
     if (this.path !== '') return 0;
-    return this.journal?.earlier.filter(({ type }) => type === 'model').length ?? 0;
+    const steps = this.journal?.earlier ?? [];
+    const agents = steps.flatMap(({ type, path }) => (type === 'model' ? [path] : []));
+    const known = new Set(agents);
+    // The last call of a sub-agent that has ended was its answer, which is not a step.
+    const answers = steps.filter(
+      (step) => step.type === 'result' && known.has(buildCallPath(step.path, step.call.id)),
+    );
+    return agents.length + answers.length;
   }
 
   /** Stores what the model wants, and what of it is refused, before any of its tools run. */

@@ -137,8 +137,8 @@ export class StepBudget {
     return this.taken >= this.limit;
   }
 
-  take(): void {
-    this.taken += 1;
+  take(steps = 1): void {
+    this.taken += steps;
   }
 }
 

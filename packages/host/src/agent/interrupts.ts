@@ -10,6 +10,9 @@ import {
   ToolInterrupt,
 } from './steps.js';
 
+/** Limits the questions of one call: one that changes whenever the tool runs would never be answered. */
+const MAX_QUESTIONS = 20;
+
 interface CallInterruptsDeps extends Pick<AgentRequest, 'journal'> {
   /** The agent that makes the call. */
   readonly path: string;
@@ -67,6 +70,7 @@ export class CallInterrupts {
     const answer = earlier && journal.answers.get(earlier.key);
     if (answer) return readAnswer(answer);
     const key = earlier?.key ?? buildInterruptKey(path, callId, asked.length);
+    if (!earlier && asked.length >= MAX_QUESTIONS) throw new Error(TOO_MANY);
     if (!earlier) journal.add({ type: 'interrupt', path, callId, request });
     return this.stop(new ToolInterrupt(request), [{ ...request, callId, path, key }]);
   }
@@ -89,6 +93,7 @@ export class CallInterrupts {
   }
 }
 
+const TOO_MANY = `Not continued: this call has asked ${MAX_QUESTIONS} questions.`;
 const CANNOT_ASK = 'This tool needs an answer from the user, but nothing can be asked here.';
 
 function identify({ kind, schema, data }: InterruptRequest): string {

@@ -155,6 +155,20 @@ describe('interrupt', () => {
     expect(listFinishedCalls(parts)).toMatchObject([{ output: 'false' }]);
   });
 
+  it('asked again and again with other data fails the call in the end', async () => {
+    let journal = new MemoryJournal();
+    let asked = 0;
+    const restless = tool('restless', async (_, call) => call.interrupt(confirm(`${asked++}`)));
+    let last = await attempt(journal, [restless], callTools(['c1', 'restless', {}]));
+    while (last.interrupts.length > 0) {
+      expect(asked).toBeLessThan(50);
+      journal = journal.next({ [listKeys(last)[0] ?? '']: answered(true) });
+      last = await attempt(journal, [restless], say('Well.'));
+    }
+    expect(last.thrown).toBeUndefined();
+    expect(listFinishedCalls(last.parts)[0]?.output).toContain('has asked 20 questions');
+  });
+
   it.each([
     ['expired', 'The request expired without an answer.'],
     ['cancelled', 'The user sent another message instead of answering.'],
@@ -437,5 +451,23 @@ describe('a sub-agent that pauses', () => {
     // Three steps were taken before the pause: one is left, and then it has to answer.
     expect(clerkModel.calls.map(({ tools }) => tools.length)).toEqual([1, 0]);
     expect(model.calls.map(({ tools }) => tools.length)).toEqual([0]);
+  });
+
+  it('counts its answer as a step in later attempts', async () => {
+    const { look, clerk } = createAgents();
+    const journal = new MemoryJournal();
+    const ended = clerk(callTools(['s1', 'look', {}]), say('Seen.'));
+    await attempt(journal, [ended, look], callTools(['m1', 'clerk', {}]));
+    journal.flush();
+    // The main agent has made one call, the sub-agent two.
+    for (const [steps, tools] of [
+      [4, 1],
+      [3, 0],
+    ] as const) {
+      const model = new ScriptedModel(say('Done.'));
+      const limits = { steps, contextTokens: 100_000 };
+      await runToEnd(requestTo(model, { journal: journal.next(), limits, tools: [look] }));
+      expect(model.calls.map((call) => call.tools.length)).toEqual([tools]);
+    }
   });
 });

@@ -221,7 +221,7 @@ class AgentTurn {
   /** Restores the state after the steps of earlier attempts, except for the results of the last one. */
   private replay(): void {
     const { journal, ids, guard, current } = this;
-    for (let taken = 0; taken < journal.countedSteps; taken++) this.request.limits.steps.take();
+    this.request.limits.steps.take(journal.countEarlierCalls());
     for (const earlier of journal.earlier) {
       const { message, calls } = earlier;
       this.step = new Step(this.step.hasOutput ? this.step : undefined);
