@@ -1,6 +1,11 @@
-import { definePlugin, type SetupContext } from '@sibyl/plugin-kit';
-import { McpConfig } from './config.js';
-import { diagnoseServers } from './diagnose.js';
+import {
+  type Diagnosis,
+  type DiagnosisContext,
+  definePlugin,
+  type SetupContext,
+} from '@sibyl/plugin-kit';
+import { McpConfig, type McpServer, needsSignIn } from './config.js';
+import { Connection, SignInRequiredError } from './connection.js';
 import { CALLBACK_PATH } from './grant.js';
 import { createCallbackModule, listRoutes } from './routes.js';
 import { ServerDirectory } from './server-directory.js';
@@ -49,4 +54,47 @@ function createServices(context: SetupContext<McpConfig>) {
   });
   directory.warmUp();
   return { directory, signIns, users, oracle, ucan };
+}
+
+/** Checks every server of the operator, for `sibyl doctor`. */
+function diagnoseServers(context: DiagnosisContext<McpConfig>): Promise<readonly Diagnosis[]> {
+  const checks = Object.entries(context.config.MCP_SERVERS).map(async ([server, settings]) => ({
+    name: `MCP server ${server}`,
+    ...(await diagnose(server, settings, context)),
+  }));
+  return Promise.all(checks);
+}
+
+async function diagnose(
+  name: string,
+  server: McpServer,
+  context: DiagnosisContext<McpConfig>,
+): Promise<Omit<Diagnosis, 'name'>> {
+  const connection = new Connection({ name, server, context });
+  try {
+    const { length } = await connection.tools();
+    return { ok: true, text: `${length} tool${length === 1 ? '' : 's'}` };
+  } catch (error) {
+    if (error instanceof SignInRequiredError) return describeSignIn(server);
+    const cause = error instanceof Error ? (error.cause ?? error) : error;
+    return {
+      ok: false,
+      text: cause instanceof Error ? cause.message : String(cause),
+      remedy:
+        'url' in server
+          ? 'Check the url and headers in MCP_SERVERS, and OUTGOING_ALLOW if it has a private address'
+          : 'Check command, args and env in MCP_SERVERS; run the command to see its output',
+    };
+  } finally {
+    await connection.close();
+  }
+}
+
+function describeSignIn(server: McpServer): Omit<Diagnosis, 'name'> {
+  if (needsSignIn(server)) return { ok: true, text: 'reachable; each user signs in' };
+  return {
+    ok: false,
+    text: 'it requires authorization',
+    remedy: 'Set "oauth": true, or an authorization header, in MCP_SERVERS',
+  };
 }

@@ -138,7 +138,7 @@ describe('Connection', () => {
     await expect.poll(() => listNames(connection)).toContain('grown');
   });
 
-  it('lists tools during a call that reports a change, which continues', async () => {
+  it('lists tools during a call that reports a change, without ending the call', async () => {
     const { connection } = await overHttp();
     await expect(call(connection, 'announce')).resolves.toBe('announced');
   });
