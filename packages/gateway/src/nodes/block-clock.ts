@@ -55,8 +55,10 @@ export class BlockClock {
   /** The time to wait before the next poll: until the block is due, then often. */
   getPollDelay(now: number, longestMs: number): number {
     const { usual } = this;
-    if (usual === undefined) return Math.min(LEARNING_MS, longestMs);
     const elapsed = now - this.arrivedAt;
+    if (usual === undefined) {
+      return elapsed > FIRST_BLOCK_MS ? longestMs : Math.min(LEARNING_MS, longestMs);
+    }
     if (elapsed > STALLED_INTERVALS * usual) return longestMs;
     const often = Math.max(SHORTEST_POLL_MS, usual / POLLS_PER_INTERVAL);
     return Math.min(longestMs, Math.max(often, POLL_SHARE * usual - elapsed));

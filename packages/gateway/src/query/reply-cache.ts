@@ -6,20 +6,14 @@ import { LruMap, textBytes } from '@sibyl/server-kit';
 /** Overhead of an entry: objects, tag and two buffers. */
 const ENTRY_BYTES = 512;
 
-interface Entry {
-  readonly reply: Reply;
-  /** In milliseconds of `performance.now()`; unset: never. */
-  readonly expiresAt: number | undefined;
-}
-
 /** Cached replies by query, limited in bytes; evicts the least recently used. */
 export class ReplyCache {
-  private readonly entries: LruMap<string, Entry>;
+  private readonly entries: LruMap<string, Reply>;
 
   constructor(private readonly maxBytes: number) {
     this.entries = new LruMap({
       maxBytes,
-      measure: ({ reply }, key) => ENTRY_BYTES + textBytes(key) + reply.bytes,
+      measure: (reply, key) => ENTRY_BYTES + textBytes(key) + reply.bytes,
     });
   }
 
@@ -32,25 +26,29 @@ export class ReplyCache {
   }
 
   get(key: string): Reply | undefined {
-    const entry = this.entries.get(key);
-    if (!entry) return undefined;
-    if (entry.expiresAt === undefined || entry.expiresAt > performance.now()) return entry.reply;
+    const reply = this.entries.get(key);
+    if (!reply) return undefined;
+    if (reply.expiresAt === undefined || reply.expiresAt > performance.now()) return reply;
     this.entries.delete(key);
     return undefined;
   }
 
   /** Stores a reply, optionally with a lifetime. */
   set(key: string, reply: Reply, lifeMs?: number): void {
-    this.entries.delete(key);
     // One reply must not evict all others.
-    if (ENTRY_BYTES + textBytes(key) + reply.bytes > this.maxBytes / 4) return;
-    const expiresAt = lifeMs === undefined ? undefined : performance.now() + lifeMs;
-    const entry: Entry = { reply, expiresAt };
-    this.entries.set(key, entry);
-    reply.onGrown = () => {
-      // Stored again, so that its new size counts.
-      if (this.entries.get(key) === entry) this.entries.set(key, entry);
-    };
+    if (ENTRY_BYTES + textBytes(key) + reply.bytes > this.maxBytes / 4) {
+      this.entries.delete(key);
+      return;
+    }
+    reply.expiresAt = lifeMs === undefined ? undefined : performance.now() + lifeMs;
+    reply.cache = this;
+    reply.key = key;
+    this.entries.set(key, reply);
+  }
+
+  /** Counts the new size of a reply that has grown. */
+  recount(key: string, reply: Reply): void {
+    if (this.entries.get(key) === reply) this.entries.set(key, reply);
   }
 
   clear(): void {
@@ -96,8 +94,11 @@ export class Reply {
    * copy, since a small buffer may keep a much larger memory slab alive.
    */
   readonly text: string | undefined;
-  /** Called when the reply uses more memory. */
-  onGrown: (() => void) | undefined;
+  /** When the cache drops it, in milliseconds of `performance.now()`; unset: never. */
+  expiresAt: number | undefined;
+  /** Where it is cached. */
+  cache: ReplyCache | undefined;
+  key = '';
   private readonly large: Buffer | undefined;
   private encoded: Map<Encoding, Promise<Buffer>> | undefined;
   private encodedBytes = 0;
@@ -128,7 +129,7 @@ export class Reply {
   private encode(encoding: Encoding): Promise<Buffer> {
     const encoded = compress[encoding](this.body).then((bytes) => {
       this.encodedBytes += bytes.length;
-      this.onGrown?.();
+      this.cache?.recount(this.key, this);
       return bytes;
     });
     this.encoded ??= new Map();
