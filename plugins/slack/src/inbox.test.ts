@@ -119,6 +119,8 @@ describe.each(engines)('Threads on %s', (engine) => {
         openSession: async (user) => ({ sessionId: `${user}/${opened.push(user)}` }),
         start: async () => (async function* () {})(),
         abort: async () => false,
+        pending: async () => [],
+        answer: () => Promise.reject(new Error('not answered here')),
       },
     });
 
@@ -197,6 +199,8 @@ describe.each(engines)('migration 0002-owners on %s', (engine) => {
       openSession: () => Promise.reject(new Error('the thread has a session')),
       start: () => Promise.reject(new Error('not started here')),
       abort: async () => false,
+      pending: async () => [],
+      answer: () => Promise.reject(new Error('not answered here')),
     };
     expect(await new Threads({ database, turns }).openSession(message)).toBe('known');
   });

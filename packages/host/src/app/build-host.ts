@@ -347,8 +347,7 @@ interface TurnDeps {
 function wireTurns(needs: TurnDeps) {
   const { config, logger, metrics, oracle, cluster, store, authority, models, budget, plugins } =
     needs;
-  const { sessions, messages } = store;
-  const titles = new Titles({ sessions, model: models.get('utility'), logger });
+  const titles = new Titles({ sessions: store.sessions, model: models.get('utility'), logger });
   const settings = config.turns;
   const { events, presence, pendingCalls } = wireSockets(needs);
   const hooks = new Hooks(logger, settings.hookTimeoutMs);
@@ -377,36 +376,48 @@ function wireTurns(needs: TurnDeps) {
     logger,
     settings,
   });
+  return {
+    turns,
+    titles,
+    gates,
+    events,
+    presence,
+    pendingCalls,
+    ...wireRuns(needs, turns, events),
+  };
+}
+
+/** Builds what reads runs, continues paused ones and takes over those of other hosts. */
+function wireRuns(
+  { config, logger, metrics, cluster, store }: TurnDeps,
+  turns: Turns,
+  events: EventBus,
+) {
+  const { runs, messages } = store;
+  const { streamStallMs, streamsPerUser, resumesTurns } = config.turns;
   const feeds = new RunFeeds(cluster.bus);
   const reader = new RunReader(turns, store, feeds);
-  const paused = new PausedTurns(store.runs, turns);
+  const paused = new PausedTurns(runs, turns);
   const takeover = new Takeover({
-    runs: store.runs,
+    runs,
     turns,
     paused,
     cluster,
     events,
     logger,
-    resumes: settings.resumesTurns,
+    resumes: resumesTurns,
     onTakeover: (outcome) => metrics.count('sibyl_takeovers_total', { outcome }),
     onClosed: ({ owner, id: runId }) => {
       feeds.announce(runId);
       cluster.bus.send('others', 'run-changed', { owner, runId });
     },
   });
-  const { streamStallMs } = settings;
-  const slots = new StreamSlots(settings.streamsPerUser);
+  const slots = new StreamSlots(streamsPerUser);
   return {
-    turns,
+    reader,
     paused,
     takeover,
-    titles,
-    gates,
-    reader,
-    events,
-    presence,
-    pendingCalls,
-    missed: new MissedEvents(turns, store.runs),
+    missed: new MissedEvents(turns, runs),
     replies: new ReplySender({ reader, messages, slots, streamStallMs, logger }),
   };
 }
