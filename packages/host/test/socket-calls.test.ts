@@ -195,6 +195,7 @@ describe('tool_result and action_call_result', () => {
 describe('an action', () => {
   it('is sent as action_call, executed in the page, and rendered', async () => {
     const { sessionId, socket, turn, live } = await begin();
+    turn.say('Look:');
     turn.call({ name: 'chart', input: { of: 'rain' } });
     const call = await socket.until('action_call');
     expect(call).toMatchObject({ toolName: 'chart', args: { of: 'rain' }, status: 'isRunning' });
@@ -202,7 +203,7 @@ describe('an action', () => {
     socket.socket.emit('action_call_result', { sessionId, toolCallId, result: { shown: true } });
     const next = await test.model.next();
     expect(resultsIn(next)).toEqual([{ shown: true }]);
-    next.finish();
+    next.answer('There.');
     const frames = await live.toEnd();
     expect(frames.filter(({ event }) => event === 'tool_call')).toEqual([]);
     expect(
@@ -212,7 +213,15 @@ describe('an action', () => {
     expect(payload).toMatchObject({ componentName: 'chart', args: { of: 'rain' }, status: 'done' });
     expect(socket.all('action_call')).toHaveLength(1);
     const { body } = await test.alice.request('GET', `/messages/${sessionId}`);
-    expect(body.messages.at(-1).toolCalls).toMatchObject([{ name: 'chart', status: 'done' }]);
+    const [question, answer] = body.messages;
+    expect(answer.toolCalls).toMatchObject([{ name: 'chart', status: 'done' }]);
+    expect(answer.parentId).toBe(question.id);
+    expect(answer.parts).toMatchObject([
+      { type: 'text', text: 'Look:' },
+      { type: 'tool-call', call: { name: 'chart', status: 'done' } },
+      { type: 'component', component: { name: 'chart', args: { of: 'rain' } } },
+      { type: 'text', text: '\n\nThere.' },
+    ]);
   });
 
   it.each<[string, object]>([

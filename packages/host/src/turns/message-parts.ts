@@ -76,7 +76,7 @@ export class MessageParts {
   }
 
   /** The last event of a component is the one that counts. */
-  addComponent({ eventId: id, componentName: name, args }: RenderComponentEvent): void {
+  private addComponent({ eventId: id, componentName: name, args }: RenderComponentEvent): void {
     this.put(`component ${id}`, {
       type: 'component',
       component: { id, name, ...(args && { args }) },

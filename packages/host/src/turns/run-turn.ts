@@ -1,4 +1,4 @@
-import { type ErrorKind, OracleError } from '@sibyl/protocol';
+import { type ErrorKind, OracleError, type ReplyPart } from '@sibyl/protocol';
 import { abortable } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import { PausedError } from '../agent/steps.js';
@@ -92,7 +92,11 @@ export class TurnRunner {
     try {
       const warn = (code: string, message: string) => writer.warn(code, message);
       for (const { code, message } of job.request.warnings ?? []) warn(code, message);
-      const request = await abortable(() => this.deps.setup.prepare(job, warn), live.signal);
+      const events = { write: (part: ReplyPart) => writer.emit(part) };
+      const request = await abortable(
+        () => this.deps.setup.prepare({ ...job, events }, warn),
+        live.signal,
+      );
       for await (const part of answerMessage(request)) writer.write(part);
       return undefined;
     } catch (error) {

@@ -60,8 +60,13 @@ interface TurnSetupDeps {
   readonly settings: Config['turns'];
 }
 
+/** A job whose plugins may emit events. */
+interface EmittingJob extends TurnJob {
+  readonly events: Pick<RunRecorder, 'write'>;
+}
+
 /** A job with what was loaded for it. */
-interface Preparation extends TurnJob {
+interface Preparation extends EmittingJob {
   readonly warn: TurnContext['warn'];
   readonly messages: readonly Message[];
   readonly facts: TurnFacts;
@@ -76,7 +81,7 @@ export class TurnSetup {
 
   constructor(private readonly deps: TurnSetupDeps) {}
 
-  async prepare(job: TurnJob, warn: TurnContext['warn']): Promise<AgentRequest> {
+  async prepare(job: EmittingJob, warn: TurnContext['warn']): Promise<AgentRequest> {
     const { live, request, session } = job;
     const key = { owner: session.owner, sessionId: session.id };
     const bytes = this.deps.settings.contextTokens * HISTORY_BYTES_PER_TOKEN;
@@ -135,7 +140,8 @@ export class TurnSetup {
     };
   }
 
-  private contextDeps({ live, recorder, request, account, facts, models, warn }: Preparation) {
+  private contextDeps(turn: Preparation) {
+    const { live, recorder, events, request, account, facts, models, warn } = turn;
     const { store, authority, hooks, pendingCalls, checksEvents, logger } = this.deps;
     const { run, signal } = live;
     return {
@@ -144,7 +150,7 @@ export class TurnSetup {
       store,
       ucan: authority.turnUcan(request.caller),
       llm: createLlms({ modelFor: models.get, meter: account, signal }),
-      emit: createTurnEmit({ run, recorder, logger, checksEvents }),
+      emit: createTurnEmit({ run, recorder: events, logger, checksEvents }),
       client: createClientCalls({ run, recorder, pendingCalls }),
       warn: (code: string, message: string) =>
         warn(`${code}`.slice(0, WARNING_LIMIT), `${message}`.slice(0, WARNING_LIMIT)),

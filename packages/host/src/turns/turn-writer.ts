@@ -1,7 +1,14 @@
 import { randomUUID } from 'node:crypto';
-import type { ErrorKind, Message as MessageView, OracleError, ReplyWarning } from '@sibyl/protocol';
+import type {
+  ErrorKind,
+  Message as MessageView,
+  OracleError,
+  ReplyPart,
+  ReplyWarning,
+} from '@sibyl/protocol';
 import type { AgentPart } from '../agent/agent.js';
 import type { PendingInterrupt } from '../agent/steps.js';
+import type { ServerEvent } from '../bus/event-bus.js';
 import {
   joinReasoning,
   listAttachments,
@@ -80,6 +87,15 @@ export class TurnWriter {
     const data = { code, message, ...this.ids, timestamp: now() };
     if (this.warnings.length < MAX_WARNINGS) this.warnings.push({ code, message });
     this.recorder.write({ event: 'warning', data });
+  }
+
+  /** Writes an event of a plugin; a component becomes part of the message. */
+  emit(part: ReplyPart): ServerEvent | undefined {
+    const written = this.recorder.write(part);
+    // A copy, because the plugin may change its object later.
+    if (written && part.event === 'render_component')
+      this.parts.addFrame(part.event, JSON.parse(JSON.stringify(part.data)));
+    return written;
   }
 
   /** Ends the run: stores its message and its last frames together. */
