@@ -55,8 +55,8 @@ export class BlobStore {
     const row = await this.#context.database.tables
       .selectFrom('blobs')
       .select(['media_type', 'data'])
-      .where('id', '=', id)
       .where('owner', '=', owner)
+      .where('id', '=', id)
       .where('plugin', '=', plugin)
       .executeTakeFirst();
     return row && { mediaType: row.media_type, data: new Uint8Array(row.data) };
@@ -66,8 +66,8 @@ export class BlobStore {
     await this.#context.database.write((tables) =>
       tables
         .deleteFrom('blobs')
-        .where('id', '=', id)
         .where('owner', '=', owner)
+        .where('id', '=', id)
         .where('plugin', '=', plugin)
         .execute(),
     );
@@ -220,8 +220,8 @@ const findState = prepareQuery(
     tables
       .selectFrom('session_state')
       .select('value')
-      .where('session_id', '=', sessionId)
       .where('owner', '=', owner)
+      .where('session_id', '=', sessionId)
       .where('plugin', '=', plugin)
       .where('key', '=', key),
 );
@@ -273,8 +273,8 @@ export class SessionStateStore {
     await this.#context.database.write((tables) =>
       tables
         .deleteFrom('session_state')
-        .where('session_id', '=', sessionId)
         .where('owner', '=', owner)
+        .where('session_id', '=', sessionId)
         .where('plugin', '=', plugin)
         .where('key', '=', key)
         .execute(),

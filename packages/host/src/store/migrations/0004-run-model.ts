@@ -334,6 +334,8 @@ async function createIndexes(tables: Tables): Promise<void> {
     .execute();
   await create('runs_by_status', 'runs', ['status', 'updated_at']).execute();
   await create('interrupts_by_run', 'interrupts', ['owner', 'run_id']).execute();
+  const inTurn = ['owner', 'session_id', 'turn', 'created_at', 'id'];
+  await create('interrupts_by_turn', 'interrupts', inTurn).execute();
   await create('interrupts_open', 'interrupts', ['owner', 'session_id'])
     .where(sql<boolean>`status = 'open'`)
     .execute();
@@ -341,5 +343,8 @@ async function createIndexes(tables: Tables): Promise<void> {
     .where(sql<boolean>`status = 'open'`)
     .execute();
   await create('blobs_by_owner', 'blobs', ['owner', 'plugin', 'size']).execute();
+  await create('delegations_current', 'delegations', ['owner', 'purpose', 'audience', 'stored_at'])
+    .where(sql<boolean>`ciphertext is not null`)
+    .execute();
   await create('delegations_by_expiry', 'delegations', ['expires_at']).execute();
 }

@@ -8,11 +8,18 @@ import {
   finishTestRun,
   flushFrames,
 } from '../../../test/support/test-runs.js';
+import { CallerStore } from '../caller-store.js';
 import { readSnapshot, type Schema, type StoreContext } from '../database.js';
+import { DelegationStore } from '../delegation-store.js';
 import { createVault } from '../encryption.js';
 import { createIdSource } from '../id-source.js';
+import { IdempotencyStore } from '../idempotency-store.js';
 import { MessageStore } from '../message-store.js';
 import { hostSchema, migrate } from '../migrations/migrate.js';
+import { ModelUsageStore } from '../model-usage-store.js';
+import { BlobStore, SecretStore, SessionStateStore } from '../plugin-stores.js';
+import { RevocationStore, SingleUseStore } from '../revocation-store.js';
+import { RoomStateStore, RoomStore } from '../room-store.js';
 import { RunStore } from '../runs/run-store.js';
 import { SessionStore } from '../session-store.js';
 import { SqliteDialect } from './sqlite-dialect.js';
@@ -97,7 +104,61 @@ it('no query of a request scans a table or sorts', async () => {
     await sessions.delete({ owner, sessionId });
   });
   expect(plans.length).toBeGreaterThan(30);
-  const slow = plans.filter((plan) => /\bSCAN (?!CONSTANT|\d+-ROW)|TEMP B-TREE/.test(plan));
-  expect(slow).toEqual([]);
+  expect(plans.filter(isSlow)).toEqual([]);
   expect(plans).toContain('SEARCH runs USING INDEX runs_open_by_owner (owner=?)');
 });
+
+it('no query of the smaller stores scans a table or sorts', async () => {
+  const vault = createVault(new Uint8Array(32));
+  const scope = { owner, plugin: 'p' };
+  const plans = await explainQueries(async (context) => {
+    const { id: sessionId } = await new SessionStore(context).create({ owner, oracleDid: 'did:o' });
+    const rooms = new RoomStore(context);
+    await rooms.getRoom({ owner, oracleDid: 'did:o' });
+    const preferences = new RoomStateStore(context, rooms).of('did:o');
+    await preferences.update({ owner }, 'tone', () => ({ short: true }));
+    await preferences.read({ owner }, 'tone');
+    const state = new SessionStateStore(context).of({ ...scope, sessionId });
+    await state.set('key', 1);
+    await state.get('key');
+    const secrets = new SecretStore(context, vault).of(scope);
+    await secrets.set('name', 'value');
+    await secrets.get('name');
+    const blobs = new BlobStore(context).of(scope);
+    await blobs.get(await blobs.put({ mediaType: 'text/plain', data: new Uint8Array(1) }));
+    const delegations = new DelegationStore(context, vault);
+    const facts = { owner, audience: 'did:o', cid: 'bafy', capabilities: [], expiresAt: null };
+    await delegations.put({ ...facts, raw: 'token' });
+    await delegations.get(facts);
+    await delegations.recordUse(facts);
+    await delegations.revoke(owner, 'bafy');
+    await new RevocationStore(context).has('bafy');
+    const claims = new SingleUseStore(context).of(owner);
+    await claims.claim('bafy', 1);
+    await claims.release('bafy');
+    await new CallerStore(context).has(owner);
+    await new IdempotencyStore(context).find({ owner, key: 'k' });
+    await new ModelUsageStore(context).add('2026-01-31', 1);
+  });
+  expect(plans.length).toBeGreaterThan(30);
+  expect(plans.filter(isSlow)).toEqual([]);
+  expect(plans).toContain(
+    'SEARCH delegations USING INDEX delegations_current (owner=? AND purpose=? AND audience=?)',
+  );
+});
+
+it('queries about the attempts of a turn use an index', async () => {
+  const plans = await explainQueries(async (context) => {
+    const runs = new RunStore(context, createVault(new Uint8Array(32)), 'host');
+    const turn = { owner, sessionId: 's', turn: 1 };
+    await runs.interrupts(turn);
+    await runs.steps(turn);
+    await runs.hosts();
+  });
+  expect(plans[0]).toBe(
+    'SEARCH interrupts USING INDEX interrupts_by_turn (owner=? AND session_id=? AND turn=?)',
+  );
+  expect(plans.filter((plan) => /\bSCAN /.test(plan))).toEqual([]);
+});
+
+const isSlow = (plan: string) => /\bSCAN (?!CONSTANT|\d+-ROW)|TEMP B-TREE/.test(plan);
