@@ -88,7 +88,7 @@ async function talk(user: TestUser, ...calls: { name: string; input: object }[])
   const after = calls.length === 0 ? asked : await model.next();
   if (calls.length > 0) after.answer('ok');
   await reply.toEnd();
-  return { tools: asked.tools, system: asked.system, results: after.results };
+  return { tools: asked.tools, notes: asked.notes.join('\n'), results: after.results };
 }
 
 const add = { name: ADD, input: { a: 20, b: 22 } };
@@ -99,7 +99,7 @@ describe('a server with OAuth', () => {
     const before = await talk(alice);
     expect(before.tools).toContain('mcp_sign_in');
     expect(before.tools).not.toContain(ADD);
-    expect(before.system).toContain('MCP server vault: the user has to sign in first');
+    expect(before.notes).toContain('MCP server vault: the user has to sign in first');
     await signIn(alice);
     expect(await readState(alice)).toBe('ready');
     const { results } = await talk(alice, add);
