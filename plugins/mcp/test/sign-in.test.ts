@@ -81,6 +81,12 @@ const readState = async (user: TestUser, name = 'vault') => {
 
 /** Sends a message; the model calls tools, and the results come back. */
 async function talk(user: TestUser, ...calls: { name: string; input: object }[]) {
+  // A turn waits only briefly for a server that is not connected.
+  const readStates = async () =>
+    (await user.request('GET', '/mcp/servers')).body.servers.map(
+      ({ state }: { state: string }) => state,
+    );
+  await expect.poll(readStates).not.toContain('unavailable');
   const reply = await stream(user, await openSession(user), { message: 'Go' });
   const asked = await model.next();
   if (calls.length === 0) asked.answer('ok');
@@ -88,7 +94,7 @@ async function talk(user: TestUser, ...calls: { name: string; input: object }[])
   const after = calls.length === 0 ? asked : await model.next();
   if (calls.length > 0) after.answer('ok');
   await reply.toEnd();
-  return { tools: asked.tools, notes: asked.notes.join('\n'), results: after.results };
+  return { tools: asked.tools, notes: asked.notes.join(), results: after.results };
 }
 
 const add = { name: ADD, input: { a: 20, b: 22 } };

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import {
   type ControlledModel,
   startControlledModel,
@@ -9,6 +9,7 @@ import { openSession, stream } from '../../../packages/host/test/support/stream.
 import { TestUser } from '../../../packages/host/test/support/user.js';
 import { INVOCATION_META } from '../src/connection.js';
 import { buildToolName } from '../src/server-tools.js';
+import { PIXEL } from './support/demo-server.js';
 import { type HttpMcpServer, startHttpServer } from './support/http-server.js';
 
 const ADD = buildToolName('open', 'add.numbers');
@@ -31,6 +32,10 @@ beforeAll(async () => {
     env: { ...model.env, MCP_SERVERS: JSON.stringify(servers), OUTGOING_ALLOW: '127.0.0.1' },
   });
   alice = new TestUser(host);
+  // A turn waits only briefly for a server that is not connected.
+  const isReady = async () =>
+    (await alice.request('GET', '/mcp/servers')).body.servers[0].state === 'ready';
+  await vi.waitUntil(isReady, { timeout: 60_000 });
 });
 
 afterAll(async () => {
@@ -49,7 +54,12 @@ async function use(name: string, more: object = {}) {
   after.finish();
   const frames = await reply.toEnd();
   const { data } = frames.findLast(({ event }) => event === 'tool_call') ?? { data: {} };
-  return { asked: asked.body, status: data.status, output: String(data.output) };
+  return {
+    asked: asked.body,
+    notes: asked.notes,
+    status: data.status,
+    output: String(data.output),
+  };
 }
 
 const permit = (user: TestUser, resource: string): string =>
@@ -72,8 +82,8 @@ describe('tools of MCP servers', () => {
   });
 
   it('of an unreachable server are missing, and the agent is informed', async () => {
-    const { asked } = await use(ADD);
-    expect(asked.messages[0].content).toContain('MCP server dead');
+    const { notes } = await use(ADD);
+    expect(notes.join()).toContain('MCP server dead');
   });
 
   it.each([
@@ -108,6 +118,16 @@ describe('tools of MCP servers', () => {
     expect(status).toBe('error');
     expect(server.calls).toHaveLength(before);
   });
+});
+
+it('images of MCP servers reach a model that sees', async () => {
+  const reply = await stream(alice, await openSession(alice), { message: 'Go' });
+  (await model.next()).call({ name: buildToolName('open', 'picture'), input: {} });
+  const after = await model.next();
+  after.answer('ok');
+  await reply.toEnd();
+  expect(after.results[0]).toContain('A pixel');
+  expect(JSON.stringify(after.body.messages)).toContain(`data:image/png;base64,${PIXEL}`);
 });
 
 describe('questions of MCP servers', () => {

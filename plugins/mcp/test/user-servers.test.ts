@@ -47,6 +47,12 @@ const addServer = (user: TestUser, body: object = {}) =>
   user.request('POST', SERVERS, { body: { name: 'mine', url: server.url, ...body } });
 
 async function talk(user: TestUser, ...calls: { name: string; input: object }[]) {
+  // A turn waits only briefly for a server that is not connected.
+  const readStates = async () =>
+    (await user.request('GET', '/mcp/servers')).body.servers.map(
+      ({ state }: { state: string }) => state,
+    );
+  await expect.poll(readStates).not.toContain('unavailable');
   const reply = await stream(user, await openSession(user), { message: 'Go' });
   const asked = await model.next();
   if (calls.length === 0) asked.answer('ok');
