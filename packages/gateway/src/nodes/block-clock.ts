@@ -15,6 +15,8 @@ const SHORTEST_POLL_MS = 20;
 const LEARNING_MS = 200;
 /** A block that is late by this many intervals is not awaited with more polls than usual. */
 const STALLED_INTERVALS = 3;
+/** A block that is late by this many intervals is not expected at any moment. */
+const OVERDUE_INTERVALS = 20;
 /** A jump of more blocks says nothing about their pace, such as one after an outage. */
 const MAX_JUMP = 10;
 
@@ -23,6 +25,10 @@ export class BlockClock {
   private readonly intervals: number[] = [];
   private height = 0;
   private arrivedAt = 0;
+  /** The median interval. */
+  private usual: number | undefined;
+  /** Before this, the next block cannot arrive; it is in the past while the pace is unknown. */
+  dueAt = 0;
 
   /** Records that a height was seen for the first time. */
   record(height: number, now: number): void {
@@ -34,14 +40,10 @@ export class BlockClock {
     if (blocks < 0) this.intervals.length = 0;
     this.height = height;
     this.arrivedAt = now;
-  }
-
-  /** Before this, the next block cannot arrive; it is in the past while the pace is unknown. */
-  get dueAt(): number {
-    const { length } = this.intervals;
-    if (length === 0) return this.arrivedAt;
-    const share = length < FEW ? FIRST_SHARE : EARLIEST_SHARE;
-    return this.arrivedAt + share * Math.min(...this.intervals);
+    const sorted = this.intervals.toSorted((a, b) => a - b);
+    this.usual = sorted[Math.floor(sorted.length / 2)];
+    const share = sorted.length < FEW ? FIRST_SHARE : EARLIEST_SHARE;
+    this.dueAt = now + share * (sorted[0] ?? 0);
   }
 
   /** Whether a block is due; none is while the chain has stalled. */
@@ -49,7 +51,7 @@ export class BlockClock {
     const { usual } = this;
     const elapsed = now - this.arrivedAt;
     if (usual === undefined) return elapsed <= FIRST_BLOCK_MS;
-    return now >= this.dueAt && elapsed <= STALLED_INTERVALS * usual;
+    return now >= this.dueAt && elapsed <= OVERDUE_INTERVALS * usual;
   }
 
   /** The time to wait before the next poll: until the block is due, then often. */
@@ -62,11 +64,5 @@ export class BlockClock {
     if (elapsed > STALLED_INTERVALS * usual) return longestMs;
     const often = Math.max(SHORTEST_POLL_MS, usual / POLLS_PER_INTERVAL);
     return Math.min(longestMs, Math.max(often, POLL_SHARE * usual - elapsed));
-  }
-
-  /** The median interval. */
-  private get usual(): number | undefined {
-    const sorted = this.intervals.toSorted((a, b) => a - b);
-    return sorted[Math.floor(sorted.length / 2)];
   }
 }

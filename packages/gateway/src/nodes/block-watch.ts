@@ -9,9 +9,8 @@ const POLL_TIMEOUT_MS = 3000;
 const LAGGING_POLL_MS = 50;
 /** The age of a check that is new enough while a block is due: a client cannot have heard of a newer block. */
 const DUE_AGE_MS = 1;
-/** The same for a chain whose next block cannot be predicted; more if checks take long, so that few replies wait. */
+/** The same for a chain whose next block cannot be predicted. */
 const USUAL_AGE_MS = 20;
-const USUAL_AGE_CHECKS = 20;
 /** A cached reply waits no longer for a check. */
 const CHECK_TIMEOUT_MS = 100;
 /** Interval between checks while a request waits for a block. */
@@ -41,8 +40,8 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
   private readonly clock = new BlockClock();
   private readonly subscriptions: (() => void)[] = [];
   private reportedHeight = 0;
-  private checkedAt = Number.NEGATIVE_INFINITY;
-  private checkMs = 0;
+  /** Before this, no check is needed. */
+  private nextCheckAt = 0;
   private checking: Check | undefined;
   private nextCheck: Promise<void> | undefined;
   private isStopped = false;
@@ -80,6 +79,7 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
     if (latest === this.reportedHeight || latest === 0) return;
     this.reportedHeight = latest;
     this.clock.record(latest, performance.now());
+    this.nextCheckAt = this.clock.dueAt;
     this.emit('block', latest);
     this.pollLagging(latest);
   }
@@ -90,10 +90,7 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
    */
   confirm(): Promise<void> | undefined {
     const now = performance.now();
-    if (now < this.clock.dueAt) return undefined;
-    const usualAge = Math.max(USUAL_AGE_MS, USUAL_AGE_CHECKS * this.checkMs);
-    const oldest = now - (this.clock.isDue(now) ? DUE_AGE_MS : usualAge);
-    return this.checkedAt >= oldest ? undefined : this.check(oldest);
+    return now < this.nextCheckAt ? undefined : this.check(now - this.getMaxAge(now));
   }
 
   /** Waits until the chain has reached a height; resolves to false if it has not in time. */
@@ -131,10 +128,14 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
   private async readHeights(startedAt: number): Promise<void> {
     const nodes = this.pool.nodes.filter((node) => node.isUp && !this.pool.isLagging(node));
     await Promise.all(nodes.map((node) => node.readHeight(CHECK_TIMEOUT_MS)));
-    this.checkedAt = startedAt;
-    this.checkMs = performance.now() - startedAt;
     this.checking = undefined;
     this.notice();
+    this.nextCheckAt = Math.max(this.clock.dueAt, startedAt + this.getMaxAge(startedAt));
+  }
+
+  /** The age of a check that is new enough. */
+  private getMaxAge(now: number): number {
+    return this.clock.isDue(now) ? DUE_AGE_MS : USUAL_AGE_MS;
   }
 
   private async poll(node: ChainNode): Promise<void> {
