@@ -89,13 +89,6 @@ it('toModelMessages keeps the order of texts and calls, without reasoning and co
   ]);
 });
 
-it('toModelMessages omits a failed answer, and keeps its question', () => {
-  const error = { status: 'failed', code: 'model_unavailable', message: 'no' } as const;
-  expect(convert([human('Hi'), ai('Half', { isComplete: false, error })])).toEqual([
-    { role: 'user', content: 'Hi' },
-  ]);
-});
-
 it('toModelMessages marks an interrupted answer, even an empty one', () => {
   const mark = '(This answer was interrupted before it was complete.)';
   expect(convert([ai('It is', { isComplete: false })])).toEqual([

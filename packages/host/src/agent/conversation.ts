@@ -20,7 +20,7 @@ import type { AssistantMessage } from './steps.js';
 /** The fields of a stored message that the model sees. */
 export type HistoryMessage = Pick<
   Message,
-  'type' | 'content' | 'parts' | 'metadata' | 'isComplete' | 'error' | 'createdAt'
+  'type' | 'content' | 'parts' | 'metadata' | 'isComplete' | 'createdAt'
 >;
 
 /** What the notes of the messages say about the turn; everything but the zone is about the newest message. */
@@ -71,12 +71,8 @@ function humanText({ content, ...message }: HistoryMessage): string {
   return [content.trim() ? content : '', ...files].filter(Boolean).join('\n') || NO_TEXT;
 }
 
-/**
- * Texts and calls in the order they happened. A failed answer is omitted, as is an empty one, unless it was
- * interrupted.
- */
-function toAnswerMessages({ content, parts, isComplete, error }: HistoryMessage): ModelMessage[] {
-  if (error?.status === 'failed') return [];
+/** Texts and calls in the order they happened. An empty answer is omitted, unless it was interrupted. */
+function toAnswerMessages({ content, parts, isComplete }: HistoryMessage): ModelMessage[] {
   const steps = splitIntoSteps(parts ?? [{ type: 'text', text: content }]);
   const last = steps.at(-1);
   const said = last && last.calls.length === 0 ? last.text : '';
