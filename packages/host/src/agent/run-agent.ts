@@ -68,7 +68,7 @@ export async function* runAgent(request: AgentRequest): AsyncGenerator<AgentPart
       turn.abandonCall();
     }
     if (turn.isOver) break;
-    yield* turn.runTools(step);
+    yield* turn.runTools(await turn.openStep(step));
   }
   yield* turn.warnings();
 }
@@ -113,7 +113,7 @@ class AgentTurn {
 
   /** Finishes the last step of earlier attempts, if there are any. */
   async *resume(): AsyncGenerator<AgentPart> {
-    if (this.earlierStep) yield* this.finishEarlierStep(this.earlierStep);
+    if (this.earlierStep) yield* this.runTools(await this.openEarlierStep(this.earlierStep));
   }
 
   /** Whether the last step was final: it asked for no tools, or may not use any more. */
@@ -189,33 +189,53 @@ class AgentTurn {
     this.wrapped?.fail(new Error('The model call did not finish'));
   }
 
-  /** Runs the tool calls of the step and adds them to the conversation; an abort ends all calls first. */
-  async *runTools(step: Step): AsyncGenerator<AgentPart> {
-    const { calls, guard } = this;
+  /** Prepares the tool calls of a step; they may run once it is stored what the model wants. */
+  async openStep(step: Step): Promise<OpenStep> {
+    const { calls, guard, journal } = this;
     const tools = this.offeredTools.byName;
     const message = step.toMessage(calls);
     const refused = refuseCalls({ calls, tools, guard });
-    await this.journal.begin({ message, calls, refused }, this.request.signal);
-    const outcome = { ended: new Map(), waiting: [] };
-    yield* this.execute({ calls, tools, refused }, outcome);
-    this.closeStep(message, outcome);
+    await journal.begin({ message, calls, refused }, this.request.signal);
+    return { message, calls, tools, refused, lost: [], ended: new Map(), waiting: [] };
   }
 
-  /** Continues the calls of an earlier attempt. Only those that were answered and those that run an agent run again. */
-  async *finishEarlierStep({ message, calls }: EarlierStep): AsyncGenerator<AgentPart> {
+  /** Runs the tool calls of a step and adds them to the conversation; an abort ends all calls first. */
+  async *runTools(step: OpenStep): AsyncGenerator<AgentPart> {
+    const { journal } = this;
+    const { signal } = this.request;
+    const { calls, tools, refused, ended, waiting } = step;
+    for (const call of step.lost) yield createToolEnd(call, tools);
+    const opened: ParsedCall[] = [];
+    for (const call of calls) {
+      if (signal.aborted) break;
+      opened.push(call);
+      const { id, name, args } = call;
+      yield { type: 'tool-start', id, name, args, event: tools.get(name)?.event };
+    }
+    const openCall = (call: ParsedCall) => journal.openCall(call);
+    const onMedia = (id: string, media: readonly MediaPart[]) => void this.media.set(id, media);
+    const batch = { calls: opened, tools, refused, openCall, onMedia, signal };
+    for await (const outcome of runCalls(batch)) {
+      if ('waiting' in outcome) waiting.push(...outcome.waiting);
+      else yield this.endCall(outcome.ended, step);
+    }
+    if (waiting.length > 0) await this.storePause();
+    if (signal.aborted)
+      for (const call of opened.filter(({ id }) => !ended.has(id)))
+        yield createToolEnd(abortCall(call), tools);
+    this.closeStep(step);
+  }
+
+  /** Prepares the calls of an earlier attempt: only those that were answered and those that run an agent run again. */
+  private async openEarlierStep({ message, calls }: EarlierStep): Promise<OpenStep> {
     const { signal } = this.request;
     signal.throwIfAborted();
     const tools = createToolSet(this.request.tools()).byName;
     const isAgent = ({ name }: ParsedCall) => tools.get(name)?.isAgent === true;
-    const { lost, answered, agents, ...outcome } = this.journal.sortCalls(calls, isAgent);
-    for (const call of lost) {
-      this.journal.end(call);
-      yield { type: 'tool-end', call, event: tools.get(call.name)?.event };
-    }
+    const { answered, agents, ...known } = this.journal.sortCalls(calls, isAgent);
+    for (const call of known.lost) this.journal.end(call);
     await this.journal.retry(answered, signal);
-    const again = { calls: [...answered, ...agents], tools, refused: NOTHING };
-    yield* this.execute(again, outcome);
-    this.closeStep(message, outcome);
+    return { message, calls: [...answered, ...agents], tools, refused: new Map(), ...known };
   }
 
   /** Restores the state after the steps of earlier attempts, except for the results of the last one. */
@@ -236,44 +256,12 @@ class AgentTurn {
     }
   }
 
-  /** Runs calls and adds what becomes of them to the outcome. */
-  private async *execute(
-    { calls, tools, refused }: RunnableCalls,
-    { ended, waiting }: StepOutcome,
-  ): AsyncGenerator<AgentPart> {
-    const { journal } = this;
-    const { signal } = this.request;
-    const opened: ParsedCall[] = [];
-    for (const call of calls) {
-      if (signal.aborted) break;
-      opened.push(call);
-      const { id, name, args } = call;
-      yield { type: 'tool-start', id, name, args, event: tools.get(name)?.event };
-    }
-    const openCall = (call: ParsedCall) => journal.openCall(call);
-    const onMedia = (id: string, media: readonly MediaPart[]) => void this.media.set(id, media);
-    const batch = { calls: opened, tools, refused, openCall, onMedia, signal };
-    for await (const outcome of runCalls(batch)) {
-      if ('waiting' in outcome) waiting.push(...outcome.waiting);
-      else yield this.endCall(outcome.ended, { tools, refused }, ended);
-    }
-    if (waiting.length > 0) await this.storePause();
-    if (!signal.aborted) return;
-    for (const call of opened.filter(({ id }) => !ended.has(id)))
-      yield { type: 'tool-end', call: abortCall(call), event: tools.get(call.name)?.event };
-  }
-
-  private endCall(
-    call: ToolCall,
-    { tools, refused }: Pick<RunnableCalls, 'tools' | 'refused'>,
-    ended: Map<string, ToolCall>,
-  ): AgentPart {
-    const { id, name, status } = call;
-    ended.set(id, call);
+  private endCall(call: ToolCall, { tools, refused, ended }: OpenStep): AgentPart {
+    ended.set(call.id, call);
     // The outcome of a call that was aborted is unknown if the turn continues in another attempt.
-    const isAborted = this.request.signal.aborted && status === 'error';
-    if (!refused.has(id) && !isAborted) this.journal.end(call);
-    return { type: 'tool-end', call, event: tools.get(name)?.event };
+    const isAborted = this.request.signal.aborted && call.status === 'error';
+    if (!refused.has(call.id) && !isAborted) this.journal.end(call);
+    return createToolEnd(call, tools);
   }
 
   private async storePause(): Promise<void> {
@@ -285,7 +273,7 @@ class AgentTurn {
     }
   }
 
-  private closeStep(message: AssistantMessage, { ended, waiting }: StepOutcome): void {
+  private closeStep({ message, ended, waiting }: OpenStep): void {
     this.request.signal.throwIfAborted();
     if (waiting.length > 0) throw new PausedError(waiting);
     const results = (message.toolCalls ?? []).flatMap(({ id }) => ended.get(id) ?? []);
@@ -318,15 +306,21 @@ class AgentTurn {
   }
 }
 
-/** What became of the calls of a step. */
-interface StepOutcome {
+/** A model step whose tools run. */
+interface OpenStep extends Pick<CallBatch, 'tools' | 'refused'> {
+  readonly message: AssistantMessage;
+  /** The calls to run. */
+  readonly calls: readonly ParsedCall[];
+  /** Results of calls whose outcome is unknown. */
+  readonly lost: readonly ToolCall[];
+  /** All results. */
   readonly ended: Map<string, ToolCall>;
   readonly waiting: PendingInterrupt[];
 }
 
-type RunnableCalls = Pick<CallBatch, 'calls' | 'tools' | 'refused'>;
-
-const NOTHING: RunnableCalls['refused'] = new Map();
+function createToolEnd(call: ToolCall, tools: OpenStep['tools']): AgentPart {
+  return { type: 'tool-end', call, event: tools.get(call.name)?.event };
+}
 
 const REPEATING = 'The agent kept repeating the same tool call and was stopped.';
 
