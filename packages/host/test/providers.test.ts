@@ -88,7 +88,10 @@ describe.each(Object.keys(providers) as (keyof typeof providers)[])('%s', (provi
       expect(frames.map(({ event }) => event)).toEqual(['run', 'error', 'done']);
       expect(frames[1]?.data).toMatchObject({ kind, retryable });
       expect(JSON.stringify(frames) + log).not.toContain(key);
-      expect(messages).toMatchObject([{ type: 'human', content: 'add for me' }]);
+      expect(messages).toMatchObject([
+        { type: 'human', content: 'add for me' },
+        { type: 'ai', status: 'failed', isComplete: false, error: { code: 'model_unavailable' } },
+      ]);
     },
     20_000,
   );

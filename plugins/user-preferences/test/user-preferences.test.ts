@@ -22,6 +22,13 @@ describe.each(engines)('preferences on %s', (engine) => {
   const start = (more: Record<string, string> = {}) =>
     startHost({ env: { ...model.env, ...database.env, ...more } });
 
+  /** Restarts the host, and returns the user at its new address. */
+  async function restart(user: TestUser, more: Record<string, string> = {}): Promise<TestUser> {
+    await host.close();
+    host = await start(more);
+    return user.at({ url: host.url, did: host.did });
+  }
+
   beforeAll(async () => {
     database = await createTestDatabase(engine);
     model = await startControlledModel();
@@ -92,11 +99,9 @@ describe.each(engines)('preferences on %s', (engine) => {
     const { updatedAt } = UserPreferences.parse(await read(alice));
     expect(prompt).toContain(updatedAt);
 
-    const again = await start();
-    const sameUser = alice.at({ url: again.url, did: again.did });
+    const sameUser = await restart(alice);
     expect((await firstCall(sameUser)).prompt).toContain('Mention the moon.');
     expect(await read(sameUser)).toMatchObject(all);
-    await again.close();
   });
 
   it.each([
@@ -131,14 +136,12 @@ describe.each(engines)('preferences on %s', (engine) => {
   it('are gone without a trace when the feature is off, and back when it is on', async () => {
     const alice = new TestUser(host);
     await set(alice, { language: 'Finnish' });
-    const off = await start({ FEATURES: 'user-preferences=false' });
-    const there = alice.at({ url: off.url, did: off.did });
+    const there = await restart(alice, { FEATURES: 'user-preferences=false' });
     const { prompt, tools } = await firstCall(there);
     expect(prompt).not.toMatch(/Finnish|User preferences|What the user prefers/);
     expect(tools).not.toContain('set_user_preferences');
     expect(await read(there)).toBe(404);
-    await off.close();
-    expect((await firstCall(alice)).prompt).toContain('Finnish');
+    expect((await firstCall(await restart(alice))).prompt).toContain('Finnish');
   });
 });
 

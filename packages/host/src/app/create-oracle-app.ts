@@ -132,6 +132,7 @@ export async function createOracleApp(options: OracleAppOptions = {}): Promise<O
   } catch (error) {
     // The process may continue after a failed start, so release everything.
     await deps.takeover.close();
+    deps.events.close();
     await deps.plugins.close();
     await deps.store.close();
     await deps.cluster.close();
@@ -297,7 +298,7 @@ interface ClosingDeps extends HostDeps {
 
 /** Closes everything in order; a stage that takes too long is abandoned. */
 async function closeHost(deps: ClosingDeps, timeoutMs = CLOSE_TIMEOUT_MS): Promise<void> {
-  const { turns, titles, gates, sockets, plugins, budget, store, cluster } = deps;
+  const { turns, titles, gates, sockets, events, plugins, budget, store, cluster } = deps;
   const closing = new ShutdownStages(shutdownShares(timeoutMs), deps.logger);
   let hasEnded = false;
   const stopping = deps.takeover.close();
@@ -321,6 +322,7 @@ async function closeHost(deps: ClosingDeps, timeoutMs = CLOSE_TIMEOUT_MS): Promi
     maxMs: CLOSE_TIMEOUT_MS + LAST_WRITE_TIMEOUT_MS,
   });
   await closing.run('sockets', { run: (leftMs) => sockets.close(leftMs) });
+  events.close();
   await closing.run('requests', { run: () => requests });
   await closing.run('plugins', { run: () => plugins.close() });
   await closing.run('budget', { run: () => budget.close(), maxMs: LAST_WRITE_TIMEOUT_MS });

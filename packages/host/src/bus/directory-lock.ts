@@ -34,8 +34,9 @@ export class DirectoryLock {
     }
   }
 
+  /** Repeated calls have no effect. */
   release(): void {
-    this.handle.close();
+    if (this.handle.isOpen) this.handle.close();
   }
 }
 

@@ -34,6 +34,8 @@ export const formatSessionKey = ({ owner, sessionId }: SessionKey): string =>
 export class MemoryEventBus implements EventBus {
   private readonly listeners = new Map<string, Set<Listener>>();
 
+  close(): void {}
+
   publish(key: SessionKey, event: ServerEvent): void {
     for (const listener of this.listeners.get(formatSessionKey(key)) ?? []) listener(event);
   }

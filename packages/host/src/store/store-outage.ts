@@ -11,6 +11,7 @@ export class StoreOutage {
   private outage: { readonly since: number; lastFailure: number; failures: number } | undefined;
 
   private timer: NodeJS.Timeout | undefined;
+  private isClosed = false;
   private probe: () => Promise<void> = async () => {};
 
   constructor(logger: Pick<Logger, 'error' | 'info'>) {
@@ -25,7 +26,7 @@ export class StoreOutage {
       return;
     }
     const now = performance.now();
-    this.timer = setInterval(() => void this.probe(), QUIET_MS).unref();
+    if (!this.isClosed) this.timer = setInterval(() => void this.probe(), QUIET_MS).unref();
     this.outage = { since: now, lastFailure: now, failures: 1 };
     this.logger.error(
       { err: error },
@@ -54,6 +55,7 @@ export class StoreOutage {
 
   /** Stops writing during an outage. */
   close(): void {
+    this.isClosed = true;
     clearInterval(this.timer);
   }
 
