@@ -24,6 +24,8 @@ export interface EventBus {
    * lost between hosts: they are in the log of the session's runs.
    */
   subscribe(key: SessionKey, listener: Listener, onGap: () => void): () => void;
+  /** Stops its timers. */
+  close(): void;
 }
 
 /** Formats a key as text; neither part may contain a space. */
