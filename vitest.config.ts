@@ -9,6 +9,7 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
  * They start first, in this order, so that the longest ones do not run alone at the end.
  */
 export const SLOW = [
+  'packages/host/test/{cluster-*,durable-turns*}.test.ts',
   'packages/cli/test/*.test.ts',
   'packages/web/test/*.test.ts',
   'packages/client/test/browser.test.ts',
@@ -19,7 +20,7 @@ export const SLOW = [
   'packages/host/test/{attacks-*,slow-reader,slack-load,long-histories,unhandled-errors}.test.ts',
   'packages/host/test/{declared-schemas,socket-events,socket-limits}.test.ts',
   'packages/gateway/test/{robustness,memory,outage,pool,watch}.test.ts',
-  'scripts/{snippets,shell-examples,start,file-lock}.test.ts',
+  'scripts/{snippets,shell-examples,start,file-lock,soak,deployment}.test.ts',
   '**/{filled-caches,reply-cache,lru-map,file-memory,fuzz,verifier-cost}.test.ts',
   'packages/host/test/sessions.test.ts',
   'packages/ucan/test/hostile-tokens.test.ts',

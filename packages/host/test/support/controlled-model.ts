@@ -37,6 +37,8 @@ export interface ControlledModel {
   next(): Promise<ModelTurn>;
   /** The number of calls that have arrived and were not taken. */
   readonly arrived: number;
+  /** Ends the calls that were not taken, so that the next test does not receive them. */
+  discard(): void;
   close(): void;
 }
 
@@ -63,6 +65,10 @@ export async function startControlledModel(): Promise<ControlledModel> {
     },
     get arrived() {
       return arrived.length;
+    },
+    discard: () => {
+      waiting.splice(0);
+      for (const turn of arrived.splice(0)) turn.finish();
     },
     next: async () => arrived.shift() ?? new Promise((resolve) => waiting.push(resolve)),
     close: () => {

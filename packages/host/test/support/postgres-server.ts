@@ -1,10 +1,10 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, rmSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
+import { findFreePort } from './free-port.js';
 import { type PostgresHome, preparePostgresHome, runAsOwner } from './postgres-home.js';
 
 const START_LIMIT_MS = 60_000;
@@ -56,7 +56,7 @@ export async function startPostgres(): Promise<PostgresServer> {
 async function startIn(home: PostgresHome): Promise<PostgresServer> {
   const data = join(home.path, 'data');
   runAsOwner(home, 'initdb', ['-D', data, ...CLUSTER]);
-  const port = await freePort();
+  const port = await findFreePort();
   const url = `postgres://sibyl@127.0.0.1:${port}/postgres`;
   const server = spawnServer(home, ['-D', data, '-p', String(port)]);
   try {
@@ -117,14 +117,4 @@ function readLog(home: PostgresHome): string {
   } catch {
     return 'it ended at once and left no log';
   }
-}
-
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const address = probe.address();
-  probe.close();
-  await once(probe, 'close');
-  if (address === null || typeof address === 'string') throw new Error('no free port');
-  return address.port;
 }
