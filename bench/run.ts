@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import { describeMachine, type Figure, formatTable, toRow } from './support/figures.ts';
 
-const NAMES = ['auth', 'turn', 'events', 'gateway', 'start'];
+const NAMES = ['auth', 'turn', 'events', 'cluster', 'gateway', 'start'];
 const PAGE = 'docs/performance.md';
 
 interface Benchmark {
@@ -61,6 +61,7 @@ Measured on ${machine}. Servers, models and load generators share its cores.
 | auth | \`npm run bench:auth\` | ucanto's own validator; a route of the host that needs no token |
 | turn | \`npm run bench:turn\` | a bare server that stores the same rows and calls the same model by fetch, without authentication, validation or a log |
 | events | \`npm run bench:events\` | Socket.IO alone, which sends the same events without authentication |
+| cluster | \`npm run bench:cluster\` | one host instead of several; one transaction for the frames of each run |
 | gateway | \`npm run bench:gateway\` | the same function built from node:http, grpc-js and protobuf-es |
 | start | \`npm run bench:start\` | a node:http server that does nothing else |
 ${MEMORY_SECTION}`;
@@ -70,9 +71,9 @@ ${MEMORY_SECTION}`;
 const MEMORY_SECTION = `
 ## Memory over time
 
-\`npm run bench:soak -- 30\` sends a host 50 requests a second for 30 minutes (2 by default), a mix of turns as JSON and as streams,
-lists and deleted sessions, and prints its memory every ten seconds with the slope after the warm-up. Two runs of two minutes, on a
-machine with other load:
+\`npm run bench:soak\` sends a host 50 requests a second for 30 minutes (\`-- 2\` for two), a mix of turns as JSON and as streams,
+lists and deleted sessions, and prints its memory every ten seconds and, after the warm-up, the slopes in MB per hour. \`live\` is
+the heap after a full collection: only its slope shows a leak. Two runs of two minutes, on a machine with other load:
 
 | | minute 0.2 | 0.8 | 1.4 | 1.7 | 1.9 |
 | --- | --- | --- | --- | --- | --- |
@@ -86,7 +87,6 @@ RSS rises for minutes and then falls by a third at once. The memory that rises i
 it has enough of it, V8 collects the young generation only and lets the old one grow; the next full collection returns the
 pages to the system. About 64 MB of RSS is program code, which is mapped from files and constant, and what Node allocates
 outside the heap stays the same, so the allocator is not the reason: with a single malloc arena the curve is the same.
-A leak would show in the lowest heapUsed after a full collection, which is the slope of a long run.
 To limit the heap of a host, set \`NODE_OPTIONS=--max-old-space-size=256\` (in MB).
 `;
 

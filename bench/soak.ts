@@ -1,4 +1,5 @@
-// Drives a host with a steady mix of requests and prints how its memory develops: npm run bench:soak -- 30
+// Drives a host with a steady mix of requests and prints how its memory develops, for 30 minutes or the number of minutes in
+// the first argument: npm run bench:soak -- 2
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -7,11 +8,15 @@ import { mintTokens, type ServerProcess, startServer } from './support/server-pr
 
 const MANY = '100000000';
 const USERS = 32;
-const SAMPLE_MS = 10_000;
-/** The share of samples that count as warm-up: the compiler and the caches are still busy. */
+/** More often in short runs, so that a line can be fitted. */
+const SAMPLES = 180;
+const LONGEST_SAMPLE_MS = 10_000;
+/** Samples from one full collection to the next. */
+const SAMPLES_PER_COLLECTION = 10;
+/** The share of the time that counts as warm-up: the compiler and the caches are still busy. */
 const WARM_UP = 1 / 3;
 
-const minutes = Number(process.argv[2] ?? 2);
+const minutes = Number(process.argv[2] ?? 30);
 if (!(minutes > 0)) throw new Error('The first argument is the number of minutes');
 
 interface Sample {
@@ -23,6 +28,8 @@ interface Sample {
   readonly heapTotal: number;
   readonly heapUsed: number;
   readonly external: number;
+  /** Of the heap after a full collection; measured less often, since it takes time and changes the curve. */
+  readonly live?: number;
 }
 
 const HOST_ENV = {
@@ -49,7 +56,7 @@ async function main(): Promise<void> {
     const load = new SteadyLoad(host.url, mintTokens(USERS, host.did ?? ''));
     const samples = await takeSamples(host, load);
     await load.stop();
-    printSlopes(samples.slice(Math.floor(samples.length * WARM_UP)));
+    printSlopes(samples.filter(({ minute }) => minute >= minutes * WARM_UP));
     if (load.failures === 0) return;
     console.log(`${load.failures} requests failed: ${load.lastFailure}`);
     process.exitCode = 1;
@@ -65,10 +72,11 @@ async function takeSamples(host: ServerProcess, load: SteadyLoad): Promise<Sampl
   const samples: Sample[] = [];
   console.log(`| minute | answers | ${columns.map((name) => `${name} MB`).join(' | ')} |`);
   console.log(`|${'---|'.repeat(columns.length + 2)}`);
+  const sampleMs = Math.min(LONGEST_SAMPLE_MS, (minutes * 60_000) / SAMPLES);
   while (performance.now() - startedAt < minutes * 60_000) {
-    await sleep(SAMPLE_MS);
+    await sleep(sampleMs);
     const minute = (performance.now() - startedAt) / 60_000;
-    const sample = { minute, answers: load.answers, ...(await measureMemory(host)) };
+    const sample = await takeSample(host, { minute, answers: load.answers, count: samples.length });
     samples.push(sample);
     const cells = [
       minute.toFixed(1),
@@ -78,6 +86,16 @@ async function takeSamples(host: ServerProcess, load: SteadyLoad): Promise<Sampl
     console.log(`| ${cells.join(' | ')} |`);
   }
   return samples;
+}
+
+async function takeSample(
+  host: ServerProcess,
+  { count, ...fields }: Pick<Sample, 'minute' | 'answers'> & { readonly count: number },
+): Promise<Sample> {
+  const figures = await measureMemory(host);
+  if (count % SAMPLES_PER_COLLECTION !== 0) return { ...fields, ...figures };
+  const { heapUsed } = await host.memoryUsage('after-collection');
+  return { ...fields, ...figures, live: heapUsed / 1024 / 1024 };
 }
 
 async function measureMemory(host: ServerProcess) {
@@ -95,10 +113,13 @@ async function measureMemory(host: ServerProcess) {
 }
 
 function printSlopes(samples: readonly Sample[]): void {
-  console.log('\nSlope after warm-up, in MB a minute:');
-  for (const name of columns) {
-    const points = samples.map((sample) => [sample.minute, sample[name]] as const);
-    console.log(`  ${name}: ${slope(points).toFixed(2)}`);
+  console.log('\nSlope after warm-up, in MB per hour:');
+  for (const name of [...columns, 'live'] as const) {
+    const points = samples.flatMap((sample) => {
+      const value = sample[name];
+      return value === undefined ? [] : [[sample.minute / 60, value] as const];
+    });
+    console.log(`  ${name}: ${slope(points).toFixed(1)}`);
   }
 }
 

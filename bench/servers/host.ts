@@ -1,9 +1,14 @@
 // The host as operators run it, in its own process; the optional argument is the plugin to add: clock or pulse.
 // It sends its memory usage on request.
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { createOracleApp } from '@sibyl/host';
 import { definePlugin, defineTool, type OraclePlugin } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 import { sendPulse } from '../events/pulse.ts';
+
+setFlagsFromString('--expose-gc');
+const collectGarbage = runInNewContext('gc') as () => void;
 
 const manifest = { category: 'bench', whenToUse: ['always'] };
 
@@ -39,5 +44,8 @@ const pulse = definePlugin({
 const plugins: Readonly<Record<string, OraclePlugin>> = { clock, pulse };
 const added = plugins[process.argv[2] ?? ''];
 const app = await createOracleApp({ plugins: added ? [added] : [] });
-process.on('message', () => process.send?.({ memory: process.memoryUsage() }));
+process.on('message', (when) => {
+  if (when === 'after-collection') collectGarbage();
+  process.send?.({ memory: process.memoryUsage() });
+});
 process.send?.({ url: await app.listen(), did: app.did });

@@ -14,7 +14,8 @@ export interface ServerProcess {
   /** Milliseconds of processor time since its start, all threads. */
   cpuMs(): number;
   rssMegabytes(): number;
-  memoryUsage(): Promise<NodeJS.MemoryUsage>;
+  /** At the moment, or after a full garbage collection. */
+  memoryUsage(when?: 'now' | 'after-collection'): Promise<NodeJS.MemoryUsage>;
   stop(): Promise<void>;
 }
 
@@ -34,10 +35,11 @@ export async function startServer(
     url,
     pid: child.pid,
     did,
-    cpuMs: () => readCpuMs(child.pid),
+    cpuMs: () => readProcessCpuMs(child.pid),
     rssMegabytes: () => readRss(child.pid),
-    memoryUsage: () => requestMemoryUsage(child),
+    memoryUsage: (when = 'now') => requestMemoryUsage(child, when),
     stop: async () => {
+      if (child.exitCode !== null || child.signalCode !== null) return;
       child.kill();
       await once(child, 'exit');
     },
@@ -51,7 +53,8 @@ function receiveAddress(child: ChildProcess): Promise<{ url: string; did?: strin
   });
 }
 
-function readCpuMs(pid: number | undefined): number {
+/** Milliseconds of processor time of a process since its start, all threads. */
+export function readProcessCpuMs(pid: number | undefined): number {
   // The name in the second field may contain spaces, so the fields are counted after it.
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
   return (Number(fields[11]) + Number(fields[12])) * TICK_MS;
@@ -62,8 +65,8 @@ function readRss(pid: number | undefined): number {
   return Number(kilobytes) / 1024;
 }
 
-async function requestMemoryUsage(child: ChildProcess): Promise<NodeJS.MemoryUsage> {
-  child.send('memory');
+async function requestMemoryUsage(child: ChildProcess, when: string): Promise<NodeJS.MemoryUsage> {
+  child.send(when);
   const [{ memory }] = (await once(child, 'message')) as [{ memory: NodeJS.MemoryUsage }];
   return memory;
 }
