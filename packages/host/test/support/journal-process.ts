@@ -1,7 +1,7 @@
-// A host with a plugin whose tools leave traces in a file.
+// A host with a plugin whose tools leave traces in a file and ask questions.
 import { appendFileSync } from 'node:fs';
 import { serve } from '@sibyl/host';
-import { definePlugin, defineTool } from '@sibyl/plugin-kit';
+import { definePlugin, defineRoute, defineTool } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 
 /** One line for each time a tool has acted. */
@@ -28,17 +28,43 @@ const actAndHang = defineTool({
   },
 });
 
+const actIfConfirmed = defineTool({
+  name: 'act_if_confirmed',
+  description: 'Asks the user, then acts.',
+  inputSchema: z.object({ text: z.string(), expiresInSeconds: z.number().optional() }),
+  run: async ({ text, expiresInSeconds }, { interrupt }) => {
+    const { approved } = await interrupt({
+      kind: 'confirmation',
+      schema: z.object({ approved: z.boolean() }),
+      data: { text },
+      expiresInSeconds,
+    });
+    if (approved) trace(text);
+    return { approved };
+  },
+});
+
 const journal = definePlugin({
   name: 'journal',
   version: '1.0.0',
   manifest: {
     title: 'Journal',
-    summary: 'Acts.',
+    summary: 'Acts and asks.',
     whenToUse: ['in tests'],
     category: 'test',
     visibility: 'always',
   },
-  getTools: () => [act, actAndHang],
+  getTools: () => [act, actAndHang, actIfConfirmed],
+  routes: ({ turns }) => [
+    defineRoute({
+      method: 'POST',
+      path: '/journal/answers/:interruptId',
+      summary: 'Answers a question of a tool.',
+      body: z.object({ value: z.unknown() }),
+      handler: ({ caller, params: { interruptId }, body: { value } }) =>
+        turns.answer({ user: caller.did, id: interruptId, value }),
+    }),
+  ],
 });
 
 process.exitCode = await serve({ plugins: [journal] });
