@@ -79,7 +79,10 @@ export class ClusterHost {
 
 /** Starts hosts that share a database and the key of the oracle. */
 export async function startHosts(count: number, options: HostOptions): Promise<ClusterHost[]> {
-  const key = { ORACLE_PRIVATE_KEY: randomBytes(32).toString('hex') };
+  // A test database has the key of its oracle.
+  const key = options.env.ORACLE_MNEMONIC
+    ? {}
+    : { ORACLE_PRIVATE_KEY: randomBytes(32).toString('hex') };
   const env = { ...key, ...options.env };
   const hosts: ClusterHost[] = [];
   try {
