@@ -68,7 +68,7 @@ function summarize(costs: readonly Cost[]): Cost {
 
 function toFigures(together: Cost, apart: Cost): Figure[] {
   const perCore = ({ hostMs, postgresMs }: Cost) => (RUNS * FLUSH_MS) / (hostMs + postgresMs);
-  const inTime = ({ ms }: Cost) => (RUNS * FLUSH_MS) / ms;
+  const countByTime = ({ ms }: Cost) => (RUNS * FLUSH_MS) / ms;
   const perRun = ({ hostMs }: Cost) => `${((hostMs / RUNS) * 1000).toFixed(0)} µs`;
   const ratio = perCore(together) / perCore(apart);
   return [
@@ -82,9 +82,9 @@ function toFigures(together: Cost, apart: Cost): Figure[] {
     {
       // On a busy machine, ten connections get more processor time than one.
       name: 'streams whose frames are stored in time',
-      ours: inTime(together).toFixed(0),
-      beside: `one transaction per run, ${POOL_SIZE} connections: ${inTime(apart).toFixed(0)}`,
-      ratio: inTime(together) / inTime(apart),
+      ours: countByTime(together).toFixed(0),
+      beside: `one transaction per run, ${POOL_SIZE} connections: ${countByTime(apart).toFixed(0)}`,
+      ratio: countByTime(together) / countByTime(apart),
     },
     {
       name: 'processor of the host per run and flush',

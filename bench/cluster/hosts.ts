@@ -9,6 +9,8 @@ import { post } from '../turn/targets.ts';
 
 const MANY = '100000000';
 const USERS = 32;
+/** The same for all hosts: a database belongs to one oracle. */
+const KEY = randomBytes(32).toString('hex');
 
 /** Starts an empty PostgreSQL server for the duration of a function. */
 export async function withPostgres<T>(use: (url: string) => Promise<T>): Promise<T> {
@@ -49,7 +51,7 @@ export class BenchCluster {
     const shared = {
       PORT: '0',
       DATABASE_URL: databaseUrl,
-      ORACLE_PRIVATE_KEY: randomBytes(32).toString('hex'),
+      ORACLE_PRIVATE_KEY: KEY,
       MODEL: 'openai-compatible/stub',
       MODEL_BASE_URL: model.url,
       LOG_LEVEL: 'warn',
