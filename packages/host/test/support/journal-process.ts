@@ -1,7 +1,7 @@
 // A host with a plugin whose tools leave traces in a file and ask questions.
 import { appendFileSync } from 'node:fs';
 import { serve } from '@sibyl/host';
-import { definePlugin, defineTool } from '@sibyl/plugin-kit';
+import { definePlugin, defineRoute, defineTool } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 
 /** One line for each time a tool has acted. */
@@ -55,6 +55,16 @@ const journal = definePlugin({
     visibility: 'always',
   },
   getTools: () => [act, actAndHang, actIfConfirmed],
+  routes: ({ turns }) => [
+    defineRoute({
+      method: 'POST',
+      path: '/journal/answers/:interruptId',
+      summary: 'Answers a question of a tool.',
+      body: z.object({ value: z.unknown() }),
+      handler: ({ caller, params: { interruptId }, body: { value } }) =>
+        turns.answer({ user: caller.did, id: interruptId, value }),
+    }),
+  ],
 });
 
 process.exitCode = await serve({ plugins: [journal] });
