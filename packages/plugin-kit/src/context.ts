@@ -64,11 +64,14 @@ export interface PluginTurns {
   /** Resolves once the message is stored; the reply then ends with `done`. */
   start(turn: PluginTurn): Promise<AsyncIterable<ReplyPart>>;
   abort(turn: Pick<PluginTurn, 'user' | 'sessionId'>): Promise<boolean>;
-  /** The questions that the paused turn of a session asks. */
-  pending(turn: Pick<PluginTurn, 'user' | 'sessionId'>): Promise<readonly PendingQuestion[]>;
+  /** The questions that the paused turn of a session asks. `owner` is the DID of a caller, or `did:<plugin>:<user>`. */
+  pending(turn: {
+    readonly owner: string;
+    readonly sessionId: string;
+  }): Promise<readonly PendingQuestion[]>;
   /** Continues a paused turn: the run to join, or what the turn still waits for. */
   answer(answer: {
-    readonly user: string;
+    readonly owner: string;
     readonly id: string;
     readonly value: unknown;
   }): Promise<{ readonly runId: string; readonly pending?: readonly PendingAnswer[] }>;

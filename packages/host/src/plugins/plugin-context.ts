@@ -141,9 +141,9 @@ function createPluginTurns(deps: PluginTurnsDeps): PluginTurns {
       });
       return replyParts((signal) => reader.read(run, 0, signal));
     },
-    pending: async ({ user, sessionId }) => {
+    pending: async ({ owner, sessionId }) => {
       const { paused } = await ready;
-      const questions = await paused.pending({ owner: toOwner(plugin, user), sessionId });
+      const questions = await paused.pending({ owner, sessionId });
       return questions.map(({ id, kind, schema, data, expiresAt }) => ({
         id,
         kind,
@@ -152,8 +152,8 @@ function createPluginTurns(deps: PluginTurnsDeps): PluginTurns {
         expiresAt,
       }));
     },
-    answer: async ({ user, id, value }) =>
-      (await ready).paused.answer({ owner: toOwner(plugin, user), interruptId: id, value }),
+    answer: async ({ owner, id, value }) =>
+      (await ready).paused.answer({ owner, interruptId: id, value }),
     abort: async ({ user, sessionId }) =>
       (await ready).turns.abort({ owner: toOwner(plugin, user), sessionId }),
   };

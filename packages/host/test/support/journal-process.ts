@@ -62,7 +62,7 @@ const journal = definePlugin({
       summary: 'Answers a question of a tool.',
       body: z.object({ value: z.unknown() }),
       handler: ({ caller, params: { interruptId }, body: { value } }) =>
-        turns.answer({ user: caller.did, id: interruptId, value }),
+        turns.answer({ owner: caller.did, id: interruptId, value }),
     }),
   ],
 });
