@@ -44,6 +44,12 @@ export class MessageParts {
     this.endCall({ id, name, args, status: 'error', output: UNKNOWN_OUTCOME });
   }
 
+  /** Replaces the unknown outcome of calls that did not end. */
+  leaveCalls(ids: ReadonlySet<string>, output: string): void {
+    for (const part of this.parts)
+      if (part.type === 'tool-call' && ids.has(part.call.id)) part.call = { ...part.call, output };
+  }
+
   endCall(call: ToolCall): void {
     this.put(toCallKey(call.id), { type: 'tool-call', call });
   }

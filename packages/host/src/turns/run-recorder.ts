@@ -103,7 +103,9 @@ export class RunRecorder implements UnsavedRun {
       add: (value) => {
         this.stepCount += 1;
         this.steps.push({ step: this.stepCount, value });
-        this.deps.flushes.add(this);
+        // Another attempt would not know that a tool has ended; nothing waits for it.
+        if (value.type === 'result') void this.deps.flushes.flushNow(this);
+        else this.deps.flushes.add(this);
       },
       commit: () => this.commit(),
     };

@@ -131,6 +131,7 @@ export class TurnWriter {
     const questions = interrupts.map((interrupt) => toInterrupt(interrupt));
     const pending = questions.map(({ id, kind }) => ({ id, kind }));
     const report = { ...createReport(this.warnings), pending, cost: usage?.cost };
+    this.parts.leaveCalls(new Set(interrupts.map(toMainCall)), NOT_ANSWERED);
     const message = { ...this.parts.toMessage(), isComplete: false };
     const paused = await this.recorder.pause(
       {
@@ -239,6 +240,15 @@ interface TurnPause {
   readonly limit: number;
   readonly usage: TokenUsage;
 }
+
+/** What later turns see of a call, unless its turn continues. */
+const NOT_ANSWERED = JSON.stringify({
+  error:
+    'The call did not run: it needed an answer, and the user sent another message instead of answering.',
+});
+
+/** The call of the main agent that waits; a sub-agent waits within one. */
+const toMainCall = ({ path, callId }: PendingInterrupt) => path.split('/')[0] || callId;
 
 /** How long an interrupt waits if its tool does not say. */
 const DEFAULT_EXPIRY_SECONDS = 7 * 24 * 60 * 60;

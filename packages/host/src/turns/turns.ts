@@ -9,6 +9,7 @@ import type { EventBus, SessionKey } from '../bus/event-bus.js';
 import type { Config } from '../config/config.js';
 import type { Models } from '../models/models.js';
 import { toQuestionParts } from '../store/message.js';
+import type { Frame } from '../store/runs/frames.js';
 import type { CancelReason, Run, RunKey } from '../store/runs/run.js';
 import type { Interrupt } from '../store/runs/run-store.js';
 import type { StartResult } from '../store/runs/start-run.js';
@@ -371,6 +372,8 @@ export class Turns {
     const admitted = await gates.admit(this.toGateRequest(request)).catch((error) => ({ error }));
     if ('error' in admitted) return this.refuse(run, toOracleError(admitted.error));
     const progress = run.attempt > 1 ? await this.readProgress(run) : undefined;
+    const frames: Frame[] = [];
+    for await (const page of store.runs.framePages({ ...key, after: 0 })) frames.push(...page);
     const turn = this.createLiveTurn(run, {
       request: run.attempt > 1 ? withExpiryWarning(request) : request,
       session,
@@ -379,7 +382,8 @@ export class Turns {
       progress,
     });
     const { log } = turn.live;
-    for await (const page of store.runs.framePages({ ...key, after: 0 })) log.load(page);
+    // Before any reader can find the run here.
+    log.load(frames);
     if (log.lastSeq === 0)
       turn.recorder.write(
         progress ? buildResumedFrame(run, readSteps(progress.steps).content) : buildRunFrame(run),
