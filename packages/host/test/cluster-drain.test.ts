@@ -95,7 +95,7 @@ it('a host that receives SIGTERM makes its sockets reconnect elsewhere before it
   (await test.model.next()).call({ name: 'list_capabilities', input: {} });
   (await test.model.next()).answer('2');
   await after.toEnd();
-  await socket.until('tool_call', ({ payload }) => payload.status === 'done');
+  await socket.until('tool_call', ({ payload }) => payload.status !== 'isRunning');
 });
 
 it('a host that receives SIGTERM stores what does not end, and others show it', {

@@ -302,6 +302,9 @@ async function closeHost(deps: ClosingDeps, timeoutMs = CLOSE_TIMEOUT_MS): Promi
   const closing = new ShutdownStages(shutdownShares(timeoutMs), deps.logger);
   let hasEnded = false;
   const stopping = deps.takeover.close();
+  const closeSockets = () => closing.run('sockets', { run: (leftMs) => sockets.close(leftMs) });
+  // On PostgreSQL another host can serve them at once.
+  if (store.sockets) await closeSockets();
   // Still listening: clients of running turns may reconnect, and a load balancer can see that this host is stopping.
   await closing.run('turns', {
     run: async (leftMs) => {
@@ -321,7 +324,7 @@ async function closeHost(deps: ClosingDeps, timeoutMs = CLOSE_TIMEOUT_MS): Promi
     run: (leftMs) => gates.close(hasEnded ? leftMs / 2 : 0, leftMs),
     maxMs: CLOSE_TIMEOUT_MS + LAST_WRITE_TIMEOUT_MS,
   });
-  await closing.run('sockets', { run: (leftMs) => sockets.close(leftMs) });
+  if (!store.sockets) await closeSockets();
   events.close();
   await closing.run('requests', { run: () => requests });
   await closing.run('plugins', { run: () => plugins.close() });

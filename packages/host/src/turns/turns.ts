@@ -124,10 +124,11 @@ export class Turns {
     return run !== undefined;
   }
 
-  /** Cancels every turn of a session that this host has, and waits until they have ended. */
-  async interruptAll({ owner, sessionId }: SessionKey): Promise<void> {
-    const turns = this.ofSession({ owner, sessionId });
-    for (const { live } of turns) this.cancel(live.run.id, 'interrupted');
+  /** Cancels every turn of a session, and waits until those of this host have ended. */
+  async interruptAll(session: SessionKey): Promise<void> {
+    const open = await this.deps.store.runs.open(session);
+    const turns = this.ofSession(session);
+    for (const { id, hostId } of open) this.sendCancel(hostId, id, 'interrupted');
     await Promise.all(turns.map(({ live }) => live.outcome));
   }
 

@@ -41,7 +41,9 @@ export async function startAnsweringModel(
 ): Promise<AnsweringModel> {
   const calls: ModelCall[] = [];
   const server = createServer(async (request, response) => {
-    const body = (await json(request)) as ChatBody;
+    // The host may be killed while it sends a request.
+    const body = (await json(request).catch(() => undefined)) as ChatBody | undefined;
+    if (!body) return void response.destroy();
     const marker = readMarker(body);
     response.writeHead(200, { 'content-type': 'text/event-stream' });
     // Titles are created in the background and have no separate marker.

@@ -26,7 +26,7 @@ import {
   toNextAttempt,
 } from './interrupts.js';
 import { type CancelReason, insertRun, type Run, type RunKey, toRun } from './run.js';
-import { type NewRun, type StartResult, startRun } from './start-run.js';
+import { type NewRun, type OpenRun, type StartResult, selectOpen, startRun } from './start-run.js';
 
 /** More turns than a user queues. */
 const RUNS_PER_LIST = 100;
@@ -248,7 +248,7 @@ export class RunStore {
       .where('owner', '=', owner)
       .where('id', '=', runId)
       .executeTakeFirst();
-    return row?.request ? this.open('request', owner, row.request) : undefined;
+    return row?.request ? this.unseal('request', owner, row.request) : undefined;
   }
 
   /** The steps of all attempts of a turn, oldest first. */
@@ -269,7 +269,7 @@ export class RunStore {
       .orderBy('runs.attempt')
       .orderBy('run_steps.step')
       .execute();
-    return rows.map(({ data }) => this.open('step', owner, data));
+    return rows.map(({ data }) => this.unseal('step', owner, data));
   }
 
   async find({ owner, runId }: RunKey): Promise<Run | undefined> {
@@ -289,6 +289,12 @@ export class RunStore {
       (await runs.where(isOpen).orderBy('turn', 'asc').executeTakeFirst()) ??
       (await runs.orderBy('turn', 'desc').orderBy('attempt', 'desc').executeTakeFirst());
     return row && toRun(row);
+  }
+
+  /** The runs of a session that have not ended. */
+  async open({ owner, sessionId }: SessionKey): Promise<readonly OpenRun[]> {
+    const { rows } = await selectOpen(this.context.database.tables, { owner });
+    return rows.filter((run) => run.sessionId === sessionId);
   }
 
   /** The runs of a session after a given one, in their order. */
@@ -369,7 +375,7 @@ export class RunStore {
     return this.vault.seal(JSON.stringify(value), [kind, owner]);
   }
 
-  private open(kind: SealedKind, owner: string, sealed: string): unknown {
+  private unseal(kind: SealedKind, owner: string, sealed: string): unknown {
     const opened = this.vault.open(sealed, [kind, owner]);
     return 'ok' in opened ? JSON.parse(opened.ok) : undefined;
   }
@@ -390,8 +396,8 @@ export class RunStore {
       expiresAt: row.expires_at,
       createdAt: row.created_at,
       nextRunId: row.next_run_id ?? undefined,
-      data: row.data === null ? undefined : this.open('interrupt', owner, row.data),
-      value: row.answer === null ? undefined : this.open('answer', owner, row.answer),
+      data: row.data === null ? undefined : this.unseal('interrupt', owner, row.data),
+      value: row.answer === null ? undefined : this.unseal('answer', owner, row.answer),
     };
   }
 }
