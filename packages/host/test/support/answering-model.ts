@@ -16,6 +16,8 @@ export interface ModelCall {
 interface AnsweringModelOptions {
   readonly tokens?: number;
   readonly gapMs?: number;
+  /** An answer ends only when this has settled. */
+  readonly beforeEnd?: (call: Pick<ModelCall, 'session' | 'number'>) => Promise<void> | undefined;
 }
 
 /**
@@ -121,7 +123,7 @@ function toChunk(choice: object, more: object = {}): string {
 async function answer(
   response: ServerResponse,
   { session, number }: Pick<ModelCall, 'session' | 'number'>,
-  { tokens = 5, gapMs = 20 }: AnsweringModelOptions,
+  { tokens = 5, gapMs = 20, beforeEnd }: AnsweringModelOptions,
 ): Promise<void> {
   response.write(toChunk({ delta: { content: toAnswer(session, number) } }));
   for (let token = 0; token < tokens; token++) {
@@ -129,5 +131,6 @@ async function answer(
     if (response.closed) return;
     response.write(toChunk({ delta: { content: ` word${token}` } }));
   }
+  await beforeEnd?.({ session, number });
   response.end(ENDING);
 }
