@@ -141,7 +141,7 @@ interface Outcome {
 /** One call, with its own time limit, in a request that may carry others. */
 class PendingCall {
   isSettled = false;
-  /** Called once, when nobody waits for the outcome any longer. */
+  /** Called once, when no caller waits for the outcome any longer. */
   onSettled: () => void = () => {};
   private readonly timer: NodeJS.Timeout;
   private readonly cancel = () =>

@@ -9,6 +9,9 @@ import type { PausedTurns } from './paused-turns.js';
 import { buildCacheInvalidation } from './run-recorder.js';
 import type { Turns } from './turns.js';
 
+/** A turn that was interrupted this often may be what kills its hosts. */
+const MAX_CRASHES = 5;
+
 /** How often a host looks for work that no other host has reported to it. */
 const PASS_MS = 1_000;
 
@@ -92,8 +95,23 @@ export class Takeover {
   private async takeOver(hostId: string): Promise<void> {
     const { runs } = this.deps;
     await runs.release(hostId);
-    for (let left = await runs.ofHost(hostId); left.length > 0; left = await runs.ofHost(hostId)) {
-      for (const run of left) await this.resumeOrClose(run);
+    for (let closed = Number.POSITIVE_INFINITY; closed > 0; ) {
+      closed = 0;
+      for (const run of await runs.ofHost(hostId)) if (await this.tryToClose(run)) closed += 1;
+    }
+  }
+
+  /** A run that cannot be closed must not keep others from it; the next pass tries again. */
+  private async tryToClose(run: Run): Promise<boolean> {
+    try {
+      await this.resumeOrClose(run);
+      return true;
+    } catch (err) {
+      this.deps.logger.error(
+        { err, runId: run.id, did: run.owner },
+        'run of a dead host not closed',
+      );
+      return false;
     }
   }
 
@@ -116,11 +134,12 @@ export class Takeover {
     if (ended.next) turns.startOrForward(ended.next);
   }
 
-  /** Starts the next attempt of a running turn; undefined if it was canceled or its request is not stored. */
+  /** Starts the next attempt of a running turn; undefined if it was canceled, its request is not stored, or it was interrupted too often. */
   private async resume(run: Run): Promise<Run | undefined> {
     const { runs } = this.deps;
     if (run.status !== 'running' || run.cancelReason) return undefined;
     if (!(await runs.request({ owner: run.owner, runId: run.id }))) return undefined;
+    if ((await runs.countCrashes(run)) >= MAX_CRASHES) return undefined;
     const partial = readSteps((await runs.steps(run)) as readonly AgentStep[]).content;
     return runs.resume(run, buildHandover(run, partial));
   }
@@ -130,8 +149,11 @@ export class Takeover {
     const { runs, turns, cluster } = this.deps;
     const unassigned = await runs.ofHost(undefined);
     const own = await runs.ofHost(cluster.hostId);
-    for (const run of [...unassigned, ...own])
-      if (run.status === 'running' && run.startedAt === undefined) await turns.claim(run);
+    for (const run of [...own, ...unassigned]) {
+      if (run.status !== 'running' || run.startedAt !== undefined) continue;
+      // Another host may have room for it.
+      if (run.hostId !== undefined || turns.hasRoom) await turns.claim(run);
+    }
     for (const run of own) if (run.startedAt !== undefined) await this.adoptUnknown(run);
   }
 

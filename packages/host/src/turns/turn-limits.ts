@@ -29,6 +29,10 @@ export class TurnSlots {
 
   constructor(private readonly limits: TurnLimits) {}
 
+  get hasRoom(): boolean {
+    return this.total < this.limits.max;
+  }
+
   /** Returns a slot or throws if none is free; never waits. */
   acquire(owner: string): TurnSlot {
     const { maxPerUser, max } = this.limits;

@@ -108,7 +108,6 @@ export class TurnSetup {
       limits: { steps: new StepBudget(settings.maxSteps), contextTokens: settings.contextTokens },
       summaries: this.summaries,
       meter: account,
-      journal,
     };
     const tools = await gatherTools({
       ...shared,

@@ -255,8 +255,8 @@ const DEFAULT_EXPIRY_SECONDS = 7 * 24 * 60 * 60;
 
 function toInterrupt(interrupt: PendingInterrupt): NewInterrupt {
   const { kind, schema, callId, key, expiresInSeconds = DEFAULT_EXPIRY_SECONDS } = interrupt;
-  const expiresAt = Date.now() + expiresInSeconds * 1000;
-  return { id: randomUUID(), kind, schema, callId, path: key, data: null, expiresAt };
+  const expiresInMs = expiresInSeconds * 1000;
+  return { id: randomUUID(), kind, schema, callId, path: key, data: null, expiresInMs };
 }
 
 const now = () => new Date().toISOString();

@@ -94,6 +94,11 @@ export class Turns {
     return live?.run.owner === owner ? live : undefined;
   }
 
+  /** Whether this host may take over further turns. */
+  get hasRoom(): boolean {
+    return this.slots.hasRoom;
+  }
+
   /** Whether this host knows about the run: it executes, has queued or is starting it. */
   isKnown(runId: string): boolean {
     return this.liveTurns.has(runId) || this.starting.has(runId);

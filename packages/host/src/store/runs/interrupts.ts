@@ -26,7 +26,7 @@ export interface NewInterrupt extends PendingAnswer {
   /** JSON Schema of the answer. */
   readonly schema: JsonObject;
   readonly data: string | null;
-  readonly expiresAt: number;
+  readonly expiresInMs: number;
 }
 
 export interface Pause extends RunKey {
@@ -50,7 +50,7 @@ export type PauseResult =
 export async function pauseRun(
   tables: Kysely<Schema>,
   { owner, runId, hostId, ending, ...pause }: Pause,
-  { clock }: StoreContext,
+  { clock, database }: StoreContext,
 ): Promise<PauseResult> {
   const now = clock();
   const key = { owner, runId };
@@ -84,12 +84,17 @@ export async function pauseRun(
     created_at: now,
   }));
   for (const step of steps) await insertSteps(tables, [step]);
+  const time = await readTime(tables, database.engine, now);
   for (const interrupt of pause.interrupts)
-    await insertInterrupt(tables, toInterruptRow(row, interrupt, now));
+    await insertInterrupt(tables, toInterruptRow(row, interrupt, { now, time }));
   return { state: 'paused', run: toRun(row) };
 }
 
-function toInterruptRow(run: RunRow, interrupt: NewInterrupt, now: number): InterruptRow {
+function toInterruptRow(
+  run: RunRow,
+  interrupt: NewInterrupt,
+  { now, time }: { readonly now: number; readonly time: number },
+): InterruptRow {
   return {
     owner: run.owner,
     id: interrupt.id,
@@ -102,7 +107,7 @@ function toInterruptRow(run: RunRow, interrupt: NewInterrupt, now: number): Inte
     schema: JSON.stringify(interrupt.schema),
     data: interrupt.data,
     status: 'open',
-    expires_at: interrupt.expiresAt,
+    expires_at: time + interrupt.expiresInMs,
     answer: null,
     answered_at: null,
     next_run_id: null,
@@ -318,6 +323,18 @@ export const selectAnswers = prepareQuery(
       .orderBy('created_at')
       .orderBy('id'),
 );
+
+/** The time of the database, which all hosts share. */
+async function readTime(
+  tables: Kysely<Schema>,
+  engine: 'sqlite' | 'postgres',
+  now: number,
+): Promise<number> {
+  if (engine === 'sqlite') return now;
+  const { rows } = await sql<{ time: number }>`
+    select (extract(epoch from clock_timestamp()) * 1000)::bigint as time`.execute(tables);
+  return rows[0]?.time ?? now;
+}
 
 /** Open interrupts that have expired by the clock of the database. */
 export function selectExpired(tables: Kysely<Schema>, engine: 'sqlite' | 'postgres', now: number) {

@@ -106,7 +106,10 @@ export class RunStore {
       request: this.seal('request', owner, request),
       steps: this.sealSteps({ owner, steps }),
     };
-    return this.context.database.write((tables) => pauseRun(tables, sealed, this.context));
+    // The limit counts rows that must not change until it is committed.
+    return this.context.database.writeFor(owner, (tables) =>
+      pauseRun(tables, sealed, this.context),
+    );
   }
 
   /** Ends an interrupt; the last one of its run starts the next attempt on this host. */
@@ -238,6 +241,21 @@ export class RunStore {
   /** Replaces the run of a dead host by the next attempt of its turn, on this host. */
   resume(run: Run, frames: readonly Frame[]): Promise<Run | undefined> {
     return this.context.database.write((tables) => this.insertNextAttempt(tables, run, frames));
+  }
+
+  /** How many attempts of a turn ended because their host died. */
+  async countCrashes({ owner, sessionId, turn }: Run): Promise<number> {
+    const { crashes } = await this.context.database.tables
+      .selectFrom('runs')
+      .select((e) => e.fn.countAll<number>().as('crashes'))
+      .where('owner', '=', owner)
+      .where('session_id', '=', sessionId)
+      .where('turn', '=', turn)
+      .where('status', '=', 'continued')
+      // A paused attempt has no host.
+      .where('host_id', 'is not', null)
+      .executeTakeFirstOrThrow();
+    return Number(crashes);
   }
 
   /** Opens the request of a run; undefined if it is not stored or cannot be read. */
@@ -410,7 +428,9 @@ export interface UnsealedWrites extends Omit<RunWrites, 'steps'> {
 }
 
 /** A question that a paused run asked. */
-export interface Interrupt extends Omit<NewInterrupt, 'data'> {
+export interface Interrupt extends Omit<NewInterrupt, 'data' | 'expiresInMs'> {
+  /** Milliseconds, by the clock of the database. */
+  readonly expiresAt: number;
   readonly owner: string;
   readonly sessionId: string;
   readonly runId: string;
