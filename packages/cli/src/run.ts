@@ -7,11 +7,10 @@ import { credits } from './commands/credits.js';
 import { delegate } from './commands/delegate.js';
 import { doctor } from './commands/doctor.js';
 import { gateway } from './commands/gateway.js';
-import { key } from './commands/key.js';
+import { key, token } from './commands/key.js';
 import { newOracle } from './commands/new.js';
 import { plugins } from './commands/plugins.js';
 import { start } from './commands/start.js';
-import { token } from './commands/token.js';
 import { loadDotEnv, readVersion } from './environment.js';
 import { Output, table } from './terminal.js';
 

@@ -44,7 +44,7 @@ export type {
   ServerEvent,
   ServerEvents,
   SessionEvents,
-} from './events/session-events.js';
+} from './events/reconnecting-socket.js';
 export type {
   Delegations,
   DelegationTerms,

@@ -18,7 +18,7 @@ import type {
 } from '@sibyl/protocol';
 import type { Capability, MintedToken } from '@sibyl/ucan/browser';
 import type { Action, ArgumentSchema, BrowserTool } from './browser-tools/tool-registry.js';
-import type { SessionEvents } from './events/session-events.js';
+import type { SessionEvents } from './events/reconnecting-socket.js';
 import type { OracleSigner } from './signers/signer.js';
 import type { StreamOptions } from './turns/run-stream.js';
 

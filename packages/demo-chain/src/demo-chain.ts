@@ -3,10 +3,9 @@ import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import type { ChainSchema } from './chain-schema.js';
 import type { MessageHandler, Query, QueryHandler, QueryResult } from './grpc-server.js';
 import { claimsHandlers } from './queries/claims.js';
-import { entityHandlers, iidHandlers } from './queries/entities.js';
+import { entityHandlers, iidHandlers, tokenHandlers } from './queries/entities.js';
 import { epochsHandlers, nodeHandlers, tendermintHandlers } from './queries/node.js';
 import type { Blocks, MethodHandler, ServiceHandlers } from './queries/service.js';
-import { tokenHandlers } from './queries/tokens.js';
 import { FILE_DESCRIPTORS, fileDescriptorsReply, reflectionStreams } from './reflection.js';
 
 export interface DemoChainOptions {

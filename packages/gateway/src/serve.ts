@@ -1,5 +1,5 @@
 import { ConfigError, loadConfig } from './config/config.js';
-import { createLogger } from './observe/logger.js';
+import { createLogger } from './observe/metrics.js';
 
 /** Runs the gateway as a process; resolves to the exit code once it has stopped or could not start. */
 export async function serve(): Promise<number> {

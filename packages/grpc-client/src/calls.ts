@@ -7,8 +7,12 @@ import type {
   StreamError,
   StreamListener,
 } from './http2/transport.js';
-import { encodeMessage, MessageReader } from './message-framing.js';
-import type { ReplyMemory, ReplyReservation } from './reply-memory.js';
+import {
+  encodeMessage,
+  MessageReader,
+  type ReplyMemory,
+  type ReplyReservation,
+} from './message-framing.js';
 
 export interface GrpcReply {
   /** The encoded response message. */

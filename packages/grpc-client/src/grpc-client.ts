@@ -9,7 +9,7 @@ import { Connection } from './connection.js';
 import { openNodeSession } from './http2/node-session.js';
 import { openOwnSession } from './http2/session.js';
 import type { OpenSession, PeerAddress, RequestHeaders, Session } from './http2/transport.js';
-import { ReplyMemory } from './reply-memory.js';
+import { ReplyMemory } from './message-framing.js';
 
 /** The HTTP/2 implementation: this package's own, which uses less CPU, or `node:http2`. */
 export type Http2Implementation = 'own' | 'node';

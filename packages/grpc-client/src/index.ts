@@ -8,5 +8,4 @@ export {
   type Http2Implementation,
 } from './grpc-client.js';
 export { type ErrorOrigin, GrpcCode, GrpcError, toHttpStatus } from './grpc-error.js';
-export { encodeMessage, MessageReader } from './message-framing.js';
-export { ReplyMemory } from './reply-memory.js';
+export { encodeMessage, MessageReader, ReplyMemory } from './message-framing.js';

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { GrpcCode } from './grpc-error.js';
-import { ReplyMemory } from './reply-memory.js';
+import { ReplyMemory } from './message-framing.js';
 
 it('ReplyMemory refuses large replies when it is full, never small ones, and forgets released ones', () => {
   const memory = new ReplyMemory(100_000);

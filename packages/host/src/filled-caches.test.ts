@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { usedMemory } from '../test/support/used-memory.js';
 import { SummaryCache } from './agent/agent.js';
 import { CallerAllowList } from './auth/caller-allow-list.js';
-import { PresentedDelegations } from './auth/presented-delegations.js';
+import { PresentedDelegations } from './auth/delegated-authority.js';
 import { RateLimits } from './auth/rate-limits.js';
 import { MemoryHostBus } from './bus/host-bus.js';
 import { PendingClientCalls } from './bus/pending-client-calls.js';

@@ -48,7 +48,6 @@ export type {
 } from './context.js';
 export { sharedKey } from './context.js';
 export { PluginManifest, type PluginManifestInput, Visibility } from './manifest.js';
-export type { GateRequest, MessageGate, TurnHold } from './message-gate.js';
 export type { Middleware, ModelRequest, ModelResponse, ToolCall } from './middleware.js';
 export type {
   MediaPart,
@@ -61,6 +60,7 @@ export type {
   ModelUse,
   UserPart,
 } from './model.js';
+export type { GateRequest, MessageGate, TurnHold } from './plugin.js';
 export {
   type AuthExcludedRoute,
   type Diagnosis,

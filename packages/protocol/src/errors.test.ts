@@ -1,7 +1,6 @@
 import { expect, it } from 'vitest';
 import { z } from 'zod';
-import { errorCatalog, OracleError } from './errors.js';
-import { describeIssues } from './schema-issues.js';
+import { describeIssues, errorCatalog, OracleError } from './errors.js';
 
 it('errorCatalog has the exact texts of the two 401 errors', () => {
   expect(errorCatalog.missing_authentication).toEqual([

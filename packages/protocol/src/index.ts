@@ -24,11 +24,13 @@ export {
 } from './discovery.js';
 export type { Result } from './errors.js';
 export {
+  describeIssues,
   ErrorBody,
   type ErrorCode,
   errorCatalog,
   OracleError,
   type OracleErrorOptions,
+  type SchemaIssue,
 } from './errors.js';
 export {
   ActionCallEvent,
@@ -39,13 +41,16 @@ export {
   RouterUpdateEvent,
   ToolCallEvent,
 } from './events.js';
-export { corsExposedHeaders, corsMethods, corsRequestHeaders, requestHeaders } from './headers.js';
 export {
+  corsExposedHeaders,
+  corsMethods,
+  corsRequestHeaders,
   Did,
   Id,
   IdempotencyKey,
   LastEventId,
   RequestId,
+  requestHeaders,
   Timestamp,
   TimeZone,
   TimezoneName,
@@ -73,7 +78,6 @@ export {
   ToolCall,
   TurnAborted,
 } from './messages.js';
-export { PreferencesPatch, UserPreferences } from './preferences.js';
 export {
   CurrentRun,
   DoneFrame,
@@ -91,14 +95,15 @@ export {
   TurnUsage,
   WarningFrame,
 } from './run-frames.js';
-export { describeIssues, type SchemaIssue } from './schema-issues.js';
 export {
   CreateSession,
   ListSessions,
+  PreferencesPatch,
   RenameSession,
   Session,
   SessionDeleted,
   SessionPage,
+  UserPreferences,
 } from './sessions.js';
 export {
   ActionCallResult,

@@ -1,8 +1,10 @@
 import type { IncomingMessage } from 'node:http';
 import { createAllowList } from './address-rules.js';
-import { type ConnectionLimits, type ConnectionSlot, ConnectionSlots } from './connection-slots.js';
 import {
   type BodyLimits,
+  type ConnectionLimits,
+  type ConnectionSlot,
+  ConnectionSlots,
   type Deadline,
   isRedirect,
   type OutgoingRequest,

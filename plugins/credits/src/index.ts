@@ -1,8 +1,8 @@
 import { definePlugin, defineRoute, repeat, type SetupContext, sharedKey } from '@sibyl/plugin-kit';
-import { CreditsConfig } from './config.js';
 import { ActiveHolds, CreditGate } from './credit-gate.js';
 import { creditMiddleware } from './credit-middleware.js';
 import { CreditStatement, Ledger, ReadStatement } from './ledger.js';
+import { CreditsConfig } from './prices.js';
 import { Reservations } from './reservations.js';
 import { type CreditLines, noCreditLines, SubscriptionService } from './subscription.js';
 import { migrations } from './tables.js';

@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { CreditsConfig } from './config.js';
-import { computeCost, Prices, sumByModel } from './prices.js';
+import { CreditsConfig, computeCost, Prices, sumByModel } from './prices.js';
 
 const prices = Prices.parse({
   'openai/large': { input: 2_000_000, cached: 500_000, output: 8_000_000 },

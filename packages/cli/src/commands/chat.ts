@@ -1,7 +1,7 @@
 import { createInterface, type Interface } from 'node:readline/promises';
 import { type OracleClient, OracleClientError, type ReplyPart } from '@sibyl/client';
 import type { Call, Command } from '../command.js';
-import { type OpenOracle, openOracle } from '../open-oracle.js';
+import { type OpenOracle, openOracle } from '../environment.js';
 import { type Output, plainText } from '../terminal.js';
 
 /** Talks to an oracle in the terminal. */

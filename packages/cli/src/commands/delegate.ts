@@ -1,5 +1,5 @@
 import { type Call, type Command, UsageError } from '../command.js';
-import { type OpenOracle, openOracle } from '../open-oracle.js';
+import { type OpenOracle, openOracle } from '../environment.js';
 import { plainText, table } from '../terminal.js';
 
 const HOUR_SECONDS = 3600;

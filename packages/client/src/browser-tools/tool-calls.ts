@@ -4,7 +4,7 @@ import type {
   ClientEventName,
   ReplyPart,
 } from '@sibyl/protocol';
-import type { SessionEvents } from '../events/session-events.js';
+import type { SessionEvents } from '../events/reconnecting-socket.js';
 import { parseArguments, type ToolRegistry } from './tool-registry.js';
 
 /** How long the first message waits for the socket that delivers the calls. */

@@ -1,7 +1,6 @@
 import type { Message } from '@sibyl/protocol';
 import type { Call } from '../turns/turn.js';
-import type { ChatMessage, ChatState } from './chat.js';
-import type { History } from './history.js';
+import type { ChatMessage, ChatState, History } from './chat.js';
 import { isOpen, type LiveTurn } from './live-turns.js';
 
 interface ChatViewInput {

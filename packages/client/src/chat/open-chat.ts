@@ -1,13 +1,12 @@
 import type { ReplyPart, Run } from '@sibyl/protocol';
 import { OracleClientError } from '../errors.js';
-import type { ServerEvent, SessionEvents } from '../events/session-events.js';
+import type { ServerEvent, SessionEvents } from '../events/reconnecting-socket.js';
 import { Listeners } from '../listeners.js';
 import type { MessageToSend, OracleClient } from '../oracle-client.js';
 import type { StreamOptions, StreamState } from '../turns/run-stream.js';
 import { addPart } from '../turns/turn.js';
-import type { Chat, ChatState } from './chat.js';
+import { type Chat, type ChatState, History } from './chat.js';
 import { ChatView } from './chat-view.js';
-import { History } from './history.js';
 import {
   createFollowedTurn,
   createSentTurn,

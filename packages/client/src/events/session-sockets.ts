@@ -2,13 +2,14 @@ import type { ClientEventName, ServerEventName } from '@sibyl/protocol';
 import { PendingCalls } from '../browser-tools/tool-calls.js';
 import { OracleClientError } from '../errors.js';
 import { Listeners } from '../listeners.js';
-import type { OpenSocket, SocketOptions } from './reconnecting-socket.js';
 import type {
   ConnectionState,
+  OpenSocket,
   ServerEvent,
   ServerEvents,
   SessionEvents,
-} from './session-events.js';
+  SocketOptions,
+} from './reconnecting-socket.js';
 
 interface SharedSocket {
   readonly socket: SessionSocket;

@@ -1,4 +1,3 @@
-export { OracleProvider, type OracleProviderProps, useOracle } from './oracle-provider.js';
 export {
   type Resource,
   type UseDelegation,
@@ -8,5 +7,11 @@ export {
   usePreferences,
   useSessions,
 } from './resources.js';
-export { type UseChat, useChat } from './use-chat.js';
+export {
+  OracleProvider,
+  type OracleProviderProps,
+  type UseChat,
+  useChat,
+  useOracle,
+} from './use-chat.js';
 export { type ActionRenderer, useAction, useActionRenderer, useBrowserTool } from './use-tools.js';

@@ -2,7 +2,7 @@ import type { DelegationStatus, Session, SessionPage, UserPreferences } from '@s
 import { useCallback, useEffect, useRef, useState } from 'react';
 import { OracleClientError } from '../errors.js';
 import type { Delegations, DelegationTerms, Sessions } from '../oracle-client.js';
-import { useOracle } from './oracle-provider.js';
+import { useOracle } from './use-chat.js';
 
 /** The server's page limit. */
 const PAGE_LIMIT = 100;

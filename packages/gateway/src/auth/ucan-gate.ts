@@ -19,7 +19,7 @@ import {
   type VerifyOptions,
 } from '@sibyl/ucan';
 import { type Config, ConfigError } from '../config/config.js';
-import type { Logger } from '../observe/logger.js';
+import type { Logger } from '../observe/metrics.js';
 import { WAITING } from './admission.js';
 import {
   busy,

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { BlockClock } from './block-clock.js';
+import { BlockClock } from './block-watch.js';
 
 /** A clock after some blocks at a steady pace, the last one at `at`. */
 function startClock(intervalMs: number, blocks: number) {

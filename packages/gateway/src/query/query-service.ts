@@ -7,8 +7,7 @@ import type { Metrics } from '../observe/metrics.js';
 import { type Route, UnknownTypeError } from '../schema/schema.js';
 import type { SchemaGroup } from '../schema/schema-registry.js';
 import { badRequest, QueryError } from './query-error.js';
-import { computeEtag, Reply, ReplyCache } from './reply-cache.js';
-import { type SharedResult, SingleFlight } from './single-flight.js';
+import { computeEtag, Reply, ReplyCache, type SharedResult, SingleFlight } from './reply-cache.js';
 import type { TypeLookup } from './type-lookup.js';
 
 /** A message of this size takes a millisecond; larger ones are written in slices, so that they do not block the event loop. */

@@ -1,5 +1,5 @@
 import { LruMap, textBytes } from '@sibyl/server-kit';
-import type { Logger } from '../observe/logger.js';
+import type { Logger } from '../observe/metrics.js';
 import { ServerReflection } from '../schema/reflection.js';
 import type { SchemaGroup } from '../schema/schema-registry.js';
 

@@ -15,7 +15,7 @@ import {
   readHttpBindings,
   readSummary,
 } from '../schema/options.js';
-import { messageAt } from '../upstream/wire-fields.js';
+import { messageAt } from '../upstream/abci-upstream.js';
 import { type ChainPrefix, PathTemplate } from './path-template.js';
 
 interface RouteOptions {

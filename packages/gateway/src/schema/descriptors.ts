@@ -20,8 +20,8 @@ import {
   file_google_protobuf_timestamp,
   file_google_protobuf_wrappers,
 } from '@bufbuild/protobuf/wkt';
-import { selectFitting } from './merge-descriptors.js';
-import { correctVersions } from './sdk-versions.js';
+import { correctVersions } from './descriptor-source.js';
+import { selectFitting } from './reflection.js';
 
 /** The declarations of a chain, with its files in the given order. */
 export interface Descriptors {

@@ -3,7 +3,7 @@ import type { Config } from '../config/config.js';
 import type { BlockWatch } from '../nodes/block-watch.js';
 import type { ChainNode } from '../nodes/chain-node.js';
 import type { NodePool } from '../nodes/node-pool.js';
-import type { Logger } from '../observe/logger.js';
+import type { Logger } from '../observe/metrics.js';
 import {
   type ChainDescriptors,
   fetchDescriptors,

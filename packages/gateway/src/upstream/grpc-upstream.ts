@@ -5,7 +5,7 @@ import {
   GrpcError,
   type MessageStream,
 } from '@sibyl/grpc-client';
-import { readRpcAddress } from './abci-upstream.js';
+import { bytesFields, integerField, messageAt, readRpcAddress } from './abci-upstream.js';
 import { BlockSubscription } from './block-subscription.js';
 import {
   HEIGHT_METADATA,
@@ -17,7 +17,6 @@ import {
   type UpstreamOptions,
   type UpstreamReply,
 } from './upstream.js';
-import { bytesFields, integerField, messageAt } from './wire-fields.js';
 
 const STATUS = '/cosmos.base.node.v1beta1.Service/Status';
 const LATEST_BLOCK = '/cosmos.base.tendermint.v1beta1.Service/GetLatestBlock';

@@ -3,9 +3,9 @@ import { APP_FILTER, APP_GUARD, APP_INTERCEPTOR, APP_PIPE } from '@nestjs/core';
 import { PublicRoutes, ValidationPipe } from '@sibyl/plugin-kit/rules';
 import { Authenticator } from '../auth/authenticator.js';
 import { CallerAllowList, InvitationReader } from '../auth/caller-allow-list.js';
+import { PresentedDelegations } from '../auth/delegated-authority.js';
 import { DelegationService } from '../auth/delegations.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
-import { PresentedDelegations } from '../auth/presented-delegations.js';
 import { RateLimits } from '../auth/rate-limits.js';
 import { DelegationController } from '../http/delegations.controller.js';
 import {

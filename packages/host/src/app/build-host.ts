@@ -21,14 +21,13 @@ import type { Meter } from '../agent/agent.js';
 import { createLlms } from '../agent/ask-model.js';
 import { Authenticator } from '../auth/authenticator.js';
 import { CallerAllowList } from '../auth/caller-allow-list.js';
-import { DelegatedAuthority } from '../auth/delegated-authority.js';
+import { DelegatedAuthority, PresentedDelegations } from '../auth/delegated-authority.js';
 import { DelegationService } from '../auth/delegations.js';
 import {
   loadOracleIdentity,
   OracleAuthority,
   type OracleIdentity,
 } from '../auth/oracle-identity.js';
-import { PresentedDelegations } from '../auth/presented-delegations.js';
 import { RateLimits } from '../auth/rate-limits.js';
 import { type Cluster, joinCluster } from '../bus/cluster.js';
 import { ClusterEventBus } from '../bus/cluster-event-bus.js';

@@ -10,7 +10,7 @@ import type {
 import type { Logger } from 'pino';
 import type { Metrics } from '../observability/metrics.js';
 import type { Caller, Credentials } from './caller.js';
-import type { PresentedDelegations } from './presented-delegations.js';
+import type { PresentedDelegations } from './delegated-authority.js';
 import type { HeaderSink, RateLimits } from './rate-limits.js';
 
 interface AuthenticatorDeps {

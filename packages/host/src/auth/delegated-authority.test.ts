@@ -18,8 +18,7 @@ import { startUcantoService, type UcantoService } from '../../test/support/ucant
 import { MemoryHostBus } from '../bus/host-bus.js';
 import { openStore, type Store } from '../store/store.js';
 import type { Caller } from './caller.js';
-import { DelegatedAuthority } from './delegated-authority.js';
-import { PresentedDelegations } from './presented-delegations.js';
+import { DelegatedAuthority, PresentedDelegations } from './delegated-authority.js';
 
 const oracle = generateSigner();
 const logger = pino({ level: 'silent' });

@@ -10,8 +10,7 @@ import type { DelegationRecord } from '../store/delegation-store.js';
 import type { Store } from '../store/store.js';
 import { toTemporaryError } from './authenticator.js';
 import type { Caller } from './caller.js';
-import type { DelegatedAuthority } from './delegated-authority.js';
-import type { PresentedDelegations } from './presented-delegations.js';
+import type { DelegatedAuthority, PresentedDelegations } from './delegated-authority.js';
 
 interface DelegationServiceDeps {
   readonly oracleDid: string;

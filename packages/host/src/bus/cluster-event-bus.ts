@@ -14,7 +14,7 @@ import {
   type SocketEventMessage,
 } from './event-bus.js';
 import type { HostBus } from './host-bus.js';
-import type { SocketDirectory } from './socket-directory.js';
+import type { SocketDirectory } from './socket-presence.js';
 
 /** How long the hosts of a session are remembered, in case the message about another one is lost. */
 const ROUTE_MS = 1_000;

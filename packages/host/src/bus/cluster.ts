@@ -1,7 +1,12 @@
 import type { Logger } from 'pino';
 import { DirectoryLock } from './directory-lock.js';
-import { createHostId, type HostBus, MemoryHostBus } from './host-bus.js';
-import { type HostLiveness, SoleHost } from './host-liveness.js';
+import {
+  createHostId,
+  type HostBus,
+  type HostLiveness,
+  MemoryHostBus,
+  SoleHost,
+} from './host-bus.js';
 
 /** The hosts that share a database, as one of them sees them. */
 export interface Cluster {

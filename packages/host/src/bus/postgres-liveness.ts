@@ -2,8 +2,7 @@ import { EventEmitter } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
-import type { HostBus } from './host-bus.js';
-import type { HostLiveness } from './host-liveness.js';
+import type { HostBus, HostLiveness } from './host-bus.js';
 import type { PostgresSession } from './postgres-session.js';
 
 /** The first 16 bits of the lock of a host; the others are its id. */

@@ -1,7 +1,7 @@
 import type { Logger } from 'pino';
 import type { CallEvent, ClientCallResult, SessionKey } from './event-bus.js';
 import type { HostBus } from './host-bus.js';
-import type { SharedCall, SocketDirectory } from './socket-directory.js';
+import type { SharedCall, SocketDirectory } from './socket-presence.js';
 
 interface SharedCallsDeps {
   readonly directory: SocketDirectory;

@@ -3,8 +3,7 @@ import { expect, it, onTestFinished } from 'vitest';
 import { joinForTest, startMember, terminateSessions } from '../../test/support/cluster.js';
 import { createTestDatabase } from '../../test/support/test-database.js';
 import { openStore } from '../store/store.js';
-import type { SocketDirectory } from './socket-directory.js';
-import { SharedPresence } from './socket-presence.js';
+import { SharedPresence, type SocketDirectory } from './socket-presence.js';
 
 const key = { owner: 'did:key:alice', sessionId: 's1' };
 

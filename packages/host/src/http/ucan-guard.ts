@@ -5,7 +5,7 @@ import type { Request, Response } from 'express';
 import { Authenticator, proveCaller } from '../auth/authenticator.js';
 import { type Caller, readCredentials } from '../auth/caller.js';
 import { CallerAllowList } from '../auth/caller-allow-list.js';
-import { PresentedDelegations } from '../auth/presented-delegations.js';
+import { PresentedDelegations } from '../auth/delegated-authority.js';
 import { RateLimits } from '../auth/rate-limits.js';
 
 /** Authenticates callers; public routes do not parse credentials at all. */

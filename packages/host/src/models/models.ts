@@ -10,9 +10,8 @@ import {
 } from '../config/models-config.js';
 import { createAiSdkModel, type Effort, type SdkOptions } from './ai-sdk-model.js';
 import { withFallbacks } from './fallback.js';
-import { findDefaults } from './known-models.js';
 import type { Model, ModelError, ModelRole } from './model.js';
-import { ModelFacts } from './model-facts.js';
+import { findDefaults, ModelFacts } from './model-facts.js';
 import { createOfflineModel } from './offline/offline-model.js';
 import { createOpenAiCompatibleModel } from './openai-compatible/openai-compatible-model.js';
 import { type RetryOptions, withRetry, withTimeouts } from './retry.js';

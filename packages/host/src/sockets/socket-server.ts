@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { OracleError } from '@sibyl/protocol';
 import { toAddressKey } from '@sibyl/server-kit';
 import { Server, type Socket } from 'socket.io';
-import type { PresentedDelegations } from '../auth/presented-delegations.js';
+import type { PresentedDelegations } from '../auth/delegated-authority.js';
 import type { EventBus } from '../bus/event-bus.js';
 import type { SocketPresence } from '../bus/socket-presence.js';
 import type { Config } from '../config/config.js';

@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import type { CallEvent, ClientCallResult, SessionKey } from '../bus/event-bus.js';
-import type { SharedCall, SocketCount, SocketDirectory } from '../bus/socket-directory.js';
+import type { SharedCall, SocketCount, SocketDirectory } from '../bus/socket-presence.js';
 import type { StoreContext } from './database.js';
 
 /** Longer than a host is disconnected, or its messages are late, before it is considered ended. */

@@ -65,3 +65,16 @@ function unknownTimezone(name: string): ReplyWarning {
     message: `The time zone ${shown} is unknown and was ignored. Use an IANA name, such as Africa/Nairobi.`,
   };
 }
+
+const CREDENTIALS_WARNING = {
+  code: 'credentials_expired',
+  message:
+    'The turn continues after a pause. Credentials that were sent with the message may have expired; tools that need them fail then.',
+};
+
+/** Credentials in a message are short-lived; a turn may be paused for days. */
+export function withExpiryWarning(request: TurnRequest): TurnRequest {
+  const { message, user, warnings = [] } = request;
+  if (!message.mcpInvocations && !user.matrixAccessToken) return request;
+  return { ...request, warnings: [...warnings, CREDENTIALS_WARNING] };
+}

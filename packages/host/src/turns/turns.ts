@@ -30,7 +30,12 @@ import {
 } from './run-recorder.js';
 import type { TurnRunner } from './run-turn.js';
 import { hostStopping, type TurnSlot, TurnSlots, tooManyTurns } from './turn-limits.js';
-import { fromStoredRequest, type TurnRequest, toStoredRequest } from './turn-request.js';
+import {
+  fromStoredRequest,
+  type TurnRequest,
+  toStoredRequest,
+  withExpiryWarning,
+} from './turn-request.js';
 import type { TurnProgress } from './turn-setup.js';
 
 /** Turns of one session that may wait behind the running one. */
@@ -489,16 +494,3 @@ function toAnswer({ path, status, value }: Interrupt): [string, InterruptAnswer]
 
 const toOracleError = (error: unknown): OracleError =>
   error instanceof OracleError ? error : createNotStoredError();
-
-const CREDENTIALS_WARNING = {
-  code: 'credentials_expired',
-  message:
-    'The turn continues after a pause. Credentials that were sent with the message may have expired; tools that need them fail then.',
-};
-
-/** Credentials in a message are short-lived; a turn may be paused for days. */
-function withExpiryWarning(request: TurnRequest): TurnRequest {
-  const { message, user, warnings = [] } = request;
-  if (!message.mcpInvocations && !user.matrixAccessToken) return request;
-  return { ...request, warnings: [...warnings, CREDENTIALS_WARNING] };
-}

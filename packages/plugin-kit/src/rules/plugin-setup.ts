@@ -1,9 +1,8 @@
 import { type DynamicModule, RequestMethod, type Type } from '@nestjs/common';
 import type { PluginContext, RoomState, SetupContext, Shared, SharedState } from '../context.js';
 import type { PluginManifest } from '../manifest.js';
-import type { MessageGate } from '../message-gate.js';
 import type { Middleware } from '../middleware.js';
-import type { AuthExcludedRoute, OraclePlugin } from '../plugin.js';
+import type { AuthExcludedRoute, MessageGate, OraclePlugin } from '../plugin.js';
 import type { SubAgent, Tool } from '../tool.js';
 import { hookChecks } from './hook-checks.js';
 import { buildRouteModule } from './route-module.js';

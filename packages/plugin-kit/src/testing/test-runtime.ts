@@ -2,8 +2,7 @@ import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
 import { Kysely, type SqliteDatabase, SqliteDialect } from 'kysely';
 import type { PluginDatabase, PluginTurn } from '../context.js';
 import { PluginManifest } from '../manifest.js';
-import type { GateRequest, TurnHold } from '../message-gate.js';
-import type { OraclePlugin } from '../plugin.js';
+import type { GateRequest, OraclePlugin, TurnHold } from '../plugin.js';
 import { checkPluginName } from '../rules/hook-checks.js';
 import { OwnTables } from '../rules/own-tables.js';
 import {

@@ -4,15 +4,18 @@ import { OFFLINE } from '../../config/models-config.js';
 import type { Model, ModelCall, ModelMessage, ModelPart, ModelToolCall } from '../model.js';
 import { ModelFacts } from '../model-facts.js';
 import {
+  answerTime,
+  count,
   getText,
   type Intent,
+  introduce,
+  listCapabilities,
   type OfflineReply,
   type OfflineRequest,
   type OfflineToolCall,
   readRequest,
 } from './intent.js';
 import { changePreferences, rememberFact } from './preference-intents.js';
-import { answerTime, count, introduce, listCapabilities } from './small-talk.js';
 import { callNamedTools, reportToolResults } from './tool-intents.js';
 
 /** Creates the built-in model: deterministic rules, no network, no key. */

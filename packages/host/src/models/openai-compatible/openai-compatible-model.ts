@@ -12,8 +12,7 @@ import {
 import { ModelFacts } from '../model-facts.js';
 import { buildChatRequest } from './chat-request.js';
 import { readErrorReply } from './chat-stream.js';
-import { postJson } from './http-client.js';
-import { ReplyReader } from './reply-reader.js';
+import { postJson, ReplyReader } from './http-client.js';
 import { discoverDetails } from './server-details.js';
 
 export interface OpenAiCompatibleOptions extends Omit<Model, 'stream' | 'facts'> {

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { ModelPart } from '../model.js';
-import { ReplyReader } from './reply-reader.js';
+import { ReplyReader } from './http-client.js';
 
 const stream = [
   '\uFEFF: keep-alive\n\n',

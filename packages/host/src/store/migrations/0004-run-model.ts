@@ -1,7 +1,11 @@
-import { type CreateTableBuilder, type Kysely, type RawBuilder, sql } from 'kysely';
+import {
+  type CreateTableBuilder,
+  type Kysely,
+  PostgresAdapter,
+  type RawBuilder,
+  sql,
+} from 'kysely';
 import type { Migration } from 'kysely/migration';
-import { convertParts } from './0004-message-parts.js';
-import { createSocketTables } from './0004-socket-tables.js';
 
 // biome-ignore lint/suspicious/noExplicitAny: migrations are independent of the current schema.
 type Tables = Kysely<any>;
@@ -347,4 +351,90 @@ async function createIndexes(tables: Tables): Promise<void> {
     .where(sql<boolean>`ciphertext is not null`)
     .execute();
   await create('delegations_by_expiry', 'delegations', ['expires_at']).execute();
+}
+
+/** Few, because a message may contain megabytes. */
+const ROWS_PER_BATCH = 50;
+
+/** Converts the tool calls, reasoning and attachments of `old_messages` to the parts of `messages`. */
+async function convertParts(tables: Tables): Promise<void> {
+  let after = '';
+  for (;;) {
+    const rows = await selectRows(tables, after).execute();
+    for (const row of rows) {
+      await tables
+        .updateTable('messages')
+        .set({ parts: JSON.stringify(buildParts(row as OldMessage)) })
+        .where('owner', '=', row.owner)
+        .where('id', '=', row.id)
+        .execute();
+    }
+    if (rows.length < ROWS_PER_BATCH) return;
+    after = rows.at(-1)?.id;
+  }
+}
+
+function selectRows(tables: Tables, after: string) {
+  return tables
+    .selectFrom('old_messages')
+    .select(['owner', 'id', 'type', 'content', 'tool_calls', 'reasoning', 'attachments'])
+    .where('id', '>', after)
+    .where((e) =>
+      e.or([
+        e('tool_calls', 'is not', null),
+        e('reasoning', 'is not', null),
+        e('attachments', 'is not', null),
+      ]),
+    )
+    .orderBy('id')
+    .limit(ROWS_PER_BATCH);
+}
+
+interface OldMessage {
+  readonly content: string;
+  readonly tool_calls: string | null;
+  readonly reasoning: string | null;
+  readonly attachments: string | null;
+}
+
+/** In the order that is most likely: the old columns do not show it. */
+function buildParts({ content, tool_calls, reasoning, attachments }: OldMessage): object[] {
+  const calls: unknown[] = JSON.parse(tool_calls ?? '[]');
+  const files: unknown[] = JSON.parse(attachments ?? '[]');
+  return [
+    ...(reasoning ? [{ type: 'reasoning', text: reasoning }] : []),
+    ...calls.map((call) => ({ type: 'tool-call', call })),
+    ...(content ? [{ type: 'text', text: content }] : []),
+    ...files.map((file) => ({ type: 'file', file })),
+  ];
+}
+
+/** Creates the tables of sockets and of open calls to pages, which only hosts that share a database use. */
+// biome-ignore lint/suspicious/noExplicitAny: migrations are independent of the current schema.
+async function createSocketTables(tables: Kysely<any>): Promise<void> {
+  await tables.schema
+    .createTable('socket_hosts')
+    .addColumn('owner', 'text', (c) => c.notNull())
+    .addColumn('session_id', 'text', (c) => c.notNull())
+    .addColumn('host_id', 'text', (c) => c.notNull())
+    .addColumn('sockets', 'integer', (c) => c.notNull())
+    .addPrimaryKeyConstraint('socket_hosts_key', ['owner', 'session_id', 'host_id'])
+    .execute();
+  await tables.schema
+    .createTable('page_calls')
+    .addColumn('owner', 'text', (c) => c.notNull())
+    .addColumn('session_id', 'text', (c) => c.notNull())
+    .addColumn('call_id', 'text', (c) => c.notNull())
+    .addColumn('host_id', 'text', (c) => c.notNull())
+    .addColumn('call', 'text')
+    .addColumn('delivered_by', 'text')
+    .addColumn('answer', 'text')
+    .addPrimaryKeyConstraint('page_calls_key', ['owner', 'session_id', 'call_id'])
+    .execute();
+  for (const table of ['socket_hosts', 'page_calls']) {
+    await tables.schema.createIndex(`${table}_by_host`).on(table).column('host_id').execute();
+    // Their rows end with the sockets, so they need not survive a crash of the server.
+    if (tables.getExecutor().adapter instanceof PostgresAdapter)
+      await sql`alter table ${sql.table(table)} set unlogged`.execute(tables);
+  }
 }

@@ -1,6 +1,6 @@
 import type { CancelSignal } from '@sibyl/grpc-client';
 import { expect, it } from 'vitest';
-import { SingleFlight } from './single-flight.js';
+import { SingleFlight } from './reply-cache.js';
 
 const never = () => new Promise<string>(() => {});
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { NotificationReader, toNotifications } from './notifications.js';
+import { NotificationReader, toNotifications } from './postgres-host-bus.js';
 
 const toTexts = (payloads: readonly unknown[]) =>
   payloads.map((payload) => JSON.stringify(['topic', payload]));

@@ -9,8 +9,7 @@ import { startPostgres } from '../../test/support/postgres-server.js';
 import { startTcpProxy } from '../../test/support/tcp-proxy.js';
 import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.js';
 import type { Cluster } from './cluster.js';
-import { createHostId } from './host-bus.js';
-import { SoleHost } from './host-liveness.js';
+import { createHostId, SoleHost } from './host-bus.js';
 
 let database: TestDatabase;
 let url: string;
