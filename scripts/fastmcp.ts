@@ -117,6 +117,8 @@ interface ChatRequest {
 
 /** A model that calls the tool if it has it, and repeats the result. */
 async function answerAsModel(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  // The host asks for the model's limits first, which this one does not publish.
+  if (request.method !== 'POST') return void response.writeHead(404).end();
   const { messages, tools = [] } = (await json(request)) as ChatRequest;
   const last = messages.at(-1);
   const hasTool = tools.some(({ function: { name } }) => name === 'vault__add');
