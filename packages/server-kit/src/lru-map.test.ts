@@ -43,6 +43,47 @@ describe('LruMap', () => {
     expect(map.bytes).toBe(ENTRY + 1);
   });
 
+  it('keeps the order of use through any sequence of calls', () => {
+    const limit = 5;
+    const map = texts(1_000_000, limit);
+    let expected: string[] = [];
+    for (let i = 0; i < 2_000; i++) {
+      const key = `k${(i * 7919) % 11}`;
+      const others = expected.filter((other) => other !== key);
+      if (i % 5 === 0) {
+        expect(map.delete(key)).toBe(expected.includes(key));
+        expected = others;
+      } else if (i % 3 === 0) {
+        expect(map.get(key) !== undefined).toBe(expected.includes(key));
+        expected = [...others, ...expected.filter((other) => other === key)];
+      } else {
+        map.set(key, 'x');
+        expected = [...others, key].slice(-limit);
+      }
+      expect(map.bytes).toBe(expected.length * (ENTRY + 1));
+    }
+    const kept: string[] = [];
+    map.deleteWhere((_, key) => kept.push(key) > 0);
+    expect(kept.toSorted()).toEqual(expected.toSorted());
+    map.set('new', 'x');
+    expect([map.size, map.get('new')]).toEqual([1, 'x']);
+  });
+
+  it('finds a key that is used often as fast among many entries as among few', () => {
+    const measureGets = (entries: number) => {
+      const map = texts(100_000_000);
+      for (let i = 0; i < entries; i++) map.set(`key ${i}`, '');
+      const before = process.cpuUsage().user;
+      for (let i = 0; i < 20_000; i++) {
+        map.get('key 0');
+        map.get('key 1');
+      }
+      return process.cpuUsage().user - before + 1_000;
+    };
+    measureGets(2);
+    expect(measureGets(50_000) / measureGets(2)).toBeLessThan(20);
+  });
+
   it('holds at most maxEntries', () => {
     const map = texts(1_000_000, 2);
     for (const key of ['a', 'b', 'c']) map.set(key, '');

@@ -9,15 +9,25 @@ export interface LruLimits<K, V> {
   readonly maxEntries?: number | undefined;
 }
 
-interface Entry<V> {
+interface Entry<K, V> {
+  readonly key: K;
   readonly value: V;
   readonly bytes: number;
+  newer: Entry<K, V> | undefined;
+  older: Entry<K, V> | undefined;
 }
 
-/** A map bounded in bytes: the least recently used entries make room for new ones. */
+/**
+ * A map bounded in bytes: the least recently used entries make room for new ones.
+ *
+ * The order is a linked list. Deleting and inserting a key again would order the entries of a `Map` too, but each time it
+ * leaves a gap that later lookups of that key walk over: tens of microseconds for a key that is used often.
+ */
 export class LruMap<K, V> {
-  private readonly entries = new Map<K, Entry<V>>();
+  private readonly entries = new Map<K, Entry<K, V>>();
   private readonly limits: LruLimits<K, V>;
+  private newest: Entry<K, V> | undefined;
+  private oldest: Entry<K, V> | undefined;
   private usedBytes = 0;
 
   constructor(limits: LruLimits<K, V>) {
@@ -37,31 +47,39 @@ export class LruMap<K, V> {
   get(key: K): V | undefined {
     const entry = this.entries.get(key);
     if (!entry) return undefined;
-    this.entries.delete(key);
-    this.entries.set(key, entry);
+    if (entry !== this.newest) {
+      this.unlink(entry);
+      this.append(entry);
+    }
     return entry.value;
   }
 
   /** Stores the value, unless it alone exceeds the limit; returns whether it was stored. */
   set(key: K, value: V): boolean {
-    this.delete(key);
+    const replaced = this.entries.get(key);
     const { maxBytes, measure, maxEntries = Number.POSITIVE_INFINITY } = this.limits;
     const bytes = measure(value, key) + ENTRY_BYTES;
-    if (bytes > maxBytes || maxEntries < 1) return false;
-    this.entries.set(key, { value, bytes });
-    this.usedBytes += bytes;
-    for (const oldest of this.entries.keys()) {
-      if (this.usedBytes <= maxBytes && this.entries.size <= maxEntries) break;
-      this.delete(oldest);
+    if (bytes > maxBytes || maxEntries < 1) {
+      if (replaced) this.remove(replaced);
+      return false;
     }
+    if (replaced) {
+      this.unlink(replaced);
+      this.usedBytes -= replaced.bytes;
+    }
+    const entry: Entry<K, V> = { key, value, bytes, newer: undefined, older: undefined };
+    this.entries.set(key, entry);
+    this.append(entry);
+    this.usedBytes += bytes;
+    while (this.oldest && (this.usedBytes > maxBytes || this.entries.size > maxEntries))
+      this.remove(this.oldest);
     return true;
   }
 
   delete(key: K): boolean {
     const entry = this.entries.get(key);
-    if (!entry) return false;
-    this.usedBytes -= entry.bytes;
-    return this.entries.delete(key);
+    if (entry) this.remove(entry);
+    return entry !== undefined;
   }
 
   /** Deletes every matching entry and returns how many there were. */
@@ -69,6 +87,27 @@ export class LruMap<K, V> {
     const before = this.size;
     for (const [key, { value }] of this.entries) if (matches(value, key)) this.delete(key);
     return before - this.size;
+  }
+
+  private append(entry: Entry<K, V>): void {
+    entry.older = this.newest;
+    entry.newer = undefined;
+    if (this.newest) this.newest.newer = entry;
+    else this.oldest = entry;
+    this.newest = entry;
+  }
+
+  private unlink({ newer, older }: Entry<K, V>): void {
+    if (newer) newer.older = older;
+    else this.newest = older;
+    if (older) older.newer = newer;
+    else this.oldest = newer;
+  }
+
+  private remove(entry: Entry<K, V>): void {
+    this.unlink(entry);
+    this.entries.delete(entry.key);
+    this.usedBytes -= entry.bytes;
   }
 }
 
