@@ -108,7 +108,7 @@ describe('POST /messages in JSON while the host stops', () => {
     startHost({ env: { ...model.env, DATA_DIR: dataDir } });
 
   it.each(['', 'half an ans'])(
-    'after %j: 503 host_stopping and a new turn for the retries after the restart, or what there is',
+    'after %j: 503 host_stopping and the next attempt for the retries after the restart, or what there is',
     async (said) => {
       const dataDir = await mkdtemp(join(tmpdir(), 'sibyl-reply-'));
       const model = await startControlledModel();
@@ -140,7 +140,8 @@ describe('POST /messages in JSON while the host stops', () => {
         expect(model.arrived).toBe(0);
         const { body } = await back.request('GET', `/messages/${sessionId}`);
         const contents = body.messages.map((message: { content: string }) => message.content);
-        expect(contents).toEqual(['hello', '', 'hello', 'at last']);
+        expect(contents).toEqual(['hello', 'at last']);
+        expect(body.messages[1]).toMatchObject({ isComplete: true });
       }
       await restarted.close();
       model.close();

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
-import { createRunRequest, finishTestRun } from '../../test/support/test-runs.js';
+import { createRunRequest, expectStarted, finishTestRun } from '../../test/support/test-runs.js';
 import { endInterrupted } from '../turns/closing-runs.js';
 
 describe.each(engines)('IdempotencyStore on %s', (engine) => {
@@ -27,7 +27,8 @@ describe.each(engines)('IdempotencyStore on %s', (engine) => {
     );
     const { owner } = request;
     const key = 'key';
-    expect(await second.idempotency.find({ owner, key })).toEqual({ bodyHash: 'hash', runId });
+    const first = { bodyHash: 'hash', runId, isUnanswered: false };
+    expect(await second.idempotency.find({ owner, key })).toEqual(first);
   });
 
   it('RunStore.start returns a conflict for the same key with another body', async () => {
@@ -63,6 +64,9 @@ describe.each(engines)('IdempotencyStore on %s', (engine) => {
       );
       const started = retries.filter((retry) => retry.state === 'started');
       expect(started).toHaveLength(state === 'started' ? 1 : 0);
+      for (const { run } of started)
+        expect(run).toMatchObject({ turn: first.run.turn, attempt: 2, status: 'running' });
+      expect(await countQuestions(request)).toBe(1);
       const runId = started[0]?.run.id ?? first.run.id;
       expect(retries.filter((retry) => retry.state === 'existing')).toEqual(
         Array(20 - started.length).fill({ state: 'existing', runId }),
@@ -70,16 +74,54 @@ describe.each(engines)('IdempotencyStore on %s', (engine) => {
     },
   );
 
-  it('RunStore.finish of a run that its host left behind without text releases its key', async () => {
+  /** Starts a run with a key, and ends it as another host does after a crash. */
+  async function startAndCrash() {
     const request = await buildRequest(newOwner());
-    const left = await test.store.runs.start(request);
-    if (left.state !== 'started') throw new Error(left.state);
+    const left = expectStarted(await test.store.runs.start(request));
+    const key = { owner: request.owner, runId: left.id };
+    const step = { step: 1, value: { type: 'model' } };
+    await test.store.runs.flush([{ ...key, frames: [], steps: [step] }]);
     const { runs } = await test.another();
-    await runs.close(left.run, endInterrupted);
-    expect(await runs.start({ ...request, id: crypto.randomUUID() })).toMatchObject({
-      state: 'started',
-    });
+    await runs.close(left, endInterrupted);
+    return { request, left, retry: () => runs.start({ ...request, id: crypto.randomUUID() }) };
+  }
+
+  it('RunStore.start with the key of a run whose host died without text continues its turn', async () => {
+    const { request, left, retry } = await startAndCrash();
+    const { runs, idempotency } = test.store;
+    const unanswered = { runId: left.id, isUnanswered: true };
+    expect(await idempotency.find({ owner: request.owner, key: 'key' })).toMatchObject(unanswered);
+    const next = expectStarted(await retry());
+    expect(next).toMatchObject({ attempt: 2, messageId: left.messageId, requestId: 'request' });
+    expect(await runs.steps(next)).toEqual([{ type: 'model' }]);
+    const key = { owner: next.owner, runId: next.id };
+    const { hostId = '' } = next;
+    const there = await test.another({ hostId });
+    await finishTestRun(there.runs, key, { content: 'At last' });
+    expect(await runs.steps(next)).toEqual([]);
+    expect(await retry()).toEqual({ state: 'existing', runId: next.id });
+    expect(await countQuestions(request)).toBe(1);
   });
+
+  it('RunStore.start with the key of a run whose host died does not continue its turn after later ones', async () => {
+    const { request, retry } = await startAndCrash();
+    const { owner, sessionId } = request;
+    expectStarted(await test.store.runs.start(createRunRequest({ owner, sessionId })));
+    expect(await retry()).toEqual({ state: 'superseded' });
+    expect(await countQuestions(request)).toBe(2);
+  });
+
+  it('RunStore.pruneFrames deletes the steps that nothing has continued', async () => {
+    const { left } = await startAndCrash();
+    const { runs } = test.store;
+    await runs.pruneFrames({ endedBefore: now + 1 });
+    expect(await runs.steps(left)).toEqual([]);
+  });
+
+  async function countQuestions({ owner, sessionId }: { owner: string; sessionId: string }) {
+    const page = await test.store.messages.page({ owner, sessionId, limit: 100 });
+    return 'ok' in page ? page.ok.messages.filter(({ type }) => type === 'human').length : 0;
+  }
 
   it('IdempotencyStore separates the keys of users', async () => {
     const [mine, theirs] = [newOwner(), newOwner()];

@@ -1,15 +1,18 @@
 import type { Kysely } from 'kysely';
 import type { Schema, StoreContext } from './database.js';
+import { findLatestAttempt, toRun } from './runs/run.js';
 
 export interface IdempotencyKey {
   readonly owner: string;
   readonly key: string;
 }
 
-/** The first request with a key, and the run it started. */
+/** The first request with a key, and the latest attempt of the turn it started. */
 export interface FirstRequest {
   readonly bodyHash: string;
   readonly runId: string;
+  /** Whether a repeated request starts the next attempt. */
+  readonly isUnanswered: boolean;
 }
 
 /** The runs that requests with an `Idempotency-Key` started, per user; starting a run claims the key. */
@@ -29,7 +32,13 @@ export class IdempotencyStore {
       .where('key', '=', key)
       .where('expires_at', '>', clock())
       .executeTakeFirst();
-    return row && { bodyHash: row.body_hash, runId: row.run_id };
+    if (!row) return undefined;
+    const latest = await findLatestAttempt(database.tables, { owner, runId: row.run_id });
+    return {
+      bodyHash: row.body_hash,
+      runId: latest?.id ?? row.run_id,
+      isUnanswered: latest !== undefined && toRun(latest).report.isUnanswered === true,
+    };
   }
 
   /** Deletes expired keys; returns how many. */
@@ -87,16 +96,4 @@ export async function claimKey(
     .executeTakeFirstOrThrow();
   if (first.body_hash !== bodyHash) return { state: 'conflict' };
   return { state: 'existing', runId: first.run_id };
-}
-
-/** Deletes the key that started a run, inside a unit of work, so that a repeated request starts another. */
-export async function releaseKeyOfRun(
-  tables: Kysely<Schema>,
-  { owner, runId }: Pick<KeyClaim, 'owner' | 'runId'>,
-): Promise<void> {
-  await tables
-    .deleteFrom('idempotency_keys')
-    .where('owner', '=', owner)
-    .where('run_id', '=', runId)
-    .execute();
 }

@@ -24,7 +24,10 @@ export class IdempotentStarts {
     this.store = store;
   }
 
-  /** Returns the id of the run that the first request with this key started, or of a new run if there is no key. */
+  /**
+   * Returns the id of the run that the first request with this key started, or of a new run if there is no key. If a
+   * failed host left that run unanswered, the new run is the next attempt of the same turn.
+   */
   async run(request: TurnRequest, start: Start): Promise<string> {
     const { idempotencyKey: key, caller } = request;
     if (key === undefined) return start();
@@ -44,7 +47,7 @@ export class IdempotentStarts {
     const known = await this.store.find({ owner, key: claim.key });
     if (known === undefined) return start(claim);
     if (known.bodyHash !== claim.bodyHash) throw new OracleError('idempotency_conflict');
-    return known.runId;
+    return known.isUnanswered ? start(claim) : known.runId;
   }
 }
 

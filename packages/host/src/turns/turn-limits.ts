@@ -70,6 +70,19 @@ export const tooManyTurns = (): OracleError =>
 export const hostStopping = (): OracleError =>
   new OracleError('host_stopping', { retryAfterSeconds: RETRY_SECONDS });
 
+/** The errors for messages that are not accepted, by the result of starting a run. */
+export const startErrors = {
+  conflict: () => new OracleError('idempotency_conflict'),
+  superseded: () => new OracleError('turn_interrupted', { message: SUPERSEDED }),
+  busy: () => new OracleError('turn_running'),
+  'queue-full': () => new OracleError('queue_full'),
+  'too-many': tooManyTurns,
+  'unknown-session': () => new OracleError('session_not_found'),
+};
+
+const SUPERSEDED =
+  'The host stopped before it answered this message, and later messages were sent. Send it again with another Idempotency-Key.';
+
 /** Maximum age of the known total: other hosts spend from the same budget. */
 const FRESH_MS = 2_000;
 const RETRY_MS = 1_000;

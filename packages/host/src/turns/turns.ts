@@ -29,7 +29,7 @@ import {
   RunRecorder,
 } from './run-recorder.js';
 import type { TurnRunner } from './run-turn.js';
-import { hostStopping, type TurnSlot, TurnSlots, tooManyTurns } from './turn-limits.js';
+import { hostStopping, startErrors, type TurnSlot, TurnSlots } from './turn-limits.js';
 import {
   fromStoredRequest,
   type TurnRequest,
@@ -281,25 +281,15 @@ export class Turns {
     switch (result.state) {
       case 'started':
         for (const { id, hostId } of result.canceled) this.sendCancel(hostId, id, 'interrupted');
-        this.add(result.run, turn);
+        await this.add(result.run, turn);
         return runId;
       case 'existing':
         // Another host was first.
         slot.release();
         void account.settle();
         return result.runId;
-      case 'conflict':
-        throw new OracleError('idempotency_conflict');
-      case 'busy':
-        throw new OracleError('turn_running');
-      case 'queue-full':
-        throw new OracleError('queue_full');
-      case 'too-many':
-        throw tooManyTurns();
-      case 'unknown-session':
-        throw new OracleError('session_not_found');
       default:
-        return result satisfies never;
+        throw startErrors[result.state]();
     }
   }
 
@@ -342,10 +332,17 @@ export class Turns {
     throw error;
   }
 
-  private add(run: Run, turn: NewTurn): void {
-    const added = this.createLiveTurn(run, turn);
-    added.recorder.write(buildRunFrame(run));
+  private async add(run: Run, turn: NewTurn): Promise<void> {
+    const progress = await this.readProgress(run);
+    const added = this.createLiveTurn(run, { ...turn, progress });
+    this.writeFirstFrame(added);
     if (run.status === 'running') this.execute(added);
+  }
+
+  private writeFirstFrame({ live: { run }, recorder, progress }: LiveTurn): void {
+    recorder.write(
+      progress ? buildResumedFrame(run, readSteps(progress.steps).content) : buildRunFrame(run),
+    );
   }
 
   private createLiveTurn(run: Run, turn: NewTurn): LiveTurn {
@@ -382,7 +379,7 @@ export class Turns {
     if (!request) return this.refuse(run, createNotStoredError());
     const admitted = await gates.admit(this.toGateRequest(request)).catch((error) => ({ error }));
     if ('error' in admitted) return this.refuse(run, toOracleError(admitted.error));
-    const progress = run.attempt > 1 ? await this.readProgress(run) : undefined;
+    const progress = await this.readProgress(run);
     const frames: Frame[] = [];
     for await (const page of store.runs.framePages({ ...key, after: 0 })) frames.push(...page);
     const turn = this.createLiveTurn(run, {
@@ -395,15 +392,13 @@ export class Turns {
     const { log } = turn.live;
     // Before any reader can find the run here.
     log.load(frames);
-    if (log.lastSeq === 0)
-      turn.recorder.write(
-        progress ? buildResumedFrame(run, readSteps(progress.steps).content) : buildRunFrame(run),
-      );
+    if (log.lastSeq === 0) this.writeFirstFrame(turn);
     return turn;
   }
 
-  /** What earlier attempts of the turn have done. */
-  private async readProgress(run: Run): Promise<TurnProgress> {
+  /** What earlier attempts of the turn have done, if there are any. */
+  private async readProgress(run: Run): Promise<TurnProgress | undefined> {
+    if (run.attempt === 1) return undefined;
     const { runs } = this.deps.store;
     const [steps, interrupts] = await Promise.all([runs.steps(run), runs.interrupts(run)]);
     return { steps: steps as readonly AgentStep[], answers: new Map(interrupts.flatMap(toAnswer)) };

@@ -218,7 +218,7 @@ export const NOTHING_WRONG = {
 
 async function inspectChat({ user, sessionId, sent, name }: LoadedChat) {
   const { body } = await user.request('GET', `/messages/${sessionId}`);
-  const messages = removeRestarted(body.messages);
+  const { messages } = body as { readonly messages: readonly StoredMessage[] };
   const questions = messages.filter(({ type }) => type === 'human').map(({ content }) => content);
   const expected = sent.map(({ number }) => `${toMarker(name, number)} Hello`);
   const isSame = JSON.stringify(questions) === JSON.stringify(expected);
@@ -234,18 +234,6 @@ async function inspectChat({ user, sessionId, sent, name }: LoadedChat) {
 interface StoredMessage {
   readonly type: string;
   readonly content: string;
-}
-
-/**
- * Removes questions that were repeated because a crash ended their turn before it had an answer: the client was not
- * answered, and its retry started the turn again.
- */
-function removeRestarted(messages: readonly StoredMessage[]): StoredMessage[] {
-  const texts = messages.filter(({ type, content }) => type === 'human' || content !== '');
-  return texts.filter(({ type, content }, i) => {
-    const next = texts[i + 1];
-    return !(type === 'human' && next?.type === 'human' && next.content === content);
-  });
 }
 
 /** Answers, complete or not, that do not follow their question. */

@@ -1,6 +1,5 @@
 import { type Kysely, sql } from 'kysely';
 import { prepareQuery, type RunRow, type Schema, type StoreContext } from '../database.js';
-import { releaseKeyOfRun } from '../idempotency-store.js';
 import type { Message, MessageBody } from '../message.js';
 import { saveAnswer } from '../message-store.js';
 import { type Frame, findLastSeq, insertFrames } from './frames.js';
@@ -59,7 +58,9 @@ export async function finishRun(
   const key = { owner, runId };
   const [session] = (await lockSession(tables, { ...key, now })).rows;
   if (session === undefined) return undefined;
-  const values = toEndingValues(ending, now);
+  const isUnanswered = isHostFailure(ending);
+  const report = isUnanswered ? { ...ending.report, isUnanswered } : ending.report;
+  const values = toEndingValues({ ...ending, report }, now);
   const [row] = (await endRun(tables, { ...key, ...values, fence: host.hostId })).rows;
   if (row === undefined) return undefined;
   const message = await saveAnswer(tables, {
@@ -69,8 +70,8 @@ export async function finishRun(
     createdAt: now,
   });
   await insertFrames(tables, toFrameRows(key, ending.frames ?? []));
-  await deleteSteps(tables, { owner, sessionId: row.session_id, turn: row.turn });
-  if (isHostFailure(ending)) await releaseKeyOfRun(tables, key);
+  if (!isUnanswered)
+    await deleteSteps(tables, { owner, sessionId: row.session_id, turn: row.turn });
   const next = await promoteNext(tables, {
     owner,
     sessionId: row.session_id,
@@ -83,7 +84,7 @@ export async function finishRun(
 /** Errors of the host itself, after which the client should send the message again. */
 const HOST_ERRORS: readonly string[] = ['host_stopping', 'store_unavailable'];
 
-/** Whether an error of the host is the only reason why there is no answer. Then a retry with the same key must not get the same error. */
+/** Whether an error of the host is the only reason why there is no answer. */
 function isHostFailure({ status, message, report }: RunEnding): boolean {
   const code = report?.error?.code;
   if (status === 'finished' || code === undefined || message.content) return false;

@@ -229,7 +229,7 @@ const selectFrames = prepareQuery(
       .orderBy('seq'),
 );
 
-/** Deletes the frames of some runs that ended before `time`; returns how many runs, 0 when done. */
+/** Deletes frames and remaining steps of some runs that ended before `time`; returns how many runs, 0 when done. */
 export async function pruneSomeFrames(tables: Kysely<Schema>, time: number): Promise<number> {
   const runs = await tables
     .selectFrom('runs')
@@ -248,6 +248,7 @@ export async function pruneSomeFrames(tables: Kysely<Schema>, time: number): Pro
     .limit(RUNS_PER_PRUNE)
     .execute();
   for (const { owner, id } of runs)
-    await tables.deleteFrom('frames').where('owner', '=', owner).where('run_id', '=', id).execute();
+    for (const table of ['frames', 'run_steps'] as const)
+      await tables.deleteFrom(table).where('owner', '=', owner).where('run_id', '=', id).execute();
   return runs.length;
 }

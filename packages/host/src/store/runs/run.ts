@@ -1,5 +1,6 @@
 import type { ErrorKind, PendingAnswer, ReplyWarning, RunStatus } from '@sibyl/protocol';
-import { prepareQuery, type RunRow } from '../database.js';
+import type { Kysely } from 'kysely';
+import { prepareQuery, type RunRow, type Schema } from '../database.js';
 
 /** The states of a run that has ended. */
 export const ENDED = [
@@ -50,6 +51,8 @@ export interface RunReport {
   /** The interrupts that a paused run waits for. */
   readonly pending?: readonly PendingAnswer[] | undefined;
   readonly cost?: number | undefined;
+  /** An error of the host is the only reason why there is no answer: a repeated request starts the next attempt. */
+  readonly isUnanswered?: boolean | undefined;
 }
 
 /** One attempt to execute a turn; times in milliseconds. */
@@ -113,4 +116,29 @@ export function toRun(row: RunRow): Run {
 
 export const insertRun = prepareQuery((tables, row: RunRow) =>
   tables.insertInto('runs').values(row),
+);
+
+/** The latest attempt of the turn that a run belongs to. */
+export async function findLatestAttempt(
+  tables: Kysely<Schema>,
+  key: RunKey,
+): Promise<RunRow | undefined> {
+  const { rows } = await selectLatestAttempt(tables, key);
+  return rows[0];
+}
+
+const selectLatestAttempt = prepareQuery((tables, { owner, runId }: RunKey) =>
+  tables
+    .selectFrom('runs as first')
+    .innerJoin('runs as latest', (join) =>
+      join
+        .onRef('latest.owner', '=', 'first.owner')
+        .onRef('latest.session_id', '=', 'first.session_id')
+        .onRef('latest.turn', '=', 'first.turn'),
+    )
+    .selectAll('latest')
+    .where('first.owner', '=', owner)
+    .where('first.id', '=', runId)
+    .orderBy('latest.attempt', 'desc')
+    .limit(1),
 );

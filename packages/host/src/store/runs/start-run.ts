@@ -1,11 +1,12 @@
 import type { Multitask } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
+import type { SessionKey } from '../../bus/event-bus.js';
 import { prepareQuery, type RunRow, type Schema, type StoreContext } from '../database.js';
 import { claimKey } from '../idempotency-store.js';
 import type { Message, MessageBody } from '../message.js';
 import { appendMessage } from '../message-store.js';
-import { cancelPausedRun } from './interrupts.js';
-import { insertRun, type Run, toRun } from './run.js';
+import { cancelPausedRun, toNextAttempt } from './interrupts.js';
+import { findLatestAttempt, insertRun, type Run, toRun } from './run.js';
 
 /** Runs of a user that were canceled but have not ended yet may exceed the limit by this factor. */
 const CANCELED_FACTOR = 2;
@@ -49,7 +50,9 @@ export type StartResult =
     }
   | { readonly state: RefusedState }
   | { readonly state: 'existing'; readonly runId: string }
-  | { readonly state: 'conflict' };
+  | { readonly state: 'conflict' }
+  /** The turn of a repeated request ended without an answer, and later turns exist. */
+  | { readonly state: 'superseded' };
 
 /** A run of the owner that has not ended. */
 export interface OpenRun {
@@ -94,7 +97,8 @@ async function insertStart(
   const { id: runId, owner, sessionId, requestId, idempotency } = request;
   if (idempotency !== undefined) {
     const claim = await claimKey(tables, { ...idempotency, owner, runId }, context.clock());
-    if (claim.state !== 'new') return claim;
+    if (claim.state === 'conflict') return claim;
+    if (claim.state === 'existing') return repeatStart(tables, request, claim.runId, context);
   }
   // Locks the session, so that no turn of it ends between the decision below and the commit.
   const message = await appendMessage(
@@ -122,6 +126,35 @@ async function insertStart(
   await insertRun(tables, row);
   return { state: 'started', run: toRun(row), canceled };
 }
+
+/** Returns the turn that the first request started; starts its next attempt if a failed host left it unanswered. */
+async function repeatStart(
+  tables: Kysely<Schema>,
+  request: NewRun,
+  firstRunId: string,
+  { hostId, clock }: StoreContext & { readonly hostId: string },
+): Promise<StartResult> {
+  const { id, owner, sessionId } = request;
+  const latest = await findLatestAttempt(tables, { owner, runId: firstRunId });
+  if (!latest || !toRun(latest).report.isUnanswered)
+    return { state: 'existing', runId: latest?.id ?? firstRunId };
+  const { rows } = await selectLastTurn(tables, { owner, sessionId });
+  // Turns are executed in order.
+  if (rows[0]?.lastTurn !== latest.turn) return { state: 'superseded' };
+  assertAdmitted(request, (await selectOpen(tables, { owner })).rows);
+  const next = toNextAttempt(latest, { id, hostId, now: clock() });
+  const row = { ...next, request: request.isResumable ? request.seal() : null };
+  await insertRun(tables, row);
+  return { state: 'started', run: toRun(row), canceled: [] };
+}
+
+const selectLastTurn = prepareQuery((tables, { owner, sessionId }: SessionKey) =>
+  tables
+    .selectFrom('sessions')
+    .select('last_turn as lastTurn')
+    .where('owner', '=', owner)
+    .where('id', '=', sessionId),
+);
 
 const isLive = ({ status }: OpenRun) => status !== 'paused';
 
