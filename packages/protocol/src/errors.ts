@@ -7,6 +7,7 @@ export const errorCatalog = {
   bad_request: [400, 'The request could not be understood'],
   invalid_delegation: [400, 'The delegation cannot be used'],
   invalid_invitation: [400, 'This is not a valid invitation to this oracle'],
+  access_revoked: [401, 'The access that this turn relied on was revoked'],
   missing_authentication: [
     401,
     'Missing UCAN authentication: provide Authorization: Bearer <invocation> with X-Auth-Type: ucan, or an x-ucan-delegation header',

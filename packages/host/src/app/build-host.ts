@@ -55,6 +55,7 @@ import { TurnRunner } from '../turns/run-turn.js';
 import { SessionsService } from '../turns/sessions.js';
 import { Takeover } from '../turns/takeover.js';
 import { Titles } from '../turns/titles.js';
+import { TurnAccess } from '../turns/turn-access.js';
 import { ModelBudget } from '../turns/turn-limits.js';
 import { TurnSetup } from '../turns/turn-setup.js';
 import { Turns } from '../turns/turns.js';
@@ -168,8 +169,9 @@ async function wire(
   const pluginDeps = { ...services, meter: budget, ucan: oracleAuthority, turns: ready.promise };
   const plugins = await wirePlugins(selected, pluginDeps);
   try {
-    const { authority } = auth;
-    const needs = { ...services, cluster, metrics, budget, authority, plugins: plugins.plugins };
+    const { authority, allowList } = auth;
+    const own = { cluster, metrics, budget, authority, allowList, plugins: plugins.plugins };
+    const needs = { ...services, ...own };
     const turnDeps = wireTurns(needs);
     ready.resolve(turnDeps);
     const readiness = createReadiness(store, modelHealth, plugins);
@@ -337,6 +339,7 @@ interface TurnDeps {
   readonly oracle: OracleIdentity;
   readonly store: Store;
   readonly authority: DelegatedAuthority;
+  readonly allowList: CallerAllowList;
   readonly models: Models;
   readonly budget: ModelBudget;
   readonly plugins: readonly LoadedPlugin[];
@@ -351,11 +354,13 @@ function wireTurns(needs: TurnDeps) {
   const { events, presence, pendingCalls } = wireSockets(needs);
   const hooks = new Hooks(logger, settings.hookTimeoutMs);
   const gates = new Gates({ plugins, hooks, budget, logger });
+  const access = new TurnAccess(needs);
   const setup = new TurnSetup({
     store,
     models,
     oracle,
     authority,
+    access,
     plugins,
     hooks,
     pendingCalls,
@@ -369,6 +374,7 @@ function wireTurns(needs: TurnDeps) {
     store,
     cluster,
     gates,
+    access,
     runner,
     models,
     events,

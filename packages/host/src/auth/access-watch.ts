@@ -15,10 +15,10 @@ interface AccessWatchOptions {
   readonly logger: Logger;
 }
 
-/** Watches the callers or tokens of open sockets, with few queries even for many sockets. */
+/** Watches the callers or tokens of open sockets and running turns, with few queries even for many. */
 export class AccessWatch {
   private readonly options: AccessWatchOptions;
-  /** At most as many entries as open sockets, whose number is limited. */
+  /** At most as many entries as open sockets and running turns, whose numbers are limited. */
   private readonly listeners = new Map<string, Set<() => void>>();
   private timer: NodeJS.Timeout | undefined;
 
@@ -59,7 +59,7 @@ export class AccessWatch {
       for (let at = 0; at < ids.length; at += BATCH)
         for (const id of await findEnded(ids.slice(at, at + BATCH))) onEnded(id);
     } catch (err) {
-      logger.warn({ err }, 'cannot check whether sockets have lost access');
+      logger.warn({ err }, 'cannot check whether sockets and turns have lost access');
     }
     this.timer = undefined;
     this.arm();

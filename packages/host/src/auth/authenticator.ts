@@ -53,8 +53,8 @@ export class Authenticator {
     this.count('delegation', error);
     if (error) throw this.createRejection('missing_authentication', error);
     const login = ok as VerifiedDelegation;
-    const { did, expiration } = login;
-    return { did, expiration, login, presentedDelegation: token };
+    const { did, expiration, cids: loginCids } = login;
+    return { did, expiration, login, loginCids, presentedDelegation: token };
   }
 
   private count(means: string, fault: UcanError | undefined): void {

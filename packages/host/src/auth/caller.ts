@@ -8,6 +8,8 @@ export interface Caller {
   readonly expiration: number;
   /** The delegation that served as the login; absent after a login by invocation. */
   readonly login?: VerifiedDelegation;
+  /** The UCANs that this login depends on; kept with turns that wait. */
+  readonly loginCids?: readonly string[] | undefined;
   /** The delegation in the request, not verified yet. */
   readonly presentedDelegation: string | undefined;
   /** Charges the caller and its address for verifying further tokens. */

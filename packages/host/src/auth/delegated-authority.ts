@@ -32,7 +32,7 @@ interface DelegatedAuthorityDeps {
 
 /** Uses the delegations of users: mints invocations for other services. */
 export class DelegatedAuthority {
-  /** The UCANs that open sockets logged in with. */
+  /** The UCANs that open sockets and running turns depend on. */
   private readonly logins: AccessWatch;
 
   constructor(private readonly deps: DelegatedAuthorityDeps) {
@@ -54,15 +54,15 @@ export class DelegatedAuthority {
     return presented ?? this.verify(caller, await this.findStoredToken(caller.did));
   }
 
-  /** The `ucan` of a turn's context. */
-  turnUcan(caller: Caller): TurnUcan {
+  /** The `ucan` of a turn's context; `onUse` receives the UCANs behind everything that is signed. */
+  turnUcan(caller: Caller, onUse: (cids: readonly string[]) => void = () => {}): TurnUcan {
     return {
       hasSigningKey: () => true,
       hasCapability: (wanted) => this.isGranted(caller, wanted),
       requireCapability: async (wanted) => {
         if (!(await this.isGranted(caller, wanted))) throw notDelegated(wanted);
       },
-      mintInvocation: (request) => this.mint(caller, request),
+      mintInvocation: (request) => this.mint(caller, request, onUse),
       resolveServiceDid: (serviceUrl) => resolveServiceDid(this.deps.resolver, serviceUrl),
     };
   }
@@ -74,6 +74,10 @@ export class DelegatedAuthority {
   forget(cids: readonly string[]): void {
     for (const cid of cids) this.apply(cid);
     if (cids.length > 0) this.deps.bus.send('others', 'revoked', { cids });
+  }
+
+  async hasRevoked(cids: readonly string[]): Promise<boolean> {
+    return (await this.deps.revocations.filterRevoked(cids)).length > 0;
   }
 
   /** Calls back when one of the UCANs is revoked; returns a function that stops listening. */
@@ -92,13 +96,19 @@ export class DelegatedAuthority {
     return delegation !== undefined && isCovered(wanted, delegation.capabilities);
   }
 
-  private async mint(caller: Caller, request: MintRequest): Promise<string> {
+  private async mint(
+    caller: Caller,
+    request: MintRequest,
+    onUse: (cids: readonly string[]) => void,
+  ): Promise<string> {
     const delegation = await this.findDelegation(caller);
     if (!delegation) throw notDelegated(request);
     const { ok, error } = this.deps.minter.mint({ ...request, delegation });
-    if (ok) return ok.token;
-    if (error.code === 'not_covered') throw notDelegated(request);
-    throw new OracleError('forbidden', { message: `Nothing was signed: ${error.detail}` });
+    if (error?.code === 'not_covered') throw notDelegated(request);
+    if (error)
+      throw new OracleError('forbidden', { message: `Nothing was signed: ${error.detail}` });
+    onUse(delegation.cids);
+    return ok.token;
   }
 
   /** A delegation counts only when the authenticated caller issued it. */

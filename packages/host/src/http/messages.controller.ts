@@ -29,6 +29,7 @@ import type { ProvenRequest } from './ucan-guard.js';
 const SEND_ERRORS: readonly ErrorCode[] = [
   'session_not_found',
   'insufficient_credit',
+  'access_revoked',
   'turn_running',
   'queue_full',
   'turn_interrupted',

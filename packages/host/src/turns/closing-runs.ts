@@ -1,12 +1,14 @@
 import { OracleError, type ReplyPart, WarningFrame } from '@sibyl/protocol';
 import { PARAGRAPH } from '../agent/conversation.js';
-import type { AgentStep, AssistantMessage } from '../agent/steps.js';
+import type { AgentStep, AssistantMessage, InterruptAnswer } from '../agent/steps.js';
 import type { RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
+import type { Interrupt, RunStore } from '../store/runs/run-store.js';
 import { MessageParts } from './message-parts.js';
 import { createReport } from './run-log.js';
 import { buildCacheInvalidation, buildDoneFrame, buildResumedFrame } from './run-recorder.js';
+import type { TurnProgress } from './turn-setup.js';
 
 /** More frames than a host can have shown before it stored them. */
 const FRAME_GAP = 1_000_000;
@@ -109,4 +111,23 @@ function addModelStep(parts: MessageParts, message: AssistantMessage): void {
   if (text) parts.addText(parts.content === '' ? text : PARAGRAPH + text);
   for (const { id, name, input } of toolCalls)
     parts.startCall({ id, name, args: JSON.parse(input) });
+}
+
+/** What earlier attempts of the turn of a run have done, if there are any. */
+export async function readProgress(runs: RunStore, run: Run): Promise<TurnProgress | undefined> {
+  if (run.attempt === 1) return undefined;
+  const [steps, interrupts] = await Promise.all([runs.steps(run), runs.interrupts(run)]);
+  return { steps: steps as readonly AgentStep[], answers: new Map(interrupts.flatMap(toAnswer)) };
+}
+
+/** An open interrupt has no answer. */
+function toAnswer({ path, status, value }: Interrupt): [string, InterruptAnswer][] {
+  switch (status) {
+    case 'open':
+      return [];
+    case 'answered':
+      return [[path, { status, value }]];
+    default:
+      return [[path, { status }]];
+  }
 }

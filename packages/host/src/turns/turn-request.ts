@@ -25,10 +25,10 @@ export interface TurnRequest {
 
 /** Converts a request to JSON that another host can execute. */
 export function toStoredRequest({ caller, ...request }: TurnRequest): unknown {
-  const { did, expiration, presentedDelegation } = caller;
+  const { did, expiration, loginCids, presentedDelegation } = caller;
   // JSON has no infinity.
   const expires = Number.isFinite(expiration) ? { expiration } : {};
-  return { ...request, caller: { did, presentedDelegation, ...expires } };
+  return { ...request, caller: { did, loginCids, presentedDelegation, ...expires } };
 }
 
 /** Reads a stored request; undefined if it is missing or cannot be decrypted. */

@@ -23,6 +23,7 @@ import { MiddlewareChain } from './middlewares.js';
 import type { LiveRun } from './run-log.js';
 import type { RunRecorder } from './run-recorder.js';
 import { gatherTools } from './tools.js';
+import type { TurnAccess } from './turn-access.js';
 import {
   buildTurnFacts,
   createClientCalls,
@@ -50,6 +51,7 @@ interface TurnSetupDeps {
   readonly models: Models;
   readonly oracle: OracleIdentity;
   readonly authority: DelegatedAuthority;
+  readonly access: TurnAccess;
   /** In dependency order. */
   readonly plugins: readonly LoadedPlugin[];
   readonly hooks: Hooks;
@@ -141,13 +143,13 @@ export class TurnSetup {
 
   private contextDeps(turn: Preparation) {
     const { live, recorder, events, request, account, facts, models, warn } = turn;
-    const { store, authority, hooks, pendingCalls, checksEvents, logger } = this.deps;
+    const { store, authority, access, hooks, pendingCalls, checksEvents, logger } = this.deps;
     const { run, signal } = live;
     return {
       request,
       facts,
       store,
-      ucan: authority.turnUcan(request.caller),
+      ucan: authority.turnUcan(request.caller, access.watchUses(live)),
       llm: createLlms({ modelFor: models.get, meter: account, signal }),
       emit: createTurnEmit({ run, recorder: events, logger, checksEvents }),
       client: createClientCalls({ run, recorder, pendingCalls }),

@@ -3,7 +3,6 @@ import type { GateRequest } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
 import { settlesWithin } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
-import type { AgentStep, InterruptAnswer } from '../agent/steps.js';
 import type { Cluster } from '../bus/cluster.js';
 import type { EventBus, SessionKey } from '../bus/event-bus.js';
 import type { Config } from '../config/config.js';
@@ -11,12 +10,11 @@ import type { Models } from '../models/models.js';
 import { toQuestionParts } from '../store/message.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { CancelReason, Run, RunKey } from '../store/runs/run.js';
-import type { Interrupt } from '../store/runs/run-store.js';
 import type { StartResult } from '../store/runs/start-run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import { isStoreError } from '../store/store-errors.js';
-import { endUnanswered, readSteps } from './closing-runs.js';
+import { endUnanswered, readProgress, readSteps } from './closing-runs.js';
 import { FlushLoop } from './flush-loop.js';
 import type { Gates, TurnAccount } from './gates.js';
 import { type IdempotencyClaim, IdempotentStarts } from './idempotent-starts.js';
@@ -29,6 +27,7 @@ import {
   RunRecorder,
 } from './run-recorder.js';
 import type { TurnRunner } from './run-turn.js';
+import type { TurnAccess } from './turn-access.js';
 import { hostStopping, startErrors, type TurnSlot, TurnSlots } from './turn-limits.js';
 import {
   fromStoredRequest,
@@ -49,6 +48,7 @@ interface TurnsDeps {
   readonly store: Store;
   readonly cluster: Cluster;
   readonly gates: Gates;
+  readonly access: TurnAccess;
   readonly runner: TurnRunner;
   readonly models: Models;
   readonly events: EventBus;
@@ -333,7 +333,7 @@ export class Turns {
   }
 
   private async add(run: Run, turn: NewTurn): Promise<void> {
-    const progress = await this.readProgress(run);
+    const progress = await readProgress(this.deps.store.runs, run);
     const added = this.createLiveTurn(run, { ...turn, progress });
     this.writeFirstFrame(added);
     if (run.status === 'running') this.execute(added);
@@ -346,7 +346,7 @@ export class Turns {
   }
 
   private createLiveTurn(run: Run, turn: NewTurn): LiveTurn {
-    const { store, events, logger, settings } = this.deps;
+    const { store, access, events, logger, settings } = this.deps;
     const live = new LiveRun(run, (frame) => this.feeds.send(run.id, frame));
     const recorder = new RunRecorder({
       run,
@@ -366,20 +366,24 @@ export class Turns {
     });
     const created = { ...turn, live, recorder, isExecuting: false };
     this.liveTurns.set(run.id, created);
+    access.watch(turn.request.caller, live, (error) => {
+      live.cancel('aborted', error);
+      this.execute(created);
+    });
     return created;
   }
 
   /** Loads a run that another host has accepted; ends it if it cannot be executed any more. */
   private async restore(run: Run): Promise<LiveTurn | undefined> {
-    const { store, gates } = this.deps;
+    const { store } = this.deps;
     const key = { owner: run.owner, runId: run.id };
     const request = fromStoredRequest(await store.runs.request(key));
     const session = await store.sessions.find({ owner: run.owner, sessionId: run.sessionId });
     if (!session) return undefined;
     if (!request) return this.refuse(run, createNotStoredError());
-    const admitted = await gates.admit(this.toGateRequest(request)).catch((error) => ({ error }));
+    const admitted = await this.admitAgain(request).catch((error) => ({ error }));
     if ('error' in admitted) return this.refuse(run, toOracleError(admitted.error));
-    const progress = await this.readProgress(run);
+    const progress = await readProgress(store.runs, run);
     const frames: Frame[] = [];
     for await (const page of store.runs.framePages({ ...key, after: 0 })) frames.push(...page);
     const turn = this.createLiveTurn(run, {
@@ -396,12 +400,9 @@ export class Turns {
     return turn;
   }
 
-  /** What earlier attempts of the turn have done, if there are any. */
-  private async readProgress(run: Run): Promise<TurnProgress | undefined> {
-    if (run.attempt === 1) return undefined;
-    const { runs } = this.deps.store;
-    const [steps, interrupts] = await Promise.all([runs.steps(run), runs.interrupts(run)]);
-    return { steps: steps as readonly AgentStep[], answers: new Map(interrupts.flatMap(toAnswer)) };
+  private async admitAgain(request: TurnRequest): Promise<TurnAccount> {
+    await this.deps.access.assertKept(request.caller);
+    return this.deps.gates.admit(this.toGateRequest(request));
   }
 
   /** Ends a run that another host accepted and that cannot be executed. */
@@ -474,18 +475,6 @@ export class Turns {
 
 /** A turn that the gates have admitted. */
 type NewTurn = Pick<LiveTurn, 'request' | 'session' | 'account' | 'slot' | 'progress'>;
-
-/** An open interrupt has no answer. */
-function toAnswer({ path, status, value }: Interrupt): [string, InterruptAnswer][] {
-  switch (status) {
-    case 'open':
-      return [];
-    case 'answered':
-      return [[path, { status, value }]];
-    default:
-      return [[path, { status }]];
-  }
-}
 
 const toOracleError = (error: unknown): OracleError =>
   error instanceof OracleError ? error : createNotStoredError();

@@ -1,0 +1,51 @@
+import { OracleError } from '@sibyl/protocol';
+import type { Caller } from '../auth/caller.js';
+import type { CallerAllowList } from '../auth/caller-allow-list.js';
+import type { DelegatedAuthority } from '../auth/delegated-authority.js';
+import type { LiveRun } from './run-log.js';
+
+interface TurnAccessDeps {
+  readonly authority: Pick<DelegatedAuthority, 'onRevoked' | 'hasRevoked'>;
+  readonly allowList: Pick<CallerAllowList, 'watch' | 'isAllowed'>;
+}
+
+/** Ends turns whose callers lose access: at once if a host of the database revokes it, otherwise within seconds. */
+export class TurnAccess {
+  constructor(private readonly deps: TurnAccessDeps) {}
+
+  /** Throws if the caller of a turn that waited has lost access meanwhile. */
+  async assertKept({ did, loginCids = [] }: Caller): Promise<void> {
+    const { authority, allowList } = this.deps;
+    if (!(await allowList.isAllowed(did))) throw new OracleError('caller_not_allowed');
+    if (await authority.hasRevoked(loginCids)) throw new OracleError('access_revoked');
+  }
+
+  /** Calls back when the caller of a turn loses access, until the turn has ended. */
+  watch(
+    { did, loginCids = [] }: Caller,
+    { signal }: LiveRun,
+    onEnded: (error: OracleError) => void,
+  ): void {
+    const { authority, allowList } = this.deps;
+    const end = (code: 'access_revoked' | 'caller_not_allowed') => () =>
+      onEnded(new OracleError(code));
+    const stops = [
+      authority.onRevoked(loginCids, end('access_revoked')),
+      allowList.watch(did, end('caller_not_allowed')),
+    ];
+    signal.addEventListener('abort', () => stops.forEach((stop) => void stop()), { once: true });
+  }
+
+  /** Returns a function for the UCANs that a turn has used: it is aborted when one of them is revoked. */
+  watchUses(live: LiveRun): (cids: readonly string[]) => void {
+    const watched = new Set<string>();
+    const end = () => live.cancel('aborted', new OracleError('access_revoked'));
+    return (cids) => {
+      const added = cids.filter((cid) => !watched.has(cid));
+      if (added.length === 0) return;
+      for (const cid of added) watched.add(cid);
+      const stop = this.deps.authority.onRevoked(added, end);
+      live.signal.addEventListener('abort', stop, { once: true });
+    };
+  }
+}

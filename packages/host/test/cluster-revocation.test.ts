@@ -1,0 +1,124 @@
+import { createInvitations, loadConfig } from '@sibyl/host';
+import { definePlugin, defineTool } from '@sibyl/plugin-kit';
+import { generateSigner } from '@sibyl/ucan';
+import { afterAll, afterEach, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
+import { useHostPair } from './support/host-pair.js';
+import { openSession, type SseStream, stream } from './support/stream.js';
+import { TestUser } from './support/user.js';
+
+const service = generateSigner().did;
+
+/** A tool that signs with the delegation of the user. */
+const signing = definePlugin({
+  name: 'signing',
+  version: '1.0.0',
+  manifest: {
+    title: 'Signing',
+    summary: 'Signs',
+    whenToUse: ['always'],
+    category: 'test',
+    visibility: 'always',
+  },
+  getTools: () => [
+    defineTool({
+      name: 'sign',
+      description: 'Signs',
+      inputSchema: z.object({}),
+      run: async (_, { ucan, user }) => {
+        await ucan.mintInvocation({ can: 'store/add', with: user.did, audience: service });
+        return 'signed';
+      },
+    }),
+  ],
+});
+
+const listed = Array.from({ length: 8 }, () => generateSigner());
+let model: ControlledModel;
+const hosts = useHostPair(async () => {
+  model = await startControlledModel();
+  const CALLERS_ALLOW = listed.map(({ did }) => did).join(',');
+  return { env: { ...model.env, CALLERS_ALLOW }, plugins: [signing] };
+});
+afterAll(() => model.close());
+afterEach(() => {
+  hosts.busProxy.unmute();
+  model.discard();
+});
+
+/** A caller of host B whose only login is a delegation. */
+async function logInByDelegation() {
+  const alice = new TestUser(hosts.b, listed.pop());
+  const token = alice.delegate();
+  const headers = { 'x-ucan-delegation': token, authorization: '', 'x-auth-type': '' };
+  const revoke = async () => {
+    const url = `${hosts.a.url}/delegation`;
+    const reply = await fetch(url, { method: 'DELETE', headers: { 'x-ucan-delegation': token } });
+    expect(reply.status).toBe(200);
+  };
+  return { alice, token, headers, revoke, sessionId: await openSession(alice) };
+}
+
+const readEnd = async (live: SseStream) => (await live.toEnd()).at(-1)?.data;
+const readMessages = async (user: TestUser, sessionId: string) =>
+  (await user.request('GET', `/messages/${sessionId}`)).body.messages;
+
+describe('DELETE /delegation on another host', () => {
+  it.each([
+    ['aborts the running and queued turns of that login', () => {}],
+    ['does so even if no notification arrives', () => hosts.busProxy.mute()],
+  ])('%s', async (_, prepare) => {
+    const { alice, headers, revoke, sessionId } = await logInByDelegation();
+    const live = await stream(alice, sessionId, { message: 'one' }, headers);
+    const turn = await model.next();
+    turn.say('half');
+    await live.untilEvent('message');
+    const queued = await stream(alice, sessionId, { message: 'two' }, headers);
+    prepare();
+    await revoke();
+    expect(await readEnd(live)).toMatchObject({ status: 'aborted', partialText: 'half' });
+    expect(await readEnd(queued)).toMatchObject({ status: 'aborted' });
+    await turn.left;
+    const error = { code: 'access_revoked' };
+    const messages = await readMessages(alice, sessionId);
+    expect(messages).toMatchObject([{}, { content: 'half', error }, {}, { content: '', error }]);
+    expect(model.arrived).toBe(0);
+  });
+
+  it('answers a JSON request without text with 401 access_revoked', async () => {
+    const { alice, headers, revoke, sessionId } = await logInByDelegation();
+    const body = { message: 'one' };
+    const reply = alice.request('POST', `/messages/${sessionId}`, { body, headers });
+    await model.next();
+    await revoke();
+    expect(await reply).toMatchObject({ status: 401, body: { code: 'access_revoked' } });
+  });
+
+  it('aborts a turn that has signed with the delegation, and no other turn of the user', async () => {
+    const { alice, token, revoke, sessionId } = await logInByDelegation();
+    const other = await openSession(alice);
+    const headers = { 'x-ucan-delegation': token };
+    const live = await stream(alice, sessionId, { message: 'sign' }, headers);
+    (await model.next()).call({ name: 'sign', input: {} });
+    const signed = await model.next();
+    expect(signed.results).toEqual(['"signed"']);
+    const plain = await stream(alice, other, { message: 'talk' }, headers);
+    const turn = await model.next();
+    await revoke();
+    expect(await readEnd(live)).toMatchObject({ status: 'aborted' });
+    turn.answer('done');
+    expect(await readEnd(plain)).toMatchObject({ status: 'finished' });
+  });
+});
+
+it('callers.remove on another host aborts the turns of the caller', async () => {
+  const [printed] = await createInvitations({ days: 1, count: 1 }, loadConfig(hosts.database.env));
+  const alice = new TestUser(hosts.b);
+  const body = { invitation: printed?.invitation };
+  expect((await alice.request('POST', '/invitations', { body })).status).toBe(200);
+  const live = await stream(alice, await openSession(alice), { message: 'one' });
+  await model.next();
+  expect(await hosts.a.app.callers.remove(alice.did)).toBe(true);
+  expect(await readEnd(live)).toMatchObject({ status: 'aborted' });
+});
