@@ -34,6 +34,7 @@ function createTurns(store: Store, sessions: readonly Session[]) {
       bus: new MemoryHostBus(store.runs.hostId, pino({ level: 'silent' })),
     },
     gates: { admit: async () => account },
+    access: { watch: () => undefined },
     runner: { run },
     models: { get: () => ({ id: 'main' }) },
     events: new MemoryEventBus(),
