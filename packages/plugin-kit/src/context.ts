@@ -116,6 +116,8 @@ export interface SetupContext<Config = Readonly<Record<string, unknown>>> {
   readonly secrets: (owner: string) => Secrets;
   /** Usable once all plugins are set up: not in `setup` itself. */
   readonly rooms: RoomState;
+  /** The state of rooms in the host's own store, for a plugin with `getRoomState` that copies it elsewhere. */
+  readonly storedRooms: RoomState;
   /** `fetch` that refuses private addresses, follows few redirects and bounds time and size. */
   readonly fetch: SafeFetch;
   readonly ucan: OracleUcan;
@@ -145,6 +147,28 @@ export const sharedKey = <T>(name: string): SharedKey<T> => ({
   share: (value) => ({ [name]: value }),
   sharePerTurn: (compute) => ({ [name]: compute }),
 });
+
+/** A file of a turn's message that a plugin can read, such as one from a chat. */
+export interface FileSource {
+  readonly name: string;
+  /** The media type that its sender states. */
+  readonly type: string;
+  /** In bytes, if it is known. */
+  readonly size?: number | undefined;
+  /** The server that it is read from: one that hangs delays only its own files. */
+  readonly server: string;
+  read(options: FileReadOptions): Promise<Uint8Array>;
+}
+
+export interface FileReadOptions {
+  readonly maxBytes: number;
+  readonly signal: AbortSignal;
+  /** Call it with the most that the file can have, before any of it is read; throws to refuse it. */
+  readonly reserve: (bytes: number) => void;
+}
+
+/** The files of a message that its attachments do not name. The plugin `matrix` reads them within its limits. */
+export const FILE_SOURCES = sharedKey<readonly FileSource[]>('fileSources');
 
 /** Shared values by name; a function is called once at the start of each turn. */
 export type SharedState = Readonly<Record<string, unknown>>;

@@ -14,6 +14,8 @@ export type {
   Blobs,
   ClientCalls,
   DatabaseEngine,
+  FileReadOptions,
+  FileSource,
   JsonValue,
   Llm,
   Llms,
@@ -46,7 +48,7 @@ export type {
   Unit,
   WantedCapability,
 } from './context.js';
-export { sharedKey } from './context.js';
+export { FILE_SOURCES, sharedKey } from './context.js';
 export { PluginManifest, type PluginManifestInput, Visibility } from './manifest.js';
 export type { Middleware, ModelRequest, ModelResponse, ToolCall } from './middleware.js';
 export type {

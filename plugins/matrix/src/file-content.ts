@@ -1,16 +1,5 @@
 import { Worker } from 'node:worker_threads';
-
-const TEXT_TYPES = new Set([
-  'application/json',
-  'application/ld+json',
-  'application/xml',
-  'application/yaml',
-  'application/x-yaml',
-  'application/toml',
-  'application/csv',
-  'application/javascript',
-  'application/x-ndjson',
-]);
+import { analyse } from 'chardet';
 
 const ascii = (text: string) => Buffer.from(text, 'latin1');
 
@@ -28,28 +17,86 @@ const MAGIC: Readonly<Record<string, readonly (readonly [number, Buffer])[][]>> 
   ],
 };
 
-export type FileKind = 'text' | 'pdf' | 'image';
+/** What the bytes of a file are. */
+export type FileContent =
+  | { readonly kind: 'text'; readonly text: string }
+  | { readonly kind: 'pdf' }
+  | { readonly kind: 'image'; readonly type: string };
 
-/** How to read a file of the claimed type; throws if its bytes are of another type, or the type is not supported. */
-export function detectKind(mimetype: string, bytes: Uint8Array): FileKind {
-  const type = mimetype.toLowerCase().split(';', 1)[0]?.trim() ?? '';
-  const magic = MAGIC[type];
-  if (magic) {
-    if (!magic.some((way) => way.every(([at, start]) => startsAt(bytes, at, start)))) {
-      throw new Error(`it is not of type ${type}`);
-    }
-    return type === 'application/pdf' ? 'pdf' : 'image';
-  }
-  if (!type.startsWith('text/') && !TEXT_TYPES.has(type)) {
-    throw new Error(`files of type ${type} cannot be read`);
-  }
-  if (bytes.subarray(0, 8192).includes(0)) throw new Error('it is not text');
-  return 'text';
+/** Finds out what a file is by its bytes. What it claims to be names the charset, and which other types are a mistake. */
+export function detectContent(mimetype: string, bytes: Uint8Array): FileContent {
+  const [claimed = '', ...parameters] = mimetype
+    .toLowerCase()
+    .split(';')
+    .map((s) => s.trim());
+  const found = Object.entries(MAGIC).find(([, ways]) =>
+    ways.some((way) => way.every(([at, start]) => startsAt(bytes, at, start))),
+  );
+  if (found?.[0] === 'application/pdf') return { kind: 'pdf' };
+  if (found) return { kind: 'image', type: found[0] };
+  // A broken image or PDF is not a text, even if its bytes could be read as one.
+  if (/^(image\/(?!svg)|audio\/|video\/|application\/pdf$)/.test(claimed))
+    throw new Error(`it is not of type ${claimed}`);
+  const text = decodeText(bytes, findCharset(parameters));
+  if (text === undefined) throw new Error(`files of type ${claimed} cannot be read`);
+  return { kind: 'text', text };
 }
 
 function startsAt(bytes: Uint8Array, at: number, start: Buffer): boolean {
   return Buffer.from(bytes.subarray(at, at + start.length)).equals(start);
 }
+
+const findCharset = (parameters: readonly string[]): string | undefined =>
+  parameters
+    .map((parameter) => /^charset="?([^"]+)"?$/.exec(parameter)?.[1])
+    .find((charset) => charset !== undefined);
+
+/** Enough to recognize a charset. */
+const SAMPLE_BYTES = 64 * 1024;
+
+/** The text of a file; undefined if it is binary. */
+function decodeText(bytes: Uint8Array, named: string | undefined): string | undefined {
+  const sample = bytes.subarray(0, SAMPLE_BYTES);
+  const marked = findByteOrderMark(sample) ?? guessUtf16(sample);
+  const decoded = marked && decode(bytes, marked);
+  if (decoded !== undefined && !BINARY_TEXT.test(decoded.slice(0, SAMPLE_BYTES))) return decoded;
+  if (sample.some(isBinary)) return undefined;
+  const text = (named && decode(bytes, named)) ?? decode(bytes, 'utf-8');
+  if (text !== undefined) return text;
+  const guesses = [...analyse(sample).map(({ name }) => name), 'windows-1252'];
+  return guesses.map((charset) => decode(bytes, charset)).find((guess) => guess !== undefined);
+}
+
+/** Undefined if the charset is unknown, or the bytes are not valid in it. */
+function decode(bytes: Uint8Array, charset: string): string | undefined {
+  try {
+    return new TextDecoder(charset, { fatal: true }).decode(bytes);
+  } catch {
+    return undefined;
+  }
+}
+
+function findByteOrderMark(bytes: Uint8Array): string | undefined {
+  if (startsAt(bytes, 0, ascii('\xef\xbb\xbf'))) return 'utf-8';
+  if (startsAt(bytes, 0, ascii('\xff\xfe'))) return 'utf-16le';
+  return startsAt(bytes, 0, ascii('\xfe\xff')) ? 'utf-16be' : undefined;
+}
+
+/** In UTF-16, every second byte of most texts is zero, and hardly any of the others. */
+function guessUtf16(bytes: Uint8Array): string | undefined {
+  const zeros: [number, number] = [0, 0];
+  for (const [at, byte] of bytes.entries()) if (byte === 0) zeros[at % 2 ? 1 : 0] += 1;
+  const [even, odd] = zeros.map((count) => count / (bytes.length / 2));
+  if (bytes.length % 2 || even === undefined || odd === undefined) return undefined;
+  if (odd > 0.4 && even < 0.05) return 'utf-16le';
+  return even > 0.4 && odd < 0.05 ? 'utf-16be' : undefined;
+}
+
+/** Control characters that texts do not contain; tab to carriage return, end of file and escape are allowed. */
+const isBinary = (byte: number) =>
+  byte < 0x20 && (byte < 0x07 || byte > 0x0d) && byte !== 0x1a && byte !== 0x1b;
+// biome-ignore lint/suspicious/noControlCharactersInRegex: it looks for them.
+const BINARY_TEXT = /[\0-\x06\x0e-\x19\x1c-\x1f]/;
 
 const TIMEOUT_MS = 20_000;
 const MEMORY_MB = 256;

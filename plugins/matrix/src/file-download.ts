@@ -5,6 +5,7 @@ import { z } from 'zod';
 import {
   authorization,
   encodeSegment,
+  fetchWithinLimits,
   type Homeserver,
   MatrixError,
   requestMatrix,
@@ -35,7 +36,7 @@ export async function downloadFile(download: Download): Promise<Uint8Array> {
 }
 
 function get(path: string, { homeserver, maxBytes, signal, fetch }: Download): Promise<Response> {
-  return fetch(`${homeserver.baseUrl}${path}`, {
+  return fetchWithinLimits(fetch, `${homeserver.baseUrl}${path}`, {
     headers: authorization(homeserver),
     maxBytes,
     timeoutMs: TIMEOUT_MS,

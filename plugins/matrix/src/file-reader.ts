@@ -1,14 +1,17 @@
 import {
   ByteBudget,
+  FILE_SOURCES,
+  type FileReadOptions,
+  type FileSource,
   LruMap,
-  type PluginContext,
   RateLimiter,
   type TurnContext,
   textBytes,
 } from '@sibyl/plugin-kit';
 import type { Attachment } from '@sibyl/protocol';
-import { detectKind, readPdf } from './file-content.js';
+import { detectContent, readPdf } from './file-content.js';
 import { decryptFile, downloadFile, locateFile } from './file-download.js';
+import { HomeserverDownError, type HomeserverHealth, toHost } from './health.js';
 import { findUserHomeserver, type Homeserver, type MatrixConfig } from './homeserver.js';
 import { ReaderSlots } from './reader-slots.js';
 
@@ -33,7 +36,7 @@ export type ReadFile =
 const MAX_IMAGES_BYTES = 64 * 1024 ** 2;
 
 interface FileReaderDeps {
-  readonly fetch: PluginContext['fetch'];
+  readonly health: HomeserverHealth;
   readonly config: MatrixConfig;
 }
 
@@ -59,10 +62,14 @@ export class FileReader {
 
   constructor(private readonly deps: FileReaderDeps) {}
 
-  /** Reads the files of the message. */
+  /** Reads the files of the message, those of other plugins too. */
   async read(turn: TurnContext, ownRoom: string | undefined): Promise<ReadFile[]> {
     const { attachments } = turn.request;
-    const files = await this.readFiles(turn, ownRoom, attachments);
+    const sources = [
+      ...createSources({ turn, ownRoom, attachments, ...this.deps }),
+      ...(turn.shared.get(FILE_SOURCES) ?? []),
+    ];
+    const files = await this.readFiles(turn, sources);
     for (const [i, attachment] of attachments.entries()) this.remember(turn, attachment, files[i]);
     return files;
   }
@@ -75,7 +82,8 @@ export class FileReader {
   ): Promise<ReadFile | undefined> {
     const known = this.images.get(toImageKey(turn, attachment));
     if (known) return known;
-    const [file] = await this.readFiles(turn, ownRoom, [attachment]);
+    const reading = { turn, ownRoom, attachments: [attachment], ...this.deps };
+    const [file] = await this.readFiles(turn, createSources(reading));
     this.remember(turn, attachment, file);
     return file;
   }
@@ -85,61 +93,59 @@ export class FileReader {
   }
 
   /** Reads one file after the other; an error affects that file only. The end of the turn cancels downloads. */
-  private async readFiles(
-    turn: TurnContext,
-    ownRoom: string | undefined,
-    attachments: readonly Attachment[],
-  ): Promise<ReadFile[]> {
-    const { homeServer = this.deps.config.MATRIX_BASE_URL ?? '' } = turn.user.matrix ?? {};
-    const reader = { user: turn.user.did, homeserver: toHostKey(homeServer) };
+  private async readFiles(turn: TurnContext, sources: readonly FileSource[]): Promise<ReadFile[]> {
+    const [first] = sources;
+    if (!first) return [];
+    const reader = { user: turn.user.did, homeserver: first.server };
     try {
+      if (this.deps.health.isDown(first.server)) throw new HomeserverDownError();
       return await this.slots.run(reader, turn.signal, () =>
-        this.readAll({ turn, ownRoom, attachments, reader, ...this.deps }),
+        this.readAll({ turn, sources, reader }),
       );
     } catch (error) {
       turn.signal.throwIfAborted();
-      return attachments.map(({ filename: name, mimetype: type }) => {
-        return { name, type, error: describeError(error, turn) };
-      });
+      return sources.map(({ name, type }) => ({ name, type, error: describeError(error, turn) }));
     }
   }
 
-  private async readAll(reading: Omit<Reading, 'signal'>): Promise<ReadFile[]> {
-    const { turn, fetch, config } = reading;
+  private async readAll({ turn, sources, reader }: Reading): Promise<ReadFile[]> {
     const signal = AbortSignal.any([turn.signal, AbortSignal.timeout(MESSAGE_MS)]);
     const files: ReadFile[] = [];
     let left = MESSAGE_BYTES;
-    let homeserver: Homeserver | undefined;
-    for (const attachment of reading.attachments) {
-      const { filename: name, mimetype: type } = attachment;
+    let outage: HomeserverDownError | undefined;
+    for (const source of sources) {
+      const { name, type } = source;
       try {
         signal.throwIfAborted();
-        homeserver ??= await findUserHomeserver(turn.user, config, fetch, signal);
-        const place = { ...reading, signal, homeserver, left };
-        const file = await this.readOne(attachment, place);
+        // A homeserver that did not answer for one file is not asked for the next.
+        if (outage) throw outage;
+        const file = await this.readOne(source, { turn, reader, signal, left });
         left -= file.size;
         files.push({ name, type, ...file.content });
       } catch (error) {
         turn.signal.throwIfAborted();
+        if (error instanceof HomeserverDownError) outage = error;
         files.push({ name, type, error: describeError(error, turn) });
       }
     }
     return files;
   }
 
-  private async readOne(attachment: Attachment, place: Place) {
-    const { turn, signal, reader } = place;
+  private async readOne(source: FileSource, { turn, reader, signal, left }: Place) {
+    const maxBytes = Math.min(FILE_BYTES, left);
+    if ((source.size ?? 0) > maxBytes || maxBytes <= 0) throw new Error(TOO_LARGE);
     const held = this.budget.open(turn.user.did);
     const hold = (bytes: number) => {
       if (held.resize(bytes) !== undefined) throw new Error(BUSY);
     };
     const release = () => held.release();
+    const reserve = (size: number) => {
+      hold(size);
+      this.charge(turn.user.did, size);
+    };
     try {
-      const bytes = await readBytes(attachment, place, (size) => {
-        hold(size);
-        this.charge(turn.user.did, size);
-      });
-      const content = await this.readContent(attachment.mimetype, bytes, { reader, signal });
+      const bytes = await source.read({ maxBytes, signal, reserve });
+      const content = await this.readContent(source.type, bytes, { reader, signal });
       hold('image' in content ? content.image.byteLength : 2 * content.text.length);
       if (turn.signal.aborted) release();
       else turn.signal.addEventListener('abort', release, { once: true });
@@ -163,43 +169,79 @@ export class FileReader {
   private async readContent(
     type: string,
     bytes: Uint8Array,
-    { reader, signal }: Pick<Reading, 'reader' | 'signal'>,
+    { reader, signal }: Pick<Place, 'reader' | 'signal'>,
   ) {
-    switch (detectKind(type, bytes)) {
+    const content = detectContent(type, bytes);
+    switch (content.kind) {
       case 'text':
-        return { text: truncate(new TextDecoder().decode(bytes)) };
+        return { text: truncate(content.text) };
       case 'pdf': {
         const read = () => readPdf(bytes, FILE_LENGTH, signal);
         const { text, length } = await this.pdfSlots.run(reader, signal, read);
         return { text: truncate(text, length) };
       }
       case 'image':
-        return { image: bytes };
+        return { image: bytes, type: content.type };
     }
   }
 }
 
-interface Reading extends FileReaderDeps {
+interface Reading {
+  readonly turn: TurnContext;
+  readonly sources: readonly FileSource[];
+  readonly reader: { readonly user: string; readonly homeserver: string };
+}
+
+interface Place extends Omit<Reading, 'sources'> {
+  readonly signal: AbortSignal;
+  /** Bytes that the message may still have read. */
+  readonly left: number;
+}
+
+interface MatrixFiles extends FileReaderDeps {
   readonly turn: TurnContext;
   readonly ownRoom: string | undefined;
   readonly attachments: readonly Attachment[];
-  readonly reader: { readonly user: string; readonly homeserver: string };
-  readonly signal: AbortSignal;
 }
 
-type Place = Reading & { readonly homeserver: Homeserver; readonly left: number };
+/** The files of a message in Matrix. Reading stops at a homeserver that stays silent. */
+function createSources({
+  turn,
+  ownRoom,
+  attachments,
+  health,
+  config,
+}: MatrixFiles): readonly FileSource[] {
+  const { fetch } = health;
+  const { homeServer = config.MATRIX_BASE_URL ?? '' } = turn.user.matrix ?? {};
+  let finding: Promise<Homeserver> | undefined;
+  const find = (signal: AbortSignal) => {
+    finding ??= health.whileAlive(homeServer, signal, (alive) =>
+      findUserHomeserver(turn.user, config, fetch, alive),
+    );
+    return finding;
+  };
+  return attachments.map((attachment) => ({
+    name: attachment.filename,
+    type: attachment.mimetype,
+    size: attachment.size,
+    server: toHost(homeServer),
+    read: async ({ signal, ...limits }) => {
+      const homeserver = await find(signal);
+      return health.whileAlive(homeserver.baseUrl, signal, (alive) =>
+        readBytes(attachment, { ...limits, turn, ownRoom, homeserver, fetch, signal: alive }),
+      );
+    },
+  }));
+}
 
 async function readBytes(
   attachment: Attachment,
-  place: Place,
-  reserve: (bytes: number) => void,
+  place: FileReadOptions & Parameters<typeof locateFile>[1],
 ): Promise<Uint8Array> {
-  const { left, homeserver, fetch, signal } = place;
-  const maxBytes = Math.min(FILE_BYTES, left);
-  if ((attachment.size ?? 0) > maxBytes || maxBytes <= 0) throw new Error(TOO_LARGE);
   const { mxcUri, encryption } = await locateFile(attachment, place);
-  const access = { homeserver: restrictToken(attachment, homeserver), signal, fetch };
-  const bytes = await downloadFile({ mxcUri, maxBytes, reserve, ...access });
+  const homeserver = restrictToken(attachment, place.homeserver);
+  const bytes = await downloadFile({ ...place, mxcUri, homeserver });
   return encryption ? decryptFile(bytes, encryption) : bytes;
 }
 
@@ -218,12 +260,6 @@ function truncate(text: string, length = text.length): string {
 
 function toImageKey({ user }: TurnContext, { eventId, mxcUri }: Attachment): string {
   return JSON.stringify([user.did, eventId ?? mxcUri]);
-}
-
-/** The host of a homeserver, given by name or URL. */
-function toHostKey(homeServer: string): string {
-  const url = URL.parse(/^https?:\/\//i.test(homeServer) ? homeServer : `https://${homeServer}`);
-  return url?.host ?? homeServer;
 }
 
 /** Error texts of homeservers have any length. */

@@ -1,7 +1,6 @@
-import type { PluginContext, TurnUser } from '@sibyl/plugin-kit';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { SafeFetch, TurnUser } from '@sibyl/plugin-kit';
 import { z } from 'zod';
-
-type SafeFetch = PluginContext['fetch'];
 
 const JSON_LIMITS = { maxBytes: 1024 ** 2, timeoutMs: 10_000 };
 const WELL_KNOWN_LIMITS = { maxBytes: 64 * 1024, timeoutMs: 5000 };
@@ -22,10 +21,13 @@ export class MatrixError extends Error {
   constructor(
     readonly status: number,
     message: string,
-    options?: ErrorOptions,
+    options?: ErrorOptions & { readonly retryAfterMs?: number },
   ) {
     super(message, options);
+    this.retryAfterMs = options?.retryAfterMs;
   }
+  /** How long the homeserver asks to wait. */
+  readonly retryAfterMs: number | undefined;
 }
 
 /** The oracle's own homeserver, if it has an account there. */
@@ -98,7 +100,7 @@ export async function requestMatrix<Schema extends z.ZodType>(
   { method = 'GET', path, body, signal, reply }: MatrixRequest<Schema>,
   fetch: SafeFetch,
 ): Promise<z.output<Schema>> {
-  const sent = fetch(`${homeserver.baseUrl}/_matrix/client/v3${path}`, {
+  const sent = fetchWithinLimits(fetch, `${homeserver.baseUrl}/_matrix/client/v3${path}`, {
     method,
     headers: { ...authorization(homeserver), 'content-type': 'application/json' },
     ...(body && { body: JSON.stringify(body) }),
@@ -121,6 +123,59 @@ export async function requestMatrix<Schema extends z.ZodType>(
   const { errcode = '', error = 'no reason given' } = ErrorReply.parse(json);
   const reason = `${errcode} (${error})`.slice(0, REASON_LENGTH);
   throw new MatrixError(response.status, `the homeserver answered ${response.status} ${reason}`);
+}
+
+/** A request that a homeserver limits waits for it this long in all. */
+const MAX_WAIT_MS = 5_000;
+const MIN_WAIT_MS = 100;
+
+/** Repeats a request that a homeserver limits, as soon as it permits; throws if that is not soon. */
+export async function fetchWithinLimits(
+  fetch: SafeFetch,
+  url: string,
+  init: NonNullable<Parameters<SafeFetch>[1]>,
+): Promise<Response> {
+  for (let leftMs = MAX_WAIT_MS; ; ) {
+    const response = await fetch(url, init);
+    if (response.status !== 429) return response;
+    const waitMs = Math.max(MIN_WAIT_MS, await readRetryAfter(response));
+    leftMs -= waitMs;
+    if (leftMs < 0)
+      throw new MatrixError(429, 'the homeserver limits requests', { retryAfterMs: waitMs });
+    await delay(waitMs, undefined, init.signal ? { signal: init.signal } : {});
+  }
+}
+
+const LimitReply = z.object({
+  retry_after_ms: z
+    .number()
+    .min(0)
+    .max(24 * 60 * 60_000),
+});
+
+/** Milliseconds; newer homeservers send the header, older ones the field. */
+async function readRetryAfter(response: Response): Promise<number> {
+  const { data } = LimitReply.safeParse(await response.json().catch(() => undefined));
+  const seconds = Number(response.headers.get('retry-after') ?? Number.NaN);
+  return data?.retry_after_ms ?? (Number.isFinite(seconds) ? seconds * 1000 : MIN_WAIT_MS);
+}
+
+/** Requests of one kind that a homeserver limits together: while it limits one, the others are not sent. */
+export class RequestPace {
+  private limitedUntil = Number.NEGATIVE_INFINITY;
+
+  async run<T>(request: () => Promise<T>): Promise<T> {
+    const retryAfterMs = this.limitedUntil - performance.now();
+    if (retryAfterMs > 0)
+      throw new MatrixError(429, 'the homeserver limits requests', { retryAfterMs });
+    try {
+      return await request();
+    } catch (error) {
+      if (error instanceof MatrixError && error.retryAfterMs)
+        this.limitedUntil = performance.now() + error.retryAfterMs;
+      throw error;
+    }
+  }
 }
 
 /** Error texts of homeservers have any length. */
@@ -151,7 +206,7 @@ export const MatrixConfig = z.object({
     .min(1)
     .optional()
     .describe(
-      "The oracle's own access token, used towards MATRIX_BASE_URL only; with it, preferences are kept in the user's room with the oracle",
+      "The oracle's own access token, used towards MATRIX_BASE_URL only; with it, preferences are copied to the user's room with the oracle",
     ),
 });
 export type MatrixConfig = z.output<typeof MatrixConfig>;

@@ -1,27 +1,18 @@
 import {
   definePlugin,
-  type PluginMigrations,
+  repeat,
   type SetupContext,
   sharedKey,
   type TurnContext,
 } from '@sibyl/plugin-kit';
 import { FileReader } from './file-reader.js';
+import { HomeserverHealth } from './health.js';
 import { findUserHomeserver, getOracleHomeserver, MatrixConfig } from './homeserver.js';
-import { MatrixRoomState, RoomDirectory } from './rooms.js';
+import { MatrixRoomState } from './room-state.js';
+import { migrations, RoomDirectory } from './rooms.js';
 import { createTurnFiles, filesMiddleware, TURN_FILES } from './turn-files.js';
 
 const MATRIX_BASE_URL = sharedKey<string>('matrixBaseUrl');
-
-const migrations: PluginMigrations = {
-  async '0001-rooms'(tables) {
-    await tables.schema
-      .createTable('matrix_rooms')
-      .addColumn('owner', 'text', (column) => column.primaryKey())
-      .addColumn('room_id', 'text', (column) => column.notNull())
-      .addColumn('user_id', 'text')
-      .execute();
-  },
-};
 
 /** Reads files from the user's homeserver, and stores room state on the oracle's homeserver. */
 export const matrix = definePlugin({
@@ -36,12 +27,18 @@ export const matrix = definePlugin({
   },
   configSchema: MatrixConfig,
   migrations,
+  // Reads the files that it shares.
+  softDependsOn: ['slack'],
   setup: (context) => createServices(context),
-  getSharedState: ({ services, config, fetch }) => ({
+  close: async ({ rounds, roomState }) => {
+    await rounds?.stop();
+    await roomState?.close();
+  },
+  getSharedState: ({ services, config }) => ({
     ...(config.MATRIX_BASE_URL && MATRIX_BASE_URL.share(config.MATRIX_BASE_URL)),
-    ...TURN_FILES.sharePerTurn((turn) => {
-      const { rooms } = services;
-      if (rooms) void inviteUser(turn, rooms, () => findUserHomeserver(turn.user, config, fetch));
+    ...TURN_FILES.sharePerTurn(async (turn) => {
+      void inviteUser(turn, config, services);
+      await warnOfOutage(turn, config, services);
       return createTurnFiles(turn, services);
     }),
   }),
@@ -49,26 +46,56 @@ export const matrix = definePlugin({
   getRoomState: ({ services }) => services.roomState,
 });
 
-function createServices({ config, database, oracle, fetch, logger }: SetupContext<MatrixConfig>) {
+/** How often copies are tried that could not be made at once. */
+const ROUND_MS = 5_000;
+
+type Services = ReturnType<typeof createServices>;
+
+function createServices(context: SetupContext<MatrixConfig>) {
+  const { config, database, oracle, logger, storedRooms: stored } = context;
+  const health = new HomeserverHealth(context.fetch);
+  const { fetch } = health;
   const homeserver = getOracleHomeserver(config);
   const rooms = homeserver && new RoomDirectory({ database, oracle, fetch, homeserver });
+  const deps = { stored, database, fetch, logger, clock: Date.now };
+  const roomState = rooms && new MatrixRoomState({ ...deps, homeserver, rooms });
   return {
-    reader: new FileReader({ fetch, config }),
+    health,
+    reader: new FileReader({ health, config }),
     rooms,
-    roomState: rooms && new MatrixRoomState({ homeserver, rooms, fetch, logger }),
+    roomState,
+    rounds: roomState && repeat(() => roomState.copyDue(), { everyMs: ROUND_MS, logger }),
   };
 }
 
 /** Runs in the background: the room exists without the user, so the turn need not wait. */
 async function inviteUser(
   turn: TurnContext,
-  rooms: RoomDirectory,
-  findHomeserver: Parameters<RoomDirectory['invite']>[1],
+  config: MatrixConfig,
+  { rooms, health }: Services,
 ): Promise<void> {
-  if (!turn.user.matrix?.accessToken) return;
+  if (!rooms || !turn.user.matrix?.accessToken) return;
   try {
-    await rooms.invite(turn.user.did, findHomeserver);
+    await rooms.invite(turn.user.did, () => findUserHomeserver(turn.user, config, health.fetch));
   } catch (err) {
     turn.logger.warn({ err }, 'cannot invite the user to their Matrix room');
   }
 }
+
+/** Informs users of a homeserver that is down, and the model. */
+async function warnOfOutage(
+  turn: TurnContext,
+  { MATRIX_BASE_URL: own }: MatrixConfig,
+  { health, rooms }: Services,
+): Promise<void> {
+  const { homeServer, accessToken } = turn.user.matrix ?? {};
+  const homeserver = homeServer ?? own;
+  if (!homeserver || !health.isDown(homeserver)) return;
+  const isConcerned = homeServer ?? accessToken ?? (await rooms?.find(turn.user.did));
+  if (!isConcerned) return;
+  turn.warn('homeserver_unavailable', OUTAGE);
+  turn.degrade('Matrix', 'the homeserver does not answer; files in it cannot be read');
+}
+
+const OUTAGE =
+  'Your Matrix homeserver does not answer. Files in it cannot be read now; preferences are those last known, and changes are copied to your room later.';

@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto';
-import type { PluginContext, PluginDatabase, RoomPlace, RoomState } from '@sibyl/plugin-kit';
-import { JsonObject } from '@sibyl/protocol';
+import type { PluginContext, PluginDatabase, PluginMigrations, SafeFetch } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 import {
   encodeSegment,
   type Homeserver,
   MatrixError,
+  RequestPace,
   requestMatrix,
   resolveBaseUrl,
 } from './homeserver.js';
@@ -15,13 +15,58 @@ const Room = z.object({ room_id: z.string() });
 
 export interface MatrixTables {
   matrix_rooms: { owner: string; room_id: string; user_id: string | null };
+  matrix_state: StateRow;
 }
+
+/** The copy of a value in the user's Matrix room. */
+interface StateRow {
+  owner: string;
+  state_key: string;
+  /** Counts changes. */
+  version: number;
+  /** The last change that is in Matrix. */
+  sent_version: number;
+  /** 1 once the store has what was in Matrix before. */
+  is_imported: number;
+  attempts: number;
+  /** Milliseconds: not before this time. */
+  due_at: number;
+}
+
+export const migrations: PluginMigrations = {
+  async '0001-rooms'(tables) {
+    await tables.schema
+      .createTable('matrix_rooms')
+      .addColumn('owner', 'text', (column) => column.primaryKey())
+      .addColumn('room_id', 'text', (column) => column.notNull())
+      .addColumn('user_id', 'text')
+      .execute();
+  },
+  async '0002-state'(tables) {
+    await tables.schema
+      .createTable('matrix_state')
+      .addColumn('owner', 'text', (column) => column.notNull())
+      .addColumn('state_key', 'text', (column) => column.notNull())
+      .addColumn('version', 'bigint', (column) => column.notNull())
+      .addColumn('sent_version', 'bigint', (column) => column.notNull())
+      .addColumn('is_imported', 'bigint', (column) => column.notNull())
+      .addColumn('attempts', 'bigint', (column) => column.notNull())
+      .addColumn('due_at', 'bigint', (column) => column.notNull())
+      .addPrimaryKeyConstraint('matrix_state_by_owner', ['owner', 'state_key'])
+      .execute();
+    await tables.schema
+      .createIndex('matrix_state_by_due')
+      .on('matrix_state')
+      .column('due_at')
+      .execute();
+  },
+};
 
 interface RoomDirectoryDeps {
   readonly database: PluginDatabase<MatrixTables>;
   readonly homeserver: Homeserver;
   readonly oracle: PluginContext['oracle'];
-  readonly fetch: PluginContext['fetch'];
+  readonly fetch: SafeFetch;
 }
 
 /** Concurrent invitations; other users are invited in a later turn. */
@@ -33,6 +78,7 @@ export class RoomDirectory {
   /** At most one per owner; each belongs to a turn or an invitation. */
   private readonly creating = new Map<string, Promise<string>>();
   private readonly inviting = new Set<string>();
+  private readonly creationPace = new RequestPace();
 
   constructor(deps: RoomDirectoryDeps) {
     this.deps = deps;
@@ -134,11 +180,8 @@ export class RoomDirectory {
       room_alias_name: localAlias,
     };
     try {
-      const created = await requestMatrix(
-        homeserver,
-        { method: 'POST', path: '/createRoom', body, reply: Room },
-        fetch,
-      );
+      const request = { method: 'POST', path: '/createRoom', body, reply: Room } as const;
+      const created = await this.creationPace.run(() => requestMatrix(homeserver, request, fetch));
       return created.room_id;
     } catch (error) {
       if (!(error instanceof MatrixError) || error.status !== 400) throw error;
@@ -158,91 +201,3 @@ export class RoomDirectory {
     return (await requestMatrix(homeserver, { path, reply: Room }, fetch)).room_id;
   }
 }
-
-/** Reverse domain name, as Matrix requires for custom types. */
-const EVENT_TYPE = 'org.sibyl.room_state';
-
-interface MatrixRoomStateDeps {
-  readonly homeserver: Homeserver;
-  readonly rooms: RoomDirectory;
-  readonly fetch: PluginContext['fetch'];
-  readonly logger: PluginContext['logger'];
-}
-
-/** Pending changes, per room and key and in total. */
-const MAX_WAITING_PER_PLACE = 20;
-const MAX_WAITING = 1000;
-
-interface Changes {
-  /** Settles with the last change. */
-  readonly last: Promise<unknown>;
-  readonly count: number;
-}
-
-/** Stores room state as state events of the Matrix room, one per key. */
-export class MatrixRoomState implements RoomState {
-  private readonly deps: MatrixRoomStateDeps;
-  /** Matrix has no compare-and-set, so the changes of a place run one after the other. */
-  private readonly changes = new Map<string, Changes>();
-  private pending = 0;
-
-  constructor(deps: MatrixRoomStateDeps) {
-    this.deps = deps;
-  }
-
-  async read(place: RoomPlace, key: string): Promise<JsonObject | undefined> {
-    const { homeserver, fetch } = this.deps;
-    try {
-      const path = await this.path(place, key);
-      return await requestMatrix(homeserver, { path, reply: JsonObject }, fetch);
-    } catch (error) {
-      if (error instanceof MatrixError && error.status === 404) return undefined;
-      this.deps.logger.warn({ err: error }, 'cannot read the state of a Matrix room');
-      throw error;
-    }
-  }
-
-  async update(
-    place: RoomPlace,
-    key: string,
-    change: (current: JsonObject | undefined) => JsonObject,
-  ): Promise<JsonObject> {
-    const id = JSON.stringify([place.owner, place.roomId, key]);
-    const { last, count } = this.changes.get(id) ?? { last: Promise.resolve(), count: 0 };
-    if (count >= MAX_WAITING_PER_PLACE || this.pending >= MAX_WAITING) throw new Error(BUSY);
-    const changed = last.catch(() => undefined).then(() => this.change(place, key, change));
-    this.changes.set(id, { last: changed, count: count + 1 });
-    this.pending += 1;
-    try {
-      return await changed;
-    } finally {
-      this.pending -= 1;
-      this.release(id);
-    }
-  }
-
-  private release(id: string): void {
-    const { last, count } = this.changes.get(id) ?? { last: undefined, count: 0 };
-    if (last && count > 1) this.changes.set(id, { last, count: count - 1 });
-    else this.changes.delete(id);
-  }
-
-  private async change(
-    place: RoomPlace,
-    key: string,
-    change: (current: JsonObject | undefined) => JsonObject,
-  ): Promise<JsonObject> {
-    const { homeserver, fetch } = this.deps;
-    const body = change(await this.read(place, key));
-    const path = await this.path(place, key);
-    await requestMatrix(homeserver, { method: 'PUT', path, body, reply: z.unknown() }, fetch);
-    return body;
-  }
-
-  private async path({ owner }: RoomPlace, key: string): Promise<string> {
-    const roomId = await this.deps.rooms.openRoom(owner);
-    return `/rooms/${encodeSegment(roomId)}/state/${EVENT_TYPE}/${encodeSegment(key)}`;
-  }
-}
-
-const BUSY = 'Too many changes are pending; try again later';

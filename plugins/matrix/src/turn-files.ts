@@ -1,4 +1,5 @@
 import {
+  FILE_SOURCES,
   type Middleware,
   type ModelMessage,
   type ModelRequest,
@@ -27,6 +28,8 @@ const EarlierFiles = z.array(EarlierFile).catch([]);
 const MAX_EARLIER_IMAGES = 8;
 
 interface TurnFilesDeps {
+  /** What the message's files are called. */
+  readonly listed: readonly { readonly name: string; readonly type: string }[];
   /** Reads the files of the message. */
   readonly readAll: () => Promise<ReadFile[]>;
   /** Reads an image of an earlier message. */
@@ -36,14 +39,24 @@ interface TurnFilesDeps {
 /** The files of one turn, read once, before the first model call. */
 class TurnFiles {
   private reading: Promise<ReadFile[]> | undefined;
+  private done: ReadFile[] | undefined;
+  private gaveUp = false;
   private readonly earlier = new Map<string, Promise<ReadFile | undefined>>();
 
   constructor(private readonly deps: TurnFilesDeps) {}
 
-  /** Undefined if reading takes too long; a later model call of the turn may find them. */
-  read(): Promise<ReadFile[] | undefined> {
-    this.reading ??= this.deps.readAll();
-    return waitFor(this.reading);
+  /** Waits once: a later model call of the turn finds what was read meanwhile. */
+  async read(turn: TurnContext): Promise<readonly ReadFile[]> {
+    this.reading ??= this.deps.readAll().then((files) => {
+      this.done = files;
+      return files;
+    });
+    if (!this.gaveUp && !(await waitFor(this.reading))) {
+      this.gaveUp = true;
+      for (const { name } of this.deps.listed)
+        turn.warn('attachment_unreadable', `${name}: ${STILL_READING}`);
+    }
+    return this.done ?? this.deps.listed.map((file) => ({ ...file, error: STILL_READING }));
   }
 
   /** Undefined if it cannot be read again, or reading takes too long. */
@@ -54,6 +67,8 @@ class TurnFiles {
     return waitFor(reading);
   }
 }
+
+const STILL_READING = 'it is still being read';
 
 const toKey = ({ eventId, mxcUri }: Attachment) => eventId ?? mxcUri ?? '';
 
@@ -77,9 +92,17 @@ interface FileServices {
 /** The files of a turn, not read yet. */
 export function createTurnFiles(turn: TurnContext, { rooms, reader }: FileServices): TurnFiles {
   const findRoom = async () => rooms?.find(turn.user.did);
+  const attached = turn.request.attachments.map(({ filename, mimetype }) => {
+    return { name: filename, type: mimetype };
+  });
+  const listed = [
+    ...attached,
+    ...(turn.shared.get(FILE_SOURCES) ?? []).map(({ name, type }) => ({ name, type })),
+  ];
   return new TurnFiles({
+    listed,
     readAll: async () => {
-      if (turn.request.attachments.length === 0) return [];
+      if (listed.length === 0) return [];
       const files = await reader.read(turn, await findRoom());
       for (const file of files) {
         if ('error' in file) turn.warn('attachment_unreadable', `${file.name}: ${file.error}`);
@@ -97,7 +120,7 @@ export const filesMiddleware: Middleware = {
   wrapModel: async (request, next, turn) => {
     if (request.agent !== 'main') return next(request);
     const stored = EarlierFiles.parse(await turn.sessionState.get(STATE_KEY));
-    const files = (await turn.shared.require(TURN_FILES).read()) ?? listUnreadFiles(turn);
+    const files = await turn.shared.require(TURN_FILES).read(turn);
     const sent = await addEarlierFiles(request, stored, turn.shared.require(TURN_FILES));
     const names = new Set([...files.map(({ name }) => name), ...sent.names]);
     const summarized = stored.filter(({ name }) => !names.has(name));
@@ -140,14 +163,6 @@ async function addEarlierFiles(
       added[at] = { ...message, content: [...toParts(message), ...parts] };
   }
   return { messages: added, names: read.flat().map(({ name }) => name) };
-}
-
-function listUnreadFiles(turn: TurnContext): ReadFile[] {
-  const error = 'it is still being read';
-  return turn.request.attachments.map(({ filename: name, mimetype: type }) => {
-    turn.warn('attachment_unreadable', `${name}: ${error}`);
-    return { name, type, error };
-  });
 }
 
 async function storeTexts(turn: TurnContext, files: readonly ReadFile[]): Promise<void> {

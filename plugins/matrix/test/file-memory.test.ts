@@ -3,6 +3,7 @@ import { createSafeFetch } from '@sibyl/safe-fetch';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { usedMemory } from '../../../packages/host/test/support/used-memory.js';
 import { FileReader, type ReadFile } from '../src/file-reader.js';
+import { HomeserverHealth } from '../src/health.js';
 import type { MatrixConfig } from '../src/homeserver.js';
 import { startHomeserver, type TestHomeserver } from './support/homeserver.js';
 
@@ -23,7 +24,7 @@ afterAll(() => home.close());
 function createReader() {
   const fetch = createSafeFetch({ allow: ['127.0.0.1'] });
   const config = { MATRIX_BASE_URL: home.url, MATRIX_ACCESS_TOKEN: undefined };
-  const reader = new FileReader({ fetch, config });
+  const reader = new FileReader({ health: new HomeserverHealth(fetch), config });
   /** Reads the files of one turn; `end` is its end. */
   const read = async (user: string, name: 'image' | 'text', type: string) => {
     const ending = new AbortController();
@@ -33,6 +34,7 @@ function createReader() {
       request: { attachments: [attachment, attachment] },
       signal: ending.signal,
       state: {},
+      shared: { get: () => undefined },
       logger: { info() {}, warn() {}, error() {} },
     } as unknown as TurnContext<MatrixConfig>;
     return { files: await reader.read(turn, undefined), end: () => ending.abort() };

@@ -69,6 +69,34 @@ describe('FileReader: files of a message', () => {
     ['CSV', 'data.csv', 'text/csv', Buffer.from('plot,carbon\nA1,42'), 'A1,42'],
     ['JSON', 'data.json', 'application/json', Buffer.from('{"plot":"A1"}'), 'plot'],
     [
+      'CSV of Windows',
+      'windows.csv',
+      'application/vnd.ms-excel',
+      Buffer.from('Stra\xdfe;Gr\xf6\xdfe\r\nA1;42', 'latin1'),
+      'Straße;Größe',
+    ],
+    [
+      'UTF-16',
+      'utf-16.txt',
+      'text/plain',
+      Buffer.from('\uFEFFNaïve plots', 'utf16le'),
+      'Naïve plots',
+    ],
+    [
+      'text with a charset',
+      'greek.txt',
+      'text/plain; charset=iso-8859-7',
+      Buffer.from([0xe3, 0xe5, 0xe9, 0xdc]),
+      'γειά',
+    ],
+    [
+      'text of no particular type',
+      'notes.txt',
+      'application/octet-stream',
+      Buffer.from('written by hand'),
+      'written by hand',
+    ],
+    [
       'a PDF',
       'paper.pdf',
       'application/pdf',
@@ -110,7 +138,7 @@ describe('FileReader: files of a message', () => {
 
   it.each([
     ['of another type than claimed', 'fake.png', 'image/png', Buffer.from('MZ no image')],
-    ['of an unsupported type', 'run.exe', 'application/x-msdownload', Buffer.from('MZ')],
+    ['of an unsupported type', 'run.exe', 'application/x-msdownload', Buffer.from('MZ\0\x03')],
     ['binary that claims to be text', 'bin.txt', 'text/plain', Buffer.from([1, 0, 2])],
     ['too large', 'big.txt', 'text/plain', Buffer.alloc(25 * 1024 ** 2 + 1, 65)],
   ])(
@@ -121,6 +149,17 @@ describe('FileReader: files of a message', () => {
       expect(prompt).toContain(`${name}\\" cannot be read`);
       expect(warnings(frames)).toEqual([expect.stringContaining(name)]);
       expect(frames.at(-1)).toMatchObject({ event: 'done', data: { status: 'finished' } });
+    },
+  );
+
+  it.each(['image/jpg', 'application/octet-stream', 'image/png'])(
+    'are shown with the type of their bytes: a JPEG that claims to be %s',
+    async (type) => {
+      const jpeg = Buffer.from('\xff\xd8\xff and more', 'latin1');
+      home.media.set('photo.jpg', { bytes: jpeg });
+      const { prompt, frames } = await send({ attachments: [file('photo.jpg', type)] });
+      expect(prompt).toContain(`data:image/jpeg;base64,${jpeg.toString('base64')}`);
+      expect(warnings(frames)).toEqual([]);
     },
   );
 
@@ -213,30 +252,6 @@ describe('FileReader: files of a message', () => {
       headers: { 'x-matrix-homeserver': 'http://169.254.169.254' },
     });
     expect(warnings(frames)).toHaveLength(1);
-  });
-});
-
-describe('GET /user-preferences with Matrix: preferences', () => {
-  it('are kept in the Matrix room of the user', async () => {
-    const sessionId = await openSession(alice);
-    const reply = await stream(alice, sessionId, { message: 'Speak Spanish from now on' });
-    const first = await model.next();
-    first.call({ name: 'set_user_preferences', input: { language: 'Spanish' } });
-    const second = await model.next();
-    second.say('Claro');
-    second.finish();
-    await reply.toEnd();
-    const states = [...home.rooms.values()].flatMap(({ state }) => [...state.values()]);
-    expect(states).toContainEqual(expect.objectContaining({ language: 'Spanish' }));
-    const { body } = await alice.request('GET', '/user-preferences');
-    expect(body).toMatchObject({ language: 'Spanish' });
-  });
-
-  it('are in a room that the user is invited to', async () => {
-    await send({ attachments: [] });
-    await expect
-      .poll(() => [...home.rooms.values()].flatMap(({ invited }) => invited))
-      .toEqual(['@alice:test']);
   });
 });
 

@@ -105,7 +105,8 @@ describe('FileReader: files on a homeserver that hangs', () => {
     const { reply } = await sendHanging(new TestUser(host));
     await reply.toEnd();
     await expect.poll(() => hanging.open.size).toBe(0);
-    expect(hanging.accepted).toBe(1);
+    // One for the first file, one that finds out how slow the homeserver is, and none for the other files.
+    expect(hanging.accepted).toBeLessThanOrEqual(2);
     answering.stop();
   });
 });

@@ -49,7 +49,7 @@ interface ContextDeps {
 export function createSetupContext(
   { selected, database, availablePlugins }: ContextDeps,
   { logger, oracle, publicUrl, store, fetch, ucan, llm, turns }: HostServices,
-): Omit<SetupContext, 'rooms' | 'shared'> {
+): Omit<SetupContext, 'rooms' | 'storedRooms' | 'shared'> {
   const { name: plugin, config } = selected;
   const { did, name, entityDid } = oracle;
   return {

@@ -49,7 +49,7 @@ export interface SetupHooks {
 
 export interface PluginCandidate {
   readonly selected: SelectedPlugin;
-  readonly context: Omit<SetupContext, 'rooms' | 'shared'>;
+  readonly context: Omit<SetupContext, 'rooms' | 'storedRooms' | 'shared'>;
   readonly hooks: SetupHooks;
   /** Registers a task for when the host closes; the last one runs first. */
   readonly onClose: (task: () => void | Promise<void>) => void;
@@ -61,7 +61,7 @@ export async function setUpPlugins(
   storeRooms: RoomState,
 ): Promise<LoadedPlugin[]> {
   let chosen: RoomState | undefined;
-  const rooms = createLateRoomState(() => chosen);
+  const rooms = { rooms: createLateRoomState(() => chosen), storedRooms: storeRooms };
   const started: StartedPlugin[] = [];
   for (const candidate of candidates) {
     if (needsFailed(candidate, candidates)) continue;
@@ -91,12 +91,12 @@ interface StartedPlugin extends PluginCandidate {
 
 async function startPlugin(
   candidate: PluginCandidate,
-  rooms: RoomState,
+  rooms: Pick<SetupContext, 'rooms' | 'storedRooms'>,
   started: readonly StartedPlugin[],
 ): Promise<StartedPlugin> {
   const { selected, hooks, onClose } = candidate;
   const { plugin } = selected;
-  const setupContext = { ...candidate.context, rooms, shared: listShared(plugin, started) };
+  const setupContext = { ...candidate.context, ...rooms, shared: listShared(plugin, started) };
   const services = await hooks.call<unknown>({
     hook: 'setup',
     run: () => plugin.setup?.(setupContext),

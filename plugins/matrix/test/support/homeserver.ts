@@ -8,6 +8,14 @@ interface Media {
   readonly isLegacy?: boolean;
 }
 
+interface Behavior {
+  /** Takes requests and never answers them. */
+  hangs: boolean;
+  /** Rooms that may still be created; then it answers 429 with `retryAfterMs`. */
+  roomsLeft: number;
+  retryAfterMs: number;
+}
+
 /** As much of a Matrix homeserver as the plugin asks for. */
 export interface TestHomeserver {
   readonly url: string;
@@ -20,6 +28,8 @@ export interface TestHomeserver {
   readonly rooms: Map<string, { invited: string[]; state: Map<string, object> }>;
   /** `METHOD path` and the token of every request. */
   readonly requests: { readonly line: string; readonly token: string | undefined }[];
+  /** Changes how it behaves. */
+  readonly behavior: Behavior;
   close(): Promise<void>;
 }
 
@@ -31,6 +41,7 @@ export async function startHomeserver(): Promise<TestHomeserver> {
     rooms: new Map<string, { invited: string[]; state: Map<string, object> }>(),
     aliases: new Map<string, string>(),
     requests: [] as { line: string; token: string | undefined }[],
+    behavior: { hangs: false, roomsLeft: Number.POSITIVE_INFINITY, retryAfterMs: 1000 },
   };
   const server = createServer((request, response) => void answer(request, response, home));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -67,6 +78,7 @@ async function answer(request: IncomingMessage, response: ServerResponse, home: 
   const { method = '', url = '', headers } = request;
   const token = headers.authorization?.replace('Bearer ', '');
   home.requests.push({ line: `${method} ${url}`, token });
+  if (home.behavior.hangs) return;
   const parts = url.split('/').map(decodeURIComponent);
   const chunks: Buffer[] = [];
   for await (const chunk of request) chunks.push(chunk);
@@ -91,6 +103,7 @@ const routes: readonly (readonly [RegExp, (asked: Asked) => object | undefined])
     /^GET .*\/account\/whoami$/,
     ({ user }) => (user ? { user_id: user } : refused(401, 'M_UNKNOWN_TOKEN')),
   ],
+  [/^GET \/_matrix\/client\/versions$/, () => ({ versions: ['v1.11'] })],
   [/^POST .*\/createRoom$/, createRoom],
   [
     /^GET .*\/directory\/room\//,
@@ -133,6 +146,10 @@ const routes: readonly (readonly [RegExp, (asked: Asked) => object | undefined])
 ];
 
 function createRoom({ home, user, body }: Asked): object {
+  const { behavior } = home;
+  if (behavior.roomsLeft <= 0)
+    return { ...refused(429, 'M_LIMIT_EXCEEDED'), retry_after_ms: behavior.retryAfterMs };
+  behavior.roomsLeft -= 1;
   const alias = `#${body.room_alias_name}:${user?.split(':').slice(1).join(':')}`;
   if (home.aliases.has(alias)) return refused(400, 'M_ROOM_IN_USE');
   const roomId = `!${randomUUID()}:test`;
