@@ -7,7 +7,7 @@ import { gzipSync } from 'node:zlib';
 
 const require = createRequire(import.meta.url);
 const PROTOS = fileURLToPath(new URL('../proto', import.meta.url));
-const MODULE = new URL('../src/chain-schema.ts', import.meta.url);
+const MODULE = new URL('../src/compiled-protos.ts', import.meta.url);
 
 /** The files of proto/ and all they import, as the bytes of a FileDescriptorSet. */
 export function compileProtos(): Buffer {
