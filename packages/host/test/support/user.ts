@@ -1,9 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import { type Capability, generateSigner, mintAuthInvocation, mintDelegation } from '@sibyl/ucan';
 
+const RENEWAL_MS = 200_000;
+
 /** A user with a key, as a client of one host. */
 export class TestUser {
-  private readonly bearer: string;
+  private bearer: string;
+  private mintedAt = performance.now();
 
   constructor(
     readonly host: { readonly url: string; readonly did: string },
@@ -21,7 +24,12 @@ export class TestUser {
     return this.signer.did;
   }
 
+  /** With a new token before the last one expires, as clients do. */
   get headers(): Record<string, string> {
+    if (performance.now() - this.mintedAt > RENEWAL_MS) {
+      this.bearer = this.mint();
+      this.mintedAt = performance.now();
+    }
     return { authorization: `Bearer ${this.bearer}`, 'x-auth-type': 'ucan' };
   }
 
