@@ -1,6 +1,7 @@
 import { parseArgs } from 'node:util';
 import { OracleClientError } from '@sibyl/client';
 import { type Call, type Command, CommandError, type Option, UsageError } from './command.js';
+import { approvals, receipts } from './commands/approvals.js';
 import { callers, invite } from './commands/callers.js';
 import { chat } from './commands/chat.js';
 import { credits } from './commands/credits.js';
@@ -91,6 +92,8 @@ export const commands: readonly Command[] = [
   key,
   token,
   delegate,
+  approvals,
+  receipts,
   invite,
   callers,
   doctor,

@@ -5,6 +5,7 @@ import type {
   PluginList,
   StoreDelegation,
 } from '@sibyl/protocol';
+import { createApprovals, createRules, listActivity } from './approvals.js';
 import { type Action, type BrowserTool, ToolRegistry } from './browser-tools/tool-registry.js';
 import { toSigningError } from './errors.js';
 import { SessionSockets } from './events/session-sockets.js';
@@ -39,6 +40,9 @@ export function createOracleClient(options: OracleClientOptions): OracleClient {
     messages: createMessages(http, turns),
     runs: createRuns(turns),
     delegation: createDelegations(http, signer),
+    approvals: createApprovals(http, signer),
+    rules: createRules(http, signer),
+    activity: (query) => listActivity(http, query),
     redeemInvitation: async (invitation) => {
       await http.requestJson({ method: 'POST', path: '/invitations', body: { invitation } });
     },

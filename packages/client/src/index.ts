@@ -1,4 +1,9 @@
 export type {
+  ActivityEntry,
+  ActivityPage,
+  Approval,
+  ApprovalDecided,
+  ApprovalRequestEvent,
   Attachment,
   DelegationInfo,
   DelegationStatus,
@@ -17,14 +22,18 @@ export type {
   Reply,
   ReplyPart,
   RouterUpdateEvent,
+  Rule,
+  RuleEffect,
   Run,
   ServerEventName,
   Session,
   SessionPage,
   UserPreferences,
+  UserRules,
   WarningFrame,
 } from '@sibyl/protocol';
 export type { Capability, MintedToken } from '@sibyl/ucan/browser';
+export type { ActivityQuery, Approvals, Rules } from './approvals.js';
 export type {
   Action,
   ActionView,

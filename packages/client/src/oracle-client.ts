@@ -1,4 +1,5 @@
 import type {
+  ActivityPage,
   DelegationInfo,
   DelegationStatus,
   DelegationStored,
@@ -17,6 +18,7 @@ import type {
   UserPreferences,
 } from '@sibyl/protocol';
 import type { Capability, MintedToken } from '@sibyl/ucan/browser';
+import type { ActivityQuery, Approvals, Rules } from './approvals.js';
 import type { Action, ArgumentSchema, BrowserTool } from './browser-tools/tool-registry.js';
 import type { SessionEvents } from './events/reconnecting-socket.js';
 import type { OracleSigner } from './signers/signer.js';
@@ -61,6 +63,12 @@ export interface OracleClient {
   readonly messages: Messages;
   readonly runs: Runs;
   readonly delegation: Delegations;
+  /** Tool calls that wait for the user's signature. */
+  readonly approvals: Approvals;
+  /** What the user lets the oracle do without asking, or not at all. */
+  readonly rules: Rules;
+  /** What happened on behalf of the user, newest first. */
+  activity(query?: ActivityQuery): Promise<ActivityPage>;
   /** Redeems an operator's invitation, which gives the user access to this oracle. */
   redeemInvitation(invitation: string): Promise<void>;
   readonly preferences: { get(options?: RequestOptions): Promise<UserPreferences> };

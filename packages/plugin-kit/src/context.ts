@@ -75,10 +75,21 @@ export interface PluginTurns {
     readonly id: string;
     readonly value: unknown;
   }): Promise<{ readonly runId: string; readonly pending?: readonly PendingAnswer[] }>;
+  /**
+   * Denies a tool call that waits for approval, for a user who cannot sign there; only the user's own key approves. `id` is the
+   * `approvalId` of an `approval_request`.
+   */
+  deny(denial: {
+    readonly owner: string;
+    readonly id: string;
+    readonly reason?: string;
+  }): Promise<{ readonly runId: string; readonly pending?: readonly PendingAnswer[] }>;
 }
 
 /** A question of a tool that the turn waits for. */
 export interface PendingQuestion extends PendingAnswer {
+  /** Whether it asks for the approval of a call: `deny` answers it, or the user's signature. */
+  readonly isApproval: boolean;
   /** JSON Schema of the answer. */
   readonly schema: JsonObject;
   readonly data: unknown;

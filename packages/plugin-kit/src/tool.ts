@@ -68,6 +68,16 @@ export interface Tool<Schema extends ToolSchema = any, Output = any, Services = 
   readonly visibility?: Visibility;
   /** Set this for a tool that calls an action of the user's page: clients receive `action_call` instead of `tool_call`. */
   readonly event?: 'action_call';
+  /**
+   * Whether a call runs only after the user has approved it with a signature; the turn pauses until then. A function
+   * decides by input and turn; if it throws or takes too long, approval is needed.
+   */
+  readonly needsApproval?:
+    | boolean
+    | ((
+        input: ToolInput<Schema>,
+        turn: TurnContext<Readonly<Record<string, unknown>>, Services>,
+      ) => boolean | Promise<boolean>);
   /** An error that it throws is reported to the model. */
   readonly run: (
     input: ToolInput<Schema>,

@@ -6,6 +6,7 @@ export const errorCatalog = {
   invalid_json: [400, 'The body is not valid JSON'],
   bad_request: [400, 'The request could not be understood'],
   invalid_delegation: [400, 'The delegation cannot be used'],
+  invalid_rules: [400, 'The token does not hold rules that this oracle can use'],
   invalid_invitation: [400, 'This is not a valid invitation to this oracle'],
   access_revoked: [401, 'The access that this turn relied on was revoked'],
   missing_authentication: [
@@ -15,6 +16,11 @@ export const errorCatalog = {
   invalid_invocation: [401, 'Invalid UCAN invocation'],
   insufficient_credit: [402, 'Out of credit: settle the outstanding claims, then send again'],
   foreign_delegation: [403, 'The delegation was issued by another user'],
+  invalid_decision: [403, 'The invocation does not sign this decision'],
+  decision_unsigned: [
+    403,
+    'An approval needs your signature: send an invocation of oracle/approve, or deny the call',
+  ],
   caller_not_allowed: [
     403,
     'This oracle is open to invited users only. Ask its operator for an invitation.',
@@ -24,6 +30,8 @@ export const errorCatalog = {
   session_not_found: [404, 'No such session'],
   run_not_found: [404, 'No such run'],
   interrupt_not_found: [404, 'No such pending answer'],
+  approval_not_found: [404, 'No such approval'],
+  receipt_not_found: [404, 'There is no receipt: this decision was not signed, or not made'],
   delegation_not_found: [404, 'No such delegation'],
   not_found: [404, 'No such route; /docs lists them'],
   method_not_allowed: [
@@ -42,6 +50,11 @@ export const errorCatalog = {
     409,
     'This was already answered, or the turn no longer waits for it; read the session again',
   ],
+  approval_closed: [
+    409,
+    'This call was already decided, has expired, or no longer waits; read the approval again',
+  ],
+  rules_replaced: [409, 'This token was replaced by newer rules: sign a new one'],
   idempotency_conflict: [409, 'This Idempotency-Key was used with another body'],
   invitation_used: [409, 'This invitation has been used. Ask the operator for a new one.'],
   invitation_expired: [410, 'This invitation has expired. Ask the operator for a new one.'],

@@ -67,3 +67,22 @@ export const ReasoningEvent = z
   .object({ ...inTurn, reasoning: z.string(), isComplete: z.boolean(), timestamp: Timestamp })
   .meta({ id: 'ReasoningEvent' });
 export type ReasoningEvent = z.infer<typeof ReasoningEvent>;
+
+/** A tool call waits for the approval of the user. */
+export const ApprovalRequestEvent = z
+  .object({
+    ...inTurn,
+    approvalId: Id,
+    runId: Id,
+    toolCallId: z.string(),
+    toolName: z.string(),
+    plugin: z.string(),
+    args: JsonObject,
+    argsHash: z.string().describe('SHA-256 of the canonical JSON of `args`'),
+    requiredBy: z.enum(['tool', 'operator', 'rules']),
+    expiresAt: Timestamp,
+    timestamp: Timestamp,
+  })
+  .describe('A tool call waits for the approval of the user: `POST /approvals/:id`')
+  .meta({ id: 'ApprovalRequestEvent' });
+export type ApprovalRequestEvent = z.infer<typeof ApprovalRequestEvent>;

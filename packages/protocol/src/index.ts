@@ -1,4 +1,35 @@
 export {
+  ActivityEntry,
+  ActivityPage,
+  Approval,
+  ApprovalDecided,
+  ApprovalFacts,
+  ApprovalList,
+  DecideApproval,
+  Decision,
+  DecisionClaims,
+  ListActivity,
+  ListApprovals,
+  PutRules,
+  Receipt,
+  Rule,
+  RuleEffect,
+  RuleMatch,
+  RulesClaims,
+  RulesDeleted,
+  UserRules,
+} from './approvals.js';
+export {
+  APPROVE_ABILITY,
+  type ApprovalDecision,
+  buildDecisionClaims,
+  canonicalJson,
+  hashJson,
+  RULES_ABILITY,
+  toApprovalId,
+  toOracleResource,
+} from './decisions.js';
+export {
   DelegationInfo,
   DelegationList,
   DelegationRevoked,
@@ -34,6 +65,7 @@ export {
 } from './errors.js';
 export {
   ActionCallEvent,
+  ApprovalRequestEvent,
   BrowserToolCallEvent,
   MessageCacheInvalidationEvent,
   ReasoningEvent,

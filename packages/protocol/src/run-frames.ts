@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import {
   ActionCallEvent,
+  ApprovalRequestEvent,
   BrowserToolCallEvent,
   MessageCacheInvalidationEvent,
   ReasoningEvent,
@@ -147,6 +148,7 @@ export const runFrames = {
   render_component: RenderComponentEvent,
   router_update: RouterUpdateEvent,
   message_cache_invalidation: MessageCacheInvalidationEvent,
+  approval_request: ApprovalRequestEvent,
   warning: WarningFrame,
   error: ErrorFrame,
   done: DoneFrame,

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import {
   ActionCallEvent,
+  ApprovalRequestEvent,
   BrowserToolCallEvent,
   MessageCacheInvalidationEvent,
   ReasoningEvent,
@@ -123,6 +124,11 @@ export const serverEvents = {
     summary: 'Stored messages changed: drop what is cached of them',
     wrapping: 'enveloped',
     payload: MessageCacheInvalidationEvent,
+  },
+  approval_request: {
+    summary: 'A tool call waits for the approval of the user',
+    wrapping: 'bare',
+    payload: ApprovalRequestEvent,
   },
   reasoning: {
     summary: 'What the model thought before it answered',

@@ -31,6 +31,12 @@ export {
 export { createMinter, type Minter, type MintRequest } from './mint/minter.js';
 export { readToken } from './read/read-token.js';
 export type { Capability, Token, Ucan } from './read/token.js';
+export {
+  hasExactly,
+  signReceipt,
+  type UnsignedReceipt,
+  verifyReceipt,
+} from './receipts.js';
 export { covers, isCovered } from './verify/coverage.js';
 export { createRevocationSet, type RevocationSet, type Revocations } from './verify/revocations.js';
 export type { VerificationCost } from './verify/signatures.js';
@@ -39,12 +45,18 @@ export {
   type SingleUseStore,
   type SpentTokens,
 } from './verify/single-use.js';
-export type { Verdict, VerifiedDelegation, VerifiedInvocation } from './verify/verdict.js';
+export type {
+  Verdict,
+  VerifiedDelegation,
+  VerifiedInvocation,
+  VerifiedStatement,
+} from './verify/verdict.js';
 export {
   type Charge,
   createVerifier,
   type Settle,
   type SingleUseExpectation,
+  type StatementExpectation,
   type TokenPurpose,
   type Verifier,
   type VerifierOptions,

@@ -13,7 +13,7 @@ interface HttpClientOptions {
 }
 
 export interface HttpRequest {
-  readonly method?: 'GET' | 'POST' | 'PATCH' | 'DELETE';
+  readonly method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   readonly path: string;
   /** Undefined values are omitted. */
   readonly query?: Readonly<Record<string, string | number | undefined>>;

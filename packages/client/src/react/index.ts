@@ -1,8 +1,10 @@
 export {
   type Resource,
+  type UseApprovals,
   type UseDelegation,
   type UsePreferences,
   type UseSessions,
+  useApprovals,
   useDelegation,
   usePreferences,
   useSessions,

@@ -1,5 +1,6 @@
-import type { DelegationStatus, Session, SessionPage, UserPreferences } from '@sibyl/protocol';
+import type { Approval, DelegationStatus, Session, SessionPage, UserPreferences } from '@sibyl/protocol';
 import { useCallback, useEffect, useRef, useState } from 'react';
+import type { Approvals } from '../approvals.js';
 import { OracleClientError } from '../errors.js';
 import type { Delegations, DelegationTerms, Sessions } from '../oracle-client.js';
 import { useOracle } from './use-chat.js';
@@ -114,6 +115,33 @@ export function usePreferences(): UsePreferences {
   const load = useCallback((signal: AbortSignal) => client.preferences.get({ signal }), [client]);
   const { value: preferences = {}, ...resource } = useResource(load);
   return { preferences, ...resource };
+}
+
+export interface UseApprovals extends Resource {
+  /** The tool calls that wait for the user, oldest first. */
+  readonly approvals: readonly Approval[];
+  readonly approve: Approvals['approve'];
+  readonly deny: Approvals['deny'];
+}
+
+/** Lists the tool calls that wait for the user, of one session or all, and decides them. */
+export function useApprovals({ sessionId }: { readonly sessionId?: string } = {}): UseApprovals {
+  const { approvals: routes } = useOracle();
+  const load = useCallback(
+    (signal: AbortSignal) => routes.list({ signal, ...(sessionId !== undefined && { sessionId }) }),
+    [routes, sessionId],
+  );
+  const { value: approvals = [], ...resource } = useResource(load);
+  const { refresh } = resource;
+  const approve = useCallback<Approvals['approve']>(
+    async (...decision) => routes.approve(...decision).finally(refresh),
+    [routes, refresh],
+  );
+  const deny = useCallback<Approvals['deny']>(
+    async (...decision) => routes.deny(...decision).finally(refresh),
+    [routes, refresh],
+  );
+  return { approvals, approve, deny, ...resource };
 }
 
 /** The loading state of a hook. */

@@ -1,5 +1,6 @@
 import type {
   ActionCallEvent,
+  ApprovalRequestEvent,
   BrowserToolCallEvent,
   DoneFrame,
   ErrorFrame,
@@ -35,6 +36,8 @@ export interface Turn {
   readonly calls: readonly Call[];
   readonly components: readonly RenderComponentEvent[];
   readonly steps: readonly RouterUpdateEvent[];
+  /** Calls that wait for the user's approval. */
+  readonly approvals: readonly ApprovalRequestEvent[];
   readonly warnings: readonly WarningFrame[];
   readonly error?: ErrorFrame;
   /** The stored message, once it exists. */
@@ -49,6 +52,7 @@ export const emptyTurn: Turn = {
   calls: [],
   components: [],
   steps: [],
+  approvals: [],
   warnings: [],
 };
 
@@ -86,6 +90,8 @@ function applyPart(turn: Turn, part: Exclude<ReplyPart, { event: 'run' | 'done' 
       return { components: upsertComponent(turn.components, part.data) };
     case 'router_update':
       return { steps: [...turn.steps, part.data] };
+    case 'approval_request':
+      return { approvals: [...turn.approvals, part.data] };
     case 'warning':
       return { warnings: [...turn.warnings, part.data] };
     case 'error':

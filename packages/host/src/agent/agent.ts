@@ -1,7 +1,13 @@
 import type { JsonObject, Result, ToolCall } from '@sibyl/protocol';
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import type { Model, ModelCall, ModelMessage, ModelUse } from '../models/model.js';
-import type { InterruptRequest, PausedError, StepJournal } from './steps.js';
+import type {
+  ApprovalRequest,
+  InterruptAnswer,
+  InterruptRequest,
+  PausedError,
+  StepJournal,
+} from './steps.js';
 
 /** A tool bound to one turn and its caller. */
 export interface AgentTool {
@@ -26,6 +32,8 @@ export interface AgentCall {
   readonly signal: AbortSignal;
   /** For the request of an agent that the tool runs. */
   readonly nested: Pick<AgentRequest, 'journal' | 'path'>;
+  /** The last approval that the call asked for in an earlier attempt, and how it ended. */
+  readonly decision: CallDecision | undefined;
   /**
    * Returns the answer to a question, or throws an error if there will be none. Without an answer yet it throws a
    * ToolInterrupt, and the call waits, even if the tool catches that. Once it is answered, the tool runs again from its start.
@@ -35,6 +43,12 @@ export interface AgentCall {
   pause(paused: PausedError): never;
   /** Throws what made the call wait, if it waits. */
   throwIfPaused(): void;
+}
+
+/** An approval of a call, and how it ended. */
+export interface CallDecision {
+  readonly request: ApprovalRequest;
+  readonly answer: InterruptAnswer;
 }
 
 export type ToolCheck = Result<JsonObject, readonly string[]>;

@@ -1,5 +1,5 @@
+import { canonicalJson } from '@sibyl/protocol';
 import type { AgentCall, AgentRequest } from './agent.js';
-import { canonicalJson } from './json-schema.js';
 import {
   buildCallPath,
   buildInterruptKey,
@@ -56,10 +56,19 @@ export class CallInterrupts {
       id,
       signal,
       nested: { journal, path: buildCallPath(path, id) },
+      decision: this.findDecision(),
       interrupt: (request) => this.ask(request),
       pause: (paused) => this.stop(paused, paused.interrupts),
       throwIfPaused: () => this.throwIfPaused(),
     };
+  }
+
+  private findDecision(): AgentCall['decision'] {
+    const { journal, path, callId, asked } = this.deps;
+    const n = asked.findLastIndex(({ approval }) => approval !== undefined);
+    const request = asked[n]?.approval;
+    const answer = request && journal?.answers.get(buildInterruptKey(path, callId, n));
+    return answer && { request, answer };
   }
 
   private ask(request: InterruptRequest): unknown {
@@ -96,11 +105,14 @@ export class CallInterrupts {
 const TOO_MANY = `Not continued: this call has asked ${MAX_QUESTIONS} questions.`;
 const CANNOT_ASK = 'This tool needs an answer from the user, but nothing can be asked here.';
 
-function identify({ kind, schema, data }: InterruptRequest): string {
-  return canonicalJson({ kind, schema, data });
+function identify({ kind, schema, data, approval }: InterruptRequest): string {
+  if (!approval) return canonicalJson({ kind, schema, data });
+  const { tool, plugin, argsHash } = approval;
+  return canonicalJson({ approval: { tool, plugin, argsHash } });
 }
 
-function readAnswer(answer: InterruptAnswer): unknown {
+/** The answer to a question; throws an error for the model if there will be none. */
+export function readAnswer(answer: InterruptAnswer): unknown {
   switch (answer.status) {
     case 'answered':
       return answer.value;

@@ -1,4 +1,4 @@
-import { describeIssues, type JsonObject, type Result, type SchemaIssue } from '@sibyl/protocol';
+import { canonicalJson, describeIssues, type JsonObject, type Result, type SchemaIssue } from '@sibyl/protocol';
 import { z } from 'zod';
 
 /** Limits the work of one validation: even a small schema and input can match in millions of ways. */
@@ -378,14 +378,4 @@ function asSchema(value: unknown): JsonSchema {
 function mapValues(named: unknown, replace: (inner: unknown) => JsonSchema): JsonObject {
   if (!isObject(named)) throw new Error('a part of it is not a schema');
   return Object.fromEntries(Object.entries(named).map(([name, inner]) => [name, replace(inner)]));
-}
-
-/** JSON text with sorted keys: equal values have equal texts. */
-export function canonicalJson(value: unknown): string {
-  return JSON.stringify(value, sortKeys) ?? 'null';
-}
-
-function sortKeys(_key: string, value: unknown): unknown {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
-  return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)));
 }

@@ -1,11 +1,10 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { setImmediate as yieldToEventLoop } from 'node:timers/promises';
-import { JsonObject, type ToolCall } from '@sibyl/protocol';
+import { canonicalJson, JsonObject, type ToolCall } from '@sibyl/protocol';
 import { withTimeout } from '@sibyl/server-kit';
 import type { MediaPart, ModelToolCall } from '../models/model.js';
 import type { AgentTool } from './agent.js';
 import type { CallInterrupts } from './interrupts.js';
-import { canonicalJson } from './json-schema.js';
 import type { PendingInterrupt } from './steps.js';
 
 const STARTED_AT_ONCE = 4;

@@ -48,7 +48,22 @@ export type InterruptAnswer =
   | { readonly status: 'cancelled' };
 
 /** A question of a tool; `schema` is the JSON Schema of the answer, without references. */
-export type InterruptRequest = PluginRequest<JsonObject>;
+export interface InterruptRequest extends PluginRequest<JsonObject> {
+  /** Set if the question is whether the call may run; only the signature of the user answers it. */
+  readonly approval?: ApprovalRequest | undefined;
+}
+
+/** A call that needs the approval of the user. */
+export interface ApprovalRequest {
+  readonly tool: string;
+  readonly plugin: string;
+  /** The exact arguments. */
+  readonly args: JsonObject;
+  readonly argsHash: string;
+  /** JSON Schema that edited arguments must fit. */
+  readonly inputSchema: JsonObject;
+  readonly requiredBy: 'tool' | 'operator' | 'rules';
+}
 
 /** An open interrupt of a paused agent. */
 export interface PendingInterrupt extends InterruptRequest {

@@ -31,7 +31,10 @@ import { MessageStore } from '../store/message-store.js';
 import { RunStore } from '../store/runs/run-store.js';
 import { SessionStore } from '../store/session-store.js';
 import { SessionsService } from '../turns/sessions.js';
+import { Approvals } from '../turns/approvals.js';
 import { Turns } from '../turns/turns.js';
+import { UserRules } from '../auth/user-rules.js';
+import { ActivityController, ApprovalsController, RulesController } from '../http/approvals.controller.js';
 import type { HostDeps } from './build-host.js';
 
 @Module({})
@@ -51,6 +54,9 @@ export class AppModule {
         RunsController,
         ModelsController,
         PluginsController,
+        ApprovalsController,
+        ActivityController,
+        RulesController,
       ],
       providers: [...globals(deps), ...values(deps)],
     };
@@ -82,6 +88,8 @@ const values = (deps: HostDeps) => [
   { provide: MessageStore, useValue: deps.store.messages },
   { provide: RunStore, useValue: deps.store.runs },
   { provide: Turns, useValue: deps.turns },
+  { provide: Approvals, useValue: deps.approvals },
+  { provide: UserRules, useValue: deps.rules },
   { provide: ReplySender, useValue: deps.replies },
   { provide: MODELS, useValue: deps.models },
   { provide: PLUGINS, useValue: deps.plugins.plugins },

@@ -15,6 +15,7 @@ import {
   systemClock,
   type TokenPurpose,
   type UcanError,
+  type Verifier,
 } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { Meter } from '../agent/agent.js';
@@ -29,6 +30,7 @@ import {
   type OracleIdentity,
 } from '../auth/oracle-identity.js';
 import { RateLimits } from '../auth/rate-limits.js';
+import { UserRules } from '../auth/user-rules.js';
 import { type Cluster, joinCluster } from '../bus/cluster.js';
 import { ClusterEventBus } from '../bus/cluster-event-bus.js';
 import { type EventBus, MemoryEventBus } from '../bus/event-bus.js';
@@ -46,6 +48,7 @@ import type { HostServices, TurnServices } from '../plugins/plugin-context.js';
 import type { SelectedPlugin } from '../plugins/select-plugins.js';
 import { openStore, type Store, WriteProbe } from '../store/store.js';
 import { StoreOutage } from '../store/store-outage.js';
+import { Approvals } from '../turns/approvals.js';
 import { Gates } from '../turns/gates.js';
 import { Hooks } from '../turns/hooks.js';
 import { PausedTurns } from '../turns/paused-turns.js';
@@ -86,6 +89,8 @@ export interface HostDeps {
   readonly models: Models;
   readonly sessions: SessionsService;
   readonly turns: Turns;
+  readonly approvals: Approvals;
+  readonly rules: UserRules;
   readonly titles: Titles;
   readonly gates: Gates;
   readonly budget: ModelBudget;
@@ -169,9 +174,10 @@ async function wire(
   const pluginDeps = { ...services, meter: budget, ucan: oracleAuthority, turns: ready.promise };
   const plugins = await wirePlugins(selected, pluginDeps);
   try {
-    const { authority, allowList } = auth;
-    const own = { cluster, metrics, budget, authority, allowList, plugins: plugins.plugins };
-    const needs = { ...services, ...own };
+    const { authority, allowList, verifier, rules } = auth;
+    const access = { authority, allowList, verifier, rules };
+    const own = { cluster, metrics, budget, plugins: plugins.plugins };
+    const needs = { ...services, ...access, ...own };
     const turnDeps = wireTurns(needs);
     ready.resolve(turnDeps);
     const readiness = createReadiness(store, modelHealth, plugins);
@@ -291,6 +297,8 @@ function wireAuth({ config, logger, metrics, oracle, store, cluster }: AuthDeps)
     presented,
     allowList: new CallerAllowList({ listed: callersAllow, callers, bus, logger }),
     authority,
+    verifier,
+    rules: new UserRules({ oracleDid, verifier, store: store.rules, bus, logger }),
     oracleAuthority,
     delegations: new DelegationService({ oracleDid, verifier, authority, presented, store }),
   };
@@ -340,6 +348,8 @@ interface TurnDeps {
   readonly store: Store;
   readonly authority: DelegatedAuthority;
   readonly allowList: CallerAllowList;
+  readonly verifier: Verifier;
+  readonly rules: UserRules;
   readonly models: Models;
   readonly budget: ModelBudget;
   readonly plugins: readonly LoadedPlugin[];
@@ -347,8 +357,8 @@ interface TurnDeps {
 
 /** Builds the turns and their readers. */
 function wireTurns(needs: TurnDeps) {
-  const { config, logger, metrics, oracle, cluster, store, authority, models, budget, plugins } =
-    needs;
+  const { config, logger, metrics, oracle, cluster, store, models, budget, plugins } = needs;
+  const { authority, rules } = needs;
   const titles = new Titles({ sessions: store.sessions, model: models.get('utility'), logger });
   const settings = config.turns;
   const { events, presence, pendingCalls } = wireSockets(needs);
@@ -361,6 +371,7 @@ function wireTurns(needs: TurnDeps) {
     oracle,
     authority,
     access,
+    rules,
     plugins,
     hooks,
     pendingCalls,
@@ -394,7 +405,7 @@ function wireTurns(needs: TurnDeps) {
 
 /** Builds what reads runs, continues paused ones and takes over those of other hosts. */
 function wireRuns(
-  { config, logger, metrics, cluster, store }: TurnDeps,
+  { config, logger, metrics, oracle, verifier, cluster, store }: TurnDeps,
   turns: Turns,
   events: EventBus,
 ) {
@@ -402,7 +413,7 @@ function wireRuns(
   const { streamStallMs, streamsPerUser, resumesTurns } = config.turns;
   const feeds = new RunFeeds(cluster.bus);
   const reader = new RunReader(turns, store, feeds);
-  const paused = new PausedTurns(runs, turns);
+  const paused = new PausedTurns(store, turns);
   const takeover = new Takeover({
     runs,
     turns,
@@ -421,6 +432,7 @@ function wireRuns(
   return {
     reader,
     paused,
+    approvals: new Approvals({ store, turns, verifier, oracle, metrics, logger }),
     takeover,
     missed: new MissedEvents(turns, runs),
     replies: new ReplySender({ reader, messages, slots, streamStallMs, logger }),

@@ -26,6 +26,8 @@ export interface HostTopics {
   limits: Readonly<Record<string, readonly (readonly [key: string, cost: number])[]>>;
   /** These delegations were revoked. */
   revoked: { readonly cids: readonly string[] };
+  /** A user has changed the rules that this key names. */
+  'rules-changed': { readonly key: string };
   /** An invited caller was removed. */
   'caller-removed': { readonly did: string };
   /** A socket of a session has opened at the sender. */

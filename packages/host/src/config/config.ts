@@ -57,6 +57,8 @@ export interface Config {
     readonly contextTokens: number;
     readonly maxPerUser: number;
     readonly maxPaused: number;
+    /** Matches of tools that need approval. */
+    readonly approvals: readonly string[];
     /** Whether the running turns of dead hosts are continued. */
     readonly resumesTurns: boolean;
     /** Of all users, on this host. */
@@ -195,6 +197,7 @@ function toTurnsConfig(env: Environment): Config['turns'] {
     contextTokens: env.TURN_CONTEXT_TOKENS,
     maxPerUser: env.TURNS_PER_USER,
     maxPaused: env.PAUSED_RUNS_PER_USER,
+    approvals: Object.freeze(env.APPROVALS),
     resumesTurns: env.RESUME_TURNS,
     max: env.TURNS_MAX,
     maxCharacters: env.TURN_MAX_CHARACTERS,

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
 import type { Feature } from '@sibyl/plugin-kit';
-import { ReasoningEffort } from '@sibyl/protocol';
+import { ReasoningEffort, RuleMatch } from '@sibyl/protocol';
 import { createSafeFetch } from '@sibyl/safe-fetch';
 import { variable } from '@sibyl/server-kit/environment';
 import { z } from 'zod';
@@ -55,6 +55,11 @@ function parseFeature(text: string): [string, Feature] {
   const [, name = '', choice] = FEATURE.exec(text) ?? [];
   return [name, choice === 'auto' ? 'auto' : choice === 'true'];
 }
+
+const approvals = list.refine(
+  (items) => items.every((item) => RuleMatch.safeParse(item).success),
+  { error: 'must be tools, plugin:name or can:ability, such as send_*,plugin:mcp' },
+);
 
 const modelId = z.string().regex(/^(offline|[^\s/,]+\/[^\s,]+)$/, {
   error: 'must be provider/model-id, such as openai/gpt-6-luna, or offline',
@@ -265,6 +270,11 @@ export const Environment = z.object({
   PAUSED_RUNS_PER_USER: positive
     .prefault('50')
     .describe('Maximum number of turns of one user that wait for an answer, in all sessions'),
+  APPROVALS: approvals
+    .prefault('')
+    .describe(
+      'Tools whose calls every user must approve, separated by commas: names, plugin:name or can:ability, with * for any rest, such as send_*,plugin:mcp',
+    ),
   RESUME_TURNS: flag
     .prefault('false')
     .describe(

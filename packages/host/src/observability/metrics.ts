@@ -7,6 +7,7 @@ const counters = {
   sibyl_auth_total: 'Authentication attempts, by means and outcome',
   sibyl_tokens_refused_total: 'Rejected tokens, by purpose and reason',
   sibyl_turns_total: 'Turns that ended, by status and kind of error',
+  sibyl_approvals_total: 'Decisions about tool calls, by outcome',
   sibyl_takeovers_total: 'Runs of dead hosts that this host took over, by outcome',
   sibyl_socket_handshakes_total: 'Socket handshakes, by outcome',
   sibyl_rate_limited_total: 'Requests rejected by a rate limit, by kind',

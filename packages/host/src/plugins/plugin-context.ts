@@ -16,6 +16,7 @@ import type { Logger } from 'pino';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { SessionStore } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
+import type { Approvals } from '../turns/approvals.js';
 import type { PausedTurns } from '../turns/paused-turns.js';
 import type { RunReader } from '../turns/run-reader.js';
 import { readTimezone, type TurnRequest } from '../turns/turn-request.js';
@@ -106,6 +107,7 @@ export class HookCalls implements SetupHooks {
 export interface TurnServices {
   readonly turns: Turns;
   readonly paused: PausedTurns;
+  readonly approvals: Approvals;
   readonly reader: RunReader;
 }
 
@@ -144,16 +146,21 @@ function createPluginTurns(deps: PluginTurnsDeps): PluginTurns {
     pending: async ({ owner, sessionId }) => {
       const { paused } = await ready;
       const questions = await paused.pending({ owner, sessionId });
-      return questions.map(({ id, kind, schema, data, expiresAt }) => ({
+      return questions.map(({ id, kind, schema, data, expiresAt, isApproval }) => ({
         id,
         kind,
         schema,
         data,
         expiresAt,
+        isApproval,
       }));
     },
     answer: async ({ owner, id, value }) =>
       (await ready).paused.answer({ owner, interruptId: id, value }),
+    deny: async (denial) => {
+      const { runId, pending } = await (await ready).approvals.deny(denial);
+      return { runId, ...(pending && { pending }) };
+    },
     abort: async ({ user, sessionId }) =>
       (await ready).turns.abort({ owner: toOwner(plugin, user), sessionId }),
   };

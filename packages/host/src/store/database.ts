@@ -1,5 +1,12 @@
 import type { DatabaseEngine } from '@sibyl/plugin-kit';
-import type { ErrorKind, PendingAnswer, RunStatus } from '@sibyl/protocol';
+import type {
+  ActivityEntry,
+  Approval,
+  Decision,
+  ErrorKind,
+  PendingAnswer,
+  RunStatus,
+} from '@sibyl/protocol';
 import type { Compilable, CompiledQuery, DialectAdapter, Kysely, QueryResult } from 'kysely';
 import type { DiskSpace } from './disk-space.js';
 import type { MigrationPlan } from './migrations/migrate.js';
@@ -41,6 +48,9 @@ export interface Schema {
   frames: FrameRow;
   run_steps: RunStepRow;
   interrupts: InterruptRow;
+  approvals: ApprovalRow;
+  activity: ActivityRow;
+  rules: RulesRow;
   delegations: DelegationRow;
   revocations: RevocationRow;
   single_use: SingleUseRow;
@@ -185,6 +195,59 @@ export interface InterruptRow {
   /** The run that continues with the answer. */
   next_run_id: string | null;
   created_at: number;
+}
+
+/** A tool call that needs the approval of its user; its id is that of an interrupt, which it outlives. */
+export interface ApprovalRow {
+  owner: string;
+  id: string;
+  session_id: string;
+  run_id: string;
+  /** Identifies the call within its turn. */
+  call: string;
+  call_id: string;
+  tool: string;
+  plugin: string;
+  args_hash: string;
+  required_by: Approval['requiredBy'];
+  /** Encrypted JSON: arguments and their schema. */
+  request: string;
+  created_at: number;
+  expires_at: number;
+  decision: Decision | null;
+  decided_at: number | null;
+  /** Encrypted JSON. */
+  answer: string | null;
+  /** Encrypted; null if the user did not sign. */
+  receipt: string | null;
+}
+
+/** Something that happened on behalf of a user. */
+export interface ActivityRow {
+  owner: string;
+  id: string;
+  kind: ActivityEntry['kind'];
+  session_id: string | null;
+  run_id: string | null;
+  approval_id: string | null;
+  call_id: string | null;
+  tool: string | null;
+  outcome: NonNullable<ActivityEntry['outcome']> | null;
+  decided_by: NonNullable<ActivityEntry['decidedBy']> | null;
+  created_at: number;
+}
+
+/** The rules that a user has signed. */
+interface RulesRow {
+  owner: string;
+  cid: string;
+  /** JSON. */
+  rules: string;
+  /** Encrypted. */
+  token: string;
+  /** Seconds, as in the token; null if it never expires. */
+  expires_at: number | null;
+  stored_at: number;
 }
 
 /** What a user delegated for: calls of services, logins, turns at set times, rules. */

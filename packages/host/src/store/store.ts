@@ -1,6 +1,8 @@
 import { withTimeout } from '@sibyl/server-kit';
 import { sql } from 'kysely';
 import { createHostId } from '../bus/host-bus.js';
+import { ActivityStore } from './activity-store.js';
+import { ApprovalStore } from './approval-store.js';
 import { CallerStore } from './caller-store.js';
 import type { Database } from './database.js';
 import { DelegationStore } from './delegation-store.js';
@@ -14,6 +16,7 @@ import { type DatabaseOptions, openDatabase } from './open-database.js';
 import { BlobStore, PluginTables, SecretStore, SessionStateStore } from './plugin-stores.js';
 import { RevocationStore, SingleUseStore } from './revocation-store.js';
 import { RoomStateStore, RoomStore } from './room-store.js';
+import { RulesStore } from './rules-store.js';
 import { RunStore } from './runs/run-store.js';
 import { SessionStore } from './session-store.js';
 import { SocketStore } from './socket-store.js';
@@ -25,6 +28,9 @@ export interface Store {
   readonly sessions: SessionStore;
   readonly messages: MessageStore;
   readonly runs: RunStore;
+  readonly approvals: ApprovalStore;
+  readonly activity: ActivityStore;
+  readonly rules: RulesStore;
   readonly idempotency: IdempotencyStore;
   readonly rooms: RoomStore;
   readonly roomState: RoomStateStore;
@@ -77,10 +83,14 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     : new DiskSpace(options.dataDir, options.diskMinFree ?? 0);
   const context = { database, clock, newId, disk };
   const rooms = new RoomStore(context);
+  const hostId = options.hostId ?? createHostId();
   return {
     sessions: new SessionStore(context),
     messages: new MessageStore(context),
-    runs: new RunStore(context, vault, options.hostId ?? createHostId()),
+    runs: new RunStore(context, vault, hostId),
+    approvals: new ApprovalStore(context, vault, hostId),
+    activity: new ActivityStore(context),
+    rules: new RulesStore(context, vault),
     idempotency: new IdempotencyStore(context),
     rooms,
     roomState: new RoomStateStore(context, rooms),

@@ -1,7 +1,8 @@
-import { type JsonObject, OracleError, type PendingAnswer } from '@sibyl/protocol';
-import { canonicalJson, checkAnswer } from '../agent/json-schema.js';
+import { canonicalJson, type JsonObject, OracleError, type PendingAnswer } from '@sibyl/protocol';
+import { checkAnswer } from '../agent/json-schema.js';
 import type { SessionKey } from '../bus/event-bus.js';
 import type { Interrupt, RunStore } from '../store/runs/run-store.js';
+import type { Store } from '../store/store.js';
 import type { Turns } from './turns.js';
 
 /** An answer to an interrupt. */
@@ -9,6 +10,11 @@ interface InterruptReply {
   readonly owner: string;
   readonly interruptId: string;
   readonly value: unknown;
+}
+
+/** A question that waits for its answer; one for an approval is answered by a decision only. */
+interface PendingInterrupt extends Interrupt {
+  readonly isApproval: boolean;
 }
 
 /** The run to join after an answer, and what its turn still waits for. */
@@ -19,17 +25,25 @@ interface AnsweredTurn {
 
 /** Turns that wait for answers of their users; any host can continue them. */
 export class PausedTurns {
+  private readonly runs: RunStore;
+
   constructor(
-    private readonly runs: RunStore,
+    private readonly store: Pick<Store, 'runs' | 'approvals'>,
     private readonly turns: Turns,
-  ) {}
+  ) {
+    this.runs = store.runs;
+  }
 
   /** The questions that the paused turn of a session asks. */
-  async pending({ owner, sessionId }: SessionKey): Promise<readonly Interrupt[]> {
+  async pending({ owner, sessionId }: SessionKey): Promise<readonly PendingInterrupt[]> {
     const run = await this.runs.current({ owner, sessionId });
     if (run?.status !== 'paused') return [];
     const interrupts = await this.runs.interrupts({ owner, sessionId, turn: run.turn });
-    return interrupts.filter(({ status }) => status === 'open');
+    const approvals = await this.store.approvals.pending(owner, sessionId);
+    const ids = new Set(approvals.map(({ id }) => id));
+    return interrupts
+      .filter(({ status }) => status === 'open')
+      .map((interrupt) => ({ ...interrupt, isApproval: ids.has(interrupt.id) }));
   }
 
   /** Continues a paused turn with an answer; the same answer again returns the same run. */
@@ -38,6 +52,8 @@ export class PausedTurns {
     const { owner, interruptId } = reply;
     const interrupt = await this.runs.findInterrupt({ owner, interruptId });
     if (!interrupt) throw new OracleError('interrupt_not_found');
+    if (await this.store.approvals.find({ owner, id: interruptId }))
+      throw new OracleError('decision_unsigned');
     const value = readAnswer(reply.value, interrupt.schema);
     const result = await this.runs.endInterrupt({ owner, interruptId, status: 'answered', value });
     switch (result.state) {

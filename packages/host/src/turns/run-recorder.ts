@@ -1,5 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type DoneFrame, OracleError, type PendingAnswer, type ReplyPart } from '@sibyl/protocol';
+import {
+  type DoneFrame,
+  OracleError,
+  type PendingAnswer,
+  type ReplyPart,
+  type ToolCall,
+} from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { AgentStep, InterruptAnswer, StepJournal } from '../agent/steps.js';
 import {
@@ -9,6 +15,8 @@ import {
   toPosition,
   toServerEvent,
 } from '../bus/event-bus.js';
+import { toActivityRow } from '../store/activity-store.js';
+import type { ActivityRow } from '../store/database.js';
 import type { EndedRun, RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { CancelReason, Run, TokenUsage } from '../store/runs/run.js';
@@ -72,6 +80,7 @@ export class RunRecorder implements UnsavedRun {
   private frames: Frame[] = [];
   private steps: UnsealedWrites['steps'][number][] = [];
   private stepCount = 0;
+  private activity: ActivityRow[] = [];
   private isLost = false;
   private isEnding = false;
   /** The end to store; replaced if readers saw another one. */
@@ -104,8 +113,10 @@ export class RunRecorder implements UnsavedRun {
         this.stepCount += 1;
         this.steps.push({ step: this.stepCount, value });
         // Another attempt would not know that a tool has ended; nothing waits for it.
-        if (value.type === 'result') void this.deps.flushes.flushNow(this);
-        else this.deps.flushes.add(this);
+        if (value.type === 'result') {
+          this.addActivity(value.call);
+          void this.deps.flushes.flushNow(this);
+        } else this.deps.flushes.add(this);
       },
       commit: () => this.commit(),
     };
@@ -113,15 +124,18 @@ export class RunRecorder implements UnsavedRun {
 
   take(): UnsealedWrites {
     const { owner, id: runId } = this.deps.run;
-    const writes = { owner, runId, frames: this.frames, steps: this.steps };
+    const { frames, steps, activity } = this;
+    const writes = { owner, runId, frames, steps, activity };
     this.frames = [];
     this.steps = [];
+    this.activity = [];
     return writes;
   }
 
-  putBack({ frames, steps }: UnsealedWrites): void {
+  putBack({ frames, steps, activity }: UnsealedWrites): void {
     this.frames = [...frames, ...this.frames];
     this.steps = [...steps, ...this.steps];
+    this.activity = [...activity, ...this.activity];
   }
 
   onLost(): void {
@@ -131,6 +145,23 @@ export class RunRecorder implements UnsavedRun {
 
   onCanceled(reason: CancelReason): void {
     this.deps.onCanceled(reason);
+  }
+
+  private addActivity({ id: call_id, name: tool, status: outcome }: ToolCall): void {
+    const { run, runs } = this.deps;
+    this.activity.push(
+      toActivityRow({
+        owner: run.owner,
+        id: runs.newId(),
+        kind: 'tool_call',
+        session_id: run.sessionId,
+        run_id: run.id,
+        call_id,
+        tool,
+        outcome,
+        created_at: Date.now(),
+      }),
+    );
   }
 
   /** Waits until the store is available again: a tool must not run before the intent to run it is stored. */
@@ -179,17 +210,22 @@ export class RunRecorder implements UnsavedRun {
   }
 
   /**
-   * Pauses the run with the last frames; readers see `done` once it is stored. Undefined if the user has too many paused
+   * Pauses the run with its last frames, `done` included; readers see them once they are stored. Undefined if the user has too many paused
    * runs: then the run continues.
    */
-  async pause(pause: RunPause, done: DonePart): Promise<Run | undefined> {
+  async pause(pause: RunPause, parts: readonly ReplyPart[]): Promise<Run | undefined> {
     this.isEnding = true;
     const { flushes, log } = this.deps;
     await flushes.remove(this);
     try {
-      const paused = await this.storePause(pause, toFrame(done, log.lastSeq + 1));
+      const last = parts.map((part, i) => toFrame(part, log.lastSeq + 1 + i));
+      const paused = await this.storePause(pause, last);
       this.isEnding = paused !== undefined;
-      if (paused) log.add(done.event, JSON.stringify(done.data));
+      if (paused)
+        for (const part of parts) {
+          log.add(part.event, JSON.stringify(part.data));
+          this.publish(part);
+        }
       return paused;
     } catch (error) {
       this.showLost(pause.ending.message.content);
@@ -199,10 +235,11 @@ export class RunRecorder implements UnsavedRun {
     }
   }
 
-  private async storePause(pause: RunPause, last: Frame): Promise<Run | undefined> {
+  private async storePause(pause: RunPause, last: readonly Frame[]): Promise<Run | undefined> {
     const { run, runs } = this.deps;
     const key = { owner: run.owner, runId: run.id };
-    const ending = { ...pause.ending, frames: [...this.frames, last] };
+    const { activity } = this;
+    const ending = { ...pause.ending, frames: [...this.frames, ...last], activity };
     for (let wait = FIRST_RETRY_MS; ; wait = Math.min(2 * wait, LAST_RETRY_MS)) {
       try {
         const result = await runs.pause({ ...pause, ...key, ending, steps: this.steps });
@@ -243,7 +280,8 @@ export class RunRecorder implements UnsavedRun {
     const { ending, last } = this.lastWrite as LastWrite;
     const frames = [...this.frames, ...last];
     const key = { owner: run.owner, runId: run.id };
-    const request = { ...key, ending: { ...ending, frames }, takesNext: takesNext() };
+    const { activity } = this;
+    const request = { ...key, ending: { ...ending, frames, activity }, takesNext: takesNext() };
     return (await runs.finish(request)) ?? this.findStored(ending);
   }
 

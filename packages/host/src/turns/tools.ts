@@ -13,6 +13,7 @@ import { RESERVED_TOOLS, type TurnTool } from './capabilities.js';
 import type { Hooks } from './hooks.js';
 import { createInterrupt } from './interrupts.js';
 import type { MiddlewareChain } from './middlewares.js';
+import type { ToolPolicy } from './tool-policy.js';
 import type { TurnContexts } from './turn-context.js';
 
 /** Limit for the schemas of all tools of a turn: every model call sends them. */
@@ -23,6 +24,7 @@ const SLICE_MS = 5;
 export interface ToolTurn extends SubAgentTurn {
   readonly plugins: readonly LoadedPlugin[];
   readonly contexts: TurnContexts;
+  readonly policy: ToolPolicy;
   readonly warn: TurnContext['warn'];
   readonly signal: AbortSignal;
 }
@@ -130,8 +132,8 @@ function listTools(
   turn: ToolTurn,
 ): (() => TurnTool | undefined)[] {
   const own = (visibility: Visibility | undefined) => visibility ?? plugin.manifest.visibility;
-  const bindOwn = (definition: ToolDefinition, visibility: Visibility | undefined) => {
-    const bound = bind('main', definition, turn);
+  const bindOwn = (definition: PluginTool, visibility: Visibility | undefined) => {
+    const bound = bind({ agent: 'main', plugin }, definition, turn);
     return bound && { plugin, visibility: own(visibility), ...bound };
   };
   return [
@@ -142,25 +144,38 @@ function listTools(
   ];
 }
 
-/** Leaves a tool with an unusable schema out of this turn and warns the user. */
+/** Leaves a tool that the user blocks out of this turn, and one with an unusable schema with a warning. */
 function bind(
-  agent: string,
-  definition: ToolDefinition,
+  { agent, plugin }: { readonly agent: string; readonly plugin: LoadedPlugin },
+  definition: PluginTool,
   turn: ToolTurn,
 ): Pick<TurnTool, 'tool' | 'characters'> | undefined {
+  const { name, needsApproval } = definition;
+  const facts = { tool: name, plugin: plugin.name, needsApproval };
+  if (turn.policy.isBlocked(facts)) return undefined;
   const bound = toAgentTool(definition);
-  if (bound.ok) return { ...bound.ok, tool: turn.chain.aroundTool(agent, bound.ok.tool) };
-  turn.warn('tool_left_out', `The tool ${definition.name} cannot be used: ${bound.error}`);
-  return undefined;
+  if (!bound.ok) {
+    turn.warn('tool_left_out', `The tool ${name} cannot be used: ${bound.error}`);
+    return undefined;
+  }
+  const context = turn.contexts.of(plugin);
+  const tool = turn.policy.guard(bound.ok.tool, { ...facts, context }, (guarded) =>
+    turn.chain.aroundTool(agent, guarded),
+  );
+  return { ...bound.ok, tool };
 }
+
+/** A tool that a plugin contributes. */
+type PluginTool = ToolDefinition & { readonly needsApproval?: Tool['needsApproval'] | undefined };
 
 function toToolDefinition(
   tool: Tool,
   plugin: LoadedPlugin,
-  { contexts }: ToolTurn,
-): ToolDefinition {
-  const { name, description, inputSchema, timeoutMs, event } = tool;
+  { contexts, policy }: ToolTurn,
+): PluginTool {
+  const { name, description, inputSchema, timeoutMs, event, needsApproval } = tool;
   return {
+    needsApproval,
     name,
     description,
     inputSchema,
@@ -169,7 +184,8 @@ function toToolDefinition(
     run: async (input, call) => {
       const { id, signal } = call;
       const interrupt = createInterrupt(call);
-      const context = { ...contexts.of(plugin), toolCallId: id, signal, interrupt };
+      const ucan = policy.restrictUcan(call);
+      const context = { ...contexts.of(plugin), ucan, toolCallId: id, signal, interrupt };
       const shown = { toolName: name, args: input, status: 'isRunning' as const };
       return runTool(tool, input, context, (output) =>
         event === 'action_call'
@@ -183,7 +199,8 @@ function toToolDefinition(
 function toAgentDefinition(agent: SubAgent, plugin: LoadedPlugin, turn: ToolTurn): ToolDefinition {
   const context = turn.contexts.of(plugin);
   const tools = (agent.tools ?? []).flatMap(
-    (tool) => bind(agent.name, toToolDefinition(tool, plugin, turn), turn)?.tool ?? [],
+    (tool) =>
+      bind({ agent: agent.name, plugin }, toToolDefinition(tool, plugin, turn), turn)?.tool ?? [],
   );
   return createSubAgentTool({ agent, plugin: plugin.name, context, tools }, turn);
 }

@@ -8,6 +8,7 @@ import { composePrompt } from '../agent/prompt.js';
 import type { AgentStep, InterruptAnswer } from '../agent/steps.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
+import type { LiveRules, UserRules } from '../auth/user-rules.js';
 import type { PendingClientCalls } from '../bus/pending-client-calls.js';
 import type { Config } from '../config/config.js';
 import type { ModelRole } from '../models/model.js';
@@ -22,6 +23,7 @@ import type { Hooks } from './hooks.js';
 import { MiddlewareChain } from './middlewares.js';
 import type { LiveRun } from './run-log.js';
 import type { RunRecorder } from './run-recorder.js';
+import { ToolPolicy } from './tool-policy.js';
 import { gatherTools } from './tools.js';
 import type { TurnAccess } from './turn-access.js';
 import {
@@ -52,6 +54,7 @@ interface TurnSetupDeps {
   readonly oracle: OracleIdentity;
   readonly authority: DelegatedAuthority;
   readonly access: TurnAccess;
+  readonly rules: UserRules;
   /** In dependency order. */
   readonly plugins: readonly LoadedPlugin[];
   readonly hooks: Hooks;
@@ -74,6 +77,7 @@ interface Preparation extends EmittingJob {
   readonly facts: TurnFacts;
   /** `main` is the model of this turn. */
   readonly models: Pick<Models, 'get'>;
+  readonly policy: ToolPolicy;
 }
 
 /** Builds the agent's request from the store and the plugins. */
@@ -87,18 +91,34 @@ export class TurnSetup {
     const { live, request, session } = job;
     const key = { owner: session.owner, sessionId: session.id };
     const bytes = this.deps.settings.contextTokens * HISTORY_BYTES_PER_TOKEN;
-    const [recent, delegation] = await Promise.all([
+    const [recent, delegation, rules] = await Promise.all([
       this.deps.store.messages.recent({ ...key, throughTurn: live.run.turn, bytes }),
       this.findDelegation(request),
+      this.openRules(live),
     ]);
     if ((recent[0]?.turn ?? 1) > 1) warn('history_shortened', TOO_OLD);
     const messages = recent.filter((message) => isPrompted(message, live.run));
     const facts = buildTurnFacts({ request, session, messages, delegation });
-    return this.buildRequest({ ...job, warn, messages, facts, models: this.selectModels(job) });
+    const models = this.selectModels(job);
+    const policy = this.createPolicy(job, rules);
+    return this.buildRequest({ ...job, warn, messages, facts, models, policy });
+  }
+
+  /** Until the turn ends. */
+  private async openRules(live: LiveRun): Promise<LiveRules> {
+    const rules = await this.deps.rules.open(live.run.owner);
+    void live.outcome.then(() => rules.close());
+    return rules;
+  }
+
+  private createPolicy({ live, request }: TurnJob, rules: LiveRules): ToolPolicy {
+    const { hooks, authority, access, settings } = this.deps;
+    const ucan = authority.turnUcan(request.caller, access.watchUses(live));
+    return new ToolPolicy({ operator: settings.approvals, rules, hooks, ucan });
   }
 
   private async buildRequest(turn: Preparation): Promise<AgentRequest> {
-    const { live, account, messages, models, warn } = turn;
+    const { live, account, messages, models, policy, warn } = turn;
     const { plugins, hooks, settings } = this.deps;
     const { signal } = live;
     const { steps = [], answers = new Map() } = turn.progress ?? {};
@@ -116,6 +136,7 @@ export class TurnSetup {
       models,
       plugins,
       contexts,
+      policy,
       chain,
       hooks,
       warn,
@@ -142,14 +163,14 @@ export class TurnSetup {
   }
 
   private contextDeps(turn: Preparation) {
-    const { live, recorder, events, request, account, facts, models, warn } = turn;
-    const { store, authority, access, hooks, pendingCalls, checksEvents, logger } = this.deps;
+    const { live, recorder, events, request, account, facts, models, policy, warn } = turn;
+    const { store, hooks, pendingCalls, checksEvents, logger } = this.deps;
     const { run, signal } = live;
     return {
       request,
       facts,
       store,
-      ucan: authority.turnUcan(request.caller, access.watchUses(live)),
+      ucan: policy.restrictUcan(),
       llm: createLlms({ modelFor: models.get, meter: account, signal }),
       emit: createTurnEmit({ run, recorder: events, logger, checksEvents }),
       client: createClientCalls({ run, recorder, pendingCalls }),

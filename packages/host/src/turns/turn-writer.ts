@@ -1,13 +1,14 @@
 import { randomUUID } from 'node:crypto';
-import type {
-  ErrorKind,
-  Message as MessageView,
-  OracleError,
-  ReplyPart,
-  ReplyWarning,
+import {
+  type ErrorKind,
+  type Message as MessageView,
+  type OracleError,
+  type ReplyPart,
+  type ReplyWarning,
+  toApprovalId,
 } from '@sibyl/protocol';
 import type { AgentPart } from '../agent/agent.js';
-import type { PendingInterrupt } from '../agent/steps.js';
+import type { ApprovalRequest, PendingInterrupt } from '../agent/steps.js';
 import type { ServerEvent } from '../bus/event-bus.js';
 import {
   joinReasoning,
@@ -17,8 +18,8 @@ import {
   type MessageError,
 } from '../store/message.js';
 import type { RunEnding } from '../store/runs/finish-run.js';
-import type { NewInterrupt } from '../store/runs/interrupts.js';
 import type { Ending, Run, TokenUsage } from '../store/runs/run.js';
+import type { UnsealedInterrupt } from '../store/runs/run-store.js';
 import { MessageParts } from './message-parts.js';
 import { createReport, MAX_WARNINGS, type RunOutcome, readError } from './run-log.js';
 import { buildDoneFrame, type RunRecorder } from './run-recorder.js';
@@ -128,7 +129,9 @@ export class TurnWriter {
     const { id: runId, messageId } = this.run;
     const status = 'interrupted';
     const text = this.parts.content;
-    const questions = interrupts.map((interrupt) => toInterrupt(interrupt));
+    const questions = await Promise.all(
+      interrupts.map((interrupt) => toInterrupt(interrupt, this.run)),
+    );
     const pending = questions.map(({ id, kind }) => ({ id, kind }));
     const report = { ...createReport(this.warnings), pending, cost: usage?.cost };
     this.parts.leaveCalls(new Set(interrupts.map(toMainCall)), NOT_ANSWERED);
@@ -136,16 +139,34 @@ export class TurnWriter {
     const paused = await this.recorder.pause(
       {
         interrupts: questions,
-        data: new Map(questions.map(({ id }, i) => [id, interrupts[i]?.data])),
+        data: new Map(questions.map(({ id }, i) => [id, toQuestionData(interrupts[i])])),
         request,
         limit,
         ending: { usage, report, message },
       },
-      buildDoneFrame({ runId, messageId, status, text, pending, usage }),
+      [
+        ...questions.flatMap((question, i) =>
+          this.buildApprovalFrame(question, interrupts[i]?.approval),
+        ),
+        buildDoneFrame({ runId, messageId, status, text, pending, usage }),
+      ],
     );
     if (!paused) return undefined;
     const { warnings = [] } = report;
     return { status, messageId, text, warnings, usage, pending };
+  }
+
+  private buildApprovalFrame(
+    { id: approvalId, callId: toolCallId, expiresInMs }: UnsealedInterrupt,
+    approval: ApprovalRequest | undefined,
+  ): ReplyPart[] {
+    if (!approval) return [];
+    const { tool: toolName, plugin, args, argsHash, requiredBy } = approval;
+    const expiresAt = new Date(Date.now() + expiresInMs).toISOString();
+    const call = { toolCallId, toolName, plugin, args, argsHash, requiredBy };
+    const times = { expiresAt, timestamp: now() };
+    const data = { ...this.ids, runId: this.run.id, approvalId, ...call, ...times };
+    return [{ event: 'approval_request', data }];
   }
 
   private buildMessage(
@@ -253,10 +274,34 @@ const toMainCall = ({ path, callId }: PendingInterrupt) => path.split('/')[0] ||
 /** How long an interrupt waits if its tool does not say. */
 const DEFAULT_EXPIRY_SECONDS = 7 * 24 * 60 * 60;
 
-function toInterrupt(interrupt: PendingInterrupt): NewInterrupt {
-  const { kind, schema, callId, key, expiresInSeconds = DEFAULT_EXPIRY_SECONDS } = interrupt;
+async function toInterrupt(interrupt: PendingInterrupt, run: Run): Promise<UnsealedInterrupt> {
+  const { kind, schema, callId, key, approval } = interrupt;
+  const { expiresInSeconds = DEFAULT_EXPIRY_SECONDS } = interrupt;
+  const question = { kind, schema, callId, path: key, data: null };
   const expiresInMs = expiresInSeconds * 1000;
-  return { id: randomUUID(), kind, schema, callId, path: key, data: null, expiresInMs };
+  if (!approval) return { id: randomUUID(), ...question, expiresInMs };
+  const { tool, plugin, argsHash, args, inputSchema, requiredBy } = approval;
+  const place = { sessionId: run.sessionId, runId: run.id, call: key };
+  return {
+    id: await toApprovalId({ ...place, tool, plugin, argsHash }),
+    ...question,
+    expiresInMs,
+    approval: {
+      call: key,
+      call_id: callId,
+      tool,
+      plugin,
+      args_hash: argsHash,
+      required_by: requiredBy,
+      request: { args, inputSchema },
+    },
+  };
+}
+
+/** What plugins see of a question. */
+function toQuestionData(interrupt: PendingInterrupt | undefined): unknown {
+  const { approval, data } = interrupt ?? {};
+  return approval ? { tool: approval.tool, args: approval.args } : data;
 }
 
 const now = () => new Date().toISOString();

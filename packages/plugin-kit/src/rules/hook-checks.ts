@@ -35,6 +35,8 @@ export const checkTool = checkFields('tool', ({ name, description, inputSchema, 
   if (!isFunction(tool.run)) return 'it has no run function';
   if (tool.outputSchema !== undefined && !isStandardSchema(tool.outputSchema))
     return 'its outputSchema is not a Standard Schema';
+  if (!['undefined', 'boolean', 'function'].includes(typeof tool.needsApproval))
+    return 'its needsApproval is neither a boolean nor a function';
   return checkInputSchema(inputSchema);
 });
 

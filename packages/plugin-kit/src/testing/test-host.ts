@@ -102,6 +102,9 @@ export class TestHost {
     answer: async () => {
       throw new OracleError('interrupt_not_found');
     },
+    deny: async () => {
+      throw new OracleError('approval_not_found');
+    },
   };
 
   onClose(task: () => void | Promise<void>): void {

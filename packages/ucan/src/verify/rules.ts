@@ -10,7 +10,10 @@ interface InvocationRules {
   /** The only issuer that is accepted; unset: any. */
   readonly issuer?: string;
   readonly now: number;
-  readonly maxTtlSeconds: number;
+  /** Unset: it may never expire. */
+  readonly maxTtlSeconds?: number | undefined;
+  /** Whether the capability may have caveats. */
+  readonly allowsCaveats?: boolean | undefined;
 }
 
 /** Every check of an invocation that needs neither the network nor a signature. */
@@ -22,15 +25,15 @@ export function checkInvocation({ root }: Token, rules: InvocationRules): UcanEr
   }
   if (root.proofs.length > 0) return refuse('has_proofs', `${root.proofs.length} proofs`).error;
   return (
-    checkTtl(root, now, maxTtlSeconds) ??
+    (maxTtlSeconds === undefined ? undefined : checkTtl(root, now, maxTtlSeconds)) ??
     checkTime(root, now) ??
-    checkCapability(root.capabilities, rules.capability)
+    checkCapability(root.capabilities, rules)
   );
 }
 
 function checkCapability(
   capabilities: readonly Capability[],
-  expected: Capability,
+  { capability: expected, allowsCaveats }: InvocationRules,
 ): UcanError | undefined {
   const [capability, ...others] = capabilities;
   if (!capability || others.length > 0) {
@@ -40,7 +43,7 @@ function checkCapability(
     return refuse('wrong_capability', `${capability.can} at ${capability.with}`).error;
   }
   // ucanto writes an empty `nb` when it is handed one, so that one says nothing.
-  if (Object.keys(capability.nb ?? {}).length > 0) {
+  if (!allowsCaveats && Object.keys(capability.nb ?? {}).length > 0) {
     return refuse('has_caveats', Object.keys(capability.nb ?? {}).join()).error;
   }
   return undefined;

@@ -50,11 +50,17 @@ export class SignatureVerifier {
         : await this.resolveIssuer(ucan.issuer);
       if (keys.error) return named(keys.error, ucan);
       keysByIssuer.set(ucan.issuer, keys.ok);
-      const error = checkSignature(ucan, keys.ok);
+      const { error } = findSigningKey(ucan, keys.ok);
       if (error) return named(error, ucan);
       if (isOffline(ucan.issuer)) this.proven.set(ucan.cid, true);
     }
     return undefined;
+  }
+
+  /** Verifies the signature of one UCAN; returns the key of its issuer that signed. */
+  async findKey(ucan: Ucan): Promise<Result<Uint8Array, UcanError>> {
+    const keys = await this.resolveIssuer(ucan.issuer);
+    return keys.error ? keys : findSigningKey(ucan, keys.ok);
   }
 
   private needsLookup(did: string): boolean {
@@ -74,10 +80,10 @@ export class SignatureVerifier {
 /** A did:key holds its own key. */
 const isOffline = (did: string): boolean => did.startsWith('did:key:');
 
-function checkSignature(ucan: Ucan, keys: DidKeys): UcanError | undefined {
+function findSigningKey(ucan: Ucan, keys: DidKeys): Result<Uint8Array, UcanError> {
   const sound = keys.filter(isSoundPublicKey);
-  if (sound.length === 0) return refuse('weak_key', `${keys.length} keys, none sound`).error;
+  if (sound.length === 0) return refuse('weak_key', `${keys.length} keys, none sound`);
   const message = signingBytes(ucan);
-  const isSigned = sound.some((key) => verifyEd25519(key, message, ucan.signature));
-  return isSigned ? undefined : refuse('signature_invalid', 'no key of the issuer fits').error;
+  const key = sound.find((each) => verifyEd25519(each, message, ucan.signature));
+  return key ? { ok: key } : refuse('signature_invalid', 'no key of the issuer fits');
 }

@@ -1,6 +1,6 @@
 import type { Result } from '@sibyl/protocol';
 import { LruMap, textBytes } from '@sibyl/server-kit';
-import { type Ipld, isIpldMap, Link } from '../codec/ipld.js';
+import { type Ipld, type IpldMap, isIpldMap, Link } from '../codec/ipld.js';
 import type { Clock } from '../codec/ucan.js';
 import { refuse, type UcanError } from '../errors.js';
 import type { Capability, Token } from '../read/token.js';
@@ -29,6 +29,13 @@ export interface VerifiedDelegation extends Verdict {
   readonly capabilities: readonly Capability[];
   /** The archive itself, to store and to attach as a proof: a secret, never to be logged. */
   readonly token: string;
+}
+
+/** What a user has signed for the oracle alone: one capability and its caveats. */
+export interface VerifiedStatement extends Verdict {
+  readonly nb: IpldMap;
+  /** The raw public key that signed, as resolved now. */
+  readonly key: Uint8Array;
 }
 
 export const toInvocation = (token: Token): VerifiedInvocation => toVerdict(token);

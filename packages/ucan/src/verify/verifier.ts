@@ -16,6 +16,7 @@ import {
   VerdictCache,
   type VerifiedDelegation,
   type VerifiedInvocation,
+  type VerifiedStatement,
 } from './verdict.js';
 
 export interface VerifierOptions {
@@ -36,7 +37,7 @@ export interface VerifierOptions {
   readonly cacheBytes?: number;
 }
 
-export type TokenPurpose = 'invocation' | 'delegation' | 'single_use';
+export type TokenPurpose = 'invocation' | 'delegation' | 'single_use' | 'statement';
 
 export interface VerifyOptions {
   /**
@@ -62,6 +63,11 @@ export interface SingleUseExpectation extends VerifyOptions {
   readonly issuer: string;
 }
 
+export interface StatementExpectation extends SingleUseExpectation {
+  /** Whether it may not live longer than an auth invocation. */
+  readonly isShortLived?: boolean | undefined;
+}
+
 /** Proves tokens; every method answers with a verdict or an error and never throws. */
 export interface Verifier {
   /** Who is calling: the bearer of an auth invocation. */
@@ -79,6 +85,14 @@ export interface Verifier {
     token: unknown,
     expectation: SingleUseExpectation,
   ): Promise<Result<VerifiedInvocation, UcanError>>;
+  /**
+   * What a user states to the oracle: one capability with caveats, no proofs. The caller decides what the caveats mean, and
+   * records the use of a statement that counts once.
+   */
+  verifyStatement(
+    token: unknown,
+    expectation: StatementExpectation,
+  ): Promise<Result<VerifiedStatement, UcanError>>;
   /** Drops the cached verdicts that match and says how many; the next use is verified again. */
   forget(matches: (verdict: Verdict) => boolean): number;
 }
@@ -130,6 +144,10 @@ class CachingVerifier implements Verifier {
     return this.reported('single_use', await this.spend(text, expectation));
   }
 
+  async verifyStatement(text: unknown, expectation: StatementExpectation) {
+    return this.reported('statement', await this.proveStatement(text, expectation));
+  }
+
   private reported<V>(purpose: TokenPurpose, result: Result<V, UcanError>): Result<V, UcanError> {
     if (result.error) this.options.onRejection?.(purpose, result.error);
     return result;
@@ -149,6 +167,26 @@ class CachingVerifier implements Verifier {
         ? await spendOnce(token.ok.root, store, () => this.prove(token.ok, expectation))
         : refuse('replay_store_unavailable', 'none configured').error);
     return error ? { error: named(error, token.ok.root) } : { ok: toInvocation(token.ok) };
+  }
+
+  private async proveStatement(
+    text: unknown,
+    expectation: StatementExpectation,
+  ): Promise<Result<VerifiedStatement, UcanError>> {
+    const { can, with: resource, issuer, isShortLived = false } = expectation;
+    const token = readToken(text);
+    if (token.error) return token;
+    const { root } = token.ok;
+    const error =
+      this.checkInvocation(token.ok, { can, with: resource }, issuer, {
+        allowsCaveats: true,
+        ...(!isShortLived && { maxTtlSeconds: undefined }),
+      }) ?? (await this.prove(token.ok, expectation));
+    if (error) return { error: named(error, root) };
+    const key = await this.signatures.findKey(root);
+    if (key.error) return { error: named(key.error, root) };
+    const nb = root.capabilities[0]?.nb ?? {};
+    return { ok: { ...toInvocation(token.ok), nb, key: key.ok } };
   }
 
   forget(matches: (verdict: Verdict) => boolean): number {
@@ -189,13 +227,19 @@ class CachingVerifier implements Verifier {
     return error ? { error: named(error, token.ok.root) } : { ok: toVerdict(token.ok) };
   }
 
-  private checkInvocation(token: Token, capability: Capability, issuer?: string) {
+  private checkInvocation(
+    token: Token,
+    capability: Capability,
+    issuer?: string,
+    more: { maxTtlSeconds?: undefined; allowsCaveats?: boolean } = {},
+  ) {
     return checkInvocation(token, {
       audiences: this.audiences,
       capability,
       ...(issuer !== undefined && { issuer }),
       now: this.clock(),
       maxTtlSeconds: this.options.maxTtlSeconds ?? 900,
+      ...more,
     });
   }
 

@@ -1,5 +1,12 @@
 import { type Kysely, sql } from 'kysely';
-import { prepareQuery, type RunRow, type Schema, type StoreContext } from '../database.js';
+import { insertActivity } from '../activity-store.js';
+import {
+  type ActivityRow,
+  prepareQuery,
+  type RunRow,
+  type Schema,
+  type StoreContext,
+} from '../database.js';
 import type { Message, MessageBody } from '../message.js';
 import { saveAnswer } from '../message-store.js';
 import { type Frame, findLastSeq, insertFrames } from './frames.js';
@@ -23,6 +30,8 @@ export interface RunEnding {
   readonly usage?: TokenUsage | undefined;
   readonly error?: RunError | undefined;
   readonly report?: RunReport | undefined;
+  /** Tool calls that have ended and are not stored yet. */
+  readonly activity?: readonly ActivityRow[] | undefined;
 }
 
 /** Which host ends a run, and whether it takes over the next one of the session. */
@@ -70,6 +79,7 @@ export async function finishRun(
     createdAt: now,
   });
   await insertFrames(tables, toFrameRows(key, ending.frames ?? []));
+  await insertActivity(tables, ending.activity ?? []);
   if (!isUnanswered)
     await deleteSteps(tables, { owner, sessionId: row.session_id, turn: row.turn });
   const next = await promoteNext(tables, {

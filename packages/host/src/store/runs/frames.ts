@@ -1,5 +1,7 @@
 import { type Kysely, sql } from 'kysely';
+import { insertActivity } from '../activity-store.js';
 import {
+  type ActivityRow,
   type Database,
   type FrameRow,
   prepareQuery,
@@ -24,6 +26,8 @@ export interface RunWrites extends RunKey {
   readonly frames: readonly Frame[];
   /** Encrypted steps with their numbers. */
   readonly steps: readonly { readonly step: number; readonly data: string }[];
+  /** Tool calls that have ended. */
+  readonly activity: readonly ActivityRow[];
 }
 
 /** The result of a flush: which runs this host must stop. */
@@ -44,11 +48,20 @@ export async function flushRuns(
   writes: readonly RunWrites[],
   host: { readonly hostId: string; readonly now: number },
 ): Promise<FlushResult> {
-  const flushed = await database.write((tables) =>
-    database.engine === 'postgres'
-      ? flushAtOnce(tables, writes, host)
-      : flushEach(tables, writes, host),
-  );
+  const flushed = await database.write(async (tables) => {
+    const runs = await (database.engine === 'postgres' ? flushAtOnce : flushEach)(
+      tables,
+      writes,
+      host,
+    );
+    const ours = new Set(runs.map(({ id }) => id));
+    const kept = writes.filter(({ runId }) => ours.has(runId));
+    await insertActivity(
+      tables,
+      kept.flatMap(({ activity }) => activity),
+    );
+    return runs;
+  });
   const known = new Set(flushed.map(({ id }) => id));
   return {
     lost: writes.map(({ runId }) => runId).filter((runId) => !known.has(runId)),

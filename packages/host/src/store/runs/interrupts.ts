@@ -7,6 +7,7 @@ import {
   type Schema,
   type StoreContext,
 } from '../database.js';
+import { insertActivity } from '../activity-store.js';
 import { saveAnswer } from '../message-store.js';
 import {
   deleteSteps,
@@ -16,6 +17,7 @@ import {
   toAnswer,
   toFrameRows,
 } from './finish-run.js';
+import { insertApproval, type NewApproval, recordEnd } from './approvals.js';
 import { findLastSeq, insertFrames, insertSteps } from './frames.js';
 import { type CancelReason, insertRun, type Run, type RunKey, toRun } from './run.js';
 
@@ -27,6 +29,8 @@ export interface NewInterrupt extends PendingAnswer {
   readonly schema: JsonObject;
   readonly data: string | null;
   readonly expiresInMs: number;
+  /** Set if the question is whether a call may run. */
+  readonly approval?: NewApproval | undefined;
 }
 
 export interface Pause extends RunKey {
@@ -50,7 +54,7 @@ export type PauseResult =
 export async function pauseRun(
   tables: Kysely<Schema>,
   { owner, runId, hostId, ending, ...pause }: Pause,
-  { clock, database }: StoreContext,
+  { clock, database, newId }: StoreContext,
 ): Promise<PauseResult> {
   const now = clock();
   const key = { owner, runId };
@@ -76,6 +80,7 @@ export async function pauseRun(
   const answer = { ...ending.message, ...toAnswer(row), seq: session.lastSeq, createdAt: now };
   await saveAnswer(tables, answer);
   await insertFrames(tables, toFrameRows(key, frames));
+  await insertActivity(tables, ending.activity ?? []);
   const steps = pause.steps.map(({ step, data }) => ({
     owner,
     run_id: runId,
@@ -85,8 +90,13 @@ export async function pauseRun(
   }));
   for (const step of steps) await insertSteps(tables, [step]);
   const time = await readTime(tables, database.engine, now);
-  for (const interrupt of pause.interrupts)
-    await insertInterrupt(tables, toInterruptRow(row, interrupt, { now, time }));
+  for (const { approval, ...interrupt } of pause.interrupts) {
+    const stored = toInterruptRow(row, interrupt, { now, time });
+    await insertInterrupt(tables, stored);
+    const { id, created_at, expires_at } = stored;
+    if (approval)
+      await insertApproval(tables, row, { ...approval, id, created_at, expires_at }, newId);
+  }
   return { state: 'paused', run: toRun(row) };
 }
 
@@ -159,9 +169,9 @@ const insertInterrupt = prepareQuery((tables, row: InterruptRow) =>
 export async function cancelPausedRun(
   tables: Kysely<Schema>,
   { owner, runId }: RunKey,
-  { clock, reason = 'interrupted' }: StoreContext & { readonly reason?: CancelReason },
+  { reason = 'interrupted', ...context }: StoreContext & { readonly reason?: CancelReason },
 ): Promise<Run | undefined> {
-  const now = clock();
+  const now = context.clock();
   const row = await tables
     .updateTable('runs')
     .set({ status: reason, request: null, updated_at: now })
@@ -171,13 +181,16 @@ export async function cancelPausedRun(
     .returningAll()
     .executeTakeFirst();
   if (row === undefined) return undefined;
-  await tables
+  const canceled = await tables
     .updateTable('interrupts')
     .set({ status: 'cancelled', answered_at: now })
     .where('owner', '=', owner)
     .where('run_id', '=', runId)
     .where('status', '=', 'open')
+    .returning('id')
     .execute();
+  const ids = canceled.map(({ id }) => id);
+  await recordEnd(tables, { owner, ids, outcome: 'cancelled', by: 'host' }, context);
   await deleteSteps(tables, { owner, sessionId: row.session_id, turn: row.turn });
   return toRun(row);
 }
@@ -204,8 +217,9 @@ export type AnswerResult =
 export async function endInterrupt(
   tables: Kysely<Schema>,
   { owner, interruptId, status, answer, hostId }: InterruptEnd,
-  { clock, newId }: StoreContext,
+  context: StoreContext,
 ): Promise<AnswerResult> {
+  const { clock, newId, database } = context;
   const found = await findInterrupt(tables, { owner, interruptId });
   if (found === undefined) return { state: 'unknown' };
   const now = clock();
@@ -218,6 +232,10 @@ export async function endInterrupt(
     .execute();
   const interrupt = interrupts.find(({ id }) => id === interruptId) ?? found;
   if (interrupt.status !== 'open') return { state: 'closed', interrupt };
+  const isLate = interrupt.expires_at <= (await readTime(tables, database.engine, now));
+  if (status === 'answered' && isLate) return { state: 'closed', interrupt };
+  if (status === 'expired')
+    await recordEnd(tables, { owner, ids: [interruptId], outcome: status, by: 'host' }, context);
   await updateInterrupt(tables, { owner, interruptId, status, answer, now });
   const pending = interrupts.filter((each) => each.status === 'open' && each.id !== interruptId);
   if (pending.length > 0)

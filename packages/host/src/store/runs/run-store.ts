@@ -3,6 +3,7 @@ import { sql } from 'kysely';
 import type { SessionKey } from '../../bus/event-bus.js';
 import { prepareQuery, type Schema, type StoreContext } from '../database.js';
 import type { Vault } from '../encryption.js';
+import type { NewApproval } from './approvals.js';
 import { type EndedRun, finishRun, isOpen, promoteNext, type RunEnding } from './finish-run.js';
 import {
   type FlushResult,
@@ -88,16 +89,24 @@ export class RunStore {
     data,
     steps,
     ...pause
-  }: Omit<Pause, 'hostId' | 'request' | 'steps'> &
+  }: Omit<Pause, 'hostId' | 'request' | 'steps' | 'interrupts'> &
     Pick<UnsealedWrites, 'steps'> & {
+      readonly interrupts: readonly UnsealedInterrupt[];
       readonly request: unknown;
       /** The data of the interrupts by their ids. */
       readonly data: ReadonlyMap<string, unknown>;
     }): Promise<PauseResult> {
     const { owner } = pause;
-    const interrupts = pause.interrupts.map((each): NewInterrupt => {
+    const interrupts = pause.interrupts.map(({ approval, ...each }): NewInterrupt => {
       const value = data.get(each.id);
-      return { ...each, data: value === undefined ? null : this.seal('interrupt', owner, value) };
+      return {
+        ...each,
+        data: value === undefined ? null : this.seal('interrupt', owner, value),
+        approval: approval && {
+          ...approval,
+          request: this.seal('approval', owner, approval.request),
+        },
+      };
     });
     const sealed = {
       ...pause,
@@ -420,7 +429,12 @@ export class RunStore {
   }
 }
 
-type SealedKind = 'request' | 'step' | 'interrupt' | 'answer';
+type SealedKind = 'request' | 'step' | 'interrupt' | 'answer' | 'approval';
+
+/** A question whose approval, if it is one, is not encrypted yet. */
+export interface UnsealedInterrupt extends Omit<NewInterrupt, 'approval'> {
+  readonly approval?: (Omit<NewApproval, 'request'> & { readonly request: unknown }) | undefined;
+}
 
 /** What a host has to store of one run, before its steps are encrypted. */
 export interface UnsealedWrites extends Omit<RunWrites, 'steps'> {
@@ -428,7 +442,7 @@ export interface UnsealedWrites extends Omit<RunWrites, 'steps'> {
 }
 
 /** A question that a paused run asked. */
-export interface Interrupt extends Omit<NewInterrupt, 'data' | 'expiresInMs'> {
+export interface Interrupt extends Omit<NewInterrupt, 'data' | 'expiresInMs' | 'approval'> {
   /** Milliseconds, by the clock of the database. */
   readonly expiresAt: number;
   readonly owner: string;

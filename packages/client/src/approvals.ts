@@ -1,0 +1,142 @@
+import type {
+  ActivityPage,
+  Approval,
+  ApprovalDecided,
+  ApprovalList,
+  DecideApproval,
+  Decision,
+  JsonObject,
+  Rule,
+  UserRules,
+} from '@sibyl/protocol';
+import {
+  APPROVE_ABILITY,
+  buildDecisionClaims,
+  hashJson,
+  RULES_ABILITY,
+  toApprovalId,
+  toOracleResource,
+} from '@sibyl/protocol/decisions';
+import { OracleClientError, toSigningError } from './errors.js';
+import type { HttpClient } from './http/http-client.js';
+import type { RequestOptions } from './oracle-client.js';
+import type { OracleSigner } from './signers/signer.js';
+
+export interface Approvals {
+  /** The tool calls that wait for the user, oldest first. */
+  list(options?: RequestOptions & { readonly sessionId?: string }): Promise<readonly Approval[]>;
+  get(id: string, options?: RequestOptions): Promise<Approval>;
+  /** Signs an approval of exactly the call that is given; with `args`, of a call with these arguments. */
+  approve(
+    approval: Approval,
+    options?: { readonly args?: JsonObject; readonly reason?: string },
+  ): Promise<ApprovalDecided>;
+  /** Signs a denial; the model receives the reason. */
+  deny(approval: Approval, options?: { readonly reason?: string }): Promise<ApprovalDecided>;
+  /** The receipt of a signed decision, to be stored byte for byte. */
+  receipt(id: string, options?: RequestOptions): Promise<string>;
+}
+
+export interface Rules {
+  get(options?: RequestOptions): Promise<UserRules>;
+  /** Signs rules and stores them; the first one that matches a tool decides. */
+  set(rules: readonly Rule[]): Promise<UserRules>;
+  delete(): Promise<void>;
+}
+
+export interface ActivityQuery extends RequestOptions {
+  readonly limit?: number;
+  /** `nextCursor` of the previous page. */
+  readonly before?: string;
+  readonly sessionId?: string;
+}
+
+/** How long a signed decision can be sent. */
+const DECISION_SECONDS = 120;
+/** How long signed rules can be sent; they stay in force afterwards. */
+const RULES_SECONDS = 600;
+
+const toPath = (id: string) => `/approvals/${encodeURIComponent(id)}`;
+
+export function createApprovals(http: HttpClient, signer: OracleSigner): Approvals {
+  const decide = async (
+    { id, facts, args: originalArgs }: Approval,
+    decision: Decision,
+    { args, reason }: { readonly args?: JsonObject; readonly reason?: string },
+  ): Promise<ApprovalDecided> => {
+    await assertConsistent({ id, facts, args: originalArgs });
+    const claims = await buildDecisionClaims({ id, decision, originalArgs, args, reason });
+    const invocation = await sign(http, signer, {
+      can: APPROVE_ABILITY,
+      nb: { ...claims },
+      seconds: DECISION_SECONDS,
+    });
+    const body: DecideApproval = { decision, reason, args, invocation };
+    return http.requestJson({ method: 'POST', path: toPath(id), body });
+  };
+  return {
+    list: async ({ sessionId, signal } = {}) => {
+      const request = { path: '/approvals', query: { sessionId }, signal };
+      return (await http.requestJson<ApprovalList>(request)).approvals;
+    },
+    get: (id, { signal } = {}) => http.requestJson({ path: toPath(id), signal }),
+    approve: (approval, options = {}) => decide(approval, 'approve', options),
+    deny: (approval, options = {}) => decide(approval, 'deny', options),
+    receipt: async (id, { signal } = {}) =>
+      (await http.request({ path: `${toPath(id)}/receipt`, signal })).text(),
+  };
+}
+
+/** An oracle must not show one call and have another one signed. */
+async function assertConsistent({
+  id,
+  facts,
+  args,
+}: Pick<Approval, 'id' | 'facts' | 'args'>): Promise<void> {
+  if (facts.argsHash === (await hashJson(args)) && id === (await toApprovalId(facts))) return;
+  throw new OracleClientError(
+    'invalid_reply',
+    'Nothing was signed: the id of the approval does not belong to the call that is shown',
+  );
+}
+
+export function createRules(http: HttpClient, signer: OracleSigner): Rules {
+  return {
+    get: ({ signal } = {}) => http.requestJson({ path: '/rules', signal }),
+    set: async (rules) => {
+      const nb = { rules: rules.map(({ match, effect }) => ({ match, effect })) };
+      const token = await sign(http, signer, { can: RULES_ABILITY, nb, seconds: RULES_SECONDS });
+      return http.requestJson({ method: 'PUT', path: '/rules', body: { token } });
+    },
+    delete: async () => {
+      await http.requestJson({ method: 'DELETE', path: '/rules' });
+    },
+  };
+}
+
+export const listActivity = (
+  http: HttpClient,
+  { signal, ...query }: ActivityQuery = {},
+): Promise<ActivityPage> => http.requestJson({ path: '/activity', query, signal });
+
+interface Statement {
+  readonly can: string;
+  readonly nb: Parameters<OracleSigner['delegate']>[0]['capabilities'][number]['nb'];
+  readonly seconds: number;
+}
+
+async function sign(
+  http: HttpClient,
+  signer: OracleSigner,
+  { can, nb, seconds }: Statement,
+): Promise<string> {
+  const { did: audience } = await http.discovery.card();
+  const capability = { can, with: toOracleResource(audience), ...(nb && { nb }) };
+  const expiration = http.discovery.now() + seconds;
+  const minted = await signer
+    .delegate({ audience, capabilities: [capability], expiration })
+    .catch((cause) => {
+      throw toSigningError(cause);
+    });
+  return minted.token;
+}

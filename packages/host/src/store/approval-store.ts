@@ -1,0 +1,181 @@
+import type { Approval, Decision, JsonObject } from '@sibyl/protocol';
+import type { Kysely } from 'kysely';
+import type { ApprovalRow, InterruptRow, Schema, StoreContext } from './database.js';
+import type { Vault } from './encryption.js';
+import { claimOnce } from './revocation-store.js';
+import { recordEnd } from './runs/approvals.js';
+import { type AnswerResult, endInterrupt } from './runs/interrupts.js';
+
+/** More than a user can have pending. */
+const PENDING_PER_LIST = 1000;
+
+interface ApprovalKey {
+  readonly owner: string;
+  readonly id: string;
+}
+
+/** What is encrypted of the call. */
+interface ApprovalRequest {
+  readonly args: JsonObject;
+  readonly inputSchema: JsonObject;
+}
+
+/** What the tool receives once its call is decided. */
+export interface ApprovalAnswer {
+  readonly decision: Decision;
+  readonly reason?: string | undefined;
+  /** If the user edited the arguments. */
+  readonly args?: JsonObject | undefined;
+}
+
+export interface StoredDecision extends ApprovalKey {
+  readonly answer: ApprovalAnswer;
+  /** Milliseconds. */
+  readonly decidedAt: number;
+  /** The invocation that is used up, and the receipt; undefined if the decision is not signed. */
+  readonly proof?: {
+    readonly cid: string;
+    /** Unix seconds. */
+    readonly expiration: number;
+    readonly receipt: string;
+  };
+}
+
+/** How long a used invocation is remembered after its expiry, in seconds. */
+const KEEP_SECONDS = 60;
+
+/** Tool calls that need, or needed, the approval of their users. */
+export class ApprovalStore {
+  constructor(
+    private readonly context: StoreContext,
+    private readonly vault: Vault,
+    private readonly hostId: string,
+  ) {}
+
+  /** The pending ones, oldest first. */
+  async pending(owner: string, sessionId?: string): Promise<readonly Approval[]> {
+    const query = selectApprovals(this.context.database.tables, owner)
+      .where('i.status', '=', 'open')
+      .orderBy('a.created_at')
+      .orderBy('a.id')
+      .limit(PENDING_PER_LIST);
+    const rows = await (sessionId === undefined
+      ? query
+      : query.where('a.session_id', '=', sessionId)
+    ).execute();
+    return rows.map((row) => this.toApproval(row));
+  }
+
+  async find({ owner, id }: ApprovalKey): Promise<Approval | undefined> {
+    const row = await selectApprovals(this.context.database.tables, owner)
+      .where('a.id', '=', id)
+      .executeTakeFirst();
+    return row && this.toApproval(row);
+  }
+
+  /** The text of the receipt, if the user signed the decision. */
+  async receipt({ owner, id }: ApprovalKey): Promise<string | undefined> {
+    const row = await this.context.database.tables
+      .selectFrom('approvals')
+      .select('receipt')
+      .where('owner', '=', owner)
+      .where('id', '=', id)
+      .executeTakeFirst();
+    return row?.receipt ? this.open('receipt', owner, row.receipt) : undefined;
+  }
+
+  /** Stores a decision, its receipt and the use of its invocation, and continues the turn: all or nothing. */
+  async decide(decided: StoredDecision): Promise<AnswerResult | { readonly state: 'replayed' }> {
+    const { owner, id, answer, decidedAt, proof } = decided;
+    const sealed = this.vault.seal(JSON.stringify(answer), ['answer', owner]);
+    const receipt = proof ? this.vault.seal(proof.receipt, ['receipt', owner]) : null;
+    const end = { owner, interruptId: id, status: 'answered', answer: sealed } as const;
+    const decision = { decision: answer.decision, decided_at: decidedAt, answer: sealed, receipt };
+    try {
+      return await this.context.database.writeFor(owner, async (tables) => {
+        const result = await endInterrupt(tables, { ...end, hostId: this.hostId }, this.context);
+        if (result.state === 'unknown' || result.state === 'closed') return result;
+        if (proof && !(await spend(tables, owner, proof))) throw new ReplayedError();
+        await tables
+          .updateTable('approvals')
+          .set(decision)
+          .where('owner', '=', owner)
+          .where('id', '=', id)
+          .execute();
+        const outcome = answer.decision === 'approve' ? 'approved' : 'denied';
+        const by = proof ? 'signature' : 'request';
+        await recordEnd(tables, { owner, ids: [id], outcome, by }, this.context);
+        return result;
+      });
+    } catch (error) {
+      if (error instanceof ReplayedError) return { state: 'replayed' };
+      throw error;
+    }
+  }
+
+  private toApproval(row: SelectedApproval): Approval {
+    const { owner } = row;
+    const request: ApprovalRequest = JSON.parse(this.open('approval', owner, row.request) ?? '{}');
+    const answer: Partial<ApprovalAnswer> =
+      row.answer === null ? {} : JSON.parse(this.open('answer', owner, row.answer) ?? '{}');
+    return {
+      id: row.id,
+      facts: {
+        sessionId: row.session_id,
+        runId: row.run_id,
+        call: row.call,
+        tool: row.tool,
+        plugin: row.plugin,
+        argsHash: row.args_hash,
+      },
+      toolCallId: row.call_id,
+      args: request.args,
+      inputSchema: request.inputSchema,
+      requiredBy: row.required_by,
+      status: toStatus(row),
+      createdAt: new Date(row.created_at).toISOString(),
+      expiresAt: new Date(row.expires_at).toISOString(),
+      ...(row.decided_at !== null && {
+        decidedAt: new Date(row.decided_at).toISOString(),
+        isSigned: row.receipt !== null,
+      }),
+      ...(answer.reason !== undefined && { reason: answer.reason }),
+      ...(answer.args && { approvedArgs: answer.args }),
+    };
+  }
+
+  private open(kind: 'approval' | 'answer' | 'receipt', owner: string, sealed: string) {
+    const opened = this.vault.open(sealed, [kind, owner]);
+    return 'ok' in opened ? opened.ok : undefined;
+  }
+}
+
+/** Rolls the decision back. */
+class ReplayedError extends Error {}
+
+function spend(
+  tables: Kysely<Schema>,
+  owner: string,
+  { cid, expiration }: NonNullable<StoredDecision['proof']>,
+): Promise<boolean> {
+  return claimOnce(tables, { cid, owner, expires_at: expiration + KEEP_SECONDS });
+}
+
+/** The interrupt decides whether an approval is pending; it is deleted with its session, the approval is not. */
+const selectApprovals = (tables: Kysely<Schema>, owner: string) =>
+  tables
+    .selectFrom('approvals as a')
+    .leftJoin('interrupts as i', (join) =>
+      join.onRef('i.owner', '=', 'a.owner').onRef('i.id', '=', 'a.id'),
+    )
+    .selectAll('a')
+    .select('i.status')
+    .where('a.owner', '=', owner);
+
+type SelectedApproval = ApprovalRow & { readonly status: InterruptRow['status'] | null };
+
+function toStatus({ decision, status }: SelectedApproval): Approval['status'] {
+  if (decision !== null) return decision === 'approve' ? 'approved' : 'denied';
+  if (status === 'open') return 'pending';
+  return status === 'expired' ? 'expired' : 'cancelled';
+}

@@ -1,0 +1,57 @@
+import type { Kysely } from 'kysely';
+import { insertActivity, toActivityRow } from '../activity-store.js';
+import type { ApprovalRow, RunRow, Schema, StoreContext } from '../database.js';
+
+/** What is stored of an approval beside its run; `request` is encrypted. */
+export type NewApproval = Pick<
+  ApprovalRow,
+  'call' | 'call_id' | 'tool' | 'plugin' | 'args_hash' | 'required_by' | 'request'
+>;
+
+/** Stores an approval inside the unit of work that pauses its run. */
+export async function insertApproval(
+  tables: Kysely<Schema>,
+  { owner, session_id, id: run_id }: RunRow,
+  approval: NewApproval & Pick<ApprovalRow, 'id' | 'created_at' | 'expires_at'>,
+  newId: () => string,
+): Promise<void> {
+  const { id: approval_id, call_id, tool, created_at } = approval;
+  const place = { owner, session_id, run_id };
+  const undecided = { decision: null, decided_at: null, answer: null, receipt: null };
+  await tables
+    .insertInto('approvals')
+    .values({ ...place, ...approval, ...undecided })
+    .execute();
+  const about = { ...place, approval_id, call_id, tool, created_at };
+  await insertActivity(tables, [
+    toActivityRow({ id: newId(), kind: 'approval_requested', ...about }),
+  ]);
+}
+
+interface ApprovalsEnd {
+  readonly owner: string;
+  /** Ids of interrupts; those that are not approvals are ignored. */
+  readonly ids: readonly string[];
+  readonly outcome: 'approved' | 'denied' | 'expired' | 'cancelled';
+  readonly by: 'signature' | 'request' | 'host';
+}
+
+/** Records the end of approvals inside the unit of work that ends them. */
+export async function recordEnd(
+  tables: Kysely<Schema>,
+  { owner, ids, outcome, by }: ApprovalsEnd,
+  { clock, newId }: Pick<StoreContext, 'clock' | 'newId'>,
+): Promise<void> {
+  if (ids.length === 0) return;
+  const rows = await tables
+    .selectFrom('approvals')
+    .select(['id as approval_id', 'session_id', 'run_id', 'call_id', 'tool'])
+    .where('owner', '=', owner)
+    .where('id', 'in', ids)
+    .execute();
+  const end = { kind: 'approval_decided', outcome, decided_by: by, created_at: clock() } as const;
+  await insertActivity(
+    tables,
+    rows.map((row) => toActivityRow({ owner, id: newId(), ...row, ...end })),
+  );
+}

@@ -1,0 +1,207 @@
+import {
+  type ActivityPage,
+  APPROVE_ABILITY,
+  type Approval,
+  type ApprovalDecided,
+  buildDecisionClaims,
+  type DecideApproval,
+  describeIssues,
+  type DecisionClaims,
+  type ListActivity,
+  OracleError,
+  toOracleResource,
+} from '@sibyl/protocol';
+import {
+  didFromPublicKey,
+  hasExactly,
+  signReceipt,
+  type UcanError,
+  type VerifiedStatement,
+  type Verifier,
+} from '@sibyl/ucan';
+import type { Logger } from 'pino';
+import { checkJson } from '../agent/json-schema.js';
+import { toTemporaryError } from '../auth/authenticator.js';
+import type { Caller } from '../auth/caller.js';
+import type { OracleIdentity } from '../auth/oracle-identity.js';
+import type { Metrics } from '../observability/metrics.js';
+import type { StoredDecision } from '../store/approval-store.js';
+import type { Store } from '../store/store.js';
+import type { Turns } from './turns.js';
+
+interface ApprovalsDeps {
+  readonly store: Pick<Store, 'approvals' | 'activity'>;
+  readonly turns: Pick<Turns, 'assertOpen' | 'adopt'>;
+  readonly verifier: Verifier;
+  readonly oracle: OracleIdentity;
+  readonly metrics: Metrics;
+  readonly logger: Logger;
+}
+
+interface ApprovalKey {
+  readonly owner: string;
+  readonly id: string;
+}
+
+/** Tool calls that wait for the approval of their users, and the decisions. */
+export class Approvals {
+  constructor(private readonly deps: ApprovalsDeps) {}
+
+  pending(owner: string, sessionId?: string): Promise<readonly Approval[]> {
+    return this.deps.store.approvals.pending(owner, sessionId);
+  }
+
+  async get(key: ApprovalKey): Promise<Approval> {
+    const approval = await this.deps.store.approvals.find(key);
+    if (!approval) throw new OracleError('approval_not_found');
+    return approval;
+  }
+
+  /** The text of the receipt of a signed decision. */
+  async receipt(key: ApprovalKey): Promise<string> {
+    await this.get(key);
+    const receipt = await this.deps.store.approvals.receipt(key);
+    if (receipt === undefined) throw new OracleError('receipt_not_found');
+    return receipt;
+  }
+
+  async activity(owner: string, { limit, ...query }: ListActivity): Promise<ActivityPage> {
+    // One more than asked for shows whether there is another page.
+    const found = await this.deps.store.activity.list({ owner, limit: limit + 1, ...query });
+    const entries = found.slice(0, limit);
+    return { entries, nextCursor: found.length > limit ? (entries.at(-1)?.id ?? null) : null };
+  }
+
+  /** Decides a call that waits, and continues its turn. Without a signature, a call can only be denied. */
+  async decide(caller: Caller, id: string, body: DecideApproval): Promise<ApprovalDecided> {
+    this.deps.turns.assertOpen();
+    const { did: owner } = caller;
+    const approval = await this.get({ owner, id });
+    if (approval.status !== 'pending') throw new OracleError('approval_closed');
+    assertPossible(approval, body);
+    const { decision, reason, args } = body;
+    const decided = { owner, id, answer: { decision, reason, args }, decidedAt: Date.now() };
+    const proof = await this.prove(caller, approval, { ...body, decidedAt: decided.decidedAt });
+    return this.store(approval, proof ? { ...decided, proof } : decided);
+  }
+
+  /** Denies a call for a user who cannot sign. */
+  async deny({ owner, id, reason }: ApprovalKey & { readonly reason?: string | undefined }) {
+    const caller = { did: owner, expiration: 0, presentedDelegation: undefined };
+    return this.decide(caller, id, { decision: 'deny', reason: reason?.slice(0, 400) });
+  }
+
+  private async store(approval: Approval, decided: StoredDecision): Promise<ApprovalDecided> {
+    const { id, answer } = decided;
+    const result = await this.deps.store.approvals.decide(decided);
+    const status = answer.decision === 'approve' ? 'approved' : 'denied';
+    switch (result.state) {
+      case 'continued':
+        this.count(status);
+        void this.deps.turns.adopt(result.run);
+        return { id, status, runId: result.run.id };
+      case 'waiting':
+        this.count(status);
+        return { id, status, runId: approval.facts.runId, pending: [...result.pending] };
+      case 'replayed':
+        throw this.refuse({ code: 'replayed', detail: 'used before', issuer: decided.owner });
+      case 'unknown':
+      case 'closed':
+        throw new OracleError('approval_closed');
+      default:
+        return result satisfies never;
+    }
+  }
+
+  private count(outcome: 'approved' | 'denied' | 'refused'): void {
+    this.deps.metrics.count('sibyl_approvals_total', { outcome });
+  }
+
+  /** Verifies what the user signed, and countersigns it. */
+  private async prove(
+    { did, charge }: Caller,
+    { id, facts, args: originalArgs }: Approval,
+    { invocation, decision, args = originalArgs, reason = null, decidedAt }: ProvenDecision,
+  ): Promise<StoredDecision['proof']> {
+    if (invocation === undefined) return undefined;
+    const { verifier, oracle } = this.deps;
+    const claims = await buildDecisionClaims({ id, decision, originalArgs, args, reason });
+    const { ok, error } = await verifier.verifyStatement(invocation, {
+      can: APPROVE_ABILITY,
+      with: toOracleResource(oracle.did),
+      issuer: did,
+      isShortLived: true,
+      charge,
+    });
+    if (error) throw toTemporaryError(error) ?? this.refuse(error);
+    const mismatch = findMismatch(ok, claims);
+    if (mismatch) throw this.refuse({ ...mismatch, cid: ok.cid, issuer: did });
+    const receipt = signReceipt(
+      {
+        approval: id,
+        facts,
+        decision,
+        originalArgs,
+        args,
+        reason,
+        user: did,
+        userKey: didFromPublicKey(ok.key),
+        invocation,
+        decidedAt: new Date(decidedAt).toISOString(),
+      },
+      oracle.signer,
+    );
+    return { cid: ok.cid, expiration: ok.expiration, receipt };
+  }
+
+  private refuse({ code, detail, cid, issuer }: UcanError): OracleError {
+    this.count('refused');
+    this.deps.logger.warn({ reason: code, detail, cid, did: issuer }, 'decision refused');
+    return new OracleError('invalid_decision', { message: explainRefusal(code) });
+  }
+}
+
+type ProvenDecision = Omit<DecideApproval, 'reason'> & {
+  readonly reason?: string | null | undefined;
+  readonly decidedAt: number;
+};
+
+/** Throws if a decision cannot be made like this, whoever signs it. */
+function assertPossible({ inputSchema }: Approval, body: DecideApproval): void {
+  const { decision, args, invocation } = body;
+  if (decision === 'approve' && invocation === undefined)
+    throw new OracleError('decision_unsigned');
+  if (!args) return;
+  if (decision === 'deny')
+    throw new OracleError('validation_failed', { message: ['args: a denial has none'] });
+  const { issues } = checkJson(inputSchema, args);
+  if (issues.length > 0)
+    throw new OracleError('validation_failed', { message: describeIssues(issues, 'args') });
+}
+
+function findMismatch(
+  { nb }: VerifiedStatement,
+  claims: DecisionClaims,
+): Pick<UcanError, 'code' | 'detail'> | undefined {
+  if (hasExactly(nb, claims)) return undefined;
+  const names = Object.keys(claims) as (keyof DecisionClaims)[];
+  const wrong = names.filter((name) => nb[name] !== claims[name]).join();
+  return { code: 'wrong_capability', detail: `nb differs: ${wrong || 'other fields'}` };
+}
+
+/** Explains errors that the user can fix; all others have the same text. */
+function explainRefusal(code: UcanError['code']): string {
+  switch (code) {
+    case 'expired':
+      return 'The invocation has expired: sign the decision again';
+    case 'replayed':
+      return 'The invocation was used before: sign the decision again';
+    case 'expiry_too_far':
+    case 'expiry_missing':
+      return 'The invocation is valid for too long: let it expire within minutes';
+    case 'wrong_issuer':
+      return 'The invocation was signed by another user';
+    default:
+      return 'The invocation does not sign exactly this decision about exactly these arguments';
+  }
+}

@@ -1,0 +1,232 @@
+import type { Tool, TurnContext, TurnUcan } from '@sibyl/plugin-kit';
+import { hashJson, type JsonObject, measureJson, type RuleEffect } from '@sibyl/protocol';
+import { abortable } from '@sibyl/server-kit';
+import type { AgentCall, AgentTool } from '../agent/agent.js';
+import { readAnswer } from '../agent/interrupts.js';
+import type { ApprovalRequest } from '../agent/steps.js';
+import { findEffect, type LiveRules, matches, type RuleTarget, strictest } from '../auth/user-rules.js';
+import type { ApprovalAnswer } from '../store/approval-store.js';
+import type { Hooks } from './hooks.js';
+
+/** Limits of arguments that a user can approve: they are stored until then. */
+const ARGS_LIMITS = { depth: 100, values: 10_000, characters: 128 * 1024 };
+
+interface ToolPolicyDeps {
+  /** The matches of `APPROVALS`. */
+  readonly operator: readonly string[];
+  readonly rules: LiveRules;
+  readonly hooks: Hooks;
+  readonly ucan: TurnUcan;
+}
+
+/** A tool of a turn, as rules and its plugin see it. */
+export interface ToolFacts {
+  readonly tool: string;
+  readonly plugin: string;
+  readonly needsApproval?: Tool['needsApproval'] | undefined;
+  readonly context: TurnContext;
+}
+
+/** Decides which calls of a turn run: what the tools, the operator and the user require. */
+export class ToolPolicy {
+  /** Calls whose approval is used up. */
+  private readonly spent = new WeakSet<AgentCall>();
+  /** Asks for the approval of a running call. */
+  private readonly askers = new WeakMap<AgentCall, () => Promise<void>>();
+
+  constructor(private readonly deps: ToolPolicyDeps) {}
+
+  /** Whether the rules of the user leave the tool out of the turn. */
+  isBlocked(target: RuleTarget): boolean {
+    return this.findEffect(target) === 'block';
+  }
+
+  /**
+   * Guards a tool inside of `wrap`, so that what is approved is exactly what runs. Arguments that the user edited pass through
+   * `wrap` again, because it may restrict them.
+   */
+  guard(tool: AgentTool, facts: ToolFacts, wrap: (tool: AgentTool) => AgentTool): AgentTool {
+    const guarded = wrap({ ...tool, run: (input, call) => this.run({ tool, facts, input, call }) });
+    return {
+      ...guarded,
+      run: async (input, call) => {
+        const edited = findEdited(call);
+        if (!edited) return guarded.run(input, call);
+        const result = await guarded.run(await parseEdited(tool, edited), call);
+        return { note: EDITED, input: edited, result };
+      },
+    };
+  }
+
+  /** What may be signed in the name of the user: by a call, or outside of one. */
+  restrictUcan(call?: AgentCall): TurnUcan {
+    const { ucan } = this.deps;
+    const permit = async ({ can }: { readonly can: string }) => {
+      const effect = this.findEffect({ can });
+      if (effect === 'block') throw new Error(`Not signed: the rules of the user block ${can}.`);
+      if (effect === 'ask' && !call?.decision) await this.askFor(can, call);
+    };
+    return {
+      ...ucan,
+      hasCapability: async (wanted) =>
+        this.findEffect(wanted) !== 'block' && ucan.hasCapability(wanted),
+      requireCapability: async (wanted) => {
+        await permit(wanted);
+        await ucan.requireCapability(wanted);
+      },
+      mintInvocation: async (request) => {
+        await permit(request);
+        return ucan.mintInvocation(request);
+      },
+    };
+  }
+
+  private async askFor(can: string, call: AgentCall | undefined): Promise<void> {
+    const ask = call && this.askers.get(call);
+    if (!ask) throw new Error(`Not signed: ${can} needs the approval of a tool call.`);
+    await ask();
+  }
+
+  private async run(asked: ToolRun): Promise<unknown> {
+    const { facts, call } = asked;
+    const effect = this.findEffect(facts);
+    if (effect === 'block') throw new Error(BLOCKED);
+    const requiredBy = call.decision
+      ? call.decision.request.requiredBy
+      : await this.findRequirement(effect, asked);
+    if (requiredBy) await this.requireApproval(asked, requiredBy);
+    return this.runCovered(asked);
+  }
+
+  private findEffect(target: RuleTarget): RuleEffect {
+    const { operator, rules } = this.deps;
+    const isAsked = operator.some((match) => matches(match, target));
+    return strictest(isAsked ? 'ask' : 'allow', findEffect(rules.rules, target));
+  }
+
+  private async findRequirement(
+    effect: RuleEffect,
+    asked: ToolRun,
+  ): Promise<ApprovalRequest['requiredBy'] | undefined> {
+    if (await this.isNeeded(asked)) return 'tool';
+    if (effect === 'allow') return undefined;
+    return this.deps.operator.some((match) => matches(match, asked.facts)) ? 'operator' : 'rules';
+  }
+
+  /** A function that fails, or returns anything but false, means that approval is needed. */
+  private async isNeeded({ facts, input, call }: ToolRun): Promise<boolean> {
+    const { tool, plugin, needsApproval, context } = facts;
+    if (typeof needsApproval !== 'function') return needsApproval === true;
+    const { id: toolCallId, signal } = call;
+    const hook = { plugin, hook: `needsApproval of ${tool}`, signal };
+    const answer = await this.deps.hooks.callOptional(hook, (both) =>
+      needsApproval(input, { ...context, toolCallId, signal: both }),
+    );
+    return !('ok' in answer) || answer.ok !== false;
+  }
+
+  /** Returns if the user has approved exactly this call; otherwise it throws, or the call waits. */
+  private async requireApproval(
+    asked: ToolRun,
+    requiredBy: ApprovalRequest['requiredBy'],
+  ): Promise<void> {
+    const { tool, input, call } = asked;
+    const { decision } = call;
+    if (!decision) return this.ask(asked, requiredBy);
+    const answer = readAnswer(decision.answer) as ApprovalAnswer;
+    if (answer.decision !== 'approve') throw new Error(describeDenial(answer));
+    const approved = await listApproved(tool, decision.request, answer);
+    if (!approved.includes(await hashArgs(toArgs(input)))) return this.ask(asked, requiredBy);
+    if (this.spent.has(call)) throw new Error('The approval of this call is used up.');
+    this.spent.add(call);
+  }
+
+  private async ask(
+    { tool, facts, input, call }: ToolRun,
+    requiredBy: ApprovalRequest['requiredBy'],
+  ): Promise<void> {
+    const args = toArgs(input);
+    const argsHash = await hashArgs(args);
+    const { inputSchema } = tool;
+    const approval = { ...pickNames(facts), args, argsHash, inputSchema, requiredBy };
+    call.interrupt({ kind: 'confirmation', schema: {}, approval });
+  }
+
+  /** Runs the tool until it ends, or until a change of the rules no longer covers it. */
+  private async runCovered(asked: ToolRun): Promise<unknown> {
+    const { tool, facts, input, call } = asked;
+    const narrowed = new AbortController();
+    const signal = AbortSignal.any([call.signal, narrowed.signal]);
+    const covered = { ...call, signal };
+    this.askers.set(covered, () => this.ask(asked, 'rules'));
+    const stop = this.deps.rules.onChange(() => {
+      const effect = this.findEffect(facts);
+      if (effect === 'block' || (effect === 'ask' && !call.decision))
+        narrowed.abort(new Error(NARROWED));
+    });
+    try {
+      return await abortable(() => tool.run(input, covered), signal);
+    } finally {
+      stop();
+    }
+  }
+}
+
+/** One run of a tool. */
+interface ToolRun {
+  readonly tool: AgentTool;
+  readonly facts: ToolFacts;
+  readonly input: JsonObject;
+  readonly call: AgentCall;
+}
+
+const pickNames = ({ tool, plugin }: ToolFacts) => ({ tool, plugin });
+
+const BLOCKED = 'Not run: the rules of the user block this tool.';
+const NARROWED =
+  'Stopped: the user has changed the rules, and they no longer allow this call. It may or may not have had its effect.';
+const EDITED = 'The user changed the input before approving the call.';
+
+function describeDenial({ reason }: ApprovalAnswer): string {
+  return reason
+    ? `Not run: the user denied this call. Reason: ${reason}`
+    : 'Not run: the user denied this call without a reason.';
+}
+
+/** The arguments as JSON, as they are shown and signed. */
+function toArgs(input: JsonObject): JsonObject {
+  const { excess } = measureJson(input, ARGS_LIMITS);
+  if (excess) throw new Error(`Not run: this call needs approval, and its input ${excess}.`);
+  return JSON.parse(JSON.stringify(input));
+}
+
+async function hashArgs(args: JsonObject): Promise<string> {
+  return hashJson(args).catch((error) => {
+    throw new Error('Not run: the input contains invalid Unicode, so it cannot be approved.', {
+      cause: error,
+    });
+  });
+}
+
+/** The arguments that the user wrote instead of the model's. */
+function findEdited({ decision }: AgentCall): JsonObject | undefined {
+  if (decision?.answer.status !== 'answered') return undefined;
+  const { decision: decided, args } = decision.answer.value as ApprovalAnswer;
+  return decided === 'approve' ? args : undefined;
+}
+
+async function parseEdited(tool: AgentTool, edited: JsonObject): Promise<JsonObject> {
+  const { ok, error } = await tool.check(edited);
+  if (ok) return ok;
+  throw new Error(`Not run: the input that the user wrote does not fit: ${error?.join('; ')}`);
+}
+
+/** The hashes of what a call may run with: the approved arguments, and what the schema of the tool makes of edited ones. */
+async function listApproved(
+  tool: AgentTool,
+  { argsHash }: ApprovalRequest,
+  { args }: ApprovalAnswer,
+): Promise<readonly string[]> {
+  if (!args) return [argsHash];
+  return [await hashArgs(args), await hashArgs(toArgs(await parseEdited(tool, args)))];
+}
