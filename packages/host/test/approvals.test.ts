@@ -60,9 +60,7 @@ async function wait(
   (await test.model.next()).call({ name, input });
   const frames = await live.toEnd();
   const { approvals } = (await user.request('GET', '/approvals')).body;
-  const approval: Approval = approvals.find(
-    ({ facts }: Approval) => facts.sessionId === sessionId,
-  );
+  const approval: Approval = approvals.find(({ facts }: Approval) => facts.sessionId === sessionId);
   return { user, sessionId, live, frames, approval };
 }
 
@@ -326,7 +324,11 @@ describe('POST /approvals/:id refuses', () => {
     const waiting = await wait();
     const { user, approval } = waiting;
     const id = approval.id;
-    const claims = await buildDecisionClaims({ id, decision: 'approve', originalArgs: approval.args });
+    const claims = await buildDecisionClaims({
+      id,
+      decision: 'approve',
+      originalArgs: approval.args,
+    });
     const nb = change(claims) as Signing['nb'];
     const invocation = await sign(waiting, {}, { ...(nb && { nb }) });
     const refused = await decide(user, id, { decision: 'approve', invocation });
@@ -372,7 +374,9 @@ describe('POST /approvals/:id refuses', () => {
     const { user, approval } = waiting;
     const invocation = await sign(waiting);
     const replies = await Promise.all(
-      Array.from({ length: 8 }, () => decide(user, approval.id, { decision: 'approve', invocation })),
+      Array.from({ length: 8 }, () =>
+        decide(user, approval.id, { decision: 'approve', invocation }),
+      ),
     );
     const accepted = replies.filter(({ status }) => status === 200);
     expect(accepted).toHaveLength(1);

@@ -117,12 +117,9 @@ export type RuleEffect = z.infer<typeof RuleEffect>;
 const MATCH = /^(?:(?:tool|plugin|can):)?(?:[A-Za-z0-9_.:/-]{1,100}\*?|\*)$/;
 
 /** What a rule is about: a tool, `plugin:` and a plugin, or `can:` and an ability; `*` at the end matches any rest. */
-export const RuleMatch = z
-  .string()
-  .max(128)
-  .regex(MATCH, {
-    error: 'must be a tool, plugin:name or can:ability, such as send_* or can:store/*',
-  });
+export const RuleMatch = z.string().max(128).regex(MATCH, {
+  error: 'must be a tool, plugin:name or can:ability, such as send_* or can:store/*',
+});
 
 /** A rule of a user. */
 export const Rule = z.strictObject({ match: RuleMatch, effect: RuleEffect }).meta({ id: 'Rule' });

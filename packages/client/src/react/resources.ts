@@ -1,4 +1,10 @@
-import type { Approval, DelegationStatus, Session, SessionPage, UserPreferences } from '@sibyl/protocol';
+import type {
+  Approval,
+  DelegationStatus,
+  Session,
+  SessionPage,
+  UserPreferences,
+} from '@sibyl/protocol';
 import { useCallback, useEffect, useRef, useState } from 'react';
 import type { Approvals } from '../approvals.js';
 import { OracleClientError } from '../errors.js';

@@ -1,4 +1,10 @@
-import { canonicalJson, describeIssues, type JsonObject, type Result, type SchemaIssue } from '@sibyl/protocol';
+import {
+  canonicalJson,
+  describeIssues,
+  type JsonObject,
+  type Result,
+  type SchemaIssue,
+} from '@sibyl/protocol';
 import { z } from 'zod';
 
 /** Limits the work of one validation: even a small schema and input can match in millions of ways. */

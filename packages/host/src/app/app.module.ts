@@ -7,6 +7,12 @@ import { PresentedDelegations } from '../auth/delegated-authority.js';
 import { DelegationService } from '../auth/delegations.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import { RateLimits } from '../auth/rate-limits.js';
+import { UserRules } from '../auth/user-rules.js';
+import {
+  ActivityController,
+  ApprovalsController,
+  RulesController,
+} from '../http/approvals.controller.js';
 import { DelegationController } from '../http/delegations.controller.js';
 import {
   DiscoveryController,
@@ -30,11 +36,9 @@ import { CallerStore } from '../store/caller-store.js';
 import { MessageStore } from '../store/message-store.js';
 import { RunStore } from '../store/runs/run-store.js';
 import { SessionStore } from '../store/session-store.js';
-import { SessionsService } from '../turns/sessions.js';
 import { Approvals } from '../turns/approvals.js';
+import { SessionsService } from '../turns/sessions.js';
 import { Turns } from '../turns/turns.js';
-import { UserRules } from '../auth/user-rules.js';
-import { ActivityController, ApprovalsController, RulesController } from '../http/approvals.controller.js';
 import type { HostDeps } from './build-host.js';
 
 @Module({})

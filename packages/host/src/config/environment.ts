@@ -56,10 +56,9 @@ function parseFeature(text: string): [string, Feature] {
   return [name, choice === 'auto' ? 'auto' : choice === 'true'];
 }
 
-const approvals = list.refine(
-  (items) => items.every((item) => RuleMatch.safeParse(item).success),
-  { error: 'must be tools, plugin:name or can:ability, such as send_*,plugin:mcp' },
-);
+const approvals = list.refine((items) => items.every((item) => RuleMatch.safeParse(item).success), {
+  error: 'must be tools, plugin:name or can:ability, such as send_*,plugin:mcp',
+});
 
 const modelId = z.string().regex(/^(offline|[^\s/,]+\/[^\s,]+)$/, {
   error: 'must be provider/model-id, such as openai/gpt-6-luna, or offline',

@@ -15,7 +15,12 @@ export class ActivityStore {
   constructor(private readonly context: StoreContext) {}
 
   /** Newest first. */
-  async list({ owner, limit, before, sessionId }: ActivityQuery): Promise<readonly ActivityEntry[]> {
+  async list({
+    owner,
+    limit,
+    before,
+    sessionId,
+  }: ActivityQuery): Promise<readonly ActivityEntry[]> {
     let query = this.context.database.tables
       .selectFrom('activity')
       .selectAll()
@@ -28,7 +33,14 @@ export class ActivityStore {
   }
 }
 
-type Fields = 'session_id' | 'run_id' | 'approval_id' | 'call_id' | 'tool' | 'outcome' | 'decided_by';
+type Fields =
+  | 'session_id'
+  | 'run_id'
+  | 'approval_id'
+  | 'call_id'
+  | 'tool'
+  | 'outcome'
+  | 'decided_by';
 
 /** Builds a row; what is not given is null. */
 export function toActivityRow(

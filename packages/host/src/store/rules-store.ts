@@ -1,4 +1,4 @@
-import { RulesClaims, type Rule } from '@sibyl/protocol';
+import { type Rule, RulesClaims } from '@sibyl/protocol';
 import { insertActivity, toActivityRow } from './activity-store.js';
 import { prepareQuery, type StoreContext } from './database.js';
 import type { Vault } from './encryption.js';
@@ -40,7 +40,12 @@ export class RulesStore {
     const [row] = rows;
     if (!row) return undefined;
     const { cid, expires_at: expiresAt, stored_at: storedAt } = row;
-    return { rules: RulesClaims.shape.rules.parse(JSON.parse(row.rules)), cid, expiresAt, storedAt };
+    return {
+      rules: RulesClaims.shape.rules.parse(JSON.parse(row.rules)),
+      cid,
+      expiresAt,
+      storedAt,
+    };
   }
 
   /** Stores rules; a token counts once, so that nobody can bring back rules that the user has replaced. */
@@ -57,7 +62,12 @@ export class RulesStore {
     const storedAt = this.context.clock();
     return this.context.database.writeFor(owner, async (tables) => {
       const before = (await findRules(tables, { owner })).rows[0];
-      const stored = { rules, cid, expiresAt, storedAt: before?.cid === cid ? before.stored_at : storedAt };
+      const stored = {
+        rules,
+        cid,
+        expiresAt,
+        storedAt: before?.cid === cid ? before.stored_at : storedAt,
+      };
       if (before?.cid === cid) return { state: 'stored', previous: cid, stored };
       const claim = { cid, owner, expires_at: (expiresAt ?? NEVER) + KEEP_SECONDS };
       if (!(await claimOnce(tables, claim))) return { state: 'replayed' };
@@ -104,6 +114,12 @@ export class RulesStore {
 
   private toChange(owner: string, outcome: 'stored' | 'deleted') {
     const { clock, newId } = this.context;
-    return toActivityRow({ owner, id: newId(), kind: 'rules_changed', outcome, created_at: clock() });
+    return toActivityRow({
+      owner,
+      id: newId(),
+      kind: 'rules_changed',
+      outcome,
+      created_at: clock(),
+    });
   }
 }

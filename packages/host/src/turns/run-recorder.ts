@@ -132,7 +132,7 @@ export class RunRecorder implements UnsavedRun {
     return writes;
   }
 
-  putBack({ frames, steps, activity }: UnsealedWrites): void {
+  putBack({ frames, steps, activity = [] }: UnsealedWrites): void {
     this.frames = [...frames, ...this.frames];
     this.steps = [...steps, ...this.steps];
     this.activity = [...activity, ...this.activity];

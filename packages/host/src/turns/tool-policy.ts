@@ -4,7 +4,13 @@ import { abortable } from '@sibyl/server-kit';
 import type { AgentCall, AgentTool } from '../agent/agent.js';
 import { readAnswer } from '../agent/interrupts.js';
 import type { ApprovalRequest } from '../agent/steps.js';
-import { findEffect, type LiveRules, matches, type RuleTarget, strictest } from '../auth/user-rules.js';
+import {
+  findEffect,
+  type LiveRules,
+  matches,
+  type RuleTarget,
+  strictest,
+} from '../auth/user-rules.js';
 import type { ApprovalAnswer } from '../store/approval-store.js';
 import type { Hooks } from './hooks.js';
 

@@ -5,6 +5,7 @@ import {
   type SubAgent,
   type Tool,
   type ToolContext,
+  type TurnUcan,
 } from '@sibyl/plugin-kit';
 import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import { pino } from 'pino';
@@ -20,8 +21,10 @@ import {
 } from '../../test/support/agent/scripted-model.js';
 import { testPlugin } from '../../test/support/plugin.js';
 import { PausedError } from '../agent/steps.js';
+import { LiveRules } from '../auth/user-rules.js';
 import { Hooks } from './hooks.js';
 import { MiddlewareChain } from './middlewares.js';
+import { ToolPolicy } from './tool-policy.js';
 import { gatherTools } from './tools.js';
 import { TurnContexts } from './turn-context.js';
 
@@ -89,7 +92,11 @@ async function attempt(
   const subModel = new ScriptedModel(...subScript);
   const models = { get: () => subModel };
   const warn = () => undefined;
-  const gathered = await gatherTools({ ...request, models, plugins, contexts, chain, hooks, warn });
+  const rules = new LiveRules({ load: async () => undefined, watch: () => () => {}, logger });
+  const ucan = {} as TurnUcan;
+  const policy = new ToolPolicy({ operator: [], rules, hooks, ucan });
+  const shared = { plugins, contexts, policy, chain, hooks, warn };
+  const gathered = await gatherTools({ ...request, models, ...shared });
   const tools = gathered.map(({ tool }) => tool);
   const ended = await runUntilCrash({ ...request, tools: () => tools }, journal);
   const { parts = [], thrown } = ended ?? {};

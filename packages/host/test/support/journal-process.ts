@@ -44,6 +44,12 @@ const actIfConfirmed = defineTool({
   },
 });
 
+const actIfApproved = defineTool({
+  ...act,
+  name: 'act_if_approved',
+  needsApproval: true,
+});
+
 const journal = definePlugin({
   name: 'journal',
   version: '1.0.0',
@@ -54,7 +60,7 @@ const journal = definePlugin({
     category: 'test',
     visibility: 'always',
   },
-  getTools: () => [act, actAndHang, actIfConfirmed],
+  getTools: () => [act, actAndHang, actIfConfirmed, actIfApproved],
   routes: ({ turns }) => [
     defineRoute({
       method: 'POST',

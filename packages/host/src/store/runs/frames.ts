@@ -27,7 +27,7 @@ export interface RunWrites extends RunKey {
   /** Encrypted steps with their numbers. */
   readonly steps: readonly { readonly step: number; readonly data: string }[];
   /** Tool calls that have ended. */
-  readonly activity: readonly ActivityRow[];
+  readonly activity?: readonly ActivityRow[] | undefined;
 }
 
 /** The result of a flush: which runs this host must stop. */
@@ -58,7 +58,7 @@ export async function flushRuns(
     const kept = writes.filter(({ runId }) => ours.has(runId));
     await insertActivity(
       tables,
-      kept.flatMap(({ activity }) => activity),
+      kept.flatMap(({ activity = [] }) => activity),
     );
     return runs;
   });

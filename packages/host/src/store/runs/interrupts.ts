@@ -1,5 +1,6 @@
 import type { JsonObject, PendingAnswer } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
+import { insertActivity } from '../activity-store.js';
 import {
   type InterruptRow,
   prepareQuery,
@@ -7,8 +8,8 @@ import {
   type Schema,
   type StoreContext,
 } from '../database.js';
-import { insertActivity } from '../activity-store.js';
 import { saveAnswer } from '../message-store.js';
+import { insertApproval, type NewApproval, recordEnd } from './approvals.js';
 import {
   deleteSteps,
   isOpen,
@@ -17,7 +18,6 @@ import {
   toAnswer,
   toFrameRows,
 } from './finish-run.js';
-import { insertApproval, type NewApproval, recordEnd } from './approvals.js';
 import { findLastSeq, insertFrames, insertSteps } from './frames.js';
 import { type CancelReason, insertRun, type Run, type RunKey, toRun } from './run.js';
 
