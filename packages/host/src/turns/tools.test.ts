@@ -8,6 +8,7 @@ import {
   type TurnUcan,
 } from '@sibyl/plugin-kit';
 import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import { OracleError } from '@sibyl/protocol';
 import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
@@ -360,5 +361,144 @@ describe('a sub-agent of a plugin', () => {
     const again = await attempt(journal.next(), contribution, [say('Done.')], [say('Seen.')]);
     expect(runs).toEqual(['c1']);
     expect(again.ended).toMatchObject([{ id: 'm1', status: 'done', output: '"Seen."' }]);
+  });
+});
+
+/** A bank whose tool needs approval, and what it has done. */
+function createBank(needsApproval: Tool['needsApproval'] = true) {
+  const effects: unknown[] = [];
+  const pay = defineTool({
+    name: 'pay',
+    description: 'Pays',
+    inputSchema: z.object({ amount: z.number(), currency: z.string().default('EUR') }),
+    needsApproval,
+    run: (input) => {
+      effects.push(input);
+      return { paid: input.amount };
+    },
+  });
+  return { effects, pay };
+}
+
+const PAY = callTools(['c1', 'pay', { amount: 5 }]);
+const approve = (args?: object) => answered({ decision: 'approve', args });
+const APPROVED = { amount: 5, currency: 'EUR' };
+
+describe('needsApproval', () => {
+  it('asks about the input as the tool receives it', async () => {
+    const { effects, pay } = createBank();
+    const { interrupts } = await attempt(new MemoryJournal(), { tools: [pay] }, [PAY]);
+    expect(interrupts).toMatchObject([
+      { approval: { tool: 'pay', plugin: 'shop', args: APPROVED, requiredBy: 'tool' } },
+    ]);
+    expect(effects).toEqual([]);
+  });
+
+  it.each<[string, Tool['needsApproval'], number]>([
+    ['false', () => false, 0],
+    ['a promise of false', async () => false, 0],
+    ['a truthy value', () => 1 as never, 1],
+    ['nothing', () => undefined as never, 1],
+    ['an error', () => Promise.reject(new Error('broken')), 1],
+  ])('that is a function and returns %s', async (_, needsApproval, asked) => {
+    const { effects, pay } = createBank(needsApproval);
+    const script = [PAY, say('Done.')];
+    const { interrupts } = await attempt(new MemoryJournal(), { tools: [pay] }, script);
+    expect([interrupts.length, effects.length]).toEqual([asked, 1 - asked]);
+  });
+
+  it('that changes its mind does not overrule a denial', async () => {
+    const decisions = [true, false];
+    const { effects, pay } = createBank(() => decisions.shift() ?? false);
+    const journal = new MemoryJournal();
+    await attempt(journal, { tools: [pay] }, [PAY]);
+    const next = journal.next({ c1: answered({ decision: 'deny', reason: 'too much' }) });
+    const { ended } = await attempt(next, { tools: [pay] }, [say('Fine.')]);
+    expect(ended[0]?.output).toContain('too much');
+    expect(effects).toEqual([]);
+  });
+
+  it('asks about what the middlewares make of the input, and runs exactly that', async () => {
+    const { effects, pay } = createBank();
+    const double: Middleware = {
+      name: 'double',
+      wrapTool: (call, next) =>
+        next({ ...call, input: { ...call.input, amount: Number(call.input.amount) * 2 } }),
+    };
+    const journal = new MemoryJournal();
+    const contribution = { tools: [pay], middlewares: [double] };
+    const { interrupts } = await attempt(journal, contribution, [PAY]);
+    expect(interrupts[0]?.approval?.args).toEqual({ amount: 10, currency: 'EUR' });
+    await attempt(journal.next({ c1: approve() }), contribution, [say('Done.')]);
+    expect(effects).toEqual([{ amount: 10, currency: 'EUR' }]);
+  });
+
+  it('asks again if the middlewares make something else of the input than was approved', async () => {
+    const { effects, pay } = createBank();
+    let amount = 1;
+    const rise: Middleware = {
+      name: 'rise',
+      wrapTool: (call, next) => next({ ...call, input: { ...call.input, amount: amount++ } }),
+    };
+    const journal = new MemoryJournal();
+    const contribution = { tools: [pay], middlewares: [rise] };
+    await attempt(journal, contribution, [PAY]);
+    const { interrupts } = await attempt(journal.next({ c1: approve() }), contribution, []);
+    expect(interrupts[0]?.approval?.args).toMatchObject({ amount: 2 });
+    expect(effects).toEqual([]);
+  });
+
+  it('passes edited arguments through the middlewares, which may refuse them', async () => {
+    const { effects, pay } = createBank();
+    const limit: Middleware = {
+      name: 'limit',
+      wrapTool: async (call, next) => {
+        if (Number(call.input.amount) > 100) throw new OracleError('forbidden');
+        return next(call);
+      },
+    };
+    const contribution = { tools: [pay], middlewares: [limit] };
+    const journal = new MemoryJournal();
+    await attempt(journal, contribution, [PAY]);
+    const large = journal.next({ c1: approve({ amount: 1000 }) });
+    const refused = await attempt(large, contribution, [say('Hm.')]);
+    expect(refused.ended).toMatchObject([{ status: 'error' }]);
+    expect(effects).toEqual([]);
+    const small = journal.next({ c1: approve({ amount: 7 }) });
+    const { ended } = await attempt(small, contribution, [say('Done.')]);
+    expect(effects).toEqual([{ amount: 7, currency: 'EUR' }]);
+    expect(JSON.parse(ended[0]?.output ?? '')).toMatchObject({ input: { amount: 7 } });
+  });
+
+  it('lets a middleware that repeats calls run an approved one once', async () => {
+    const { effects, pay } = createBank();
+    const twice: Middleware = {
+      name: 'twice',
+      wrapTool: async (call, next) => {
+        await next(call);
+        return next(call);
+      },
+    };
+    const contribution = { tools: [pay], middlewares: [twice] };
+    const journal = new MemoryJournal();
+    await attempt(journal, contribution, [PAY]);
+    const { ended } = await attempt(journal.next({ c1: approve() }), contribution, [say('Hm.')]);
+    expect(effects).toEqual([APPROVED]);
+    expect(ended[0]?.output).toContain('used up');
+  });
+
+  it('fails a call whose input cannot be signed', async () => {
+    const { effects, pay } = createBank();
+    const odd = { ...pay, inputSchema: z.object({ text: z.string() }) } as Tool;
+    const call = (text: string) => callTools(['c1', 'pay', { text }]);
+    for (const [text, error] of [
+      ['\ud800', 'invalid Unicode'],
+      ['x'.repeat(200_000), 'may hold at most'],
+    ] as const) {
+      const script = [call(text), say('Hm.')];
+      const { ended } = await attempt(new MemoryJournal(), { tools: [odd] }, script);
+      expect(ended[0]?.output).toContain(error);
+    }
+    expect(effects).toEqual([]);
   });
 });
