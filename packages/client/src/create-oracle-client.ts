@@ -19,6 +19,7 @@ import type {
   Sessions,
 } from './oracle-client.js';
 import type { OracleSigner } from './signers/signer.js';
+import { watchSessions } from './turns/run-stream.js';
 import { Turns } from './turns/turns.js';
 
 /** Creates a client for the oracle at `url`. It sends nothing until the first call. */
@@ -38,7 +39,9 @@ export function createOracleClient(options: OracleClientOptions): OracleClient {
     card: () => http.discovery.card(),
     sessions: createSessions(http),
     messages: createMessages(http, turns),
-    runs: createRuns(turns),
+    search: (q, { limit, offset, signal } = {}) =>
+      http.requestJson({ path: '/search', query: { q, limit, offset }, signal }),
+    runs: createRuns(http, turns),
     delegation: createDelegations(http, signer),
     approvals: createApprovals(http, signer),
     rules: createRules(http, signer),
@@ -90,6 +93,19 @@ const createSessions = (http: HttpClient): Sessions => ({
     http.requestJson({ path: '/sessions', query: { limit, offset }, signal }),
   rename: (sessionId, title) =>
     http.requestJson({ method: 'PATCH', path: toSessionPath(sessionId), body: { title } }),
+  activate: (sessionId, activeMessageId) =>
+    http.requestJson({
+      method: 'PATCH',
+      path: toSessionPath(sessionId),
+      body: { activeMessageId },
+    }),
+  fork: (sessionId, messageId, { title } = {}) =>
+    http.requestJson({
+      method: 'POST',
+      path: `${toSessionPath(sessionId)}/fork`,
+      body: { messageId, title },
+    }),
+  changes: (options) => watchSessions(http, options),
   delete: async (sessionId) => {
     await http.requestJson({ method: 'DELETE', path: toSessionPath(sessionId) });
   },
@@ -105,7 +121,10 @@ const createMessages = (http: HttpClient, turns: Turns): Messages => ({
   send: (sessionId, message, options = {}) => turns.send(sessionId, message, options),
 });
 
-const createRuns = (turns: Turns): Runs => ({
+const createRuns = (http: HttpClient, turns: Turns): Runs => ({
+  withdraw: async (runId) => {
+    await http.requestJson({ method: 'DELETE', path: `/runs/${encodeURIComponent(runId)}` });
+  },
   current: (sessionId, options = {}) => turns.current(sessionId, options),
   join: (runId, { after = 0, ...options } = {}) => turns.join(runId, after, options),
 });

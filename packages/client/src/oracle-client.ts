@@ -12,9 +12,11 @@ import type {
   Reply,
   ReplyPart,
   Run,
+  SearchResults,
   SendMessage,
   Session,
   SessionPage,
+  SessionsChangedEvent,
   UserPreferences,
 } from '@sibyl/protocol';
 import type { Capability, MintedToken } from '@sibyl/ucan/browser';
@@ -46,10 +48,16 @@ export interface RequestOptions {
   readonly signal?: AbortSignal;
 }
 
-/** A message to send: its text, or an object with attachments, model and other fields. */
+type MessageOptions = Partial<Omit<SendMessage, 'message' | 'regenerate' | 'stream'>>;
+
+/**
+ * A message to send: its text, or an object with attachments, model and other fields. With the `parentId` of an earlier
+ * message it replaces that one on a new path; `regenerate` asks for another answer instead.
+ */
 export type MessageToSend =
   | string
-  | (Pick<SendMessage, 'message'> & Partial<Omit<SendMessage, 'message' | 'stream'>>);
+  | ({ readonly message: string } & MessageOptions)
+  | ({ readonly regenerate: string; readonly message?: never } & MessageOptions);
 
 /** Represents one user at one oracle. */
 export interface OracleClient {
@@ -61,6 +69,11 @@ export interface OracleClient {
 
   readonly sessions: Sessions;
   readonly messages: Messages;
+  /** Finds messages and titles of sessions; the best first. */
+  search(
+    text: string,
+    page?: RequestOptions & { readonly limit?: number; readonly offset?: number },
+  ): Promise<SearchResults>;
   readonly runs: Runs;
   readonly delegation: Delegations;
   /** Tool calls that wait for the user's signature. */
@@ -105,11 +118,21 @@ export interface Sessions {
     page?: RequestOptions & { readonly limit?: number; readonly offset?: number },
   ): Promise<SessionPage>;
   rename(sessionId: string, title: string): Promise<Session>;
+  /** Switches to the path through a message, up to the newest message behind it. */
+  activate(sessionId: string, messageId: string): Promise<Session>;
+  /** Copies the messages up to one into a new session. */
+  fork(
+    sessionId: string,
+    messageId: string,
+    options?: { readonly title?: string },
+  ): Promise<Session>;
+  /** Yields changes of the user's sessions, by any client; `reload` first and whenever some may have been missed. */
+  changes(options?: RequestOptions): AsyncGenerator<SessionsChangedEvent, void>;
   delete(sessionId: string): Promise<void>;
 }
 
 export interface Messages {
-  /** All messages, oldest first. */
+  /** The messages of the active path, oldest first. */
   list(sessionId: string, options?: RequestOptions): Promise<readonly Message[]>;
   /** The newest turns, or the turns before or after a cursor. */
   page(sessionId: string, page?: RequestOptions & Partial<PageMessages>): Promise<MessagePage>;
@@ -120,6 +143,8 @@ export interface Messages {
 export interface Runs {
   /** The active turn of a session, or else the last one. */
   current(sessionId: string, options?: RequestOptions): Promise<Run | null>;
+  /** Takes back a message that waits behind another turn. */
+  withdraw(runId: string): Promise<void>;
   /** Streams a run from the frame after number `after`; defaults to its beginning. */
   join(
     runId: string,

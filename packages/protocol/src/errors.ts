@@ -29,6 +29,7 @@ export const errorCatalog = {
   forbidden: [403, 'This is not allowed'],
   session_not_found: [404, 'No such session'],
   run_not_found: [404, 'No such run'],
+  message_not_found: [404, 'No such message in this session'],
   interrupt_not_found: [404, 'No such pending answer'],
   approval_not_found: [404, 'No such approval'],
   receipt_not_found: [404, 'There is no receipt: this decision was not signed, or not made'],
@@ -45,6 +46,11 @@ export const errorCatalog = {
     409,
     'You have as many sessions as this host keeps for one user; delete some, then open another',
   ],
+  not_queued: [
+    409,
+    'Only a message that waits can be withdrawn; this turn has begun or ended. Abort it instead.',
+  ],
+  message_withdrawn: [409, 'This message was withdrawn before it was answered'],
   turn_interrupted: [409, 'This turn was interrupted before it was answered'],
   interrupt_closed: [
     409,

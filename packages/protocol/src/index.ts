@@ -116,6 +116,7 @@ export {
   ErrorFrame,
   ErrorKind,
   JoinRun,
+  MessageWithdrawn,
   PendingAnswer,
   type ReplyPart,
   Run,
@@ -128,13 +129,19 @@ export {
   WarningFrame,
 } from './run-frames.js';
 export {
+  ChangeSession,
   CreateSession,
+  ForkSession,
   ListSessions,
   PreferencesPatch,
-  RenameSession,
+  SearchMessages,
+  SearchResult,
+  SearchResults,
   Session,
+  SessionChange,
   SessionDeleted,
   SessionPage,
+  SessionsChangedEvent,
   UserPreferences,
 } from './sessions.js';
 export {

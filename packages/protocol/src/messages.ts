@@ -82,7 +82,15 @@ export type ReasoningEffort = z.infer<typeof ReasoningEffort>;
 /** Body of `POST /messages/:sessionId` (contract A2, B3). */
 export const SendMessage = z
   .strictObject({
-    message: z.string().min(1).max(200_000),
+    message: z.string().min(1).max(200_000).optional(),
+    parentId: Id.nullable()
+      .optional()
+      .describe(
+        'The message that this one continues from, `null` for none; default: the last one of the active path. To edit a message, send its own `parentId`',
+      ),
+    regenerate: Id.optional().describe(
+      'Instead of `message`: answer the question of this message again, beside the answers that it has',
+    ),
     stream: z.boolean().default(false),
     returnAllMessages: z.boolean().default(false),
     tools: declarations(BrowserTool).optional(),
@@ -106,7 +114,19 @@ export const SendMessage = z
     requestId: RequestId.optional(),
     multitask: Multitask.default('enqueue'),
   })
-  .meta({ id: 'SendMessage' });
+  .refine(({ message, regenerate }) => message !== undefined || regenerate !== undefined, {
+    error: 'is required, unless regenerate names an answer',
+    path: ['message'],
+  })
+  .refine(
+    ({ regenerate, message, attachments, parentId }) =>
+      regenerate === undefined || [message, attachments, parentId].every((f) => f === undefined),
+    {
+      error: 'excludes message, attachments and parentId: the question stays as it is',
+      path: ['regenerate'],
+    },
+  )
+  .meta({ id: 'SendMessage', anyOf: [{ required: ['message'] }, { required: ['regenerate'] }] });
 export type SendMessage = z.infer<typeof SendMessage>;
 
 /** Body of `POST /messages/abort`. */
@@ -188,6 +208,12 @@ export const Message = z
       .object({ code: z.string(), message: z.string(), kind: ErrorKind.optional() })
       .optional()
       .describe('Why the answer is missing or incomplete'),
+    siblings: z
+      .array(z.string())
+      .optional()
+      .describe(
+        'The ids of all messages that continue from the same one, this one included, oldest first; absent if there are no others',
+      ),
   })
   .meta({ id: 'Message' });
 export type Message = z.infer<typeof Message>;

@@ -43,6 +43,10 @@ export type Run = z.infer<typeof Run>;
 export const CurrentRun = z.object({ run: Run.nullable() }).meta({ id: 'CurrentRun' });
 export type CurrentRun = z.infer<typeof CurrentRun>;
 
+/** Reply of `DELETE /runs/:runId`. */
+export const MessageWithdrawn = z.object({ message: z.string() }).meta({ id: 'MessageWithdrawn' });
+export type MessageWithdrawn = z.infer<typeof MessageWithdrawn>;
+
 /** Query of `GET /runs/:runId`. */
 export const JoinRun = z.strictObject({
   after: wholeNumber({ min: 0 }).optional(),

@@ -12,6 +12,12 @@ export const Session = z
     oracleDid: Did,
     oracleEntityDid: Did.optional(),
     roomId: z.string(),
+    activeMessageId: z
+      .string()
+      .optional()
+      .describe(
+        'The last message of the active path; a running turn has the id of its answer from its beginning',
+      ),
   })
   .meta({ id: 'Session' });
 export type Session = z.infer<typeof Session>;
@@ -26,8 +32,90 @@ export const CreateSession = z
 export type CreateSession = z.infer<typeof CreateSession>;
 
 /** Body of `PATCH /sessions/:sessionId`. */
-export const RenameSession = z.strictObject({ title: Title }).meta({ id: 'RenameSession' });
-export type RenameSession = z.infer<typeof RenameSession>;
+export const ChangeSession = z
+  .strictObject({
+    title: Title.optional(),
+    activeMessageId: Id.optional().describe(
+      'Makes the path through this message the active one, up to the newest message behind it',
+    ),
+  })
+  .refine((change) => Object.values(change).some((value) => value !== undefined), {
+    error: 'needs title or activeMessageId',
+  })
+  .meta({
+    id: 'ChangeSession',
+    anyOf: [{ required: ['title'] }, { required: ['activeMessageId'] }],
+  });
+export type ChangeSession = z.infer<typeof ChangeSession>;
+
+/** Body of `POST /sessions/:sessionId/fork`. */
+export const ForkSession = z
+  .strictObject({
+    messageId: Id.describe('The last message to copy'),
+    title: Title.optional().describe('Default: that of the session'),
+  })
+  .meta({ id: 'ForkSession' });
+export type ForkSession = z.infer<typeof ForkSession>;
+
+/** What happened to a session; `reload` if it is not known which ones changed. */
+export const SessionChange = z.enum([
+  'created',
+  'titled',
+  'renamed',
+  'deleted',
+  'switched',
+  'turn_started',
+  'turn_ended',
+  'reload',
+]);
+export type SessionChange = z.infer<typeof SessionChange>;
+
+/** A change in the list of the caller's sessions, on any host. */
+export const SessionsChangedEvent = z
+  .object({
+    change: SessionChange,
+    sessionId: Id.optional().describe('Absent for `reload`'),
+    timestamp: Timestamp,
+  })
+  .meta({ id: 'SessionsChangedEvent' });
+export type SessionsChangedEvent = z.infer<typeof SessionsChangedEvent>;
+
+/** Query of `GET /search`. */
+export const SearchMessages = z.strictObject({
+  q: z
+    .string()
+    .min(1)
+    .max(500)
+    .describe(
+      'Words, all of which must occur; "quoted words" must follow each other; the last may be the beginning of a word',
+    ),
+  limit: wholeNumber({ min: 1, max: 50 }).default(20),
+  offset: wholeNumber({ min: 0, max: 1000 }).default(0),
+});
+export type SearchMessages = z.infer<typeof SearchMessages>;
+
+/** A message or title that was found. */
+export const SearchResult = z
+  .object({
+    sessionId: Id,
+    title: z.string().describe('Of the session'),
+    messageId: z.string().optional().describe('Absent if the title was found'),
+    type: z.enum(['human', 'ai']).optional(),
+    createdAt: Timestamp.optional().describe('Of the message'),
+    snippet: z.string().describe('Plain text around the words'),
+    highlights: z
+      .array(z.tuple([z.int().min(0), z.int().min(0)]))
+      .describe('Where the words are in `snippet`: start and end'),
+    score: z.number().describe('Higher is better; only comparable within one search'),
+  })
+  .meta({ id: 'SearchResult' });
+export type SearchResult = z.infer<typeof SearchResult>;
+
+/** Reply of `GET /search`: the best first. */
+export const SearchResults = z
+  .object({ results: z.array(SearchResult), hasMore: z.boolean() })
+  .meta({ id: 'SearchResults' });
+export type SearchResults = z.infer<typeof SearchResults>;
 
 /** Query of `GET /sessions`. */
 export const ListSessions = z.strictObject({

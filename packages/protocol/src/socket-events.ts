@@ -10,6 +10,7 @@ import {
   ToolCallEvent,
 } from './events.js';
 import { Id, Timestamp, UcanToken } from './identifiers.js';
+import { SessionsChangedEvent } from './sessions.js';
 
 /** What a socket presents when it connects. */
 export const Handshake = z.object({
@@ -129,6 +130,11 @@ export const serverEvents = {
     summary: 'A tool call waits for the approval of the user',
     wrapping: 'bare',
     payload: ApprovalRequestEvent,
+  },
+  sessions_changed: {
+    summary: "The list of the caller's sessions changed, on any host",
+    wrapping: 'bare',
+    payload: SessionsChangedEvent,
   },
   reasoning: {
     summary: 'What the model thought before it answered',

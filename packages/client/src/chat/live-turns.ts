@@ -48,6 +48,7 @@ export function createSentTurn(
   message: Exclude<MessageToSend, string>,
 ): LiveTurn {
   const { message: content, attachments = [] } = message;
+  if (content === undefined) return createFollowedTurn(requestId);
   return { ...createFollowedTurn(requestId), question: { content, attachments } };
 }
 

@@ -1,6 +1,7 @@
-import type { ReplyPart } from '@sibyl/protocol';
+import type { ReplyPart, SessionsChangedEvent } from '@sibyl/protocol';
 import { type SseEvent, SseParser } from '@sibyl/protocol/sse-parser';
 import { OracleClientError } from '../errors.js';
+import type { HttpClient } from '../http/http-client.js';
 import { RetryPolicy } from './retry-policy.js';
 
 /** Whether the stream is connected or reconnecting. */
@@ -56,6 +57,32 @@ export async function* followRun(
       return yield* attempt(connection);
     } catch (error) {
       setState('rejoining');
+      await retries.waitOrThrow(error);
+    } finally {
+      connection.close();
+    }
+  }
+}
+
+/** Reads changes of the user's sessions until the signal is aborted; reconnects after every drop. */
+export async function* watchSessions(
+  http: Pick<HttpClient, 'request'>,
+  { signal }: { readonly signal?: AbortSignal } = {},
+): AsyncGenerator<SessionsChangedEvent, void> {
+  const retries = new RetryPolicy({ signal, reconnectTimeoutMs: Number.POSITIVE_INFINITY });
+  while (!signal?.aborted) {
+    const connection = new StreamConnection(signal);
+    try {
+      const response = await http.request({ path: '/sessions/events', signal: connection.signal });
+      retries.reset();
+      // What happened before is not sent.
+      yield { change: 'reload', timestamp: new Date().toISOString() };
+      for await (const { part } of readParts(response, connection))
+        yield part.data as unknown as SessionsChangedEvent;
+      // The token has expired, or the host is stopping.
+      throw new OracleClientError('network_error', 'The connection closed');
+    } catch (error) {
+      if (signal?.aborted) return;
       await retries.waitOrThrow(error);
     } finally {
       connection.close();

@@ -30,11 +30,17 @@ import { ReadinessChecks } from '../http/readiness.js';
 import { ReplySender } from '../http/replies.js';
 import { BodyInterceptor } from '../http/request-body.js';
 import { RunsController } from '../http/runs.controller.js';
-import { SessionsController } from '../http/sessions.controller.js';
+import {
+  SearchController,
+  SessionEvents,
+  SessionEventsController,
+  SessionsController,
+} from '../http/sessions.controller.js';
 import { CallerGuard, UcanGuard } from '../http/ucan-guard.js';
 import { CallerStore } from '../store/caller-store.js';
 import { MessageStore } from '../store/message-store.js';
 import { RunStore } from '../store/runs/run-store.js';
+import { SearchStore } from '../store/search/search-store.js';
 import { SessionStore } from '../store/session-store.js';
 import { Approvals } from '../turns/approvals.js';
 import { SessionsService } from '../turns/sessions.js';
@@ -50,7 +56,9 @@ export class AppModule {
       controllers: [
         HealthController,
         DiscoveryController,
+        SessionEventsController,
         SessionsController,
+        SearchController,
         DelegationController,
         InvitationsController,
         MessagesController,
@@ -87,6 +95,8 @@ const values = (deps: HostDeps) => [
   { provide: InvitationReader, useValue: new InvitationReader(deps.oracle.signer) },
   { provide: CallerStore, useValue: deps.store.callers },
   { provide: RateLimits, useValue: deps.rateLimits },
+  { provide: SessionEvents, useValue: new SessionEvents(deps) },
+  { provide: SearchStore, useValue: deps.store.search },
   { provide: SessionStore, useValue: deps.store.sessions },
   { provide: SessionsService, useValue: deps.sessions },
   { provide: MessageStore, useValue: deps.store.messages },

@@ -35,6 +35,7 @@ import { type Cluster, joinCluster } from '../bus/cluster.js';
 import { ClusterEventBus } from '../bus/cluster-event-bus.js';
 import { type EventBus, MemoryEventBus } from '../bus/event-bus.js';
 import { PendingClientCalls } from '../bus/pending-client-calls.js';
+import { SessionChanges } from '../bus/session-changes.js';
 import { SharedCalls } from '../bus/shared-calls.js';
 import { SharedPresence, type SocketPresence, solePresence } from '../bus/socket-presence.js';
 import type { Config } from '../config/config.js';
@@ -91,6 +92,7 @@ export interface HostDeps {
   readonly turns: Turns;
   readonly approvals: Approvals;
   readonly rules: UserRules;
+  readonly changes: SessionChanges;
   readonly titles: Titles;
   readonly gates: Gates;
   readonly budget: ModelBudget;
@@ -212,6 +214,7 @@ function wireRoutes(
     sessions: new SessionsService({
       ...turnDeps,
       sessions: store.sessions,
+      messages: store.messages,
       oracle,
       maxPerUser: config.sessionsPerUser,
       disk: store.disk,
@@ -359,7 +362,9 @@ interface TurnDeps {
 function wireTurns(needs: TurnDeps) {
   const { config, logger, metrics, oracle, cluster, store, models, budget, plugins } = needs;
   const { authority, rules } = needs;
-  const titles = new Titles({ sessions: store.sessions, model: models.get('utility'), logger });
+  const changes = new SessionChanges(cluster.bus);
+  const { sessions } = store;
+  const titles = new Titles({ sessions, changes, model: models.get('utility'), logger });
   const settings = config.turns;
   const { events, presence, pendingCalls } = wireSockets(needs);
   const hooks = new Hooks(logger, settings.hookTimeoutMs);
@@ -389,11 +394,13 @@ function wireTurns(needs: TurnDeps) {
     runner,
     models,
     events,
+    changes,
     logger,
     settings,
   });
   return {
     turns,
+    changes,
     titles,
     gates,
     events,

@@ -38,6 +38,7 @@ import {
 } from '../plugins/select-plugins.js';
 import { SocketServer } from '../sockets/socket-server.js';
 import type { InvitedCaller } from '../store/caller-store.js';
+import { startIndexing } from '../store/search/search-store.js';
 import { AppModule } from './app.module.js';
 import { buildHost, createPluginFetch, type HostDeps } from './build-host.js';
 import { bundledPlugins } from './bundled-plugins.js';
@@ -252,6 +253,7 @@ function createApp(
   config: Config,
 ): OracleApp {
   const stopRetention = startRetention(deps, config);
+  const stopIndexing = startIndexing(deps.store.search, deps.logger);
   const sockets = serveSockets(nest, deps, config);
   const ownDid = new OwnDidCheck(config, deps.oracle, deps.logger);
   let metricsServer: Server | undefined;
@@ -285,6 +287,8 @@ function createApp(
       deps.logger.info('stopping');
       deps.readiness.drain();
       stopRetention();
+      stopIndexing();
+      deps.changes.close();
       await closeHost({ ...deps, nest, sockets, metricsServer: () => metricsServer }, timeoutMs);
     },
   };

@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import type { SessionChange } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { BusFigures } from '../observability/metrics.js';
 import type { SessionKey, SocketEventMessage } from './event-bus.js';
@@ -18,6 +19,8 @@ export interface HostTopics {
   'run-frames': { readonly runId: string; readonly frames: readonly WireFrame[] };
   /** The run changed in the store: its readers should read it again. */
   'run-changed': { readonly owner: string; readonly runId: string };
+  /** A queued run of the receiver was withdrawn. */
+  'run-withdrawn': { readonly owner: string; readonly runId: string };
   'run-canceled': { readonly runId: string; readonly reason: 'aborted' | 'interrupted' };
   'host-joined': { readonly hostId: string };
   /** A host seems to have ended; check at once. */
@@ -33,9 +36,14 @@ export interface HostTopics {
   /** A socket of a session has opened at the sender. */
   'sockets-opened': SessionKey;
   'socket-event': SocketEventMessage;
+  /** Lists of sessions have changed at the sender. */
+  'sessions-changed': readonly WireChange[];
   /** A page has answered a call of the receiver; the answer is in the database. */
   'page-answered': SessionKey & { readonly toolCallId: string };
 }
+
+/** A change of a session. */
+export type WireChange = readonly [owner: string, sessionId: string, change: SessionChange];
 
 /** A frame of a run: number, event, data. */
 export type WireFrame = readonly [number, string, string];

@@ -28,6 +28,8 @@ import type { ProvenRequest } from './ucan-guard.js';
 
 const SEND_ERRORS: readonly ErrorCode[] = [
   'session_not_found',
+  'message_not_found',
+  'message_withdrawn',
   'insufficient_credit',
   'access_revoked',
   'turn_running',
@@ -100,7 +102,8 @@ export class MessagesController {
       const reply = await this.replies.waitForReply(key, response);
       if (!reply) return;
       if (!returnAllMessages) return void response.json(reply);
-      await this.replies.sendTranscript({ owner, sessionId }, response, reply);
+      const session = await this.sessions.get({ owner, sessionId });
+      await this.replies.sendTranscript(session, response, reply);
     });
   }
 
@@ -111,7 +114,8 @@ export class MessagesController {
 
   @Get(':sessionId')
   @Describe({
-    summary: 'All messages of a session, oldest first',
+    summary:
+      'The messages of the active path of a session, oldest first; `siblings` names those of other paths',
     reply: MessageList,
     errors: ['session_not_found'],
   })
@@ -120,8 +124,8 @@ export class MessagesController {
     @Param('sessionId') sessionId: string,
     @Res() response: Response,
   ): Promise<void> {
-    await this.sessions.get({ owner, sessionId });
-    await this.replies.sendTranscript({ owner, sessionId }, response);
+    const session = await this.sessions.get({ owner, sessionId });
+    await this.replies.sendTranscript(session, response);
   }
 }
 
@@ -143,13 +147,20 @@ function takeTurnRequest(sent: Sent): TurnRequest {
 }
 
 function createTurnRequest({ sessionId, body, request }: Sent): TurnRequest {
-  const { stream: _, returnAllMessages: __, requestId, ...message } = body;
+  const { stream: _, returnAllMessages: __, requestId, parentId, regenerate, ...message } = body;
   const { timezone, warnings } = readTimezone(message.timezone, request.header('x-timezone'));
   return {
     caller: request.caller,
     sessionId,
     requestId: requestId ?? request.requestId,
-    message,
+    // The text of a question that is answered again is read from the store.
+    message: { ...message, message: message.message ?? '' },
+    origin:
+      regenerate === undefined
+        ? parentId === undefined
+          ? undefined
+          : { parentId }
+        : { questionId: regenerate },
     user: {
       timezone,
       matrixHomeServer: message.homeServer ?? request.header('x-matrix-homeserver'),
@@ -180,7 +191,7 @@ export class HistoryController {
 
   @Get('messages')
   @Describe({
-    summary: 'Messages of a session in pages of whole turns',
+    summary: 'Messages of the active path of a session in pages of whole turns',
     reply: MessagePage,
     errors: ['session_not_found'],
   })
@@ -189,11 +200,13 @@ export class HistoryController {
     @Param('sessionId') sessionId: string,
     @Query({ schema: PageMessages }) query: PageMessages,
   ): Promise<MessagePage> {
-    await this.sessions.get({ owner, sessionId });
-    const result = await this.messages.page({ owner, sessionId, ...query });
+    const { branch, isBranched } = await this.sessions.get({ owner, sessionId });
+    const result = await this.messages.page({ owner, sessionId, branch, isBranched, ...query });
     if ('error' in result) {
       const field = query.before === undefined ? 'after' : 'before';
-      throw new OracleError('validation_failed', { message: [`${field}: no such message`] });
+      throw new OracleError('validation_failed', {
+        message: [`${field}: no such message on the active path`],
+      });
     }
     const { messages, ...cursors } = result.ok;
     return { messages: messages.map(toMessageView), ...cursors };

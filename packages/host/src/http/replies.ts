@@ -1,10 +1,10 @@
 import { OracleError, type Reply } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Logger } from 'pino';
-import type { SessionKey } from '../bus/event-bus.js';
 import type { Message } from '../store/message.js';
 import type { MessageStore } from '../store/message-store.js';
 import type { RunKey } from '../store/runs/run.js';
+import type { Session } from '../store/session-store.js';
 import type { RunReader } from '../turns/run-reader.js';
 import { toUsageField } from '../turns/run-recorder.js';
 import { toMessageView } from '../turns/turn-writer.js';
@@ -43,6 +43,17 @@ export class ReplySender {
     });
   }
 
+  /** Sends events that are not those of a run; an event that is lost is not sent again. */
+  async sendEvents(
+    event: string,
+    response: Response,
+    read: (gone: AbortSignal) => AsyncIterable<readonly object[]>,
+  ): Promise<void> {
+    const { streamStallMs: stallMs, logger } = this.deps;
+    const onError = (err: unknown) => logger.error({ err, event }, 'stream failed');
+    await sendSse(response, { stallMs, onError, frames: (gone) => toFrames(event, read(gone)) });
+  }
+
   /**
    * Waits for the end of the run; the answer of a canceled run is partial. Throws if there is no answer, unless the
    * user canceled the run. Undefined as soon as the client has disconnected.
@@ -68,14 +79,27 @@ export class ReplySender {
     };
   }
 
-  /** Sends all messages of a session, oldest first, together with other fields. */
-  async sendTranscript(key: SessionKey, response: Response, fields: object = {}): Promise<void> {
+  /** Sends the messages of the active path, oldest first, together with other fields. */
+  async sendTranscript(
+    { owner, id: sessionId, branch, isBranched }: Session,
+    response: Response,
+    fields: object = {},
+  ): Promise<void> {
     const { messages, streamStallMs: stallMs, logger } = this.deps;
-    const pages = toViews(messages.pages(key));
+    const pages = toViews(messages.pages({ owner, sessionId, branch, isBranched }));
     const onError = (err: unknown) =>
-      logger.error({ err, sessionId: key.sessionId, did: key.owner }, 'list of messages failed');
+      logger.error({ err, sessionId, did: owner }, 'list of messages failed');
     await sendList(response, { fields, name: 'messages', pages, stallMs, onError });
   }
+}
+
+async function* toFrames(event: string, batches: AsyncIterable<readonly object[]>) {
+  let seq = 0;
+  for await (const batch of batches)
+    yield batch.map((data) => {
+      seq += 1;
+      return { seq, event, data: JSON.stringify(data) };
+    });
 }
 
 async function* toViews(pages: AsyncIterable<readonly Message[]>) {

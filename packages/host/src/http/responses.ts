@@ -10,7 +10,8 @@ const HEARTBEAT_MS = 15_000;
 const CHUNK_CHARACTERS = 64 * 1024;
 
 export interface SseOptions {
-  readonly runId: string;
+  /** The run whose frames are sent, if any. */
+  readonly runId?: string | undefined;
   /** How long a client may read nothing before it is disconnected; it can reconnect and continue. */
   readonly stallMs: number;
   /** Opens the source; the signal fires when the client has disconnected. */
@@ -28,7 +29,7 @@ export async function sendSse(response: Response, options: SseOptions): Promise<
     'Content-Type': 'text/event-stream',
     'Cache-Control': 'no-cache, no-transform',
     'X-Accel-Buffering': 'no',
-    'X-Run-Id': options.runId,
+    ...(options.runId && { 'X-Run-Id': options.runId }),
   });
   // A HEAD request receives no frames, so it must not wait for the end of the run.
   if (response.req.method === 'HEAD') return void response.end();

@@ -1,14 +1,25 @@
-import { Controller, Get, Param, Query, Req, Res } from '@nestjs/common';
-import { Describe } from '@sibyl/plugin-kit';
-import { JoinRun, LastEventId, OracleError, type Run as RunView } from '@sibyl/protocol';
+import { Controller, Delete, Get, Param, Query, Req, Res } from '@nestjs/common';
+import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
+import {
+  JoinRun,
+  LastEventId,
+  MessageWithdrawn,
+  OracleError,
+  type Run as RunView,
+} from '@sibyl/protocol';
 import type { Response } from 'express';
+import type { Caller } from '../auth/caller.js';
 import { hasStopped, type Run } from '../store/runs/run.js';
+import { Turns } from '../turns/turns.js';
 import { ReplySender } from './replies.js';
 import type { ProvenRequest } from './ucan-guard.js';
 
 @Controller('runs')
 export class RunsController {
-  constructor(private readonly replies: ReplySender) {}
+  constructor(
+    private readonly replies: ReplySender,
+    private readonly turns: Turns,
+  ) {}
 
   @Get(':runId')
   @Describe({
@@ -33,6 +44,20 @@ export class RunsController {
     await this.replies.withSlot(owner, () =>
       this.replies.sendStream({ owner, runId }, position, response),
     );
+  }
+
+  @Delete(':runId')
+  @Describe({
+    summary: 'Withdraw a message that waits behind another turn: it is deleted, and never answered',
+    reply: MessageWithdrawn,
+    errors: ['run_not_found', 'not_queued'],
+  })
+  async withdraw(
+    @CurrentCaller() { did: owner }: Caller,
+    @Param('runId') runId: string,
+  ): Promise<MessageWithdrawn> {
+    await this.turns.withdraw({ owner, runId });
+    return { message: 'Message withdrawn' };
   }
 }
 

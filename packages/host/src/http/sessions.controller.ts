@@ -1,17 +1,39 @@
-import { Body, Controller, Delete, Get, HttpCode, Param, Patch, Post, Query } from '@nestjs/common';
+import {
+  Body,
+  Controller,
+  Delete,
+  Get,
+  HttpCode,
+  Param,
+  Patch,
+  Post,
+  Query,
+  Req,
+  Res,
+} from '@nestjs/common';
 import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
 import {
+  ChangeSession,
   CreateSession,
+  ForkSession,
   ListSessions,
-  RenameSession,
+  OracleError,
+  SearchMessages,
+  SearchResults,
   Session,
   SessionDeleted,
   SessionPage,
 } from '@sibyl/protocol';
-import type { Caller } from '../auth/caller.js';
+import type { Response } from 'express';
+import { type Caller, readCredentials } from '../auth/caller.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
+import { type AccessDeps, watchAccess } from '../auth/watch-access.js';
+import type { SessionChanges } from '../bus/session-changes.js';
+import { type FoundMessage, SearchStore } from '../store/search/search-store.js';
 import { SessionStore, type Session as StoredSession } from '../store/session-store.js';
 import { SessionsService } from '../turns/sessions.js';
+import type { ReplySender } from './replies.js';
+import type { ProvenRequest } from './ucan-guard.js';
 
 @Controller('sessions')
 export class SessionsController {
@@ -48,17 +70,36 @@ export class SessionsController {
 
   @Patch(':sessionId')
   @Describe({
-    summary: 'Rename a session',
+    summary: 'Rename a session, or switch to another path of its messages',
     reply: Session,
-    errors: ['session_not_found'],
+    errors: ['session_not_found', 'message_not_found'],
   })
-  async rename(
+  async change(
+    @Req() { caller, requestId }: ProvenRequest,
+    @Param('sessionId') sessionId: string,
+    @Body({ schema: ChangeSession }) { title, activeMessageId }: ChangeSession,
+  ): Promise<Session> {
+    const key = { owner: caller.did, sessionId };
+    if (activeMessageId !== undefined) await this.service.activate(key, activeMessageId, requestId);
+    if (title !== undefined) await this.service.rename(key, title);
+    return toSessionView(await this.sessions.get(key), this.oracle.name);
+  }
+
+  @Post(':sessionId/fork')
+  @HttpCode(201)
+  @Describe({
+    summary: 'Copy the messages up to one into a new session',
+    reply: Session,
+    status: 201,
+    errors: ['session_not_found', 'message_not_found', 'too_many_sessions'],
+  })
+  async fork(
     @CurrentCaller() { did: owner }: Caller,
     @Param('sessionId') sessionId: string,
-    @Body({ schema: RenameSession }) { title }: RenameSession,
+    @Body({ schema: ForkSession }) wanted: ForkSession,
   ): Promise<Session> {
-    await this.sessions.rename({ owner, sessionId, title });
-    return toSessionView(await this.sessions.get({ owner, sessionId }), this.oracle.name);
+    const session = await this.service.fork({ owner, sessionId }, wanted);
+    return toSessionView(session, this.oracle.name);
   }
 
   @Delete(':sessionId')
@@ -86,5 +127,83 @@ function toSessionView(session: StoredSession, oracleName: string): Session {
     oracleDid: session.oracleDid,
     ...(session.oracleEntityDid && { oracleEntityDid: session.oracleEntityDid }),
     roomId: session.roomId,
+    ...(session.activeMessageId && { activeMessageId: session.activeMessageId }),
+  };
+}
+
+interface SessionEventsDeps extends AccessDeps {
+  readonly changes: SessionChanges;
+  readonly replies: ReplySender;
+}
+
+/** Sends changes of the caller's sessions to clients without a socket, as long as the caller has access. */
+export class SessionEvents {
+  constructor(private readonly deps: SessionEventsDeps) {}
+
+  async send({ caller, headers }: ProvenRequest, response: Response): Promise<void> {
+    const { changes, replies } = this.deps;
+    changes.assertOpen();
+    const ended = new AbortController();
+    const credentials = readCredentials(headers);
+    const stop = watchAccess({ caller, credentials }, this.deps, () => ended.abort());
+    try {
+      await replies.withSlot(caller.did, () =>
+        replies.sendEvents('sessions_changed', response, (gone) =>
+          changes.read(caller.did, AbortSignal.any([gone, ended.signal])),
+        ),
+      );
+    } finally {
+      stop();
+    }
+  }
+}
+
+@Controller('sessions/events')
+export class SessionEventsController {
+  constructor(private readonly events: SessionEvents) {}
+
+  @Get()
+  @Describe({
+    summary:
+      "Changes of the caller's sessions as they happen, as `sessions_changed` events; read the list again after each connection",
+    streams: true,
+    errors: ['too_many_streams', 'host_stopping'],
+  })
+  stream(@Req() request: ProvenRequest, @Res() response: Response): Promise<void> {
+    return this.events.send(request, response);
+  }
+}
+
+@Controller('search')
+export class SearchController {
+  constructor(private readonly search: SearchStore) {}
+
+  @Get()
+  @Describe({
+    summary: "Search the caller's messages and the titles of their sessions",
+    reply: SearchResults,
+    errors: ['host_busy'],
+  })
+  async find(
+    @CurrentCaller() { did: owner }: Caller,
+    @Query({ schema: SearchMessages }) { q, limit, offset }: SearchMessages,
+  ): Promise<SearchResults> {
+    const results = await this.search.findMessages({ owner, text: q, limit, offset });
+    if (!results)
+      throw new OracleError('validation_failed', { message: ['q: must contain a word'] });
+    return { results: results.found.map(toResultView), hasMore: results.hasMore };
+  }
+}
+
+function toResultView({ message, snippet, ...found }: FoundMessage): SearchResults['results'][0] {
+  return {
+    ...found,
+    ...(message && {
+      messageId: message.id,
+      type: message.type,
+      createdAt: new Date(message.createdAt).toISOString(),
+    }),
+    snippet: snippet.text,
+    highlights: snippet.highlights.map(([start, end]) => [start, end]),
   };
 }

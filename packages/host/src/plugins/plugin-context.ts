@@ -183,7 +183,7 @@ function toTurnRequest(owner: string, turn: PluginTurn): TurnRequest {
     caller: { did: owner, expiration: Number.MAX_SAFE_INTEGER, presentedDelegation: undefined },
     sessionId,
     requestId: randomUUID(),
-    message: sent.data,
+    message: { ...sent.data, message },
     user: { timezone },
     warnings,
     client,

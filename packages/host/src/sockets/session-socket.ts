@@ -1,10 +1,11 @@
-import { type ClosingReason, clientEvents, OracleError } from '@sibyl/protocol';
+import { type ClosingReason, clientEvents } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { Socket } from 'socket.io';
 import type { Authenticator } from '../auth/authenticator.js';
 import type { CallerAllowList } from '../auth/caller-allow-list.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { RateLimits } from '../auth/rate-limits.js';
+import { watchAccess } from '../auth/watch-access.js';
 import {
   type CallEvent,
   type ClientCallResult,
@@ -17,6 +18,7 @@ import {
   toWireForm,
 } from '../bus/event-bus.js';
 import type { PendingClientCalls } from '../bus/pending-client-calls.js';
+import type { SessionChanges } from '../bus/session-changes.js';
 import type { MissedEvents } from '../turns/run-reader.js';
 import { clientRequests, resultReaders } from './client-events.js';
 import { type ConnectionRegistry, terminate } from './connections.js';
@@ -32,6 +34,7 @@ export interface SessionSocketDeps {
   readonly backlog: SocketBacklog;
   readonly pendingCalls: PendingClientCalls;
   readonly missed: MissedEvents;
+  readonly changes: SessionChanges;
   readonly logger: Logger;
   /** How long a client may read nothing while it is catching up. */
   readonly stallMs: number;
@@ -67,6 +70,11 @@ export class SessionSocket {
     inbox.open((event) => {
       if (!event.position || isAfter(event.position, last)) this.deliver(event);
     });
+    if (!this.socket.connected) return;
+    const stop = this.deps.changes.subscribe(session.owner, (payload) =>
+      this.emit({ event: 'sessions_changed', payload }),
+    );
+    this.socket.once('disconnect', stop);
   }
 
   /** Sends the reason and disconnects; clients reconnect by themselves where that may help. */
@@ -164,65 +172,3 @@ export class SessionSocket {
 }
 
 const now = () => new Date().toISOString();
-
-/** How often credentials are verified again, since keys may have been removed from DID documents. */
-const INTERVAL_MS = 60_000;
-
-interface AccessDeps {
-  readonly authenticator: Authenticator;
-  readonly authority: Pick<DelegatedAuthority, 'onRevoked'>;
-  readonly allowList: Pick<CallerAllowList, 'watch'>;
-}
-
-/**
- * Calls `onEnd` once when the caller of a socket loses access: at once if a host revokes the delegation or removes the
- * caller. Returns a function that stops watching.
- */
-export function watchAccess(
-  { caller, credentials }: Pick<SocketContext, 'caller' | 'credentials'>,
-  { authenticator, authority, allowList }: AccessDeps,
-  onEnd: (reason: ClosingReason) => void,
-): () => void {
-  let timer: NodeJS.Timeout | undefined;
-  let isWatching = true;
-  const stop = () => {
-    isWatching = false;
-    clearTimeout(timer);
-    stopListening();
-    stopWatchingCaller();
-  };
-  const end = (reason: ClosingReason) => {
-    if (!isWatching) return;
-    stop();
-    onEnd(reason);
-  };
-  const leftMs = () => caller.expiration * 1000 - Date.now();
-  const arm = () => {
-    if (isWatching) timer = setTimeout(check, Math.max(0, Math.min(INTERVAL_MS, leftMs())));
-  };
-  const check = async () => {
-    if (leftMs() <= 0) end('token_expired');
-    else if (await isStillValid(credentials, authenticator)) arm();
-    else end('token_revoked');
-  };
-  const loginCids = caller.login?.cids ?? [];
-  const stopListening = authority.onRevoked(loginCids, () => end('token_revoked'));
-  const stopWatchingCaller = allowList.watch(caller.did, () => end('caller_not_allowed'));
-  // It may have been revoked since the handshake.
-  if (loginCids.length > 0) void check();
-  else arm();
-  return stop;
-}
-
-/** Credentials stay valid while the store is unavailable. */
-async function isStillValid(
-  credentials: SocketContext['credentials'],
-  authenticator: Authenticator,
-): Promise<boolean> {
-  try {
-    await authenticator.authenticate(credentials, {});
-    return true;
-  } catch (error) {
-    return !(error instanceof OracleError && error.status === 401);
-  }
-}

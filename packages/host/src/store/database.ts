@@ -63,6 +63,9 @@ export interface Schema {
   database_info: DatabaseInfoRow;
   socket_hosts: SocketHostRow;
   page_calls: PageCallRow;
+  branches: BranchRow;
+  search_queue: SearchQueueRow;
+  search_documents: SearchDocumentRow;
 }
 
 export interface SessionRow {
@@ -77,6 +80,14 @@ export interface SessionRow {
   room_id: string;
   last_seq: number;
   last_turn: number;
+  /** The branch that readers see and new messages continue. */
+  active_branch: number;
+  /** The number of branches besides the first. */
+  last_branch: number;
+  /** The last message of the active branch, perhaps an answer that is not stored yet. */
+  active_message_id: string | null;
+  /** What it was before the last change, which a statement returns in this way. */
+  previous_message_id: string | null;
 }
 
 interface RoomRow {
@@ -101,6 +112,8 @@ export interface MessageRow {
   session_id: string;
   turn: number;
   seq: number;
+  /** 0, or a row of `branches`. */
+  branch: number;
   /** The question of an answer; for a question, the message it continues from. */
   parent: string | null;
   type: 'human' | 'ai';
@@ -141,6 +154,9 @@ export interface RunRow {
   request: string | null;
   /** Chosen when the run starts; the answer is stored under it. */
   message_id: string | null;
+  branch: number;
+  /** The question to answer again; null for the question of this turn. */
+  question_id: string | null;
   error_kind: ErrorKind | null;
   error_message: string | null;
   /** JSON of what a caller receives besides the message: warnings, and why there is no answer. */
@@ -357,6 +373,46 @@ interface PageCallRow {
   delivered_by: string | null;
   /** JSON. */
   answer: string | null;
+}
+
+/** The messages of a session that continue from an earlier one in another way. */
+export interface BranchRow {
+  owner: string;
+  session_id: string;
+  /** From 1; the first messages of a session are branch 0. */
+  branch: number;
+  /** The branch of the message it continues from; null if it begins the session anew. */
+  base_branch: number | null;
+  /** The last message of that branch that belongs to this one too. */
+  base_turn: number;
+  base_seq: number;
+  /** The message it continues from; empty if it begins the session anew. */
+  parent_id: string;
+  /** The message that continued from there first. */
+  original_id: string | null;
+  /** The first message of the branch, perhaps an answer that is not stored yet. */
+  first_id: string;
+}
+
+/** What has changed since it was indexed. */
+export interface SearchQueueRow {
+  owner: string;
+  /** `session`: everything in it. */
+  source: string;
+  id: string;
+  /** Counts the changes. */
+  version: number;
+}
+
+/** The words of a text; on PostgreSQL only. */
+export interface SearchDocumentRow {
+  owner: string;
+  source: string;
+  id: string;
+  part: number;
+  scope: string;
+  created_at: number;
+  terms: string;
 }
 
 /** `behind`: the next start will migrate the database. */

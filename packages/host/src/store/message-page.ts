@@ -1,11 +1,9 @@
 import { type Kysely, sql } from 'kysely';
-import type { SessionKey } from '../bus/event-bus.js';
-import { prepareQuery, type Schema } from './database.js';
+import { type PathKey, preparePathQuery, SIBLINGS } from './branches.js';
+import { type Schema } from './database.js';
 import { MESSAGE_COLUMNS, type Message, toMessage } from './message.js';
 
-export interface PageRequest {
-  readonly owner: string;
-  readonly sessionId: string;
+export interface PageRequest extends PathKey {
   /** How many turns. */
   readonly limit: number;
   /** A message id; at most one of the two. */
@@ -24,125 +22,169 @@ interface MessagePage {
 
 export type PageResult = { readonly ok: MessagePage } | { readonly error: 'unknown-cursor' };
 
-/** The first and last turn of a page; infinite for an empty page. */
-interface Span {
+/** A span of turns, both ends included. */
+export interface TurnSpan {
   readonly first: number;
   readonly last: number;
 }
 
-export async function readPage(tables: Kysely<Schema>, request: PageRequest): Promise<PageResult> {
+const LAST_TURN = Number.MAX_SAFE_INTEGER;
+
+const COLUMNS = MESSAGE_COLUMNS.map((name) => `messages.${name}` as const);
+
+const listMessages = preparePathQuery((messages, { first, last }: PathKey & TurnSpan) =>
+  messages
+    .select(COLUMNS)
+    .where('messages.turn', '>=', first)
+    .where('messages.turn', '<=', last)
+    .orderBy('messages.turn')
+    .orderBy('messages.seq'),
+);
+
+const listWithSiblings = preparePathQuery((messages, { first, last }: PathKey & TurnSpan) =>
+  messages
+    .select(COLUMNS)
+    .select(SIBLINGS.as('siblings'))
+    .where('messages.turn', '>=', first)
+    .where('messages.turn', '<=', last)
+    .orderBy('messages.turn')
+    .orderBy('messages.seq'),
+);
+
+/** A path, and whether its session has other branches. */
+export interface PathRequest extends PathKey {
+  readonly isBranched?: boolean | undefined;
+}
+
+/** The messages of a span of turns, with their siblings if the session is branched. */
+export async function readSpan(
+  tables: Kysely<Schema>,
+  { owner, sessionId, branch, isBranched }: PathRequest,
+  { first, last }: TurnSpan,
+): Promise<readonly Message[]> {
+  const list = isBranched ? listWithSiblings : listMessages;
+  const { rows } = await list(tables, { owner, sessionId, branch, first, last });
+  return rows.map(toMessage);
+}
+
+/** Reads a page of whole turns: a question and all that follows until the next one. */
+export async function readPage(
+  tables: Kysely<Schema>,
+  request: PageRequest & PathRequest,
+): Promise<PageResult> {
   const span = await findSpan(tables, request);
-  if (span === undefined) return { error: 'unknown-cursor' };
-  const messages = await readMessages(tables, request, span);
-  const ends = await selectMessages(tables, request)
-    .select((e) => [e.fn.min('turn').as('first'), e.fn.max('turn').as('last')])
-    .executeTakeFirstOrThrow();
+  if (span === 'unknown-cursor') return { error: span };
+  const messages = span ? await readSpan(tables, request, span) : [];
+  const { rows } = await findEnds(tables, toPath(request));
+  const { first = null, last = null } = rows[0] ?? {};
   return {
     ok: {
       messages,
       prevCursor: messages[0]?.id ?? null,
       nextCursor: messages.at(-1)?.id ?? null,
-      hasOlder: ends.first !== null && ends.first < span.first,
-      hasNewer: ends.last !== null && ends.last > span.last,
+      hasOlder: first !== null && first < (span?.first ?? (request.after ? LAST_TURN : 0)),
+      hasNewer: last !== null && last > (span?.last ?? (request.after ? LAST_TURN : 0)),
     },
   };
 }
 
-function findSpan(tables: Kysely<Schema>, request: PageRequest): Promise<Span | undefined> {
-  if (request.after !== undefined) return findSpanAfter(tables, request, request.after);
-  if (request.before !== undefined) return findSpanBefore(tables, request, request.before);
-  return findNewestSpan(tables, request, Number.MAX_SAFE_INTEGER);
-}
+const toPath = ({ owner, sessionId, branch }: PathKey): PathKey => ({ owner, sessionId, branch });
 
-async function findSpanBefore(
+const findEnds = preparePathQuery((messages, _: PathKey) =>
+  messages.select((e) => [
+    e.fn.min('messages.turn').as('first'),
+    e.fn.max('messages.turn').as('last'),
+  ]),
+);
+
+/** Undefined for an empty page. */
+async function findSpan(
   tables: Kysely<Schema>,
   request: PageRequest,
-  cursor: string,
-): Promise<Span | undefined> {
-  const edge = await findEdge(tables, request, cursor);
-  if (edge === undefined) return undefined;
-  // A page contains whole turns, also if the cursor is inside one.
-  const last = edge.firstSeq < edge.seq ? edge.turn : edge.turn - 1;
-  return findNewestSpan(tables, request, last);
+): Promise<TurnSpan | undefined | 'unknown-cursor'> {
+  const { before, after } = request;
+  if (after !== undefined) return findSpanAfter(tables, request, after);
+  if (before !== undefined) return findSpanBefore(tables, request, before);
+  return findNewestSpan(tables, request, LAST_TURN);
 }
 
-async function findSpanAfter(
-  tables: Kysely<Schema>,
-  request: PageRequest,
-  cursor: string,
-): Promise<Span | undefined> {
-  const edge = await findEdge(tables, request, cursor);
-  if (edge === undefined) return undefined;
-  // With queued turns, messages are not stored in the order of turns: a new message may be the answer of an earlier turn.
-  const { first } = await selectMessages(tables, request)
-    .select((e) => e.fn.min('turn').as('first'))
-    .where('seq', '>', edge.seq)
-    .executeTakeFirstOrThrow();
-  const turns = await selectTurns(tables, request)
-    .where('turn', '>=', first ?? Number.MAX_SAFE_INTEGER)
-    .orderBy('turn', 'asc')
-    .execute();
-  return {
-    first: turns[0]?.turn ?? Number.POSITIVE_INFINITY,
-    last: turns.at(-1)?.turn ?? Number.POSITIVE_INFINITY,
-  };
+/** A page contains whole turns, also if the cursor is inside one. */
+async function findSpanBefore(tables: Kysely<Schema>, request: PageRequest, cursor: string) {
+  const [at] = (await findCursor(tables, { ...toPath(request), cursor })).rows;
+  if (at === undefined) return 'unknown-cursor';
+  const start = await findStart(tables, request, at.turn);
+  const { rows } = await findFirst(tables, { ...toPath(request), turn: start });
+  const isFirst = rows[0]?.id === cursor;
+  return findNewestSpan(tables, request, isFirst ? start - 1 : start);
 }
 
-async function findNewestSpan(
-  tables: Kysely<Schema>,
-  request: PageRequest,
-  last: number,
-): Promise<Span> {
-  const turns = await selectTurns(tables, request)
-    .where('turn', '<=', last)
-    .orderBy('turn', 'desc')
-    .execute();
-  return {
-    first: turns.at(-1)?.turn ?? Number.NEGATIVE_INFINITY,
-    last: turns[0]?.turn ?? Number.NEGATIVE_INFINITY,
-  };
+/** With queued turns, messages are not stored in the order of turns: a new message may be the answer of an earlier turn. */
+async function findSpanAfter(tables: Kysely<Schema>, request: PageRequest, cursor: string) {
+  const path = toPath(request);
+  const [at] = (await findCursor(tables, { ...path, cursor })).rows;
+  if (at === undefined) return 'unknown-cursor';
+  const [next] = (await findLater(tables, { ...path, seq: at.seq })).rows;
+  if (next?.turn == null) return undefined;
+  const first = await findStart(tables, request, next.turn);
+  const { rows } = await listStartsFrom(tables, { ...path, turn: first, limit: request.limit + 1 });
+  const following = rows[request.limit];
+  return { first, last: following ? following.turn - 1 : LAST_TURN };
 }
 
-/** Finds the message of the cursor, and the bounds of its turn. */
-async function findEdge(tables: Kysely<Schema>, request: PageRequest, cursor: string) {
-  const at = await selectMessages(tables, request)
-    .select(['turn', 'seq'])
-    .where('id', '=', cursor)
-    .executeTakeFirst();
-  if (at === undefined) return undefined;
-  const { firstSeq, lastSeq } = await selectMessages(tables, request)
-    .select((e) => [e.fn.min('seq').as('firstSeq'), e.fn.max('seq').as('lastSeq')])
-    .where('turn', '=', at.turn)
-    .executeTakeFirstOrThrow();
-  return { ...at, firstSeq, lastSeq };
+/** The newest turns that begin at `turn` or earlier. */
+async function findNewestSpan(tables: Kysely<Schema>, request: PageRequest, turn: number) {
+  const path = toPath(request);
+  const { rows } = await listStartsUntil(tables, { ...path, turn, limit: request.limit });
+  const first = rows.at(-1)?.turn;
+  if (first === undefined) return undefined;
+  const [following] = (await listStartsFrom(tables, { ...path, turn: turn + 1, limit: 1 })).rows;
+  return { first, last: following ? following.turn - 1 : LAST_TURN };
 }
 
-async function readMessages(
-  tables: Kysely<Schema>,
-  request: PageRequest,
-  { first, last }: Span,
-): Promise<readonly Message[]> {
-  if (!Number.isFinite(first)) return [];
-  const rows = await selectMessages(tables, request)
-    .select(MESSAGE_COLUMNS)
-    .where('turn', '>=', first ?? Number.MAX_SAFE_INTEGER)
-    .where('turn', '<=', last)
-    .orderBy('turn')
-    .orderBy('seq')
-    .execute();
-  return rows.map(toMessage);
+/** The turn of the question that a turn belongs to: an answer given again has a turn of its own. */
+async function findStart(tables: Kysely<Schema>, key: PathKey, turn: number): Promise<number> {
+  const { rows } = await listStartsUntil(tables, { ...toPath(key), turn, limit: 1 });
+  return rows[0]?.turn ?? turn;
 }
 
-function selectTurns(tables: Kysely<Schema>, request: PageRequest) {
-  return selectMessages(tables, request).select('turn').distinct().limit(request.limit);
+const findCursor = preparePathQuery((messages, { cursor }: PathKey & { readonly cursor: string }) =>
+  messages.select(['messages.turn', 'messages.seq']).where('messages.id', '=', cursor),
+);
+
+const findFirst = preparePathQuery((messages, { turn }: PathKey & { readonly turn: number }) =>
+  messages.select('messages.id').where('messages.turn', '=', turn).orderBy('messages.seq').limit(1),
+);
+
+const findLater = preparePathQuery((messages, { seq }: PathKey & { readonly seq: number }) =>
+  messages.select((e) => e.fn.min('messages.turn').as('turn')).where('messages.seq', '>', seq),
+);
+
+interface StartsRequest extends PathKey {
+  readonly turn: number;
+  readonly limit: number;
 }
 
-function selectMessages(tables: Kysely<Schema>, { owner, sessionId }: PageRequest) {
-  return tables
-    .selectFrom('messages')
-    .where('owner', '=', owner)
-    .where('session_id', '=', sessionId);
-}
+const isStart = sql<boolean>`(messages.type = 'human' or messages.parent is null)`;
+
+const listStartsUntil = preparePathQuery((messages, { turn, limit }: StartsRequest) =>
+  messages
+    .select('messages.turn')
+    .distinct()
+    .where('messages.turn', '<=', turn)
+    .where(isStart)
+    .orderBy('messages.turn', 'desc')
+    .limit(limit),
+);
+
+const listStartsFrom = preparePathQuery((messages, { turn, limit }: StartsRequest) =>
+  messages
+    .select('messages.turn')
+    .distinct()
+    .where('messages.turn', '>=', turn)
+    .where(isStart)
+    .orderBy('messages.turn')
+    .limit(limit),
+);
 
 /** The stored size of a turn. */
 export interface TurnSize {
@@ -150,33 +192,24 @@ export interface TurnSize {
   readonly bytes: number;
 }
 
-/** A span of turns, both ends included. */
-export interface TurnSpan {
-  readonly first: number;
-  readonly last: number;
-}
-
-/** The sizes of the turns of a session up to a given turn, oldest first. */
+/** The sizes of the turns of a path up to a given turn, oldest first. */
 export async function readSizes(
   tables: Kysely<Schema>,
-  request: SessionKey & { readonly throughTurn: number },
+  { throughTurn, ...key }: PathKey & { readonly throughTurn: number },
 ): Promise<readonly TurnSize[]> {
-  return (await selectSizes(tables, request)).rows;
+  return (await selectSizes(tables, { ...toPath(key), throughTurn })).rows;
 }
 
-const selectSizes = prepareQuery(
-  (tables, { owner, sessionId, throughTurn }: SessionKey & { readonly throughTurn: number }) =>
-    tables
-      .selectFrom('messages')
+const selectSizes = preparePathQuery(
+  (messages, { throughTurn }: PathKey & { readonly throughTurn: number }) =>
+    messages
       .select([
-        'turn',
+        'messages.turn',
         sql<number>`sum(octet_length(content) + coalesce(octet_length(parts), 0))`.as('bytes'),
       ])
-      .where('owner', '=', owner)
-      .where('session_id', '=', sessionId)
-      .where('turn', '<=', throughTurn)
-      .groupBy('turn')
-      .orderBy('turn'),
+      .where('messages.turn', '<=', throughTurn)
+      .groupBy('messages.turn')
+      .orderBy('messages.turn'),
 );
 
 /**

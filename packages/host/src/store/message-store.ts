@@ -1,5 +1,6 @@
 import type { Kysely } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
+import { type Fork, findFork, insertBranch, type PathKey, type TurnOrigin } from './branches.js';
 import { type MessageRow, prepareQuery, type Schema, type StoreContext } from './database.js';
 import {
   MESSAGE_COLUMNS,
@@ -12,13 +13,14 @@ import {
   findFirstRecentTurn,
   type PageRequest,
   type PageResult,
+  type PathRequest,
   readPage,
   readSizes,
+  readSpan,
   splitIntoSpans,
-  type TurnSpan,
 } from './message-page.js';
 
-export interface RecentRequest extends SessionKey {
+export interface RecentRequest extends PathKey {
   /** Excludes later turns, because a turn must not see messages queued behind it. */
   readonly throughTurn: number;
   /** Minimum size to read, if the session is large enough. */
@@ -28,20 +30,7 @@ export interface RecentRequest extends SessionKey {
 /** How much a reader of all messages has in memory at a time. */
 const PAGE_BYTES = 128 * 1024;
 
-const listMessages = prepareQuery(
-  (tables, { owner, sessionId, first, last }: SessionKey & TurnSpan) =>
-    tables
-      .selectFrom('messages')
-      .select(MESSAGE_COLUMNS)
-      .where('owner', '=', owner)
-      .where('session_id', '=', sessionId)
-      .where('turn', '>=', first)
-      .where('turn', '<=', last)
-      .orderBy('turn')
-      .orderBy('seq'),
-);
-
-/** The messages of each session, in the order of their turns. */
+/** The messages of each session, in the order of their turns along a branch. */
 export class MessageStore {
   private readonly context: StoreContext;
 
@@ -49,7 +38,7 @@ export class MessageStore {
     this.context = context;
   }
 
-  /** Undefined if the owner has no such session. */
+  /** Adds a message to the active branch; undefined if the owner has no such session. */
   append(message: NewMessage): Promise<Message | undefined> {
     return this.context.database.write((tables) => appendMessage(tables, message, this.context));
   }
@@ -67,162 +56,297 @@ export class MessageStore {
     return row && toMessage(row);
   }
 
-  /** All messages of a session, oldest first, in pages: together they may not fit into memory. */
-  async *pages({ owner, sessionId }: SessionKey): AsyncGenerator<readonly Message[]> {
-    const all = { owner, sessionId, throughTurn: Number.MAX_SAFE_INTEGER };
-    const sizes = await readSizes(this.context.database.tables, all);
-    for (const span of splitIntoSpans(sizes, PAGE_BYTES))
-      yield this.list({ owner, sessionId }, span);
+  /** The question that a message of the session is or answers. */
+  async findQuestion({
+    owner,
+    sessionId,
+    messageId,
+  }: SessionKey & { readonly messageId: string }): Promise<Message | undefined> {
+    const message = await this.find({ owner, messageId });
+    if (message?.sessionId !== sessionId) return undefined;
+    if (message.type === 'human') return message;
+    return message.parent === undefined
+      ? undefined
+      : this.findQuestion({ owner, sessionId, messageId: message.parent });
+  }
+
+  /** All messages of a path, oldest first, in pages: together they may not fit into memory. */
+  async *pages(path: PathRequest): AsyncGenerator<readonly Message[]> {
+    const { tables } = this.context.database;
+    const sizes = await readSizes(tables, { ...path, throughTurn: Number.MAX_SAFE_INTEGER });
+    for (const span of splitIntoSpans(sizes, PAGE_BYTES)) yield readSpan(tables, path, span);
   }
 
   /** The messages of the newest turns, oldest first: less than twice the requested bytes, plus the first turn. */
-  async recent({
-    owner,
-    sessionId,
-    throughTurn,
-    bytes,
-  }: RecentRequest): Promise<readonly Message[]> {
+  async recent({ throughTurn, bytes, ...path }: RecentRequest): Promise<readonly Message[]> {
     const { tables } = this.context.database;
-    const sizes = await readSizes(tables, { owner, sessionId, throughTurn });
-    const span = { first: findFirstRecentTurn(sizes, bytes), last: throughTurn };
-    return this.list({ owner, sessionId }, span);
+    const sizes = await readSizes(tables, { ...path, throughTurn });
+    return readSpan(tables, path, {
+      first: findFirstRecentTurn(sizes, bytes),
+      last: throughTurn,
+    });
+  }
+
+  /**
+   * Copies the messages from the first one to `last` into an empty session, in portions, each of which is a unit of work.
+   */
+  async copy(last: Message, sessionId: string): Promise<void> {
+    const { owner, sessionId: from, branch } = last;
+    const ids = new Map<string, string>();
+    let [turn, seq] = [0, 0];
+    for await (const page of this.pages({ owner, sessionId: from, branch })) {
+      const end = page.findIndex(({ id }) => id === last.id) + 1;
+      const copies = (end > 0 ? page.slice(0, end) : page).map((message): Message => {
+        const id = this.context.newId();
+        ids.set(message.id, id);
+        seq += 1;
+        if (message.type === 'human') turn += 1;
+        const parent = message.parent && ids.get(message.parent);
+        return { ...message, id, sessionId, turn, seq, branch: 0, parent, runId: undefined };
+      });
+      await this.insertCopies({ owner, sessionId }, copies);
+      if (end > 0) return;
+    }
+  }
+
+  private async insertCopies(
+    { owner, sessionId }: SessionKey,
+    copies: readonly Message[],
+  ): Promise<void> {
+    const last = copies.at(-1);
+    if (!last) return;
+    await this.context.database.write(async (tables) => {
+      for (const message of copies) await insertMessage(tables, message);
+      await tables
+        .updateTable('sessions')
+        .set({ last_seq: last.seq, last_turn: last.turn, active_message_id: last.id })
+        .where('owner', '=', owner)
+        .where('id', '=', sessionId)
+        .execute();
+    });
   }
 
   /** A page of whole turns before or after a message, by default the newest. */
-  page(request: PageRequest): Promise<PageResult> {
+  page(request: PageRequest & PathRequest): Promise<PageResult> {
     return this.context.database.read((tables) => readPage(tables, request));
-  }
-
-  private async list(key: SessionKey, span: TurnSpan): Promise<readonly Message[]> {
-    const { rows } = await listMessages(this.context.database.tables, { ...key, ...span });
-    return rows.map(toMessage);
   }
 }
 
 export interface NewMessage extends MessageBody {
   readonly owner: string;
   readonly sessionId: string;
-  readonly id?: string | undefined;
   /** The turn an answer belongs to; default the latest. A user message always opens a new one. */
   readonly turn?: number | undefined;
-  /** Default: the question of an answer, and the end of the previous turn for a question; null for none. */
-  readonly parent?: string | null | undefined;
+  /** Default: the question of an answer, and the end of the active branch for a question. */
+  readonly parent?: string | undefined;
 }
 
-/** Stores a message inside a unit of work; undefined if the owner has no such session. */
-export async function appendMessage(
+async function appendMessage(
   tables: Kysely<Schema>,
-  { turn, ...request }: NewMessage,
-  { clock, newId }: StoreContext,
+  { turn, parent, ...message }: NewMessage,
+  context: StoreContext,
 ): Promise<Message | undefined> {
-  const now = clock();
-  const opensTurn = request.type === 'human' ? 1 : 0;
-  const { owner, sessionId } = request;
-  const { rows } = await takeNumbers(tables, { owner, sessionId, opensTurn, now });
-  const [numbers] = rows;
-  if (numbers === undefined) return undefined;
-  return insertMessage(tables, {
-    ...request,
-    id: request.id ?? newId(),
-    seq: numbers.last_seq,
-    turn: opensTurn ? numbers.last_turn : (turn ?? numbers.last_turn),
+  const { owner, sessionId, type } = message;
+  const id = context.newId();
+  const now = context.clock();
+  const opens = type === 'human' ? 1 : 0;
+  const numbers = { owner, sessionId, now, leaf: id, turns: opens, messages: 1 };
+  const [taken] = (await continueBranch(tables, numbers)).rows;
+  if (taken === undefined) return undefined;
+  const { seq, branch, previous, turn: latest } = taken;
+  const stored = {
+    ...message,
+    id,
+    seq,
+    branch,
+    turn: opens ? latest : (turn ?? latest),
     createdAt: now,
-  });
+    parent: parent ?? (opens ? (previous ?? undefined) : undefined),
+  };
+  return opens || parent ? insertMessage(tables, stored) : saveAnswer(tables, stored);
 }
 
-interface NumbersRequest {
+interface TakenNumbers {
   readonly owner: string;
   readonly sessionId: string;
-  readonly opensTurn: number;
   readonly now: number;
+  /** The new last message of the active branch. */
+  readonly leaf: string;
+  /** How many turns and messages to number. */
+  readonly turns: number;
+  readonly messages: number;
 }
 
 /** Assigns sequence and turn numbers in the order of storing; locks the session. */
-const takeNumbers = prepareQuery((tables, { owner, sessionId, opensTurn, now }: NumbersRequest) =>
-  tables
-    .updateTable('sessions')
-    .set((e) => ({
-      last_seq: e('last_seq', '+', 1),
-      last_turn: e('last_turn', '+', opensTurn),
-      last_updated_at: now,
-    }))
-    .where('owner', '=', owner)
-    .where('id', '=', sessionId)
-    .returning(['last_seq', 'last_turn']),
+const continueBranch = prepareQuery(
+  (tables, { owner, sessionId, now, leaf, turns, messages }: TakenNumbers) =>
+    tables
+      .updateTable('sessions')
+      .set((e) => ({
+        last_seq: e('last_seq', '+', messages),
+        last_turn: e('last_turn', '+', turns),
+        last_updated_at: now,
+        previous_message_id: e.ref('active_message_id'),
+        active_message_id: leaf,
+      }))
+      .where('owner', '=', owner)
+      .where('id', '=', sessionId)
+      .returning([
+        'last_seq as seq',
+        'last_turn as turn',
+        'active_branch as branch',
+        'previous_message_id as previous',
+      ]),
 );
 
-type MessageToInsert = Omit<Message, 'parent'> & Pick<NewMessage, 'parent'>;
+interface ForkNumbers extends TakenNumbers {
+  /** Null for a new branch. */
+  readonly branch: number | null;
+  readonly branches: number;
+}
 
-/** Stores a message with the given numbers inside a unit of work. */
-export async function insertMessage(
+const leaveBranch = prepareQuery(
+  (tables, { owner, sessionId, now, leaf, turns, messages, branch, branches }: ForkNumbers) =>
+    tables
+      .updateTable('sessions')
+      .set((e) => ({
+        last_seq: e('last_seq', '+', messages),
+        last_turn: e('last_turn', '+', turns),
+        last_updated_at: now,
+        active_branch: e.fn.coalesce(
+          e.cast<number>(e.val(branch), 'bigint'),
+          e('last_branch', '+', 1),
+        ),
+        last_branch: e('last_branch', '+', branches),
+        active_message_id: leaf,
+      }))
+      .where('owner', '=', owner)
+      .where('id', '=', sessionId)
+      .returning([
+        'last_seq as seq',
+        'last_turn as turn',
+        'active_branch as branch',
+        'previous_message_id as previous',
+      ]),
+);
+
+export interface NewTurn extends SessionKey {
+  readonly requestId: string;
+  readonly runId: string;
+  /** The id of the answer, which will be the end of the active branch. */
+  readonly answerId: string;
+  readonly message: Pick<MessageBody, 'content' | 'parts' | 'metadata'>;
+  /** Default: the end of the active branch. */
+  readonly origin?: TurnOrigin | undefined;
+}
+
+export interface OpenedTurn {
+  readonly turn: number;
+  readonly branch: number;
+  readonly createdAt: number;
+  /** The question to answer again. */
+  readonly questionId: string | null;
+}
+
+/** Stores the question of a new turn inside a unit of work, unless it is stored already. Locks the session. */
+export async function openTurn(
   tables: Kysely<Schema>,
-  { parent, ...message }: MessageToInsert,
-): Promise<Message> {
-  const row = toMessageRow({ ...message, parent: parent ?? undefined });
-  const { rows } =
-    parent !== undefined
-      ? await insertRow(tables, row)
-      : message.type === 'human'
-        ? await insertQuestion(tables, { ...row, previous: message.turn - 1 })
-        : await insertAnswer(tables, row);
-  return { ...message, ...(rows[0]?.parent != null && { parent: rows[0].parent }) };
+  { answerId, origin, message, ...ids }: NewTurn,
+  { clock, newId }: StoreContext,
+): Promise<OpenedTurn | 'unknown-session' | 'unknown-message'> {
+  const createdAt = clock();
+  const questionId = origin && 'questionId' in origin ? origin.questionId : null;
+  const { owner, sessionId } = ids;
+  const counts = { owner, sessionId, now: createdAt, leaf: answerId, turns: 1 };
+  if (questionId !== null) {
+    const firstId = answerId;
+    const taken = await takeNumbers(tables, { ...counts, messages: 0, origin, firstId });
+    return typeof taken === 'string' ? taken : { ...taken, createdAt, questionId };
+  }
+  const id = newId();
+  const taken = await takeNumbers(tables, { ...counts, messages: 1, origin, firstId: id });
+  if (typeof taken === 'string') return taken;
+  const question = { ...message, ...ids, ...taken, id, createdAt } as const;
+  await insertMessage(tables, { ...question, type: 'human', isComplete: true });
+  return { ...taken, createdAt, questionId };
+}
+
+async function takeNumbers(
+  tables: Kysely<Schema>,
+  {
+    origin,
+    firstId,
+    ...counts
+  }: TakenNumbers & { readonly origin: TurnOrigin | undefined; readonly firstId: string },
+) {
+  const fork = origin && (await findFork(tables, counts, origin));
+  if (origin && !fork) return 'unknown-message';
+  const taken = fork
+    ? await startFork(tables, { ...counts, fork, firstId })
+    : (await continueBranch(tables, counts)).rows[0];
+  if (taken === undefined) return 'unknown-session';
+  const { turn, seq, branch, previous } = taken;
+  return { turn, seq, branch, parent: fork ? fork.parentId : (previous ?? undefined) };
+}
+
+async function startFork(
+  tables: Kysely<Schema>,
+  { fork, firstId, ...counts }: TakenNumbers & { readonly fork: Fork; readonly firstId: string },
+) {
+  const isNew = fork.branch === undefined;
+  const numbers = { ...counts, branch: fork.branch ?? null, branches: isNew ? 1 : 0 };
+  const [taken] = (await leaveBranch(tables, numbers)).rows;
+  if (taken && isNew)
+    await insertBranch(tables, {
+      owner: counts.owner,
+      session_id: counts.sessionId,
+      branch: taken.branch,
+      ...fork.base,
+      parent_id: fork.parentId ?? '',
+      original_id: fork.originalId,
+      first_id: firstId,
+    });
+  return taken;
+}
+
+async function insertMessage(tables: Kysely<Schema>, message: Message): Promise<Message> {
+  await insertRow(tables, toMessageRow(message));
+  return message;
 }
 
 /** Stores the answer of a turn, or replaces the partial one of an earlier attempt, which keeps its number. */
 export async function saveAnswer(
   tables: Kysely<Schema>,
-  { id, ...answer }: Omit<Message, 'id' | 'parent'> & Pick<NewMessage, 'id'>,
+  { id, ...answer }: Omit<Message, 'id'> & { readonly id: string | undefined },
 ): Promise<Message> {
   if (id === undefined) throw new Error('An answer has an id since its turn began');
   const message = { ...answer, id };
   const { rows } = await insertAnswer(tables, toMessageRow(message));
-  return { ...message, ...(rows[0]?.parent != null && { parent: rows[0].parent }) };
+  const { parent: _, ...stored } = message;
+  return { ...stored, ...(rows[0]?.parent != null && { parent: rows[0].parent }) };
 }
 
 const insertRow = prepareQuery((tables, row: MessageRow) =>
-  tables.insertInto('messages').values(row).returning('parent'),
+  tables.insertInto('messages').values(row),
 );
 
-/** An answer that is not stored yet already has an id. */
-const insertQuestion = prepareQuery(
-  (tables, { previous, ...row }: MessageRow & { readonly previous: number }) =>
-    tables
-      .insertInto('messages')
-      .values(({ selectFrom, fn }) => ({
-        ...row,
-        parent: fn.coalesce(
-          selectFrom('runs')
-            .select('message_id')
-            .where('owner', '=', row.owner)
-            .where('session_id', '=', row.session_id)
-            .where('turn', '=', previous)
-            .orderBy('attempt', 'desc')
-            .limit(1),
-          selectFrom('messages')
-            .select('id')
-            .where('owner', '=', row.owner)
-            .where('session_id', '=', row.session_id)
-            .where('turn', '<=', previous)
-            .orderBy('turn', 'desc')
-            .orderBy('seq', 'desc')
-            .limit(1),
-        ),
-      }))
-      .returning('parent'),
-);
-
+/** By default, an answer belongs to the question of its turn. */
 const insertAnswer = prepareQuery((tables, row: MessageRow) =>
   tables
     .insertInto('messages')
-    .values(({ selectFrom }) => ({
+    .values(({ selectFrom, fn, cast, val }) => ({
       ...row,
-      parent: selectFrom('messages')
-        .select('id')
-        .where('owner', '=', row.owner)
-        .where('session_id', '=', row.session_id)
-        .where('turn', '=', row.turn)
-        .orderBy('seq')
-        .limit(1),
+      parent: fn.coalesce(
+        cast<string>(val(row.parent), 'text'),
+        selectFrom('messages')
+          .select('id')
+          .where('owner', '=', row.owner)
+          .where('session_id', '=', row.session_id)
+          .where('branch', '=', row.branch)
+          .where('turn', '=', row.turn)
+          .orderBy('seq')
+          .limit(1),
+      ),
     }))
     .onConflict((c) =>
       c.columns(['owner', 'id']).doUpdateSet((e) => ({

@@ -31,9 +31,12 @@ export interface Message extends MessageBody {
   readonly owner: string;
   readonly turn: number;
   readonly seq: number;
+  readonly branch: number;
   /** The question of an answer; for a question, the message it continues from, if any. */
   readonly parent?: string | undefined;
   readonly createdAt: number;
+  /** All messages with the same parent, this one included, if there are others. */
+  readonly siblings?: readonly string[] | undefined;
 }
 
 export function toMessageRow(message: Message): MessageRow {
@@ -43,6 +46,7 @@ export function toMessageRow(message: Message): MessageRow {
     session_id: message.sessionId,
     turn: message.turn,
     seq: message.seq,
+    branch: message.branch,
     parent: message.parent ?? null,
     type: message.type,
     content: message.content,
@@ -63,6 +67,7 @@ export const MESSAGE_COLUMNS = [
   'session_id',
   'turn',
   'seq',
+  'branch',
   'parent',
   'type',
   'content',
@@ -75,13 +80,16 @@ export const MESSAGE_COLUMNS = [
   'created_at',
 ] as const satisfies readonly (keyof MessageRow)[];
 
-export function toMessage(row: MessageRow): Message {
+/** With the ids of siblings, separated by commas, if they were read. */
+export function toMessage(row: MessageRow & { readonly siblings?: string | null }): Message {
+  const siblings = row.siblings?.split(',') ?? [];
   return {
     id: row.id,
     sessionId: row.session_id,
     owner: row.owner,
     turn: row.turn,
     seq: row.seq,
+    branch: row.branch,
     type: row.type,
     content: row.content,
     requestId: row.request_id,
@@ -92,6 +100,7 @@ export function toMessage(row: MessageRow): Message {
     ...(row.metadata !== null && { metadata: JSON.parse(row.metadata) }),
     ...(row.run_id !== null && { runId: row.run_id }),
     ...(row.error !== null && { error: JSON.parse(row.error) }),
+    ...(siblings.length > 1 && { siblings }),
   };
 }
 

@@ -1,6 +1,7 @@
 import { OracleError } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
+import { activate } from './branches.js';
 import { prepareQuery, type Schema, type SessionRow, type StoreContext } from './database.js';
 import { findOrCreateRoom } from './room-store.js';
 
@@ -35,6 +36,9 @@ const COLUMNS = [
   'oracle_name',
   'oracle_entity_did',
   'room_id',
+  'active_branch',
+  'last_branch',
+  'active_message_id',
 ] as const satisfies readonly (keyof SessionRow)[];
 
 const findSession = prepareQuery((tables, { owner, sessionId }: SessionKey) =>
@@ -118,17 +122,29 @@ export class SessionStore {
     });
   }
 
-  /** Sets the title of an untitled session; does not change its position in the list. */
-  async nameOnce({ owner, sessionId, title }: SessionKey & { title: string }): Promise<void> {
-    await this.context.database.write((tables) =>
-      tables
+  /** Switches to the path through a message; false if the owner has no such session or message. */
+  activate({
+    owner,
+    sessionId,
+    messageId,
+  }: SessionKey & { readonly messageId: string }): Promise<boolean> {
+    return this.context.database.writeFor(owner, (tables) =>
+      activate(tables, { owner, sessionId }, messageId),
+    );
+  }
+
+  /** Sets the title of an untitled session; does not change its position in the list. False if it has a title. */
+  nameOnce({ owner, sessionId, title }: SessionKey & { title: string }): Promise<boolean> {
+    return this.context.database.write(async (tables) => {
+      const { numUpdatedRows } = await tables
         .updateTable('sessions')
         .set({ title })
         .where('owner', '=', owner)
         .where('id', '=', sessionId)
         .where('title', '=', UNTITLED)
-        .execute(),
-    );
+        .executeTakeFirstOrThrow();
+      return numUpdatedRows > 0n;
+    });
   }
 
   /** Also deletes messages, runs and their frames; false if the owner has no such session. */
@@ -160,6 +176,9 @@ export class SessionStore {
         request.roomId ?? (await findOrCreateRoom(tables, { owner, oracleDid }, this.context)),
       last_seq: 0,
       last_turn: 0,
+      active_branch: 0,
+      last_branch: 0,
+      active_message_id: null,
     };
     await tables.insertInto('sessions').values(row).execute();
     return toSession(row);
@@ -180,6 +199,12 @@ export interface Session {
   readonly oracleName?: string;
   readonly oracleEntityDid?: string;
   readonly roomId: string;
+  /** The branch that readers see and new messages continue. */
+  readonly branch: number;
+  /** Whether it has other branches. */
+  readonly isBranched: boolean;
+  /** The last message of the branch, perhaps an answer that is not stored yet. */
+  readonly activeMessageId?: string;
 }
 
 function toSession(row: Pick<SessionRow, (typeof COLUMNS)[number]>): Session {
@@ -193,5 +218,8 @@ function toSession(row: Pick<SessionRow, (typeof COLUMNS)[number]>): Session {
     ...(row.oracle_name !== null && { oracleName: row.oracle_name }),
     ...(row.oracle_entity_did !== null && { oracleEntityDid: row.oracle_entity_did }),
     roomId: row.room_id,
+    branch: row.active_branch,
+    isBranched: row.last_branch > 0,
+    ...(row.active_message_id !== null && { activeMessageId: row.active_message_id }),
   };
 }

@@ -18,6 +18,7 @@ import { RevocationStore, SingleUseStore } from './revocation-store.js';
 import { RoomStateStore, RoomStore } from './room-store.js';
 import { RulesStore } from './rules-store.js';
 import { RunStore } from './runs/run-store.js';
+import { SearchStore } from './search/search-store.js';
 import { SessionStore } from './session-store.js';
 import { SocketStore } from './socket-store.js';
 import { classifyStoreError, type StoreErrorKind } from './store-errors.js';
@@ -43,6 +44,7 @@ export interface Store {
   readonly blobs: BlobStore;
   readonly modelUsage: ModelUsageStore;
   readonly pluginTables: PluginTables;
+  readonly search: SearchStore;
   /** Undefined if no other host can use the database. */
   readonly sockets: SocketStore | undefined;
   /** The disk of the database; undefined if it is not on this host. */
@@ -84,6 +86,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
   const context = { database, clock, newId, disk };
   const rooms = new RoomStore(context);
   const hostId = options.hostId ?? createHostId();
+  const search = new SearchStore(context, options.dataDir);
   return {
     sessions: new SessionStore(context),
     messages: new MessageStore(context),
@@ -103,6 +106,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     blobs: new BlobStore(context),
     modelUsage: new ModelUsageStore(context),
     pluginTables: new PluginTables(database),
+    search,
     sockets:
       database.engine === 'postgres' && options.hostId
         ? new SocketStore(context, options.hostId)
@@ -115,6 +119,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     reclaim: () => database.reclaim(),
     close: async () => {
       options.outage?.close();
+      await search.close();
       await database.close();
     },
   };

@@ -52,8 +52,8 @@ export class IdempotentStarts {
 }
 
 /** Two requests are the same if these fields are. */
-function hashRequest({ sessionId, message }: TurnRequest): string {
+function hashRequest({ sessionId, message, origin }: TurnRequest): string {
   return createHash('sha256')
-    .update(JSON.stringify([sessionId, message]))
+    .update(JSON.stringify([sessionId, message, ...(origin ? [origin] : [])]))
     .digest('base64');
 }

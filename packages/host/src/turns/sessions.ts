@@ -1,21 +1,26 @@
 import { Id, OracleError } from '@sibyl/protocol';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import { createClosingEvent, type EventBus, type SessionKey } from '../bus/event-bus.js';
+import type { SessionChanges } from '../bus/session-changes.js';
 import type { DiskSpace } from '../store/disk-space.js';
-import type { Session, SessionStore } from '../store/session-store.js';
+import type { MessageStore } from '../store/message-store.js';
+import type { NewSession, Session, SessionStore } from '../store/session-store.js';
+import { buildCacheInvalidation } from './run-recorder.js';
 import type { Turns } from './turns.js';
 
 interface SessionsDeps {
   readonly sessions: SessionStore;
+  readonly messages: MessageStore;
   readonly oracle: OracleIdentity;
   readonly turns: Turns;
   readonly events: EventBus;
+  readonly changes: SessionChanges;
   /** Sessions per user: identities are free, storage is not. */
   readonly maxPerUser: number;
   readonly disk: DiskSpace | undefined;
 }
 
-/** Creates sessions, and deletes them with everything that belongs to them. */
+/** Creates, changes, copies and deletes sessions, and tells the clients of their user. */
 export class SessionsService {
   constructor(private readonly deps: SessionsDeps) {}
 
@@ -23,26 +28,68 @@ export class SessionsService {
     readonly owner: string;
     readonly title?: string | undefined;
   }): Promise<Session> {
-    const { sessions, oracle, maxPerUser, disk } = this.deps;
-    await disk?.assertRoom();
-    const { did: oracleDid, name: oracleName, entityDid: oracleEntityDid } = oracle;
-    const session = await sessions.createWithin(maxPerUser, {
-      ...wanted,
-      oracleDid,
-      oracleName,
-      oracleEntityDid,
-    });
-    if (!session) throw new OracleError('too_many_sessions');
+    const { did: oracleDid, name: oracleName, entityDid: oracleEntityDid } = this.deps.oracle;
+    const session = await this.create({ ...wanted, oracleDid, oracleName, oracleEntityDid });
+    this.deps.changes.publish(toKey(session), 'created');
     return session;
+  }
+
+  async rename(key: SessionKey, title: string): Promise<void> {
+    if (!(await this.deps.sessions.rename({ ...key, title })))
+      throw new OracleError('session_not_found');
+    this.deps.changes.publish(key, 'renamed');
+  }
+
+  /** Switches to the path through a message; pages that show the session read it again. */
+  async activate(key: SessionKey, messageId: string, requestId: string): Promise<void> {
+    const { sessions, changes, events } = this.deps;
+    await sessions.get(key);
+    if (!(await sessions.activate({ ...key, messageId })))
+      throw new OracleError('message_not_found');
+    const { event, data: payload } = buildCacheInvalidation({ ...key, requestId });
+    events.publish(key, { event, payload });
+    changes.publish(key, 'switched');
+  }
+
+  /** Copies the path up to a message into a new session. */
+  async fork(
+    { owner, sessionId }: SessionKey,
+    { messageId, title }: { readonly messageId: string; readonly title?: string | undefined },
+  ): Promise<Session> {
+    const { sessions, messages, changes } = this.deps;
+    const source = await sessions.get({ owner, sessionId });
+    const last = await messages.find({ owner, messageId });
+    if (last?.sessionId !== sessionId) throw new OracleError('message_not_found');
+    const session = await this.create({ ...source, title: title ?? source.title });
+    const key = toKey(session);
+    try {
+      await messages.copy(last, session.id);
+    } catch (error) {
+      await sessions.delete(key).catch(() => false);
+      throw error;
+    }
+    changes.publish(key, 'created');
+    return sessions.get(key);
   }
 
   /** Deletes the session with its messages and runs, and closes its sockets. */
   async remove(key: SessionKey): Promise<void> {
-    const { sessions, turns, events } = this.deps;
+    const { sessions, turns, events, changes } = this.deps;
     await turns.interruptAll(key);
     // A malformed id is treated like an unknown one.
     const isKnown = Id.safeParse(key.sessionId).success && (await sessions.delete(key));
     if (!isKnown) throw new OracleError('session_not_found');
     events.publish(key, createClosingEvent('session_deleted', key.sessionId));
+    changes.publish(key, 'deleted');
+  }
+
+  private async create(wanted: NewSession): Promise<Session> {
+    const { sessions, maxPerUser, disk } = this.deps;
+    await disk?.assertRoom();
+    const session = await sessions.createWithin(maxPerUser, wanted);
+    if (!session) throw new OracleError('too_many_sessions');
+    return session;
   }
 }
+
+const toKey = ({ owner, id: sessionId }: Session): SessionKey => ({ owner, sessionId });

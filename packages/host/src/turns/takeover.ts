@@ -155,6 +155,7 @@ export class Takeover {
       if (run.hostId !== undefined || turns.hasRoom) await turns.claim(run);
     }
     for (const run of own) if (run.startedAt !== undefined) await this.adoptUnknown(run);
+    await turns.dropWithdrawn(own);
   }
 
   /** A run of this host that it does not execute: the reply of the database to its start was lost. */

@@ -2,6 +2,7 @@ import { settlesWithin } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { Meter } from '../agent/agent.js';
 import { generateText } from '../agent/ask-model.js';
+import type { SessionChanges } from '../bus/session-changes.js';
 import type { Model } from '../models/model.js';
 import { type Session, type SessionStore, UNTITLED } from '../store/session-store.js';
 
@@ -23,6 +24,7 @@ interface FirstExchange {
 
 interface TitlesDeps {
   readonly sessions: SessionStore;
+  readonly changes: Pick<SessionChanges, 'publish'>;
   readonly model: Model;
   readonly logger: Logger;
 }
@@ -57,7 +59,8 @@ export class Titles {
       this.inProgress.size < MAX_IN_PROGRESS ? await this.generate(exchange, meter) : '';
     const title = asked || firstWords(exchange.question);
     const { owner, id: sessionId } = session;
-    await this.deps.sessions.nameOnce({ owner, sessionId, title });
+    if (await this.deps.sessions.nameOnce({ owner, sessionId, title }))
+      this.deps.changes.publish({ owner, sessionId }, 'titled');
   }
 
   private async generate({ question, answer }: FirstExchange, meter: Meter): Promise<string> {

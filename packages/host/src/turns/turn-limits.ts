@@ -78,6 +78,7 @@ export const startErrors = {
   'queue-full': () => new OracleError('queue_full'),
   'too-many': tooManyTurns,
   'unknown-session': () => new OracleError('session_not_found'),
+  'unknown-message': () => new OracleError('message_not_found'),
 };
 
 const SUPERSEDED =

@@ -1,12 +1,20 @@
-import { type ReplyWarning, type SendMessage, TimeZone } from '@sibyl/protocol';
+import { OracleError, type ReplyWarning, type SendMessage, TimeZone } from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
+import type { TurnOrigin } from '../store/branches.js';
+import { listAttachments } from '../store/message.js';
+import type { MessageStore } from '../store/message-store.js';
 
 /** A message to answer, from any transport. */
 export interface TurnRequest {
   readonly caller: Caller;
   readonly sessionId: string;
   readonly requestId: string;
-  readonly message: Omit<SendMessage, 'stream' | 'returnAllMessages' | 'requestId'>;
+  readonly message: Omit<
+    SendMessage,
+    'message' | 'parentId' | 'regenerate' | 'stream' | 'returnAllMessages' | 'requestId'
+  > & { readonly message: string };
+  /** Where the turn begins; default: the end of the active branch. */
+  readonly origin?: TurnOrigin | undefined;
   /** What the transport knows about the user; fields of the message override it. */
   readonly user: {
     readonly timezone?: string | undefined;
@@ -21,6 +29,22 @@ export interface TurnRequest {
   readonly waitsForPaused?: boolean | undefined;
   /** A repeated request with this key joins the run of the first one. */
   readonly idempotencyKey?: string | undefined;
+}
+
+/** Takes the question from the store if it is to be answered again. */
+export async function readQuestion(
+  request: TurnRequest,
+  messages: Pick<MessageStore, 'findQuestion'>,
+): Promise<TurnRequest> {
+  const { origin, caller, sessionId, message } = request;
+  if (!origin || !('questionId' in origin)) return request;
+  const key = { owner: caller.did, sessionId, messageId: origin.questionId };
+  const question = await messages.findQuestion(key);
+  if (!question) throw new OracleError('message_not_found');
+  const { id: questionId, content, metadata } = question;
+  const attachments = listAttachments(question);
+  const asked = { metadata, ...message, message: content, attachments };
+  return { ...request, origin: { questionId }, message: asked };
 }
 
 /** Converts a request to JSON that another host can execute. */

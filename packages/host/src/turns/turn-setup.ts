@@ -92,11 +92,17 @@ export class TurnSetup {
     const key = { owner: session.owner, sessionId: session.id };
     const bytes = this.deps.settings.contextTokens * HISTORY_BYTES_PER_TOKEN;
     const [recent, delegation, rules] = await Promise.all([
-      this.deps.store.messages.recent({ ...key, throughTurn: live.run.turn, bytes }),
+      this.deps.store.messages.recent({
+        ...key,
+        branch: live.run.branch,
+        throughTurn: live.run.turn,
+        bytes,
+      }),
       this.findDelegation(request),
       this.openRules(live),
     ]);
-    if ((recent[0]?.turn ?? 1) > 1) warn('history_shortened', TOO_OLD);
+    // Only the first message of a session has no parent.
+    if (recent[0]?.parent !== undefined) warn('history_shortened', TOO_OLD);
     const messages = recent.filter((message) => isPrompted(message, live.run));
     const facts = buildTurnFacts({ request, session, messages, delegation });
     const models = this.selectModels(job);

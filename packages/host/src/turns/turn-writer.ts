@@ -308,7 +308,7 @@ const now = () => new Date().toISOString();
 
 /** Converts a stored message to its wire form (contract B3). */
 export function toMessageView(message: Message): MessageView {
-  const { parts, parent, error } = message;
+  const { parts, parent, error, siblings } = message;
   const toolCalls = listToolCalls(message);
   const reasoning = joinReasoning(message);
   const attachments = listAttachments(message);
@@ -325,6 +325,7 @@ export function toMessageView(message: Message): MessageView {
     ...(parts && { parts: [...parts] }),
     ...(parent !== undefined && { parentId: parent }),
     ...(error && { status: error.status, error: toErrorView(error) }),
+    ...(siblings && { siblings: [...siblings] }),
   };
 }
 

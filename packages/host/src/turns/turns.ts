@@ -5,12 +5,13 @@ import { settlesWithin } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { Cluster } from '../bus/cluster.js';
 import type { EventBus, SessionKey } from '../bus/event-bus.js';
+import type { SessionChanges } from '../bus/session-changes.js';
 import type { Config } from '../config/config.js';
 import type { Models } from '../models/models.js';
 import { toQuestionParts } from '../store/message.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { CancelReason, Run, RunKey } from '../store/runs/run.js';
-import type { StartResult } from '../store/runs/start-run.js';
+import { type StartResult, WITHDRAWN } from '../store/runs/start-run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import { isStoreError } from '../store/store-errors.js';
@@ -21,6 +22,8 @@ import { type IdempotencyClaim, IdempotentStarts } from './idempotent-starts.js'
 import { FeedSender } from './run-feeds.js';
 import { LiveRun } from './run-log.js';
 import {
+  buildCacheInvalidation,
+  buildDoneFrame,
   buildResumedFrame,
   buildRunFrame,
   createNotStoredError,
@@ -31,6 +34,7 @@ import type { TurnAccess } from './turn-access.js';
 import { hostStopping, startErrors, type TurnSlot, TurnSlots } from './turn-limits.js';
 import {
   fromStoredRequest,
+  readQuestion,
   type TurnRequest,
   toStoredRequest,
   withExpiryWarning,
@@ -52,6 +56,7 @@ interface TurnsDeps {
   readonly runner: TurnRunner;
   readonly models: Models;
   readonly events: EventBus;
+  readonly changes: SessionChanges;
   readonly logger: Logger;
   readonly settings: Pick<Config['turns'], 'maxPerUser' | 'max' | 'storeWaitMs' | 'resumesTurns'>;
 }
@@ -90,6 +95,7 @@ export class Turns {
     const { bus } = deps.cluster;
     this.feeds = new FeedSender(bus, (runId) => this.liveTurns.has(runId));
     bus.on('run-promoted', (key) => void this.startPromoted(key));
+    bus.on('run-withdrawn', (key) => this.forgetWithdrawn(key));
     bus.on('run-canceled', ({ runId, reason }) => this.cancel(runId, reason));
   }
 
@@ -115,7 +121,44 @@ export class Turns {
     this.assertModelExists(message.model);
     // A session of another user must look unknown before its gates are asked.
     const session = await this.deps.store.sessions.get({ owner: caller.did, sessionId });
-    return this.idempotent.run(request, (claim) => this.startNew(request, session, claim));
+    return this.idempotent.run(request, async (claim) =>
+      this.startNew(await readQuestion(request, this.deps.store.messages), session, claim),
+    );
+  }
+
+  /** Takes back a message that waits; throws if its turn has begun. */
+  async withdraw(key: RunKey): Promise<void> {
+    const { store, cluster, changes } = this.deps;
+    const result = await store.runs.withdraw(key);
+    if (result.state === 'unknown') throw new OracleError('run_not_found');
+    if (result.state === 'begun') throw new OracleError('not_queued');
+    const { run } = result;
+    if (run.hostId && run.hostId !== cluster.hostId)
+      cluster.bus.send(run.hostId, 'run-withdrawn', key);
+    this.forgetWithdrawn(key);
+    const { event, data: payload } = buildCacheInvalidation(run);
+    this.deps.events.publish(run, { event, payload });
+    changes.publish(run, 'switched');
+  }
+
+  /** Drops queued turns that were withdrawn, if the message about it was lost. */
+  async dropWithdrawn(open: readonly Run[]): Promise<void> {
+    const known = new Set(open.map(({ id }) => id));
+    for (const { live, isExecuting } of [...this.liveTurns.values()]) {
+      const { id: runId, owner } = live.run;
+      if (isExecuting || known.has(runId)) continue;
+      const stored = await this.deps.store.runs.find({ owner, runId });
+      if (stored?.report.error?.code === WITHDRAWN) this.forgetWithdrawn({ owner, runId });
+    }
+  }
+
+  private forgetWithdrawn({ owner, runId }: RunKey): void {
+    const turn = this.liveTurns.get(runId);
+    if (turn?.live.run.owner !== owner || turn.isExecuting) return;
+    const done = buildDoneFrame({ runId, messageId: undefined, status: 'aborted', text: '' });
+    turn.live.log.add(done.event, JSON.stringify(done.data));
+    turn.live.log.close();
+    this.forget(turn, new OracleError(WITHDRAWN), 'aborted');
   }
 
   /** Cancels the running or paused turn of a session, on any host; returns false if there is none. */
@@ -210,16 +253,23 @@ export class Turns {
       // The others take them over once this host has ended.
       logger.warn({ reason: String(error) }, 'queued turns not released');
     });
-    for (const turn of queued) this.forget(turn, hostStopping());
+    for (const turn of queued) {
+      // Another host executes it.
+      turn.live.log.detach(hostStopping());
+      this.forget(turn, hostStopping(), 'interrupted');
+    }
     cluster.bus.send('others', 'run-available', null);
   }
 
-  /** Drops a queued run: another host executes it. */
-  private forget({ live, account, slot }: LiveTurn, error: OracleError): void {
+  /** Drops a queued run. */
+  private forget(
+    { live, account, slot }: LiveTurn,
+    error: OracleError,
+    status: 'interrupted' | 'aborted',
+  ): void {
     this.liveTurns.delete(live.run.id);
     this.feeds.forget(live.run.id);
-    live.log.detach(error);
-    live.settle({ status: 'interrupted', messageId: undefined, text: '', warnings: [], error });
+    live.settle({ status, messageId: undefined, text: '', warnings: [], error });
     slot.release();
     void account.settle();
   }
@@ -299,7 +349,7 @@ export class Turns {
     idempotency: IdempotencyClaim | undefined,
   ): Promise<StartResult> {
     const { store, settings } = this.deps;
-    const { caller, sessionId, requestId, message, waitsForPaused } = request;
+    const { caller, sessionId, requestId, message, origin, waitsForPaused } = request;
     const { message: content, attachments, metadata, multitask } = message;
     try {
       return await store.runs.start({
@@ -308,6 +358,7 @@ export class Turns {
         sessionId,
         requestId,
         message: { content, parts: toQuestionParts(content, attachments), metadata },
+        origin,
         multitask,
         waitsForPaused,
         limits: { live: settings.maxPerUser, waiting: MAX_WAITING },
@@ -435,6 +486,8 @@ export class Turns {
 
   private async run(turn: LiveTurn): Promise<void> {
     const { live, slot } = turn;
+    const { changes } = this.deps;
+    changes.publish(live.run, 'turn_started');
     try {
       live.settle(await this.deps.runner.run(turn));
     } catch (err) {
@@ -445,6 +498,7 @@ export class Turns {
       this.liveTurns.delete(live.run.id);
       this.feeds.forget(live.run.id);
       slot.release();
+      changes.publish(live.run, 'turn_ended');
     }
   }
 

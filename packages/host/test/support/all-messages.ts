@@ -16,6 +16,6 @@ export async function allPages(
   { owner, sessionId }: SessionKey,
 ): Promise<readonly (readonly Message[])[]> {
   const pages: (readonly Message[])[] = [];
-  for await (const page of messages.pages({ owner, sessionId })) pages.push(page);
+  for await (const page of messages.pages({ owner, sessionId, branch: 0 })) pages.push(page);
   return pages;
 }

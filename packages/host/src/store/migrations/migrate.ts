@@ -10,6 +10,7 @@ import { initial } from './0001-initial.js';
 import { delegationList } from './0002-delegation-list.js';
 import { turnLimits } from './0003-turn-limits.js';
 import { runModel } from './0004-run-model.js';
+import { history } from './0005-history.js';
 import { approvals } from './0006-approvals.js';
 
 /** The migrations of one schema, and the tables that record which of them are done. */
@@ -30,6 +31,7 @@ export const hostSchema: MigrationPlan = {
     '0002-delegation-list': delegationList,
     '0003-turn-limits': turnLimits,
     '0004-run-model': runModel,
+    '0005-history': history,
     '0006-approvals': approvals,
   },
   table: DEFAULT_MIGRATION_TABLE,

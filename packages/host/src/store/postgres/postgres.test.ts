@@ -105,7 +105,7 @@ describe('the statements of openPostgres', () => {
       const all = sql`select * from sessions where owner = ${'did:a'}`.execute(database.tables);
       const found = await sessions.find(key);
       const { total } = await sessions.list({ owner: 'did:a', limit: 5, offset: 0 });
-      await messages.recent({ ...key, throughTurn: 1, bytes: 10 });
+      await messages.recent({ ...key, branch: 0, throughTurn: 1, bytes: 10 });
       return [found?.id, total, (await all).rows.length];
     };
     for (let i = 0; i < 10; i++) expect(await readAll()).toEqual([id, 1, 1]);

@@ -1,4 +1,4 @@
-import { type Kysely, sql } from 'kysely';
+import type { Kysely } from 'kysely';
 import { insertActivity } from '../activity-store.js';
 import {
   type ActivityRow,
@@ -12,6 +12,7 @@ import { saveAnswer } from '../message-store.js';
 import { type Frame, findLastSeq, insertFrames } from './frames.js';
 import {
   type Ending,
+  isOpen,
   type Run,
   type RunError,
   type RunKey,
@@ -119,9 +120,6 @@ export const lockSession = prepareQuery(
       .returning('last_seq as lastSeq'),
 );
 
-/** Literally as in the indexes, so that the engines use them. */
-export const isOpen = sql<boolean>`status in ('queued', 'running', 'paused')`;
-
 type EndingValues = Pick<
   RunRow,
   | 'status'
@@ -182,6 +180,8 @@ export function toAnswer(run: RunRow) {
     requestId: run.request_id,
     runId: run.id,
     turn: run.turn,
+    branch: run.branch,
+    parent: run.question_id ?? undefined,
   } as const;
 }
 

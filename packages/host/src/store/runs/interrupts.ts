@@ -10,16 +10,9 @@ import {
 } from '../database.js';
 import { saveAnswer } from '../message-store.js';
 import { insertApproval, type NewApproval, recordEnd } from './approvals.js';
-import {
-  deleteSteps,
-  isOpen,
-  lockSession,
-  type RunEnding,
-  toAnswer,
-  toFrameRows,
-} from './finish-run.js';
+import { deleteSteps, lockSession, type RunEnding, toAnswer, toFrameRows } from './finish-run.js';
 import { findLastSeq, insertFrames, insertSteps } from './frames.js';
-import { type CancelReason, insertRun, type Run, type RunKey, toRun } from './run.js';
+import { type CancelReason, insertRun, isOpen, type Run, type RunKey, toRun } from './run.js';
 
 /** A question of a paused run; its data and answer are encrypted. */
 export interface NewInterrupt extends PendingAnswer {

@@ -4,7 +4,7 @@ import type { SessionKey } from '../../bus/event-bus.js';
 import { prepareQuery, type Schema, type StoreContext } from '../database.js';
 import type { Vault } from '../encryption.js';
 import type { NewApproval } from './approvals.js';
-import { type EndedRun, finishRun, isOpen, promoteNext, type RunEnding } from './finish-run.js';
+import { type EndedRun, finishRun, promoteNext, type RunEnding } from './finish-run.js';
 import {
   type FlushResult,
   type Frame,
@@ -26,8 +26,16 @@ import {
   selectExpired,
   toNextAttempt,
 } from './interrupts.js';
-import { type CancelReason, insertRun, type Run, type RunKey, toRun } from './run.js';
-import { type NewRun, type OpenRun, type StartResult, selectOpen, startRun } from './start-run.js';
+import { type CancelReason, insertRun, isOpen, type Run, type RunKey, toRun } from './run.js';
+import {
+  type NewRun,
+  type OpenRun,
+  type StartResult,
+  selectOpen,
+  startRun,
+  type WithdrawResult,
+  withdrawRun,
+} from './start-run.js';
 
 /** More turns than a user queues. */
 const RUNS_PER_LIST = 100;
@@ -58,6 +66,13 @@ export class RunStore {
     const { request: body, ...run } = request;
     const seal = () => this.seal('request', run.owner, body);
     return startRun({ ...run, seal }, this.hostId, this.context);
+  }
+
+  /** Takes back a message that waits. */
+  withdraw(key: RunKey): Promise<WithdrawResult> {
+    return this.context.database.writeFor(key.owner, (tables) =>
+      withdrawRun(tables, key, this.context),
+    );
   }
 
   /** Stores what this host's runs wrote since the last flush, in one unit of work. */

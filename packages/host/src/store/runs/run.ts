@@ -1,5 +1,5 @@
 import type { ErrorKind, PendingAnswer, ReplyWarning, RunStatus } from '@sibyl/protocol';
-import type { Kysely } from 'kysely';
+import { type Kysely, sql } from 'kysely';
 import { prepareQuery, type RunRow, type Schema } from '../database.js';
 
 /** The states of a run that has ended. */
@@ -10,6 +10,9 @@ export const ENDED = [
   'failed',
   'continued',
 ] as const satisfies readonly RunStatus[];
+
+/** Literally as in the indexes, so that the engines use them. */
+export const isOpen = sql<boolean>`status in ('queued', 'running', 'paused')`;
 
 /** How a turn can end; a `continued` run has another attempt. */
 export type Ending = Exclude<(typeof ENDED)[number], 'continued'>;
@@ -62,6 +65,8 @@ export interface Run {
   readonly owner: string;
   readonly requestId: string;
   readonly turn: number;
+  /** Where its messages are. */
+  readonly branch: number;
   /** Starts at 1; a paused or interrupted turn continues with the next. */
   readonly attempt: number;
   readonly status: RunStatus;
@@ -99,6 +104,7 @@ export function toRun(row: RunRow): Run {
     owner: row.owner,
     requestId: row.request_id,
     turn: row.turn,
+    branch: row.branch,
     attempt: row.attempt,
     status: row.status,
     hostId: row.host_id ?? undefined,

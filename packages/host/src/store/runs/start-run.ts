@@ -1,12 +1,14 @@
-import type { Multitask } from '@sibyl/protocol';
+import { errorCatalog, type Multitask } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
 import type { SessionKey } from '../../bus/event-bus.js';
+import { closeGap, type TurnOrigin } from '../branches.js';
 import { prepareQuery, type RunRow, type Schema, type StoreContext } from '../database.js';
 import { claimKey } from '../idempotency-store.js';
-import type { Message, MessageBody } from '../message.js';
-import { appendMessage } from '../message-store.js';
+import type { MessageBody } from '../message.js';
+import { type OpenedTurn, openTurn } from '../message-store.js';
+import { lockSession } from './finish-run.js';
 import { cancelPausedRun, toNextAttempt } from './interrupts.js';
-import { findLatestAttempt, insertRun, type Run, toRun } from './run.js';
+import { findLatestAttempt, insertRun, type Run, type RunKey, toRun } from './run.js';
 
 /** Runs of a user that were canceled but have not ended yet may exceed the limit by this factor. */
 const CANCELED_FACTOR = 2;
@@ -18,6 +20,8 @@ export interface NewRun {
   readonly sessionId: string;
   readonly requestId: string;
   readonly message: Pick<MessageBody, 'content' | 'parts' | 'metadata'>;
+  /** Default: the end of the active branch. */
+  readonly origin?: TurnOrigin | undefined;
   /** What to do if the session has a running turn. */
   readonly multitask: Multitask;
   /** A paused turn makes this one wait instead of being canceled by it. */
@@ -39,7 +43,12 @@ export interface NewRun {
 }
 
 /** Why a message was not accepted. */
-export type RefusedState = 'unknown-session' | 'too-many' | 'busy' | 'queue-full';
+export type RefusedState =
+  | 'unknown-session'
+  | 'unknown-message'
+  | 'too-many'
+  | 'busy'
+  | 'queue-full';
 
 export type StartResult =
   | {
@@ -94,19 +103,16 @@ async function insertStart(
   request: NewRun,
   context: StoreContext & { readonly hostId: string },
 ): Promise<StartResult> {
-  const { id: runId, owner, sessionId, requestId, idempotency } = request;
+  const { id: runId, owner, sessionId, idempotency } = request;
   if (idempotency !== undefined) {
     const claim = await claimKey(tables, { ...idempotency, owner, runId }, context.clock());
     if (claim.state === 'conflict') return claim;
     if (claim.state === 'existing') return repeatStart(tables, request, claim.runId, context);
   }
+  const answerId = context.newId();
   // Locks the session, so that no turn of it ends between the decision below and the commit.
-  const message = await appendMessage(
-    tables,
-    { ...request.message, owner, sessionId, requestId, runId, type: 'human', isComplete: true },
-    context,
-  );
-  if (message === undefined) throw new RefusedStart('unknown-session');
+  const opened = await openTurn(tables, { ...request, runId, answerId }, context);
+  if (typeof opened === 'string') throw new RefusedStart(opened);
   const { rows: open } = await selectOpen(tables, { owner });
   assertAdmitted(request, open);
   const ofSession = open.filter((run) => run.sessionId === sessionId);
@@ -115,12 +121,12 @@ async function insertStart(
     await cancelPausedRun(tables, { owner, runId: paused.id }, context);
   const canceled = request.multitask === 'interrupt' ? ofSession.filter(isLive) : [];
   if (canceled.length > 0)
-    await requestCancel(tables, { owner, sessionId, reason: 'interrupted', turn: message.turn });
+    await requestCancel(tables, { owner, sessionId, reason: 'interrupted', turn: opened.turn });
   const waits = ofSession.some((run) => isLive(run) || (run === paused && request.waitsForPaused));
   const row = createRow(request, {
-    message,
+    opened,
     hostId: context.hostId,
-    messageId: context.newId(),
+    messageId: answerId,
     status: waits ? 'queued' : 'running',
   });
   await insertRun(tables, row);
@@ -210,21 +216,23 @@ const requestCancel = prepareQuery((tables, { owner, sessionId, reason, turn }: 
 );
 
 interface RunDecision {
-  readonly message: Message;
+  readonly opened: OpenedTurn;
   readonly hostId: string;
   readonly messageId: string;
   readonly status: 'queued' | 'running';
 }
 
-function createRow(request: NewRun, { message, hostId, messageId, status }: RunDecision): RunRow {
-  const now = message.createdAt;
+function createRow(request: NewRun, { opened, hostId, messageId, status }: RunDecision): RunRow {
+  const now = opened.createdAt;
   const isStored = status === 'queued' || request.isResumable;
   return {
     id: request.id,
     session_id: request.sessionId,
     owner: request.owner,
     request_id: request.requestId,
-    turn: message.turn,
+    turn: opened.turn,
+    branch: opened.branch,
+    question_id: opened.questionId,
     attempt: 1,
     status,
     host_id: hostId,
@@ -242,4 +250,57 @@ function createRow(request: NewRun, { message, hostId, messageId, status }: RunD
     started_at: status === 'running' ? now : null,
     updated_at: now,
   };
+}
+
+/** Why a run that was withdrawn has no answer. */
+export const WITHDRAWN = 'message_withdrawn';
+
+export type WithdrawResult =
+  | { readonly state: 'withdrawn'; readonly run: Run }
+  | { readonly state: 'unknown' }
+  /** Its turn has begun or ended. */
+  | { readonly state: 'begun' };
+
+/** Takes back a queued run with its question, inside a unit of work. */
+export async function withdrawRun(
+  tables: Kysely<Schema>,
+  { owner, runId }: RunKey,
+  { clock }: StoreContext,
+): Promise<WithdrawResult> {
+  const now = clock();
+  await lockSession(tables, { owner, runId, now });
+  const report = JSON.stringify({
+    error: { code: WITHDRAWN, message: errorCatalog[WITHDRAWN][1] },
+  });
+  const row = await tables
+    .updateTable('runs')
+    .set({ status: 'aborted', request: null, updated_at: now, report })
+    .where('owner', '=', owner)
+    .where('id', '=', runId)
+    .where('status', '=', 'queued')
+    .where('abort_requested', 'is', null)
+    .returningAll()
+    .executeTakeFirst();
+  if (row === undefined)
+    return { state: (await hasRun(tables, owner, runId)) ? 'begun' : 'unknown' };
+  const { session_id: sessionId, branch, turn } = row;
+  const question =
+    row.question_id === null
+      ? await tables
+          .deleteFrom('messages')
+          .where('owner', '=', owner)
+          .where('session_id', '=', sessionId)
+          .where('branch', '=', branch)
+          .where('turn', '=', turn)
+          .returning(['id', 'parent'])
+          .executeTakeFirst()
+      : undefined;
+  const answerId = row.message_id ?? '';
+  await closeGap(tables, { owner, sessionId, branch, turn, answerId, question });
+  return { state: 'withdrawn', run: toRun(row) };
+}
+
+async function hasRun(tables: Kysely<Schema>, owner: string, id: string): Promise<boolean> {
+  const runs = tables.selectFrom('runs').select('id').where('owner', '=', owner);
+  return (await runs.where('id', '=', id).executeTakeFirst()) !== undefined;
 }

@@ -90,11 +90,11 @@ it('no query of a request scans a table or sorts', async () => {
     await finishTestRun(runs, key, { content: 'hello' });
     await runs.current({ owner, sessionId });
     await allMessages({ messages }, { owner, sessionId });
-    await messages.recent({ owner, sessionId, throughTurn: 1, bytes: 1000 });
-    await messages.page({ owner, sessionId, limit: 20 });
+    await messages.recent({ owner, sessionId, branch: 0, throughTurn: 1, bytes: 1000 });
+    await messages.page({ owner, sessionId, branch: 0, limit: 20 });
     const [question] = await allMessages({ messages }, { owner, sessionId });
-    await messages.page({ owner, sessionId, limit: 20, before: question?.id });
-    await messages.page({ owner, sessionId, limit: 20, after: question?.id });
+    await messages.page({ owner, sessionId, branch: 0, limit: 20, before: question?.id });
+    await messages.page({ owner, sessionId, branch: 0, limit: 20, after: question?.id });
     await runs.ofHost('host');
     await runs.ofHost(undefined);
     await runs.release('dead');

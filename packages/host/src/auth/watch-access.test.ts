@@ -6,9 +6,9 @@ import {
 } from '@sibyl/ucan';
 import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import { Authenticator } from '../auth/authenticator.js';
 import { Metrics } from '../observability/metrics.js';
-import { watchAccess } from './session-socket.js';
+import { Authenticator } from './authenticator.js';
+import { watchAccess } from './watch-access.js';
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'Date'] });

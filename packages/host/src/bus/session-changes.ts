@@ -1,0 +1,108 @@
+import { OracleError, type SessionChange, type SessionsChangedEvent } from '@sibyl/protocol';
+import type { SessionKey } from './event-bus.js';
+import type { HostBus, WireChange } from './host-bus.js';
+
+/** Changes of the same moment leave together. */
+const SEND_MS = 100;
+const MAX_UNSENT = 200;
+/** Changes that wait for one reader; beyond it, the reader has to read the list again. */
+const MAX_WAITING = 100;
+
+type ChangeListener = (event: SessionsChangedEvent) => void;
+
+/** Tells the clients of a user, on every host, that the list of their sessions has changed. */
+export class SessionChanges {
+  private readonly bus: HostBus;
+  /** By owner; at most as many as open sockets and streams. */
+  private readonly listeners = new Map<string, Set<ChangeListener>>();
+  private unsent: WireChange[] = [];
+  private timer: NodeJS.Timeout | undefined;
+  private readonly closing = new AbortController();
+
+  constructor(bus: HostBus) {
+    this.bus = bus;
+    bus.on('sessions-changed', (changes) => {
+      for (const [owner, sessionId, change] of changes) this.deliver(owner, change, sessionId);
+    });
+    // Nobody knows which messages were lost.
+    bus.onMissed(() => {
+      for (const owner of [...this.listeners.keys()]) this.deliver(owner, 'reload');
+    });
+  }
+
+  publish({ owner, sessionId }: SessionKey, change: SessionChange): void {
+    this.deliver(owner, change, sessionId);
+    this.unsent.push([owner, sessionId, change]);
+    if (this.unsent.length >= MAX_UNSENT) this.send();
+    else this.timer ??= setTimeout(() => this.send(), SEND_MS).unref();
+  }
+
+  /** Calls the listener for every change until the returned function is called. */
+  subscribe(owner: string, listener: ChangeListener): () => void {
+    const listeners = this.listeners.get(owner) ?? new Set();
+    this.listeners.set(owner, listeners.add(listener));
+    return () => {
+      listeners.delete(listener);
+      if (listeners.size === 0 && this.listeners.get(owner) === listeners)
+        this.listeners.delete(owner);
+    };
+  }
+
+  /** Throws while the host stops. */
+  assertOpen(): void {
+    if (this.closing.signal.aborted)
+      throw new OracleError('host_stopping', { retryAfterSeconds: 5 });
+  }
+
+  /** Yields the changes of a user's sessions until the signal is aborted or the host stops. */
+  async *read(owner: string, signal: AbortSignal): AsyncGenerator<readonly SessionsChangedEvent[]> {
+    const ended = AbortSignal.any([signal, this.closing.signal]);
+    const waiting = new Map<string, SessionsChangedEvent>();
+    let wake = () => {};
+    const stop = this.subscribe(owner, (event) => {
+      if (waiting.size >= MAX_WAITING) {
+        waiting.clear();
+        waiting.set('reload', { change: 'reload', timestamp: event.timestamp });
+      } else waiting.set(`${event.change} ${event.sessionId}`, event);
+      wake();
+    });
+    ended.addEventListener('abort', () => wake(), { once: true });
+    try {
+      while (!ended.aborted) {
+        if (waiting.size > 0) {
+          const events = [...waiting.values()];
+          waiting.clear();
+          yield events;
+          continue;
+        }
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+      }
+    } finally {
+      stop();
+    }
+  }
+
+  /** Ends all readers. */
+  close(): void {
+    this.closing.abort();
+    this.send();
+  }
+
+  private deliver(owner: string, change: SessionChange, sessionId?: string): void {
+    const listeners = this.listeners.get(owner);
+    if (!listeners) return;
+    const timestamp = new Date().toISOString();
+    for (const listener of [...listeners])
+      listener({ change, ...(sessionId !== undefined && { sessionId }), timestamp });
+  }
+
+  private send(): void {
+    clearTimeout(this.timer);
+    this.timer = undefined;
+    if (this.unsent.length === 0) return;
+    this.bus.send('others', 'sessions-changed', this.unsent);
+    this.unsent = [];
+  }
+}

@@ -1,0 +1,179 @@
+import { createHash } from 'node:crypto';
+import { setImmediate as nextTick } from 'node:timers/promises';
+import { type Kysely, sql } from 'kysely';
+import type { Schema, StoreContext } from '../database.js';
+import { type Phrase, readTerms, type SearchQuery } from './terms.js';
+
+/** Identifies what is searched for: a text of a user, by its kind and id. */
+export interface SearchKey {
+  readonly owner: string;
+  /** Such as `message` or `title`. */
+  readonly source: string;
+  readonly id: string;
+}
+
+/** All that the index contains of a key; a long text has several parts, a deleted one has none. */
+export interface SearchEntry extends SearchKey {
+  /** What it is removed with, such as its session. */
+  readonly scope: string;
+  readonly createdAt: number;
+  readonly parts: readonly string[];
+}
+
+export interface SearchRequest {
+  readonly owner: string;
+  readonly sources: readonly string[];
+  /** Only texts of this scope. */
+  readonly scope?: string | undefined;
+  readonly query: SearchQuery;
+  readonly limit: number;
+  readonly offset?: number | undefined;
+}
+
+export interface SearchHit {
+  readonly source: string;
+  readonly id: string;
+  /** Counts the parts of the text from 0. */
+  readonly part: number;
+  /** Higher is better; only comparable within one search. */
+  readonly score: number;
+}
+
+/**
+ * A full-text index of the texts of all users. It contains words, not texts, and may contain texts that were just
+ * deleted: whoever shows a hit reads its text from where it is stored, with its owner.
+ */
+export interface SearchIndex {
+  /** Replaces what the index contains of each key; `tables` is the unit of work, if the index is in the same database. */
+  put(tables: Kysely<Schema>, entries: readonly SearchEntry[]): Promise<void>;
+  removeScope(
+    tables: Kysely<Schema>,
+    key: { readonly owner: string; readonly scope: string },
+  ): Promise<void>;
+  /** Removes all texts of a user. */
+  removeOwner(owner: string): Promise<void>;
+  /** The best hits first. */
+  find(request: SearchRequest): Promise<readonly SearchHit[]>;
+  /** Changes when the index was lost and everything has to be indexed again; undefined if it cannot be lost alone. */
+  readGeneration(): Promise<string | undefined>;
+  close(): Promise<void>;
+}
+
+/** Only the newest of a user's texts with the words are ranked. */
+export const MAX_CANDIDATES = 5_000;
+
+/** Titles are short and chosen. */
+export const SOURCE_WEIGHTS: Readonly<Record<string, number>> = { title: 2 };
+
+/** A word for an owner: long enough that nobody finds another owner with the same one. */
+export const toOwnerTerm = (owner: string): string =>
+  createHash('sha256').update(owner).digest('hex').slice(0, 24);
+
+/** How many characters are split into words before other work has a turn. */
+const CHARACTERS_PER_TICK = 50_000;
+
+/** Converts the parts of entries one after the other, without blocking the event loop for long. */
+export async function* convertParts<T>(
+  entries: readonly SearchEntry[],
+  convert: (text: string, entry: SearchEntry) => T,
+): AsyncGenerator<{ readonly entry: SearchEntry; readonly part: number; readonly value: T }> {
+  let characters = 0;
+  for (const entry of entries)
+    for (const [part, text] of entry.parts.entries()) {
+      yield { entry, part, value: convert(text, entry) };
+      characters += text.length;
+      if (characters < CHARACTERS_PER_TICK) continue;
+      characters = 0;
+      await nextTick();
+    }
+}
+
+/** The limits of a `tsvector`. */
+const MAX_POSITION = 16_383;
+const MAX_POSITIONS = 255;
+
+/** The index on PostgreSQL: the owner is one of the words of each document and of each query. */
+export class PostgresSearchIndex implements SearchIndex {
+  constructor(private readonly context: StoreContext) {}
+
+  async put(tables: Kysely<Schema>, entries: readonly SearchEntry[]): Promise<void> {
+    for (const { owner, source, id } of entries)
+      await tables
+        .deleteFrom('search_documents')
+        .where('owner', '=', owner)
+        .where('source', '=', source)
+        .where('id', '=', id)
+        .execute();
+    for await (const { entry, part, value } of convertParts(entries, toVector)) {
+      const { owner, source, id, scope, createdAt } = entry;
+      await sql`insert into search_documents (owner, source, id, part, scope, created_at, terms)
+        values (${owner}, ${source}, ${id}, ${part}, ${scope}, ${createdAt}, ${value}::tsvector)
+        on conflict (owner, source, id, part) do update set terms = excluded.terms`.execute(tables);
+    }
+  }
+
+  async removeScope(
+    tables: Kysely<Schema>,
+    { owner, scope }: { readonly owner: string; readonly scope: string },
+  ): Promise<void> {
+    await tables
+      .deleteFrom('search_documents')
+      .where('owner', '=', owner)
+      .where('scope', '=', scope)
+      .execute();
+  }
+
+  async removeOwner(owner: string): Promise<void> {
+    await this.context.database.write((tables) =>
+      tables.deleteFrom('search_documents').where('owner', '=', owner).execute(),
+    );
+  }
+
+  async find({ owner, sources, scope, query, limit, offset = 0 }: SearchRequest) {
+    const words = query.map(toTsQuery).join(' & ');
+    const bound = `'${toOwnerTerm(owner)}' & ${words}`;
+    const inScope = scope === undefined ? sql`` : sql`and scope = ${scope}`;
+    const weight = sql.join(
+      Object.entries(SOURCE_WEIGHTS).map(
+        ([source, factor]) => sql`when source = ${source} then ${factor}::float8`,
+      ),
+      sql` `,
+    );
+    const { rows } = await sql<SearchHit>`
+      with found as materialized (
+        select source, id, part, created_at, terms from search_documents
+        where terms @@ ${bound}::tsquery and owner = ${owner}
+          and source = any(${[...sources]}::text[]) ${inScope}
+        order by created_at desc limit ${MAX_CANDIDATES}
+      )
+      select source, id, part,
+        ts_rank(terms, ${words}::tsquery, 1) * case ${weight} else 1 end as score
+      from found order by score desc, created_at desc, id limit ${limit} offset ${offset}`.execute(
+      this.context.database.tables,
+    );
+    return rows;
+  }
+
+  async readGeneration(): Promise<undefined> {}
+
+  async close(): Promise<void> {}
+}
+
+function toVector(text: string, { owner }: SearchEntry): string {
+  const positions = new Map<string, number[]>();
+  let position = 0;
+  for (const { text: term } of readTerms(text)) {
+    position = Math.min(position + 1, MAX_POSITION);
+    const known = positions.get(term) ?? [];
+    if (known.length < MAX_POSITIONS && known.at(-1) !== position) known.push(position);
+    positions.set(term, known);
+  }
+  const lexemes = [...positions].map(([term, at]) => `'${term}':${at.join(',')}`);
+  return [`'${toOwnerTerm(owner)}'`, ...lexemes].join(' ');
+}
+
+/** Words consist of letters and digits, so they need no escaping. */
+const toTsQuery = ({ terms, isPrefix }: Phrase): string =>
+  `(${terms
+    .map((term, i) => `'${term}'${isPrefix && i === terms.length - 1 ? ':*' : ''}`)
+    .join(' <-> ')})`;

@@ -1,0 +1,163 @@
+import { readdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
+import type { Store } from '../store.js';
+
+const oracleDid = 'did:key:zOracle';
+
+async function openSession(store: Store, owner = newOwner(), title?: string) {
+  const { id: sessionId } = await store.sessions.create({ owner, oracleDid, title });
+  const say = async (content: string, type: 'human' | 'ai' = 'human') => {
+    const body = { owner, sessionId, type, content, requestId: 'r', isComplete: true } as const;
+    return (await store.messages.append(body))?.id ?? '';
+  };
+  return { owner, sessionId, say };
+}
+
+async function indexAll({ search }: Store): Promise<void> {
+  while ((await search.indexSome()) > 0);
+}
+
+async function find({ search }: Store, owner: string, text: string, limit = 20, offset = 0) {
+  const result = await search.findMessages({ owner, text, limit, offset });
+  return (result?.found ?? []).map(({ snippet }) => snippet.text);
+}
+
+describe.each(engines)('SearchStore on %s', (engine) => {
+  const test = useStore(engine);
+
+  it('findMessages finds words, beginnings of words and phrases, in any case and without accents', async () => {
+    const { store } = test;
+    const { owner, say } = await openSession(store);
+    await say('The Café in São Paulo is open');
+    await say('A carbon footprint of soil');
+    await say('soil of carbon, and a foot');
+    await say('東京都の天気は晴れです');
+    await indexAll(store);
+    expect(await find(store, owner, 'cafe sao')).toEqual(['The Café in São Paulo is open']);
+    expect(await find(store, owner, 'foot')).toHaveLength(2);
+    expect(await find(store, owner, 'soil foot')).toHaveLength(2);
+    expect(await find(store, owner, '"carbon footprint"')).toHaveLength(1);
+    expect(await find(store, owner, '"footprint carbon"')).toEqual([]);
+    expect(await find(store, owner, '天気')).toHaveLength(1);
+    expect(await find(store, owner, '京')).toHaveLength(1);
+    expect(await find(store, owner, '気天')).toEqual([]);
+    expect(await find(store, owner, 'paris')).toEqual([]);
+    expect(await store.search.findMessages({ owner, text: '"- !', limit: 1, offset: 0 })).toBe(
+      undefined,
+    );
+  });
+
+  it('findMessages ranks, highlights and pages', async () => {
+    const { store } = test;
+    const { owner, sessionId, say } = await openSession(store);
+    const long = `${'filler words here. '.repeat(30)}At last a zebra. ${'and so on '.repeat(30)}`;
+    await say(long, 'ai');
+    const best = await say('zebra, zebra and zebra');
+    for (let i = 0; i < 5; i++) await say(`number ${i} with one zebra ${'more words '.repeat(20)}`);
+    await indexAll(store);
+    const { found = [], hasMore } =
+      (await store.search.findMessages({ owner, text: 'zebra', limit: 5, offset: 0 })) ?? {};
+    expect(found).toHaveLength(5);
+    expect(hasMore).toBe(true);
+    expect(found[0]).toMatchObject({ sessionId, message: { id: best, type: 'human' } });
+    expect(found.map(({ score }) => score)).toEqual(
+      found.map(({ score }) => score).toSorted((a, b) => b - a),
+    );
+    const rest = await store.search.findMessages({ owner, text: 'zebra', limit: 5, offset: 5 });
+    expect(rest?.found).toHaveLength(2);
+    expect(rest?.hasMore).toBe(false);
+    for (const { snippet } of [...found, ...(rest?.found ?? [])]) {
+      expect(snippet.text.length).toBeLessThan(300);
+      expect(snippet.highlights.length).toBeGreaterThan(0);
+      for (const [start, end] of snippet.highlights)
+        expect(snippet.text.slice(start, end)).toBe('zebra');
+    }
+  });
+
+  it('findMessages finds titles, and only what belongs to the user', async () => {
+    const { store } = test;
+    const mine = await openSession(store, undefined, 'Gardening in winter');
+    const other = await openSession(store, undefined, 'Gardening secrets');
+    await other.say('gardening is mine alone');
+    await indexAll(store);
+    const result = await store.search.findMessages({
+      owner: mine.owner,
+      text: 'gardening',
+      limit: 10,
+      offset: 0,
+    });
+    const { sessionId } = mine;
+    expect(result?.found).toMatchObject([{ sessionId, title: 'Gardening in winter' }]);
+    expect(result?.found[0]).not.toHaveProperty('message');
+    await store.sessions.rename({ ...mine, title: 'Skiing' });
+    await indexAll(store);
+    expect(await find(store, mine.owner, 'gardening')).toEqual([]);
+    expect(await find(store, mine.owner, 'skiing')).toEqual(['Skiing']);
+  });
+
+  it('the index forgets deleted sessions and users', async () => {
+    const { store } = test;
+    const first = await openSession(store, undefined, 'Kept walrus');
+    const second = await openSession(store, first.owner, 'Deleted walrus');
+    await second.say('a walrus');
+    await indexAll(store);
+    const request = { owner: first.owner, sources: ['message', 'title'], limit: 10 };
+    const hits = async () =>
+      (
+        await store.search.index.find({
+          ...request,
+          query: [{ terms: ['walrus'], isPrefix: false }],
+        })
+      ).length;
+    expect(await hits()).toBe(3);
+    await store.sessions.delete(second);
+    // At once, although the index still has them.
+    expect(await find(store, first.owner, 'walrus')).toEqual(['Kept walrus']);
+    await indexAll(store);
+    expect(await hits()).toBe(1);
+    await store.search.index.removeOwner(first.owner);
+    expect(await hits()).toBe(0);
+  });
+
+  it('indexSome continues after a restart, and indexes a changed message again', async () => {
+    const { store } = test;
+    const { owner, say } = await openSession(store);
+    await say('first okapi');
+    const second = await test.another();
+    await indexAll(second);
+    expect(await find(second, owner, 'okapi')).toHaveLength(1);
+    expect(await store.search.indexSome()).toBe(0);
+  });
+
+  it('two stores may index at the same time', async () => {
+    const { store } = test;
+    const second = await test.another();
+    const { owner, say } = await openSession(store);
+    await Promise.all(Array.from({ length: 60 }, (_, i) => say(`gnu ${i}`)));
+    await Promise.all([indexAll(store), indexAll(second)]);
+    await indexAll(store);
+    expect(await find(store, owner, 'gnu', 50)).toHaveLength(50);
+    expect(await find(store, owner, 'gnu', 50, 50)).toHaveLength(10);
+  });
+});
+
+describe('SearchStore on SQLite', () => {
+  const test = useStore('sqlite');
+
+  it('builds an index again that was lost', async () => {
+    const { owner, say } = await openSession(test.store, undefined, 'A title');
+    await say('an axolotl');
+    await indexAll(test.store);
+    await test.store.search.close();
+    const { dataDir } = test.options;
+    for (const name of readdirSync(dataDir))
+      if (name.startsWith('search.db')) rmSync(join(dataDir, name));
+    const second = await test.another();
+    expect(await find(second, owner, 'axolotl')).toEqual([]);
+    await indexAll(second);
+    expect(await find(second, owner, 'axolotl')).toEqual(['an axolotl']);
+    expect(await find(second, owner, 'title')).toEqual(['A title']);
+  });
+});

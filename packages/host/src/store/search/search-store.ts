@@ -1,0 +1,296 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Kysely, sql } from 'kysely';
+import type { Logger } from 'pino';
+import type { Schema, SearchQueueRow, StoreContext } from '../database.js';
+import { UNTITLED } from '../session-store.js';
+import { PostgresSearchIndex, type SearchEntry, type SearchIndex } from './search-index.js';
+import { SqliteSearchIndex } from './sqlite-search-index.js';
+import { buildSnippet, parseQuery, type Snippet } from './terms.js';
+
+/** A kind of texts that can be searched for. */
+export interface SearchSource {
+  readonly name: string;
+  /** Reads the text of an id; undefined if it does not exist any more. */
+  load(
+    tables: Kysely<Schema>,
+    key: { readonly owner: string; readonly id: string },
+  ): Promise<Pick<SearchEntry, 'scope' | 'createdAt' | 'parts'> | undefined>;
+  /** Adds all of its texts to the queue, after the index was lost. */
+  queueAll(tables: Kysely<Schema>): Promise<void>;
+}
+
+/** Adds a text that has changed to the queue, inside the unit of work that changes it. */
+export async function queueForSearch(
+  tables: Kysely<Schema>,
+  { owner, source, id }: Pick<SearchQueueRow, 'owner' | 'source' | 'id'>,
+): Promise<void> {
+  await tables
+    .insertInto('search_queue')
+    .values({ owner, source, id, version: 1 })
+    .onConflict((c) =>
+      c
+        .columns(['owner', 'source', 'id'])
+        .doUpdateSet((e) => ({ version: e('search_queue.version', '+', 1) })),
+    )
+    .execute();
+}
+
+/** Triggers add messages and titles to the queue (migration 0005). */
+const messageSource: SearchSource = {
+  name: 'message',
+  load: async (tables, { owner, id }) => {
+    const row = await tables
+      .selectFrom('messages')
+      .select(['session_id', 'content', 'created_at'])
+      .where('owner', '=', owner)
+      .where('id', '=', id)
+      .executeTakeFirst();
+    if (!row) return undefined;
+    const { session_id: scope, created_at: createdAt, content } = row;
+    return { scope, createdAt, parts: content ? [content] : [] };
+  },
+  queueAll: async () => undefined,
+};
+
+const titleSource: SearchSource = {
+  name: 'title',
+  load: async (tables, { owner, id }) => {
+    const row = await tables
+      .selectFrom('sessions')
+      .select(['title', 'created_at'])
+      .where('owner', '=', owner)
+      .where('id', '=', id)
+      .executeTakeFirst();
+    const parts = row?.title === UNTITLED ? [] : [row?.title ?? ''];
+    return row && { scope: id, createdAt: row.created_at, parts };
+  },
+  queueAll: async () => undefined,
+};
+
+/** Everything in a session: adds its messages and its title to the queue. */
+const SESSION = 'session';
+
+async function queueSession(tables: Kysely<Schema>, owner: string, id: string): Promise<void> {
+  await queueForSearch(tables, { owner, source: titleSource.name, id });
+  await sql`insert into search_queue (owner, source, id, version)
+    select owner, ${messageSource.name}, id, 1 from messages
+    where owner = ${owner} and session_id = ${id} and content <> ''
+    on conflict (owner, source, id) do update set version = search_queue.version + 1`.execute(
+    tables,
+  );
+}
+
+/** Few, because the host reads them between other work. */
+const ROWS_PER_PASS = 32;
+const GENERATION_KEY = 'search_generation';
+
+export interface FoundMessage {
+  readonly sessionId: string;
+  readonly title: string;
+  /** Undefined if the title was found. */
+  readonly message?: {
+    readonly id: string;
+    readonly type: 'human' | 'ai';
+    readonly createdAt: number;
+  };
+  readonly snippet: Snippet;
+  readonly score: number;
+}
+
+export interface FindMessages {
+  readonly owner: string;
+  readonly text: string;
+  readonly limit: number;
+  readonly offset: number;
+}
+
+/** Finds texts of a user, and keeps the index of them up to date. */
+export class SearchStore {
+  readonly index: SearchIndex;
+  private readonly sources: ReadonlyMap<string, SearchSource>;
+  private isChecked = false;
+
+  constructor(
+    private readonly context: StoreContext,
+    dataDir: string,
+    sources: readonly SearchSource[] = [],
+  ) {
+    const { engine } = context.database;
+    this.index =
+      engine === 'postgres' ? new PostgresSearchIndex(context) : new SqliteSearchIndex(dataDir);
+    this.sources = new Map(
+      [messageSource, titleSource, ...sources].map((source) => [source.name, source]),
+    );
+  }
+
+  /** Messages and titles of sessions, the best first; undefined if the text contains no word. */
+  async findMessages({
+    owner,
+    text,
+    limit,
+    offset,
+  }: FindMessages): Promise<{ found: readonly FoundMessage[]; hasMore: boolean } | undefined> {
+    const query = parseQuery(text);
+    if (query.length === 0) return undefined;
+    const sources = [messageSource.name, titleSource.name];
+    const hits = await this.index.find({ owner, sources, query, limit: limit + 1, offset });
+    const found: FoundMessage[] = [];
+    for (const { source, id, score } of hits.slice(0, limit)) {
+      const row = await this.read({ owner, source, id });
+      if (!row) continue;
+      const { sessionId, title, content, type, createdAt } = row;
+      const snippet = buildSnippet(source === titleSource.name ? title : content, query);
+      const message = { id, type, createdAt };
+      found.push({
+        sessionId,
+        title,
+        snippet,
+        score,
+        ...(source !== titleSource.name && { message }),
+      });
+    }
+    return { found, hasMore: hits.length > limit };
+  }
+
+  /** Indexes some of what has changed; returns how much that was. */
+  async indexSome(): Promise<number> {
+    const { database } = this.context;
+    if (!this.isChecked) await this.checkGeneration();
+    if (database.engine === 'sqlite') return this.indexRows(database.tables);
+    return database.write(async (tables) => {
+      // One host at a time: the others would do the same work.
+      const { rows } = await sql<{ isLocked: boolean }>`
+        select pg_try_advisory_xact_lock(hashtext('sibyl search')) as "isLocked"`.execute(tables);
+      return rows[0]?.isLocked ? this.indexRows(tables) : 0;
+    });
+  }
+
+  close(): Promise<void> {
+    return this.index.close();
+  }
+
+  /** A new index contains nothing. */
+  private async checkGeneration(): Promise<void> {
+    const generation = await this.index.readGeneration();
+    this.isChecked = true;
+    if (generation === undefined) return;
+    const { database } = this.context;
+    const known = await database.tables
+      .selectFrom('database_info')
+      .select('value')
+      .where('key', '=', GENERATION_KEY)
+      .executeTakeFirst();
+    if (known?.value === generation) return;
+    await database.write(async (tables) => {
+      await sql`insert into search_queue (owner, source, id, version)
+        select owner, ${SESSION}, id, 1 from sessions where true
+        on conflict (owner, source, id) do nothing`.execute(tables);
+      for (const source of this.sources.values()) await source.queueAll(tables);
+      await tables
+        .insertInto('database_info')
+        .values({ key: GENERATION_KEY, value: generation })
+        .onConflict((c) => c.column('key').doUpdateSet({ value: generation }))
+        .execute();
+    });
+  }
+
+  private async indexRows(tables: Kysely<Schema>): Promise<number> {
+    const rows = await tables.selectFrom('search_queue').selectAll().limit(ROWS_PER_PASS).execute();
+    if (rows.length === 0) return 0;
+    const entries: SearchEntry[] = [];
+    for (const { owner, source, id } of rows)
+      if (source === SESSION) await this.indexSession(tables, owner, id);
+      else entries.push(await this.loadEntry(tables, { owner, source, id }));
+    await this.index.put(tables, entries);
+    await this.write(tables, async (writing) => {
+      for (const row of rows) await removeFromQueue(writing, row);
+    });
+    return rows.length;
+  }
+
+  private async indexSession(tables: Kysely<Schema>, owner: string, id: string): Promise<void> {
+    await this.index.removeScope(tables, { owner, scope: id });
+    await this.write(tables, (writing) => queueSession(writing, owner, id));
+  }
+
+  private async loadEntry(
+    tables: Kysely<Schema>,
+    key: { readonly owner: string; readonly source: string; readonly id: string },
+  ): Promise<SearchEntry> {
+    const loaded = await this.sources.get(key.source)?.load(tables, key);
+    return { ...key, scope: '', createdAt: 0, parts: [], ...loaded };
+  }
+
+  /** PostgreSQL is inside a unit of work already. */
+  private async write(
+    tables: Kysely<Schema>,
+    unit: (tables: Kysely<Schema>) => Promise<void>,
+  ): Promise<void> {
+    const { database } = this.context;
+    await (database.engine === 'postgres' ? unit(tables) : database.write(unit));
+  }
+
+  private read({ owner, source, id }: { owner: string; source: string; id: string }) {
+    const { tables } = this.context.database;
+    if (source === titleSource.name)
+      return tables
+        .selectFrom('sessions')
+        .select([
+          'id as sessionId',
+          'title',
+          'title as content',
+          'created_at as createdAt',
+          sql<'human'>`'human'`.as('type'),
+        ])
+        .where('owner', '=', owner)
+        .where('id', '=', id)
+        .executeTakeFirst();
+    return tables
+      .selectFrom('messages as m')
+      .innerJoin('sessions as s', (join) =>
+        join.onRef('s.owner', '=', 'm.owner').onRef('s.id', '=', 'm.session_id'),
+      )
+      .select(['s.id as sessionId', 's.title', 'm.content', 'm.created_at as createdAt', 'm.type'])
+      .where('m.owner', '=', owner)
+      .where('m.id', '=', id)
+      .executeTakeFirst();
+  }
+}
+
+/** Unless it has changed again meanwhile. */
+async function removeFromQueue(
+  tables: Kysely<Schema>,
+  { owner, source, id, version }: SearchQueueRow,
+): Promise<void> {
+  await tables
+    .deleteFrom('search_queue')
+    .where('owner', '=', owner)
+    .where('source', '=', source)
+    .where('id', '=', id)
+    .where('version', '=', version)
+    .execute();
+}
+
+const PAUSE_MS = 20;
+const POLL_MS = 2_000;
+const RETRY_MS = 30_000;
+
+/** Keeps the index up to date in the background, between other work; returns a function that stops it. */
+export function startIndexing(search: SearchStore, logger: Pick<Logger, 'warn'>): () => void {
+  const stop = new AbortController();
+  const { signal } = stop;
+  const run = async () => {
+    while (!signal.aborted) {
+      let waitMs = POLL_MS;
+      try {
+        if ((await search.indexSome()) > 0) waitMs = PAUSE_MS;
+      } catch (err) {
+        if (!signal.aborted) logger.warn({ err }, 'messages were not indexed; trying again');
+        waitMs = RETRY_MS;
+      }
+      await sleep(waitMs, undefined, { signal, ref: false }).catch(() => undefined);
+    }
+  };
+  void run();
+  return () => stop.abort();
+}
