@@ -10,7 +10,9 @@ import { hostSchema } from './migrate.js';
 const owner = 'did:key:zAlice';
 const oracleDid = 'did:key:zOracle';
 const sessionId = 'session-1';
-const { '0004-run-model': _, ...oldSteps } = hostSchema.steps;
+const oldSteps = Object.fromEntries(
+  Object.entries(hostSchema.steps).filter(([name]) => name < '0004'),
+);
 
 const session = {
   id: sessionId,
