@@ -38,6 +38,16 @@ export interface OracleUcan {
   }): Promise<string>;
   /** The DID of the service at this configured address. */
   resolveServiceDid(serviceUrl: string): Promise<string>;
+  /**
+   * Signs a webhook delivery as Standard Webhooks describes for Ed25519 keys; returns the value of the header
+   * `webhook-signature`. The id must begin with `msg_`.
+   */
+  signWebhook(delivery: {
+    readonly id: string;
+    /** Unix seconds. */
+    readonly timestamp: number;
+    readonly body: string;
+  }): string;
   /** Accepts an invocation once: from this issuer, for this oracle and exactly this capability. */
   acceptOnce(
     token: string,
@@ -97,6 +107,85 @@ export interface PendingQuestion extends PendingAnswer {
   readonly expiresAt: number;
 }
 
+/** The ability that a user delegates so that the oracle may run turns for them. */
+export const RUN_ABILITY = 'oracle/run';
+
+/** A stored delegation of `oracle/run`. */
+export interface RunDelegation {
+  readonly cid: string;
+  /** Unix seconds; absent if it never expires. */
+  readonly expiration?: number;
+}
+
+/** Identifies the delegation that a turn runs under, and what it must be for. */
+export interface RunPermission {
+  readonly owner: string;
+  readonly cid: string;
+  /** What the delegation must cover, such as `ixo:oracle:did:key:z6Mk…:schedule/7`. */
+  readonly resource: string;
+}
+
+/** A message that a plugin sends as the user. */
+export interface DelegatedTurn extends RunPermission {
+  readonly sessionId: string;
+  readonly message: string;
+  /** Where the message comes from, for the turn's context. */
+  readonly client: string;
+  readonly timezone?: string;
+  /** A repeated start with this key finds the turn of the first one, on any host, for a day. */
+  readonly idempotencyKey: string;
+}
+
+/** A turn as far as it is stored. */
+export interface TurnOutcome {
+  /** The latest attempt of the turn. */
+  readonly runId: string;
+  readonly status:
+    | 'queued'
+    | 'running'
+    | 'paused'
+    | 'finished'
+    | 'aborted'
+    | 'interrupted'
+    | 'failed';
+  /** The answer, also a partial one. */
+  readonly text: string;
+  /** Why there is no complete answer. */
+  readonly error?: { readonly code: string; readonly message: string };
+}
+
+/**
+ * Turns that run as a user who is not there, while a delegation of the user permits it. Revoking the delegation
+ * aborts them on every host.
+ */
+export interface DelegatedTurns {
+  /** Verifies and stores a delegation that the owner signed for this oracle; throws what is wrong with it. */
+  authorize(request: {
+    readonly owner: string;
+    readonly token: string;
+    readonly resource: string;
+  }): Promise<RunDelegation>;
+  /** The newest stored delegation that covers a resource now. */
+  find(wanted: Pick<RunPermission, 'owner' | 'resource'>): Promise<RunDelegation | undefined>;
+  /** Why a turn may not run under a delegation now; undefined if it may. */
+  check(permission: RunPermission): Promise<string | undefined>;
+  /** Deletes a delegation that is not needed any more. */
+  release(key: Pick<RunPermission, 'owner' | 'cid'>): Promise<void>;
+  /** Calls back when delegations were revoked, on any host; a call may be missed. Returns a function that stops it. */
+  onRevoked(listener: (cid: string) => void): () => void;
+  openSession(session: {
+    readonly owner: string;
+    readonly title: string;
+  }): Promise<{ readonly sessionId: string }>;
+  /** Resolves once the message is stored. A turn of the session that runs or is paused makes it wait. */
+  start(turn: DelegatedTurn): Promise<{ readonly runId: string }>;
+  /** The turn of a run; undefined if its session was deleted. */
+  outcome(key: {
+    readonly owner: string;
+    readonly runId: string;
+  }): Promise<TurnOutcome | undefined>;
+}
+
 /** Calls a model outside of the conversation. */
 export interface Llm {
   generate(request: {
@@ -133,6 +222,7 @@ export interface SetupContext<Config = Readonly<Record<string, unknown>>> {
   readonly fetch: SafeFetch;
   readonly ucan: OracleUcan;
   readonly turns: PluginTurns;
+  readonly delegatedTurns: DelegatedTurns;
   readonly llm: Llms;
 }
 

@@ -14,6 +14,8 @@ export type {
   Blobs,
   ClientCalls,
   DatabaseEngine,
+  DelegatedTurn,
+  DelegatedTurns,
   FileReadOptions,
   FileSource,
   JsonValue,
@@ -32,6 +34,8 @@ export type {
   PluginTurns,
   RoomPlace,
   RoomState,
+  RunDelegation,
+  RunPermission,
   Secrets,
   SessionState,
   SetupContext,
@@ -40,6 +44,7 @@ export type {
   SharedState,
   TurnContext,
   TurnEmit,
+  TurnOutcome,
   TurnRequestExtras,
   TurnSession,
   TurnState,
@@ -48,7 +53,7 @@ export type {
   Unit,
   WantedCapability,
 } from './context.js';
-export { FILE_SOURCES, sharedKey } from './context.js';
+export { FILE_SOURCES, RUN_ABILITY, sharedKey } from './context.js';
 export { PluginManifest, type PluginManifestInput, Visibility } from './manifest.js';
 export type { Middleware, ModelRequest, ModelResponse, ToolCall } from './middleware.js';
 export type {

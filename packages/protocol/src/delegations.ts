@@ -38,6 +38,9 @@ export const DelegationInfo = z
     capabilities: z.array(z.object({ can: z.string(), with: z.string() })),
     expiration: UnixSeconds.optional().describe('Unix seconds; absent if it never expires'),
     createdAt: Timestamp.describe('When this host first saw it'),
+    purpose: z
+      .enum(['services', 'access-key', 'schedule', 'rules'])
+      .describe('What the oracle may use it for'),
     isCurrent: z.boolean().describe('Whether the oracle acts with it when a request carries none'),
     lastUsedAt: Timestamp.optional().describe('Precise to an hour'),
   })

@@ -25,6 +25,7 @@ export const errorCatalog = {
     403,
     'This oracle is open to invited users only. Ask its operator for an invitation.',
   ],
+  delegation_ended: [403, 'The delegation that this turn runs under was revoked or has expired'],
   origin_not_allowed: [403, 'This origin may not connect'],
   forbidden: [403, 'This is not allowed'],
   session_not_found: [404, 'No such session'],
@@ -33,6 +34,7 @@ export const errorCatalog = {
   interrupt_not_found: [404, 'No such pending answer'],
   approval_not_found: [404, 'No such approval'],
   receipt_not_found: [404, 'There is no receipt: this decision was not signed, or not made'],
+  schedule_not_found: [404, 'No such schedule'],
   delegation_not_found: [404, 'No such delegation'],
   not_found: [404, 'No such route; /docs lists them'],
   method_not_allowed: [
@@ -51,6 +53,10 @@ export const errorCatalog = {
     'Only a message that waits can be withdrawn; this turn has begun or ended. Abort it instead.',
   ],
   message_withdrawn: [409, 'This message was withdrawn before it was answered'],
+  too_many_schedules: [
+    409,
+    'You have as many schedules as this host keeps for one user; delete some, then create another',
+  ],
   turn_interrupted: [409, 'This turn was interrupted before it was answered'],
   interrupt_closed: [
     409,

@@ -129,6 +129,19 @@ export {
   WarningFrame,
 } from './run-frames.js';
 export {
+  CreateSchedule,
+  ListScheduleRuns,
+  Schedule,
+  ScheduleDeleted,
+  ScheduleList,
+  ScheduleRun,
+  ScheduleRunList,
+  ScheduleTrigger,
+  ScheduleTriggered,
+  ScheduleWithSecret,
+  UpdateSchedule,
+} from './schedules.js';
+export {
   ChangeSession,
   CreateSession,
   ForkSession,

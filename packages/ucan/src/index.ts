@@ -54,6 +54,7 @@ export type {
 export {
   type Charge,
   createVerifier,
+  type GrantExpectation,
   type Settle,
   type SingleUseExpectation,
   type StatementExpectation,

@@ -116,11 +116,14 @@ describe('verifyReceipt', () => {
     ['user', () => ({ user: generateSigner().did })],
     ['key of the user', () => ({ userKey: generateSigner().did })],
     ['time, after the decision expired', () => ({ decidedAt: '2026-03-01T12:01:00.000Z' })],
-  ])('rejects a denial whose %s the oracle itself has changed and signed again', async (_, change) => {
-    const honest = await decide('deny');
-    expect((await verifyReceipt(issue(honest))).ok).toMatchObject({ decision: 'deny' });
-    expect((await verifyReceipt(issue({ ...honest, ...change(honest) }))).ok).toBeUndefined();
-  });
+  ])(
+    'rejects a denial whose %s the oracle itself has changed and signed again',
+    async (_, change) => {
+      const honest = await decide('deny');
+      expect((await verifyReceipt(issue(honest))).ok).toMatchObject({ decision: 'deny' });
+      expect((await verifyReceipt(issue({ ...honest, ...change(honest) }))).ok).toBeUndefined();
+    },
+  );
 
   it('rejects facts that the oracle changes together with the id', async () => {
     const honest = await decide();

@@ -30,6 +30,7 @@ import {
   type OracleIdentity,
 } from '../auth/oracle-identity.js';
 import { RateLimits } from '../auth/rate-limits.js';
+import { RunGrants } from '../auth/run-grants.js';
 import { UserRules } from '../auth/user-rules.js';
 import { type Cluster, joinCluster } from '../bus/cluster.js';
 import { ClusterEventBus } from '../bus/cluster-event-bus.js';
@@ -173,18 +174,20 @@ async function wire(
   // Plugins contribute to turns, and may start turns themselves once these are set up.
   const ready = Promise.withResolvers<TurnServices>();
   const services = { config, logger, oracle, store, models };
-  const pluginDeps = { ...services, meter: budget, ucan: oracleAuthority, turns: ready.promise };
+  const { authority, grants } = auth;
+  const shared = { ...services, authority, grants };
+  const pluginDeps = { ...shared, meter: budget, ucan: oracleAuthority, turns: ready.promise };
   const plugins = await wirePlugins(selected, pluginDeps);
   try {
-    const { authority, allowList, verifier, rules } = auth;
-    const access = { authority, allowList, verifier, rules };
+    const { allowList, verifier, rules } = auth;
+    const access = { allowList, verifier, rules };
     const own = { cluster, metrics, budget, plugins: plugins.plugins };
-    const needs = { ...services, ...access, ...own };
+    const needs = { ...shared, ...access, ...own };
     const turnDeps = wireTurns(needs);
     ready.resolve(turnDeps);
     const readiness = createReadiness(store, modelHealth, plugins);
     const known = { logger, metrics, oracle, cluster, store, models, budget, plugins, readiness };
-    return { ...known, ...auth, ...turnDeps, ...wireRoutes(options, { ...known, turnDeps }) };
+    return { ...known, ...auth, ...turnDeps, ...wireRoutes(options, known) };
   } catch (error) {
     await plugins.close();
     throw error;
@@ -194,11 +197,9 @@ async function wire(
 /** Builds what the routes need besides the turns. */
 function wireRoutes(
   { config, authExcludedRoutes }: HostOptions,
-  known: Pick<HostDeps, 'metrics' | 'oracle' | 'cluster' | 'store' | 'plugins'> & {
-    readonly turnDeps: ReturnType<typeof wireTurns>;
-  },
+  known: Pick<HostDeps, 'metrics' | 'cluster' | 'plugins'>,
 ) {
-  const { metrics, oracle, cluster, store, turnDeps } = known;
+  const { metrics, cluster } = known;
   const { plugins } = known.plugins;
   return {
     facts: describeHost(config, plugins),
@@ -210,14 +211,6 @@ function wireRoutes(
     bodyBudget: new ByteBudget({
       maxBytes: config.bodiesLimit,
       maxBytesPerKey: config.bodiesLimit * BODIES_ADDRESS_SHARE,
-    }),
-    sessions: new SessionsService({
-      ...turnDeps,
-      sessions: store.sessions,
-      messages: store.messages,
-      oracle,
-      maxPerUser: config.sessionsPerUser,
-      disk: store.disk,
     }),
     rateLimits: new RateLimits({ ...config.rateLimits, metrics, bus: cluster.bus }),
   };
@@ -295,13 +288,15 @@ function wireAuth({ config, logger, metrics, oracle, store, cluster }: AuthDeps)
     logger,
   });
   const login = { verifier, logger, metrics, allowDelegationLogin, presented };
+  const allowList = new CallerAllowList({ listed: callersAllow, callers, bus, logger });
   return {
     authenticator: new Authenticator(login),
     presented,
-    allowList: new CallerAllowList({ listed: callersAllow, callers, bus, logger }),
+    allowList,
     authority,
     verifier,
     rules: new UserRules({ oracleDid, verifier, store: store.rules, bus, logger }),
+    grants: new RunGrants({ verifier, grants: store.grants, authority, allowList }),
     oracleAuthority,
     delegations: new DelegationService({ oracleDid, verifier, authority, presented, store }),
   };
@@ -353,6 +348,7 @@ interface TurnDeps {
   readonly allowList: CallerAllowList;
   readonly verifier: Verifier;
   readonly rules: UserRules;
+  readonly grants: RunGrants;
   readonly models: Models;
   readonly budget: ModelBudget;
   readonly plugins: readonly LoadedPlugin[];
@@ -361,7 +357,7 @@ interface TurnDeps {
 /** Builds the turns and their readers. */
 function wireTurns(needs: TurnDeps) {
   const { config, logger, metrics, oracle, cluster, store, models, budget, plugins } = needs;
-  const { authority, rules } = needs;
+  const { authority, grants, rules } = needs;
   const changes = new SessionChanges(cluster.bus);
   const { sessions } = store;
   const titles = new Titles({ sessions, changes, model: models.get('utility'), logger });
@@ -385,7 +381,7 @@ function wireTurns(needs: TurnDeps) {
     settings,
   });
   const limits = { ms: settings.maxMs, paused: settings.maxPaused };
-  const runner = new TurnRunner({ setup, titles, logger, metrics, limits });
+  const runner = new TurnRunner({ setup, titles, grants, events, logger, metrics, limits });
   const turns = new Turns({
     store,
     cluster,
@@ -406,6 +402,16 @@ function wireTurns(needs: TurnDeps) {
     events,
     presence,
     pendingCalls,
+    sessions: new SessionsService({
+      sessions,
+      messages: store.messages,
+      oracle,
+      turns,
+      changes,
+      events,
+      maxPerUser: config.sessionsPerUser,
+      disk: store.disk,
+    }),
     ...wireRuns(needs, turns, events),
   };
 }

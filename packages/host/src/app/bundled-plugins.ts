@@ -13,6 +13,7 @@ import type { OraclePlugin } from '@sibyl/plugin-kit';
 import { matrix } from '@sibyl/plugin-matrix';
 import { mcp } from '@sibyl/plugin-mcp';
 import { memory } from '@sibyl/plugin-memory';
+import { schedules } from '@sibyl/plugin-schedules';
 import { slack } from '@sibyl/plugin-slack';
 import { userPreferences } from '@sibyl/plugin-user-preferences';
 import { withPluginTables } from './operator-tasks.js';
@@ -30,6 +31,7 @@ export const bundledPlugins: readonly OraclePlugin[] = [
   credits,
   claims,
   slack,
+  schedules,
 ];
 
 /** Gives a user credit, in the store that the environment names. */

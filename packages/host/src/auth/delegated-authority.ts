@@ -34,6 +34,7 @@ interface DelegatedAuthorityDeps {
 export class DelegatedAuthority {
   /** The UCANs that open sockets and running turns depend on. */
   private readonly logins: AccessWatch;
+  private readonly revocationListeners = new Set<(cid: string) => void>();
 
   constructor(private readonly deps: DelegatedAuthorityDeps) {
     const { revocations, bus, logger } = deps;
@@ -85,10 +86,17 @@ export class DelegatedAuthority {
     return this.logins.watch(cids, listener);
   }
 
+  /** Calls back for every revocation that this host learns of; returns a function that stops listening. */
+  onRevocation(listener: (cid: string) => void): () => void {
+    this.revocationListeners.add(listener);
+    return () => this.revocationListeners.delete(listener);
+  }
+
   private apply(revokedCid: string): void {
     this.deps.verifier.forget(({ cids }) => cids.includes(revokedCid));
     this.deps.minter.forget(revokedCid);
     this.logins.end(revokedCid);
+    for (const listener of this.revocationListeners) listener(revokedCid);
   }
 
   private async isGranted(caller: Caller, wanted: WantedCapability): Promise<boolean> {

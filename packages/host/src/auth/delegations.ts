@@ -156,7 +156,7 @@ function toInfo(
   record: DelegationRecord,
   fallback: VerifiedDelegation['capabilities'],
 ): DelegationInfo {
-  const { cid, audience, expiresAt, createdAt, isCurrent, lastUsedAt } = record;
+  const { cid, audience, expiresAt, createdAt, isCurrent, lastUsedAt, purpose } = record;
   const capabilities = record.capabilities ?? fallback;
   return {
     cid,
@@ -164,6 +164,7 @@ function toInfo(
     capabilities: capabilities.map(({ can, with: resource }) => ({ can, with: resource })),
     ...(expiresAt !== null && { expiration: expiresAt }),
     createdAt: new Date(createdAt).toISOString(),
+    purpose,
     isCurrent,
     ...(lastUsedAt !== undefined && { lastUsedAt: new Date(lastUsedAt).toISOString() }),
   };

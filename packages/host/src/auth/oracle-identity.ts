@@ -137,6 +137,13 @@ export class OracleAuthority implements OracleUcan {
     return resolveServiceDid(this.#deps.resolver, serviceUrl);
   }
 
+  /** The prefix keeps these signatures apart from those of UCANs, which begin with encoded JSON. */
+  signWebhook({ id, timestamp, body }: Parameters<OracleUcan['signWebhook']>[0]): string {
+    if (!/^msg_[\w-]+$/.test(id)) throw new Error('The id of a webhook delivery begins with msg_');
+    const signed = this.#deps.signer.sign(Buffer.from(`${id}.${timestamp}.${body}`));
+    return `v1a,${Buffer.from(signed).toString('base64')}`;
+  }
+
   /** The reason of a rejection is only logged: it would help an attacker. */
   async acceptOnce(token: string, wanted: Wanted) {
     const { error } = await this.#deps.verifierFor(wanted.issuer).verifySingleUse(token, wanted);

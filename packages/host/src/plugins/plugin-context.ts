@@ -1,11 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import type {
+  DelegatedTurn,
+  DelegatedTurns,
   Llms,
   OracleUcan,
   PluginDatabase,
   PluginTurn,
   PluginTurns,
   SetupContext,
+  TurnOutcome,
 } from '@sibyl/plugin-kit';
 import type { SetupHook, SetupHooks } from '@sibyl/plugin-kit/rules';
 import { describeIssues, OracleError, type ReplyPart, SendMessage } from '@sibyl/protocol';
@@ -13,12 +16,17 @@ import type { SafeFetch } from '@sibyl/safe-fetch';
 import { withTimeout } from '@sibyl/server-kit';
 import type { ConfigIssue } from '@sibyl/server-kit/environment';
 import type { Logger } from 'pino';
+import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
+import type { RunGrants } from '../auth/run-grants.js';
+import type { Run, RunKey } from '../store/runs/run.js';
 import type { SessionStore } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import type { Approvals } from '../turns/approvals.js';
 import type { PausedTurns } from '../turns/paused-turns.js';
+import { readError } from '../turns/run-log.js';
 import type { RunReader } from '../turns/run-reader.js';
+import type { SessionsService } from '../turns/sessions.js';
 import { readTimezone, type TurnRequest } from '../turns/turn-request.js';
 import type { Turns } from '../turns/turns.js';
 import {
@@ -29,7 +37,7 @@ import {
 } from './select-plugins.js';
 
 /** The services that the host gives to every plugin. */
-export interface HostServices {
+export interface HostServices extends DelegationServices {
   readonly logger: Logger;
   readonly oracle: OracleIdentity;
   readonly publicUrl: string;
@@ -49,7 +57,7 @@ interface ContextDeps {
 
 export function createSetupContext(
   { selected, database, availablePlugins }: ContextDeps,
-  { logger, oracle, publicUrl, store, fetch, ucan, llm, turns }: HostServices,
+  { logger, oracle, publicUrl, store, fetch, ucan, llm, turns, ...delegation }: HostServices,
 ): Omit<SetupContext, 'rooms' | 'storedRooms' | 'shared'> {
   const { name: plugin, config } = selected;
   const { did, name, entityDid } = oracle;
@@ -64,6 +72,7 @@ export function createSetupContext(
     fetch,
     ucan,
     turns: createPluginTurns({ plugin, oracle, sessions: store.sessions, ready: turns }),
+    delegatedTurns: createDelegatedTurns({ ...delegation, store, ready: turns }),
     llm,
   };
 }
@@ -106,6 +115,7 @@ export class HookCalls implements SetupHooks {
 /** Runs and reads turns. */
 export interface TurnServices {
   readonly turns: Turns;
+  readonly sessions: SessionsService;
   readonly paused: PausedTurns;
   readonly approvals: Approvals;
   readonly reader: RunReader;
@@ -202,4 +212,81 @@ async function* replyParts(read: (signal: AbortSignal) => Frames): AsyncGenerato
   } finally {
     left.abort();
   }
+}
+
+/** What plugins need to run turns as users who are not there. */
+interface DelegationServices {
+  readonly grants: RunGrants;
+  readonly authority: DelegatedAuthority;
+}
+
+interface DelegatedTurnsDeps extends DelegationServices {
+  readonly store: Pick<Store, 'runs' | 'messages'>;
+  /** Resolves once the host is ready. */
+  readonly ready: Promise<TurnServices>;
+}
+
+function createDelegatedTurns(deps: DelegatedTurnsDeps): DelegatedTurns {
+  const { grants, authority, store, ready } = deps;
+  return {
+    authorize: (request) => grants.store(request),
+    find: (wanted) => grants.find(wanted),
+    check: async (permission) => {
+      try {
+        await grants.assertValid(permission);
+        return undefined;
+      } catch (error) {
+        // A failure that may pass says nothing about the delegation.
+        if (!(error instanceof OracleError) || error.status >= 429) throw error;
+        return error.message;
+      }
+    },
+    release: (key) => grants.remove(key),
+    onRevoked: (listener) => authority.onRevocation(listener),
+    openSession: async (session) => {
+      const { id } = await (await ready).sessions.open(session);
+      return { sessionId: id };
+    },
+    start: async (turn) => ({ runId: await (await ready).turns.start(toDelegatedRequest(turn)) }),
+    outcome: (key) => readOutcome(store, key),
+  };
+}
+
+function toDelegatedRequest(turn: DelegatedTurn): TurnRequest {
+  const { owner, cid, resource, sessionId, message, client, idempotencyKey } = turn;
+  const { timezone, warnings } = readTimezone(turn.timezone);
+  return {
+    // Credentials of other services come from the delegation that the user has stored for them.
+    caller: { did: owner, expiration: Number.POSITIVE_INFINITY, presentedDelegation: undefined },
+    sessionId,
+    requestId: randomUUID(),
+    message: { ...SendMessage.parse({ message }), message },
+    user: { timezone },
+    warnings,
+    client,
+    permission: { owner, cid, resource },
+    waitsForPaused: true,
+    idempotencyKey,
+  };
+}
+
+async function readOutcome(
+  { runs, messages }: DelegatedTurnsDeps['store'],
+  { owner, runId }: RunKey,
+): Promise<TurnOutcome | undefined> {
+  const first = await runs.find({ owner, runId });
+  const run = first?.status === 'continued' ? await runs.latestAttempt(first) : first;
+  if (!run || run.status === 'continued') return undefined;
+  const answer = await messages.find({ owner, messageId: run.messageId });
+  return {
+    runId: run.id,
+    status: run.status,
+    text: answer?.content ?? '',
+    ...describeFailure(run),
+  };
+}
+
+function describeFailure(run: Run): Pick<TurnOutcome, 'error'> {
+  const error = readError(run);
+  return error ? { error: { code: error.code, message: error.message } } : {};
 }

@@ -8,6 +8,7 @@ import type { Database } from './database.js';
 import { DelegationStore } from './delegation-store.js';
 import { DiskSpace, oncePerSecond } from './disk-space.js';
 import { createVault } from './encryption.js';
+import { GrantStore } from './grant-store.js';
 import { createIdSource } from './id-source.js';
 import { IdempotencyStore } from './idempotency-store.js';
 import { MessageStore } from './message-store.js';
@@ -36,6 +37,7 @@ export interface Store {
   readonly rooms: RoomStore;
   readonly roomState: RoomStateStore;
   readonly delegations: DelegationStore;
+  readonly grants: GrantStore;
   readonly revocations: RevocationStore;
   readonly singleUse: SingleUseStore;
   readonly callers: CallerStore;
@@ -98,6 +100,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     rooms,
     roomState: new RoomStateStore(context, rooms),
     delegations: new DelegationStore(context, vault),
+    grants: new GrantStore(context, vault),
     revocations: new RevocationStore(context),
     singleUse: new SingleUseStore(context),
     callers: new CallerStore(context),

@@ -3,11 +3,14 @@ import { abortable } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import { PausedError } from '../agent/steps.js';
 import { answerMessage } from '../agent/structured-answer.js';
+import type { RunGrants } from '../auth/run-grants.js';
+import { type EventBus, endOfTurn, toPosition } from '../bus/event-bus.js';
 import { ModelError } from '../models/model.js';
 import type { Metrics } from '../observability/metrics.js';
 import { isStoreError } from '../store/store-errors.js';
 import { readSteps } from './closing-runs.js';
 import type { LiveRun, RunOutcome } from './run-log.js';
+import { buildCacheInvalidation } from './run-recorder.js';
 import type { Titles } from './titles.js';
 import { toStoredRequest } from './turn-request.js';
 import type { TurnJob, TurnSetup } from './turn-setup.js';
@@ -16,6 +19,8 @@ import { type TurnError, TurnWriter } from './turn-writer.js';
 interface TurnRunnerDeps {
   readonly setup: TurnSetup;
   readonly titles: Titles;
+  readonly grants: Pick<RunGrants, 'watch'>;
+  readonly events: EventBus;
   readonly logger: Logger;
   readonly metrics: Metrics;
   readonly limits: {
@@ -33,13 +38,23 @@ export class TurnRunner {
   async run(job: TurnJob): Promise<RunOutcome> {
     let naming: Promise<void> | undefined;
     try {
+      this.announce(job, 'question');
       const outcome = await this.execute(job);
+      this.announce(job, 'answer');
       naming = this.nameSession(job, outcome);
       return outcome;
     } finally {
       // The title is part of the turn's cost. Neither is awaited.
       void Promise.resolve(naming).then(() => job.account.settle());
     }
+  }
+
+  /** Clients that show the session have not sent the message of a turn that runs under a delegation. */
+  private announce({ live: { run }, request }: TurnJob, stored: 'question' | 'answer'): void {
+    if (!request.permission) return;
+    const { event, data: payload } = buildCacheInvalidation(run);
+    const position = stored === 'question' ? toPosition(run, 0) : endOfTurn(run.turn);
+    this.deps.events.publish(run, { event, payload, position });
   }
 
   private async execute(job: TurnJob): Promise<RunOutcome> {
@@ -88,10 +103,12 @@ export class TurnRunner {
     writer: TurnWriter,
   ): Promise<TurnError | PausedError | undefined> {
     const { live } = job;
+    let stopWatching = () => {};
     const timer = setTimeout(() => live.fail(this.createTimeoutError()), this.deps.limits.ms);
     try {
       const warn = (code: string, message: string) => writer.warn(code, message);
       for (const { code, message } of job.request.warnings ?? []) warn(code, message);
+      stopWatching = await this.watchPermission(job);
       const events = { write: (part: ReplyPart) => writer.emit(part) };
       const request = await abortable(
         () => this.deps.setup.prepare({ ...job, events }, warn),
@@ -104,7 +121,14 @@ export class TurnRunner {
       return this.reportError(live.error ?? error, live);
     } finally {
       clearTimeout(timer);
+      stopWatching();
     }
+  }
+
+  /** Aborts the turn when the delegation that it runs under ends; throws if it has ended already. */
+  private async watchPermission({ live, request: { permission } }: TurnJob): Promise<() => void> {
+    if (!permission) return () => {};
+    return this.deps.grants.watch(permission, (error) => live.cancel('aborted', error));
   }
 
   private createTimeoutError(): OracleError {

@@ -1,3 +1,4 @@
+import type { RunPermission } from '@sibyl/plugin-kit';
 import { OracleError, type ReplyWarning, type SendMessage, TimeZone } from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
 import type { TurnOrigin } from '../store/branches.js';
@@ -25,6 +26,8 @@ export interface TurnRequest {
   readonly warnings?: readonly ReplyWarning[] | undefined;
   /** The transport, such as `api`. */
   readonly client: string;
+  /** The delegation that the turn runs under, if its user is not there; the turn ends with it. */
+  readonly permission?: RunPermission | undefined;
   /** Whether a paused turn of the session makes this one wait instead of being canceled by it. */
   readonly waitsForPaused?: boolean | undefined;
   /** A repeated request with this key joins the run of the first one. */

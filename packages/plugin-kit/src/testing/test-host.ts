@@ -4,6 +4,8 @@ import type { SafeFetch } from '@sibyl/safe-fetch';
 import type {
   Blobs,
   ClientCalls,
+  DelegatedTurn,
+  DelegatedTurns,
   Llms,
   Logger,
   OracleUcan,
@@ -12,11 +14,14 @@ import type {
   PluginTurns,
   RoomPlace,
   RoomState,
+  RunPermission,
   Secrets,
   SessionState,
+  TurnOutcome,
   TurnUcan,
   WantedCapability,
 } from '../context.js';
+import { RUN_ABILITY } from '../context.js';
 import type { ModelRole } from '../model.js';
 import type { OraclePlugin } from '../plugin.js';
 
@@ -66,6 +71,8 @@ export class TestHost {
   readonly log: LogLine[] = [];
   /** The turns that plugins started. */
   readonly startedTurns: PluginTurn[] = [];
+  /** The turns that plugins started as users. */
+  readonly delegatedTurns = new TestDelegatedTurns((prompt) => this.#answer(prompt));
   readonly #closeTasks: (() => void | Promise<void>)[] = [];
 
   constructor(readonly options: TestRuntimeOptions) {}
@@ -212,6 +219,7 @@ export function createOracleUcan(): OracleUcan {
     mintInvocation: async ({ audience, can, with: resource }) =>
       testInvocation({ issuer: TEST_ORACLE, audience, can, with: resource }),
     resolveServiceDid: resolveDid,
+    signWebhook: ({ id, timestamp }) => `v1a,test signature of ${id} at ${timestamp}`,
     acceptOnce: async (token, wanted) => {
       const claims = parseClaims(token);
       const isFor = (['issuer', 'can', 'with'] as const).every(
@@ -230,6 +238,71 @@ function parseClaims(token: string): Partial<InvocationClaims> {
     return JSON.parse(Buffer.from(token, 'base64').toString()) ?? {};
   } catch {
     return {};
+  }
+}
+
+type Answer = NonNullable<TestRuntimeOptions['answer']>;
+
+/** Runs turns as users, without a host: `testInvocation` with the ability `oracle/run` makes a delegation. */
+export class TestDelegatedTurns implements DelegatedTurns {
+  readonly started: DelegatedTurn[] = [];
+  readonly #delegations = new Map<string, InvocationClaims>();
+  readonly #outcomes = new Map<string, TurnOutcome>();
+  readonly #listeners = new Set<(cid: string) => void>();
+
+  constructor(private readonly answer: (prompt: ModelPrompt) => ReturnType<Answer>) {}
+
+  /** Ends a delegation, as its user does. */
+  revoke(cid: string): void {
+    this.#delegations.delete(cid);
+    for (const listener of this.#listeners) listener(cid);
+  }
+
+  async authorize({ owner, token, resource }: Parameters<DelegatedTurns['authorize']>[0]) {
+    const claims = parseClaims(token);
+    const { issuer, can, with: granted } = claims;
+    if (issuer !== owner || can !== RUN_ABILITY || granted !== resource)
+      throw new OracleError('invalid_delegation');
+    this.#delegations.set(token, { issuer, can, with: granted });
+    return { cid: token };
+  }
+
+  async find({ owner, resource }: Pick<RunPermission, 'owner' | 'resource'>) {
+    for (const [cid, claims] of this.#delegations)
+      if (claims.issuer === owner && claims.with === resource) return { cid };
+    return undefined;
+  }
+
+  async check({ owner, cid, resource }: RunPermission) {
+    const claims = this.#delegations.get(cid);
+    return claims?.issuer === owner && claims.with === resource
+      ? undefined
+      : 'The delegation was revoked';
+  }
+
+  async release({ cid }: Pick<RunPermission, 'cid'>) {
+    this.#delegations.delete(cid);
+  }
+
+  onRevoked(listener: (cid: string) => void) {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  async openSession() {
+    return { sessionId: randomUUID() };
+  }
+
+  async start(turn: DelegatedTurn) {
+    this.started.push(turn);
+    const runId = randomUUID();
+    const text = await this.answer({ role: 'main', prompt: turn.message });
+    this.#outcomes.set(runId, { runId, status: 'finished', text });
+    return { runId };
+  }
+
+  async outcome({ runId }: { readonly runId: string }) {
+    return this.#outcomes.get(runId);
   }
 }
 

@@ -1,6 +1,6 @@
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
 import { Kysely, type SqliteDatabase, SqliteDialect } from 'kysely';
-import type { PluginDatabase, PluginTurn } from '../context.js';
+import type { DelegatedTurn, PluginDatabase, PluginTurn } from '../context.js';
 import { PluginManifest } from '../manifest.js';
 import type { GateRequest, OraclePlugin, TurnHold } from '../plugin.js';
 import { checkPluginName } from '../rules/hook-checks.js';
@@ -39,6 +39,8 @@ export interface TestRuntime {
   readonly log: readonly LogLine[];
   /** The turns that plugins started with `context.turns`. */
   readonly startedTurns: readonly PluginTurn[];
+  /** The turns that plugins started with `context.delegatedTurns`. */
+  readonly delegatedTurns: readonly DelegatedTurn[];
   /** Starts a turn, up to the first model call. */
   turn(options?: TestTurnOptions): Promise<TestTurn>;
   /** Requests a route of the plugins over HTTP. */
@@ -63,6 +65,7 @@ export async function createTestRuntime(options: TestRuntimeOptions): Promise<Te
     plugins,
     log: host.log,
     startedTurns: host.startedTurns,
+    delegatedTurns: host.delegatedTurns.started,
     turn: (turnOptions = {}) => TestTurn.start(host, plugins, turnOptions),
     request: async (method, path, request = {}) =>
       send((await openApp()).url + path, method, request),
@@ -127,6 +130,7 @@ async function createCandidate(
       fetch: host.fetch,
       ucan: host.ucan,
       turns: host.turns,
+      delegatedTurns: host.delegatedTurns,
       llm: host.llm,
     },
   };

@@ -68,6 +68,21 @@ export function checkDelegation(token: Token, rules: DelegationRules): UcanError
   return undefined;
 }
 
+interface GrantRules extends DelegationRules {
+  readonly can: string;
+}
+
+/** Every check of a grant that needs neither the network nor a signature. */
+export function checkGrant({ root }: Token, rules: GrantRules): UcanError | undefined {
+  if (!rules.audiences.has(root.audience)) return refuse('wrong_audience', root.audience).error;
+  if (root.proofs.length > 0) return refuse('has_proofs', `${root.proofs.length} proofs`).error;
+  const error = checkTime(root, rules.now);
+  if (error) return error;
+  const [capability, ...others] = root.capabilities;
+  if (capability && others.length === 0 && capability.can === rules.can) return undefined;
+  return refuse('wrong_capability', `not exactly one ${rules.can}`).error;
+}
+
 /**
  * Whether an ability calls the oracle or a tool. UCANs have no type, and such tokens are passed on to
  * other services: as delegations they would let those services act as the user.

@@ -6,7 +6,7 @@ import { refuse, type UcanError } from '../errors.js';
 import { named, readToken } from '../read/read-token.js';
 import { type Capability, LIMITS, type Token } from '../read/token.js';
 import { checkRevocations, type Revocations } from './revocations.js';
-import { checkDelegation, checkInvocation } from './rules.js';
+import { checkDelegation, checkGrant, checkInvocation } from './rules.js';
 import { SignatureVerifier, type VerificationCost } from './signatures.js';
 import { checkSpent, type SingleUseStore, type SpentTokens, spendOnce } from './single-use.js';
 import {
@@ -37,7 +37,7 @@ export interface VerifierOptions {
   readonly cacheBytes?: number;
 }
 
-export type TokenPurpose = 'invocation' | 'delegation' | 'single_use' | 'statement';
+export type TokenPurpose = 'invocation' | 'delegation' | 'grant' | 'single_use' | 'statement';
 
 export interface VerifyOptions {
   /**
@@ -56,6 +56,11 @@ export type Charge = (cost: VerificationCost) => Settle | undefined;
 
 /** Receives the outcome of a verification that was charged for. */
 export type Settle = (isProven: boolean) => void;
+
+export interface GrantExpectation extends VerifyOptions {
+  /** Such as `oracle/run`. */
+  readonly can: string;
+}
 
 export interface SingleUseExpectation extends VerifyOptions {
   readonly can: string;
@@ -79,6 +84,14 @@ export interface Verifier {
   verifyDelegation(
     token: unknown,
     options?: VerifyOptions,
+  ): Promise<Result<VerifiedDelegation, UcanError>>;
+  /**
+   * What a user lets the oracle itself do later: exactly one capability with an ability of the oracle, without proofs.
+   * The caller checks issuer, resource and caveats.
+   */
+  verifyGrant(
+    token: unknown,
+    expectation: GrantExpectation,
   ): Promise<Result<VerifiedDelegation, UcanError>>;
   /** One call of one thing by one caller, once. */
   verifySingleUse(
@@ -108,6 +121,7 @@ class CachingVerifier implements Verifier {
   private readonly audiences: ReadonlySet<string>;
   private readonly invocations: VerdictCache<VerifiedInvocation>;
   private readonly delegations: VerdictCache<VerifiedDelegation>;
+  private readonly grants: VerdictCache<VerifiedDelegation>;
   private readonly signatures: SignatureVerifier;
 
   constructor(options: VerifierOptions) {
@@ -118,6 +132,7 @@ class CachingVerifier implements Verifier {
     const cache = { clock: this.clock, maxBytes };
     this.invocations = new VerdictCache(cache);
     this.delegations = new VerdictCache(cache);
+    this.grants = new VerdictCache({ ...cache, maxBytes: maxBytes / 4 });
     this.signatures = new SignatureVerifier(options.resolver, maxBytes / 4);
   }
 
@@ -138,6 +153,19 @@ class CachingVerifier implements Verifier {
       spentTokens: this.options.spentTokens,
     });
     return this.reported('delegation', result);
+  }
+
+  async verifyGrant(text: unknown, { can, ...options }: GrantExpectation) {
+    const rules = () => ({ audiences: this.audiences, now: this.clock(), can });
+    const result = await this.verifyCached(text, options, {
+      cache: this.grants,
+      check: (token) => checkGrant(token, rules()),
+      toVerdict: toDelegation,
+      spentTokens: this.options.spentTokens,
+    });
+    // A cached verdict may have been reached for another ability.
+    const isOther = result.ok?.capabilities.some((granted) => granted.can !== can);
+    return this.reported('grant', isOther ? refuse('wrong_capability', `not ${can}`) : result);
   }
 
   async verifySingleUse(text: unknown, expectation: SingleUseExpectation) {
@@ -190,7 +218,8 @@ class CachingVerifier implements Verifier {
   }
 
   forget(matches: (verdict: Verdict) => boolean): number {
-    return this.invocations.forget(matches) + this.delegations.forget(matches);
+    const caches = [this.invocations, this.delegations, this.grants];
+    return caches.reduce((dropped, cache) => dropped + cache.forget(matches), 0);
   }
 
   private async verifyCached<V extends Verdict>(

@@ -319,6 +319,20 @@ export class RunStore {
     return rows[0] && toRun(rows[0]);
   }
 
+  /** The latest attempt of the turn of a run. */
+  async latestAttempt({ owner, sessionId, turn }: Run): Promise<Run | undefined> {
+    const row = await this.context.database.tables
+      .selectFrom('runs')
+      .selectAll()
+      .where('owner', '=', owner)
+      .where('session_id', '=', sessionId)
+      .where('turn', '=', turn)
+      .orderBy('attempt', 'desc')
+      .limit(1)
+      .executeTakeFirst();
+    return row && toRun(row);
+  }
+
   /** The active run of a session, otherwise the first queued one, otherwise the last that ended. */
   async current(key: SessionKey): Promise<Run | undefined> {
     const runs = this.context.database.tables

@@ -1,0 +1,146 @@
+import { RUN_ABILITY, type RunDelegation, type RunPermission } from '@sibyl/plugin-kit';
+import { OracleError } from '@sibyl/protocol';
+import { isCovered, readToken, type VerifiedDelegation, type Verifier } from '@sibyl/ucan';
+import type { GrantKey, GrantStore } from '../store/grant-store.js';
+import { toTemporaryError } from './authenticator.js';
+import type { CallerAllowList } from './caller-allow-list.js';
+import type { DelegatedAuthority } from './delegated-authority.js';
+
+/** Longer timers fire at once; no turn takes that long. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
+interface RunGrantsDeps {
+  readonly verifier: Verifier;
+  readonly grants: GrantStore;
+  readonly authority: Pick<DelegatedAuthority, 'onRevoked'>;
+  readonly allowList: Pick<CallerAllowList, 'isAllowed' | 'watch'>;
+}
+
+type NewGrant = Omit<RunPermission, 'cid'> & { readonly token: string };
+
+/** Delegations with which users let turns run while they are not there. */
+export class RunGrants {
+  constructor(private readonly deps: RunGrantsDeps) {}
+
+  /** Stores a delegation of the owner. */
+  async store({ owner, token, resource }: NewGrant): Promise<RunDelegation> {
+    const { verifier, grants } = this.deps;
+    const { ok: read } = readToken(token);
+    // Before any look-up: the issuer may be a DID whose document a stranger serves.
+    if (read && read.root.issuer !== owner) throw new OracleError('foreign_delegation');
+    const { ok, error } = await verifier.verifyGrant(token, { can: RUN_ABILITY });
+    if (error) throw toTemporaryError(error) ?? invalid(error.code, resource);
+    if (!covers(ok, resource)) throw invalid('wrong_capability', resource);
+    const { cid, audience, capabilities, expiration } = ok;
+    const expiresAt = Number.isFinite(expiration) ? expiration : null;
+    const facts = { owner, cid, audience, capabilities, expiresAt };
+    if (!(await grants.put({ ...facts, purpose: 'schedule', raw: token }))) throw tooMany();
+    return toRunDelegation(ok);
+  }
+
+  /** The newest delegation that covers a resource now. */
+  async find({
+    owner,
+    resource,
+  }: Pick<RunPermission, 'owner' | 'resource'>): Promise<RunDelegation | undefined> {
+    for (const { raw } of await this.deps.grants.list({ owner, purpose: 'schedule' })) {
+      const { ok } = await this.deps.verifier.verifyGrant(raw, { can: RUN_ABILITY });
+      if (ok?.did === owner && covers(ok, resource)) return toRunDelegation(ok);
+    }
+    return undefined;
+  }
+
+  remove({ owner, cid }: Pick<RunPermission, 'owner' | 'cid'>): Promise<void> {
+    return this.deps.grants.remove(toKey({ owner, cid }));
+  }
+
+  /** Throws `delegation_ended` unless turns may run; a failure that may pass is another error. */
+  async assertValid(permission: RunPermission): Promise<VerifiedDelegation> {
+    const { owner, resource } = permission;
+    const stored = await this.deps.grants.get(toKey(permission));
+    if (!stored) throw ended('The delegation was revoked or removed');
+    const { ok, error } = await this.deps.verifier.verifyGrant(stored.raw, { can: RUN_ABILITY });
+    if (error) throw toTemporaryError(error) ?? ended(describeEnd(error.code));
+    if (ok.did !== owner || !covers(ok, resource)) throw ended('The delegation is for another use');
+    if (!(await this.deps.allowList.isAllowed(owner))) throw new OracleError('caller_not_allowed');
+    return ok;
+  }
+
+  /** Watches a permission for the time of a turn; throws if it is not valid. Returns a function that stops watching. */
+  async watch(permission: RunPermission, onEnded: (error: OracleError) => void): Promise<Stop> {
+    const { authority, allowList } = this.deps;
+    // Before the check, so that a revocation in between is not missed.
+    const stops: Stop[] = [
+      authority.onRevoked([permission.cid], () => onEnded(ended('The delegation was revoked'))),
+      allowList.watch(permission.owner, () => onEnded(new OracleError('caller_not_allowed'))),
+    ];
+    const stop = () => {
+      for (const each of stops) each();
+    };
+    try {
+      const { expiration } = await this.assertValid(permission);
+      const leftMs = expiration * 1000 - Date.now();
+      const expire = () => onEnded(ended(describeEnd('expired')));
+      const timer = leftMs <= MAX_TIMER_MS ? setTimeout(expire, leftMs) : undefined;
+      stops.push(() => clearTimeout(timer));
+      return stop;
+    } catch (error) {
+      stop();
+      throw error;
+    }
+  }
+}
+
+type Stop = () => void;
+
+const toKey = ({ owner, cid }: Pick<RunPermission, 'owner' | 'cid'>): GrantKey => ({
+  owner,
+  cid,
+  purpose: 'schedule',
+});
+
+/** A delegation with caveats covers nothing: the host cannot enforce what it does not know. */
+const covers = ({ capabilities }: VerifiedDelegation, resource: string): boolean =>
+  isCovered({ can: RUN_ABILITY, with: resource }, capabilities);
+
+const toRunDelegation = ({ cid, expiration }: VerifiedDelegation): RunDelegation => ({
+  cid,
+  ...(Number.isFinite(expiration) && { expiration }),
+});
+
+const ended = (message: string) => new OracleError('delegation_ended', { message });
+
+const tooMany = () =>
+  new OracleError('invalid_delegation', {
+    message: 'You have stored too many delegations of this kind: revoke some, then try again',
+  });
+
+function invalid(code: string, resource: string): OracleError {
+  return new OracleError('invalid_delegation', { message: explain(code, resource) });
+}
+
+/** Explains errors that the signer can fix; all others have the same text. */
+function explain(code: string, resource: string): string {
+  switch (code) {
+    case 'expired':
+    case 'revoked':
+      return `${describeEnd(code)}: sign a new one`;
+    case 'wrong_audience':
+      return 'The delegation is for another audience: sign it for the DID of this oracle';
+    case 'expiry_too_far':
+      return 'The delegation expires after the year 9999: give its expiry in seconds, or none';
+    default:
+      return `The delegation must have exactly one capability, ${RUN_ABILITY} at ${resource}, without caveats and proofs`;
+  }
+}
+
+function describeEnd(code: string): string {
+  switch (code) {
+    case 'expired':
+      return 'The delegation has expired';
+    case 'revoked':
+      return 'The delegation was revoked';
+    default:
+      return 'The delegation cannot be verified any more';
+  }
+}

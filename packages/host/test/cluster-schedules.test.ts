@@ -1,0 +1,102 @@
+import { expect, it } from 'vitest';
+import { scale } from '../../../scripts/test-scale.ts';
+import { runStatement } from './support/cluster.js';
+import { useControlledCluster } from './support/host-cluster.js';
+import { createSchedule, readRuns, readSchedule } from './support/schedules.js';
+
+const SECONDS = scale(60, 20);
+
+const cluster = useControlledCluster({
+  SCHEDULES_MIN_INTERVAL_SECONDS: '1',
+  SCHEDULES_PER_USER: '3',
+});
+
+const EVERY_SECOND = { type: 'cron', cron: '* * * * * *', timezone: 'UTC' } as const;
+
+/** Answers every call of the model until it is stopped. */
+function answerAll(): { stop(): void; readonly count: number } {
+  const state = { isStopped: false, count: 0 };
+  const answer = async () => {
+    while (!state.isStopped) {
+      const turn = await cluster.model.next();
+      if (state.isStopped) return;
+      state.count += 1;
+      turn.answer('Done');
+    }
+  };
+  void answer();
+  return {
+    stop: () => {
+      state.isStopped = true;
+    },
+    get count() {
+      return state.count;
+    },
+  };
+}
+
+it('DELETE /delegations/:cid at one host aborts the scheduled turn of another and stops the schedule', async () => {
+  const [atA, atB, atC] = cluster.newUser();
+  const { id, delegation, sessionId } = await createSchedule(atA);
+  expect((await atA.request('POST', `/schedules/${id}/run`)).status).toBe(200);
+  const turn = await cluster.model.next();
+  turn.say('This takes');
+  await expect.poll(() => readRuns(atC, id)).toMatchObject([{ status: 'running' }]);
+  await atB.request('DELETE', `/delegations/${delegation?.cid}`);
+  await turn.left;
+  await expect
+    .poll(() => readRuns(atC, id))
+    .toMatchObject([{ status: 'aborted', error: 'The delegation was revoked' }]);
+  expect(await readSchedule(atC, id)).toMatchObject({
+    status: 'stopped',
+    reason: 'The delegation was revoked',
+  });
+  const { body } = await atB.request('GET', `/messages/${sessionId}`);
+  expect(body.messages).toMatchObject([
+    { type: 'human' },
+    { type: 'ai', isComplete: false, error: { code: 'delegation_ended' } },
+  ]);
+  expect((await atB.request('POST', `/schedules/${id}/run`)).body.code).toBe('delegation_ended');
+});
+
+it(`a schedule of every second runs no due time twice in ${SECONDS} seconds, with two of three hosts killed`, {
+  timeout: SECONDS * 1000 + 240_000,
+}, async () => {
+  const [atA] = cluster.newUser();
+  const [a, b, c] = cluster.hosts;
+  const answers = answerAll();
+  const { id, sessionId } = await createSchedule(atA, { trigger: EVERY_SECOND, catchUp: 'once' });
+  const countStarted = async () => {
+    const rows = await runStatement(
+      cluster.database.env.DATABASE_URL ?? '',
+      'select 1 from schedules_runs where schedule_id = $1 and run_id is not null',
+      [id],
+    );
+    return rows.length;
+  };
+  const untilStarted = (count: number) =>
+    expect.poll(countStarted, { timeout: 180_000, interval: 500 }).toBeGreaterThanOrEqual(count);
+  await untilStarted(SECONDS / 4);
+  await b.kill();
+  await untilStarted(SECONDS / 2);
+  await a.kill();
+  await untilStarted(SECONDS);
+  const atC = atA.at(c);
+  await atC.request('PATCH', `/schedules/${id}`, { body: { status: 'paused' } });
+  const isOpen = ({ status }: { status: string }) => ['starting', 'running'].includes(status);
+  await expect
+    .poll(async () => (await readRuns(atC, id)).filter(isOpen), { timeout: 120_000 })
+    .toEqual([]);
+  answers.stop();
+  const runs = await readRuns(atC, id);
+  const started = runs.filter(({ runId }) => runId !== undefined);
+  const { body } = await atC.request('GET', `/messages/${sessionId}`);
+  const questions = body.messages.filter(({ type }: { type: string }) => type === 'human');
+  // One turn for each due time that was claimed, and none that was not.
+  expect(questions).toHaveLength(started.length);
+  expect(new Set(started.map(({ runId }) => runId)).size).toBe(started.length);
+  expect(new Set(runs.map(({ dueAt }) => dueAt)).size).toBe(runs.length);
+  expect(answers.count).toBeLessThanOrEqual(started.length);
+  // One host kept running, so there was no outage to catch up with.
+  expect(runs.filter(({ cause }) => cause === 'catch-up')).toEqual([]);
+});

@@ -1,0 +1,349 @@
+import type { PluginDatabase } from '@sibyl/plugin-kit';
+import { OracleError } from '@sibyl/plugin-kit';
+import {
+  type RunRow,
+  readTime,
+  readTrigger,
+  type ScheduleKey,
+  type ScheduleRow,
+  type ScheduleTables,
+  type Tables,
+} from './schedule-store.js';
+import { computeBackoff, decideDue, findNextDue } from './timing.js';
+
+/** Rows that one claim takes. */
+const BATCH = 20;
+/** A host that has not started a run within this time has died; another one starts it. */
+const START_MS = 15_000;
+/** One run and one that waits for it; further due times are skipped. */
+const MAX_OPEN = 2;
+const MAX_FAILURES = 10;
+
+export interface RunKey {
+  readonly owner: string;
+  readonly scheduleId: string;
+  readonly dueAt: number;
+}
+
+/** How a run ended. */
+export interface RunEnd {
+  readonly status: 'finished' | 'failed' | 'aborted' | 'interrupted';
+  readonly error?: string | undefined;
+}
+
+interface Manual {
+  readonly cause: 'manual' | 'webhook';
+  readonly message: string;
+  /** Runs with this cause in a minute. */
+  readonly perMinute: number;
+}
+
+/**
+ * The runs of schedules. A due time is claimed in one transaction that inserts its row and advances the schedule, so
+ * that no two hosts run it; the row then stays until the turn has ended, so that any host can go on with it.
+ */
+export class ScheduleRuns {
+  constructor(private readonly database: PluginDatabase<ScheduleTables>) {}
+
+  /** Claims due times of some schedules for this host. */
+  claimDue(): Promise<readonly RunRow[]> {
+    return this.database.write(async (tables) => {
+      const now = await readTime(tables, this.database.engine);
+      const due = tables
+        .selectFrom('schedules_schedules')
+        .selectAll()
+        .where('status', '=', 'active')
+        .where('next_due_at', '<=', now)
+        .orderBy('next_due_at')
+        .limit(BATCH);
+      const rows = await (this.isPostgres ? due.forUpdate().skipLocked() : due).execute();
+      const claimed: RunRow[] = [];
+      for (const row of rows) claimed.push(...(await this.claim(tables, row, now)));
+      return claimed;
+    });
+  }
+
+  /** Claims a run outside of the schedule's times; throws if there were too many. */
+  claimNow({ owner, id }: ScheduleKey, { cause, message, perMinute }: Manual): Promise<RunRow> {
+    return this.database.write(async (tables) => {
+      const now = await readTime(tables, this.database.engine);
+      // Concurrent runs of one schedule are counted one after the other.
+      const row = await this.lockSchedule(tables, { owner, id });
+      if (!row) throw new OracleError('schedule_not_found');
+      await this.assertRate(tables, { row, cause, perMinute, now });
+      for (let dueAt = avoidSeconds(now); ; dueAt += 1) {
+        // Whichever host looks first starts it.
+        const run = { ...newRun(row, { dueAt, cause, message, now }), check_at: now };
+        if (await insertRun(tables, run)) return run;
+      }
+    });
+  }
+
+  /** Takes runs that nobody looks after now. */
+  takeUnattended(): Promise<readonly RunRow[]> {
+    return this.take('check_at', START_MS);
+  }
+
+  /** Takes results that are to be delivered now; `pauseMs` later any host may try again. */
+  takeDeliveries(pauseMs: number): Promise<readonly RunRow[]> {
+    return this.take('deliver_at', pauseMs);
+  }
+
+  /** Records that the turn has started, or what is known of it, and when to look again. */
+  async update(key: RunKey, values: Partial<RunRow>, checkInMs?: number): Promise<void> {
+    await this.database.write(async (tables) => {
+      const now = await readTime(tables, this.database.engine);
+      const check = checkInMs === undefined ? {} : { check_at: now + checkInMs };
+      await whereKey(
+        tables.updateTable('schedules_runs').set({ ...values, ...check }),
+        key,
+      ).execute();
+    });
+  }
+
+  /** Ends a run, and postpones its schedule after a failure; the reason if the schedule has to stop. */
+  end(key: RunKey, end: RunEnd): Promise<string | undefined> {
+    return this.database.write(async (tables) => {
+      const now = await readTime(tables, this.database.engine);
+      const { owner, scheduleId: id } = key;
+      const schedule = await this.lockSchedule(tables, { owner, id });
+      const delivers = schedule?.result_url != null;
+      const ended = await whereKey(
+        tables.updateTable('schedules_runs').set({
+          status: end.status,
+          error: end.error ?? null,
+          message: null,
+          check_at: null,
+          ended_at: now,
+          ...(delivers && { delivery: 'pending', deliver_at: now }),
+        }),
+        key,
+      )
+        .where('ended_at', 'is', null)
+        .executeTakeFirst();
+      // Another host was faster.
+      if (!schedule || ended.numUpdatedRows === 0n) return undefined;
+      return this.countFailure(tables, schedule, { ...end, now });
+    });
+  }
+
+  /** Whether a turn of the schedule has started and not ended. */
+  async hasTurn({ owner, id }: ScheduleKey): Promise<boolean> {
+    const row = await this.database.tables
+      .selectFrom('schedules_runs')
+      .select('due_at')
+      .where('owner', '=', owner)
+      .where('schedule_id', '=', id)
+      .where('run_id', 'is not', null)
+      .where('ended_at', 'is', null)
+      .limit(1)
+      .executeTakeFirst();
+    return row !== undefined;
+  }
+
+  /** Milliseconds until something is due; at most `maxMs`. */
+  async untilNext(maxMs: number): Promise<number> {
+    const { tables, engine } = this.database;
+    const now = await readTime(tables, engine);
+    const due = await tables
+      .selectFrom('schedules_schedules')
+      .select((e) => e.fn.min('next_due_at').as('at'))
+      .where('status', '=', 'active')
+      .where('next_due_at', 'is not', null)
+      .executeTakeFirst();
+    const check = await tables
+      .selectFrom('schedules_runs')
+      .select((e) => e.fn.min('check_at').as('at'))
+      .where('check_at', 'is not', null)
+      .executeTakeFirst();
+    const next = [due?.at, check?.at].filter((at) => at != null).map(Number);
+    return Math.min(maxMs, ...next.map((at) => at - now));
+  }
+
+  /** Counts failures in a row; a success begins again. */
+  private async countFailure(
+    tables: Tables,
+    schedule: ScheduleRow,
+    { status, error, now }: RunEnd & { readonly now: number },
+  ): Promise<string | undefined> {
+    if (status !== 'failed' && status !== 'finished') return undefined;
+    const failures = status === 'failed' ? schedule.failures + 1 : 0;
+    await tables
+      .updateTable('schedules_schedules')
+      .set({ failures, ...(failures > 0 && postpone(schedule, now, failures)) })
+      .where('owner', '=', schedule.owner)
+      .where('id', '=', schedule.id)
+      .execute();
+    if (failures < MAX_FAILURES) return undefined;
+    return `${MAX_FAILURES} runs in a row failed, the last with: ${error}`;
+  }
+
+  private lockSchedule(tables: Tables, { owner, id }: ScheduleKey) {
+    const found = tables
+      .selectFrom('schedules_schedules')
+      .selectAll()
+      .where('owner', '=', owner)
+      .where('id', '=', id);
+    return (this.isPostgres ? found.forUpdate() : found).executeTakeFirst();
+  }
+
+  private get isPostgres(): boolean {
+    return this.database.engine === 'postgres';
+  }
+
+  private async claim(tables: Tables, row: ScheduleRow, now: number): Promise<RunRow[]> {
+    const trigger = readTrigger(row);
+    const nextDueAt = row.next_due_at ?? now;
+    const { dueAt, cause, isSkipped, next } = decideDue(
+      { trigger, catchUp: row.catch_up, nextDueAt },
+      now,
+    );
+    const isFinished = next === null;
+    await tables
+      .updateTable('schedules_schedules')
+      .set({ next_due_at: next, ...(isFinished && { status: 'finished' as const }) })
+      .where('owner', '=', row.owner)
+      .where('id', '=', row.id)
+      .execute();
+    const why = isSkipped
+      ? MISSED
+      : (await this.countOpen(tables, row)) >= MAX_OPEN
+        ? BUSY
+        : undefined;
+    const run = newRun(row, { dueAt, cause, message: row.message, now });
+    const inserted = await insertRun(tables, why === undefined ? run : skip(run, why, now));
+    return inserted && why === undefined ? [inserted] : [];
+  }
+
+  private async countOpen(tables: Tables, { owner, id }: ScheduleRow): Promise<number> {
+    const { count } = await tables
+      .selectFrom('schedules_runs')
+      .select((e) => e.fn.countAll<number>().as('count'))
+      .where('owner', '=', owner)
+      .where('schedule_id', '=', id)
+      .where('ended_at', 'is', null)
+      .executeTakeFirstOrThrow();
+    return Number(count);
+  }
+
+  private async assertRate(
+    tables: Tables,
+    {
+      row,
+      cause,
+      perMinute,
+      now,
+    }: Pick<Manual, 'cause' | 'perMinute'> & {
+      readonly row: ScheduleRow;
+      readonly now: number;
+    },
+  ): Promise<void> {
+    const { count } = await tables
+      .selectFrom('schedules_runs')
+      .select((e) => e.fn.countAll<number>().as('count'))
+      .where('owner', '=', row.owner)
+      .where('schedule_id', '=', row.id)
+      .where('due_at', '>', now - 60_000)
+      .where('cause', '=', cause)
+      .executeTakeFirstOrThrow();
+    if (Number(count) >= perMinute)
+      throw new OracleError('rate_limited', { retryAfterSeconds: 60 });
+  }
+
+  /** Takes rows that are due in a column, and moves it on, so that only one host has each. */
+  private take(column: 'check_at' | 'deliver_at', pauseMs: number): Promise<readonly RunRow[]> {
+    return this.database.write(async (tables) => {
+      const now = await readTime(tables, this.database.engine);
+      const due = tables
+        .selectFrom('schedules_runs')
+        .selectAll()
+        .where(column, '<=', now)
+        .orderBy(column)
+        .limit(BATCH);
+      const rows = await (this.isPostgres ? due.forUpdate().skipLocked() : due).execute();
+      for (const row of rows)
+        await whereKey(
+          tables.updateTable('schedules_runs').set({ [column]: now + pauseMs }),
+          toRunKey(row),
+        ).execute();
+      return rows;
+    });
+  }
+}
+
+const MISSED = 'Missed while no host was running';
+const BUSY = 'Earlier runs have not ended';
+
+export const toRunKey = (row: Pick<RunRow, 'owner' | 'schedule_id' | 'due_at'>): RunKey => ({
+  owner: row.owner,
+  scheduleId: row.schedule_id,
+  dueAt: row.due_at,
+});
+
+/** Times of schedules are whole seconds, so a run at another millisecond is none of them. */
+const avoidSeconds = (now: number): number => (now % 1000 === 0 ? now + 1 : now);
+
+interface RunFacts {
+  readonly dueAt: number;
+  readonly cause: RunRow['cause'];
+  readonly message: string;
+  readonly now: number;
+}
+
+function newRun(schedule: ScheduleRow, { dueAt, cause, message, now }: RunFacts): RunRow {
+  return {
+    owner: schedule.owner,
+    schedule_id: schedule.id,
+    due_at: dueAt,
+    cause,
+    status: 'starting',
+    message,
+    session_id: schedule.session_id,
+    run_id: null,
+    attempts: 0,
+    error: null,
+    check_at: now + START_MS,
+    ended_at: null,
+    delivery: null,
+    delivery_attempts: 0,
+    delivery_error: null,
+    deliver_at: null,
+  };
+}
+
+const skip = (run: RunRow, error: string, now: number): RunRow => ({
+  ...run,
+  status: 'skipped',
+  error,
+  message: null,
+  check_at: null,
+  ended_at: now,
+});
+
+/** Undefined if the due time was claimed before. */
+const insertRun = (tables: Tables, run: RunRow): Promise<RunRow | undefined> =>
+  tables
+    .insertInto('schedules_runs')
+    .values(run)
+    .onConflict((c) => c.columns(['owner', 'schedule_id', 'due_at']).doNothing())
+    .returningAll()
+    .executeTakeFirst();
+
+/** The next due time after a pause that grows with each failure in a row. */
+function postpone(row: ScheduleRow, now: number, failures: number) {
+  if (row.next_due_at === null) return {};
+  const next = findNextDue(readTrigger(row), now + computeBackoff(failures));
+  return next !== null && next > row.next_due_at ? { next_due_at: next } : {};
+}
+
+interface Keyed<T> {
+  where(column: 'owner' | 'schedule_id', operator: '=', value: string): T;
+  where(column: 'due_at', operator: '=', value: number): T;
+}
+
+function whereKey<T extends Keyed<T>>(query: T, { owner, scheduleId, dueAt }: RunKey): T {
+  return query
+    .where('owner', '=', owner)
+    .where('schedule_id', '=', scheduleId)
+    .where('due_at', '=', dueAt);
+}

@@ -1,0 +1,401 @@
+import { randomUUID } from 'node:crypto';
+import {
+  type DatabaseEngine,
+  OracleError,
+  type PluginDatabase,
+  type PluginMigrations,
+} from '@sibyl/plugin-kit';
+import type { CreateSchedule, Schedule, ScheduleRun, ScheduleTrigger } from '@sibyl/protocol';
+import { type Kysely, type Selectable, sql } from 'kysely';
+import { findFirstDue } from './timing.js';
+
+/** Runs of a schedule that are kept. */
+const KEPT_RUNS = 100;
+
+export interface ScheduleKey {
+  readonly owner: string;
+  readonly id: string;
+}
+
+/** What a user or the host changes. */
+export type ScheduleChange = Partial<
+  Omit<ScheduleRow, 'owner' | 'id' | 'created_at' | 'updated_at'>
+>;
+
+/** Schedules of users. All times are those of the database, in milliseconds. */
+export class ScheduleStore {
+  constructor(private readonly database: PluginDatabase<ScheduleTables>) {}
+
+  now(): Promise<number> {
+    return readTime(this.database.tables, this.database.engine);
+  }
+
+  /** Stores a new schedule; throws if the user has `limit` already, or one with this id. */
+  create(
+    { owner, ...wanted }: NewSchedule & { readonly owner: string },
+    limit: number,
+  ): Promise<ScheduleRow> {
+    return this.database.write(async (tables) => {
+      await this.lock(tables, owner);
+      const existing = await tables
+        .selectFrom('schedules_schedules')
+        .select('id')
+        .where('owner', '=', owner)
+        .execute();
+      const id = wanted.id ?? randomUUID();
+      if (existing.some((other) => other.id === id))
+        throw new OracleError('validation_failed', { message: ['id: you have such a schedule'] });
+      if (existing.length >= limit) throw new OracleError('too_many_schedules');
+      const now = await readTime(tables, this.database.engine);
+      const row = toRow({ ...wanted, owner, id }, now);
+      await tables.insertInto('schedules_schedules').values(row).execute();
+      return row;
+    });
+  }
+
+  /** Newest first. */
+  list(owner: string): Promise<readonly ScheduleRow[]> {
+    return this.database.tables
+      .selectFrom('schedules_schedules')
+      .selectAll()
+      .where('owner', '=', owner)
+      .orderBy('created_at', 'desc')
+      .orderBy('id')
+      .execute();
+  }
+
+  find({ owner, id }: ScheduleKey): Promise<ScheduleRow | undefined> {
+    return this.database.tables
+      .selectFrom('schedules_schedules')
+      .selectAll()
+      .where('owner', '=', owner)
+      .where('id', '=', id)
+      .executeTakeFirst();
+  }
+
+  async get(key: ScheduleKey): Promise<ScheduleRow> {
+    const row = await this.find(key);
+    if (!row) throw new OracleError('schedule_not_found');
+    return row;
+  }
+
+  /** Changes a schedule as `decide` says; throws if there is none. */
+  change(
+    key: ScheduleKey,
+    decide: (row: ScheduleRow, now: number) => ScheduleChange,
+  ): Promise<ScheduleRow> {
+    return this.database.write(async (tables) => {
+      const now = await readTime(tables, this.database.engine);
+      const row = await this.lockRow(tables, key);
+      if (!row) throw new OracleError('schedule_not_found');
+      const changed = { ...row, ...decide(row, now), updated_at: now };
+      await tables
+        .updateTable('schedules_schedules')
+        .set(changed)
+        .where('owner', '=', key.owner)
+        .where('id', '=', key.id)
+        .execute();
+      return changed;
+    });
+  }
+
+  /** Ends a schedule that is active; undefined if it is not, or another host was faster. */
+  stop({ owner, id }: ScheduleKey, reason: string): Promise<ScheduleRow | undefined> {
+    return this.database.write(async (tables) =>
+      tables
+        .updateTable('schedules_schedules')
+        .set({ status: 'stopped', reason, next_due_at: null })
+        .where('owner', '=', owner)
+        .where('id', '=', id)
+        .where('status', 'in', ['active', 'paused'])
+        .returningAll()
+        .executeTakeFirst(),
+    );
+  }
+
+  remove({ owner, id }: ScheduleKey): Promise<ScheduleRow | undefined> {
+    return this.database.write(async (tables) => {
+      await tables
+        .deleteFrom('schedules_runs')
+        .where('owner', '=', owner)
+        .where('schedule_id', '=', id)
+        .execute();
+      return tables
+        .deleteFrom('schedules_schedules')
+        .where('owner', '=', owner)
+        .where('id', '=', id)
+        .returningAll()
+        .executeTakeFirst();
+    });
+  }
+
+  /** The active schedules that run under a delegation. */
+  listByDelegation(cid: string): Promise<readonly ScheduleRow[]> {
+    return this.database.tables
+      .selectFrom('schedules_schedules')
+      .selectAll()
+      .where('delegation_cid', '=', cid)
+      .where('status', 'in', ['active', 'paused'])
+      .execute();
+  }
+
+  /** Some active schedules whose delegation has expired. */
+  listExpired(now: number): Promise<readonly ScheduleRow[]> {
+    return this.database.tables
+      .selectFrom('schedules_schedules')
+      .selectAll()
+      .where('status', 'in', ['active', 'paused'])
+      .where('delegation_expires_at', '<=', now)
+      .limit(50)
+      .execute();
+  }
+
+  /** A page of active schedules, for checks of their delegations. */
+  listActive(after: ScheduleKey): Promise<readonly ScheduleRow[]> {
+    return this.database.tables
+      .selectFrom('schedules_schedules')
+      .selectAll()
+      .where('status', 'in', ['active', 'paused'])
+      .where((e) => e(e.refTuple('owner', 'id'), '>', e.tuple(after.owner, after.id)))
+      .orderBy('owner')
+      .orderBy('id')
+      .limit(200)
+      .execute();
+  }
+
+  /** Newest first. */
+  async listRuns({
+    owner,
+    id,
+    limit,
+  }: ScheduleKey & { readonly limit: number }): Promise<readonly RunRow[]> {
+    return this.database.tables
+      .selectFrom('schedules_runs')
+      .selectAll()
+      .where('owner', '=', owner)
+      .where('schedule_id', '=', id)
+      .orderBy('due_at', 'desc')
+      .limit(limit)
+      .execute();
+  }
+
+  /** Deletes all but the newest runs that have ended. */
+  async pruneRuns({ owner, id }: ScheduleKey): Promise<void> {
+    const kept = await this.listRuns({ owner, id, limit: KEPT_RUNS });
+    const oldest = kept.length < KEPT_RUNS ? undefined : kept.at(-1)?.due_at;
+    if (oldest === undefined) return;
+    await this.database.write((tables) =>
+      tables
+        .deleteFrom('schedules_runs')
+        .where('owner', '=', owner)
+        .where('schedule_id', '=', id)
+        .where('due_at', '<', oldest)
+        .where('check_at', 'is', null)
+        .execute(),
+    );
+  }
+
+  private async lock(tables: Tables, owner: string): Promise<void> {
+    if (this.database.engine === 'sqlite') return;
+    await sql`select pg_advisory_xact_lock(hashtextextended(${`schedules ${owner}`}, 0))`.execute(
+      tables,
+    );
+  }
+
+  private lockRow(tables: Tables, { owner, id }: ScheduleKey): Promise<ScheduleRow | undefined> {
+    const query = tables
+      .selectFrom('schedules_schedules')
+      .selectAll()
+      .where('owner', '=', owner)
+      .where('id', '=', id);
+    return (this.database.engine === 'postgres' ? query.forUpdate() : query).executeTakeFirst();
+  }
+}
+
+/** The time of the database, which all hosts share; with SQLite there is one host. */
+export async function readTime(tables: Tables, engine: DatabaseEngine): Promise<number> {
+  if (engine === 'sqlite') return Date.now();
+  const { rows } = await sql<{
+    now: string;
+  }>`select floor(extract(epoch from clock_timestamp()) * 1000) as now`.execute(tables);
+  return Number(rows[0]?.now);
+}
+
+/** What `create` stores. */
+export interface NewSchedule
+  extends Pick<CreateSchedule, 'id' | 'name' | 'message' | 'trigger' | 'catchUp' | 'resultUrl'> {
+  readonly sessionId: string;
+  readonly delegation?: { readonly cid: string; readonly expiration?: number } | undefined;
+  readonly secretHash?: string | undefined;
+}
+
+function toRow(wanted: NewSchedule & ScheduleKey, now: number): ScheduleRow {
+  const { owner, id, name, message, trigger, catchUp, sessionId, delegation } = wanted;
+  return {
+    owner,
+    id,
+    name,
+    message,
+    trigger: JSON.stringify(trigger),
+    catch_up: catchUp,
+    status: delegation ? 'active' : 'unauthorized',
+    reason: null,
+    session_id: sessionId,
+    next_due_at: delegation ? findFirstDue(trigger, now) : null,
+    failures: 0,
+    delegation_cid: delegation?.cid ?? null,
+    delegation_expires_at: toExpiry(delegation),
+    result_url: wanted.resultUrl ?? null,
+    secret_hash: wanted.secretHash ?? null,
+    created_at: now,
+    updated_at: now,
+  };
+}
+
+export const toExpiry = (
+  delegation: { readonly expiration?: number } | undefined,
+): number | null => (delegation?.expiration === undefined ? null : delegation.expiration * 1000);
+
+export const readTrigger = (row: Pick<ScheduleRow, 'trigger'>): ScheduleTrigger =>
+  JSON.parse(row.trigger);
+
+export function toScheduleRun(row: RunRow): ScheduleRun {
+  return {
+    dueAt: toTimestamp(row.due_at),
+    cause: row.cause,
+    status: row.status,
+    ...(row.run_id !== null && { runId: row.run_id }),
+    ...(row.error !== null && { error: row.error }),
+    ...(row.ended_at !== null && { endedAt: toTimestamp(row.ended_at) }),
+    ...(row.delivery !== null && {
+      delivery: {
+        status: row.delivery,
+        attempts: row.delivery_attempts,
+        ...(row.delivery_error !== null && { error: row.delivery_error }),
+      },
+    }),
+  };
+}
+
+export const toTimestamp = (ms: number): string => new Date(ms).toISOString();
+
+/** The plugin's tables; times are milliseconds. */
+export interface ScheduleTables {
+  schedules_schedules: ScheduleRow;
+  schedules_runs: RunRow;
+}
+
+export type Tables = Kysely<ScheduleTables>;
+
+export interface ScheduleRow {
+  owner: string;
+  id: string;
+  name: string;
+  message: string;
+  /** JSON. */
+  trigger: string;
+  catch_up: 'skip' | 'once';
+  status: Schedule['status'];
+  reason: string | null;
+  session_id: string;
+  next_due_at: number | null;
+  failures: number;
+  delegation_cid: string | null;
+  delegation_expires_at: number | null;
+  result_url: string | null;
+  /** SHA-256 of the webhook's secret, in base64. */
+  secret_hash: string | null;
+  created_at: number;
+  updated_at: number;
+}
+
+/** One due time that was claimed: its key makes a second run of the same time impossible. */
+export type RunRow = Selectable<RunTable>;
+
+interface RunTable {
+  owner: string;
+  schedule_id: string;
+  due_at: number;
+  cause: ScheduleRun['cause'];
+  status: ScheduleRun['status'];
+  /** What the turn is asked; null once it has ended. */
+  message: string | null;
+  session_id: string;
+  run_id: string | null;
+  attempts: number;
+  error: string | null;
+  /** When any host looks at it next; null once it has ended. */
+  check_at: number | null;
+  ended_at: number | null;
+  delivery: 'pending' | 'delivered' | 'failed' | null;
+  delivery_attempts: number;
+  delivery_error: string | null;
+  /** When any host delivers the result next; null if there is nothing to deliver. */
+  deliver_at: number | null;
+}
+
+export const migrations = {
+  async '0001-schedules'(tables) {
+    await tables.schema
+      .createTable('schedules_schedules')
+      .addColumn('owner', 'text', (c) => c.notNull())
+      .addColumn('id', 'text', (c) => c.notNull())
+      .addColumn('name', 'text', (c) => c.notNull())
+      .addColumn('message', 'text', (c) => c.notNull())
+      .addColumn('trigger', 'text', (c) => c.notNull())
+      .addColumn('catch_up', 'text', (c) => c.notNull())
+      .addColumn('status', 'text', (c) => c.notNull())
+      .addColumn('reason', 'text')
+      .addColumn('session_id', 'text', (c) => c.notNull())
+      .addColumn('next_due_at', 'bigint')
+      .addColumn('failures', 'bigint', (c) => c.notNull())
+      .addColumn('delegation_cid', 'text')
+      .addColumn('delegation_expires_at', 'bigint')
+      .addColumn('result_url', 'text')
+      .addColumn('secret_hash', 'text')
+      .addColumn('created_at', 'bigint', (c) => c.notNull())
+      .addColumn('updated_at', 'bigint', (c) => c.notNull())
+      .addPrimaryKeyConstraint('schedules_schedules_pk', ['owner', 'id'])
+      .execute();
+    await tables.schema
+      .createTable('schedules_runs')
+      .addColumn('owner', 'text', (c) => c.notNull())
+      .addColumn('schedule_id', 'text', (c) => c.notNull())
+      .addColumn('due_at', 'bigint', (c) => c.notNull())
+      .addColumn('cause', 'text', (c) => c.notNull())
+      .addColumn('status', 'text', (c) => c.notNull())
+      .addColumn('message', 'text')
+      .addColumn('session_id', 'text', (c) => c.notNull())
+      .addColumn('run_id', 'text')
+      .addColumn('attempts', 'bigint', (c) => c.notNull())
+      .addColumn('error', 'text')
+      .addColumn('check_at', 'bigint')
+      .addColumn('ended_at', 'bigint')
+      .addColumn('delivery', 'text')
+      .addColumn('delivery_attempts', 'bigint', (c) => c.notNull())
+      .addColumn('delivery_error', 'text')
+      .addColumn('deliver_at', 'bigint')
+      .addPrimaryKeyConstraint('schedules_runs_pk', ['owner', 'schedule_id', 'due_at'])
+      .execute();
+    await createIndexes(tables);
+  },
+} satisfies PluginMigrations;
+
+/** Hosts look for what is due of all users; rows with nothing due are not in these indexes. */
+// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
+async function createIndexes(tables: Kysely<any>): Promise<void> {
+  const indexes = [
+    ['schedules_schedules', 'next_due_at'],
+    ['schedules_schedules', 'delegation_expires_at'],
+    ['schedules_schedules', 'delegation_cid'],
+    ['schedules_runs', 'check_at'],
+    ['schedules_runs', 'deliver_at'],
+  ] as const;
+  for (const [table, column] of indexes)
+    await tables.schema
+      .createIndex(`${table}_by_${column}`)
+      .on(table)
+      .column(column)
+      .where(column, 'is not', null)
+      .execute();
+}
