@@ -11,6 +11,7 @@ import { gateway } from './commands/gateway.js';
 import { key, token } from './commands/key.js';
 import { newOracle } from './commands/new.js';
 import { plugins } from './commands/plugins.js';
+import { schedules } from './commands/schedules.js';
 import { start } from './commands/start.js';
 import { loadDotEnv, readVersion } from './environment.js';
 import { Output, table } from './terminal.js';
@@ -94,6 +95,7 @@ export const commands: readonly Command[] = [
   delegate,
   approvals,
   receipts,
+  schedules,
   invite,
   callers,
   doctor,

@@ -30,6 +30,12 @@ describe('sibyl', () => {
     [['chat', '--loud'], "Unknown option '--loud'"],
     [['delegate'], 'grant, status, list or revoke'],
     [['delegate', 'revoke', 'bafyone', '--all'], 'not both'],
+    [['schedules'], 'list, add, show, pause, resume, run, authorize, remove'],
+    [['schedules', 'pause'], 'its id'],
+    [['schedules', 'add', 'x', '--cron', '* * * * *'], '--message is missing'],
+    [['schedules', 'add', 'x', '--message', 'x'], 'one of --cron, --at, --in and --webhook'],
+    [['schedules', 'add', 'x', '--message', 'x', '--in', 'soon'], 'such as 90m'],
+    [['schedules', 'add', 'x', '--message', 'x', '--at', 'noon'], '2027-01-31T08:00'],
     [['invite', '--days', '0'], 'from 1 to 365'],
     [['callers', 'remove', 'bob'], 'a DID'],
     [['credits', 'grant', 'bob', '5'], 'a DID'],
@@ -153,6 +159,44 @@ describe('sibyl delegate', () => {
     expect(again).toMatchObject({ code: 1, stderr: 'No such delegation' });
     const all = await sibylInProcess(['delegate', 'revoke', '--all', oracle.url], { env });
     expect(all.stdout).toBe('Revoked 2');
+  });
+});
+
+describe('sibyl schedules', () => {
+  it('adds, lists, pauses, resumes, runs, authorizes and removes', async () => {
+    const call = (...args: string[]) => sibylInProcess(['schedules', ...args, oracle.url], { env });
+    const cron = ['--cron', '0 8 * * MON-FRI', '--timezone', 'Africa/Nairobi'];
+    const added = await sibyl(
+      ['schedules', 'add', 'News', oracle.url, '--message', 'hello', ...cron, '--json'],
+      { env },
+    );
+    expect(added.code).toBe(0);
+    const { id, status, nextDueAt } = JSON.parse(added.stdout);
+    expect(status).toBe('active');
+    expect(nextDueAt).toContain('T05:00');
+    const listed = await call('list');
+    expect(listed.stdout).toMatch(
+      new RegExp(`^${id} +News +0 8 .* \\(Africa/Nairobi\\) +active +next .* authorized until`),
+    );
+    expect(await call('pause', id)).toMatchObject({ code: 0, stdout: 'Paused' });
+    expect((await call('list')).stdout).toContain('paused');
+    expect(await call('resume', id)).toMatchObject({ code: 0, stdout: 'Resumed' });
+    expect(await call('run', id)).toMatchObject({ code: 0 });
+    // One command at a time: each captures the output of this process.
+    let shown = '';
+    while (!/manual +finished/.test(shown)) shown = (await call('show', id)).stdout;
+    expect((await call('authorize', id)).stdout).toContain('authorized until');
+    expect(await call('remove', id)).toMatchObject({ code: 0, stdout: 'Removed' });
+    expect((await call('list')).stdout).toBe('No schedules');
+    expect(await call('run', id)).toMatchObject({ code: 1, stderr: 'No such schedule' });
+  });
+
+  it('prints the secret of a webhook once, and what is wrong with a pattern', async () => {
+    const add = ['schedules', 'add', 'Hook', oracle.url, '--message', 'hello'];
+    const { stdout } = await sibylInProcess([...add, '--webhook'], { env });
+    expect(stdout).toMatch(/Webhook: http.*\nSecret \(shown once\): whk_/);
+    const wrong = await sibylInProcess([...add, '--cron', '0 0 30 2 *'], { env });
+    expect(wrong).toMatchObject({ code: 1, stderr: expect.stringContaining('no such time') });
   });
 });
 

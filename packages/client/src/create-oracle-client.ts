@@ -3,8 +3,11 @@ import type {
   DelegationsRevoked,
   MessageList,
   PluginList,
+  ScheduleList,
+  ScheduleRunList,
   StoreDelegation,
 } from '@sibyl/protocol';
+import type { MintedToken } from '@sibyl/ucan/browser';
 import { createApprovals, createRules, listActivity } from './approvals.js';
 import { type Action, type BrowserTool, ToolRegistry } from './browser-tools/tool-registry.js';
 import { toSigningError } from './errors.js';
@@ -16,9 +19,10 @@ import type {
   OracleClient,
   OracleClientOptions,
   Runs,
+  Schedules,
   Sessions,
 } from './oracle-client.js';
-import type { OracleSigner } from './signers/signer.js';
+import type { DelegationRequest, OracleSigner } from './signers/signer.js';
 import { watchSessions } from './turns/run-stream.js';
 import { Turns } from './turns/turns.js';
 
@@ -46,6 +50,7 @@ export function createOracleClient(options: OracleClientOptions): OracleClient {
     approvals: createApprovals(http, signer),
     rules: createRules(http, signer),
     activity: (query) => listActivity(http, query),
+    schedules: createSchedules(http, signer),
     redeemInvitation: async (invitation) => {
       await http.requestJson({ method: 'POST', path: '/invitations', body: { invitation } });
     },
@@ -138,10 +143,7 @@ function createDelegations(http: HttpClient, signer: OracleSigner): Delegations 
   const create: Delegations['create'] = async ({ capabilities, expiration }) => {
     const { did: audience } = await http.discovery.card();
     const expiresAt = expiration ?? http.discovery.now() + DAY_SECONDS;
-    const minting = signer.delegate({ audience, capabilities, expiration: expiresAt });
-    return minting.catch((cause) => {
-      throw toSigningError(cause);
-    });
+    return sign(signer, { audience, capabilities, expiration: expiresAt });
   };
   const store: Delegations['store'] = (raw) => {
     const body: StoreDelegation = { raw };
@@ -160,5 +162,49 @@ function createDelegations(http: HttpClient, signer: OracleSigner): Delegations 
     },
     revokeAll: async () =>
       (await http.requestJson<DelegationsRevoked>({ method: 'DELETE', path: LIST_PATH })).revoked,
+  };
+}
+
+const sign = (signer: OracleSigner, request: DelegationRequest): Promise<MintedToken> =>
+  signer.delegate(request).catch((cause) => {
+    throw toSigningError(cause);
+  });
+
+const SCHEDULES_PATH = '/schedules';
+const SCHEDULE_DAYS = 90;
+
+/** Schedules of the user, each with a delegation for itself alone. */
+function createSchedules(http: HttpClient, signer: OracleSigner): Schedules {
+  const toPath = (id: string) => `${SCHEDULES_PATH}/${encodeURIComponent(id)}`;
+  const delegate = async (id: string, expiration?: number) => {
+    const { did: audience } = await http.discovery.card();
+    const expiresAt = expiration ?? http.discovery.now() + SCHEDULE_DAYS * DAY_SECONDS;
+    const capability = { can: 'oracle/run', with: `ixo:oracle:${audience}:schedule/${id}` };
+    const request = { audience, capabilities: [capability], expiration: expiresAt };
+    return (await sign(signer, request)).token;
+  };
+  return {
+    list: async (options = {}) =>
+      (await http.requestJson<ScheduleList>({ path: SCHEDULES_PATH, ...options })).schedules,
+    get: (id, options = {}) => http.requestJson({ path: toPath(id), ...options }),
+    create: async ({ id = crypto.randomUUID(), expiration, ...schedule }) => {
+      const delegation = await delegate(id, expiration);
+      const body = { ...schedule, id, delegation };
+      return http.requestJson({ method: 'POST', path: SCHEDULES_PATH, body });
+    },
+    update: (id, body) => http.requestJson({ method: 'PATCH', path: toPath(id), body }),
+    authorize: async (id, { expiration } = {}) => {
+      const body = { delegation: await delegate(id, expiration) };
+      return http.requestJson({ method: 'PATCH', path: toPath(id), body });
+    },
+    delete: async (id) => {
+      await http.requestJson({ method: 'DELETE', path: toPath(id) });
+    },
+    run: (id) => http.requestJson({ method: 'POST', path: `${toPath(id)}/run` }),
+    runs: async (id, { limit, signal } = {}) => {
+      const path = `${toPath(id)}/runs`;
+      return (await http.requestJson<ScheduleRunList>({ path, query: { limit }, signal })).runs;
+    },
+    replaceSecret: (id) => http.requestJson({ method: 'POST', path: `${toPath(id)}/secret` }),
   };
 }

@@ -25,6 +25,10 @@ export type {
   Rule,
   RuleEffect,
   Run,
+  Schedule,
+  ScheduleRun,
+  ScheduleTrigger,
+  ScheduleWithSecret,
   SearchResult,
   SearchResults,
   ServerEventName,
@@ -64,10 +68,12 @@ export type {
   MatrixSession,
   Messages,
   MessageToSend,
+  NewSchedule,
   OracleClient,
   OracleClientOptions,
   RequestOptions,
   Runs,
+  Schedules,
   Sessions,
 } from './oracle-client.js';
 export {

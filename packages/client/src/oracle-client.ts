@@ -1,5 +1,6 @@
 import type {
   ActivityPage,
+  CreateSchedule,
   DelegationInfo,
   DelegationStatus,
   DelegationStored,
@@ -12,11 +13,16 @@ import type {
   Reply,
   ReplyPart,
   Run,
+  Schedule,
+  ScheduleRun,
+  ScheduleTriggered,
+  ScheduleWithSecret,
   SearchResults,
   SendMessage,
   Session,
   SessionPage,
   SessionsChangedEvent,
+  UpdateSchedule,
   UserPreferences,
 } from '@sibyl/protocol';
 import type { Capability, MintedToken } from '@sibyl/ucan/browser';
@@ -82,6 +88,7 @@ export interface OracleClient {
   readonly rules: Rules;
   /** What happened on behalf of the user, newest first. */
   activity(query?: ActivityQuery): Promise<ActivityPage>;
+  readonly schedules: Schedules;
   /** Redeems an operator's invitation, which gives the user access to this oracle. */
   redeemInvitation(invitation: string): Promise<void>;
   readonly preferences: { get(options?: RequestOptions): Promise<UserPreferences> };
@@ -172,4 +179,34 @@ export interface Delegations {
   revoke(cid?: string): Promise<void>;
   /** Revokes all delegations at the oracle; returns their number. */
   revokeAll(): Promise<number>;
+}
+
+/** A schedule to create; the client signs its delegation. */
+export interface NewSchedule
+  extends Pick<CreateSchedule, 'name' | 'message' | 'trigger' | 'resultUrl'>,
+    Partial<Pick<CreateSchedule, 'id' | 'catchUp'>> {
+  /** Unix seconds; when the delegation expires and the schedule stops. Defaults to 90 days from now. */
+  readonly expiration?: number;
+}
+
+/** What the oracle does for the user at set times, or when a webhook arrives. */
+export interface Schedules {
+  /** Newest first. */
+  list(options?: RequestOptions): Promise<readonly Schedule[]>;
+  get(id: string, options?: RequestOptions): Promise<Schedule>;
+  /** Signs a delegation for the schedule and creates it. The secret of a webhook is in this reply only. */
+  create(schedule: NewSchedule): Promise<ScheduleWithSecret>;
+  update(id: string, changes: Omit<UpdateSchedule, 'delegation'>): Promise<Schedule>;
+  /** Signs another delegation, so that the schedule can run, or can run for longer. */
+  authorize(id: string, options?: { readonly expiration?: number }): Promise<Schedule>;
+  delete(id: string): Promise<void>;
+  /** Starts a run now, in addition to those at its times. */
+  run(id: string): Promise<ScheduleTriggered>;
+  /** Newest first. */
+  runs(
+    id: string,
+    options?: RequestOptions & { readonly limit?: number },
+  ): Promise<readonly ScheduleRun[]>;
+  /** Replaces the secret of a webhook. */
+  replaceSecret(id: string): Promise<ScheduleWithSecret>;
 }

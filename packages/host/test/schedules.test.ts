@@ -56,7 +56,7 @@ describe('POST /schedules', () => {
     expect(body.delegations).toMatchObject([
       { cid: schedule.delegation?.cid, purpose: 'schedule', isCurrent: false },
     ]);
-    // It is no login, and does not become the delegation for other services.
+    // It is not a login, and does not become the delegation for other services.
     expect((await alice.request('GET', '/delegation')).body).toEqual({ authorized: false });
   });
 
@@ -117,7 +117,7 @@ describe('POST /schedules', () => {
         }),
       'invalid_delegation',
     ],
-    ['that is no token', () => 'AAAA', 'invalid_delegation'],
+    ['that is not a token', () => 'AAAA', 'invalid_delegation'],
   ])('refuses a delegation %s', async (_, sign, code) => {
     const alice = newUser();
     const { body } = await alice.request('POST', '/schedules', {

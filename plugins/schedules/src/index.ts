@@ -1,5 +1,16 @@
-import { definePlugin, type SetupContext } from '@sibyl/plugin-kit';
-import { listRoutes } from './routes.js';
+import { definePlugin, defineRoute, type Route, type SetupContext } from '@sibyl/plugin-kit';
+import {
+  CreateSchedule,
+  ListScheduleRuns,
+  Schedule,
+  ScheduleDeleted,
+  ScheduleList,
+  ScheduleRunList,
+  ScheduleTriggered,
+  ScheduleWithSecret,
+  UpdateSchedule,
+} from '@sibyl/protocol';
+import { z } from 'zod';
 import { ScheduleRuns } from './run-store.js';
 import { migrations, ScheduleStore } from './schedule-store.js';
 import { Scheduler } from './scheduler.js';
@@ -29,7 +40,7 @@ export const schedules = definePlugin({
     await scheduler.close();
     await delivery.close();
   },
-  routes: ({ services }) => listRoutes(services),
+  routes: ({ services }) => listRoutes(services.service),
 });
 
 function createServices(context: SetupContext<SchedulesConfig>) {
@@ -43,3 +54,109 @@ function createServices(context: SetupContext<SchedulesConfig>) {
   const service = new Schedules({ ...common, store, scheduler, publicUrl, config });
   return { service, scheduler, delivery };
 }
+
+/** The routes of the plugin. */
+const listRoutes = (service: Schedules): readonly Route[] => [
+  ...listScheduleRoutes(service),
+  ...listRunRoutes(service),
+];
+
+const listScheduleRoutes = (service: Schedules): readonly Route[] => [
+  defineRoute({
+    method: 'GET',
+    path: '/schedules',
+    summary: "The caller's schedules, newest first",
+    reply: ScheduleList,
+    handler: async ({ caller: { did } }) => ({ schedules: await service.list(did) }),
+  }),
+  defineRoute({
+    method: 'POST',
+    path: '/schedules',
+    summary: 'Create a schedule',
+    status: 201,
+    body: CreateSchedule,
+    reply: ScheduleWithSecret,
+    errors: [
+      'invalid_delegation',
+      'foreign_delegation',
+      'too_many_schedules',
+      'too_many_sessions',
+      'disk_full',
+    ],
+    handler: ({ caller: { did }, body }) => service.create(did, body),
+  }),
+  defineRoute({
+    method: 'GET',
+    path: '/schedules/:id',
+    summary: 'A schedule',
+    reply: Schedule,
+    errors: ['schedule_not_found'],
+    handler: ({ caller: { did: owner }, params: { id } }) => service.get({ owner, id }),
+  }),
+  defineRoute({
+    method: 'PATCH',
+    path: '/schedules/:id',
+    summary: 'Change, pause or resume a schedule, or give it another delegation',
+    body: UpdateSchedule,
+    reply: Schedule,
+    errors: ['schedule_not_found', 'invalid_delegation', 'foreign_delegation', 'delegation_ended'],
+    handler: ({ caller: { did: owner }, params: { id }, body }) =>
+      service.update({ owner, id }, body),
+  }),
+  defineRoute({
+    method: 'DELETE',
+    path: '/schedules/:id',
+    summary: 'Delete a schedule; its session stays',
+    reply: ScheduleDeleted,
+    errors: ['schedule_not_found'],
+    handler: async ({ caller: { did: owner }, params: { id } }) => {
+      await service.remove({ owner, id });
+      return { message: 'The schedule is deleted' };
+    },
+  }),
+];
+
+const listRunRoutes = (service: Schedules): readonly Route[] => [
+  defineRoute({
+    method: 'POST',
+    path: '/schedules/:id/run',
+    summary: 'Run a schedule now',
+    reply: ScheduleTriggered,
+    errors: ['schedule_not_found', 'delegation_ended'],
+    handler: ({ caller: { did: owner }, params: { id } }) => service.runNow({ owner, id }),
+  }),
+  defineRoute({
+    method: 'GET',
+    path: '/schedules/:id/runs',
+    summary: 'The runs of a schedule, newest first',
+    query: ListScheduleRuns,
+    reply: ScheduleRunList,
+    errors: ['schedule_not_found'],
+    handler: async ({ caller: { did: owner }, params: { id }, query: { limit } }) => ({
+      runs: await service.listRuns({ owner, id, limit }),
+    }),
+  }),
+  defineRoute({
+    method: 'POST',
+    path: '/schedules/:id/secret',
+    summary: 'Replace the secret of the webhook of a schedule',
+    reply: ScheduleWithSecret,
+    errors: ['schedule_not_found', 'bad_request'],
+    handler: ({ caller: { did: owner }, params: { id } }) => service.replaceSecret({ owner, id }),
+  }),
+  defineRoute({
+    method: 'POST',
+    path: '/schedules/hooks/:owner/:id',
+    auth: 'public',
+    summary: 'Run a schedule because something happened elsewhere',
+    body: z.unknown().optional().describe('Any JSON; the model receives it as data of a stranger'),
+    reply: ScheduleTriggered,
+    errors: ['missing_authentication', 'forbidden', 'body_too_large'],
+    headers: { authorization: 'Bearer and the secret of the webhook' },
+    handler: ({ params, headers, rawBody }) =>
+      service.trigger(params, {
+        authorization: headers.authorization,
+        body: rawBody.toString('utf8'),
+      }),
+  }),
+];

@@ -40,7 +40,7 @@ interface Manual {
 
 /**
  * The runs of schedules. A due time is claimed in one transaction that inserts its row and advances the schedule, so
- * that no two hosts run it; the row then stays until the turn has ended, so that any host can go on with it.
+ * that no two hosts run it; the row then stays until the turn has ended, so that any host can continue it.
  */
 export class ScheduleRuns {
   constructor(private readonly database: PluginDatabase<ScheduleTables>) {}
@@ -79,7 +79,7 @@ export class ScheduleRuns {
     });
   }
 
-  /** Takes runs that nobody looks after now. */
+  /** Takes runs that no host attends to now. */
   takeUnattended(): Promise<readonly RunRow[]> {
     return this.take('check_at', START_MS);
   }

@@ -25,7 +25,7 @@ interface SchedulerDeps {
   readonly logger: Logger;
 }
 
-/** Starts what is due on this host, and goes on with runs whose host has died. */
+/** Starts what is due on this host, and continues runs whose host has died. */
 export class Scheduler {
   private timer: NodeJS.Timeout | undefined;
   private round: Promise<void> | undefined;
@@ -61,7 +61,7 @@ export class Scheduler {
     if (!stopped) return;
     const { owner, id } = schedule;
     this.deps.logger.info({ did: owner, scheduleId: id, reason }, 'schedule stopped');
-    // A turn that is aborted or cannot go on shows the reason itself.
+    // A turn that is aborted or cannot continue shows the reason itself.
     if (notice === 'notify' && !(await this.deps.runs.hasTurn(schedule)))
       await this.notify(stopped);
   }

@@ -252,7 +252,7 @@ function toChange(row: ScheduleRow, wanted: WantedChange, now: number): Schedule
   };
 }
 
-/** A delegation lets a schedule go on that waited for one; a new time wakes one that had finished. */
+/** A delegation lets a schedule continue that waited for one; a new time wakes one that had finished. */
 function chooseStatus(row: ScheduleRow, wanted: WantedChange): ScheduleRow['status'] {
   if (wanted.status !== undefined) return wanted.status;
   const waits = row.status === 'unauthorized' || row.status === 'stopped';

@@ -91,7 +91,7 @@ interface DueSchedule {
 
 /** What to do about the due times that have passed. */
 export interface DueDecision {
-  /** The latest of them; it stands for all earlier ones. */
+  /** The latest of them; it includes all earlier ones. */
   readonly dueAt: number;
   readonly cause: 'time' | 'catch-up';
   readonly isSkipped: boolean;

@@ -82,7 +82,7 @@ export class ResultDelivery {
 
   constructor(private readonly deps: ResultDeliveryDeps) {}
 
-  /** Starts the deliveries that are due; they go on in the background. */
+  /** Starts the deliveries that are due; they continue in the background. */
   async deliverSome(): Promise<void> {
     if (this.inProgress.size >= MAX_IN_PROGRESS) return;
     for (const run of await this.deps.runs.takeDeliveries(FIRST_PAUSE_MS)) {
