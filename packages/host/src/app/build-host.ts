@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import type { AuthExcludedRoute } from '@sibyl/plugin-kit';
-import { type LoadedPlugin, PublicRoutes } from '@sibyl/plugin-kit/rules';
+import { PublicRoutes } from '@sibyl/plugin-kit/rules';
 import { createSafeFetch, type SafeFetch } from '@sibyl/safe-fetch';
 import { ByteBudget } from '@sibyl/server-kit';
 import {
@@ -15,7 +15,6 @@ import {
   systemClock,
   type TokenPurpose,
   type UcanError,
-  type Verifier,
 } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { Meter } from '../agent/agent.js';
@@ -33,16 +32,14 @@ import { RateLimits } from '../auth/rate-limits.js';
 import { RunGrants } from '../auth/run-grants.js';
 import { UserRules } from '../auth/user-rules.js';
 import { type Cluster, joinCluster } from '../bus/cluster.js';
-import { ClusterEventBus } from '../bus/cluster-event-bus.js';
-import { type EventBus, MemoryEventBus } from '../bus/event-bus.js';
+import { type EventBus } from '../bus/event-bus.js';
 import { PendingClientCalls } from '../bus/pending-client-calls.js';
 import { SessionChanges } from '../bus/session-changes.js';
-import { SharedCalls } from '../bus/shared-calls.js';
-import { SharedPresence, type SocketPresence, solePresence } from '../bus/socket-presence.js';
+import { type SocketPresence } from '../bus/socket-presence.js';
 import type { Config } from '../config/config.js';
 import { HostFacts } from '../http/discovery.controller.js';
 import { ModelHealth, ReadinessChecks } from '../http/readiness.js';
-import { ReplySender, StreamSlots } from '../http/replies.js';
+import { ReplySender } from '../http/replies.js';
 import { createModels, type Models } from '../models/models.js';
 import { Metrics } from '../observability/metrics.js';
 import { type LoadedPlugins, loadPlugins } from '../plugins/load-plugins.js';
@@ -52,18 +49,13 @@ import { openStore, type Store, WriteProbe } from '../store/store.js';
 import { StoreOutage } from '../store/store-outage.js';
 import { Approvals } from '../turns/approvals.js';
 import { Gates } from '../turns/gates.js';
-import { Hooks } from '../turns/hooks.js';
-import { PausedTurns } from '../turns/paused-turns.js';
-import { RunFeeds } from '../turns/run-feeds.js';
-import { MissedEvents, RunReader } from '../turns/run-reader.js';
-import { TurnRunner } from '../turns/run-turn.js';
+import { MissedEvents } from '../turns/run-reader.js';
 import { SessionsService } from '../turns/sessions.js';
 import { Takeover } from '../turns/takeover.js';
 import { Titles } from '../turns/titles.js';
-import { TurnAccess } from '../turns/turn-access.js';
 import { ModelBudget } from '../turns/turn-limits.js';
-import { TurnSetup } from '../turns/turn-setup.js';
 import { Turns } from '../turns/turns.js';
+import { wireTurns } from './wire-turns.js';
 
 /** The part of BODIES_LIMIT that one address may use. */
 const BODIES_ADDRESS_SHARE = 1 / 4;
@@ -335,142 +327,6 @@ async function wirePlugins(
     await loaded.close();
   };
   return { ...loaded, close };
-}
-
-interface TurnDeps {
-  readonly cluster: Cluster;
-  readonly config: Config;
-  readonly logger: Logger;
-  readonly metrics: Metrics;
-  readonly oracle: OracleIdentity;
-  readonly store: Store;
-  readonly authority: DelegatedAuthority;
-  readonly allowList: CallerAllowList;
-  readonly verifier: Verifier;
-  readonly rules: UserRules;
-  readonly grants: RunGrants;
-  readonly models: Models;
-  readonly budget: ModelBudget;
-  readonly plugins: readonly LoadedPlugin[];
-}
-
-/** Builds the turns and their readers. */
-function wireTurns(needs: TurnDeps) {
-  const { config, logger, metrics, oracle, cluster, store, models, budget, plugins } = needs;
-  const { authority, grants, rules } = needs;
-  const changes = new SessionChanges(cluster.bus);
-  const { sessions } = store;
-  const titles = new Titles({ sessions, changes, model: models.get('utility'), logger });
-  const settings = config.turns;
-  const { events, presence, pendingCalls } = wireSockets(needs);
-  const hooks = new Hooks(logger, settings.hookTimeoutMs);
-  const gates = new Gates({ plugins, hooks, budget, logger });
-  const access = new TurnAccess(needs);
-  const setup = new TurnSetup({
-    store,
-    models,
-    oracle,
-    authority,
-    access,
-    rules,
-    plugins,
-    hooks,
-    pendingCalls,
-    checksEvents: config.sockets.checksEvents,
-    logger,
-    settings,
-  });
-  const limits = { ms: settings.maxMs, paused: settings.maxPaused };
-  const runner = new TurnRunner({ setup, titles, grants, events, logger, metrics, limits });
-  const turns = new Turns({
-    store,
-    cluster,
-    gates,
-    access,
-    runner,
-    models,
-    events,
-    changes,
-    logger,
-    settings,
-  });
-  return {
-    turns,
-    changes,
-    titles,
-    gates,
-    events,
-    presence,
-    pendingCalls,
-    sessions: new SessionsService({
-      sessions,
-      messages: store.messages,
-      oracle,
-      turns,
-      changes,
-      events,
-      maxPerUser: config.sessionsPerUser,
-      disk: store.disk,
-    }),
-    ...wireRuns(needs, turns, events),
-  };
-}
-
-/** Builds what reads runs, continues paused ones and takes over those of other hosts. */
-function wireRuns(
-  { config, logger, metrics, oracle, verifier, cluster, store }: TurnDeps,
-  turns: Turns,
-  events: EventBus,
-) {
-  const { runs, messages } = store;
-  const { streamStallMs, streamsPerUser, resumesTurns } = config.turns;
-  const feeds = new RunFeeds(cluster.bus);
-  const reader = new RunReader(turns, store, feeds);
-  const paused = new PausedTurns(store, turns);
-  const takeover = new Takeover({
-    runs,
-    turns,
-    paused,
-    cluster,
-    events,
-    logger,
-    resumes: resumesTurns,
-    onTakeover: (outcome) => metrics.count('sibyl_takeovers_total', { outcome }),
-    onClosed: ({ owner, id: runId }) => {
-      feeds.announce(runId);
-      cluster.bus.send('others', 'run-changed', { owner, runId });
-    },
-  });
-  const slots = new StreamSlots(streamsPerUser);
-  return {
-    reader,
-    paused,
-    approvals: new Approvals({ store, turns, verifier, oracle, metrics, logger }),
-    takeover,
-    missed: new MissedEvents(turns, runs),
-    replies: new ReplySender({ reader, messages, slots, streamStallMs, logger }),
-  };
-}
-
-/** Builds what connects turns and sockets, also those of other hosts if there may be some. */
-function wireSockets({ config, store, cluster, logger }: TurnDeps) {
-  const timeoutMs = config.sockets.callTimeoutMs;
-  const { sockets: directory } = store;
-  if (!directory)
-    return {
-      events: new MemoryEventBus(),
-      presence: solePresence,
-      pendingCalls: new PendingClientCalls({ timeoutMs }),
-    };
-  const { bus, liveness } = cluster;
-  const shared = new SharedCalls({ directory, bus, logger });
-  const pendingCalls = new PendingClientCalls({ timeoutMs, shared });
-  const onRemoteCall = pendingCalls.addRemote.bind(pendingCalls);
-  return {
-    events: new ClusterEventBus({ directory, bus, onRemoteCall, logger }),
-    presence: new SharedPresence({ directory, bus, liveness, logger }),
-    pendingCalls,
-  };
 }
 
 /** Resolves the DIDs of callers and services. */
