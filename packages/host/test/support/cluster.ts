@@ -5,6 +5,7 @@ import pg from 'pg';
 import { pino } from 'pino';
 import { onTestFinished } from 'vitest';
 import { type Cluster, type ClusterOptions, joinCluster } from '../../src/bus/cluster.js';
+import { SOURCE_ARGS } from './source-args.js';
 
 export type MemberOptions = Omit<ClusterOptions, 'logger'>;
 
@@ -30,7 +31,7 @@ export async function startMember(
   options: MemberOptions,
   launcher: readonly string[] = [],
 ): Promise<MemberProcess> {
-  const program = ['--import', toPath('./source-hooks.ts'), toPath('./cluster-member.ts')];
+  const program = [...SOURCE_ARGS, toPath('./cluster-member.ts')];
   const [command = '', ...args] = [
     ...launcher,
     process.execPath,

@@ -1,6 +1,6 @@
 import { registerHooks } from 'node:module';
 
-// Allows a child process to run the sources: Node strips the types but does not resolve `.js` to `.ts`.
+// Allows a child process to run the sources: Node removes the types but does not resolve `.js` to `.ts`.
 registerHooks({
   resolve: (specifier, context, next) =>
     specifier.startsWith('.') && context.parentURL?.endsWith('.ts')

@@ -4,6 +4,7 @@ import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { StoreOptions } from '../../src/store/store.js';
+import { SOURCE_ARGS } from './source-args.js';
 
 export interface Burst {
   readonly owner: string;
@@ -26,11 +27,9 @@ export function startBurst(
   burst: Burst,
 ): StoreProcess {
   const task = JSON.stringify({ databaseUrl, dataDir, ...burst });
-  const child = spawn(
-    process.execPath,
-    ['--import', toPath('./source-hooks.ts'), toPath('./store-burst.ts'), task],
-    { stdio: ['ignore', 'pipe', 'pipe'] },
-  );
+  const child = spawn(process.execPath, [...SOURCE_ARGS, toPath('./store-burst.ts'), task], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   const acknowledged: string[] = [];
   createInterface({ input: child.stdout }).on('line', (line) => acknowledged.push(line));
   return {
