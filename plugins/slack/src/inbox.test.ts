@@ -121,6 +121,7 @@ describe.each(engines)('Threads on %s', (engine) => {
         abort: async () => false,
         pending: async () => [],
         answer: () => Promise.reject(new Error('not answered here')),
+        deny: () => Promise.reject(new Error('not denied here')),
       },
     });
 
@@ -201,6 +202,7 @@ describe.each(engines)('migration 0002-owners on %s', (engine) => {
       abort: async () => false,
       pending: async () => [],
       answer: () => Promise.reject(new Error('not answered here')),
+      deny: () => Promise.reject(new Error('not denied here')),
     };
     expect(await new Threads({ database, turns }).openSession(message)).toBe('known');
   });

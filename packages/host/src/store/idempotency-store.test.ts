@@ -119,7 +119,7 @@ describe.each(engines)('IdempotencyStore on %s', (engine) => {
   });
 
   async function countQuestions({ owner, sessionId }: { owner: string; sessionId: string }) {
-    const page = await test.store.messages.page({ owner, sessionId, limit: 100 });
+    const page = await test.store.messages.page({ owner, sessionId, branch: 0, limit: 100 });
     return 'ok' in page ? page.ok.messages.filter(({ type }) => type === 'human').length : 0;
   }
 

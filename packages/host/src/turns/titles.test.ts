@@ -28,7 +28,8 @@ async function titleFrom(said: string | Error, question: string, title?: string)
   const { sessions } = test.store;
   const session = await sessions.create({ owner: newOwner(), oracleDid: 'did:o', title });
   const logger = pino({ level: 'silent' });
-  const titles = new Titles({ sessions, model: modelSaying(said), logger });
+  const changes = { publish: () => {} };
+  const titles = new Titles({ sessions, changes, model: modelSaying(said), logger });
   await titles.nameSession(session, { question, answer: 'because' }, unmetered);
   const named = await sessions.find({ owner: session.owner, sessionId: session.id });
   return named?.title ?? '';

@@ -168,7 +168,7 @@ describe.each(engines)('migration 0004 on %s', (engine) => {
       ['m5', 'm4'],
       ['m6', 'm5'],
     ]);
-    expect(messages[0]).toEqual({
+    expect(messages[0]).toMatchObject({
       ...{ id: 'm1', sessionId, owner, turn: 1, seq: 1, type: 'human', requestId: 'r' },
       ...{ content: 'Look at this', isComplete: true, createdAt: 1, metadata: { spaceId: 's' } },
       parts: [
@@ -215,7 +215,7 @@ describe.each(engines)('migration 0004 on %s', (engine) => {
 
   it('keeps everything else', async () => {
     await migrateOld(engine, oldRows);
-    expect(await store.sessions.find({ owner, sessionId })).toEqual({
+    expect(await store.sessions.find({ owner, sessionId })).toMatchObject({
       ...{ id: sessionId, owner, title: 'Soil', createdAt: 1, lastUpdatedAt: 9 },
       ...{ oracleDid, oracleName: 'Pythia', roomId: 'room-1' },
     });
