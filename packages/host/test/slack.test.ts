@@ -90,7 +90,9 @@ it('POST /slack/events updates the answer while it is written', async () => {
   turn.finish();
   await expect.poll(() => readText(channel)).toEqual(['One two three']);
   const [post] = slack.posts.filter((one) => one.channel === channel);
-  expect(post?.versions).toEqual(['_Thinking…_', 'One ', 'One two ', 'One two three']);
+  // The last change may only remove the button.
+  const versions = [...new Set(post?.versions)];
+  expect(versions).toEqual(['_Thinking…_', 'One ', 'One two ', 'One two three']);
 });
 
 it('POST /slack/events continues a session in its thread, and creates another elsewhere', async () => {

@@ -66,6 +66,8 @@ export interface PluginTurn {
   readonly timezone?: string;
   /** Makes a repeated delivery find the first one's turn. */
   readonly idempotencyKey?: string;
+  /** For plugins, in `turn.state.metadata`. */
+  readonly metadata?: JsonObject;
 }
 
 /** Starts turns for users whom the plugin has authenticated itself. */
@@ -73,6 +75,8 @@ export interface PluginTurns {
   openSession(user: string): Promise<{ readonly sessionId: string }>;
   /** Resolves once the message is stored; the reply then ends with `done`. */
   start(turn: PluginTurn): Promise<AsyncIterable<ReplyPart>>;
+  /** The reply of a run of this owner, from its beginning. */
+  join(run: { readonly owner: string; readonly runId: string }): Promise<AsyncIterable<ReplyPart>>;
   abort(turn: Pick<PluginTurn, 'user' | 'sessionId'>): Promise<boolean>;
   /** The questions that the paused turn of a session asks. `owner` is the DID of a caller, or `did:<plugin>:<user>`. */
   pending(turn: {

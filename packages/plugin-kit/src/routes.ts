@@ -15,7 +15,7 @@ export interface RouteRequest<Auth, Params, Query, Body> {
   readonly query: Query;
   readonly body: Body;
   readonly headers: Readonly<Record<string, string | undefined>>;
-  /** The bytes of a JSON body as sent, for signatures; empty without a body. */
+  /** The bytes of a JSON body, or of a form if the route accepts them, as sent; empty without a body. */
   readonly rawBody: Buffer;
 }
 
@@ -31,7 +31,7 @@ export type PathParams<Path extends string> = Path extends `${infer Head}/${infe
     : unknown;
 
 interface RouteDefinition<Path extends string, Auth, Params, Query, Body, Reply>
-  extends Pick<RouteDescription, 'summary' | 'status' | 'errors' | 'headers'> {
+  extends Pick<RouteDescription, 'summary' | 'status' | 'errors' | 'headers' | 'acceptsForms'> {
   readonly method: Method;
   /** Such as `/todos/:id`. */
   readonly path: Path;
@@ -110,6 +110,8 @@ export interface RouteDescription {
   readonly errors?: readonly ErrorCode[];
   /** Request headers in addition to those of every route: name → meaning, with a schema if not every text is valid. */
   readonly headers?: Readonly<Record<string, string | HeaderDescription>>;
+  /** Whether the body may be a form (`application/x-www-form-urlencoded`); its bytes are in `rawBody`. */
+  readonly acceptsForms?: boolean;
   /** Media types of a success that is not JSON. */
   readonly mediaTypes?: readonly string[];
   /** Other statuses that are not errors: when each is sent, and its JSON. */

@@ -1,8 +1,27 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { OracleError } from '@sibyl/plugin-kit';
 import { z } from 'zod';
+import { type Interaction, readCommand, readInteraction } from './interactions.js';
 
 const Challenge = z.object({ type: z.literal('url_verification'), challenge: z.string() });
+
+/** A file that Slack holds; the bot's token opens its address. */
+export const SlackFile = z.object({
+  name: z.string().min(1).max(255).catch('file'),
+  mimetype: z.string().min(1).max(255).catch('application/octet-stream'),
+  size: z.int().min(0).optional().catch(undefined),
+  url_private_download: z.url().max(2000),
+});
+export type SlackFile = z.infer<typeof SlackFile>;
+
+/** Files in a message that are read; those without an address, such as deleted ones, are left out. */
+const MAX_FILES = 10;
+const SlackFiles = z.array(z.unknown()).transform((files) =>
+  files
+    .map((file) => SlackFile.safeParse(file).data)
+    .filter((file) => file !== undefined)
+    .slice(0, MAX_FILES),
+);
 
 const SlackEvent = z.object({
   type: z.string(),
@@ -14,6 +33,7 @@ const SlackEvent = z.object({
   thread_ts: z.string().optional(),
   channel: z.string().optional(),
   channel_type: z.string().optional(),
+  files: SlackFiles.optional(),
 });
 export type SlackEvent = z.infer<typeof SlackEvent>;
 
@@ -35,17 +55,36 @@ const Other = z.object({ type: z.string() });
 export type Delivery =
   | { readonly kind: 'challenge'; readonly challenge: string }
   | { readonly kind: 'event'; readonly callback: EventCallback }
+  | Interaction
   | { readonly kind: 'other' };
 
-/** Parses a delivery whose signature is verified. */
-export function readDelivery(body: Uint8Array): Delivery {
-  const payload = parseJson(body);
+/** Parses a delivery whose signature is verified: JSON for events, a form for commands, buttons and modals. */
+export function readDelivery(body: Uint8Array, contentType = 'application/json'): Delivery {
+  if (!contentType.toLowerCase().startsWith('application/x-www-form-urlencoded'))
+    return readEvent(parseJson(body));
+  const fields = Object.fromEntries(new URLSearchParams(Buffer.from(body).toString('utf8')));
+  const { payload } = fields;
+  return payload === undefined
+    ? readFields(fields)
+    : (readInteraction(parseJson(Buffer.from(payload))) ?? { kind: 'other' });
+}
+
+/** Reads the payload of an event. */
+export function readEvent(payload: unknown): Delivery {
   const challenge = Challenge.safeParse(payload);
   if (challenge.success) return { kind: 'challenge', challenge: challenge.data.challenge };
   const callback = EventCallback.safeParse(payload);
   if (callback.success) return { kind: 'event', callback: callback.data };
   if (Other.safeParse(payload).success) return { kind: 'other' };
   throw new OracleError('validation_failed', { message: ['type: is missing'] });
+}
+
+/** Reads the fields of a slash command. Slack sends `ssl_check` to see whether the address works. */
+export function readFields(fields: Readonly<Record<string, unknown>>): Delivery {
+  const command = readCommand(fields);
+  if (command) return command;
+  if (fields.ssl_check !== undefined) return { kind: 'other' };
+  throw new OracleError('validation_failed', { message: ['command: is missing or incomplete'] });
 }
 
 function parseJson(body: Uint8Array): unknown {
@@ -67,6 +106,11 @@ export const SlackMessage = z.object({
   /** The thread to answer in; none in a direct conversation outside of threads. */
   thread: z.string().optional(),
   text: z.string(),
+  files: z.array(SlackFile).optional(),
+  /** Where to answer a slash command, for half an hour. */
+  responseUrl: z.string().optional(),
+  /** The answer to a question of a paused turn, which then continues. */
+  answer: z.object({ id: z.string(), value: z.unknown() }).optional(),
 });
 export type SlackMessage = z.infer<typeof SlackMessage>;
 
@@ -81,10 +125,12 @@ export function parseMessage(callback: EventCallback): SlackMessage | undefined 
     return undefined;
   const self = callback.authorizations?.find(({ is_bot }) => is_bot)?.user_id;
   if (user === self || !isAddressed(event)) return undefined;
-  const text = plainText(event.text ?? '', self);
+  const { files = [] } = event;
+  const text = plainText(event.text ?? '', self) || files.map(({ name }) => name).join(', ');
   if (!text) return undefined;
   const thread = event.thread_ts ?? (isDirect(event) ? undefined : ts);
-  return { eventId, team, user, channel, ts, text, ...(thread && { thread }) };
+  const more = { ...(thread && { thread }), ...(files.length > 0 && { files }) };
+  return { eventId, team, user, channel, ts, text, ...more };
 }
 
 function isAddressed(event: SlackEvent): boolean {
@@ -131,7 +177,8 @@ export interface SignedRequest {
 /** Verifies that Slack signed a request. */
 export class RequestSignature {
   constructor(
-    private readonly secret: string,
+    /** Without one, as with Socket Mode, nothing is genuine. */
+    private readonly secret: string | undefined,
     private readonly clock: () => number,
   ) {}
 
@@ -139,7 +186,10 @@ export class RequestSignature {
   assert({ signature = '', timestamp = '', body }: SignedRequest): void {
     const sent = Buffer.from(signature);
     const expected = Buffer.from(this.sign(timestamp, body));
-    const isGenuine = sent.length === expected.length && timingSafeEqual(sent, expected);
+    const isGenuine =
+      this.secret !== undefined &&
+      sent.length === expected.length &&
+      timingSafeEqual(sent, expected);
     if (isGenuine && this.isFresh(timestamp)) return;
     throw new OracleError('missing_authentication', {
       message: 'The request is not signed by Slack, or too old',
@@ -147,7 +197,7 @@ export class RequestSignature {
   }
 
   sign(timestamp: string, body: Uint8Array): string {
-    const hmac = createHmac('sha256', this.secret);
+    const hmac = createHmac('sha256', this.secret ?? '');
     return `v0=${hmac.update(`v0:${timestamp}:`).update(body).digest('hex')}`;
   }
 

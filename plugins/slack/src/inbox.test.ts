@@ -119,6 +119,9 @@ describe.each(engines)('Threads on %s', (engine) => {
         openSession: async (user) => ({ sessionId: `${user}/${opened.push(user)}` }),
         start: async () => (async function* () {})(),
         abort: async () => false,
+        join: async () => {
+          throw new Error('not used');
+        },
         pending: async () => [],
         answer: () => Promise.reject(new Error('not answered here')),
         deny: () => Promise.reject(new Error('not denied here')),
@@ -200,6 +203,9 @@ describe.each(engines)('migration 0002-owners on %s', (engine) => {
       openSession: () => Promise.reject(new Error('the thread has a session')),
       start: () => Promise.reject(new Error('not started here')),
       abort: async () => false,
+      join: async () => {
+        throw new Error('not used');
+      },
       pending: async () => [],
       answer: () => Promise.reject(new Error('not answered here')),
       deny: () => Promise.reject(new Error('not denied here')),

@@ -166,7 +166,8 @@ export class Inbox {
 }
 
 /** The user of a message as the host knows them. */
-export const getOwner = ({ team, user }: SlackMessage) => `did:slack:${team}:${user}`;
+export const getOwner = ({ team, user }: Pick<SlackMessage, 'team' | 'user'>) =>
+  `did:slack:${team}:${user}`;
 
 const toKey = (message: SlackMessage) => ({ owner: getOwner(message), event_id: message.eventId });
 

@@ -7,10 +7,13 @@ import {
   type SetupContext,
 } from '@sibyl/plugin-kit';
 import { z } from 'zod';
-import { parseMessage, RequestSignature, readDelivery } from './delivery.js';
+import { RequestSignature, readDelivery } from './delivery.js';
+import { listFileTools, sendMedia, shareFiles } from './files.js';
 import { Inbox, migrations } from './inbox.js';
 import { connectSlack } from './live-reply.js';
 import { MessageAnswerer } from './message-answerer.js';
+import { PREFERENCE_STORE, Receiver, SlackReply } from './receiver.js';
+import { openSocketMode } from './socket-mode.js';
 import { Threads } from './threads.js';
 
 /** The plugin's environment variables. */
@@ -19,12 +22,19 @@ export const SlackConfig = z.object({
     .string()
     .trim()
     .min(1)
+    .optional()
     .describe("The app's signing secret; deliveries without its signature are rejected"),
   SLACK_BOT_TOKEN: z
     .string()
     .trim()
     .min(1)
     .describe('Token of the bot that posts the answers, xoxb-…; needs chat:write'),
+  SLACK_APP_TOKEN: z
+    .string()
+    .trim()
+    .min(1)
+    .optional()
+    .describe('App-level token, xapp-…, with connections:write: turns on Socket Mode'),
   SLACK_API_URL: z
     .url({ protocol: /^https?$/, error: 'must be an http(s) URL' })
     .transform((url) => (url.endsWith('/') ? url : `${url}/`))
@@ -33,59 +43,55 @@ export const SlackConfig = z.object({
 });
 export type SlackConfig = z.output<typeof SlackConfig>;
 
-/** Reply of `POST /slack/events`; with the challenge if Slack verifies the URL. */
-const SlackAcknowledged = z
-  .object({ ok: z.literal(true), challenge: z.string().optional() })
-  .meta({ id: 'SlackAcknowledged' });
-type SlackAcknowledged = z.infer<typeof SlackAcknowledged>;
-
-/** Answers mentions and direct messages in Slack. */
+/** Answers mentions, direct messages and commands in Slack. */
 export const slack = definePlugin({
   name: 'slack',
   version: '0.1.0',
   manifest: {
     title: 'Slack',
-    summary: 'Answers mentions and direct messages in Slack.',
+    summary: 'Answers mentions, direct messages and commands in Slack.',
     whenToUse: [],
     category: 'channels',
     visibility: 'silent',
   },
+  softDependsOn: ['user-preferences'],
   configSchema: SlackConfig,
-  autoDetect: ({ SLACK_SIGNING_SECRET, SLACK_BOT_TOKEN }) =>
-    Boolean(SLACK_SIGNING_SECRET && SLACK_BOT_TOKEN),
-  autoDetectHint: 'set SLACK_SIGNING_SECRET and SLACK_BOT_TOKEN',
+  autoDetect: ({ SLACK_SIGNING_SECRET, SLACK_APP_TOKEN, SLACK_BOT_TOKEN }) =>
+    Boolean(SLACK_BOT_TOKEN && (SLACK_SIGNING_SECRET || SLACK_APP_TOKEN)),
+  autoDetectHint: 'set SLACK_BOT_TOKEN, and SLACK_SIGNING_SECRET or SLACK_APP_TOKEN',
   migrations,
   diagnose: async ({ config, fetch }) => [await diagnoseSlack(config, fetch)],
   setup: (context) => createServices(context),
-  close: async ({ rounds, answers }) => {
+  close: async ({ rounds, answers, disconnect }) => {
+    await disconnect?.();
     // The last round may still start answers.
     await rounds.stop();
     await answers.close();
   },
-  routes: ({ services: { signature, inbox, answers } }) => [
+  getSharedState: ({ services }) => shareFiles(services),
+  getRequestTools: (turn) => listFileTools(turn, turn.services),
+  getMiddlewares: ({ services }) => [sendMedia(services)],
+  routes: ({ services: { signature, receiver } }) => [
     defineRoute({
       method: 'POST',
       path: '/slack/events',
       auth: 'public',
-      summary: 'Receives messages from Slack, and verifies this URL',
-      reply: SlackAcknowledged,
+      summary: 'Receives messages, commands, buttons and modals from Slack, and verifies this URL',
+      acceptsForms: true,
+      reply: SlackReply,
       errors: ['missing_authentication', 'validation_failed', 'invalid_json'],
       headers: {
         'x-slack-signature': 'Over the timestamp and the body, with the signing secret',
         'x-slack-request-timestamp': 'When it was signed, in Unix seconds',
       },
       // Replies as soon as the message is stored: Slack waits for at most three seconds.
-      handler: async ({ rawBody: body, headers }): Promise<SlackAcknowledged> => {
+      handler: ({ rawBody: body, headers }): Promise<SlackReply> => {
         signature.assert({
           signature: headers['x-slack-signature'],
           timestamp: headers['x-slack-request-timestamp'],
           body,
         });
-        const delivery = readDelivery(body);
-        if (delivery.kind === 'challenge') return { ok: true, challenge: delivery.challenge };
-        const message = delivery.kind === 'event' ? parseMessage(delivery.callback) : undefined;
-        if (message && (await inbox.accept(message))) answers.start({ message, replies: [] });
-        return { ok: true };
+        return receiver.receive(readDelivery(body, headers['content-type']));
       },
     }),
   ],
@@ -96,17 +102,16 @@ const ROUND_MS = 10_000;
 const UPDATE_INTERVAL_MS = 1_000;
 
 async function createServices(context: SetupContext<SlackConfig>) {
-  const { database, turns, config, logger, fetch } = context;
+  const { database, turns, config, logger, fetch, shared } = context;
+  const { SLACK_BOT_TOKEN: token, SLACK_APP_TOKEN: appToken, SLACK_API_URL: url } = config;
   const clock = Date.now;
   const inbox = new Inbox({ database, clock });
   const threads = new Threads({ database, turns });
-  const channel = await connectSlack({
-    token: config.SLACK_BOT_TOKEN,
-    url: config.SLACK_API_URL,
-    fetch,
-  });
+  const channel = await connectSlack({ token, url, fetch });
   const pauseMs = UPDATE_INTERVAL_MS;
   const answers = new MessageAnswerer({ inbox, threads, turns, channel, logger, pauseMs });
+  const preferences = shared.get(PREFERENCE_STORE);
+  const receiver = new Receiver({ inbox, answers, threads, turns, channel, preferences, logger });
   /** Answers messages that were postponed, or left by a process that died. */
   const runRound = async () => {
     await inbox.renew();
@@ -114,10 +119,15 @@ async function createServices(context: SetupContext<SlackConfig>) {
     await inbox.deleteOld();
   };
   return {
-    inbox,
+    threads,
+    channel,
     answers,
+    receiver,
     signature: new RequestSignature(config.SLACK_SIGNING_SECRET, clock),
     rounds: repeat(runRound, { everyMs: ROUND_MS, logger }),
+    disconnect: appToken
+      ? await openSocketMode({ appToken, url, logger, receive: (sent) => receiver.receive(sent) })
+      : undefined,
   };
 }
 

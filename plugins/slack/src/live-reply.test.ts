@@ -12,13 +12,13 @@ function openChannel(existing: Record<string, string> = {}) {
     if (state.failures-- > 0) throw new Error('Slack is down');
   };
   const channel: SlackChannel = {
-    post: async (_, text) => {
+    post: async (_, { text }) => {
       await pass('post');
       const ts = `new-${messages.size}`;
       messages.set(ts, text);
       return ts;
     },
-    update: async (_, ts, text) => {
+    update: async (_, ts, { text }) => {
       await pass('update');
       messages.set(ts, text);
     },
@@ -26,6 +26,11 @@ function openChannel(existing: Record<string, string> = {}) {
       await pass('remove');
       messages.delete(ts);
     },
+    respond: async () => {},
+    openView: async () => {},
+    upload: async () => {},
+    openDirect: async () => 'D1',
+    download: async () => new Uint8Array(),
   };
   const posted: string[][] = [];
   const reply = new LiveReply({
@@ -72,7 +77,7 @@ describe('LiveReply', () => {
     const text = Array.from({ length: 200 }, (_, i) => `line ${i} ${'x'.repeat(40)}`).join('\n');
     await reply.finish(text);
     expect(texts().join('\n')).toBe(text);
-    expect(posted.map(({ length }) => length)).toEqual([1, 2, 3]);
+    expect(posted.map(({ length }) => length)).toEqual([1, 2, 3, 4]);
   });
 
   it('shows the end although showing it on the way failed', async () => {

@@ -1,8 +1,14 @@
-import { type SetupContext, settlesWithin } from '@sibyl/plugin-kit';
+import {
+  type FileReadOptions,
+  type SafeFetch,
+  type SetupContext,
+  settlesWithin,
+} from '@sibyl/plugin-kit';
 import { splitMessage, toMrkdwn } from './mrkdwn.js';
+import { type Block, section, type View } from './views.js';
 
-/** Slack truncates longer messages. */
-const MAX_LENGTH = 3500;
+/** Slack rejects longer sections. */
+export const MAX_LENGTH = 2900;
 
 interface LiveReplyDeps {
   readonly channel: SlackChannel;
@@ -13,11 +19,14 @@ interface LiveReplyDeps {
   readonly onPosted: (replies: readonly string[]) => Promise<void>;
   /** Minimum time between two updates. */
   readonly pauseMs: number;
+  /** Below the last message while the answer is being written. */
+  readonly buttons?: Block | undefined;
 }
 
 interface Shown {
   readonly ts: string;
   text: string | undefined;
+  hasButtons: boolean;
 }
 
 /** An answer that streams to Slack: its messages are updated, and new ones posted when they are full. */
@@ -27,11 +36,12 @@ export class LiveReply {
   private wanted = '';
   private work: Promise<void> | undefined;
   private error: unknown;
+  private isFinishing = false;
   private finishing = Promise.withResolvers<void>();
 
   constructor(deps: LiveReplyDeps) {
     this.deps = deps;
-    this.shown = deps.replies.map((ts) => ({ ts, text: undefined }));
+    this.shown = deps.replies.map((ts) => ({ ts, text: undefined, hasButtons: false }));
   }
 
   /** Shows the text soon; of several in quick succession only the last one. */
@@ -43,16 +53,19 @@ export class LiveReply {
   /** Shows the text now; resolves once it is posted. */
   async finish(markdown: string): Promise<void> {
     this.wanted = markdown;
+    this.isFinishing = true;
     this.finishing.resolve();
     await this.work;
     this.error = undefined;
-    await this.sync(markdown);
+    await this.sync(markdown, undefined);
   }
 
   private async showLatest(): Promise<void> {
-    for (let shown: string | undefined; shown !== this.wanted && !this.error; ) {
+    let shown: string | undefined;
+    // `finish` shows the last text itself.
+    while (shown !== this.wanted && !this.error && !this.isFinishing) {
       shown = this.wanted;
-      await this.sync(shown).catch((error) => {
+      await this.sync(shown, this.deps.buttons).catch((error) => {
         // `finish` shows the whole text again.
         this.error = error;
       });
@@ -61,24 +74,26 @@ export class LiveReply {
     this.work = undefined;
   }
 
-  private async sync(markdown: string): Promise<void> {
+  private async sync(markdown: string, buttons: Block | undefined): Promise<void> {
     const texts = splitMessage(toMrkdwn(markdown), MAX_LENGTH);
-    for (const [i, text] of texts.entries()) await this.showOne(i, text);
+    for (const [i, text] of texts.entries())
+      await this.showOne(i, { text, buttons: i === texts.length - 1 ? buttons : undefined });
     // The final text may be shorter than what was shown.
     while (this.shown.length > texts.length) await this.dropLast();
   }
 
-  private async showOne(index: number, text: string): Promise<void> {
+  private async showOne(index: number, post: Post): Promise<void> {
     const { channel, place, onPosted } = this.deps;
     const shown = this.shown[index];
-    if (shown?.text === text) return;
+    const hasButtons = post.buttons !== undefined;
+    if (shown?.text === post.text && shown.hasButtons === hasButtons) return;
     if (shown) {
-      await channel.update(place, shown.ts, text);
-      shown.text = text;
+      await channel.update(place, shown.ts, post);
+      Object.assign(shown, { text: post.text, hasButtons });
       return;
     }
-    const ts = await channel.post(place, text);
-    this.shown.push({ ts, text });
+    const ts = await channel.post(place, post);
+    this.shown.push({ ts, text: post.text, hasButtons });
     await onPosted(this.shown.map((one) => one.ts));
   }
 
@@ -97,12 +112,32 @@ export interface ReplyPlace {
   readonly thread?: string | undefined;
 }
 
-/** Posts, updates and removes messages of the bot. */
+/** A message of the bot. */
+export interface Post {
+  /** In mrkdwn. */
+  readonly text: string;
+  readonly buttons?: Block | undefined;
+}
+
+/** A file for a conversation. */
+export interface Upload {
+  readonly filename: string;
+  readonly data: Uint8Array;
+}
+
+/** What the bot does in Slack. */
 export interface SlackChannel {
   /** Returns the id of the new message. */
-  post(place: ReplyPlace, text: string): Promise<string>;
-  update(place: ReplyPlace, ts: string, text: string): Promise<void>;
+  post(place: ReplyPlace, post: Post): Promise<string>;
+  update(place: ReplyPlace, ts: string, post: Post): Promise<void>;
   remove(place: ReplyPlace, ts: string): Promise<void>;
+  /** Answers a command or a button, visible to its user only. */
+  respond(url: string, body: object): Promise<void>;
+  openView(triggerId: string, view: View): Promise<void>;
+  upload(place: ReplyPlace, file: Upload): Promise<void>;
+  /** The direct conversation with a user. */
+  openDirect(user: string): Promise<string>;
+  download(url: string, options: FileReadOptions): Promise<Uint8Array>;
 }
 
 interface SlackChannelOptions {
@@ -125,19 +160,73 @@ export async function connectSlack(options: SlackChannelOptions): Promise<SlackC
     logger: { ...silent, getLevel: () => LogLevel.ERROR },
   });
   return {
-    async post({ channel, thread }, text) {
-      const plain = { channel, text, unfurl_links: false, unfurl_media: false };
-      const { ts } = await web.chat.postMessage(thread ? { ...plain, thread_ts: thread } : plain);
+    async post({ channel, thread }, { text, buttons }) {
+      const { ts } = await web.chat.postMessage({
+        ...{ channel, text, unfurl_links: false, unfurl_media: false },
+        ...(thread && { thread_ts: thread }),
+        ...(buttons && { blocks: toBlocks(text, buttons) }),
+      });
       if (!ts) throw new Error('Slack did not return the id of the message');
       return ts;
     },
-    async update({ channel }, ts, text) {
-      await web.chat.update({ channel, ts, text });
+    async update({ channel }, ts, { text, buttons }) {
+      await web.chat.update({ channel, ts, text, blocks: buttons ? toBlocks(text, buttons) : [] });
     },
     async remove({ channel }, ts) {
       await web.chat.delete({ channel, ts });
     },
+    async openView(triggerId, view) {
+      await web.views.open({ trigger_id: triggerId, view: view as never });
+    },
+    async openDirect(user) {
+      const { channel } = await web.conversations.open({ users: user });
+      if (!channel?.id) throw new Error('Slack did not open a direct conversation');
+      return channel.id;
+    },
+    async upload({ channel, thread }, { filename, data }) {
+      const file = { filename, file: Buffer.from(data), channel_id: channel };
+      await web.filesUploadV2(thread ? { ...file, thread_ts: thread } : file);
+    },
+    respond: (address, body) => respond(fetch, address, body),
+    download: (address, limits) => download(address, limits, options),
   };
+}
+
+/** Not typed as those of the SDK, which lists all that Slack knows. */
+const toBlocks = (text: string, buttons: Block) => [section(text), buttons] as never[];
+
+async function respond(fetch: SafeFetch, url: string, body: object): Promise<void> {
+  const response = await fetch(url, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+    timeoutMs: TIMEOUT_MS,
+  });
+  await response.body?.cancel();
+  if (!response.ok) throw new Error(`Slack answered ${response.status}`);
+}
+
+const DOWNLOAD_TIMEOUT_MS = 60_000;
+
+/** Reads a file of Slack. The token is sent to Slack only. */
+async function download(
+  url: string,
+  { maxBytes, signal, reserve }: FileReadOptions,
+  { token, url: api, fetch }: SlackChannelOptions,
+): Promise<Uint8Array> {
+  const { host } = new URL(url);
+  if (host !== new URL(api).host && !/^([\w-]+\.)*slack\.com$/.test(host))
+    throw new Error('its address is not one of Slack');
+  const headers = { authorization: `Bearer ${token}` };
+  const limits = { maxBytes, signal, timeoutMs: DOWNLOAD_TIMEOUT_MS, redirects: 0 };
+  const response = await fetch(url, { headers, ...limits });
+  // Without the scope files:read, Slack sends the page to sign in.
+  if (!response.ok || response.headers.get('content-type')?.startsWith('text/html')) {
+    await response.body?.cancel();
+    throw new Error('Slack does not permit to read it; the app needs the scope files:read');
+  }
+  reserve(Number(response.headers.get('content-length') ?? maxBytes));
+  return new Uint8Array(await response.arrayBuffer());
 }
 
 /** The SDK is an optional dependency and loads only with this plugin. */

@@ -10,6 +10,8 @@ import { type JsonObject, PreferencesPatch, UserPreferences } from '@sibyl/proto
 
 const KEY = 'user-preferences';
 const PREFERENCES = sharedKey<UserPreferences>('userPreferences');
+/** For plugins that show and change preferences, such as in a chat. */
+const PREFERENCE_STORE = sharedKey<PreferenceStore>('preferenceStore');
 
 /** How the user wants the agent to behave, stored per room (contract A1, B6). */
 export const userPreferences = definePlugin({
@@ -42,10 +44,12 @@ export const userPreferences = definePlugin({
       },
     }),
   ],
-  getSharedState: ({ services: preferences }) =>
-    PREFERENCES.sharePerTurn(({ user, session }) =>
+  getSharedState: ({ services: preferences }) => ({
+    ...PREFERENCE_STORE.share(preferences),
+    ...PREFERENCES.sharePerTurn(({ user, session }) =>
       preferences.read({ owner: user.did, roomId: session.roomId }),
     ),
+  }),
   routes: ({ services: preferences }) => [
     defineRoute({
       method: 'GET',

@@ -6,6 +6,7 @@ import {
 } from '@nestjs/common';
 import { ROUTE_ARGS_METADATA } from '@nestjs/common/constants.js';
 import { RouteParamtypes } from '@nestjs/common/enums/route-paramtypes.enum.js';
+import { ROUTE_DESCRIPTION, type RouteDescription } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
 import { type ByteBudget, type ByteReservation, toAddressKey } from '@sibyl/server-kit';
 import type { Request, Response } from 'express';
@@ -25,7 +26,8 @@ export class BodyInterceptor implements NestInterceptor {
     const http = context.switchToHttp();
     const request = http.getRequest<Request>();
     try {
-      if (isJson(request)) await this.read(request);
+      if (isJson(request)) await this.read(request, parseJson);
+      else if (isAcceptedForm(request, context)) await this.read(request, () => undefined);
     } catch (error) {
       // The rest of the body is not read, so this connection cannot be used again.
       http.getResponse<Response>().setHeader('Connection', 'close');
@@ -36,12 +38,12 @@ export class BodyInterceptor implements NestInterceptor {
     return next.handle();
   }
 
-  private async read(request: Request): Promise<void> {
+  private async read(request: Request, parse: (bytes: Buffer) => unknown): Promise<void> {
     const reservation = this.budget.open(toAddressKey(request.ip));
     try {
       const rawBody = await readBytes(request, this.limit, reservation);
       // Plugins check signatures over the raw bytes.
-      if (rawBody.length > 0) Object.assign(request, { rawBody, body: parseJson(rawBody) });
+      if (rawBody.length > 0) Object.assign(request, { rawBody, body: parse(rawBody) });
     } finally {
       reservation.release();
     }
@@ -52,6 +54,16 @@ export class BodyInterceptor implements NestInterceptor {
 function isJson(request: Request): boolean {
   if (request.method === 'GET' || request.method === 'HEAD') return false;
   return hasBody(request) && request.is('application/json') !== false;
+}
+
+/** Routes that accept forms read their bytes. */
+function isAcceptedForm(request: Request, context: ExecutionContext): boolean {
+  const described: RouteDescription | undefined = Reflect.getMetadata(
+    ROUTE_DESCRIPTION,
+    context.getHandler(),
+  );
+  const isForm = request.is('application/x-www-form-urlencoded') !== false;
+  return described?.acceptsForms === true && isForm && hasBody(request);
 }
 
 function hasBody({ headers }: Request): boolean {

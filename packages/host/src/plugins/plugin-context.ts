@@ -147,12 +147,9 @@ function createPluginTurns(deps: PluginTurnsDeps): PluginTurns {
     start: async (turn) => {
       const owner = toOwner(plugin, turn.user);
       const { turns, reader } = await ready;
-      const run = await reader.find({
-        owner,
-        runId: await turns.start(toTurnRequest(owner, turn)),
-      });
-      return replyParts((signal) => reader.read(run, 0, signal));
+      return readRun(reader, { owner, runId: await turns.start(toTurnRequest(owner, turn)) });
     },
+    join: async (run) => readRun((await ready).reader, run),
     pending: async ({ owner, sessionId }) => {
       const { paused } = await ready;
       const questions = await paused.pending({ owner, sessionId });
@@ -176,19 +173,27 @@ function createPluginTurns(deps: PluginTurnsDeps): PluginTurns {
   };
 }
 
+async function readRun(
+  reader: RunReader,
+  key: Parameters<RunReader['find']>[0],
+): Promise<AsyncIterable<ReplyPart>> {
+  const run = await reader.find(key);
+  return replyParts((signal) => reader.read(run, 0, signal));
+}
+
 function toOwner(plugin: string, user: string): string {
   if (USER.test(user)) return `did:${plugin}:${user}`;
   throw new OracleError('bad_request', { message: 'A user is 1 to 200 of A-Z a-z 0-9 . _ : % -' });
 }
 
 function toTurnRequest(owner: string, turn: PluginTurn): TurnRequest {
-  const { sessionId, message, client, idempotencyKey } = turn;
-  const sent = SendMessage.safeParse({ message, timezone: turn.timezone });
+  const { sessionId, message, client, idempotencyKey, timezone: named, metadata } = turn;
+  const sent = SendMessage.safeParse({ message, timezone: named, metadata });
   if (!sent.success) {
     const message = describeIssues(sent.error.issues, 'message');
     throw new OracleError('validation_failed', { message });
   }
-  const { timezone, warnings } = readTimezone(turn.timezone);
+  const { timezone, warnings } = readTimezone(named);
   return {
     caller: { did: owner, expiration: Number.MAX_SAFE_INTEGER, presentedDelegation: undefined },
     sessionId,

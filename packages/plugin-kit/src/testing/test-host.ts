@@ -104,6 +104,9 @@ export class TestHost {
       this.startedTurns.push(turn);
       return this.#reply(turn);
     },
+    join: async () => {
+      throw new OracleError('run_not_found');
+    },
     abort: async () => false,
     pending: async () => [],
     answer: async () => {

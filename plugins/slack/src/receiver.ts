@@ -1,0 +1,263 @@
+import {
+  type Logger,
+  OracleError,
+  type PluginTurns,
+  type RoomPlace,
+  sharedKey,
+} from '@sibyl/plugin-kit';
+import { describeIssues, PreferencesPatch, type UserPreferences } from '@sibyl/protocol';
+import { z } from 'zod';
+import { type Delivery, parseMessage, type SlackMessage } from './delivery.js';
+import { getOwner, type Inbox } from './inbox.js';
+import type { SlackAction, SlackCommand, SlackSubmission } from './interactions.js';
+import type { SlackChannel } from './live-reply.js';
+import type { MessageAnswerer } from './message-answerer.js';
+import { COMMANDS, getUserId, type Threads } from './threads.js';
+import {
+  ANSWER,
+  AnswerValue,
+  actions,
+  ModalPlace,
+  OPEN_QUESTION,
+  PREFERENCE_FIELDS,
+  PREFERENCES,
+  QuestionPlace,
+  readAnswer,
+  renderPreferences,
+  renderQuestionModal,
+  STOP,
+  section,
+} from './views.js';
+
+/** What the plugin `user-preferences` shares. */
+interface PreferenceStore {
+  read(place: RoomPlace): Promise<UserPreferences>;
+  change(place: RoomPlace, patch: PreferencesPatch): Promise<UserPreferences>;
+}
+export const PREFERENCE_STORE = sharedKey<PreferenceStore>('preferenceStore');
+
+/** Reply of `POST /slack/events`, which Slack shows or acts upon. */
+export const SlackReply = z
+  .object({
+    ok: z.literal(true).optional(),
+    challenge: z.string().optional().describe('If Slack verifies the URL'),
+    response_type: z.literal('ephemeral').optional().describe('For a command'),
+    text: z.string().optional(),
+    blocks: z.array(z.record(z.string(), z.unknown())).optional(),
+    response_action: z.enum(['clear', 'errors']).optional().describe('For a modal'),
+    errors: z.record(z.string(), z.string()).optional().describe('By field of the modal'),
+  })
+  .meta({ id: 'SlackReply' });
+export type SlackReply = z.infer<typeof SlackReply>;
+
+interface ReceiverDeps {
+  readonly inbox: Inbox;
+  readonly answers: MessageAnswerer;
+  readonly threads: Threads;
+  readonly turns: PluginTurns;
+  readonly channel: SlackChannel;
+  readonly preferences: PreferenceStore | undefined;
+  readonly logger: Logger;
+}
+
+const OK: SlackReply = { ok: true };
+
+/** Receives what Slack delivers. It replies at once, since Slack waits for at most three seconds. */
+export class Receiver {
+  constructor(private readonly deps: ReceiverDeps) {}
+
+  async receive(delivery: Delivery): Promise<SlackReply> {
+    switch (delivery.kind) {
+      case 'challenge':
+        return { ok: true, challenge: delivery.challenge };
+      case 'event': {
+        const message = parseMessage(delivery.callback);
+        if (message) await this.accept(message);
+        return OK;
+      }
+      case 'command':
+        return this.runCommand(delivery);
+      case 'action':
+        return this.press(delivery);
+      case 'submission':
+        return this.submit(delivery);
+      case 'other':
+        return OK;
+    }
+  }
+
+  private async accept(message: SlackMessage): Promise<void> {
+    const { inbox, answers } = this.deps;
+    if (await inbox.accept(message)) answers.start({ message, replies: [] });
+  }
+
+  private async runCommand(command: SlackCommand): Promise<SlackReply> {
+    const { text, triggerId, team, user, channel, responseUrl } = command;
+    const place = { team, user, channel, ...(!command.isDirect && { thread: COMMANDS }) };
+    switch (text.toLowerCase()) {
+      case '':
+      case 'help':
+        return this.help(command);
+      case 'preferences':
+        if (!this.deps.preferences) return sayPrivately('Preferences are switched off here.');
+        void this.openPreferences(command);
+        return sayPrivately('Opening your preferences…');
+      case 'stop':
+        return sayPrivately((await this.stop(place)) ? 'Stopped.' : 'Nothing is running.');
+      case 'new':
+        await this.forget(place);
+        return sayPrivately('Your next question starts a new conversation.');
+      default:
+    }
+    const id = { eventId: `command ${triggerId}`, ts: triggerId };
+    await this.accept({ ...id, ...place, text, responseUrl });
+    return sayPrivately('_Thinking…_');
+  }
+
+  private help({ command }: SlackCommand): SlackReply {
+    const text = [
+      `\`${command} <question>\` asks me; only you see the answer`,
+      `\`${command} preferences\` changes how I answer you`,
+      `\`${command} new\` starts a new conversation`,
+      `\`${command} stop\` stops the current answer`,
+    ].join('\n');
+    const button = { action: PREFERENCES, label: 'Preferences' };
+    const buttons = this.deps.preferences ? [actions([button])] : [];
+    return { ...sayPrivately(text), blocks: [section(text), ...buttons] };
+  }
+
+  private async stop(place: Parameters<Threads['findSession']>[0]): Promise<boolean> {
+    const { threads, turns } = this.deps;
+    const sessionId = await threads.findSession(place);
+    return sessionId !== undefined && turns.abort({ user: getUserId(place), sessionId });
+  }
+
+  private async forget(place: Parameters<Threads['findSession']>[0]): Promise<void> {
+    const { threads } = this.deps;
+    const sessionId = await threads.findSession(place);
+    if (sessionId !== undefined) await threads.remove(place, sessionId);
+  }
+
+  private async press(action: SlackAction): Promise<SlackReply> {
+    const { turns } = this.deps;
+    const { actionId, value } = action;
+    if (actionId === STOP) await turns.abort({ user: getUserId(action), sessionId: value });
+    else if (actionId === PREFERENCES) void this.openPreferences(action);
+    else if (actionId === OPEN_QUESTION) void this.openQuestion(action);
+    else if (actionId.startsWith(`${ANSWER}:`)) await this.answerByButton(action);
+    return OK;
+  }
+
+  /** Answers a question of the user's paused turn; one of another user does not exist for them. */
+  private async answerByButton(action: SlackAction): Promise<void> {
+    const { channel, thread, triggerId: ts, responseUrl } = action;
+    const { data: answer } = AnswerValue.safeParse(parseJson(action.value));
+    if (!answer || channel === undefined) return;
+    try {
+      await this.answer(action, { channel, thread, ts, answer });
+      const text = `:white_check_mark: ${typeof answer.value === 'boolean' ? YES_NO[Number(answer.value)] : answer.value}`;
+      this.respond(responseUrl, { replace_original: true, text });
+    } catch (error) {
+      if (!(error instanceof OracleError) || error.status >= 500) throw error;
+      this.respond(responseUrl, { ...sayPrivately(describe(error)), replace_original: false });
+    }
+  }
+
+  /** Continues the turn first, so that a wrong answer is refused, then lets the inbox show the rest of it. */
+  private async answer(
+    who: Pick<SlackAction, 'team' | 'user'>,
+    { answer, ts, channel, thread }: AnswerPlace,
+  ): Promise<void> {
+    const { team, user } = who;
+    await this.deps.turns.answer({ owner: getOwner(who), id: answer.id, value: answer.value });
+    const message = { eventId: `answer ${answer.id}`, ts, team, user, channel, text: '', answer };
+    await this.accept(thread ? { ...message, thread } : message);
+  }
+
+  private async submit(submission: SlackSubmission): Promise<SlackReply> {
+    const { callbackId, metadata, fields, viewId: ts } = submission;
+    if (callbackId === PREFERENCES) return this.savePreferences(submission);
+    const { data: place } = ModalPlace.safeParse(parseJson(metadata));
+    if (callbackId !== ANSWER || !place) return { response_action: 'clear' };
+    try {
+      const answer = { id: place.id, value: readAnswer(fields, place) };
+      await this.answer(submission, { ...place, ts, answer });
+      return { response_action: 'clear' };
+    } catch (error) {
+      if (!(error instanceof OracleError) || error.status >= 500) throw error;
+      const [field = 'answer'] = Object.keys(place.types);
+      return { response_action: 'errors', errors: { [field]: describe(error) } };
+    }
+  }
+
+  private async savePreferences(submission: SlackSubmission): Promise<SlackReply> {
+    const { fields } = submission;
+    const given = PREFERENCE_FIELDS.map((name) => [name, fields[name] ?? null]);
+    const { data: patch, error } = PreferencesPatch.safeParse(Object.fromEntries(given));
+    if (error) {
+      const errors = error.issues.map((issue) => [
+        String(issue.path[0] ?? PREFERENCE_FIELDS[0]),
+        describeIssues([issue], 'value').join(),
+      ]);
+      return { response_action: 'errors', errors: Object.fromEntries(errors) };
+    }
+    await this.deps.preferences?.change({ owner: getOwner(submission) }, patch);
+    return { response_action: 'clear' };
+  }
+
+  private async openPreferences(who: SlackCommand | SlackAction): Promise<void> {
+    const { preferences, channel, logger } = this.deps;
+    try {
+      const current = await preferences?.read({ owner: getOwner(who) });
+      await channel.openView(who.triggerId, renderPreferences(current ?? {}));
+    } catch (err) {
+      logger.warn({ err }, 'cannot open a modal in Slack');
+    }
+  }
+
+  private async openQuestion(action: SlackAction): Promise<void> {
+    const { turns, channel, logger } = this.deps;
+    try {
+      const { id, sessionId } = QuestionPlace.parse(parseJson(action.value));
+      const questions = await turns.pending({ owner: getOwner(action), sessionId });
+      const question = questions.find((one) => one.id === id);
+      if (!question) return this.respond(action.responseUrl, sayPrivately(GONE));
+      const place = { channel: action.channel ?? '', thread: action.thread, id };
+      await channel.openView(action.triggerId, renderQuestionModal(question, place));
+    } catch (err) {
+      logger.warn({ err }, 'cannot open a modal in Slack');
+    }
+  }
+
+  /** In the background: Slack waits for the acknowledgment. */
+  private respond(url: string | undefined, body: object): void {
+    if (!url) return;
+    this.deps.channel
+      .respond(url, body)
+      .catch((err) => this.deps.logger.warn({ err }, 'cannot answer in Slack'));
+  }
+}
+
+interface AnswerPlace {
+  readonly channel: string;
+  readonly thread?: string | undefined;
+  /** Identifies the answer. */
+  readonly ts: string;
+  readonly answer: { readonly id: string; readonly value: unknown };
+}
+
+const YES_NO = ['No', 'Yes'];
+const GONE = 'This question is for another user, or was answered already.';
+
+const sayPrivately = (text: string): SlackReply => ({ response_type: 'ephemeral', text });
+
+const describe = (error: OracleError): string =>
+  error.status === 404 || error.status === 409 ? GONE : error.message;
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
