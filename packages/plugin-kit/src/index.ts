@@ -14,8 +14,6 @@ export type {
   Blobs,
   ClientCalls,
   DatabaseEngine,
-  DelegatedTurn,
-  DelegatedTurns,
   FileReadOptions,
   FileSource,
   JsonValue,
@@ -25,17 +23,12 @@ export type {
   MintRequest,
   OracleFacts,
   OracleUcan,
-  PendingQuestion,
   PluginContext,
   PluginDatabase,
   PluginMigration,
   PluginMigrations,
-  PluginTurn,
-  PluginTurns,
   RoomPlace,
   RoomState,
-  RunDelegation,
-  RunPermission,
   Secrets,
   SessionState,
   SetupContext,
@@ -44,7 +37,6 @@ export type {
   SharedState,
   TurnContext,
   TurnEmit,
-  TurnOutcome,
   TurnRequestExtras,
   TurnSession,
   TurnState,
@@ -53,7 +45,7 @@ export type {
   Unit,
   WantedCapability,
 } from './context.js';
-export { FILE_SOURCES, RUN_ABILITY, sharedKey } from './context.js';
+export { FILE_SOURCES, sharedKey } from './context.js';
 export { PluginManifest, type PluginManifestInput, Visibility } from './manifest.js';
 export type { Middleware, ModelRequest, ModelResponse, ToolCall } from './middleware.js';
 export type {
@@ -103,3 +95,14 @@ export {
   type ToolProgress,
   type ToolResult,
 } from './tool.js';
+export {
+  type DelegatedTurn,
+  type DelegatedTurns,
+  type PendingQuestion,
+  type PluginTurn,
+  type PluginTurns,
+  RUN_ABILITY,
+  type RunDelegation,
+  type RunPermission,
+  type TurnOutcome,
+} from './turns.js';

@@ -165,7 +165,7 @@ export class Scheduler {
       default:
         await this.end(run, { status, error: error?.message });
     }
-    if (error?.code !== 'delegation_ended') return;
+    if (!error || !ENDED.has(error.code)) return;
     // The turn shows the reason already.
     const schedule = await this.deps.schedules.find({ owner: run.owner, id: run.schedule_id });
     if (schedule) await this.stop(schedule, error.message, 'known');
@@ -254,3 +254,5 @@ export class Scheduler {
 
 const CLIENT = 'schedule';
 const EXPIRED = 'The delegation has expired';
+/** Codes of turns that the end of their delegation has aborted. */
+const ENDED: ReadonlySet<string> = new Set(['delegation_ended', 'access_revoked']);

@@ -288,7 +288,7 @@ function wireAuth({ config, logger, metrics, oracle, store, cluster }: AuthDeps)
     authority,
     verifier,
     rules: new UserRules({ oracleDid, verifier, store: store.rules, bus, logger }),
-    grants: new RunGrants({ verifier, grants: store.grants, authority, allowList }),
+    grants: new RunGrants({ verifier, grants: store.grants, allowList }),
     oracleAuthority,
     delegations: new DelegationService({ oracleDid, verifier, authority, presented, store }),
   };

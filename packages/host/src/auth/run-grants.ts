@@ -4,7 +4,6 @@ import { isCovered, readToken, type VerifiedDelegation, type Verifier } from '@s
 import type { GrantKey, GrantStore } from '../store/grant-store.js';
 import { toTemporaryError } from './authenticator.js';
 import type { CallerAllowList } from './caller-allow-list.js';
-import type { DelegatedAuthority } from './delegated-authority.js';
 
 /** Longer timers fire at once; no turn takes that long. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
@@ -12,8 +11,7 @@ const MAX_TIMER_MS = 2 ** 31 - 1;
 interface RunGrantsDeps {
   readonly verifier: Verifier;
   readonly grants: GrantStore;
-  readonly authority: Pick<DelegatedAuthority, 'onRevoked'>;
-  readonly allowList: Pick<CallerAllowList, 'isAllowed' | 'watch'>;
+  readonly allowList: Pick<CallerAllowList, 'isAllowed'>;
 }
 
 type NewGrant = Omit<RunPermission, 'cid'> & { readonly token: string };
@@ -66,32 +64,18 @@ export class RunGrants {
     return ok;
   }
 
-  /** Watches a permission for the time of a turn; throws if it is not valid. Returns a function that stops watching. */
-  async watch(permission: RunPermission, onEnded: (error: OracleError) => void): Promise<Stop> {
-    const { authority, allowList } = this.deps;
-    // Before the check, so that a revocation in between is not missed.
-    const stops: Stop[] = [
-      authority.onRevoked([permission.cid], () => onEnded(ended('The delegation was revoked'))),
-      allowList.watch(permission.owner, () => onEnded(new OracleError('caller_not_allowed'))),
-    ];
-    const stop = () => {
-      for (const each of stops) each();
-    };
-    try {
-      const { expiration } = await this.assertValid(permission);
-      const leftMs = expiration * 1000 - Date.now();
-      const expire = () => onEnded(ended(describeEnd('expired')));
-      const timer = leftMs <= MAX_TIMER_MS ? setTimeout(expire, leftMs) : undefined;
-      stops.push(() => clearTimeout(timer));
-      return stop;
-    } catch (error) {
-      stop();
-      throw error;
-    }
+  /** Throws if a permission is not valid; calls back when it expires. Returns a function that stops this. */
+  async hold(
+    permission: RunPermission,
+    onExpired: (error: OracleError) => void,
+  ): Promise<() => void> {
+    const { expiration } = await this.assertValid(permission);
+    const leftMs = expiration * 1000 - Date.now();
+    const expire = () => onExpired(ended(describeEnd('expired')));
+    const timer = leftMs <= MAX_TIMER_MS ? setTimeout(expire, leftMs) : undefined;
+    return () => clearTimeout(timer);
   }
 }
-
-type Stop = () => void;
 
 const toKey = ({ owner, cid }: Pick<RunPermission, 'owner' | 'cid'>): GrantKey => ({
   owner,

@@ -262,7 +262,13 @@ function toDelegatedRequest(turn: DelegatedTurn): TurnRequest {
   const { timezone, warnings } = readTimezone(turn.timezone);
   return {
     // Credentials of other services come from the delegation that the user has stored for them.
-    caller: { did: owner, expiration: Number.POSITIVE_INFINITY, presentedDelegation: undefined },
+    caller: {
+      did: owner,
+      expiration: Number.POSITIVE_INFINITY,
+      // Revoking the delegation ends the turn, as it ends turns of callers who logged in with one.
+      loginCids: [cid],
+      presentedDelegation: undefined,
+    },
     sessionId,
     requestId: randomUUID(),
     message: { ...SendMessage.parse({ message }), message },

@@ -19,7 +19,7 @@ import { type TurnError, TurnWriter } from './turn-writer.js';
 interface TurnRunnerDeps {
   readonly setup: TurnSetup;
   readonly titles: Titles;
-  readonly grants: Pick<RunGrants, 'watch'>;
+  readonly grants: Pick<RunGrants, 'hold'>;
   readonly events: EventBus;
   readonly logger: Logger;
   readonly metrics: Metrics;
@@ -103,12 +103,12 @@ export class TurnRunner {
     writer: TurnWriter,
   ): Promise<TurnError | PausedError | undefined> {
     const { live } = job;
-    let stopWatching = () => {};
+    let release = () => {};
     const timer = setTimeout(() => live.fail(this.createTimeoutError()), this.deps.limits.ms);
     try {
       const warn = (code: string, message: string) => writer.warn(code, message);
       for (const { code, message } of job.request.warnings ?? []) warn(code, message);
-      stopWatching = await this.watchPermission(job);
+      release = await this.holdPermission(job);
       const events = { write: (part: ReplyPart) => writer.emit(part) };
       const request = await abortable(
         () => this.deps.setup.prepare({ ...job, events }, warn),
@@ -121,14 +121,14 @@ export class TurnRunner {
       return this.reportError(live.error ?? error, live);
     } finally {
       clearTimeout(timer);
-      stopWatching();
+      release();
     }
   }
 
-  /** Aborts the turn when the delegation that it runs under ends; throws if it has ended already. */
-  private async watchPermission({ live, request: { permission } }: TurnJob): Promise<() => void> {
+  /** Aborts the turn when the delegation that it runs under expires; throws if it is not valid. */
+  private async holdPermission({ live, request: { permission } }: TurnJob): Promise<() => void> {
     if (!permission) return () => {};
-    return this.deps.grants.watch(permission, (error) => live.cancel('aborted', error));
+    return this.deps.grants.hold(permission, (error) => live.cancel('aborted', error));
   }
 
   private createTimeoutError(): OracleError {

@@ -4,26 +4,28 @@ import type { SafeFetch } from '@sibyl/safe-fetch';
 import type {
   Blobs,
   ClientCalls,
-  DelegatedTurn,
-  DelegatedTurns,
   Llms,
   Logger,
   OracleUcan,
   PluginContext,
-  PluginTurn,
-  PluginTurns,
   RoomPlace,
   RoomState,
-  RunPermission,
   Secrets,
   SessionState,
-  TurnOutcome,
   TurnUcan,
   WantedCapability,
 } from '../context.js';
-import { RUN_ABILITY } from '../context.js';
 import type { ModelRole } from '../model.js';
 import type { OraclePlugin } from '../plugin.js';
+import {
+  type DelegatedTurn,
+  type DelegatedTurns,
+  type PluginTurn,
+  type PluginTurns,
+  RUN_ABILITY,
+  type RunPermission,
+  type TurnOutcome,
+} from '../turns.js';
 
 /** A prompt that a plugin sends to a model. */
 export interface ModelPrompt {

@@ -1,6 +1,6 @@
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
 import { Kysely, type SqliteDatabase, SqliteDialect } from 'kysely';
-import type { DelegatedTurn, PluginDatabase, PluginTurn } from '../context.js';
+import type { PluginDatabase } from '../context.js';
 import { PluginManifest } from '../manifest.js';
 import type { GateRequest, OraclePlugin, TurnHold } from '../plugin.js';
 import { checkPluginName } from '../rules/hook-checks.js';
@@ -12,6 +12,7 @@ import {
   type SetupHooks,
   setUpPlugins,
 } from '../rules/plugin-setup.js';
+import type { DelegatedTurn, PluginTurn } from '../turns.js';
 import { CALLER_HEADER, listRoutes, openTestApp, type TestRoute } from './test-app.js';
 import { type LogLine, TEST_USER, TestHost, type TestRuntimeOptions } from './test-host.js';
 import { TestTurn, type TestTurnOptions } from './test-turn.js';
