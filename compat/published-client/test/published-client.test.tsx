@@ -82,6 +82,27 @@ describe('the published client', () => {
     await expect.poll(() => again.chat.current.run.ended).toBe('done');
   });
 
+  it('useChat ends a turn that waits for an approval as interrupted, and shows how it continues', async () => {
+    const { user, sessionId, chat, unmount } = await openChat();
+    const sent = chat.current.sendMessage('Go');
+    const turn = await oracle.model.next();
+    turn.say('Let me see. ');
+    turn.call({ name: 'approved_only', input: {} });
+    await sent;
+    await expect.poll(() => chat.current.isSending).toBe(false);
+    expect(texts(chat)).toContain('Let me see.');
+    const [approval] = (await user.request('GET', '/approvals')).body.approvals;
+    expect(approval.facts.sessionId).toBe(sessionId);
+    await user.request('POST', `/approvals/${approval.id}`, { body: { decision: 'deny' } });
+    (await oracle.model.next()).answer('Then not.');
+    await expect
+      .poll(async () => (await user.request('GET', `/sessions/${sessionId}/run`)).body.run.status)
+      .toBe('finished');
+    unmount();
+    const again = await renderChat(user, sessionId);
+    await expect.poll(() => texts(again.chat)).toContain('Then not.');
+  });
+
   it('abortStream cancels the turn', async () => {
     const { chat } = await openChat();
     void chat.current.sendMessage('Keep talking');

@@ -6,8 +6,6 @@ import type {
   DecideApproval,
   Decision,
   JsonObject,
-  Rule,
-  UserRules,
 } from '@sibyl/protocol';
 import {
   APPROVE_ABILITY,
@@ -19,37 +17,8 @@ import {
 } from '@sibyl/protocol/decisions';
 import { OracleClientError, toSigningError } from './errors.js';
 import type { HttpClient } from './http/http-client.js';
-import type { RequestOptions } from './oracle-client.js';
+import type { ActivityQuery, Approvals, Rules } from './oracle-client.js';
 import type { OracleSigner } from './signers/signer.js';
-
-export interface Approvals {
-  /** The tool calls that wait for the user, oldest first. */
-  list(options?: RequestOptions & { readonly sessionId?: string }): Promise<readonly Approval[]>;
-  get(id: string, options?: RequestOptions): Promise<Approval>;
-  /** Signs an approval of exactly the call that is given; with `args`, of a call with these arguments. */
-  approve(
-    approval: Approval,
-    options?: { readonly args?: JsonObject; readonly reason?: string },
-  ): Promise<ApprovalDecided>;
-  /** Signs a denial; the model receives the reason. */
-  deny(approval: Approval, options?: { readonly reason?: string }): Promise<ApprovalDecided>;
-  /** The receipt of a signed decision, to be stored byte for byte. */
-  receipt(id: string, options?: RequestOptions): Promise<string>;
-}
-
-export interface Rules {
-  get(options?: RequestOptions): Promise<UserRules>;
-  /** Signs rules and stores them; the first one that matches a tool decides. */
-  set(rules: readonly Rule[]): Promise<UserRules>;
-  delete(): Promise<void>;
-}
-
-export interface ActivityQuery extends RequestOptions {
-  readonly limit?: number;
-  /** `nextCursor` of the previous page. */
-  readonly before?: string;
-  readonly sessionId?: string;
-}
 
 /** How long a signed decision can be sent. */
 const DECISION_SECONDS = 120;

@@ -41,7 +41,6 @@ export type {
   WarningFrame,
 } from '@sibyl/protocol';
 export type { Capability, MintedToken } from '@sibyl/ucan/browser';
-export type { ActivityQuery, Approvals, Rules } from './approvals.js';
 export type {
   Action,
   ActionView,
@@ -63,6 +62,8 @@ export type {
   SessionEvents,
 } from './events/reconnecting-socket.js';
 export type {
+  ActivityQuery,
+  Approvals,
   Delegations,
   DelegationTerms,
   MatrixSession,
@@ -72,6 +73,7 @@ export type {
   OracleClient,
   OracleClientOptions,
   RequestOptions,
+  Rules,
   Runs,
   Schedules,
   Sessions,

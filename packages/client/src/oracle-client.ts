@@ -1,9 +1,12 @@
 import type {
   ActivityPage,
+  Approval,
+  ApprovalDecided,
   CreateSchedule,
   DelegationInfo,
   DelegationStatus,
   DelegationStored,
+  JsonObject,
   Message,
   MessagePage,
   ModelList,
@@ -12,6 +15,7 @@ import type {
   PluginInfo,
   Reply,
   ReplyPart,
+  Rule,
   Run,
   Schedule,
   ScheduleRun,
@@ -24,9 +28,9 @@ import type {
   SessionsChangedEvent,
   UpdateSchedule,
   UserPreferences,
+  UserRules,
 } from '@sibyl/protocol';
 import type { Capability, MintedToken } from '@sibyl/ucan/browser';
-import type { ActivityQuery, Approvals, Rules } from './approvals.js';
 import type { Action, ArgumentSchema, BrowserTool } from './browser-tools/tool-registry.js';
 import type { SessionEvents } from './events/reconnecting-socket.js';
 import type { OracleSigner } from './signers/signer.js';
@@ -209,4 +213,33 @@ export interface Schedules {
   ): Promise<readonly ScheduleRun[]>;
   /** Replaces the secret of a webhook. */
   replaceSecret(id: string): Promise<ScheduleWithSecret>;
+}
+
+export interface Approvals {
+  /** The tool calls that wait for the user, oldest first. */
+  list(options?: RequestOptions & { readonly sessionId?: string }): Promise<readonly Approval[]>;
+  get(id: string, options?: RequestOptions): Promise<Approval>;
+  /** Signs an approval of exactly the call that is given; with `args`, of a call with these arguments. */
+  approve(
+    approval: Approval,
+    options?: { readonly args?: JsonObject; readonly reason?: string },
+  ): Promise<ApprovalDecided>;
+  /** Signs a denial; the model receives the reason. */
+  deny(approval: Approval, options?: { readonly reason?: string }): Promise<ApprovalDecided>;
+  /** The receipt of a signed decision, to be stored byte for byte. */
+  receipt(id: string, options?: RequestOptions): Promise<string>;
+}
+
+export interface Rules {
+  get(options?: RequestOptions): Promise<UserRules>;
+  /** Signs rules and stores them; the first one that matches a tool decides. */
+  set(rules: readonly Rule[]): Promise<UserRules>;
+  delete(): Promise<void>;
+}
+
+export interface ActivityQuery extends RequestOptions {
+  readonly limit?: number;
+  /** `nextCursor` of the previous page. */
+  readonly before?: string;
+  readonly sessionId?: string;
 }

@@ -191,7 +191,7 @@ describe('a tool that needs approval', () => {
     });
   });
 
-  it('tells the model the reason of a denial', async () => {
+  it('sends the model the reason of a denial', async () => {
     const waiting = await wait();
     const { user, approval } = waiting;
     const reason = 'Not to "Bob", please.';

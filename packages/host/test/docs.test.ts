@@ -61,6 +61,14 @@ it('GET /docs/openapi.json describes every route of the host in OpenAPI 3.1', ()
     'GET /runs/{runId}',
     'GET /models',
     'GET /plugins',
+    'GET /approvals',
+    'GET /approvals/{id}',
+    'POST /approvals/{id}',
+    'GET /approvals/{id}/receipt',
+    'GET /activity',
+    'GET /rules',
+    'PUT /rules',
+    'DELETE /rules',
   ]);
 });
 

@@ -136,7 +136,7 @@ describe('PUT, GET and DELETE /rules', () => {
     ]);
   });
 
-  it('refuse to bring back rules that were replaced or deleted', async () => {
+  it('refuse a token whose rules were replaced or deleted', async () => {
     const user = await createUser();
     const wide = signRules(user, []);
     expect((await put(user, wide)).status).toBe(200);

@@ -60,7 +60,7 @@ export const DecideApproval = z
   .strictObject({
     decision: Decision,
     reason: Reason.optional().describe('The model receives it if the call is denied'),
-    args: JsonObject.optional().describe('Arguments to run the call with instead of its own'),
+    args: JsonObject.optional().describe('Arguments that replace those of the call'),
     invocation: UcanToken.optional().describe(
       'A UCAN of the user with exactly one capability, `oracle/approve`; without one, the only decision is `deny`',
     ),

@@ -131,7 +131,7 @@ export function hasExactly(nb: IpldMap, claims: Readonly<Record<string, string>>
   );
 }
 
-/** A did:key is its own key, whatever the receipt says. */
+/** A did:key is its own key; the receipt cannot name another. */
 function readKey(did: string, keyDid: string): Uint8Array | undefined {
   if (did.startsWith('did:key:') && did !== keyDid) return undefined;
   const { ok: key } = publicKeyFromDid(keyDid);

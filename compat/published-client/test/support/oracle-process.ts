@@ -20,6 +20,13 @@ const changes = definePlugin({
       inputSchema: z.object({}),
       run: (_, { emit }) => emit.messageCacheInvalidation({}),
     }),
+    defineTool({
+      name: 'approved_only',
+      description: 'Needs approval.',
+      inputSchema: z.object({}),
+      needsApproval: true,
+      run: () => 'ran',
+    }),
   ],
 });
 

@@ -6,9 +6,8 @@ import type {
   UserPreferences,
 } from '@sibyl/protocol';
 import { useCallback, useEffect, useRef, useState } from 'react';
-import type { Approvals } from '../approvals.js';
 import { OracleClientError } from '../errors.js';
-import type { Delegations, DelegationTerms, Sessions } from '../oracle-client.js';
+import type { Approvals, Delegations, DelegationTerms, Sessions } from '../oracle-client.js';
 import { useOracle } from './use-chat.js';
 
 /** The server's page limit. */

@@ -8,6 +8,7 @@ import {
   type ControlledHost,
   useControlledHost,
 } from '../../../host/test/support/controlled-host.js';
+import type { TestHostOptions } from '../../../host/test/support/host.js';
 import { createTestClient } from './client.js';
 
 /** A busy machine may be slow. */
@@ -25,8 +26,8 @@ export interface ReactPages extends Pick<ControlledHost, 'model'> {
   open(signer?: OracleSigner): ReactPage;
 }
 
-export function useReactPages(): ReactPages {
-  const server = useControlledHost();
+export function useReactPages(options: TestHostOptions = {}): ReactPages {
+  const server = useControlledHost(options);
   const sameUser = createUser();
   const clients: OracleClient[] = [];
   afterEach(() => {

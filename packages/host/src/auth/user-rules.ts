@@ -23,7 +23,7 @@ interface UserRulesDeps {
   readonly logger: Logger;
 }
 
-/** Stores the rules that users sign, and tells running turns on all hosts when they change. */
+/** Stores the rules that users sign, and notifies running turns on all hosts when they change. */
 export class UserRules {
   /** By owner and CID, so that a change that no message reported is found too. */
   private readonly changes: AccessWatch;

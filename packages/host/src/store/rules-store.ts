@@ -48,7 +48,7 @@ export class RulesStore {
     };
   }
 
-  /** Stores rules; a token counts once, so that nobody can bring back rules that the user has replaced. */
+  /** Stores rules; a token counts once, so that rules that the user has replaced cannot return. */
   put({
     owner,
     token,

@@ -166,7 +166,7 @@ type ProvenDecision = Omit<DecideApproval, 'reason'> & {
   readonly decidedAt: number;
 };
 
-/** Throws if a decision cannot be made like this, whoever signs it. */
+/** Throws if a decision cannot be made like this, even with a signature. */
 function assertPossible({ inputSchema }: Approval, body: DecideApproval): void {
   const { decision, args, invocation } = body;
   if (decision === 'approve' && invocation === undefined)

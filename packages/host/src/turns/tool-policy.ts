@@ -161,14 +161,14 @@ export class ToolPolicy {
   /** Runs the tool until it ends, or until a change of the rules no longer covers it. */
   private async runCovered(asked: ToolRun): Promise<unknown> {
     const { tool, facts, input, call } = asked;
-    const narrowed = new AbortController();
-    const signal = AbortSignal.any([call.signal, narrowed.signal]);
+    const change = new AbortController();
+    const signal = AbortSignal.any([call.signal, change.signal]);
     const covered = { ...call, signal };
     this.askers.set(covered, () => this.ask(asked, 'rules'));
     const stop = this.deps.rules.onChange(() => {
       const effect = this.findEffect(facts);
       if (effect === 'block' || (effect === 'ask' && !call.decision))
-        narrowed.abort(new Error(NARROWED));
+        change.abort(new Error(NO_LONGER_ALLOWED));
     });
     try {
       return await abortable(() => tool.run(input, covered), signal);
@@ -189,7 +189,7 @@ interface ToolRun {
 const pickNames = ({ tool, plugin }: ToolFacts) => ({ tool, plugin });
 
 const BLOCKED = 'Not run: the rules of the user block this tool.';
-const NARROWED =
+const NO_LONGER_ALLOWED =
   'Stopped: the user has changed the rules, and they no longer allow this call. It may or may not have had its effect.';
 const EDITED = 'The user changed the input before approving the call.';
 
