@@ -2,6 +2,7 @@ import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
 import { expect, it } from 'vitest';
 import { startHost } from './support/host.js';
+import { openSession, stream } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
 async function freePort(): Promise<number> {
@@ -17,6 +18,7 @@ it('GET /metrics counts requests and logins on METRICS_PORT', async () => {
   const host = await startHost({ env: { METRICS_PORT: String(port) } });
   const alice = new TestUser(host);
   await alice.request('GET', '/sessions');
+  await (await stream(alice, await openSession(alice), { message: 'count to 30' })).toEnd();
   const asDelegate = { 'x-ucan-delegation': alice.delegate() };
   await fetch(`${host.url}/sessions`, { headers: asDelegate });
   await fetch(`${host.url}/sessions`, { headers: { ...alice.headers, authorization: 'Bearer x' } });
@@ -36,6 +38,8 @@ it('GET /metrics counts requests and logins on METRICS_PORT', async () => {
   );
   expect(text).toMatch(/^process_resident_memory_bytes \d+$/m);
   expect(text).toMatch(/^sibyl_bus_lag_seconds 0$/m);
+  expect(text).toMatch(/^sibyl_hosts 1$/m);
+  expect(text).toMatch(/^sibyl_flushed_runs_total [1-9]/m);
   const names = new Set(text.match(/^[a-z_]+(?=[{ ])/gm));
   expect(names.size).toBeGreaterThanOrEqual(4);
   for (const name of names) {

@@ -114,6 +114,7 @@ export async function buildHost(options: HostOptions): Promise<HostDeps> {
     try {
       const deps = await wire(options, { oracle, cluster, store });
       deps.metrics.addBus(() => cluster.bus.figures);
+      deps.metrics.addHosts(() => cluster.liveness.hostCount);
       return deps;
     } catch (error) {
       await store.close();
@@ -132,6 +133,7 @@ function openHostStore(
   const outage = new StoreOutage(logger);
   return openStore({
     hostId: cluster.hostId,
+    isHostAlive: () => cluster.liveness.isAlive,
     databaseUrl: config.databaseUrl,
     databaseDirectUrl: config.databaseDirectUrl,
     dataDir: config.dataDir,
@@ -177,7 +179,7 @@ async function wire(
     const needs = { ...shared, ...access, ...own };
     const turnDeps = wireTurns(needs);
     ready.resolve(turnDeps);
-    const readiness = createReadiness(store, modelHealth, plugins);
+    const readiness = createReadiness({ store, cluster, plugins }, modelHealth);
     const known = { logger, metrics, oracle, cluster, store, models, budget, plugins, readiness };
     return { ...known, ...auth, ...turnDeps, ...wireRoutes(options, known) };
   } catch (error) {
@@ -209,12 +211,17 @@ function wireRoutes(
 }
 
 function createReadiness(
-  store: Store,
+  { store, cluster, plugins }: Pick<HostDeps, 'store' | 'cluster' | 'plugins'>,
   model: ModelHealth,
-  { plugins }: LoadedPlugins,
 ): ReadinessChecks {
   const probe = new WriteProbe(store);
-  return new ReadinessChecks({ probe, disk: store.disk, model, plugins: plugins.length });
+  return new ReadinessChecks({
+    probe,
+    disk: store.disk,
+    liveness: cluster.liveness,
+    model,
+    plugins: plugins.plugins.length,
+  });
 }
 
 function describeHost({ auth }: Config, plugins: LoadedPlugins['plugins']): HostFacts {

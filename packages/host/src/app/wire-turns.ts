@@ -88,6 +88,7 @@ export function wireTurns(needs: TurnDeps) {
     events,
     changes,
     logger,
+    onFlush: (runs) => metrics.countFlush(runs),
     settings,
   });
   return {

@@ -150,6 +150,10 @@ export interface HostLiveness {
    * so it must not write for them.
    */
   readonly isAlive: boolean;
+  /** When the database last answered, on the monotonic clock. */
+  readonly lastSeen: number;
+  /** Running hosts, this one included. */
+  readonly hostCount: number;
   /** Those of the given hosts that have ended or are disconnected; none while this host cannot know. */
   findDeadHosts(candidates: readonly string[]): Promise<readonly string[]>;
   /** Calls the listener once for each host that ends or is disconnected; at once if it is killed. */
@@ -164,6 +168,8 @@ export interface HostLiveness {
 export class SoleHost implements HostLiveness {
   readonly hostId: string;
   readonly isAlive = true;
+  readonly lastSeen = Number.POSITIVE_INFINITY;
+  readonly hostCount = 1;
 
   constructor(hostId: string) {
     this.hostId = hostId;

@@ -112,6 +112,14 @@ export class PostgresLiveness implements HostLiveness {
     return this.deps.holders.some(({ isConnected }) => isConnected);
   }
 
+  get lastSeen(): number {
+    return Math.max(...this.deps.holders.map(({ lastAnswerAt }) => lastAnswerAt));
+  }
+
+  get hostCount(): number {
+    return this.known.size;
+  }
+
   async findDeadHosts(candidates: readonly string[]): Promise<readonly string[]> {
     if (candidates.length === 0) return [];
     const running = await this.readFromHolder().catch(() => undefined);

@@ -41,6 +41,8 @@ interface SessionOptions {
 
 /** One connection to PostgreSQL that keeps its session, notices when it is lost and connects again by itself. */
 export class PostgresSession extends EventEmitter<SessionEvents> {
+  /** When a statement last succeeded, on the monotonic clock. */
+  lastAnswerAt = Number.NEGATIVE_INFINITY;
   private readonly options: SessionOptions;
   private readonly heartbeat: NodeJS.Timeout;
   private client: pg.Client | undefined;
@@ -83,7 +85,7 @@ export class PostgresSession extends EventEmitter<SessionEvents> {
     const { client, lastQuery } = this;
     if (!client) throw new Error('Connection terminated: the session is reconnecting');
     const query = lastQuery.then(() => runQuery<Row>(client, text, values));
-    this.lastQuery = query.catch(() => {});
+    this.lastQuery = query.then(this.noteAnswer, () => {});
     return query;
   }
 
@@ -114,10 +116,15 @@ export class PostgresSession extends EventEmitter<SessionEvents> {
     if (this.isClosed) return closeClient(client);
     client.on('end', () => this.lose(client, cause ?? new Error('Connection terminated')));
     this.client = client;
+    this.noteAnswer();
     this.lastQuery = Promise.resolve();
     this.failures = 0;
     this.emit('connected');
   }
+
+  private readonly noteAnswer = () => {
+    this.lastAnswerAt = performance.now();
+  };
 
   private lose(client: pg.Client, error: Error): void {
     if (this.client !== client) return;

@@ -1,4 +1,5 @@
 import type { ErrorKind, Readiness, ReadinessCheck } from '@sibyl/protocol';
+import type { HostLiveness } from '../bus/host-bus.js';
 import { type Model, type ModelCall, ModelError, type ModelPart } from '../models/model.js';
 import type { Models } from '../models/models.js';
 import type { DiskSpace } from '../store/disk-space.js';
@@ -8,6 +9,7 @@ import { describeStoreError } from '../store/store-errors.js';
 interface ReadinessDeps {
   readonly probe: WriteProbe;
   readonly disk: DiskSpace | undefined;
+  readonly liveness: Pick<HostLiveness, 'isAlive'>;
   readonly model: ModelHealth;
   /** How many plugins are loaded. */
   readonly plugins: number;
@@ -49,6 +51,8 @@ export class ReadinessChecks {
 
   private checkHost(): ReadinessCheck {
     if (this.isDraining) return { status: 'failing', message: 'The host is stopping' };
+    if (!this.deps.liveness.isAlive)
+      return { status: 'failing', message: 'The host has lost its connections to the other hosts' };
     return { status: 'ok', message: 'The host accepts requests' };
   }
 

@@ -36,12 +36,30 @@ export class Metrics {
     Object.entries(counters).map(([name, help]) => [name, this.registry.counter(name, help)]),
   );
 
+  private readonly flushes = { count: 0, runs: 0 };
+
   constructor() {
     this.registry.addProcessGauges();
+    const { flushes } = this;
+    const add = (name: string, help: string, read: () => number) =>
+      this.registry.externalCounter(name, help, read);
+    add('sibyl_flushes_total', 'Times that frames were stored', () => flushes.count);
+    add('sibyl_flushed_runs_total', 'Turns whose frames were stored', () => flushes.runs);
+  }
+
+  /** Counts a flush that stored frames of this many turns. */
+  countFlush(runs: number): void {
+    this.flushes.count += 1;
+    this.flushes.runs += runs;
   }
 
   count(name: CounterName, labels: Labels): void {
     this.counters.get(name)?.increment(labels);
+  }
+
+  /** Adds the number of hosts that this one sees as running, itself included. */
+  addHosts(count: () => number): void {
+    this.registry.gauge('sibyl_hosts', 'Running hosts that this host sees', count);
   }
 
   /** Adds what the bus between hosts has done since the start. */

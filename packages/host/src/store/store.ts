@@ -64,6 +64,8 @@ export interface Store {
 export interface StoreOptions extends DatabaseOptions {
   /** Identifies this host among those that share the database; default: a new id. */
   readonly hostId?: string | undefined;
+  /** Whether other hosts see this one as running; default: always. */
+  readonly isHostAlive?: (() => boolean) | undefined;
   /** 32 bytes from which the key for secrets at rest is derived. */
   readonly secretKey: Uint8Array;
   /** The current time in milliseconds. */
@@ -92,7 +94,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
   return {
     sessions: new SessionStore(context),
     messages: new MessageStore(context),
-    runs: new RunStore(context, vault, hostId),
+    runs: new RunStore(context, vault, { hostId, isAlive: options.isHostAlive }),
     approvals: new ApprovalStore(context, vault, hostId),
     activity: new ActivityStore(context),
     rules: new RulesStore(context, vault),

@@ -60,7 +60,11 @@ export class FlushLoop {
   }
 
   private schedule(ms: number): void {
-    this.timer ??= setTimeout(() => void this.flush(), ms);
+    this.timer ??= setTimeout(() => {
+      // Also if a slow flush is still in progress: its end sets the next timer.
+      this.timer = undefined;
+      void this.flush();
+    }, ms);
   }
 
   private flush(): Promise<void> {

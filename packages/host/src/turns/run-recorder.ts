@@ -59,6 +59,8 @@ interface RunRecorderDeps {
   readonly logger: Logger;
   /** How long readers wait for an end that cannot be stored; not at all if the store is full or broken. */
   readonly storeWaitMs: number;
+  /** Whether the database has been away for so long that this host has stopped its turns. */
+  readonly isStoreLost: () => boolean;
   /** Aborted when the host stops without waiting for its store any longer. */
   readonly shutdown: AbortSignal;
   /** Whether this host also executes the next run of the session. */
@@ -271,7 +273,7 @@ export class RunRecorder implements UnsavedRun {
     const { shutdown } = this.deps;
     if (shutdown.aborted) throw error;
     this.logFailure(error, 'outcome not stored yet', wait);
-    if (!isTransient(error)) this.showUnstored();
+    if (!isTransient(error) || this.deps.isStoreLost()) this.showUnstored();
     await sleep(wait, undefined, { signal: shutdown }).catch(() => undefined);
   }
 

@@ -2,7 +2,7 @@ import type { Logger } from 'pino';
 import type { AgentStep } from '../agent/steps.js';
 import type { Cluster } from '../bus/cluster.js';
 import { type EventBus, endOfTurn } from '../bus/event-bus.js';
-import type { Run } from '../store/runs/run.js';
+import { hasStopped, type Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import { buildHandover, endInterrupted, readSteps } from './closing-runs.js';
 import type { PausedTurns } from './paused-turns.js';
@@ -147,6 +147,7 @@ export class Takeover {
   /** Executes promoted runs that no host has started: of dead or stopped hosts, and those of this host that a hint missed. */
   private async startUnstarted(): Promise<void> {
     const { runs, turns, cluster } = this.deps;
+    const known = turns.listLive();
     const unassigned = await runs.ofHost(undefined);
     const own = await runs.ofHost(cluster.hostId);
     for (const run of [...own, ...unassigned]) {
@@ -154,8 +155,13 @@ export class Takeover {
       // Another host may have room for it.
       if (run.hostId !== undefined || turns.hasRoom) await turns.claim(run);
     }
-    for (const run of own) if (run.startedAt !== undefined) await this.adoptUnknown(run);
-    await turns.dropWithdrawn(own);
+    for (const run of own) {
+      // While a run writes nothing, no flush finds out that it was canceled.
+      if (run.cancelReason) turns.cancel(run.id, run.cancelReason);
+      if (run.startedAt !== undefined) await this.adoptUnknown(run);
+    }
+    const stored = new Set(own.map(({ id }) => id));
+    for (const run of known) if (!stored.has(run.id)) await this.dropLost(run);
   }
 
   /** A run of this host that it does not execute: the reply of the database to its start was lost. */
@@ -164,6 +170,14 @@ export class Takeover {
     if (turns.isKnown(run.id)) return;
     const stored = await runs.find({ owner: run.owner, runId: run.id });
     if (stored?.status === 'running' && !turns.isKnown(run.id)) await turns.adopt(stored);
+  }
+
+  /** Stops a turn of this host that others have taken over or withdrawn: while a run writes nothing, no flush finds out. */
+  private async dropLost({ owner, id: runId }: Run): Promise<void> {
+    const { turns, runs, cluster } = this.deps;
+    const stored = await runs.find({ owner, runId });
+    if (stored?.report.error?.code === WITHDRAWN) turns.forgetWithdrawn({ owner, runId });
+    else if (!stored || hasStopped(stored) || stored.hostId !== cluster.hostId) turns.lose(runId);
   }
 
   private publish(run: Run): void {

@@ -31,6 +31,7 @@ async function begin(checksEvents: boolean) {
     storeWaitMs: 10_000,
     onUnstored: () => {},
     onFull: () => undefined,
+    isStoreLost: () => false,
     onLost: () => {},
     onCanceled: () => {},
     onPromoted: () => {},

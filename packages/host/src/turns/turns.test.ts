@@ -2,7 +2,7 @@ import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
 import { MemoryEventBus } from '../bus/event-bus.js';
-import { MemoryHostBus } from '../bus/host-bus.js';
+import { MemoryHostBus, SoleHost } from '../bus/host-bus.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import type { TurnRequest } from './turn-request.js';
@@ -32,6 +32,7 @@ function createTurns(store: Store, sessions: readonly Session[]) {
     cluster: {
       hostId: store.runs.hostId,
       bus: new MemoryHostBus(store.runs.hostId, pino({ level: 'silent' })),
+      liveness: new SoleHost(store.runs.hostId),
     },
     gates: { admit: async () => account },
     access: { watch: () => undefined },

@@ -16,6 +16,7 @@ import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import { isStoreError } from '../store/store-errors.js';
 import { endUnanswered, readProgress, readSteps } from './closing-runs.js';
+import { DisconnectedTurns } from './disconnected-turns.js';
 import { FlushLoop } from './flush-loop.js';
 import type { Gates, TurnAccount } from './gates.js';
 import { type IdempotencyClaim, IdempotentStarts } from './idempotent-starts.js';
@@ -58,6 +59,8 @@ interface TurnsDeps {
   readonly events: EventBus;
   readonly changes: SessionChanges;
   readonly logger: Logger;
+  /** Called after each flush with the number of its runs. */
+  readonly onFlush?: ((runs: number) => void) | undefined;
   readonly settings: Pick<Config['turns'], 'maxPerUser' | 'max' | 'storeWaitMs' | 'resumesTurns'>;
 }
 
@@ -85,15 +88,19 @@ export class Turns {
   private readonly slots: TurnSlots;
   private readonly flushes: FlushLoop;
   private readonly feeds: FeedSender;
+  private readonly disconnected: DisconnectedTurns;
   private readonly shutdown = new AbortController();
   private isClosing = false;
 
   constructor(private readonly deps: TurnsDeps) {
     this.idempotent = new IdempotentStarts(deps.store.idempotency);
     this.slots = new TurnSlots(deps.settings);
-    this.flushes = new FlushLoop(deps.store.runs, deps.logger);
+    this.flushes = new FlushLoop(deps.store.runs, deps.logger, deps.onFlush);
     const { bus } = deps.cluster;
     this.feeds = new FeedSender(bus, (runId) => this.liveTurns.has(runId));
+    this.disconnected = new DisconnectedTurns(deps.cluster.liveness, () => {
+      for (const runId of this.liveTurns.keys()) this.lose(runId);
+    });
     bus.on('run-promoted', (key) => void this.startPromoted(key));
     bus.on('run-withdrawn', (key) => this.forgetWithdrawn(key));
     bus.on('run-canceled', ({ runId, reason }) => this.cancel(runId, reason));
@@ -141,18 +148,8 @@ export class Turns {
     changes.publish(run, 'switched');
   }
 
-  /** Drops queued turns that were withdrawn, if the message about it was lost. */
-  async dropWithdrawn(open: readonly Run[]): Promise<void> {
-    const known = new Set(open.map(({ id }) => id));
-    for (const { live, isExecuting } of [...this.liveTurns.values()]) {
-      const { id: runId, owner } = live.run;
-      if (isExecuting || known.has(runId)) continue;
-      const stored = await this.deps.store.runs.find({ owner, runId });
-      if (stored?.report.error?.code === WITHDRAWN) this.forgetWithdrawn({ owner, runId });
-    }
-  }
-
-  private forgetWithdrawn({ owner, runId }: RunKey): void {
+  /** Drops a queued turn whose message was withdrawn. */
+  forgetWithdrawn({ owner, runId }: RunKey): void {
     const turn = this.liveTurns.get(runId);
     if (turn?.live.run.owner !== owner || turn.isExecuting) return;
     const done = buildDoneFrame({ runId, messageId: undefined, status: 'aborted', text: '' });
@@ -253,12 +250,26 @@ export class Turns {
       // The others take them over once this host has ended.
       logger.warn({ reason: String(error) }, 'queued turns not released');
     });
-    for (const turn of queued) {
-      // Another host executes it.
-      turn.live.log.detach(hostStopping());
-      this.forget(turn, hostStopping(), 'interrupted');
-    }
+    for (const turn of queued) this.giveAway(turn, hostStopping());
     cluster.bus.send('others', 'run-available', null);
+  }
+
+  /** The runs that this host executes or has queued. */
+  listLive(): readonly Run[] {
+    return [...this.liveTurns.values()].map(({ live }) => live.run);
+  }
+
+  /** Stops a turn that another host has taken over or may take over. */
+  lose(runId: string): void {
+    const turn = this.liveTurns.get(runId);
+    if (turn?.isExecuting) turn.live.cancel('interrupted', createNotStoredError());
+    else if (turn) this.giveAway(turn, createNotStoredError());
+  }
+
+  /** Drops a queued run that another host executes. */
+  private giveAway(turn: LiveTurn, error: OracleError): void {
+    turn.live.log.detach(error);
+    this.forget(turn, error, 'interrupted');
   }
 
   /** Drops a queued run. */
@@ -407,9 +418,10 @@ export class Turns {
       events,
       logger,
       storeWaitMs: settings.storeWaitMs,
+      isStoreLost: () => this.disconnected.areStopped,
       shutdown: this.shutdown.signal,
       takesNext: () => !this.isClosing,
-      onLost: () => live.cancel('interrupted'),
+      onLost: () => this.lose(run.id),
       onCanceled: (reason) => this.cancel(run.id, reason),
       onUnstored: (outcome) => live.settle(outcome),
       onFull: (error) => live.fail(error),
@@ -503,7 +515,7 @@ export class Turns {
   }
 
   /** Cancels a run of this host; a queued one ends at once. */
-  private cancel(runId: string, reason: CancelReason): void {
+  cancel(runId: string, reason: CancelReason): void {
     const turn = this.liveTurns.get(runId);
     if (!turn) return;
     const error = reason === 'interrupted' ? new OracleError('turn_interrupted') : undefined;

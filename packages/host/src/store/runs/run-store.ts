@@ -3,6 +3,7 @@ import { sql } from 'kysely';
 import type { SessionKey } from '../../bus/event-bus.js';
 import { prepareQuery, type Schema, type StoreContext } from '../database.js';
 import type { Vault } from '../encryption.js';
+import { StoreError } from '../store-errors.js';
 import type { NewApproval } from './approvals.js';
 import { type EndedRun, finishRun, promoteNext, type RunEnding } from './finish-run.js';
 import {
@@ -43,17 +44,25 @@ const RUNS_PER_LIST = 100;
 /** Runs that one pass over the runs of a dead host takes. */
 const RUNS_PER_PASS = 500;
 
+interface RunStoreHost {
+  readonly hostId: string;
+  /** While it returns false, other hosts may take over the runs of this one, which then writes nothing for them. */
+  readonly isAlive?: (() => boolean) | undefined;
+}
+
 /** Running, queued, paused and past attempts of turns with their logs. */
 export class RunStore {
   /** Every write for a live run is fenced by it. */
   readonly hostId: string;
   private readonly context: StoreContext;
   private readonly vault: Vault;
+  private readonly isAlive: () => boolean;
 
-  constructor(context: StoreContext, vault: Vault, hostId: string) {
+  constructor(context: StoreContext, vault: Vault, { hostId, isAlive = () => true }: RunStoreHost) {
     this.context = context;
     this.vault = vault;
     this.hostId = hostId;
+    this.isAlive = isAlive;
   }
 
   newId(): string {
@@ -62,6 +71,7 @@ export class RunStore {
 
   /** Stores the user's message and the run that answers it, both or neither. */
   async start(request: Omit<NewRun, 'seal'> & { readonly request: unknown }): Promise<StartResult> {
+    this.assertAlive();
     await this.context.disk?.assertRoom();
     const { request: body, ...run } = request;
     const seal = () => this.seal('request', run.owner, body);
@@ -76,7 +86,8 @@ export class RunStore {
   }
 
   /** Stores what this host's runs wrote since the last flush, in one unit of work. */
-  flush(writes: readonly UnsealedWrites[]): Promise<FlushResult> {
+  async flush(writes: readonly UnsealedWrites[]): Promise<FlushResult> {
+    this.assertAlive();
     const { database, clock } = this.context;
     const sealed = writes.map((each) => ({ ...each, steps: this.sealSteps(each) }));
     return flushRuns(database, sealed, { hostId: this.hostId, now: clock() });
@@ -86,12 +97,13 @@ export class RunStore {
    * Stores the outcome and the answer, both or neither, and promotes the next run of the session; undefined if the run
    * has ended already or another host has it.
    */
-  finish({
+  async finish({
     takesNext,
     ...request
   }: RunKey & { readonly ending: RunEnding; readonly takesNext: boolean }): Promise<
     EndedRun | undefined
   > {
+    this.assertAlive();
     const host = { hostId: this.hostId, next: takesNext ? this.hostId : undefined };
     return this.context.database.write((tables) =>
       finishRun(tables, { ...request, host }, this.context),
@@ -99,7 +111,7 @@ export class RunStore {
   }
 
   /** Pauses a run until its interrupts have ended. */
-  pause({
+  async pause({
     request,
     data,
     steps,
@@ -111,6 +123,7 @@ export class RunStore {
       /** The data of the interrupts by their ids. */
       readonly data: ReadonlyMap<string, unknown>;
     }): Promise<PauseResult> {
+    this.assertAlive();
     const { owner } = pause;
     const interrupts = pause.interrupts.map(({ approval, ...each }): NewInterrupt => {
       const value = data.get(each.id);
@@ -137,7 +150,7 @@ export class RunStore {
   }
 
   /** Ends an interrupt; the last one of its run starts the next attempt on this host. */
-  endInterrupt({
+  async endInterrupt({
     value,
     ...end
   }: {
@@ -146,6 +159,7 @@ export class RunStore {
     readonly status: 'answered' | 'expired';
     readonly value?: unknown;
   }): Promise<AnswerResult> {
+    this.assertAlive();
     const answer = value === undefined ? null : this.seal('answer', end.owner, value);
     const request = { ...end, answer, hostId: this.hostId };
     return this.context.database.writeFor(end.owner, (tables) =>
@@ -196,11 +210,12 @@ export class RunStore {
   }
 
   /** Takes a running run that no host has started, from the host that it is assigned to; undefined if another host was faster. */
-  claim({
+  async claim({
     owner,
     runId,
     from,
   }: RunKey & { readonly from: string | undefined }): Promise<Run | undefined> {
+    this.assertAlive();
     return this.context.database.write(async (tables) => {
       const { rows } = await claimRun(tables, {
         owner,
@@ -421,6 +436,10 @@ export class RunStore {
     const next = toNextAttempt(row, { id: newId(), hostId: this.hostId, now });
     await insertRun(tables, next);
     return toRun(next);
+  }
+
+  private assertAlive(): void {
+    if (!this.isAlive()) throw new StoreError('Disconnected from PostgreSQL; trying again');
   }
 
   private sealSteps({ owner, steps }: Pick<UnsealedWrites, 'owner' | 'steps'>): RunWrites['steps'] {

@@ -77,7 +77,7 @@ it('no query of a request scans a table or sorts', async () => {
   const plans = await explainQueries(async (context) => {
     const sessions = new SessionStore(context);
     const messages = new MessageStore(context);
-    const runs = new RunStore(context, createVault(new Uint8Array(32)), 'host');
+    const runs = new RunStore(context, createVault(new Uint8Array(32)), { hostId: 'host' });
     const opened = await sessions.createWithin(1000, { owner, oracleDid: 'did:o' });
     const sessionId = opened?.id ?? '';
     const started = await runs.start(createRunRequest({ owner, sessionId }));
@@ -149,7 +149,7 @@ it('no query of the smaller stores scans a table or sorts', async () => {
 
 it('queries about the attempts of a turn use an index', async () => {
   const plans = await explainQueries(async (context) => {
-    const runs = new RunStore(context, createVault(new Uint8Array(32)), 'host');
+    const runs = new RunStore(context, createVault(new Uint8Array(32)), { hostId: 'host' });
     const turn = { owner, sessionId: 's', turn: 1 };
     await runs.interrupts(turn);
     await runs.steps(turn);
